@@ -1,0 +1,38 @@
+// base/error.h: how foresay reports that the world is wrong.
+//
+// Three channels, one mechanism each:
+//   the world is wrong (bad file, bad config, no memory)   throw Error; caught by the program's main and the REPL's turn
+//   an outcome that is part of normal life (draft rejected)  a return value; nothing is thrown in the decode loop
+//   a bug                                                    check(), which prints the place and aborts
+//
+// Threads:  any.
+// Errors:   an Error's text is one clear sentence: what, where, what to do.
+#pragma once
+
+#include <source_location>
+#include <stdexcept>
+#include <string>
+
+namespace foresay {
+
+// Something outside the program is wrong. what() is shown to the user as it is; the program exits with status 1.
+class Error : public std::runtime_error {
+public:
+    using std::runtime_error::runtime_error;
+};
+
+// The command line is wrong. The program exits with status 2.
+class UsageError : public Error {
+public:
+    using Error::Error;
+};
+
+// Prints `message` with its place and aborts. For broken invariants only: nothing that a user can type or a file can
+// contain may reach it.
+[[noreturn]] void bug(const char* message, std::source_location where = std::source_location::current());
+
+inline void check(bool condition, const char* message, std::source_location where = std::source_location::current()) {
+    if (!condition) bug(message, where);
+}
+
+}  // namespace foresay

@@ -1,0 +1,51 @@
+# What every target is compiled with, and how a folder becomes a library.
+
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release)
+endif()
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+
+find_program(CCACHE ccache)
+if(CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
+endif()
+find_package(Threads REQUIRED)
+
+add_library(foresay_options INTERFACE)
+target_include_directories(foresay_options INTERFACE ${CMAKE_SOURCE_DIR})
+# Bit-equality of rows needs explicit fma and nothing contracted behind our back (docs/architecture.md, law 1).
+target_compile_options(foresay_options INTERFACE -Wall -Wextra -Wpedantic -Wno-missing-field-initializers
+  -ffp-contract=off -fno-fast-math)
+if(FORESAY_WERROR)
+  target_compile_options(foresay_options INTERFACE -Werror)
+endif()
+target_compile_definitions(foresay_options INTERFACE BOOST_DLL_USE_STD_FS)
+target_link_libraries(foresay_options INTERFACE Threads::Threads)
+
+# foresay_library(NAME GLOB... ): a static library of the sources that match, named foresay_NAME, alias foresay::NAME.
+function(foresay_library name)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${ARGN})
+  add_library(foresay_${name} STATIC ${sources})
+  add_library(foresay::${name} ALIAS foresay_${name})
+  target_link_libraries(foresay_${name} PUBLIC foresay_options)
+endfunction()
+
+# foresay_test(NAME SOURCES... [LIBS targets] [LABELS labels]): one GoogleTest binary.
+function(foresay_test name)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "LIBS;LABELS" ${ARGN})
+  add_executable(${name} ${ARG_UNPARSED_ARGUMENTS})
+  target_link_libraries(${name} PRIVATE ${ARG_LIBS} GTest::gtest GTest::gmock GTest::gtest_main)
+  target_compile_definitions(${name} PRIVATE FORESAY_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+  add_test(NAME ${name} COMMAND ${name})
+  if(NOT ARG_LABELS)
+    set(ARG_LABELS unit)
+  endif()
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 600)
+  endif()
+  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT})
+endfunction()

@@ -1,0 +1,59 @@
+// kernels/encoding.h: how the numbers of a weight tensor are stored in a file, and a typed view of such a tensor.
+//
+// Layout:   a tensor is `rows` x `cols`, row-major; each row is a whole number of blocks of its encoding. For a linear
+//           layer a row is one output feature and the columns are its inputs.
+// Threads:  any; everything here is immutable plain data.
+// Source:   block layouts are GGUF's (see kernels/quant/, one header per encoding).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace foresay::kernels {
+
+enum class Encoding : std::uint8_t { f32, f16, bf16, q4_0, q8_0, q4_k, q5_k, q6_k };
+inline constexpr int kEncodings = 8;
+
+struct EncodingInfo {
+    std::string_view name;    // lower case, as in `--encoding`
+    std::int32_t block_elements;  // values per block
+    std::int32_t block_bytes;     // bytes per block
+};
+
+// The constants of one encoding.
+constexpr EncodingInfo info(Encoding encoding) {
+    constexpr EncodingInfo table[kEncodings] = {
+        {"f32", 1, 4},     {"f16", 1, 2},      {"bf16", 1, 2},     {"q4_0", 32, 18},
+        {"q8_0", 32, 34},  {"q4_k", 256, 144}, {"q5_k", 256, 176}, {"q6_k", 256, 210},
+    };
+    return table[static_cast<int>(encoding)];
+}
+
+// Bytes of one row of `cols` values; `cols` must be a multiple of the block.
+constexpr std::int64_t row_bytes(Encoding encoding, std::int64_t cols) {
+    return cols / info(encoding).block_elements * info(encoding).block_bytes;
+}
+
+// A tensor as it lies in a mapped file or in memory. Never owns.
+struct TensorView {
+    Encoding encoding = Encoding::f32;
+    std::int64_t rows = 0;             // output features; 1 for a vector
+    std::int64_t cols = 0;             // input features, contiguous
+    const std::byte* data = nullptr;   // rows * row_bytes(encoding, cols) bytes, any alignment
+
+    bool empty() const { return data == nullptr; }
+    std::int64_t bytes() const { return rows * row_bytes(encoding, cols); }
+    std::int64_t elements() const { return rows * cols; }
+};
+
+// Decodes row `row` of `tensor` to float32; `out` holds tensor.cols values. The slow, exact path: the oracle of every
+// packed kernel and the embedding look-up. Cost: one pass over the row.
+void decode_row(const TensorView& tensor, std::int64_t row, std::span<float> out);
+
+// Encodes `cols` values into blocks of `encoding` (round to nearest; a plain, valid choice of scales, not a search).
+// For `--shape`, tests and benches. `out` holds row_bytes(encoding, values.size()) bytes.
+void encode_row(Encoding encoding, std::span<const float> values, std::span<std::byte> out);
+
+}  // namespace foresay::kernels

@@ -1,0 +1,256 @@
+// kernels/ops.h: the vocabulary of a decoder as one abstract class. Every backend implements the same fused stages;
+// core/models/forward.cpp calls them in a loop and never asks which backend it runs on.
+//
+// Dimensions, used in every shape comment below:
+//   T rows of the batch   D model width   H query heads   Hkv key-value heads   Dh head width   F feed-forward width
+//   V vocabulary          S positions held by a sequence   L layers
+//
+// Law 1 (a row is a row): within a row class, the bits that a stage computes for a row depend on that row's prefix only,
+// never on T, on the neighbours, on where a chunk began, or on the number of threads.
+//
+// Life:     prepare() once at load turns file tensors into whatever layout the backend's kernels want (lossless; the
+//           view is not kept, except by embed, whose table must outlive the backend's use of it); allocate() makes the
+//           working memory; then per forward: begin, embed, (attention_in, attend, attention_out, mlp_in, mlp_out) x L,
+//           head, and draw or logits. Steady state allocates nothing.
+// Threads:  one caller at a time per Ops object; a backend may use many threads inside.
+// Errors:   prepare() and allocate*() throw Error (shapes that the backend cannot run, no memory). Running stages throw
+//           nothing; wrong shapes at run time are bugs.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "kernels/encoding.h"
+
+namespace foresay::kernels {
+
+struct DrawPlan;  // kernels/draw.h
+
+// ---------------------------------------------------------------------------------------------------------- shapes
+
+struct ModelShape {
+    std::int32_t layers = 0;      // L
+    std::int32_t d_model = 0;     // D
+    std::int32_t heads = 0;       // H
+    std::int32_t kv_heads = 0;    // Hkv, divides H
+    std::int32_t head_dim = 0;    // Dh
+    std::int32_t d_ff = 0;        // F
+    std::int32_t vocab = 0;       // V, rows of the head
+};
+
+// Positions per page of the key-value cache. A page holds K and V of all layers for this many consecutive positions.
+inline constexpr std::int32_t kPagePositions = 64;
+
+// ----------------------------------------------------------------------------------------------------------- batch
+
+// Input rows are text given, decode rows are text generated: plain steps and verification alike.
+enum class RowClass : std::uint8_t { input, decode };
+
+// A row's token: an id, or a reference to a slot that an earlier draw() of the same Activations fills, so that a run of
+// draft steps needs no round trip to the host.
+struct TokenRef {
+    std::int32_t value = 0;  // id when >= 0, slot ~value otherwise
+    static TokenRef id(std::int32_t token) { return {token}; }
+    static TokenRef slot(std::int32_t slot) { return {~slot}; }
+    bool is_slot() const { return value < 0; }
+    std::int32_t slot_index() const { return ~value; }
+};
+
+struct Row {
+    TokenRef token;
+    std::int32_t position = 0;  // absolute; drives rope and the order of attention
+    std::int32_t sequence = 0;  // index into Batch::sequences
+    std::int32_t cell = -1;     // cache cell that receives K and V; -1: the cell of `position`. Only tree rows differ.
+    std::int32_t parent = -1;   // row of this batch that precedes this one in a tree; -1: the cached prefix, or in a
+                                // batch without trees simply the row of the same sequence at position - 1
+};
+
+// Where a sequence's K and V lie. Cell c is at pages[c / kPagePositions], offset c % kPagePositions.
+struct SequenceView {
+    std::span<const std::int32_t> pages;  // must cover every cell that the batch's rows write or read
+    std::int32_t length = 0;              // positions committed before this batch: all of them are attended
+};
+
+struct Batch {
+    RowClass row_class = RowClass::decode;
+    bool tree = false;                          // rows use `cell` and `parent`
+    std::span<const Row> rows;                  // T of them; rows of one sequence in increasing position unless `tree`
+    std::span<const SequenceView> sequences;
+    std::span<const std::int32_t> logit_rows;   // rows whose logits head() computes, in increasing order
+};
+
+// ----------------------------------------------------------------------------------------------------------- stages
+// The differences between architectures are data in these descriptors. An empty TensorView or weight means "absent".
+
+struct NormSpec {
+    TensorView weight;        // [1, n]
+    float eps = 1e-6f;
+    bool plus_one = false;    // multiply by (1 + weight)
+    bool empty() const { return weight.empty(); }
+};
+
+enum class RopePairs : std::uint8_t { none, adjacent, half_split };  // (2i, 2i+1), or (i, i + dims/2)
+
+struct RopeSpec {
+    RopePairs pairs = RopePairs::none;
+    std::span<const float> inverse_frequency;  // [dims / 2]; scaling is already in it; copied by prepare()
+    float magnitude = 1.0f;                    // multiplies cos and sin
+};
+
+enum class Activation : std::uint8_t { silu, gelu_tanh };
+
+// Token ids to the residual stream: x[t] = scale * table[token].
+struct EmbedSpec {
+    TensorView table;  // [V, D]; stays mapped
+    float scale = 1.0f;
+};
+
+// norm, Q, K and V projections, bias, per-head norm, rope; K and V into the cache.
+struct AttentionInSpec {
+    ModelShape shape;
+    NormSpec norm;                       // over D
+    TensorView q, k, v;                  // [H*Dh, D], [Hkv*Dh, D], [Hkv*Dh, D]
+    TensorView q_bias, k_bias, v_bias;   // [1, H*Dh], [1, Hkv*Dh], [1, Hkv*Dh]
+    NormSpec q_norm, k_norm;             // over Dh, per head
+    RopeSpec rope;
+};
+
+// Softmax attention of each row over its own prefix, itself included.
+struct AttendSpec {
+    ModelShape shape;
+    float scale = 1.0f;          // multiplies q.k
+    std::int32_t window = 0;     // attend to the last `window` positions only; 0: all
+    float soft_cap = 0.0f;       // c: scores become c * tanh(score / c); 0: none
+};
+
+// x += [post_norm](o . attended + bias)
+struct AttentionOutSpec {
+    ModelShape shape;
+    TensorView o;       // [D, H*Dh]
+    TensorView bias;    // [1, D]
+    NormSpec post_norm; // over D
+};
+
+// act = activation(gate . norm(x)) * (up . norm(x))
+struct MlpInSpec {
+    ModelShape shape;
+    NormSpec norm;                 // over D
+    TensorView gate, up;           // [F, D] each
+    Activation activation = Activation::silu;
+};
+
+// x += [post_norm](down . act)
+struct MlpOutSpec {
+    ModelShape shape;
+    TensorView down;    // [D, F]
+    NormSpec post_norm; // over D
+};
+
+// logits = soft_cap(scale * head . norm(x)) for the batch's logit rows
+struct HeadSpec {
+    ModelShape shape;
+    NormSpec norm;       // over D
+    TensorView weight;   // [V, D]
+    float scale = 1.0f;
+    float soft_cap = 0.0f;
+};
+
+// A stage in a backend's own layout. Made by prepare(), used with the Ops that made it.
+class Prepared {
+public:
+    virtual ~Prepared() = default;
+    std::int64_t weight_bytes = 0;  // read once per forward, whatever the number of rows (embed: per row)
+    std::int64_t macs_per_row = 0;  // multiply-accumulates per row
+};
+
+// Pages of one model's K and V. Contents are unspecified until written.
+class KvPages {
+public:
+    virtual ~KvPages() = default;
+    ModelShape shape;
+    std::int32_t pages = 0;
+    std::int64_t bytes = 0;
+};
+
+// The working memory of one model's forwards: residual stream, projections, logits, draw slots.
+class Activations {
+public:
+    virtual ~Activations() = default;
+    ModelShape shape;
+    std::int32_t max_rows = 0;        // largest T
+    std::int32_t max_logit_rows = 0;  // largest number of logit rows
+    std::int64_t bytes = 0;
+};
+
+inline constexpr std::int32_t kDrawSlots = 64;
+
+// What a draw yields.
+struct Drawn {
+    std::int32_t token = -1;   // -1: no candidate was left
+    float margin = 0.0f;       // best minus second-best score after noise; +inf when there was no second
+};
+
+struct BackendInfo {
+    std::string name;          // "reference", "cpu"
+    std::string detail;        // instruction set, threads, device
+    int threads = 1;
+};
+
+class Ops {
+public:
+    virtual ~Ops() = default;
+    virtual BackendInfo describe() const = 0;
+
+    virtual std::unique_ptr<Prepared> prepare(const EmbedSpec& spec) = 0;
+    virtual std::unique_ptr<Prepared> prepare(const AttentionInSpec& spec) = 0;
+    virtual std::unique_ptr<Prepared> prepare(const AttendSpec& spec) = 0;
+    virtual std::unique_ptr<Prepared> prepare(const AttentionOutSpec& spec) = 0;
+    virtual std::unique_ptr<Prepared> prepare(const MlpInSpec& spec) = 0;
+    virtual std::unique_ptr<Prepared> prepare(const MlpOutSpec& spec) = 0;
+    virtual std::unique_ptr<Prepared> prepare(const HeadSpec& spec) = 0;
+
+    // Bytes that allocate_kv and allocate_activations would take, for estimates before loading.
+    virtual std::int64_t kv_bytes(const ModelShape& shape, std::int32_t pages) const = 0;
+    virtual std::unique_ptr<KvPages> allocate_kv(const ModelShape& shape, std::int32_t pages) = 0;
+    virtual std::unique_ptr<Activations> allocate_activations(const ModelShape& shape, std::int32_t max_rows,
+                                                              std::int32_t max_logit_rows) = 0;
+    // Copies the whole page `from` to the page `to`, all layers. For copy-on-write.
+    virtual void copy_page(KvPages& kv, std::int32_t from, std::int32_t to) = 0;
+
+    // Starts a forward. `batch` and what it points to must stay valid until the forward's last stage has returned.
+    virtual void begin(Activations& act, const Batch& batch) = 0;
+    virtual void embed(const Prepared& stage, Activations& act) = 0;
+    virtual void attention_in(const Prepared& stage, Activations& act, KvPages& kv, std::int32_t layer) = 0;
+    virtual void attend(const Prepared& stage, Activations& act, const KvPages& kv, std::int32_t layer) = 0;
+    virtual void attention_out(const Prepared& stage, Activations& act) = 0;
+    virtual void mlp_in(const Prepared& stage, Activations& act) = 0;
+    virtual void mlp_out(const Prepared& stage, Activations& act) = 0;
+    virtual void head(const Prepared& stage, Activations& act) = 0;
+
+    // Draws from logit row i of the last head() by plans[i] into draw slot slots[i]. plans.size() == slots.size(), at
+    // most the number of logit rows. Logits may be modified in place.
+    virtual void draw(Activations& act, std::span<const DrawPlan> plans, std::span<const std::int32_t> slots) = 0;
+    // What slot `slot` holds. Waits for the draw that fills it.
+    virtual Drawn drawn(Activations& act, std::int32_t slot) = 0;
+
+    // Logit row i of the last head(), V values on the host, writable until the next begin(). Waits for the stages.
+    virtual std::span<float> logits(Activations& act, std::int32_t i) = 0;
+    // Residual stream row t, D values on the host. For tests and comparisons between backends.
+    virtual std::span<const float> residual(Activations& act, std::int32_t t) = 0;
+};
+
+// The specification: plain loops, weights decoded value by value, float32 activations, double accumulation.
+std::unique_ptr<Ops> make_reference_ops();
+
+struct CpuOptions {
+    int threads = 0;          // 0: the number of cores that this process may use
+    std::string isa;          // "avx512", "avx2", "portable"; empty: FORESAY_CPU_ISA from the environment, else the best
+};
+
+// SIMD on the host, int8 activations per 32 inputs for quantised weights, float32 otherwise; K and V in f16.
+// Errors: an instruction set that is unknown or that this processor lacks.
+std::unique_ptr<Ops> make_cpu_ops(const CpuOptions& options);
+
+}  // namespace foresay::kernels
