@@ -1,0 +1,95 @@
+// core/config/config.h: the configuration of a session: which models, how to sample, how to speculate.
+//
+// Layers, low to high: the schema's defaults, files in the order given, `--set` overrides, the flags of the command line
+// (which are overrides with a name of their own). Tables merge key by key; scalars and lists replace; a layer that states
+// [[plugin]] replaces the plugins of the layers below.
+// Errors:   ConfigError with every complaint, before any weight is loaded: unknown keys and stages, wrong types, values
+//           out of range, files that are not there, plugins that the chain does not name.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/config/schema.h"
+#include "core/config/value.h"
+
+namespace foresay::core {
+
+enum class SpeculationMode : std::uint8_t { automatic, off, fixed };
+
+struct PluginSpec {
+    std::string name;
+    std::filesystem::path path;  // empty: found on the plugin path by name
+    Origin origin;               // of the [[plugin]] entry
+    std::vector<std::pair<std::string, Setting>> options;  // in file order; the plugin's host checks names and types
+};
+
+// One layer above the defaults.
+struct ConfigLayer {
+    std::string place;                // how messages name it: the file as the user wrote it, "--set #1"
+    std::string text;                 // TOML
+    std::filesystem::path directory;  // relative paths start here
+};
+
+class Config {
+public:
+    std::filesystem::path target_model;
+    int target_context = 0;  // 0: as long as the model allows
+    std::filesystem::path draft_model;  // empty: no draft model
+
+    SpeculationMode speculation_mode = SpeculationMode::automatic;
+    int max_draft = 16;
+    int draft_length = 4;  // of SpeculationMode::fixed
+    std::vector<std::string> sources;
+
+    std::uint64_t seed = 0;
+    std::uint64_t branch = 0;
+    std::vector<std::string> chain;
+    std::vector<PluginSpec> plugins;
+
+    std::string chat_style;
+    int chat_max_tokens = 0;  // 0: no limit but the context
+
+    int threads = 0;  // 0: one per core
+    std::string device;
+    std::string isa;  // empty: the best that the processor has
+
+    // Every key of the schema with its value and origin, by dotted name: "sampling.seed", "sampling.top_k.k".
+    // Parameters of stages are present only when a layer states them.
+    const std::map<std::string, Setting>& settings() const { return settings_; }
+    const Setting& setting(const std::string& key) const;
+    // The parameters that layers state for `stage`, by name.
+    std::map<std::string, Setting> stage(std::string_view stage) const;
+
+private:
+    friend class ConfigLoader;
+    std::map<std::string, Setting> settings_;
+};
+
+struct ConfigRequest {
+    std::vector<ConfigLayer> layers;        // lowest first
+    std::span<const StageSchema> stages;    // every stage that is built in
+    std::vector<std::string> default_chain; // the value of sampling.chain when no layer states it; the schema's if empty
+    bool need_files = true;                 // model and plugin files must exist
+};
+
+// Checks and merges the layers.
+Config load_config(const ConfigRequest& request);
+
+// A layer from a file. Errors: Error when it cannot be read, is no file, or is larger than kMaxConfigBytes.
+ConfigLayer read_config_file(const std::filesystem::path& path);
+inline constexpr std::int64_t kMaxConfigBytes = 1 << 20;
+
+// A layer from the text of `--set`: key.path=value. A value of a key that takes text needs no quotes.
+// `place` is how messages name it. Errors: UsageError when there is no '=' or no key.
+ConfigLayer override_layer(std::string_view assignment, const std::string& place);
+
+// The whole configuration as TOML, in the schema's order, with each value's origin as a comment if `origins`.
+std::string to_toml(const Config& config, bool origins);
+
+}  // namespace foresay::core
