@@ -1,0 +1,68 @@
+// core/cache/kv_cache.h: the paged key-value cache: a pool of pages, and sequences that are lists of pages and a length.
+//
+// Layout:   a page holds K and V of all layers for kernels::kPagePositions consecutive positions. Pages are counted;
+//           sequences made by fork() share them and copy the one they are about to write.
+// Threads:  one caller at a time.
+// Cost:     truncate() and fork() touch no K or V; reserve() copies at most one page. Steady state allocates nothing.
+// Errors:   the constructor throws Error (no memory); a full pool is a Reserve value, never a throw.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "kernels/ops.h"
+
+namespace foresay::core {
+
+using SequenceId = std::int32_t;
+
+enum class Reserve : std::uint8_t {
+    ok,
+    sequence_full,  // longer than a sequence may become
+    pool_full,      // no free page: drop a sequence
+};
+
+class KvCache {
+public:
+    // Pages for `sequences` sequences of `capacity` positions each; one empty sequence, 0, exists.
+    KvCache(kernels::Ops& ops, const kernels::ModelShape& shape, std::int32_t capacity, std::int32_t sequences = 1);
+
+    std::int32_t capacity() const { return capacity_; }        // positions of one sequence
+    std::int32_t free_pages() const { return static_cast<std::int32_t>(free_.size()); }
+    kernels::KvPages& pages() { return *pages_; }
+
+    SequenceId create();                        // an empty sequence; -1 when all are in use
+    SequenceId fork(SequenceId sequence);       // the same prefix, shared; -1 when all are in use
+    void drop(SequenceId sequence);             // gives its pages back
+    bool exists(SequenceId sequence) const;
+
+    std::int32_t length(SequenceId sequence) const { return sequences_[sequence].length; }
+    // Makes cells [length, length + rows) writable: takes pages, copies a shared last page. Changes no length.
+    Reserve reserve(SequenceId sequence, std::int32_t rows);
+    // The rows written into reserved cells now count.
+    void commit(SequenceId sequence, std::int32_t rows);
+    // Forgets positions from `length` on; `length` may not exceed the present one. Pages stay with the sequence until
+    // other sequences need them.
+    void truncate(SequenceId sequence, std::int32_t length);
+
+    kernels::SequenceView view(SequenceId sequence) const;
+
+private:
+    struct Sequence {
+        std::vector<std::int32_t> pages;
+        std::int32_t length = 0;
+        bool alive = false;
+    };
+    void release_page(std::int32_t page);
+    std::int32_t take_page();
+
+    kernels::Ops& ops_;
+    std::int32_t capacity_;
+    std::unique_ptr<kernels::KvPages> pages_;
+    std::vector<std::int32_t> references_;   // per page
+    std::vector<std::int32_t> free_;
+    std::vector<Sequence> sequences_;
+};
+
+}  // namespace foresay::core

@@ -1,0 +1,80 @@
+// core/models/context.h: a model with memory: pages for keys and values, working memory, and the sequences that live in
+// them. This is where tokens become logits.
+//
+// Law 1:    input rows (text given) and decode rows (text generated) are told apart by the caller: prefill() is input,
+//           decode() is decode. Within a class a row's bits depend on its prefix only.
+// Threads:  one caller at a time.
+// Cost:     one forward per call, per chunk for prefill(); allocates nothing after the constructor.
+// Errors:   the constructor throws Error (no memory); running returns false when the positions do not fit.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "core/cache/kv_cache.h"
+#include "core/models/model.h"
+#include "kernels/ops.h"
+
+namespace foresay::core {
+
+struct ContextOptions {
+    std::int32_t length = 2048;      // positions that one sequence can hold
+    std::int32_t input_rows = 256;   // rows of one prefill chunk
+    std::int32_t decode_rows = 33;   // most rows of one decode: a verification of 32 drafted tokens
+    std::int32_t sequences = 1;      // full-length sequences that the pages can hold
+};
+
+class Context {
+public:
+    Context(std::shared_ptr<const Model> model, const ContextOptions& options);
+
+    const Model& model() const { return *model_; }
+    const std::shared_ptr<const Model>& shared_model() const { return model_; }
+    kernels::Ops& ops() const { return model_->ops(); }
+    kernels::Activations& activations() { return *act_; }
+    KvCache& cache() { return cache_; }
+    const ContextOptions& options() const { return options_; }
+
+    std::int32_t capacity() const { return options_.length; }
+    std::int32_t length(SequenceId sequence = 0) const { return cache_.length(sequence); }
+
+    // Appends tokens as input rows, in chunks; the last row's logits are then logits(0). False when they do not fit or
+    // when `cancel` became true between two chunks (then length() tells how far it came, and logits are unspecified).
+    bool prefill(std::span<const std::int32_t> tokens, SequenceId sequence = 0,
+                 const std::atomic<bool>* cancel = nullptr);
+
+    // Appends tokens as decode rows in one forward; logits(i) belongs to the i-th of the last `logit_rows` rows
+    // (-1: all of them). At most options().decode_rows tokens.
+    bool decode(std::span<const std::int32_t> tokens, std::int32_t logit_rows = -1, SequenceId sequence = 0);
+    // The same with tokens that earlier draws of this context left in slots.
+    bool decode(std::span<const kernels::TokenRef> tokens, std::int32_t logit_rows = -1, SequenceId sequence = 0);
+
+    // One forward of either class with the logits of any rows (indices into `tokens`, increasing). The general form of
+    // the above: at most max_rows() tokens and options().decode_rows logit rows.
+    bool evaluate(kernels::RowClass row_class, std::span<const kernels::TokenRef> tokens,
+                  std::span<const std::int32_t> logit_rows, SequenceId sequence = 0);
+    std::int32_t max_rows() const { return act_->max_rows; }
+
+    // V logits of the i-th logit row of the last forward, on the host, writable.
+    std::span<float> logits(std::int32_t i) { return ops().logits(*act_, i); }
+
+    // Forgets everything from position `length` on. Costs nothing.
+    void truncate(std::int32_t length, SequenceId sequence = 0) { cache_.truncate(sequence, length); }
+    // A new sequence with the same prefix, sharing its pages until one of the two writes. -1 when there are no more.
+    SequenceId fork(SequenceId sequence) { return cache_.fork(sequence); }
+
+private:
+    std::shared_ptr<const Model> model_;
+    ContextOptions options_;
+    KvCache cache_;
+    std::unique_ptr<kernels::Activations> act_;
+    std::vector<kernels::Row> rows_;
+    std::vector<kernels::TokenRef> refs_;
+    std::vector<std::int32_t> logit_rows_;
+    std::vector<kernels::SequenceView> views_;
+};
+
+}  // namespace foresay::core

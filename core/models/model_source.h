@@ -1,0 +1,66 @@
+// core/models/model_source.h: where a model's configuration and tensors come from: a GGUF file, a directory of
+// safetensors, or random numbers in a published shape.
+//
+// Threads:  one caller at a time.
+// Errors:   open() throws Error (one sentence, naming the file) when the file is damaged, the architecture is unknown or
+//           a needed key is missing; tensor() when a tensor is missing or has another shape than the configuration says.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/models/model_config.h"
+#include "kernels/encoding.h"
+
+namespace foresay::core {
+
+class GgufFile;
+
+// What a tensor is for. Every architecture maps these to the names that its files use.
+enum class TensorRole : std::uint8_t {
+    embedding, output_norm, head,
+    attention_norm, q, k, v, q_bias, k_bias, v_bias, attention_out, mlp_norm, gate, up, down,
+};
+
+class ModelSource {
+public:
+    // A GGUF file, or a directory with config.json and *.safetensors.
+    static std::unique_ptr<ModelSource> open(const std::filesystem::path& path);
+    // The published shape `shape` (see core/models/shapes.h) with random weights in `encoding`.
+    static std::unique_ptr<ModelSource> random(std::string_view shape, kernels::Encoding encoding);
+    // The same for any configuration; `head` is the head's encoding. For tests.
+    static std::unique_ptr<ModelSource> random(const ModelConfig& config, kernels::Encoding encoding,
+                                               kernels::Encoding head, std::uint64_t seed = 1);
+
+    virtual ~ModelSource() = default;
+    const ModelConfig& config() const { return config_; }
+    const std::string& path() const { return path_; }      // for messages; "random llama-3.2-1b" has no file
+    const std::vector<float>& rope_factors() const { return rope_factors_; }
+
+    // The tensor for `role` in `layer` (ignored where a role is not per layer). Stays valid until release().
+    virtual kernels::TensorView tensor(TensorRole role, std::int32_t layer) = 0;
+    // Tensors handed out so far, the embedding table apart, are no longer needed in memory.
+    virtual void release() {}
+    // Bytes of all weights as stored.
+    virtual std::int64_t weight_bytes() = 0;
+    // The GGUF file behind it, for its tokenizer; null for the others.
+    virtual const GgufFile* gguf() const { return nullptr; }
+
+protected:
+    ModelConfig config_;
+    std::string path_;
+    std::vector<float> rope_factors_;
+};
+
+// Rows and columns that `role` must have in a model of this configuration.
+struct TensorShape {
+    std::int64_t rows = 0;
+    std::int64_t cols = 0;
+};
+TensorShape tensor_shape(const ModelConfig& config, TensorRole role);
+
+}  // namespace foresay::core

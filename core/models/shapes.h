@@ -1,0 +1,24 @@
+// core/models/shapes.h: published model shapes, for benchmarks with random weights (`--shape`).
+//
+// Source:   the config.json files published with the models. The 1B shape has an untied head here, as a 1B shape is
+//           benchmarked by others; the small Qwen shapes are tied as published.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/models/model_config.h"
+
+namespace foresay::core {
+
+// The configuration of the shape `name`. Throws Error listing the known names.
+ModelConfig published_shape(std::string_view name);
+std::vector<std::string> published_shape_names();
+
+// "q4_0" to Encoding. Throws Error listing the known names.
+kernels::Encoding encoding_by_name(std::string_view name);
+// The encoding of the head in published files whose other weights have `encoding`.
+kernels::Encoding head_encoding(kernels::Encoding encoding);
+
+}  // namespace foresay::core
