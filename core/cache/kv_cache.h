@@ -1,4 +1,5 @@
-// core/cache/kv_cache.h: the paged key-value cache: a pool of pages, and sequences that are lists of pages and a length.
+// core/cache/kv_cache.h: the paged key-value cache: a pool of pages, and sequences that are lists of pages and a
+// length.
 //
 // Layout:   a page holds K and V of all layers for kernels::kPagePositions consecutive positions. Pages are counted;
 //           sequences made by fork() share them and copy the one they are about to write.
@@ -28,13 +29,13 @@ public:
     // Pages for `sequences` sequences of `capacity` positions each; one empty sequence, 0, exists.
     KvCache(kernels::Ops& ops, const kernels::ModelShape& shape, std::int32_t capacity, std::int32_t sequences = 1);
 
-    std::int32_t capacity() const { return capacity_; }        // positions of one sequence
+    std::int32_t capacity() const { return capacity_; }  // positions of one sequence
     std::int32_t free_pages() const { return static_cast<std::int32_t>(free_.size()); }
     kernels::KvPages& pages() { return *pages_; }
 
-    SequenceId create();                        // an empty sequence; -1 when all are in use
-    SequenceId fork(SequenceId sequence);       // the same prefix, shared; -1 when all are in use
-    void drop(SequenceId sequence);             // gives its pages back
+    SequenceId create();                   // an empty sequence; -1 when all are in use
+    SequenceId fork(SequenceId sequence);  // the same prefix, shared; -1 when all are in use
+    void drop(SequenceId sequence);        // gives its pages back
     bool exists(SequenceId sequence) const;
 
     std::int32_t length(SequenceId sequence) const { return sequences_[sequence].length; }
@@ -60,7 +61,7 @@ private:
     kernels::Ops& ops_;
     std::int32_t capacity_;
     std::unique_ptr<kernels::KvPages> pages_;
-    std::vector<std::int32_t> references_;   // per page
+    std::vector<std::int32_t> references_;  // per page
     std::vector<std::int32_t> free_;
     std::vector<Sequence> sequences_;
 };

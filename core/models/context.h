@@ -21,10 +21,10 @@
 namespace foresay::core {
 
 struct ContextOptions {
-    std::int32_t length = 2048;      // positions that one sequence can hold
-    std::int32_t input_rows = 256;   // rows of one prefill chunk
-    std::int32_t decode_rows = 33;   // most rows of one decode: a verification of 32 drafted tokens
-    std::int32_t sequences = 1;      // full-length sequences that the pages can hold
+    std::int32_t length = 2048;     // positions that one sequence can hold
+    std::int32_t input_rows = 256;  // rows of one prefill chunk
+    std::int32_t decode_rows = 33;  // most rows of one decode: a verification of 32 drafted tokens
+    std::int32_t sequences = 1;     // full-length sequences that the pages can hold
 };
 
 class Context {

@@ -18,26 +18,27 @@ struct RopeConfig {
     float theta = 10000.0f;
     kernels::RopePairs pairs = kernels::RopePairs::half_split;
     RopeScaling scaling = RopeScaling::none;
-    float factor = 1.0f;                  // linear and llama3: positions are divided by it
-    float low_freq_factor = 1.0f;         // llama3
-    float high_freq_factor = 4.0f;        // llama3
-    std::int32_t original_context = 8192; // llama3: context length before the scaling
+    float factor = 1.0f;                   // linear and llama3: positions are divided by it
+    float low_freq_factor = 1.0f;          // llama3
+    float high_freq_factor = 4.0f;         // llama3
+    std::int32_t original_context = 8192;  // llama3: context length before the scaling
 };
 
 struct ModelConfig {
-    std::string architecture;             // "llama", "qwen2": the name of its file in core/models
-    std::string name;                     // what the file calls itself, may be empty
-    std::string file_type;                // the encoding that most weights have: "q4_k", "bf16"
-    kernels::ModelShape shape;            // vocab: rows of the embedding table and of the head
-    std::int32_t context_length = 0;      // positions that the model was made for
+    std::string architecture;         // "llama", "qwen2": the name of its file in core/models
+    std::string name;                 // what the file calls itself, may be empty
+    std::string file_type;            // the encoding that most weights have: "q4_k", "bf16"
+    kernels::ModelShape shape;        // vocab: rows of the embedding table and of the head
+    std::int32_t context_length = 0;  // positions that the model was made for
     float norm_eps = 1e-6f;
     RopeConfig rope;
-    bool tied_head = false;               // the head is the embedding table
-    bool qkv_bias = false;                // Q, K and V have biases
+    bool tied_head = false;  // the head is the embedding table
+    bool qkv_bias = false;   // Q, K and V have biases
 };
 
 // Frequencies of the rotary pairs, [head_dim / 2], scaling included. `factors` (GGUF's rope_freqs.weight) divides them
 // when not empty and then replaces llama3 scaling.
-std::vector<float> inverse_frequencies(const RopeConfig& rope, std::int32_t head_dim, const std::vector<float>& factors);
+std::vector<float> inverse_frequencies(const RopeConfig& rope, std::int32_t head_dim,
+                                       const std::vector<float>& factors);
 
 }  // namespace foresay::core

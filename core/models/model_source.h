@@ -2,8 +2,10 @@
 // safetensors, or random numbers in a published shape.
 //
 // Threads:  one caller at a time.
-// Errors:   open() throws Error (one sentence, naming the file) when the file is damaged, the architecture is unknown or
-//           a needed key is missing; tensor() when a tensor is missing or has another shape than the configuration says.
+// Errors:   open() throws Error (one sentence, naming the file) when the file is damaged, the architecture is unknown
+// or
+//           a needed key is missing; tensor() when a tensor is missing or has another shape than the configuration
+//           says.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +24,21 @@ class GgufFile;
 
 // What a tensor is for. Every architecture maps these to the names that its files use.
 enum class TensorRole : std::uint8_t {
-    embedding, output_norm, head,
-    attention_norm, q, k, v, q_bias, k_bias, v_bias, attention_out, mlp_norm, gate, up, down,
+    embedding,
+    output_norm,
+    head,
+    attention_norm,
+    q,
+    k,
+    v,
+    q_bias,
+    k_bias,
+    v_bias,
+    attention_out,
+    mlp_norm,
+    gate,
+    up,
+    down,
 };
 
 class ModelSource {
@@ -38,7 +53,7 @@ public:
 
     virtual ~ModelSource() = default;
     const ModelConfig& config() const { return config_; }
-    const std::string& path() const { return path_; }      // for messages; "random llama-3.2-1b" has no file
+    const std::string& path() const { return path_; }  // for messages; "random llama-3.2-1b" has no file
     const std::vector<float>& rope_factors() const { return rope_factors_; }
 
     // The tensor for `role` in `layer` (ignored where a role is not per layer). Stays valid until release().

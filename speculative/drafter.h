@@ -1,0 +1,71 @@
+// speculative/drafter.h: a source of drafted tokens.
+//
+// A drafter guesses; it never decides. Whatever it proposes, the emitted tokens are the same: a wrong guess costs time
+// only. The generator asks for at most one run per round, verifies it, and reports what became of it.
+//
+// Life:     begin() once per generation, then propose()/observe() in turn; rewind() whenever the session forgets
+// tokens. Threads:  one caller at a time. Cost:     part of every round: must not allocate once warm. Errors:   none; a
+// drafter that cannot propose returns an empty run.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace foresay::samplers {
+class Chain;
+}
+
+namespace foresay::speculative {
+
+// Decides, token by token, how long a run becomes. The controller implements it; drafters that produce a whole run at
+// no cost may ignore it between tokens.
+class RunGauge {
+public:
+    virtual ~RunGauge() = default;
+    // A token with confidence `margin` has just been proposed as the `count`-th of the run. False: stop here; if
+    // `keep` comes back false the token is not worth verifying either.
+    virtual bool extend(std::int32_t count, float margin, bool& keep) = 0;
+};
+
+// What a drafter is asked.
+struct DraftTask {
+    std::span<const std::int32_t> tokens;      // the session so far, input and generated; the run continues it
+    std::int32_t max_tokens = 0;               // hard limit of the run
+    const samplers::Chain* chain = nullptr;    // the target's chain in its present state, for noise, temperature, masks
+    std::span<const std::int32_t> end_tokens;  // tokens that end the text: a run is cut behind the first of them
+    RunGauge* gauge = nullptr;                 // null: exactly max_tokens
+};
+
+// A run and, per token, the drafter's margin (best minus second-best score), +inf when it does not know better.
+struct DraftRun {
+    std::vector<std::int32_t> tokens;
+    std::vector<float> margins;
+    void clear() {
+        tokens.clear();
+        margins.clear();
+    }
+};
+
+class Drafter {
+public:
+    virtual ~Drafter() = default;
+    virtual std::string_view name() const = 0;
+    // A generation starts: `tokens` are the session so far.
+    virtual void begin(std::span<const std::int32_t> tokens) { (void)tokens; }
+    // Fills `run` (cleared by the caller) with at most task.max_tokens tokens.
+    virtual void propose(const DraftTask& task, DraftRun& run) = 0;
+    // `accepted` of the `verified` proposed tokens were emitted; `next` is the token emitted behind them.
+    virtual void observe(std::int32_t verified, std::int32_t accepted, std::int32_t next) {
+        (void)verified;
+        (void)accepted;
+        (void)next;
+    }
+    // The session has forgotten everything from position `length` on.
+    virtual void rewind(std::int32_t length) { (void)length; }
+    // Milliseconds of one step as far as measured, 0 when a run costs nothing.
+    virtual double step_ms() const { return 0.0; }
+};
+
+}  // namespace foresay::speculative

@@ -1,0 +1,21 @@
+// speculative/drafters/model_drafter.h: a small model that drafts with the target's own noise, temperature and masks.
+//
+// Its cache is its own: it may be shorter than the session (then it holds a window of the latest tokens), is filled
+// only when a run is asked for, and never evaluates again what it holds. After a full acceptance the last drafted token
+// joins the next step as a second row.
+//
+// Cost:     one forward of the draft per proposed token.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "core/models/context.h"
+#include "speculative/drafter.h"
+
+namespace foresay::speculative {
+
+// `context` is one sequence of the draft model.
+std::unique_ptr<Drafter> make_model_drafter(std::unique_ptr<core::Context> context, std::string name = "draft");
+
+}  // namespace foresay::speculative

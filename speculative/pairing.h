@@ -1,0 +1,23 @@
+// speculative/pairing.h: may this draft model draft for this target?
+//
+// Errors:   check_pairing() throws Error with one sentence that says what differs.
+#pragma once
+
+#include "core/models/model_config.h"
+
+namespace foresay::core {
+class Tokenizer;
+}
+
+namespace foresay::speculative {
+
+struct PairingModel {
+    const core::ModelConfig& config;
+    const core::Tokenizer* tokenizer;  // null: the model has none, then only sizes are compared
+    std::string path;                  // for messages
+};
+
+// Vocabularies are compared token by token; rows of padding behind the vocabulary may differ in number.
+void check_pairing(const PairingModel& target, const PairingModel& draft);
+
+}  // namespace foresay::speculative
