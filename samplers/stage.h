@@ -1,0 +1,136 @@
+// samplers/stage.h: what a stage of a chain is: a description, immutable parameters, and states.
+//
+// A stage is of one of two kinds. A step stage turns its state into kernels::DrawStep data, which any backend runs. A
+// host stage transforms candidates in a function: plugins (sdk/sampler.h) and mirostat.
+//
+// Threads:  a Stage is immutable and may be shared; a StageState belongs to one chain.
+// Errors:   factories throw Error. process() reports failure in its result and never throws.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "kernels/draw.h"
+
+namespace foresay::samplers {
+
+// The same alternatives as core::ConfigValue, so that values pass without conversion.
+using ParameterValue = std::variant<bool, std::int64_t, double, std::string, std::vector<std::string>,
+                                    std::vector<std::int64_t>, std::vector<double>>;
+using Parameters = std::vector<std::pair<std::string, ParameterValue>>;
+
+enum class ParameterType : std::uint8_t { boolean, integer, real, text, choice, text_list, integer_list, real_list };
+
+struct ParameterSchema {
+    std::string name;
+    ParameterType type = ParameterType::real;
+    ParameterValue fallback;
+    std::optional<double> min;  // inclusive; of each entry of a list
+    std::optional<double> max;
+    std::vector<std::string> choices;  // ParameterType::choice
+    std::string doc;                   // one line
+};
+
+// What a stage's state depends on.
+enum class StageMemory : std::uint8_t {
+    stateless,
+    history,   // the tokens so far
+    feedback,  // also the probability that each drawn token had
+};
+
+struct StageTraits {
+    StageMemory memory = StageMemory::stateless;
+    bool randomised = false;        // draws keyed numbers
+    bool masks_only = false;        // drops candidates, never changes a logit
+    bool whole_vocabulary = false;  // sees all candidates; otherwise the 512 best
+    bool clonable = true;           // the draft can see it
+};
+
+struct StageDescription {
+    std::string name;
+    std::string doc;
+    StageTraits traits;
+    std::vector<ParameterSchema> parameters;
+};
+
+// The tokenizer's ids and their bytes. Implemented by whoever has a tokenizer.
+class Vocabulary {
+public:
+    virtual ~Vocabulary() = default;
+    virtual std::int32_t size() const = 0;                        // ids are [0, size)
+    virtual std::string_view text(std::int32_t token) const = 0;  // bytes; empty for control tokens
+    virtual std::int32_t find(std::string_view text) const = 0;   // the id whose bytes are exactly `text`, or -1
+};
+
+enum class Phase : std::uint8_t { decide, propose };
+
+// What a host stage may know about a row. Row index, run width and whether the row was drafted are not here.
+struct StageContext {
+    Phase phase = Phase::decide;
+    kernels::NoiseKey key;                  // key.index: absolute index of the token being drawn
+    std::uint32_t stage = 0;                // stream of keyed numbers
+    std::span<const std::int32_t> history;  // every token before that index
+};
+
+class StageState {
+public:
+    virtual ~StageState() = default;
+    virtual void reset() = 0;
+    // Becomes equal to `other`, a state of the same stage. Only for clonable stages.
+    virtual void copy(const StageState& other) = 0;
+    // `tokens` follow those accepted before. `log_probability`: of the one token, as drawn; nullptr for given text.
+    // Returns an empty text, or what went wrong.
+    virtual std::string_view accept(std::span<const std::int32_t> tokens, const float* log_probability) = 0;
+};
+
+class Stage {
+public:
+    virtual ~Stage() = default;
+    // Null for a stateless stage.
+    virtual std::unique_ptr<StageState> make_state() const { return nullptr; }
+    // Whether the stage, with its parameters, changes nothing at all; then the chain leaves it out.
+    virtual bool idle() const { return false; }
+    // Whether it sees all candidates with its parameters.
+    virtual bool whole_vocabulary() const = 0;
+
+    // Step stages: true. step() describes the row, with lists in `values` and `counts`.
+    virtual bool has_step() const { return false; }
+    virtual kernels::DrawStep step(const StageState*, std::vector<kernels::TokenValue>&,
+                                   std::vector<kernels::TokenCount>&) const {
+        return {};
+    }
+    // A temperature of 0: no step, but the chain draws without noise.
+    virtual bool greedy() const { return false; }
+
+    // Host stages: transforms the candidates in place; count may shrink. Returns an empty text, or what went wrong,
+    // valid until the next call.
+    virtual std::string_view process(StageState*, const StageContext&, kernels::Candidates&) const { return {}; }
+};
+
+// Makes stages of one kind. Keeps a plugin's library loaded.
+class StageFactory {
+public:
+    virtual ~StageFactory() = default;
+    virtual const StageDescription& description() const = 0;
+    // `parameters` are complete and checked, in the description's order. `vocabulary` outlives the stage.
+    virtual std::unique_ptr<Stage> create(std::span<const ParameterValue> parameters,
+                                          const Vocabulary& vocabulary) const = 0;
+};
+
+// The built-in stages, in the order in which chains usually have them.
+std::span<const std::shared_ptr<const StageFactory>> builtin_factories();
+std::shared_ptr<const StageFactory> find_builtin(std::string_view name);  // null when there is none
+
+// Checks stated parameters against a description and fills in defaults, in the description's order.
+// Errors: unknown name (with the nearest one), wrong type, out of range.
+std::vector<ParameterValue> complete_parameters(const StageDescription& description, const Parameters& stated);
+
+}  // namespace foresay::samplers
