@@ -1,0 +1,56 @@
+// core/text/chat_format.h: conversations as text, in the formats that models are trained on.
+//
+// Rendering yields pieces: markup, whose special-token text is to be recognised, and what people and models wrote,
+// which is plain text whatever it contains. BOS is not part of the pieces: encode_chat() adds it as the model asks.
+// Threads:  pure functions.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/text/tokenizer.h"
+
+namespace foresay::core {
+
+enum class ChatFormat {
+    complete,  // no markup: one growing document
+    llama3,    // <|start_header_id|>role<|end_header_id|>
+    chatml,    // <|im_start|>role
+    mistral,   // [INST] ... [/INST]
+};
+
+std::string_view name(ChatFormat format);
+std::optional<ChatFormat> parse_chat_format(std::string_view name);
+
+// The format that a model's chat template describes, by what is peculiar to each; nothing when none is recognised or
+// `chat_template` is empty.
+std::optional<ChatFormat> detect_chat_format(std::string_view chat_template);
+
+struct ChatTurn {
+    enum class Role { user, assistant };
+    Role role = Role::user;
+    std::string text;
+};
+
+struct ChatPiece {
+    std::string text;
+    bool markup = false;
+};
+
+// A conversation from its start, up to where the assistant's next answer begins. `system` may be empty.
+std::vector<ChatPiece> render_chat(ChatFormat format, std::string_view system, const std::vector<ChatTurn>& turns);
+
+// What follows an answer of the assistant: its end (unless `answer_ended`: the model closed it itself) and the next
+// user turn, up to where the answer to it begins. Appending this keeps the tokens of the answer as they were generated.
+std::vector<ChatPiece> render_next_turn(ChatFormat format, std::string_view user, bool answer_ended);
+
+// The tokens of rendered pieces. `start`: the pieces begin the conversation, so BOS comes first where the model asks.
+std::vector<std::int32_t> encode_chat(const Tokenizer& tokenizer, const std::vector<ChatPiece>& pieces, bool start);
+
+// The text of the token that ends an answer in this format ("" for complete).
+std::string_view end_of_answer(ChatFormat format);
+
+}  // namespace foresay::core

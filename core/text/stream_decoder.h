@@ -1,0 +1,39 @@
+// core/text/stream_decoder.h: tokens to text as they come, never half a character.
+//
+// Layout:   returned views point into the object and are valid until its next call.
+// Threads:  one caller at a time.
+// Cost:     allocates nothing once its buffer has grown to the longest token.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "core/text/tokenizer.h"
+
+namespace foresay::core {
+
+class StreamDecoder {
+public:
+    // Control tokens show nothing unless `show_special`.
+    explicit StreamDecoder(Tokenizer tokenizer, bool show_special = false);
+
+    // The text that this token makes certain: whole characters, with U+FFFD for bytes that can no longer become one.
+    std::string_view push(std::int32_t token);
+    // The same for raw bytes.
+    std::string_view push_bytes(std::string_view bytes);
+    // The end of the text: what was held back, an unfinished character as U+FFFD. The next push starts afresh.
+    std::string_view flush();
+
+    // Raw bytes held back: the start of a character, at most 3 bytes.
+    std::string_view pending() const { return pending_; }
+    void reset() { pending_.clear(); }
+
+private:
+    Tokenizer tokenizer_;
+    bool show_special_;
+    std::string pending_;
+    std::string text_;
+};
+
+}  // namespace foresay::core
