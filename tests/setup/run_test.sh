@@ -1,0 +1,149 @@
+#!/bin/bash
+# tests/setup/run_test.sh RUN: ./run on a tiny project, with stand-ins for the package manager. Nothing leaves the
+# temporary folder and nothing is installed. The last line says how many expectations held; exit 1 if one did not.
+set -uo pipefail
+run=$1
+work=$(mktemp -d)
+trap 'rm -rf -- "$work"' EXIT
+held=0 broken=0
+
+expect() {  # expect WHAT CONDITION...: CONDITION is a command
+    local what=$1; shift
+    if "$@"; then held=$((held + 1)); else broken=$((broken + 1)); echo "NOT SO: $what"; sed 's/^/    /' "$work/err"; fi
+}
+has() { grep -qF -- "$2" "$1"; }
+lacks() { ! grep -qF -- "$2" "$1"; }
+is() { [[ $1 == "$2" ]]; }
+
+# Every tool of this system except those that stand-ins replace; each stand-in logs its call.
+tools=$work/tools log=$work/calls
+mkdir "$tools"
+ln -s /usr/bin/* "$tools/" 2>/dev/null
+for tool in cmake ninja g++; do
+    path=$(command -v "$tool") || { echo "$tool is needed for this test"; exit 1; }
+    rm -f "$tools/$tool"
+    printf '#!/bin/bash\necho "%s $*" >>"%s"\nexec "%s" "$@"\n' "$tool" "$log" "$path" >"$tools/$tool"
+done
+rm -f "$tools"/{apt-get,dpkg-query,sudo,id,ccache}
+stand_in() { printf '#!/bin/bash\necho "%s $*" >>"%s"\n%s\n' "$1" "$log" "$2" >"$tools/$1"; }
+chmod_all() { chmod +x "$tools"/{apt-get,dpkg-query,sudo,id,cmake,ninja,g++} 2>/dev/null; }
+everything='for p in "$@"; do case $p in -*|*boost1.74*|*" "*) ;; *) printf " installed:%s " "$p" ;; esac; done'
+stand_in apt-get 'echo from-apt-get; read -r line && echo "apt-get read $line"; exit 0'
+stand_in dpkg-query "$everything"
+stand_in sudo 'exit 1'
+stand_in id 'echo 1000'
+chmod_all
+
+tree() {  # tree PATH: the project
+    mkdir -p "$1"/{app,plugins}
+    cp "$run" "$1/run"
+    cat >"$1/CMakeLists.txt" <<'END'
+cmake_minimum_required(VERSION 3.25)
+project(tiny LANGUAGES CXX)
+enable_testing()
+add_subdirectory(plugins)
+add_subdirectory(app)
+END
+    : >"$1/plugins/CMakeLists.txt"
+    cat >"$1/app/CMakeLists.txt" <<'END'
+add_executable(foresay main.cpp)
+add_test(NAME quick COMMAND foresay quick)
+add_test(NAME long COMMAND foresay long)
+set_tests_properties(long PROPERTIES LABELS slow)
+END
+    cat >"$1/app/main.cpp" <<'END'
+#include <cstdio>
+int main(int argc, char** argv) {
+    std::puts("one");
+    for (int i = 1; i < argc; ++i) std::printf("[%s]", argv[i]);
+    for (int c; argc > 1 && argv[1][0] == 'c' && (c = std::getchar()) != EOF;) std::putchar(c);
+    return argc == 4 ? 7 : 0;
+}
+END
+    cat >"$1/CMakePresets.json" <<'END'
+{"version": 5, "configurePresets": [
+  {"name": "release", "generator": "Ninja", "binaryDir": "${sourceDir}/build/${presetName}",
+   "cacheVariables": {"CMAKE_BUILD_TYPE": "Release"}}]}
+END
+}
+call() { : >"$log"; PATH=$tools "$@" >"$work/out" 2>"$work/err" </dev/null; status=$?; }  # call COMMAND...: sets status
+
+here="$work/a tree with [spaces]"
+tree "$here"
+
+# Packages are missing.
+stand_in dpkg-query 'printf " installed:libgtest-dev "'; rm "$tools/ninja"
+call "$here/run" chat
+expect "without the right to install it stops with 1" is $status 1
+expect "its stdout is empty" is "$(cat "$work/out")" ""
+expect "it prints the line for apt" has "$work/err" "apt-get install -y --no-install-recommends ninja-build libboost"
+expect "the line has the last package" has "$work/err" " libutf8proc-dev nlohmann-json3-dev libgmock-dev"
+expect "the line omits what is installed" lacks "$work/err" libgtest-dev
+expect "it called no apt-get" lacks "$log" apt-get
+stand_in dpkg-query 'printf " installed:libboost1.74-dev "'; chmod_all
+if grep -qs bookworm /etc/os-release; then
+    call "$here/run" chat
+    expect "a Boost that is in the way is named" has "$work/err" "conflicts with the installed libboost1.74-dev"
+fi
+stand_in dpkg-query 'printf " installed:libgtest-dev "'
+stand_in apt-get 'echo from-apt-get; read -r line && echo "apt-get read $line"
+    [[ $1 == update ]] || ln -s '"$(command -v ninja)"' '"$tools"'/ninja'
+stand_in id 'echo 0'; stand_in env 'shift; exec "$@"'; chmod_all; chmod +x "$tools/env"
+rm "$tools/env"; ln -s /usr/bin/env "$tools/env"
+: >"$log"; printf 'typed\n' | PATH=$tools "$here/run" copy a >"$work/out" 2>"$work/err"; status=$?
+expect "as root it installs, builds and runs" is $status 0
+expect "apt-get updates first" has "$log" "apt-get update"
+expect "apt-get removes nothing" has "$log" "apt-get install -qy --no-remove --no-install-recommends ninja-build"
+expect "it says what it installs" has "$work/err" "foresay: installing ninja-build libboost"
+expect "stdout is the program's alone, stdin too" is "$(cat "$work/out")" $'one\n[copy][a]typed'
+
+# Nothing is missing.
+stand_in dpkg-query "$everything"; stand_in apt-get 'exit 1'; stand_in id 'echo 1000'; chmod_all
+rm "$tools/ninja"; printf '#!/bin/bash\necho "ninja $*" >>"%s"\nexec "%s" "$@"\n' "$log" "$(command -v ninja)" >"$tools/ninja"
+chmod_all
+call "$here/run" x 'two words' ''
+expect "arguments and the exit status pass through" is "$status $(cat "$work/out")" $'7 one\n[x][two words][]'
+expect "an unchanged tree calls no other tool" is "$(cat "$log")" ""
+expect "and says nothing" is "$(cat "$work/err")" ""
+(cd / && call "$here/run" x && [[ ! -s $log ]]); expect "any current folder will do" is $? 0
+ln -s "$here/run" "$work/link"; call "$work/link" x
+expect "a link to it will do" is "$status $(cat "$log")" "0 "
+
+# Something changed.
+sed -i 's/"one"/"two"/' "$here/app/main.cpp"; call "$here/run"
+expect "an edit is built" is "$(cat "$work/out")" two
+expect "without configuring" lacks "$log" "cmake --preset"
+expect "without installing" lacks "$log" apt-get
+echo 'int x = "' >>"$here/app/main.cpp"; call "$here/run"
+expect "a compile error stops with 1" is $status 1
+expect "stdout stays empty" is "$(cat "$work/out")" ""
+expect "the compiler is heard" has "$work/err" main.cpp
+expect "nothing is thrown away" lacks "$work/err" anew
+sed -i '$d' "$here/app/main.cpp"; call "$here/run"; expect "and then mended" is "$status $(cat "$work/out")" "0 two"
+
+# The build folder is not what it should be.
+mv "$here" "$work/elsewhere"; here=$work/elsewhere; call "$here/run"
+expect "a moved tree is built anew" is "$status $(cat "$work/out")" "0 two"
+cp -a "$here" "$work/copy"; rm -rf "$here/app"; call "$work/copy/run"
+expect "a copied tree does not use the original" is "$status $(cat "$work/out")" "0 two"
+here=$work/copy
+for damage in 'rm build.ninja' 'rm CMakeCache.txt' 'echo garbage >CMakeCache.txt' 'echo "build {" >build.ninja' \
+    'rm -r CMakeFiles' 'echo x >.ninja_deps; echo x >.ninja_log' 'rm -r ../release' 'rm app/foresay' \
+    ': >app/foresay; touch -d 2001-01-01 app/foresay' 'rm build.ninja app/foresay; rm -r CMakeFiles'; do
+    (cd "$here/build/release" && eval "$damage; rm -f .program"); call "$here/run"
+    expect "it recovers from: $damage" is "$status $(cat "$work/out")" "0 two"
+done
+rm "$tools/dpkg-query"; touch "$here/app/main.cpp"; call "$here/run"
+expect "another distribution is told what is needed, and built for" is "$status $(cat "$work/out")" "0 two"
+expect "with names" has "$work/err" "Boost 1.81"
+
+# Tests.
+call "$here/run" test
+expect "./run test runs what is not slow" is "$status $(grep -c Passed "$work/out")" "0 1"
+call "$here/run" test -L slow
+expect "and others when told" is "$status $(grep -c Passed "$work/out")" "0 1"
+expect "by label" has "$work/out" long
+call "$here/run" test -R nothing; expect "no tests at all is a failure" is "$((status != 0))" 1
+
+echo "$held expectations held, $broken did not"
+((broken == 0))
