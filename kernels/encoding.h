@@ -17,7 +17,7 @@ enum class Encoding : std::uint8_t { f32, f16, bf16, q4_0, q8_0, q4_k, q5_k, q6_
 inline constexpr int kEncodings = 8;
 
 struct EncodingInfo {
-    std::string_view name;    // lower case, as in `--encoding`
+    std::string_view name;        // lower case, as in `--encoding`
     std::int32_t block_elements;  // values per block
     std::int32_t block_bytes;     // bytes per block
 };
@@ -25,8 +25,8 @@ struct EncodingInfo {
 // The constants of one encoding.
 constexpr EncodingInfo info(Encoding encoding) {
     constexpr EncodingInfo table[kEncodings] = {
-        {"f32", 1, 4},     {"f16", 1, 2},      {"bf16", 1, 2},     {"q4_0", 32, 18},
-        {"q8_0", 32, 34},  {"q4_k", 256, 144}, {"q5_k", 256, 176}, {"q6_k", 256, 210},
+        {"f32", 1, 4},    {"f16", 1, 2},      {"bf16", 1, 2},     {"q4_0", 32, 18},
+        {"q8_0", 32, 34}, {"q4_k", 256, 144}, {"q5_k", 256, 176}, {"q6_k", 256, 210},
     };
     return table[static_cast<int>(encoding)];
 }
@@ -39,9 +39,9 @@ constexpr std::int64_t row_bytes(Encoding encoding, std::int64_t cols) {
 // A tensor as it lies in a mapped file or in memory. Never owns.
 struct TensorView {
     Encoding encoding = Encoding::f32;
-    std::int64_t rows = 0;             // output features; 1 for a vector
-    std::int64_t cols = 0;             // input features, contiguous
-    const std::byte* data = nullptr;   // rows * row_bytes(encoding, cols) bytes, any alignment
+    std::int64_t rows = 0;            // output features; 1 for a vector
+    std::int64_t cols = 0;            // input features, contiguous
+    const std::byte* data = nullptr;  // rows * row_bytes(encoding, cols) bytes, any alignment
 
     bool empty() const { return data == nullptr; }
     std::int64_t bytes() const { return rows * row_bytes(encoding, cols); }

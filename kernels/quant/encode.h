@@ -1,0 +1,32 @@
+// kernels/quant/encode.h: a block of float32 values to each encoding.
+//
+// Precision: scales are chosen so that every value lies within its group's range, then codes round to nearest. With s
+// the
+//           step between neighbouring codes of a group the error is at most s / 2 (Q4_0: s, see below). There is no
+//           search for better scales: these are for random weights, tests and benches, not for making model files.
+// Threads:  any.
+// Errors:   none; values must be finite and small enough for an f16 scale (below 65504 times the largest code).
+#pragma once
+
+#include "kernels/quant/bf16.h"
+#include "kernels/quant/f16.h"
+#include "kernels/quant/f32.h"
+#include "kernels/quant/q4_0.h"
+#include "kernels/quant/q4_k.h"
+#include "kernels/quant/q5_k.h"
+#include "kernels/quant/q6_k.h"
+#include "kernels/quant/q8_0.h"
+
+namespace foresay::kernels {
+
+void encode_block(const float* values, F32::Block& out);
+void encode_block(const float* values, F16::Block& out);
+void encode_block(const float* values, BF16::Block& out);
+// The value of largest magnitude becomes code 0, that is -8 steps; one of equal size and opposite sign loses a step.
+void encode_block(const float* values, Q4_0::Block& out);
+void encode_block(const float* values, Q8_0::Block& out);
+void encode_block(const float* values, Q4_K::Block& out);
+void encode_block(const float* values, Q5_K::Block& out);
+void encode_block(const float* values, Q6_K::Block& out);
+
+}  // namespace foresay::kernels

@@ -1,0 +1,32 @@
+// kernels/quant/f32.h: plain float32 values.
+//
+// Layout:   little-endian IEEE binary32, any alignment.
+// Precision: exact.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "kernels/encoding.h"
+#include "kernels/host_device.h"
+
+namespace foresay::kernels {
+
+struct F32 {
+    static constexpr Encoding kEncoding = Encoding::f32;
+    static constexpr int kElements = 1;
+
+    struct Block {
+        std::uint8_t bytes[4];
+    };
+    static_assert(sizeof(Block) == 4 && alignof(Block) == 1);
+
+    FORESAY_HOST_DEVICE static float decode(const Block& block, int /*element*/) {
+        float value;
+        std::memcpy(&value, block.bytes, sizeof(value));
+        return value;
+    }
+    static void decode_block(const Block& block, float* out) { *out = decode(block, 0); }
+};
+
+}  // namespace foresay::kernels
