@@ -1,7 +1,8 @@
 // core/config/config.h: the configuration of a session: which models, how to sample, how to speculate.
 //
-// Layers, low to high: the schema's defaults, files in the order given, `--set` overrides, the flags of the command line
-// (which are overrides with a name of their own). Tables merge key by key; scalars and lists replace; a layer that states
+// Layers, low to high: the schema's defaults, files in the order given, `--set` overrides, the flags of the command
+// line (which are overrides with a name of their own). Tables merge key by key; scalars and lists replace; a layer that
+// states
 // [[plugin]] replaces the plugins of the layers below.
 // Errors:   ConfigError with every complaint, before any weight is loaded: unknown keys and stages, wrong types, values
 //           out of range, files that are not there, plugins that the chain does not name.
@@ -24,8 +25,8 @@ enum class SpeculationMode : std::uint8_t { automatic, off, fixed };
 
 struct PluginSpec {
     std::string name;
-    std::filesystem::path path;  // empty: found on the plugin path by name
-    Origin origin;               // of the [[plugin]] entry
+    std::filesystem::path path;                            // empty: found on the plugin path by name
+    Origin origin;                                         // of the [[plugin]] entry
     std::vector<std::pair<std::string, Setting>> options;  // in file order; the plugin's host checks names and types
 };
 
@@ -39,7 +40,7 @@ struct ConfigLayer {
 class Config {
 public:
     std::filesystem::path target_model;
-    int target_context = 0;  // 0: as long as the model allows
+    int target_context = 0;             // 0: as long as the model allows
     std::filesystem::path draft_model;  // empty: no draft model
 
     SpeculationMode speculation_mode = SpeculationMode::automatic;
@@ -72,10 +73,10 @@ private:
 };
 
 struct ConfigRequest {
-    std::vector<ConfigLayer> layers;        // lowest first
-    std::span<const StageSchema> stages;    // every stage that is built in
-    std::vector<std::string> default_chain; // the value of sampling.chain when no layer states it; the schema's if empty
-    bool need_files = true;                 // model and plugin files must exist
+    std::vector<ConfigLayer> layers;      // lowest first
+    std::span<const StageSchema> stages;  // every stage that is built in
+    bool need_target = true;              // some layer must state target.model
+    bool need_files = true;               // model and plugin files must exist
 };
 
 // Checks and merges the layers.
@@ -89,7 +90,8 @@ inline constexpr std::int64_t kMaxConfigBytes = 1 << 20;
 // `place` is how messages name it. Errors: UsageError when there is no '=' or no key.
 ConfigLayer override_layer(std::string_view assignment, const std::string& place);
 
-// The whole configuration as TOML, in the schema's order, with each value's origin as a comment if `origins`.
-std::string to_toml(const Config& config, bool origins);
+// The whole configuration as TOML, in the schema's order, then the parameters of the chain's stages with their
+// defaults, then the plugins. With `origins` each line ends in a comment that says where its value comes from.
+std::string to_toml(const Config& config, std::span<const StageSchema> stages, bool origins);
 
 }  // namespace foresay::core

@@ -22,14 +22,14 @@ struct TomlNode {
     struct Member;
 
     Kind kind = Kind::table;
-    int line = 0;    // of the value, from 1
+    int line = 0;  // of the value, from 1
     int column = 0;
     bool boolean = false;
     std::int64_t integer = 0;
     double real = 0.0;
     std::string text;
-    std::vector<TomlNode> items;   // of a list
-    std::vector<Member> members;   // of a table, by position
+    std::vector<TomlNode> items;  // of a list
+    std::vector<Member> members;  // of a table, by position
 
     // "a table", "an integer": for messages.
     std::string_view kind_name() const;
@@ -37,7 +37,7 @@ struct TomlNode {
 
 struct TomlNode::Member {
     std::string key;
-    int line = 0;    // of the key
+    int line = 0;  // of the key
     int column = 0;
     TomlNode value;
 };

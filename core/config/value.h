@@ -13,14 +13,14 @@ namespace foresay::core {
 enum class ValueType : std::uint8_t {
     boolean,
     integer,
-    real,          // an integer is accepted too
+    real,  // an integer is accepted too
     text,
-    choice,        // text, one of KeySpec::choices
-    path,          // text; relative to the file that states it
+    choice,  // text, one of KeySpec::choices
+    path,    // text; relative to the file that states it
     text_list,
     integer_list,
     real_list,
-    any,           // whatever was written; for the options of a plugin, which declares its own types
+    any,  // whatever was written; for the options of a plugin, which declares its own types
 };
 
 // The name of a type in messages: "an integer", "a list of strings".

@@ -1,0 +1,131 @@
+#include "core/config/config.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <system_error>
+
+#include "base/error.h"
+#include "core/config/loader.h"
+
+namespace foresay::core {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+// One line of to_toml(): `key = value`, and where it was said.
+std::string line(const std::string& key, const Setting& setting, bool origins) {
+    std::string out = key + " = " + to_toml(setting.value);
+    if (origins) out += std::string(out.size() < 44 ? 44 - out.size() : 1, ' ') + "# " + setting.origin.text();
+    return out + "\n";
+}
+
+std::string plugin_text(const PluginSpec& plugin, bool origins) {
+    std::string out = "\n[[plugin]]\n" + line("name", {plugin.name, plugin.origin}, origins);
+    if (!plugin.path.empty()) out += line("path", {plugin.path.string(), plugin.origin}, origins);
+    if (!plugin.options.empty()) out += "[plugin.options]\n";
+    for (const auto& [key, setting] : plugin.options) out += line(key, setting, origins);
+    return out;
+}
+
+// True when `value` has to be quoted to be the TOML value of `key`.
+bool needs_quotes(const std::string& key, std::string_view value) {
+    if (value.starts_with('"') || value.starts_with('\'')) return false;
+    if (const KeySpec* spec = find_key(key)) {
+        if (spec->type == ValueType::text || spec->type == ValueType::choice || spec->type == ValueType::path)
+            return true;
+    }
+    Diagnostic ignored;
+    return !parse_toml("value = " + std::string(value), "", ignored);
+}
+
+std::string_view trim(std::string_view text) {
+    const auto first = text.find_first_not_of(" \t\r\n");
+    if (first == std::string_view::npos) return {};
+    return text.substr(first, text.find_last_not_of(" \t\r\n") - first + 1);
+}
+
+}  // namespace
+
+const Setting& Config::setting(const std::string& key) const {
+    const auto found = settings_.find(key);
+    check(found != settings_.end(), "no such key in the configuration");
+    return found->second;
+}
+
+std::map<std::string, Setting> Config::stage(std::string_view stage) const {
+    std::map<std::string, Setting> out;
+    const std::string prefix = "sampling." + std::string(stage) + ".";
+    for (auto it = settings_.lower_bound(prefix); it != settings_.end() && it->first.starts_with(prefix); ++it) {
+        out[it->first.substr(prefix.size())] = it->second;
+    }
+    return out;
+}
+
+Config load_config(const ConfigRequest& request) {
+    ConfigLoader loader(request);
+    for (const ConfigLayer& layer : request.layers) loader.apply(layer);
+    return loader.finish();
+}
+
+ConfigLayer read_config_file(const fs::path& path) {
+    const std::string name = path.string();
+    std::error_code problem;
+    if (fs::is_directory(path, problem))
+        throw Error(name + ": is a directory, not a configuration file; name a .toml file in it");
+    const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(name.c_str(), "rb"), std::fclose);
+    if (!file) throw Error(name + ": cannot read the configuration: " + std::strerror(errno));
+    ConfigLayer layer{name, {}, fs::absolute(path, problem).parent_path()};
+    layer.text.resize(static_cast<std::size_t>(kMaxConfigBytes) + 1);
+    layer.text.resize(std::fread(layer.text.data(), 1, layer.text.size(), file.get()));
+    if (std::ferror(file.get())) throw Error(name + ": cannot read the configuration: " + std::strerror(errno));
+    if (static_cast<std::int64_t>(layer.text.size()) > kMaxConfigBytes) {
+        throw Error(name + ": larger than " + std::to_string(kMaxConfigBytes) +
+                    " bytes; this is no configuration file");
+    }
+    return layer;
+}
+
+ConfigLayer override_layer(std::string_view assignment, const std::string& place) {
+    const auto equals = assignment.find('=');
+    const std::string key(trim(assignment.substr(0, equals)));
+    if (equals == std::string_view::npos || key.empty()) {
+        throw UsageError(place + ": '" + std::string(assignment) + "' is no assignment; write key.path=value");
+    }
+    const std::string_view value = trim(assignment.substr(equals + 1));
+    std::error_code ignored;
+    ConfigLayer layer{place, key + " = ", fs::current_path(ignored)};
+    layer.text += needs_quotes(key, value) ? to_toml(ConfigValue(std::string(value))) : std::string(value);
+    return layer;
+}
+
+std::string to_toml(const Config& config, std::span<const StageSchema> stages, bool origins) {
+    std::string out;
+    std::string table;
+    for (const KeySpec& spec : core_schema()) {
+        const auto dot = spec.key.rfind('.');
+        if (spec.key.substr(0, dot) != table) {
+            table = spec.key.substr(0, dot);
+            out += (out.empty() ? "[" : "\n[") + table + "]\n";
+        }
+        out += line(spec.key.substr(dot + 1), config.setting(spec.key), origins);
+    }
+    for (const std::string& name : config.chain) {
+        const auto schema =
+            std::find_if(stages.begin(), stages.end(), [&](const auto& stage) { return stage.name == name; });
+        if (schema == stages.end() || schema->parameters.empty()) continue;
+        out += "\n[sampling." + name + "]\n";
+        const auto stated = config.stage(name);
+        for (const KeySpec& spec : schema->parameters) {
+            const auto found = stated.find(spec.key);
+            out += line(spec.key, found == stated.end() ? Setting{spec.fallback, Origin{}} : found->second, origins);
+        }
+    }
+    for (const PluginSpec& plugin : config.plugins) out += plugin_text(plugin, origins);
+    return out;
+}
+
+}  // namespace foresay::core

@@ -1,0 +1,161 @@
+#include "core/config/convert.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/config/nearest.h"
+
+namespace foresay::core {
+
+namespace {
+
+using Kind = TomlNode::Kind;
+
+// One number of the range as a person writes it: no fraction when it has none.
+std::string plain(double value) {
+    if (value == std::floor(value) && std::abs(value) < 1e15) return std::to_string(static_cast<std::int64_t>(value));
+    return to_toml(ConfigValue(value));
+}
+
+std::string range_text(const KeySpec& spec) {
+    if (spec.min && spec.max) return "between " + plain(*spec.min) + " and " + plain(*spec.max);
+    if (spec.min) return plain(*spec.min) + " or more";
+    return plain(*spec.max) + " or less";
+}
+
+bool in_range(const KeySpec& spec, double value, std::string& complaint) {
+    const bool ok = std::isfinite(value) && (!spec.min || value >= *spec.min) && (!spec.max || value <= *spec.max);
+    if (ok) return true;
+    const bool bounded = spec.min || spec.max;
+    complaint = "must be " + (bounded ? range_text(spec) : std::string("a finite number")) + ", not " + plain(value);
+    return false;
+}
+
+bool is_choice(const KeySpec& spec, const std::string& value, std::string& complaint) {
+    if (spec.choices.empty() || std::find(spec.choices.begin(), spec.choices.end(), value) != spec.choices.end())
+        return true;
+    std::string list;
+    for (const std::string& choice : spec.choices) list += (list.empty() ? "" : ", ") + choice;
+    complaint = "must be " + std::string(spec.choices.size() > 1 ? "one of " : "") + list + ", not '" + value + "'";
+    const std::string near = nearest(value, spec.choices);
+    if (!near.empty()) complaint += "; did you mean '" + near + "'?";
+    return false;
+}
+
+std::string wrong_kind(const KeySpec& spec, const TomlNode& node) {
+    return "must be " + describe(spec.type) + ", not " + std::string(node.kind_name());
+}
+
+double as_real(const TomlNode& node) {
+    return node.kind == Kind::integer ? static_cast<double>(node.integer) : node.real;
+}
+
+bool is_number(const TomlNode& node) { return node.kind == Kind::integer || node.kind == Kind::real; }
+
+bool all(const TomlNode& list, Kind kind) {
+    return std::all_of(list.items.begin(), list.items.end(), [&](const TomlNode& item) { return item.kind == kind; });
+}
+
+std::optional<ConfigValue> text_list(const KeySpec& spec, const TomlNode& node, std::string& complaint) {
+    std::vector<std::string> out;
+    for (const TomlNode& item : node.items) {
+        if (!is_choice(spec, item.text, complaint)) return std::nullopt;
+        out.push_back(item.text);
+    }
+    return out;
+}
+
+std::optional<ConfigValue> integer_list(const KeySpec& spec, const TomlNode& node, std::string& complaint) {
+    std::vector<std::int64_t> out;
+    for (const TomlNode& item : node.items) {
+        if (!in_range(spec, static_cast<double>(item.integer), complaint)) return std::nullopt;
+        out.push_back(item.integer);
+    }
+    return out;
+}
+
+std::optional<ConfigValue> real_list(const KeySpec& spec, const TomlNode& node, std::string& complaint) {
+    std::vector<double> out;
+    for (const TomlNode& item : node.items) {
+        if (!in_range(spec, as_real(item), complaint)) return std::nullopt;
+        out.push_back(as_real(item));
+    }
+    return out;
+}
+
+// A list of the type that `spec` names; every item must fit.
+std::optional<ConfigValue> list(const KeySpec& spec, const TomlNode& node, std::string& complaint) {
+    if (node.kind != Kind::list) {
+        complaint = wrong_kind(spec, node);
+        return std::nullopt;
+    }
+    const auto fits = [&](const TomlNode& item) {
+        if (spec.type == ValueType::text_list) return item.kind == Kind::text;
+        return spec.type == ValueType::integer_list ? item.kind == Kind::integer : is_number(item);
+    };
+    const auto bad = std::find_if_not(node.items.begin(), node.items.end(), fits);
+    if (bad != node.items.end()) {
+        complaint = "must be " + describe(spec.type) + ", but holds " + std::string(bad->kind_name());
+        return std::nullopt;
+    }
+    if (spec.type == ValueType::text_list) return text_list(spec, node, complaint);
+    return spec.type == ValueType::integer_list ? integer_list(spec, node, complaint)
+                                                : real_list(spec, node, complaint);
+}
+
+// Whatever was written, in the one type that holds it.
+std::optional<ConfigValue> any(const KeySpec& spec, const TomlNode& node, std::string& complaint) {
+    switch (node.kind) {
+        case Kind::boolean:
+            return ConfigValue(node.boolean);
+        case Kind::integer:
+            return ConfigValue(node.integer);
+        case Kind::real:
+            return ConfigValue(node.real);
+        case Kind::text:
+            return ConfigValue(node.text);
+        case Kind::list:
+            if (all(node, Kind::text)) return text_list(spec, node, complaint);  // an empty list is one of strings
+            if (all(node, Kind::integer)) return integer_list(spec, node, complaint);
+            if (std::all_of(node.items.begin(), node.items.end(), is_number)) return real_list(spec, node, complaint);
+            complaint = "must be a list of strings, of integers or of numbers, not a mixed one";
+            return std::nullopt;
+        default:
+            complaint = "must be a boolean, a number, a string or a list, not " + std::string(node.kind_name());
+            return std::nullopt;
+    }
+}
+
+}  // namespace
+
+std::optional<ConfigValue> convert(const KeySpec& spec, const TomlNode& node, std::string& complaint) {
+    switch (spec.type) {
+        case ValueType::boolean:
+            if (node.kind == Kind::boolean) return ConfigValue(node.boolean);
+            break;
+        case ValueType::integer:
+            if (node.kind != Kind::integer) break;
+            if (!in_range(spec, static_cast<double>(node.integer), complaint)) return std::nullopt;
+            return ConfigValue(node.integer);
+        case ValueType::real:
+            if (!is_number(node)) break;
+            if (!in_range(spec, as_real(node), complaint)) return std::nullopt;
+            return ConfigValue(as_real(node));
+        case ValueType::text:
+        case ValueType::choice:
+        case ValueType::path:
+            if (node.kind != Kind::text) break;
+            if (!is_choice(spec, node.text, complaint)) return std::nullopt;
+            return ConfigValue(node.text);
+        case ValueType::text_list:
+        case ValueType::integer_list:
+        case ValueType::real_list:
+            return list(spec, node, complaint);
+        case ValueType::any:
+            return any(spec, node, complaint);
+    }
+    complaint = wrong_kind(spec, node);
+    return std::nullopt;
+}
+
+}  // namespace foresay::core

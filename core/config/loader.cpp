@@ -1,0 +1,370 @@
+#include "core/config/loader.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <system_error>
+#include <utility>
+
+#include "core/config/convert.h"
+#include "core/config/nearest.h"
+
+namespace foresay::core {
+
+namespace fs = std::filesystem;
+using Kind = TomlNode::Kind;
+
+namespace {
+
+constexpr int kMaxPlugins = 64;
+
+// The parts that may follow `prefix` in a dotted key: those of the schema, plus `more`.
+std::vector<std::string> parts_after(const std::string& prefix, std::vector<std::string> more) {
+    const std::string begin = prefix.empty() ? "" : prefix + ".";
+    for (const KeySpec& spec : core_schema()) {
+        if (!spec.key.starts_with(begin)) continue;
+        const std::string rest = spec.key.substr(begin.size());
+        const std::string part = rest.substr(0, rest.find('.'));
+        if (std::find(more.begin(), more.end(), part) == more.end()) more.push_back(part);
+    }
+    return more;
+}
+
+bool is_table_name(const std::string& key) {
+    const auto schema = core_schema();
+    return std::any_of(schema.begin(), schema.end(),
+                       [&](const KeySpec& spec) { return spec.key.starts_with(key + "."); });
+}
+
+std::string in_table(const std::string& prefix) { return prefix.empty() ? "" : " in [" + prefix + "]"; }
+
+}  // namespace
+
+ConfigLoader::ConfigLoader(const ConfigRequest& request) : request_(request) {
+    for (const KeySpec& spec : core_schema()) config_.settings_[spec.key] = {spec.fallback, Origin{}};
+}
+
+void ConfigLoader::complain(const Origin& where, std::string message) {
+    if (static_cast<int>(diagnostics_.size()) >= kMaxDiagnostics) {
+        ++dropped_;
+        return;
+    }
+    std::string line;
+    for (const ConfigLayer& layer : request_.layers) {
+        if (layer.place == where.place) line = line_of(layer.text, where.line);
+    }
+    diagnostics_.push_back({where, std::move(message), std::move(line)});
+}
+
+void ConfigLoader::complain(int line, int column, std::string message) {
+    complain(Origin{layer_->place, line, column}, std::move(message));
+}
+
+fs::path ConfigLoader::resolve(const std::string& path) const {
+    if (path.empty()) return {};
+    if (path.starts_with("~/")) {
+        if (const char* home = std::getenv("HOME")) return fs::path(home) / path.substr(2);
+    }
+    return (layer_->directory / path).lexically_normal();
+}
+
+const StageSchema* ConfigLoader::find_stage(const std::string& name) const {
+    const auto found = std::find_if(request_.stages.begin(), request_.stages.end(),
+                                    [&](const StageSchema& stage) { return stage.name == name; });
+    return found == request_.stages.end() ? nullptr : &*found;
+}
+
+void ConfigLoader::apply(const ConfigLayer& layer) {
+    layer_ = &layer;
+    if (static_cast<std::int64_t>(layer.text.size()) > kMaxConfigBytes) {
+        complain(Origin{layer.place, 0, 0}, "is larger than " + std::to_string(kMaxConfigBytes) + " bytes");
+        return;
+    }
+    Diagnostic error;
+    const auto document = parse_toml(layer.text, layer.place, error);
+    if (!document) {
+        complain(error.where, error.message);
+        return;
+    }
+    walk(*document, "");
+}
+
+void ConfigLoader::walk(const TomlNode& table, const std::string& prefix) {
+    for (const TomlNode::Member& member : table.members) {
+        const std::string key = prefix.empty() ? member.key : prefix + "." + member.key;
+        if (prefix.empty() && member.key.starts_with("x-")) continue;  // the user's own notes
+        if (key == "plugin") {
+            plugins(member);
+        } else if (const KeySpec* spec = find_key(key)) {
+            set(*spec, key, member);
+        } else if (const StageSchema* schema = prefix == "sampling" ? find_stage(member.key) : nullptr) {
+            if (member.value.kind == Kind::table) {
+                stage(*schema, member.value);
+            } else {
+                complain(member.line, member.column,
+                         "'" + key + "' must be a table, not " + std::string(member.value.kind_name()) + "; write [" +
+                             key + "]");
+            }
+        } else if (is_table_name(key)) {
+            if (member.value.kind == Kind::table) {
+                walk(member.value, key);
+            } else {
+                complain(member.line, member.column,
+                         "'" + key + "' must be a table, not " + std::string(member.value.kind_name()) + "; write [" +
+                             key + "]");
+            }
+        } else {
+            unknown(member, prefix);
+        }
+    }
+}
+
+void ConfigLoader::unknown(const TomlNode::Member& member, const std::string& prefix) {
+    std::vector<std::string> more;
+    if (prefix == "sampling") {
+        for (const StageSchema& schema : request_.stages) more.push_back(schema.name);
+        const auto& loaded = config_.plugins;
+        const bool is_plugin =
+            std::any_of(loaded.begin(), loaded.end(), [&](const auto& p) { return p.name == member.key; });
+        if (is_plugin) {
+            complain(member.line, member.column,
+                     "'" + member.key + "' is a plugin; its parameters belong in [plugin.options] of its [[plugin]]");
+            return;
+        }
+    }
+    if (prefix.empty()) more.push_back("plugin");
+    const std::string what = member.value.kind == Kind::table
+                                 ? "unknown table [" + (prefix.empty() ? "" : prefix + ".") + member.key + "]"
+                                 : "unknown key '" + member.key + "'" + in_table(prefix);
+    std::string hint = suggestion(member.key, parts_after(prefix, std::move(more)));
+    if (hint.empty() || hint.starts_with("; known")) {
+        // Perhaps the right key in the wrong table.
+        for (const KeySpec& spec : core_schema()) {
+            if (spec.key.ends_with("." + member.key)) hint = "; did you mean '" + spec.key + "'?";
+        }
+    }
+    complain(member.line, member.column, what + hint);
+}
+
+void ConfigLoader::set(const KeySpec& spec, const std::string& key, const TomlNode::Member& member) {
+    std::string complaint;
+    auto value = convert(spec, member.value, complaint);
+    const auto* text = value ? std::get_if<std::string>(&*value) : nullptr;
+    if (text && text->find('\0') != std::string::npos) {
+        value.reset();
+        complaint = "must not hold a zero byte";
+    }
+    if (!value) {
+        complain(member.value.line, member.value.column, "'" + key + "' " + complaint);
+        return;
+    }
+    if (spec.type == ValueType::path) value = resolve(std::get<std::string>(*value)).string();
+    config_.settings_[key] = {std::move(*value), Origin{layer_->place, member.line, member.column}};
+}
+
+void ConfigLoader::stage(const StageSchema& schema, const TomlNode& table) {
+    const std::string prefix = "sampling." + schema.name;
+    std::vector<std::string> names;
+    for (const KeySpec& spec : schema.parameters) names.push_back(spec.key);
+    for (const TomlNode::Member& member : table.members) {
+        const auto found = std::find_if(schema.parameters.begin(), schema.parameters.end(),
+                                        [&](const KeySpec& spec) { return spec.key == member.key; });
+        if (found == schema.parameters.end()) {
+            complain(member.line, member.column,
+                     "unknown key '" + member.key + "'" + in_table(prefix) + suggestion(member.key, names));
+        } else {
+            set(*found, prefix + "." + member.key, member);
+        }
+    }
+}
+
+void ConfigLoader::plugins(const TomlNode::Member& member) {
+    // --set plugin.NAME.options.KEY=VALUE changes a plugin that a lower layer loads; [[plugin]] loads plugins.
+    if (member.value.kind == Kind::table) {
+        plugin_overrides(member.value);
+        return;
+    }
+    if (member.value.kind != Kind::list) {
+        complain(member.line, member.column, "'plugin' must be a list of tables; write [[plugin]]");
+        return;
+    }
+    config_.plugins.clear();
+    for (const TomlNode& entry : member.value.items) plugin_entry(entry);
+}
+
+void ConfigLoader::plugin_entry(const TomlNode& entry) {
+    if (entry.kind != Kind::table) {
+        complain(entry.line, entry.column, "a plugin must be a table, not " + std::string(entry.kind_name()));
+        return;
+    }
+    PluginSpec plugin;
+    plugin.origin = Origin{layer_->place, entry.line, entry.column};
+    for (const TomlNode::Member& member : entry.members) plugin_member(plugin, member);
+    if (plugin.name.empty()) {
+        complain(plugin.origin, "a [[plugin]] needs a name");
+        return;
+    }
+    if (find_stage(plugin.name)) {
+        complain(plugin.origin, "'" + plugin.name + "' is a built-in stage; it needs no [[plugin]]");
+        return;
+    }
+    const auto& loaded = config_.plugins;
+    if (std::any_of(loaded.begin(), loaded.end(), [&](const auto& other) { return other.name == plugin.name; })) {
+        complain(plugin.origin, "plugin '" + plugin.name + "' is named twice");
+        return;
+    }
+    if (static_cast<int>(loaded.size()) >= kMaxPlugins) {
+        complain(plugin.origin, "more than " + std::to_string(kMaxPlugins) + " plugins");
+        return;
+    }
+    config_.plugins.push_back(std::move(plugin));
+}
+
+void ConfigLoader::plugin_overrides(const TomlNode& table) {
+    std::vector<std::string> names;
+    for (const PluginSpec& plugin : config_.plugins) names.push_back(plugin.name);
+    for (const TomlNode::Member& member : table.members) {
+        const auto found = std::find_if(config_.plugins.begin(), config_.plugins.end(),
+                                        [&](const PluginSpec& plugin) { return plugin.name == member.key; });
+        if (found == config_.plugins.end()) {
+            const std::string hint = names.empty() ? "; load one with [[plugin]]" : suggestion(member.key, names);
+            complain(member.line, member.column, "no plugin '" + member.key + "' is loaded" + hint);
+        } else if (member.value.kind != Kind::table) {
+            complain(member.line, member.column, "'plugin." + member.key + "' must be a table");
+        } else {
+            for (const TomlNode::Member& change : member.value.members) plugin_member(*found, change);
+        }
+    }
+}
+
+void ConfigLoader::plugin_member(PluginSpec& plugin, const TomlNode::Member& member) {
+    const bool text = member.value.kind == Kind::text && member.value.text.find('\0') == std::string::npos;
+    if (member.key == "options") {
+        if (member.value.kind == Kind::table) {
+            plugin_options(plugin, member.value);
+        } else {
+            complain(member.line, member.column, "'options' must be a table; write [plugin.options]");
+        }
+    } else if (member.key != "name" && member.key != "path") {
+        const std::vector<std::string> names = {"name", "path", "options"};
+        complain(member.line, member.column,
+                 "unknown key '" + member.key + "' in [[plugin]]" + suggestion(member.key, names));
+    } else if (!text || member.value.text.empty()) {
+        complain(member.value.line, member.value.column,
+                 "'" + member.key + "' of a plugin must be a string that is not empty");
+    } else if (member.key == "name") {
+        plugin.name = member.value.text;
+    } else {
+        plugin.path = resolve(member.value.text);
+    }
+}
+
+void ConfigLoader::plugin_options(PluginSpec& plugin, const TomlNode& options) {
+    KeySpec spec;
+    spec.type = ValueType::any;
+    for (const TomlNode::Member& member : options.members) {
+        std::string complaint;
+        auto value = convert(spec, member.value, complaint);
+        if (!value) {
+            complain(member.value.line, member.value.column, "'" + member.key + "' " + complaint);
+            continue;
+        }
+        Setting setting{std::move(*value), Origin{layer_->place, member.line, member.column}};
+        const auto stated = std::find_if(plugin.options.begin(), plugin.options.end(),
+                                         [&](const auto& option) { return option.first == member.key; });
+        if (stated != plugin.options.end()) {
+            stated->second = std::move(setting);
+        } else {
+            plugin.options.emplace_back(member.key, std::move(setting));
+        }
+    }
+}
+
+void ConfigLoader::check_files() {
+    const auto exists = [](const std::string& path) {
+        std::error_code ignored;
+        return fs::exists(path, ignored);
+    };
+    for (const char* key : {"target.model", "draft.model"}) {
+        const Setting& setting = config_.settings_.at(key);
+        const auto& path = std::get<std::string>(setting.value);
+        if (!path.empty() && !exists(path)) complain(setting.origin, "'" + std::string(key) + "': no file at " + path);
+    }
+    for (const PluginSpec& plugin : config_.plugins) {
+        if (!plugin.path.empty() && !exists(plugin.path.string())) {
+            complain(plugin.origin, "plugin '" + plugin.name + "': no file at " + plugin.path.string());
+        }
+    }
+}
+
+void ConfigLoader::check_chain() {
+    const Setting& setting = config_.settings_.at("sampling.chain");
+    const auto& chain = std::get<std::vector<std::string>>(setting.value);
+    std::vector<std::string> known;
+    for (const StageSchema& schema : request_.stages) known.push_back(schema.name);
+    for (const PluginSpec& plugin : config_.plugins) known.push_back(plugin.name);
+    std::set<std::string> seen;
+    for (const std::string& name : chain) {
+        if (std::find(known.begin(), known.end(), name) == known.end()) {
+            complain(setting.origin,
+                     "'sampling.chain' names '" + name + "', which is no stage" + suggestion(name, known));
+        } else if (!seen.insert(name).second) {
+            complain(setting.origin, "'sampling.chain' names '" + name + "' twice");
+        }
+    }
+    for (const PluginSpec& plugin : config_.plugins) {
+        if (seen.count(plugin.name) > 0) continue;
+        complain(plugin.origin,
+                 "plugin '" + plugin.name +
+                     "' is loaded, but sampling.chain does not name it; name it there or remove its [[plugin]]");
+    }
+}
+
+void ConfigLoader::check_device() {
+    const Setting& setting = config_.settings_.at("runtime.device");
+    const auto& device = std::get<std::string>(setting.value);
+    if (device == "auto" || device == "cpu" || device == "cuda") return;
+    const bool numbered = device.starts_with("cuda:") && device.size() > 5 && device.size() < 9 &&
+                          device.find_first_not_of("0123456789", 5) == std::string::npos;
+    if (!numbered) complain(setting.origin, "'runtime.device' must be auto, cpu, cuda or cuda:N, not '" + device + "'");
+}
+
+void ConfigLoader::fill() {
+    const auto text = [&](const char* key) { return std::get<std::string>(config_.setting(key).value); };
+    const auto integer = [&](const char* key) { return std::get<std::int64_t>(config_.setting(key).value); };
+    const auto list = [&](const char* key) { return std::get<std::vector<std::string>>(config_.setting(key).value); };
+    config_.target_model = text("target.model");
+    config_.target_context = static_cast<int>(integer("target.context"));
+    config_.draft_model = text("draft.model");
+    const std::string mode = text("speculation.mode");
+    config_.speculation_mode = mode == "off"     ? SpeculationMode::off
+                               : mode == "fixed" ? SpeculationMode::fixed
+                                                 : SpeculationMode::automatic;
+    config_.max_draft = static_cast<int>(integer("speculation.max_draft"));
+    config_.draft_length = static_cast<int>(integer("speculation.length"));
+    config_.sources = list("speculation.sources");
+    config_.seed = static_cast<std::uint64_t>(integer("sampling.seed"));
+    config_.branch = static_cast<std::uint64_t>(integer("sampling.branch"));
+    config_.chain = list("sampling.chain");
+    config_.chat_style = text("chat.style");
+    config_.chat_max_tokens = static_cast<int>(std::min<std::int64_t>(integer("chat.max_tokens"), 1 << 30));
+    config_.device = text("runtime.device");
+    config_.threads = static_cast<int>(integer("runtime.threads"));
+    config_.isa = text("runtime.isa") == "auto" ? "" : text("runtime.isa");
+}
+
+Config ConfigLoader::finish() {
+    const Setting& target = config_.settings_.at("target.model");
+    if (request_.need_target && std::get<std::string>(target.value).empty() && diagnostics_.empty()) {
+        Origin where = target.origin;
+        if (where.is_default() && !request_.layers.empty()) where = Origin{request_.layers.front().place, 0, 0};
+        complain(where, "no target model; state 'model' in [target], or pass --model PATH");
+    }
+    if (request_.need_files) check_files();
+    check_chain();
+    check_device();
+    if (!diagnostics_.empty()) throw ConfigError(std::move(diagnostics_), dropped_);
+    fill();
+    return std::move(config_);
+}
+
+}  // namespace foresay::core

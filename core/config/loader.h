@@ -1,0 +1,51 @@
+// core/config/loader.h: the walk over the layers that load_config() is made of.
+#pragma once
+
+#include <filesystem>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/config/config.h"
+#include "core/config/diagnostic.h"
+#include "core/config/toml_tree.h"
+
+namespace foresay::core {
+
+class ConfigLoader {
+public:
+    explicit ConfigLoader(const ConfigRequest& request);
+
+    void apply(const ConfigLayer& layer);
+    // Checks what only the whole can show, and yields the configuration. Throws ConfigError.
+    Config finish();
+
+private:
+    void walk(const TomlNode& table, const std::string& prefix);
+    void set(const KeySpec& spec, const std::string& key, const TomlNode::Member& member);
+    void unknown(const TomlNode::Member& member, const std::string& prefix);
+    void stage(const StageSchema& schema, const TomlNode& table);
+    void plugins(const TomlNode::Member& member);
+    void plugin_entry(const TomlNode& entry);
+    void plugin_overrides(const TomlNode& table);
+    void plugin_member(PluginSpec& plugin, const TomlNode::Member& member);
+    void plugin_options(PluginSpec& plugin, const TomlNode& options);
+
+    void check_files();
+    void check_chain();
+    void check_device();
+    void fill();
+
+    std::filesystem::path resolve(const std::string& path) const;
+    const StageSchema* find_stage(const std::string& name) const;
+    void complain(const Origin& where, std::string message);
+    void complain(int line, int column, std::string message);
+
+    const ConfigRequest& request_;
+    const ConfigLayer* layer_ = nullptr;
+    Config config_;
+    std::vector<Diagnostic> diagnostics_;
+    int dropped_ = 0;
+};
+
+}  // namespace foresay::core

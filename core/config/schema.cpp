@@ -1,0 +1,94 @@
+#include "core/config/schema.h"
+
+#include <algorithm>
+
+namespace foresay::core {
+
+namespace {
+
+using Strings = std::vector<std::string>;
+
+std::vector<KeySpec> make_schema() {
+    const Strings default_chain = {"penalties", "top_k", "top_p", "temperature"};
+    const std::int64_t none = 0;
+    return {
+        {"target.model",
+         ValueType::path,
+         std::string(),
+         {},
+         {},
+         {},
+         "the large model: a GGUF file or a safetensors directory"},
+        {"target.context",
+         ValueType::integer,
+         none,
+         0,
+         1 << 20,
+         {},
+         "positions of the context; 0: all that the model allows"},
+        {"draft.model", ValueType::path, std::string(), {}, {}, {}, "the small model that proposes; empty: none"},
+        {"speculation.mode",
+         ValueType::choice,
+         std::string("auto"),
+         {},
+         {},
+         {"auto", "off", "fixed"},
+         "auto: as far as it pays; off; fixed: always `length` tokens"},
+        {"speculation.max_draft",
+         ValueType::integer,
+         std::int64_t{16},
+         1,
+         kMaxDraft,
+         {},
+         "longest run that auto drafts"},
+        {"speculation.length", ValueType::integer, std::int64_t{4}, 1, kMaxDraft, {}, "tokens per run in mode fixed"},
+        {"speculation.sources", ValueType::text_list, Strings{"draft"}, {}, {}, {"draft"}, "who proposes"},
+        {"sampling.seed", ValueType::integer, none, 0, {}, {}, "seed of the noise: same prompt, same seed, same bytes"},
+        {"sampling.branch", ValueType::integer, none, 0, {}, {}, "another text from the same seed"},
+        {"sampling.chain",
+         ValueType::text_list,
+         default_chain,
+         {},
+         {},
+         {},
+         "the stages that shape each choice, in order"},
+        {"chat.style",
+         ValueType::choice,
+         std::string("auto"),
+         {},
+         {},
+         {"auto", "complete", "llama3", "chatml", "mistral"},
+         "complete: one growing document; auto: what the model's template asks for"},
+        {"chat.max_tokens",
+         ValueType::integer,
+         std::int64_t{256},
+         0,
+         {},
+         {},
+         "longest answer; 0: to the end of the context"},
+        {"runtime.device", ValueType::text, std::string("auto"), {}, {}, {}, "auto, cpu, or cuda:N"},
+        {"runtime.threads", ValueType::integer, none, 0, 1024, {}, "threads that compute; 0: one per core"},
+        {"runtime.isa",
+         ValueType::choice,
+         std::string("auto"),
+         {},
+         {},
+         {"auto", "avx512", "avx2", "portable"},
+         "instruction set of the processor; auto: the best it has"},
+    };
+}
+
+}  // namespace
+
+std::span<const KeySpec> core_schema() {
+    static const std::vector<KeySpec> schema = make_schema();
+    return schema;
+}
+
+const KeySpec* find_key(std::string_view key) {
+    const auto schema = core_schema();
+    const auto found = std::find_if(schema.begin(), schema.end(), [&](const KeySpec& spec) { return spec.key == key; });
+    return found == schema.end() ? nullptr : &*found;
+}
+
+}  // namespace foresay::core

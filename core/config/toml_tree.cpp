@@ -1,0 +1,208 @@
+#include "core/config/toml_tree.h"
+
+#include <toml++/toml.h>
+#include <algorithm>
+
+namespace foresay::core {
+
+namespace {
+
+constexpr std::size_t kMaxLine = 200;
+
+// How deep the text nests, without recursion: brackets, and dots within one key. The TOML library parses and frees its
+// tables recursively, so text that fails this must never reach it. Strings and comments are skipped by TOML's rules;
+// text on which those rules and the library disagree is not TOML and stops the library at that point.
+class DepthScanner {
+public:
+    explicit DepthScanner(std::string_view text) : text_(text) {}
+
+    // The line where the limit is exceeded, or 0.
+    int excess_line() {
+        while (at_ < text_.size()) {
+            step();
+            if (brackets_ > kMaxTomlDepth || dots_ > kMaxTomlDepth) return line_;
+        }
+        return 0;
+    }
+
+private:
+    bool starts(std::string_view what) const { return text_.substr(at_, what.size()) == what; }
+
+    void step() {
+        const char c = text_[at_];
+        switch (c) {
+            case '#':
+                while (at_ < text_.size() && text_[at_] != '\n') ++at_;
+                return;
+            case '"':
+            case '\'':
+                skip_string(c);
+                return;
+            case '\n':
+                ++line_;
+                dots_ = 0;
+                break;
+            case '[':
+            case '{':
+                ++brackets_;
+                dots_ = 0;
+                break;
+            case ']':
+            case '}':
+                brackets_ = std::max(0, brackets_ - 1);
+                dots_ = 0;
+                break;
+            case '=':
+            case ',':
+                dots_ = 0;
+                break;
+            case '.':
+                ++dots_;
+                break;
+            default:
+                break;
+        }
+        ++at_;
+    }
+
+    void skip_string(char quote) {
+        const std::string triple(3, quote);
+        const bool block = starts(triple);
+        at_ += block ? 3 : 1;
+        while (at_ < text_.size()) {
+            if (quote == '"' && text_[at_] == '\\') {
+                at_ += 1;
+                if (at_ < text_.size() && text_[at_] == '\n') ++line_;
+                ++at_;
+                continue;
+            }
+            if (block ? starts(triple) : text_[at_] == quote) {
+                at_ += block ? 3 : 1;
+                // A block may end in up to five quotes; the extra ones belong to its text.
+                for (int extra = 0; block && extra < 2 && at_ < text_.size() && text_[at_] == quote; ++extra) ++at_;
+                return;
+            }
+            if (text_[at_] == '\n') {
+                if (!block) return;
+                ++line_;
+            }
+            ++at_;
+        }
+    }
+
+    std::string_view text_;
+    std::size_t at_ = 0;
+    int line_ = 1;
+    int brackets_ = 0;
+    int dots_ = 0;
+};
+
+TomlNode convert(const toml::node& node);
+
+void convert_members(const toml::table& table, TomlNode& out) {
+    for (const auto& [key, value] : table) {
+        TomlNode::Member member;
+        member.key = std::string(key.str());
+        member.line = static_cast<int>(key.source().begin.line);
+        member.column = static_cast<int>(key.source().begin.column);
+        member.value = convert(value);
+        out.members.push_back(std::move(member));
+    }
+    // The library keeps keys in alphabetical order; messages and lists follow the file.
+    std::stable_sort(out.members.begin(), out.members.end(), [](const auto& a, const auto& b) {
+        return a.line != b.line ? a.line < b.line : a.column < b.column;
+    });
+}
+
+TomlNode convert(const toml::node& node) {
+    TomlNode out;
+    out.line = static_cast<int>(node.source().begin.line);
+    out.column = static_cast<int>(node.source().begin.column);
+    switch (node.type()) {
+        case toml::node_type::table:
+            out.kind = TomlNode::Kind::table;
+            convert_members(*node.as_table(), out);
+            break;
+        case toml::node_type::array:
+            out.kind = TomlNode::Kind::list;
+            for (const toml::node& item : *node.as_array()) out.items.push_back(convert(item));
+            break;
+        case toml::node_type::string:
+            out.kind = TomlNode::Kind::text;
+            out.text = node.as_string()->get();
+            break;
+        case toml::node_type::integer:
+            out.kind = TomlNode::Kind::integer;
+            out.integer = node.as_integer()->get();
+            break;
+        case toml::node_type::floating_point:
+            out.kind = TomlNode::Kind::real;
+            out.real = node.as_floating_point()->get();
+            break;
+        case toml::node_type::boolean:
+            out.kind = TomlNode::Kind::boolean;
+            out.boolean = node.as_boolean()->get();
+            break;
+        default:
+            out.kind = TomlNode::Kind::date;
+            break;
+    }
+    return out;
+}
+
+}  // namespace
+
+std::string_view TomlNode::kind_name() const {
+    switch (kind) {
+        case Kind::boolean:
+            return "a boolean";
+        case Kind::integer:
+            return "an integer";
+        case Kind::real:
+            return "a number with a fraction";
+        case Kind::text:
+            return "a string";
+        case Kind::date:
+            return "a date or time";
+        case Kind::list:
+            return "a list";
+        case Kind::table:
+            return "a table";
+    }
+    return "a value";
+}
+
+std::string line_of(std::string_view text, int line) {
+    std::size_t begin = 0;
+    for (int i = 1; i < line; ++i) {
+        begin = text.find('\n', begin);
+        if (begin == std::string_view::npos) return "";
+        ++begin;
+    }
+    if (line < 1 || begin >= text.size()) return "";
+    std::string_view found = text.substr(begin, std::min(text.find('\n', begin), text.size()) - begin);
+    if (found.ends_with('\r')) found.remove_suffix(1);
+    std::string out;
+    // Messages may end on a terminal: control bytes of a hostile file must not.
+    for (const char c : found.substr(0, kMaxLine)) out += (static_cast<unsigned char>(c) < 0x20 && c != '\t') ? '?' : c;
+    return out;
+}
+
+std::optional<TomlNode> parse_toml(std::string_view text, const std::string& place, Diagnostic& error) {
+    if (const int line = DepthScanner(text).excess_line(); line > 0) {
+        error = {Origin{place, line, 1}, "nests deeper than " + std::to_string(kMaxTomlDepth) + " levels", ""};
+        return std::nullopt;
+    }
+    try {
+        const toml::table table = toml::parse(text, std::string_view(place));
+        return convert(table);
+    } catch (const toml::parse_error& problem) {
+        const auto& at = problem.source().begin;
+        error.where = Origin{place, static_cast<int>(at.line), static_cast<int>(at.column)};
+        error.message = "not TOML: " + std::string(problem.description());
+        error.source_line = line_of(text, static_cast<int>(at.line));
+        return std::nullopt;
+    }
+}
+
+}  // namespace foresay::core

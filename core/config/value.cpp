@@ -1,0 +1,104 @@
+#include "core/config/value.h"
+
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+
+namespace foresay::core {
+
+std::string describe(ValueType type) {
+    switch (type) {
+        case ValueType::boolean:
+            return "true or false";
+        case ValueType::integer:
+            return "an integer";
+        case ValueType::real:
+            return "a number";
+        case ValueType::text:
+        case ValueType::choice:
+            return "a string";
+        case ValueType::path:
+            return "a string that names a file";
+        case ValueType::text_list:
+            return "a list of strings";
+        case ValueType::integer_list:
+            return "a list of integers";
+        case ValueType::real_list:
+            return "a list of numbers";
+        case ValueType::any:
+            return "a value";
+    }
+    return "a value";
+}
+
+namespace {
+
+std::string quoted(const std::string& text) {
+    std::string out = "\"";
+    for (const char c : text) {
+        const auto byte = static_cast<unsigned char>(c);
+        switch (c) {
+            case '"':
+                out += "\\\"";
+                break;
+            case '\\':
+                out += "\\\\";
+                break;
+            case '\n':
+                out += "\\n";
+                break;
+            case '\t':
+                out += "\\t";
+                break;
+            case '\r':
+                out += "\\r";
+                break;
+            default:
+                if (byte < 0x20 || byte == 0x7f) {
+                    std::array<char, 8> escape{};
+                    std::snprintf(escape.data(), escape.size(), "\\u%04x", byte);
+                    out += escape.data();
+                } else {
+                    out += c;
+                }
+        }
+    }
+    return out + "\"";
+}
+
+std::string number(double value) {
+    if (std::isnan(value)) return "nan";
+    if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
+    std::array<char, 64> digits{};
+    const auto [end, error] = std::to_chars(digits.data(), digits.data() + digits.size(), value);
+    std::string out(digits.data(), error == std::errc() ? end : digits.data());
+    // TOML tells a float from an integer by its point or exponent.
+    if (out.find_first_of(".e") == std::string::npos) out += ".0";
+    return out;
+}
+
+std::string one(bool value) { return value ? "true" : "false"; }
+std::string one(std::int64_t value) { return std::to_string(value); }
+std::string one(double value) { return number(value); }
+std::string one(const std::string& value) { return quoted(value); }
+
+template <typename T>
+std::string one(const std::vector<T>& values) {
+    std::string out = "[";
+    for (const T& value : values) out += (out.size() > 1 ? ", " : "") + one(value);
+    return out + "]";
+}
+
+}  // namespace
+
+std::string to_toml(const ConfigValue& value) {
+    return std::visit([](const auto& held) { return one(held); }, value);
+}
+
+std::string Origin::text() const {
+    if (line == 0) return place;
+    return place + ":" + std::to_string(line) + ":" + std::to_string(column);
+}
+
+}  // namespace foresay::core
