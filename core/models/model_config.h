@@ -1,7 +1,6 @@
 // core/models/model_config.h: what a model is, before any of its weights is touched.
 //
 // Threads:  any; plain data.
-// Errors:   read_config() throws Error naming the file and the key.
 #pragma once
 
 #include <cstdint>
@@ -32,12 +31,13 @@ struct ModelConfig {
     std::int32_t context_length = 0;  // positions that the model was made for
     float norm_eps = 1e-6f;
     RopeConfig rope;
-    bool tied_head = false;  // the head is the embedding table
-    bool qkv_bias = false;   // Q, K and V have biases
+    bool tied_head = false;           // the head is the embedding table
+    bool qkv_bias = false;            // Q, K and V have biases
+    bool attention_out_bias = false;  // the output projection of the attention has one
 };
 
 // Frequencies of the rotary pairs, [head_dim / 2], scaling included. `factors` (GGUF's rope_freqs.weight) divides them
-// when not empty and then replaces llama3 scaling.
+// when not empty, on top of what `rope` says (GGUF files with factors say no scaling).
 std::vector<float> inverse_frequencies(const RopeConfig& rope, std::int32_t head_dim,
                                        const std::vector<float>& factors);
 

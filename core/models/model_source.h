@@ -35,6 +35,7 @@ enum class TensorRole : std::uint8_t {
     k_bias,
     v_bias,
     attention_out,
+    attention_out_bias,
     mlp_norm,
     gate,
     up,

@@ -1,0 +1,129 @@
+#include "core/cache/kv_cache.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace foresay::core {
+namespace {
+
+std::int32_t pages_for(std::int32_t positions) {
+    return (positions + kernels::kPagePositions - 1) / kernels::kPagePositions;
+}
+
+}  // namespace
+
+KvCache::KvCache(kernels::Ops& ops, const kernels::ModelShape& shape, std::int32_t capacity, std::int32_t sequences)
+    : ops_(ops), capacity_(capacity), sequences_(static_cast<std::size_t>(sequences)) {
+    const std::int32_t pages = pages_for(capacity) * sequences;
+    pages_ = ops.allocate_kv(shape, pages);
+    references_.assign(static_cast<std::size_t>(pages), 0);
+    free_.reserve(static_cast<std::size_t>(pages));
+    for (std::int32_t page = pages; page-- > 0;) free_.push_back(page);
+    for (Sequence& sequence : sequences_) sequence.pages.reserve(static_cast<std::size_t>(pages_for(capacity)));
+    sequences_[0].alive = true;
+}
+
+bool KvCache::exists(SequenceId sequence) const {
+    return sequence >= 0 && sequence < static_cast<SequenceId>(sequences_.size()) &&
+           sequences_[static_cast<std::size_t>(sequence)].alive;
+}
+
+std::int32_t KvCache::take_page() {
+    const std::int32_t page = free_.back();
+    free_.pop_back();
+    references_[static_cast<std::size_t>(page)] = 1;
+    return page;
+}
+
+void KvCache::release_page(std::int32_t page) {
+    if (--references_[static_cast<std::size_t>(page)] == 0) free_.push_back(page);
+}
+
+SequenceId KvCache::create() {
+    for (std::size_t i = 0; i < sequences_.size(); ++i) {
+        if (sequences_[i].alive) continue;
+        sequences_[i].alive = true;
+        sequences_[i].length = 0;
+        return static_cast<SequenceId>(i);
+    }
+    return -1;
+}
+
+SequenceId KvCache::fork(SequenceId sequence) {
+    check(exists(sequence), "fork of a sequence that does not exist");
+    const SequenceId copy = create();
+    if (copy < 0) return -1;
+    const Sequence& from = sequences_[static_cast<std::size_t>(sequence)];
+    Sequence& to = sequences_[static_cast<std::size_t>(copy)];
+    to.length = from.length;
+    const std::int32_t used = pages_for(from.length);
+    to.pages.assign(from.pages.begin(), from.pages.begin() + used);
+    for (const std::int32_t page : to.pages) ++references_[static_cast<std::size_t>(page)];
+    return copy;
+}
+
+void KvCache::drop(SequenceId sequence) {
+    check(exists(sequence), "drop of a sequence that does not exist");
+    Sequence& s = sequences_[static_cast<std::size_t>(sequence)];
+    for (const std::int32_t page : s.pages) release_page(page);
+    s.pages.clear();
+    s.length = 0;
+    s.alive = false;
+}
+
+Reserve KvCache::reserve(SequenceId sequence, std::int32_t rows) {
+    check(exists(sequence), "reserve in a sequence that does not exist");
+    Sequence& s = sequences_[static_cast<std::size_t>(sequence)];
+    if (rows > capacity_ - s.length) return Reserve::sequence_full;
+    if (rows <= 0) return Reserve::ok;
+    const std::int32_t first = s.length / kernels::kPagePositions;
+    const std::int32_t needed = pages_for(s.length + rows);
+    // Shared pages in the way have to be replaced: the one that the sequence grows into is copied, later ones hold
+    // nothing of this sequence any more.
+    std::int32_t missing = std::max(0, needed - static_cast<std::int32_t>(s.pages.size()));
+    for (std::int32_t i = first; i < std::min(needed, static_cast<std::int32_t>(s.pages.size())); ++i) {
+        if (references_[static_cast<std::size_t>(s.pages[static_cast<std::size_t>(i)])] > 1) ++missing;
+    }
+    if (missing > free_pages()) return Reserve::pool_full;
+    for (std::int32_t i = first; i < needed; ++i) {
+        if (i >= static_cast<std::int32_t>(s.pages.size())) {
+            s.pages.push_back(take_page());
+            continue;
+        }
+        std::int32_t& page = s.pages[static_cast<std::size_t>(i)];
+        if (references_[static_cast<std::size_t>(page)] == 1) continue;
+        const std::int32_t fresh = take_page();
+        if (i * kernels::kPagePositions < s.length) ops_.copy_page(*pages_, page, fresh);
+        release_page(page);
+        page = fresh;
+    }
+    return Reserve::ok;
+}
+
+void KvCache::commit(SequenceId sequence, std::int32_t rows) {
+    Sequence& s = sequences_[static_cast<std::size_t>(sequence)];
+    s.length += rows;
+    check(s.length <= static_cast<std::int32_t>(s.pages.size()) * kernels::kPagePositions, "commit without reserve");
+}
+
+void KvCache::truncate(SequenceId sequence, std::int32_t length) {
+    check(exists(sequence), "truncate of a sequence that does not exist");
+    Sequence& s = sequences_[static_cast<std::size_t>(sequence)];
+    check(length >= 0 && length <= s.length, "truncate beyond the length of a sequence");
+    s.length = length;
+    // With one sequence the pages stay where they are. With several, pages beyond the next one go back to the pool.
+    if (sequences_.size() == 1) return;
+    const std::size_t keep = static_cast<std::size_t>(pages_for(length)) + 1;
+    while (s.pages.size() > keep) {
+        release_page(s.pages.back());
+        s.pages.pop_back();
+    }
+}
+
+kernels::SequenceView KvCache::view(SequenceId sequence) const {
+    const Sequence& s = sequences_[static_cast<std::size_t>(sequence)];
+    return {.pages = s.pages, .length = s.length};
+}
+
+}  // namespace foresay::core

@@ -1,0 +1,85 @@
+#include "core/models/context.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "core/models/forward.h"
+
+namespace foresay::core {
+namespace {
+
+ContextOptions checked(ContextOptions options) {
+    if (options.length < 1 || options.length > 1 << 24) {
+        throw Error("a context of " + std::to_string(options.length) +
+                    " tokens is not possible; choose between 1 and 16777216");
+    }
+    options.input_rows = std::clamp(options.input_rows, 1, 4096);
+    options.decode_rows = std::clamp(options.decode_rows, 1, 4096);
+    options.sequences = std::clamp(options.sequences, 1, 1024);
+    return options;
+}
+
+}  // namespace
+
+Context::Context(std::shared_ptr<const Model> model, const ContextOptions& options)
+    : model_(std::move(model)),
+      options_(checked(options)),
+      cache_(model_->ops(), model_->config().shape, options_.length, options_.sequences),
+      act_(model_->ops().allocate_activations(
+          model_->config().shape, std::max(options_.input_rows, options_.decode_rows), options_.decode_rows)),
+      views_(1) {
+    const std::size_t rows = static_cast<std::size_t>(act_->max_rows);
+    rows_.reserve(rows);
+    refs_.reserve(rows);
+    logit_rows_.reserve(rows);
+}
+
+bool Context::evaluate(kernels::RowClass row_class, std::span<const kernels::TokenRef> tokens,
+                       std::span<const std::int32_t> logit_rows, SequenceId sequence) {
+    if (tokens.empty()) return true;
+    const std::int32_t count = static_cast<std::int32_t>(tokens.size());
+    check(count <= act_->max_rows, "more rows than the context was made for");
+    if (cache_.reserve(sequence, count) != Reserve::ok) return false;
+    rows_.clear();
+    const std::int32_t start = cache_.length(sequence);
+    for (std::int32_t i = 0; i < count; ++i) {
+        rows_.push_back({.token = tokens[static_cast<std::size_t>(i)], .position = start + i});
+    }
+    views_[0] = cache_.view(sequence);
+    const kernels::Batch batch{
+        .row_class = row_class, .tree = false, .rows = rows_, .sequences = views_, .logit_rows = logit_rows};
+    forward(*model_, *act_, cache_.pages(), batch);
+    cache_.commit(sequence, count);
+    return true;
+}
+
+bool Context::prefill(std::span<const std::int32_t> tokens, SequenceId sequence, const std::atomic<bool>* cancel) {
+    if (static_cast<std::int64_t>(tokens.size()) > options_.length - length(sequence)) return false;
+    while (!tokens.empty()) {
+        if (cancel != nullptr && cancel->load(std::memory_order_relaxed)) return false;
+        const std::size_t count = std::min(tokens.size(), static_cast<std::size_t>(options_.input_rows));
+        refs_.clear();
+        for (const std::int32_t token : tokens.first(count)) refs_.push_back(kernels::TokenRef::id(token));
+        logit_rows_.clear();
+        if (count == tokens.size()) logit_rows_.push_back(static_cast<std::int32_t>(count) - 1);
+        if (!evaluate(kernels::RowClass::input, refs_, logit_rows_, sequence)) return false;
+        tokens = tokens.subspan(count);
+    }
+    return true;
+}
+
+bool Context::decode(std::span<const std::int32_t> tokens, std::int32_t logit_rows, SequenceId sequence) {
+    refs_.clear();
+    for (const std::int32_t token : tokens) refs_.push_back(kernels::TokenRef::id(token));
+    return decode(std::span<const kernels::TokenRef>(refs_), logit_rows, sequence);
+}
+
+bool Context::decode(std::span<const kernels::TokenRef> tokens, std::int32_t logit_rows, SequenceId sequence) {
+    const std::int32_t count = static_cast<std::int32_t>(tokens.size());
+    logit_rows_.clear();
+    for (std::int32_t i = logit_rows < 0 ? 0 : std::max(0, count - logit_rows); i < count; ++i)
+        logit_rows_.push_back(i);
+    return evaluate(kernels::RowClass::decode, tokens, logit_rows_, sequence);
+}
+
+}  // namespace foresay::core

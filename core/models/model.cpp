@@ -1,0 +1,119 @@
+#include "core/models/model.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace foresay::core {
+namespace {
+
+kernels::NormSpec norm(ModelSource& source, TensorRole role, std::int32_t layer) {
+    return {.weight = source.tensor(role, layer), .eps = source.config().norm_eps, .plus_one = false};
+}
+
+// Makes the stages of one layer from the tensors of `source`.
+class StageMaker {
+public:
+    StageMaker(ModelSource& source, kernels::Ops& ops, const LoadOptions& options)
+        : source_(source),
+          ops_(ops),
+          options_(options),
+          frequencies_(
+              inverse_frequencies(source.config().rope, source.config().shape.head_dim, source.rope_factors())),
+          total_(source.weight_bytes()) {}
+
+    std::unique_ptr<kernels::Prepared> embed() {
+        return finish(ops_.prepare(kernels::EmbedSpec{.table = tensor(TensorRole::embedding, 0), .scale = 1.0f}));
+    }
+
+    Model::Layer layer(std::int32_t i) {
+        Model::Layer layer;
+        layer.attention_in = attention_in(i);
+        layer.attend = ops_.prepare(
+            kernels::AttendSpec{.shape = shape(), .scale = 1.0f / std::sqrt(static_cast<float>(shape().head_dim))});
+        kernels::AttentionOutSpec out{.shape = shape(), .o = tensor(TensorRole::attention_out, i)};
+        if (source_.config().attention_out_bias) out.bias = tensor(TensorRole::attention_out_bias, i);
+        layer.attention_out = finish(ops_.prepare(out));
+        layer.mlp_in = finish(ops_.prepare(kernels::MlpInSpec{.shape = shape(),
+                                                              .norm = norm(source_, TensorRole::mlp_norm, i),
+                                                              .gate = tensor(TensorRole::gate, i),
+                                                              .up = tensor(TensorRole::up, i)}));
+        layer.mlp_out =
+            finish(ops_.prepare(kernels::MlpOutSpec{.shape = shape(), .down = tensor(TensorRole::down, i)}));
+        return layer;
+    }
+
+    std::unique_ptr<kernels::Prepared> head() {
+        return finish(ops_.prepare(kernels::HeadSpec{.shape = shape(),
+                                                     .norm = norm(source_, TensorRole::output_norm, 0),
+                                                     .weight = tensor(TensorRole::head, 0)}));
+    }
+
+private:
+    const kernels::ModelShape& shape() const { return source_.config().shape; }
+
+    kernels::TensorView tensor(TensorRole role, std::int32_t layer) {
+        const kernels::TensorView view = source_.tensor(role, layer);
+        if (role != TensorRole::head || !source_.config().tied_head) pending_ += view.bytes();
+        return view;
+    }
+
+    std::unique_ptr<kernels::Prepared> attention_in(std::int32_t i) {
+        kernels::AttentionInSpec spec{.shape = shape(),
+                                      .norm = norm(source_, TensorRole::attention_norm, i),
+                                      .q = tensor(TensorRole::q, i),
+                                      .k = tensor(TensorRole::k, i),
+                                      .v = tensor(TensorRole::v, i)};
+        if (source_.config().qkv_bias) {
+            spec.q_bias = tensor(TensorRole::q_bias, i);
+            spec.k_bias = tensor(TensorRole::k_bias, i);
+            spec.v_bias = tensor(TensorRole::v_bias, i);
+        }
+        spec.rope = {.pairs = source_.config().rope.pairs, .inverse_frequency = frequencies_, .magnitude = 1.0f};
+        return finish(ops_.prepare(spec));
+    }
+
+    std::unique_ptr<kernels::Prepared> finish(std::unique_ptr<kernels::Prepared> stage) {
+        source_.release();
+        done_ += pending_;
+        pending_ = 0;
+        if (options_.progress) options_.progress(std::min(done_, total_), total_);
+        return stage;
+    }
+
+    ModelSource& source_;
+    kernels::Ops& ops_;
+    const LoadOptions& options_;
+    std::vector<float> frequencies_;
+    std::int64_t total_;
+    std::int64_t done_ = 0;
+    std::int64_t pending_ = 0;
+};
+
+}  // namespace
+
+std::shared_ptr<const Model> Model::load(std::shared_ptr<ModelSource> source, kernels::Ops& ops,
+                                         const LoadOptions& options) {
+    std::shared_ptr<Model> model(new Model());
+    model->source_ = std::move(source);
+    model->ops_ = &ops;
+    StageMaker maker(*model->source_, ops, options);
+    model->embed_ = maker.embed();
+    const std::int32_t layers = model->config().shape.layers;
+    model->layers_.reserve(static_cast<std::size_t>(layers));
+    for (std::int32_t i = 0; i < layers; ++i) model->layers_.push_back(maker.layer(i));
+    model->head_ = maker.head();
+    const auto count = [&](const kernels::Prepared& stage) {
+        model->bytes_per_forward_ += stage.weight_bytes;
+        model->macs_per_row_ += stage.macs_per_row;
+    };
+    for (const Layer& layer : model->layers_) {
+        count(*layer.attention_in);
+        count(*layer.attention_out);
+        count(*layer.mlp_in);
+        count(*layer.mlp_out);
+    }
+    count(*model->head_);
+    return model;
+}
+
+}  // namespace foresay::core
