@@ -25,7 +25,7 @@ for tool in cmake ninja g++; do
     printf '#!/bin/bash\necho "%s $*" >>"%s"\nexec "%s" "$@"\n' "$tool" "$log" "$path" >"$tools/$tool"
 done
 rm -f "$tools"/{apt-get,dpkg-query,sudo,id,ccache}
-stand_in() { printf '#!/bin/bash\necho "%s $*" >>"%s"\n%s\n' "$1" "$log" "$2" >"$tools/$1"; }
+stand_in() { rm -f "$tools/$1"; printf '#!/bin/bash\necho "%s $*" >>"%s"\n%s\n' "$1" "$log" "$2" >"$tools/$1"; }
 chmod_all() { chmod +x "$tools"/{apt-get,dpkg-query,sudo,id,cmake,ninja,g++} 2>/dev/null; }
 everything='for p in "$@"; do case $p in -*|*boost1.74*|*" "*) ;; *) printf " installed:%s " "$p" ;; esac; done'
 stand_in apt-get 'echo from-apt-get; read -r line && echo "apt-get read $line"; exit 0'
