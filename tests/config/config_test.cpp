@@ -1,0 +1,322 @@
+// What a configuration may say, and what foresay answers when it says something else.
+#include "core/config/config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "core/config/diagnostic.h"
+#include "core/config/nearest.h"
+#include "core/config/toml_tree.h"
+
+namespace foresay::core {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+namespace fs = std::filesystem;
+
+std::vector<StageSchema> stages() {
+    return {
+        {"penalties", "", {{"repeat", ValueType::real, 1.0, 0, 10, {}, ""}}},
+        {"top_k", "", {{"k", ValueType::integer, std::int64_t{40}, 0, 512, {}, ""}}},
+        {"top_p", "", {{"p", ValueType::real, 0.95, 0, 1, {}, ""}}},
+        {"temperature", "", {{"value", ValueType::real, 0.6, 0, 100, {}, ""}}},
+        {"logit_bias", "", {{"ids", ValueType::integer_list, std::vector<std::int64_t>{}, 0, {}, {}, ""},
+                            {"values", ValueType::real_list, std::vector<double>{}, {}, {}, {}, ""},
+                            {"strict", ValueType::boolean, false, {}, {}, {}, ""}}},
+    };
+}
+
+class ConfigTest : public ::testing::Test {
+protected:
+    ConfigTest() {
+        directory_ = fs::temp_directory_path() / ("foresay_config_" + std::to_string(::getpid()));
+        fs::create_directories(directory_ / "models");
+        for (const char* name : {"target.gguf", "draft.gguf"}) std::ofstream(directory_ / "models" / name) << "x";
+    }
+    ~ConfigTest() override { fs::remove_all(directory_); }
+
+    Config load(const std::string& text, const std::vector<std::string>& sets = {}) {
+        layers_ = {{"test.toml", text, directory_}};
+        for (const std::string& set : sets) {
+            layers_.push_back(override_layer(set, "--set #" + std::to_string(layers_.size())));
+        }
+        ConfigRequest request;
+        request.layers = layers_;
+        request.stages = stages_;
+        return load_config(request);
+    }
+    // The message of the error that `text` must raise.
+    std::string error(const std::string& text, const std::vector<std::string>& sets = {}) {
+        try {
+            load(text, sets);
+        } catch (const Error& problem) {
+            return problem.what();
+        }
+        return "no error";
+    }
+
+    const std::string target_ = "[target]\nmodel = \"models/target.gguf\"\n";
+    fs::path directory_;
+    std::vector<ConfigLayer> layers_;
+    const std::vector<StageSchema> stages_ = stages();
+};
+
+TEST_F(ConfigTest, EveryKeyArrives) {
+    const Config config = load(R"(
+[target]
+model = "models/target.gguf"
+context = 1024
+[draft]
+model = "models/draft.gguf"
+[speculation]
+mode = "fixed"
+max_draft = 9
+length = 7
+sources = ["draft"]
+[sampling]
+seed = 12
+branch = 3
+chain = ["words", "top_k", "temperature"]
+[sampling.top_k]
+k = 17
+[sampling.temperature]
+value = 1
+[[plugin]]
+name = "words"
+[plugin.options]
+forbid = ["TODO"]
+limit = 3
+share = 0.5
+strict = true
+[chat]
+style = "complete"
+max_tokens = 99
+[runtime]
+device = "cuda:1"
+threads = 2
+isa = "avx2"
+[x-notes]
+anything = "goes"
+)");
+    EXPECT_EQ(config.target_model, directory_ / "models/target.gguf");
+    EXPECT_EQ(config.target_context, 1024);
+    EXPECT_EQ(config.draft_model, directory_ / "models/draft.gguf");
+    EXPECT_EQ(config.speculation_mode, SpeculationMode::fixed);
+    EXPECT_EQ(config.max_draft, 9);
+    EXPECT_EQ(config.draft_length, 7);
+    EXPECT_THAT(config.sources, ElementsAre("draft"));
+    EXPECT_EQ(config.seed, 12u);
+    EXPECT_EQ(config.branch, 3u);
+    EXPECT_THAT(config.chain, ElementsAre("words", "top_k", "temperature"));
+    EXPECT_EQ(config.chat_style, "complete");
+    EXPECT_EQ(config.chat_max_tokens, 99);
+    EXPECT_EQ(config.device, "cuda:1");
+    EXPECT_EQ(config.threads, 2);
+    EXPECT_EQ(config.isa, "avx2");
+    EXPECT_EQ(std::get<std::int64_t>(config.stage("top_k").at("k").value), 17);
+    EXPECT_EQ(std::get<double>(config.stage("temperature").at("value").value), 1.0);
+    EXPECT_TRUE(config.stage("top_p").empty());
+    ASSERT_EQ(config.plugins.size(), 1u);
+    EXPECT_EQ(config.plugins[0].name, "words");
+    ASSERT_EQ(config.plugins[0].options.size(), 4u);
+    EXPECT_EQ(config.plugins[0].options[0].first, "forbid");
+    EXPECT_THAT(std::get<std::vector<std::string>>(config.plugins[0].options[0].second.value), ElementsAre("TODO"));
+    EXPECT_EQ(std::get<std::int64_t>(config.plugins[0].options[1].second.value), 3);
+    EXPECT_EQ(std::get<double>(config.plugins[0].options[2].second.value), 0.5);
+    EXPECT_EQ(std::get<bool>(config.plugins[0].options[3].second.value), true);
+    // Nothing in the schema was left out of the text above.
+    for (const KeySpec& spec : core_schema()) {
+        EXPECT_EQ(config.setting(spec.key).origin.place, "test.toml") << spec.key;
+    }
+}
+
+TEST_F(ConfigTest, DefaultsAreTheSchemas) {
+    const Config config = load(target_);
+    EXPECT_EQ(config.target_context, 0);
+    EXPECT_TRUE(config.draft_model.empty());
+    EXPECT_EQ(config.speculation_mode, SpeculationMode::automatic);
+    EXPECT_EQ(config.max_draft, 16);
+    EXPECT_THAT(config.chain, ElementsAre("penalties", "top_k", "top_p", "temperature"));
+    EXPECT_TRUE(config.setting("sampling.seed").origin.is_default());
+    EXPECT_EQ(config.isa, "");
+}
+
+TEST_F(ConfigTest, UnknownKeysNameTheirPlaceAndTheNearestKey) {
+    EXPECT_EQ(error(target_ + "contxt = 5\n"),
+              "test.toml:3:1: unknown key 'contxt' in [target]; did you mean 'context'?\n    contxt = 5\n    ^");
+    EXPECT_THAT(error(target_ + "[sampling]\n  seeed = 5\n"),
+                AllOf(StartsWith("test.toml:4:3: unknown key 'seeed' in [sampling]; did you mean 'seed'?"),
+                      HasSubstr("\n      seeed = 5\n      ^")));
+    EXPECT_THAT(error(target_ + "[speculatoin]\nmode = \"off\"\n"),
+                StartsWith("test.toml:3:2: unknown table [speculatoin]; did you mean 'speculation'?"));
+    EXPECT_THAT(error(target_ + "[sampling.temprature]\nvalue = 1\n"),
+                HasSubstr("unknown table [sampling.temprature]; did you mean 'temperature'?"));
+    EXPECT_THAT(error(target_ + "[sampling.top_k]\nkk = 1\n"), HasSubstr("unknown key 'kk' in [sampling.top_k]"));
+    // The right key in the wrong place.
+    EXPECT_THAT(error(target_ + "[runtime]\nmax_draft = 1\n"), HasSubstr("did you mean 'speculation.max_draft'?"));
+}
+
+TEST_F(ConfigTest, TypesAreExact) {
+    EXPECT_THAT(error(target_ + "context = true\n"),
+                StartsWith("test.toml:3:11: 'target.context' must be an integer, not a boolean"));
+    EXPECT_THAT(error(target_ + "context = 1.0\n"), HasSubstr("must be an integer, not a number with a fraction"));
+    EXPECT_THAT(error(target_ + "context = -1\n"), HasSubstr("must be between 0 and 1048576, not -1"));
+    EXPECT_THAT(error("[target]\nmodel = 5\n"), HasSubstr("'target.model' must be a string that names a file, not an integer"));
+    EXPECT_THAT(error(target_ + "[speculation]\nmode = \"of\"\n"),
+                HasSubstr("must be one of auto, off, fixed, not 'of'; did you mean 'off'?"));
+    EXPECT_THAT(error(target_ + "[speculation]\nsources = [\"drat\"]\n"), HasSubstr("did you mean 'draft'?"));
+    EXPECT_THAT(error(target_ + "[sampling]\nchain = \"top_k\"\n"), HasSubstr("must be a list of strings, not a string"));
+    EXPECT_THAT(error(target_ + "[sampling]\nchain = [1]\n"), HasSubstr("must be a list of strings, but holds an integer"));
+    EXPECT_THAT(error(target_ + "[sampling.top_p]\np = nan\n"), HasSubstr("must be between 0 and 1, not nan"));
+    EXPECT_THAT(error(target_ + "[sampling.top_p]\np = 1.5\n"), HasSubstr("must be between 0 and 1, not 1.5"));
+    EXPECT_THAT(error(target_ + "[sampling.logit_bias]\nstrict = 1\n"), HasSubstr("must be true or false, not an integer"));
+    EXPECT_THAT(error(target_ + "[sampling.logit_bias]\nids = [1, 2.5]\n"), HasSubstr("list of integers, but holds"));
+    EXPECT_THAT(error("target = 5\n"), HasSubstr("'target' must be a table, not an integer; write [target]"));
+    EXPECT_THAT(error(target_ + "[sampling]\ntop_k = 5\n"), HasSubstr("'sampling.top_k' must be a table"));
+    EXPECT_THAT(error(target_ + "[sampling]\nseed = 1979-05-27\n"), HasSubstr("not a date or time"));
+    EXPECT_THAT(error("[target]\nmodel = \"a\\u0000b\"\n"), HasSubstr("zero byte"));
+    EXPECT_THAT(error(target_ + "[runtime]\ndevice = \"gpu\"\n"), HasSubstr("must be auto, cpu, cuda or cuda:N, not 'gpu'"));
+}
+
+TEST_F(ConfigTest, AllErrorsComeAtOnceUpToALimit) {
+    const std::string two = error(target_ + "contxt = 5\n[chat]\nstyle = 1\n");
+    EXPECT_THAT(two, AllOf(HasSubstr("test.toml:3:1:"), HasSubstr("test.toml:5:9:")));
+    std::string many = target_ + "[chat]\n";
+    for (int i = 0; i < 50; ++i) many += "key" + std::to_string(i) + " = 1\n";
+    try {
+        load(many);
+        FAIL() << "no error";
+    } catch (const ConfigError& problem) {
+        EXPECT_EQ(problem.diagnostics().size(), static_cast<std::size_t>(kMaxDiagnostics));
+        EXPECT_THAT(problem.what(), HasSubstr("\nand 30 more"));
+    }
+}
+
+TEST_F(ConfigTest, FilesMustExistAndAreRelativeToTheFile) {
+    EXPECT_THAT(error("[target]\nmodel = \"models/none.gguf\"\n"),
+                AllOf(StartsWith("test.toml:2:1: 'target.model': no file at "), HasSubstr("models/none.gguf")));
+    EXPECT_THAT(error(target_ + "[draft]\nmodel = \"none.gguf\"\n"), StartsWith("test.toml:4:1: 'draft.model': no file at"));
+    EXPECT_THAT(error(target_ + "[[plugin]]\nname = \"w\"\npath = \"w.so\"\n[sampling]\nchain = [\"w\"]\n"),
+                HasSubstr("plugin 'w': no file at"));
+    EXPECT_THAT(error("[chat]\nstyle = \"auto\"\n"), HasSubstr("test.toml: no target model; state 'model' in [target]"));
+    EXPECT_EQ(load("[target]\nmodel = \"models/../models/./target.gguf\"\n").target_model, directory_ / "models/target.gguf");
+}
+
+TEST_F(ConfigTest, OverridesPassTheSameChecks) {
+    const Config config = load(target_, {"sampling.seed=42", "speculation.mode=off", "sampling.chain=[\"top_k\"]",
+                                         "sampling.top_k.k = 3", "chat.style=\"llama3\"",
+                                         "target.model=" + (directory_ / "models/draft.gguf").string()});
+    EXPECT_EQ(config.seed, 42u);
+    EXPECT_EQ(config.speculation_mode, SpeculationMode::off);
+    EXPECT_THAT(config.chain, ElementsAre("top_k"));
+    EXPECT_EQ(std::get<std::int64_t>(config.stage("top_k").at("k").value), 3);
+    EXPECT_EQ(config.chat_style, "llama3");
+    EXPECT_EQ(config.target_model, directory_ / "models/draft.gguf");
+    EXPECT_EQ(config.setting("sampling.seed").origin.place, "--set #1");
+    EXPECT_THAT(error(target_, {"sampling.sed=1"}),
+                StartsWith("--set #1:1:10: unknown key 'sed' in [sampling]; did you mean 'seed'?"));
+    EXPECT_THAT(error(target_, {"sampling.seed=1", "target.context=many"}),
+                StartsWith("--set #2:1:18: 'target.context' must be an integer, not a string"));
+    EXPECT_THROW(override_layer("sampling.seed", "--set #1"), UsageError);
+    EXPECT_THROW(override_layer("=1", "--set #1"), UsageError);
+    EXPECT_THAT(error(target_, {"sampling.chain=[\"top_k\""}), HasSubstr("must be a list of strings, not a string"));
+}
+
+TEST_F(ConfigTest, ChainAndPluginsMustAgree) {
+    const std::string plugin = "[[plugin]]\nname = \"words\"\n";
+    EXPECT_THAT(error(target_ + plugin),
+                StartsWith("test.toml:3:1: plugin 'words' is loaded, but sampling.chain does not name it"));
+    EXPECT_THAT(error(target_ + "[sampling]\nchain = [\"topk\"]\n"),
+                StartsWith("test.toml:4:1: 'sampling.chain' names 'topk', which is no stage; did you mean 'top_k'?"));
+    EXPECT_THAT(error(target_ + "[sampling]\nchain = [\"top_k\", \"top_k\"]\n"), HasSubstr("names 'top_k' twice"));
+    EXPECT_THAT(error(target_ + "[[plugin]]\nname = \"top_k\"\n"), HasSubstr("is a built-in stage"));
+    EXPECT_THAT(error(target_ + plugin + plugin), HasSubstr("plugin 'words' is named twice"));
+    EXPECT_THAT(error(target_ + "[[plugin]]\npath = \"models\"\n"), HasSubstr("a [[plugin]] needs a name"));
+    EXPECT_THAT(error(target_ + "[[plugin]]\nname = \"w\"\noption = 1\n"), HasSubstr("did you mean 'options'?"));
+    EXPECT_THAT(error(target_ + "plugin = 5\n"), HasSubstr("unknown key 'plugin' in [target]"));
+    EXPECT_THAT(error("plugin = 5\n" + target_), HasSubstr("'plugin' must be a list of tables; write [[plugin]]"));
+    EXPECT_THAT(error(target_ + plugin + "[sampling.words]\na = 1\n"), HasSubstr("belong in [plugin.options]"));
+    const std::string good = target_ + plugin + "[plugin.options]\nforbid = [\"a\"]\n[sampling]\nchain = [\"words\"]\n";
+    EXPECT_EQ(load(good).plugins.size(), 1u);
+    EXPECT_TRUE(load(good, {"plugin=[]", "sampling.chain=[]"}).plugins.empty());
+    const Config changed = load(good, {"plugin.words.options.forbid=[\"b\"]", "plugin.words.options.fast=yes"});
+    EXPECT_THAT(std::get<std::vector<std::string>>(changed.plugins[0].options[0].second.value), ElementsAre("b"));
+    EXPECT_EQ(std::get<std::string>(changed.plugins[0].options[1].second.value), "yes");
+    EXPECT_THAT(error(good, {"plugin.wods.options.forbid=[\"b\"]"}), HasSubstr("did you mean 'words'?"));
+    EXPECT_THAT(error(target_ + plugin + "[plugin.options]\na = [1, \"b\"]\n"), HasSubstr("not a mixed one"));
+    EXPECT_THAT(error(target_ + plugin + "[plugin.options]\na = {b = 1}\n"), HasSubstr("not a table"));
+}
+
+TEST_F(ConfigTest, BrokenTomlIsOneSentence) {
+    EXPECT_THAT(error("[target\nmodel = 1\n"), StartsWith("test.toml:1:8: not TOML: "));
+    EXPECT_THAT(error("a = 1\na = 2\n"), AllOf(StartsWith("test.toml:2:5: not TOML: "), HasSubstr("a = 2")));
+    EXPECT_THAT(error(std::string("a = \"\xff\"\n")), HasSubstr("not TOML"));
+    EXPECT_THAT(error("a = " + std::string(100000, '[')), HasSubstr("nests deeper than 32 levels"));
+    std::string dotted = "a";
+    for (int i = 0; i < 200000; ++i) dotted += ".a";
+    EXPECT_THAT(error(dotted + " = 1\n"), HasSubstr("nests deeper than 32 levels"));
+    EXPECT_THAT(error("[" + dotted + "]\n"), HasSubstr("nests deeper than 32 levels"));
+    EXPECT_THAT(error("x = \"[[[[\\\"[[[[\"\n" + target_), HasSubstr("unknown key 'x'"));
+    EXPECT_THAT(error(std::string(kMaxConfigBytes + 1, ' ')), HasSubstr("is larger than"));
+    // A control byte of the file does not reach the terminal.
+    EXPECT_THAT(error("\x1b[31m = 1\n"), Not(HasSubstr("\x1b")));
+}
+
+TEST_F(ConfigTest, ShowsEverythingWithItsOrigin) {
+    const std::string text = target_ + "[sampling]\nseed = 3\nchain = [\"top_k\", \"words\"]\n[[plugin]]\nname = \"words\"\n"
+                             "[plugin.options]\nforbid = [\"a\\\"b\"]\n";
+    const Config config = load(text, {"speculation.max_draft=5"});
+    const std::string shown = to_toml(config, stages_, true);
+    EXPECT_THAT(shown, AllOf(HasSubstr("seed = 3"), HasSubstr("# test.toml:4:1"), HasSubstr("# --set #1:1:13"),
+                             HasSubstr("[sampling.top_k]\nk = 40"), HasSubstr("# default"), HasSubstr("[plugin.options]")));
+    // What is shown loads again, to the same configuration.
+    const std::string plain = to_toml(config, stages_, false);
+    EXPECT_EQ(to_toml(load(plain), stages_, false), plain);
+}
+
+TEST_F(ConfigTest, ReadsFilesWithinLimits) {
+    EXPECT_THROW(read_config_file(directory_ / "none.toml"), Error);
+    EXPECT_THROW(read_config_file(directory_), Error);
+    std::ofstream(directory_ / "large.toml") << std::string(kMaxConfigBytes + 1, '\n');
+    EXPECT_THROW(read_config_file(directory_ / "large.toml"), Error);
+    std::ofstream(directory_ / "good.toml") << target_;
+    EXPECT_EQ(read_config_file(directory_ / "good.toml").text, target_);
+    EXPECT_THROW(read_config_file("/dev/zero"), Error);
+}
+
+TEST(Nearest, FindsWhatWasMeant) {
+    const std::vector<std::string> words = {"temperature", "top_k", "top_p", "seed"};
+    EXPECT_EQ(nearest("tempurature", words), "temperature");
+    EXPECT_EQ(nearest("temp", words), "temperature");
+    EXPECT_EQ(nearest("top_q", words), "top_k");
+    EXPECT_EQ(nearest("sede", words), "seed");
+    EXPECT_EQ(nearest("banana", words), "");
+    EXPECT_EQ(edit_distance("ab", "ba"), 1);
+    EXPECT_EQ(edit_distance("", "abc"), 3);
+    EXPECT_EQ(edit_distance(std::string(100000, 'a'), "b"), 64);
+    EXPECT_EQ(suggestion("banana", words), "; known are temperature, top_k, top_p, seed");
+}
+
+TEST(Toml, KeepsFileOrderAndPositions) {
+    Diagnostic error;
+    const auto tree = parse_toml("zebra = 1\napple = [true, \"x\"]\n[mid.deep]\nk = 2.5\n", "t", error);
+    ASSERT_TRUE(tree);
+    ASSERT_EQ(tree->members.size(), 3u);
+    EXPECT_EQ(tree->members[0].key, "zebra");
+    EXPECT_EQ(tree->members[1].key, "apple");
+    EXPECT_EQ(tree->members[1].line, 2);
+    EXPECT_EQ(tree->members[1].value.items.size(), 2u);
+    EXPECT_EQ(tree->members[2].value.members[0].value.members[0].column, 1);
+}
+
+}  // namespace
+}  // namespace foresay::core
