@@ -15,24 +15,27 @@ has() { grep -qF -- "$2" "$1"; }
 lacks() { ! grep -qF -- "$2" "$1"; }
 is() { [[ $1 == "$2" ]]; }
 
-# Every tool of this system except those that stand-ins replace; each stand-in logs its call.
-tools=$work/tools log=$work/calls
-mkdir "$tools"
-ln -s /usr/bin/* "$tools/" 2>/dev/null
+# The path of every call: stand-ins that log their call, then links to the tools of this system. A stand-in lies in a
+# folder of its own and is never written over anything, so that no link is ever followed.
+stand_ins=$work/stand-ins links=$work/links log=$work/calls
+mkdir "$stand_ins" "$links"
+ln -s /usr/bin/* "$links/" 2>/dev/null
 for tool in cmake ninja g++; do
     path=$(command -v "$tool") || { echo "$tool is needed for this test"; exit 1; }
-    rm -f "$tools/$tool"
-    printf '#!/bin/bash\necho "%s $*" >>"%s"\nexec "%s" "$@"\n' "$tool" "$log" "$path" >"$tools/$tool"
+    ln -sf "$path" "$links/$tool"
 done
-rm -f "$tools"/{apt-get,dpkg-query,sudo,id,ccache}
-stand_in() { rm -f "$tools/$1"; printf '#!/bin/bash\necho "%s $*" >>"%s"\n%s\n' "$1" "$log" "$2" >"$tools/$1"; }
-chmod_all() { chmod +x "$tools"/{apt-get,dpkg-query,sudo,id,cmake,ninja,g++} 2>/dev/null; }
+rm -f "$links"/{apt-get,dpkg-query,sudo,id,ccache,ninja}
+stand_in() {  # stand_in NAME SCRIPT
+    rm -f "$stand_ins/$1"
+    printf '#!/bin/bash\necho "%s $*" >>"%s"\n%s\n' "$1" "$log" "$2" >"$stand_ins/$1"
+    chmod +x "$stand_ins/$1"
+}
+stand_in cmake "exec '$(command -v cmake)' \"\$@\""
+real_ninja="exec '$(command -v ninja)' \"\$@\""
 everything='for p in "$@"; do case $p in -*|*boost1.74*|*" "*) ;; *) printf " installed:%s " "$p" ;; esac; done'
-stand_in apt-get 'echo from-apt-get; read -r line && echo "apt-get read $line"; exit 0'
-stand_in dpkg-query "$everything"
+stand_in apt-get 'exit 1'
 stand_in sudo 'exit 1'
 stand_in id 'echo 1000'
-chmod_all
 
 tree() {  # tree PATH: the project
     mkdir -p "$1"/{app,plugins}
@@ -66,31 +69,31 @@ END
    "cacheVariables": {"CMAKE_BUILD_TYPE": "Release"}}]}
 END
 }
-call() { : >"$log"; PATH=$tools "$@" >"$work/out" 2>"$work/err" </dev/null; status=$?; }  # call COMMAND...: sets status
+call() { : >"$log"; PATH=$stand_ins:$links "$@" >"$work/out" 2>"$work/err" </dev/null; status=$?; }  # call COMMAND...: sets status
 
 here="$work/a tree with [spaces]"
 tree "$here"
 
-# Packages are missing.
-stand_in dpkg-query 'printf " installed:libgtest-dev "'; rm "$tools/ninja"
+# Packages are missing, and Ninja.
+stand_in dpkg-query 'printf " installed:libgtest-dev "'
 call "$here/run" chat
 expect "without the right to install it stops with 1" is $status 1
 expect "its stdout is empty" is "$(cat "$work/out")" ""
-expect "it prints the line for apt" has "$work/err" "apt-get install -y --no-install-recommends ninja-build libboost"
+expect "it prints the line for apt" has "$work/err" \
+    "    sudo apt-get update && sudo apt-get install -y --no-install-recommends ninja-build libboost"
 expect "the line has the last package" has "$work/err" " libutf8proc-dev nlohmann-json3-dev libgmock-dev"
 expect "the line omits what is installed" lacks "$work/err" libgtest-dev
 expect "it called no apt-get" lacks "$log" apt-get
-stand_in dpkg-query 'printf " installed:libboost1.74-dev "'; chmod_all
 if grep -qs bookworm /etc/os-release; then
+    stand_in dpkg-query 'printf " installed:libboost1.74-dev "'
     call "$here/run" chat
     expect "a Boost that is in the way is named" has "$work/err" "conflicts with the installed libboost1.74-dev"
 fi
 stand_in dpkg-query 'printf " installed:libgtest-dev "'
-stand_in apt-get 'echo from-apt-get; read -r line && echo "apt-get read $line"
-    [[ $1 == update ]] || ln -s '"$(command -v ninja)"' '"$tools"'/ninja'
-stand_in id 'echo 0'; stand_in env 'shift; exec "$@"'; chmod_all; chmod +x "$tools/env"
-rm "$tools/env"; ln -s /usr/bin/env "$tools/env"
-: >"$log"; printf 'typed\n' | PATH=$tools "$here/run" copy a >"$work/out" 2>"$work/err"; status=$?
+stand_in id 'echo 0'
+stand_in apt-get "echo from-apt-get; read -r line && echo \"apt-get read \$line\"
+    [[ \$1 == update ]] || ln -s '$(command -v ninja)' '$links/ninja'"
+: >"$log"; printf 'typed\n' | PATH=$stand_ins:$links "$here/run" copy a >"$work/out" 2>"$work/err"; status=$?
 expect "as root it installs, builds and runs" is $status 0
 expect "apt-get updates first" has "$log" "apt-get update"
 expect "apt-get removes nothing" has "$log" "apt-get install -qy --no-remove --no-install-recommends ninja-build"
@@ -98,9 +101,7 @@ expect "it says what it installs" has "$work/err" "foresay: installing ninja-bui
 expect "stdout is the program's alone, stdin too" is "$(cat "$work/out")" $'one\n[copy][a]typed'
 
 # Nothing is missing.
-stand_in dpkg-query "$everything"; stand_in apt-get 'exit 1'; stand_in id 'echo 1000'; chmod_all
-rm "$tools/ninja"; printf '#!/bin/bash\necho "ninja $*" >>"%s"\nexec "%s" "$@"\n' "$log" "$(command -v ninja)" >"$tools/ninja"
-chmod_all
+stand_in dpkg-query "$everything"; stand_in apt-get 'exit 1'; stand_in id 'echo 1000'; stand_in ninja "$real_ninja"
 call "$here/run" x 'two words' ''
 expect "arguments and the exit status pass through" is "$status $(cat "$work/out")" $'7 one\n[x][two words][]'
 expect "an unchanged tree calls no other tool" is "$(cat "$log")" ""
@@ -133,7 +134,7 @@ for damage in 'rm build.ninja' 'rm CMakeCache.txt' 'echo garbage >CMakeCache.txt
     (cd "$here/build/release" && eval "$damage; rm -f .program"); call "$here/run"
     expect "it recovers from: $damage" is "$status $(cat "$work/out")" "0 two"
 done
-rm "$tools/dpkg-query"; touch "$here/app/main.cpp"; call "$here/run"
+rm "$stand_ins/dpkg-query"; touch "$here/app/main.cpp"; call "$here/run"
 expect "another distribution is told what is needed, and built for" is "$status $(cat "$work/out")" "0 two"
 expect "with names" has "$work/err" "Boost 1.81"
 
