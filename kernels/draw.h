@@ -37,7 +37,7 @@ enum class DrawStepKind : std::uint8_t {
     top_k,        // the k best
     top_p,        // the shortest run of best candidates whose probability reaches a; at least one
     min_p,        // x >= best + a, where a = log(p); at least the best
-    xtc,          // if uniform(stream k) <= a: of the candidates with probability >= b only the last stays
+    xtc,          // if uniform(stream k) < a: of the candidates with probability >= b only the last stays
 };
 
 struct TokenValue {
@@ -117,7 +117,8 @@ private:
     void drop_dead();
     std::uint64_t weigh();
     void apply_whole(const DrawStep& step);
-    void apply_list(const DrawStep& step, const NoiseKey& key);
+    void apply_elements(const DrawStep& step);
+    void apply_ranked(const DrawStep& step, const NoiseKey& key);
 
     bool whole_ = false;
     bool sorted_ = false;

@@ -1,0 +1,335 @@
+#include "kernels/draw.h"
+
+#include <algorithm>
+#include <cfloat>
+#include <limits>
+
+#include "base/error.h"
+#include "kernels/draw_simd.h"
+
+namespace foresay::kernels {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+bool allowed(std::span<const std::uint32_t> bits, std::int32_t id) {
+    const std::size_t word = static_cast<std::size_t>(id) / 32;
+    return word < bits.size() && (bits[word] >> (id % 32) & 1u) != 0;
+}
+
+float penalised(float x, const DrawStep& step, std::int32_t count) {
+    x = x > 0.0f ? x / step.a : x * step.a;
+    x -= static_cast<float>(count) * step.b;
+    return x - step.c;
+}
+
+// The entry of `token` in a list that ascends by token, or nullptr.
+template <typename Entry>
+const Entry* find(std::span<const Entry> entries, std::int32_t token) {
+    const auto at = std::lower_bound(entries.begin(), entries.end(), token,
+                                     [](const Entry& entry, std::int32_t id) { return entry.token < id; });
+    return at != entries.end() && at->token == token ? &*at : nullptr;
+}
+
+// The k-th largest of values[0, n), k <= n. Reorders them.
+float kth_largest(float* values, std::int32_t n, std::int32_t k) {
+    std::nth_element(values, values + (k - 1), values + n, [](float a, float b) { return a > b; });
+    return values[k - 1];
+}
+
+// A value that at least min(k, n) values reach, as close to the k-th largest as lane maxima tell: k disjoint groups of
+// values have a maximum that reaches it. `work` holds as many floats as `lanes`.
+float threshold_for(const float* lanes, std::int32_t count, std::int32_t k, float* work) {
+    if (count < k) return -FLT_MAX;
+    const std::int32_t fold = std::max(1, count / (3 * k));
+    std::int32_t groups = count;
+    if (fold > 1) {
+        // Group g takes lanes g, g + groups, ...: any partition will do, this one has long inner loops.
+        groups = (count + fold - 1) / fold;
+        std::copy_n(lanes, groups, work);
+        for (std::int32_t start = groups; start < count; start += groups) {
+            const std::int32_t width = std::min(groups, count - start);
+            for (std::int32_t g = 0; g < width; ++g) work[g] = lanes[start + g] > work[g] ? lanes[start + g] : work[g];
+        }
+    } else {
+        std::copy_n(lanes, count, work);
+    }
+    return std::max(kth_largest(work, groups, k), -FLT_MAX);
+}
+
+// Moves the `count` smallest keys to the front, sorted.
+void sort_best(std::uint64_t* keys, std::int32_t found, std::int32_t count) {
+    if (found > count) std::nth_element(keys, keys + count, keys + found);
+    std::sort(keys, keys + std::min(found, count));
+}
+
+}  // namespace
+
+void DrawScratch::reserve(std::int32_t vocab) {
+    const std::size_t size = static_cast<std::size_t>(vocab);
+    if (ids_.size() >= size) return;
+    ids_.resize(size);
+    logits_.resize(size);
+    keys_.resize(size + 1);
+    weights_.resize(size);
+    maxima_.resize(2 * static_cast<std::size_t>(lane_count(vocab)));
+}
+
+void DrawScratch::start(std::span<float> logits, std::int32_t vocab) {
+    const std::size_t limit = vocab > 0 ? static_cast<std::size_t>(vocab) : logits.size();
+    row_ = logits.first(std::min(limit, logits.size()));
+    reserve(static_cast<std::int32_t>(row_.size()));
+    whole_ = true;
+    sorted_ = false;
+    count_ = 0;
+}
+
+void DrawScratch::cut(std::int32_t count) {
+    count = std::max(count, 1);
+    if (!whole_) {
+        sort();
+        count_ = std::min(count_, count);
+        return;
+    }
+    const DrawKernels& kernels = draw_kernels();
+    const std::int32_t n = static_cast<std::int32_t>(row_.size());
+    float* lanes = maxima_.data();
+    kernels.lane_maxima(row_.data(), n, lanes);
+    const float threshold = threshold_for(lanes, lane_count(n), count, lanes + lane_count(n));
+    const std::int32_t found = kernels.collect(row_.data(), n, lanes, threshold, keys_.data());
+    sort_best(keys_.data(), found, count);
+    count_ = std::min(found, count);
+    for (std::int32_t i = 0; i < count_; ++i) {
+        ids_[i] = key_id(keys_[i]);
+        logits_[i] = std::min(key_logit(keys_[i]), FLT_MAX);
+    }
+    whole_ = false;
+    sorted_ = true;
+}
+
+void DrawScratch::make_list() {
+    if (!whole_) return;
+    count_ = 0;
+    for (std::size_t id = 0; id < row_.size(); ++id) {
+        if (!(row_[id] > -kInfinity)) continue;
+        ids_[count_] = static_cast<std::int32_t>(id);
+        logits_[count_++] = std::min(row_[id], FLT_MAX);
+    }
+    whole_ = false;
+    sorted_ = false;
+}
+
+void DrawScratch::drop_dead() {
+    std::int32_t kept = 0;
+    for (std::int32_t i = 0; i < count_; ++i) {
+        if (!(logits_[i] > -kInfinity)) continue;
+        ids_[kept] = ids_[i];
+        logits_[kept++] = std::min(logits_[i], FLT_MAX);
+    }
+    count_ = kept;
+}
+
+void DrawScratch::sort() {
+    if (sorted_) return;
+    for (std::int32_t i = 0; i < count_; ++i) keys_[i] = order_key(logits_[i], ids_[i]);
+    if (!std::is_sorted(keys_.data(), keys_.data() + count_)) std::sort(keys_.data(), keys_.data() + count_);
+    for (std::int32_t i = 0; i < count_; ++i) {
+        ids_[i] = key_id(keys_[i]);
+        logits_[i] = key_logit(keys_[i]);
+    }
+    sorted_ = true;
+}
+
+Candidates DrawScratch::list() {
+    make_list();
+    sort();
+    return {ids_.data(), logits_.data(), count_};
+}
+
+void DrawScratch::set_list(std::int32_t count) {
+    check(!whole_ && count >= 0 && count <= count_, "set_list() without list(), or with more candidates than it had");
+    count_ = count;
+    drop_dead();
+    sorted_ = false;
+    sort();
+}
+
+std::uint64_t DrawScratch::weigh() {
+    if (count_ == 0) return 0;
+    return draw_kernels().weigh(logits_.data(), count_, logits_[0], weights_.data());
+}
+
+void DrawScratch::apply(const DrawStep& step, const NoiseKey& key) {
+    switch (step.kind) {
+        case DrawStepKind::bias:
+        case DrawStepKind::penalties:
+        case DrawStepKind::mask:
+        case DrawStepKind::temperature:
+            if (whole_) {
+                apply_whole(step);
+            } else {
+                apply_elements(step);
+            }
+            break;
+        case DrawStepKind::top_k:
+            cut(static_cast<std::int32_t>(std::min<std::uint32_t>(step.k, 1u << 30)));
+            break;
+        case DrawStepKind::top_p:
+        case DrawStepKind::min_p:
+        case DrawStepKind::xtc:
+            make_list();
+            sort();
+            apply_ranked(step, key);
+            break;
+    }
+}
+
+void DrawScratch::apply_whole(const DrawStep& step) {
+    const std::int32_t n = static_cast<std::int32_t>(row_.size());
+    switch (step.kind) {
+        case DrawStepKind::bias:
+            for (const TokenValue& entry : step.values) {
+                if (entry.token >= 0 && entry.token < n) row_[entry.token] += entry.value;
+            }
+            break;
+        case DrawStepKind::penalties:
+            for (const TokenCount& entry : step.counts) {
+                if (entry.token < 0 || entry.token >= n) continue;
+                row_[entry.token] = penalised(row_[entry.token], step, entry.count);
+            }
+            break;
+        case DrawStepKind::mask:
+            for (std::int32_t id = 0; id < n; ++id) {
+                if (!allowed(step.bits, id)) row_[id] = -kInfinity;
+            }
+            break;
+        default:
+            draw_kernels().divide(row_.data(), n, step.a);
+            break;
+    }
+}
+
+void DrawScratch::apply_elements(const DrawStep& step) {
+    switch (step.kind) {
+        case DrawStepKind::bias:
+            for (std::int32_t i = 0; i < count_; ++i) {
+                if (const TokenValue* entry = find(step.values, ids_[i])) logits_[i] += entry->value;
+            }
+            break;
+        case DrawStepKind::penalties:
+            for (std::int32_t i = 0; i < count_; ++i) {
+                if (const TokenCount* entry = find(step.counts, ids_[i])) {
+                    logits_[i] = penalised(logits_[i], step, entry->count);
+                }
+            }
+            break;
+        case DrawStepKind::mask:
+            for (std::int32_t i = 0; i < count_; ++i) {
+                if (!allowed(step.bits, ids_[i])) logits_[i] = -kInfinity;
+            }
+            break;
+        default:
+            draw_kernels().divide(logits_.data(), count_, step.a);
+            break;
+    }
+    drop_dead();
+    sorted_ = false;
+}
+
+void DrawScratch::apply_ranked(const DrawStep& step, const NoiseKey& key) {
+    if (count_ == 0) return;
+    if (step.kind == DrawStepKind::min_p) {
+        const float least = logits_[0] + step.a;
+        std::int32_t kept = 1;
+        while (kept < count_ && logits_[kept] >= least) ++kept;
+        count_ = kept;
+        return;
+    }
+    if (step.kind == DrawStepKind::top_p) {
+        const std::uint64_t sum = weigh();
+        const std::uint64_t enough = static_cast<std::uint64_t>(static_cast<double>(step.a) * static_cast<double>(sum));
+        std::uint64_t reached = weights_[0];
+        std::int32_t kept = 1;
+        while (kept < count_ && reached < enough) reached += weights_[kept++];
+        count_ = kept;
+        return;
+    }
+    // xtc
+    if (count_ < 2 || !(step.b <= 0.5f) || !(stage_uniform(key, step.k, 0) < step.a)) return;
+    const double least = static_cast<double>(step.b) * static_cast<double>(weigh());
+    std::int32_t likely = 0;
+    while (likely < count_ && static_cast<double>(weights_[likely]) >= least) ++likely;
+    if (likely < 2) return;
+    const std::int32_t dropped = likely - 1;
+    std::copy(ids_.begin() + dropped, ids_.begin() + count_, ids_.begin());
+    std::copy(logits_.begin() + dropped, logits_.begin() + count_, logits_.begin());
+    count_ -= dropped;
+}
+
+Drawn DrawScratch::draw(const NoiseKey& key, bool greedy) {
+    const DrawKernels& kernels = draw_kernels();
+    BestTwo two{-kInfinity, -kInfinity, -1};
+    if (whole_) {
+        const std::int32_t n = static_cast<std::int32_t>(row_.size());
+        float* lanes = maxima_.data();
+        kernels.lane_maxima(row_.data(), n, lanes);
+        if (greedy) {
+            two = kernels.best_whole(row_.data(), n, lanes);
+        } else {
+            // The second-best score of the best logits bounds the second-best score of all from below.
+            constexpr std::int32_t kFirst = 8;
+            const float threshold = threshold_for(lanes, lane_count(n), kFirst, lanes + lane_count(n));
+            const std::int32_t found = kernels.collect(row_.data(), n, lanes, threshold, keys_.data());
+            sort_best(keys_.data(), found, kFirst);
+            const std::int32_t some = std::min(found, kFirst);
+            for (std::int32_t i = 0; i < some; ++i) {
+                ids_[i] = key_id(keys_[i]);
+                logits_[i] = key_logit(keys_[i]);
+            }
+            const float floor = kernels.draw_list(ids_.data(), logits_.data(), some, key).second;
+            two = kernels.draw_whole(row_.data(), n, lanes, floor, key);
+        }
+    } else if (greedy) {
+        for (std::int32_t i = 0; i < count_; ++i) two.add(logits_[i], ids_[i]);
+    } else {
+        two = kernels.draw_list(ids_.data(), logits_.data(), count_, key);
+    }
+    if (two.id < 0) return {};
+    return {two.id, two.second > -kInfinity ? two.best - two.second : kInfinity};
+}
+
+float DrawScratch::log_probability(std::int32_t token) {
+    make_list();
+    sort();
+    for (std::int32_t i = 0; i < count_; ++i) {
+        if (ids_[i] != token) continue;
+        const float share = static_cast<float>(static_cast<double>(weigh()) * (1.0 / 1099511627776.0));
+        return logits_[i] - logits_[0] - math::log(share);
+    }
+    return -kInfinity;
+}
+
+namespace {
+
+void run_steps(std::span<float> logits, const DrawPlan& plan, DrawScratch& scratch) {
+    scratch.start(logits, plan.vocab);
+    for (std::int32_t i = 0; i < plan.step_count; ++i) {
+        if (plan.cut > 0 && i == plan.cut_at) scratch.cut(plan.cut);
+        scratch.apply(plan.steps[i], plan.key);
+    }
+    if (plan.cut > 0 && plan.cut_at >= plan.step_count) scratch.cut(plan.cut);
+}
+
+}  // namespace
+
+Drawn draw_row(std::span<float> logits, const DrawPlan& plan, DrawScratch& scratch) {
+    run_steps(logits, plan, scratch);
+    return scratch.draw(plan.key, plan.greedy);
+}
+
+Candidates candidates_row(std::span<float> logits, const DrawPlan& plan, DrawScratch& scratch) {
+    run_steps(logits, plan, scratch);
+    return scratch.list();
+}
+
+}  // namespace foresay::kernels

@@ -1,0 +1,71 @@
+// kernels/draw_simd.h: the loops of a draw that touch many values, compiled once per instruction set.
+//
+// Identity: every version yields the same bits; they differ in speed only. Tests run each that the processor has.
+// Threads:  pure functions.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "kernels/draw.h"
+#include "kernels/noise.h"
+
+namespace foresay::kernels {
+
+// Values are looked at in chunks; a chunk is 16 rows of 16 lanes, and a lane's maximum stands for its 16 values.
+inline constexpr std::int32_t kLanes = 16;
+inline constexpr std::int32_t kChunk = kLanes * kLanes;
+constexpr std::int32_t lane_count(std::int32_t n) { return (n + kChunk - 1) / kChunk * kLanes; }
+
+// Sorts ascending by logit, highest first, then by id. Logits must be numbers.
+inline std::uint64_t order_key(float logit, std::int32_t id) {
+    const std::uint32_t bits = math::bits_of(logit + 0.0f);  // -0 becomes +0, so that they tie
+    const std::uint32_t rising = (bits & 0x80000000u) ? ~bits : bits | 0x80000000u;
+    return (std::uint64_t{~rising} << 32) | static_cast<std::uint32_t>(id);
+}
+inline std::int32_t key_id(std::uint64_t key) { return static_cast<std::int32_t>(key & 0xffffffffu); }
+inline float key_logit(std::uint64_t key) {
+    const std::uint32_t rising = ~static_cast<std::uint32_t>(key >> 32);
+    return math::of_bits((rising & 0x80000000u) ? rising & 0x7fffffffu : ~rising);
+}
+
+// The two best scores so far and the best one's id.
+struct BestTwo {
+    float best;
+    float second;
+    std::int32_t id;
+    void add(float score, std::int32_t candidate) {
+        if (score > best || (score == best && candidate < id)) {
+            second = best;
+            best = score;
+            id = candidate;
+        } else if (score > second) {
+            second = score;
+        }
+    }
+};
+
+struct DrawKernels {
+    const char* isa;
+    // lanes[chunk * 16 + lane]: largest of the lane's values, -inf where there is none. NaN is no value.
+    void (*lane_maxima)(const float* x, std::int32_t n, float* lanes);
+    // Keys of all values >= threshold, which is above -inf. `keys` holds n + 1. Returns their number.
+    std::int32_t (*collect)(const float* x, std::int32_t n, const float* lanes, float threshold, std::uint64_t* keys);
+    // x /= divisor
+    void (*divide)(float* x, std::int32_t n, float divisor);
+    // weights = exp(x - top) * 2^40, top being the largest; returns their sum
+    std::uint64_t (*weigh)(const float* x, std::int32_t n, float top, std::uint64_t* weights);
+    // Best and second of x + G over ids 0..n-1; scores below `floor` need not be found. `lanes` as above.
+    BestTwo (*draw_whole)(const float* x, std::int32_t n, const float* lanes, float floor, const NoiseKey& key);
+    // The same over a list.
+    BestTwo (*draw_list)(const std::int32_t* ids, const float* x, std::int32_t n, const NoiseKey& key);
+    // The same without noise.
+    BestTwo (*best_whole)(const float* x, std::int32_t n, const float* lanes);
+};
+
+// The best version for this processor.
+const DrawKernels& draw_kernels();
+// Every version that this processor can run.
+std::span<const DrawKernels> all_draw_kernels();
+
+}  // namespace foresay::kernels

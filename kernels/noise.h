@@ -1,0 +1,109 @@
+// kernels/noise.h: the random numbers of law 2. Each is a function of what it is for; no generator has a state.
+//
+// Generator: Philox4x32-10. Key: the seed (low word, high word). Counter words:
+//             0  what the block is for (below)   1  index   2, 3  branch (low, high)
+//           Word 0 of the noise of a token:     coarse  id / 16             bytes 0..15 of the block are ids
+//           16i..16i+15
+//                                               fine    2^30 + id / 2       words 0, 1 are the even id, 2, 3 the odd
+//                                               one
+//           Word 0 of the numbers of a stage:   key     2^31 + 2^30         word 1 is the stage, words 0, 1 of the
+//           block
+//                                                                           are the key of the stage's own blocks
+//                                               number  the counter         under that key, word 0 of the block
+// Noise:    V, uniform in (0, 1), has the coarse byte as its first 8 bits and then 56 bits of the fine words, of which
+// 24
+//           significant ones count: near 0 it is as fine as floats are, so over a vocabulary of 128k ids nothing ties.
+//           G = -log(-log(1 - V)) is Gumbel; a large G is a small V.
+// Cost:     the coarse byte bounds G, so the fine block and the logarithms are needed only for ids that can still win.
+// Source:   J. Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/draw.h"
+#include "kernels/host_device.h"
+#include "kernels/math.h"
+
+namespace foresay::kernels {
+
+struct PhiloxBlock {
+    std::uint32_t word[4];
+};
+
+FORESAY_HOST_DEVICE inline PhiloxBlock philox(std::uint32_t c0, std::uint32_t c1, std::uint32_t c2, std::uint32_t c3,
+                                              std::uint64_t key) {
+    std::uint32_t k0 = static_cast<std::uint32_t>(key);
+    std::uint32_t k1 = static_cast<std::uint32_t>(key >> 32);
+    for (int round = 0; round < 10; ++round) {
+        const std::uint64_t a = std::uint64_t{0xD2511F53u} * c0;
+        const std::uint64_t b = std::uint64_t{0xCD9E8D57u} * c2;
+        const std::uint32_t n0 = static_cast<std::uint32_t>(b >> 32) ^ c1 ^ k0;
+        const std::uint32_t n2 = static_cast<std::uint32_t>(a >> 32) ^ c3 ^ k1;
+        c1 = static_cast<std::uint32_t>(b);
+        c3 = static_cast<std::uint32_t>(a);
+        c0 = n0;
+        c2 = n2;
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
+    return {{c0, c1, c2, c3}};
+}
+
+FORESAY_HOST_DEVICE inline PhiloxBlock noise_block(std::uint32_t purpose, const NoiseKey& key) {
+    return philox(purpose, key.index, static_cast<std::uint32_t>(key.branch),
+                  static_cast<std::uint32_t>(key.branch >> 32), key.seed);
+}
+
+inline constexpr std::uint32_t kFineNoise = 1u << 30;
+inline constexpr std::uint32_t kStageKey = (1u << 31) | (1u << 30);
+
+// The first 8 bits of V of token `id`.
+FORESAY_HOST_DEVICE inline std::uint32_t coarse_noise(const NoiseKey& key, std::int32_t id) {
+    const PhiloxBlock block = noise_block(static_cast<std::uint32_t>(id) >> 4, key);
+    const std::uint32_t byte = static_cast<std::uint32_t>(id) & 15u;
+    return (block.word[byte >> 2] >> (8u * (byte & 3u))) & 255u;
+}
+
+// V of token `id` whose coarse byte is known: at least 2^-64, below 1.
+FORESAY_HOST_DEVICE inline float fine_noise(const NoiseKey& key, std::int32_t id, std::uint32_t coarse) {
+    const PhiloxBlock block = noise_block(kFineNoise + (static_cast<std::uint32_t>(id) >> 1), key);
+    const std::uint32_t odd = (static_cast<std::uint32_t>(id) & 1u) * 2u;
+    const std::uint64_t fine = (std::uint64_t{block.word[odd]} << 32) | block.word[odd + 1u];
+    const std::uint64_t bits = (std::uint64_t{coarse} << 56) | (fine >> 8) | 1u;
+    const int zeros = math::leading_zeros(bits);
+    const float mantissa = static_cast<float>(static_cast<std::uint32_t>((bits << zeros) >> 40));  // 24 bits: exact
+    return mantissa * math::of_bits(static_cast<std::uint32_t>(127 - 24 - zeros) << 23);
+}
+
+FORESAY_HOST_DEVICE inline float gumbel_of(float v) { return -math::log(math::exponential(v)); }
+
+// The Gumbel noise of token `id`.
+FORESAY_HOST_DEVICE inline float gumbel(const NoiseKey& key, std::int32_t id) {
+    return gumbel_of(fine_noise(key, id, coarse_noise(key, id)));
+}
+
+// No G exceeds this; without a coarse byte of 0, none exceeds kGumbelUsual.
+inline constexpr float kGumbelMax = 44.5f;
+inline constexpr float kGumbelUsual = 5.56f;
+
+// An upper bound of G, given the coarse byte: V >= coarse / 256, and -log(1 - V) >= V.
+FORESAY_HOST_DEVICE inline float gumbel_bound(std::uint32_t coarse) {
+    if (coarse == 0) return kGumbelMax;
+    return 1e-3f - math::log(math::exponential(static_cast<float>(coarse) * (1.0f / 256.0f)));
+}
+
+// 32 random bits for stage `stage`, the `counter`-th of this key.
+FORESAY_HOST_DEVICE inline std::uint32_t stage_random(const NoiseKey& key, std::uint32_t stage, std::uint32_t counter) {
+    const PhiloxBlock own = philox(kStageKey, stage, 0, 0, key.seed);
+    const std::uint64_t stage_key = (std::uint64_t{own.word[1]} << 32) | own.word[0];
+    return philox(counter, key.index, static_cast<std::uint32_t>(key.branch),
+                  static_cast<std::uint32_t>(key.branch >> 32), stage_key)
+        .word[0];
+}
+
+// Uniform in [0, 1), 24 bits.
+FORESAY_HOST_DEVICE inline float stage_uniform(const NoiseKey& key, std::uint32_t stage, std::uint32_t counter) {
+    return static_cast<float>(stage_random(key, stage, counter) >> 8) * (1.0f / 16777216.0f);
+}
+
+}  // namespace foresay::kernels
