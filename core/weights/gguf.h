@@ -43,6 +43,8 @@ struct GgufEntry {
     std::span<const std::byte> payload;
 };
 
+struct GgufImage;
+
 class GgufFile {
 public:
     // Opens `path`; for one part of a split file (-00001-of-00003.gguf) all parts, which must lie beside it.
@@ -79,8 +81,10 @@ public:
     std::string describe(const GgufEntry& entry, std::size_t max_chars = 80) const;
 
 private:
-    friend class GgufReader;
     GgufFile() = default;
+    void open_parts(const std::filesystem::path& path, std::int64_t count);
+    void take(GgufImage&& image, bool with_metadata);
+    [[noreturn]] void wrong_type(const GgufEntry& entry, std::string_view wanted) const;
     const GgufEntry& require(std::string_view key) const;
     const GgufEntry& require_array(std::string_view key) const;
 

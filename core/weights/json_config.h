@@ -15,7 +15,7 @@
 
 namespace foresay::core {
 
-inline constexpr std::size_t kMaxJsonConfigBytes = std::size_t{16} << 20;
+inline constexpr std::size_t kMaxJsonConfigBytes = std::size_t{4} << 20;
 inline constexpr int kMaxJsonDepth = 64;
 
 // Throws Error when `text` nests brackets deeper than `max_depth`; `path` is named in the error. A cheap scan to run

@@ -1,0 +1,24 @@
+// core/weights/ggml_types.h: the tensor types that GGUF files number, and their block sizes.
+//
+// Source:   enum ggml_type and its type traits (ggml, include/ggml.h).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "kernels/encoding.h"
+
+namespace foresay::core {
+
+struct GgmlType {
+    std::string name;
+    std::int32_t block_elements = 0;  // 0: a type whose size is not known here
+    std::int32_t block_bytes = 0;
+    std::optional<kernels::Encoding> encoding;  // empty: foresay cannot compute with it
+};
+
+// Never fails: an id without a name is "type 97".
+GgmlType ggml_type(std::uint32_t id);
+
+}  // namespace foresay::core

@@ -1,0 +1,25 @@
+#include "core/weights/quote.h"
+
+#include <cstddef>
+
+namespace foresay::core {
+
+std::string quote(std::string_view text) {
+    constexpr std::size_t kLongest = 80;
+    constexpr char kHex[] = "0123456789abcdef";
+    std::string out = "'";
+    for (char c : text.substr(0, kLongest)) {
+        const auto byte = static_cast<unsigned char>(c);
+        if (byte >= 0x20 && byte < 0x7f) {
+            out += c;
+        } else {
+            out += "\\x";
+            out += kHex[byte >> 4];
+            out += kHex[byte & 15];
+        }
+    }
+    if (text.size() > kLongest) out += "...";
+    return out + "'";
+}
+
+}  // namespace foresay::core
