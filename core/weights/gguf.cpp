@@ -62,11 +62,6 @@ std::string scalar_text(GgufType type, std::span<const std::byte> payload, std::
     return read_number(type, payload, index, number) ? number_text(number) : std::string();
 }
 
-std::string cut(std::string_view text, std::size_t max_chars) {
-    const std::string all = quote(text.substr(0, max_chars));
-    return text.size() > max_chars && !all.ends_with("...") ? all + "..." : all;
-}
-
 }  // namespace
 
 std::string_view name(GgufType type) {
@@ -246,7 +241,7 @@ std::vector<bool> GgufFile::get_bools(std::string_view key) const {
 }
 
 std::string GgufFile::describe(const GgufEntry& entry, std::size_t max_chars) const {
-    if (entry.type == GgufType::string) return cut(characters(entry.payload), max_chars);
+    if (entry.type == GgufType::string) return quote(characters(entry.payload), max_chars);
     if (entry.type != GgufType::array) return scalar_text(entry.type, entry.payload, 0);
     std::string text = "[";
     std::span<const std::byte> rest = entry.payload;
@@ -257,7 +252,7 @@ std::string GgufFile::describe(const GgufEntry& entry, std::size_t max_chars) co
             break;
         }
         const bool string = entry.element == GgufType::string;
-        text += string ? cut(next_string(rest), max_chars)
+        text += string ? quote(next_string(rest), max_chars)
                        : scalar_text(entry.element, entry.payload, static_cast<std::size_t>(i));
     }
     return text + "]";

@@ -1,14 +1,11 @@
 #include "core/weights/quote.h"
 
-#include <cstddef>
-
 namespace foresay::core {
 
-std::string quote(std::string_view text) {
-    constexpr std::size_t kLongest = 80;
+std::string quote(std::string_view text, std::size_t longest) {
     constexpr char kHex[] = "0123456789abcdef";
     std::string out = "'";
-    for (char c : text.substr(0, kLongest)) {
+    for (char c : text.substr(0, longest)) {
         const auto byte = static_cast<unsigned char>(c);
         if (byte >= 0x20 && byte < 0x7f) {
             out += c;
@@ -18,7 +15,7 @@ std::string quote(std::string_view text) {
             out += kHex[byte & 15];
         }
     }
-    if (text.size() > kLongest) out += "...";
+    if (text.size() > longest) out += "...";
     return out + "'";
 }
 

@@ -1,12 +1,13 @@
 // core/weights/quote.h: names out of untrusted files, made fit for an error message.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
 namespace foresay::core {
 
-// `text` in single quotes, control characters and bytes outside ASCII escaped as \xNN, cut after 80 bytes.
-std::string quote(std::string_view text);
+// `text` in single quotes, control characters and bytes outside ASCII escaped as \xNN, cut after `longest` bytes.
+std::string quote(std::string_view text, std::size_t longest = 80);
 
 }  // namespace foresay::core

@@ -40,6 +40,8 @@ public:
 
 private:
     SafetensorsDir() = default;
+    void add_file(const std::filesystem::path& file);
+    void add_shards(const std::filesystem::path& index_path);
 
     std::string path_;
     std::filesystem::path directory_;
