@@ -19,14 +19,12 @@ class Chain;
 
 namespace foresay::speculative {
 
-// Decides, token by token, how long a run becomes. The controller implements it; drafters that produce a whole run at
-// no cost may ignore it between tokens.
+// Decides, token by token, how long a run becomes.
 class RunGauge {
 public:
     virtual ~RunGauge() = default;
-    // A token with confidence `margin` has just been proposed as the `count`-th of the run. False: stop here; if
-    // `keep` comes back false the token is not worth verifying either.
-    virtual bool extend(std::int32_t count, float margin, bool& keep) = 0;
+    // The `count`-th token of the run has just been proposed with confidence `margin`. True: propose another one.
+    virtual bool extend(std::int32_t count, float margin) = 0;
 };
 
 // What a drafter is asked.
@@ -52,19 +50,20 @@ class Drafter {
 public:
     virtual ~Drafter() = default;
     virtual std::string_view name() const = 0;
+    // Touches memory and takes its first measurements, before the first generation.
+    virtual void warm_up() {}
     // A generation starts: `tokens` are the session so far.
     virtual void begin(std::span<const std::int32_t> tokens) { (void)tokens; }
     // Fills `run` (cleared by the caller) with at most task.max_tokens tokens.
     virtual void propose(const DraftTask& task, DraftRun& run) = 0;
-    // `accepted` of the `verified` proposed tokens were emitted; `next` is the token emitted behind them.
-    virtual void observe(std::int32_t verified, std::int32_t accepted, std::int32_t next) {
+    // `verified` of the proposed tokens were verified and `accepted` of them emitted.
+    virtual void observe(std::int32_t verified, std::int32_t accepted) {
         (void)verified;
         (void)accepted;
-        (void)next;
     }
     // The session has forgotten everything from position `length` on.
     virtual void rewind(std::int32_t length) { (void)length; }
-    // Milliseconds of one step as far as measured, 0 when a run costs nothing.
+    // Milliseconds of one step as measured by warm_up(), 0 when a run costs nothing.
     virtual double step_ms() const { return 0.0; }
 };
 

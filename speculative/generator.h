@@ -49,7 +49,7 @@ struct GeneratorParts {
 
 // One emitted token.
 struct TokenEvent {
-    std::int32_t token = 0;
+    std::int32_t token = 0;   // -1: no token, only the text that was held back until the end
     std::string_view text;    // characters that this token completes, stop strings held back; may be empty
     bool drafted = false;     // proposed by a drafter and confirmed
     std::string_view source;  // the drafter's name when drafted
@@ -110,7 +110,8 @@ public:
     Generator(Generator&&) noexcept;
     Generator& operator=(Generator&&) noexcept;
 
-    // Appends request.input to the session and generates. When it throws, the session is as it was before the call.
+    // Appends request.input to the session and generates. When it throws because the input does not fit, the session is
+    // as it was; when a stage of the chain fails, the tokens emitted before stay.
     GenerateResult generate(const GenerateRequest& request, const TokenCallback& callback = {});
 
     // The session: all tokens, input and generated.

@@ -1,0 +1,142 @@
+#include "speculative/controller.h"
+
+#include <algorithm>
+
+namespace foresay::speculative {
+namespace {
+
+constexpr std::int32_t kLookAhead = 8;
+constexpr std::int32_t kFirstPlainSpan = 4;
+constexpr std::int32_t kLastPlainSpan = 64;
+constexpr std::int32_t kProbeLength = 2;
+constexpr double kRateBlend = 1.0 / 30.0;
+constexpr double kDraftBlend = 0.05;
+// The ledger in units of a plain step: trips at kTrip, keeps at most kCredit of old gains, and each plain step forgives
+// kForgive of a step.
+constexpr double kTrip = 8.0;
+constexpr double kCredit = 3.0;
+constexpr double kForgive = 0.01;
+
+}  // namespace
+
+double Controller::value_of_time() const { return std::max(rate_, 1.0 / costs_.verify_ms(1)); }
+
+double Controller::gain_of_more(std::int32_t count, double survival, std::int32_t limit) const {
+    const double time_value = value_of_time();
+    const std::int32_t last = std::min({limit, count + kLookAhead, CostModel::kMaxWidth - 1});
+    if (count >= last) return -1.0;
+    // The next token's margin decides how it goes on: only bins that are worth verifying count.
+    const double base = costs_.verify_ms(count + 1);
+    double best = -time_value * draft_ms_;
+    double gain = 0.0;
+    for (int bin = 0; bin < kMarginBins; ++bin) {
+        const double reached = survival * acceptance_.bin_rate(count + 1, bin);
+        double chain = reached;
+        double sum = reached;
+        double top = sum - time_value * (costs_.verify_ms(count + 2) - base);
+        for (std::int32_t n = count + 2; n <= last; ++n) {
+            chain *= acceptance_.expected(n);
+            sum += chain;
+            const double cost = draft_ms_ * static_cast<double>(n - count - 1) + costs_.verify_ms(n + 1) - base;
+            top = std::max(top, sum - time_value * cost);
+        }
+        gain += acceptance_.bin_share(bin) * std::max(0.0, top);
+    }
+    best += gain;
+    return best;
+}
+
+bool Controller::tripped() {
+    const double step = costs_.verify_ms(1);
+    ledger_ms_ = std::max(ledger_ms_, -kCredit * step);
+    return ledger_ms_ > kTrip * step;
+}
+
+std::int32_t Controller::plan(std::int32_t limit) {
+    limit_ = std::min(limit, CostModel::kMaxWidth - 1);
+    probing_ = false;
+    if (limit_ < 1 || !costs_.calibrated()) return 0;
+    if (tripped()) return 0;
+    if (gain_of_more(0, 1.0, limit_) > 0.0) {
+        plain_span_ = 0;
+        plain_left_ = 0;
+        return limit_;
+    }
+    if (plain_left_ > 0) {
+        --plain_left_;
+        return 0;
+    }
+    plain_span_ = plain_span_ == 0 ? kFirstPlainSpan : std::min(2 * plain_span_, kLastPlainSpan);
+    plain_left_ = plain_span_;
+    if (plain_span_ == kFirstPlainSpan) return 0;
+    probing_ = true;
+    limit_ = std::min(limit_, kProbeLength);
+    return limit_;
+}
+
+void Controller::start_run() {
+    survival_ = 1.0;
+    step_start_ = Clock::now();
+}
+
+bool Controller::extend(std::int32_t count, float margin) {
+    const Clock::time_point now = Clock::now();
+    // The first step also brings the draft's cache up to date; it is no measure of a step.
+    if (count > 1) {
+        const double ms = std::chrono::duration<double, std::milli>(now - step_start_).count();
+        const double clamped = draft_ms_ > 0.0 ? std::clamp(ms, 0.5 * draft_ms_, 2.0 * draft_ms_) : ms;
+        draft_ms_ = draft_ms_ > 0.0 ? draft_ms_ + kDraftBlend * (clamped - draft_ms_) : clamped;
+    }
+    step_start_ = now;
+    survival_ *= acceptance_.given_margin(count, margin);
+    if (probing_) return count < limit_;
+    return gain_of_more(count, survival_, limit_) > 0.0;
+}
+
+std::int32_t Controller::finish_run(const DraftRun& run, double draft_ms) {
+    const std::int32_t count = static_cast<std::int32_t>(run.tokens.size());
+    if (count <= 1 && draft_ms_ <= 0.0) draft_ms_ = draft_ms;
+    if (probing_) return count;
+    // The drafting is paid for; what counts is the value of each row in the verification.
+    const double time_value = value_of_time();
+    const double base = costs_.verify_ms(1);
+    double chain = 1.0;
+    double sum = 0.0;
+    double best = 0.0;
+    std::int32_t keep = 0;
+    for (std::int32_t n = 1; n <= count; ++n) {
+        chain *= acceptance_.given_margin(n, run.margins[static_cast<std::size_t>(n - 1)]);
+        sum += chain;
+        const double value = sum - time_value * (costs_.verify_ms(n + 1) - base);
+        if (value > best) {
+            best = value;
+            keep = n;
+        }
+    }
+    return keep;
+}
+
+void Controller::observe(const DraftRun& run, std::int32_t verified, std::int32_t accepted, std::int32_t emitted,
+                         double verify_ms, double round_ms) {
+    costs_.observe(verified + 1, verify_ms);
+    // Positions behind the first rejection were never judged; neither were those behind the end of the text.
+    for (std::int32_t i = 0; i < verified && i <= accepted; ++i) {
+        if (i == accepted && emitted <= accepted) break;
+        acceptance_.observe(i + 1, run.margins[static_cast<std::size_t>(i)], i < accepted);
+    }
+    if (emitted < 1 || !(round_ms > 0.0)) return;
+    const double step = costs_.verify_ms(1);
+    if (verified == 0 && run.tokens.empty()) {
+        ledger_ms_ -= kForgive * step;
+    } else {
+        ledger_ms_ += round_ms - static_cast<double>(emitted) * step;
+        ledger_ms_ = std::max(ledger_ms_, -kCredit * step);
+    }
+    // Tokens per time over about thirty rounds, as a ratio of averages: long rounds weigh more.
+    const double time = rate_ > 0.0 ? 1.0 / rate_ : step;
+    const double blend = kRateBlend * static_cast<double>(emitted);
+    const double updated = time + std::min(0.5, blend) * (round_ms / static_cast<double>(emitted) - time);
+    rate_ = 1.0 / updated;
+}
+
+}  // namespace foresay::speculative

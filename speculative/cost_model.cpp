@@ -1,0 +1,60 @@
+#include "speculative/cost_model.h"
+
+#include <algorithm>
+
+namespace foresay::speculative {
+namespace {
+
+constexpr double kPaceRate = 0.10;
+constexpr double kShapeRate = 0.05;
+// Before widths are measured: each further row costs this share of one.
+constexpr double kRowPrior = 0.08;
+
+}  // namespace
+
+void CostModel::calibrate(std::int32_t rows, double ms) {
+    if (rows < 1 || rows > kMaxWidth || !(ms > 0.0)) return;
+    shape_[static_cast<std::size_t>(rows)] = ms / pace_;
+    known_[static_cast<std::size_t>(rows)] = true;
+    interpolate();
+}
+
+void CostModel::observe(std::int32_t rows, double ms) {
+    if (rows < 1 || rows > kMaxWidth || !(ms > 0.0)) return;
+    const std::size_t w = static_cast<std::size_t>(rows);
+    if (!calibrated() || !known_[w]) {
+        calibrate(rows, ms);
+        return;
+    }
+    // A forward that was interrupted says little.
+    const double ratio = std::clamp(ms / verify_ms(rows), 0.5, 2.0);
+    pace_ *= 1.0 + kPaceRate * (ratio - 1.0);
+    shape_[w] *= 1.0 + kShapeRate * (ratio - 1.0);
+    interpolate();
+}
+
+void CostModel::interpolate() {
+    std::size_t last = 0;
+    for (std::size_t w = 1; w < shape_.size(); ++w) {
+        if (!known_[w]) continue;
+        if (last == 0) {
+            for (std::size_t i = 1; i < w; ++i)
+                shape_[i] = shape_[w] * (1.0 - kRowPrior * static_cast<double>(w - i) / 8.0);
+        } else {
+            const double slope = (shape_[w] - shape_[last]) / static_cast<double>(w - last);
+            for (std::size_t i = last + 1; i < w; ++i) shape_[i] = shape_[last] + slope * static_cast<double>(i - last);
+        }
+        last = w;
+    }
+    if (last == 0) return;
+    std::size_t before = last;
+    while (before > 1 && !known_[--before]) {
+    }
+    const double slope = known_[before] && before < last
+                             ? std::max(0.0, (shape_[last] - shape_[before]) / static_cast<double>(last - before))
+                             : shape_[last] * kRowPrior;
+    for (std::size_t i = last + 1; i < shape_.size(); ++i)
+        shape_[i] = shape_[last] + slope * static_cast<double>(i - last);
+}
+
+}  // namespace foresay::speculative

@@ -1,0 +1,35 @@
+// speculative/cost_model.h: what a forward of the target costs by its number of rows, kept current.
+//
+// A common pace, which follows the machine and the growing context, times a shape per width, which follows slowly.
+// Widths never measured are interpolated between those that were.
+// Threads:  one caller at a time.
+// Cost:     reading is a table look-up; no allocation.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "core/config/schema.h"
+
+namespace foresay::speculative {
+
+class CostModel {
+public:
+    static constexpr std::int32_t kMaxWidth = core::kMaxDraft + 1;
+
+    // A forward of `rows` rows took `ms`. calibrate() takes it at its word (measurements in quiet), observe() blends.
+    void calibrate(std::int32_t rows, double ms);
+    void observe(std::int32_t rows, double ms);
+
+    bool calibrated() const { return known_[1]; }
+    double verify_ms(std::int32_t rows) const { return pace_ * shape_[static_cast<std::size_t>(rows)]; }
+
+private:
+    void interpolate();
+
+    double pace_ = 1.0;
+    std::array<double, kMaxWidth + 1> shape_{};  // by rows; 0 is unused
+    std::array<bool, kMaxWidth + 1> known_{};
+};
+
+}  // namespace foresay::speculative

@@ -1,0 +1,106 @@
+#include "speculative/drafters/model_drafter.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "samplers/chain.h"
+
+namespace foresay::speculative {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+class ModelDrafter final : public Drafter {
+public:
+    ModelDrafter(std::unique_ptr<core::Context> context, std::string name)
+        : context_(std::move(context)), name_(std::move(name)) {
+        held_.reserve(static_cast<std::size_t>(context_->capacity()));
+    }
+
+    std::string_view name() const override { return name_; }
+    double step_ms() const override { return step_ms_; }
+
+    void warm_up() override {
+        constexpr int kSteps = 4;
+        held_.clear();
+        const std::int32_t token = 0;
+        step_ms_ = 0.0;
+        for (int step = 0; step < std::min(kSteps, context_->capacity()); ++step) {
+            context_->truncate(0);
+            const auto start = Clock::now();
+            context_->decode(std::span(&token, 1));
+            context_->logits(0);
+            const double ms = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+            step_ms_ = step == 0 ? ms : std::min(step_ms_, ms);
+        }
+        context_->truncate(0);
+        checked_ = 0;
+    }
+
+    void begin(std::span<const std::int32_t> tokens) override { rewind(static_cast<std::int32_t>(tokens.size())); }
+
+    void rewind(std::int32_t length) override { checked_ = std::clamp(length - base_, 0, checked_); }
+
+    void propose(const DraftTask& task, DraftRun& run) override {
+        if (task.max_tokens < 1 || task.tokens.empty() || !catch_up(task)) return;
+        chain_.start(*task.chain);
+        const std::int32_t limit =
+            std::min(task.max_tokens, context_->capacity() - static_cast<std::int32_t>(held_.size()) + 1);
+        for (std::int32_t count = 1;; ++count) {
+            const kernels::Drawn drawn = chain_.propose(context_->logits(0));
+            if (drawn.token < 0) return;
+            run.tokens.push_back(drawn.token);
+            run.margins.push_back(drawn.margin);
+            if (count == limit || std::ranges::find(task.end_tokens, drawn.token) != task.end_tokens.end()) return;
+            if (task.gauge != nullptr && !task.gauge->extend(count, drawn.margin)) return;
+            chain_.advance(drawn.token);
+            if (!context_->decode(std::span(&drawn.token, 1))) return;
+            held_.push_back(drawn.token);
+        }
+    }
+
+private:
+    // Brings the cache to the end of the session, logits of its last token included. What the cache holds and the
+    // session still says is not evaluated again.
+    bool catch_up(const DraftTask& task) {
+        const std::int32_t length = static_cast<std::int32_t>(task.tokens.size());
+        if (length < base_ || length - base_ + 1 > context_->capacity()) {
+            // The session has outgrown the cache: go on with its latest half.
+            base_ = std::max(0, length - context_->capacity() / 2);
+            held_.clear();
+            context_->truncate(0);
+            checked_ = 0;
+        }
+        const std::span<const std::int32_t> session = task.tokens.subspan(static_cast<std::size_t>(base_));
+        std::size_t same = static_cast<std::size_t>(checked_);
+        const std::size_t most = std::min(held_.size(), session.size() - 1);
+        while (same < most && held_[same] == session[same]) ++same;
+        same = std::min(same, most);
+        held_.resize(same);
+        context_->truncate(static_cast<std::int32_t>(same));
+        const std::span<const std::int32_t> missing = session.subspan(same);
+        const bool fits = static_cast<std::int32_t>(missing.size()) <= context_->options().decode_rows
+                              ? context_->decode(missing, 1)
+                              : context_->prefill(missing);
+        if (!fits) return false;
+        held_.insert(held_.end(), missing.begin(), missing.end());
+        checked_ = static_cast<std::int32_t>(held_.size());
+        return true;
+    }
+
+    std::unique_ptr<core::Context> context_;
+    std::string name_;
+    samplers::DraftChain chain_;
+    std::vector<std::int32_t> held_;  // tokens in the cache, from session index base_ on
+    std::int32_t base_ = 0;
+    std::int32_t checked_ = 0;  // of them known to be the session's
+    double step_ms_ = 0.0;
+};
+
+}  // namespace
+
+std::unique_ptr<Drafter> make_model_drafter(std::unique_ptr<core::Context> context, std::string name) {
+    return std::make_unique<ModelDrafter>(std::move(context), std::move(name));
+}
+
+}  // namespace foresay::speculative

@@ -1,0 +1,120 @@
+#include "speculative/memory_estimate.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <limits>
+#include <sstream>
+
+#include "base/error.h"
+
+namespace foresay::speculative {
+namespace {
+
+constexpr std::int64_t kUnknown = std::numeric_limits<std::int64_t>::max();
+
+std::int64_t read_number(const char* path) {
+    std::ifstream file(path);
+    std::int64_t value = 0;
+    return file >> value ? value : -1;
+}
+
+// MemAvailable: what the kernel could give without swapping.
+std::int64_t machine_available() {
+    std::ifstream file("/proc/meminfo");
+    std::string line;
+    while (std::getline(file, line)) {
+        std::istringstream words(line);
+        std::string key;
+        std::int64_t kib = 0;
+        if (words >> key >> kib && key == "MemAvailable:") return kib * 1024;
+    }
+    return kUnknown;
+}
+
+// Pages of files that the group could drop count as free.
+std::int64_t reclaimable(const char* path, const std::string& wanted) {
+    std::ifstream file(path);
+    std::string key;
+    std::int64_t value = 0;
+    while (file >> key >> value) {
+        if (key == wanted) return value;
+    }
+    return 0;
+}
+
+std::int64_t group_available() {
+    const std::int64_t limit = read_number("/sys/fs/cgroup/memory.max");
+    if (limit >= 0) {
+        const std::int64_t used = std::max<std::int64_t>(0, read_number("/sys/fs/cgroup/memory.current"));
+        const std::int64_t files = reclaimable("/sys/fs/cgroup/memory.stat", "inactive_file");
+        return std::max<std::int64_t>(0, limit - used + files);
+    }
+    const std::int64_t old_limit = read_number("/sys/fs/cgroup/memory/memory.limit_in_bytes");
+    if (old_limit < 0) return kUnknown;
+    const std::int64_t used = std::max<std::int64_t>(0, read_number("/sys/fs/cgroup/memory/memory.usage_in_bytes"));
+    const std::int64_t files = reclaimable("/sys/fs/cgroup/memory/memory.stat", "total_inactive_file");
+    return std::max<std::int64_t>(0, old_limit - used + files);
+}
+
+std::int64_t address_space() {
+    rlimit limit{};
+    if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return kUnknown;
+    return static_cast<std::int64_t>(limit.rlim_cur);
+}
+
+}  // namespace
+
+MemoryEstimate& MemoryEstimate::operator+=(const MemoryEstimate& other) {
+    weights += other.weights;
+    mapped += other.mapped;
+    cache += other.cache;
+    activations += other.activations;
+    return *this;
+}
+
+MemoryEstimate estimate_memory(core::ModelSource& source, const core::ContextOptions& options,
+                               const kernels::Ops& ops) {
+    const core::ModelConfig& config = source.config();
+    const kernels::ModelShape& s = config.shape;
+    MemoryEstimate estimate;
+    estimate.mapped = source.weight_bytes();
+    // The embedding table stays in the file; everything else is packed once more. A tied head is packed beside the
+    // table.
+    const std::int64_t table = source.tensor(core::TensorRole::embedding, 0).bytes();
+    estimate.weights = estimate.mapped - (config.tied_head ? 0 : table);
+    const std::int64_t pages = (std::int64_t{options.length} + kernels::kPagePositions - 1) / kernels::kPagePositions;
+    estimate.cache = ops.kv_bytes(s, static_cast<std::int32_t>(pages * std::max(1, options.sequences)));
+    const std::int64_t rows = std::max(options.input_rows, options.decode_rows);
+    const std::int64_t heads = std::int64_t{s.heads} * s.head_dim * 2 + std::int64_t{s.kv_heads} * s.head_dim * 2;
+    const std::int64_t per_row = std::int64_t{s.d_model} * 4 + heads + std::int64_t{s.d_ff} * 2;
+    estimate.activations = 4 * (rows * per_row + std::int64_t{options.decode_rows} * s.vocab);
+    return estimate;
+}
+
+std::int64_t available_memory() { return std::min({machine_available(), group_available(), address_space()}); }
+
+std::string format_bytes(std::int64_t bytes) {
+    constexpr const char* kUnits[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
+    double value = static_cast<double>(bytes);
+    int unit = 0;
+    while (value >= 1024.0 && unit < 4) {
+        value /= 1024.0;
+        ++unit;
+    }
+    char text[48];
+    std::snprintf(text, sizeof text, unit == 0 ? "%.0f %s" : "%.1f %s", value, kUnits[unit]);
+    return text;
+}
+
+void require_memory(const MemoryEstimate& estimate, std::int64_t available, const std::string& what) {
+    if (estimate.total() <= available) return;
+    throw Error(what + " needs " + format_bytes(estimate.total()) + " of memory (weights " +
+                format_bytes(estimate.weights) + ", cache " + format_bytes(estimate.cache) + ", working memory " +
+                format_bytes(estimate.activations) + ") but " + format_bytes(available) +
+                " are available; use a smaller model or a shorter --context");
+}
+
+}  // namespace foresay::speculative

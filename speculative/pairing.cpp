@@ -1,0 +1,32 @@
+#include "speculative/pairing.h"
+
+#include <cstdlib>
+
+#include "base/error.h"
+#include "core/text/tokenizer.h"
+#include "core/text/vocabulary_match.h"
+
+namespace foresay::speculative {
+namespace {
+
+// Rows of padding behind a vocabulary: published families pad to different multiples.
+constexpr std::int32_t kMaxPadding = 1024;
+
+}  // namespace
+
+void check_pairing(const PairingModel& target, const PairingModel& draft) {
+    const std::string pair = draft.path + " cannot draft for " + target.path + ": ";
+    if (target.tokenizer != nullptr && draft.tokenizer != nullptr) {
+        const core::VocabularyMatch match = core::compare_vocabularies(*target.tokenizer, *draft.tokenizer);
+        if (!match.compatible) throw Error(pair + match.explanation);
+        return;
+    }
+    const std::int32_t rows = target.config.shape.vocab;
+    const std::int32_t draft_rows = draft.config.shape.vocab;
+    if (std::abs(rows - draft_rows) > kMaxPadding) {
+        throw Error(pair + "the target has " + std::to_string(rows) + " tokens, the draft " +
+                    std::to_string(draft_rows) + "; use a draft of the target's family");
+    }
+}
+
+}  // namespace foresay::speculative

@@ -1,0 +1,54 @@
+// speculative/walk.h: the verification. The target's own chain draws row by row over verified rows, and goes on only
+// while its token equals the drafted one (law 3: the draft never decides).
+//
+// Every test that ends a text is made token by token here, so that tokens behind an end are never drawn.
+// Cost:     one draw per emitted token; no allocation.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "core/models/context.h"
+#include "samplers/chain.h"
+
+namespace foresay::speculative {
+
+enum class WalkEnd : std::uint8_t {
+    row,      // disagreement or no more rows: the next round goes on
+    stop,     // an end token or a stop string
+    failure,  // the chain drew nothing
+};
+
+struct WalkOutcome {
+    std::int32_t emitted = 0;
+    std::int32_t accepted = 0;  // of them drafted
+    WalkEnd end = WalkEnd::row;
+    const samplers::StageFailure* failure = nullptr;
+};
+
+// Row i of the context's last forward follows `drafted[i - 1]`. `emit(token, was_drafted)` takes each token and says
+// whether the text ends with it. At most drafted.size() + 1 tokens are emitted.
+template <class Emit>
+WalkOutcome walk(core::Context& context, samplers::Chain& chain, std::span<const std::int32_t> drafted, Emit&& emit) {
+    WalkOutcome outcome;
+    for (std::size_t row = 0; row <= drafted.size(); ++row) {
+        const samplers::Decision decision = chain.decide(context.logits(static_cast<std::int32_t>(row)));
+        if (decision.token < 0) {
+            outcome.end = WalkEnd::failure;
+            outcome.failure = decision.failure;
+            return outcome;
+        }
+        const bool agreed = row < drafted.size() && decision.token == drafted[row];
+        chain.accept(decision.token);
+        ++outcome.emitted;
+        if (agreed) ++outcome.accepted;
+        if (emit(decision.token, agreed)) {
+            outcome.end = WalkEnd::stop;
+            return outcome;
+        }
+        if (!agreed) return outcome;
+    }
+    return outcome;
+}
+
+}  // namespace foresay::speculative
