@@ -1,0 +1,70 @@
+#include "kernels/cpu/input_tiles.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/cpu/panels.h"
+
+namespace foresay::kernels::cpu {
+namespace {
+
+using std::int64_t;
+
+// Widest padding that a tile may add: a tile of 13 rows takes 16 places.
+constexpr int kMaxPadding = 3;
+constexpr int kWidestTile = 16;
+
+// Bytes of one row's place per group of 32 inputs, all arrays of InputTile together.
+constexpr int64_t kCodeBytes = 32 + 2 * sizeof(float) + 4 * sizeof(std::int32_t);
+constexpr int64_t kValueBytes = kGroupInputs * sizeof(float);
+
+}  // namespace
+
+void InputTiles::reserve(int max_rows, int64_t max_inputs) {
+    max_inputs_ = round_up(max_inputs, 256);
+    slots_ = max_rows + kMaxPadding + kWidestTile;
+    memory_ = Arena::allocate_alone(slots_ * (max_inputs_ / kGroupInputs) * (kCodeBytes + kValueBytes) + 64 * 16);
+    const auto most = static_cast<std::size_t>(max_rows);
+    tiles_.reserve(most);
+    first_row_.reserve(most);
+    tile_of_row_.reserve(most);
+}
+
+void InputTiles::set_rows(int rows, const IsaKernels& isa) {
+    tiles_.clear();
+    first_row_.clear();
+    tile_of_row_.clear();
+    const int64_t groups = max_inputs_ / kGroupInputs;
+    auto* base = memory_.data;
+    auto* values = base + slots_ * groups * kCodeBytes;
+    int64_t place = 0;
+    for (int row = 0; row < rows;) {
+        InputTile tile;
+        tile.rows = std::min(rows - row, isa.max_tile);
+        tile.stride = isa.tile_stride(tile.rows);
+        // Each tile owns a contiguous piece; its arrays follow one another in it.
+        std::byte* at = base + place * groups * kCodeBytes;
+        const int64_t cells = groups * tile.stride;
+        tile.q = reinterpret_cast<std::int8_t*>(at);
+        tile.scale = reinterpret_cast<float*>(at + cells * 32);
+        tile.scaled_sum = tile.scale + cells;
+        tile.minus8 = reinterpret_cast<std::int32_t*>(tile.scaled_sum + cells);
+        tile.minus128 = tile.minus8 + cells;
+        tile.minus32 = tile.minus128 + cells;
+        tile.values = reinterpret_cast<float*>(values + place * groups * kValueBytes);
+        place += tile.stride;
+        first_row_.push_back(row);
+        tile_of_row_.insert(tile_of_row_.end(), static_cast<std::size_t>(tile.rows), static_cast<int>(tiles_.size()));
+        tiles_.push_back(tile);
+        row += tile.rows;
+    }
+}
+
+void InputTiles::fill(const IsaKernels& isa, int row, const float* x, int inputs, bool codes, bool floats) {
+    const int index = tile_of_row_[static_cast<std::size_t>(row)];
+    InputTile& tile = tiles_[static_cast<std::size_t>(index)];
+    const int padded = static_cast<int>(round_up(inputs, inputs % 256 == 0 ? 256 : 64));
+    isa.fill_tile(x, inputs, padded, codes, floats, tile, row - first_row_[static_cast<std::size_t>(index)]);
+}
+
+}  // namespace foresay::kernels::cpu

@@ -1,0 +1,18 @@
+// kernels/cpu/isa/table.h: what the files of this folder offer each other, within one instruction set.
+#pragma once
+
+#include "kernels/cpu/isa/vec.h"
+#include "kernels/cpu/isa_kernels.h"
+
+namespace foresay::kernels::cpu::FORESAY_ISA {
+
+int tile_stride(int rows);
+void linear(const PanelRange& w, const InputTile& x, float* y, std::int64_t y_stride, Store store);
+void gated(const PanelRange& gate, const PanelRange& up, const InputTile& x, float* y, std::int64_t y_stride, bool gelu);
+void fill_tile(const float* x, int inputs, int padded_inputs, bool codes, bool floats, InputTile& tile, int m);
+void rms_norm(const float* x, const float* weight, float eps, int n, float* y);
+void attend(const AttendTask& task);
+void to_half(const float* x, int n, std::uint16_t* out);
+std::uint64_t read(const void* data, std::int64_t bytes);
+
+}  // namespace foresay::kernels::cpu::FORESAY_ISA

@@ -1,0 +1,83 @@
+// kernels/cpu/isa_kernels.h: the functions that exist once per instruction set, as a table chosen at run time. The same
+// sources (kernels/cpu/isa/) are compiled for each set into a namespace of their own.
+//
+// Threads:  every function is pure but for the memory it is given.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/encoding.h"
+
+namespace foresay::kernels::cpu {
+
+// Up to 16 rows of inputs of linear layers, interleaved so that a kernel of `stride` rows finds everything of a group of
+// 32 inputs together. Rows beyond `rows` hold zeros.
+//   q [K/32, stride, 32]  int8 codes, x ~= scale * q      scale, scaled_sum [K/32, stride]  scaled_sum = scale * sum(q)
+//   minus8, minus128 [K/32, stride]  -8 and -128 times sum(q); minus32 [K/32, stride, 2]  -32 times the sum of each half
+//   values [K, stride]    the inputs in float32, for float weights
+struct InputTile {
+    int rows = 0;
+    int stride = 0;
+    std::int8_t* q = nullptr;
+    float* scale = nullptr;
+    float* scaled_sum = nullptr;
+    std::int32_t* minus8 = nullptr;
+    std::int32_t* minus128 = nullptr;
+    std::int32_t* minus32 = nullptr;
+    float* values = nullptr;
+};
+
+// Panels [begin, end) of a matrix; see kernels/cpu/panels.h.
+struct PanelRange {
+    Encoding encoding;
+    const std::uint8_t* data;  // of panel 0
+    std::int64_t panel_bytes;
+    int blocks;
+    int begin, end;
+};
+
+enum class Store : std::uint8_t { set, add };
+
+// One query row against one key-value head. K of a page is [kPagePositions / 16, Dh, 16] float16, V is
+// [kPagePositions, dh_padded] float16, dh_padded = Dh rounded up to 16.
+struct AttendTask {
+    const float* q;  // [heads, head_dim]
+    float* out;      // [heads, head_dim]
+    int heads;       // query heads that share the key-value head, at most 16
+    int head_dim;
+    int first, last;  // positions attended, inclusive
+    float scale, soft_cap;
+    const std::uint16_t* const* k_tiles;  // per page of positions, first page = first / kPagePositions
+    const std::uint16_t* const* v_tiles;
+    float* scratch;  // attend_scratch_floats() values
+};
+
+constexpr int attend_scratch_floats(int heads, int head_dim) { return heads * (64 + (head_dim + 31)); }
+
+struct IsaKernels {
+    const char* name;
+    int max_tile;  // largest stride that the linear kernels like
+
+    // The stride for a tile of `rows` rows, 1 <= rows <= 16: the next width that kernels exist for.
+    int (*tile_stride)(int rows);
+    // y[m, 16 p + o] (=, +=) W x for the tile's rows m; y rows are y_stride apart and padded to 16.
+    void (*linear)(const PanelRange& w, const InputTile& x, float* y, std::int64_t y_stride, Store store);
+    // y = activation(gate x) * (up x); both ranges cover the same panels. gelu: tanh form, otherwise silu.
+    void (*gated)(const PanelRange& gate, const PanelRange& up, const InputTile& x, float* y, std::int64_t y_stride,
+                  bool gelu);
+    // Fills row m of the tile from x[inputs]; inputs up to padded_inputs are zeros. floats: also `values`.
+    void (*fill_tile)(const float* x, int inputs, int padded_inputs, bool codes, bool floats, InputTile& tile, int m);
+    // y = x / rms(x) * weight
+    void (*rms_norm)(const float* x, const float* weight, float eps, int n, float* y);
+    void (*attend)(const AttendTask& task);
+    // out[i] = half(x[i])
+    void (*to_half)(const float* x, int n, std::uint16_t* out);
+    // sum of `bytes` bytes as 64-bit words: the fastest read of memory, to measure its bandwidth.
+    std::uint64_t (*read)(const void* data, std::int64_t bytes);
+};
+
+const IsaKernels& avx512_kernels();
+const IsaKernels& avx2_kernels();
+const IsaKernels& portable_kernels();
+
+}  // namespace foresay::kernels::cpu
