@@ -5,8 +5,8 @@
 
 namespace foresay {
 
-void bug(const char* message, std::source_location where) {
-    std::fprintf(stderr, "foresay: internal error at %s:%u: %s\n", where.file_name(), where.line(), message);
+void bug(const char* message, const char* file, int line) {
+    std::fprintf(stderr, "foresay: internal error at %s:%d: %s\n", file, line, message);
     std::abort();
 }
 

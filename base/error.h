@@ -9,7 +9,6 @@
 // Errors:   an Error's text is one clear sentence: what, where, what to do.
 #pragma once
 
-#include <source_location>
 #include <stdexcept>
 #include <string>
 
@@ -29,10 +28,12 @@ public:
 
 // Prints `message` with its place and aborts. For broken invariants only: nothing that a user can type or a file can
 // contain may reach it.
-[[noreturn]] void bug(const char* message, std::source_location where = std::source_location::current());
+// The defaults are the caller's place; std::source_location would need a newer compiler than the fuzzers are built with.
+[[noreturn]] void bug(const char* message, const char* file = __builtin_FILE(), int line = __builtin_LINE());
 
-inline void check(bool condition, const char* message, std::source_location where = std::source_location::current()) {
-    if (!condition) bug(message, where);
+inline void check(bool condition, const char* message, const char* file = __builtin_FILE(),
+                  int line = __builtin_LINE()) {
+    if (!condition) bug(message, file, line);
 }
 
 }  // namespace foresay
