@@ -1,0 +1,86 @@
+// tests/models/backends.h: the backends that tests of models run on, and the bundled pair loaded on each, once.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/models/context.h"
+#include "core/models/model.h"
+#include "kernels/ops.h"
+
+namespace foresay::test {
+
+struct Backend {
+    std::string name;
+    double logit_tolerance = 0.0;  // of the bundled pair against the float32 golden logits
+    std::size_t greedy_steps = 0;  // golden steps compared per prompt; the reference is slow
+
+    kernels::Ops& ops() const;
+};
+
+inline const std::vector<Backend>& backends() {
+    // int8 activations move logits of the bundled pair by some tenths.
+    static const std::vector<Backend> all = {
+        {"reference", 0.02, 12},
+#ifndef FORESAY_TEST_NO_CPU
+        {"cpu", 0.6, 96},
+#endif
+    };
+    return all;
+}
+
+// The backend that long tests run on: the fastest there is.
+inline const Backend& fast_backend() { return backends().back(); }
+
+inline kernels::Ops& Backend::ops() const {
+    if (name == "reference") {
+        static const std::unique_ptr<kernels::Ops> reference = kernels::make_reference_ops();
+        return *reference;
+    }
+#ifndef FORESAY_TEST_NO_CPU
+    static const std::unique_ptr<kernels::Ops> cpu = kernels::make_cpu_ops({});
+    return *cpu;
+#else
+    std::abort();
+#endif
+}
+
+inline std::string bundled_path(const std::string& which) {
+    const std::string folder = std::string(FORESAY_SOURCE_DIR) + "/models/python-coder/";
+    return folder + (which == "target" ? "target-q4_k_m.gguf" : "draft-q8_0.gguf");
+}
+
+// "target" or "draft" of the bundled pair.
+inline std::shared_ptr<const core::Model> bundled(const Backend& backend, const std::string& which) {
+    static std::vector<std::pair<std::string, std::shared_ptr<const core::Model>>> loaded;
+    const std::string key = backend.name + "/" + which;
+    for (const auto& [name, model] : loaded) {
+        if (name == key) return model;
+    }
+    std::shared_ptr<core::ModelSource> source = core::ModelSource::open(bundled_path(which));
+    loaded.emplace_back(key, core::Model::load(std::move(source), backend.ops()));
+    return loaded.back().second;
+}
+
+// A small random model in any architecture; widths are those of the smallest K block.
+inline core::ModelConfig small_config(bool biases = false, bool tied = false) {
+    core::ModelConfig config;
+    config.architecture = biases ? "qwen2" : "llama";
+    config.name = "small";
+    config.shape = {.layers = 2, .d_model = 256, .heads = 4, .kv_heads = 2, .head_dim = 64, .d_ff = 512, .vocab = 512};
+    config.context_length = 512;
+    config.norm_eps = 1e-5f;
+    config.qkv_bias = biases;
+    config.tied_head = tied;
+    config.rope.pairs = biases ? kernels::RopePairs::half_split : kernels::RopePairs::adjacent;
+    return config;
+}
+
+inline std::shared_ptr<const core::Model> random_model(const core::ModelConfig& config, kernels::Encoding encoding,
+                                                       kernels::Encoding head, kernels::Ops& ops,
+                                                       std::uint64_t seed = 1) {
+    return core::Model::load(core::ModelSource::random(config, encoding, head, seed), ops);
+}
+
+}  // namespace foresay::test
