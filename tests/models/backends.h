@@ -7,6 +7,7 @@
 
 #include "core/models/context.h"
 #include "core/models/model.h"
+#include "core/models/shapes.h"
 #include "kernels/ops.h"
 
 namespace foresay::test {

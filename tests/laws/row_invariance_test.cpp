@@ -1,0 +1,185 @@
+// Law 1, a row is a row: the bits of a row's logits depend on its prefix only, whatever the width and the chunking of
+// the forwards that computed them, and whatever was in the cache before.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <random>
+
+#include "tests/models/backends.h"
+
+namespace foresay::test {
+namespace {
+
+using Rows = std::vector<std::vector<float>>;
+
+std::vector<std::int32_t> random_tokens(std::size_t count, std::int32_t vocab, unsigned seed) {
+    std::mt19937 random(seed);
+    std::vector<std::int32_t> tokens(count);
+    for (std::int32_t& token : tokens) token = static_cast<std::int32_t>(random() % static_cast<unsigned>(vocab));
+    return tokens;
+}
+
+// Evaluates `tokens` in forwards of the given widths (the last one repeats) and appends the logits of every row.
+void feed(core::Context& context, kernels::RowClass row_class, std::span<const std::int32_t> tokens,
+          const std::vector<std::size_t>& widths, Rows& out, core::SequenceId sequence = 0) {
+    for (std::size_t call = 0; !tokens.empty(); ++call) {
+        const std::size_t width = std::min(widths[std::min(call, widths.size() - 1)], tokens.size());
+        std::vector<kernels::TokenRef> refs;
+        std::vector<std::int32_t> rows;
+        for (std::size_t i = 0; i < width; ++i) {
+            refs.push_back(kernels::TokenRef::id(tokens[i]));
+            rows.push_back(static_cast<std::int32_t>(i));
+        }
+        ASSERT_TRUE(context.evaluate(row_class, refs, rows, sequence));
+        for (std::size_t i = 0; i < width; ++i) {
+            const std::span<const float> logits = context.logits(static_cast<std::int32_t>(i));
+            out.emplace_back(logits.begin(), logits.end());
+        }
+        tokens = tokens.subspan(width);
+    }
+}
+
+void expect_same_bits(const Rows& expected, const Rows& found, const std::string& what) {
+    ASSERT_EQ(expected.size(), found.size()) << what;
+    for (std::size_t row = 0; row < expected.size(); ++row) {
+        ASSERT_EQ(std::memcmp(expected[row].data(), found[row].data(), expected[row].size() * sizeof(float)), 0)
+            << what << ", row " << row;
+    }
+}
+
+struct Case {
+    std::size_t backend;
+    std::string model;  // an encoding, or "target" and "draft" of the bundled pair
+};
+
+void PrintTo(const Case& c, std::ostream* out) { *out << backends()[c.backend].name << " " << c.model; }
+
+class RowInvariance : public testing::TestWithParam<Case> {
+protected:
+    static constexpr std::size_t kTokens = 100;
+
+    void SetUp() override {
+        const Backend& backend = backends()[GetParam().backend];
+        const std::string& name = GetParam().model;
+        if (name == "target" || name == "draft") {
+            model_ = bundled(backend, name);
+        } else {
+            const bool qwen = name.ends_with("+bias");
+            const kernels::Encoding encoding = core::encoding_by_name(name.substr(0, name.find('+')));
+            model_ = random_model(small_config(qwen, qwen), encoding, core::head_encoding(encoding), backend.ops());
+        }
+        tokens_ = random_tokens(kTokens, model_->config().shape.vocab, 11);
+    }
+
+    core::Context context(std::int32_t sequences = 1) const {
+        return core::Context(model_, {.length = 256, .input_rows = 64, .decode_rows = 64, .sequences = sequences});
+    }
+    Rows evaluate(kernels::RowClass row_class, const std::vector<std::size_t>& widths) const {
+        core::Context c = context();
+        Rows rows;
+        feed(c, row_class, tokens_, widths, rows);
+        return rows;
+    }
+
+    std::shared_ptr<const core::Model> model_;
+    std::vector<std::int32_t> tokens_;
+};
+
+TEST_P(RowInvariance, EveryWidthAndChunking) {
+    const bool reference = GetParam().backend == 0;
+    for (const kernels::RowClass row_class : {kernels::RowClass::decode, kernels::RowClass::input}) {
+        const Rows expected = evaluate(row_class, {1});
+        for (const auto& row : expected) {
+            for (const float logit : row) ASSERT_TRUE(std::isfinite(logit));
+        }
+        std::vector<std::size_t> widths;
+        for (std::size_t width = 2; width <= 64; width = width < 18 && !reference ? width + 1 : width * 3 / 2) {
+            widths.push_back(width);
+        }
+        widths.push_back(63);
+        widths.push_back(64);
+        for (const std::size_t width : widths) {
+            expect_same_bits(expected, evaluate(row_class, {width}), "width " + std::to_string(width));
+        }
+        expect_same_bits(expected, evaluate(row_class, {7, 1, 30, 2, 5, 1, 1, 64}), "mixed widths");
+        expect_same_bits(expected, evaluate(row_class, {33, 31, 1, 3}), "mixed widths");
+    }
+}
+
+// On a host both classes are the same arithmetic.
+TEST_P(RowInvariance, InputAndDecodeRowsAreEqualOnTheHost) {
+    expect_same_bits(evaluate(kernels::RowClass::decode, {1}), evaluate(kernels::RowClass::input, {64}), "classes");
+}
+
+TEST_P(RowInvariance, TruncateAndAppendEqualsFresh) {
+    const Rows expected = evaluate(kernels::RowClass::decode, {1});
+    core::Context c = context();
+    const std::vector<std::int32_t> wrong = random_tokens(80, model_->config().shape.vocab, 12);
+    std::mt19937 random(13);
+    Rows found;
+    std::size_t done = 0;
+    // Rounds of a speculation: a run of which a random part is right, then back to what is.
+    while (done < kTokens) {
+        const std::size_t right = std::min<std::size_t>(1 + random() % 6, kTokens - done);
+        const std::size_t rejected = random() % 8;
+        std::vector<std::int32_t> run(tokens_.begin() + static_cast<std::ptrdiff_t>(done),
+                                      tokens_.begin() + static_cast<std::ptrdiff_t>(done + right));
+        run.insert(run.end(), wrong.begin(), wrong.begin() + static_cast<std::ptrdiff_t>(rejected));
+        Rows rows;
+        feed(c, kernels::RowClass::decode, run, {64}, rows);
+        rows.resize(right);
+        found.insert(found.end(), rows.begin(), rows.end());
+        done += right;
+        c.truncate(static_cast<std::int32_t>(done));
+    }
+    expect_same_bits(expected, found, "after rejected runs");
+    c.truncate(0);
+    Rows again;
+    feed(c, kernels::RowClass::decode, tokens_, {64}, again);
+    expect_same_bits(expected, again, "after truncation to nothing");
+}
+
+TEST_P(RowInvariance, ForkEqualsCopy) {
+    core::Context c = context(2);
+    Rows prefix;
+    const std::size_t shared = 70;
+    feed(c, kernels::RowClass::decode, std::span(tokens_).first(shared), {64}, prefix);
+    const core::SequenceId copy = c.fork(0);
+    ASSERT_GE(copy, 0);
+    // The original goes astray first; the copy must not notice.
+    Rows astray;
+    feed(c, kernels::RowClass::decode, random_tokens(40, model_->config().shape.vocab, 14), {5}, astray, 0);
+    Rows found = prefix;
+    feed(c, kernels::RowClass::decode, std::span(tokens_).subspan(shared), {3}, found, copy);
+    expect_same_bits(evaluate(kernels::RowClass::decode, {1}), found, "fork");
+    // And back: the original, cut to the fork, goes on as if nothing had happened.
+    c.truncate(static_cast<std::int32_t>(shared), 0);
+    Rows back = prefix;
+    feed(c, kernels::RowClass::decode, std::span(tokens_).subspan(shared), {9}, back, 0);
+    expect_same_bits(found, back, "original after the fork");
+}
+
+std::vector<Case> cases() {
+    std::vector<Case> all;
+    for (std::size_t backend = 0; backend < backends().size(); ++backend) {
+        for (const char* model : {"f32", "f16", "bf16", "q4_0", "q8_0", "q4_k", "q5_k", "q6_k", "q8_0+bias"}) {
+            all.push_back({backend, model});
+        }
+        if (backend == 0) continue;
+        all.push_back({backend, "target"});
+        all.push_back({backend, "draft"});
+    }
+    return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, RowInvariance, testing::ValuesIn(cases()), [](const auto& info) {
+    std::string name = backends()[info.param.backend].name + "_" + info.param.model;
+    std::ranges::replace(name, '+', '_');
+    return name;
+});
+
+}  // namespace
+}  // namespace foresay::test
