@@ -69,7 +69,6 @@ struct StageReport {
 class PlanBuffer {
 public:
     kernels::DrawPlan plan;
-    std::vector<kernels::TokenValue> values[kernels::kMaxDrawSteps];
     std::vector<kernels::TokenCount> counts[kernels::kMaxDrawSteps];
 };
 

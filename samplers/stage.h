@@ -80,14 +80,14 @@ struct StageContext {
     std::span<const std::int32_t> history;  // every token before that index
 };
 
+// Each function returns an empty text, or what went wrong, valid until the next call.
 class StageState {
 public:
     virtual ~StageState() = default;
-    virtual void reset() = 0;
+    virtual std::string_view reset() = 0;
     // Becomes equal to `other`, a state of the same stage. Only for clonable stages.
-    virtual void copy(const StageState& other) = 0;
+    virtual std::string_view copy(const StageState& other) = 0;
     // `tokens` follow those accepted before. `log_probability`: of the one token, as drawn; nullptr for given text.
-    // Returns an empty text, or what went wrong.
     virtual std::string_view accept(std::span<const std::int32_t> tokens, const float* log_probability) = 0;
 };
 
@@ -101,18 +101,16 @@ public:
     // Whether it sees all candidates with its parameters.
     virtual bool whole_vocabulary() const = 0;
 
-    // Step stages: true. step() describes the row, with lists in `values` and `counts`.
+    // Step stages: true. step() describes the row, with its counts in `counts`. An xtc step's k, the stream of keyed
+    // numbers, is filled in by the chain.
     virtual bool has_step() const { return false; }
-    virtual kernels::DrawStep step(const StageState*, std::vector<kernels::TokenValue>&,
-                                   std::vector<kernels::TokenCount>&) const {
-        return {};
-    }
+    virtual kernels::DrawStep step(const StageState*, std::vector<kernels::TokenCount>&) const { return {}; }
     // A temperature of 0: no step, but the chain draws without noise.
     virtual bool greedy() const { return false; }
 
     // Host stages: transforms the candidates in place; count may shrink. Returns an empty text, or what went wrong,
     // valid until the next call.
-    virtual std::string_view process(StageState*, const StageContext&, kernels::Candidates&) const { return {}; }
+    virtual std::string_view process(const StageState*, const StageContext&, kernels::Candidates&) const { return {}; }
 };
 
 // Makes stages of one kind. Keeps a plugin's library loaded.

@@ -123,7 +123,7 @@ typedef struct foresay_context {
     uint64_t index;         /* absolute index of the token about to be drawn; the first token of all has index 0 */
     const int32_t* history; /* all `index` tokens before it, the prompt included */
     uint64_t seed;          /* of the generation; use `random` for random numbers */
-    /* [state] 32 random bits, a function of seed, branch, index, this sampler's place in the chain, and `counter`. */
+    /* [state] 32 random bits, a function of seed, branch, index, this sampler's name, and `counter`. */
     uint32_t (*random)(const struct foresay_context* context, uint32_t counter);
     const void* reserved;
 } foresay_context;

@@ -1,0 +1,57 @@
+// samplers/builtin/builtin.h: the samplers that everybody expects. One file each; builtin.cpp lists them.
+//
+// To add one: a file with its factory, a line here, a line in builtin.cpp.
+#pragma once
+
+#include <memory>
+
+#include "samplers/stage.h"
+
+namespace foresay::samplers {
+
+std::shared_ptr<const StageFactory> logit_bias_factory();
+std::shared_ptr<const StageFactory> penalties_factory();
+std::shared_ptr<const StageFactory> top_k_factory();
+std::shared_ptr<const StageFactory> top_p_factory();
+std::shared_ptr<const StageFactory> min_p_factory();
+std::shared_ptr<const StageFactory> xtc_factory();
+std::shared_ptr<const StageFactory> mirostat_factory();
+std::shared_ptr<const StageFactory> temperature_factory();
+
+// A factory whose stages are made by a function from complete parameters.
+template <typename Make>
+class SimpleFactory : public StageFactory {
+public:
+    SimpleFactory(StageDescription description, Make make) : description_(std::move(description)), make_(make) {}
+    const StageDescription& description() const override { return description_; }
+    std::unique_ptr<Stage> create(std::span<const ParameterValue> parameters,
+                                  const Vocabulary& vocabulary) const override {
+        return make_(parameters, vocabulary);
+    }
+
+private:
+    StageDescription description_;
+    Make make_;
+};
+
+template <typename Make>
+std::shared_ptr<const StageFactory> make_factory(StageDescription description, Make make) {
+    return std::make_shared<SimpleFactory<Make>>(std::move(description), make);
+}
+
+// A stateless stage that is one step, the same for every row.
+class FixedStep : public Stage {
+public:
+    FixedStep(const kernels::DrawStep& step, bool idle, bool whole) : step_(step), idle_(idle), whole_(whole) {}
+    bool idle() const override { return idle_; }
+    bool whole_vocabulary() const override { return whole_; }
+    bool has_step() const override { return true; }
+    kernels::DrawStep step(const StageState*, std::vector<kernels::TokenCount>&) const override { return step_; }
+
+private:
+    kernels::DrawStep step_;
+    bool idle_;
+    bool whole_;
+};
+
+}  // namespace foresay::samplers

@@ -1,0 +1,70 @@
+// logit_bias: adds a number to the logits of chosen tokens; -inf forbids them. Sees the whole vocabulary.
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "base/error.h"
+#include "samplers/builtin/builtin.h"
+
+namespace foresay::samplers {
+namespace {
+
+class LogitBias : public Stage {
+public:
+    explicit LogitBias(std::vector<kernels::TokenValue> values) : values_(std::move(values)) {}
+    bool idle() const override { return values_.empty(); }
+    bool whole_vocabulary() const override { return true; }
+    bool has_step() const override { return true; }
+    kernels::DrawStep step(const StageState*, std::vector<kernels::TokenCount>&) const override {
+        return {.kind = kernels::DrawStepKind::bias, .values = values_};
+    }
+
+private:
+    std::vector<kernels::TokenValue> values_;
+};
+
+std::unique_ptr<Stage> make_logit_bias(std::span<const ParameterValue> parameters, const Vocabulary& vocabulary) {
+    const auto& tokens = std::get<std::vector<std::int64_t>>(parameters[0]);
+    const auto& values = std::get<std::vector<double>>(parameters[1]);
+    if (tokens.size() != values.size()) {
+        throw Error("logit_bias: 'tokens' has " + std::to_string(tokens.size()) + " entries and 'values' has " +
+                    std::to_string(values.size()) + "; give one value per token");
+    }
+    std::vector<kernels::TokenValue> entries;
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+        if (tokens[i] >= vocabulary.size()) {
+            throw Error("logit_bias: token " + std::to_string(tokens[i]) + " does not exist; the vocabulary has " +
+                        std::to_string(vocabulary.size()) + " tokens");
+        }
+        entries.push_back({static_cast<std::int32_t>(tokens[i]), static_cast<float>(values[i])});
+    }
+    std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) { return a.token < b.token; });
+    for (std::size_t i = 1; i < entries.size(); ++i) {
+        if (entries[i].token == entries[i - 1].token) {
+            throw Error("logit_bias: token " + std::to_string(entries[i].token) + " is listed twice; list it once");
+        }
+    }
+    return std::make_unique<LogitBias>(std::move(entries));
+}
+
+}  // namespace
+
+std::shared_ptr<const StageFactory> logit_bias_factory() {
+    constexpr double kLowest = -std::numeric_limits<double>::infinity();
+    StageDescription description{
+        "logit_bias",
+        "Adds to the logits of chosen tokens.",
+        {.whole_vocabulary = true},
+        {{"tokens", ParameterType::integer_list, std::vector<std::int64_t>{}, 0.0, 2147483647.0, {}, "Token ids."},
+         {"values",
+          ParameterType::real_list,
+          std::vector<double>{},
+          kLowest,
+          1000.0,
+          {},
+          "What is added to each of them; -inf forbids a token."}}};
+    return make_factory(std::move(description), make_logit_bias);
+}
+
+}  // namespace foresay::samplers

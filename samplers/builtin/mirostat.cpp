@@ -1,0 +1,66 @@
+// mirostat (version 2): drops candidates whose surprise exceeds a limit mu, and after each token moves mu so that the
+// mean surprise approaches tau. Written against the plugin contract, as a plugin would be.
+//
+// Surprise is measured by what was drawn from in the end: put mirostat last in the chain, behind temperature.
+// Source: S. Basu et al., "Mirostat: A Neural Text Decoding Algorithm that Directly Controls Perplexity", 2020.
+
+#include <algorithm>
+#include <limits>
+
+#include "kernels/math.h"
+#include "samplers/builtin/builtin.h"
+#include "samplers/plugin_stage.h"
+#include "samplers/sdk/sampler.hpp"
+
+namespace foresay::samplers {
+namespace {
+
+constexpr float kBitsPerNat = 1.44269504f;
+
+struct Mirostat {
+    static constexpr Info info{"mirostat", "2", "Keeps the surprise of the text near a target.", "Apache-2.0"};
+    struct Parameters {
+        double tau = 5.0;
+        double eta = 0.1;
+    };
+    static auto parameters() {
+        return foresay::parameters(real("tau", &Parameters::tau, 0.0, 100.0, "Surprise aimed at, in bits per token."),
+                                   real("eta", &Parameters::eta, 0.0, 1.0, "How fast the limit follows."));
+    }
+    // The limit is 2 tau + offset, so that a new state needs no parameters.
+    struct State {
+        float offset = 0.0f;
+    };
+
+    Mirostat(Parameters p, Host) : tau_(static_cast<float>(p.tau)), eta_(static_cast<float>(p.eta)) {}
+
+    void accept(State& state, std::int32_t, std::optional<float> log_probability) const {
+        if (!log_probability || !(*log_probability > -std::numeric_limits<float>::infinity())) return;
+        state.offset -= eta_ * (-*log_probability * kBitsPerNat - tau_);
+    }
+
+    void process(const State& state, const Context&, Mask& candidates) const {
+        // Summed as integers: no order of adding, no rounding to depend on.
+        std::uint64_t sum = 0;
+        const float best = candidates[0].logit;
+        for (std::size_t i = 0; i < candidates.size(); ++i) {
+            sum += static_cast<std::uint64_t>(kernels::math::exp(candidates[i].logit - best) * 1099511627776.0f);
+        }
+        const float log_sum = kernels::math::log(static_cast<float>(static_cast<double>(sum) / 1099511627776.0));
+        const float mu = 2.0f * tau_ + state.offset;
+        std::size_t kept = 1;
+        while (kept < candidates.size() && (best + log_sum - candidates[kept].logit) * kBitsPerNat <= mu) ++kept;
+        candidates.truncate(kept);
+    }
+
+    float tau_;
+    float eta_;
+};
+
+}  // namespace
+
+std::shared_ptr<const StageFactory> mirostat_factory() {
+    return make_plugin_factory(&detail::Adapter<Mirostat>::sampler, nullptr, "foresay");
+}
+
+}  // namespace foresay::samplers

@@ -1,0 +1,33 @@
+// xtc ("exclude top choices"): with the given probability, of all candidates at least as likely as `threshold` only the
+// least likely stays. The coin is keyed: it depends on seed, branch and index, and on nothing that ran before.
+// Source: P. E. Weidmann, text-generation-webui, 2024.
+
+#include "samplers/builtin/builtin.h"
+
+namespace foresay::samplers {
+
+std::shared_ptr<const StageFactory> xtc_factory() {
+    StageDescription description{
+        "xtc",
+        "Now and then drops all likely tokens but the least likely of them.",
+        {.randomised = true, .masks_only = true},
+        {{"probability", ParameterType::real, 0.0, 0.0, 1.0, {}, "How often it acts; 0 is never."},
+         {"threshold",
+          ParameterType::real,
+          0.1,
+          0.0,
+          1.0,
+          {},
+          "Probability of a likely token; above 0.5 it never acts."}}};
+    return make_factory(std::move(description), [](std::span<const ParameterValue> parameters, const Vocabulary&) {
+        const double probability = std::get<double>(parameters[0]);
+        const double threshold = std::get<double>(parameters[1]);
+        // The chain fills in k, the stream of keyed numbers, because it depends on the place in the chain.
+        kernels::DrawStep step{.kind = kernels::DrawStepKind::xtc,
+                               .a = static_cast<float>(probability),
+                               .b = static_cast<float>(threshold)};
+        return std::unique_ptr<Stage>(std::make_unique<FixedStep>(step, probability == 0.0 || threshold > 0.5, false));
+    });
+}
+
+}  // namespace foresay::samplers

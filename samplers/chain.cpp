@@ -1,0 +1,100 @@
+#include "samplers/chain.h"
+
+#include <array>
+#include <cstdio>
+
+#include "base/error.h"
+#include "samplers/stage_walk.h"
+
+namespace foresay::samplers {
+namespace {
+
+// From this mean on, a host stage is called slow. A token of a small model takes a few milliseconds.
+constexpr double kSlowMs = 0.5;
+constexpr std::int64_t kCallsToJudge = 16;
+
+std::string slowness(const StageReport& report) {
+    const double mean = report.calls > 0 ? report.total_ms / static_cast<double>(report.calls) : 0.0;
+    if (report.calls < kCallsToJudge || mean < kSlowMs) return {};
+    char text[160];
+    std::snprintf(text, sizeof text, "sampler '%.64s' is slow: %.2f ms per token, at worst %.1f ms",
+                  report.stage.c_str(), mean, report.worst_ms);
+    return text;
+}
+
+}  // namespace
+
+std::span<const std::string_view> default_chain() {
+    static constexpr std::array<std::string_view, 4> kNames = {"penalties", "top_k", "top_p", "temperature"};
+    return kNames;
+}
+
+Chain::Chain(const ChainSpec& spec, const Vocabulary& vocabulary)
+    : walk_(std::make_unique<StageWalk>(spec, vocabulary)) {}
+Chain::~Chain() = default;
+Chain::Chain(Chain&&) noexcept = default;
+Chain& Chain::operator=(Chain&&) noexcept = default;
+
+void Chain::begin(std::uint64_t seed, std::uint64_t branch, std::span<const std::int32_t> history,
+                  std::size_t capacity) {
+    walk_->begin(seed, branch, history, capacity);
+}
+
+Decision Chain::decide(std::span<float> logits) {
+    const kernels::Drawn drawn = walk_->run(logits);
+    return {drawn.token, drawn.margin, walk_->failure()};
+}
+
+void Chain::accept(std::int32_t token) { walk_->accept(token); }
+std::span<const std::int32_t> Chain::history() const { return walk_->history(); }
+std::uint64_t Chain::seed() const { return walk_->key().seed; }
+std::uint64_t Chain::branch() const { return walk_->key().branch; }
+const char* Chain::compile(PlanBuffer& buffer) const { return walk_->compile(buffer); }
+const char* Chain::host_stage() const { return walk_->host_stage(); }
+bool Chain::greedy() const { return walk_->greedy(); }
+
+std::vector<StageSpec> Chain::spec() const {
+    std::vector<StageSpec> stages;
+    for (const StageWalk::Entry& entry : walk_->entries()) {
+        StageSpec stage{entry.name, {}, entry.factory, entry.on_error};
+        const auto& schema = entry.factory->description().parameters;
+        for (std::size_t i = 0; i < schema.size(); ++i)
+            stage.parameters.emplace_back(schema[i].name, entry.parameters[i]);
+        stages.push_back(std::move(stage));
+    }
+    return stages;
+}
+
+std::vector<StageReport> Chain::reports() const {
+    std::vector<StageReport> reports;
+    for (const StageWalk::Entry& entry : walk_->entries()) {
+        if (entry.stage->has_step()) continue;
+        reports.push_back(entry.report);
+        reports.back().slow = slowness(entry.report);
+    }
+    return reports;
+}
+
+std::vector<std::string> Chain::hidden_from_draft() const {
+    std::vector<std::string> names;
+    for (const StageWalk::Entry& entry : walk_->entries()) {
+        if (!entry.factory->description().traits.clonable) names.push_back(entry.name);
+    }
+    return names;
+}
+
+DraftChain::DraftChain() = default;
+DraftChain::~DraftChain() = default;
+DraftChain::DraftChain(DraftChain&&) noexcept = default;
+DraftChain& DraftChain::operator=(DraftChain&&) noexcept = default;
+
+void DraftChain::start(const Chain& live) {
+    if (!walk_ || walk_->id() != live.walk_->id()) walk_ = std::make_unique<StageWalk>(*live.walk_, Phase::propose);
+    walk_->follow(*live.walk_);
+}
+
+kernels::Drawn DraftChain::propose(std::span<float> logits) { return walk_->run(logits); }
+void DraftChain::advance(std::int32_t token) { walk_->accept(token); }
+const char* DraftChain::compile(PlanBuffer& buffer) const { return walk_->compile(buffer); }
+
+}  // namespace foresay::samplers

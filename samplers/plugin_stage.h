@@ -1,0 +1,21 @@
+// samplers/plugin_stage.h: a stage made of a sampler that keeps the contract of sdk/sampler.h, loaded or linked.
+//
+// Errors:   make_plugin_factory() throws Error when the description breaks the contract; create() when the sampler
+//           refuses its parameters. What process() returns is checked by the chain.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "samplers/sdk/sampler.h"
+#include "samplers/stage.h"
+
+namespace foresay::samplers {
+
+// `sampler` must stay valid as long as `keep_alive` is held, or for ever when that is null. `origin` says in messages
+// where it comes from.
+std::shared_ptr<const StageFactory> make_plugin_factory(const foresay_sampler* sampler,
+                                                        std::shared_ptr<const void> keep_alive,
+                                                        const std::string& origin);
+
+}  // namespace foresay::samplers

@@ -1,0 +1,293 @@
+#include "samplers/stage_walk.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <limits>
+
+#include "base/error.h"
+
+namespace foresay::samplers {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+// The stream of keyed numbers of a stage: its name, so that other stages may come and go (FNV-1a).
+std::uint32_t stream_of(std::string_view name) {
+    std::uint32_t hash = 2166136261u;
+    for (const char c : name) hash = (hash ^ static_cast<std::uint8_t>(c)) * 16777619u;
+    return hash;
+}
+
+std::uint64_t next_id() {
+    static std::atomic<std::uint64_t> last{0};
+    return ++last;
+}
+
+StageWalk::Entry make_entry(const StageSpec& spec, const Vocabulary& vocabulary) {
+    StageWalk::Entry entry;
+    entry.name = spec.name;
+    entry.factory = spec.factory ? spec.factory : find_builtin(spec.name);
+    if (!entry.factory) {
+        std::string known;
+        for (const auto& factory : builtin_factories())
+            known += (known.empty() ? "" : ", ") + factory->description().name;
+        throw Error("there is no sampler '" + spec.name + "'; built in are " + known + ", others are plugins");
+    }
+    entry.parameters = complete_parameters(entry.factory->description(), spec.parameters);
+    entry.stage = entry.factory->create(entry.parameters, vocabulary);
+    entry.on_error = spec.on_error;
+    entry.stream = stream_of(spec.name);
+    entry.state = entry.stage->make_state();
+    entry.report.stage = spec.name;
+    return entry;
+}
+
+}  // namespace
+
+StageWalk::StageWalk(const ChainSpec& spec, const Vocabulary& vocabulary) : id_(next_id()), vocabulary_(&vocabulary) {
+    if (spec.size() > static_cast<std::size_t>(kernels::kMaxDrawSteps)) {
+        throw Error("a chain has at most " + std::to_string(kernels::kMaxDrawSteps) + " samplers, this one has " +
+                    std::to_string(spec.size()));
+    }
+    for (const StageSpec& stage : spec) {
+        for (const Entry& other : entries_) {
+            if (other.name == stage.name)
+                throw Error("the chain lists sampler '" + stage.name + "' twice; list it once");
+        }
+        entries_.push_back(make_entry(stage, vocabulary));
+    }
+    plan_stages();
+}
+
+StageWalk::StageWalk(const StageWalk& live, Phase phase) : id_(live.id_), phase_(phase), vocabulary_(live.vocabulary_) {
+    for (const Entry& from : live.entries_) {
+        if (!from.factory->description().traits.clonable) continue;
+        Entry entry;
+        entry.name = from.name;
+        entry.factory = from.factory;
+        entry.stage = from.stage;
+        entry.stream = from.stream;
+        entry.report.stage = from.name;
+        try {
+            entry.state = from.stage->make_state();
+        } catch (const Error&) {
+            continue;  // the draft goes without: that may only cost speed
+        }
+        entries_.push_back(std::move(entry));
+    }
+    plan_stages();
+}
+
+void StageWalk::plan_stages() {
+    bool cut_found = false;
+    for (std::size_t i = 0; i < entries_.size(); ++i) {
+        const Stage& stage = *entries_[i].stage;
+        greedy_ = greedy_ || stage.greedy();
+        if (stage.idle()) continue;
+        feedback_ = feedback_ || entries_[i].factory->description().traits.memory == StageMemory::feedback;
+        if (!cut_found && !stage.whole_vocabulary()) {
+            cut_found = true;
+            cut_before_ = active_.size();
+            cut_ = kernels::kCandidateCut;
+            if (stage.has_step()) {
+                std::vector<kernels::TokenCount> none;
+                const kernels::DrawStep step = entries_[i].state ? kernels::DrawStep{} : stage.step(nullptr, none);
+                if (step.kind == kernels::DrawStepKind::top_k && step.k <= static_cast<std::uint32_t>(cut_)) {
+                    cut_ = static_cast<std::int32_t>(step.k);
+                    cut_replaces_ = true;
+                }
+            }
+        }
+        active_.push_back(i);
+    }
+    counts_.resize(active_.size());
+    place_.assign(static_cast<std::size_t>(std::max(vocabulary_->size(), 0)), 0);
+}
+
+kernels::NoiseKey StageWalk::key() const { return {seed_, branch_, static_cast<std::uint32_t>(history_.size())}; }
+
+void StageWalk::begin(std::uint64_t seed, std::uint64_t branch, std::span<const std::int32_t> history,
+                      std::size_t capacity) {
+    ++epoch_;
+    seed_ = seed;
+    branch_ = branch;
+    decided_ = failed_ = false;
+    history_.reserve(std::max(capacity, history.size()));
+    history_.assign(history.begin(), history.end());
+    for (Entry& entry : entries_) {
+        if (!entry.state) continue;
+        entry.broken.clear();
+        std::string_view wrong = entry.state->reset();
+        if (wrong.empty() && !history_.empty()) wrong = entry.state->accept(history_, nullptr);
+        entry.broken = wrong;
+    }
+}
+
+void StageWalk::follow(const StageWalk& live) {
+    // A draft's history is the live one plus what it advanced; within a generation the live one only grows.
+    const bool same = epoch_ == live.epoch_ && live_length_ <= live.history_.size();
+    history_.reserve(live.history_.capacity());
+    history_.resize(same ? live_length_ : 0);
+    history_.insert(history_.end(), live.history_.begin() + static_cast<std::ptrdiff_t>(history_.size()),
+                    live.history_.end());
+    live_length_ = history_.size();
+    epoch_ = live.epoch_;
+    seed_ = live.seed_;
+    branch_ = live.branch_;
+    decided_ = failed_ = false;
+    std::size_t at = 0;
+    for (Entry& entry : entries_) {
+        while (live.entries_[at].name != entry.name) ++at;
+        const Entry& from = live.entries_[at];
+        if (!entry.state) continue;
+        entry.broken = from.broken;
+        if (entry.broken.empty()) entry.broken = entry.state->copy(*from.state);
+    }
+}
+
+void StageWalk::accept(std::int32_t token) {
+    float log_probability = 0.0f;
+    const float* drawn = nullptr;
+    if (feedback_ && decided_ && phase_ == Phase::decide) {
+        log_probability = scratch_.log_probability(token);
+        drawn = &log_probability;
+    }
+    history_.push_back(token);
+    decided_ = false;
+    for (const std::size_t i : active_) {
+        Entry& entry = entries_[i];
+        if (!entry.state || !entry.broken.empty()) continue;
+        entry.broken = entry.state->accept({&token, 1}, drawn);
+    }
+}
+
+kernels::DrawStep StageWalk::step_of(const Entry& entry, std::vector<kernels::TokenCount>& counts) const {
+    kernels::DrawStep step = entry.stage->step(entry.state.get(), counts);
+    if (step.kind == kernels::DrawStepKind::xtc) step.k = entry.stream;
+    return step;
+}
+
+kernels::Drawn StageWalk::run(std::span<float> logits) {
+    failed_ = false;
+    scratch_.start(logits, vocabulary_->size());
+    for (std::size_t op = 0; op < active_.size(); ++op) {
+        Entry& entry = entries_[active_[op]];
+        if (cut_ > 0 && op == cut_before_) {
+            scratch_.cut(cut_);
+            if (cut_replaces_) continue;
+        }
+        if (entry.stage->has_step()) {
+            scratch_.apply(step_of(entry, counts_[op]), key());
+        } else if (!run_host(entry)) {
+            return {};
+        }
+    }
+    const kernels::Drawn drawn = scratch_.draw(key(), greedy_);
+    decided_ = true;
+    if (drawn.token < 0 && phase_ == Phase::decide) {
+        failed_ = true;
+        failure_ = {"chain",
+                    "no token can follow: the samplers forbid every one, or the model's logits are not numbers"};
+    }
+    return drawn;
+}
+
+void StageWalk::fail(Entry& entry, std::string_view why) {
+    ++entry.report.failures;
+    entry.report.last_failure = why;
+    if (phase_ == Phase::propose || entry.on_error == StageSpec::OnError::skip) return;
+    failed_ = true;
+    failure_.stage = entry.name;
+    failure_.message = "sampler '" + entry.name + "' failed: " + std::string(why);
+}
+
+// Runs one host stage. False: the generation has to stop.
+bool StageWalk::run_host(Entry& entry) {
+    if (!entry.broken.empty()) {
+        fail(entry, entry.broken);
+        return !failed_;
+    }
+    kernels::Candidates candidates = scratch_.list();
+    if (candidates.count == 0) return true;
+    const std::int32_t count = candidates.count;
+    saved_ids_.assign(candidates.ids, candidates.ids + count);
+    saved_logits_.assign(candidates.logits, candidates.logits + count);
+    const StageContext context{phase_, key(), entry.stream, history_};
+
+    const auto start = std::chrono::steady_clock::now();
+    std::string_view wrong = entry.stage->process(entry.state.get(), context, candidates);
+    const double ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+    ++entry.report.calls;
+    entry.report.total_ms += ms;
+    entry.report.worst_ms = std::max(entry.report.worst_ms, ms);
+
+    if (wrong.empty()) wrong = check_result(entry, candidates);
+    if (wrong.empty()) {
+        scratch_.set_list(candidates.count);
+        return true;
+    }
+    std::copy_n(saved_ids_.data(), count, candidates.ids);
+    std::copy_n(saved_logits_.data(), count, candidates.logits);
+    scratch_.set_list(count);
+    fail(entry, wrong);
+    return !failed_;
+}
+
+// Whether what a stage returned keeps the contract; empty when it does.
+std::string_view StageWalk::check_result(const Entry& entry, const kernels::Candidates& result) {
+    const bool masks_only = entry.factory->description().traits.masks_only;
+    for (std::size_t i = 0; i < saved_ids_.size(); ++i)
+        place_[static_cast<std::size_t>(saved_ids_[i])] = static_cast<std::int32_t>(i) + 1;
+    std::string_view wrong;
+    bool any = false;
+    for (std::int32_t i = 0; i < result.count && wrong.empty(); ++i) {
+        const std::int32_t id = result.ids[i];
+        const float logit = result.logits[i];
+        std::int32_t* place = id >= 0 && id < vocabulary_->size() ? &place_[static_cast<std::size_t>(id)] : nullptr;
+        if (place == nullptr || *place == 0) {
+            wrong = "it returned a token that it was not given, or one token twice";
+        } else if (std::isnan(logit) || logit == kInfinity) {
+            wrong = "it returned a logit that is not a number, or infinite";
+        } else if (masks_only && logit != -kInfinity && logit != saved_logits_[static_cast<std::size_t>(*place - 1)]) {
+            wrong = "it changed a logit, though it declares that it only masks";
+        } else {
+            *place = 0;
+            any = any || logit != -kInfinity;
+        }
+    }
+    for (const std::int32_t id : saved_ids_) place_[static_cast<std::size_t>(id)] = 0;
+    if (wrong.empty() && !any) wrong = "it left no token";
+    return wrong;
+}
+
+const char* StageWalk::host_stage() const {
+    for (const std::size_t i : active_) {
+        if (!entries_[i].stage->has_step()) return entries_[i].name.c_str();
+    }
+    return nullptr;
+}
+
+const char* StageWalk::compile(PlanBuffer& buffer) const {
+    if (const char* name = host_stage()) return name;
+    kernels::DrawPlan& plan = buffer.plan;
+    plan.key = key();
+    plan.vocab = vocabulary_->size();
+    plan.cut = cut_;
+    plan.cut_at = 0;
+    plan.greedy = greedy_;
+    plan.step_count = 0;
+    for (std::size_t op = 0; op < active_.size(); ++op) {
+        const Entry& entry = entries_[active_[op]];
+        if (cut_ > 0 && op == cut_before_) {
+            plan.cut_at = plan.step_count;
+            if (cut_replaces_) continue;
+        }
+        const std::int32_t at = plan.step_count++;
+        plan.steps[at] = step_of(entry, buffer.counts[at]);
+    }
+    return nullptr;
+}
+
+}  // namespace foresay::samplers
