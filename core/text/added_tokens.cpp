@@ -1,0 +1,113 @@
+#include "core/text/added_tokens.h"
+
+#include "base/error.h"
+#include "core/text/splitter.h"
+#include "core/text/utf8.h"
+
+namespace foresay::core {
+namespace {
+
+bool is_white_space(char32_t c) {
+    return (c >= 0x9 && c <= 0xD) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 ||
+           (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
+}
+
+std::string_view first_character(std::string_view text) { return text.substr(0, next_utf8(text).length_bytes); }
+
+std::string_view last_character(std::string_view text) {
+    std::size_t at = text.size() - 1;
+    while (at > 0 && text.size() - at < 4 && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80) --at;
+    return text.substr(at);
+}
+
+bool is_word(std::string_view character) {
+    static const Splitter word({"word", {{R"re([\p{L}\p{M}\p{N}\p{Pc}])re"}}}, "");
+    if (static_cast<unsigned char>(character[0]) < 0x80) {
+        const char c = character[0];
+        return c == '_' || (c >= '0' && c <= '9') || ((c | 0x20) >= 'a' && (c | 0x20) <= 'z');
+    }
+    return word.matches_first(character);
+}
+
+}  // namespace
+
+void AddedTokens::add(std::string_view text, std::int32_t id, bool always, const std::string& source) {
+    if (text.empty()) return;
+    if (text.size() > kMaxAddedTokenBytes)
+        throw Error(source + ": special token " + std::to_string(id) + " is longer than " +
+                    std::to_string(kMaxAddedTokenBytes) + " bytes; get or convert the model again");
+    std::int32_t node = 0;
+    for (const char c : text) {
+        const auto byte = static_cast<unsigned char>(c);
+        std::int32_t child = child_of(node, byte);
+        if (child < 0) {
+            child = static_cast<std::int32_t>(nodes_.size());
+            Node fresh;
+            fresh.byte = byte;
+            fresh.sibling = nodes_[static_cast<std::size_t>(node)].child;
+            nodes_.push_back(fresh);
+            nodes_[static_cast<std::size_t>(node)].child = child;
+        }
+        node = child;
+    }
+    nodes_[static_cast<std::size_t>(node)].id = id;
+    nodes_[static_cast<std::size_t>(node)].always = always;
+    const auto first = static_cast<unsigned char>(text[0]);
+    starts_[first] = true;
+    if (always) starts_always_[first] = true;
+}
+
+std::int32_t AddedTokens::child_of(std::int32_t node, unsigned char byte) const {
+    std::int32_t child = nodes_[static_cast<std::size_t>(node)].child;
+    while (child >= 0 && nodes_[static_cast<std::size_t>(child)].byte != byte)
+        child = nodes_[static_cast<std::size_t>(child)].sibling;
+    return child;
+}
+
+AddedTokens::Found AddedTokens::find(std::string_view text, std::size_t from, bool parse_special) const {
+    const std::array<bool, 256>& starts = parse_special ? starts_ : starts_always_;
+    for (std::size_t begin = from; begin < text.size(); ++begin) {
+        if (!starts[static_cast<unsigned char>(text[begin])]) continue;
+        Found found;
+        std::int32_t node = 0;
+        for (std::size_t at = begin; at < text.size(); ++at) {
+            node = child_of(node, static_cast<unsigned char>(text[at]));
+            if (node < 0) break;
+            const Node& here = nodes_[static_cast<std::size_t>(node)];
+            if (here.id >= 0 && (parse_special || here.always)) found = {begin, at + 1, here.id};
+        }
+        if (found.id >= 0) {
+            const std::size_t behind = found.end;
+            if (allowed(text, found, from)) return found;
+            begin = behind - 1;
+        }
+    }
+    return {};
+}
+
+bool AddedTokens::allowed(std::string_view text, Found& found, std::size_t from) const {
+    const auto entry = rules_.find(found.id);
+    if (entry == rules_.end()) return true;
+    const AddedTokenRule& rule = entry->second;
+    if (rule.single_word) {
+        if (found.begin > 0 && is_word(last_character(text.substr(0, found.begin)))) return false;
+        if (found.end < text.size() && is_word(first_character(text.substr(found.end)))) return false;
+    }
+    const auto space = [](std::string_view character) {
+        const Utf8Step step = next_utf8(character);
+        return step.status == Utf8Status::valid && step.length_bytes == character.size() && is_white_space(step.code);
+    };
+    while (rule.left_strip && found.begin > from) {
+        const std::string_view last = last_character(text.substr(from, found.begin - from));
+        if (!space(last)) break;
+        found.begin -= last.size();
+    }
+    while (rule.right_strip && found.end < text.size()) {
+        const std::string_view first = first_character(text.substr(found.end));
+        if (!space(first)) break;
+        found.end += first.size();
+    }
+    return true;
+}
+
+}  // namespace foresay::core
