@@ -93,7 +93,7 @@ public:
         if (name == "shape") field_ = Field::shape;
         if (name == "data_offsets") field_ = Field::offsets;
         if (field_ == Field::other)
-            return complain("tensor " + quote(tensor_.name) + " has an unknown field " + quote(name));
+            return complain("gives tensor " + quote(tensor_.name) + " an unknown field " + quote(name));
         return first(seen_[static_cast<int>(field_)]);
     }
     bool string(string_t& text) override {
@@ -116,7 +116,7 @@ public:
         if (list_ == nullptr) return unexpected("a number");
         if (number > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()) ||
             list_->size() == kMaxDimensions) {
-            return complain("tensor " + quote(tensor_.name) + " has an impossible size");
+            return complain("gives tensor " + quote(tensor_.name) + " an impossible size");
         }
         list_->push_back(static_cast<std::int64_t>(number));
         return true;
