@@ -1,2 +1,73 @@
-#include <cstdio>
-int main() { std::puts("foresay"); }
+// foresay: the program. Parses, dispatches, and turns what was thrown into an exit status.
+#include <exception>
+#include <new>
+#include <string>
+
+#include "app/commands/commands.h"
+#include "app/interrupt.h"
+#include "app/log.h"
+#include "app/options.h"
+#include "app/output.h"
+#include "base/error.h"
+#include "core/config/diagnostic.h"
+
+namespace foresay::app {
+namespace {
+
+constexpr int kDone = 0;
+constexpr int kError = 1;  // the world is wrong
+constexpr int kUsage = 2;  // the command line is wrong
+
+int run(const Options& options) {
+    switch (options.command) {
+        case Command::chat: return run_chat(options);
+        case Command::complete: return run_complete(options);
+        case Command::bench: return run_bench(options);
+        case Command::perplexity: return run_perplexity(options);
+        case Command::logits: return run_logits(options);
+        case Command::tokenize: return run_tokenize(options);
+        case Command::inspect: return run_inspect(options);
+        case Command::config_check: return run_config_check(options);
+        case Command::config_show: return run_config_show(options);
+        case Command::plugin_list: return run_plugin_list(options);
+        case Command::plugin_show: return run_plugin_show(options);
+    }
+    return kUsage;
+}
+
+int guarded(int argc, const char* const* argv) {
+    try {
+        const ParsedOptions parsed = parse_options(argc, argv);
+        if (parsed.text) {
+            print(*parsed.text);
+            return kDone;
+        }
+        start_log();
+        return run(parsed.options);
+    } catch (const OutputClosed&) {
+        return kDone;  // the reader has all it wanted
+    } catch (const UsageError& problem) {
+        say(std::string("foresay: ") + problem.what() + "\n");
+        return kUsage;
+    } catch (const core::ConfigError& problem) {
+        say(std::string(problem.what()) + "\n");  // begins with file:line:column, as editors like it
+        return kError;
+    } catch (const Error& problem) {
+        say(std::string("foresay: ") + problem.what() + "\n");
+        return interrupted() ? kCancelled : kError;
+    } catch (const std::bad_alloc&) {
+        say("foresay: out of memory; use a smaller model or a smaller --context\n");
+        return kError;
+    } catch (const std::exception& problem) {
+        say(std::string("foresay: ") + problem.what() + "\n");
+        return kError;
+    }
+}
+
+}  // namespace
+}  // namespace foresay::app
+
+int main(int argc, char** argv) {
+    foresay::app::catch_signals();
+    return foresay::app::guarded(argc, argv);
+}

@@ -322,7 +322,7 @@ void ConfigLoader::check_chain() {
 void ConfigLoader::check_device() {
     const Setting& setting = config_.settings_.at("runtime.device");
     const auto& device = std::get<std::string>(setting.value);
-    if (device == "auto" || device == "cpu" || device == "cuda") return;
+    if (device == "auto" || device == "cpu" || device == "cuda" || device == "reference") return;
     const bool numbered = device.starts_with("cuda:") && device.size() > 5 && device.size() < 9 &&
                           device.find_first_not_of("0123456789", 5) == std::string::npos;
     if (!numbered) complain(setting.origin, "'runtime.device' must be auto, cpu, cuda or cuda:N, not '" + device + "'");

@@ -66,7 +66,7 @@ std::vector<KeySpec> make_schema() {
          {},
          {},
          "longest answer; 0: to the end of the context"},
-        {"runtime.device", ValueType::text, std::string("auto"), {}, {}, {}, "auto, cpu, or cuda:N"},
+        {"runtime.device", ValueType::text, std::string("auto"), {}, {}, {}, "auto, cpu, cuda:N, or reference: the slow specification"},
         {"runtime.threads", ValueType::integer, none, 0, 1024, {}, "threads that compute; 0: one per core"},
         {"runtime.isa",
          ValueType::choice,

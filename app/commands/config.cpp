@@ -1,0 +1,38 @@
+// foresay config: check configuration files, show the whole of one.
+#include <exception>
+
+#include "app/commands/commands.h"
+#include "app/configuration.h"
+#include "app/output.h"
+#include "base/error.h"
+#include "core/config/diagnostic.h"
+
+namespace foresay::app {
+
+int run_config_check(const Options& options) {
+    int status = 0;
+    for (const std::string& path : options.paths) {
+        Options one = options;
+        one.config = path;
+        try {
+            const Configuration configuration(one);
+            check_stages(configuration.config(), load_plugins(configuration.config()));
+            print(path + ": ok\n");
+        } catch (const core::ConfigError& problem) {
+            say(std::string(problem.what()) + "\n");
+            status = 1;
+        } catch (const Error& problem) {
+            say(std::string("foresay: ") + problem.what() + "\n");
+            status = 1;
+        }
+    }
+    return status;
+}
+
+int run_config_show(const Options& options) {
+    const Configuration configuration(options);
+    print(core::to_toml(configuration.config(), stage_schemas(), true));
+    return 0;
+}
+
+}  // namespace foresay::app

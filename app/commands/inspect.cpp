@@ -1,0 +1,126 @@
+// foresay inspect: what a model file holds; for two, whether the second may draft for the first.
+#include <algorithm>
+#include <map>
+#include <string>
+
+#include "app/commands/commands.h"
+#include "app/model_text.h"
+#include "app/output.h"
+#include "base/error.h"
+#include "core/weights/gguf.h"
+#include "core/weights/model_file.h"
+#include "core/weights/safetensors.h"
+#include "speculative/memory_estimate.h"
+#include "speculative/pairing.h"
+
+namespace foresay::app {
+
+namespace {
+
+std::string field(const std::string& name, const std::string& value) {
+    return "  " + name + std::string(name.size() < 34 ? 34 - name.size() : 1, ' ') + value + "\n";
+}
+
+std::string shape_text(const core::TensorInfo& tensor) {
+    std::string out;
+    for (const std::int64_t size : tensor.shape) out += (out.empty() ? "" : " x ") + std::to_string(size);
+    return out;
+}
+
+std::string tensors_text(const core::TensorTable& table) {
+    struct Sum {
+        std::int64_t tensors = 0, elements = 0, bytes = 0;
+    };
+    std::map<std::string, Sum> by_type;
+    Sum all;
+    std::string out = "tensors\n";
+    for (const core::TensorInfo& tensor : table.list()) {
+        out += field(tensor.name, tensor.type + "  " + shape_text(tensor));
+        for (Sum* sum : {&by_type[tensor.type], &all}) {
+            sum->tensors += 1;
+            sum->elements += tensor.elements();
+            sum->bytes += tensor.bytes;
+        }
+    }
+    out += "sizes\n";
+    const auto line = [](const Sum& sum) {
+        return std::to_string(sum.tensors) + " tensors, " + std::to_string(sum.elements) + " values, " +
+               speculative::format_bytes(sum.bytes);
+    };
+    for (const auto& [type, sum] : by_type) out += field(type, line(sum));
+    return out + field("all", line(all));
+}
+
+std::string gguf_text(const core::GgufFile& file) {
+    std::string out = "metadata (GGUF version " + std::to_string(file.version()) + ")\n";
+    for (const core::GgufEntry& entry : file.metadata()) out += field(std::string(entry.key), file.describe(entry));
+    return out + tensors_text(file.tensors());
+}
+
+std::string model_text(const core::ModelConfig& config) {
+    const kernels::ModelShape& shape = config.shape;
+    std::string out = "model\n";
+    out += field("architecture", config.architecture + (config.name.empty() ? "" : " (" + config.name + ")"));
+    out += field("layers, width, feed-forward", std::to_string(shape.layers) + ", " + std::to_string(shape.d_model) + ", " +
+                                                    std::to_string(shape.d_ff));
+    out += field("heads", std::to_string(shape.heads) + " query, " + std::to_string(shape.kv_heads) + " key-value, " +
+                              std::to_string(shape.head_dim) + " wide");
+    out += field("vocabulary", std::to_string(shape.vocab) + (config.tied_head ? ", tied head" : ""));
+    out += field("context", std::to_string(config.context_length));
+    return out + field("weights", config.file_type);
+}
+
+// Control bytes of a hostile file must not reach the terminal.
+std::string printable(std::string text) {
+    for (char& c : text) {
+        const auto byte = static_cast<unsigned char>(c);
+        if ((byte < 0x20 && c != '\n' && c != '\t') || byte == 0x7f) c = '?';
+    }
+    return text;
+}
+
+void inspect_one(const std::string& path) {
+    std::string out = path + "\n";
+    if (core::detect_model_format(path) == core::ModelFormat::gguf) {
+        out += gguf_text(core::GgufFile::open(path));
+    } else {
+        const core::SafetensorsDir directory = core::SafetensorsDir::open(path);
+        out += "config.json\n" + directory.config().text() + "\n" + tensors_text(directory.tensors());
+    }
+    print(printable(std::move(out)));
+    // A file may hold a vocabulary alone, or an architecture that is not known here: that is worth a line, not an error.
+    try {
+        print(printable(model_text(core::ModelSource::open(path)->config())));
+    } catch (const Error& problem) {
+        print(printable(std::string("model\n") + field("cannot run here", problem.what())));
+    }
+}
+
+int inspect_pair(const std::string& target_path, const std::string& draft_path) {
+    const auto target = core::ModelSource::open(target_path);
+    const auto draft = core::ModelSource::open(draft_path);
+    const auto target_tokens = find_tokenizer(*target, target_path);
+    const auto draft_tokens = find_tokenizer(*draft, draft_path);
+    for (const auto* source : {target.get(), draft.get()}) {
+        print(printable(source->path() + "\n" + model_text(source->config())));
+    }
+    try {
+        speculative::check_pairing({target->config(), target_tokens ? &*target_tokens : nullptr, target_path},
+                                   {draft->config(), draft_tokens ? &*draft_tokens : nullptr, draft_path});
+    } catch (const Error& problem) {
+        print(printable(std::string("they cannot pair: ") + problem.what() + "\n"));
+        return 1;
+    }
+    print("they can pair: the second may draft for the first\n");
+    return 0;
+}
+
+}  // namespace
+
+int run_inspect(const Options& options) {
+    if (options.paths.size() == 2) return inspect_pair(options.paths[0], options.paths[1]);
+    for (const std::string& path : options.paths) inspect_one(path);
+    return 0;
+}
+
+}  // namespace foresay::app

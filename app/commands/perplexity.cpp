@@ -1,0 +1,103 @@
+// foresay perplexity: exp of the mean negative log likelihood that a model gives to a text.
+//
+// Convention of llama.cpp's tool: the text is cut into windows of `context` tokens, each beginning with BOS when the
+// model asks for it (it replaces the window's first token), and the second half of each window is scored.
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "app/commands/commands.h"
+#include "app/files.h"
+#include "app/interrupt.h"
+#include "app/output.h"
+#include "app/session.h"
+#include "base/error.h"
+
+namespace foresay::app {
+
+namespace {
+
+constexpr std::int32_t kDefaultWindow = 512;
+constexpr std::int32_t kRows = 64;  // scored at a time
+
+double negative_log_likelihood(std::span<const float> logits, std::int32_t token) {
+    const float best = *std::max_element(logits.begin(), logits.end());
+    double sum = 0.0;
+    for (const float logit : logits) sum += std::exp(static_cast<double>(logit - best));
+    return std::log(sum) - static_cast<double>(logits[static_cast<std::size_t>(token)] - best);
+}
+
+struct Score {
+    double sum = 0.0;  // nats
+    std::int64_t tokens = 0;
+};
+
+// Scores tokens [first + 1, n) of one window. False when cancelled.
+bool score_window(core::Context& context, std::span<const std::int32_t> window, std::int32_t first, Score& score) {
+    context.truncate(0);
+    if (!context.prefill(window.first(static_cast<std::size_t>(first)), 0, &interrupted())) return false;
+    const auto last = static_cast<std::int32_t>(window.size()) - 1;  // its successor lies outside the window
+    const std::int32_t step = std::min(kRows, context.max_rows());
+    for (std::int32_t start = first; start < last; start += step) {
+        if (interrupted()) return false;
+        std::vector<kernels::TokenRef> tokens;
+        std::vector<std::int32_t> rows;
+        for (std::int32_t i = start; i < std::min(start + step, last); ++i) {
+            tokens.push_back(kernels::TokenRef::id(window[static_cast<std::size_t>(i)]));
+            rows.push_back(i - start);
+        }
+        check(context.evaluate(kernels::RowClass::input, tokens, rows), "a window fits the context");
+        for (const std::int32_t row : rows) {
+            score.sum += negative_log_likelihood(context.logits(row), window[static_cast<std::size_t>(start + row + 1)]);
+            ++score.tokens;
+        }
+    }
+    return true;
+}
+
+}  // namespace
+
+int run_perplexity(const Options& options) {
+    SessionNeeds needs;
+    needs.draft = false;
+    needs.decode_rows = kRows;
+    needs.default_context = kDefaultWindow;
+    const std::string text = read_file(options.file, "the text");
+    Options bounded = options;
+    if (!bounded.context) bounded.context = 0;  // the window, not what the configuration says about conversations
+    Session session(bounded, needs);
+    const core::Tokenizer& tokenizer = session.tokenizer();
+    const auto context = session.make_context();
+    const std::int32_t window = context->capacity();
+    std::vector<std::int32_t> tokens = tokenizer.encode(text);
+    const std::size_t windows = tokens.size() / static_cast<std::size_t>(window);
+    if (windows < 1 || window < 4) {
+        throw Error(options.file + " holds " + std::to_string(tokens.size()) + " tokens, less than one window of " +
+                    std::to_string(window) + "; use a longer text or a smaller --context (at least 4)");
+    }
+    Score score;
+    for (std::size_t i = 0; i < windows; ++i) {
+        const std::span<std::int32_t> part(tokens.data() + i * static_cast<std::size_t>(window), static_cast<std::size_t>(window));
+        if (tokenizer.adds_bos()) part[0] = tokenizer.special().bos;
+        if (!score_window(*context, part, window / 2, score)) return kCancelled;
+        if (stderr_is_terminal()) {
+            say("\r\x1b[K" + dim("window " + std::to_string(i + 1) + " of " + std::to_string(windows) + ", perplexity " +
+                                 std::to_string(std::exp(score.sum / static_cast<double>(score.tokens)))));
+        }
+    }
+    if (stderr_is_terminal()) say("\r\x1b[K");
+    const double perplexity = std::exp(score.sum / static_cast<double>(score.tokens));
+    if (options.json) {
+        nlohmann::ordered_json out;
+        out["perplexity"] = perplexity;
+        out["tokens"] = score.tokens;
+        out["context"] = window;
+        print(out.dump() + "\n");
+    } else {
+        print("perplexity " + std::to_string(perplexity) + " over " + std::to_string(score.tokens) + " tokens in windows of " +
+              std::to_string(window) + "\n");
+    }
+    return 0;
+}
+
+}  // namespace foresay::app

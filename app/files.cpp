@@ -1,0 +1,76 @@
+#include "app/files.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+
+#include "app/interrupt.h"
+#include "app/output.h"
+#include "base/error.h"
+
+namespace foresay::app {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::size_t kChunk = 1 << 16;
+constexpr int kFoldersUp = 5;
+
+std::string read_descriptor(int descriptor, const std::string& what, std::int64_t limit) {
+    std::string text;
+    for (;;) {
+        const std::size_t before = text.size();
+        text.resize(before + kChunk);
+        const ssize_t got = ::read(descriptor, text.data() + before, kChunk);
+        const int problem = errno;
+        text.resize(before + static_cast<std::size_t>(got > 0 ? got : 0));
+        if (got == 0) return text;
+        if (got < 0 && problem == EINTR && !interrupted()) continue;
+        if (got < 0) throw Error("cannot read " + what + ": " + std::strerror(problem));
+        if (static_cast<std::int64_t>(text.size()) > limit) {
+            throw Error("cannot use " + what + ": it is larger than " + std::to_string(limit >> 20) + " MiB");
+        }
+    }
+}
+
+}  // namespace
+
+std::string read_file(const fs::path& path, const std::string& what, std::int64_t limit) {
+    const std::string name = what + " " + path.string();
+    const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (descriptor < 0) throw Error("cannot read " + name + ": " + std::strerror(errno));
+    struct Closer {
+        int descriptor;
+        ~Closer() { ::close(descriptor); }
+    } closer{descriptor};
+    return read_descriptor(descriptor, name, limit);
+}
+
+std::string read_stdin(const std::string& what, std::int64_t limit) {
+    return read_descriptor(STDIN_FILENO, what + " from standard input", limit);
+}
+
+std::string read_text(const std::string& file, const std::string& what) {
+    if (!file.empty()) return read_file(file, what);
+    if (stdin_is_terminal()) throw UsageError("nothing to read: name " + what + " with -f FILE, or pipe it in");
+    return read_stdin(what);
+}
+
+fs::path data_file(const std::string& relative) {
+    std::error_code ignored;
+    fs::path folder = fs::read_symlink("/proc/self/exe", ignored).parent_path();
+    for (int i = 0; i < kFoldersUp && folder.has_relative_path(); ++i, folder = folder.parent_path()) {
+        for (const fs::path& candidate : {folder / relative, folder / "share" / "foresay" / relative}) {
+            if (fs::exists(candidate, ignored)) return candidate;
+        }
+    }
+    const fs::path candidate = fs::path(FORESAY_DATA_DIR) / relative;
+    if (fs::exists(candidate, ignored)) return candidate;
+    throw Error("cannot find " + relative + " beside the program; name a configuration or a model instead");
+}
+
+}  // namespace foresay::app

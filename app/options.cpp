@@ -1,0 +1,255 @@
+#include "app/options.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+#include <filesystem>
+#include <sstream>
+
+#include "base/error.h"
+
+namespace foresay::app {
+
+namespace {
+
+const std::vector<std::string> kBenches = {"decode", "verify", "prefill", "speculation", "kernels", "replay"};
+
+// A flag's value for a command that allows it once: CLI11 keeps the last of several by itself only when told to.
+template <typename T>
+CLI::Option* flag(CLI::App& app, const std::string& name, T& value, const std::string& doc) {
+    return app.add_option(name, value, doc)->take_last();
+}
+
+void add_common(CLI::App& app, Options& options) {
+    app.add_option("--set", options.sets, "set a configuration key: key.path=value (repeatable)")
+        ->allow_extra_args(false)
+        ->group("Every command");
+    flag(app, "--model", options.model, "model instead of a configuration")->group("Every command");
+    flag(app, "--draft", options.draft, "draft model")->group("Every command");
+    flag(app, "--shape", options.shape, "published shape with random weights, for benchmarks")->group("Every command");
+    flag(app, "--encoding", options.encoding, "weight encoding of --shape (q4_0)")->group("Every command");
+    flag(app, "--context", options.context, "positions of the context")->group("Every command");
+    flag(app, "--threads", options.threads, "threads that compute")->group("Every command");
+    flag(app, "--device", options.device, "auto, cpu or cuda[:N]")->group("Every command");
+}
+
+void add_sampling(CLI::App& app, Options& options) {
+    flag(app, "-n", options.max_tokens, "longest completion in tokens (256; 0: to the end of the context)");
+    flag(app, "--seed", options.seed, "seed of the noise")->check(CLI::NonNegativeNumber);
+    flag(app, "--branch", options.branch, "another text from the same seed")->check(CLI::NonNegativeNumber);
+    flag(app, "--speculation", options.speculation, "auto, off, or a fixed number of drafted tokens");
+}
+
+CLI::App* add_chat(CLI::App& app, Options& options) {
+    CLI::App* command = app.add_subcommand("chat", "talk to a model, or let it continue what you write");
+    add_common(*command, options);
+    command->add_option("CONFIG", options.config, "configuration file");
+    add_sampling(*command, options);
+    return command;
+}
+
+CLI::App* add_complete(CLI::App& app, Options& options) {
+    CLI::App* command = app.add_subcommand("complete", "one completion, streamed to standard output");
+    add_common(*command, options);
+    command->add_option("CONFIG", options.config, "configuration file");
+    auto* prompt = flag(*command, "-p", options.prompt, "prompt");
+    flag(*command, "-f", options.file, "file that holds the prompt")->excludes(prompt);
+    add_sampling(*command, options);
+    command->add_option("--temperature", options.temperatures, "temperature; 0 takes the best token")
+        ->expected(1)
+        ->take_last();
+    command->add_option("--stop", options.stop, "text that ends the completion (repeatable)")->allow_extra_args(false);
+    command->add_flag("--ignore-eos", options.ignore_eos, "go on behind an end of text");
+    command->add_flag("--json", options.json, "print one JSON object");
+    command->add_flag("--token-ids", options.token_ids, "print token ids instead of text");
+    return command;
+}
+
+CLI::App* add_bench(CLI::App& app, Options& options) {
+    CLI::App* command = app.add_subcommand("bench", "measure: decode, verify, prefill, speculation, kernels, replay");
+    add_common(*command, options);
+    command->add_option("ARGS", options.paths, "[CONFIG] and what to measure")->required()->expected(1, 2);
+    add_sampling(*command, options);
+    command->add_option("--temperature", options.temperatures, "temperature (repeatable)")->allow_extra_args(false);
+    flag(*command, "--prompts", options.prompts_file, "prompts for speculation and replay, one JSON object per line");
+    flag(*command, "--runs", options.runs, "runs of each measurement (3)")->check(CLI::Range(1, 1000));
+    command->add_flag("--json", options.json, "print one JSON object");
+    return command;
+}
+
+CLI::App* add_perplexity(CLI::App& app, Options& options) {
+    CLI::App* command = app.add_subcommand("perplexity", "how well a model predicts a text");
+    add_common(*command, options);
+    command->add_option("CONFIG", options.config, "configuration file");
+    flag(*command, "-f", options.file, "file that holds the text")->required();
+    command->add_flag("--json", options.json, "print one JSON object");
+    return command;
+}
+
+CLI::App* add_logits(CLI::App& app, Options& options) {
+    CLI::App* command = app.add_subcommand("logits", "raw logits, for comparisons");
+    add_common(*command, options);
+    flag(*command, "--tokens", options.tokens_file, "JSON file: {\"tokens\": [...], \"positions\": [...]}")->required();
+    flag(*command, "--width", options.width, "feed so many tokens at a time as decode rows")->check(CLI::Range(1, 64));
+    command->add_flag("--hex", options.hex, "print the bits of each number");
+    return command;
+}
+
+CLI::App* add_tokenize(CLI::App& app, Options& options) {
+    CLI::App* command = app.add_subcommand("tokenize", "token ids of a text");
+    add_common(*command, options);
+    flag(*command, "-f", options.file, "file that holds the text");
+    command->add_flag("--no-special", options.no_special, "no BOS, and special-token text is plain text");
+    command->add_flag("--json", options.json, "print one JSON object");
+    return command;
+}
+
+CLI::App* add_inspect(CLI::App& app, Options& options) {
+    CLI::App* command = app.add_subcommand("inspect", "metadata, tensors and sizes of models; two: can they pair?");
+    add_common(*command, options);
+    command->add_option("PATH", options.paths, "model")->required();
+    return command;
+}
+
+// Which subcommand was chosen, nested ones included.
+Command chosen(const CLI::App& app, Options& options) {
+    if (app.got_subcommand("chat")) return Command::chat;
+    if (app.got_subcommand("complete")) return Command::complete;
+    if (app.got_subcommand("perplexity")) return Command::perplexity;
+    if (app.got_subcommand("logits")) return Command::logits;
+    if (app.got_subcommand("tokenize")) return Command::tokenize;
+    if (app.got_subcommand("inspect")) return Command::inspect;
+    if (app.got_subcommand("config")) {
+        return app.get_subcommand("config")->got_subcommand("check") ? Command::config_check : Command::config_show;
+    }
+    if (app.got_subcommand("plugin")) {
+        return app.get_subcommand("plugin")->got_subcommand("list") ? Command::plugin_list : Command::plugin_show;
+    }
+    // bench: its positionals are an optional configuration and what to measure.
+    options.bench = options.paths.back();
+    if (options.paths.size() == 2) options.config = options.paths.front();
+    if (std::find(kBenches.begin(), kBenches.end(), options.bench) == kBenches.end()) {
+        throw UsageError("there is no benchmark '" + options.bench +
+                         "'; known are decode, verify, prefill, speculation, kernels and replay");
+    }
+    return Command::bench;
+}
+
+void check_together(const Options& options) {
+    if (!options.shape.empty() && (!options.model.empty() || !options.config.empty())) {
+        throw UsageError("--shape stands instead of a model or a configuration; leave one of them out");
+    }
+    if ((options.command == Command::logits || options.command == Command::tokenize) && options.model.empty() &&
+        options.shape.empty()) {
+        throw UsageError("name the model with --model PATH");
+    }
+    if (options.max_tokens && *options.max_tokens < 0) throw UsageError("-n must be 0 or more");
+    if (!options.speculation.empty() && options.speculation != "auto" && options.speculation != "off") {
+        int count = -1;
+        const char* end = options.speculation.data() + options.speculation.size();
+        const auto [stop, error] = std::from_chars(options.speculation.data(), end, count);
+        if (error != std::errc() || stop != end || count < 0 || count > core::kMaxDraft) {
+            throw UsageError("--speculation must be auto, off or a number up to " + std::to_string(core::kMaxDraft) +
+                             ", not '" + options.speculation + "'");
+        }
+    }
+}
+
+// A value may begin with a dash ("-p '- item'"); CLI11 takes such an argument for a flag unless it is joined to its own.
+std::vector<std::string> joined(int argc, const char* const* argv) {
+    std::vector<std::string> out;
+    for (int i = 1; i < argc; ++i) {
+        const std::string argument = argv[i];
+        const bool takes_text = argument == "-p" || argument == "--stop";
+        if (takes_text && i + 1 < argc && argv[i + 1][0] == '-') {
+            out.push_back(argument + (argument == "-p" ? "" : "=") + argv[++i]);
+        } else {
+            out.push_back(argument);
+        }
+    }
+    std::reverse(out.begin(), out.end());  // as CLI11 wants them
+    return out;
+}
+
+core::ConfigLayer layer(const std::string& flag, const std::string& assignment) {
+    return core::override_layer(assignment, flag);
+}
+
+}  // namespace
+
+ParsedOptions parse_options(int argc, const char* const* argv) {
+    ParsedOptions parsed;
+    Options& options = parsed.options;
+    CLI::App app{"foresay: a large model and a small one, and text that depends on the large one alone", "foresay"};
+    app.set_version_flag("--version", std::string("foresay ") + FORESAY_VERSION);
+    app.require_subcommand(1);
+    app.set_help_flag("-h,--help", "print this help");
+    for (auto add : {add_chat, add_complete, add_bench, add_perplexity, add_logits, add_tokenize, add_inspect}) {
+        add(app, options);
+    }
+    CLI::App* config = app.add_subcommand("config", "check and show configurations");
+    config->require_subcommand(1);
+    CLI::App* check = config->add_subcommand("check", "check configuration files");
+    add_common(*check, options);
+    check->add_option("FILE", options.paths, "configuration file")->required();
+    CLI::App* show = config->add_subcommand("show", "the whole configuration, with the origin of each value");
+    add_common(*show, options);
+    show->add_option("CONFIG", options.config, "configuration file");
+    CLI::App* plugin = app.add_subcommand("plugin", "the stages that a chain can have");
+    plugin->require_subcommand(1);
+    add_common(*plugin->add_subcommand("list", "every built-in stage and every plugin found"), options);
+    CLI::App* plugin_show = plugin->add_subcommand("show", "one of them, with its parameters");
+    add_common(*plugin_show, options);
+    plugin_show->add_option("NAME", options.name, "stage, plugin, or a plugin's file")->required();
+    try {
+        app.parse(joined(argc, argv));
+    } catch (const CLI::ParseError& problem) {
+        std::ostringstream out, error;
+        const int status = app.exit(problem, out, error);
+        if (status != 0) throw UsageError(std::string(problem.what()) + " (foresay --help lists the commands)");
+        parsed.text = out.str();
+        return parsed;
+    }
+    options.command = chosen(app, options);
+    check_together(options);
+    return parsed;
+}
+
+std::vector<core::ConfigLayer> option_layers(const Options& options) {
+    std::vector<core::ConfigLayer> layers;
+    for (std::size_t i = 0; i < options.sets.size(); ++i) {
+        layers.push_back(layer("--set #" + std::to_string(i + 1), options.sets[i]));
+    }
+    const auto add = [&](const std::string& flag, const std::string& key, const std::string& value) {
+        layers.push_back(layer(flag, key + "=" + value));
+    };
+    if (!options.model.empty()) {
+        add("--model", "target.model", options.model);
+        add("--model", "draft.model", "");  // a model alone means no draft
+    }
+    if (!options.draft.empty()) add("--draft", "draft.model", options.draft);
+    if (options.context) add("--context", "target.context", std::to_string(*options.context));
+    if (options.threads) add("--threads", "runtime.threads", std::to_string(*options.threads));
+    if (!options.device.empty()) add("--device", "runtime.device", options.device);
+    if (options.seed) add("--seed", "sampling.seed", std::to_string(*options.seed));
+    if (options.branch) add("--branch", "sampling.branch", std::to_string(*options.branch));
+    if (options.command != Command::bench && !options.temperatures.empty()) {
+        std::ostringstream number;
+        number.precision(17);
+        number << options.temperatures.back();
+        add("--temperature", "sampling.temperature.value", number.str());
+    }
+    const std::string& speculation = options.speculation;
+    if (speculation == "auto" || speculation == "off") {
+        add("--speculation", "speculation.mode", speculation);
+    } else if (speculation.find_first_not_of('0') == std::string::npos) {
+        if (!speculation.empty()) add("--speculation", "speculation.mode", "off");
+    } else {
+        add("--speculation", "speculation.mode", "fixed");
+        add("--speculation", "speculation.length", speculation);
+    }
+    return layers;
+}
+
+}  // namespace foresay::app

@@ -1,0 +1,50 @@
+#include "app/output.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+#include "base/error.h"
+
+namespace foresay::app {
+
+namespace {
+
+// 0, or the errno of a write that failed.
+int write_all(int descriptor, std::string_view text) {
+    while (!text.empty()) {
+        const ssize_t wrote = ::write(descriptor, text.data(), text.size());
+        if (wrote >= 0) {
+            text.remove_prefix(static_cast<std::size_t>(wrote));
+        } else if (errno != EINTR) {
+            return errno;
+        }
+    }
+    return 0;
+}
+
+}  // namespace
+
+void print(std::string_view text) {
+    const int problem = write_all(STDOUT_FILENO, text);
+    if (problem == EPIPE) throw OutputClosed();
+    if (problem != 0) throw Error(std::string("cannot write to standard output: ") + std::strerror(problem));
+}
+
+void say(std::string_view text) { write_all(STDERR_FILENO, text); }
+
+bool stdin_is_terminal() { return ::isatty(STDIN_FILENO) == 1; }
+bool stdout_is_terminal() { return ::isatty(STDOUT_FILENO) == 1; }
+bool stderr_is_terminal() { return ::isatty(STDERR_FILENO) == 1; }
+
+std::string dim(std::string_view text) {
+    const char* no_color = std::getenv("NO_COLOR");
+    const char* term = std::getenv("TERM");
+    const bool colour = stderr_is_terminal() && (!no_color || !*no_color) && term && std::strcmp(term, "dumb") != 0;
+    if (!colour) return std::string(text);
+    return "\x1b[2m" + std::string(text) + "\x1b[0m";
+}
+
+}  // namespace foresay::app

@@ -1,0 +1,24 @@
+// app/plugins.h: the plugins of a configuration, loaded.
+//
+// Errors:   Error with the place in the configuration that loads the plugin, and the host's sentence.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "core/config/config.h"
+#include "plugins/host/plugin_host.h"
+#include "samplers/stage.h"
+
+namespace foresay::app {
+
+using PluginFactories = std::map<std::string, std::shared_ptr<const samplers::StageFactory>>;
+
+// A host that searches where this program's plugins lie.
+std::unique_ptr<plugins::PluginHost> make_plugin_host();
+
+// Loads the plugins of `config`. Libraries stay loaded when the host is gone.
+PluginFactories load_plugins(const core::Config& config);
+
+}  // namespace foresay::app

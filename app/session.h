@@ -1,0 +1,84 @@
+// app/session.h: the engine, put together: configuration, models, pairing, plugins, chain, generator. The only place
+// that knows how.
+//
+// Life:     what make_generator() and make_context() return must be gone before the session is.
+// Cost:     the constructor loads and packs the weights; progress is shown on a terminal when it takes a while.
+// Errors:   Error, before any weight is loaded: a model that cannot be read, a pair that does not fit, a plugin that
+//           does not load, a context longer than the model's, too little memory.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "app/configuration.h"
+#include "app/options.h"
+#include "core/models/context.h"
+#include "core/models/model.h"
+#include "core/text/tokenizer.h"
+#include "samplers/chain.h"
+#include "speculative/generator.h"
+
+namespace foresay::app {
+
+struct SessionNeeds {
+    bool draft = true;               // check and load the draft model, if one is configured
+    bool speculating = false;        // the configured mode will not change: with mode off the draft stays on disk
+    bool tokenizer = true;           // the model must have one
+    std::int32_t decode_rows = 33;   // most rows of one decode
+    std::int32_t default_context = 8192;  // when neither configuration nor model asks for less
+    bool meter = false;              // wrap the backend in a meter (bench kernels)
+};
+
+class MeteredOps;
+
+class Session {
+public:
+    Session(const Options& options, const SessionNeeds& needs);
+    ~Session();
+
+    Configuration& configuration() { return configuration_; }
+    const core::Config& config() const { return configuration_.config(); }
+    const core::Model& target() const { return *target_; }
+    const core::Model* draft() const { return draft_.get(); }
+    // Throws when the model has no tokenizer.
+    const core::Tokenizer& tokenizer() const;
+    bool has_tokenizer() const { return tokenizer_.has_value(); }
+    kernels::Ops& ops() const { return *ops_; }
+    MeteredOps* meter() const { return meter_; }
+    std::int32_t context_length() const { return context_length_; }
+    double load_ms() const { return load_ms_; }
+
+    // A chain for the present configuration.
+    std::unique_ptr<samplers::Chain> make_chain() const;
+    // Speculation as the present configuration has it.
+    speculative::SpeculationOptions speculation() const;
+    speculative::Generator make_generator() const;
+    // The same with drafters of the caller's.
+    speculative::Generator make_generator(std::vector<std::unique_ptr<speculative::Drafter>> drafters) const;
+    std::unique_ptr<core::Context> make_context() const;
+
+    // "cpu, avx512, 2 threads"
+    std::string backend() const;
+
+private:
+    struct Opened;
+    void open_backend();
+    Opened open_model(const std::string& key, const std::filesystem::path& path) const;
+    void check_memory(core::ModelSource& target, core::ModelSource* draft) const;
+    std::shared_ptr<const core::Model> load(std::shared_ptr<core::ModelSource> source, const std::string& what) const;
+
+    Configuration configuration_;
+    SessionNeeds needs_;
+    std::unique_ptr<kernels::Ops> ops_;
+    MeteredOps* meter_ = nullptr;
+    std::optional<core::Tokenizer> tokenizer_;
+    std::unique_ptr<samplers::Vocabulary> vocabulary_;
+    PluginFactories plugins_;
+    std::shared_ptr<const core::Model> target_;
+    std::shared_ptr<const core::Model> draft_;
+    std::int32_t context_length_ = 0;
+    double load_ms_ = 0.0;
+};
+
+}  // namespace foresay::app

@@ -1,0 +1,87 @@
+#include "app/statistics.h"
+
+#include <array>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+namespace foresay::app {
+
+using nlohmann::ordered_json;
+
+namespace {
+
+ordered_json rate(std::int64_t accepted, std::int64_t drafted) {
+    if (drafted == 0) return nullptr;
+    return static_cast<double>(accepted) / static_cast<double>(drafted);
+}
+
+template <typename... Values>
+std::string text(const char* format, Values... values) {
+    std::array<char, 160> line{};
+    std::snprintf(line.data(), line.size(), format, values...);
+    return line.data();
+}
+
+ordered_json speculation(const speculative::GenerateResult& result) {
+    const speculative::SpeculationStatistics& statistics = result.speculation;
+    ordered_json out;
+    out["mode"] = statistics.mode;
+    out["rounds"] = statistics.rounds;
+    out["drafted"] = statistics.drafted;
+    out["accepted"] = statistics.accepted;
+    out["acceptance_rate"] = rate(statistics.accepted, statistics.drafted);
+    out["mean_run_length"] = result.mean_run_length();
+    ordered_json sources = ordered_json::object();
+    for (const speculative::SourceStatistics& source : statistics.sources) {
+        sources[source.name] = {{"rounds", source.rounds},
+                                {"drafted", source.drafted},
+                                {"accepted", source.accepted},
+                                {"acceptance_rate", rate(source.accepted, source.drafted)}};
+    }
+    out["sources"] = std::move(sources);
+    return out;
+}
+
+}  // namespace
+
+std::string completion_json(const speculative::GenerateResult& result, std::uint64_t seed, std::uint64_t branch,
+                            double load_ms) {
+    ordered_json out;
+    out["text"] = result.text;
+    out["token_ids"] = result.tokens;
+    out["prompt_tokens"] = result.prompt_tokens;
+    out["completion_tokens"] = result.tokens.size();
+    out["finish_reason"] = std::string(speculative::name(result.finish));
+    out["seed"] = seed;
+    out["branch"] = branch;
+    out["timings"] = {{"load_ms", load_ms},
+                      {"prefill_ms", result.prefill_ms},
+                      {"ttft_ms", result.ttft_ms},
+                      {"decode_ms", result.decode_ms},
+                      {"decode_tokens_per_second", result.decode_tokens_per_second}};
+    out["speculation"] = speculation(result);
+    return out.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+}
+
+std::string statistics_line(const speculative::GenerateResult& result, std::int64_t used, std::int64_t capacity,
+                            std::int64_t input_tokens) {
+    std::string out = text("context %lld/%lld", static_cast<long long>(used), static_cast<long long>(capacity));
+    out += text(" · input %lld", static_cast<long long>(input_tokens));
+    if (result.prefill_ms > 0 && input_tokens > 1) {
+        out += text(" at %.0f/s", static_cast<double>(input_tokens) * 1000.0 / result.prefill_ms);
+    }
+    out += text(" · output %zu", result.tokens.size());
+    if (result.decode_tokens_per_second > 0) out += text(" at %.1f/s", result.decode_tokens_per_second);
+    const auto& statistics = result.speculation;
+    if (statistics.drafted > 0) {
+        out += text(" · accepted %lld of %lld drafted (%.0f %%), %.1f a round", static_cast<long long>(statistics.accepted),
+                    static_cast<long long>(statistics.drafted),
+                    100.0 * static_cast<double>(statistics.accepted) / static_cast<double>(statistics.drafted),
+                    result.mean_run_length());
+    }
+    if (result.finish == speculative::FinishReason::length) out += " · cut at the limit";
+    if (result.finish == speculative::FinishReason::cancelled) out += " · cancelled";
+    return out;
+}
+
+}  // namespace foresay::app
