@@ -85,6 +85,7 @@ FORESAY_INLINE void q4_0(const uint8_t* p, int blocks, const InputTile& x, F (&a
             const Group group = unpack4(p + 64 + 256 * h);
             const F d = load_half(p + 32 * h);
             const int64_t at = static_cast<int64_t>(2 * b + h) * M;
+#pragma GCC unroll 16
             for (int m = 0; m < M; ++m) {
                 const I sum = dot_group(set_int(x.minus8[at + m]), group, x.q + 32 * (at + m));
                 acc[m] = fma(to_float(sum), mul(d, set(x.scale[at + m])), acc[m]);
@@ -101,6 +102,7 @@ FORESAY_INLINE void q8_0(const uint8_t* p, int blocks, const InputTile& x, F (&a
             const Group group = load8(p + 64 + 512 * h);
             const F d = load_half(p + 32 * h);
             const int64_t at = static_cast<int64_t>(2 * b + h) * M;
+#pragma GCC unroll 16
             for (int m = 0; m < M; ++m) {
                 I sum = set_int(wide_seed(x.minus128[at + m]));
                 for (int g = 0; g < 8; ++g) sum = dot_wide(sum, group.code[g], x.q + 32 * (at + m) + 4 * g);
@@ -129,6 +131,7 @@ FORESAY_INLINE void q45_k(const uint8_t* p, int blocks, const InputTile& x, F (&
                 const F scale = mul(d, to_float(or_int(and_int(low, 15), shift_left<4>(and_int(high2, 3)))));
                 const F min = mul(dmin, to_float(or_int(shift_right<4>(low), shift_left<2>(and_int(high2, 12)))));
                 const int64_t at = static_cast<int64_t>(8 * b + 2 * pair + h) * M;
+#pragma GCC unroll 16
                 for (int m = 0; m < M; ++m) {
                     const I sum = dot_group(set_int(0), group, x.q + 32 * (at + m));
                     acc[m] = fma(to_float(sum), mul(scale, set(x.scale[at + m])), acc[m]);
@@ -150,6 +153,7 @@ FORESAY_INLINE void q6_k(const uint8_t* p, int blocks, const InputTile& x, F (&a
             const Group group = unpack6(codes);
             const I scale0 = load_i8(p + 64 + 32 * g), scale1 = load_i8(p + 80 + 32 * g);
             const int64_t at = static_cast<int64_t>(8 * b + g) * M;
+#pragma GCC unroll 16
             for (int m = 0; m < M; ++m) {
                 I first = set_int(x.minus32[2 * (at + m)]), second = set_int(x.minus32[2 * (at + m) + 1]);
                 const int8_t* q = x.q + 32 * (at + m);
@@ -185,6 +189,7 @@ FORESAY_INLINE void floats(const uint8_t* p, int inputs, const InputTile& x, F (
     for (; k + 2 <= inputs; k += 2, p += 2 * Load::kBytes, v += 2 * M) {
         prefetch(p + kPrefetchAhead);
         const F w0 = Load::get(p), w1 = Load::get(p + Load::kBytes);
+#pragma GCC unroll 16
         for (int m = 0; m < M; ++m) {
             acc[m] = fma(w0, set(v[m]), acc[m]);
             odd[m] = fma(w1, set(v[M + m]), odd[m]);
