@@ -1,0 +1,285 @@
+// A session: streaming, stops, limits, cancellation, going back, statistics.
+
+#include "speculative/generator.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "tests/speculative/session.h"
+
+namespace foresay::test {
+namespace {
+
+using speculative::FinishReason;
+using speculative::GenerateRequest;
+using speculative::GenerateResult;
+using speculative::Generator;
+
+std::vector<std::int32_t> session_of(const Generator& generator) {
+    return {generator.tokens().begin(), generator.tokens().end()};
+}
+
+// Plain decoding: what everything else has to equal.
+GenerateResult plain(const GenerateRequest& request, double temperature = 0.6) {
+    return make_generator(temperature_chain(temperature), nullptr, off()).generate(request);
+}
+
+TEST(Generator, PlainDecodingIsTheArgmaxAtTemperatureZero) {
+    const auto input = prompt();
+    const GenerateResult result = plain({.input = input, .max_tokens = 12}, 0.0);
+    core::Context context(bundled(fast_backend(), "target"), session_options());
+    ASSERT_TRUE(context.prefill(input));
+    for (const std::int32_t token : result.tokens) {
+        const std::span<const float> logits = context.logits(0);
+        EXPECT_EQ(token, std::ranges::max_element(logits) - logits.begin());
+        ASSERT_TRUE(context.decode(std::span(&token, 1)));
+    }
+    EXPECT_EQ(result.tokens.size(), 12u);
+    EXPECT_EQ(result.finish, FinishReason::length);
+    EXPECT_EQ(result.prompt_tokens, std::ssize(input));
+    EXPECT_EQ(result.text, tokenizer().decode(result.tokens));
+}
+
+TEST(Generator, StreamsWhatItReturns) {
+    const auto input = prompt();
+    Generator generator =
+        make_generator(temperature_chain(0.8), model_drafter(bundled(fast_backend(), "draft")), fixed(4));
+    std::string text;
+    std::vector<std::int32_t> tokens;
+    std::int64_t drafted = 0;
+    const GenerateResult result =
+        generator.generate({.input = input, .max_tokens = 60, .seed = 3}, [&](const speculative::TokenEvent& event) {
+            text += event.text;
+            if (event.token >= 0) tokens.push_back(event.token);
+            if (event.drafted) {
+                ++drafted;
+                EXPECT_EQ(event.source, "draft");
+            }
+        });
+    EXPECT_EQ(text, result.text);
+    EXPECT_EQ(tokens, result.tokens);
+    EXPECT_EQ(drafted, result.speculation.accepted);
+    EXPECT_GT(drafted, 0);
+    EXPECT_GT(result.decode_tokens_per_second, 0.0);
+    EXPECT_GE(result.ttft_ms, result.prefill_ms);
+}
+
+TEST(Generator, FixedLengthDraftsExactlyThatManyTokens) {
+    const auto input = prompt();
+    for (const std::int32_t length : {1, 3, 7}) {
+        Generator generator = make_generator(temperature_chain(0.0), random_drafter(1), fixed(length));
+        const GenerateResult result = generator.generate({.input = input, .max_tokens = 20, .ignore_eos = true});
+        // Random tokens are practically never right: one token per round, full runs until the limit cuts them.
+        std::int64_t expected = 0;
+        for (std::int64_t emitted = 1; emitted < 20; ++emitted)
+            expected += std::min<std::int64_t>(length, 19 - emitted);
+        EXPECT_EQ(result.speculation.rounds, 19);
+        EXPECT_EQ(result.speculation.drafted, expected) << length;
+        EXPECT_EQ(result.speculation.accepted, 0);
+        EXPECT_EQ(result.speculation.mode, "fixed");
+    }
+}
+
+TEST(Generator, ReplayIsAcceptedWhole) {
+    const auto input = prompt();
+    const GenerateRequest request{.input = input, .max_tokens = 61, .seed = 5, .ignore_eos = true};
+    const GenerateResult expected = plain(request, 0.9);
+    std::vector<std::int32_t> session = input;
+    session.insert(session.end(), expected.tokens.begin(), expected.tokens.end());
+    Generator generator = make_generator(temperature_chain(0.9), replay_drafter(session, 0.0, 1), fixed(5));
+    const GenerateResult result = generator.generate(request);
+    EXPECT_EQ(result.tokens, expected.tokens);
+    EXPECT_EQ(result.speculation.rounds, 10);  // 1 token of the prompt, then rounds of 6
+    EXPECT_EQ(result.speculation.drafted, 50);
+    EXPECT_EQ(result.speculation.accepted, 50);
+    EXPECT_DOUBLE_EQ(result.mean_run_length(), 6.1);
+    ASSERT_EQ(result.speculation.sources.size(), 1u);
+    EXPECT_EQ(result.speculation.sources[0].name, "replay");
+    EXPECT_EQ(result.speculation.sources[0].accepted, 50);
+}
+
+// Ends inside a run: whatever ends the text, nothing behind it leaves a trace.
+TEST(Generator, EndsInsideARunLeaveNoTrace) {
+    const auto input = prompt();
+    const GenerateRequest request{.input = input, .max_tokens = 40, .seed = 2, .ignore_eos = true};
+    const GenerateResult whole = plain(request);
+    std::vector<std::int32_t> session = input;
+    session.insert(session.end(), whole.tokens.begin(), whole.tokens.end());
+    for (std::size_t end = 1; end < 40; end += 3) {
+        // The token at `end` becomes an end token: the text has to stop at its first occurrence.
+        const std::int32_t end_token = whole.tokens[end];
+        const auto first = std::ranges::find(whole.tokens, end_token);
+        const std::vector<std::int32_t> expected(whole.tokens.begin(), first + 1);
+        for (const std::int32_t length : {0, 1, 4, 16}) {
+            speculative::GeneratorParts parts;
+            parts.target = std::make_unique<core::Context>(bundled(fast_backend(), "target"), session_options());
+            parts.chain = temperature_chain(0.6);
+            if (length > 0) parts.drafters.push_back(replay_drafter(session, 0.0, 1));
+            parts.tokenizer = &tokenizer();
+            parts.end_tokens = {end_token};
+            parts.speculation = length > 0 ? fixed(length) : off();
+            Generator generator(std::move(parts));
+            GenerateRequest stopping = request;
+            stopping.ignore_eos = false;
+            const GenerateResult result = generator.generate(stopping);
+            ASSERT_EQ(result.tokens, expected) << "end " << end << ", length " << length;
+            EXPECT_EQ(result.finish, FinishReason::stop);
+            EXPECT_EQ(session_of(generator).size(), input.size() + expected.size());
+            EXPECT_LT(generator.target().length(), std::ssize(session_of(generator)));
+            // The next turn is the same after either.
+            const auto more = tokenizer().encode("\n\n# next\n", {.add_special = false});
+            GenerateRequest next{.input = more, .max_tokens = 12, .seed = 9, .ignore_eos = true};
+            static std::vector<std::vector<std::int32_t>> reference(40);
+            const GenerateResult turn = generator.generate(next);
+            if (length == 0) reference[end] = turn.tokens;
+            EXPECT_EQ(turn.tokens, reference[end]) << "second turn, end " << end << ", length " << length;
+        }
+    }
+}
+
+TEST(Generator, StopStringsCutTheTextNotTheTokens) {
+    const auto input = prompt();
+    const GenerateRequest request{.input = input, .max_tokens = 60, .seed = 0, .ignore_eos = true};
+    const GenerateResult whole = plain(request, 0.0);
+    ASSERT_GT(whole.text.size(), 30u);
+    const std::vector<std::string> stops = {whole.text.substr(18, 5)};
+    const std::string expected = whole.text.substr(0, whole.text.find(stops[0]));
+    for (const std::int32_t length : {0, 1, 3, 8}) {
+        Generator generator = make_generator(temperature_chain(0.0),
+                                             length > 0 ? model_drafter(bundled(fast_backend(), "draft")) : nullptr,
+                                             length > 0 ? fixed(length) : off());
+        GenerateRequest stopping = request;
+        stopping.stop = stops;
+        std::string streamed;
+        const GenerateResult result =
+            generator.generate(stopping, [&](const speculative::TokenEvent& event) { streamed += event.text; });
+        EXPECT_EQ(result.text, expected);
+        EXPECT_EQ(streamed, expected);
+        EXPECT_EQ(result.finish, FinishReason::stop);
+        // Every token is drawn that the stop string needed, and none more.
+        const std::string drawn = tokenizer().decode(result.tokens);
+        EXPECT_NE(drawn.find(stops[0]), std::string::npos);
+        const std::string before = tokenizer().decode(std::span(result.tokens).first(result.tokens.size() - 1));
+        EXPECT_EQ(before.find(stops[0]), std::string::npos);
+    }
+}
+
+TEST(Generator, TheContextEndsTheText) {
+    const auto input = prompt();
+    const std::int32_t capacity = static_cast<std::int32_t>(input.size()) + 20;
+    core::ContextOptions options = session_options();
+    options.length = capacity;
+    const GenerateRequest request{.input = input, .max_tokens = 0, .seed = 1, .ignore_eos = true};
+    std::vector<std::int32_t> expected;
+    for (const std::int32_t length : {0, 1, 5, 16}) {
+        Generator generator = make_generator(
+            temperature_chain(0.6), length > 0 ? model_drafter(bundled(fast_backend(), "draft"), options) : nullptr,
+            length > 0 ? fixed(length) : off(), options);
+        const GenerateResult result = generator.generate(request);
+        EXPECT_EQ(result.tokens.size(), 20u);
+        EXPECT_EQ(result.finish, FinishReason::length);
+        if (length == 0) expected = result.tokens;
+        EXPECT_EQ(result.tokens, expected);
+        // Full: one more turn has no room, more input does not fit.
+        const GenerateResult none = generator.generate({.max_tokens = 5});
+        EXPECT_TRUE(none.tokens.empty());
+        EXPECT_EQ(none.finish, FinishReason::length);
+        const std::int32_t token = 10;
+        EXPECT_THROW(generator.generate({.input = std::span(&token, 1)}), Error);
+        EXPECT_EQ(std::ssize(session_of(generator)), capacity);
+        // Going back makes room again, and the same text.
+        generator.truncate(static_cast<std::int32_t>(input.size()));
+        EXPECT_EQ(generator.generate({.max_tokens = 0, .seed = 1, .ignore_eos = true}).tokens, expected);
+    }
+}
+
+TEST(Generator, TurnsDependOnTheSessionOnly) {
+    const auto first = prompt();
+    const auto second = tokenizer().encode("\n    # then\n", {.add_special = false});
+    Generator plain_session = make_generator(temperature_chain(0.7), nullptr, off());
+    Generator fast =
+        make_generator(temperature_chain(0.7), model_drafter(bundled(fast_backend(), "draft")), automatic());
+    const auto expected_1 = plain_session.generate({.input = first, .max_tokens = 30, .seed = 4}).tokens;
+    const auto expected_2 = plain_session.generate({.input = second, .max_tokens = 30, .seed = 4}).tokens;
+    EXPECT_EQ(fast.generate({.input = first, .max_tokens = 30, .seed = 4}).tokens, expected_1);
+    EXPECT_EQ(fast.generate({.input = second, .max_tokens = 30, .seed = 4}).tokens, expected_2);
+    // A fresh session over the same tokens says the same: on a host, input and decode rows are equal.
+    std::vector<std::int32_t> whole = session_of(fast);
+    whole.resize(whole.size() - expected_2.size());
+    EXPECT_EQ(plain({.input = whole, .max_tokens = 30, .seed = 4}, 0.7).tokens, expected_2);
+    // Undo and retry with another branch, then back to branch 0.
+    const std::int32_t turn = static_cast<std::int32_t>(first.size() + expected_1.size());
+    fast.truncate(turn);
+    const auto other = fast.generate({.input = second, .max_tokens = 30, .seed = 4, .branch = 1}).tokens;
+    EXPECT_NE(other, expected_2);
+    fast.truncate(turn);
+    EXPECT_EQ(fast.generate({.input = second, .max_tokens = 30, .seed = 4}).tokens, expected_2);
+    // Continuing without input continues the text: one long generation is the sum of two short ones.
+    Generator halves =
+        make_generator(temperature_chain(0.7), model_drafter(bundled(fast_backend(), "draft")), fixed(3));
+    auto tokens = halves.generate({.input = first, .max_tokens = 13, .seed = 4}).tokens;
+    const auto rest = halves.generate({.max_tokens = 17, .seed = 4}).tokens;
+    tokens.insert(tokens.end(), rest.begin(), rest.end());
+    EXPECT_EQ(tokens, expected_1);
+}
+
+TEST(Generator, CancellationKeepsWhatWasSaid) {
+    const auto input = prompt();
+    const GenerateRequest request{.input = input, .max_tokens = 40, .seed = 6, .ignore_eos = true};
+    const GenerateResult whole = plain(request);
+    Generator generator =
+        make_generator(temperature_chain(0.6), model_drafter(bundled(fast_backend(), "draft")), fixed(3));
+    std::atomic<bool> cancel = false;
+    GenerateRequest cancelled = request;
+    cancelled.cancel = &cancel;
+    int seen = 0;
+    const GenerateResult part = generator.generate(cancelled, [&](const speculative::TokenEvent&) {
+        if (++seen == 10) cancel = true;
+    });
+    EXPECT_EQ(part.finish, FinishReason::cancelled);
+    ASSERT_GE(part.tokens.size(), 10u);
+    ASSERT_LT(part.tokens.size(), 15u);
+    EXPECT_TRUE(std::equal(part.tokens.begin(), part.tokens.end(), whole.tokens.begin()));
+    EXPECT_TRUE(whole.text.starts_with(part.text));
+    // Going on gives the rest.
+    const std::int32_t left = 40 - static_cast<std::int32_t>(part.tokens.size());
+    const GenerateResult rest = generator.generate({.max_tokens = left, .seed = 6, .ignore_eos = true});
+    std::vector<std::int32_t> tokens = part.tokens;
+    tokens.insert(tokens.end(), rest.tokens.begin(), rest.tokens.end());
+    EXPECT_EQ(tokens, whole.tokens);
+    // Cancelled before anything happened: the input stays, nothing is drawn.
+    Generator never = make_generator(temperature_chain(0.6), nullptr, off());
+    EXPECT_TRUE(never.generate(cancelled).tokens.empty());
+    EXPECT_EQ(session_of(never), input);
+    EXPECT_EQ(never.generate({.max_tokens = 40, .seed = 6, .ignore_eos = true}).tokens, whole.tokens);
+}
+
+TEST(Generator, RefusesWhatCannotBeDone) {
+    Generator generator = make_generator(temperature_chain(0.6), nullptr, off());
+    EXPECT_THROW(generator.generate({}), Error);
+    const std::vector<std::int32_t> outside = {0, 16384};
+    EXPECT_THROW(generator.generate({.input = outside}), Error);
+    const std::vector<std::int32_t> negative = {-1};
+    EXPECT_THROW(generator.generate({.input = negative}), Error);
+    const std::vector<std::int32_t> many(513, 5);
+    EXPECT_THROW(generator.generate({.input = many}), Error);
+    EXPECT_TRUE(generator.tokens().empty());
+    EXPECT_EQ(generator.generate({.input = prompt(), .max_tokens = 3}).tokens.size(), 3u);
+}
+
+// A draft cache shorter than the session goes on with a window of it.
+TEST(Generator, ADraftWithAShortMemoryOnlyCostsSpeed) {
+    const auto input = prompt();
+    const GenerateRequest request{.input = input, .max_tokens = 150, .seed = 8, .ignore_eos = true};
+    core::ContextOptions small = session_options();
+    small.length = 48;
+    Generator generator =
+        make_generator(temperature_chain(0.6), model_drafter(bundled(fast_backend(), "draft"), small), fixed(6));
+    const GenerateResult result = generator.generate(request);
+    EXPECT_EQ(result.tokens, plain(request).tokens);
+    EXPECT_GT(result.speculation.accepted, 20);
+}
+
+}  // namespace
+}  // namespace foresay::test

@@ -1,0 +1,193 @@
+// tests/speculative/session.h: what tests of the generator are made of: the bundled pair, chains, and drafters that are
+// good, bad or malicious.
+#pragma once
+
+#include <functional>
+#include <random>
+
+#include "core/text/tokenizer.h"
+#include "core/weights/gguf.h"
+#include "samplers/chain.h"
+#include "speculative/drafters/model_drafter.h"
+#include "speculative/generator.h"
+#include "tests/models/backends.h"
+
+namespace foresay::test {
+
+// The bundled pair's tokenizer.
+inline const core::Tokenizer& tokenizer() {
+    static const core::GgufFile file = core::GgufFile::open(bundled_path("target"));
+    static const core::Tokenizer loaded = core::Tokenizer::from_gguf(file);
+    return loaded;
+}
+
+class TestVocabulary final : public samplers::Vocabulary {
+public:
+    std::int32_t size() const override { return tokenizer().vocab_size(); }
+    std::string_view text(std::int32_t token) const override {
+        return tokenizer().is_control(token) ? std::string_view{} : tokenizer().bytes(token);
+    }
+    std::int32_t find(std::string_view text) const override {
+        for (std::int32_t id = 0; id < size(); ++id) {
+            if (this->text(id) == text) return id;
+        }
+        return -1;
+    }
+};
+
+inline const TestVocabulary& vocabulary() {
+    static const TestVocabulary instance;
+    return instance;
+}
+
+inline samplers::StageSpec stage(const std::string& name, samplers::Parameters parameters = {}) {
+    return {.name = name, .parameters = std::move(parameters)};
+}
+
+inline std::unique_ptr<samplers::Chain> make_chain(const samplers::ChainSpec& spec) {
+    return std::make_unique<samplers::Chain>(spec, vocabulary());
+}
+
+inline std::unique_ptr<samplers::Chain> temperature_chain(double temperature) {
+    return make_chain({stage("temperature", {{"value", temperature}})});
+}
+
+inline const core::ContextOptions& session_options() {
+    static const core::ContextOptions options{.length = 512, .input_rows = 128, .decode_rows = 33};
+    return options;
+}
+
+// ------------------------------------------------------------------------------------------------ drafters for tests
+
+// Proposes what a function says, given the session and how many tokens.
+class ScriptedDrafter final : public speculative::Drafter {
+public:
+    using Script = std::function<std::vector<std::int32_t>(std::span<const std::int32_t> tokens, std::int32_t count)>;
+    ScriptedDrafter(std::string name, Script script) : name_(std::move(name)), script_(std::move(script)) {}
+    std::string_view name() const override { return name_; }
+    void propose(const speculative::DraftTask& task, speculative::DraftRun& run) override {
+        for (const std::int32_t token : script_(task.tokens, task.max_tokens)) {
+            run.tokens.push_back(token);
+            run.margins.push_back(1.0f);
+            const bool end = std::ranges::find(task.end_tokens, token) != task.end_tokens.end();
+            const std::int32_t count = static_cast<std::int32_t>(run.tokens.size());
+            if (end || count == task.max_tokens) return;
+            if (task.gauge != nullptr && !task.gauge->extend(count, 1.0f)) return;
+        }
+    }
+
+private:
+    std::string name_;
+    Script script_;
+};
+
+inline std::unique_ptr<speculative::Drafter> random_drafter(unsigned seed) {
+    return std::make_unique<ScriptedDrafter>(
+        "random", [random = std::mt19937(seed)](std::span<const std::int32_t>, std::int32_t count) mutable {
+            std::vector<std::int32_t> run(static_cast<std::size_t>(count));
+            for (std::int32_t& token : run) token = static_cast<std::int32_t>(random() % 16384);
+            return run;
+        });
+}
+
+// Knows the answer: the whole session, prompt included, as it will be. With chance `error` a token is off by one, so
+// that rejections come at every depth.
+inline std::unique_ptr<speculative::Drafter> replay_drafter(std::vector<std::int32_t> session, double error,
+                                                            unsigned seed) {
+    return std::make_unique<ScriptedDrafter>(
+        "replay", [session = std::move(session), error, random = std::mt19937(seed)](
+                      std::span<const std::int32_t> tokens, std::int32_t count) mutable {
+            std::vector<std::int32_t> run;
+            for (std::size_t i = tokens.size(); i < session.size() && std::ssize(run) < count; ++i) {
+                const bool wrong = std::uniform_real_distribution<double>(0.0, 1.0)(random) < error;
+                run.push_back(wrong ? (session[i] + 1) % 16384 : session[i]);
+            }
+            return run;
+        });
+}
+
+// Another drafter, cut to random lengths, none included.
+class RandomLengthDrafter final : public speculative::Drafter {
+public:
+    RandomLengthDrafter(std::unique_ptr<speculative::Drafter> inner, unsigned seed)
+        : inner_(std::move(inner)), random_(seed) {}
+    std::string_view name() const override { return "random length"; }
+    void begin(std::span<const std::int32_t> tokens) override { inner_->begin(tokens); }
+    void rewind(std::int32_t length) override { inner_->rewind(length); }
+    void propose(const speculative::DraftTask& task, speculative::DraftRun& run) override {
+        speculative::DraftTask cut = task;
+        cut.max_tokens = static_cast<std::int32_t>(random_() % static_cast<unsigned>(task.max_tokens + 1));
+        if (cut.max_tokens > 0) inner_->propose(cut, run);
+    }
+
+private:
+    std::unique_ptr<speculative::Drafter> inner_;
+    std::mt19937 random_;
+};
+
+// The likeliest wrong answer: runs the target itself and proposes its second choice where the first would be right.
+class SecondBestDrafter final : public speculative::Drafter {
+public:
+    explicit SecondBestDrafter(std::shared_ptr<const core::Model> model)
+        : context_(std::move(model), session_options()) {}
+    std::string_view name() const override { return "second best"; }
+    void propose(const speculative::DraftTask& task, speculative::DraftRun& run) override {
+        context_.truncate(0);
+        context_.prefill(task.tokens);
+        for (std::int32_t i = 0; i < task.max_tokens; ++i) {
+            const std::span<const float> logits = context_.logits(0);
+            std::size_t best = 0;
+            std::size_t second = 1;
+            for (std::size_t id = 1; id < logits.size(); ++id) {
+                if (logits[id] > logits[best]) {
+                    second = best;
+                    best = id;
+                } else if (logits[id] > logits[second] || second == best) {
+                    second = id;
+                }
+            }
+            // Right at first, wrong at a depth that wanders.
+            const bool wrong = i >= static_cast<std::int32_t>(task.tokens.size() % 4);
+            const std::int32_t token = static_cast<std::int32_t>(wrong ? second : best);
+            run.tokens.push_back(token);
+            run.margins.push_back(0.0f);
+            if (!context_.decode(std::span(&token, 1))) return;
+        }
+    }
+
+private:
+    core::Context context_;
+};
+
+inline std::unique_ptr<speculative::Drafter> model_drafter(std::shared_ptr<const core::Model> model,
+                                                           core::ContextOptions options = session_options()) {
+    return speculative::make_model_drafter(std::make_unique<core::Context>(std::move(model), options));
+}
+
+// ------------------------------------------------------------------------------------------------------- generators
+
+inline speculative::Generator make_generator(std::unique_ptr<samplers::Chain> chain,
+                                             std::unique_ptr<speculative::Drafter> drafter,
+                                             speculative::SpeculationOptions speculation,
+                                             core::ContextOptions options = session_options()) {
+    speculative::GeneratorParts parts;
+    parts.target = std::make_unique<core::Context>(bundled(fast_backend(), "target"), options);
+    parts.chain = std::move(chain);
+    if (drafter) parts.drafters.push_back(std::move(drafter));
+    parts.tokenizer = &tokenizer();
+    parts.end_tokens.assign(tokenizer().end_of_text_ids().begin(), tokenizer().end_of_text_ids().end());
+    parts.speculation = speculation;
+    return speculative::Generator(std::move(parts));
+}
+
+inline speculative::SpeculationOptions off() { return {.mode = core::SpeculationMode::off}; }
+inline speculative::SpeculationOptions fixed(std::int32_t length) {
+    return {.mode = core::SpeculationMode::fixed, .draft_length = length};
+}
+inline speculative::SpeculationOptions automatic() { return {.mode = core::SpeculationMode::automatic}; }
+
+inline std::vector<std::int32_t> prompt() {
+    return tokenizer().encode("def read_lines(path):\n    \"\"\"Return the lines of a file.\"\"\"\n");
+}
+
+}  // namespace foresay::test
