@@ -24,6 +24,7 @@ bool is_anything(const std::string&) { return true; }
 
 TEST(House, IncludesFollowTheDag) { expect_kept(check_rooms, is_source); }
 TEST(House, ThirdPartyHeadersStayInTheirRooms) { expect_kept(check_third_party, is_source); }
+TEST(House, PrivateHeadersStayPrivate) { expect_kept(check_private_headers, is_header); }
 TEST(House, HeadersOpenWithTheirPurpose) { expect_kept(check_header_opening, is_header); }
 TEST(House, FilesAreShort) { expect_kept(check_length, is_anything); }
 TEST(House, NoMachinesAndNoNotesForLater) { expect_kept(check_words, is_anything); }
@@ -44,6 +45,9 @@ TEST(HouseRules, FindAThirdPartyHeaderOutOfPlace) {
     EXPECT_EQ(check_third_party({"core/config/a.h", "#include <toml++/toml.h>\n"}).size(), 1u);
     EXPECT_EQ(check_third_party({"core/config/a.cpp", "#include <toml++/toml.h>\n"}).size(), 0u);
     EXPECT_EQ(check_third_party({"core/text/a.cpp", "#include <toml++/toml.h>\n"}).size(), 1u);
+    EXPECT_EQ(check_third_party({"core/config/a.h", "//\n// Private to a.cpp.\n#include <toml++/toml.h>\n"}).size(),
+              0u);
+    EXPECT_EQ(check_private_headers({"base/error.h", "//\n// Private to a.cpp.\n"}).empty(), false);
     EXPECT_EQ(check_third_party({"kernels/a.cpp", "#include <spdlog/spdlog.h>\n"}).size(), 1u);
 }
 

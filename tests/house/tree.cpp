@@ -97,6 +97,17 @@ const std::vector<Library>& libraries() {
     return table;
 }
 
+// The .cpp file that a header says it is private to, by its path; empty for a public header.
+std::string owner_of(const File& file) {
+    constexpr std::string_view mark = "\n// Private to ";
+    const std::size_t place = file.text.find(mark);
+    if (!is_header(file.path) || place == file.text.npos) return "";
+    const std::size_t begin = place + mark.size();
+    const std::size_t end = file.text.find(".cpp", begin);
+    if (end == file.text.npos || end - begin > 60) return "";
+    return file.path.substr(0, file.path.rfind('/') + 1) + file.text.substr(begin, end - begin) + ".cpp";
+}
+
 std::string at(const File& file, int line) { return file.path + ":" + std::to_string(line) + ": "; }
 
 }  // namespace
@@ -159,11 +170,24 @@ Complaints check_third_party(const File& file) {
     for (const Include& include : includes_of(file.text)) {
         for (const Library& library : libraries()) {
             if (!include.name.starts_with(library.prefix) || is_test) continue;
-            if (is_header(file.path))
+            if (is_header(file.path) && owner_of(file).empty())
                 complaints.push_back(at(file, include.line) + include.name + " in a header");
             else if (std::none_of(library.places.begin(), library.places.end(),
                                   [&](std::string_view place) { return file.path.starts_with(place); }))
                 complaints.push_back(at(file, include.line) + include.name + " does not belong in this room");
+        }
+    }
+    return complaints;
+}
+
+Complaints check_private_headers(const File& file) {
+    Complaints complaints;
+    const std::string owner = owner_of(file);
+    if (owner.empty()) return {};
+    for (const File& other : project_files()) {
+        if (other.path == owner || other.path.starts_with("tests/") || !is_source(other.path)) continue;
+        for (const Include& include : includes_of(other.text)) {
+            if (include.name == file.path) complaints.push_back(at(other, include.line) + "only for " + owner);
         }
     }
     return complaints;

@@ -34,8 +34,11 @@ std::vector<Include> includes_of(std::string_view text);
 
 // The rooms a file may include, by the house's DAG.
 Complaints check_rooms(const File& file);
-// Third-party headers: in .cpp files only, and each library only in the room that wraps it. kernels: none at all.
+// Third-party headers: in .cpp files only, and each library only in the room that wraps it. kernels: none at all. A header
+// that says `// Private to NAME.cpp` counts as a part of that file.
 Complaints check_third_party(const File& file);
+// A header that says `// Private to NAME.cpp` is included by that file of its folder only.
+Complaints check_private_headers(const File& file);
 // A header says its path and purpose first and is guarded.
 Complaints check_header_opening(const File& file);
 // At most 800 lines, unless the first line says that the file is generated.
