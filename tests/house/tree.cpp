@@ -184,8 +184,10 @@ Complaints check_private_headers(const File& file) {
     Complaints complaints;
     const std::string owner = owner_of(file);
     if (owner.empty()) return {};
+    const std::string own = file.path.substr(0, file.path.rfind('.')) + ".cpp";
     for (const File& other : project_files()) {
-        if (other.path == owner || other.path.starts_with("tests/") || !is_source(other.path)) continue;
+        if (other.path == owner || other.path == own || other.path.starts_with("tests/") || !is_source(other.path))
+            continue;
         for (const Include& include : includes_of(other.text)) {
             if (include.name == file.path) complaints.push_back(at(other, include.line) + "only for " + owner);
         }

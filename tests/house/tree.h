@@ -37,7 +37,7 @@ Complaints check_rooms(const File& file);
 // Third-party headers: in .cpp files only, and each library only in the room that wraps it. kernels: none at all. A header
 // that says `// Private to NAME.cpp` counts as a part of that file.
 Complaints check_third_party(const File& file);
-// A header that says `// Private to NAME.cpp` is included by that file of its folder only.
+// A header that says `// Private to NAME.cpp` is included by that file of its folder and its own .cpp only.
 Complaints check_private_headers(const File& file);
 // A header says its path and purpose first and is guarded.
 Complaints check_header_opening(const File& file);
