@@ -52,6 +52,23 @@ private:
     foresay_host host_{};
 };
 
+// Counts a call into a plugin while it lasts, for whoever finds the count after a crash.
+class Running {
+public:
+    explicit Running(std::atomic<std::uint32_t>* count) : count_(count) {
+        reported.clear();
+        if (count_ != nullptr) count_->fetch_add(1, std::memory_order_relaxed);
+    }
+    ~Running() {
+        if (count_ != nullptr) count_->fetch_sub(1, std::memory_order_relaxed);
+    }
+    Running(const Running&) = delete;
+    Running& operator=(const Running&) = delete;
+
+private:
+    std::atomic<std::uint32_t>* count_;
+};
+
 std::string_view outcome(std::int32_t status) {
     if (status == FORESAY_OK) return {};
     if (reported.empty()) reported = "it failed without saying why";
@@ -62,14 +79,17 @@ std::string_view outcome(std::int32_t status) {
 struct Instance {
     const foresay_sampler& sampler;
     std::shared_ptr<const void> keep_alive;
+    std::atomic<std::uint32_t>* running;
     HostServices host;
     void* handle = nullptr;
 
-    Instance(const foresay_sampler& s, std::shared_ptr<const void> keep, const Vocabulary& vocabulary)
-        : sampler(s), keep_alive(std::move(keep)), host(vocabulary, s.name) {}
+    Instance(const foresay_sampler& s, std::shared_ptr<const void> keep, std::atomic<std::uint32_t>* count,
+             const Vocabulary& vocabulary)
+        : sampler(s), keep_alive(std::move(keep)), running(count), host(vocabulary, s.name) {}
     Instance(const Instance&) = delete;
     Instance& operator=(const Instance&) = delete;
     ~Instance() {
+        const Running call(running);
         if (handle != nullptr) sampler.destroy(handle);
     }
 };
@@ -77,24 +97,25 @@ struct Instance {
 class PluginState : public StageState {
 public:
     explicit PluginState(std::shared_ptr<Instance> instance) : instance_(std::move(instance)) {
-        reported.clear();
+        const Running running(instance_->running);
         const std::string_view wrong = outcome(instance_->sampler.state_create(instance_->handle, &state_));
         if (!wrong.empty()) throw Error(std::string(instance_->sampler.name) + ": no state: " + std::string(wrong));
     }
     ~PluginState() override {
+        const Running call(instance_->running);
         if (state_ != nullptr) instance_->sampler.state_destroy(instance_->handle, state_);
     }
     std::string_view reset() override {
-        reported.clear();
+        const Running running(instance_->running);
         return outcome(instance_->sampler.state_reset(instance_->handle, state_));
     }
     std::string_view copy(const StageState& other) override {
-        reported.clear();
+        const Running running(instance_->running);
         const void* from = static_cast<const PluginState&>(other).state_;
         return outcome(instance_->sampler.state_copy(instance_->handle, state_, from));
     }
     std::string_view accept(std::span<const std::int32_t> tokens, const float* log_probability) override {
-        reported.clear();
+        const Running running(instance_->running);
         return outcome(
             instance_->sampler.accept(instance_->handle, state_, tokens.data(), tokens.size(), log_probability));
     }
@@ -135,7 +156,7 @@ public:
         call.own = &context;
         foresay_candidates view{sizeof(foresay_candidates), static_cast<std::uint32_t>(candidates.count),
                                 candidates.ids, candidates.logits};
-        reported.clear();
+        const Running running(instance_->running);
         const void* own_state = state != nullptr ? static_cast<const PluginState*>(state)->get() : nullptr;
         const std::string_view wrong = outcome(instance_->sampler.process(instance_->handle, own_state, &call, &view));
         if (!wrong.empty()) return wrong;
@@ -313,14 +334,18 @@ static_assert(static_cast<std::uint32_t>(ParameterType::boolean) + 1 == FORESAY_
 
 class PluginFactory : public StageFactory {
 public:
-    PluginFactory(const foresay_sampler& sampler, std::shared_ptr<const void> keep_alive, const std::string& origin)
-        : sampler_(sampler), keep_alive_(std::move(keep_alive)), description_(read_description(sampler, origin)) {}
+    PluginFactory(const foresay_sampler& sampler, std::shared_ptr<const void> keep_alive, const std::string& origin,
+                  std::atomic<std::uint32_t>* running)
+        : sampler_(sampler),
+          keep_alive_(std::move(keep_alive)),
+          running_(running),
+          description_(read_description(sampler, origin)) {}
     const StageDescription& description() const override { return description_; }
     std::unique_ptr<Stage> create(std::span<const ParameterValue> parameters,
                                   const Vocabulary& vocabulary) const override {
-        auto instance = std::make_shared<Instance>(sampler_, keep_alive_, vocabulary);
+        auto instance = std::make_shared<Instance>(sampler_, keep_alive_, running_, vocabulary);
         const ValueTable values(description_, parameters);
-        reported.clear();
+        const Running call(running_);
         const std::string_view wrong = outcome(sampler_.create(instance->host.get(), values.data(), &instance->handle));
         if (!wrong.empty()) throw Error(description_.name + ": " + std::string(wrong));
         return std::make_unique<PluginStage>(std::move(instance), description_.traits);
@@ -329,6 +354,7 @@ public:
 private:
     const foresay_sampler& sampler_;
     std::shared_ptr<const void> keep_alive_;
+    std::atomic<std::uint32_t>* running_;
     StageDescription description_;
 };
 
@@ -336,9 +362,10 @@ private:
 
 std::shared_ptr<const StageFactory> make_plugin_factory(const foresay_sampler* sampler,
                                                         std::shared_ptr<const void> keep_alive,
-                                                        const std::string& origin) {
+                                                        const std::string& origin,
+                                                        std::atomic<std::uint32_t>* running) {
     if (sampler == nullptr) broken(origin, "an empty entry in its list of samplers");
-    return std::make_shared<PluginFactory>(*sampler, std::move(keep_alive), origin);
+    return std::make_shared<PluginFactory>(*sampler, std::move(keep_alive), origin, running);
 }
 
 }  // namespace foresay::samplers

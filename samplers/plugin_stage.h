@@ -4,6 +4,7 @@
 //           refuses its parameters. What process() returns is checked by the chain.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 
@@ -13,9 +14,10 @@
 namespace foresay::samplers {
 
 // `sampler` must stay valid as long as `keep_alive` is held, or for ever when that is null. `origin` says in messages
-// where it comes from.
+// where it comes from. `running`, if not null, counts the calls into the plugin that are in progress; kept alive too.
 std::shared_ptr<const StageFactory> make_plugin_factory(const foresay_sampler* sampler,
                                                         std::shared_ptr<const void> keep_alive,
-                                                        const std::string& origin);
+                                                        const std::string& origin,
+                                                        std::atomic<std::uint32_t>* running = nullptr);
 
 }  // namespace foresay::samplers

@@ -1,0 +1,48 @@
+// plugins/host/crash_marker.h: finds out, after a crash, which plugin was running.
+//
+// Each process that loads plugins maps a small file, BASE.PID, with a counter per plugin that is above 0 while its code
+// runs. A mapped file keeps what was written when its process dies. The next start reads the files of dead processes;
+// plugins that were running go to BASE.quarantine, one path per line.
+//
+// Threads:  the counters may be changed by any thread; the rest by one.
+// Errors:   none. Without a writable folder no marker is kept.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace foresay::plugins {
+
+class CrashMarker {
+public:
+    // `base` empty: keeps nothing.
+    explicit CrashMarker(std::filesystem::path base);
+    // Leaves the mapping in place, because plugins may outlive the marker, and removes the file.
+    ~CrashMarker();
+    CrashMarker(const CrashMarker&) = delete;
+    CrashMarker& operator=(const CrashMarker&) = delete;
+
+    // The counter of `plugin`; nullptr when no marker can be kept. Valid until the process ends.
+    std::atomic<std::uint32_t>* counter(const std::filesystem::path& plugin);
+
+    bool quarantined(const std::filesystem::path& plugin) const;
+    const std::string& culprit() const { return culprit_; }
+    std::filesystem::path quarantine_file() const;
+    void forgive();
+
+private:
+    struct Slot;
+    void examine_the_dead();
+    void create();
+
+    std::filesystem::path base_;
+    std::filesystem::path own_;
+    Slot* slots_ = nullptr;
+    std::vector<std::string> quarantined_;
+    std::string culprit_;
+};
+
+}  // namespace foresay::plugins
