@@ -1,0 +1,75 @@
+// foresay bench decode: tokens per second without speculation, free-running (every token drawn by the chain) and forced
+// (given tokens, no sampling).
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "app/bench/bench.h"
+#include "app/interrupt.h"
+#include "app/output.h"
+
+namespace foresay::app {
+
+namespace {
+
+constexpr std::int32_t kPrompt = 64;
+
+double free_running(Session& session, std::span<const std::int32_t> prompt, std::int32_t count) {
+    speculative::Generator generator = session.make_generator({});
+    speculative::GenerateRequest request;
+    request.input = prompt;
+    request.max_tokens = count;
+    request.ignore_eos = true;
+    request.cancel = &interrupted();
+    return generator.generate(request).decode_tokens_per_second;
+}
+
+double forced(core::Context& context, std::span<const std::int32_t> prompt, std::span<const std::int32_t> tokens) {
+    context.truncate(0);
+    context.prefill(prompt);
+    const Stopwatch watch;
+    for (const std::int32_t& token : tokens) context.decode(std::span(&token, 1));
+    context.logits(0);  // waits
+    return static_cast<double>(tokens.size()) * 1000.0 / watch.ms();
+}
+
+}  // namespace
+
+void bench_decode(const Options& options) {
+    SessionNeeds needs;
+    needs.draft = false;
+    needs.tokenizer = false;
+    Session session(options, needs);
+    const std::int32_t room = session.context_length() - kPrompt - 1;
+    const auto count = static_cast<std::int32_t>(std::clamp<std::int64_t>(options.max_tokens.value_or(128), 1, room));
+    const std::int32_t vocabulary = session.target().config().shape.vocab;
+    const std::vector<std::int32_t> prompt = some_tokens(vocabulary, kPrompt);
+    const std::vector<std::int32_t> tokens = some_tokens(vocabulary, count);
+    const double bandwidth = read_bandwidth(session.ops().describe().threads);
+    const auto context = session.make_context();
+    std::vector<double> free_rates, forced_rates;
+    for (int run = 0; run < options.runs; ++run) {
+        stop_if_interrupted();
+        free_rates.push_back(free_running(session, prompt, count));
+        forced_rates.push_back(forced(*context, prompt, tokens));
+    }
+    const double free_rate = median(free_rates), forced_rate = median(forced_rates);
+    const auto bytes = static_cast<double>(session.target().bytes_per_forward());
+    if (options.json) {
+        nlohmann::ordered_json out;
+        out["tokens"] = count;
+        out["free_running_tokens_per_second"] = free_rate;
+        out["forced_tokens_per_second"] = forced_rate;
+        out["bytes_per_token"] = bytes;
+        out["bandwidth_bytes_per_second"] = bandwidth;
+        out["bandwidth_share"] = forced_rate * bytes / bandwidth;
+        print(out.dump() + "\n");
+        return;
+    }
+    print(bench_title(session));
+    print(format("read bandwidth    %8.1f GB/s\n", bandwidth / 1e9));
+    print(format("free-running      %8.1f tokens/s\n", free_rate));
+    print(format("forced            %8.1f tokens/s, %.1f GB/s, %.0f %% of the bandwidth\n", forced_rate,
+                 forced_rate * bytes / 1e9, 100.0 * forced_rate * bytes / bandwidth));
+}
+
+}  // namespace foresay::app

@@ -1,0 +1,51 @@
+// foresay bench prefill: tokens per second of prompts.
+#include <nlohmann/json.hpp>
+
+#include "app/bench/bench.h"
+#include "app/interrupt.h"
+#include "app/output.h"
+
+namespace foresay::app {
+
+namespace {
+constexpr std::int32_t kLengths[] = {128, 256, 512};
+}  // namespace
+
+void bench_prefill(const Options& options) {
+    SessionNeeds needs;
+    needs.draft = false;
+    needs.tokenizer = false;
+    Session session(options, needs);
+    const auto context = session.make_context();
+    const double bandwidth = read_bandwidth(session.ops().describe().threads);
+    const auto macs = static_cast<double>(session.target().macs_per_row());
+    nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+    std::string text = "tokens        ms   tokens/s   GMAC/s\n";
+    for (const std::int32_t length : kLengths) {
+        if (length > context->capacity()) continue;
+        const std::vector<std::int32_t> tokens = some_tokens(session.target().config().shape.vocab, length);
+        std::vector<double> times;
+        for (int run = 0; run <= options.runs; ++run) {
+            stop_if_interrupted();
+            context->truncate(0);
+            const Stopwatch watch;
+            if (!context->prefill(tokens, 0, &interrupted())) throw Cancelled();
+            context->logits(0);  // waits
+            if (run > 0) times.push_back(watch.ms());  // the first one warms up
+        }
+        const double ms = median(times);
+        rows.push_back({{"tokens", length}, {"ms", ms}, {"tokens_per_second", length * 1000.0 / ms}});
+        text += format("%6d %9.1f %10.1f %8.0f\n", length, ms, length * 1000.0 / ms, macs * length / ms / 1e6);
+    }
+    if (options.json) {
+        nlohmann::ordered_json out;
+        out["bandwidth_bytes_per_second"] = bandwidth;
+        out["macs_per_token"] = macs;
+        out["prompts"] = std::move(rows);
+        print(out.dump() + "\n");
+        return;
+    }
+    print(bench_title(session) + format("read bandwidth %.1f GB/s\n", bandwidth / 1e9) + text);
+}
+
+}  // namespace foresay::app

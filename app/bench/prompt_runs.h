@@ -1,0 +1,28 @@
+// app/bench/prompt_runs.h: completions of the prompts of a file, for the benchmarks of speculation.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "app/bench/bench.h"
+#include "app/json.h"
+
+namespace foresay::app {
+
+// The prompts of --prompts, or the ones that come with the program.
+std::vector<Prompt> bench_prompts(const Options& options);
+
+struct PromptRun {
+    std::int32_t max_tokens = 128;
+    std::uint64_t seed = 0;
+};
+
+// One completion from an empty session. Throws Cancelled.
+speculative::GenerateResult run_prompt(speculative::Generator& generator, std::span<const std::int32_t> prompt,
+                                       const PromptRun& run);
+
+// The temperatures to measure at: those of --temperature, or 0 and 0.6.
+std::vector<double> bench_temperatures(const Options& options);
+void set_temperature(Session& session, double temperature);
+
+}  // namespace foresay::app

@@ -1,0 +1,110 @@
+// foresay bench speculation: each prompt of a file, completed plainly and with speculation in turn, on one model in one
+// run. Both must yield the same tokens; the ratio of their decoding times is what speculation is worth.
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "app/bench/bench.h"
+#include "app/bench/prompt_runs.h"
+#include "app/output.h"
+#include "base/error.h"
+
+namespace foresay::app {
+
+namespace {
+
+struct Measured {
+    double plain = 0.0, speculative = 0.0;  // tokens per second, medians
+    std::size_t tokens = 0;
+    std::int64_t drafted = 0, accepted = 0, rounds = 0;
+    double ratio() const { return plain > 0 ? speculative / plain : 0.0; }
+};
+
+Measured measure(speculative::Generator& plain, speculative::Generator& speculating, std::span<const std::int32_t> prompt,
+                 const PromptRun& run, int runs, const std::string& id) {
+    Measured out;
+    std::vector<double> plain_rates, rates;
+    for (int i = 0; i < runs; ++i) {
+        const auto reference = run_prompt(plain, prompt, run);
+        const auto result = run_prompt(speculating, prompt, run);
+        if (result.tokens != reference.tokens) {
+            throw Error("prompt " + id + ": speculation changed the text; this is a defect of foresay, please report it");
+        }
+        if (reference.decode_tokens_per_second > 0) plain_rates.push_back(reference.decode_tokens_per_second);
+        if (result.decode_tokens_per_second > 0) rates.push_back(result.decode_tokens_per_second);
+        out.tokens = result.tokens.size();
+        out.drafted = result.speculation.drafted;
+        out.accepted = result.speculation.accepted;
+        out.rounds = result.speculation.rounds;
+    }
+    out.plain = median(plain_rates);
+    out.speculative = median(rates);
+    return out;
+}
+
+nlohmann::ordered_json to_json(const Prompt& prompt, double temperature, const Measured& measured) {
+    nlohmann::ordered_json out;
+    out["id"] = prompt.id;
+    out["kind"] = prompt.kind;
+    out["temperature"] = temperature;
+    out["tokens"] = measured.tokens;
+    out["plain_tokens_per_second"] = measured.plain;
+    out["speculative_tokens_per_second"] = measured.speculative;
+    out["ratio"] = measured.ratio();
+    out["rounds"] = measured.rounds;
+    out["drafted"] = measured.drafted;
+    out["accepted"] = measured.accepted;
+    return out;
+}
+
+}  // namespace
+
+void bench_speculation(const Options& options) {
+    const std::vector<Prompt> prompts = bench_prompts(options);
+    Session session(options, SessionNeeds{});
+    if (!session.draft()) throw Error("there is no draft model to speculate with; name one with --draft PATH");
+    if (session.config().speculation_mode == core::SpeculationMode::off) {
+        throw Error("speculation is off; use --speculation auto or a number");
+    }
+    const double bandwidth = read_bandwidth(session.ops().describe().threads);
+    PromptRun run;
+    run.max_tokens = static_cast<std::int32_t>(std::min<std::int64_t>(options.max_tokens.value_or(128), session.context_length()));
+    run.seed = session.config().seed;
+    nlohmann::ordered_json out;
+    out["bandwidth_bytes_per_second"] = bandwidth;
+    out["prompts"] = nlohmann::ordered_json::array();
+    if (!options.json) {
+        print(bench_title(session) + format("read bandwidth %.1f GB/s\n", bandwidth / 1e9));
+        print("prompt       kind   temperature  tokens   plain/s   spec./s   ratio  accepted  a round\n");
+    }
+    std::map<std::string, std::vector<double>> by_kind;
+    std::vector<double> all;
+    for (const double temperature : bench_temperatures(options)) {
+        set_temperature(session, temperature);
+        speculative::Generator plain = session.make_generator({});
+        speculative::Generator speculating = session.make_generator();
+        for (const Prompt& prompt : prompts) {
+            const std::vector<std::int32_t> tokens = session.tokenizer().encode(prompt.text);
+            const Measured measured = measure(plain, speculating, tokens, run, options.runs, prompt.id);
+            if (measured.ratio() <= 0.0) continue;  // ended at once: nothing to compare
+            all.push_back(measured.ratio());
+            by_kind[prompt.kind].push_back(measured.ratio());
+            out["prompts"].push_back(to_json(prompt, temperature, measured));
+            if (options.json) continue;
+            print(format("%-12s %-8s %9.2f %7zu %9.1f %9.1f %7.2f %7.0f %% %8.2f\n", prompt.id.c_str(), prompt.kind.c_str(),
+                         temperature, measured.tokens, measured.plain, measured.speculative, measured.ratio(),
+                         measured.drafted > 0 ? 100.0 * static_cast<double>(measured.accepted) / static_cast<double>(measured.drafted) : 0.0,
+                         measured.rounds > 0 ? static_cast<double>(measured.tokens) / static_cast<double>(measured.rounds) : 0.0));
+        }
+    }
+    out["geometric_mean"] = geometric_mean(all);
+    for (const auto& [kind, ratios] : by_kind) out["geometric_mean_by_kind"][kind] = geometric_mean(ratios);
+    if (options.json) {
+        print(out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+        return;
+    }
+    print(format("geometric mean %.2f", geometric_mean(all)));
+    for (const auto& [kind, ratios] : by_kind) print(format(", %s %.2f", kind.c_str(), geometric_mean(ratios)));
+    print("\n");
+}
+
+}  // namespace foresay::app

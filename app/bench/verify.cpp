@@ -1,0 +1,73 @@
+// foresay bench verify: the time of one step with 1, 2, 4, ... rows, logits of all of them.
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "app/bench/bench.h"
+#include "app/output.h"
+
+namespace foresay::app {
+
+namespace {
+
+constexpr std::int32_t kPrompt = 64;
+constexpr double kMinimumMs = 150.0;  // per width and run
+constexpr std::int32_t kWidths[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32};
+
+// Milliseconds of one step of `width` rows behind the prompt, the median over enough steps to trust it.
+double step_ms(core::Context& context, std::span<const std::int32_t> tokens, std::int32_t width) {
+    const std::int32_t start = context.length();
+    std::vector<double> times;
+    double sum = 0.0;
+    while (sum < kMinimumMs || times.size() < 5) {
+        const Stopwatch watch;
+        context.decode(tokens.first(static_cast<std::size_t>(width)));
+        context.logits(width - 1);  // waits
+        times.push_back(watch.ms());
+        sum += times.back();
+        context.truncate(start);
+    }
+    return median(times);
+}
+
+}  // namespace
+
+void bench_verify(const Options& options) {
+    SessionNeeds needs;
+    needs.draft = false;
+    needs.tokenizer = false;
+    Session session(options, needs);
+    const auto context = session.make_context();
+    const std::vector<std::int32_t> tokens = some_tokens(session.target().config().shape.vocab, kPrompt);
+    context->prefill(tokens);
+    const double bandwidth = read_bandwidth(session.ops().describe().threads);
+    std::vector<std::vector<double>> times(std::size(kWidths));
+    for (int run = 0; run < options.runs; ++run) {
+        for (std::size_t i = 0; i < std::size(kWidths); ++i) {
+            stop_if_interrupted();
+            times[i].push_back(step_ms(*context, tokens, kWidths[i]));
+        }
+    }
+    const auto bytes = static_cast<double>(session.target().bytes_per_forward());
+    const auto macs = static_cast<double>(session.target().macs_per_row());
+    nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+    std::string text = "rows    step ms   of width 1    GB/s   GMAC/s\n";
+    const double single = median(times[0]);
+    for (std::size_t i = 0; i < std::size(kWidths); ++i) {
+        const double ms = median(times[i]);
+        const double rate = bytes / ms / 1e6, mac_rate = macs * kWidths[i] / ms / 1e6;
+        rows.push_back({{"rows", kWidths[i]}, {"step_ms", ms}, {"bytes_per_second", rate * 1e9}, {"macs_per_second", mac_rate * 1e9}});
+        text += format("%4d %10.3f %9.2f x %9.1f %8.0f\n", kWidths[i], ms, ms / single, rate, mac_rate);
+    }
+    if (options.json) {
+        nlohmann::ordered_json out;
+        out["bytes_per_step"] = bytes;
+        out["macs_per_row"] = macs;
+        out["bandwidth_bytes_per_second"] = bandwidth;
+        out["steps"] = std::move(rows);
+        print(out.dump() + "\n");
+        return;
+    }
+    print(bench_title(session) + format("read bandwidth %.1f GB/s\n", bandwidth / 1e9) + text);
+}
+
+}  // namespace foresay::app
