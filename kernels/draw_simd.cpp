@@ -43,17 +43,32 @@ FORESAY_INLINE void lane_maxima(const float* x, std::int32_t n, float* lanes) {
     }
 }
 
+using Byte16 = std::int8_t __attribute__((vector_size(16)));
+
 FORESAY_INLINE std::int32_t collect(const float* x, std::int32_t n, const float* lanes, float threshold,
                                     std::uint64_t* keys) {
     std::int32_t found = 0;
-    const std::int32_t count = lane_count(n);
-    for (std::int32_t lane = 0; lane < count; ++lane) {
-        if (!(lanes[lane] >= threshold)) continue;
-        const std::int32_t first = lane / kLanes * kChunk + lane % kLanes;
+    for (std::int32_t first = 0; first < n; first += kChunk, lanes += kLanes) {
+        float top = lanes[0];
+        for (int i = 1; i < kLanes; ++i) top = lanes[i] > top ? lanes[i] : top;
+        if (!(top >= threshold)) continue;
+        std::int32_t i = first;
         const std::int32_t last = first + kChunk < n ? first + kChunk : n;
-        for (std::int32_t i = first; i < last; i += kLanes) {
-            keys[found] = order_key(x[i], i);
-            found += x[i] >= threshold ? 1 : 0;
+        for (; i + kLanes <= last; i += kLanes) {
+            Float16 values;
+            std::memcpy(&values, x + i, sizeof values);
+            const Byte16 reach = __builtin_convertvector(values >= threshold, Byte16) & 1;
+            std::uint64_t halves[2];
+            std::memcpy(halves, &reach, sizeof halves);
+            for (int half = 0; half < 2; ++half) {
+                for (std::uint64_t bits = halves[half]; bits != 0; bits &= bits - 1) {
+                    const std::int32_t id = i + 8 * half + std::countr_zero(bits) / 8;
+                    keys[found++] = order_key(x[id], id);
+                }
+            }
+        }
+        for (; i < last; ++i) {
+            if (x[i] >= threshold) keys[found++] = order_key(x[i], i);
         }
     }
     return found;

@@ -76,7 +76,8 @@ void CrashMarker::examine_the_dead() {
 
 void CrashMarker::create() {
     std::filesystem::path file = base_;
-    file += "." + std::to_string(::getpid());
+    file += ".";
+    file += std::to_string(::getpid());
     const int handle = ::open(file.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     if (handle < 0) return;
     void* memory = MAP_FAILED;
