@@ -1,0 +1,132 @@
+// What a GGUF file says about its tokenizer, and what is refused.
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "support.h"
+
+namespace foresay::core {
+namespace {
+
+using Ids = std::vector<std::int32_t>;
+
+// A GGUF file of metadata only.
+class Metadata {
+public:
+    Metadata& string(std::string_view key, std::string_view value) {
+        begin(key, 8);
+        put_string(value);
+        return *this;
+    }
+    Metadata& number(std::string_view key, std::uint32_t value) {
+        begin(key, 4);
+        put(value);
+        return *this;
+    }
+    Metadata& flag(std::string_view key, bool value) {
+        begin(key, 7);
+        bytes_.push_back(value ? 1 : 0);
+        return *this;
+    }
+    Metadata& strings(std::string_view key, const std::vector<std::string>& values) {
+        begin(key, 9);
+        put(std::uint32_t{8});
+        put(std::uint64_t{values.size()});
+        for (const std::string& value : values) put_string(value);
+        return *this;
+    }
+    Metadata& types(const std::vector<std::int32_t>& values) {
+        begin("tokenizer.ggml.token_type", 9);
+        put(std::uint32_t{5});
+        put(std::uint64_t{values.size()});
+        for (const std::int32_t value : values) put(value);
+        return *this;
+    }
+    template <class Use>
+    auto with(Use use) const {
+        std::string image = "GGUF";
+        const auto append = [&image](auto value) { image.append(reinterpret_cast<const char*>(&value), sizeof value); };
+        append(std::uint32_t{3});
+        append(std::uint64_t{0});
+        append(count_);
+        image += bytes_;
+        image.resize((image.size() + 31) / 32 * 32);
+        return use(GgufFile::from_memory(std::as_bytes(std::span(image)), "m.gguf"));
+    }
+    Tokenizer load() const {
+        return with([](const GgufFile& file) { return Tokenizer::from_gguf(file); });
+    }
+    std::string refusal() const {
+        return error_of([&] { load(); });
+    }
+
+private:
+    template <class T>
+    void put(T value) {
+        bytes_.append(reinterpret_cast<const char*>(&value), sizeof value);
+    }
+    void put_string(std::string_view text) {
+        put(std::uint64_t{text.size()});
+        bytes_ += text;
+    }
+    void begin(std::string_view key, std::uint32_t type) {
+        put_string(key);
+        put(type);
+        ++count_;
+    }
+    std::string bytes_;
+    std::uint64_t count_ = 0;
+};
+
+// All bytes, "ab" as 256, <s> 257, </s> 258.
+Metadata small(const char* pre = "gpt-2", const char* model = "gpt2") {
+    const TokenizerData data = small_data({{"a", "b"}});
+    std::vector<std::string> tokens(data.tokens.begin(), data.tokens.end());
+    std::vector<std::int32_t> types(tokens.size(), 1);
+    tokens.insert(tokens.end(), {"<s>", "</s>"});
+    types.insert(types.end(), {3, 3});
+    Metadata out;
+    out.string("tokenizer.ggml.model", model).string("tokenizer.ggml.pre", pre);
+    return out.strings("tokenizer.ggml.tokens", tokens).types(types);
+}
+
+Metadata merged(const char* pre = "gpt-2") { return small(pre).strings("tokenizer.ggml.merges", {"a b"}); }
+
+TEST(GgufTokenizer, BosAndEosAsTheFileOrThePreTokenizerSays) {
+    const auto named = [](const char* pre) {
+        return merged(pre).number("tokenizer.ggml.bos_token_id", 257).number("tokenizer.ggml.eos_token_id", 258);
+    };
+    EXPECT_EQ(named("gpt-2").load().encode("ab"), (Ids{256}));
+    EXPECT_EQ(named("llama-bpe").load().encode("ab"), (Ids{257, 256}));
+    EXPECT_EQ(named("llama-bpe").flag("tokenizer.ggml.add_bos_token", false).load().encode("ab"), (Ids{256}));
+    EXPECT_EQ(named("gpt-2").flag("tokenizer.ggml.add_bos_token", true).load().encode("ab"), (Ids{257, 256}));
+    EXPECT_EQ(named("gpt-2").flag("tokenizer.ggml.add_eos_token", true).load().encode("ab"), (Ids{256, 258}));
+    EXPECT_EQ(merged().flag("tokenizer.ggml.add_bos_token", true).load().encode("ab"), (Ids{256})) << "no BOS to add";
+    EXPECT_EQ(merged().number("tokenizer.ggml.eos_token_id", 4294967295u).load().special().eos, -1);
+    EXPECT_EQ(named("gpt-2").string("tokenizer.chat_template", "T").load().chat_template(), "T");
+}
+
+TEST(GgufTokenizer, TypesDecideWhatTextReaches) {
+    const Tokenizer tokenizer = merged().load();
+    EXPECT_TRUE(tokenizer.is_control(257));
+    EXPECT_FALSE(tokenizer.is_control(256));
+    EXPECT_EQ(tokenizer.encode("<s>", kParse), (Ids{257}));
+    EXPECT_EQ(tokenizer.encode("<s>", kPlain), (Ids{'<', 's', '>'}));
+}
+
+TEST(GgufTokenizer, RefusesWithASentence) {
+    EXPECT_NE(Metadata().refusal().find("m.gguf: the file has no tokenizer"), std::string::npos);
+    EXPECT_FALSE(Metadata().with([](const GgufFile& file) { return Tokenizer::has_tokenizer(file); }));
+    EXPECT_NE(small("gpt-2", "llama").refusal().find("'llama'"), std::string::npos);
+    EXPECT_NE(small("made-up").refusal().find("'made-up'"), std::string::npos);
+    EXPECT_NE(small().refusal().find("no merges"), std::string::npos);
+    EXPECT_NE(small().strings("tokenizer.ggml.merges", {"ab"}).refusal().find("two tokens"), std::string::npos);
+    EXPECT_NE(small().strings("tokenizer.ggml.merges", {""}).refusal().find("two tokens"), std::string::npos);
+    EXPECT_NE(small().strings("tokenizer.ggml.merges", {"a c"}).refusal().find("merge 0"), std::string::npos);
+    const Metadata few = Metadata().strings("tokenizer.ggml.tokens", {"a"}).types({1, 1});
+    EXPECT_NE(few.refusal().find("2 entries for 1 tokens"), std::string::npos);
+    EXPECT_NE(Metadata().number("tokenizer.ggml.tokens", 7).refusal(), "");
+}
+
+}  // namespace
+}  // namespace foresay::core
