@@ -12,14 +12,22 @@ namespace {
 
 core::ValueType value_type(samplers::ParameterType type) {
     switch (type) {
-        case samplers::ParameterType::boolean: return core::ValueType::boolean;
-        case samplers::ParameterType::integer: return core::ValueType::integer;
-        case samplers::ParameterType::real: return core::ValueType::real;
-        case samplers::ParameterType::text: return core::ValueType::text;
-        case samplers::ParameterType::choice: return core::ValueType::choice;
-        case samplers::ParameterType::text_list: return core::ValueType::text_list;
-        case samplers::ParameterType::integer_list: return core::ValueType::integer_list;
-        case samplers::ParameterType::real_list: return core::ValueType::real_list;
+        case samplers::ParameterType::boolean:
+            return core::ValueType::boolean;
+        case samplers::ParameterType::integer:
+            return core::ValueType::integer;
+        case samplers::ParameterType::real:
+            return core::ValueType::real;
+        case samplers::ParameterType::text:
+            return core::ValueType::text;
+        case samplers::ParameterType::choice:
+            return core::ValueType::choice;
+        case samplers::ParameterType::text_list:
+            return core::ValueType::text_list;
+        case samplers::ParameterType::integer_list:
+            return core::ValueType::integer_list;
+        case samplers::ParameterType::real_list:
+            return core::ValueType::real_list;
     }
     return core::ValueType::any;
 }
@@ -38,7 +46,8 @@ void append_temperature(std::vector<core::ConfigLayer>& layers, const core::Conf
     if (std::find(config.chain.begin(), config.chain.end(), "temperature") != config.chain.end()) return;
     std::vector<std::string> chain = config.chain;
     chain.push_back("temperature");
-    layers.push_back(core::override_layer("sampling.chain=" + core::to_toml(core::ConfigValue(chain)), "--temperature"));
+    layers.push_back(
+        core::override_layer("sampling.chain=" + core::to_toml(core::ConfigValue(chain)), "--temperature"));
 }
 
 }  // namespace

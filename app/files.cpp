@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <system_error>
 
@@ -71,6 +72,22 @@ fs::path data_file(const std::string& relative) {
     const fs::path candidate = fs::path(FORESAY_DATA_DIR) / relative;
     if (fs::exists(candidate, ignored)) return candidate;
     throw Error("cannot find " + relative + " beside the program; name a configuration or a model instead");
+}
+
+fs::path state_folder() {
+    const char* state = std::getenv("XDG_STATE_HOME");
+    const char* home = std::getenv("HOME");
+    fs::path folder;
+    if (state && *state == '/') {
+        folder = fs::path(state) / "foresay";
+    } else if (home && *home == '/') {
+        folder = fs::path(home) / ".local" / "state" / "foresay";
+    } else {
+        return {};
+    }
+    std::error_code problem;
+    fs::create_directories(folder, problem);
+    return problem ? fs::path() : folder;
 }
 
 }  // namespace foresay::app

@@ -23,4 +23,7 @@ std::string read_text(const std::string& file, const std::string& what);
 // share/foresay beside it, then in the source tree. Errors: none of them has it.
 std::filesystem::path data_file(const std::string& relative);
 
+// $XDG_STATE_HOME/foresay or ~/.local/state/foresay, made if it is not there; empty when that cannot be.
+std::filesystem::path state_folder();
+
 }  // namespace foresay::app

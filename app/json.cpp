@@ -32,8 +32,8 @@ std::vector<std::int32_t> integers(const json& document, const std::string& memb
         const bool ok = item.is_number_integer() && item.get<std::int64_t>() >= 0 && item.get<std::int64_t>() < limit &&
                         !(item.is_number_unsigned() && item.get<std::uint64_t>() > 0x7fffffff);
         if (!ok) {
-            throw Error(path + ": '" + member + "' must hold integers from 0 to " + std::to_string(limit - 1) + ", not " +
-                        item.dump(-1, ' ', false, json::error_handler_t::replace).substr(0, 40));
+            throw Error(path + ": '" + member + "' must hold integers from 0 to " + std::to_string(limit - 1) +
+                        ", not " + item.dump(-1, ' ', false, json::error_handler_t::replace).substr(0, 40));
         }
         out.push_back(item.get<std::int32_t>());
     }

@@ -20,17 +20,28 @@ constexpr int kUsage = 2;  // the command line is wrong
 
 int run(const Options& options) {
     switch (options.command) {
-        case Command::chat: return run_chat(options);
-        case Command::complete: return run_complete(options);
-        case Command::bench: return run_bench(options);
-        case Command::perplexity: return run_perplexity(options);
-        case Command::logits: return run_logits(options);
-        case Command::tokenize: return run_tokenize(options);
-        case Command::inspect: return run_inspect(options);
-        case Command::config_check: return run_config_check(options);
-        case Command::config_show: return run_config_show(options);
-        case Command::plugin_list: return run_plugin_list(options);
-        case Command::plugin_show: return run_plugin_show(options);
+        case Command::chat:
+            return run_chat(options);
+        case Command::complete:
+            return run_complete(options);
+        case Command::bench:
+            return run_bench(options);
+        case Command::perplexity:
+            return run_perplexity(options);
+        case Command::logits:
+            return run_logits(options);
+        case Command::tokenize:
+            return run_tokenize(options);
+        case Command::inspect:
+            return run_inspect(options);
+        case Command::config_check:
+            return run_config_check(options);
+        case Command::config_show:
+            return run_config_show(options);
+        case Command::plugin_list:
+            return run_plugin_list(options);
+        case Command::plugin_show:
+            return run_plugin_show(options);
     }
     return kUsage;
 }

@@ -4,6 +4,7 @@
 #include <system_error>
 #include <utility>
 
+#include "app/files.h"
 #include "base/error.h"
 
 namespace foresay::app {
@@ -13,16 +14,19 @@ std::unique_ptr<plugins::PluginHost> make_plugin_host() {
     const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
     plugins::PluginOptions options;
     options.folders = plugins::default_folders(program);
+    const std::filesystem::path state = state_folder();
+    if (!state.empty()) options.marker = state / "plugins";
     return std::make_unique<plugins::PluginHost>(std::move(options));
 }
 
-PluginFactories load_plugins(const core::Config& config) {
-    PluginFactories factories;
-    if (config.plugins.empty()) return factories;
-    const auto host = make_plugin_host();
+LoadedPlugins load_plugins(const core::Config& config) {
+    LoadedPlugins loaded;
+    if (config.plugins.empty()) return loaded;
+    loaded.host = make_plugin_host();
+    PluginFactories& factories = loaded.factories;
     for (const core::PluginSpec& plugin : config.plugins) {
         try {
-            factories[plugin.name] = host->load(plugin.name, plugin.path);
+            factories[plugin.name] = loaded.host->load(plugin.name, plugin.path);
             // The options against what the plugin declares, each complaint at the plugin's place.
             samplers::Parameters stated;
             for (const auto& [key, setting] : plugin.options) stated.emplace_back(key, setting.value);
@@ -31,7 +35,7 @@ PluginFactories load_plugins(const core::Config& config) {
             throw Error(plugin.origin.text() + ": " + problem.what());
         }
     }
-    return factories;
+    return loaded;
 }
 
 }  // namespace foresay::app

@@ -18,7 +18,12 @@ using PluginFactories = std::map<std::string, std::shared_ptr<const samplers::St
 // A host that searches where this program's plugins lie.
 std::unique_ptr<plugins::PluginHost> make_plugin_host();
 
-// Loads the plugins of `config`. Libraries stay loaded when the host is gone.
-PluginFactories load_plugins(const core::Config& config);
+struct LoadedPlugins {
+    std::unique_ptr<plugins::PluginHost> host;  // keeps the crash marker as long as plugins run
+    PluginFactories factories;
+};
+
+// Loads the plugins of `config` and checks their options against what they declare.
+LoadedPlugins load_plugins(const core::Config& config);
 
 }  // namespace foresay::app

@@ -81,7 +81,8 @@ Session::Session(const Options& options, const SessionNeeds& needs) : configurat
     const core::ModelConfig& model = target.source->config();
     tokenizer_ = std::move(target.tokenizer);
     if (needs.tokenizer && !tokenizer_) {
-        throw Error(target.source->path() + " has no tokenizer, so there is no text to work with; use a model that has one");
+        throw Error(target.source->path() +
+                    " has no tokenizer, so there is no text to work with; use a model that has one");
     }
     vocabulary_ = tokenizer_ ? make_vocabulary(*tokenizer_) : make_bare_vocabulary(model.shape.vocab);
 
@@ -123,7 +124,8 @@ void Session::check_memory(core::ModelSource& target, core::ModelSource* draft) 
     speculative::require_memory(estimate, speculative::available_memory(), target.path());
 }
 
-std::shared_ptr<const core::Model> Session::load(std::shared_ptr<core::ModelSource> source, const std::string& what) const {
+std::shared_ptr<const core::Model> Session::load(std::shared_ptr<core::ModelSource> source,
+                                                 const std::string& what) const {
     Progress progress(what);
     core::LoadOptions options;
     options.progress = [&](std::int64_t done, std::int64_t all) { progress.update(done, all); };
@@ -136,7 +138,7 @@ const core::Tokenizer& Session::tokenizer() const {
 }
 
 std::unique_ptr<samplers::Chain> Session::make_chain() const {
-    return std::make_unique<samplers::Chain>(chain_spec(config(), plugins_), *vocabulary_);
+    return std::make_unique<samplers::Chain>(chain_spec(config(), plugins_.factories), *vocabulary_);
 }
 
 speculative::SpeculationOptions Session::speculation() const {

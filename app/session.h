@@ -22,12 +22,12 @@
 namespace foresay::app {
 
 struct SessionNeeds {
-    bool draft = true;               // check and load the draft model, if one is configured
-    bool speculating = false;        // the configured mode will not change: with mode off the draft stays on disk
-    bool tokenizer = true;           // the model must have one
-    std::int32_t decode_rows = 33;   // most rows of one decode
+    bool draft = true;                    // check and load the draft model, if one is configured
+    bool speculating = false;             // the configured mode will not change: with mode off the draft stays on disk
+    bool tokenizer = true;                // the model must have one
+    std::int32_t decode_rows = 33;        // most rows of one decode
     std::int32_t default_context = 8192;  // when neither configuration nor model asks for less
-    bool meter = false;              // wrap the backend in a meter (bench kernels)
+    bool meter = false;                   // wrap the backend in a meter (bench kernels)
 };
 
 class MeteredOps;
@@ -74,7 +74,7 @@ private:
     MeteredOps* meter_ = nullptr;
     std::optional<core::Tokenizer> tokenizer_;
     std::unique_ptr<samplers::Vocabulary> vocabulary_;
-    PluginFactories plugins_;
+    LoadedPlugins plugins_;
     std::shared_ptr<const core::Model> target_;
     std::shared_ptr<const core::Model> draft_;
     std::int32_t context_length_ = 0;

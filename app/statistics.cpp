@@ -74,8 +74,8 @@ std::string statistics_line(const speculative::GenerateResult& result, std::int6
     if (result.decode_tokens_per_second > 0) out += text(" at %.1f/s", result.decode_tokens_per_second);
     const auto& statistics = result.speculation;
     if (statistics.drafted > 0) {
-        out += text(" · accepted %lld of %lld drafted (%.0f %%), %.1f a round", static_cast<long long>(statistics.accepted),
-                    static_cast<long long>(statistics.drafted),
+        out += text(" · accepted %lld of %lld drafted (%.0f %%), %.1f a round",
+                    static_cast<long long>(statistics.accepted), static_cast<long long>(statistics.drafted),
                     100.0 * static_cast<double>(statistics.accepted) / static_cast<double>(statistics.drafted),
                     result.mean_run_length());
     }

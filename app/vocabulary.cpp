@@ -21,9 +21,9 @@ public:
     std::int32_t find(std::string_view text) const override {
         if (text.empty()) return -1;
         if (by_text_.empty()) index();
-        const auto found = std::lower_bound(by_text_.begin(), by_text_.end(), text, [&](std::int32_t token, auto wanted) {
-            return tokenizer_.bytes(token) < wanted;
-        });
+        const auto found =
+            std::lower_bound(by_text_.begin(), by_text_.end(), text,
+                             [&](std::int32_t token, auto wanted) { return tokenizer_.bytes(token) < wanted; });
         return found != by_text_.end() && tokenizer_.bytes(*found) == text ? *found : -1;
     }
 

@@ -35,10 +35,12 @@ std::uint64_t read_all(const Lane* data, std::size_t lanes) {
 double read_bandwidth(int threads) {
     threads = std::max(threads, 1);
     const std::size_t lanes = kBufferBytes / sizeof(Lane);
-    const std::unique_ptr<Lane, void (*)(void*)> buffer(static_cast<Lane*>(std::aligned_alloc(64, kBufferBytes)), std::free);
+    const std::unique_ptr<Lane, void (*)(void*)> buffer(static_cast<Lane*>(std::aligned_alloc(64, kBufferBytes)),
+                                                        std::free);
     if (!buffer) return 0.0;
     std::uint64_t* words = reinterpret_cast<std::uint64_t*>(buffer.get());
-    for (std::size_t i = 0; i < kBufferBytes / sizeof(std::uint64_t); ++i) words[i] = i;  // untouched pages cost no reads
+    for (std::size_t i = 0; i < kBufferBytes / sizeof(std::uint64_t); ++i)
+        words[i] = i;  // untouched pages cost no reads
     double best = 0.0;
     std::vector<std::uint64_t> sums(static_cast<std::size_t>(threads));
     for (int pass = 0; pass < kPasses; ++pass) {

@@ -32,16 +32,24 @@ public:
     void reset() { meters_ = {}; }
 
     kernels::BackendInfo describe() const override { return inner_->describe(); }
-    std::unique_ptr<kernels::Prepared> prepare(const kernels::EmbedSpec& spec) override { return inner_->prepare(spec); }
+    std::unique_ptr<kernels::Prepared> prepare(const kernels::EmbedSpec& spec) override {
+        return inner_->prepare(spec);
+    }
     std::unique_ptr<kernels::Prepared> prepare(const kernels::AttentionInSpec& spec) override {
         return inner_->prepare(spec);
     }
-    std::unique_ptr<kernels::Prepared> prepare(const kernels::AttendSpec& spec) override { return inner_->prepare(spec); }
+    std::unique_ptr<kernels::Prepared> prepare(const kernels::AttendSpec& spec) override {
+        return inner_->prepare(spec);
+    }
     std::unique_ptr<kernels::Prepared> prepare(const kernels::AttentionOutSpec& spec) override {
         return inner_->prepare(spec);
     }
-    std::unique_ptr<kernels::Prepared> prepare(const kernels::MlpInSpec& spec) override { return inner_->prepare(spec); }
-    std::unique_ptr<kernels::Prepared> prepare(const kernels::MlpOutSpec& spec) override { return inner_->prepare(spec); }
+    std::unique_ptr<kernels::Prepared> prepare(const kernels::MlpInSpec& spec) override {
+        return inner_->prepare(spec);
+    }
+    std::unique_ptr<kernels::Prepared> prepare(const kernels::MlpOutSpec& spec) override {
+        return inner_->prepare(spec);
+    }
     std::unique_ptr<kernels::Prepared> prepare(const kernels::HeadSpec& spec) override { return inner_->prepare(spec); }
     std::int64_t kv_bytes(const kernels::ModelShape& shape, std::int32_t pages) const override {
         return inner_->kv_bytes(shape, pages);
@@ -53,7 +61,9 @@ public:
                                                                std::int32_t max_logit_rows) override {
         return inner_->allocate_activations(shape, max_rows, max_logit_rows);
     }
-    void copy_page(kernels::KvPages& kv, std::int32_t from, std::int32_t to) override { inner_->copy_page(kv, from, to); }
+    void copy_page(kernels::KvPages& kv, std::int32_t from, std::int32_t to) override {
+        inner_->copy_page(kv, from, to);
+    }
 
     void begin(kernels::Activations& act, const kernels::Batch& batch) override;
     void embed(const kernels::Prepared& stage, kernels::Activations& act) override;

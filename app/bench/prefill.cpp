@@ -30,7 +30,7 @@ void bench_prefill(const Options& options) {
             context->truncate(0);
             const Stopwatch watch;
             if (!context->prefill(tokens, 0, &interrupted())) throw Cancelled();
-            context->logits(0);  // waits
+            context->logits(0);                        // waits
             if (run > 0) times.push_back(watch.ms());  // the first one warms up
         }
         const double ms = median(times);

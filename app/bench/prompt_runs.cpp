@@ -8,7 +8,8 @@
 namespace foresay::app {
 
 std::vector<Prompt> bench_prompts(const Options& options) {
-    const std::string path = options.prompts_file.empty() ? data_file("bench/prompts/code.jsonl").string() : options.prompts_file;
+    const std::string path =
+        options.prompts_file.empty() ? data_file("bench/prompts/code.jsonl").string() : options.prompts_file;
     return parse_prompts(read_file(path, "the prompts"), path);
 }
 
@@ -36,7 +37,8 @@ void set_temperature(Session& session, double temperature) {
         chain.push_back("temperature");
         session.configuration().set("sampling.chain=" + core::to_toml(core::ConfigValue(chain)), "--temperature");
     }
-    session.configuration().set("sampling.temperature.value=" + core::to_toml(core::ConfigValue(temperature)), "--temperature");
+    session.configuration().set("sampling.temperature.value=" + core::to_toml(core::ConfigValue(temperature)),
+                                "--temperature");
 }
 
 }  // namespace foresay::app

@@ -50,7 +50,8 @@ void bench_replay(const Options& options) {
     needs.draft = false;
     Session session(options, needs);
     PromptRun run;
-    run.max_tokens = static_cast<std::int32_t>(std::min<std::int64_t>(options.max_tokens.value_or(128), session.context_length()));
+    run.max_tokens =
+        static_cast<std::int32_t>(std::min<std::int64_t>(options.max_tokens.value_or(128), session.context_length()));
     run.seed = session.config().seed;
     std::vector<Case> cases;
     for (const std::int32_t wrong : {0, 3}) {
@@ -76,7 +77,8 @@ void bench_replay(const Options& options) {
                 plain_rates.push_back(run_prompt(plain, input, run).decode_tokens_per_second);
                 const auto result = run_prompt(generator, input, run);
                 if (result.tokens != reference.tokens) {
-                    throw Error("prompt " + prompt.id + ": a draft changed the text; this is a defect of foresay, please report it");
+                    throw Error("prompt " + prompt.id +
+                                ": a draft changed the text; this is a defect of foresay, please report it");
                 }
                 rates.push_back(result.decode_tokens_per_second);
             }
@@ -87,7 +89,8 @@ void bench_replay(const Options& options) {
     std::string text = "drafted a round   every third wrong   times plain decoding\n";
     for (std::size_t i = 0; i < cases.size(); ++i) {
         const double ratio = geometric_mean(ratios[i]);
-        rows.push_back({{"length", cases[i].length}, {"every_third_wrong", cases[i].wrong_every > 0}, {"ratio", ratio}});
+        rows.push_back(
+            {{"length", cases[i].length}, {"every_third_wrong", cases[i].wrong_every > 0}, {"ratio", ratio}});
         text += format("%15d   %17s   %20.2f\n", cases[i].length, cases[i].wrong_every > 0 ? "yes" : "no", ratio);
     }
     if (options.json) {

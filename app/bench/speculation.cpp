@@ -19,15 +19,16 @@ struct Measured {
     double ratio() const { return plain > 0 ? speculative / plain : 0.0; }
 };
 
-Measured measure(speculative::Generator& plain, speculative::Generator& speculating, std::span<const std::int32_t> prompt,
-                 const PromptRun& run, int runs, const std::string& id) {
+Measured measure(speculative::Generator& plain, speculative::Generator& speculating,
+                 std::span<const std::int32_t> prompt, const PromptRun& run, int runs, const std::string& id) {
     Measured out;
     std::vector<double> plain_rates, rates;
     for (int i = 0; i < runs; ++i) {
         const auto reference = run_prompt(plain, prompt, run);
         const auto result = run_prompt(speculating, prompt, run);
         if (result.tokens != reference.tokens) {
-            throw Error("prompt " + id + ": speculation changed the text; this is a defect of foresay, please report it");
+            throw Error("prompt " + id +
+                        ": speculation changed the text; this is a defect of foresay, please report it");
         }
         if (reference.decode_tokens_per_second > 0) plain_rates.push_back(reference.decode_tokens_per_second);
         if (result.decode_tokens_per_second > 0) rates.push_back(result.decode_tokens_per_second);
@@ -67,7 +68,8 @@ void bench_speculation(const Options& options) {
     }
     const double bandwidth = read_bandwidth(session.ops().describe().threads);
     PromptRun run;
-    run.max_tokens = static_cast<std::int32_t>(std::min<std::int64_t>(options.max_tokens.value_or(128), session.context_length()));
+    run.max_tokens =
+        static_cast<std::int32_t>(std::min<std::int64_t>(options.max_tokens.value_or(128), session.context_length()));
     run.seed = session.config().seed;
     nlohmann::ordered_json out;
     out["bandwidth_bytes_per_second"] = bandwidth;
@@ -90,10 +92,14 @@ void bench_speculation(const Options& options) {
             by_kind[prompt.kind].push_back(measured.ratio());
             out["prompts"].push_back(to_json(prompt, temperature, measured));
             if (options.json) continue;
-            print(format("%-12s %-8s %9.2f %7zu %9.1f %9.1f %7.2f %7.0f %% %8.2f\n", prompt.id.c_str(), prompt.kind.c_str(),
-                         temperature, measured.tokens, measured.plain, measured.speculative, measured.ratio(),
-                         measured.drafted > 0 ? 100.0 * static_cast<double>(measured.accepted) / static_cast<double>(measured.drafted) : 0.0,
-                         measured.rounds > 0 ? static_cast<double>(measured.tokens) / static_cast<double>(measured.rounds) : 0.0));
+            print(format(
+                "%-12s %-8s %9.2f %7zu %9.1f %9.1f %7.2f %7.0f %% %8.2f\n", prompt.id.c_str(), prompt.kind.c_str(),
+                temperature, measured.tokens, measured.plain, measured.speculative, measured.ratio(),
+                measured.drafted > 0
+                    ? 100.0 * static_cast<double>(measured.accepted) / static_cast<double>(measured.drafted)
+                    : 0.0,
+                measured.rounds > 0 ? static_cast<double>(measured.tokens) / static_cast<double>(measured.rounds)
+                                    : 0.0));
         }
     }
     out["geometric_mean"] = geometric_mean(all);

@@ -55,7 +55,10 @@ void bench_verify(const Options& options) {
     for (std::size_t i = 0; i < std::size(kWidths); ++i) {
         const double ms = median(times[i]);
         const double rate = bytes / ms / 1e6, mac_rate = macs * kWidths[i] / ms / 1e6;
-        rows.push_back({{"rows", kWidths[i]}, {"step_ms", ms}, {"bytes_per_second", rate * 1e9}, {"macs_per_second", mac_rate * 1e9}});
+        rows.push_back({{"rows", kWidths[i]},
+                        {"step_ms", ms},
+                        {"bytes_per_second", rate * 1e9},
+                        {"macs_per_second", mac_rate * 1e9}});
         text += format("%4d %10.3f %9.2f x %9.1f %8.0f\n", kWidths[i], ms, ms / single, rate, mac_rate);
     }
     if (options.json) {

@@ -12,8 +12,9 @@ int run_bench(const Options& options) {
         std::string_view name;
         void (*run)(const Options&);
     };
-    constexpr Entry entries[] = {{"decode", bench_decode},           {"verify", bench_verify},   {"prefill", bench_prefill},
-                                 {"speculation", bench_speculation}, {"kernels", bench_kernels}, {"replay", bench_replay}};
+    constexpr Entry entries[] = {{"decode", bench_decode},   {"verify", bench_verify},
+                                 {"prefill", bench_prefill}, {"speculation", bench_speculation},
+                                 {"kernels", bench_kernels}, {"replay", bench_replay}};
     for (const Entry& entry : entries) {
         if (entry.name != options.bench) continue;
         try {

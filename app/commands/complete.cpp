@@ -31,7 +31,8 @@ int run_complete(const Options& options) {
 
     speculative::GenerateRequest request;
     request.input = tokens;
-    request.max_tokens = static_cast<std::int32_t>(std::min<std::int64_t>(options.max_tokens.value_or(kDefaultTokens), 1 << 30));
+    request.max_tokens =
+        static_cast<std::int32_t>(std::min<std::int64_t>(options.max_tokens.value_or(kDefaultTokens), 1 << 30));
     request.seed = session.config().seed;
     request.branch = session.config().branch;
     request.stop = options.stop;

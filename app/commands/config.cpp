@@ -16,7 +16,7 @@ int run_config_check(const Options& options) {
         one.config = path;
         try {
             const Configuration configuration(one);
-            check_stages(configuration.config(), load_plugins(configuration.config()));
+            check_stages(configuration.config(), load_plugins(configuration.config()).factories);
             print(path + ": ok\n");
         } catch (const core::ConfigError& problem) {
             say(std::string(problem.what()) + "\n");

@@ -61,8 +61,8 @@ std::string model_text(const core::ModelConfig& config) {
     const kernels::ModelShape& shape = config.shape;
     std::string out = "model\n";
     out += field("architecture", config.architecture + (config.name.empty() ? "" : " (" + config.name + ")"));
-    out += field("layers, width, feed-forward", std::to_string(shape.layers) + ", " + std::to_string(shape.d_model) + ", " +
-                                                    std::to_string(shape.d_ff));
+    out += field("layers, width, feed-forward", std::to_string(shape.layers) + ", " + std::to_string(shape.d_model) +
+                                                    ", " + std::to_string(shape.d_ff));
     out += field("heads", std::to_string(shape.heads) + " query, " + std::to_string(shape.kv_heads) + " key-value, " +
                               std::to_string(shape.head_dim) + " wide");
     out += field("vocabulary", std::to_string(shape.vocab) + (config.tied_head ? ", tied head" : ""));

@@ -86,8 +86,8 @@ int run_logits(const Options& options) {
     const auto context = session.make_context();
     const bool decode = options.width > 0;
     const std::int32_t width = decode ? options.width : std::min(kLogitRows, context->max_rows());
-    const auto rows = evaluate(*context, file, width, decode ? kernels::RowClass::decode : kernels::RowClass::input,
-                               options.hex);
+    const auto rows =
+        evaluate(*context, file, width, decode ? kernels::RowClass::decode : kernels::RowClass::input, options.hex);
     print("{\"logits\": [");
     bool first = true;
     for (const std::int32_t position : file.positions) {

@@ -48,7 +48,8 @@ bool score_window(core::Context& context, std::span<const std::int32_t> window, 
         }
         check(context.evaluate(kernels::RowClass::input, tokens, rows), "a window fits the context");
         for (const std::int32_t row : rows) {
-            score.sum += negative_log_likelihood(context.logits(row), window[static_cast<std::size_t>(start + row + 1)]);
+            score.sum +=
+                negative_log_likelihood(context.logits(row), window[static_cast<std::size_t>(start + row + 1)]);
             ++score.tokens;
         }
     }
@@ -77,12 +78,14 @@ int run_perplexity(const Options& options) {
     }
     Score score;
     for (std::size_t i = 0; i < windows; ++i) {
-        const std::span<std::int32_t> part(tokens.data() + i * static_cast<std::size_t>(window), static_cast<std::size_t>(window));
+        const std::span<std::int32_t> part(tokens.data() + i * static_cast<std::size_t>(window),
+                                           static_cast<std::size_t>(window));
         if (tokenizer.adds_bos()) part[0] = tokenizer.special().bos;
         if (!score_window(*context, part, window / 2, score)) return kCancelled;
         if (stderr_is_terminal()) {
-            say("\r\x1b[K" + dim("window " + std::to_string(i + 1) + " of " + std::to_string(windows) + ", perplexity " +
-                                 std::to_string(std::exp(score.sum / static_cast<double>(score.tokens)))));
+            say("\r\x1b[K" +
+                dim("window " + std::to_string(i + 1) + " of " + std::to_string(windows) + ", perplexity " +
+                    std::to_string(std::exp(score.sum / static_cast<double>(score.tokens)))));
         }
     }
     if (stderr_is_terminal()) say("\r\x1b[K");
@@ -94,8 +97,8 @@ int run_perplexity(const Options& options) {
         out["context"] = window;
         print(out.dump() + "\n");
     } else {
-        print("perplexity " + std::to_string(perplexity) + " over " + std::to_string(score.tokens) + " tokens in windows of " +
-              std::to_string(window) + "\n");
+        print("perplexity " + std::to_string(perplexity) + " over " + std::to_string(score.tokens) +
+              " tokens in windows of " + std::to_string(window) + "\n");
     }
     return 0;
 }

@@ -21,14 +21,22 @@ std::string padded(const std::string& text, std::size_t width) {
 
 std::string type_name(samplers::ParameterType type) {
     switch (type) {
-        case samplers::ParameterType::boolean: return "boolean";
-        case samplers::ParameterType::integer: return "integer";
-        case samplers::ParameterType::real: return "number";
-        case samplers::ParameterType::text: return "string";
-        case samplers::ParameterType::choice: return "choice";
-        case samplers::ParameterType::text_list: return "list of strings";
-        case samplers::ParameterType::integer_list: return "list of integers";
-        case samplers::ParameterType::real_list: return "list of numbers";
+        case samplers::ParameterType::boolean:
+            return "boolean";
+        case samplers::ParameterType::integer:
+            return "integer";
+        case samplers::ParameterType::real:
+            return "number";
+        case samplers::ParameterType::text:
+            return "string";
+        case samplers::ParameterType::choice:
+            return "choice";
+        case samplers::ParameterType::text_list:
+            return "list of strings";
+        case samplers::ParameterType::integer_list:
+            return "list of integers";
+        case samplers::ParameterType::real_list:
+            return "list of numbers";
     }
     return "value";
 }
@@ -38,7 +46,8 @@ std::string range_of(const samplers::ParameterSchema& parameter) {
     const auto number = [](double value) { return core::to_toml(core::ConfigValue(value)); };
     if (parameter.min) out += ", at least " + number(*parameter.min);
     if (parameter.max) out += ", at most " + number(*parameter.max);
-    for (const std::string& choice : parameter.choices) out += (&choice == parameter.choices.data() ? ": " : ", ") + choice;
+    for (const std::string& choice : parameter.choices)
+        out += (&choice == parameter.choices.data() ? ": " : ", ") + choice;
     return out;
 }
 
@@ -46,7 +55,7 @@ std::string describe(const samplers::StageDescription& stage) {
     std::string out = stage.name + "\n  " + stage.doc + "\n";
     const samplers::StageTraits& traits = stage.traits;
     out += "  state: ";
-    out += traits.memory == samplers::StageMemory::stateless  ? "none"
+    out += traits.memory == samplers::StageMemory::stateless ? "none"
            : traits.memory == samplers::StageMemory::history ? "the tokens so far"
                                                              : "the tokens so far and their probabilities";
     if (traits.randomised) out += "; draws keyed numbers";

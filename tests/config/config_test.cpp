@@ -29,9 +29,11 @@ std::vector<StageSchema> stages() {
         {"top_k", "", {{"k", ValueType::integer, std::int64_t{40}, 0, 512, {}, ""}}},
         {"top_p", "", {{"p", ValueType::real, 0.95, 0, 1, {}, ""}}},
         {"temperature", "", {{"value", ValueType::real, 0.6, 0, 100, {}, ""}}},
-        {"logit_bias", "", {{"ids", ValueType::integer_list, std::vector<std::int64_t>{}, 0, {}, {}, ""},
-                            {"values", ValueType::real_list, std::vector<double>{}, {}, {}, {}, ""},
-                            {"strict", ValueType::boolean, false, {}, {}, {}, ""}}},
+        {"logit_bias",
+         "",
+         {{"ids", ValueType::integer_list, std::vector<std::int64_t>{}, 0, {}, {}, ""},
+          {"values", ValueType::real_list, std::vector<double>{}, {}, {}, {}, ""},
+          {"strict", ValueType::boolean, false, {}, {}, {}, ""}}},
     };
 }
 
@@ -170,21 +172,26 @@ TEST_F(ConfigTest, TypesAreExact) {
                 StartsWith("test.toml:3:11: 'target.context' must be an integer, not a boolean"));
     EXPECT_THAT(error(target_ + "context = 1.0\n"), HasSubstr("must be an integer, not a number with a fraction"));
     EXPECT_THAT(error(target_ + "context = -1\n"), HasSubstr("must be between 0 and 1048576, not -1"));
-    EXPECT_THAT(error("[target]\nmodel = 5\n"), HasSubstr("'target.model' must be a string that names a file, not an integer"));
+    EXPECT_THAT(error("[target]\nmodel = 5\n"),
+                HasSubstr("'target.model' must be a string that names a file, not an integer"));
     EXPECT_THAT(error(target_ + "[speculation]\nmode = \"of\"\n"),
                 HasSubstr("must be one of auto, off, fixed, not 'of'; did you mean 'off'?"));
     EXPECT_THAT(error(target_ + "[speculation]\nsources = [\"drat\"]\n"), HasSubstr("did you mean 'draft'?"));
-    EXPECT_THAT(error(target_ + "[sampling]\nchain = \"top_k\"\n"), HasSubstr("must be a list of strings, not a string"));
-    EXPECT_THAT(error(target_ + "[sampling]\nchain = [1]\n"), HasSubstr("must be a list of strings, but holds an integer"));
+    EXPECT_THAT(error(target_ + "[sampling]\nchain = \"top_k\"\n"),
+                HasSubstr("must be a list of strings, not a string"));
+    EXPECT_THAT(error(target_ + "[sampling]\nchain = [1]\n"),
+                HasSubstr("must be a list of strings, but holds an integer"));
     EXPECT_THAT(error(target_ + "[sampling.top_p]\np = nan\n"), HasSubstr("must be between 0 and 1, not nan"));
     EXPECT_THAT(error(target_ + "[sampling.top_p]\np = 1.5\n"), HasSubstr("must be between 0 and 1, not 1.5"));
-    EXPECT_THAT(error(target_ + "[sampling.logit_bias]\nstrict = 1\n"), HasSubstr("must be true or false, not an integer"));
+    EXPECT_THAT(error(target_ + "[sampling.logit_bias]\nstrict = 1\n"),
+                HasSubstr("must be true or false, not an integer"));
     EXPECT_THAT(error(target_ + "[sampling.logit_bias]\nids = [1, 2.5]\n"), HasSubstr("list of integers, but holds"));
     EXPECT_THAT(error("target = 5\n"), HasSubstr("'target' must be a table, not an integer; write [target]"));
     EXPECT_THAT(error(target_ + "[sampling]\ntop_k = 5\n"), HasSubstr("'sampling.top_k' must be a table"));
     EXPECT_THAT(error(target_ + "[sampling]\nseed = 1979-05-27\n"), HasSubstr("not a date or time"));
     EXPECT_THAT(error("[target]\nmodel = \"a\\u0000b\"\n"), HasSubstr("zero byte"));
-    EXPECT_THAT(error(target_ + "[runtime]\ndevice = \"gpu\"\n"), HasSubstr("must be auto, cpu, cuda or cuda:N, not 'gpu'"));
+    EXPECT_THAT(error(target_ + "[runtime]\ndevice = \"gpu\"\n"),
+                HasSubstr("must be auto, cpu, cuda or cuda:N, not 'gpu'"));
 }
 
 TEST_F(ConfigTest, AllErrorsComeAtOnceUpToALimit) {
@@ -204,17 +211,20 @@ TEST_F(ConfigTest, AllErrorsComeAtOnceUpToALimit) {
 TEST_F(ConfigTest, FilesMustExistAndAreRelativeToTheFile) {
     EXPECT_THAT(error("[target]\nmodel = \"models/none.gguf\"\n"),
                 AllOf(StartsWith("test.toml:2:1: 'target.model': no file at "), HasSubstr("models/none.gguf")));
-    EXPECT_THAT(error(target_ + "[draft]\nmodel = \"none.gguf\"\n"), StartsWith("test.toml:4:1: 'draft.model': no file at"));
+    EXPECT_THAT(error(target_ + "[draft]\nmodel = \"none.gguf\"\n"),
+                StartsWith("test.toml:4:1: 'draft.model': no file at"));
     EXPECT_THAT(error(target_ + "[[plugin]]\nname = \"w\"\npath = \"w.so\"\n[sampling]\nchain = [\"w\"]\n"),
                 HasSubstr("plugin 'w': no file at"));
-    EXPECT_THAT(error("[chat]\nstyle = \"auto\"\n"), HasSubstr("test.toml: no target model; state 'model' in [target]"));
-    EXPECT_EQ(load("[target]\nmodel = \"models/../models/./target.gguf\"\n").target_model, directory_ / "models/target.gguf");
+    EXPECT_THAT(error("[chat]\nstyle = \"auto\"\n"),
+                HasSubstr("test.toml: no target model; state 'model' in [target]"));
+    EXPECT_EQ(load("[target]\nmodel = \"models/../models/./target.gguf\"\n").target_model,
+              directory_ / "models/target.gguf");
 }
 
 TEST_F(ConfigTest, OverridesPassTheSameChecks) {
-    const Config config = load(target_, {"sampling.seed=42", "speculation.mode=off", "sampling.chain=[\"top_k\"]",
-                                         "sampling.top_k.k = 3", "chat.style=\"llama3\"",
-                                         "target.model=" + (directory_ / "models/draft.gguf").string()});
+    const Config config =
+        load(target_, {"sampling.seed=42", "speculation.mode=off", "sampling.chain=[\"top_k\"]", "sampling.top_k.k = 3",
+                       "chat.style=\"llama3\"", "target.model=" + (directory_ / "models/draft.gguf").string()});
     EXPECT_EQ(config.seed, 42u);
     EXPECT_EQ(config.speculation_mode, SpeculationMode::off);
     EXPECT_THAT(config.chain, ElementsAre("top_k"));
@@ -272,12 +282,14 @@ TEST_F(ConfigTest, BrokenTomlIsOneSentence) {
 }
 
 TEST_F(ConfigTest, ShowsEverythingWithItsOrigin) {
-    const std::string text = target_ + "[sampling]\nseed = 3\nchain = [\"top_k\", \"words\"]\n[[plugin]]\nname = \"words\"\n"
+    const std::string text = target_ +
+                             "[sampling]\nseed = 3\nchain = [\"top_k\", \"words\"]\n[[plugin]]\nname = \"words\"\n"
                              "[plugin.options]\nforbid = [\"a\\\"b\"]\n";
     const Config config = load(text, {"speculation.max_draft=5"});
     const std::string shown = to_toml(config, stages_, true);
-    EXPECT_THAT(shown, AllOf(HasSubstr("seed = 3"), HasSubstr("# test.toml:4:1"), HasSubstr("# --set #1:1:13"),
-                             HasSubstr("[sampling.top_k]\nk = 40"), HasSubstr("# default"), HasSubstr("[plugin.options]")));
+    EXPECT_THAT(shown,
+                AllOf(HasSubstr("seed = 3"), HasSubstr("# test.toml:4:1"), HasSubstr("# --set #1:1:13"),
+                      HasSubstr("[sampling.top_k]\nk = 40"), HasSubstr("# default"), HasSubstr("[plugin.options]")));
     // What is shown loads again, to the same configuration.
     const std::string plain = to_toml(config, stages_, false);
     EXPECT_EQ(to_toml(load(plain), stages_, false), plain);

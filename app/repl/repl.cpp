@@ -1,0 +1,152 @@
+#include "app/repl/repl.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "app/interrupt.h"
+#include "app/output.h"
+#include "app/statistics.h"
+#include "base/error.h"
+#include "core/config/diagnostic.h"
+
+namespace foresay::app {
+
+namespace {
+
+constexpr std::chrono::seconds kTwice{2};
+
+}  // namespace
+
+core::ChatFormat chat_format(const core::Config& config, const core::Tokenizer& tokenizer) {
+    if (config.chat_style == "auto") {
+        return core::detect_chat_format(tokenizer.chat_template()).value_or(core::ChatFormat::complete);
+    }
+    const auto format = core::parse_chat_format(config.chat_style);
+    check(format.has_value(), "every style of the schema is a format");
+    const std::string end(core::end_of_answer(*format));
+    if (!end.empty() && !tokenizer.find(end)) {
+        throw Error(config.setting("chat.style").origin.text() + ": the style '" + config.chat_style +
+                    "' needs the token " + end +
+                    ", which the model does not have; use chat.style = \"complete\" or \"auto\"");
+    }
+    return *format;
+}
+
+Repl::Repl(Session& session, std::optional<std::int64_t> max_tokens)
+    : session_(session),
+      max_tokens_(max_tokens),
+      interactive_(stdin_is_terminal() && stdout_is_terminal()),
+      generator_(session.make_generator()),
+      conversation_(std::make_unique<Conversation>(generator_, session.tokenizer(),
+                                                   chat_format(session.config(), session.tokenizer()))),
+      reader_(make_line_reader(interactive_)) {}
+
+void Repl::banner() {
+    if (!interactive_) return;
+    const std::filesystem::path target(session_.target().source().path());
+    std::string text = target.filename().string();
+    if (session_.draft())
+        text += " with " + std::filesystem::path(session_.draft()->source().path()).filename().string();
+    say(dim(text + ", " + session_.backend() + ". /help lists the commands.") + "\n");
+    if (conversation_->format() == core::ChatFormat::complete) {
+        say(dim("What you write is continued; a \\ at the end of a line goes on in the next.") + "\n");
+    }
+}
+
+int Repl::run() {
+    banner();
+    while (!quit_) {
+        const Line entry = read_entry(*reader_, "> ", ". ");
+        if (entry.how == LineEnd::end) break;
+        if (entry.how == LineEnd::interrupt) {
+            interrupted() = false;
+            if (second_interrupt() || !interactive_) return kCancelled;
+            say(dim("Ctrl-C again leaves; so does Ctrl-D.") + "\n");
+            continue;
+        }
+        last_interrupt_.reset();
+        try {
+            handle(entry.text);
+        } catch (const core::ConfigError& problem) {
+            say(std::string(problem.what()) + "\n");
+        } catch (const Error& problem) {
+            say((line_open_ ? "\n" : "") + std::string("foresay: ") + problem.what() + "\n");
+            line_open_ = false;
+        }
+        if (interrupted() && !interactive_) return kCancelled;
+        interrupted() = false;
+    }
+    return 0;
+}
+
+bool Repl::second_interrupt() {
+    const auto now = std::chrono::steady_clock::now();
+    const bool second = last_interrupt_ && now - *last_interrupt_ < kTwice;
+    last_interrupt_ = now;
+    return second;
+}
+
+void Repl::handle(const std::string& text) {
+    if (text.empty()) return;
+    if (text.starts_with("//")) {
+        answer(text.substr(1));
+    } else if (text.starts_with('/')) {
+        run_repl_command(*this, text);
+    } else {
+        answer(text);
+    }
+}
+
+Conversation::Limits Repl::limits() const {
+    const core::Config& config = session_.config();
+    Conversation::Limits limits;
+    limits.max_tokens = static_cast<std::int32_t>(
+        std::min<std::int64_t>(max_tokens_.value_or(config.chat_max_tokens), std::int64_t{1} << 30));
+    limits.seed = config.seed;
+    limits.branch = config.branch;
+    limits.cancel = &interrupted();
+    return limits;
+}
+
+void Repl::answer(const std::string& text) {
+    line_open_ = false;
+    finish(conversation_->answer(text, limits(), [this](const speculative::TokenEvent& event) {
+        if (event.text.empty()) return;
+        print(event.text);
+        line_open_ = !event.text.ends_with('\n');
+    }));
+}
+
+void Repl::retry(std::optional<std::uint64_t> seed) {
+    if (conversation_->empty()) throw Error("there is no answer to try again");
+    line_open_ = false;
+    finish(conversation_->retry(seed, limits(), [this](const speculative::TokenEvent& event) {
+        if (event.text.empty()) return;
+        print(event.text);
+        line_open_ = !event.text.ends_with('\n');
+    }));
+}
+
+void Repl::finish(const Conversation::Answer& answer) {
+    const speculative::GenerateResult& result = answer.result;
+    // What is piped gets a newline behind each answer, so that answers stay apart; on a terminal only where one is due.
+    if (line_open_ || !interactive_) print("\n");
+    line_open_ = false;
+    totals_.answers += 1;
+    totals_.tokens += static_cast<std::int64_t>(result.tokens.size());
+    totals_.rounds += result.speculation.rounds;
+    totals_.drafted += result.speculation.drafted;
+    totals_.accepted += result.speculation.accepted;
+    totals_.prefill_ms += result.prefill_ms;
+    totals_.decode_ms += result.decode_ms;
+    if (!interactive_) return;
+    say(dim(statistics_line(result, conversation_->tokens(), generator_.capacity(), answer.input_tokens)) + "\n");
+}
+
+void Repl::refresh() {
+    generator_.set_chain(session_.make_chain());
+    generator_.set_speculation(session_.speculation());
+    conversation_->set_format(chat_format(session_.config(), session_.tokenizer()));
+}
+
+}  // namespace foresay::app

@@ -1,0 +1,79 @@
+// app/repl/repl.h: the conversation loop: lines that are said to the model, and commands that begin with a slash.
+//
+// Every command is one entry of the table in commands.cpp: its name, what it takes, one line of help, its function.
+// What begins with a slash is never sent to the model; two slashes send one.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "app/repl/conversation.h"
+#include "app/repl/line_reader.h"
+#include "app/session.h"
+
+namespace foresay::app {
+
+struct ReplTotals {
+    std::int64_t answers = 0, tokens = 0;
+    std::int64_t rounds = 0, drafted = 0, accepted = 0;
+    double prefill_ms = 0.0, decode_ms = 0.0;
+};
+
+class Repl {
+public:
+    Repl(Session& session, std::optional<std::int64_t> max_tokens);
+
+    // Until the input ends; the exit status.
+    int run();
+
+    // For the commands.
+    Session& session() { return session_; }
+    Conversation& conversation() { return *conversation_; }
+    const ReplTotals& totals() const { return totals_; }
+    bool interactive() const { return interactive_; }
+    void quit() { quit_ = true; }
+    void retry(std::optional<std::uint64_t> seed);
+    // Applies the present configuration to the parts that are running.
+    void refresh();
+
+private:
+    void banner();
+    void handle(const std::string& text);
+    void answer(const std::string& text);
+    void finish(const Conversation::Answer& answer);
+    Conversation::Limits limits() const;
+    // Whether a Ctrl-C at the prompt is the second one within two seconds.
+    bool second_interrupt();
+
+    Session& session_;
+    std::optional<std::int64_t> max_tokens_;
+    bool interactive_;
+    speculative::Generator generator_;
+    std::unique_ptr<Conversation> conversation_;
+    std::unique_ptr<LineReader> reader_;
+    ReplTotals totals_;
+    bool quit_ = false;
+    bool line_open_ = false;  // the cursor stands behind text of the model
+    std::optional<std::chrono::steady_clock::time_point> last_interrupt_;
+};
+
+struct ReplCommand {
+    std::string_view name;       // without the slash
+    std::string_view arguments;  // as /help shows them
+    std::string_view help;       // one line
+    void (*run)(Repl& repl, const std::string& arguments);
+};
+
+std::span<const ReplCommand> repl_commands();
+
+// Runs "/name arguments"; says what was meant when there is no such command.
+void run_repl_command(Repl& repl, const std::string& line);
+
+// The format of chat.style, "auto" by the model's template. Throws Error when the model lacks the format's tokens.
+core::ChatFormat chat_format(const core::Config& config, const core::Tokenizer& tokenizer);
+
+}  // namespace foresay::app
