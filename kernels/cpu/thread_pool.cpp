@@ -47,25 +47,39 @@ bool spin_until(const Ready& ready) {
 
 }  // namespace
 
+// A loop is handed out through one 64-bit ticket: its number in the upper half, the next free item in the lower. A worker
+// that is late, because the system gave its core to somebody else, finds the loop closed and holds nobody up; only a
+// worker that has taken a range is waited for.
 struct ThreadPool::Team {
-    // The loop in flight; written by run() before the epoch moves on.
-    Call call = nullptr;
-    const void* body = nullptr;
-    int items = 0;
-    int grain = 1;
+    static constexpr std::uint64_t kClosed = 0xffffffffu;  // lower half: nothing to take
 
-    alignas(64) std::atomic<std::uint32_t> epoch{0};  // one more for every loop; the stop flag ends the workers
+    // The loop in flight. Written while the ticket is closed, so that no range can be taken under mixed fields; release
+    // and acquire order them against the ticket.
+    std::atomic<Call> call{nullptr};
+    std::atomic<const void*> body{nullptr};
+    std::atomic<int> items{0};
+    std::atomic<int> grain{1};
+
+    alignas(64) std::atomic<std::uint64_t> ticket{kClosed};
+    alignas(64) std::atomic<int> done{0};             // items of this loop that are finished
+    alignas(64) std::atomic<std::uint32_t> epoch{0};  // what sleepers wait on: one more for every loop and at the end
+    std::atomic<int> sleeping{0};
     std::atomic<bool> stop{false};
-    alignas(64) std::atomic<int> next{0};     // first item that nobody has taken
-    alignas(64) std::atomic<int> running{0};  // workers that have not finished this loop
-    alignas(64) std::atomic<int> sleeping{0};
     std::vector<std::thread> workers;
 
-    void work(int thread) {
+    // Takes ranges of loop `number` until none is left.
+    void work(std::uint32_t number, int thread) {
         for (;;) {
-            const int begin = next.fetch_add(grain, std::memory_order_relaxed);
-            if (begin >= items) return;
-            call(body, begin, std::min(begin + grain, items), thread);
+            std::uint64_t now = ticket.load(std::memory_order_acquire);
+            const auto begin = static_cast<std::int64_t>(now & kClosed);
+            const int count = items.load(std::memory_order_acquire), step = grain.load(std::memory_order_acquire);
+            const Call run = call.load(std::memory_order_acquire);
+            const void* with = body.load(std::memory_order_acquire);
+            if (now >> 32 != number || begin >= count) return;
+            const auto end = static_cast<int>(std::min<std::int64_t>(begin + step, count));
+            if (!ticket.compare_exchange_weak(now, (now & ~kClosed) | static_cast<std::uint32_t>(end))) continue;
+            run(with, static_cast<int>(begin), end, thread);
+            done.fetch_add(end - static_cast<int>(begin), std::memory_order_release);
         }
     }
 
@@ -80,8 +94,7 @@ struct ThreadPool::Team {
             }
             seen = epoch.load(std::memory_order_acquire);
             if (stop.load(std::memory_order_relaxed)) return;
-            work(thread);
-            running.fetch_sub(1, std::memory_order_release);
+            work(seen, thread);
         }
     }
 
@@ -113,16 +126,19 @@ ThreadPool::~ThreadPool() {
 
 void ThreadPool::run_erased(int items, int grain, Call call, const void* body) {
     Team& team = *team_;
-    team.call = call;
-    team.body = body;
-    team.items = items;
-    team.grain = std::max(1, grain);
-    team.next.store(0, std::memory_order_relaxed);
-    team.running.store(threads_ - 1, std::memory_order_relaxed);
+    const std::uint32_t number = team.epoch.load(std::memory_order_relaxed) + 1;
+    const std::uint64_t upper = static_cast<std::uint64_t>(number) << 32;
+    team.ticket.store(upper | Team::kClosed, std::memory_order_release);
+    team.call.store(call, std::memory_order_release);
+    team.body.store(body, std::memory_order_release);
+    team.items.store(items, std::memory_order_release);
+    team.grain.store(std::max(1, grain), std::memory_order_release);
+    team.done.store(0, std::memory_order_relaxed);
+    team.ticket.store(upper, std::memory_order_release);
     team.advance();
-    team.work(0);
-    const auto done = [&] { return team.running.load(std::memory_order_acquire) == 0; };
-    while (!spin_until(done)) std::this_thread::yield();
+    team.work(number, 0);
+    const auto finished = [&] { return team.done.load(std::memory_order_acquire) == items; };
+    while (!spin_until(finished)) std::this_thread::yield();
 }
 
 int usable_cores() {

@@ -17,10 +17,12 @@ constexpr int kTile = 64;
 template <int H>
 FORESAY_INLINE void score_block(const float* q, int head_dim, const uint16_t* k, float* scores) {
     F even[H], odd[H];
+#pragma GCC unroll 8
     for (int h = 0; h < H; ++h) even[h] = odd[h] = set(0.0f);
     int d = 0;
     for (; d + 2 <= head_dim; d += 2) {
         const F k0 = load_half(k + 16 * d), k1 = load_half(k + 16 * d + 16);
+#pragma GCC unroll 8
         for (int h = 0; h < H; ++h) {
             even[h] = fma(k0, set(q[h * head_dim + d]), even[h]);
             odd[h] = fma(k1, set(q[h * head_dim + d + 1]), odd[h]);
@@ -28,22 +30,40 @@ FORESAY_INLINE void score_block(const float* q, int head_dim, const uint16_t* k,
     }
     if (d < head_dim) {
         const F k0 = load_half(k + 16 * d);
+#pragma GCC unroll 8
         for (int h = 0; h < H; ++h) even[h] = fma(k0, set(q[h * head_dim + d]), even[h]);
     }
+#pragma GCC unroll 8
     for (int h = 0; h < H; ++h) store(scores + h * kTile, add(even[h], odd[h]));
 }
 
-// values[h, 16 of the head width] = values * decay[h] + sum over positions of weight * v
-template <int H>
+// values[h, 16 V of the head width] = values * decay[h] + sum over positions of weight * v. V vectors at a time, because a
+// sum over positions is one chain of additions: H * V chains keep the units busy.
+template <int H, int V>
 FORESAY_INLINE void weigh_values(const float* weights, const float* decay, const uint16_t* v, int v_stride, int begin,
                                  int end, float* values, int values_stride) {
-    F acc[H];
-    for (int h = 0; h < H; ++h) acc[h] = mul(load(values + h * values_stride), set(decay[h]));
-    for (int i = begin; i < end; ++i) {
-        const F row = load_half(v + static_cast<int64_t>(i) * v_stride);
-        for (int h = 0; h < H; ++h) acc[h] = fma(row, set(weights[h * kTile + i]), acc[h]);
+    F acc[H][V];
+#pragma GCC unroll 8
+    for (int h = 0; h < H; ++h) {
+#pragma GCC unroll 8
+        for (int j = 0; j < V; ++j) acc[h][j] = mul(load(values + h * values_stride + 16 * j), set(decay[h]));
     }
-    for (int h = 0; h < H; ++h) store(values + h * values_stride, acc[h]);
+    for (int i = begin; i < end; ++i) {
+        F row[V];
+#pragma GCC unroll 8
+        for (int j = 0; j < V; ++j) row[j] = load_half(v + static_cast<int64_t>(i) * v_stride + 16 * j);
+#pragma GCC unroll 8
+        for (int h = 0; h < H; ++h) {
+            const F weight = set(weights[h * kTile + i]);
+#pragma GCC unroll 8
+            for (int j = 0; j < V; ++j) acc[h][j] = fma(row[j], weight, acc[h][j]);
+        }
+    }
+#pragma GCC unroll 8
+    for (int h = 0; h < H; ++h) {
+#pragma GCC unroll 8
+        for (int j = 0; j < V; ++j) store(values + h * values_stride + 16 * j, acc[h][j]);
+    }
 }
 
 // Turns the scores of lanes [begin, end) of one tile into weights against the new running maximum; returns the decay of
@@ -81,6 +101,7 @@ void attend_heads(const AttendTask& t, const float* q, float* out) {
     float* scores = t.scratch;              // [H, 64]
     float* values = t.scratch + H * kTile;  // [H, padded]
     float peak[H], total[H], decay[H];
+#pragma GCC unroll 8
     for (int h = 0; h < H; ++h) {
         peak[h] = -1.0e38f;
         total[h] = 0;
@@ -94,11 +115,18 @@ void attend_heads(const AttendTask& t, const float* q, float* out) {
         const uint16_t* v = t.v_tiles[tile - first_tile];
         for (int b = begin / 16; 16 * b < end; ++b)
             score_block<H>(q, t.head_dim, k + 16 * b * t.head_dim, scores + 16 * b);
+#pragma GCC unroll 8
         for (int h = 0; h < H; ++h)
             decay[h] = soften(scores + h * kTile, begin, end, t.scale, t.soft_cap, peak[h], total[h]);
-        for (int d = 0; d < padded; d += 16)
-            weigh_values<H>(scores, decay, v + d, padded, begin, end, values + d, padded);
+        int d = 0;
+        for (; d + 64 <= padded; d += 64) {
+            weigh_values<H, 4>(scores, decay, v + d, padded, begin, end, values + d, padded);
+        }
+        for (; d < padded; d += 16) {
+            weigh_values<H, 1>(scores, decay, v + d, padded, begin, end, values + d, padded);
+        }
     }
+#pragma GCC unroll 8
     for (int h = 0; h < H; ++h) {
         const float inverse = 1.0f / total[h];
         for (int d = 0; d < t.head_dim; ++d) out[h * t.head_dim + d] = values[h * padded + d] * inverse;

@@ -27,6 +27,12 @@ void rms_norm(const float* x, const float* weight, float eps, int n, float* y) {
 
 namespace {
 
+FORESAY_INLINE int32_t sum_codes(const std::int8_t* q) {
+    int32_t sum = 0;
+    for (int k = 0; k < 16; ++k) sum += q[k];
+    return sum;
+}
+
 // A group of 32 values to codes: scale = largest magnitude / 127. Returns the scale.
 FORESAY_INLINE float code_group(F a, F b, std::int8_t* q) {
     const float peak = max_lanes(max(abs(a), abs(b)));
@@ -57,9 +63,7 @@ void fill_tile(const float* x, int inputs, int padded_inputs, bool codes, bool f
             for (int k = 32 * group; k < inputs; ++k) padded[k - 32 * group] = x[k];
             scale = code_group(load(padded), load(padded + 16), q);
         }
-        int32_t first = 0, second = 0;
-        for (int k = 0; k < 16; ++k) first += q[k];
-        for (int k = 16; k < 32; ++k) second += q[k];
+        const int32_t first = sum_codes(q), second = sum_codes(q + 16);
         tile.scale[at] = scale;
         tile.scaled_sum[at] = scale * static_cast<float>(first + second);
         tile.minus8[at] = -8 * (first + second);
