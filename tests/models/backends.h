@@ -1,6 +1,7 @@
 // tests/models/backends.h: the backends that tests of models run on, and the bundled pair loaded on each, once.
 #pragma once
 
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
@@ -40,7 +41,10 @@ inline kernels::Ops& Backend::ops() const {
         return *reference;
     }
 #ifndef FORESAY_TEST_NO_CPU
-    static const std::unique_ptr<kernels::Ops> cpu = kernels::make_cpu_ops({});
+    // FORESAY_TEST_THREADS=1 is kinder to a machine that runs other tests at the same time.
+    const char* threads = std::getenv("FORESAY_TEST_THREADS");
+    static const std::unique_ptr<kernels::Ops> cpu =
+        kernels::make_cpu_ops({.threads = threads != nullptr ? std::atoi(threads) : 0});
     return *cpu;
 #else
     std::abort();
