@@ -1,0 +1,208 @@
+// What the instruction sets do to one row: norm, int8 codes, float16, attention; against plain loops.
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <limits>
+
+#include "kernels/cpu/input_tiles.h"
+#include "kernels/cpu/isa_select.h"
+#include "tests/kernels/oracle.h"
+#include "tests/kernels/tiny_model.h"
+#include "tests/kernels/tolerances.h"
+
+namespace foresay::test {
+namespace {
+
+using namespace kernels;
+using namespace kernels::cpu;
+
+class RowKernels : public testing::TestWithParam<std::string> {
+protected:
+    const IsaKernels& isa() const { return select_isa(GetParam()); }
+    Random random_{5};
+};
+
+TEST_P(RowKernels, TheTableSaysWhoseItIs) { EXPECT_EQ(isa().name, GetParam()); }
+
+TEST_P(RowKernels, NormEqualsPlainLoops) {
+    for (const int n : {1, 2, 15, 16, 17, 31, 32, 33, 45, 64, 100, 256, 1000}) {
+        for (const float spread : {1e-6f, 1.0f, 1e6f}) {
+            const auto x = bell(random_, static_cast<std::size_t>(n), spread);
+            const auto weight = bell(random_, static_cast<std::size_t>(n), 1.0f, 1.0f);
+            double squares = 0;
+            for (const float value : x) squares += static_cast<double>(value) * value;
+            const double scale = 1.0 / std::sqrt(squares / n + 1e-5);
+            std::vector<float> y(x.size() + 1, 77.0f), in_place = x;
+            isa().rms_norm(x.data(), weight.data(), 1e-5f, n, y.data());
+            isa().rms_norm(in_place.data(), weight.data(), 1e-5f, n, in_place.data());
+            for (std::size_t i = 0; i < x.size(); ++i) {
+                const double expected = x[i] * scale * weight[i];
+                ASSERT_NEAR(y[i], expected, kNorm * std::fabs(expected)) << "value " << i << " of " << n;
+                ASSERT_EQ(y[i], in_place[i]);
+            }
+            ASSERT_EQ(y.back(), 77.0f) << "wrote beyond the row";
+        }
+    }
+}
+
+TEST_P(RowKernels, CodesEqualPlainLoops) {
+    InputTiles tiles;
+    tiles.reserve(64, 512);
+    for (const int inputs : {32, 64, 96, 160, 256, 512}) {
+        for (const int rows : {1, 2, 3, 5, 9, 13, 16, 17, 33}) {
+            tiles.set_rows(rows, isa());
+            for (int row = 0; row < rows; ++row) {
+                // From groups that would overflow a code's scale to groups below the smallest normal number.
+                constexpr float kSpreads[] = {1.0f, 1e-3f, 1e4f, 1e-36f, 1e-40f, 0.0f};
+                auto x = bell(random_, static_cast<std::size_t>(inputs), kSpreads[row % 6]);
+                if (row % 6 == 0) x[static_cast<std::size_t>(inputs) - 1] = -300.0f;
+                tiles.fill(isa(), row, x.data(), inputs, true, true);
+                const Codes codes(x);
+                int index = 0;
+                while (index + 1 < tiles.tiles() && tiles.first_row(index + 1) <= row) ++index;
+                const InputTile& tile = tiles.tile(index);
+                const int m = row - tiles.first_row(index);
+                ASSERT_LT(m, tile.rows);
+                ASSERT_LE(tile.rows, tile.stride);
+                for (int i = 0; i < inputs; ++i) {
+                    const std::int64_t at = static_cast<std::int64_t>(i / 32) * tile.stride + m;
+                    ASSERT_EQ(tile.scale[at], codes.scale[static_cast<std::size_t>(i / 32)]) << "input " << i;
+                    ASSERT_EQ(tile.q[32 * at + i % 32], codes.code[static_cast<std::size_t>(i)]) << "input " << i;
+                    ASSERT_EQ(tile.values[static_cast<std::int64_t>(i) * tile.stride + m],
+                              x[static_cast<std::size_t>(i)]);
+                }
+            }
+        }
+    }
+}
+
+TEST_P(RowKernels, HalvesAreRoundedToNearestEven) {
+    std::vector<float> values;
+    for (std::uint32_t half = 0; half < 0x7c00; half += 7) {
+        const float low = f16_to_f32(static_cast<std::uint16_t>(half));
+        const float high = half + 1 < 0x7c00 ? f16_to_f32(static_cast<std::uint16_t>(half + 1)) : 65536.0f;
+        const float middle = (low + high) / 2;
+        for (const float value : {low, middle, std::nextafter(middle, 0.0f), std::nextafter(middle, 1e6f)}) {
+            values.push_back(value);
+            values.push_back(-value);
+        }
+    }
+    for (const float value : {1e-10f, 65519.9f, 65520.0f, 1e30f, std::numeric_limits<float>::infinity()}) {
+        values.push_back(value);
+        values.push_back(-value);
+    }
+    std::vector<std::uint16_t> halves(values.size());
+    isa().to_half(values.data(), static_cast<int>(values.size()), halves.data());
+    for (std::size_t i = 0; i < values.size(); ++i) ASSERT_EQ(halves[i], f32_to_f16(values[i])) << values[i];
+    for (const int n : {0, 1, 15, 16, 17, 20, 33}) {
+        std::vector<std::uint16_t> out(40, 0xabcd);
+        isa().to_half(values.data(), n, out.data());
+        for (int i = 0; i < n; ++i) ASSERT_EQ(out[static_cast<std::size_t>(i)], halves[static_cast<std::size_t>(i)]);
+        ASSERT_EQ(out[static_cast<std::size_t>(n)], 0xabcd) << "wrote beyond the row";
+    }
+}
+
+struct Pages {
+    std::vector<std::vector<std::uint16_t>> k, v;
+    std::vector<const std::uint16_t*> k_tiles, v_tiles;
+};
+
+// Pages with K and V of positions [first, last]; everything else is NaN, since contents are unspecified until written.
+Pages pages_of(const std::vector<float>& k, const std::vector<float>& v, int head_dim, int first, int last) {
+    Pages pages;
+    const int padded = (head_dim + 15) / 16 * 16;
+    for (int tile = first / 64; tile <= last / 64; ++tile) {
+        auto& tile_k = pages.k.emplace_back(static_cast<std::size_t>(64 * head_dim), 0x7e00);
+        auto& tile_v = pages.v.emplace_back(static_cast<std::size_t>(64 * padded), 0x7e00);
+        for (int i = 0; i < 64; ++i) {
+            const int position = 64 * tile + i;
+            if (position < first || position > last) continue;
+            for (int d = 0; d < padded; ++d) {
+                const auto from = static_cast<std::size_t>(position * head_dim + d);
+                tile_v[static_cast<std::size_t>(i * padded + d)] = d < head_dim ? f32_to_f16(v[from]) : 0;
+                if (d < head_dim)
+                    tile_k[static_cast<std::size_t>((i / 16 * head_dim + d) * 16 + i % 16)] = f32_to_f16(k[from]);
+            }
+        }
+    }
+    for (const auto& tile : pages.k) pages.k_tiles.push_back(tile.data());
+    for (const auto& tile : pages.v) pages.v_tiles.push_back(tile.data());
+    return pages;
+}
+
+struct Attention {
+    int heads, head_dim, first, last;
+    float soft_cap;
+};
+
+void check_attention(const IsaKernels& isa, Random& random, const Attention& a) {
+    const auto head_dim = static_cast<std::size_t>(a.head_dim);
+    // Scores spread over several units, so that the weights are far from equal and the running maximum moves.
+    const auto q = bell(random, static_cast<std::size_t>(a.heads) * head_dim, 3.0f);
+    const auto count = static_cast<std::size_t>(a.last + 1) * head_dim;
+    const auto k = bell(random, count, 1.0f), v = bell(random, count, 1.0f);
+    const Pages pages = pages_of(k, v, a.head_dim, a.first, a.last);
+    const float scale = 1.0f / std::sqrt(static_cast<float>(a.head_dim));
+    std::vector<float> out(q.size() + 1, 77.0f);
+    std::vector<float> scratch(static_cast<std::size_t>(attend_scratch_floats(a.heads, a.head_dim)));
+    isa.attend({q.data(), out.data(), a.heads, a.head_dim, a.first, a.last, scale, a.soft_cap, pages.k_tiles.data(),
+                pages.v_tiles.data(), scratch.data()});
+    for (std::size_t h = 0; h < static_cast<std::size_t>(a.heads); ++h) {
+        std::vector<double> scores, sum(head_dim);
+        double total = 0, largest = 0;
+        for (int p = a.first; p <= a.last; ++p) {
+            double score = 0;
+            for (std::size_t d = 0; d < head_dim; ++d) {
+                const float key = f16_to_f32(f32_to_f16(k[static_cast<std::size_t>(p) * head_dim + d]));
+                score += static_cast<double>(q[h * head_dim + d]) * key;
+            }
+            score *= scale;
+            scores.push_back(a.soft_cap > 0 ? a.soft_cap * std::tanh(score / a.soft_cap) : score);
+        }
+        const double peak = *std::max_element(scores.begin(), scores.end());
+        for (int p = a.first; p <= a.last; ++p) {
+            const double weight = std::exp(scores[static_cast<std::size_t>(p - a.first)] - peak);
+            total += weight;
+            for (std::size_t d = 0; d < head_dim; ++d) {
+                const float value = f16_to_f32(f32_to_f16(v[static_cast<std::size_t>(p) * head_dim + d]));
+                sum[d] += weight * value;
+                largest = std::max<double>(largest, std::fabs(value));
+            }
+        }
+        for (std::size_t d = 0; d < head_dim; ++d)
+            ASSERT_NEAR(out[h * head_dim + d], sum[d] / total, kAttention * largest) << "head " << h << ", value " << d;
+    }
+    ASSERT_EQ(out.back(), 77.0f) << "wrote beyond the last head";
+}
+
+TEST_P(RowKernels, AttentionEqualsPlainLoops) {
+    for (const int head_dim : {1, 3, 16, 20, 32, 64, 128}) {
+        for (const int heads : {1, 2, 3, 4, 7, 8, 16}) {
+            for (const float cap : {0.0f, 2.0f}) {
+                for (const auto& [first, last] : std::vector<std::pair<int, int>>{
+                         {0, 0}, {0, 15}, {0, 16}, {0, 63}, {0, 64}, {63, 64}, {17, 17}, {30, 150}, {64, 127}}) {
+                    SCOPED_TRACE(testing::Message() << heads << " heads of " << head_dim << ", positions " << first
+                                                    << " to " << last << ", cap " << cap);
+                    ASSERT_NO_FATAL_FAILURE(check_attention(isa(), random_, {heads, head_dim, first, last, cap}));
+                }
+            }
+        }
+    }
+}
+
+TEST_P(RowKernels, ReadSeesEveryByte) {
+    std::vector<std::uint8_t> data(1024 + 16384);
+    const std::uint64_t zero = isa().read(data.data(), 1024);
+    for (std::size_t i = 0; i < 1024; i += 37) {
+        data[i] = 1;
+        EXPECT_NE(isa().read(data.data(), 1024), zero) << i;
+        data[i] = 0;
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, RowKernels, testing::ValuesIn(usable_isas()),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace foresay::test
