@@ -1,8 +1,11 @@
 #include "kernels/draw_simd.h"
 
+#include <bit>
 #include <cfloat>
 #include <cstring>
 #include <limits>
+
+#include "kernels/cpu_features.h"
 
 namespace foresay::kernels {
 namespace {
@@ -236,12 +239,12 @@ struct KernelTable {
         __builtin_cpu_init();
         if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
             __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("fma") &&
-            __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("lzcnt")) {
+            __builtin_cpu_supports("bmi2") && cpu_has_lzcnt()) {
             using namespace avx512;
             versions[count++] = {"avx512", lanes, gather, scale, weights, whole, list, best};
         }
         if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2") &&
-            __builtin_cpu_supports("lzcnt")) {
+            cpu_has_lzcnt()) {
             using namespace avx2;
             versions[count++] = {"avx2", lanes, gather, scale, weights, whole, list, best};
         }
