@@ -2,6 +2,7 @@
 // good, bad or malicious.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <random>
 

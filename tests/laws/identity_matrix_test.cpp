@@ -1,0 +1,216 @@
+// Same prompt, same seed, same bytes: with speculation off or on, with any draft, any draft length, at any temperature,
+// with any chain and a plugin in it.
+//
+// FORESAY_MATRIX_FRACTION=0.05 runs a fixed twentieth of the matrix (sanitizers); without it all of it runs.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+
+#include "plugins/host/plugin_host.h"
+#include "tests/speculative/session.h"
+
+namespace foresay::test {
+namespace {
+
+constexpr std::int32_t kTokens = 64;
+constexpr std::uint64_t kSeeds[] = {0, 1, 42, 123456789, 0xfedcba9876543210u};
+constexpr double kTemperatures[] = {0.0, 0.3, 0.7, 1.2};
+constexpr int kChains = 4;
+
+const char* const kPrompts[] = {
+    "def read_lines(path):\n    \"\"\"Return the lines of a file.\"\"\"\n",
+    "class Stack:\n    def __init__(self):\n        self.items = []\n\n    def push(self, item):\n",
+    "import os\nimport sys\n\n\ndef main():\n",
+    "# The quick brown fox jumps over the lazy dog. It is a sentence that\n",
+};
+
+// The chain `number` at a temperature, with the word list plugin in front or not.
+std::unique_ptr<samplers::Chain> matrix_chain(int number, double temperature, bool plugin) {
+    samplers::ChainSpec spec;
+    if (plugin) {
+        static plugins::PluginHost host({.folders = {FORESAY_PLUGIN_FOLDER}, .marker = {}});
+        static const std::shared_ptr<const samplers::StageFactory> factory = host.load("wordlist");
+        samplers::StageSpec wordlist =
+            stage("wordlist", {{"forbid", std::vector<std::string>{"return", "self.", "open(", "is a"}}});
+        wordlist.factory = factory;
+        spec.push_back(wordlist);
+    }
+    const samplers::StageSpec heat = stage("temperature", {{"value", temperature}});
+    switch (number) {
+        case 0:
+            spec.push_back(heat);
+            break;
+        case 1:
+            spec.push_back(stage("penalties", {{"repeat", 1.1}, {"frequency", 0.1}, {"presence", 0.1}}));
+            spec.push_back(stage("top_k", {{"k", std::int64_t{40}}}));
+            spec.push_back(stage("top_p", {{"p", 0.95}}));
+            spec.push_back(heat);
+            break;
+        case 2:
+            spec.push_back(stage("logit_bias", {{"tokens", std::vector<std::int64_t>{199, 220}},
+                                                {"values", std::vector<double>{-1.5, 1.0}}}));
+            spec.push_back(stage("min_p", {{"p", 0.02}}));
+            spec.push_back(stage("xtc", {{"probability", 0.5}, {"threshold", 0.1}}));
+            spec.push_back(heat);
+            break;
+        default:
+            spec.push_back(heat);
+            spec.push_back(stage("mirostat"));
+            break;
+    }
+    return make_chain(spec);
+}
+
+// One way to speculate, with a generator of its own that lives through the whole matrix, so that caches and controllers
+// carry their past along.
+struct Variant {
+    std::string name;
+    std::vector<speculative::SpeculationOptions> modes;
+    // Made anew for each case when the drafter has to know the answer.
+    std::function<std::unique_ptr<speculative::Drafter>(const std::vector<std::int32_t>& session, unsigned seed)>
+        drafter;
+    bool knows = false;
+    std::unique_ptr<speculative::Generator> generator;
+};
+
+std::vector<Variant> variants() {
+    const auto draft = bundled(fast_backend(), "draft");
+    const auto target = bundled(fast_backend(), "target");
+    std::vector<Variant> all;
+    std::vector<speculative::SpeculationOptions> lengths;
+    for (std::int32_t length = 1; length <= 16; ++length) lengths.push_back(fixed(length));
+    all.push_back(
+        {.name = "draft", .modes = lengths, .drafter = [=](auto&, unsigned) { return model_drafter(draft); }});
+    all.push_back({.name = "automatic", .modes = {automatic()}, .drafter = [=](auto&, unsigned) {
+                       return model_drafter(draft);
+                   }});
+    all.push_back({.name = "random lengths", .modes = {fixed(16)}, .drafter = [=](auto&, unsigned) {
+                       return std::make_unique<RandomLengthDrafter>(model_drafter(draft), 5);
+                   }});
+    all.push_back(
+        {.name = "random tokens", .modes = {fixed(6)}, .drafter = [](auto&, unsigned) { return random_drafter(6); }});
+    all.push_back({.name = "half right",
+                   .modes = {fixed(16)},
+                   .drafter = [](auto& session, unsigned seed) { return replay_drafter(session, 0.15, seed); },
+                   .knows = true});
+    all.push_back({.name = "always wrong",
+                   .modes = {fixed(3)},
+                   .drafter = [](auto& session, unsigned seed) { return replay_drafter(session, 1.0, seed); },
+                   .knows = true});
+    all.push_back({.name = "second best", .modes = {fixed(4)}, .drafter = [=](auto&, unsigned) {
+                       return std::make_unique<SecondBestDrafter>(draft);
+                   }});
+    all.push_back({.name = "the target itself", .modes = {fixed(5)}, .drafter = [=](auto&, unsigned) {
+                       return model_drafter(target);
+                   }});
+    return all;
+}
+
+// Keeps a fixed share of the cases, spread over all dimensions.
+class Fraction {
+public:
+    Fraction() {
+        const char* text = std::getenv("FORESAY_MATRIX_FRACTION");
+        if (text != nullptr) share_ = std::strtod(text, nullptr);
+    }
+    bool next() {
+        const double before = std::floor(static_cast<double>(count_) * share_);
+        ++count_;
+        return std::floor(static_cast<double>(count_) * share_) > before;
+    }
+
+private:
+    double share_ = 1.0;
+    std::int64_t count_ = 0;
+};
+
+struct Totals {
+    std::int64_t cases = 0, drafted = 0, accepted = 0, differing = 0;
+};
+
+// Runs the chosen modes of every variant against the plain text of one case.
+void run_case(std::vector<Variant>& all, Fraction& fraction,
+              const std::function<std::unique_ptr<samplers::Chain>()>& chain,
+              const speculative::GenerateRequest& request, const std::string& what, Totals& totals) {
+    static speculative::Generator plain = make_generator(temperature_chain(0.0), nullptr, off());
+    bool known = false;
+    speculative::GenerateResult expected;
+    std::vector<std::int32_t> session;
+    for (Variant& variant : all) {
+        for (const speculative::SpeculationOptions& mode : variant.modes) {
+            if (!fraction.next()) continue;
+            if (!known) {
+                plain.truncate(0);
+                plain.set_chain(chain());
+                expected = plain.generate(request);
+                session.assign(plain.tokens().begin(), plain.tokens().end());
+                known = true;
+            }
+            if (!variant.generator || variant.knows) {
+                variant.generator = std::make_unique<speculative::Generator>(
+                    make_generator(chain(), variant.drafter(session, static_cast<unsigned>(totals.cases)), mode));
+            }
+            speculative::Generator& generator = *variant.generator;
+            generator.truncate(0);
+            generator.set_chain(chain());
+            generator.set_speculation(mode);
+            const speculative::GenerateResult found = generator.generate(request);
+            ++totals.cases;
+            totals.drafted += found.speculation.drafted;
+            totals.accepted += found.speculation.accepted;
+            if (found.tokens == expected.tokens && found.text == expected.text && found.finish == expected.finish)
+                continue;
+            if (++totals.differing > 10) continue;
+            const auto [a, b] = std::ranges::mismatch(found.tokens, expected.tokens);
+            ADD_FAILURE() << what << ", " << variant.name << ", length " << mode.draft_length
+                          << ": differs from plain at token " << (a - found.tokens.begin()) << " of "
+                          << expected.tokens.size();
+        }
+    }
+}
+
+TEST(IdentityMatrix, EveryPathGivesThePlainText) {
+    std::vector<Variant> all = variants();
+    Fraction fraction;
+    Totals totals;
+    for (const bool plugin : {false, true}) {
+        for (int chain = 0; chain < kChains; ++chain) {
+            for (const double temperature : kTemperatures) {
+                for (const std::uint64_t seed : kSeeds) {
+                    const auto input = tokenizer().encode(kPrompts[(static_cast<std::size_t>(chain) + seed) % 4]);
+                    const auto make = [&] { return matrix_chain(chain, temperature, plugin); };
+                    const std::string what = "chain " + std::to_string(chain) + (plugin ? " with plugin" : "") +
+                                             ", temperature " + std::to_string(temperature) + ", seed " +
+                                             std::to_string(seed);
+                    run_case(all, fraction, make,
+                             {.input = input, .max_tokens = kTokens, .seed = seed, .branch = seed % 3}, what, totals);
+                }
+            }
+        }
+    }
+    std::printf("%lld runs, %lld tokens drafted, %lld accepted, %lld runs differ\n",
+                static_cast<long long>(totals.cases), static_cast<long long>(totals.drafted),
+                static_cast<long long>(totals.accepted), static_cast<long long>(totals.differing));
+    EXPECT_EQ(totals.differing, 0);
+    // The matrix means nothing unless runs were accepted and rejected.
+    EXPECT_GT(totals.accepted, totals.cases);
+    EXPECT_GT(totals.drafted - totals.accepted, totals.cases);
+}
+
+// The comparison itself must be able to fail: a seed that differs gives another text.
+TEST(IdentityMatrix, OtherSeedsGiveOtherTexts) {
+    const auto input = tokenizer().encode(kPrompts[0]);
+    speculative::Generator generator = make_generator(temperature_chain(0.9), nullptr, off());
+    const auto text = generator.generate({.input = input, .max_tokens = kTokens, .seed = 1}).tokens;
+    for (const auto& [seed, branch] : {std::pair<std::uint64_t, std::uint64_t>{2, 0}, {1, 1}}) {
+        generator.truncate(0);
+        EXPECT_NE(generator.generate({.input = input, .max_tokens = kTokens, .seed = seed, .branch = branch}).tokens,
+                  text);
+    }
+}
+
+}  // namespace
+}  // namespace foresay::test
