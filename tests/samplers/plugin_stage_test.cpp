@@ -1,0 +1,283 @@
+// Samplers that break the contract, linked in: each is caught, named, and counts only where the walk is.
+
+#include "samplers/plugin_stage.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <stdexcept>
+
+#include "samplers/sdk/sampler.hpp"
+#include "tests/samplers/support.h"
+
+namespace foresay::samplers {
+namespace {
+
+// Behind the wrapper's back.
+std::int32_t* ids(foresay::Candidates& candidates) {
+    struct Open : foresay::Candidates {
+        static foresay_candidates* view(foresay::Candidates& c) { return c.*(&Open::view_); }
+    };
+    return Open::view(candidates)->ids;
+}
+
+// Does what its parameter says, when the history is as long as `at`.
+struct Naughty {
+    static constexpr Info info{"naughty", "1", "Breaks the contract.", "Apache-2.0"};
+    struct Parameters {
+        std::string deed = "nothing";
+        std::int64_t at = 0;
+    };
+    static auto parameters() {
+        return foresay::parameters(choice("deed", &Parameters::deed,
+                                          {"nothing", "throw", "throw_int", "nan", "infinity", "none", "minus_infinity",
+                                           "invent", "repeat", "out_of_range"},
+                                          "What it does."),
+                                   integer("at", &Parameters::at, 0, 1000000, "When."));
+    }
+    Naughty(Parameters p, Host) : p_(std::move(p)) {}
+    void process(const Context& context, foresay::Candidates& candidates) const {
+        if (context.index() != static_cast<std::uint64_t>(p_.at)) return;
+        if (p_.deed == "throw") throw std::runtime_error("the answer is 42");
+        if (p_.deed == "throw_int") throw 42;
+        if (p_.deed == "nan") candidates.logit(1) = std::numeric_limits<float>::quiet_NaN();
+        if (p_.deed == "infinity") candidates.logit(1) = kInfinity;
+        if (p_.deed == "none") candidates.truncate(0);
+        if (p_.deed == "minus_infinity") {
+            for (std::size_t i = 0; i < candidates.size(); ++i) candidates.logit(i) = -kInfinity;
+        }
+        if (p_.deed == "invent") ids(candidates)[0] = 9;
+        if (p_.deed == "repeat") ids(candidates)[0] = candidates[1].id;
+        if (p_.deed == "out_of_range") ids(candidates)[0] = -5;
+    }
+    Parameters p_;
+};
+
+// Remembers tokens; refuses token 13.
+struct Counter {
+    static constexpr Info info{"counter", "1", "Bans a token once it has been seen twice.", "Apache-2.0"};
+    struct State {
+        std::vector<int> seen = std::vector<int>(64, 0);
+    };
+    Counter(detail::NoParameters, Host) {}
+    void accept(State& state, std::int32_t token) const {
+        if (token == 13) throw std::runtime_error("thirteen");
+        ++state.seen[static_cast<std::size_t>(token)];
+    }
+    void process(const State& state, const Context&, Mask& candidates) const {
+        candidates.drop_if([&](Candidate c) { return state.seen[static_cast<std::size_t>(c.id)] >= 2; });
+    }
+};
+
+// Not copyable: the draft must go without.
+struct Secretive {
+    static constexpr Info info{"secretive", "1", "Cannot be cloned.", "Apache-2.0"};
+    struct State {
+        State() = default;
+        State(const State&) = delete;
+        State& operator=(const State&) = delete;
+        int tokens = 0;
+    };
+    Secretive(detail::NoParameters, Host) {}
+    void accept(State& state, std::int32_t) const { ++state.tokens; }
+    void process(const State&, const Context&, Mask& candidates) const { candidates.truncate(1); }
+};
+
+struct Dice {
+    static constexpr Info info{"dice", "1", "Drops at random.", "Apache-2.0"};
+    Dice(detail::NoParameters, Host) {}
+    void process(const RandomContext& context, WholeMask& candidates) const {
+        candidates.drop_if(
+            [&](Candidate c) { return context.uniform(static_cast<std::uint32_t>(c.id)) < 0.5 && c.id != 0; });
+    }
+};
+
+template <typename T>
+std::shared_ptr<const StageFactory> factory() {
+    return make_plugin_factory(&detail::Adapter<T>::sampler, nullptr, "test");
+}
+
+ChainSpec naughty(const char* deed, StageSpec::OnError policy = StageSpec::OnError::stop) {
+    return {{"naughty", {{"deed", std::string(deed)}, {"at", std::int64_t{3}}}, factory<Naughty>(), policy},
+            {"top_k", {}}};
+}
+
+TEST(PluginStage, TraitsAreDeduced) {
+    const auto traits = [](const auto& f) { return f->description().traits; };
+    EXPECT_EQ(traits(factory<Naughty>()).memory, StageMemory::stateless);
+    EXPECT_FALSE(traits(factory<Naughty>()).masks_only);
+    EXPECT_EQ(traits(factory<Counter>()).memory, StageMemory::history);
+    EXPECT_TRUE(traits(factory<Counter>()).masks_only);
+    EXPECT_TRUE(traits(factory<Counter>()).clonable);
+    EXPECT_FALSE(traits(factory<Secretive>()).clonable);
+    EXPECT_TRUE(traits(factory<Dice>()).randomised);
+    EXPECT_TRUE(traits(factory<Dice>()).whole_vocabulary);
+    EXPECT_EQ(traits(find_builtin("mirostat")).memory, StageMemory::feedback);
+}
+
+TEST(PluginStage, BreachesAreCaughtAndNamed) {
+    const std::pair<const char*, const char*> deeds[] = {
+        {"throw", "sampler 'naughty' failed: the answer is 42"},
+        {"throw_int", "sampler 'naughty' failed: an exception that is no std::exception"},
+        {"nan", "sampler 'naughty' failed: it returned a logit that is not a number, or infinite"},
+        {"infinity", "sampler 'naughty' failed: it returned a logit that is not a number, or infinite"},
+        {"none", "sampler 'naughty' failed: it left no token"},
+        {"minus_infinity", "sampler 'naughty' failed: it left no token"},
+        {"invent", "sampler 'naughty' failed: it returned a token that it was not given, or one token twice"},
+        {"repeat", "sampler 'naughty' failed: it returned a token that it was not given, or one token twice"},
+        {"out_of_range", "sampler 'naughty' failed: it returned a token that it was not given, or one token twice"}};
+    const LetterVocabulary vocabulary(8);
+    for (const auto& [deed, message] : deeds) {
+        SCOPED_TRACE(deed);
+        Chain chain(naughty(deed), vocabulary);
+        Chain skipping(naughty(deed, StageSpec::OnError::skip), vocabulary);
+        Chain plain({{"top_k", {}}}, vocabulary);
+        for (Chain* each : {&chain, &skipping, &plain}) each->begin(1, 0, {});
+        for (int index = 0; index < 6; ++index) {
+            const std::vector<float> row = {0.5f, 1.0f, 0.2f, 0.9f, -1.0f, 0.0f, 0.1f, 0.3f};
+            std::vector<float> a = row, b = row, c = row;
+            const std::int32_t want = plain.decide(c).token;
+            const Decision decision = chain.decide(a);
+            if (index == 3) {
+                ASSERT_NE(decision.failure, nullptr);
+                EXPECT_EQ(decision.token, -1);
+                EXPECT_EQ(decision.failure->stage, "naughty");
+                EXPECT_EQ(decision.failure->message, message);
+            } else {
+                EXPECT_EQ(decision.failure, nullptr);
+                EXPECT_EQ(decision.token, want);
+            }
+            // Skipping: as if the stage were not there, and counted.
+            EXPECT_EQ(skipping.decide(b).token, want);
+            for (Chain* each : {&chain, &skipping, &plain}) each->accept(want);
+        }
+        EXPECT_EQ(skipping.reports()[0].failures, 1);
+        EXPECT_EQ(skipping.reports()[0].calls, 6);
+    }
+}
+
+TEST(PluginStage, FailuresOfADraftChangeNothing) {
+    const LetterVocabulary vocabulary(8);
+    Chain chain(naughty("throw"), vocabulary);
+    chain.begin(1, 0, {});
+    DraftChain draft;
+    draft.start(chain);
+    for (int index = 0; index < 6; ++index) {
+        std::vector<float> row(8, 0.0f);
+        EXPECT_GE(draft.propose(row).token, 0);  // also where it throws
+        draft.advance(0);
+    }
+    std::vector<float> row(8, 0.0f);
+    EXPECT_EQ(chain.decide(row).failure, nullptr);
+    EXPECT_EQ(chain.reports()[0].failures, 0);
+}
+
+TEST(PluginStage, AFailedStateFailsFromTheNextRowOn) {
+    const LetterVocabulary vocabulary(32);
+    Chain chain({{"counter", {}, factory<Counter>()}}, vocabulary);
+    chain.begin(0, 0, {});
+    std::vector<float> row(32, 0.0f);
+    EXPECT_EQ(chain.decide(row).failure, nullptr);
+    chain.accept(13);
+    const Decision decision = chain.decide(row);
+    ASSERT_NE(decision.failure, nullptr);
+    EXPECT_EQ(decision.failure->message, "sampler 'counter' failed: thirteen");
+    chain.begin(0, 0, {});  // a new generation starts clean
+    EXPECT_EQ(chain.decide(row).failure, nullptr);
+}
+
+TEST(PluginStage, StatesWalkAndAreCopied) {
+    const LetterVocabulary vocabulary(4);
+    Chain chain({{"counter", {}, factory<Counter>()}, {"temperature", {{"value", 0.0}}}}, vocabulary);
+    chain.begin(0, 0, {});
+    const std::vector<float> row = {3.0f, 2.0f, 1.0f, 0.0f};
+    const std::int32_t want[] = {0, 0, 1, 1, 2, 2, 3};
+    DraftChain draft;
+    for (const std::int32_t token : want) {
+        draft.start(chain);
+        for (int ahead = 0; ahead < 2; ++ahead) {
+            std::vector<float> copy = row;
+            draft.advance(std::max(0, draft.propose(copy).token));
+        }
+        std::vector<float> copy = row;
+        EXPECT_EQ(chain.decide(copy).token, token);
+        chain.accept(token);
+    }
+}
+
+TEST(PluginStage, WhatCannotBeClonedIsHiddenFromTheDraft) {
+    const LetterVocabulary vocabulary(50);
+    Chain chain({{"secretive", {}, factory<Secretive>()}}, vocabulary);
+    EXPECT_EQ(chain.hidden_from_draft(), std::vector<std::string>{"secretive"});
+    std::set<std::int32_t> proposed;
+    for (std::uint64_t seed = 0; seed < 50; ++seed) {
+        chain.begin(seed, 0, {});
+        DraftChain draft;
+        draft.start(chain);
+        std::vector<float> row(50, 0.0f), same(50, 0.0f);
+        proposed.insert(draft.propose(row).token);
+        EXPECT_EQ(chain.decide(same).token, 0);  // the live chain has it
+    }
+    EXPECT_GT(proposed.size(), 10u);
+}
+
+TEST(PluginStage, RandomNumbersAreKeyed) {
+    const LetterVocabulary vocabulary(200);
+    Chain a({{"dice", {}, factory<Dice>()}}, vocabulary), b({{"dice", {}, factory<Dice>()}}, vocabulary);
+    a.begin(1, 0, {});
+    b.begin(1, 0, {});
+    int differs = 0;
+    for (int i = 0; i < 100; ++i) {
+        std::vector<float> row(200, 0.0f), same = row, again = row;
+        const std::int32_t token = a.decide(row).token;
+        ASSERT_EQ(a.decide(again).token, token);  // nothing runs on
+        ASSERT_EQ(b.decide(same).token, token);
+        a.accept(token);
+        b.accept(token);
+        Chain other({{"dice", {}, factory<Dice>()}}, vocabulary);
+        other.begin(2, 0, a.history().first(static_cast<std::size_t>(i)));
+        std::vector<float> third(200, 0.0f);
+        differs += other.decide(third).token != token ? 1 : 0;
+    }
+    EXPECT_GT(differs, 80);
+}
+
+TEST(PluginStage, BrokenDescriptionsAreRefused) {
+    const foresay_sampler good = detail::Adapter<Counter>::sampler;
+    const auto message = [](const foresay_sampler& sampler) -> std::string {
+        try {
+            make_plugin_factory(&sampler, nullptr, "x.so");
+        } catch (const std::exception& error) {
+            return error.what();
+        }
+        return "";
+    };
+    EXPECT_EQ(message(good), "");
+    const std::string start = "x.so: the plugin breaks the sampler contract: ";
+    const std::string end = "; ask its author for a corrected build";
+    foresay_sampler bad = good;
+    bad.struct_size = 8;
+    EXPECT_EQ(message(bad), start + "a sampler has a wrong struct_size" + end);
+    bad = good;
+    bad.name = "Upper Case";
+    EXPECT_EQ(message(bad),
+              start + "a sampler's name is not of 1 to 64 lower-case letters, digits and underscores" + end);
+    bad = good;
+    bad.process = nullptr;
+    EXPECT_EQ(message(bad), start + "create, destroy or process is missing" + end);
+    bad = good;
+    bad.memory = 7;
+    EXPECT_EQ(message(bad), start + "an unknown kind of memory" + end);
+    bad = good;
+    bad.accept = nullptr;
+    EXPECT_EQ(message(bad), start + "a stateful sampler without its state functions" + end);
+    bad = good;
+    bad.flags = 64;
+    EXPECT_EQ(message(bad), start + "unknown flags" + end);
+    bad = good;
+    bad.parameter_count = 1000;
+    EXPECT_EQ(message(bad), start + "its parameter list" + end);
+}
+
+}  // namespace
+}  // namespace foresay::samplers
