@@ -1,0 +1,177 @@
+#include "plugins/host/plugin_host.h"
+
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "plugins/host/crash_marker.h"
+#include "samplers/chain.h"
+#include "tests/plugins/support.h"
+#include "tests/samplers/support.h"
+
+namespace foresay::plugins {
+namespace {
+
+const std::filesystem::path kGood = FORESAY_PLUGIN_FOLDER;
+const std::filesystem::path kBad = FORESAY_BAD_FOLDER;
+
+std::string load_error(const std::string& name) {
+    return error_of([&] { PluginHost({{kBad}, {}}).load(name); });
+}
+std::string file(const std::string& name) { return std::filesystem::canonical(kBad / (name + ".so")).string(); }
+
+TEST(PluginHost, LoadsFromTheFirstFolderThatHasIt) {
+    OwnFolder own;
+    std::filesystem::copy_file(kGood / "wordlist.so", own.path() / "wordlist.so");
+    PluginHost host({{own.path(), kGood}, {}});
+    EXPECT_EQ(host.load("wordlist")->description().name, "wordlist");
+    EXPECT_EQ(host.load("wordlist", kGood / "wordlist.so")->description().name, "wordlist");
+    const auto files = host.scan();
+    const auto found = std::find_if(files.begin(), files.end(), [](const auto& f) { return f.name == "wordlist"; });
+    ASSERT_NE(found, files.end());
+    EXPECT_EQ(found->path, std::filesystem::canonical(own.path() / "wordlist.so"));
+    EXPECT_EQ(found->problem, "");
+}
+
+TEST(PluginHost, StagesOutliveTheHost) {
+    const samplers::LetterVocabulary vocabulary(30);
+    std::unique_ptr<samplers::Chain> chain;
+    {
+        OwnFolder markers;
+        PluginHost host({{kGood}, markers.path() / "marker"});
+        chain = std::make_unique<samplers::Chain>(
+            samplers::ChainSpec{{"wordlist", {{"forbid", std::vector<std::string>{"a"}}}, host.load("wordlist")}},
+            vocabulary);
+    }
+    chain->begin(0, 0, {});
+    std::vector<float> row(30, 0.0f);
+    row[0] = 100.0f;  // "a"
+    EXPECT_NE(chain->decide(row).token, 0);
+}
+
+TEST(PluginHost, WhatIsNotThereIsSaid) {
+    PluginHost host({{kGood}, {}});
+    EXPECT_EQ(error_of([&] { host.load("nowhere"); }),
+              "plugin 'nowhere' was not found; searched for nowhere.so in " + kGood.lexically_normal().string());
+    EXPECT_EQ(error_of([&] { host.load("x", "/does/not/exist.so"); }),
+              "plugin '/does/not/exist.so' cannot be loaded: No such file or directory");
+    EXPECT_EQ(error_of([&] { host.load("other", kGood / "wordlist.so"); }),
+              "plugin '" + std::filesystem::canonical(kGood / "wordlist.so").string() +
+                  "' holds no sampler 'other', only 'wordlist'");
+}
+
+TEST(PluginHost, TheCurrentFolderIsNotSearched) {
+    OwnFolder own;
+    std::filesystem::copy_file(kGood / "wordlist.so", own.path() / "wordlist.so");
+    const auto before = std::filesystem::current_path();
+    std::filesystem::current_path(own.path());
+    PluginHost host({{"."}, {}});
+    const std::string error = error_of([&] { host.load("wordlist"); });
+    const bool found = !host.scan().empty();
+    std::filesystem::current_path(before);
+    EXPECT_EQ(error, "plugin 'wordlist' was not found; searched for wordlist.so in .");
+    EXPECT_FALSE(found);
+}
+
+TEST(PluginHost, BadPluginsGetTheirSentence) {
+    EXPECT_EQ(load_error("bad_other_version"),
+              "plugin '" + file("bad_other_version") +
+                  "' cannot be used: it was built for version 99.0 of the sampler contract, and this program has 1.0; "
+                  "build it again");
+    EXPECT_EQ(load_error("bad_function"), "plugin '" + file("bad_function") +
+                                              "' cannot be loaded: its 'foresay_sampler_entry' is not what a sampler "
+                                              "plugin exports");
+    EXPECT_EQ(load_error("bad_no_entry"),
+              "plugin '" + file("bad_no_entry") +
+                  "' cannot be loaded: it does not export 'foresay_sampler_entry', so it is "
+                  "no sampler plugin");
+    const std::string crashes =
+        "' cannot be loaded: it crashes when it is loaded; the file is damaged or was built for "
+        "another system";
+    EXPECT_EQ(load_error("bad_crashes_on_load"), "plugin '" + file("bad_crashes_on_load") + crashes);
+    EXPECT_EQ(load_error("bad_wild_pointer"), "plugin '" + file("bad_wild_pointer") + crashes);
+}
+
+TEST(PluginHost, BadStagesGetTheirSentence) {
+    const samplers::LetterVocabulary vocabulary(10);
+    PluginHost host({{kBad}, {}});
+    const auto failure = [&](const std::string& name) {
+        samplers::Chain chain({{name, {}, host.load(name)}}, vocabulary);
+        chain.begin(0, 0, {});
+        std::vector<float> row(10, 0.0f);
+        const samplers::Decision decision = chain.decide(row);
+        return decision.failure != nullptr ? decision.failure->message : std::string("none");
+    };
+    EXPECT_EQ(failure("bad_throws"), "sampler 'bad_throws' failed: it throws on purpose");
+    EXPECT_EQ(failure("bad_nan"), "sampler 'bad_nan' failed: it returned a logit that is not a number, or infinite");
+    EXPECT_EQ(failure("bad_none"), "sampler 'bad_none' failed: it left no token");
+    EXPECT_EQ(error_of([&] { failure("bad_refuses"); }), "bad_refuses: it does not want to");
+}
+
+// A process that dies in a plugin: the next one names it and refuses it, until it is forgiven.
+TEST(PluginHost, ACrashIsNamedAndQuarantinedAtTheNextStart) {
+    OwnFolder markers;
+    const PluginOptions options{{kBad, kGood}, markers.path() / "state" / "marker"};
+    const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+        ::freopen("/dev/null", "w", stderr);
+        const samplers::LetterVocabulary vocabulary(10);
+        PluginHost host(options);
+        auto innocent = host.load("wordlist");
+        samplers::Chain chain({{"wordlist", {}, innocent}, {"bad_aborts", {}, host.load("bad_aborts")}}, vocabulary);
+        chain.begin(0, 0, {});
+        std::vector<float> row(10, 0.0f);
+        chain.decide(row);
+        ::_exit(0);  // not reached
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFSIGNALED(status));
+    for (int start = 0; start < 2; ++start) {
+        PluginHost host(options);
+        if (start == 0) {
+            EXPECT_NE(host.culprit().find(file("bad_aborts")), std::string::npos) << host.culprit();
+        }
+        EXPECT_NE(error_of([&] { host.load("bad_aborts"); }).find("was running when foresay died"), std::string::npos);
+        EXPECT_NO_THROW(host.load("wordlist"));  // loaded, but not running: innocent
+        if (start == 1) host.forgive();
+    }
+    PluginHost host(options);
+    EXPECT_NO_THROW(host.load("bad_aborts"));
+    EXPECT_EQ(host.culprit(), "");
+}
+
+// Killed while no plugin runs: nobody is to blame.
+TEST(PluginHost, AKilledProcessAccusesNobody) {
+    OwnFolder markers;
+    const PluginOptions options{{kGood}, markers.path() / "marker"};
+    const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+        PluginHost host(options);
+        host.load("wordlist");
+        ::kill(::getpid(), SIGKILL);
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    PluginHost host(options);
+    EXPECT_EQ(host.culprit(), "");
+    EXPECT_NO_THROW(host.load("wordlist"));
+}
+
+TEST(PluginHost, DefaultFoldersFollowTheEnvironment) {
+    ::setenv("FORESAY_PLUGIN_PATH", "/one::/two", 1);
+    ::setenv("XDG_DATA_HOME", "/data", 1);
+    const auto folders = default_folders("/usr/bin");
+    ::unsetenv("FORESAY_PLUGIN_PATH");
+    ::unsetenv("XDG_DATA_HOME");
+    std::vector<std::string> names;
+    for (const auto& folder : folders) names.push_back(folder.lexically_normal().string());
+    EXPECT_EQ(names, (std::vector<std::string>{"/one", "/two", "/data/foresay/plugins", "/usr/lib/foresay/plugins",
+                                               "/usr/plugins"}));
+}
+
+}  // namespace
+}  // namespace foresay::plugins

@@ -1,0 +1,123 @@
+// Damaged plugin files: each gets a sentence or loads as what it is; none crashes or hangs the host.
+
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include <random>
+#include <span>
+#include <vector>
+
+#include "plugins/host/elf_check.h"
+#include "plugins/host/plugin_host.h"
+#include "samplers/sdk/sampler.h"
+#include "tests/plugins/support.h"
+
+namespace foresay::plugins {
+namespace {
+
+const std::filesystem::path kGood = std::filesystem::path(FORESAY_PLUGIN_FOLDER) / "wordlist.so";
+
+std::string check(const std::string& bytes) {
+    // A copy of exactly that size, so that a sanitizer sees any read beyond it.
+    const std::vector<char> exact(bytes.begin(), bytes.end());
+    return elf_problem(std::as_bytes(std::span(exact)), FORESAY_SAMPLER_ENTRY, sizeof(foresay_sampler_library));
+}
+
+TEST(HostilePlugin, TheGoodFilePasses) { EXPECT_EQ(check(read_file(kGood)), ""); }
+
+TEST(HostilePlugin, NoElf) {
+    EXPECT_EQ(check(""), "the file is empty");
+    EXPECT_EQ(check("#!/bin/sh\necho hello\n"), "it is not a shared object (ELF) file");
+    EXPECT_EQ(check(std::string("\x7f"
+                                "ELF",
+                                4)),
+              "it is not a shared object (ELF) file");
+    EXPECT_EQ(check(std::string(100000, '\0')), "it is not a shared object (ELF) file");
+    EXPECT_NE(check(read_file("/proc/self/exe")), "");  // a program
+}
+
+TEST(HostilePlugin, EveryTruncationIsSeen) {
+    const std::string whole = read_file(kGood);
+    for (std::size_t size = 0; size < whole.size(); size += size < 4096 ? 1 : 997) {
+        ASSERT_NE(check(whole.substr(0, size)), "") << size;
+    }
+    ASSERT_NE(check(whole.substr(0, whole.size() - 1)), "");
+}
+
+TEST(HostilePlugin, AnyDamagedHeaderIsReadSafely) {
+    const std::string whole = read_file(kGood);
+    std::mt19937 random(1);
+    for (int round = 0; round < 20000; ++round) {
+        std::string bytes = whole;
+        const std::size_t from[] = {0, 64, bytes.size() - 3000};
+        const std::size_t start = from[static_cast<std::size_t>(round) % 3];
+        for (int flips = 0; flips < 3; ++flips) {
+            bytes[std::min(bytes.size() - 1, start + random() % 3000)] ^= static_cast<char>(1u << (random() % 8));
+        }
+        check(bytes);  // must return
+    }
+}
+
+// The whole way, dlopen included: the child process takes what the checks cannot see.
+TEST(HostilePlugin, FlippedBitsDoNotHurtTheHost) {
+    const std::string whole = read_file(kGood);
+    std::mt19937 random(2);
+    OwnFolder own;
+    int refused = 0;
+#ifdef FORESAY_SANITIZED
+    constexpr int kRounds = 20;
+#else
+    constexpr int kRounds = 200;
+#endif
+    for (int round = 0; round < kRounds; ++round) {
+        std::string bytes = whole;
+        // Headers and loader tables come first; damage there is what a loader trips over.
+        const std::size_t region = round % 2 ? 6000 : bytes.size();
+        for (int flips = 0; flips < 8; ++flips)
+            bytes[64 + random() % (region - 64)] ^= static_cast<char>(1u << (random() % 8));
+        const auto path = own.path() / ("wordlist" + std::to_string(round) + ".so");
+        write_file(path, bytes);
+        const pid_t child = ::fork();
+        ASSERT_GE(child, 0);
+        if (child == 0) {
+            // Only what happens before the plugin's code runs on purpose is promised: loading is tried in a child of
+            // its own, and when that went well, loading here goes the same way.
+            int result = 0;
+            try {
+                PluginHost host({{}, {}});
+                host.load("wordlist", path);
+            } catch (const Error& error) {
+                result = std::string(error.what()).find(path.string()) != std::string::npos ? 1 : 2;
+            }
+            ::_exit(result);
+        }
+        int status = 0;
+        ASSERT_EQ(::waitpid(child, &status, 0), child);
+        ASSERT_TRUE(WIFEXITED(status)) << "round " << round;
+        ASSERT_NE(WEXITSTATUS(status), 2) << "round " << round;
+        refused += WEXITSTATUS(status);
+        std::filesystem::remove(path);
+    }
+    EXPECT_GT(refused, kRounds / 10);
+}
+
+TEST(HostilePlugin, OddFiles) {
+    OwnFolder own;
+    PluginHost host({{own.path()}, {}});
+    std::filesystem::create_directory(own.path() / "folder.so");
+    EXPECT_EQ(error_of([&] { host.load("folder"); }),
+              "plugin '" + (own.path() / "folder.so").string() + "' cannot be loaded: it is not a regular file");
+    ASSERT_EQ(::mkfifo((own.path() / "pipe.so").c_str(), 0600), 0);
+    EXPECT_EQ(error_of([&] { host.load("pipe"); }),
+              "plugin '" + (own.path() / "pipe.so").string() + "' cannot be loaded: it is not a regular file");
+    write_file(own.path() / "empty.so", "");
+    EXPECT_EQ(error_of([&] { host.load("empty"); }),
+              "plugin '" + (own.path() / "empty.so").string() + "' cannot be loaded: the file is empty");
+    ASSERT_EQ(::truncate((own.path() / "empty.so").c_str(), std::int64_t{1} << 40), 0);
+    EXPECT_EQ(error_of([&] { host.load("empty"); }),
+              "plugin '" + (own.path() / "empty.so").string() + "' cannot be loaded: it is larger than 256 MiB");
+    EXPECT_EQ(host.scan().size(), 3u);
+}
+
+}  // namespace
+}  // namespace foresay::plugins
