@@ -8,6 +8,9 @@ namespace {
 
 // Rates fade over some hundred observations of the same kind.
 constexpr double kDecay = 0.995;
+// The common shift: how far one surprise moves the odds, and how fast that is forgotten.
+constexpr double kTiltRate = 0.25;
+constexpr double kTiltMemory = 0.95;
 // Before anything is known: a decent pair, surer where the margin is larger.
 constexpr double kPriorRate = 0.7;
 constexpr double kPriorWeight = 4.0;
@@ -40,13 +43,13 @@ double Acceptance::rate(int position_class, int bin) const {
     const Count& b = bins_[static_cast<std::size_t>(bin)];
     const double by_bin = blend(b.hits, b.total, shifted, kPriorWeight);
     const Count& c = cells_[static_cast<std::size_t>(position_class)][static_cast<std::size_t>(bin)];
-    return blend(c.hits, c.total, by_bin, 2.0 * kPriorWeight);
+    return tilted(blend(c.hits, c.total, by_bin, 2.0 * kPriorWeight));
 }
 
 double Acceptance::expected(std::int32_t position) const {
     const double overall = blend(overall_.hits, overall_.total, kPriorRate, kPriorWeight);
     const Count& p = positions_[static_cast<std::size_t>(position_class(position))];
-    return blend(p.hits, p.total, overall, 2.0 * kPriorWeight);
+    return tilted(blend(p.hits, p.total, overall, 2.0 * kPriorWeight));
 }
 
 double Acceptance::bin_share(int bin) const {
@@ -55,7 +58,11 @@ double Acceptance::bin_share(int bin) const {
     return (bins_[static_cast<std::size_t>(bin)].total + kFlat) / total;
 }
 
+void Acceptance::relax() { tilt_ = std::pow(tilt_, kTiltMemory); }
+
 void Acceptance::observe(std::int32_t position, float margin, bool accepted) {
+    const double error = (accepted ? 1.0 : 0.0) - given_margin(position, margin);
+    tilt_ = std::clamp(std::pow(tilt_, kTiltMemory) * std::exp(kTiltRate * error), 0.1, 10.0);
     const std::size_t p = static_cast<std::size_t>(position_class(position));
     const std::size_t b = static_cast<std::size_t>(margin_bin(margin));
     // Overall and bins decay together, so that shares stay shares.

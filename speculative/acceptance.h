@@ -1,7 +1,8 @@
 // speculative/acceptance.h: how likely a drafted token is to be the target's, learnt while generating.
 //
 // Layout:   counts per position class of the run and per bin of the drafter's margin, decaying, so that they follow the
-//           text. Thin cells lean on the margin's bin over all positions, thin bins on the overall rate.
+//           text. Thin cells lean on the margin's bin over all positions, thin bins on the overall rate. A common
+//           shift of the odds follows the last few rounds: texts turn from easy to hard within a line.
 // Threads:  one caller at a time.
 // Cost:     a few additions per drafted token; no allocation.
 #pragma once
@@ -26,12 +27,15 @@ public:
     double bin_rate(std::int32_t position, int bin) const { return rate(position_class(position), bin); }
 
     void observe(std::int32_t position, float margin, bool accepted);
+    // A token went by without a draft: what the last rounds said fades.
+    void relax();
 
 private:
     static constexpr int kPositionClasses = 4;  // 1, 2, 3 to 4, 5 and on
     static int position_class(std::int32_t position);
     static int margin_bin(float margin);
     double rate(int position_class, int bin) const;
+    double tilted(double rate) const { return rate * tilt_ / (rate * tilt_ + 1.0 - rate); }
 
     struct Count {
         double hits = 0.0;
@@ -45,6 +49,7 @@ private:
             total += 1.0;
         }
     };
+    double tilt_ = 1.0;  // multiplies the odds
     Count overall_;
     std::array<Count, kPositionClasses> positions_;
     std::array<Count, kMarginBins> bins_;

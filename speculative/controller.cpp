@@ -1,14 +1,15 @@
 #include "speculative/controller.h"
 
 #include <algorithm>
+#include <chrono>
 
 namespace foresay::speculative {
 namespace {
 
 constexpr std::int32_t kLookAhead = 8;
 constexpr std::int32_t kFirstPlainSpan = 4;
-constexpr std::int32_t kLastPlainSpan = 64;
-constexpr std::int32_t kProbeLength = 2;
+constexpr std::int32_t kLastPlainSpan = 32;
+constexpr std::int32_t kProbeLength = 4;
 constexpr double kRateBlend = 1.0 / 30.0;
 constexpr double kDraftBlend = 0.05;
 // The ledger in units of a plain step: trips at kTrip, keeps at most kCredit of old gains, and each plain step forgives
@@ -18,6 +19,10 @@ constexpr double kCredit = 3.0;
 constexpr double kForgive = 0.01;
 
 }  // namespace
+
+double Controller::steady_now() {
+    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 double Controller::value_of_time() const { return std::max(rate_, 1.0 / costs_.verify_ms(1)); }
 
@@ -46,11 +51,7 @@ double Controller::gain_of_more(std::int32_t count, double survival, std::int32_
     return best;
 }
 
-bool Controller::tripped() {
-    const double step = costs_.verify_ms(1);
-    ledger_ms_ = std::max(ledger_ms_, -kCredit * step);
-    return ledger_ms_ > kTrip * step;
-}
+bool Controller::tripped() { return ledger_ms_ > kTrip * costs_.verify_ms(1); }
 
 std::int32_t Controller::plan(std::int32_t limit) {
     limit_ = std::min(limit, CostModel::kMaxWidth - 1);
@@ -76,14 +77,14 @@ std::int32_t Controller::plan(std::int32_t limit) {
 
 void Controller::start_run() {
     survival_ = 1.0;
-    step_start_ = Clock::now();
+    step_start_ = now_();
 }
 
 bool Controller::extend(std::int32_t count, float margin) {
-    const Clock::time_point now = Clock::now();
+    const double now = now_();
     // The first step also brings the draft's cache up to date; it is no measure of a step.
     if (count > 1) {
-        const double ms = std::chrono::duration<double, std::milli>(now - step_start_).count();
+        const double ms = now - step_start_;
         const double clamped = draft_ms_ > 0.0 ? std::clamp(ms, 0.5 * draft_ms_, 2.0 * draft_ms_) : ms;
         draft_ms_ = draft_ms_ > 0.0 ? draft_ms_ + kDraftBlend * (clamped - draft_ms_) : clamped;
     }
@@ -125,18 +126,20 @@ void Controller::observe(const DraftRun& run, std::int32_t verified, std::int32_
         acceptance_.observe(i + 1, run.margins[static_cast<std::size_t>(i)], i < accepted);
     }
     if (emitted < 1 || !(round_ms > 0.0)) return;
+    // What the machine does to a round that it interrupts, it would have done to plain steps as well.
     const double step = costs_.verify_ms(1);
-    if (verified == 0 && run.tokens.empty()) {
-        ledger_ms_ -= kForgive * step;
+    const double drafted = static_cast<double>(run.tokens.size());
+    const double ms = std::min(round_ms, 2.0 * (costs_.verify_ms(verified + 1) + drafted * draft_ms_));
+    if (run.tokens.empty()) {
+        acceptance_.relax();
+        ledger_ms_ = ledger_ms_ > 0.0 ? std::max(0.0, ledger_ms_ - kForgive * step) : ledger_ms_;
     } else {
-        ledger_ms_ += round_ms - static_cast<double>(emitted) * step;
-        ledger_ms_ = std::max(ledger_ms_, -kCredit * step);
+        ledger_ms_ = std::max(ledger_ms_ + ms - static_cast<double>(emitted) * step, -kCredit * step);
     }
-    // Tokens per time over about thirty rounds, as a ratio of averages: long rounds weigh more.
+    // Time per token over about thirty rounds.
     const double time = rate_ > 0.0 ? 1.0 / rate_ : step;
-    const double blend = kRateBlend * static_cast<double>(emitted);
-    const double updated = time + std::min(0.5, blend) * (round_ms / static_cast<double>(emitted) - time);
-    rate_ = 1.0 / updated;
+    const double blend = std::min(0.5, kRateBlend * static_cast<double>(emitted));
+    rate_ = 1.0 / (time + blend * (ms / static_cast<double>(emitted) - time));
 }
 
 }  // namespace foresay::speculative

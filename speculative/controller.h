@@ -10,7 +10,6 @@
 // Source:   renewal-reward argument: with value of time L, continue while survival > L * marginal cost.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 
 #include "speculative/acceptance.h"
@@ -21,6 +20,11 @@ namespace foresay::speculative {
 
 class Controller final : public RunGauge {
 public:
+    // Milliseconds on a clock that never goes back. Simulations bring their own.
+    using Now = double (*)();
+    static double steady_now();
+    explicit Controller(Now now = steady_now) : now_(now) {}
+
     CostModel& costs() { return costs_; }
     const CostModel& costs() const { return costs_; }
     // Milliseconds of a draft step, from a measurement in quiet.
@@ -43,21 +47,20 @@ public:
     double draft_ms() const { return draft_ms_; }
 
 private:
-    using Clock = std::chrono::steady_clock;
-
     double value_of_time() const;
     // The best gain, in tokens, of drafting on behind `count` tokens that survive with chance `survival`, when the
     // last `count - kept` of them would be verified only then.
     double gain_of_more(std::int32_t count, double survival, std::int32_t limit) const;
     bool tripped();
 
+    Now now_;
     CostModel costs_;
     Acceptance acceptance_;
     double draft_ms_ = 0.0;
     double rate_ = 0.0;      // tokens per millisecond of late; 0 before anything is known
     double survival_ = 1.0;  // of the run so far
     std::int32_t limit_ = 0;
-    Clock::time_point step_start_;
+    double step_start_ = 0.0;
 
     // Plain steps between probes while speculation does not pay.
     std::int32_t plain_left_ = 0;
