@@ -1,0 +1,115 @@
+// Steady-state decoding allocates nothing, speculation included.
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+#include "tests/speculative/session.h"
+
+namespace {
+
+std::atomic<std::int64_t> allocations = 0;
+
+void* counted(std::size_t size, std::size_t alignment) {
+    allocations.fetch_add(1, std::memory_order_relaxed);
+    void* memory = alignment > alignof(std::max_align_t)
+                       ? std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment)
+                       : std::malloc(size == 0 ? 1 : size);
+    if (memory == nullptr) throw std::bad_alloc();
+    return memory;
+}
+
+}  // namespace
+
+void* operator new(std::size_t size) { return counted(size, 1); }
+void* operator new[](std::size_t size) { return counted(size, 1); }
+void* operator new(std::size_t size, std::align_val_t alignment) {
+    return counted(size, static_cast<std::size_t>(alignment));
+}
+void* operator new[](std::size_t size, std::align_val_t alignment) {
+    return counted(size, static_cast<std::size_t>(alignment));
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete[](void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+
+namespace foresay::test {
+namespace {
+
+std::unique_ptr<samplers::Chain> usual_chain(double temperature) {
+    return make_chain({stage("penalties", {{"repeat", 1.05}}), stage("top_k"), stage("top_p"),
+                       stage("temperature", {{"value", temperature}})});
+}
+
+TEST(Allocation, CountingWorks) {
+    const std::int64_t before = allocations;
+    std::vector<int>* vector = new std::vector<int>(100);
+    delete vector;
+    EXPECT_EQ(allocations - before, 2);
+}
+
+TEST(Allocation, DecodingAForwardAllocatesNothing) {
+    core::Context context(bundled(fast_backend(), "target"), session_options());
+    const auto input = prompt();
+    ASSERT_TRUE(context.prefill(input));
+    const std::vector<std::int32_t> rows = {5, 6, 7, 8, 9, 10, 11, 12};
+    const std::int32_t length = context.length();
+    std::int64_t before = 0;
+    for (int step = 0; step < 110; ++step) {
+        if (step == 10) before = allocations;
+        ASSERT_TRUE(context.decode(std::span(rows).first(static_cast<std::size_t>(1 + step % 8))));
+        context.logits(0);
+        context.truncate(step % 2 == 0 ? length : context.length() - step % 8);
+    }
+    EXPECT_EQ(allocations - before, 0);
+}
+
+struct Case {
+    const char* name;
+    speculative::SpeculationOptions speculation;
+    double temperature;
+};
+
+class GenerationAllocates : public testing::TestWithParam<Case> {};
+
+TEST_P(GenerationAllocates, NothingPerToken) {
+    const Case& c = GetParam();
+    core::ContextOptions options = session_options();
+    options.length = 1024;
+    speculative::Generator generator = make_generator(
+        usual_chain(c.temperature), model_drafter(bundled(fast_backend(), "draft"), options), c.speculation, options);
+    const std::vector<std::string> stops = {"never seen in any text"};
+    // The first generation warms up, as a first turn does; the second is counted from its twentieth token on.
+    const auto input = prompt();
+    generator.generate({.input = input, .max_tokens = 300, .seed = 1, .stop = stops, .ignore_eos = true});
+    generator.truncate(0);
+    int seen = 0;
+    std::int64_t at_20 = 0;
+    std::int64_t at_end = 0;
+    generator.generate({.input = input, .max_tokens = 250, .seed = 1, .stop = stops, .ignore_eos = true},
+                       [&](const speculative::TokenEvent& event) {
+                           if (event.token < 0) return;
+                           ++seen;
+                           if (seen == 20) at_20 = allocations;
+                           if (seen == 240) at_end = allocations;
+                       });
+    EXPECT_EQ(seen, 250);
+    EXPECT_EQ(at_end - at_20, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, GenerationAllocates,
+                         testing::Values(Case{"off", off(), 0.6}, Case{"off_greedy", off(), 0.0},
+                                         Case{"fixed_1", fixed(1), 0.6}, Case{"fixed_4", fixed(4), 0.6},
+                                         Case{"fixed_16", fixed(16), 0.6}, Case{"automatic", automatic(), 0.6},
+                                         Case{"automatic_greedy", automatic(), 0.0}),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace foresay::test
