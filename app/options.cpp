@@ -226,7 +226,7 @@ std::vector<core::ConfigLayer> option_layers(const Options& options) {
     };
     if (!options.model.empty()) {
         add("--model", "target.model", options.model);
-        add("--model", "draft.model", "");  // a model alone means no draft
+        layers.back().text += "\ndraft.model = \"\"";  // a model alone means no draft
     }
     if (!options.draft.empty()) add("--draft", "draft.model", options.draft);
     if (options.context) add("--context", "target.context", std::to_string(*options.context));
@@ -246,8 +246,8 @@ std::vector<core::ConfigLayer> option_layers(const Options& options) {
     } else if (speculation.find_first_not_of('0') == std::string::npos) {
         if (!speculation.empty()) add("--speculation", "speculation.mode", "off");
     } else {
-        add("--speculation", "speculation.mode", "fixed");
         add("--speculation", "speculation.length", speculation);
+        layers.back().text += "\nspeculation.mode = \"fixed\"";
     }
     return layers;
 }

@@ -42,7 +42,8 @@ int run_complete(const Options& options) {
     bool first = true;
     if (!options.json && options.token_ids) {
         show = [&](const speculative::TokenEvent& event) {
-            print((first ? "" : " ") + std::to_string(event.token));
+            if (!first) print(" ");
+            print(std::to_string(event.token));
             first = false;
         };
     } else if (!options.json) {

@@ -23,7 +23,10 @@ int run_tokenize(const Options& options) {
         return 0;
     }
     std::string out;
-    for (const std::int32_t id : ids) out += (out.empty() ? "" : " ") + std::to_string(id);
+    for (const std::int32_t id : ids) {
+        if (!out.empty()) out += ' ';
+        out += std::to_string(id);
+    }
     print(out + "\n");
     return 0;
 }

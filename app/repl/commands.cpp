@@ -20,8 +20,9 @@ std::string padded(const std::string& text, std::size_t width) {
 void help(Repl&, const std::string&) {
     std::string out;
     for (const ReplCommand& command : repl_commands()) {
-        const std::string call = "/" + std::string(command.name) + " " + std::string(command.arguments);
-        out += "  " + padded(call, 24) + std::string(command.help) + "\n";
+        std::string call = "/";
+        call.append(command.name).append(" ").append(command.arguments);
+        out.append("  ").append(padded(call, 24)).append(command.help).append("\n");
     }
     out +=
         "  //TEXT                  say TEXT with one slash in front\n"

@@ -78,7 +78,7 @@ ConfigLayer read_config_file(const fs::path& path) {
         throw Error(name + ": is a directory, not a configuration file; name a .toml file in it");
     const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(name.c_str(), "rb"), std::fclose);
     if (!file) throw Error(name + ": cannot read the configuration: " + std::strerror(errno));
-    ConfigLayer layer{name, {}, fs::absolute(path, problem).parent_path()};
+    ConfigLayer layer{name, {}, fs::absolute(path, problem).parent_path(), false};
     layer.text.resize(static_cast<std::size_t>(kMaxConfigBytes) + 1);
     layer.text.resize(std::fread(layer.text.data(), 1, layer.text.size(), file.get()));
     if (std::ferror(file.get())) throw Error(name + ": cannot read the configuration: " + std::strerror(errno));
@@ -97,7 +97,7 @@ ConfigLayer override_layer(std::string_view assignment, const std::string& place
     }
     const std::string_view value = trim(assignment.substr(equals + 1));
     std::error_code ignored;
-    ConfigLayer layer{place, key + " = ", fs::current_path(ignored)};
+    ConfigLayer layer{place, key + " = ", fs::current_path(ignored), true};
     layer.text += needs_quotes(key, value) ? to_toml(ConfigValue(std::string(value))) : std::string(value);
     return layer;
 }

@@ -35,6 +35,7 @@ struct ConfigLayer {
     std::string place;                // how messages name it: the file as the user wrote it, "--set #1"
     std::string text;                 // TOML
     std::filesystem::path directory;  // relative paths start here
+    bool flag = false;                // an argument rather than a file
 };
 
 class Config {

@@ -55,8 +55,10 @@ void ConfigLoader::complain(const Origin& where, std::string message) {
     diagnostics_.push_back({where, std::move(message), std::move(line)});
 }
 
+Origin ConfigLoader::here(int line, int column) const { return {layer_->place, line, column, layer_->flag}; }
+
 void ConfigLoader::complain(int line, int column, std::string message) {
-    complain(Origin{layer_->place, line, column}, std::move(message));
+    complain(here(line, column), std::move(message));
 }
 
 fs::path ConfigLoader::resolve(const std::string& path) const {
@@ -82,7 +84,7 @@ void ConfigLoader::apply(const ConfigLayer& layer) {
     Diagnostic error;
     const auto document = parse_toml(layer.text, layer.place, error);
     if (!document) {
-        complain(error.where, error.message);
+        complain(error.where.line, error.where.column, error.message);
         return;
     }
     walk(*document, "");
@@ -158,7 +160,7 @@ void ConfigLoader::set(const KeySpec& spec, const std::string& key, const TomlNo
         return;
     }
     if (spec.type == ValueType::path) value = resolve(std::get<std::string>(*value)).string();
-    config_.settings_[key] = {std::move(*value), Origin{layer_->place, member.line, member.column}};
+    config_.settings_[key] = {std::move(*value), here(member.line, member.column)};
 }
 
 void ConfigLoader::stage(const StageSchema& schema, const TomlNode& table) {
@@ -197,7 +199,7 @@ void ConfigLoader::plugin_entry(const TomlNode& entry) {
         return;
     }
     PluginSpec plugin;
-    plugin.origin = Origin{layer_->place, entry.line, entry.column};
+    plugin.origin = here(entry.line, entry.column);
     for (const TomlNode::Member& member : entry.members) plugin_member(plugin, member);
     if (plugin.name.empty()) {
         complain(plugin.origin, "a [[plugin]] needs a name");
@@ -268,7 +270,7 @@ void ConfigLoader::plugin_options(PluginSpec& plugin, const TomlNode& options) {
             complain(member.value.line, member.value.column, "'" + member.key + "' " + complaint);
             continue;
         }
-        Setting setting{std::move(*value), Origin{layer_->place, member.line, member.column}};
+        Setting setting{std::move(*value), here(member.line, member.column)};
         const auto stated = std::find_if(plugin.options.begin(), plugin.options.end(),
                                          [&](const auto& option) { return option.first == member.key; });
         if (stated != plugin.options.end()) {

@@ -38,6 +38,7 @@ private:
 
     std::filesystem::path resolve(const std::string& path) const;
     const StageSchema* find_stage(const std::string& name) const;
+    Origin here(int line, int column) const;
     void complain(const Origin& where, std::string message);
     void complain(int line, int column, std::string message);
 

@@ -9,23 +9,45 @@ namespace {
 
 constexpr std::size_t kMaxLine = 200;
 
-// How deep the text nests, without recursion: brackets, and dots within one key. The TOML library parses and frees its
-// tables recursively, so text that fails this must never reach it. Strings and comments are skipped by TOML's rules;
-// text on which those rules and the library disagree is not TOML and stops the library at that point.
-class DepthScanner {
+// What the TOML library cannot be trusted with, found without recursion: text that nests too deeply in brackets or in
+// the dots of one key (the library parses and frees its tables recursively), and table headers that begin with no key
+// (it assumes that they do). Strings and comments are skipped by TOML's rules; text on which those rules and the library
+// disagree is not TOML and stops the library at that point.
+class Guard {
 public:
-    explicit DepthScanner(std::string_view text) : text_(text) {}
+    explicit Guard(std::string_view text) : text_(text) {}
 
-    // The line where the limit is exceeded, or 0.
-    int excess_line() {
+    // What is wrong, or an empty text; line() is where.
+    std::string complaint() {
         while (at_ < text_.size()) {
+            if (fresh_line_ && brackets_ == 0 && !header_is_sound())
+                return "not TOML: a table header must name a table";
             step();
-            if (brackets_ > kMaxTomlDepth || dots_ > kMaxTomlDepth) return line_;
+            if (brackets_ > kMaxTomlDepth || dots_ > kMaxTomlDepth) {
+                return "nests deeper than " + std::to_string(kMaxTomlDepth) + " levels";
+            }
         }
-        return 0;
+        return "";
     }
+    int line() const { return line_; }
 
 private:
+    // Whether what begins here is no table header, or one that begins with a key (or ends at once, which the library
+    // refuses by itself).
+    bool header_is_sound() {
+        std::size_t at = text_.find_first_not_of(" \t", at_);
+        fresh_line_ = false;
+        if (at == std::string_view::npos || text_[at] != '[') return true;
+        for (int i = 0; i < 2 && at < text_.size() && text_[at] == '['; ++i) {
+            at = std::min(text_.find_first_not_of(" \t", at + 1), text_.size());
+        }
+        if (at == text_.size()) return true;
+        const char c = text_[at];
+        const bool bare =
+            (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
+        return bare || c == '"' || c == '\'' || c == ']';
+    }
+
     bool starts(std::string_view what) const { return text_.substr(at_, what.size()) == what; }
 
     void step() {
@@ -41,6 +63,7 @@ private:
             case '\n':
                 ++line_;
                 dots_ = 0;
+                fresh_line_ = true;
                 break;
             case '[':
             case '{':
@@ -93,6 +116,7 @@ private:
     std::string_view text_;
     std::size_t at_ = 0;
     int line_ = 1;
+    bool fresh_line_ = true;
     int brackets_ = 0;
     int dots_ = 0;
 };
@@ -189,8 +213,9 @@ std::string line_of(std::string_view text, int line) {
 }
 
 std::optional<TomlNode> parse_toml(std::string_view text, const std::string& place, Diagnostic& error) {
-    if (const int line = DepthScanner(text).excess_line(); line > 0) {
-        error = {Origin{place, line, 1}, "nests deeper than " + std::to_string(kMaxTomlDepth) + " levels", ""};
+    Guard guard(text);
+    if (const std::string complaint = guard.complaint(); !complaint.empty()) {
+        error = {Origin{place, guard.line(), 1}, complaint, line_of(text, guard.line())};
         return std::nullopt;
     }
     try {

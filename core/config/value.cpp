@@ -97,7 +97,7 @@ std::string to_toml(const ConfigValue& value) {
 }
 
 std::string Origin::text() const {
-    if (line == 0) return place;
+    if (line == 0 || flag) return place;
     return place + ":" + std::to_string(line) + ":" + std::to_string(column);
 }
 

@@ -37,6 +37,7 @@ struct Origin {
     std::string place = "default";  // a file name, "--set #2", "--model", or "default"
     int line = 0;                   // from 1; 0 where lines mean nothing
     int column = 0;                 // from 1
+    bool flag = false;              // an argument rather than a file: text() leaves line and column out
 
     bool is_default() const { return place == "default"; }
     std::string text() const;  // "file:line:column", or the place alone

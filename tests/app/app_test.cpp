@@ -1,0 +1,381 @@
+// The program as its users and their scripts see it: exit statuses, what goes to which stream, the shape of its JSON.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "tests/app/program.h"
+
+namespace foresay::testing {
+namespace {
+
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+const std::string kPrompt = "def fib(n):\n    ";
+
+std::string target() { return source("models/python-coder/target-q4_k_m.gguf"); }
+std::string draft() { return source("models/python-coder/draft-q8_0.gguf"); }
+
+std::string read(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+}
+
+json complete(std::vector<std::string> more) {
+    std::vector<std::string> arguments = {"complete", "--json", "-n", "24"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Outcome outcome = run(arguments);
+    EXPECT_EQ(outcome.status, 0) << outcome.error;
+    EXPECT_EQ(outcome.error, "");
+    return json::parse(outcome.out);
+}
+
+TEST(Usage, WrongCommandLinesExitWithTwo) {
+    const std::vector<std::vector<std::string>> calls = {{},
+                                                         {"compleat"},
+                                                         {"complete", "--no-such-flag"},
+                                                         {"complete", "-p", "x", "-f", "y"},
+                                                         {"complete", "-p", "x", "--speculation", "fast"},
+                                                         {"complete", "-p", "x", "--speculation", "999"},
+                                                         {"complete", "-p", "x", "-n", "-1"},
+                                                         {"complete", "-p", "x", "--seed", "-1"},
+                                                         {"complete", "-p", "x", "--set", "novalue"},
+                                                         {"bench", "everything"},
+                                                         {"logits", "--tokens", "x"},
+                                                         {"tokenize"},
+                                                         {"config"},
+                                                         {"complete", "--shape", "x", "--model", "y"}};
+    for (const auto& call : calls) {
+        const Outcome outcome = run(call, "x");
+        EXPECT_EQ(outcome.status, 2) << ::testing::PrintToString(call) << outcome.error;
+        EXPECT_EQ(outcome.out, "");
+        EXPECT_THAT(outcome.error, StartsWith("foresay: "));
+    }
+}
+
+TEST(Usage, HelpAndVersionAreOutput) {
+    for (const std::string command : {"chat", "complete", "bench", "perplexity", "logits", "tokenize", "inspect"}) {
+        const Outcome outcome = run({command, "--help"});
+        EXPECT_EQ(outcome.status, 0);
+        EXPECT_THAT(outcome.out, AllOf(HasSubstr("--set"), HasSubstr("--threads")));
+    }
+    EXPECT_THAT(run({"--version"}).out, StartsWith("foresay "));
+}
+
+TEST(World, WhatIsWrongIsOneSentenceAndStatusOne) {
+    struct Case {
+        std::vector<std::string> call;
+        std::string message;
+    };
+    const std::string broken = write_scratch("broken.gguf", read(target()).substr(0, 100000));
+    const std::string noise = write_scratch("noise.gguf", "GGUF\3\0\0\0\xff\xff\xff\xff\xff\xff\xff\xff");
+    const std::string config = write_scratch("typo.toml", "[target]\nmodle = \"x\"\n");
+    const std::vector<Case> cases = {
+        {{"complete", "none.toml", "-p", "x"}, "none.toml"},
+        {{"complete", config, "-p", "x"}, "typo.toml:2:1: unknown key 'modle' in [target]; did you mean 'model'?"},
+        {{"complete", "--model", "none.gguf", "-p", "x"}, "--model: 'target.model': no file at"},
+        {{"complete", "--model", broken, "-p", "x"}, "broken.gguf"},
+        {{"complete", "--model", noise, "-p", "x"}, "noise.gguf"},
+        {{"complete", "--model", source("README.md"), "-p", "x"}, "README.md"},
+        {{"complete", "--draft", broken, "-p", "x"}, "--draft: "},
+        {{"complete", "-f", "none.txt"}, "none.txt"},
+        {{"complete", "-p", "x", "--device", "cuda"}, "no CUDA"},
+        {{"complete", "-p", "x", "--device", "gpu"}, "must be auto, cpu, cuda or cuda:N"},
+        {{"complete", "-p", "x", "--context", "100000"}, "longer than the 2048"},
+        {{"complete", "-p", "x", "--set", "sampling.sed=1"}, "--set #1: unknown key 'sed'"},
+        {{"complete", "-p", "x", "--set", "sampling.top_k.k=many"}, "--set #1: 'sampling.top_k.k' must be an integer"},
+        {{"complete", "-p", "x", "--set", "plugin.wordlist.options.forbit=[]"}, "forbi"},
+        {{"complete", "-p", "x", "--set", "sampling.chain=[\"top_k\"]"}, "plugin 'wordlist' is loaded"},
+        {{"complete", "-p", "x", "--stop", ""}, "stop"},
+        {{"tokenize", "--model", write_scratch("text.txt", "hello")}, "text.txt"},
+        {{"inspect", "none.gguf"}, "none.gguf"},
+        {{"plugin", "show", "topk"}, "did you mean 'top_k'?"},
+        {{"perplexity", "-f", write_scratch("short.txt", "x = 1\n")}, "less than one window"},
+        {{"bench", "decode", "--shape", "no-such-shape"}, "no-such-shape"},
+        {{"logits", "--model", target(), "--tokens", write_scratch("bad.json", "{\"tokens\": [99999]}")},
+         "from 0 to 16383"},
+        {{"logits", "--model", target(), "--tokens", write_scratch("deep.json", std::string(100000, '['))},
+         "deep.json"},
+    };
+    for (const Case& one : cases) {
+        const Outcome outcome = run(one.call, "x");
+        EXPECT_EQ(outcome.status, 1) << ::testing::PrintToString(one.call);
+        EXPECT_EQ(outcome.out, "");
+        EXPECT_THAT(outcome.error, HasSubstr(one.message)) << ::testing::PrintToString(one.call);
+    }
+}
+
+TEST(Complete, JsonHasEveryFieldOfTheDesign) {
+    const json out = complete({"-p", kPrompt, "--seed", "7", "--branch", "2"});
+    EXPECT_EQ(out.at("completion_tokens"), 24);
+    EXPECT_EQ(out.at("token_ids").size(), 24u);
+    EXPECT_GT(out.at("prompt_tokens"), 3);
+    EXPECT_EQ(out.at("finish_reason"), "length");
+    EXPECT_EQ(out.at("seed"), 7);
+    EXPECT_EQ(out.at("branch"), 2);
+    EXPECT_TRUE(out.at("text").is_string());
+    for (const char* key : {"load_ms", "prefill_ms", "ttft_ms", "decode_ms", "decode_tokens_per_second"}) {
+        EXPECT_GT(out.at("timings").at(key).get<double>(), 0.0) << key;
+    }
+    const json& speculation = out.at("speculation");
+    EXPECT_EQ(speculation.at("mode"), "auto");
+    for (const char* key : {"rounds", "drafted", "accepted", "mean_run_length"}) {
+        EXPECT_TRUE(speculation.at(key).is_number()) << key;
+    }
+    EXPECT_TRUE(speculation.contains("acceptance_rate"));
+    EXPECT_TRUE(speculation.at("sources").is_object());
+}
+
+TEST(Complete, TextDependsOnSeedAndBranchOnly) {
+    const json reference = complete({"-p", kPrompt, "--speculation", "off"});
+    EXPECT_EQ(reference.at("speculation").at("drafted"), 0);
+    EXPECT_TRUE(reference.at("speculation").at("acceptance_rate").is_null());
+    for (const std::string length : {"auto", "1", "4", "9"}) {
+        const json other = complete({"-p", kPrompt, "--speculation", length});
+        EXPECT_EQ(other.at("token_ids"), reference.at("token_ids")) << length;
+        EXPECT_EQ(other.at("text"), reference.at("text"));
+    }
+    const json fixed = complete({"-p", kPrompt, "--speculation", "4", "--threads", "1"});
+    EXPECT_EQ(fixed.at("token_ids"), reference.at("token_ids"));
+    EXPECT_GT(fixed.at("speculation").at("drafted"), 0);
+    EXPECT_EQ(fixed.at("speculation").at("sources").at("draft").at("drafted"), fixed.at("speculation").at("drafted"));
+    EXPECT_EQ(complete({"-p", kPrompt, "--speculation", "0"}).at("token_ids"), reference.at("token_ids"));
+    // The draft model decides nothing.
+    EXPECT_EQ(complete({"-p", kPrompt, "--draft", target()}).at("token_ids"), reference.at("token_ids"));
+    EXPECT_NE(complete({"-p", kPrompt, "--seed", "1"}).at("token_ids"), reference.at("token_ids"));
+    EXPECT_NE(complete({"-p", kPrompt, "--branch", "1"}).at("token_ids"), reference.at("token_ids"));
+}
+
+TEST(Complete, StreamsBytesAlone) {
+    const json reference = complete({"-p", kPrompt});
+    const Outcome text = run({"complete", "-p", kPrompt, "-n", "24"});
+    EXPECT_EQ(text.status, 0);
+    EXPECT_EQ(text.out, reference.at("text").get<std::string>());
+    EXPECT_EQ(text.error, "");
+    // From a file and from a pipe: the same bytes, the newline at the end included.
+    EXPECT_EQ(run({"complete", "-f", write_scratch("prompt.txt", kPrompt), "-n", "24"}).out, text.out);
+    EXPECT_EQ(run({"complete", "-n", "24"}, kPrompt).out, text.out);
+    const Outcome ids = run({"complete", "-p", kPrompt, "-n", "24", "--token-ids"});
+    std::string expected;
+    for (const json& id : reference.at("token_ids")) expected += (expected.empty() ? "" : " ") + id.dump();
+    EXPECT_EQ(ids.out, expected + "\n");
+}
+
+TEST(Complete, StopsWhereItIsTold) {
+    const json reference = complete({"-p", kPrompt});
+    const std::string text = reference.at("text");
+    const std::string stop = text.substr(text.size() / 2, 3);
+    const json stopped = complete({"-p", kPrompt, "--stop", "never occurs", "--stop", stop});
+    EXPECT_EQ(stopped.at("finish_reason"), "stop");
+    EXPECT_EQ(stopped.at("text"), text.substr(0, text.find(stop)));
+    const json dashed = complete({"-p", "- item", "--stop", "-"});
+    EXPECT_THAT(dashed.at("text").get<std::string>(), Not(HasSubstr("-")));
+    const json nothing = complete({"-p", kPrompt, "--temperature", "0", "--set", "target.context=40", "-n", "0"});
+    EXPECT_EQ(nothing.at("finish_reason"), "length");
+    EXPECT_LE(nothing.at("prompt_tokens").get<int>() + nothing.at("completion_tokens").get<int>(), 41);
+}
+
+TEST(Complete, TemperatureIsAppendedWhereTheChainHasNone) {
+    const std::vector<std::string> bare = {"--set", "plugin=[]", "--set", "sampling.chain=[]", "--temperature", "0"};
+    std::vector<std::string> greedy = {"-p", kPrompt, "--seed", "1"};
+    greedy.insert(greedy.end(), bare.begin(), bare.end());
+    const json one = complete(greedy);
+    greedy[3] = "2";
+    EXPECT_EQ(complete(greedy).at("token_ids"), one.at("token_ids"));
+}
+
+TEST(Complete, ForbiddenWordsDoNotAppear) {
+    const json free = complete({"-p", kPrompt, "--temperature", "0"});
+    EXPECT_THAT(free.at("text").get<std::string>(), HasSubstr("return"));
+    const json bound =
+        complete({"-p", kPrompt, "--temperature", "0", "--set", "plugin.wordlist.options.forbid=[\"return\"]"});
+    EXPECT_THAT(bound.at("text").get<std::string>(), Not(HasSubstr("return")));
+}
+
+TEST(Complete, InterruptKeepsWhatThereIs) {
+    Call call;
+    call.arguments = {"complete", "-p", kPrompt, "-n", "0", "--ignore-eos", "--speculation", "off"};
+    call.on_output = [](pid_t child) { ::kill(child, SIGINT); };
+    const Outcome outcome = run(call);
+    EXPECT_EQ(outcome.status, 130);
+    EXPECT_THAT(outcome.out, Not(IsEmpty()));
+    EXPECT_EQ(outcome.error, "");
+    const std::string whole = run({"complete", "-p", kPrompt, "-n", "1500", "--ignore-eos"}).out;
+    EXPECT_THAT(whole, StartsWith(outcome.out));
+    EXPECT_LT(outcome.out.size(), whole.size());
+}
+
+TEST(Complete, ClosedReaderEndsQuietly) {
+    Call call;
+    call.arguments = {"complete", "-p", kPrompt, "-n", "64"};
+    call.close_output = true;
+    const Outcome outcome = run(call);
+    EXPECT_EQ(outcome.status, 0);
+    EXPECT_EQ(outcome.error, "");
+}
+
+TEST(Chat, WithoutATerminalThereAreNoPromptsAndNoColour) {
+    const Outcome outcome = run({"chat", "-n", "8"}, "def f(x):\n/stats\n/nonsense\nclass A:\n");
+    EXPECT_EQ(outcome.status, 0);
+    EXPECT_THAT(outcome.out, AllOf(Not(HasSubstr("> ")), Not(HasSubstr("\x1b"))));
+    EXPECT_THAT(outcome.error, AllOf(HasSubstr("there is no command /nonsense"), HasSubstr("answers   1, 8 tokens")));
+    EXPECT_THAT(outcome.error, Not(HasSubstr("\x1b")));
+    // The first answer is what `complete` says.
+    const Outcome completed = run({"complete", "-p", "def f(x):", "-n", "8"});
+    EXPECT_THAT(outcome.out, StartsWith(completed.out + "\n"));
+    EXPECT_EQ(run({"chat"}, "").status, 0);
+    EXPECT_EQ(run({"chat"}, "/quit\ndef f():\n").out, "");
+}
+
+TEST(Chat, RetriesAreBranchesOfComplete) {
+    const Outcome outcome = run({"chat", "-n", "12"}, "def f(x):\n/retry\n/retry\n/undo\n/retry\n/retry 9\n");
+    EXPECT_EQ(outcome.status, 0) << outcome.error;
+    std::string expected;
+    for (const std::string branch : {"0", "1", "2", "3"}) {
+        expected += run({"complete", "-p", "def f(x):", "-n", "12", "--branch", branch}).out + "\n";
+    }
+    expected += run({"complete", "-p", "def f(x):", "-n", "12", "--seed", "9"}).out + "\n";
+    EXPECT_EQ(outcome.out, expected);
+}
+
+TEST(Chat, SlashesAreNeverSentUnlessDoubled) {
+    const Outcome doubled = run({"chat", "-n", "6"}, "//x\n");
+    EXPECT_EQ(doubled.out, run({"complete", "-p", "/x", "-n", "6"}).out + "\n");
+    const Outcome joined = run({"chat", "-n", "6"}, "a = 1\\\nb = 2\n");
+    EXPECT_EQ(joined.out, run({"complete", "-p", "a = 1\nb = 2", "-n", "6"}).out + "\n");
+}
+
+TEST(Chat, SetTakesEffectAndRefusesNonsense) {
+    const Outcome outcome =
+        run({"chat", "-n", "8"}, "/set sampling.seed 5\n/set sampling.sed 5\n/set target.context 5\ndef f(x):\n");
+    EXPECT_THAT(outcome.error, AllOf(HasSubstr("sampling.seed = 5"), HasSubstr("did you mean 'seed'?"),
+                                     HasSubstr("is read when the program starts")));
+    EXPECT_EQ(outcome.out, run({"complete", "-p", "def f(x):", "-n", "8", "--seed", "5"}).out + "\n");
+}
+
+TEST(Tokenize, PrintsIds) {
+    const std::string text = "def f(x):\n    return x\n";
+    const json ids = json::parse(run({"tokenize", "--model", target(), "--json"}, text).out).at("token_ids");
+    EXPECT_EQ(ids.at(0), 0);  // BOS
+    const json bare =
+        json::parse(run({"tokenize", "--model", target(), "--json", "--no-special"}, text).out).at("token_ids");
+    EXPECT_EQ(bare.size() + 1, ids.size());
+    EXPECT_EQ(run({"tokenize", "--model", target()}, "").out, "0\n");
+    EXPECT_EQ(run({"tokenize", "--model", target(), "-f", write_scratch("t.py", text), "--json"}).out,
+              run({"tokenize", "--model", target(), "--json"}, text).out);
+}
+
+TEST(Logits, RowsDoNotDependOnWidth) {
+    std::string tokens = "{\"tokens\": [0", positions = "\"positions\": [0";
+    for (int i = 1; i < 40; ++i) {
+        tokens += ", " + std::to_string(200 + 7 * i);
+        positions += ", " + std::to_string(i);
+    }
+    const std::string file = write_scratch("tokens.json", tokens + "], " + positions + "]}");
+    const Outcome inputs = run({"logits", "--model", target(), "--tokens", file, "--hex"});
+    ASSERT_EQ(inputs.status, 0) << inputs.error;
+    const json rows = json::parse(inputs.out).at("logits");
+    ASSERT_EQ(rows.size(), 40u);
+    EXPECT_EQ(rows[0].size(), 16384u);
+    for (const std::string width : {"1", "3", "16"}) {
+        EXPECT_EQ(run({"logits", "--model", target(), "--tokens", file, "--hex", "--width", width}).out, inputs.out)
+            << width;
+    }
+    const json numbers = json::parse(run({"logits", "--model", target(), "--tokens",
+                                          write_scratch("one.json", "{\"tokens\": [0, 5], \"positions\": [1]}")})
+                                         .out);
+    EXPECT_EQ(numbers.at("logits").size(), 1u);
+    EXPECT_TRUE(numbers.at("logits")[0][0].is_number_float());
+}
+
+TEST(Perplexity, ScoresTheSecondHalves) {
+    std::string text;
+    for (int i = 0; i < 40; ++i)
+        text += "def function_" + std::to_string(i) + "(x):\n    return x + " + std::to_string(i) + "\n\n\n";
+    const std::string file = write_scratch("text.py", text);
+    const json out = json::parse(run({"perplexity", "-f", file, "--context", "128", "--json"}).out);
+    EXPECT_EQ(out.at("context"), 128);
+    EXPECT_EQ(out.at("tokens").get<int>() % 63, 0);
+    EXPECT_GT(out.at("perplexity"), 1.0);
+    EXPECT_LT(out.at("perplexity"), 10.0);
+    // Words in disorder are harder to predict.
+    std::string noise;
+    for (int i = 0; i < 400; ++i) noise += std::to_string((i * 7919) % 1009) + (i % 3 ? " qx" : "\nZ");
+    const json worse =
+        json::parse(run({"perplexity", "-f", write_scratch("noise.txt", noise), "--context", "128", "--json"}).out);
+    EXPECT_GT(worse.at("perplexity").get<double>(), out.at("perplexity").get<double>());
+}
+
+TEST(Inspect, SaysWhatAFileIsAndWhetherTwoPair) {
+    const Outcome one = run({"inspect", target()});
+    EXPECT_EQ(one.status, 0);
+    EXPECT_THAT(one.out, AllOf(HasSubstr("general.architecture"), HasSubstr("token_embd.weight"), HasSubstr("Q4_K"),
+                               HasSubstr("16384, tied head")));
+    const Outcome pair = run({"inspect", target(), draft()});
+    EXPECT_EQ(pair.status, 0);
+    EXPECT_THAT(pair.out, HasSubstr("they can pair"));
+}
+
+TEST(Config, ChecksAndShows) {
+    const Outcome good = run({"config", "check", source("configs/python-coder.toml")});
+    EXPECT_EQ(good.status, 0) << good.error;
+    EXPECT_THAT(good.out, HasSubstr("python-coder.toml: ok"));
+    const std::string bad = write_scratch("bad.toml", "[chat]\nstyel = 1\n");
+    const Outcome mixed = run({"config", "check", source("configs/python-coder.toml"), bad});
+    EXPECT_EQ(mixed.status, 1);
+    EXPECT_THAT(mixed.out, HasSubstr("ok"));
+    EXPECT_THAT(mixed.error, HasSubstr("bad.toml:2:1: unknown key 'styel' in [chat]; did you mean 'style'?"));
+    const Outcome shown = run({"config", "show", "--threads", "3", "--set", "speculation.max_draft=5"});
+    EXPECT_EQ(shown.status, 0);
+    EXPECT_THAT(shown.out, AllOf(HasSubstr("# --threads"), HasSubstr("max_draft = 5"), HasSubstr("# default")));
+    // What is shown is a configuration.
+    EXPECT_EQ(run({"config", "check", write_scratch("shown.toml", shown.out)}).status, 0);
+}
+
+TEST(Plugins, AreListedAndShown) {
+    const Outcome list = run({"plugin", "list"});
+    EXPECT_EQ(list.status, 0);
+    EXPECT_THAT(list.out, AllOf(HasSubstr("temperature"), HasSubstr("wordlist")));
+    EXPECT_THAT(run({"plugin", "show", "wordlist"}).out, HasSubstr("forbid"));
+    EXPECT_THAT(run({"plugin", "show", "top_k"}).out, HasSubstr("k = 40"));
+}
+
+TEST(Bench, MeasuresAndPrintsJson) {
+    for (const std::string kind : {"decode", "verify", "prefill", "kernels"}) {
+        const Outcome outcome = run({"bench", kind, "--runs", "1", "-n", "8", "--json"});
+        ASSERT_EQ(outcome.status, 0) << kind << outcome.error;
+        EXPECT_GT(json::parse(outcome.out).at("bandwidth_bytes_per_second").get<double>(), 1e8) << kind;
+    }
+    const std::string prompts =
+        write_scratch("prompts.jsonl", "{\"id\": \"a\", \"kind\": \"code\", \"prompt\": \"def f(x):\"}\n");
+    const Outcome outcome = run({"bench", source("configs/python-coder.toml"), "speculation", "--prompts", prompts,
+                                 "--runs", "1", "-n", "16", "--temperature", "0", "--json"});
+    ASSERT_EQ(outcome.status, 0) << outcome.error;
+    const json out = json::parse(outcome.out);
+    EXPECT_EQ(out.at("prompts").size(), 1u);
+    EXPECT_GT(out.at("geometric_mean").get<double>(), 0.0);
+    EXPECT_EQ(run({"bench", "replay", "--prompts", prompts, "--runs", "1", "-n", "16"}).status, 0);
+}
+
+TEST(Configs, EveryFileOfTheFolderLoads) {
+    int files = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(source("configs"))) {
+        if (entry.path().extension() != ".toml") continue;
+        ++files;
+        const Outcome outcome = run({"config", "check", entry.path().string()});
+        EXPECT_EQ(outcome.status, 0) << outcome.error;
+        EXPECT_EQ(run({"complete", entry.path().string(), "-p", "x = ", "-n", "4"}).status, 0) << entry.path();
+    }
+    EXPECT_GT(files, 0);
+}
+
+}  // namespace
+}  // namespace foresay::testing

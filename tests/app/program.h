@@ -1,0 +1,38 @@
+// tests/app/program.h: runs the built program and looks at what came of it.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <sys/types.h>
+
+namespace foresay::testing {
+
+struct Outcome {
+    int status = -1;  // exit status; 128 + signal when it was killed
+    std::string out, error;
+};
+
+struct Call {
+    std::vector<std::string> arguments;
+    std::string input;          // of standard input
+    bool close_output = false;  // nobody reads standard output
+    // Called when the first byte of output has arrived.
+    std::function<void(pid_t)> on_output;
+};
+
+// Runs the program with a home of its own; kills it after a minute.
+Outcome run(const Call& call);
+Outcome run(std::vector<std::string> arguments, std::string input = "");
+
+// A folder for this test process, removed at its end.
+const std::filesystem::path& scratch();
+// Writes a file there and returns its path.
+std::string write_scratch(const std::string& name, const std::string& text);
+
+// A file of the source tree.
+std::string source(const std::string& relative);
+
+}  // namespace foresay::testing
