@@ -66,6 +66,7 @@ struct CpuActivations : Activations {
     std::vector<RowAngles> angles;  // by rope table
     std::vector<ThreadScratch> scratch;
     std::vector<Drawn> slots;
+    std::vector<std::int32_t> groups;  // first row of each group that attends together; then T
 
     std::int64_t qkv_stride() const { return q_stride + 2 * kv_stride; }
 };

@@ -18,7 +18,9 @@ namespace {
 using std::int32_t;
 using std::int64_t;
 
-// Rows up to which the caller prepares inputs alone: starting the team would cost more.
+// Values up to which the caller prepares inputs alone: starting the team would cost more.
+constexpr int64_t kSerialValues = 3072;
+// The same for the heads of a row after the projections, in rows.
 constexpr int kSerialRows = 2;
 // Panels that a thread takes at a time when there are many rows: their weights stay in the cache while tiles pass.
 constexpr int kPanelGrain = 4;
@@ -254,6 +256,10 @@ private:
         return stage;
     }
 
+    static int serial_grain(int rows, int64_t values_per_row) {
+        return rows * values_per_row <= kSerialValues ? rows : 1;
+    }
+
     // Runs body(begin, end) over panels, in larger pieces when many tiles pass over each.
     template <class Body>
     void run_panels(int panels, int tiles, const Body& body) {
@@ -266,7 +272,7 @@ private:
     void prepare_inputs(CpuActivations& a, const float* source, int64_t stride, int inputs, const Norm* norm,
                         bool codes, bool floats) {
         const int count = rows(a);
-        pool_.run(count, count <= kSerialRows ? count : 1, [&](int begin, int end, int thread) {
+        pool_.run(count, serial_grain(count, inputs), [&](int begin, int end, int thread) {
             float* normed = a.scratch[static_cast<std::size_t>(thread)].row.data();
             for (int t = begin; t < end; ++t) {
                 const float* x = source + t * stride;
@@ -339,6 +345,7 @@ private:
         }
     }
 
+    void group_rows(CpuActivations& a, int heads_per_kv, const AttendSpec& spec) const;
     void finish_row(const AttentionInStage& s, CpuActivations& a, CpuKv& kv, int32_t layer, int t);
     void gather_tree_tile(const CpuActivations& a, const CpuKv& kv, int32_t layer, int head, int t, int tile,
                           int gathered, ThreadScratch& scratch);
@@ -379,11 +386,11 @@ std::unique_ptr<Activations> CpuOps::allocate_activations(const ModelShape& shap
     const int64_t widest = std::max({act->d_stride, act->q_stride, act->ff_stride});
     act->tiles.reserve(std::max(max_rows, max_logit_rows), widest);
     act->slots.resize(kDrawSlots);
+    act->groups.reserve(static_cast<std::size_t>(max_rows) + 1);
     act->scratch.resize(static_cast<std::size_t>(pool_.threads()));
     for (ThreadScratch& scratch : act->scratch) {
         scratch.row.resize(static_cast<std::size_t>(widest));
-        scratch.attend.resize(
-            static_cast<std::size_t>(attend_scratch_floats(shape.heads / shape.kv_heads + 4, shape.head_dim)));
+        scratch.attend.resize(static_cast<std::size_t>(attend_scratch_floats(shape.head_dim)));
         scratch.draw.reserve(shape.vocab);
     }
     act->bytes = act->memory.bytes + act->tiles.bytes();
@@ -465,22 +472,49 @@ void CpuOps::gather_tree_tile(const CpuActivations& a, const CpuKv& kv, int32_t 
     }
 }
 
+// Cuts the batch's rows into groups that attend together: consecutive positions of one sequence in the same page, as
+// many as one call takes, but not so many that threads go without work.
+void CpuOps::group_rows(CpuActivations& a, int heads_per_kv, const AttendSpec& spec) const {
+    const int count = rows(a);
+    const int spread = std::max(1, count * spec.shape.kv_heads / pool_.threads());
+    const bool alone = a.batch.tree || spec.window > 0;
+    const int most = alone ? 1 : std::clamp(kAttendQueries / heads_per_kv, 1, spread);
+    a.groups.clear();
+    for (int t = 0; t < count; ++t) {
+        const Row& row = a.batch.rows[t];
+        if (t > 0 && t - a.groups.back() < most) {
+            const Row& before = a.batch.rows[t - 1];
+            if (row.sequence == before.sequence && row.position == before.position + 1 &&
+                row.position % kPagePositions != 0) {
+                continue;
+            }
+        }
+        a.groups.push_back(t);
+    }
+    a.groups.push_back(count);
+}
+
 void CpuOps::attend(const Prepared& prepared, Activations& act, const KvPages& pages, int32_t layer) {
     const AttendSpec& spec = static_cast<const AttendStage&>(prepared).spec;
     auto& a = self(act);
     const auto& kv = static_cast<const CpuKv&>(pages);
     const int32_t dh = spec.shape.head_dim, group = spec.shape.heads / spec.shape.kv_heads;
-    // A task is one row and one key-value head; consecutive tasks share the head, whose pages then stay in the cache.
-    const int count = rows(a);
-    pool_.run(count * spec.shape.kv_heads, count > 8 ? 8 : 1, [&](int begin, int end, int thread) {
+    group_rows(a, group, spec);
+    const int groups = static_cast<int>(a.groups.size()) - 1;
+    // A task is one group of rows and one key-value head; consecutive tasks share the head, whose pages then stay in the
+    // cache.
+    pool_.run(groups * spec.shape.kv_heads, groups > 8 ? 4 : 1, [&](int begin, int end, int thread) {
         ThreadScratch& scratch = a.scratch[static_cast<std::size_t>(thread)];
         for (int task = begin; task < end; ++task) {
-            const int head = task / count, t = task % count;
+            const int head = task / groups, t = a.groups[static_cast<std::size_t>(task % groups)];
             const Row& row = a.batch.rows[t];
             const SequenceView& sequence = a.batch.sequences[row.sequence];
             AttendTask work;
             work.q = a.qkv + t * a.qkv_stride() + static_cast<int64_t>(head) * group * dh;
             work.out = a.attended + t * a.q_stride + static_cast<int64_t>(head) * group * dh;
+            work.q_stride = a.qkv_stride();
+            work.out_stride = a.q_stride;
+            work.rows = a.groups[static_cast<std::size_t>(task % groups) + 1] - t;
             work.heads = group;
             work.head_dim = dh;
             work.first = spec.window > 0 ? std::max(0, row.position - spec.window + 1) : 0;
@@ -525,7 +559,7 @@ void CpuOps::head(const Prepared& prepared, Activations& act) {
     if (count == 0) return;
     const bool floats = is_float(s.matrix.encoding);
     a.tiles.set_rows(count, isa_);
-    pool_.run(count, count <= kSerialRows ? count : 1, [&](int begin, int end, int thread) {
+    pool_.run(count, serial_grain(count, a.shape.d_model), [&](int begin, int end, int thread) {
         float* normed = a.scratch[static_cast<std::size_t>(thread)].row.data();
         for (int i = begin; i < end; ++i) {
             isa_.rms_norm(a.x + a.batch.logit_rows[i] * a.d_stride, s.norm.weight.data(), s.norm.eps, a.shape.d_model,

@@ -38,21 +38,26 @@ struct PanelRange {
 
 enum class Store : std::uint8_t { set, add };
 
-// One query row against one key-value head. K of a page is [kPagePositions / 16, Dh, 16] float16, V is
-// [kPagePositions, dh_padded] float16, dh_padded = Dh rounded up to 16.
+// Query rows at consecutive positions against one key-value head. K of a page is [kPagePositions / 16, Dh, 16] float16,
+// V is [kPagePositions, dh_padded] float16, dh_padded = Dh rounded up to 16.
 struct AttendTask {
-    const float* q;  // [heads, head_dim]
-    float* out;      // [heads, head_dim]
-    int heads;       // query heads that share the key-value head, at most 16
+    const float* q;  // [rows, heads, head_dim], rows q_stride apart
+    float* out;      // the same, rows out_stride apart
+    std::int64_t q_stride, out_stride;
+    int rows;   // more than one: all in the same tile of kPagePositions, first = 0
+    int heads;  // query heads that share the key-value head
     int head_dim;
-    int first, last;  // positions attended, inclusive
+    int first, last;  // positions attended by row 0, inclusive; row r ends at last + r
     float scale, soft_cap;
     const std::uint16_t* const* k_tiles;  // per page of positions, first page = first / kPagePositions
     const std::uint16_t* const* v_tiles;
-    float* scratch;  // attend_scratch_floats() values
+    float* scratch;  // attend_scratch_floats(head_dim) values
 };
 
-constexpr int attend_scratch_floats(int heads, int head_dim) { return heads * (64 + (head_dim + 31)); }
+// Queries (rows x heads) that a kernel takes at a time.
+inline constexpr int kAttendQueries = 8;
+
+constexpr int attend_scratch_floats(int head_dim) { return kAttendQueries * (64 + head_dim + 15); }
 
 struct IsaKernels {
     const char* name;

@@ -47,39 +47,57 @@ bool spin_until(const Ready& ready) {
 
 }  // namespace
 
-// A loop is handed out through one 64-bit ticket: its number in the upper half, the next free item in the lower. A worker
-// that is late, because the system gave its core to somebody else, finds the loop closed and holds nobody up; only a
-// worker that has taken a range is waited for.
+// A loop is cut into units of `grain` items, and every thread gets a run of units of its own, in a slot of its own: taking
+// from it touches no other thread's cache line. Who has emptied his slot takes from the others'. So a worker that is
+// late, because the system lent its core to somebody else, holds nobody up: its units are taken, and only a worker that
+// is inside a unit is waited for.
 struct ThreadPool::Team {
-    static constexpr std::uint64_t kClosed = 0xffffffffu;  // lower half: nothing to take
+    // A slot: loop number in the upper half, then first and end unit, 16 bits each. A number never returns, so a compare
+    // and exchange by a late thread fails once its loop is over.
+    struct alignas(64) Slot {
+        std::atomic<std::uint64_t> units{0};
+    };
+    static constexpr int kMaxUnits = 0xffff;
+    static std::uint64_t pack(std::uint32_t number, int begin, int end) {
+        return static_cast<std::uint64_t>(number) << 32 | static_cast<std::uint64_t>(begin) << 16 |
+               static_cast<std::uint64_t>(end);
+    }
 
-    // The loop in flight. Written while the ticket is closed, so that no range can be taken under mixed fields; release
-    // and acquire order them against the ticket.
-    std::atomic<Call> call{nullptr};
-    std::atomic<const void*> body{nullptr};
+    // The loop in flight, in one cache line with the number that announces it. A thread that has read fields of a later
+    // loop cannot take a unit of an earlier one, since that one is over: release and acquire make it see so.
+    alignas(64) std::atomic<std::uint32_t> epoch{0};  // number of the loop; sleepers wait on it
     std::atomic<int> items{0};
     std::atomic<int> grain{1};
-
-    alignas(64) std::atomic<std::uint64_t> ticket{kClosed};
-    alignas(64) std::atomic<int> done{0};             // items of this loop that are finished
-    alignas(64) std::atomic<std::uint32_t> epoch{0};  // what sleepers wait on: one more for every loop and at the end
-    std::atomic<int> sleeping{0};
+    std::atomic<Call> call{nullptr};
+    std::atomic<const void*> body{nullptr};
     std::atomic<bool> stop{false};
+    alignas(64) std::atomic<int> done{0};  // units of this loop that are finished
+    alignas(64) std::atomic<int> sleeping{0};
+    std::vector<Slot> slots;
     std::vector<std::thread> workers;
 
-    // Takes ranges of loop `number` until none is left.
-    void work(std::uint32_t number, int thread) {
+    // Takes and runs units of loop `number` from `slot`; returns how many.
+    int drain(Slot& slot, std::uint32_t number, int thread) {
+        int taken = 0;
         for (;;) {
-            std::uint64_t now = ticket.load(std::memory_order_acquire);
-            const auto begin = static_cast<std::int64_t>(now & kClosed);
+            std::uint64_t now = slot.units.load(std::memory_order_acquire);
+            const int unit = static_cast<int>(now >> 16 & 0xffff), end = static_cast<int>(now & 0xffff);
+            if (now >> 32 != number || unit >= end) return taken;
             const int count = items.load(std::memory_order_acquire), step = grain.load(std::memory_order_acquire);
             const Call run = call.load(std::memory_order_acquire);
             const void* with = body.load(std::memory_order_acquire);
-            if (now >> 32 != number || begin >= count) return;
-            const auto end = static_cast<int>(std::min<std::int64_t>(begin + step, count));
-            if (!ticket.compare_exchange_weak(now, (now & ~kClosed) | static_cast<std::uint32_t>(end))) continue;
-            run(with, static_cast<int>(begin), end, thread);
-            done.fetch_add(end - static_cast<int>(begin), std::memory_order_release);
+            if (!slot.units.compare_exchange_weak(now, pack(number, unit + 1, end), std::memory_order_acq_rel))
+                continue;
+            run(with, unit * step, std::min((unit + 1) * step, count), thread);
+            ++taken;
+        }
+    }
+
+    void work(std::uint32_t number, int thread) {
+        const int threads = static_cast<int>(slots.size());
+        for (int i = 0; i < threads; ++i) {
+            const int taken = drain(slots[static_cast<std::size_t>((thread + i) % threads)], number, thread);
+            if (taken > 0) done.fetch_add(taken, std::memory_order_release);
         }
     }
 
@@ -107,6 +125,7 @@ struct ThreadPool::Team {
 ThreadPool::ThreadPool(int threads) : threads_(std::max(1, threads)) {
     if (threads_ == 1) return;
     team_ = std::make_unique<Team>();
+    team_->slots = std::vector<Team::Slot>(static_cast<std::size_t>(threads_));
     try {
         for (int i = 1; i < threads_; ++i) team_->workers.emplace_back([this, i] { team_->worker(i); });
     } catch (const std::system_error&) {
@@ -126,18 +145,24 @@ ThreadPool::~ThreadPool() {
 
 void ThreadPool::run_erased(int items, int grain, Call call, const void* body) {
     Team& team = *team_;
+    grain = std::max<int>({1, grain, (items - 1) / Team::kMaxUnits + 1});
+    const int units = (items - 1) / grain + 1;
     const std::uint32_t number = team.epoch.load(std::memory_order_relaxed) + 1;
-    const std::uint64_t upper = static_cast<std::uint64_t>(number) << 32;
-    team.ticket.store(upper | Team::kClosed, std::memory_order_release);
+    team.items.store(items, std::memory_order_release);
+    team.grain.store(grain, std::memory_order_release);
     team.call.store(call, std::memory_order_release);
     team.body.store(body, std::memory_order_release);
-    team.items.store(items, std::memory_order_release);
-    team.grain.store(std::max(1, grain), std::memory_order_release);
     team.done.store(0, std::memory_order_relaxed);
-    team.ticket.store(upper, std::memory_order_release);
+    for (int i = 0; i < threads_; ++i) {
+        const auto share = [&](int part) {
+            return static_cast<int>(static_cast<std::int64_t>(units) * part / threads_);
+        };
+        team.slots[static_cast<std::size_t>(i)].units.store(Team::pack(number, share(i), share(i + 1)),
+                                                            std::memory_order_release);
+    }
     team.advance();
     team.work(number, 0);
-    const auto finished = [&] { return team.done.load(std::memory_order_acquire) == items; };
+    const auto finished = [&] { return team.done.load(std::memory_order_acquire) == units; };
     while (!spin_until(finished)) std::this_thread::yield();
 }
 

@@ -1,4 +1,5 @@
-// kernels/cpu/isa/attend.cpp: softmax attention of the query heads of one row that share a key-value head.
+// kernels/cpu/isa/attend.cpp: softmax attention of the query heads that share a key-value head, of one row or of a few
+// rows at consecutive positions, which then share the reading of keys and values.
 //
 // Law 1: positions are taken in tiles of 64 that start at multiples of 64, each tile in increasing position; the running
 // maximum, sum and weighted values are updated tile by tile. A row's bits depend on its own positions only.
@@ -13,57 +14,68 @@ using std::uint16_t;
 
 constexpr int kTile = 64;
 
-// scores[h, 64]: q . k for `blocks` blocks of 16 positions, two blocks and two halves of the head width at a time.
-template <int H>
-FORESAY_INLINE void score_block(const float* q, int head_dim, const uint16_t* k, float* scores) {
-    F even[H], odd[H];
+// scores[j, 64] of 16 positions: q[j] . k, even and odd places of the head apart.
+template <int Q>
+FORESAY_INLINE void score_block(const float* const* q, int head_dim, const uint16_t* k, float* scores) {
+    F even[Q], odd[Q];
 #pragma GCC unroll 8
-    for (int h = 0; h < H; ++h) even[h] = odd[h] = set(0.0f);
+    for (int j = 0; j < Q; ++j) even[j] = odd[j] = set(0.0f);
     int d = 0;
     for (; d + 2 <= head_dim; d += 2) {
         const F k0 = load_half(k + 16 * d), k1 = load_half(k + 16 * d + 16);
 #pragma GCC unroll 8
-        for (int h = 0; h < H; ++h) {
-            even[h] = fma(k0, set(q[h * head_dim + d]), even[h]);
-            odd[h] = fma(k1, set(q[h * head_dim + d + 1]), odd[h]);
+        for (int j = 0; j < Q; ++j) {
+            even[j] = fma(k0, set(q[j][d]), even[j]);
+            odd[j] = fma(k1, set(q[j][d + 1]), odd[j]);
         }
     }
     if (d < head_dim) {
         const F k0 = load_half(k + 16 * d);
 #pragma GCC unroll 8
-        for (int h = 0; h < H; ++h) even[h] = fma(k0, set(q[h * head_dim + d]), even[h]);
+        for (int j = 0; j < Q; ++j) even[j] = fma(k0, set(q[j][d]), even[j]);
     }
 #pragma GCC unroll 8
-    for (int h = 0; h < H; ++h) store(scores + h * kTile, add(even[h], odd[h]));
+    for (int j = 0; j < Q; ++j) store(scores + j * kTile, add(even[j], odd[j]));
 }
 
-// values[h, 16 V of the head width] = values * decay[h] + sum over positions of weight * v. V vectors at a time, because a
-// sum over positions is one chain of additions: H * V chains keep the units busy.
-template <int H, int V>
-FORESAY_INLINE void weigh_values(const float* weights, const float* decay, const uint16_t* v, int v_stride, int begin,
-                                 int end, float* values, int values_stride) {
-    F acc[H][V];
+// values[j, 16 V of the head] = values * decay[j] + sum over positions [begin, end) of weight * v. V vectors at a time,
+// because a sum over positions is one chain of additions: Q * V chains keep the units busy.
+template <int Q, int V>
+FORESAY_INLINE void weigh_columns(const float* weights, const float* decay, const uint16_t* v, int v_stride, int begin,
+                                  int end, float* values) {
+    F acc[Q][V];
 #pragma GCC unroll 8
-    for (int h = 0; h < H; ++h) {
+    for (int j = 0; j < Q; ++j) {
 #pragma GCC unroll 8
-        for (int j = 0; j < V; ++j) acc[h][j] = mul(load(values + h * values_stride + 16 * j), set(decay[h]));
+        for (int i = 0; i < V; ++i) acc[j][i] = mul(load(values + j * v_stride + 16 * i), set(decay[j]));
     }
-    for (int i = begin; i < end; ++i) {
+    for (int p = begin; p < end; ++p) {
         F row[V];
 #pragma GCC unroll 8
-        for (int j = 0; j < V; ++j) row[j] = load_half(v + static_cast<int64_t>(i) * v_stride + 16 * j);
+        for (int i = 0; i < V; ++i) row[i] = load_half(v + static_cast<int64_t>(p) * v_stride + 16 * i);
 #pragma GCC unroll 8
-        for (int h = 0; h < H; ++h) {
-            const F weight = set(weights[h * kTile + i]);
+        for (int j = 0; j < Q; ++j) {
+            const F weight = set(weights[j * kTile + p]);
 #pragma GCC unroll 8
-            for (int j = 0; j < V; ++j) acc[h][j] = fma(row[j], weight, acc[h][j]);
+            for (int i = 0; i < V; ++i) acc[j][i] = fma(row[i], weight, acc[j][i]);
         }
     }
 #pragma GCC unroll 8
-    for (int h = 0; h < H; ++h) {
+    for (int j = 0; j < Q; ++j) {
 #pragma GCC unroll 8
-        for (int j = 0; j < V; ++j) store(values + h * values_stride + 16 * j, acc[h][j]);
+        for (int i = 0; i < V; ++i) store(values + j * v_stride + 16 * i, acc[j][i]);
     }
+}
+
+template <int Q>
+FORESAY_INLINE void weigh_values(const float* weights, const float* decay, const uint16_t* v, int padded, int begin,
+                                 int end, float* values) {
+    constexpr int V = Q <= 4 ? 4 : 2;
+    int d = 0;
+    for (; d + 16 * V <= padded; d += 16 * V) {
+        weigh_columns<Q, V>(weights, decay, v + d, padded, begin, end, values + d);
+    }
+    for (; d < padded; d += 16) weigh_columns<Q, 1>(weights, decay, v + d, padded, begin, end, values + d);
 }
 
 // Turns the scores of lanes [begin, end) of one tile into weights against the new running maximum; returns the decay of
@@ -72,6 +84,7 @@ FORESAY_INLINE float soften(float* scores, int begin, int end, float scale, floa
     const F none = set(-3.0e38f);
     F s[4];
     F best = none;
+#pragma GCC unroll 4
     for (int b = 0; b < 4; ++b) {
         s[b] = mul(load(scores + 16 * b), set(scale));
         if (soft_cap > 0) s[b] = mul(set(soft_cap), tanh(div(s[b], set(soft_cap))));
@@ -82,6 +95,7 @@ FORESAY_INLINE float soften(float* scores, int begin, int end, float scale, floa
     const float tile_peak = max_lanes(best);
     const float new_peak = tile_peak > peak ? tile_peak : peak;
     F sum = set(0.0f);
+#pragma GCC unroll 4
     for (int b = 0; b < 4; ++b) {
         s[b] = exp(sub(s[b], set(new_peak)));
         store(scores + 16 * b, s[b]);
@@ -95,52 +109,69 @@ FORESAY_INLINE float soften(float* scores, int begin, int end, float scale, floa
     return decay;
 }
 
-template <int H>
-void attend_heads(const AttendTask& t, const float* q, float* out) {
+FORESAY_INLINE void prefetch_halves(const uint16_t* p, int count) {
+    for (int i = 0; i < count; i += 32) prefetch(p + i);
+}
+
+// Queries [from, from + Q) of the task, numbered row by row.
+template <int Q>
+void attend_queries(const AttendTask& t, int from) {
     const int padded = (t.head_dim + 15) / 16 * 16;
-    float* scores = t.scratch;              // [H, 64]
-    float* values = t.scratch + H * kTile;  // [H, padded]
-    float peak[H], total[H], decay[H];
-#pragma GCC unroll 8
-    for (int h = 0; h < H; ++h) {
-        peak[h] = -1.0e38f;
-        total[h] = 0;
+    float* scores = t.scratch;              // [Q, 64]
+    float* values = t.scratch + Q * kTile;  // [Q, padded]
+    const float* q[Q];
+    float peak[Q], total[Q], decay[Q];
+    int last[Q];
+    for (int j = 0; j < Q; ++j) {
+        const int row = (from + j) / t.heads, head = (from + j) % t.heads;
+        q[j] = t.q + row * t.q_stride + static_cast<int64_t>(head) * t.head_dim;
+        last[j] = t.last + row;
+        peak[j] = -1.0e38f;
+        total[j] = 0;
     }
-    for (int i = 0; i < H * padded; i += 16) store(values + i, set(0.0f));
+    for (int i = 0; i < Q * padded; i += 16) store(values + i, set(0.0f));
     const int first_tile = t.first / kTile, last_tile = t.last / kTile;
+    prefetch_halves(t.k_tiles[0], kTile * t.head_dim);
     for (int tile = first_tile; tile <= last_tile; ++tile) {
+        const bool tail = tile == last_tile;
         const int begin = tile == first_tile ? t.first % kTile : 0;
-        const int end = tile == last_tile ? t.last % kTile + 1 : kTile;
+        const int end = tail ? last[0] % kTile + 1 : kTile, longest = tail ? last[Q - 1] % kTile + 1 : kTile;
         const uint16_t* k = t.k_tiles[tile - first_tile];
         const uint16_t* v = t.v_tiles[tile - first_tile];
-        for (int b = begin / 16; 16 * b < end; ++b)
-            score_block<H>(q, t.head_dim, k + 16 * b * t.head_dim, scores + 16 * b);
-#pragma GCC unroll 8
-        for (int h = 0; h < H; ++h)
-            decay[h] = soften(scores + h * kTile, begin, end, t.scale, t.soft_cap, peak[h], total[h]);
-        int d = 0;
-        for (; d + 64 <= padded; d += 64) {
-            weigh_values<H, 4>(scores, decay, v + d, padded, begin, end, values + d, padded);
+        // Tiles are too short for the processor's own prefetcher: ask for the values now, for the next keys below.
+        prefetch_halves(v + static_cast<int64_t>(begin) * padded, (longest - begin) * padded);
+        for (int b = begin / 16; 16 * b < longest; ++b) {
+            score_block<Q>(q, t.head_dim, k + 16 * b * t.head_dim, scores + 16 * b);
         }
-        for (; d < padded; d += 16) {
-            weigh_values<H, 1>(scores, decay, v + d, padded, begin, end, values + d, padded);
+        for (int j = 0; j < Q; ++j) {
+            const int own_end = tail ? last[j] % kTile + 1 : kTile;
+            decay[j] = soften(scores + j * kTile, begin, own_end, t.scale, t.soft_cap, peak[j], total[j]);
+        }
+        if (!tail) prefetch_halves(t.k_tiles[tile - first_tile + 1], kTile * t.head_dim);
+        weigh_values<Q>(scores, decay, v, padded, begin, end, values);
+        for (int j = 0; j < Q && tail; ++j) {  // positions that only the later rows attend to
+            const int own_end = last[j] % kTile + 1;
+            const float keep = 1.0f;
+            if (own_end > end) weigh_values<1>(scores + j * kTile, &keep, v, padded, end, own_end, values + j * padded);
         }
     }
-#pragma GCC unroll 8
-    for (int h = 0; h < H; ++h) {
-        const float inverse = 1.0f / total[h];
-        for (int d = 0; d < t.head_dim; ++d) out[h * t.head_dim + d] = values[h * padded + d] * inverse;
+    for (int j = 0; j < Q; ++j) {
+        const int row = (from + j) / t.heads, head = (from + j) % t.heads;
+        float* out = t.out + row * t.out_stride + static_cast<int64_t>(head) * t.head_dim;
+        const float inverse = 1.0f / total[j];
+        for (int d = 0; d < t.head_dim; ++d) out[d] = values[j * padded + d] * inverse;
     }
 }
 
 }  // namespace
 
 void attend(const AttendTask& task) {
-    int h = 0;
-    const auto at = [&](auto* p) { return p + static_cast<int64_t>(h) * task.head_dim; };
-    for (; h + 4 <= task.heads; h += 4) attend_heads<4>(task, at(task.q), at(task.out));
-    for (; h + 2 <= task.heads; h += 2) attend_heads<2>(task, at(task.q), at(task.out));
-    for (; h < task.heads; ++h) attend_heads<1>(task, at(task.q), at(task.out));
+    const int queries = task.rows * task.heads;
+    int from = 0;
+    for (; from + 8 <= queries; from += 8) attend_queries<8>(task, from);
+    for (; from + 4 <= queries; from += 4) attend_queries<4>(task, from);
+    for (; from + 2 <= queries; from += 2) attend_queries<2>(task, from);
+    for (; from < queries; ++from) attend_queries<1>(task, from);
 }
 
 }  // namespace foresay::kernels::cpu::FORESAY_ISA
