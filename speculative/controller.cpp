@@ -9,14 +9,17 @@ namespace {
 constexpr std::int32_t kLookAhead = 8;
 constexpr std::int32_t kFirstPlainSpan = 4;
 constexpr std::int32_t kLastPlainSpan = 32;
-constexpr std::int32_t kProbeLength = 4;
+constexpr std::int32_t kProbeLength = 4;  // the longest; probes vary, to see every short width
 constexpr double kRateBlend = 1.0 / 30.0;
-constexpr double kDraftBlend = 0.05;
-// The ledger in units of a plain step: trips at kTrip, keeps at most kCredit of old gains, and each plain step forgives
-// kForgive of a step.
+// Interruptions only ever add time, so a short measurement counts for more than a long one.
+constexpr double kDraftShorter = 0.2;
+constexpr double kDraftLonger = 0.05;
+// The ledger in units of a plain step: at kTrip plain steps follow, twice as many each time until drafting has gained
+// again; at most kCredit of old gains is kept.
 constexpr double kTrip = 8.0;
 constexpr double kCredit = 3.0;
-constexpr double kForgive = 0.01;
+constexpr std::int32_t kFirstPause = 32;
+constexpr std::int32_t kLastPause = 512;
 
 }  // namespace
 
@@ -51,7 +54,19 @@ double Controller::gain_of_more(std::int32_t count, double survival, std::int32_
     return best;
 }
 
-bool Controller::tripped() { return ledger_ms_ > kTrip * costs_.verify_ms(1); }
+bool Controller::tripped() {
+    if (pause_left_ > 0) {
+        --pause_left_;
+        return true;
+    }
+    const double step = costs_.verify_ms(1);
+    if (ledger_ms_ < 0.0) pause_ = 0;
+    if (ledger_ms_ <= kTrip * step) return false;
+    pause_ = std::clamp(2 * pause_, kFirstPause, kLastPause);
+    pause_left_ = pause_;
+    ledger_ms_ = 0.5 * kTrip * step;
+    return true;
+}
 
 std::int32_t Controller::plan(std::int32_t limit) {
     limit_ = std::min(limit, CostModel::kMaxWidth - 1);
@@ -71,7 +86,8 @@ std::int32_t Controller::plan(std::int32_t limit) {
     plain_left_ = plain_span_;
     if (plain_span_ == kFirstPlainSpan) return 0;
     probing_ = true;
-    limit_ = std::min(limit_, kProbeLength);
+    probe_ = probe_ % kProbeLength + 1;
+    limit_ = std::min(limit_, kProbeLength + 1 - probe_);
     return limit_;
 }
 
@@ -86,7 +102,8 @@ bool Controller::extend(std::int32_t count, float margin) {
     if (count > 1) {
         const double ms = now - step_start_;
         const double clamped = draft_ms_ > 0.0 ? std::clamp(ms, 0.5 * draft_ms_, 2.0 * draft_ms_) : ms;
-        draft_ms_ = draft_ms_ > 0.0 ? draft_ms_ + kDraftBlend * (clamped - draft_ms_) : clamped;
+        const double blend = clamped < draft_ms_ ? kDraftShorter : kDraftLonger;
+        draft_ms_ = draft_ms_ > 0.0 ? draft_ms_ + blend * (clamped - draft_ms_) : clamped;
     }
     step_start_ = now;
     survival_ *= acceptance_.given_margin(count, margin);
@@ -129,10 +146,9 @@ void Controller::observe(const DraftRun& run, std::int32_t verified, std::int32_
     // What the machine does to a round that it interrupts, it would have done to plain steps as well.
     const double step = costs_.verify_ms(1);
     const double drafted = static_cast<double>(run.tokens.size());
-    const double ms = std::min(round_ms, 2.0 * (costs_.verify_ms(verified + 1) + drafted * draft_ms_));
+    const double ms = std::min(round_ms, 1.5 * (costs_.verify_ms(verified + 1) + drafted * draft_ms_));
     if (run.tokens.empty()) {
         acceptance_.relax();
-        ledger_ms_ = ledger_ms_ > 0.0 ? std::max(0.0, ledger_ms_ - kForgive * step) : ledger_ms_;
     } else {
         ledger_ms_ = std::max(ledger_ms_ + ms - static_cast<double>(emitted) * step, -kCredit * step);
     }

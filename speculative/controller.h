@@ -66,7 +66,10 @@ private:
     std::int32_t plain_left_ = 0;
     std::int32_t plain_span_ = 0;
     bool probing_ = false;
+    std::int32_t probe_ = 0;
 
+    std::int32_t pause_ = 0;  // length of the last pause that the ledger ordered
+    std::int32_t pause_left_ = 0;
     double ledger_ms_ = 0.0;  // time lost against plain decoding
 };
 

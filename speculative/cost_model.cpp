@@ -5,8 +5,10 @@
 namespace foresay::speculative {
 namespace {
 
-constexpr double kPaceRate = 0.10;
-constexpr double kShapeRate = 0.05;
+// How far a measurement moves an estimate, for pace and shape each.
+constexpr double kBlend = 0.05;
+// How fast the price of widths that nobody tries is forgotten: they are tried again after some hundred rounds.
+constexpr double kDoubt = 0.004;
 // Before widths are measured: each further row costs this share of one.
 constexpr double kRowPrior = 0.08;
 
@@ -22,14 +24,22 @@ void CostModel::calibrate(std::int32_t rows, double ms) {
 void CostModel::observe(std::int32_t rows, double ms) {
     if (rows < 1 || rows > kMaxWidth || !(ms > 0.0)) return;
     const std::size_t w = static_cast<std::size_t>(rows);
-    if (!calibrated() || !known_[w]) {
+    if (!calibrated()) {
         calibrate(rows, ms);
         return;
     }
+    if (!known_[w]) {
+        shape_[w] = table_[w];
+        known_[w] = true;
+    }
     // A forward that was interrupted says little.
     const double ratio = std::clamp(ms / verify_ms(rows), 0.5, 2.0);
-    pace_ *= 1.0 + kPaceRate * (ratio - 1.0);
-    shape_[w] *= 1.0 + kShapeRate * (ratio - 1.0);
+    const double step = kBlend * (ratio - 1.0);
+    pace_ *= 1.0 + step;
+    shape_[w] = table_[w] * (1.0 + step);
+    for (std::size_t i = w + 1; i < shape_.size() && i <= w + 2; ++i) {
+        if (known_[i]) shape_[i] -= kDoubt * std::max(0.0, shape_[i] - shape_[w]);
+    }
     interpolate();
 }
 
@@ -55,6 +65,10 @@ void CostModel::interpolate() {
                              : shape_[last] * kRowPrior;
     for (std::size_t i = last + 1; i < shape_.size(); ++i)
         shape_[i] = shape_[last] + slope * static_cast<double>(i - last);
+
+    table_ = shape_;
+    for (std::size_t w = table_.size() - 1; w-- > 1;) table_[w] = std::min(table_[w], table_[w + 1]);
+    for (std::size_t w = 2; w < table_.size(); ++w) table_[w] = std::min(table_[w], table_[w - 1] + table_[1]);
 }
 
 }  // namespace foresay::speculative

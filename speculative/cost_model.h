@@ -1,7 +1,9 @@
 // speculative/cost_model.h: what a forward of the target costs by its number of rows, kept current.
 //
-// A common pace, which follows the machine and the growing context, times a shape per width, which follows slowly.
-// Widths never measured are interpolated between those that were.
+// A common pace, which follows the machine and the growing context, times a shape per width. Widths never measured are
+// interpolated between those that were. No width is dearer than a larger one, nor than one row less and a plain step:
+// both could be run instead. Widths just beyond those in use slowly become cheaper, so that one which once looked dear
+// by accident is tried again.
 // Threads:  one caller at a time.
 // Cost:     reading is a table look-up; no allocation.
 #pragma once
@@ -22,13 +24,14 @@ public:
     void observe(std::int32_t rows, double ms);
 
     bool calibrated() const { return known_[1]; }
-    double verify_ms(std::int32_t rows) const { return pace_ * shape_[static_cast<std::size_t>(rows)]; }
+    double verify_ms(std::int32_t rows) const { return pace_ * table_[static_cast<std::size_t>(rows)]; }
 
 private:
     void interpolate();
 
     double pace_ = 1.0;
-    std::array<double, kMaxWidth + 1> shape_{};  // by rows; 0 is unused
+    std::array<double, kMaxWidth + 1> shape_{};  // as measured, by rows; 0 is unused
+    std::array<double, kMaxWidth + 1> table_{};  // as it can be
     std::array<bool, kMaxWidth + 1> known_{};
 };
 

@@ -41,7 +41,7 @@ void calibrate(core::Context& target, CostModel& costs, std::int32_t max_width) 
     for (const std::int32_t width : kWidths) {
         if (width > std::min({max_width, target.options().decode_rows, target.capacity()})) continue;
         double best = 0.0;
-        for (int repeat = warm ? 0 : -1; repeat < 2; ++repeat) {
+        for (int repeat = warm ? 0 : -1; repeat < 3; ++repeat) {
             const Clock::time_point begin = Clock::now();
             target.decode(std::span(tokens).first(static_cast<std::size_t>(width)));
             target.logits(0);
