@@ -11,9 +11,7 @@
 #pragma once
 
 #include <bit>
-#include <cmath>
 #include <cstdint>
-#include <limits>
 
 #include "kernels/host_device.h"
 
@@ -75,9 +73,9 @@ FORESAY_HOST_DEVICE inline float log_polynomial(float f, float e) {
 
 // Natural logarithm. log(0) = -inf, log(x < 0) = log(NaN) = NaN, log(+inf) = +inf.
 FORESAY_HOST_DEVICE inline float log(float x) {
-    constexpr float kInfinity = std::numeric_limits<float>::infinity();
-    if (!(x > 0.0f)) return x == 0.0f ? -kInfinity : std::numeric_limits<float>::quiet_NaN();
-    if (x == kInfinity) return x;
+    const float infinity = of_bits(0x7f800000u);
+    if (!(x > 0.0f)) return x == 0.0f ? -infinity : of_bits(0x7fc00000u);
+    if (x == infinity) return x;
     float e = 0.0f;
     if (x < 1.17549435e-38f) {  // denormal: make it normal
         x *= 8388608.0f;
@@ -92,7 +90,7 @@ FORESAY_HOST_DEVICE inline float log(float x) {
 
 // e to the power x. exp(-inf) = 0, overflow gives +inf, NaN stays NaN.
 FORESAY_HOST_DEVICE inline float exp(float x) {
-    if (!(x < 88.7228394f)) return x != x ? x : std::numeric_limits<float>::infinity();
+    if (!(x < 88.7228394f)) return x != x ? x : of_bits(0x7f800000u);
     if (x < -103.972084f) return 0.0f;
     // Adding and subtracting 1.5 * 2^23 rounds to the nearest integer.
     constexpr float kRound = 12582912.0f;
