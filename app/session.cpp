@@ -1,5 +1,7 @@
 #include "app/session.h"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
@@ -71,6 +73,7 @@ Session::Session(const Options& options, const SessionNeeds& needs) : configurat
     const auto start = std::chrono::steady_clock::now();
     const core::Config& config = configuration_.config();
     plugins_ = load_plugins(config);
+    if (plugins_.host && !plugins_.host->culprit().empty()) spdlog::warn("{}", plugins_.host->culprit());
     open_backend();
     Opened target, draft;
     if (options.shape.empty()) {
@@ -112,6 +115,11 @@ Session::Session(const Options& options, const SessionNeeds& needs) : configurat
     check_memory(*target.source, draft.source.get());
     target_ = load(std::move(target.source), "loading the target");
     if (draft.source) draft_ = load(std::move(draft.source), "loading the draft");
+    if (draft_) {
+        for (const std::string& stage : make_chain()->hidden_from_draft()) {
+            spdlog::info("the draft does not see the stage {}, which cannot be cloned", stage);
+        }
+    }
     load_ms_ = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
 }
 
@@ -121,6 +129,8 @@ void Session::check_memory(core::ModelSource& target, core::ModelSource* draft) 
     options.decode_rows = needs_.decode_rows;
     speculative::MemoryEstimate estimate = speculative::estimate_memory(target, options, *ops_);
     if (draft) estimate += speculative::estimate_memory(*draft, options, *ops_);
+    spdlog::info("memory: weights {}, cache {}, activations {}", speculative::format_bytes(estimate.weights),
+                 speculative::format_bytes(estimate.cache), speculative::format_bytes(estimate.activations));
     speculative::require_memory(estimate, speculative::available_memory(), target.path());
 }
 
@@ -129,6 +139,7 @@ std::shared_ptr<const core::Model> Session::load(std::shared_ptr<core::ModelSour
     Progress progress(what);
     core::LoadOptions options;
     options.progress = [&](std::int64_t done, std::int64_t all) { progress.update(done, all); };
+    spdlog::info("{} {}", what, source->path());
     return core::Model::load(std::move(source), *ops_, options);
 }
 
@@ -174,6 +185,17 @@ speculative::Generator Session::make_generator(std::vector<std::unique_ptr<specu
     }
     parts.speculation = speculation();
     return speculative::Generator(std::move(parts));
+}
+
+void Session::report_stages(samplers::Chain& chain) {
+    for (const samplers::StageReport& report : chain.reports()) {
+        if (!report.slow.empty() && reported_.insert("slow " + report.stage).second) spdlog::warn("{}", report.slow);
+        if (report.failures > 0 && reported_.insert("failed " + report.stage).second) {
+            spdlog::warn("stage {} failed on {} tokens: {}", report.stage, report.failures, report.last_failure);
+        }
+        spdlog::debug("stage {}: {} calls, {:.3f} ms, at worst {:.3f} ms", report.stage, report.calls, report.total_ms,
+                      report.worst_ms);
+    }
 }
 
 std::string Session::backend() const {

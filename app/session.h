@@ -9,7 +9,9 @@
 
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "app/configuration.h"
 #include "app/options.h"
@@ -58,6 +60,9 @@ public:
     speculative::Generator make_generator(std::vector<std::unique_ptr<speculative::Drafter>> drafters) const;
     std::unique_ptr<core::Context> make_context() const;
 
+    // Warns about stages of `chain` that are slow or have failed, each once.
+    void report_stages(samplers::Chain& chain);
+
     // "cpu, avx512, 2 threads"
     std::string backend() const;
 
@@ -79,6 +84,7 @@ private:
     std::shared_ptr<const core::Model> draft_;
     std::int32_t context_length_ = 0;
     double load_ms_ = 0.0;
+    std::set<std::string> reported_;
 };
 
 }  // namespace foresay::app

@@ -52,6 +52,7 @@ int run_complete(const Options& options) {
         };
     }
     const speculative::GenerateResult result = generator.generate(request, show);
+    session.report_stages(generator.chain());
     if (options.json) {
         print(completion_json(result, session.config().seed, session.config().branch, session.load_ms()) + "\n");
     } else if (options.token_ids || stdout_is_terminal()) {

@@ -132,6 +132,7 @@ void Repl::finish(const Conversation::Answer& answer) {
     // What is piped gets a newline behind each answer, so that answers stay apart; on a terminal only where one is due.
     if (line_open_ || !interactive_) print("\n");
     line_open_ = false;
+    session_.report_stages(generator_.chain());
     totals_.answers += 1;
     totals_.tokens += static_cast<std::int64_t>(result.tokens.size());
     totals_.rounds += result.speculation.rounds;

@@ -10,12 +10,12 @@ namespace {
 constexpr std::size_t kMaxLine = 200;
 
 // What the TOML library cannot be trusted with, found without recursion: text that nests too deeply in brackets or in
-// the dots of one key (the library parses and frees its tables recursively), and table headers that begin with no key
-// (it assumes that they do). Strings and comments are skipped by TOML's rules; text on which those rules and the library
+// the dots of one key (the library parses and frees its tables recursively), table headers that begin with no key (it
+// assumes that they do), and characters beyond ASCII outside strings and comments (it takes some of them for impossible). Strings and comments are skipped by TOML's rules; text on which those rules and the library
 // disagree is not TOML and stops the library at that point.
 class Guard {
 public:
-    explicit Guard(std::string_view text) : text_(text) {}
+    explicit Guard(std::string_view text) : text_(text), at_(text.starts_with("\xef\xbb\xbf") ? 3 : 0) {}
 
     // What is wrong, or an empty text; line() is where.
     std::string complaint() {
@@ -23,6 +23,7 @@ public:
             if (fresh_line_ && brackets_ == 0 && !header_is_sound())
                 return "not TOML: a table header must name a table";
             step();
+            if (foreign_) return "not TOML: outside strings and comments only ASCII characters may stand";
             if (brackets_ > kMaxTomlDepth || dots_ > kMaxTomlDepth) {
                 return "nests deeper than " + std::to_string(kMaxTomlDepth) + " levels";
             }
@@ -83,6 +84,7 @@ private:
                 ++dots_;
                 break;
             default:
+                foreign_ = static_cast<unsigned char>(c) >= 0x80;
                 break;
         }
         ++at_;
@@ -114,8 +116,9 @@ private:
     }
 
     std::string_view text_;
-    std::size_t at_ = 0;
+    std::size_t at_;  // behind the byte-order mark, if there is one
     int line_ = 1;
+    bool foreign_ = false;
     bool fresh_line_ = true;
     int brackets_ = 0;
     int dots_ = 0;
