@@ -31,22 +31,24 @@ std::string_view mode_name(core::SpeculationMode mode) {
     return "";
 }
 
-// Times forwards of a few widths on an empty cache, the most telling ones first, within a budget.
+// Times forwards of a few widths behind what the cache holds, the most telling ones first, within a budget. The rows are
+// forgotten again.
 void calibrate(core::Context& target, CostModel& costs, std::int32_t max_width) {
     constexpr double kBudgetMs = 60.0;
     constexpr std::int32_t kWidths[] = {1, 4, 2, 8, 3, 6, 16, 5, 12, 32};
     const Clock::time_point start = Clock::now();
     const std::vector<std::int32_t> tokens(static_cast<std::size_t>(CostModel::kMaxWidth), 0);
+    const std::int32_t length = target.length();
     bool warm = false;
     for (const std::int32_t width : kWidths) {
-        if (width > std::min({max_width, target.options().decode_rows, target.capacity()})) continue;
+        if (width > std::min({max_width, target.options().decode_rows, target.capacity() - length})) continue;
         double best = 0.0;
         for (int repeat = warm ? 0 : -1; repeat < 3; ++repeat) {
             const Clock::time_point begin = Clock::now();
             target.decode(std::span(tokens).first(static_cast<std::size_t>(width)));
             target.logits(0);
             const double ms = ms_since(begin);
-            target.truncate(0);
+            target.truncate(length);
             if (repeat >= 0) best = repeat == 0 ? ms : std::min(best, ms);
             if (ms_since(start) > kBudgetMs && best > 0.0) break;
         }
@@ -128,7 +130,7 @@ bool Generator::State::evaluate_session(const std::atomic<bool>* cancel) {
 void Generator::State::warm_up() {
     controllers.resize(parts.drafters.size());
     if (parts.drafters.empty() || parts.speculation.mode != core::SpeculationMode::automatic) return;
-    if (controllers.front().costs().calibrated() || target().length() > 0) return;
+    if (controllers.front().costs().calibrated()) return;
     calibrate(target(), controllers.front().costs(), std::min(parts.speculation.max_draft, core::kMaxDraft) + 1);
     for (std::size_t i = 0; i < controllers.size(); ++i) {
         parts.drafters[i]->warm_up();
