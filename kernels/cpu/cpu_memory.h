@@ -1,7 +1,8 @@
 // kernels/cpu/cpu_memory.h: key-value pages and working memory of the CPU backend.
 //
 // Layout:   K of a page and head is [kPagePositions / 16, Dh, 16] float16: 16 positions side by side, so that scores need
-//           no sum across lanes. V is [kPagePositions, Dh rounded up to 16] float16. Order: layer, page, head, then K, V.
+//           no sum across lanes. V is [kPagePositions, Dh rounded up to 16] float16. Order: page, layer, head, then K, V, so
+//           that memory is first touched page by page as a sequence grows.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +27,7 @@ struct CpuKv : KvPages {
 
     std::uint16_t* page(std::int32_t layer, std::int32_t index) const {
         return reinterpret_cast<std::uint16_t*>(memory.data) +
-               (static_cast<std::int64_t>(layer) * pages + index) * page_halves(shape);
+               (static_cast<std::int64_t>(index) * shape.layers + layer) * page_halves(shape);
     }
     std::uint16_t* k(std::int32_t layer, std::int32_t index, std::int32_t head) const {
         return page(layer, index) + head * (k_halves(shape) + v_halves(shape));

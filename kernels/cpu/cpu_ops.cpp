@@ -19,12 +19,17 @@ using std::int32_t;
 using std::int64_t;
 
 // Values up to which the caller prepares inputs alone: starting the team would cost more.
-constexpr int64_t kSerialValues = 3072;
+constexpr int64_t kSerialValues = 4096;
 // The same for the heads of a row after the projections, in rows.
 constexpr int kSerialRows = 2;
 // Panels that a thread takes at a time when there are many rows: their weights stay in the cache while tiles pass.
 constexpr int kPanelGrain = 4;
+// Inputs times rows of a unit of panels otherwise: a few tenths of a microsecond.
+constexpr int64_t kUnitInputs = 4096;
 constexpr int kMaxHeadDim = 1024;
+// Pages of one sequence that a thread's list has room for from the start: 131,072 positions. It grows beyond them, but
+// decoding up to there must not allocate.
+constexpr std::size_t kPagesReserved = 2048;
 
 struct RopeTable {
     RopePairs pairs;
@@ -152,9 +157,8 @@ public:
 
     void copy_page(KvPages& pages, int32_t from, int32_t to) override {
         auto& kv = static_cast<CpuKv&>(pages);
-        const auto bytes = static_cast<std::size_t>(2 * CpuKv::page_halves(kv.shape));
-        for (int32_t layer = 0; layer < kv.shape.layers; ++layer)
-            std::memcpy(kv.page(layer, to), kv.page(layer, from), bytes);
+        std::memcpy(kv.page(0, to), kv.page(0, from),
+                    static_cast<std::size_t>(2 * CpuKv::page_halves(kv.shape) * kv.shape.layers));
     }
 
     void begin(Activations& act, const Batch& batch) override {
@@ -195,7 +199,7 @@ public:
         const auto& s = static_cast<const MlpInStage&>(prepared);
         auto& a = self(act);
         prepare_inputs(a, a.x, a.d_stride, static_cast<int>(s.gate.inputs), &s.norm, s.codes, s.floats);
-        run_panels(s.gate.panels, a.tiles.tiles(), [&](int begin, int end) {
+        run_panels(a, s.gate.panels, s.gate.inputs, [&](int begin, int end) {
             for (int i = 0; i < a.tiles.tiles(); ++i) {
                 isa_.gated(range(s.gate, begin, end), range(s.up, begin, end), a.tiles.tile(i),
                            a.ff + a.tiles.first_row(i) * a.ff_stride, a.ff_stride,
@@ -260,11 +264,13 @@ private:
         return rows * values_per_row <= kSerialValues ? rows : 1;
     }
 
-    // Runs body(begin, end) over panels, in larger pieces when many tiles pass over each.
+    // Runs body(begin, end) over the panels of matrices with `inputs` inputs, in units small enough to share out evenly
+    // and large enough to be worth taking.
     template <class Body>
-    void run_panels(int panels, int tiles, const Body& body) {
+    void run_panels(const CpuActivations& a, int panels, int64_t inputs, const Body& body) {
         const int share = std::max(1, panels / (pool_.threads() * 8));
-        const int grain = tiles > 1 ? kPanelGrain : share;
+        const auto wanted = static_cast<int>(kUnitInputs / (inputs * a.tiles.tile(0).rows));
+        const int grain = a.tiles.tiles() > 1 ? kPanelGrain : std::clamp(wanted, 1, share);
         pool_.run(panels, grain, [&](int begin, int end, int) { body(begin, end); });
     }
 
@@ -290,7 +296,7 @@ private:
         const bool direct = s.bias.empty() && s.post_norm.empty();
         prepare_inputs(a, input, input_stride, static_cast<int>(s.matrix.inputs), nullptr, !floats, floats);
         float* out = direct ? a.x : a.projected;
-        run_panels(s.matrix.panels, a.tiles.tiles(), [&](int begin, int end) {
+        run_panels(a, s.matrix.panels, s.matrix.inputs, [&](int begin, int end) {
             for (int i = 0; i < a.tiles.tiles(); ++i) {
                 isa_.linear(range(s.matrix, begin, end), a.tiles.tile(i), out + a.tiles.first_row(i) * a.d_stride,
                             a.d_stride, direct ? Store::add : Store::set);
@@ -391,6 +397,8 @@ std::unique_ptr<Activations> CpuOps::allocate_activations(const ModelShape& shap
     for (ThreadScratch& scratch : act->scratch) {
         scratch.row.resize(static_cast<std::size_t>(widest));
         scratch.attend.resize(static_cast<std::size_t>(attend_scratch_floats(shape.head_dim)));
+        scratch.k_tiles.reserve(kPagesReserved);
+        scratch.v_tiles.reserve(kPagesReserved);
         scratch.draw.reserve(shape.vocab);
     }
     act->bytes = act->memory.bytes + act->tiles.bytes();
@@ -431,7 +439,7 @@ void CpuOps::attention_in(const Prepared& prepared, Activations& act, KvPages& p
     prepare_inputs(a, a.x, a.d_stride, s.shape.d_model, &s.norm, s.codes, s.floats);
     if (s.rope >= 0) angles(a, s.rope);
     const int total = s.q.panels + s.k.panels + s.v.panels;
-    run_panels(total, a.tiles.tiles(), [&](int begin, int end) {
+    run_panels(a, total, s.q.inputs, [&](int begin, int end) {
         int first = 0;
         int64_t column = 0;
         for (const PanelMatrix* m : {&s.q, &s.k, &s.v}) {
@@ -567,7 +575,7 @@ void CpuOps::head(const Prepared& prepared, Activations& act) {
             a.tiles.fill(isa_, i, normed, a.shape.d_model, !floats, floats);
         }
     });
-    run_panels(s.matrix.panels, a.tiles.tiles(), [&](int begin, int end) {
+    run_panels(a, s.matrix.panels, s.matrix.inputs, [&](int begin, int end) {
         for (int i = 0; i < a.tiles.tiles(); ++i) {
             isa_.linear(range(s.matrix, begin, end), a.tiles.tile(i), a.logits + a.tiles.first_row(i) * a.vocab_stride,
                         a.vocab_stride, Store::set);

@@ -27,21 +27,41 @@ void rms_norm(const float* x, const float* weight, float eps, int n, float* y) {
 
 namespace {
 
-FORESAY_INLINE int32_t sum_codes(const std::int8_t* q) {
-    int32_t sum = 0;
-    for (int k = 0; k < 16; ++k) sum += q[k];
-    return sum;
-}
+constexpr int kBatch = 16;  // groups whose scales are computed side by side
 
-// A group of 32 values to codes: scale = largest magnitude / 127. Returns the scale.
-FORESAY_INLINE float code_group(F a, F b, std::int8_t* q) {
-    const float peak = max_lanes(max(abs(a), abs(b)));
-    const float scale = peak / 127.0f;
-    // A group of zeros, or one whose codes would overflow, is all zeros: the quotient is not finite there.
-    const float inverse = scale > 1e-37f ? 1.0f / scale : 0.0f;
-    store_i8(q, to_int(mul(a, set(inverse))));
-    store_i8(q + 16, to_int(mul(b, set(inverse))));
-    return inverse > 0 ? scale : 0.0f;
+// Codes of up to 16 groups of 32 values, with what InputTile wants to know of each.
+struct CodedGroups {
+    std::int8_t q[kBatch][32];
+    float scale[kBatch], scaled_sum[kBatch];
+    int32_t minus8[kBatch], minus128[kBatch], minus32_first[kBatch], minus32_second[kBatch];
+};
+
+FORESAY_INLINE void store_ints(int32_t* p, I v) { std::memcpy(p, &v, sizeof v); }
+
+// scale = largest magnitude / 127, code = nearest integer to x / scale. A group of zeros, or one so small that the
+// quotient would not be finite, is all zeros.
+FORESAY_INLINE void code_groups(const float* x, int groups, CodedGroups& out) {
+    float peaks[kBatch] = {}, inverses[kBatch], first[kBatch] = {}, second[kBatch] = {};
+    for (int g = 0; g < groups; ++g) peaks[g] = max_lanes(max(abs(load(x + 32 * g)), abs(load(x + 32 * g + 16))));
+    const F tiny = set(1e-37f);
+    const F raw = div(load(peaks), set(127.0f));
+    const F scale = zero_below(raw, tiny, raw);
+    store(inverses, zero_below(raw, tiny, div(set(1.0f), raw)));
+    for (int g = 0; g < groups; ++g) {
+        const F inverse = set(inverses[g]);
+        const F a = round(mul(load(x + 32 * g), inverse)), b = round(mul(load(x + 32 * g + 16), inverse));
+        store_i8(out.q[g], to_int(a));
+        store_i8(out.q[g] + 16, to_int(b));
+        first[g] = sum_lanes(a);  // exact: sums of small integers
+        second[g] = sum_lanes(b);
+    }
+    const F one = load(first), two = load(second), sum = add(one, two);
+    store(out.scale, scale);
+    store(out.scaled_sum, mul(scale, sum));
+    store_ints(out.minus8, to_int(mul(sum, set(-8.0f))));
+    store_ints(out.minus128, to_int(mul(sum, set(-128.0f))));
+    store_ints(out.minus32_first, to_int(mul(one, set(-32.0f))));
+    store_ints(out.minus32_second, to_int(mul(two, set(-32.0f))));
 }
 
 }  // namespace
@@ -52,24 +72,26 @@ void fill_tile(const float* x, int inputs, int padded_inputs, bool codes, bool f
         for (int k = 0; k < inputs; ++k) tile.values[static_cast<int64_t>(k) * stride + m] = x[k];
     }
     if (!codes) return;
-    for (int group = 0; 32 * group < padded_inputs; ++group) {
-        const int64_t at = static_cast<int64_t>(group) * stride + m;
-        std::int8_t* q = tile.q + 32 * at;
-        float scale = 0;
-        if (32 * group + 32 <= inputs) {
-            scale = code_group(load(x + 32 * group), load(x + 32 * group + 16), q);
+    CodedGroups coded;
+    for (int begin = 0; begin < padded_inputs; begin += 32 * kBatch) {
+        const int groups = padded_inputs - begin < 32 * kBatch ? (padded_inputs - begin) / 32 : kBatch;
+        if (begin + 32 * groups <= inputs) {
+            code_groups(x + begin, groups, coded);
         } else {
-            float padded[32] = {};
-            for (int k = 32 * group; k < inputs; ++k) padded[k - 32 * group] = x[k];
-            scale = code_group(load(padded), load(padded + 16), q);
+            float padded[32 * kBatch] = {};
+            for (int k = begin; k < inputs; ++k) padded[k - begin] = x[k];
+            code_groups(padded, groups, coded);
         }
-        const int32_t first = sum_codes(q), second = sum_codes(q + 16);
-        tile.scale[at] = scale;
-        tile.scaled_sum[at] = scale * static_cast<float>(first + second);
-        tile.minus8[at] = -8 * (first + second);
-        tile.minus128[at] = -128 * (first + second);
-        tile.minus32[2 * at] = -32 * first;
-        tile.minus32[2 * at + 1] = -32 * second;
+        for (int g = 0; g < groups; ++g) {
+            const int64_t at = static_cast<int64_t>(begin / 32 + g) * stride + m;
+            std::memcpy(tile.q + 32 * at, coded.q[g], 32);
+            tile.scale[at] = coded.scale[g];
+            tile.scaled_sum[at] = coded.scaled_sum[g];
+            tile.minus8[at] = coded.minus8[g];
+            tile.minus128[at] = coded.minus128[g];
+            tile.minus32[2 * at] = coded.minus32_first[g];
+            tile.minus32[2 * at + 1] = coded.minus32_second[g];
+        }
     }
 }
 
