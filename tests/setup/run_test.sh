@@ -134,6 +134,9 @@ for damage in 'rm build.ninja' 'rm CMakeCache.txt' 'echo garbage >CMakeCache.txt
     (cd "$here/build/release" && eval "$damage; rm -f .program"); call "$here/run"
     expect "it recovers from: $damage" is "$status $(cat "$work/out")" "0 two"
 done
+touch "$here/app/main.cpp"; stand_in ninja 'kill -INT $PPID; exit 2'; call "$here/run"
+expect "an interrupted build ends with 130, and nothing is judged broken" is "$status $(cat "$work/err")" "130 "
+stand_in ninja "$real_ninja"; call "$here/run"; expect "and goes on later" is "$status $(cat "$work/out")" "0 two"
 rm "$stand_ins/dpkg-query"; touch "$here/app/main.cpp"; call "$here/run"
 expect "another distribution is told what is needed, and built for" is "$status $(cat "$work/out")" "0 two"
 expect "with names" has "$work/err" "Boost 1.81"
