@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <limits>
+#include <tuple>
 
 #include "kernels/cpu/input_tiles.h"
 #include "kernels/cpu/isa_select.h"
@@ -132,59 +133,80 @@ Pages pages_of(const std::vector<float>& k, const std::vector<float>& v, int hea
 }
 
 struct Attention {
-    int heads, head_dim, first, last;
+    int rows, heads, head_dim, first, last;  // positions of row 0; row r attends up to last + r
     float soft_cap;
 };
 
 void check_attention(const IsaKernels& isa, Random& random, const Attention& a) {
-    const auto head_dim = static_cast<std::size_t>(a.head_dim);
+    const auto head_dim = static_cast<std::size_t>(a.head_dim), heads = static_cast<std::size_t>(a.heads);
+    // Rows lie apart, as in a backend's memory; what is between them stays as it is.
+    const std::size_t q_stride = heads * head_dim + 5, out_stride = heads * head_dim + 3;
     // Scores spread over several units, so that the weights are far from equal and the running maximum moves.
-    const auto q = bell(random, static_cast<std::size_t>(a.heads) * head_dim, 3.0f);
-    const auto count = static_cast<std::size_t>(a.last + 1) * head_dim;
+    const auto q = bell(random, static_cast<std::size_t>(a.rows) * q_stride, 3.0f);
+    const auto count = static_cast<std::size_t>(a.last + a.rows) * head_dim;
     const auto k = bell(random, count, 1.0f), v = bell(random, count, 1.0f);
-    const Pages pages = pages_of(k, v, a.head_dim, a.first, a.last);
+    const Pages pages = pages_of(k, v, a.head_dim, a.first, a.last + a.rows - 1);
     const float scale = 1.0f / std::sqrt(static_cast<float>(a.head_dim));
-    std::vector<float> out(q.size() + 1, 77.0f);
-    std::vector<float> scratch(static_cast<std::size_t>(attend_scratch_floats(a.heads, a.head_dim)));
-    isa.attend({q.data(), out.data(), a.heads, a.head_dim, a.first, a.last, scale, a.soft_cap, pages.k_tiles.data(),
+    std::vector<float> out(static_cast<std::size_t>(a.rows) * out_stride, 77.0f);
+    std::vector<float> scratch(static_cast<std::size_t>(attend_scratch_floats(a.head_dim)));
+    isa.attend({q.data(), out.data(), static_cast<std::int64_t>(q_stride), static_cast<std::int64_t>(out_stride),
+                a.rows, a.heads, a.head_dim, a.first, a.last, scale, a.soft_cap, pages.k_tiles.data(),
                 pages.v_tiles.data(), scratch.data()});
-    for (std::size_t h = 0; h < static_cast<std::size_t>(a.heads); ++h) {
-        std::vector<double> scores, sum(head_dim);
-        double total = 0, largest = 0;
-        for (int p = a.first; p <= a.last; ++p) {
-            double score = 0;
-            for (std::size_t d = 0; d < head_dim; ++d) {
-                const float key = f16_to_f32(f32_to_f16(k[static_cast<std::size_t>(p) * head_dim + d]));
-                score += static_cast<double>(q[h * head_dim + d]) * key;
+    for (std::size_t row = 0; row < static_cast<std::size_t>(a.rows); ++row) {
+        const int last = a.last + static_cast<int>(row);
+        for (std::size_t h = 0; h < heads; ++h) {
+            std::vector<double> scores, sum(head_dim);
+            double total = 0, largest = 0;
+            for (int p = a.first; p <= last; ++p) {
+                double score = 0;
+                for (std::size_t d = 0; d < head_dim; ++d) {
+                    const float key = f16_to_f32(f32_to_f16(k[static_cast<std::size_t>(p) * head_dim + d]));
+                    score += static_cast<double>(q[row * q_stride + h * head_dim + d]) * key;
+                }
+                score *= scale;
+                scores.push_back(a.soft_cap > 0 ? a.soft_cap * std::tanh(score / a.soft_cap) : score);
             }
-            score *= scale;
-            scores.push_back(a.soft_cap > 0 ? a.soft_cap * std::tanh(score / a.soft_cap) : score);
-        }
-        const double peak = *std::max_element(scores.begin(), scores.end());
-        for (int p = a.first; p <= a.last; ++p) {
-            const double weight = std::exp(scores[static_cast<std::size_t>(p - a.first)] - peak);
-            total += weight;
+            const double peak = *std::max_element(scores.begin(), scores.end());
+            for (int p = a.first; p <= last; ++p) {
+                const double weight = std::exp(scores[static_cast<std::size_t>(p - a.first)] - peak);
+                total += weight;
+                for (std::size_t d = 0; d < head_dim; ++d) {
+                    const float value = f16_to_f32(f32_to_f16(v[static_cast<std::size_t>(p) * head_dim + d]));
+                    sum[d] += weight * value;
+                    largest = std::max<double>(largest, std::fabs(value));
+                }
+            }
             for (std::size_t d = 0; d < head_dim; ++d) {
-                const float value = f16_to_f32(f32_to_f16(v[static_cast<std::size_t>(p) * head_dim + d]));
-                sum[d] += weight * value;
-                largest = std::max<double>(largest, std::fabs(value));
+                ASSERT_NEAR(out[row * out_stride + h * head_dim + d], sum[d] / total, kAttention * largest)
+                    << "row " << row << ", head " << h << ", value " << d;
             }
         }
-        for (std::size_t d = 0; d < head_dim; ++d)
-            ASSERT_NEAR(out[h * head_dim + d], sum[d] / total, kAttention * largest) << "head " << h << ", value " << d;
+        for (std::size_t i = heads * head_dim; i < out_stride; ++i)
+            ASSERT_EQ(out[row * out_stride + i], 77.0f) << "wrote beyond the last head";
     }
-    ASSERT_EQ(out.back(), 77.0f) << "wrote beyond the last head";
 }
 
 TEST_P(RowKernels, AttentionEqualsPlainLoops) {
     for (const int head_dim : {1, 3, 16, 20, 32, 64, 128}) {
         for (const int heads : {1, 2, 3, 4, 7, 8, 16}) {
             for (const float cap : {0.0f, 2.0f}) {
-                for (const auto& [first, last] : std::vector<std::pair<int, int>>{
-                         {0, 0}, {0, 15}, {0, 16}, {0, 63}, {0, 64}, {63, 64}, {17, 17}, {30, 150}, {64, 127}}) {
-                    SCOPED_TRACE(testing::Message() << heads << " heads of " << head_dim << ", positions " << first
-                                                    << " to " << last << ", cap " << cap);
-                    ASSERT_NO_FATAL_FAILURE(check_attention(isa(), random_, {heads, head_dim, first, last, cap}));
+                for (const auto& [rows, first, last] : std::vector<std::tuple<int, int, int>>{{1, 0, 0},
+                                                                                              {1, 0, 15},
+                                                                                              {1, 0, 16},
+                                                                                              {1, 0, 63},
+                                                                                              {1, 0, 64},
+                                                                                              {1, 63, 64},
+                                                                                              {1, 17, 17},
+                                                                                              {1, 30, 150},
+                                                                                              {1, 64, 127},
+                                                                                              {2, 0, 0},
+                                                                                              {3, 0, 61},
+                                                                                              {9, 0, 70},
+                                                                                              {64, 0, 64}}) {
+                    if (rows > 3 && (head_dim > 32 || heads > 8)) continue;
+                    SCOPED_TRACE(testing::Message() << rows << " rows, " << heads << " heads of " << head_dim
+                                                    << ", positions " << first << " to " << last << ", cap " << cap);
+                    ASSERT_NO_FATAL_FAILURE(check_attention(isa(), random_, {rows, heads, head_dim, first, last, cap}));
                 }
             }
         }

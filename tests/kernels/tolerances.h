@@ -26,7 +26,7 @@ inline constexpr double kAttention = 2e-5;
 
 inline constexpr double kFloatStage = 1e-5;
 inline constexpr double kHalfCacheStage = 2e-3;
-inline constexpr double kInt8Stage = 0.02;
+inline constexpr double kInt8Stage = 0.04;
 
 // Of a stage whose matrices are in `encoding`.
 inline double stage_tolerance(Encoding encoding, bool reads_cache) {

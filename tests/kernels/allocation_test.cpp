@@ -1,0 +1,113 @@
+// Steady-state decoding allocates nothing: operator new is counted over a hundred forwards of each width.
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+#include "kernels/cpu/isa_select.h"
+#include "tests/kernels/tiny_model.h"
+
+namespace {
+
+std::atomic<bool> counting_now = false;
+std::atomic<long> allocations = 0;
+
+void* allocate(std::size_t bytes, std::size_t alignment) {
+    if (counting_now) ++allocations;
+    void* p = alignment > alignof(std::max_align_t)
+                  ? std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment)
+                  : std::malloc(bytes > 0 ? bytes : 1);
+    if (!p) throw std::bad_alloc();
+    return p;
+}
+
+}  // namespace
+
+void* operator new(std::size_t bytes) { return allocate(bytes, 1); }
+void* operator new[](std::size_t bytes) { return allocate(bytes, 1); }
+void* operator new(std::size_t bytes, std::align_val_t a) { return allocate(bytes, static_cast<std::size_t>(a)); }
+void* operator new[](std::size_t bytes, std::align_val_t a) { return allocate(bytes, static_cast<std::size_t>(a)); }
+void operator delete(void* p) noexcept { std::free(p); }
+void operator delete[](void* p) noexcept { std::free(p); }
+void operator delete(void* p, std::size_t) noexcept { std::free(p); }
+void operator delete[](void* p, std::size_t) noexcept { std::free(p); }
+void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
+void operator delete[](void* p, std::align_val_t) noexcept { std::free(p); }
+void operator delete(void* p, std::size_t, std::align_val_t) noexcept { std::free(p); }
+void operator delete[](void* p, std::size_t, std::align_val_t) noexcept { std::free(p); }
+
+namespace foresay::test {
+namespace {
+
+using namespace kernels;
+
+struct AllocationCase {
+    std::string isa;
+    Encoding encoding;
+    int threads;
+};
+
+class Allocation : public testing::TestWithParam<AllocationCase> {};
+
+TEST(AllocationCount, SeesAnAllocation) {
+    counting_now = true;
+    allocations = 0;
+    delete new std::vector<int>(1000);
+    counting_now = false;
+    EXPECT_EQ(allocations, 2);
+}
+
+TEST_P(Allocation, SteadyStateHasNone) {
+    const AllocationCase& c = GetParam();
+    const TinyModel model(smallest(c.encoding));
+    const std::int32_t most = 9, forwards = 100;
+    std::vector<DrawPlan> plans(static_cast<std::size_t>(most));
+    std::vector<std::int32_t> slots = counting(most);
+    for (DrawPlan& plan : plans) {
+        plan.step_count = 3;
+        plan.steps[0] = {.kind = DrawStepKind::top_k, .k = 20};
+        plan.steps[1] = {.kind = DrawStepKind::top_p, .a = 0.9f};
+        plan.steps[2] = {.kind = DrawStepKind::temperature, .a = 0.7f};
+    }
+    for (const std::int32_t width : {1, 4, most}) {
+        const std::int32_t pages_needed = (width * (forwards + 1)) / kPagePositions + 1;
+        TinyRun run(model, cpu_ops(c.isa, c.threads), pages_needed, most);
+        const std::vector<std::int32_t> pages = counting(pages_needed), logit_rows = counting(width);
+        std::vector<Row> rows(static_cast<std::size_t>(width));
+        const auto step = [&](std::int32_t i) {
+            for (std::int32_t t = 0; t < width; ++t)
+                rows[static_cast<std::size_t>(t)] = {TokenRef::id((i + t) % model.shape().vocab), i * width + t};
+            const SequenceView view = {pages, i * width};
+            run.forward({RowClass::decode, false, rows, {&view, 1}, logit_rows});
+            run.ops().draw(run.activations(), std::span(plans).first(rows.size()), std::span(slots).first(rows.size()));
+        };
+        // The first forward may still make tables. After it the text grows over many pages.
+        step(0);
+        allocations = 0;
+        counting_now = true;
+        for (std::int32_t i = 1; i <= forwards; ++i) step(i);
+        counting_now = false;
+        EXPECT_EQ(allocations, 0) << "in " << forwards << " forwards of " << width << " rows";
+    }
+}
+
+std::vector<AllocationCase> allocation_cases() {
+    std::vector<AllocationCase> cases;
+    for (const std::string& isa : cpu::usable_isas()) {
+        for (const int threads : {1, 2}) {
+            for (const Encoding encoding : {Encoding::f16, Encoding::q8_0, Encoding::q4_k})
+                cases.push_back({isa, encoding, threads});
+        }
+    }
+    return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Allocation, testing::ValuesIn(allocation_cases()), [](const auto& info) {
+    return info.param.isa + "_" + std::string(kernels::info(info.param.encoding).name) + "_" +
+           std::to_string(info.param.threads);
+});
+
+}  // namespace
+}  // namespace foresay::test

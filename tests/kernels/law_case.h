@@ -1,0 +1,84 @@
+// tests/kernels/law_case.h: what the tests of law 1 (a row is a row) run on: a backend and an encoding. Compiled with
+// FORESAY_FULL_MATRIX they run every case; without, a sample that fits into the unit tests.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "kernels/cpu/isa_select.h"
+#include "tests/kernels/tiny_model.h"
+
+namespace foresay::test {
+
+#if defined(FORESAY_FULL_MATRIX) && !defined(FORESAY_SANITIZED)
+inline constexpr bool kFullMatrix = true;
+#else
+inline constexpr bool kFullMatrix = false;
+#endif
+
+struct LawCase {
+    std::string backend;  // "reference" or an instruction set
+    Encoding encoding;
+    int threads;
+
+    bool reference() const { return backend == "reference"; }
+    kernels::Ops& ops() const { return reference() ? reference_ops() : cpu_ops(backend, threads); }
+    // More threads than cores wait for one another; such cases run a sample.
+    bool full() const { return kFullMatrix && threads <= 2 && !reference(); }
+
+    TinyConfig config() const {
+        TinyConfig config = smallest(encoding);
+        config.window = 23;
+        config.biases = config.head_norms = true;
+        return config;
+    }
+};
+
+inline void PrintTo(const LawCase& c, std::ostream* out) {
+    *out << c.backend << " " << kernels::info(c.encoding).name << " " << c.threads;
+}
+
+inline std::vector<LawCase> law_cases() {
+    std::vector<LawCase> cases;
+    for (const Encoding encoding : kAllEncodings) {
+        for (const std::string& isa : kernels::cpu::usable_isas()) {
+            for (const int threads : {1, 2, 3}) {
+                // Which thread takes which panel has nothing to do with the encoding.
+                if (!kFullMatrix && threads > 1 && encoding != Encoding::q8_0) continue;
+                if (kFullMatrix && threads > 2 && encoding != Encoding::q4_k && encoding != Encoding::f16) continue;
+                cases.push_back({isa, encoding, threads});
+            }
+        }
+        if (kFullMatrix || encoding == Encoding::f32) cases.push_back({"reference", encoding, 1});
+    }
+    return cases;
+}
+
+inline std::string law_case_name(const testing::TestParamInfo<LawCase>& info) {
+    return info.param.backend + "_" + std::string(kernels::info(info.param.encoding).name) + "_" +
+           std::to_string(info.param.threads) + "_threads";
+}
+
+inline void expect_same_bits(const std::vector<float>& expected, const std::vector<float>& found) {
+    ASSERT_EQ(expected.size(), found.size());
+    ASSERT_EQ(std::memcmp(expected.data(), found.data(), expected.size() * sizeof(float)), 0);
+}
+
+inline void expect_same_bits(const RowResult& expected, const RowResult& found) {
+    ASSERT_NO_FATAL_FAILURE(expect_same_bits(expected.residual, found.residual)) << "residual stream";
+    ASSERT_NO_FATAL_FAILURE(expect_same_bits(expected.logits, found.logits)) << "logits";
+}
+
+inline void expect_same_bits(const std::vector<RowResult>& expected, const std::vector<RowResult>& found) {
+    ASSERT_EQ(expected.size(), found.size());
+    for (std::size_t row = 0; row < expected.size(); ++row) {
+        SCOPED_TRACE("row " + std::to_string(row));
+        ASSERT_NO_FATAL_FAILURE(expect_same_bits(expected[row], found[row]));
+    }
+}
+
+}  // namespace foresay::test

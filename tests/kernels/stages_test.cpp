@@ -1,0 +1,337 @@
+// Every stage of the CPU backend, driven through Ops, against the reference backend on the same inputs.
+
+#include <gtest/gtest.h>
+
+#include <tuple>
+
+#include "kernels/cpu/isa_select.h"
+#include "tests/kernels/tiny_model.h"
+#include "tests/kernels/tolerances.h"
+
+namespace foresay::test {
+namespace {
+
+using namespace kernels;
+
+constexpr std::int32_t kWidths[] = {1, 2, 3, 5, 8, 9, 13, 16, 17, 33, 64};
+
+double length(const std::vector<float>& values) {
+    double squares = 0;
+    for (const float value : values) squares += static_cast<double>(value) * value;
+    return std::sqrt(squares);
+}
+
+std::vector<float> minus(const std::vector<float>& a, const std::vector<float>& b) {
+    std::vector<float> out(a.size());
+    for (std::size_t i = 0; i < a.size(); ++i) out[i] = a[i] - b[i];
+    return out;
+}
+
+// `found` lies within `tolerance` of `expected`, relative to the length of `expected`.
+void expect_close(const std::vector<float>& expected, const std::vector<float>& found, double tolerance) {
+    ASSERT_EQ(expected.size(), found.size());
+    ASSERT_GT(length(expected), 0.0);
+    // Written so that NaN fails.
+    ASSERT_LE(length(minus(found, expected)), tolerance * length(expected));
+}
+
+// Two backends with the same model and the same batch.
+class Pair {
+public:
+    Pair(const TinyModel& model, const std::string& isa, int threads, std::int32_t max_rows)
+        : model_(model),
+          reference_(model, reference_ops(), 4, max_rows),
+          cpu_(model, cpu_ops(isa, threads), 4, max_rows) {}
+
+    // Positions that the following batches attend to.
+    void fill_cache(std::int32_t positions) {
+        const auto tokens = random_tokens(21, static_cast<std::size_t>(positions), model_.shape().vocab);
+        for (TinyRun* run : {&reference_, &cpu_}) {
+            Sequence sequence{pages_};
+            feed(*run, sequence, tokens, {16});
+        }
+        length_ = positions;
+    }
+
+    void begin(std::int32_t rows) {
+        const auto tokens =
+            random_tokens(static_cast<unsigned>(rows), static_cast<std::size_t>(rows), model_.shape().vocab);
+        rows_.clear();
+        for (std::int32_t i = 0; i < rows; ++i)
+            rows_.push_back({TokenRef::id(tokens[static_cast<std::size_t>(i)]), length_ + i});
+        logit_rows_ = counting(rows);
+        sequence_ = {pages_, length_};
+        for (TinyRun* run : {&reference_, &cpu_}) {
+            run->begin({RowClass::decode, false, rows_, {&sequence_, 1}, logit_rows_});
+            run->embed();
+        }
+        before_ = residuals(reference_);
+        const auto embedded = residuals(cpu_);
+        for (std::size_t t = 0; t < before_.size(); ++t) ASSERT_EQ(before_[t], embedded[t]) << "embed, row " << t;
+    }
+
+    // Compares what the stages since begin() have added to each row.
+    void expect_added(double tolerance) {
+        const auto expected = residuals(reference_), found = residuals(cpu_);
+        for (std::size_t t = 0; t < expected.size(); ++t) {
+            SCOPED_TRACE("row " + std::to_string(t) + " of " + std::to_string(expected.size()));
+            ASSERT_NO_FATAL_FAILURE(
+                expect_close(minus(expected[t], before_[t]), minus(found[t], before_[t]), tolerance));
+        }
+    }
+    void expect_logits(double tolerance) {
+        for (std::int32_t t = 0; t < static_cast<std::int32_t>(rows_.size()); ++t) {
+            SCOPED_TRACE("row " + std::to_string(t) + " of " + std::to_string(rows_.size()));
+            ASSERT_NO_FATAL_FAILURE(expect_close(reference_.logits(t), cpu_.logits(t), tolerance));
+        }
+    }
+
+    template <class Stage>
+    void both(const Stage& stage) {
+        stage(reference_);
+        stage(cpu_);
+    }
+
+private:
+    std::vector<std::vector<float>> residuals(const TinyRun& run) const {
+        std::vector<std::vector<float>> out;
+        for (std::int32_t t = 0; t < static_cast<std::int32_t>(rows_.size()); ++t) out.push_back(run.residual(t));
+        return out;
+    }
+
+    const TinyModel& model_;
+    TinyRun reference_, cpu_;
+    const std::vector<std::int32_t> pages_ = {2, 0, 3};
+    std::int32_t length_ = 0;
+    std::vector<Row> rows_;
+    std::vector<std::int32_t> logit_rows_;
+    SequenceView sequence_;
+    std::vector<std::vector<float>> before_;
+};
+
+std::string encoding_name(Encoding encoding) { return std::string(info(encoding).name); }
+
+class Stages : public testing::TestWithParam<std::tuple<std::string, Encoding>> {
+protected:
+    const std::string& isa() const { return std::get<0>(GetParam()); }
+    Encoding encoding() const { return std::get<1>(GetParam()); }
+
+    // Shapes whose every matrix can be in the encoding; odd ones where it allows.
+    std::vector<ModelShape> shapes() const {
+        if (is_k_quant(encoding())) return {smallest(encoding()).shape};
+        if (!is_float(encoding())) {
+            return {{.layers = 1, .d_model = 32, .heads = 2, .kv_heads = 1, .head_dim = 16, .d_ff = 32, .vocab = 31},
+                    {.layers = 1, .d_model = 96, .heads = 8, .kv_heads = 2, .head_dim = 20, .d_ff = 160, .vocab = 53},
+                    {.layers = 1, .d_model = 160, .heads = 3, .kv_heads = 3, .head_dim = 32, .d_ff = 96, .vocab = 64}};
+        }
+        return {{.layers = 1, .d_model = 33, .heads = 3, .kv_heads = 1, .head_dim = 7, .d_ff = 31, .vocab = 29},
+                {.layers = 1, .d_model = 45, .heads = 6, .kv_heads = 2, .head_dim = 20, .d_ff = 65, .vocab = 53},
+                {.layers = 1, .d_model = 128, .heads = 4, .kv_heads = 4, .head_dim = 32, .d_ff = 144, .vocab = 64}};
+    }
+
+    template <class Body>
+    void at_every_shape_and_width(TinyConfig config, const Body& body) {
+        for (const ModelShape& shape : shapes()) {
+            config.shape = shape;
+            const TinyModel model(config);
+            Pair pair(model, isa(), 2, 64);
+            pair.fill_cache(50);  // batches begin in one page and end in the next
+            for (const std::int32_t width : kWidths) {
+                SCOPED_TRACE("width " + std::to_string(width) + ", d_model " + std::to_string(shape.d_model));
+                ASSERT_NO_FATAL_FAILURE(pair.begin(width));
+                ASSERT_NO_FATAL_FAILURE(body(pair));
+            }
+        }
+    }
+};
+
+// The other matrices stay in float32, so that a failure names its stage.
+TEST_P(Stages, AttentionIn) {
+    TinyConfig config;
+    config.q = config.k = config.v = encoding();
+    at_every_shape_and_width(config, [&](Pair& pair) {
+        pair.both([](TinyRun& run) { run.attention(0); });
+        pair.expect_added(stage_tolerance(encoding(), true));
+    });
+}
+
+TEST_P(Stages, AttentionOut) {
+    TinyConfig config;
+    config.o = encoding();
+    at_every_shape_and_width(config, [&](Pair& pair) {
+        pair.both([](TinyRun& run) { run.attention(0); });
+        pair.expect_added(stage_tolerance(encoding(), true));
+    });
+}
+
+TEST_P(Stages, MlpIn) {
+    TinyConfig config;
+    config.gate = config.up = encoding();
+    at_every_shape_and_width(config, [&](Pair& pair) {
+        pair.both([](TinyRun& run) { run.mlp(0); });
+        pair.expect_added(stage_tolerance(encoding(), false));
+    });
+}
+
+TEST_P(Stages, MlpOut) {
+    TinyConfig config;
+    config.down = encoding();
+    at_every_shape_and_width(config, [&](Pair& pair) {
+        pair.both([](TinyRun& run) { run.mlp(0); });
+        pair.expect_added(stage_tolerance(encoding(), false));
+    });
+}
+
+TEST_P(Stages, Head) {
+    TinyConfig config;
+    config.head = encoding();
+    at_every_shape_and_width(config, [&](Pair& pair) {
+        pair.both([](TinyRun& run) { run.head(); });
+        pair.expect_logits(stage_tolerance(encoding(), false));
+    });
+}
+
+// Tables, norms and biases may be encoded like matrices. The table is compared by begin().
+TEST_P(Stages, EncodedTableNormsAndBiases) {
+    TinyConfig config;
+    config.table = encoding();
+    config.biases = config.post_norms = config.plus_one = true;
+    config.embed_scale = 0.7f;
+    config.shape = smallest(encoding()).shape;
+    if (!is_float(encoding())) config.shape.kv_heads = config.shape.heads;  // biases are whole blocks
+    if (encoding() == Encoding::q4_0 || encoding() == Encoding::q8_0) config.shape.head_dim = 32;
+    config.vectors = encoding();
+    const TinyModel model(config);
+    Pair pair(model, isa(), 2, 16);
+    for (const std::int32_t width : {1, 5, 16}) {
+        ASSERT_NO_FATAL_FAILURE(pair.begin(width));
+        pair.both([](TinyRun& run) { run.attention(0); });
+        ASSERT_NO_FATAL_FAILURE(pair.expect_added(kHalfCacheStage));
+        ASSERT_NO_FATAL_FAILURE(pair.begin(width));
+        pair.both([](TinyRun& run) { run.mlp(0); });
+        ASSERT_NO_FATAL_FAILURE(pair.expect_added(kFloatStage));
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Stages,
+                         testing::Combine(testing::ValuesIn(cpu::usable_isas()), testing::ValuesIn(kAllEncodings)),
+                         [](const auto& info) {
+                             return std::get<0>(info.param) + "_" + encoding_name(std::get<1>(info.param));
+                         });
+
+struct Feature {
+    const char* name;
+    void (*set)(TinyConfig&);
+};
+
+const Feature kFeatures[] = {
+    {"plain", [](TinyConfig&) {}},
+    {"no_rope", [](TinyConfig& c) { c.pairs = RopePairs::none; }},
+    {"adjacent_rope", [](TinyConfig& c) { c.pairs = RopePairs::adjacent; }},
+    {"partial_adjacent_rope",
+     [](TinyConfig& c) {
+         c.pairs = RopePairs::adjacent;
+         c.rope_dims = c.shape.head_dim / 4 * 2;
+     }},
+    {"partial_rope_with_magnitude",
+     [](TinyConfig& c) {
+         c.rope_dims = c.shape.head_dim / 4 * 2;
+         c.rope_magnitude = 1.3f;
+     }},
+    {"biases", [](TinyConfig& c) { c.biases = true; }},
+    {"head_norms", [](TinyConfig& c) { c.head_norms = true; }},
+    {"post_norms", [](TinyConfig& c) { c.post_norms = true; }},
+    {"norms_plus_one", [](TinyConfig& c) { c.plus_one = c.head_norms = c.post_norms = c.biases = c.gelu = true; }},
+    {"gelu", [](TinyConfig& c) { c.gelu = true; }},
+    {"window_of_1", [](TinyConfig& c) { c.window = 1; }},
+    {"window_of_5", [](TinyConfig& c) { c.window = 5; }},
+    {"window_of_70", [](TinyConfig& c) { c.window = 70; }},
+    {"window_beyond_all", [](TinyConfig& c) { c.window = 1000; }},
+    {"soft_caps",
+     [](TinyConfig& c) {
+         c.score_cap = 1.5f;
+         c.logit_cap = 1.0f;
+     }},
+    {"scales",
+     [](TinyConfig& c) {
+         c.embed_scale = 6.5f;
+         c.logit_scale = 0.125f;
+     }},
+};
+
+class Features : public testing::TestWithParam<std::tuple<std::string, Feature>> {
+protected:
+    // The whole stages of one layer and the head, for every head width and every number of heads that share keys.
+    void check() {
+        const auto& [isa, feature] = GetParam();
+        for (const std::int32_t head_dim : {16, 20, 32, 64, 128}) {
+            for (const std::int32_t group : {1, 2, 3, 4, 7, 8}) {
+                TinyConfig config;
+                config.shape = {.layers = 1,
+                                .d_model = 40,
+                                .heads = 2 * group,
+                                .kv_heads = 2,
+                                .head_dim = head_dim,
+                                .d_ff = 24,
+                                .vocab = 30};
+                feature.set(config);
+                const TinyModel model(config);
+                Pair pair(model, isa, 1, 16);
+                pair.fill_cache(75);
+                for (const std::int32_t width : {1, 4, 9}) {
+                    SCOPED_TRACE(testing::Message()
+                                 << "head_dim " << head_dim << ", " << group << " heads per key, width " << width);
+                    ASSERT_NO_FATAL_FAILURE(pair.begin(width));
+                    pair.both([](TinyRun& run) { run.attention(0); });
+                    ASSERT_NO_FATAL_FAILURE(pair.expect_added(kHalfCacheStage));
+                    ASSERT_NO_FATAL_FAILURE(pair.begin(width));
+                    pair.both([](TinyRun& run) { run.mlp(0); });
+                    ASSERT_NO_FATAL_FAILURE(pair.expect_added(kFloatStage));
+                    pair.both([](TinyRun& run) { run.head(); });
+                    ASSERT_NO_FATAL_FAILURE(pair.expect_logits(kFloatStage));
+                }
+            }
+        }
+    }
+};
+
+TEST_P(Features, EqualTheReference) { check(); }
+
+INSTANTIATE_TEST_SUITE_P(All, Features,
+                         testing::Combine(testing::ValuesIn(cpu::usable_isas()), testing::ValuesIn(kFeatures)),
+                         [](const auto& info) { return std::get<0>(info.param) + "_" + std::get<1>(info.param).name; });
+
+class Mixed : public testing::TestWithParam<std::string> {};
+
+TEST_P(Mixed, EncodingsMayDifferWithinAStage) {
+    for (int first = 0; first < kEncodings; ++first) {
+        for (const int step : {1, 3}) {
+            const Encoding q = kAllEncodings[first], v = kAllEncodings[(first + step) % kEncodings];
+            TinyConfig config;
+            config.shape = smallest(Encoding::q4_k).shape;
+            config.q = q;
+            config.k = Encoding::bf16;
+            config.v = v;
+            config.gate = v;
+            config.up = q;
+            const TinyModel model(config);
+            Pair pair(model, GetParam(), 2, 8);
+            pair.fill_cache(5);
+            for (const std::int32_t width : {1, 6}) {
+                SCOPED_TRACE(encoding_name(q) + " and " + encoding_name(v));
+                ASSERT_NO_FATAL_FAILURE(pair.begin(width));
+                pair.both([](TinyRun& run) { run.attention(0); });
+                ASSERT_NO_FATAL_FAILURE(pair.expect_added(kInt8Stage));
+                ASSERT_NO_FATAL_FAILURE(pair.begin(width));
+                pair.both([](TinyRun& run) { run.mlp(0); });
+                ASSERT_NO_FATAL_FAILURE(pair.expect_added(kInt8Stage));
+            }
+        }
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Mixed, testing::ValuesIn(cpu::usable_isas()),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace foresay::test
