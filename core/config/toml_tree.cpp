@@ -23,6 +23,7 @@ public:
             if (fresh_line_ && brackets_ == 0 && !header_is_sound())
                 return "not TOML: a table header must name a table";
             step();
+            if (stray_) return "not TOML: a string may not stand here";
             if (foreign_) return "not TOML: outside strings and comments only ASCII characters may stand";
             if (brackets_ > kMaxTomlDepth || dots_ > kMaxTomlDepth) {
                 return "nests deeper than " + std::to_string(kMaxTomlDepth) + " levels";
@@ -59,6 +60,9 @@ private:
                 return;
             case '"':
             case '\'':
+                // Elsewhere the library would look into it for the end of the value in front of it.
+                stray_ = std::string_view("\n=,[{.").find(last_) == std::string_view::npos;
+                last_ = c;
                 skip_string(c);
                 return;
             case '\n':
@@ -87,6 +91,7 @@ private:
                 foreign_ = static_cast<unsigned char>(c) >= 0x80;
                 break;
         }
+        if (c != ' ' && c != '\t' && c != '\r') last_ = c;
         ++at_;
     }
 
@@ -118,6 +123,8 @@ private:
     std::string_view text_;
     std::size_t at_;  // behind the byte-order mark, if there is one
     int line_ = 1;
+    char last_ = '\n';  // the last character that is no space
+    bool stray_ = false;
     bool foreign_ = false;
     bool fresh_line_ = true;
     int brackets_ = 0;

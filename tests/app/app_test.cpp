@@ -165,7 +165,7 @@ TEST(Complete, StreamsBytesAlone) {
     EXPECT_EQ(run({"complete", "-n", "24"}, kPrompt).out, text.out);
     const Outcome ids = run({"complete", "-p", kPrompt, "-n", "24", "--token-ids"});
     std::string expected;
-    for (const json& id : reference.at("token_ids")) expected += (expected.empty() ? "" : " ") + id.dump();
+    for (const json& id : reference.at("token_ids")) expected.append(expected.empty() ? "" : " ").append(id.dump());
     EXPECT_EQ(ids.out, expected + "\n");
 }
 

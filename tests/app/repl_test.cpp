@@ -40,8 +40,8 @@ protected:
 
     // Starts the program; its exit status appears behind "status" at the end.
     void start(const std::string& arguments) {
-        const std::string command = "XDG_STATE_HOME=" + scratch().string() + " " + FORESAY_PROGRAM + " chat " +
-                                    arguments + "; echo status $?; sleep 60";
+        const std::string command = "FORESAY_LOG=error XDG_STATE_HOME=" + scratch().string() + " " + FORESAY_PROGRAM +
+                                    " chat " + arguments + "; echo status $?; sleep 60";
         shell(tmux_ + "-f /dev/null new-session -d -x 100 -y 50 '" + command + "'");
     }
     void type(const std::string& keys) { shell(tmux_ + "send-keys " + keys); }
@@ -57,7 +57,9 @@ protected:
         return shown;
     }
 
-    const std::string tmux_ = "tmux -L foresay_test_" + std::to_string(::getpid()) + " ";
+    // A server of its own for each test: one that is being killed takes no new session.
+    const std::string tmux_ = "tmux -L foresay_" + std::to_string(::getpid()) + "_" +
+                              ::testing::UnitTest::GetInstance()->current_test_info()->name() + " ";
 };
 
 TEST_F(Repl, AnswersRetriesAndLeaves) {
@@ -78,7 +80,7 @@ TEST_F(Repl, AnswersRetriesAndLeaves) {
 }
 
 TEST_F(Repl, InterruptKeepsThePartialAnswer) {
-    start("-n 0 --speculation off --set plugin=[] --set sampling.chain=[]");
+    start("-n 0 --speculation off --set plugin=[] --set sampling.chain=[] --set sampling.seed=3");
     wait_for("\n>");
     type("'import os' Enter");
     std::this_thread::sleep_for(std::chrono::milliseconds(600));
