@@ -234,6 +234,9 @@ std::vector<core::ConfigLayer> option_layers(const Options& options) {
     if (!options.device.empty()) add("--device", "runtime.device", options.device);
     if (options.seed) add("--seed", "sampling.seed", std::to_string(*options.seed));
     if (options.branch) add("--branch", "sampling.branch", std::to_string(*options.branch));
+    if (options.command == Command::chat && options.max_tokens) {
+        add("-n", "chat.max_tokens", std::to_string(*options.max_tokens));
+    }
     if (options.command != Command::bench && !options.temperatures.empty()) {
         std::ostringstream number;
         number.precision(17);

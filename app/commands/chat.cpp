@@ -7,7 +7,7 @@ namespace foresay::app {
 
 int run_chat(const Options& options) {
     Session session(options, SessionNeeds{});
-    Repl repl(session, options.max_tokens);
+    Repl repl(session);
     return repl.run();
 }
 

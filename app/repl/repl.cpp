@@ -32,9 +32,8 @@ core::ChatFormat chat_format(const core::Config& config, const core::Tokenizer& 
     return *format;
 }
 
-Repl::Repl(Session& session, std::optional<std::int64_t> max_tokens)
+Repl::Repl(Session& session)
     : session_(session),
-      max_tokens_(max_tokens),
       interactive_(stdin_is_terminal() && stdout_is_terminal()),
       generator_(session.make_generator()),
       conversation_(std::make_unique<Conversation>(generator_, session.tokenizer(),
@@ -100,8 +99,7 @@ void Repl::handle(const std::string& text) {
 Conversation::Limits Repl::limits() const {
     const core::Config& config = session_.config();
     Conversation::Limits limits;
-    limits.max_tokens = static_cast<std::int32_t>(
-        std::min<std::int64_t>(max_tokens_.value_or(config.chat_max_tokens), std::int64_t{1} << 30));
+    limits.max_tokens = config.chat_max_tokens;
     limits.seed = config.seed;
     limits.branch = config.branch;
     limits.cancel = &interrupted();

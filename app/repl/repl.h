@@ -25,7 +25,7 @@ struct ReplTotals {
 
 class Repl {
 public:
-    Repl(Session& session, std::optional<std::int64_t> max_tokens);
+    explicit Repl(Session& session);
 
     // Until the input ends; the exit status.
     int run();
@@ -50,7 +50,6 @@ private:
     bool second_interrupt();
 
     Session& session_;
-    std::optional<std::int64_t> max_tokens_;
     bool interactive_;
     speculative::Generator generator_;
     std::unique_ptr<Conversation> conversation_;

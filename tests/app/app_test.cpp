@@ -261,6 +261,27 @@ TEST(Chat, SetTakesEffectAndRefusesNonsense) {
     EXPECT_EQ(outcome.out, run({"complete", "-p", "def f(x):", "-n", "8", "--seed", "5"}).out + "\n");
 }
 
+TEST(Chat, SetReachesPluginsAndLimits) {
+    const Outcome outcome = run({"chat", "-n", "4"},
+                                "/set chat.max_tokens 9\n/set plugin.wordlist.options.forbid=[\"return\"]\n"
+                                "/set sampling.temperature.value 0\ndef fib(n):\n");
+    EXPECT_EQ(outcome.out, run({"complete", "-p", "def fib(n):", "-n", "9", "--temperature", "0", "--set",
+                                "plugin.wordlist.options.forbid=[\"return\"]"})
+                                   .out +
+                               "\n");
+    EXPECT_THAT(outcome.out, Not(HasSubstr("return")));
+}
+
+TEST(Chat, ClearAndUndoKeepTheDocument) {
+    // The cleared conversation comes back, and its continuation is what it would have been.
+    const Outcome straight = run({"chat", "-n", "6"}, "import os\nimport sys\n");
+    const Outcome detour = run({"chat", "-n", "6"}, "import os\n/clear\nx = 1\n/undo\n/undo\nimport sys\n");
+    const std::string first = run({"complete", "-p", "import os", "-n", "6"}).out + "\n";
+    const std::string other = run({"complete", "-p", "x = 1", "-n", "6"}).out + "\n";
+    ASSERT_THAT(straight.out, StartsWith(first));
+    EXPECT_EQ(detour.out, first + other + straight.out.substr(first.size()));
+}
+
 TEST(Tokenize, PrintsIds) {
     const std::string text = "def f(x):\n    return x\n";
     const json ids = json::parse(run({"tokenize", "--model", target(), "--json"}, text).out).at("token_ids");
