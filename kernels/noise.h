@@ -2,17 +2,13 @@
 //
 // Generator: Philox4x32-10. Key: the seed (low word, high word). Counter words:
 //             0  what the block is for (below)   1  index   2, 3  branch (low, high)
-//           Word 0 of the noise of a token:     coarse  id / 16             bytes 0..15 of the block are ids
-//           16i..16i+15
-//                                               fine    2^30 + id / 2       words 0, 1 are the even id, 2, 3 the odd
-//                                               one
-//           Word 0 of the numbers of a stage:   key     2^31 + 2^30         word 1 is the stage, words 0, 1 of the
-//           block
-//                                                                           are the key of the stage's own blocks
-//                                               number  the counter         under that key, word 0 of the block
+//           Word 0 of the noise of a token:     coarse  id / 16         bytes 0..15 are of ids 16i..16i+15
+//                                               fine    2^30 + id / 2   words 0, 1: the even id; 2, 3: the odd one
+//           Word 0 of the numbers of a stage:   key     2^31 + 2^30     word 1 is the stage; words 0, 1 of the block
+//                                                                       are the key of the stage's own blocks
+//                                               number  the counter     under that key, word 0 of the block
 // Noise:    V, uniform in (0, 1), has the coarse byte as its first 8 bits and then 56 bits of the fine words, of which
-// 24
-//           significant ones count: near 0 it is as fine as floats are, so over a vocabulary of 128k ids nothing ties.
+//           24 significant ones count: near 0 it is as fine as floats are, so over a vocabulary of 128k ids nothing ties.
 //           G = -log(-log(1 - V)) is Gumbel; a large G is a small V.
 // Cost:     the coarse byte bounds G, so the fine block and the logarithms are needed only for ids that can still win.
 // Source:   J. Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011.

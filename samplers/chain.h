@@ -8,8 +8,8 @@
 //           so a retried or repeated generation starts exactly where the first one did.
 // Threads:  one caller at a time per Chain or DraftChain; compile() and DraftChain::start() only read the Chain.
 // Cost:     no allocation per token once warm. See kernels/draw.h for the draw; penalties cost O(distinct tokens in
-// window). Errors:   the constructor throws Error (unknown stage or parameter, wrong type, out of range, a plugin that
-// refuses).
+//           window).
+// Errors:   the constructor throws Error (unknown stage or parameter, wrong type, out of range, a plugin that refuses).
 //           decide() never throws: a stage that fails is named in the Decision, and only there.
 #pragma once
 

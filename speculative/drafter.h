@@ -4,8 +4,10 @@
 // only. The generator asks for at most one run per round, verifies it, and reports what became of it.
 //
 // Life:     begin() once per generation, then propose()/observe() in turn; rewind() whenever the session forgets
-// tokens. Threads:  one caller at a time. Cost:     part of every round: must not allocate once warm. Errors:   none; a
-// drafter that cannot propose returns an empty run.
+//           tokens.
+// Threads:  one caller at a time.
+// Cost:     part of every round: must not allocate once warm.
+// Errors:   none; a drafter that cannot propose returns an empty run.
 #pragma once
 
 #include <cstdint>

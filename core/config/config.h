@@ -2,8 +2,7 @@
 //
 // Layers, low to high: the schema's defaults, files in the order given, `--set` overrides, the flags of the command
 // line (which are overrides with a name of their own). Tables merge key by key; scalars and lists replace; a layer that
-// states
-// [[plugin]] replaces the plugins of the layers below.
+// states [[plugin]] replaces the plugins of the layers below.
 // Errors:   ConfigError with every complaint, before any weight is loaded: unknown keys and stages, wrong types, values
 //           out of range, files that are not there, plugins that the chain does not name.
 #pragma once

@@ -3,8 +3,7 @@
 //
 // Threads:  one caller at a time.
 // Errors:   open() throws Error (one sentence, naming the file) when the file is damaged, the architecture is unknown
-// or
-//           a needed key is missing; tensor() when a tensor is missing or has another shape than the configuration
+//           or a needed key is missing; tensor() when a tensor is missing or has another shape than the configuration
 //           says.
 #pragma once
 

@@ -1,8 +1,7 @@
 // core/text/tokenizer_data.h: a byte-level BPE tokenizer as plain data, filled by the GGUF and tokenizer.json readers.
 //
 // Layout:   tokens[id] is the text of a token as its file spells it: normal tokens in the byte-level alphabet (each
-// byte
-//           one printable character, a space is "Ġ"), all others as they read. Merges are in order of rank.
+//           byte one printable character, a space is "Ġ"), all others as they read. Merges are in order of rank.
 // Life:     string views point into the file that was read, or into `pool`; the struct is only needed until a
 //           Tokenizer is made of it.
 #pragma once

@@ -1,5 +1,4 @@
-// core/weights/safetensors.h: reader of Hugging Face model directories: config.json and safetensors files,
-// memory-mapped.
+// core/weights/safetensors.h: reader of Hugging Face model directories: config.json and safetensors files, mapped.
 //
 // Layout:   a safetensors file is u64 header length, a JSON header {name: {dtype, shape, data_offsets}, ...}, then the
 //           data that offsets count from. Shards are listed by model.safetensors.index.json ("weight_map").
@@ -7,8 +6,7 @@
 // Threads:  immutable after opening; any thread may read.
 // Cost:     opening parses the headers and touches no tensor data.
 // Errors:   the files are untrusted: every length, offset and shape is checked before use and the first lie throws
-// Error.
-//           Shard names may not leave the directory.
+//           Error. Shard names may not leave the directory.
 // Source:   the safetensors format description (huggingface/safetensors, README).
 #pragma once
 

@@ -1,8 +1,7 @@
 // kernels/quant/q4_k.h: 4-bit codes in groups of 32 with a scale and a minimum each, eight groups to a block.
 //
 // Layout:   144 bytes for 256 values: f16 d, f16 dmin, 12 bytes of 6-bit scales and minima (k_scales.h), 128 bytes of
-//           codes. Groups come in pairs: 32 bytes hold group 2c in their low nibbles and group 2c + 1 in their high
-//           ones.
+//           codes. Groups come in pairs: 32 bytes hold group 2c in their low nibbles and group 2c + 1 in their high ones.
 //               value = (d * scale[group]) * code - dmin * minimum[group]            4.5 bits per value
 // Precision: both products are exact in float32; the subtraction rounds once.
 // Source:   GGUF type 12.
