@@ -338,17 +338,10 @@ private:
 
     void rotate(const CpuActivations& a, int table, int t, float* head) const {
         const RopeTable& rope = ropes_[static_cast<std::size_t>(table)];
-        const std::size_t pairs = rope.inverse_frequency.size();
-        const float* c = a.angles[static_cast<std::size_t>(table)].cos.data() + static_cast<std::size_t>(t) * pairs;
-        const float* s = a.angles[static_cast<std::size_t>(table)].sin.data() + static_cast<std::size_t>(t) * pairs;
-        const bool adjacent = rope.pairs == RopePairs::adjacent;
-        for (std::size_t i = 0; i < pairs; ++i) {
-            float& first = adjacent ? head[2 * i] : head[i];
-            float& second = adjacent ? head[2 * i + 1] : head[i + pairs];
-            const float x = first, y = second;
-            first = x * c[i] - y * s[i];
-            second = x * s[i] + y * c[i];
-        }
+        const RowAngles& angles = a.angles[static_cast<std::size_t>(table)];
+        const std::size_t pairs = rope.inverse_frequency.size(), at = static_cast<std::size_t>(t) * pairs;
+        isa_.rotate(head, angles.cos.data() + at, angles.sin.data() + at, static_cast<int>(pairs),
+                    rope.pairs == RopePairs::adjacent);
     }
 
     void group_rows(CpuActivations& a, int heads_per_kv, const AttendSpec& spec) const;
@@ -486,7 +479,7 @@ void CpuOps::group_rows(CpuActivations& a, int heads_per_kv, const AttendSpec& s
     const int count = rows(a);
     const int spread = std::max(1, count * spec.shape.kv_heads / pool_.threads());
     const bool alone = a.batch.tree || spec.window > 0;
-    const int most = alone ? 1 : std::clamp(kAttendQueries / heads_per_kv, 1, spread);
+    const int most = alone ? 1 : std::min(std::max(1, 2 * kAttendQueries / heads_per_kv), spread);
     a.groups.clear();
     for (int t = 0; t < count; ++t) {
         const Row& row = a.batch.rows[t];

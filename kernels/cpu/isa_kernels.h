@@ -11,7 +11,7 @@
 namespace foresay::kernels::cpu {
 
 // Up to 16 rows of inputs of linear layers, interleaved so that a kernel of `stride` rows finds everything of a group of
-// 32 inputs together. Rows beyond `rows` hold zeros.
+// 32 inputs together. Rows beyond `rows` hold anything; their results are dropped.
 //   q [K/32, stride, 32]  int8 codes, x ~= scale * q      scale, scaled_sum [K/32, stride]  scaled_sum = scale * sum(q)
 //   minus8, minus128 [K/32, stride]  -8 and -128 times sum(q); minus32 [K/32, stride, 2]  -32 times the sum of each half
 //   values [K, stride]    the inputs in float32, for float weights
@@ -75,6 +75,8 @@ struct IsaKernels {
     // y = x / rms(x) * weight
     void (*rms_norm)(const float* x, const float* weight, float eps, int n, float* y);
     void (*attend)(const AttendTask& task);
+    // Turns the pairs (2i, 2i+1), or (i, i + pairs), of a head by the angles given by cos and sin.
+    void (*rotate)(float* head, const float* cos, const float* sin, int pairs, bool adjacent);
     // out[i] = half(x[i])
     void (*to_half)(const float* x, int n, std::uint16_t* out);
     // sum of `bytes` bytes as 64-bit words: the fastest read of memory, to measure its bandwidth.

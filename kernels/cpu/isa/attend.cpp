@@ -78,35 +78,33 @@ FORESAY_INLINE void weigh_values(const float* weights, const float* decay, const
     for (; d < padded; d += 16) weigh_columns<Q, 1>(weights, decay, v + d, padded, begin, end, values + d);
 }
 
-// Turns the scores of lanes [begin, end) of one tile into weights against the new running maximum; returns the decay of
-// what was summed before.
-FORESAY_INLINE float soften(float* scores, int begin, int end, float scale, float soft_cap, float& peak, float& total) {
+// Scales and caps the scores of lanes [begin, end) of one tile, in place; the other lanes become very small. Returns the
+// largest.
+FORESAY_INLINE float scale_scores(float* scores, int begin, int end, float scale, float soft_cap) {
     const F none = set(-3.0e38f);
-    F s[4];
     F best = none;
 #pragma GCC unroll 4
     for (int b = 0; b < 4; ++b) {
-        s[b] = mul(load(scores + 16 * b), set(scale));
-        if (soft_cap > 0) s[b] = mul(set(soft_cap), tanh(div(s[b], set(soft_cap))));
+        F s = mul(load(scores + 16 * b), set(scale));
+        if (soft_cap > 0) s = mul(set(soft_cap), tanh(div(s, set(soft_cap))));
         const int from = begin - 16 * b < 0 ? 0 : begin - 16 * b, to = end - 16 * b > 16 ? 16 : end - 16 * b;
-        s[b] = to > from ? select_lanes(from, to, s[b], none) : none;
-        best = max(best, s[b]);
+        s = to > from ? select_lanes(from, to, s, none) : none;
+        store(scores + 16 * b, s);
+        best = max(best, s);
     }
-    const float tile_peak = max_lanes(best);
-    const float new_peak = tile_peak > peak ? tile_peak : peak;
+    return max_lanes(best);
+}
+
+// Turns scaled scores into weights against the running maximum; returns their sum.
+FORESAY_INLINE float soften(float* scores, float peak) {
     F sum = set(0.0f);
 #pragma GCC unroll 4
     for (int b = 0; b < 4; ++b) {
-        s[b] = exp(sub(s[b], set(new_peak)));
-        store(scores + 16 * b, s[b]);
-        sum = add(sum, s[b]);
+        const F weight = exp(sub(load(scores + 16 * b), set(peak)));
+        store(scores + 16 * b, weight);
+        sum = add(sum, weight);
     }
-    float lanes[16];
-    store(lanes, exp(set(peak - new_peak)));
-    const float decay = lanes[0];
-    total = total * decay + sum_lanes(sum);
-    peak = new_peak;
-    return decay;
+    return sum_lanes(sum);
 }
 
 FORESAY_INLINE void prefetch_halves(const uint16_t* p, int count) {
@@ -120,15 +118,15 @@ void attend_queries(const AttendTask& t, int from) {
     float* scores = t.scratch;              // [Q, 64]
     float* values = t.scratch + Q * kTile;  // [Q, padded]
     const float* q[Q];
-    float peak[Q], total[Q], decay[Q];
+    float peak[16], decay[16], total[Q];  // the first two as one vector, for one exp
     int last[Q];
     for (int j = 0; j < Q; ++j) {
         const int row = (from + j) / t.heads, head = (from + j) % t.heads;
         q[j] = t.q + row * t.q_stride + static_cast<int64_t>(head) * t.head_dim;
         last[j] = t.last + row;
-        peak[j] = -1.0e38f;
         total[j] = 0;
     }
+    store(peak, set(-1.0e38f));
     for (int i = 0; i < Q * padded; i += 16) store(values + i, set(0.0f));
     const int first_tile = t.first / kTile, last_tile = t.last / kTile;
     prefetch_halves(t.k_tiles[0], kTile * t.head_dim);
@@ -143,10 +141,15 @@ void attend_queries(const AttendTask& t, int from) {
         for (int b = begin / 16; 16 * b < longest; ++b) {
             score_block<Q>(q, t.head_dim, k + 16 * b * t.head_dim, scores + 16 * b);
         }
+        float before[16];
+        store(before, load(peak));
         for (int j = 0; j < Q; ++j) {
             const int own_end = tail ? last[j] % kTile + 1 : kTile;
-            decay[j] = soften(scores + j * kTile, begin, own_end, t.scale, t.soft_cap, peak[j], total[j]);
+            const float top = scale_scores(scores + j * kTile, begin, own_end, t.scale, t.soft_cap);
+            peak[j] = top > peak[j] ? top : peak[j];
         }
+        store(decay, exp(sub(load(before), load(peak))));
+        for (int j = 0; j < Q; ++j) total[j] = total[j] * decay[j] + soften(scores + j * kTile, peak[j]);
         if (!tail) prefetch_halves(t.k_tiles[tile - first_tile + 1], kTile * t.head_dim);
         weigh_values<Q>(scores, decay, v, padded, begin, end, values);
         for (int j = 0; j < Q && tail; ++j) {  // positions that only the later rows attend to
@@ -167,11 +170,40 @@ void attend_queries(const AttendTask& t, int from) {
 
 void attend(const AttendTask& task) {
     const int queries = task.rows * task.heads;
-    int from = 0;
-    for (; from + 8 <= queries; from += 8) attend_queries<8>(task, from);
-    for (; from + 4 <= queries; from += 4) attend_queries<4>(task, from);
-    for (; from + 2 <= queries; from += 2) attend_queries<2>(task, from);
-    for (; from < queries; ++from) attend_queries<1>(task, from);
+    const int parts =
+        (queries + kAttendQueries - 1) / kAttendQueries;  // as even as can be: a part reads all of K and V
+    for (int part = 0, from = 0; part < parts; ++part) {
+        const int count = (queries - from) / (parts - part);
+        switch (count) {
+            case 1:
+                attend_queries<1>(task, from);
+                break;
+            case 2:
+                attend_queries<2>(task, from);
+                break;
+            case 3:
+                attend_queries<3>(task, from);
+                break;
+            case 4:
+                attend_queries<4>(task, from);
+                break;
+            case 5:
+                attend_queries<5>(task, from);
+                break;
+            case 6:
+                attend_queries<6>(task, from);
+                break;
+            case 7:
+                attend_queries<7>(task, from);
+                break;
+            case 8:
+                attend_queries<8>(task, from);
+                break;
+            default:
+                __builtin_trap();
+        }
+        from += count;
+    }
 }
 
 }  // namespace foresay::kernels::cpu::FORESAY_ISA

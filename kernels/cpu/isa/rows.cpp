@@ -49,12 +49,12 @@ FORESAY_INLINE void code_groups(const float* x, int groups, CodedGroups& out) {
     store(inverses, zero_below(raw, tiny, div(set(1.0f), raw)));
     for (int g = 0; g < groups; ++g) {
         const F inverse = set(inverses[g]);
-        const F a = round(mul(load(x + 32 * g), inverse)), b = round(mul(load(x + 32 * g + 16), inverse));
+        const F a = mul(load(x + 32 * g), inverse), b = mul(load(x + 32 * g + 16), inverse);
         store_i8(out.q[g], to_int(a));
         store_i8(out.q[g] + 16, to_int(b));
-        first[g] = sum_lanes(a);  // exact: sums of small integers
-        second[g] = sum_lanes(b);
     }
+    if (groups % 2 != 0) std::memset(out.q[groups], 0, 32);
+    for (int g = 0; g < groups; g += 2) sum_runs(out.q[g], first + g, second + g);
     const F one = load(first), two = load(second), sum = add(one, two);
     store(out.scale, scale);
     store(out.scaled_sum, mul(scale, sum));
@@ -92,6 +92,22 @@ void fill_tile(const float* x, int inputs, int padded_inputs, bool codes, bool f
             tile.minus32[2 * at] = coded.minus32_first[g];
             tile.minus32[2 * at + 1] = coded.minus32_second[g];
         }
+    }
+}
+
+void rotate(float* head, const float* cos, const float* sin, int pairs, bool adjacent) {
+    if (adjacent) {
+        for (int i = 0; i < pairs; ++i) {
+            const float x = head[2 * i], y = head[2 * i + 1];
+            head[2 * i] = x * cos[i] - y * sin[i];
+            head[2 * i + 1] = x * sin[i] + y * cos[i];
+        }
+        return;
+    }
+    for (int i = 0; i < pairs; ++i) {
+        const float x = head[i], y = head[i + pairs];
+        head[i] = x * cos[i] - y * sin[i];
+        head[i + pairs] = x * sin[i] + y * cos[i];
     }
 }
 

@@ -12,6 +12,7 @@ void gated(const PanelRange& gate, const PanelRange& up, const InputTile& x, flo
 void fill_tile(const float* x, int inputs, int padded_inputs, bool codes, bool floats, InputTile& tile, int m);
 void rms_norm(const float* x, const float* weight, float eps, int n, float* y);
 void attend(const AttendTask& task);
+void rotate(float* head, const float* cos, const float* sin, int pairs, bool adjacent);
 void to_half(const float* x, int n, std::uint16_t* out);
 std::uint64_t read(const void* data, std::int64_t bytes);
 

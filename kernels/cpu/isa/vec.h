@@ -49,41 +49,70 @@ FORESAY_INLINE I set_int(std::int32_t x) { return _mm512_set1_epi32(x); }
 FORESAY_INLINE I add_int(I a, I b) { return _mm512_add_epi32(a, b); }
 FORESAY_INLINE I mul_int(I a, I b) { return _mm512_mullo_epi32(a, b); }
 // 2^n for integers n in [-126, 127]
-FORESAY_INLINE F exp2_int(I n) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(n, _mm512_set1_epi32(127)), 23)); }
+FORESAY_INLINE F exp2_int(I n) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(n, _mm512_set1_epi32(127)), 23));
+}
 // keep ? a : 0 where a < bound lanes are dropped: x >= bound ? v : 0
-FORESAY_INLINE F zero_below(F x, F bound, F v) { return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, bound, _CMP_GE_OQ), v); }
+FORESAY_INLINE F zero_below(F x, F bound, F v) {
+    return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, bound, _CMP_GE_OQ), v);
+}
 // lanes [begin, end) of v, `other` elsewhere
 FORESAY_INLINE F select_lanes(int begin, int end, F v, F other) {
     const unsigned mask = ((1u << end) - 1) & ~((1u << begin) - 1);
     return _mm512_mask_mov_ps(other, static_cast<__mmask16>(mask), v);
 }
-FORESAY_INLINE F load_half(const void* p) { return _mm512_cvtph_ps(_mm256_loadu_si256(static_cast<const __m256i*>(p))); }
+FORESAY_INLINE F load_half(const void* p) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256(static_cast<const __m256i*>(p)));
+}
 FORESAY_INLINE void store_half(std::uint16_t* p, F v) {
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
+                        _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 FORESAY_INLINE F load_bf16(const void* p) {
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(static_cast<const __m256i*>(p))), 16));
+    return _mm512_castsi512_ps(
+        _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(static_cast<const __m256i*>(p))), 16));
 }
-FORESAY_INLINE I load_u8(const std::uint8_t* p) { return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
-FORESAY_INLINE I load_i8(const std::uint8_t* p) { return _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
-FORESAY_INLINE void store_i8(std::int8_t* p, I v) { _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(v)); }
-template <int N> FORESAY_INLINE I shift_right(I v) { return _mm512_srli_epi32(v, N); }
-template <int N> FORESAY_INLINE I shift_left(I v) { return _mm512_slli_epi32(v, N); }
+FORESAY_INLINE I load_u8(const std::uint8_t* p) {
+    return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+FORESAY_INLINE I load_i8(const std::uint8_t* p) {
+    return _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+FORESAY_INLINE void store_i8(std::int8_t* p, I v) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(v));
+}
+template <int N>
+FORESAY_INLINE I shift_right(I v) {
+    return _mm512_srli_epi32(v, N);
+}
+template <int N>
+FORESAY_INLINE I shift_left(I v) {
+    return _mm512_slli_epi32(v, N);
+}
 FORESAY_INLINE I and_int(I a, std::int32_t mask) { return _mm512_and_si512(a, _mm512_set1_epi32(mask)); }
 FORESAY_INLINE I or_int(I a, I b) { return _mm512_or_si512(a, b); }
 
 FORESAY_INLINE B load_bytes(const std::uint8_t* p) { return _mm512_loadu_si512(p); }
-FORESAY_INLINE B and_bytes(B v, std::uint8_t mask) { return _mm512_and_si512(v, _mm512_set1_epi8(static_cast<char>(mask))); }
+FORESAY_INLINE B and_bytes(B v, std::uint8_t mask) {
+    return _mm512_and_si512(v, _mm512_set1_epi8(static_cast<char>(mask)));
+}
 FORESAY_INLINE B or_bytes(B a, B b) { return _mm512_or_si512(a, b); }
 // Shifts 16-bit lanes: bits cross bytes, so a mask must follow. N < 0 shifts left.
-template <int N> FORESAY_INLINE B shift_bytes(B v) {
+template <int N>
+FORESAY_INLINE B shift_bytes(B v) {
     if constexpr (N > 0) return _mm512_srli_epi16(v, N);
     if constexpr (N < 0) return _mm512_slli_epi16(v, -N);
     return v;
 }
-FORESAY_INLINE std::int32_t dword(const std::int8_t* p) { std::int32_t v; std::memcpy(&v, p, 4); return v; }
+FORESAY_INLINE std::int32_t dword(const std::int8_t* p) {
+    std::int32_t v;
+    std::memcpy(&v, p, 4);
+    return v;
+}
 // acc[lane] += sum of 4 products of unsigned codes (below 64) and the signed bytes at x
-FORESAY_INLINE I dot(I acc, B codes, const std::int8_t* x) { return _mm512_dpbusd_epi32(acc, codes, _mm512_set1_epi32(dword(x))); }
+FORESAY_INLINE I dot(I acc, B codes, const std::int8_t* x) {
+    return _mm512_dpbusd_epi32(acc, codes, _mm512_set1_epi32(dword(x)));
+}
 // The same for codes up to 255 that stand for code - 128; the caller seeds acc with wide_seed().
 FORESAY_INLINE I dot_wide(I acc, B codes, const std::int8_t* x) { return dot(acc, codes, x); }
 FORESAY_INLINE std::int32_t wide_seed(std::int32_t minus128_sum) { return minus128_sum; }
@@ -97,22 +126,47 @@ FORESAY_INLINE float sum_lanes(F v) {
 FORESAY_INLINE float max_lanes(F v) { return _mm512_reduce_max_ps(v); }
 FORESAY_INLINE void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
 
+// The sums of the runs of 16 among 64 codes: first[0], second[0], first[1], second[1] in order.
+FORESAY_INLINE void sum_runs(const std::int8_t* q, float* first, float* second) {
+    I v = _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(1), _mm512_loadu_si512(q));
+    v = _mm512_add_epi32(v, _mm512_shuffle_epi32(v, _MM_PERM_CDAB));
+    v = _mm512_add_epi32(v, _mm512_shuffle_epi32(v, _MM_PERM_BADC));
+    float runs[4];
+    _mm_storeu_ps(runs, _mm_cvtepi32_ps(_mm512_castsi512_si128(_mm512_permutexvar_epi32(
+                            _mm512_setr_epi32(0, 4, 8, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0), v))));
+    first[0] = runs[0];
+    second[0] = runs[1];
+    first[1] = runs[2];
+    second[1] = runs[3];
+}
+
 #elif defined(FORESAY_ISA_AVX2)
 
-struct F { __m256 lo, hi; };
-struct I { __m256i lo, hi; };
-struct B { __m256i lo, hi; };
+struct F {
+    __m256 lo, hi;
+};
+struct I {
+    __m256i lo, hi;
+};
+struct B {
+    __m256i lo, hi;
+};
 inline constexpr int kMaxTile = 4;
 
 FORESAY_INLINE F load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
-FORESAY_INLINE void store(float* p, F v) { _mm256_storeu_ps(p, v.lo); _mm256_storeu_ps(p + 8, v.hi); }
+FORESAY_INLINE void store(float* p, F v) {
+    _mm256_storeu_ps(p, v.lo);
+    _mm256_storeu_ps(p + 8, v.hi);
+}
 FORESAY_INLINE F set(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
 FORESAY_INLINE F add(F a, F b) { return {_mm256_add_ps(a.lo, b.lo), _mm256_add_ps(a.hi, b.hi)}; }
 FORESAY_INLINE F sub(F a, F b) { return {_mm256_sub_ps(a.lo, b.lo), _mm256_sub_ps(a.hi, b.hi)}; }
 FORESAY_INLINE F mul(F a, F b) { return {_mm256_mul_ps(a.lo, b.lo), _mm256_mul_ps(a.hi, b.hi)}; }
 FORESAY_INLINE F div(F a, F b) { return {_mm256_div_ps(a.lo, b.lo), _mm256_div_ps(a.hi, b.hi)}; }
 FORESAY_INLINE F fma(F a, F b, F c) { return {_mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi)}; }
-FORESAY_INLINE F fnma(F a, F b, F c) { return {_mm256_fnmadd_ps(a.lo, b.lo, c.lo), _mm256_fnmadd_ps(a.hi, b.hi, c.hi)}; }
+FORESAY_INLINE F fnma(F a, F b, F c) {
+    return {_mm256_fnmadd_ps(a.lo, b.lo, c.lo), _mm256_fnmadd_ps(a.hi, b.hi, c.hi)};
+}
 FORESAY_INLINE F max(F a, F b) { return {_mm256_max_ps(a.lo, b.lo), _mm256_max_ps(a.hi, b.hi)}; }
 FORESAY_INLINE F min(F a, F b) { return {_mm256_min_ps(a.lo, b.lo), _mm256_min_ps(a.hi, b.hi)}; }
 FORESAY_INLINE F abs(F a) {
@@ -167,10 +221,17 @@ FORESAY_INLINE I load_i8(const std::uint8_t* p) {
 }
 FORESAY_INLINE void store_i8(std::int8_t* p, I v) {
     const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(v.lo, v.hi), 0xd8);
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1)));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p),
+                     _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1)));
 }
-template <int N> FORESAY_INLINE I shift_right(I v) { return {_mm256_srli_epi32(v.lo, N), _mm256_srli_epi32(v.hi, N)}; }
-template <int N> FORESAY_INLINE I shift_left(I v) { return {_mm256_slli_epi32(v.lo, N), _mm256_slli_epi32(v.hi, N)}; }
+template <int N>
+FORESAY_INLINE I shift_right(I v) {
+    return {_mm256_srli_epi32(v.lo, N), _mm256_srli_epi32(v.hi, N)};
+}
+template <int N>
+FORESAY_INLINE I shift_left(I v) {
+    return {_mm256_slli_epi32(v.lo, N), _mm256_slli_epi32(v.hi, N)};
+}
 FORESAY_INLINE I and_int(I a, std::int32_t mask) {
     const __m256i m = _mm256_set1_epi32(mask);
     return {_mm256_and_si256(a.lo, m), _mm256_and_si256(a.hi, m)};
@@ -178,19 +239,25 @@ FORESAY_INLINE I and_int(I a, std::int32_t mask) {
 FORESAY_INLINE I or_int(I a, I b) { return {_mm256_or_si256(a.lo, b.lo), _mm256_or_si256(a.hi, b.hi)}; }
 
 FORESAY_INLINE B load_bytes(const std::uint8_t* p) {
-    return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)), _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 32))};
+    return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)),
+            _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 32))};
 }
 FORESAY_INLINE B and_bytes(B v, std::uint8_t mask) {
     const __m256i m = _mm256_set1_epi8(static_cast<char>(mask));
     return {_mm256_and_si256(v.lo, m), _mm256_and_si256(v.hi, m)};
 }
 FORESAY_INLINE B or_bytes(B a, B b) { return {_mm256_or_si256(a.lo, b.lo), _mm256_or_si256(a.hi, b.hi)}; }
-template <int N> FORESAY_INLINE B shift_bytes(B v) {
+template <int N>
+FORESAY_INLINE B shift_bytes(B v) {
     if constexpr (N > 0) return {_mm256_srli_epi16(v.lo, N), _mm256_srli_epi16(v.hi, N)};
     if constexpr (N < 0) return {_mm256_slli_epi16(v.lo, -N), _mm256_slli_epi16(v.hi, -N)};
     return v;
 }
-FORESAY_INLINE std::int32_t dword(const std::int8_t* p) { std::int32_t v; std::memcpy(&v, p, 4); return v; }
+FORESAY_INLINE std::int32_t dword(const std::int8_t* p) {
+    std::int32_t v;
+    std::memcpy(&v, p, 4);
+    return v;
+}
 // Pairs sum to at most 2 * 63 * 127, which 16 bits hold.
 FORESAY_INLINE __m256i dot_half(__m256i acc, __m256i codes, __m256i x) {
     return _mm256_add_epi32(acc, _mm256_madd_epi16(_mm256_maddubs_epi16(codes, x), _mm256_set1_epi16(1)));
@@ -226,38 +293,93 @@ FORESAY_INLINE void prefetch(const void* p) { _mm_prefetch(static_cast<const cha
 
 #else  // portable
 
-struct F { float v[16]; };
-struct I { std::int32_t v[16]; };
-struct B { std::uint8_t v[64]; };
+struct F {
+    float v[16];
+};
+struct I {
+    std::int32_t v[16];
+};
+struct B {
+    std::uint8_t v[64];
+};
 inline constexpr int kMaxTile = 4;
 
-template <class Out, class Fn> FORESAY_INLINE Out each(Fn fn) {
+template <class Out, class Fn>
+FORESAY_INLINE Out each(Fn fn) {
     Out out;
     for (int i = 0; i < 16; ++i) out.v[i] = fn(i);
     return out;
 }
-FORESAY_INLINE F load(const float* p) { F v; std::memcpy(v.v, p, sizeof v.v); return v; }
+FORESAY_INLINE F load(const float* p) {
+    F v;
+    std::memcpy(v.v, p, sizeof v.v);
+    return v;
+}
 FORESAY_INLINE void store(float* p, F v) { std::memcpy(p, v.v, sizeof v.v); }
-FORESAY_INLINE F set(float x) { return each<F>([&](int) { return x; }); }
-FORESAY_INLINE F add(F a, F b) { return each<F>([&](int i) { return a.v[i] + b.v[i]; }); }
-FORESAY_INLINE F sub(F a, F b) { return each<F>([&](int i) { return a.v[i] - b.v[i]; }); }
-FORESAY_INLINE F mul(F a, F b) { return each<F>([&](int i) { return a.v[i] * b.v[i]; }); }
-FORESAY_INLINE F div(F a, F b) { return each<F>([&](int i) { return a.v[i] / b.v[i]; }); }
-FORESAY_INLINE F fma(F a, F b, F c) { return each<F>([&](int i) { return a.v[i] * b.v[i] + c.v[i]; }); }
-FORESAY_INLINE F fnma(F a, F b, F c) { return each<F>([&](int i) { return c.v[i] - a.v[i] * b.v[i]; }); }
-FORESAY_INLINE F max(F a, F b) { return each<F>([&](int i) { return a.v[i] > b.v[i] ? a.v[i] : b.v[i]; }); }
-FORESAY_INLINE F min(F a, F b) { return each<F>([&](int i) { return a.v[i] < b.v[i] ? a.v[i] : b.v[i]; }); }
-FORESAY_INLINE F abs(F a) { return each<F>([&](int i) { return a.v[i] < 0 ? -a.v[i] : a.v[i]; }); }
-FORESAY_INLINE F round(F a) { return each<F>([&](int i) { return __builtin_nearbyintf(a.v[i]); }); }
-FORESAY_INLINE F to_float(I v) { return each<F>([&](int i) { return static_cast<float>(v.v[i]); }); }
-FORESAY_INLINE I to_int(F v) { return each<I>([&](int i) { return static_cast<std::int32_t>(__builtin_nearbyintf(v.v[i])); }); }
-FORESAY_INLINE I set_int(std::int32_t x) { return each<I>([&](int) { return x; }); }
-FORESAY_INLINE I add_int(I a, I b) { return each<I>([&](int i) { return a.v[i] + b.v[i]; }); }
-FORESAY_INLINE I mul_int(I a, I b) { return each<I>([&](int i) { return a.v[i] * b.v[i]; }); }
-FORESAY_INLINE float bits_to_float(std::uint32_t bits) { float f; std::memcpy(&f, &bits, 4); return f; }
-FORESAY_INLINE std::uint32_t float_to_bits(float f) { std::uint32_t bits; std::memcpy(&bits, &f, 4); return bits; }
-FORESAY_INLINE F exp2_int(I n) { return each<F>([&](int i) { return bits_to_float(static_cast<std::uint32_t>(n.v[i] + 127) << 23); }); }
-FORESAY_INLINE F zero_below(F x, F bound, F v) { return each<F>([&](int i) { return x.v[i] >= bound.v[i] ? v.v[i] : 0.0f; }); }
+FORESAY_INLINE F set(float x) {
+    return each<F>([&](int) { return x; });
+}
+FORESAY_INLINE F add(F a, F b) {
+    return each<F>([&](int i) { return a.v[i] + b.v[i]; });
+}
+FORESAY_INLINE F sub(F a, F b) {
+    return each<F>([&](int i) { return a.v[i] - b.v[i]; });
+}
+FORESAY_INLINE F mul(F a, F b) {
+    return each<F>([&](int i) { return a.v[i] * b.v[i]; });
+}
+FORESAY_INLINE F div(F a, F b) {
+    return each<F>([&](int i) { return a.v[i] / b.v[i]; });
+}
+FORESAY_INLINE F fma(F a, F b, F c) {
+    return each<F>([&](int i) { return a.v[i] * b.v[i] + c.v[i]; });
+}
+FORESAY_INLINE F fnma(F a, F b, F c) {
+    return each<F>([&](int i) { return c.v[i] - a.v[i] * b.v[i]; });
+}
+FORESAY_INLINE F max(F a, F b) {
+    return each<F>([&](int i) { return a.v[i] > b.v[i] ? a.v[i] : b.v[i]; });
+}
+FORESAY_INLINE F min(F a, F b) {
+    return each<F>([&](int i) { return a.v[i] < b.v[i] ? a.v[i] : b.v[i]; });
+}
+FORESAY_INLINE F abs(F a) {
+    return each<F>([&](int i) { return a.v[i] < 0 ? -a.v[i] : a.v[i]; });
+}
+FORESAY_INLINE F round(F a) {
+    return each<F>([&](int i) { return __builtin_nearbyintf(a.v[i]); });
+}
+FORESAY_INLINE F to_float(I v) {
+    return each<F>([&](int i) { return static_cast<float>(v.v[i]); });
+}
+FORESAY_INLINE I to_int(F v) {
+    return each<I>([&](int i) { return static_cast<std::int32_t>(__builtin_nearbyintf(v.v[i])); });
+}
+FORESAY_INLINE I set_int(std::int32_t x) {
+    return each<I>([&](int) { return x; });
+}
+FORESAY_INLINE I add_int(I a, I b) {
+    return each<I>([&](int i) { return a.v[i] + b.v[i]; });
+}
+FORESAY_INLINE I mul_int(I a, I b) {
+    return each<I>([&](int i) { return a.v[i] * b.v[i]; });
+}
+FORESAY_INLINE float bits_to_float(std::uint32_t bits) {
+    float f;
+    std::memcpy(&f, &bits, 4);
+    return f;
+}
+FORESAY_INLINE std::uint32_t float_to_bits(float f) {
+    std::uint32_t bits;
+    std::memcpy(&bits, &f, 4);
+    return bits;
+}
+FORESAY_INLINE F exp2_int(I n) {
+    return each<F>([&](int i) { return bits_to_float(static_cast<std::uint32_t>(n.v[i] + 127) << 23); });
+}
+FORESAY_INLINE F zero_below(F x, F bound, F v) {
+    return each<F>([&](int i) { return x.v[i] >= bound.v[i] ? v.v[i] : 0.0f; });
+}
 FORESAY_INLINE F select_lanes(int begin, int end, F v, F other) {
     return each<F>([&](int i) { return i >= begin && i < end ? v.v[i] : other.v[i]; });
 }
@@ -286,21 +408,54 @@ FORESAY_INLINE std::uint16_t word(const void* p, int i) {
     std::memcpy(&v, static_cast<const char*>(p) + 2 * i, 2);
     return v;
 }
-FORESAY_INLINE F load_half(const void* p) { return each<F>([&](int i) { return half_to_float(word(p, i)); }); }
-FORESAY_INLINE void store_half(std::uint16_t* p, F v) { for (int i = 0; i < 16; ++i) p[i] = float_to_half(v.v[i]); }
-FORESAY_INLINE F load_bf16(const void* p) { return each<F>([&](int i) { return bits_to_float(static_cast<std::uint32_t>(word(p, i)) << 16); }); }
-FORESAY_INLINE I load_u8(const std::uint8_t* p) { return each<I>([&](int i) { return static_cast<std::int32_t>(p[i]); }); }
-FORESAY_INLINE I load_i8(const std::uint8_t* p) { return each<I>([&](int i) { return static_cast<std::int32_t>(static_cast<std::int8_t>(p[i])); }); }
-FORESAY_INLINE void store_i8(std::int8_t* p, I v) { for (int i = 0; i < 16; ++i) p[i] = static_cast<std::int8_t>(v.v[i]); }
-template <int N> FORESAY_INLINE I shift_right(I v) { return each<I>([&](int i) { return static_cast<std::int32_t>(static_cast<std::uint32_t>(v.v[i]) >> N); }); }
-template <int N> FORESAY_INLINE I shift_left(I v) { return each<I>([&](int i) { return static_cast<std::int32_t>(static_cast<std::uint32_t>(v.v[i]) << N); }); }
-FORESAY_INLINE I and_int(I a, std::int32_t mask) { return each<I>([&](int i) { return a.v[i] & mask; }); }
-FORESAY_INLINE I or_int(I a, I b) { return each<I>([&](int i) { return a.v[i] | b.v[i]; }); }
+FORESAY_INLINE F load_half(const void* p) {
+    return each<F>([&](int i) { return half_to_float(word(p, i)); });
+}
+FORESAY_INLINE void store_half(std::uint16_t* p, F v) {
+    for (int i = 0; i < 16; ++i) p[i] = float_to_half(v.v[i]);
+}
+FORESAY_INLINE F load_bf16(const void* p) {
+    return each<F>([&](int i) { return bits_to_float(static_cast<std::uint32_t>(word(p, i)) << 16); });
+}
+FORESAY_INLINE I load_u8(const std::uint8_t* p) {
+    return each<I>([&](int i) { return static_cast<std::int32_t>(p[i]); });
+}
+FORESAY_INLINE I load_i8(const std::uint8_t* p) {
+    return each<I>([&](int i) { return static_cast<std::int32_t>(static_cast<std::int8_t>(p[i])); });
+}
+FORESAY_INLINE void store_i8(std::int8_t* p, I v) {
+    for (int i = 0; i < 16; ++i) p[i] = static_cast<std::int8_t>(v.v[i]);
+}
+template <int N>
+FORESAY_INLINE I shift_right(I v) {
+    return each<I>([&](int i) { return static_cast<std::int32_t>(static_cast<std::uint32_t>(v.v[i]) >> N); });
+}
+template <int N>
+FORESAY_INLINE I shift_left(I v) {
+    return each<I>([&](int i) { return static_cast<std::int32_t>(static_cast<std::uint32_t>(v.v[i]) << N); });
+}
+FORESAY_INLINE I and_int(I a, std::int32_t mask) {
+    return each<I>([&](int i) { return a.v[i] & mask; });
+}
+FORESAY_INLINE I or_int(I a, I b) {
+    return each<I>([&](int i) { return a.v[i] | b.v[i]; });
+}
 
-FORESAY_INLINE B load_bytes(const std::uint8_t* p) { B b; std::memcpy(b.v, p, 64); return b; }
-FORESAY_INLINE B and_bytes(B v, std::uint8_t mask) { for (auto& x : v.v) x &= mask; return v; }
-FORESAY_INLINE B or_bytes(B a, B b) { for (int i = 0; i < 64; ++i) a.v[i] |= b.v[i]; return a; }
-template <int N> FORESAY_INLINE B shift_bytes(B v) {  // bytes, not words: the mask that follows makes them equal
+FORESAY_INLINE B load_bytes(const std::uint8_t* p) {
+    B b;
+    std::memcpy(b.v, p, 64);
+    return b;
+}
+FORESAY_INLINE B and_bytes(B v, std::uint8_t mask) {
+    for (auto& x : v.v) x &= mask;
+    return v;
+}
+FORESAY_INLINE B or_bytes(B a, B b) {
+    for (int i = 0; i < 64; ++i) a.v[i] |= b.v[i];
+    return a;
+}
+template <int N>
+FORESAY_INLINE B shift_bytes(B v) {  // bytes, not words: the mask that follows makes them equal
     for (auto& x : v.v) x = static_cast<std::uint8_t>(N > 0 ? x >> (N > 0 ? N : 0) : x << (N < 0 ? -N : 0));
     return v;
 }
@@ -325,6 +480,17 @@ FORESAY_INLINE float max_lanes(F v) {
 }
 FORESAY_INLINE void prefetch(const void* p) { __builtin_prefetch(p); }
 
+#endif
+
+#if !defined(FORESAY_ISA_AVX512)
+// The sums of the runs of 16 among 64 codes: first[0], second[0], first[1], second[1] in order.
+FORESAY_INLINE void sum_runs(const std::int8_t* q, float* first, float* second) {
+    for (int run = 0; run < 4; ++run) {
+        std::int32_t sum = 0;
+        for (int i = 0; i < 16; ++i) sum += q[16 * run + i];
+        (run % 2 ? second : first)[run / 2] = static_cast<float>(sum);
+    }
+}
 #endif
 
 // e^x to about 2 ulp; below -87.3 it is 0, above 88 it is clamped. Cody-Waite reduction, Taylor polynomial of degree 6.
