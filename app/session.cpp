@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "core/models/shapes.h"
 #include "speculative/drafters/model_drafter.h"
+#include "speculative/drafters/suffix_drafter.h"
 #include "speculative/memory_estimate.h"
 #include "speculative/pairing.h"
 
@@ -97,8 +98,7 @@ Session::Session(const Options& options, const SessionNeeds& needs) : configurat
         throw at(config.setting("target.context"), problem);
     }
 
-    const bool sources = std::find(config.sources.begin(), config.sources.end(), "draft") != config.sources.end();
-    if (needs.draft && sources && !config.draft_model.empty()) {
+    if (needs.draft && has_source("draft") && !config.draft_model.empty()) {
         draft = open_model("draft.model", config.draft_model);
         const core::Tokenizer* tokenizer = tokenizer_ ? &*tokenizer_ : nullptr;
         const core::Tokenizer* draft_tokenizer = draft.tokenizer ? &*draft.tokenizer : nullptr;
@@ -156,6 +156,11 @@ speculative::SpeculationOptions Session::speculation() const {
     return {config().speculation_mode, config().max_draft, config().draft_length};
 }
 
+bool Session::has_source(std::string_view name) const {
+    const std::vector<std::string>& sources = config().sources;
+    return std::find(sources.begin(), sources.end(), name) != sources.end();
+}
+
 std::unique_ptr<core::Context> Session::make_context() const {
     core::ContextOptions options;
     options.length = context_length_;
@@ -170,6 +175,7 @@ speculative::Generator Session::make_generator() const {
         options.length = std::min(context_length_, draft_->config().context_length);
         drafters.push_back(speculative::make_model_drafter(std::make_unique<core::Context>(draft_, options)));
     }
+    if (has_source("suffix")) drafters.push_back(speculative::make_suffix_drafter(context_length_));
     return make_generator(std::move(drafters));
 }
 

@@ -43,6 +43,8 @@ public:
     const core::Config& config() const { return configuration_.config(); }
     const core::Model& target() const { return *target_; }
     const core::Model* draft() const { return draft_.get(); }
+    // Whether speculation.sources names it.
+    bool has_source(std::string_view name) const;
     // Throws when the model has no tokenizer.
     const core::Tokenizer& tokenizer() const;
     bool has_tokenizer() const { return tokenizer_.has_value(); }

@@ -11,9 +11,12 @@ constexpr double kDecay = 0.995;
 // The common shift: how far one surprise moves the odds, and how fast that is forgotten.
 constexpr double kTiltRate = 0.25;
 constexpr double kTiltMemory = 0.95;
-// Before anything is known: a decent pair, surer where the margin is larger.
+// Before anything is known: a decent pair, surer where the margin is larger or another source agrees.
 constexpr double kPriorRate = 0.7;
 constexpr double kPriorWeight = 4.0;
+constexpr double kViewShift[kViews] = {0.0, 0.2, -0.15};
+// An offer with a longer match is more often the draft's token too.
+constexpr double kPriorSame[kMatchClasses] = {0.0, 0.4, 0.7, 0.9};
 
 double blend(double hits, double total, double prior, double weight) {
     return (hits + prior * weight) / (total + weight);
@@ -22,10 +25,17 @@ double blend(double hits, double total, double prior, double weight) {
 // What margins mean before they have been observed.
 double prior_shift(int bin) { return 0.35 * (static_cast<double>(bin) / (kMarginBins - 1) - 0.5); }
 
+std::size_t index(View view) { return static_cast<std::size_t>(view); }
+
 }  // namespace
 
-int Acceptance::position_class(std::int32_t position) {
-    return position <= 1 ? 0 : position == 2 ? 1 : position <= 4 ? 2 : 3;
+int match_class(std::int32_t length) { return length <= 0 ? 0 : length == 1 ? 1 : length <= 4 ? 2 : 3; }
+
+Acceptance::Acceptance() {
+    for (std::size_t match = 0; match < kMatchClasses; ++match) {
+        const double same = kPriorSame[match] * kPriorWeight;
+        view_totals_[match] = {match == 0 ? kPriorWeight : 0.0, same, match == 0 ? 0.0 : kPriorWeight - same};
+    }
 }
 
 int Acceptance::margin_bin(float margin) {
@@ -37,43 +47,58 @@ int Acceptance::margin_bin(float margin) {
     return bin;
 }
 
-double Acceptance::rate(int position_class, int bin) const {
+double Acceptance::rate(int match, View view, int bin) const {
+    const ViewCounts& counts = views_[index(view)];
     const double overall = blend(overall_.hits, overall_.total, kPriorRate, kPriorWeight);
-    const double shifted = std::clamp(overall + prior_shift(bin), 0.02, 0.98);
-    const Count& b = bins_[static_cast<std::size_t>(bin)];
+    const double by_view = blend(counts.all.hits, counts.all.total,
+                                 std::clamp(overall + kViewShift[index(view)], 0.02, 0.98), kPriorWeight);
+    const double shifted = std::clamp(by_view + prior_shift(bin), 0.02, 0.98);
+    const Count& b = counts.bins[static_cast<std::size_t>(bin)];
     const double by_bin = blend(b.hits, b.total, shifted, kPriorWeight);
-    const Count& c = cells_[static_cast<std::size_t>(position_class)][static_cast<std::size_t>(bin)];
+    const Count& c = counts.cells[static_cast<std::size_t>(match)][static_cast<std::size_t>(bin)];
     return tilted(blend(c.hits, c.total, by_bin, 2.0 * kPriorWeight));
 }
 
-double Acceptance::expected(std::int32_t position) const {
+double Acceptance::expected(int match) const {
     const double overall = blend(overall_.hits, overall_.total, kPriorRate, kPriorWeight);
-    const Count& p = positions_[static_cast<std::size_t>(position_class(position))];
+    const Count& p = classes_[static_cast<std::size_t>(match)];
     return tilted(blend(p.hits, p.total, overall, 2.0 * kPriorWeight));
 }
 
-double Acceptance::bin_share(int bin) const {
+double Acceptance::expected() const { return tilted(blend(overall_.hits, overall_.total, kPriorRate, kPriorWeight)); }
+
+double Acceptance::view_share(int match, View view) const {
+    const auto& totals = view_totals_[static_cast<std::size_t>(match)];
+    return totals[index(view)] / (totals[0] + totals[1] + totals[2]);
+}
+
+double Acceptance::bin_share(View view, int bin) const {
     constexpr double kFlat = 0.5;
-    const double total = overall_.total + kFlat * kMarginBins;
-    return (bins_[static_cast<std::size_t>(bin)].total + kFlat) / total;
+    const ViewCounts& counts = views_[index(view)];
+    return (counts.bins[static_cast<std::size_t>(bin)].total + kFlat) / (counts.all.total + kFlat * kMarginBins);
 }
 
 void Acceptance::relax() { tilt_ = std::pow(tilt_, kTiltMemory); }
 
-void Acceptance::observe(std::int32_t position, float margin, bool accepted) {
-    const double error = (accepted ? 1.0 : 0.0) - given_margin(position, margin);
+void Acceptance::observe(int match, View view, float margin, bool accepted) {
+    const double error = (accepted ? 1.0 : 0.0) - given(match, view, margin);
     tilt_ = std::clamp(std::pow(tilt_, kTiltMemory) * std::exp(kTiltRate * error), 0.1, 10.0);
-    const std::size_t p = static_cast<std::size_t>(position_class(position));
+    const std::size_t m = static_cast<std::size_t>(match);
     const std::size_t b = static_cast<std::size_t>(margin_bin(margin));
-    // Overall and bins decay together, so that shares stay shares.
+    ViewCounts& counts = views_[index(view)];
+    // A view and its bins decay together, so that shares stay shares.
     overall_.decay(kDecay);
-    for (Count& bin : bins_) bin.decay(kDecay);
-    positions_[p].decay(kDecay);
-    cells_[p][b].decay(kDecay);
+    classes_[m].decay(kDecay);
+    counts.all.decay(kDecay);
+    for (Count& bin : counts.bins) bin.decay(kDecay);
+    counts.cells[m][b].decay(kDecay);
+    for (double& total : view_totals_[m]) total *= kDecay;
     overall_.add(accepted);
-    positions_[p].add(accepted);
-    bins_[b].add(accepted);
-    cells_[p][b].add(accepted);
+    classes_[m].add(accepted);
+    counts.all.add(accepted);
+    counts.bins[b].add(accepted);
+    counts.cells[m][b].add(accepted);
+    view_totals_[m][index(view)] += 1.0;
 }
 
 }  // namespace foresay::speculative

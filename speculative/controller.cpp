@@ -11,6 +11,10 @@ constexpr std::int32_t kFirstPlainSpan = 4;
 constexpr std::int32_t kLastPlainSpan = 32;
 constexpr std::int32_t kProbeLength = 4;  // the longest; probes vary, to see every short width
 constexpr double kRateBlend = 1.0 / 30.0;
+// A token that is right brings those behind it: what its chance is worth in tokens.
+constexpr double kFollowers = 2.0;
+// Offers are not taken beyond a run that hardly survives.
+constexpr double kLeastSurvival = 0.05;
 // Interruptions only ever add time, so a short measurement counts for more than a long one.
 constexpr double kDraftShorter = 0.2;
 constexpr double kDraftLonger = 0.05;
@@ -29,29 +33,39 @@ double Controller::steady_now() {
 
 double Controller::value_of_time() const { return std::max(rate_, 1.0 / costs_.verify_ms(1)); }
 
-double Controller::gain_of_more(std::int32_t count, double survival, std::int32_t limit) const {
-    const double time_value = value_of_time();
-    const std::int32_t last = std::min({limit, count + kLookAhead, CostModel::kMaxWidth - 1});
-    if (count >= last) return -1.0;
-    // The next token's margin decides how it goes on: only bins that are worth verifying count.
-    const double base = costs_.verify_ms(count + 1);
-    double best = -time_value * draft_ms_;
-    double gain = 0.0;
-    for (int bin = 0; bin < kMarginBins; ++bin) {
-        const double reached = survival * acceptance_.bin_rate(count + 1, bin);
-        double chain = reached;
-        double sum = reached;
-        double top = sum - time_value * (costs_.verify_ms(count + 2) - base);
-        for (std::int32_t n = count + 2; n <= last; ++n) {
-            chain *= acceptance_.expected(n);
-            sum += chain;
-            const double cost = draft_ms_ * static_cast<double>(n - count - 1) + costs_.verify_ms(n + 1) - base;
-            top = std::max(top, sum - time_value * cost);
-        }
-        gain += acceptance_.bin_share(bin) * std::max(0.0, top);
+// The best sum of chances less costs behind a next token that survives with chance `reached`.
+double Controller::gain_beyond(double reached, double time_value, std::int32_t last) const {
+    const double base = costs_.verify_ms(count_ + 1);
+    const double further = acceptance_.expected();
+    double chain = reached;
+    double sum = reached;
+    double top = std::max(0.0, sum - time_value * (costs_.verify_ms(count_ + 2) - base));
+    for (std::int32_t n = count_ + 2; n <= last; ++n) {
+        chain *= further;
+        sum += chain;
+        const double cost = draft_ms_ * static_cast<double>(n - count_ - 1) + costs_.verify_ms(n + 1) - base;
+        top = std::max(top, sum - time_value * cost);
     }
-    best += gain;
-    return best;
+    return top;
+}
+
+double Controller::gain_of_draft(const Offer& offer) const {
+    const double time_value = value_of_time();
+    const std::int32_t last = std::min(limit_, count_ + kLookAhead);
+    if (!model_ || count_ >= last) return -1.0;
+    const int match = match_class(offer.length);
+    double gain = -time_value * draft_ms_;
+    // The next token's margin, and whether it is the offered one, decide how it goes on: only what is worth verifying
+    // counts.
+    for (const View view : {View::alone, View::same, View::other}) {
+        const double share = acceptance_.view_share(match, view);
+        if (share <= 0.0) continue;
+        for (int bin = 0; bin < kMarginBins; ++bin) {
+            const double reached = survival_ * acceptance_.bin_rate(match, view, bin);
+            gain += share * acceptance_.bin_share(view, bin) * gain_beyond(reached, time_value, last);
+        }
+    }
+    return gain;
 }
 
 bool Controller::tripped() {
@@ -68,12 +82,17 @@ bool Controller::tripped() {
     return true;
 }
 
-std::int32_t Controller::plan(std::int32_t limit) {
-    limit_ = std::min(limit, CostModel::kMaxWidth - 1);
+std::int32_t Controller::plan(std::int32_t limit, bool model, const Offer& offer) {
+    limit_ = std::min(limit, core::kMaxDraft);
+    model_ = model;
     probing_ = false;
-    if (limit_ < 1 || !costs_.calibrated()) return 0;
+    count_ = 0;
+    steps_ = 0;
+    survival_ = 1.0;
+    if (limit_ < 1 || !costs_.calibrated() || (!model && offer.token < 0)) return 0;
     if (tripped()) return 0;
-    if (gain_of_more(0, 1.0, limit_) > 0.0) {
+    const double row = value_of_time() * (costs_.verify_ms(2) - costs_.verify_ms(1));
+    if (gain_of_draft(offer) > 0.0 || (offer.token >= 0 && offer.chance > row)) {
         plain_span_ = 0;
         plain_left_ = 0;
         return limit_;
@@ -91,30 +110,45 @@ std::int32_t Controller::plan(std::int32_t limit) {
     return limit_;
 }
 
-void Controller::start_run() {
-    survival_ = 1.0;
-    step_start_ = now_();
+Controller::Next Controller::next(const Offer& offer) {
+    if (count_ >= limit_) return Next::stop;
+    if (probing_) return model_ ? Next::draft : offer.token >= 0 ? Next::take : Next::stop;
+    const double gain = gain_of_draft(offer);
+    if (offer.token < 0) return gain > 0.0 ? Next::draft : Next::stop;
+    const double better = survival_ * (acceptance_.expected(match_class(offer.length)) - offer.chance) * kFollowers;
+    if (gain > 0.0 && better > value_of_time() * draft_ms_) return Next::draft;
+    return survival_ * offer.chance > kLeastSurvival ? Next::take : Next::stop;
 }
 
-bool Controller::extend(std::int32_t count, float margin) {
+void Controller::take(const Offer& offer) {
+    if (count_ >= core::kMaxDraft) return;
+    run_[static_cast<std::size_t>(count_++)] = {.chance = offer.chance};
+    survival_ *= offer.chance;
+    step_start_ = -1.0;
+}
+
+void Controller::drafted(const Offer& offer, std::int32_t token, float margin) {
+    if (count_ >= core::kMaxDraft) return;
     const double now = now_();
-    // The first step also brings the draft's cache up to date; it is no measure of a step.
-    if (count > 1) {
+    // The first step of a sequence also brings the draft's cache up to date; it is no measure of a step.
+    if (step_start_ >= 0.0) {
         const double ms = now - step_start_;
         const double clamped = draft_ms_ > 0.0 ? std::clamp(ms, 0.5 * draft_ms_, 2.0 * draft_ms_) : ms;
         const double blend = clamped < draft_ms_ ? kDraftShorter : kDraftLonger;
         draft_ms_ = draft_ms_ > 0.0 ? draft_ms_ + blend * (clamped - draft_ms_) : clamped;
     }
     step_start_ = now;
-    survival_ *= acceptance_.given_margin(count, margin);
-    if (probing_) return count < limit_;
-    return gain_of_more(count, survival_, limit_) > 0.0;
+    Token& entry = run_[static_cast<std::size_t>(count_++)];
+    entry = {.drafted = true, .match = match_class(offer.length), .margin = margin};
+    if (offer.token >= 0) entry.view = offer.token == token ? View::same : View::other;
+    entry.chance = acceptance_.given(entry.match, entry.view, margin);
+    survival_ *= entry.chance;
+    ++steps_;
 }
 
-std::int32_t Controller::finish_run(const DraftRun& run, double draft_ms) {
-    const std::int32_t count = static_cast<std::int32_t>(run.tokens.size());
-    if (count <= 1 && draft_ms_ <= 0.0) draft_ms_ = draft_ms;
-    if (probing_) return count;
+std::int32_t Controller::finish_run(double draft_ms) {
+    if (steps_ == 1 && draft_ms_ <= 0.0) draft_ms_ = draft_ms;
+    if (probing_) return count_;
     // The drafting is paid for; what counts is the value of each row in the verification.
     const double time_value = value_of_time();
     const double base = costs_.verify_ms(1);
@@ -122,8 +156,8 @@ std::int32_t Controller::finish_run(const DraftRun& run, double draft_ms) {
     double sum = 0.0;
     double best = 0.0;
     std::int32_t keep = 0;
-    for (std::int32_t n = 1; n <= count; ++n) {
-        chain *= acceptance_.given_margin(n, run.margins[static_cast<std::size_t>(n - 1)]);
+    for (std::int32_t n = 1; n <= count_; ++n) {
+        chain *= run_[static_cast<std::size_t>(n - 1)].chance;
         sum += chain;
         const double value = sum - time_value * (costs_.verify_ms(n + 1) - base);
         if (value > best) {
@@ -134,20 +168,21 @@ std::int32_t Controller::finish_run(const DraftRun& run, double draft_ms) {
     return keep;
 }
 
-void Controller::observe(const DraftRun& run, std::int32_t verified, std::int32_t accepted, std::int32_t emitted,
-                         double verify_ms, double round_ms) {
+void Controller::observe(std::int32_t verified, std::int32_t accepted, std::int32_t emitted, double verify_ms,
+                         double round_ms) {
     costs_.observe(verified + 1, verify_ms);
     // Positions behind the first rejection were never judged; neither were those behind the end of the text.
     for (std::int32_t i = 0; i < verified && i <= accepted; ++i) {
         if (i == accepted && emitted <= accepted) break;
-        acceptance_.observe(i + 1, run.margins[static_cast<std::size_t>(i)], i < accepted);
+        const Token& token = run_[static_cast<std::size_t>(i)];
+        if (token.drafted) acceptance_.observe(token.match, token.view, token.margin, i < accepted);
     }
     if (emitted < 1 || !(round_ms > 0.0)) return;
     // What the machine does to a round that it interrupts, it would have done to plain steps as well.
     const double step = costs_.verify_ms(1);
-    const double drafted = static_cast<double>(run.tokens.size());
-    const double ms = std::min(round_ms, 1.5 * (costs_.verify_ms(verified + 1) + drafted * draft_ms_));
-    if (run.tokens.empty()) {
+    const double ms =
+        std::min(round_ms, 1.5 * (costs_.verify_ms(verified + 1) + static_cast<double>(steps_) * draft_ms_));
+    if (count_ == 0) {
         acceptance_.relax();
     } else {
         ledger_ms_ = std::max(ledger_ms_ + ms - static_cast<double>(emitted) * step, -kCredit * step);

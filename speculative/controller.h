@@ -1,15 +1,17 @@
-// speculative/controller.h: decides, round by round and token by token, how long a run is drafted and verified.
+// speculative/controller.h: decides, round by round and token by token, how long a run becomes and who continues it.
 //
 // The rule: a token is worth drafting while its chance to be emitted, times the value of time (tokens per millisecond
-// of the best policy), exceeds the measured cost of a draft step and one more verified row. Width 0 is a plan: then
-// plain steps follow, and a short probe now and then. A ledger of time lost against plain decoding is the circuit
-// breaker, however wrong the estimates are.
+// of the best policy), exceeds the measured cost of a draft step and one more verified row. An offered token costs only
+// its row; the draft model is asked instead where what it is better by is worth its step. Width 0 is a plan: then plain
+// steps follow, and a short probe now and then. A ledger of time lost against plain decoding is the circuit breaker,
+// however wrong the estimates are.
 //
 // Threads:  one caller at a time.
-// Cost:     about a hundred floating-point operations per drafted token; no allocation.
+// Cost:     some hundred floating-point operations per drafted token; no allocation.
 // Source:   renewal-reward argument: with value of time L, continue while survival > L * marginal cost.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "speculative/acceptance.h"
@@ -18,7 +20,7 @@
 
 namespace foresay::speculative {
 
-class Controller final : public RunGauge {
+class Controller {
 public:
     // Milliseconds on a clock that never goes back. Simulations bring their own.
     using Now = double (*)();
@@ -30,36 +32,56 @@ public:
     // Milliseconds of a draft step, from a measurement in quiet.
     void calibrate_draft(double step_ms) { draft_ms_ = step_ms; }
 
-    // How many tokens the next round may draft, at most `limit`. 0: a plain step.
-    std::int32_t plan(std::int32_t limit);
+    // A round begins, with or without a draft model; `offer` is what a free source has for its first token. How many
+    // tokens the run may hold, at most `limit`. 0: a plain step.
+    std::int32_t plan(std::int32_t limit, bool model, const Offer& offer);
 
-    // The drafter starts, and proposes token by token.
-    void start_run();
-    bool extend(std::int32_t count, float margin) override;
-    // The run has ended with `run`: how many of its tokens are worth verifying. `draft_ms`: what it took in all.
-    std::int32_t finish_run(const DraftRun& run, double draft_ms);
+    // What the run's next token shall be, when `offer` could be it.
+    enum class Next : std::uint8_t { stop, take, draft };
+    Next next(const Offer& offer);
+    // The drafter starts a step, or a sequence of steps.
+    void start_steps() { step_start_ = -1.0; }
+    // The run has got a token: the offered one, or one of the draft with its margin where `offer` was to be had.
+    void take(const Offer& offer);
+    void drafted(const Offer& offer, std::int32_t token, float margin);
+    // The run has ended: how many of its tokens are worth verifying. `draft_ms`: what it took in all.
+    std::int32_t finish_run(double draft_ms);
 
     // `verified` tokens were verified and `accepted` of them emitted, `emitted` in all. `verify_ms` is the forward
     // alone, `round_ms` everything from plan() on.
-    void observe(const DraftRun& run, std::int32_t verified, std::int32_t accepted, std::int32_t emitted,
-                 double verify_ms, double round_ms);
+    void observe(std::int32_t verified, std::int32_t accepted, std::int32_t emitted, double verify_ms, double round_ms);
 
     double draft_ms() const { return draft_ms_; }
 
 private:
+    struct Token {
+        double chance = 0.0;  // given those before it
+        bool drafted = false;
+        int match = 0;
+        View view = View::alone;
+        float margin = 0.0f;
+    };
+
     double value_of_time() const;
-    // The best gain, in tokens, of drafting on behind `count` tokens that survive with chance `survival`, when the
-    // last `count - kept` of them would be verified only then.
-    double gain_of_more(std::int32_t count, double survival, std::int32_t limit) const;
+    // The best gain, in tokens, of asking the draft for the next token, and perhaps more, when the run's tokens survive
+    // with chance `survival_`.
+    double gain_of_draft(const Offer& offer) const;
+    double gain_beyond(double reached, double time_value, std::int32_t last) const;
     bool tripped();
 
     Now now_;
     CostModel costs_;
     Acceptance acceptance_;
     double draft_ms_ = 0.0;
-    double rate_ = 0.0;      // tokens per millisecond of late; 0 before anything is known
-    double survival_ = 1.0;  // of the run so far
+    double rate_ = 0.0;  // tokens per millisecond of late; 0 before anything is known
+
+    // The run.
+    std::array<Token, core::kMaxDraft> run_;
+    std::int32_t count_ = 0;
+    std::int32_t steps_ = 0;  // of the draft model
+    double survival_ = 1.0;
     std::int32_t limit_ = 0;
+    bool model_ = false;
     double step_start_ = 0.0;
 
     // Plain steps between probes while speculation does not pay.

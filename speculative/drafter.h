@@ -21,7 +21,7 @@ class Chain;
 
 namespace foresay::speculative {
 
-// Decides, token by token, how long a run becomes.
+// Decides, token by token, how long a run of one source becomes.
 class RunGauge {
 public:
     virtual ~RunGauge() = default;
@@ -32,7 +32,7 @@ public:
 // What a drafter is asked.
 struct DraftTask {
     std::span<const std::int32_t> tokens;      // the session so far, input and generated; the run continues it
-    std::int32_t max_tokens = 0;               // hard limit of the run
+    std::int32_t max_tokens = 0;               // hard limit of the run, with what it holds already
     const samplers::Chain* chain = nullptr;    // the target's chain in its present state, for noise, temperature, masks
     std::span<const std::int32_t> end_tokens;  // tokens that end the text: a run is cut behind the first of them
     RunGauge* gauge = nullptr;                 // null: exactly max_tokens
@@ -48,21 +48,31 @@ struct DraftRun {
     }
 };
 
+// One token that costs nothing to name. `length`: how many tokens of the text speak for it.
+struct Offer {
+    std::int32_t token = -1;  // -1: none
+    double chance = 0.0;      // that it is the target's
+    std::int32_t length = 0;
+};
+
 class Drafter {
 public:
     virtual ~Drafter() = default;
     virtual std::string_view name() const = 0;
+    // True: a source that costs nothing and answers offer().
+    virtual bool offers() const { return false; }
+    // The token that follows `session` and, behind it, `run`.
+    virtual Offer offer(std::span<const std::int32_t> session, std::span<const std::int32_t> run) {
+        (void)session;
+        (void)run;
+        return {};
+    }
     // Touches memory and takes its first measurements, before the first generation.
     virtual void warm_up() {}
     // A generation starts: `tokens` are the session so far.
     virtual void begin(std::span<const std::int32_t> tokens) { (void)tokens; }
-    // Fills `run` (cleared by the caller) with at most task.max_tokens tokens.
+    // Continues `run`, which may hold tokens of another source, up to task.max_tokens tokens in all.
     virtual void propose(const DraftTask& task, DraftRun& run) = 0;
-    // `verified` of the proposed tokens were verified and `accepted` of them emitted.
-    virtual void observe(std::int32_t verified, std::int32_t accepted) {
-        (void)verified;
-        (void)accepted;
-    }
     // The session has forgotten everything from position `length` on.
     virtual void rewind(std::int32_t length) { (void)length; }
     // Milliseconds of one step as measured by warm_up(), 0 when a run costs nothing.

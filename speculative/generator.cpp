@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "samplers/chain.h"
 #include "speculative/controller.h"
+#include "speculative/run_builder.h"
 #include "speculative/text_stream.h"
 #include "speculative/walk.h"
 
@@ -76,12 +77,12 @@ struct Generator::State {
     GeneratorParts parts;
     std::vector<std::int32_t> tokens;     // the session
     std::vector<std::uint8_t> generated;  // per token: evaluated as a decode row
-    std::vector<Controller> controllers;  // per drafter
+    Controller controller;
     TextStream text;
-    DraftRun run;
+    RunBuilder builder;
     std::vector<std::int32_t> rows;  // of a verification
 
-    explicit State(GeneratorParts given) : parts(std::move(given)), text(parts.tokenizer) {}
+    explicit State(GeneratorParts given) : parts(std::move(given)), text(parts.tokenizer), builder(parts.drafters) {}
 
     core::Context& target() { return *parts.target; }
     std::int32_t size() const { return static_cast<std::int32_t>(tokens.size()); }
@@ -128,15 +129,11 @@ bool Generator::State::evaluate_session(const std::atomic<bool>* cancel) {
 
 // Costs are measured in quiet, once, before the first token.
 void Generator::State::warm_up() {
-    controllers.resize(parts.drafters.size());
     if (parts.drafters.empty() || parts.speculation.mode != core::SpeculationMode::automatic) return;
-    if (controllers.front().costs().calibrated()) return;
-    calibrate(target(), controllers.front().costs(), std::min(parts.speculation.max_draft, core::kMaxDraft) + 1);
-    for (std::size_t i = 0; i < controllers.size(); ++i) {
-        parts.drafters[i]->warm_up();
-        controllers[i].costs() = controllers.front().costs();
-        controllers[i].calibrate_draft(parts.drafters[i]->step_ms());
-    }
+    if (controller.costs().calibrated()) return;
+    calibrate(target(), controller.costs(), std::min(parts.speculation.max_draft, core::kMaxDraft) + 1);
+    for (const auto& drafter : parts.drafters) drafter->warm_up();
+    if (const Drafter* model = builder.model()) controller.calibrate_draft(model->step_ms());
 }
 
 namespace {
@@ -160,7 +157,7 @@ public:
             return finish();
         }
         result_.prefill_ms = ms_since(start_);
-        bool more = step({}, std::string_view{}).end == WalkEnd::row;
+        bool more = step({}).end == WalkEnd::row;
         first_ = Clock::now();
         result_.ttft_ms = std::chrono::duration<double, std::milli>(first_ - start_).count();
         while (more) more = round();
@@ -203,9 +200,12 @@ private:
     }
 
     // Walks over the rows of the last forward and takes over what was emitted.
-    WalkOutcome step(std::span<const std::int32_t> drafted, std::string_view source) {
+    WalkOutcome step(std::span<const std::int32_t> drafted) {
+        std::int32_t row = 0;
         const WalkOutcome outcome = walk(s_.target(), *s_.parts.chain, drafted, [&](std::int32_t token, bool agreed) {
-            return emit(token, agreed, agreed ? source : std::string_view{});
+            const std::string_view source = agreed ? s_.builder.source(row)->name() : std::string_view{};
+            ++row;
+            return emit(token, agreed, source);
         });
         if (outcome.end == WalkEnd::failure) fail(outcome.failure);
         return outcome;
@@ -240,58 +240,37 @@ private:
         return true;
     }
 
-    // Drafts into s_.run; returns the index of the drafter, or -1 for a plain step.
-    std::int32_t draft() {
-        s_.run.clear();
+    // Builds the round's run, of which keep_ tokens are worth verifying.
+    void draft() {
+        s_.builder.clear();
+        keep_ = 0;
         const SpeculationOptions& options = s_.parts.speculation;
-        if (options.mode == core::SpeculationMode::off || s_.parts.drafters.empty()) return -1;
+        if (options.mode == core::SpeculationMode::off || s_.parts.drafters.empty()) return;
         const bool automatic = options.mode == core::SpeculationMode::automatic;
         // A run of k tokens may emit k + 1.
         const std::int32_t limit = std::min({automatic ? options.max_draft : options.draft_length, room_ - 1,
                                              s_.target().options().decode_rows - 1, core::kMaxDraft});
-        for (std::size_t i = 0; i < s_.parts.drafters.size(); ++i) {
-            Controller& controller = s_.controllers[i];
-            const std::int32_t length = automatic ? controller.plan(limit) : limit;
-            if (length < 1) continue;
-            const Clock::time_point start = Clock::now();
-            controller.start_run();
-            s_.parts.drafters[i]->propose(
-                {.tokens = s_.tokens,
-                 .max_tokens = length,
-                 .chain = s_.parts.chain.get(),
-                 .end_tokens = request_.ignore_eos ? std::span<const std::int32_t>{}
-                                                   : std::span<const std::int32_t>(s_.parts.end_tokens),
-                 .gauge = automatic ? &controller : nullptr},
-                s_.run);
-            const double ms = ms_since(start);
-            result_.speculation.draft_ms += ms;
-            drop_impossible();
-            if (automatic)
-                keep_ = controller.finish_run(s_.run, ms);
-            else
-                keep_ = static_cast<std::int32_t>(s_.run.tokens.size());
-            if (!s_.run.tokens.empty()) return static_cast<std::int32_t>(i);
-        }
-        return -1;
-    }
-
-    // A drafted id that the target does not have ends the run.
-    void drop_impossible() {
+        const DraftTask task{.tokens = s_.tokens,
+                             .max_tokens = limit,
+                             .chain = s_.parts.chain.get(),
+                             .end_tokens = request_.ignore_eos ? std::span<const std::int32_t>{}
+                                                               : std::span<const std::int32_t>(s_.parts.end_tokens)};
+        keep_ = automatic ? s_.builder.build(task, s_.controller) : s_.builder.build_fixed(task);
+        result_.speculation.draft_ms += s_.builder.draft_ms();
+        // A drafted id that the target does not have ends the run.
         const std::int32_t vocab = s_.target().model().config().shape.vocab;
-        for (std::size_t i = 0; i < s_.run.tokens.size(); ++i) {
-            if (s_.run.tokens[i] >= 0 && s_.run.tokens[i] < vocab) continue;
-            s_.run.tokens.resize(i);
-            s_.run.margins.resize(i);
-        }
+        const auto run = s_.builder.tokens().first(static_cast<std::size_t>(keep_));
+        keep_ = static_cast<std::int32_t>(
+            std::ranges::find_if(run, [vocab](std::int32_t token) { return token < 0 || token >= vocab; }) -
+            run.begin());
     }
 
     // One forward of the target. True when the text goes on.
     bool round() {
         if (cancelled()) return false;
         const Clock::time_point start = Clock::now();
-        keep_ = 0;
-        const std::int32_t source = draft();
-        const auto drafted = std::span<const std::int32_t>(s_.run.tokens).first(static_cast<std::size_t>(keep_));
+        draft();
+        const auto drafted = s_.builder.tokens().first(static_cast<std::size_t>(keep_));
         s_.rows.assign(1, s_.tokens.back());
         s_.rows.insert(s_.rows.end(), drafted.begin(), drafted.end());
         const Clock::time_point forward = Clock::now();
@@ -301,30 +280,34 @@ private:
         }
         s_.target().logits(0);
         const double verify_ms = ms_since(forward);
-        const WalkOutcome outcome = step(
-            drafted, source < 0 ? std::string_view{} : s_.parts.drafters[static_cast<std::size_t>(source)]->name());
+        const WalkOutcome outcome = step(drafted);
         s_.target().truncate(s_.size() - 1);
-        account(source, outcome, verify_ms, ms_since(start));
+        account(outcome, verify_ms, ms_since(start));
         return outcome.end == WalkEnd::row;
     }
 
-    void account(std::int32_t source, const WalkOutcome& outcome, double verify_ms, double round_ms) {
+    void account(const WalkOutcome& outcome, double verify_ms, double round_ms) {
         SpeculationStatistics& statistics = result_.speculation;
         ++statistics.rounds;
         statistics.drafted += keep_;
         statistics.accepted += outcome.accepted;
         statistics.verify_ms += verify_ms;
-        if (source >= 0) {
-            const std::size_t i = static_cast<std::size_t>(source);
+        for (std::size_t i = 0; i < statistics.sources.size(); ++i) {
+            const Drafter* drafter = s_.parts.drafters[i].get();
             SourceStatistics& entry = statistics.sources[i];
-            ++entry.rounds;
-            entry.drafted += keep_;
-            entry.accepted += outcome.accepted;
-            s_.parts.drafters[i]->observe(keep_, outcome.accepted);
+            std::int32_t verified = 0;
+            std::int32_t accepted = 0;
+            for (std::int32_t k = 0; k < keep_; ++k) {
+                if (s_.builder.source(k) != drafter) continue;
+                ++verified;
+                if (k < outcome.accepted) ++accepted;
+            }
+            entry.rounds += verified > 0 ? 1 : 0;
+            entry.drafted += verified;
+            entry.accepted += accepted;
         }
-        if (s_.parts.speculation.mode != core::SpeculationMode::automatic || s_.controllers.empty()) return;
-        Controller& controller = s_.controllers[static_cast<std::size_t>(std::max(0, source))];
-        controller.observe(s_.run, keep_, outcome.accepted, outcome.emitted, verify_ms, round_ms);
+        if (s_.parts.speculation.mode != core::SpeculationMode::automatic || s_.parts.drafters.empty()) return;
+        s_.controller.observe(keep_, outcome.accepted, outcome.emitted, verify_ms, round_ms);
     }
 
     GenerateResult finish() {
@@ -358,8 +341,6 @@ private:
 Generator::Generator(GeneratorParts parts) : state_(std::make_unique<State>(std::move(parts))) {
     State& s = *state_;
     check(s.parts.target != nullptr && s.parts.chain != nullptr, "a generator needs a target and a chain");
-    s.run.tokens.reserve(core::kMaxDraft);
-    s.run.margins.reserve(core::kMaxDraft);
     s.rows.reserve(core::kMaxDraft + 1);
     s.tokens.reserve(static_cast<std::size_t>(s.target().capacity()));
     s.generated.reserve(static_cast<std::size_t>(s.target().capacity()));

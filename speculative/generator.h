@@ -41,7 +41,7 @@ struct SpeculationOptions {
 struct GeneratorParts {
     std::unique_ptr<core::Context> target;
     std::unique_ptr<samplers::Chain> chain;
-    std::vector<std::unique_ptr<Drafter>> drafters;  // none: plain decoding
+    std::vector<std::unique_ptr<Drafter>> drafters;  // none: plain decoding; at most one of each kind takes part
     const core::Tokenizer* tokenizer = nullptr;      // null: token ids only, no text; must outlive the generator
     std::vector<std::int32_t> end_tokens;            // tokens that end the text
     SpeculationOptions speculation;
@@ -70,7 +70,7 @@ std::string_view name(FinishReason reason);  // "stop", "length", "cancelled"
 
 struct SourceStatistics {
     std::string name;
-    std::int64_t rounds = 0;
+    std::int64_t rounds = 0;    // with tokens of this source; a round may have tokens of several
     std::int64_t drafted = 0;   // tokens verified
     std::int64_t accepted = 0;  // of them emitted
 };

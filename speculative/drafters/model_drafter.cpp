@@ -42,11 +42,13 @@ public:
     void rewind(std::int32_t length) override { checked_ = std::clamp(length - base_, 0, checked_); }
 
     void propose(const DraftTask& task, DraftRun& run) override {
-        if (task.max_tokens < 1 || task.tokens.empty() || !catch_up(task)) return;
+        const std::int32_t before = static_cast<std::int32_t>(run.tokens.size());
+        if (task.max_tokens <= before || task.tokens.empty() || !catch_up(task, run.tokens)) return;
         chain_.start(*task.chain);
+        for (const std::int32_t token : run.tokens) chain_.advance(token);
         const std::int32_t limit =
-            std::min(task.max_tokens, context_->capacity() - static_cast<std::int32_t>(held_.size()) + 1);
-        for (std::int32_t count = 1;; ++count) {
+            std::min(task.max_tokens, before + context_->capacity() - static_cast<std::int32_t>(held_.size()) + 1);
+        for (std::int32_t count = before + 1;; ++count) {
             const kernels::Drawn drawn = chain_.propose(context_->logits(0));
             if (drawn.token < 0) return;
             run.tokens.push_back(drawn.token);
@@ -60,31 +62,40 @@ public:
     }
 
 private:
-    // Brings the cache to the end of the session, logits of its last token included. What the cache holds and the
-    // session still says is not evaluated again.
-    bool catch_up(const DraftTask& task) {
-        const std::int32_t length = static_cast<std::int32_t>(task.tokens.size());
-        if (length < base_ || length - base_ + 1 > context_->capacity()) {
-            // The session has outgrown the cache: go on with its latest half.
-            base_ = std::max(0, length - context_->capacity() / 2);
+    // Brings the cache to the end of the session and of `run` behind it, logits of the last token included. What the
+    // cache holds and the text still says is not evaluated again.
+    bool catch_up(const DraftTask& task, std::span<const std::int32_t> run) {
+        const std::int32_t session = static_cast<std::int32_t>(task.tokens.size());
+        const std::int32_t length = session + static_cast<std::int32_t>(run.size());
+        if (session < base_ || length - base_ + 1 > context_->capacity()) {
+            // The text has outgrown the cache: go on with its latest half.
+            base_ = std::max(0, session - context_->capacity() / 2);
             held_.clear();
             context_->truncate(0);
             checked_ = 0;
         }
-        const std::span<const std::int32_t> session = task.tokens.subspan(static_cast<std::size_t>(base_));
+        const auto text = [&](std::size_t index) {
+            const std::size_t i = index + static_cast<std::size_t>(base_);
+            return i < task.tokens.size() ? task.tokens[i] : run[i - task.tokens.size()];
+        };
+        if (length - base_ > context_->capacity()) return false;
+        const std::size_t size = static_cast<std::size_t>(length - base_);
         std::size_t same = static_cast<std::size_t>(checked_);
-        const std::size_t most = std::min(held_.size(), session.size() - 1);
-        while (same < most && held_[same] == session[same]) ++same;
+        const std::size_t most = std::min(held_.size(), size - 1);
+        while (same < most && held_[same] == text(same)) ++same;
         same = std::min(same, most);
         held_.resize(same);
         context_->truncate(static_cast<std::int32_t>(same));
-        const std::span<const std::int32_t> missing = session.subspan(same);
+        while (held_.size() < size) held_.push_back(text(held_.size()));
+        const std::span<const std::int32_t> missing = std::span<const std::int32_t>(held_).subspan(same);
         const bool fits = static_cast<std::int32_t>(missing.size()) <= context_->options().decode_rows
                               ? context_->decode(missing, 1)
                               : context_->prefill(missing);
-        if (!fits) return false;
-        held_.insert(held_.end(), missing.begin(), missing.end());
-        checked_ = static_cast<std::int32_t>(held_.size());
+        if (!fits) {
+            held_.resize(same);
+            return false;
+        }
+        checked_ = std::min(static_cast<std::int32_t>(held_.size()), session - base_);
         return true;
     }
 

@@ -75,6 +75,7 @@ struct Case {
     const char* name;
     speculative::SpeculationOptions speculation;
     double temperature;
+    bool suffix = false;
 };
 
 class GenerationAllocates : public testing::TestWithParam<Case> {};
@@ -83,8 +84,10 @@ TEST_P(GenerationAllocates, NothingPerToken) {
     const Case& c = GetParam();
     core::ContextOptions options = session_options();
     options.length = 1024;
-    speculative::Generator generator = make_generator(
-        usual_chain(c.temperature), model_drafter(bundled(fast_backend(), "draft"), options), c.speculation, options);
+    auto drafters = sources(model_drafter(bundled(fast_backend(), "draft"), options),
+                            c.suffix ? speculative::make_suffix_drafter(options.length) : nullptr);
+    speculative::Generator generator =
+        make_generator(usual_chain(c.temperature), std::move(drafters), c.speculation, options);
     const std::vector<std::string> stops = {"never seen in any text"};
     // The first generation warms up, as a first turn does; the second is counted from its twentieth token on.
     const auto input = prompt();
@@ -108,7 +111,9 @@ INSTANTIATE_TEST_SUITE_P(Modes, GenerationAllocates,
                          testing::Values(Case{"off", off(), 0.6}, Case{"off_greedy", off(), 0.0},
                                          Case{"fixed_1", fixed(1), 0.6}, Case{"fixed_4", fixed(4), 0.6},
                                          Case{"fixed_16", fixed(16), 0.6}, Case{"automatic", automatic(), 0.6},
-                                         Case{"automatic_greedy", automatic(), 0.0}),
+                                         Case{"automatic_greedy", automatic(), 0.0},
+                                         Case{"suffix", automatic(), 0.6, true},
+                                         Case{"suffix_greedy", automatic(), 0.0, true}),
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

@@ -72,6 +72,7 @@ struct Variant {
     // Made anew for each case when the drafter has to know the answer.
     std::function<std::unique_ptr<speculative::Drafter>(const std::vector<std::int32_t>& session, unsigned seed)>
         drafter;
+    bool suffix = false;  // a suffix source takes part as well; without a drafter, alone
     bool knows = false;
     std::unique_ptr<speculative::Generator> generator;
 };
@@ -87,6 +88,17 @@ std::vector<Variant> variants() {
     all.push_back({.name = "automatic", .modes = {automatic()}, .drafter = [=](auto&, unsigned) {
                        return model_drafter(draft);
                    }});
+    const auto nobody = [](auto&, unsigned) { return nullptr; };
+    all.push_back(
+        {.name = "suffix", .modes = {fixed(1), fixed(4), fixed(16), automatic()}, .drafter = nobody, .suffix = true});
+    all.push_back({.name = "draft and suffix",
+                   .modes = {automatic()},
+                   .drafter = [=](auto&, unsigned) { return model_drafter(draft); },
+                   .suffix = true});
+    all.push_back({.name = "random tokens and suffix",
+                   .modes = {automatic()},
+                   .drafter = [](auto&, unsigned) { return random_drafter(7); },
+                   .suffix = true});
     all.push_back({.name = "random lengths", .modes = {fixed(16)}, .drafter = [=](auto&, unsigned) {
                        return std::make_unique<RandomLengthDrafter>(model_drafter(draft), 5);
                    }});
@@ -150,8 +162,10 @@ void run_case(std::vector<Variant>& all, Fraction& fraction,
                 known = true;
             }
             if (!variant.generator || variant.knows) {
-                variant.generator = std::make_unique<speculative::Generator>(
-                    make_generator(chain(), variant.drafter(session, static_cast<unsigned>(totals.cases)), mode));
+                auto drafters = sources(variant.drafter(session, static_cast<unsigned>(totals.cases)),
+                                        variant.suffix ? suffix_drafter() : nullptr);
+                variant.generator =
+                    std::make_unique<speculative::Generator>(make_generator(chain(), std::move(drafters), mode));
             }
             speculative::Generator& generator = *variant.generator;
             generator.truncate(0);

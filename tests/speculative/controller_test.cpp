@@ -16,7 +16,7 @@ namespace foresay::test {
 namespace {
 
 using speculative::Controller;
-using speculative::DraftRun;
+using speculative::Offer;
 
 constexpr std::int32_t kLongest = 16;
 constexpr std::int32_t kTokens = 6000;
@@ -79,31 +79,28 @@ Outcome simulate(const Text& text, const Machine& machine, std::int32_t fixed, u
     for (const std::int32_t rows : {1, 2, 4, 8, 16}) controller.costs().calibrate(rows, jitter(machine.verify(rows)));
     controller.calibrate_draft(machine.draft_ms);
     Outcome outcome;
-    DraftRun run;
     const double start = virtual_ms;
     double stretch_start = start;
     std::int32_t stretch_token = 0;
     for (std::int32_t t = 0; t < kTokens;) {
         const double round_start = virtual_ms;
-        run.clear();
         std::int32_t keep = 0;
         const std::int32_t limit = std::min(kLongest, kTokens - t - 1);
-        const std::int32_t length = fixed >= 0 ? std::min(fixed, limit) : controller.plan(limit);
+        const std::int32_t length = fixed >= 0 ? std::min(fixed, limit) : controller.plan(limit, true, Offer{});
         const auto& margins = text.margins[static_cast<std::size_t>(t)];
         if (length > 0) {
-            controller.start_run();
-            for (std::int32_t i = 0; i < length; ++i) {
+            std::int32_t count = 0;
+            controller.start_steps();
+            while (fixed >= 0 ? count < length : controller.next(Offer{}) == Controller::Next::draft) {
                 virtual_ms += jitter(machine.draft_ms);
-                run.tokens.push_back(0);
-                run.margins.push_back(margins[static_cast<std::size_t>(i)]);
-                if (fixed < 0 && i + 1 < length && !controller.extend(i + 1, run.margins.back())) break;
+                controller.drafted(Offer{}, 0, margins[static_cast<std::size_t>(count++)]);
             }
-            keep = fixed >= 0 ? length : controller.finish_run(run, virtual_ms - round_start);
+            keep = fixed >= 0 ? length : controller.finish_run(virtual_ms - round_start);
         }
         const double verify_ms = jitter(machine.verify(keep + 1));
         virtual_ms += verify_ms;
         const std::int32_t accepted = std::min(keep, text.accepted[static_cast<std::size_t>(t)]);
-        controller.observe(run, keep, accepted, accepted + 1, verify_ms, virtual_ms - round_start);
+        controller.observe(keep, accepted, accepted + 1, verify_ms, virtual_ms - round_start);
         outcome.drafted += keep;
         t += accepted + 1;
         if (t - stretch_token >= 512) {

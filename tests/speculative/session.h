@@ -10,6 +10,7 @@
 #include "core/weights/gguf.h"
 #include "samplers/chain.h"
 #include "speculative/drafters/model_drafter.h"
+#include "speculative/drafters/suffix_drafter.h"
 #include "speculative/generator.h"
 #include "tests/models/backends.h"
 
@@ -165,20 +166,39 @@ inline std::unique_ptr<speculative::Drafter> model_drafter(std::shared_ptr<const
     return speculative::make_model_drafter(std::make_unique<core::Context>(std::move(model), options));
 }
 
+inline std::unique_ptr<speculative::Drafter> suffix_drafter() {
+    return speculative::make_suffix_drafter(session_options().length);
+}
+
 // ------------------------------------------------------------------------------------------------------- generators
 
 inline speculative::Generator make_generator(std::unique_ptr<samplers::Chain> chain,
-                                             std::unique_ptr<speculative::Drafter> drafter,
+                                             std::vector<std::unique_ptr<speculative::Drafter>> drafters,
                                              speculative::SpeculationOptions speculation,
                                              core::ContextOptions options = session_options()) {
     speculative::GeneratorParts parts;
     parts.target = std::make_unique<core::Context>(bundled(fast_backend(), "target"), options);
     parts.chain = std::move(chain);
-    if (drafter) parts.drafters.push_back(std::move(drafter));
+    parts.drafters = std::move(drafters);
     parts.tokenizer = &tokenizer();
     parts.end_tokens.assign(tokenizer().end_of_text_ids().begin(), tokenizer().end_of_text_ids().end());
     parts.speculation = speculation;
     return speculative::Generator(std::move(parts));
+}
+
+inline std::vector<std::unique_ptr<speculative::Drafter>> sources(
+    std::unique_ptr<speculative::Drafter> first, std::unique_ptr<speculative::Drafter> second = nullptr) {
+    std::vector<std::unique_ptr<speculative::Drafter>> all;
+    if (first) all.push_back(std::move(first));
+    if (second) all.push_back(std::move(second));
+    return all;
+}
+
+inline speculative::Generator make_generator(std::unique_ptr<samplers::Chain> chain,
+                                             std::unique_ptr<speculative::Drafter> drafter,
+                                             speculative::SpeculationOptions speculation,
+                                             core::ContextOptions options = session_options()) {
+    return make_generator(std::move(chain), sources(std::move(drafter)), speculation, options);
 }
 
 inline speculative::SpeculationOptions off() { return {.mode = core::SpeculationMode::off}; }

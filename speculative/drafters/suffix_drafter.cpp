@@ -1,0 +1,208 @@
+#include "speculative/drafters/suffix_drafter.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+
+#include "core/config/schema.h"
+
+namespace foresay::speculative {
+namespace {
+
+constexpr std::int32_t kLongest = 32;  // common tokens beyond these make no place better
+constexpr int kMostPlaces = 64;        // looked at per search
+constexpr std::int32_t kMostReserved = 1 << 20;
+
+// Chances by common length: what text usually does, and how fast that gives way to what this text does.
+constexpr int kBins = 8;
+constexpr std::int32_t kBinStart[kBins] = {1, 2, 3, 4, 5, 7, 10, 16};
+constexpr double kPrior[kBins] = {0.35, 0.5, 0.6, 0.7, 0.75, 0.8, 0.88, 0.93};
+constexpr double kPriorWeight = 6.0;
+constexpr double kDecay = 0.99;
+
+std::size_t bin_of(std::int32_t length) {
+    std::size_t bin = 0;
+    while (bin + 1 < kBins && length >= kBinStart[bin + 1]) ++bin;
+    return bin;
+}
+
+// Positions by a hash of the `Order` tokens before them, the latest first.
+template <int Order>
+class Places {
+public:
+    void reserve(std::size_t capacity) {
+        previous_.reserve(capacity + 1);
+        latest_.assign(std::bit_ceil(std::max<std::size_t>(capacity, 1024)), -1);
+    }
+    // The next position is previous_.size(); `tokens` are those before it.
+    void push(std::span<const std::int32_t> tokens) {
+        if (tokens.size() < Order) {
+            previous_.push_back(-1);
+            return;
+        }
+        std::int32_t& latest = latest_[slot(tokens)];
+        previous_.push_back(latest);
+        latest = static_cast<std::int32_t>(previous_.size()) - 1;
+    }
+    // Takes the last position back; `tokens` are those before it.
+    void pop(std::span<const std::int32_t> tokens) {
+        if (tokens.size() >= Order) latest_[slot(tokens)] = previous_.back();
+        previous_.pop_back();
+    }
+    std::int32_t latest(std::span<const std::int32_t> tokens) const {
+        return tokens.size() < Order ? -1 : latest_[slot(tokens)];
+    }
+    std::int32_t before(std::int32_t position) const { return previous_[static_cast<std::size_t>(position)]; }
+
+private:
+    std::size_t slot(std::span<const std::int32_t> tokens) const {
+        std::uint64_t hash = 0;
+        for (std::size_t i = tokens.size() - Order; i < tokens.size(); ++i) {
+            hash = (hash ^ static_cast<std::uint32_t>(tokens[i])) * 0x9e3779b97f4a7c15u;
+        }
+        return static_cast<std::size_t>(hash >> 32) & (latest_.size() - 1);
+    }
+    std::vector<std::int32_t> latest_;    // by hash, -1: none
+    std::vector<std::int32_t> previous_;  // by position
+};
+
+class SuffixDrafter final : public Drafter {
+public:
+    SuffixDrafter(std::int32_t capacity, std::string name) : name_(std::move(name)) {
+        const std::size_t most = static_cast<std::size_t>(std::clamp(capacity, 1, kMostReserved));
+        text_.reserve(most + core::kMaxDraft);
+        singles_.reserve(most);
+        pairs_.reserve(most);
+    }
+
+    std::string_view name() const override { return name_; }
+    bool offers() const override { return true; }
+
+    void begin(std::span<const std::int32_t> tokens) override {
+        forget_run();
+        const auto same = std::ranges::mismatch(text_, tokens).in1 - text_.begin();
+        rewind(static_cast<std::int32_t>(same));
+        follow(tokens);
+    }
+
+    void rewind(std::int32_t length) override {
+        forget_run();
+        if (length < 0 || length >= std::ssize(text_)) return;
+        while (std::ssize(text_) > length) {
+            text_.pop_back();
+            singles_.pop(text_);
+            pairs_.pop(text_);
+        }
+        session_ = search();
+    }
+
+    Offer offer(std::span<const std::int32_t> session, std::span<const std::int32_t> run) override {
+        if (session.size() + static_cast<std::size_t>(run_length_) != text_.size()) {
+            forget_run();
+            follow(session);
+        }
+        if (static_cast<std::size_t>(run_length_) > run.size()) forget_run();
+        while (static_cast<std::size_t>(run_length_) < run.size()) {
+            const std::int32_t token = run[static_cast<std::size_t>(run_length_)];
+            const bool right = place_.length > 0 && at(place_) == token;
+            text_.push_back(token);
+            ++run_length_;
+            place_ = right ? Place{place_.position + 1, place_.length + 1} : search();
+        }
+        if (place_.length == 0) return {};
+        return {.token = at(place_), .chance = chance(place_.length), .length = place_.length};
+    }
+
+    void propose(const DraftTask& task, DraftRun& run) override {
+        while (std::ssize(run.tokens) < task.max_tokens) {
+            const Offer next = offer(task.tokens, run.tokens);
+            if (next.token < 0) return;
+            run.tokens.push_back(next.token);
+            run.margins.push_back(static_cast<float>(next.length));
+            if (std::ranges::find(task.end_tokens, next.token) != task.end_tokens.end()) return;
+            const std::int32_t count = static_cast<std::int32_t>(run.tokens.size());
+            if (task.gauge != nullptr && !task.gauge->extend(count, run.margins.back())) return;
+        }
+    }
+
+private:
+    // Where the text stood before as it stands now: the position behind it, and how many tokens before it are equal.
+    struct Place {
+        std::int32_t position = 0;
+        std::int32_t length = 0;  // 0: nowhere
+    };
+
+    std::int32_t at(Place place) const { return text_[static_cast<std::size_t>(place.position)]; }
+
+    double chance(std::int32_t length) const {
+        const std::size_t bin = bin_of(length);
+        return (hits_[bin] + kPrior[bin] * kPriorWeight) / (total_[bin] + kPriorWeight);
+    }
+
+    void learn(std::int32_t length, bool right) {
+        const std::size_t bin = bin_of(length);
+        hits_[bin] = hits_[bin] * kDecay + (right ? 1.0 : 0.0);
+        total_[bin] = total_[bin] * kDecay + 1.0;
+    }
+
+    // Takes over what the session has become; the run must be forgotten.
+    void follow(std::span<const std::int32_t> session) {
+        if (session.size() < text_.size()) rewind(static_cast<std::int32_t>(session.size()));
+        for (const std::int32_t token : session.subspan(text_.size())) {
+            const bool right = session_.length > 0 && at(session_) == token;
+            if (session_.length > 0) learn(session_.length, right);
+            singles_.push(text_);
+            pairs_.push(text_);
+            text_.push_back(token);
+            session_ = right ? Place{session_.position + 1, session_.length + 1} : search();
+        }
+        place_ = session_;
+    }
+
+    void forget_run() {
+        text_.resize(text_.size() - static_cast<std::size_t>(run_length_));
+        run_length_ = 0;
+        place_ = session_;
+    }
+
+    // Only positions of the session are known to the tables, so every one found is within the text.
+    Place search() const {
+        const Place best = longest(pairs_);
+        return best.length > 0 ? best : longest(singles_);
+    }
+
+    template <class Table>
+    Place longest(const Table& table) const {
+        Place best;
+        const std::int32_t end = static_cast<std::int32_t>(text_.size());
+        std::int32_t position = table.latest(text_);
+        for (int seen = 0; position > 0 && seen < kMostPlaces; ++seen, position = table.before(position)) {
+            std::int32_t length = 0;
+            while (length < std::min(position, kLongest) && text_[static_cast<std::size_t>(position - 1 - length)] ==
+                                                                text_[static_cast<std::size_t>(end - 1 - length)]) {
+                ++length;
+            }
+            if (length > best.length) best = {position, length};
+            if (length == kLongest) break;
+        }
+        return best;
+    }
+
+    std::string name_;
+    std::vector<std::int32_t> text_;  // the session and, behind it, run_length_ tokens of the run
+    std::int32_t run_length_ = 0;
+    Places<1> singles_;
+    Places<2> pairs_;
+    Place session_;  // at the end of the session
+    Place place_;    // at the end of the run
+    std::array<double, kBins> hits_{};
+    std::array<double, kBins> total_{};
+};
+
+}  // namespace
+
+std::unique_ptr<Drafter> make_suffix_drafter(std::int32_t capacity, std::string name) {
+    return std::make_unique<SuffixDrafter>(capacity, std::move(name));
+}
+
+}  // namespace foresay::speculative
