@@ -173,6 +173,7 @@ public:
     void embed(const Prepared& prepared, Activations& act) override {
         const EmbedSpec& spec = static_cast<const EmbedStage&>(prepared).spec;
         auto& a = self(act);
+        check(spec.table.cols == a.shape.d_model, "the embedding is as wide as the model");
         pool_.run(rows(a), 8, [&](int begin, int end, int) {
             for (int t = begin; t < end; ++t) {
                 const TokenRef token = a.batch.rows[t].token;

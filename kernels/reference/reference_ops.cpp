@@ -246,6 +246,7 @@ public:
     void embed(const Prepared& prepared, Activations& act) override {
         const auto& spec = static_cast<const EmbedStage&>(prepared).spec;
         auto& a = self(act);
+        check(spec.table.cols == a.shape.d_model, "the embedding is as wide as the model");
         for (std::size_t t = 0; t < a.batch.rows.size(); ++t) {
             const TokenRef token = a.batch.rows[t].token;
             const int32_t id = token.is_slot() ? a.slots[token.slot_index()].token : token.value;

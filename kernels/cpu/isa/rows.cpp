@@ -38,18 +38,21 @@ struct CodedGroups {
 
 FORESAY_INLINE void store_ints(int32_t* p, I v) { std::memcpy(p, &v, sizeof v); }
 
-// scale = largest magnitude / 127, code = nearest integer to x / scale. A group of zeros, or one so small that the
-// quotient would not be finite, is all zeros.
+// What a code can be. A value that is not a number becomes the lower end.
+FORESAY_INLINE F limit(F v) { return min(max(v, set(-127.0f)), set(127.0f)); }
+
+// scale = largest magnitude / 127, code = nearest integer to x / scale. A group of zeros, or one so small or large
+// that a quotient would not be finite, has scale 0.
 FORESAY_INLINE void code_groups(const float* x, int groups, CodedGroups& out) {
     float peaks[kBatch] = {}, inverses[kBatch], first[kBatch] = {}, second[kBatch] = {};
     for (int g = 0; g < groups; ++g) peaks[g] = max_lanes(max(abs(load(x + 32 * g)), abs(load(x + 32 * g + 16))));
     const F tiny = set(1e-37f);
     const F raw = div(load(peaks), set(127.0f));
-    const F scale = zero_below(raw, tiny, raw);
-    store(inverses, zero_below(raw, tiny, div(set(1.0f), raw)));
+    const F scale = zero_below(set(1e37f), raw, zero_below(raw, tiny, raw));
+    store(inverses, zero_below(scale, tiny, div(set(1.0f), raw)));
     for (int g = 0; g < groups; ++g) {
         const F inverse = set(inverses[g]);
-        const F a = mul(load(x + 32 * g), inverse), b = mul(load(x + 32 * g + 16), inverse);
+        const F a = limit(mul(load(x + 32 * g), inverse)), b = limit(mul(load(x + 32 * g + 16), inverse));
         store_i8(out.q[g], to_int(a));
         store_i8(out.q[g] + 16, to_int(b));
     }
