@@ -18,6 +18,8 @@ constexpr double kLeastSurvival = 0.05;
 // Interruptions only ever add time, so a short measurement counts for more than a long one.
 constexpr double kDraftShorter = 0.2;
 constexpr double kDraftLonger = 0.05;
+// A round that took more than this times what it usually does was interrupted; the rest is not its own.
+constexpr double kInterrupted = 1.5;
 // The ledger in units of a plain step: at kTrip plain steps follow, twice as many each time until drafting has gained
 // again; at most kCredit of old gains is kept.
 constexpr double kTrip = 8.0;
@@ -80,6 +82,14 @@ bool Controller::tripped() {
     pause_left_ = pause_;
     ledger_ms_ = 0.5 * kTrip * step;
     return true;
+}
+
+void Controller::begin() {
+    plain_left_ = 0;
+    plain_span_ = 0;
+    pause_ = 0;
+    pause_left_ = 0;
+    ledger_ms_ = std::min(ledger_ms_, 0.0);
 }
 
 std::int32_t Controller::plan(std::int32_t limit, bool model, const Offer& offer) {
@@ -180,8 +190,8 @@ void Controller::observe(std::int32_t verified, std::int32_t accepted, std::int3
     if (emitted < 1 || !(round_ms > 0.0)) return;
     // What the machine does to a round that it interrupts, it would have done to plain steps as well.
     const double step = costs_.verify_ms(1);
-    const double ms =
-        std::min(round_ms, 1.5 * (costs_.verify_ms(verified + 1) + static_cast<double>(steps_) * draft_ms_));
+    const double usual = costs_.verify_ms(verified + 1) + static_cast<double>(steps_) * draft_ms_;
+    const double ms = std::min(round_ms, kInterrupted * usual);
     if (count_ == 0) {
         acceptance_.relax();
     } else {

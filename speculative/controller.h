@@ -32,6 +32,8 @@ public:
     // Milliseconds of a draft step, from a measurement in quiet.
     void calibrate_draft(double step_ms) { draft_ms_ = step_ms; }
 
+    // Another text begins: what was learnt stays, pauses end.
+    void begin();
     // A round begins, with or without a draft model; `offer` is what a free source has for its first token. How many
     // tokens the run may hold, at most `limit`. 0: a plain step.
     std::int32_t plan(std::int32_t limit, bool model, const Offer& offer);

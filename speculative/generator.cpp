@@ -190,6 +190,7 @@ private:
         result_.text.reserve(static_cast<std::size_t>(room_) * 8);
         s_.parts.chain->begin(request_.seed, request_.branch, s_.tokens,
                               s_.tokens.size() + static_cast<std::size_t>(room_));
+        s_.controller.begin();
         if (s_.parts.speculation.mode != core::SpeculationMode::off) {
             for (const auto& drafter : s_.parts.drafters) {
                 drafter->begin(s_.tokens);
