@@ -58,19 +58,19 @@ int guarded(int argc, const char* const* argv) {
     } catch (const OutputClosed&) {
         return kDone;  // the reader has all it wanted
     } catch (const UsageError& problem) {
-        say(std::string("foresay: ") + problem.what() + "\n");
+        complain(std::string("foresay: ") + problem.what());
         return kUsage;
     } catch (const core::ConfigError& problem) {
-        say(std::string(problem.what()) + "\n");  // begins with file:line:column, as editors like it
+        complain(problem.what());  // begins with file:line:column, as editors like it
         return kError;
     } catch (const Error& problem) {
-        say(std::string("foresay: ") + problem.what() + "\n");
+        complain(std::string("foresay: ") + problem.what());
         return interrupted() ? kCancelled : kError;
     } catch (const std::bad_alloc&) {
         say("foresay: out of memory; use a smaller model or a smaller --context\n");
         return kError;
     } catch (const std::exception& problem) {
-        say(std::string("foresay: ") + problem.what() + "\n");
+        complain(std::string("foresay: ") + problem.what());
         return kError;
     }
 }

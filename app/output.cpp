@@ -6,8 +6,6 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "base/error.h"
-
 namespace foresay::app {
 
 namespace {
@@ -30,10 +28,24 @@ int write_all(int descriptor, std::string_view text) {
 void print(std::string_view text) {
     const int problem = write_all(STDOUT_FILENO, text);
     if (problem == EPIPE) throw OutputClosed();
-    if (problem != 0) throw Error(std::string("cannot write to standard output: ") + std::strerror(problem));
+    if (problem != 0) throw OutputFailed(std::string("cannot write to standard output: ") + std::strerror(problem));
 }
 
 void say(std::string_view text) { write_all(STDERR_FILENO, text); }
+
+std::string printable(std::string_view text) {
+    std::string out(text);
+    for (std::size_t i = 0; i < out.size(); ++i) {
+        const auto byte = static_cast<unsigned char>(out[i]);
+        if ((byte < 0x20 && out[i] != '\n' && out[i] != '\t') || byte == 0x7f) out[i] = '?';
+        // U+0080 to U+009F in UTF-8: some terminals take them for the beginning of a command as well.
+        const bool c1 = byte == 0xc2 && i + 1 < out.size() && static_cast<unsigned char>(out[i + 1]) < 0xa0;
+        if (c1) out.replace(i, 2, "?");
+    }
+    return out;
+}
+
+void complain(std::string_view text) { say(printable(text) + "\n"); }
 
 bool stdin_is_terminal() { return ::isatty(STDIN_FILENO) == 1; }
 bool stdout_is_terminal() { return ::isatty(STDOUT_FILENO) == 1; }

@@ -19,10 +19,10 @@ int run_config_check(const Options& options) {
             check_stages(configuration.config(), load_plugins(configuration.config()).factories);
             print(path + ": ok\n");
         } catch (const core::ConfigError& problem) {
-            say(std::string(problem.what()) + "\n");
+            complain(problem.what());
             status = 1;
         } catch (const Error& problem) {
-            say(std::string("foresay: ") + problem.what() + "\n");
+            complain(std::string("foresay: ") + problem.what());
             status = 1;
         }
     }

@@ -70,15 +70,6 @@ std::string model_text(const core::ModelConfig& config) {
     return out + field("weights", config.file_type);
 }
 
-// Control bytes of a hostile file must not reach the terminal.
-std::string printable(std::string text) {
-    for (char& c : text) {
-        const auto byte = static_cast<unsigned char>(c);
-        if ((byte < 0x20 && c != '\n' && c != '\t') || byte == 0x7f) c = '?';
-    }
-    return text;
-}
-
 void inspect_one(const std::string& path) {
     std::string out = path + "\n";
     if (core::detect_model_format(path) == core::ModelFormat::gguf) {
@@ -87,7 +78,7 @@ void inspect_one(const std::string& path) {
         const core::SafetensorsDir directory = core::SafetensorsDir::open(path);
         out += "config.json\n" + directory.config().text() + "\n" + tensors_text(directory.tensors());
     }
-    print(printable(std::move(out)));
+    print(printable(out));
     // A file may hold a vocabulary alone, or an architecture that is not known here: that is worth a line, not an error.
     try {
         print(printable(model_text(core::ModelSource::open(path)->config())));

@@ -66,10 +66,12 @@ int Repl::run() {
         last_interrupt_.reset();
         try {
             handle(entry.text);
+        } catch (const OutputFailed&) {
+            throw;  // nobody would see the answers
         } catch (const core::ConfigError& problem) {
-            say(std::string(problem.what()) + "\n");
+            complain(problem.what());
         } catch (const Error& problem) {
-            say((line_open_ ? "\n" : "") + std::string("foresay: ") + problem.what() + "\n");
+            complain((line_open_ ? "\n" : "") + std::string("foresay: ") + problem.what());
             line_open_ = false;
         }
         if (interrupted() && !interactive_) return kCancelled;

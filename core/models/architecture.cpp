@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "core/weights/quote.h"
 
 namespace foresay::core {
 namespace {
@@ -68,16 +69,14 @@ const Architecture& architecture_for_gguf(std::string_view name, const std::stri
     for (const Architecture* architecture : architectures()) {
         if (std::ranges::find(architecture->gguf_names, name) != architecture->gguf_names.end()) return *architecture;
     }
-    throw Error(path + ": the architecture '" + std::string(name) + "' is not supported (supported: " + supported() +
-                ")");
+    throw Error(path + ": the architecture " + quote(name) + " is not supported (supported: " + supported() + ")");
 }
 
 const Architecture& architecture_for_hf(std::string_view name, const std::string& path) {
     for (const Architecture* architecture : architectures()) {
         if (std::ranges::find(architecture->hf_names, name) != architecture->hf_names.end()) return *architecture;
     }
-    throw Error(path + ": the architecture '" + std::string(name) + "' is not supported (supported: " + supported() +
-                ")");
+    throw Error(path + ": the architecture " + quote(name) + " is not supported (supported: " + supported() + ")");
 }
 
 void check_config(const ModelConfig& config, const std::string& path) {

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "core/models/architecture.h"
+#include "core/weights/quote.h"
 
 namespace foresay::core {
 namespace {
@@ -42,7 +43,8 @@ void read_gguf_rope(const GgufFile& file, const std::string& prefix, ModelConfig
         rope.scaling = RopeScaling::linear;
         rope.factor = factor == 0.0 ? 1.0f : static_cast<float>(factor);
     } else if (type != "none") {
-        throw Error(file.path() + ": rope scaling of type '" + type + "' is not supported (supported: none, linear)");
+        throw Error(file.path() + ": rope scaling of type " + quote(type) +
+                    " is not supported (supported: none, linear)");
     }
     const std::int64_t dims = file.get_int_or(prefix + "rope.dimension_count", config.shape.head_dim);
     if (dims != config.shape.head_dim) {
@@ -67,8 +69,8 @@ void read_hf_rope(const JsonConfig& json, ModelConfig& config) {
         rope.original_context = narrow(json.get_int(table + "original_max_position_embeddings"), json.path(),
                                        table + "original_max_position_embeddings");
     } else if (type != "default") {
-        throw Error(json.path() + ": rope scaling of type '" + type +
-                    "' is not supported (supported: default, linear, llama3)");
+        throw Error(json.path() + ": rope scaling of type " + quote(type) +
+                    " is not supported (supported: default, linear, llama3)");
     }
     const double partial =
         json.get_float_or(table + "partial_rotary_factor", json.get_float_or("partial_rotary_factor", 1.0));
@@ -134,7 +136,7 @@ ModelConfig read_hf_config(const JsonConfig& json, const Architecture& architect
     config.tied_head = json.get_bool_or("tie_word_embeddings", false);
     const std::string activation = json.get_string_or("hidden_act", "silu");
     if (activation != "silu") {
-        throw Error(json.path() + ": the activation '" + activation + "' is not supported (supported: silu)");
+        throw Error(json.path() + ": the activation " + quote(activation) + " is not supported (supported: silu)");
     }
     config.rope.pairs = architecture.hf_rope;
     read_hf_rope(json, config);
