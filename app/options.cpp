@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cstdio>
 #include <filesystem>
+#include <limits>
 #include <sstream>
 
 #include "base/error.h"
@@ -13,12 +14,23 @@ namespace foresay::app {
 
 namespace {
 
+constexpr const char* kDefaultEncoding = "q4_0";
 const std::vector<std::string> kBenches = {"decode", "verify", "prefill", "speculation", "kernels", "replay"};
 
 // A flag's value for a command that allows it once: CLI11 keeps the last of several by itself only when told to.
 template <typename T>
 CLI::Option* flag(CLI::App& app, const std::string& name, T& value, const std::string& doc) {
     return app.add_option(name, value, doc)->take_last();
+}
+
+// Whole numbers are read here before CLI11 converts them, because it cuts what is too large down to the largest.
+std::string check_whole(const std::string& text) {
+    std::int64_t value = -1;
+    const char* end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data(), end, value);
+    if (error == std::errc() && stop == end && value >= 0) return "";
+    return "must be a whole number from 0 to " + std::to_string(std::numeric_limits<std::int64_t>::max()) + ", not '" +
+           text + "'";
 }
 
 void add_common(CLI::App& app, Options& options) {
@@ -35,9 +47,10 @@ void add_common(CLI::App& app, Options& options) {
 }
 
 void add_sampling(CLI::App& app, Options& options) {
-    flag(app, "-n", options.max_tokens, "longest completion in tokens (256; 0: to the end of the context)");
-    flag(app, "--seed", options.seed, "seed of the noise")->check(CLI::NonNegativeNumber);
-    flag(app, "--branch", options.branch, "another text from the same seed")->check(CLI::NonNegativeNumber);
+    flag(app, "-n", options.max_tokens, "longest completion in tokens (256; 0: to the end of the context)")
+        ->check(check_whole);
+    flag(app, "--seed", options.seed, "seed of the noise")->check(check_whole);
+    flag(app, "--branch", options.branch, "another text from the same seed")->check(check_whole);
     flag(app, "--speculation", options.speculation, "auto, off, or a fixed number of drafted tokens");
 }
 
@@ -140,11 +153,13 @@ void check_together(const Options& options) {
     if (!options.shape.empty() && (!options.model.empty() || !options.config.empty())) {
         throw UsageError("--shape stands instead of a model or a configuration; leave one of them out");
     }
+    if (options.shape.empty() && !options.encoding.empty()) {
+        throw UsageError("--encoding is that of a --shape; the weights of a model have the encoding of its file");
+    }
     if ((options.command == Command::logits || options.command == Command::tokenize) && options.model.empty() &&
         options.shape.empty()) {
         throw UsageError("name the model with --model PATH");
     }
-    if (options.max_tokens && *options.max_tokens < 0) throw UsageError("-n must be 0 or more");
     if (!options.speculation.empty() && options.speculation != "auto" && options.speculation != "off") {
         int count = -1;
         const char* end = options.speculation.data() + options.speculation.size();
@@ -213,6 +228,7 @@ ParsedOptions parse_options(int argc, const char* const* argv) {
     }
     options.command = chosen(app, options);
     check_together(options);
+    if (options.encoding.empty()) options.encoding = kDefaultEncoding;
     return parsed;
 }
 
@@ -224,14 +240,15 @@ std::vector<core::ConfigLayer> option_layers(const Options& options) {
     const auto add = [&](const std::string& flag, const std::string& key, const std::string& value) {
         layers.push_back(layer(flag, key + "=" + value));
     };
+    const auto quoted = [](const std::string& text) { return core::to_toml(core::ConfigValue(text)); };
     if (!options.model.empty()) {
-        add("--model", "target.model", options.model);
+        add("--model", "target.model", quoted(options.model));
         layers.back().text += "\ndraft.model = \"\"";  // a model alone means no draft
     }
-    if (!options.draft.empty()) add("--draft", "draft.model", options.draft);
+    if (!options.draft.empty()) add("--draft", "draft.model", quoted(options.draft));
     if (options.context) add("--context", "target.context", std::to_string(*options.context));
     if (options.threads) add("--threads", "runtime.threads", std::to_string(*options.threads));
-    if (!options.device.empty()) add("--device", "runtime.device", options.device);
+    if (!options.device.empty()) add("--device", "runtime.device", quoted(options.device));
     if (options.seed) add("--seed", "sampling.seed", std::to_string(*options.seed));
     if (options.branch) add("--branch", "sampling.branch", std::to_string(*options.branch));
     if (options.command == Command::chat && options.max_tokens) {

@@ -32,7 +32,7 @@ struct Options {
     // Every command.
     std::vector<std::string> sets;
     std::string model, draft;
-    std::string shape, encoding = "q4_0";
+    std::string shape, encoding;
     std::optional<std::int64_t> context, threads;
     std::string device;
     std::string config;  // empty: the bundled pair, unless a model or a shape is named
