@@ -27,12 +27,16 @@ LoadedPlugins load_plugins(const core::Config& config) {
     for (const core::PluginSpec& plugin : config.plugins) {
         try {
             factories[plugin.name] = loaded.host->load(plugin.name, plugin.path);
-            // The options against what the plugin declares, each complaint at the plugin's place.
-            samplers::Parameters stated;
-            for (const auto& [key, setting] : plugin.options) stated.emplace_back(key, setting.value);
-            samplers::complete_parameters(factories[plugin.name]->description(), stated);
         } catch (const Error& problem) {
             throw Error(plugin.origin.text() + ": " + problem.what());
+        }
+        // The options against what the plugin declares, each complaint at the option's place.
+        for (const auto& [key, setting] : plugin.options) {
+            try {
+                samplers::complete_parameters(factories[plugin.name]->description(), {{key, setting.value}});
+            } catch (const Error& problem) {
+                throw Error(setting.origin.text() + ": " + problem.what());
+            }
         }
     }
     return loaded;

@@ -74,6 +74,8 @@ Config load_config(const ConfigRequest& request) {
 ConfigLayer read_config_file(const fs::path& path) {
     const std::string name = path.string();
     std::error_code problem;
+    if (fs::is_directory(path, problem) && fs::exists(path / "config.json", problem))
+        throw Error(name + ": is a model, not a configuration file; write --model " + name);
     if (fs::is_directory(path, problem))
         throw Error(name + ": is a directory, not a configuration file; name a .toml file in it");
     const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(name.c_str(), "rb"), std::fclose);
@@ -82,6 +84,9 @@ ConfigLayer read_config_file(const fs::path& path) {
     layer.text.resize(static_cast<std::size_t>(kMaxConfigBytes) + 1);
     layer.text.resize(std::fread(layer.text.data(), 1, layer.text.size(), file.get()));
     if (std::ferror(file.get())) throw Error(name + ": cannot read the configuration: " + std::strerror(errno));
+    if (layer.text.starts_with("GGUF")) {
+        throw Error(name + ": is a model, not a configuration file; write --model " + name);
+    }
     if (static_cast<std::int64_t>(layer.text.size()) > kMaxConfigBytes) {
         throw Error(name + ": larger than " + std::to_string(kMaxConfigBytes) +
                     " bytes; this is no configuration file");

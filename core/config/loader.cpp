@@ -227,6 +227,10 @@ void ConfigLoader::plugin_overrides(const TomlNode& table) {
     for (const TomlNode::Member& member : table.members) {
         const auto found = std::find_if(config_.plugins.begin(), config_.plugins.end(),
                                         [&](const PluginSpec& plugin) { return plugin.name == member.key; });
+        if (found == config_.plugins.end() && member.value.kind != Kind::table && !layer_->flag) {
+            complain(member.line, member.column, "'plugin' must be a list of tables; write [[plugin]]");
+            return;
+        }
         if (found == config_.plugins.end()) {
             const std::string hint = names.empty() ? "; load one with [[plugin]]" : suggestion(member.key, names);
             complain(member.line, member.column, "no plugin '" + member.key + "' is loaded" + hint);

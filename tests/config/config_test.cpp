@@ -254,6 +254,8 @@ TEST_F(ConfigTest, ChainAndPluginsMustAgree) {
     EXPECT_THAT(error(target_ + "[[plugin]]\nname = \"w\"\noption = 1\n"), HasSubstr("did you mean 'options'?"));
     EXPECT_THAT(error(target_ + "plugin = 5\n"), HasSubstr("unknown key 'plugin' in [target]"));
     EXPECT_THAT(error("plugin = 5\n" + target_), HasSubstr("'plugin' must be a list of tables; write [[plugin]]"));
+    EXPECT_THAT(error(target_ + "[plugin]\nname = \"words\"\n"),
+                AllOf(StartsWith("test.toml:4:1: "), HasSubstr("write [[plugin]]")));
     EXPECT_THAT(error(target_ + plugin + "[sampling.words]\na = 1\n"), HasSubstr("belong in [plugin.options]"));
     const std::string good = target_ + plugin + "[plugin.options]\nforbid = [\"a\"]\n[sampling]\nchain = [\"words\"]\n";
     EXPECT_EQ(load(good).plugins.size(), 1u);
@@ -309,6 +311,13 @@ TEST_F(ConfigTest, ReadsFilesWithinLimits) {
     std::ofstream(directory_ / "good.toml") << target_;
     EXPECT_EQ(read_config_file(directory_ / "good.toml").text, target_);
     EXPECT_THROW(read_config_file("/dev/zero"), Error);
+    std::ofstream(directory_ / "model.gguf") << "GGUF\3";
+    try {
+        read_config_file(directory_ / "model.gguf");
+        ADD_FAILURE() << "a model was read as a configuration";
+    } catch (const Error& problem) {
+        EXPECT_THAT(problem.what(), HasSubstr("write --model "));
+    }
 }
 
 TEST(Nearest, FindsWhatWasMeant) {
