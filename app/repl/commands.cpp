@@ -22,10 +22,10 @@ void help(Repl&, const std::string&) {
     for (const ReplCommand& command : repl_commands()) {
         std::string call = "/";
         call.append(command.name).append(" ").append(command.arguments);
-        out.append("  ").append(padded(call, 24)).append(command.help).append("\n");
+        out.append("  ").append(padded(call, 28)).append(command.help).append("\n");
     }
     out +=
-        "  //TEXT                  say TEXT with one slash in front\n"
+        "  //TEXT                      say TEXT with one slash in front\n"
         "Ctrl-C stops an answer and keeps what there is; twice at the prompt, or Ctrl-D once, leaves.\n";
     say(out);
 }
@@ -61,7 +61,17 @@ void set(Repl& repl, const std::string& arguments) {
     }
     const auto& settings = repl.session().config().settings();
     const auto found = settings.find(key);
-    if (found != settings.end()) say(key + " = " + core::to_toml(found->second.value) + "\n");
+    if (found != settings.end()) {
+        say(key + " = " + core::to_toml(found->second.value) + "\n");
+        return;
+    }
+    for (const core::PluginSpec& plugin : repl.session().config().plugins) {
+        for (const auto& [name, setting] : plugin.options) {
+            if (key == "plugin." + plugin.name + ".options." + name) {
+                say(key + " = " + core::to_toml(setting.value) + "\n");
+            }
+        }
+    }
 }
 
 void show(Repl& repl, const std::string& arguments) {
