@@ -18,6 +18,7 @@ namespace foresay::app {
 namespace {
 
 constexpr std::int32_t kDefaultWindow = 512;
+constexpr std::int32_t kShortestWindow = 4;
 constexpr std::int32_t kRows = 64;  // scored at a time
 
 double negative_log_likelihood(std::span<const float> logits, std::int32_t token) {
@@ -72,9 +73,13 @@ int run_perplexity(const Options& options) {
     const std::int32_t window = context->capacity();
     std::vector<std::int32_t> tokens = tokenizer.encode(text);
     const std::size_t windows = tokens.size() / static_cast<std::size_t>(window);
-    if (windows < 1 || window < 4) {
+    if (window < kShortestWindow) {
+        throw UsageError("--context must be at least " + std::to_string(kShortestWindow) +
+                         " for windows of which the second half is scored, not " + std::to_string(window));
+    }
+    if (windows < 1) {
         throw Error(options.file + " holds " + std::to_string(tokens.size()) + " tokens, less than one window of " +
-                    std::to_string(window) + "; use a longer text or a smaller --context (at least 4)");
+                    std::to_string(window) + "; use a longer text or a smaller --context");
     }
     Score score;
     for (std::size_t i = 0; i < windows; ++i) {

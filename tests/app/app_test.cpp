@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <cstdio>
 #include <fstream>
 #include <iterator>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "tests/app/program.h"
@@ -47,7 +49,11 @@ TEST(Usage, WrongCommandLinesExitWithTwo) {
                                                          {"complete", "-p", "x", "--speculation", "999"},
                                                          {"complete", "-p", "x", "-n", "-1"},
                                                          {"complete", "-p", "x", "--seed", "-1"},
+                                                         {"complete", "-p", "x", "--seed", "9223372036854775808"},
+                                                         {"complete", "-p", "x", "--branch", "1e3"},
+                                                         {"complete", "-p", "x", "--encoding", "q8_0"},
                                                          {"complete", "-p", "x", "--set", "novalue"},
+                                                         {"perplexity", "-f", source("README.md"), "--context", "3"},
                                                          {"bench", "everything"},
                                                          {"logits", "--tokens", "x"},
                                                          {"tokenize"},
@@ -58,6 +64,7 @@ TEST(Usage, WrongCommandLinesExitWithTwo) {
         EXPECT_EQ(outcome.status, 2) << ::testing::PrintToString(call) << outcome.error;
         EXPECT_EQ(outcome.out, "");
         EXPECT_THAT(outcome.error, StartsWith("foresay: "));
+        EXPECT_LT(outcome.error.size(), 250u) << outcome.error;
     }
 }
 
@@ -78,8 +85,15 @@ TEST(World, WhatIsWrongIsOneSentenceAndStatusOne) {
     const std::string broken = write_scratch("broken.gguf", read(target()).substr(0, 100000));
     const std::string noise = write_scratch("noise.gguf", "GGUF\3\0\0\0\xff\xff\xff\xff\xff\xff\xff\xff");
     const std::string config = write_scratch("typo.toml", "[target]\nmodle = \"x\"\n");
+    const std::string option = write_scratch("option.toml", "[target]\nmodel = \"" + target() +
+                                                                "\"\n[sampling]\nchain = [\"wordlist\"]\n[[plugin]]\n"
+                                                                "name = \"wordlist\"\n[plugin.options]\nforbid = 5\n");
     const std::vector<Case> cases = {
         {{"complete", "none.toml", "-p", "x"}, "none.toml"},
+        {{"complete", option, "-p", "x"}, "option.toml:8:1: wordlist.forbid must be a list of strings"},
+        {{"complete", "--model", "5", "-p", "x"}, "--model: 'target.model': no file at"},
+        {{"complete", target(), "-p", "x"}, "is a model, not a configuration file; write --model"},
+        {{"complete", source("tests/golden/tiny/llama2"), "-p", "x"}, "is a model, not a configuration file"},
         {{"complete", config, "-p", "x"}, "typo.toml:2:1: unknown key 'modle' in [target]; did you mean 'model'?"},
         {{"complete", "--model", "none.gguf", "-p", "x"}, "--model: 'target.model': no file at"},
         {{"complete", "--model", broken, "-p", "x"}, "broken.gguf"},
@@ -110,6 +124,22 @@ TEST(World, WhatIsWrongIsOneSentenceAndStatusOne) {
         EXPECT_EQ(outcome.status, 1) << ::testing::PrintToString(one.call);
         EXPECT_EQ(outcome.out, "");
         EXPECT_THAT(outcome.error, HasSubstr(one.message)) << ::testing::PrintToString(one.call);
+    }
+}
+
+TEST(World, NothingInAFileReachesTheTerminalAsACommand) {
+    const std::string key = write_scratch("key.toml", "[target]\n\"mo\\u001b[31m\\u009bdel\" = 1\n");
+    std::string hostile = read(target());
+    const auto name = hostile.find("llama", hostile.find("general.architecture"));
+    hostile.replace(name, 5, "\x1b[2J\x07");
+    const std::string model = write_scratch("hostile.gguf", hostile.substr(0, 600000));
+    for (const auto& call : std::vector<std::vector<std::string>>{
+             {"complete", key, "-p", "x"}, {"complete", "--model", model, "-p", "x"}, {"inspect", model}}) {
+        const Outcome outcome = run(call);
+        EXPECT_EQ(outcome.status, 1);
+        EXPECT_NE(outcome.error, "");
+        EXPECT_THAT(outcome.out + outcome.error,
+                    AllOf(Not(HasSubstr("\x1b")), Not(HasSubstr("\xc2\x9b")), Not(HasSubstr("\x07"))));
     }
 }
 
@@ -265,11 +295,21 @@ TEST(Chat, SetReachesPluginsAndLimits) {
     const Outcome outcome = run({"chat", "-n", "4"},
                                 "/set chat.max_tokens 9\n/set plugin.wordlist.options.forbid=[\"return\"]\n"
                                 "/set sampling.temperature.value 0\ndef fib(n):\n");
+    EXPECT_THAT(outcome.error, HasSubstr("plugin.wordlist.options.forbid = [\"return\"]\n"));
     EXPECT_EQ(outcome.out, run({"complete", "-p", "def fib(n):", "-n", "9", "--temperature", "0", "--set",
                                 "plugin.wordlist.options.forbid=[\"return\"]"})
                                    .out +
                                "\n");
     EXPECT_THAT(outcome.out, Not(HasSubstr("return")));
+}
+
+TEST(Chat, EndsWhenItsOutputCannotBeWritten) {
+    const std::string call = "printf 'x\\ny\\n' | " FORESAY_PROGRAM " chat -n 2 2>&1 >/dev/full";
+    const std::unique_ptr<FILE, int (*)(FILE*)> pipe(::popen(call.c_str(), "r"), ::pclose);
+    ASSERT_TRUE(pipe);
+    std::string error(4096, '\0');
+    error.resize(std::fread(error.data(), 1, error.size(), pipe.get()));
+    EXPECT_EQ(error, "foresay: cannot write to standard output: No space left on device\n");
 }
 
 TEST(Chat, ClearAndUndoKeepTheDocument) {
