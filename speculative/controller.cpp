@@ -7,6 +7,8 @@ namespace foresay::speculative {
 namespace {
 
 constexpr std::int32_t kLookAhead = 8;
+// Tokens that a run must promise beyond its cost: estimates are optimistic where the best of many is taken.
+constexpr double kLeastGain = 0.05;
 constexpr std::int32_t kFirstPlainSpan = 4;
 constexpr std::int32_t kLastPlainSpan = 32;
 constexpr std::int32_t kProbeLength = 4;  // the longest; probes vary, to see every short width
@@ -102,7 +104,7 @@ std::int32_t Controller::plan(std::int32_t limit, bool model, const Offer& offer
     if (limit_ < 1 || !costs_.calibrated() || (!model && offer.token < 0)) return 0;
     if (tripped()) return 0;
     const double row = value_of_time() * (costs_.verify_ms(2) - costs_.verify_ms(1));
-    if (gain_of_draft(offer) > 0.0 || (offer.token >= 0 && offer.chance > row)) {
+    if (gain_of_draft(offer) > kLeastGain || (offer.token >= 0 && offer.chance > row + kLeastGain)) {
         plain_span_ = 0;
         plain_left_ = 0;
         return limit_;

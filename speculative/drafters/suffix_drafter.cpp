@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
 
 #include "core/config/schema.h"
 
@@ -19,6 +20,9 @@ constexpr std::int32_t kBinStart[kBins] = {1, 2, 3, 4, 5, 7, 10, 16};
 constexpr double kPrior[kBins] = {0.35, 0.5, 0.6, 0.7, 0.75, 0.8, 0.88, 0.93};
 constexpr double kPriorWeight = 6.0;
 constexpr double kDecay = 0.99;
+// The common shift of the odds, which follows the last lines: how far one surprise moves it, and how fast it is forgotten.
+constexpr double kTiltRate = 0.25;
+constexpr double kTiltMemory = 0.95;
 
 std::size_t bin_of(std::int32_t length) {
     std::size_t bin = 0;
@@ -136,11 +140,14 @@ private:
 
     double chance(std::int32_t length) const {
         const std::size_t bin = bin_of(length);
-        return (hits_[bin] + kPrior[bin] * kPriorWeight) / (total_[bin] + kPriorWeight);
+        const double rate = (hits_[bin] + kPrior[bin] * kPriorWeight) / (total_[bin] + kPriorWeight);
+        return rate * tilt_ / (rate * tilt_ + 1.0 - rate);
     }
 
     void learn(std::int32_t length, bool right) {
         const std::size_t bin = bin_of(length);
+        const double error = (right ? 1.0 : 0.0) - chance(length);
+        tilt_ = std::clamp(std::pow(tilt_, kTiltMemory) * std::exp(kTiltRate * error), 0.1, 10.0);
         hits_[bin] = hits_[bin] * kDecay + (right ? 1.0 : 0.0);
         total_[bin] = total_[bin] * kDecay + 1.0;
     }
@@ -193,8 +200,9 @@ private:
     std::int32_t run_length_ = 0;
     Places<1> singles_;
     Places<2> pairs_;
-    Place session_;  // at the end of the session
-    Place place_;    // at the end of the run
+    Place session_;      // at the end of the session
+    Place place_;        // at the end of the run
+    double tilt_ = 1.0;  // multiplies the odds
     std::array<double, kBins> hits_{};
     std::array<double, kBins> total_{};
 };
