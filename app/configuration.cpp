@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "app/files.h"
-#include "base/error.h"
 
 namespace foresay::app {
 
@@ -91,14 +90,6 @@ void Configuration::set(const std::string& assignment, const std::string& place)
     core::Config config = load(layers);
     layers_ = std::move(layers);
     config_ = std::move(config);
-}
-
-void check_stages(const core::Config& config, const PluginFactories& plugins) {
-    for (const samplers::StageSpec& stage : chain_spec(config, plugins)) {
-        const auto factory = stage.factory ? stage.factory : samplers::find_builtin(stage.name);
-        check(factory != nullptr, "the configuration has checked the chain's names");
-        samplers::complete_parameters(factory->description(), stage.parameters);
-    }
 }
 
 samplers::ChainSpec chain_spec(const core::Config& config, const PluginFactories& plugins) {

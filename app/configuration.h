@@ -33,9 +33,6 @@ private:
     core::Config config_;
 };
 
-// Throws Error when a stage of the chain refuses its parameters. Needs no model.
-void check_stages(const core::Config& config, const PluginFactories& plugins);
-
 // The chain of `config`.
 samplers::ChainSpec chain_spec(const core::Config& config, const PluginFactories& plugins);
 

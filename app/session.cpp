@@ -110,6 +110,7 @@ Session::Session(const Options& options, const SessionNeeds& needs) : configurat
         }
     }
     make_chain();  // complains about the chain before any weight is loaded
+    if (!needs.weights) return;
     const bool idle = needs.speculating && config.speculation_mode == core::SpeculationMode::off;
     if (draft.source && idle) draft.source.reset();
     check_memory(*target.source, draft.source.get());

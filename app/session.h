@@ -30,6 +30,7 @@ struct SessionNeeds {
     std::int32_t decode_rows = 33;        // most rows of one decode
     std::int32_t default_context = 8192;  // when neither configuration nor model asks for less
     bool meter = false;                   // wrap the backend in a meter (bench kernels)
+    bool weights = true;                  // load them; otherwise only check that all fits together
 };
 
 class MeteredOps;

@@ -4,6 +4,7 @@
 #include "app/commands/commands.h"
 #include "app/configuration.h"
 #include "app/output.h"
+#include "app/session.h"
 #include "base/error.h"
 #include "core/config/diagnostic.h"
 
@@ -15,8 +16,10 @@ int run_config_check(const Options& options) {
         Options one = options;
         one.config = path;
         try {
-            const Configuration configuration(one);
-            check_stages(configuration.config(), load_plugins(configuration.config()).factories);
+            SessionNeeds needs;
+            needs.tokenizer = false;
+            needs.weights = false;
+            const Session session(one, needs);  // the models' headers, whether they pair, plugins, chain and device
             print(path + ": ok\n");
         } catch (const core::ConfigError& problem) {
             complain(problem.what());
