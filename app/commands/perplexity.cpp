@@ -95,6 +95,10 @@ int run_perplexity(const Options& options) {
     }
     if (stderr_is_terminal()) say("\r\x1b[K");
     const double perplexity = std::exp(score.sum / static_cast<double>(score.tokens));
+    if (std::isnan(perplexity)) {
+        throw Error(session.target().source().path() +
+                    ": the logits are not numbers, so the weights are damaged; get the file again");
+    }
     if (options.json) {
         nlohmann::ordered_json out;
         out["perplexity"] = perplexity;

@@ -375,6 +375,17 @@ TEST(Perplexity, ScoresTheSecondHalves) {
     EXPECT_GT(worse.at("perplexity").get<double>(), out.at("perplexity").get<double>());
 }
 
+TEST(Perplexity, DamagedWeightsAreAnError) {
+    std::string model = read(draft());
+    model.replace(model.size() - 6000000, 6000000, 6000000, '\xff');  // every number is none
+    std::string text;
+    for (int i = 0; i < 400; ++i) text += "x = 1\n";
+    const Outcome outcome = run({"perplexity", "--model", write_scratch("nan.gguf", model), "-f",
+                                 write_scratch("long.txt", text), "--context", "64"});
+    EXPECT_EQ(outcome.status, 1) << outcome.out;
+    EXPECT_THAT(outcome.error, HasSubstr("the logits are not numbers"));
+}
+
 TEST(Inspect, SaysWhatAFileIsAndWhetherTwoPair) {
     const Outcome one = run({"inspect", target()});
     EXPECT_EQ(one.status, 0);
@@ -394,6 +405,15 @@ TEST(Config, ChecksAndShows) {
     EXPECT_EQ(mixed.status, 1);
     EXPECT_THAT(mixed.out, HasSubstr("ok"));
     EXPECT_THAT(mixed.error, HasSubstr("bad.toml:2:1: unknown key 'styel' in [chat]; did you mean 'style'?"));
+    // What would only be found when the models are opened is found as well.
+    const std::string begin = "[target]\nmodel = \"" + target() + "\"\n";
+    const std::string longer = write_scratch("longer.toml", begin + "context = 4096\n");
+    EXPECT_THAT(run({"config", "check", longer}).error, HasSubstr("longer.toml:3:1: the context of 4096 positions"));
+    const std::string unlike =
+        write_scratch("unlike.toml", begin + "[draft]\nmodel = \"" + source("tests/golden/tiny/llama2") + "\"\n");
+    const Outcome unpaired = run({"config", "check", unlike});
+    EXPECT_EQ(unpaired.status, 1);
+    EXPECT_THAT(unpaired.error, AllOf(HasSubstr("unlike.toml:4:1: "), HasSubstr("cannot draft for")));
     const Outcome shown = run({"config", "show", "--threads", "3", "--set", "speculation.max_draft=5"});
     EXPECT_EQ(shown.status, 0);
     EXPECT_THAT(shown.out, AllOf(HasSubstr("# --threads"), HasSubstr("max_draft = 5"), HasSubstr("# default")));
