@@ -4,12 +4,21 @@
 
 #include <csignal>
 
+#include "plugins/host/crash_marker.h"
+
 namespace foresay::app {
 
 namespace {
 
 std::atomic<bool> flag{false};
 static_assert(std::atomic<bool>::is_always_lock_free, "the flag is set in a signal handler");
+
+// Ends as the signal would have, but not as if the plugin that happens to run had crashed.
+void on_request_to_end(int signal) {
+    plugins::absolve_plugins();
+    std::signal(signal, SIG_DFL);
+    std::raise(signal);
+}
 
 void on_interrupt(int) {
     if (flag.exchange(true)) ::_exit(kCancelled);
@@ -23,6 +32,12 @@ void catch_signals() {
     sigemptyset(&action.sa_mask);
     action.sa_flags = 0;  // no SA_RESTART: a read that waits for the keyboard must return
     sigaction(SIGINT, &action, nullptr);
+    action.sa_handler = on_request_to_end;
+    for (const int signal : {SIGTERM, SIGHUP}) {
+        struct sigaction before {};
+        sigaction(signal, nullptr, &before);
+        if (before.sa_handler != SIG_IGN) sigaction(signal, &action, nullptr);  // nohup stays what it is
+    }
     std::signal(SIGPIPE, SIG_IGN);
 }
 

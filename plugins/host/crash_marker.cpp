@@ -17,8 +17,16 @@ namespace {
 constexpr std::size_t kSlots = 16;
 constexpr std::size_t kPathBytes = 1020;
 constexpr std::size_t kMaxLines = 1000;
+constexpr std::size_t kMaxPath = 4096;
+
+// The file of this process, in storage that a signal handler may read; empty when there is none.
+char marker_of_process[kMaxPath];
 
 }  // namespace
+
+void absolve_plugins() noexcept {
+    if (marker_of_process[0] != 0) ::unlink(marker_of_process);
+}
 
 struct CrashMarker::Slot {
     std::atomic<std::uint32_t> running;
@@ -36,7 +44,9 @@ CrashMarker::CrashMarker(std::filesystem::path base) : base_(std::move(base)) {
 }
 
 CrashMarker::~CrashMarker() {
-    if (!own_.empty()) ::unlink(own_.c_str());
+    if (own_.empty()) return;
+    ::unlink(own_.c_str());
+    if (own_ == marker_of_process) marker_of_process[0] = 0;
 }
 
 std::filesystem::path CrashMarker::quarantine_file() const {
@@ -90,6 +100,12 @@ void CrashMarker::create() {
         return;
     }
     own_ = file;
+    // Its first byte comes last: a signal in between finds no name, or the whole.
+    if (const std::string name = file.string(); name.size() < kMaxPath) {
+        std::memcpy(marker_of_process + 1, name.c_str() + 1, name.size());
+        std::atomic_signal_fence(std::memory_order_seq_cst);
+        marker_of_process[0] = name[0];
+    }
     slots_ = static_cast<Slot*>(memory);
 }
 

@@ -45,4 +45,7 @@ private:
     std::string culprit_;
 };
 
+// For signal handlers: this process ends because it was told to, so no plugin is to blame for its end.
+void absolve_plugins() noexcept;
+
 }  // namespace foresay::plugins

@@ -1,5 +1,6 @@
 #include "plugins/host/plugin_host.h"
 
+#include <signal.h>
 #include <sys/wait.h>
 
 #include <algorithm>
@@ -159,6 +160,26 @@ TEST(PluginHost, AKilledProcessAccusesNobody) {
     PluginHost host(options);
     EXPECT_EQ(host.culprit(), "");
     EXPECT_NO_THROW(host.load("wordlist"));
+}
+
+// Told to end while a plugin runs: nobody is to blame either.
+TEST(PluginHost, AProcessToldToEndAccusesNobody) {
+    OwnFolder markers;
+    const std::filesystem::path base = markers.path() / "marker";
+    for (const bool told : {true, false}) {
+        const pid_t child = ::fork();
+        ASSERT_GE(child, 0);
+        if (child == 0) {
+            CrashMarker marker(base);
+            marker.counter("/some/plugin.so")->store(1);
+            if (told) absolve_plugins();
+            ::kill(::getpid(), SIGKILL);
+        }
+        int status = 0;
+        ASSERT_EQ(::waitpid(child, &status, 0), child);
+        ASSERT_TRUE(WIFSIGNALED(status));
+        EXPECT_EQ(CrashMarker(base).quarantined("/some/plugin.so"), !told);
+    }
 }
 
 TEST(PluginHost, DefaultFoldersFollowTheEnvironment) {
