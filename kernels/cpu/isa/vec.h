@@ -484,11 +484,15 @@ FORESAY_INLINE void prefetch(const void* p) { __builtin_prefetch(p); }
 
 #if !defined(FORESAY_ISA_AVX512)
 // The sums of the runs of 16 among 64 codes: first[0], second[0], first[1], second[1] in order.
+FORESAY_INLINE float sum_run(const std::int8_t* q) {
+    std::int32_t sum = 0;
+    for (int i = 0; i < 16; ++i) sum += q[i];
+    return static_cast<float>(sum);
+}
 FORESAY_INLINE void sum_runs(const std::int8_t* q, float* first, float* second) {
-    for (int run = 0; run < 4; ++run) {
-        std::int32_t sum = 0;
-        for (int i = 0; i < 16; ++i) sum += q[16 * run + i];
-        (run % 2 ? second : first)[run / 2] = static_cast<float>(sum);
+    for (int i = 0; i < 2; ++i) {
+        first[i] = sum_run(q + 32 * i);
+        second[i] = sum_run(q + 32 * i + 16);
     }
 }
 #endif
