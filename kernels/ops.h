@@ -21,6 +21,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "kernels/encoding.h"
 
@@ -252,5 +253,26 @@ struct CpuOptions {
 // SIMD on the host, int8 activations per 32 inputs for quantised weights, float32 otherwise; K and V in f16.
 // Errors: an instruction set that is unknown or that this processor lacks.
 std::unique_ptr<Ops> make_cpu_ops(const CpuOptions& options);
+
+// A GPU as the CUDA backend sees it.
+struct CudaDevice {
+    std::int32_t index = 0;        // N of cuda:N
+    std::string name;              // "NVIDIA H200"
+    std::int32_t capability = 0;   // compute capability, 90 for 9.0
+    std::int64_t memory = 0;       // bytes in all
+    std::int64_t free_memory = 0;  // bytes free at the time of asking
+};
+
+// The usable devices of this machine. When there are none, `why` (if given) says so in one clause: the build has no CUDA
+// backend, there is no driver, or no device that this build has code for.
+std::vector<CudaDevice> cuda_devices(std::string* why = nullptr);
+
+struct CudaOptions {
+    std::int32_t device = 0;
+};
+
+// One NVIDIA GPU: weights, cache and activations lie in its memory. K and V in f16.
+// Errors: a build without CUDA, no driver, no such device, too little memory.
+std::unique_ptr<Ops> make_cuda_ops(const CudaOptions& options);
 
 }  // namespace foresay::kernels

@@ -1,0 +1,16 @@
+// Stands in for the CUDA backend in a build without it.
+#include "base/error.h"
+#include "kernels/ops.h"
+
+namespace foresay::kernels {
+
+std::vector<CudaDevice> cuda_devices(std::string* why) {
+    if (why != nullptr) *why = "this build has no CUDA backend";
+    return {};
+}
+
+std::unique_ptr<Ops> make_cuda_ops(const CudaOptions&) {
+    throw Error("this build has no CUDA backend; use --device cpu, or build where nvcc is found (FORESAY_CUDA=ON)");
+}
+
+}  // namespace foresay::kernels
