@@ -42,6 +42,8 @@ int run(const Options& options) {
             return run_plugin_list(options);
         case Command::plugin_show:
             return run_plugin_show(options);
+        case Command::repl_reference:
+            return run_repl_reference(options);
     }
     return kUsage;
 }

@@ -133,6 +133,7 @@ Command chosen(const CLI::App& app, Options& options) {
     if (app.got_subcommand("logits")) return Command::logits;
     if (app.got_subcommand("tokenize")) return Command::tokenize;
     if (app.got_subcommand("inspect")) return Command::inspect;
+    if (app.got_subcommand("repl-reference")) return Command::repl_reference;
     if (app.got_subcommand("config")) {
         return app.get_subcommand("config")->got_subcommand("check") ? Command::config_check : Command::config_show;
     }
@@ -217,6 +218,8 @@ ParsedOptions parse_options(int argc, const char* const* argv) {
     CLI::App* plugin_show = plugin->add_subcommand("show", "one of them, with its parameters");
     add_common(*plugin_show, options);
     plugin_show->add_option("NAME", options.name, "stage, plugin, or a plugin's file")->required();
+    // Makes docs/repl.md; of no use to anybody else, so help does not name it.
+    app.add_subcommand("repl-reference", "the commands of chat as Markdown")->group("");
     try {
         app.parse(joined(argc, argv));
     } catch (const CLI::ParseError& problem) {

@@ -24,6 +24,7 @@ enum class Command : std::uint8_t {
     config_show,
     plugin_list,
     plugin_show,
+    repl_reference,
 };
 
 struct Options {

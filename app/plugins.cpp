@@ -9,11 +9,22 @@
 
 namespace foresay::app {
 
-std::unique_ptr<plugins::PluginHost> make_plugin_host() {
+namespace {
+
+plugins::PluginOptions plugin_path() {
     std::error_code ignored;
     const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
     plugins::PluginOptions options;
     options.folders = plugins::default_folders(program);
+    return options;
+}
+
+}  // namespace
+
+std::vector<plugins::PluginFile> find_plugins() { return plugins::PluginHost(plugin_path()).scan(); }
+
+std::unique_ptr<plugins::PluginHost> make_plugin_host() {
+    plugins::PluginOptions options = plugin_path();
     const std::filesystem::path state = state_folder();
     if (!state.empty()) options.marker = state / "plugins";
     return std::make_unique<plugins::PluginHost>(std::move(options));

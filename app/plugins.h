@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "core/config/config.h"
 #include "plugins/host/plugin_host.h"
@@ -17,6 +18,9 @@ using PluginFactories = std::map<std::string, std::shared_ptr<const samplers::St
 
 // A host that searches where this program's plugins lie.
 std::unique_ptr<plugins::PluginHost> make_plugin_host();
+
+// Every .so on this program's plugin path. Loads nothing and touches no crash marker.
+std::vector<plugins::PluginFile> find_plugins();
 
 struct LoadedPlugins {
     std::unique_ptr<plugins::PluginHost> host;  // keeps the crash marker as long as plugins run

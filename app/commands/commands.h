@@ -17,5 +17,6 @@ int run_config_check(const Options& options);
 int run_config_show(const Options& options);
 int run_plugin_list(const Options& options);
 int run_plugin_show(const Options& options);
+int run_repl_reference(const Options& options);
 
 }  // namespace foresay::app

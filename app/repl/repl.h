@@ -1,16 +1,14 @@
 // app/repl/repl.h: the conversation loop: lines that are said to the model, and commands that begin with a slash.
 //
-// Every command is one entry of the table in commands.cpp: its name, what it takes, one line of help, its function.
-// What begins with a slash is never sent to the model; two slashes send one.
+// The commands are a table (app/repl/command.h). What begins with a slash is never sent to the model; two slashes send one.
 #pragma once
 
 #include <chrono>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
-#include <string_view>
 
+#include "app/repl/command.h"
 #include "app/repl/conversation.h"
 #include "app/repl/line_reader.h"
 #include "app/session.h"
@@ -59,18 +57,6 @@ private:
     bool line_open_ = false;  // the cursor stands behind text of the model
     std::optional<std::chrono::steady_clock::time_point> last_interrupt_;
 };
-
-struct ReplCommand {
-    std::string_view name;       // without the slash
-    std::string_view arguments;  // as /help shows them
-    std::string_view help;       // one line
-    void (*run)(Repl& repl, const std::string& arguments);
-};
-
-std::span<const ReplCommand> repl_commands();
-
-// Runs "/name arguments"; says what was meant when there is no such command.
-void run_repl_command(Repl& repl, const std::string& line);
 
 // The format of chat.style, "auto" by the model's template. Throws Error when the model lacks the format's tokens.
 core::ChatFormat chat_format(const core::Config& config, const core::Tokenizer& tokenizer);

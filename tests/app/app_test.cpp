@@ -303,6 +303,26 @@ TEST(Chat, SetReachesPluginsAndLimits) {
     EXPECT_THAT(outcome.out, Not(HasSubstr("return")));
 }
 
+TEST(Chat, HelpComesFromTheTable) {
+    const Outcome all = run({"chat"}, "/help\n");
+    EXPECT_THAT(all.error, AllOf(HasSubstr("/retry [SEED]"), HasSubstr("/set KEY VALUE"), HasSubstr("Ctrl-C")));
+    const Outcome one = run({"chat"}, "/help retry\n/help /stats\n/? quit\n/help retyr\n");
+    EXPECT_THAT(one.error, AllOf(HasSubstr("/retry [SEED]\nThe last answer again"), HasSubstr("/stats\n"),
+                                 HasSubstr("Also /exit."), HasSubstr("did you mean /retry?")));
+}
+
+TEST(Chat, TheBeginningOfANameIsEnoughWhereOnlyOneHasIt) {
+    EXPECT_THAT(run({"chat"}, "/stat\n").error, HasSubstr("answers   0"));
+    EXPECT_THAT(run({"chat"}, "/s\n").error, AllOf(HasSubstr("/s is the beginning of "), HasSubstr("/set")));
+    EXPECT_THAT(run({"chat"}, "/\n").error, HasSubstr("/help lists them"));
+    EXPECT_EQ(run({"chat", "-n", "4"}, "/exit\nx\n").out, "");
+}
+
+TEST(Chat, ReferenceIsWhatTheTableSays) {
+    EXPECT_EQ(read(source("docs/repl.md")), run({"repl-reference"}).out)
+        << "docs/repl.md is not what the command table says; renew it: foresay repl-reference > docs/repl.md";
+}
+
 TEST(Chat, EndsWhenItsOutputCannotBeWritten) {
     const std::string call = "printf 'x\\ny\\n' | " FORESAY_PROGRAM " chat -n 2 2>&1 >/dev/full";
     const std::unique_ptr<FILE, int (*)(FILE*)> pipe(::popen(call.c_str(), "r"), ::pclose);

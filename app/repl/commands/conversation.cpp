@@ -1,0 +1,53 @@
+// Commands that go back and try again.
+#include <charconv>
+#include <string>
+
+#include "app/output.h"
+#include "app/repl/commands/topics.h"
+#include "app/repl/repl.h"
+#include "base/error.h"
+
+namespace foresay::app {
+
+namespace {
+
+void clear(Repl& repl, const std::string&) {
+    repl.conversation().clear();
+    if (repl.interactive()) say(dim("A new conversation. /undo brings the old one back.") + "\n");
+}
+
+void retry(Repl& repl, const std::string& arguments) {
+    if (arguments.empty()) return repl.retry(std::nullopt);
+    std::uint64_t seed = 0;
+    const char* end = arguments.data() + arguments.size();
+    const auto [stop, error] = std::from_chars(arguments.data(), end, seed);
+    if (error != std::errc() || stop != end)
+        throw Error("the seed of /retry must be a number, not '" + arguments + "'");
+    repl.retry(seed);
+}
+
+void undo(Repl& repl, const std::string&) {
+    if (!repl.conversation().undo()) throw Error("there is nothing to undo");
+    const std::size_t turns = repl.conversation().turns().size();
+    say(dim("Back to " +
+            (turns == 0 ? std::string("the start")
+                        : "the state after " + std::to_string(turns) + (turns == 1 ? " answer" : " answers")) +
+            ".") +
+        "\n");
+}
+
+constexpr ReplCommand kCommands[] = {
+    {"retry", "[SEED]", "the last answer again: the next branch, or another seed",
+     "Without a seed the answer is drawn from the next branch that was not used yet; with one, from that seed and "
+     "branch "
+     "0. `foresay complete --seed S --branch B` reproduces either.",
+     retry},
+    {"undo", "", "back to the state before the last answer, retry or clear", "", undo},
+    {"clear", "", "start a new conversation", "/undo brings the old one back.", clear},
+};
+
+}  // namespace
+
+CommandTopic conversation_commands() { return {"Conversation", kCommands}; }
+
+}  // namespace foresay::app

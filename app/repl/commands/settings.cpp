@@ -1,0 +1,128 @@
+// Commands that look at the configuration and change it.
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "app/output.h"
+#include "app/repl/commands/topics.h"
+#include "app/repl/completion.h"
+#include "app/repl/repl.h"
+#include "base/error.h"
+#include "core/config/nearest.h"
+
+namespace foresay::app {
+
+namespace {
+
+std::string padded(const std::string& text, std::size_t width) {
+    return text + std::string(text.size() < width ? width - text.size() : 1, ' ');
+}
+
+// Keys whose change takes effect at once; the others are read when the program starts.
+bool changes_now(const std::string& key) {
+    return key.starts_with("sampling.") || key.starts_with("speculation.") || key.starts_with("chat.") ||
+           (key.starts_with("plugin.") && key.find(".options.") != std::string::npos);
+}
+
+void set(Repl& repl, const std::string& arguments) {
+    std::string assignment = arguments;
+    if (assignment.find('=') == std::string::npos) {
+        const auto space = assignment.find(' ');
+        if (space != std::string::npos) assignment[space] = '=';
+    }
+    const auto equals = assignment.find('=');
+    if (equals == std::string::npos) throw Error("write /set KEY VALUE; /show lists the keys");
+    std::string key = assignment.substr(0, equals);
+    key.erase(key.find_last_not_of(' ') + 1);
+    const bool known_table = key.find('.') != std::string::npos;
+    if (known_table && !changes_now(key) && (core::find_key(key) || key.starts_with("plugin."))) {
+        throw Error("'" + key + "' is read when the program starts; start it with --set " + key + "=VALUE");
+    }
+    Configuration before = repl.session().configuration();
+    repl.session().configuration().set(assignment, "/set");
+    try {
+        repl.refresh();
+    } catch (...) {
+        repl.session().configuration() = std::move(before);
+        repl.refresh();
+        throw;
+    }
+    const auto& settings = repl.session().config().settings();
+    const auto found = settings.find(key);
+    if (found != settings.end()) {
+        say(key + " = " + core::to_toml(found->second.value) + "\n");
+        return;
+    }
+    for (const core::PluginSpec& plugin : repl.session().config().plugins) {
+        for (const auto& [name, setting] : plugin.options) {
+            if (key == "plugin." + plugin.name + ".options." + name) {
+                say(key + " = " + core::to_toml(setting.value) + "\n");
+            }
+        }
+    }
+}
+
+void show(Repl& repl, const std::string& arguments) {
+    const core::Config& config = repl.session().config();
+    if (arguments.empty() || arguments == "config") {
+        say(core::to_toml(config, stage_schemas(), true));
+        return;
+    }
+    if (arguments == "model") {
+        const core::Model& model = repl.session().target();
+        std::string out = "target   " + model.source().path() + "\n";
+        if (const core::Model* draft = repl.session().draft()) out += "draft    " + draft->source().path() + "\n";
+        out += "backend  " + repl.session().backend() + "\n";
+        out += "context  " + std::to_string(repl.conversation().tokens()) + " of " +
+               std::to_string(repl.session().context_length()) + " positions\n";
+        say(out);
+        return;
+    }
+    // A key or a table of the configuration.
+    std::string out;
+    std::vector<std::string> names = {"config", "model"};
+    for (const auto& [key, setting] : config.settings()) {
+        names.push_back(key);
+        if (key == arguments || key.starts_with(arguments + ".")) {
+            out += padded(key + " = " + core::to_toml(setting.value), 44) + "# " + setting.origin.text() + "\n";
+        }
+    }
+    if (out.empty())
+        throw Error("there is nothing called '" + arguments + "' to show" + core::suggestion(arguments, names));
+    say(out);
+}
+
+Candidates complete_settable(const CompletionRequest& request) {
+    Candidates keys = complete_keys(request);
+    if (request.before.empty()) std::erase_if(keys, [](const std::string& key) { return !changes_now(key); });
+    return keys;
+}
+
+Candidates complete_shown(const CompletionRequest& request) {
+    Candidates names = {"config", "model"};
+    if (!request.before.empty()) return {};
+    for (const auto& [key, setting] : request.repl.session().config().settings()) {
+        names.push_back(key);
+        names.push_back(key.substr(0, key.find('.')));
+    }
+    return names;
+}
+
+constexpr ReplCommand kCommands[] = {
+    {"set", "KEY VALUE", "change a key of the configuration for this session",
+     "Keys of the sampling, speculation, chat and plugin-option tables take effect with the next answer; the others "
+     "are "
+     "read when the program starts. /set KEY=VALUE is the same. Text needs no quotes.\n"
+     "\n"
+     "    /set sampling.temperature.value 0.2\n"
+     "    /set plugin.wordlist.options.forbid [\"TODO\"]",
+     set, complete_settable},
+    {"show", "[KEY|TABLE|config|model]", "the configuration and where its values come from; the models",
+     "Without an argument, or with config, the whole configuration as TOML.", show, complete_shown},
+};
+
+}  // namespace
+
+CommandTopic settings_commands() { return {"Settings", kCommands}; }
+
+}  // namespace foresay::app
