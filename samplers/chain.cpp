@@ -45,6 +45,7 @@ Decision Chain::decide(std::span<float> logits) {
     return {drawn.token, drawn.margin, walk_->failure()};
 }
 
+std::unique_ptr<Chain> Chain::duplicate() const { return std::make_unique<Chain>(spec(), walk_->vocabulary()); }
 void Chain::accept(std::int32_t token) { walk_->accept(token); }
 std::span<const std::int32_t> Chain::history() const { return walk_->history(); }
 std::uint64_t Chain::seed() const { return walk_->key().seed; }

@@ -94,6 +94,9 @@ public:
     // The token was emitted. For feedback stages it must be the one that the last decide() drew.
     void accept(std::int32_t token);
 
+    // Another chain of the same stages, with states of its own that have seen nothing yet.
+    std::unique_ptr<Chain> duplicate() const;
+
     std::span<const std::int32_t> history() const;
     std::uint64_t seed() const;
     std::uint64_t branch() const;

@@ -46,6 +46,7 @@ public:
     const std::vector<Entry>& entries() const { return entries_; }
     std::span<const std::int32_t> history() const { return history_; }
     bool greedy() const { return greedy_; }
+    const Vocabulary& vocabulary() const { return *vocabulary_; }
     std::uint64_t id() const { return id_; }
 
 private:

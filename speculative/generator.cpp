@@ -5,10 +5,7 @@
 #include <optional>
 
 #include "base/error.h"
-#include "samplers/chain.h"
-#include "speculative/controller.h"
-#include "speculative/run_builder.h"
-#include "speculative/text_stream.h"
+#include "speculative/generator_state.h"
 #include "speculative/walk.h"
 
 namespace foresay::speculative {
@@ -34,22 +31,22 @@ std::string_view mode_name(core::SpeculationMode mode) {
 
 // Times forwards of a few widths behind what the cache holds, the most telling ones first, within a budget. The rows are
 // forgotten again.
-void calibrate(core::Context& target, CostModel& costs, std::int32_t max_width) {
+void calibrate(core::Context& target, core::SequenceId sequence, CostModel& costs, std::int32_t max_width) {
     constexpr double kBudgetMs = 60.0;
     constexpr std::int32_t kWidths[] = {1, 4, 2, 8, 3, 6, 16, 5, 12, 32};
     const Clock::time_point start = Clock::now();
     const std::vector<std::int32_t> tokens(static_cast<std::size_t>(CostModel::kMaxWidth), 0);
-    const std::int32_t length = target.length();
+    const std::int32_t length = target.length(sequence);
     bool warm = false;
     for (const std::int32_t width : kWidths) {
         if (width > std::min({max_width, target.options().decode_rows, target.capacity() - length})) continue;
         double best = 0.0;
         for (int repeat = warm ? 0 : -1; repeat < 3; ++repeat) {
             const Clock::time_point begin = Clock::now();
-            target.decode(std::span(tokens).first(static_cast<std::size_t>(width)));
+            target.decode(std::span(tokens).first(static_cast<std::size_t>(width)), -1, sequence);
             target.logits(0);
             const double ms = ms_since(begin);
-            target.truncate(length);
+            target.truncate(length, sequence);
             if (repeat >= 0) best = repeat == 0 ? ms : std::min(best, ms);
             if (ms_since(start) > kBudgetMs && best > 0.0) break;
         }
@@ -73,67 +70,37 @@ std::string_view name(FinishReason reason) {
     return "";
 }
 
-struct Generator::State {
-    GeneratorParts parts;
-    std::vector<std::int32_t> tokens;     // the session
-    std::vector<std::uint8_t> generated;  // per token: evaluated as a decode row
-    Controller controller;
-    TextStream text;
-    RunBuilder builder;
-    std::vector<std::int32_t> rows;  // of a verification
-
-    explicit State(GeneratorParts given) : parts(std::move(given)), text(parts.tokenizer), builder(parts.drafters) {}
-
-    core::Context& target() { return *parts.target; }
-    std::int32_t size() const { return static_cast<std::int32_t>(tokens.size()); }
-
-    void append(std::int32_t token, bool was_generated) {
-        tokens.push_back(token);
-        generated.push_back(was_generated ? 1 : 0);
-    }
-
-    void truncate(std::int32_t length) {
-        if (length < size()) {
-            tokens.resize(static_cast<std::size_t>(length));
-            generated.resize(static_cast<std::size_t>(length));
-        }
-        if (target().length() > length) target().truncate(length);
-        for (const auto& drafter : parts.drafters) drafter->rewind(length);
-    }
-
-    bool evaluate_session(const std::atomic<bool>* cancel);
-    void warm_up();
-    bool is_end(std::int32_t token) const {
-        return std::ranges::find(parts.end_tokens, token) != parts.end_tokens.end();
-    }
-};
-
-// Brings the cache up to the whole session: tokens that were generated as decode rows, input as input rows (law 1).
-// Afterwards logits(0) belongs to the last token. False when cancelled.
-bool Generator::State::evaluate_session(const std::atomic<bool>* cancel) {
-    if (target().length() >= size()) target().truncate(size() - 1);
-    while (target().length() < size()) {
-        const std::int32_t start = target().length();
-        const std::uint8_t kind = generated[static_cast<std::size_t>(start)];
-        std::int32_t end = start;
-        while (end < size() && generated[static_cast<std::size_t>(end)] == kind) ++end;
-        if (kind != 0) end = std::min(end, start + target().options().decode_rows);
-        const auto span = std::span<const std::int32_t>(tokens).subspan(static_cast<std::size_t>(start),
-                                                                        static_cast<std::size_t>(end - start));
-        if (cancel != nullptr && cancel->load(std::memory_order_relaxed)) return false;
-        if (!(kind != 0 ? target().decode(span, end == size() ? 1 : 0) : target().prefill(span, 0, cancel)))
-            return false;
-    }
-    return true;
-}
-
 // Costs are measured in quiet, once, before the first token.
 void Generator::State::warm_up() {
     if (parts.drafters.empty() || parts.speculation.mode != core::SpeculationMode::automatic) return;
     if (controller.costs().calibrated()) return;
-    calibrate(target(), controller.costs(), std::min(parts.speculation.max_draft, core::kMaxDraft) + 1);
+    session.make_room(CostModel::kMaxWidth);
+    calibrate(target(), session.sequence(), controller.costs(),
+              std::min(parts.speculation.max_draft, core::kMaxDraft) + 1);
     for (const auto& drafter : parts.drafters) drafter->warm_up();
     if (const Drafter* model = builder.model()) controller.calibrate_draft(model->step_ms());
+}
+
+void Generator::State::check_input(std::span<const std::int32_t> input) const {
+    const std::int64_t length = static_cast<std::int64_t>(session.tokens().size() + input.size());
+    if (length > target().capacity()) {
+        throw Error("the text is " + std::to_string(length) + " tokens long but the context holds " +
+                    std::to_string(target().capacity()) + "; shorten it or raise --context");
+    }
+    if (length == 0) throw Error("there is no text to continue, and this model has no token that begins one");
+    const std::int32_t vocab = target().model().config().shape.vocab;
+    for (const std::int32_t token : input) {
+        if (token < 0 || token >= vocab) {
+            throw Error("the token id " + std::to_string(token) + " is outside the model's vocabulary of " +
+                        std::to_string(vocab));
+        }
+    }
+}
+
+void Generator::State::fail_broken() const {
+    throw Error(target().model().source().path() +
+                ": the model's logits are not finite numbers, so its weights hold NaN " +
+                "or infinities; fetch or convert the file again");
 }
 
 namespace {
@@ -149,10 +116,10 @@ public:
         prepare();
         if (room_ < 1) {
             result_.finish = FinishReason::length;
-            if (!s_.evaluate_session(request_.cancel)) result_.finish = FinishReason::cancelled;
+            if (!s_.session.evaluate(request_.cancel)) result_.finish = FinishReason::cancelled;
             return finish();
         }
-        if (!s_.evaluate_session(request_.cancel)) {
+        if (!s_.session.evaluate(request_.cancel)) {
             result_.finish = FinishReason::cancelled;
             return finish();
         }
@@ -166,34 +133,21 @@ public:
 
 private:
     void prepare() {
-        const std::int64_t length = static_cast<std::int64_t>(s_.tokens.size() + request_.input.size());
-        if (length > s_.target().capacity()) {
-            throw Error("the text is " + std::to_string(length) + " tokens long but the context holds " +
-                        std::to_string(s_.target().capacity()) + "; shorten it or raise --context");
-        }
-        if (length == 0) throw Error("there is no text to continue, and this model has no token that begins one");
-        const std::int32_t vocab = s_.target().model().config().shape.vocab;
-        for (const std::int32_t token : request_.input) {
-            if (token < 0 || token >= vocab) {
-                throw Error("the token id " + std::to_string(token) + " is outside the model's vocabulary of " +
-                            std::to_string(vocab));
-            }
-        }
+        s_.check_input(request_.input);
         s_.text.begin(request_.stop);
-        for (const std::int32_t token : request_.input) s_.append(token, false);
-        result_.prompt_tokens = s_.size();
-        room_ = s_.target().capacity() - s_.size();
+        for (const std::int32_t token : request_.input) s_.session.append(token, false);
+        result_.prompt_tokens = s_.session.size();
+        room_ = s_.target().capacity() - s_.session.size();
         if (request_.max_tokens > 0) room_ = std::min(room_, request_.max_tokens);
         result_.tokens.reserve(static_cast<std::size_t>(room_));
-        s_.tokens.reserve(s_.tokens.size() + static_cast<std::size_t>(room_));
-        s_.generated.reserve(s_.tokens.size() + static_cast<std::size_t>(room_));
+        s_.session.reserve(s_.session.tokens().size() + static_cast<std::size_t>(room_));
         result_.text.reserve(static_cast<std::size_t>(room_) * 8);
-        s_.parts.chain->begin(request_.seed, request_.branch, s_.tokens,
-                              s_.tokens.size() + static_cast<std::size_t>(room_));
+        s_.parts.chain->begin(request_.seed, request_.branch, s_.session.tokens(),
+                              s_.session.tokens().size() + static_cast<std::size_t>(room_));
         s_.controller.begin();
         if (s_.parts.speculation.mode != core::SpeculationMode::off) {
             for (const auto& drafter : s_.parts.drafters) {
-                drafter->begin(s_.tokens);
+                drafter->begin(s_.session.tokens());
                 result_.speculation.sources.push_back({.name = std::string(drafter->name())});
             }
         }
@@ -208,13 +162,15 @@ private:
             ++row;
             return emit(token, agreed, source);
         });
+        if (outcome.end == WalkEnd::failure || outcome.end == WalkEnd::broken) s_.session.trim();
         if (outcome.end == WalkEnd::failure) fail(outcome.failure);
+        if (outcome.end == WalkEnd::broken) s_.fail_broken();
         return outcome;
     }
 
     // True when the text ends here.
     bool emit(std::int32_t token, bool drafted, std::string_view source) {
-        s_.append(token, true);
+        s_.session.append(token, true);
         result_.tokens.push_back(token);
         --room_;
         const bool end = !request_.ignore_eos && s_.is_end(token);
@@ -229,9 +185,8 @@ private:
         return room_ == 0;
     }
 
-    // The chain could not draw. What was emitted stays; the cache ends one before it, as always.
+    // The chain could not draw. What was emitted stays.
     [[noreturn]] void fail(const samplers::StageFailure* failure) {
-        s_.target().truncate(std::min(s_.target().length(), s_.size()));
         throw Error(failure != nullptr ? failure->message : "the sampling chain ruled out every token");
     }
 
@@ -251,7 +206,7 @@ private:
         // A run of k tokens may emit k + 1.
         const std::int32_t limit = std::min({automatic ? options.max_draft : options.draft_length, room_ - 1,
                                              s_.target().options().decode_rows - 1, core::kMaxDraft});
-        const DraftTask task{.tokens = s_.tokens,
+        const DraftTask task{.tokens = s_.session.tokens(),
                              .max_tokens = limit,
                              .chain = s_.parts.chain.get(),
                              .end_tokens = request_.ignore_eos ? std::span<const std::int32_t>{}
@@ -272,17 +227,17 @@ private:
         const Clock::time_point start = Clock::now();
         draft();
         const auto drafted = s_.builder.tokens().first(static_cast<std::size_t>(keep_));
-        s_.rows.assign(1, s_.tokens.back());
+        s_.rows.assign(1, s_.session.tokens().back());
         s_.rows.insert(s_.rows.end(), drafted.begin(), drafted.end());
         const Clock::time_point forward = Clock::now();
-        if (!s_.target().decode(s_.rows)) {
+        if (!s_.session.decode(s_.rows)) {
             result_.finish = FinishReason::length;
             return false;
         }
         s_.target().logits(0);
         const double verify_ms = ms_since(forward);
         const WalkOutcome outcome = step(drafted);
-        s_.target().truncate(s_.size() - 1);
+        s_.session.trim();
         account(outcome, verify_ms, ms_since(start));
         return outcome.end == WalkEnd::row;
     }
@@ -339,12 +294,11 @@ private:
 
 }  // namespace
 
-Generator::Generator(GeneratorParts parts) : state_(std::make_unique<State>(std::move(parts))) {
+Generator::Generator(GeneratorParts parts) {
+    check(parts.target != nullptr && parts.chain != nullptr, "a generator needs a target and a chain");
+    state_ = std::make_unique<State>(std::move(parts));
     State& s = *state_;
-    check(s.parts.target != nullptr && s.parts.chain != nullptr, "a generator needs a target and a chain");
     s.rows.reserve(core::kMaxDraft + 1);
-    s.tokens.reserve(static_cast<std::size_t>(s.target().capacity()));
-    s.generated.reserve(static_cast<std::size_t>(s.target().capacity()));
     s.warm_up();
 }
 
@@ -356,8 +310,21 @@ GenerateResult Generator::generate(const GenerateRequest& request, const TokenCa
     return Generation<State>(*state_, request, callback).run();
 }
 
-std::span<const std::int32_t> Generator::tokens() const { return state_->tokens; }
+std::span<const std::int32_t> Generator::tokens() const { return state_->session.tokens(); }
 std::int32_t Generator::capacity() const { return state_->parts.target->capacity(); }
+
+std::span<const std::uint8_t> Generator::drawn() const { return state_->session.drawn(); }
+std::int32_t Generator::held() const { return state_->session.held(); }
+
+void Generator::switch_to(std::span<const std::int32_t> tokens, std::span<const std::uint8_t> drawn) {
+    State& s = *state_;
+    const std::int32_t shared = s.session.switch_to(tokens, drawn);
+    for (const auto& drafter : s.parts.drafters) drafter->rewind(shared);
+}
+
+void Generator::visit_logits(std::int32_t from, const LogitsVisitor& visit) {
+    state_->session.visit_logits(from, visit);
+}
 
 void Generator::truncate(std::int32_t length) { state_->truncate(std::max(0, length)); }
 

@@ -3,7 +3,8 @@
 // The session is one growing list of tokens, input and generated, of which the cache holds all but at most the last.
 // Every emitted token was drawn by the target's own chain, so tokens depend on (session, seed, branch) only.
 //
-// Life:     one Generator per conversation; generate() appends and returns, truncate() goes back.
+// Life:     one Generator per conversation; generate() appends and returns, truncate() goes back, switch_to() goes to
+//           another branch of the conversation, which stays in the cache while there is room.
 // Threads:  one caller at a time; the cancel flag may be set from any thread or signal handler.
 // Cost:     a round is one forward of the target, plus the drafter's steps; no allocation per token once warm.
 // Errors:   the constructor and generate() throw Error for a world that is wrong (the input is longer than the
@@ -101,6 +102,9 @@ struct GenerateResult {
     }
 };
 
+// A token of one of several answers, by its place among them.
+using BranchCallback = std::function<void(std::size_t index, const TokenEvent&)>;
+using LogitsVisitor = std::function<void(std::int32_t index, std::span<const float> logits)>;
 using TokenCallback = std::function<void(const TokenEvent&)>;
 
 class Generator {
@@ -114,11 +118,27 @@ public:
     // as it was; when a stage of the chain fails, the tokens emitted before stay.
     GenerateResult generate(const GenerateRequest& request, const TokenCallback& callback = {});
 
+    // Appends request.input to the session and generates an answer for each of `branches`, in whose stead request.branch
+    // is not looked at. Each is what generate() yields with that branch, but all are drawn side by side, from rows of one
+    // forward and on branches of one cache, as far as the cache has room. The session is then the prompt; switch_to()
+    // finds each answer in the cache.
+    std::vector<GenerateResult> generate_branches(const GenerateRequest& request,
+                                                  std::span<const std::uint64_t> branches,
+                                                  const BranchCallback& callback = {});
+
     // The session: all tokens, input and generated.
     std::span<const std::int32_t> tokens() const;
-    std::int32_t capacity() const;  // positions of the context
+    std::span<const std::uint8_t> drawn() const;  // per token: 1 when it was generated, 0 when it was input
+    std::int32_t held() const;                    // of them in the cache
+    std::int32_t capacity() const;                // positions of the context
     // Forgets every token from index `length` on: /undo, /retry, /clear (0).
     void truncate(std::int32_t length);
+
+    // The session becomes these tokens, of which `drawn` says which were generated. What the cache holds of them, of this
+    // or of another branch, is not computed again.
+    void switch_to(std::span<const std::int32_t> tokens, std::span<const std::uint8_t> drawn);
+    // For each index from `from` (at least 1) to the end of the session: the logits that its token was drawn from.
+    void visit_logits(std::int32_t from, const LogitsVisitor& visit);
 
     void set_speculation(const SpeculationOptions& options);
     const SpeculationOptions& speculation() const;

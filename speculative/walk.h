@@ -5,6 +5,8 @@
 // Cost:     one draw per emitted token; no allocation.
 #pragma once
 
+#include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <span>
 
@@ -17,7 +19,17 @@ enum class WalkEnd : std::uint8_t {
     row,      // disagreement or no more rows: the next round goes on
     stop,     // an end token or a stop string
     failure,  // the chain drew nothing
+    broken,   // the model's logits are not numbers
 };
+
+// Whether every logit is a finite number. Weights that hold NaN or infinities show here, and nowhere else: a draw
+// compares, and comparisons with NaN are quietly false.
+inline bool all_finite(std::span<const float> logits) {
+    constexpr std::uint32_t kExponent = 0x7f800000u;
+    std::uint32_t worst = 0;
+    for (const float logit : logits) worst = std::max(worst, std::bit_cast<std::uint32_t>(logit) & kExponent);
+    return worst < kExponent;
+}
 
 struct WalkOutcome {
     std::int32_t emitted = 0;
@@ -32,7 +44,12 @@ template <class Emit>
 WalkOutcome walk(core::Context& context, samplers::Chain& chain, std::span<const std::int32_t> drafted, Emit&& emit) {
     WalkOutcome outcome;
     for (std::size_t row = 0; row <= drafted.size(); ++row) {
-        const samplers::Decision decision = chain.decide(context.logits(static_cast<std::int32_t>(row)));
+        const std::span<float> logits = context.logits(static_cast<std::int32_t>(row));
+        if (!all_finite(logits)) {
+            outcome.end = WalkEnd::broken;
+            return outcome;
+        }
+        const samplers::Decision decision = chain.decide(logits);
         if (decision.token < 0) {
             outcome.end = WalkEnd::failure;
             outcome.failure = decision.failure;

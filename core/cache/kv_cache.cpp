@@ -13,8 +13,9 @@ std::int32_t pages_for(std::int32_t positions) {
 
 }  // namespace
 
-KvCache::KvCache(kernels::Ops& ops, const kernels::ModelShape& shape, std::int32_t capacity, std::int32_t sequences)
-    : ops_(ops), capacity_(capacity), sequences_(static_cast<std::size_t>(sequences)) {
+KvCache::KvCache(kernels::Ops& ops, const kernels::ModelShape& shape, std::int32_t capacity, std::int32_t sequences,
+                 std::int32_t branches)
+    : ops_(ops), capacity_(capacity), sequences_(static_cast<std::size_t>(sequences + branches)) {
     const std::int32_t pages = pages_for(capacity) * sequences;
     pages_ = ops.allocate_kv(shape, pages);
     references_.assign(static_cast<std::size_t>(pages), 0);
@@ -27,6 +28,11 @@ KvCache::KvCache(kernels::Ops& ops, const kernels::ModelShape& shape, std::int32
 bool KvCache::exists(SequenceId sequence) const {
     return sequence >= 0 && sequence < static_cast<SequenceId>(sequences_.size()) &&
            sequences_[static_cast<std::size_t>(sequence)].alive;
+}
+
+std::int32_t KvCache::free_sequences() const {
+    return static_cast<std::int32_t>(
+        std::count_if(sequences_.begin(), sequences_.end(), [](const Sequence& s) { return !s.alive; }));
 }
 
 std::int32_t KvCache::take_page() {

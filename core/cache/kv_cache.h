@@ -26,8 +26,10 @@ enum class Reserve : std::uint8_t {
 
 class KvCache {
 public:
-    // Pages for `sequences` sequences of `capacity` positions each; one empty sequence, 0, exists.
-    KvCache(kernels::Ops& ops, const kernels::ModelShape& shape, std::int32_t capacity, std::int32_t sequences = 1);
+    // Pages for `sequences` sequences of `capacity` positions each; one empty sequence, 0, exists. `branches` further
+    // sequences may exist, with no pages of their own: they live on what they share and on what the others leave.
+    KvCache(kernels::Ops& ops, const kernels::ModelShape& shape, std::int32_t capacity, std::int32_t sequences = 1,
+            std::int32_t branches = 0);
 
     std::int32_t capacity() const { return capacity_; }  // positions of one sequence
     std::int32_t free_pages() const { return static_cast<std::int32_t>(free_.size()); }
@@ -37,6 +39,7 @@ public:
     SequenceId fork(SequenceId sequence);  // the same prefix, shared; -1 when all are in use
     void drop(SequenceId sequence);        // gives its pages back
     bool exists(SequenceId sequence) const;
+    std::int32_t free_sequences() const;  // that create() and fork() can still make
 
     std::int32_t length(SequenceId sequence) const { return sequences_[sequence].length; }
     // Makes cells [length, length + rows) writable: takes pages, copies a shared last page. Changes no length.

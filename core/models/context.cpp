@@ -16,6 +16,7 @@ ContextOptions checked(ContextOptions options) {
     options.input_rows = std::clamp(options.input_rows, 1, 4096);
     options.decode_rows = std::clamp(options.decode_rows, 1, 4096);
     options.sequences = std::clamp(options.sequences, 1, 1024);
+    options.branches = std::clamp(options.branches, 0, 1024);
     return options;
 }
 
@@ -24,14 +25,14 @@ ContextOptions checked(ContextOptions options) {
 Context::Context(std::shared_ptr<const Model> model, const ContextOptions& options)
     : model_(std::move(model)),
       options_(checked(options)),
-      cache_(model_->ops(), model_->config().shape, options_.length, options_.sequences),
+      cache_(model_->ops(), model_->config().shape, options_.length, options_.sequences, options_.branches),
       act_(model_->ops().allocate_activations(
-          model_->config().shape, std::max(options_.input_rows, options_.decode_rows), options_.decode_rows)),
-      views_(1) {
+          model_->config().shape, std::max(options_.input_rows, options_.decode_rows), options_.decode_rows)) {
     const std::size_t rows = static_cast<std::size_t>(act_->max_rows);
     rows_.reserve(rows);
     refs_.reserve(rows);
     logit_rows_.reserve(rows);
+    views_.reserve(rows);
 }
 
 bool Context::evaluate(kernels::RowClass row_class, std::span<const kernels::TokenRef> tokens,
@@ -45,7 +46,7 @@ bool Context::evaluate(kernels::RowClass row_class, std::span<const kernels::Tok
     for (std::int32_t i = 0; i < count; ++i) {
         rows_.push_back({.token = tokens[static_cast<std::size_t>(i)], .position = start + i});
     }
-    views_[0] = cache_.view(sequence);
+    views_.assign(1, cache_.view(sequence));
     const kernels::Batch batch{
         .row_class = row_class, .tree = false, .rows = rows_, .sequences = views_, .logit_rows = logit_rows};
     forward(*model_, *act_, cache_.pages(), batch);
@@ -80,6 +81,32 @@ bool Context::decode(std::span<const kernels::TokenRef> tokens, std::int32_t log
     for (std::int32_t i = logit_rows < 0 ? 0 : std::max(0, count - logit_rows); i < count; ++i)
         logit_rows_.push_back(i);
     return evaluate(kernels::RowClass::decode, tokens, logit_rows_, sequence);
+}
+
+bool Context::decode_each(std::span<const SequenceToken> tokens) {
+    if (tokens.empty()) return true;
+    check(static_cast<std::int32_t>(tokens.size()) <= options_.decode_rows, "more rows than the context was made for");
+    for (const SequenceToken& next : tokens) {
+        if (cache_.reserve(next.sequence, 1) != Reserve::ok) return false;
+    }
+    rows_.clear();
+    logit_rows_.clear();
+    views_.clear();
+    for (const SequenceToken& next : tokens) {
+        const std::int32_t row = static_cast<std::int32_t>(rows_.size());
+        rows_.push_back(
+            {.token = kernels::TokenRef::id(next.token), .position = cache_.length(next.sequence), .sequence = row});
+        logit_rows_.push_back(row);
+        views_.push_back(cache_.view(next.sequence));
+    }
+    const kernels::Batch batch{.row_class = kernels::RowClass::decode,
+                               .tree = false,
+                               .rows = rows_,
+                               .sequences = views_,
+                               .logit_rows = logit_rows_};
+    forward(*model_, *act_, cache_.pages(), batch);
+    for (const SequenceToken& next : tokens) cache_.commit(next.sequence, 1);
+    return true;
 }
 
 }  // namespace foresay::core

@@ -25,6 +25,13 @@ struct ContextOptions {
     std::int32_t input_rows = 256;  // rows of one prefill chunk
     std::int32_t decode_rows = 33;  // most rows of one decode: a verification of 32 drafted tokens
     std::int32_t sequences = 1;     // full-length sequences that the pages can hold
+    std::int32_t branches = 0;      // further sequences, which live on shared pages and on what the others leave
+};
+
+// The next token of a sequence.
+struct SequenceToken {
+    SequenceId sequence = 0;
+    std::int32_t token = 0;
 };
 
 class Context {
@@ -51,6 +58,10 @@ public:
     bool decode(std::span<const std::int32_t> tokens, std::int32_t logit_rows = -1, SequenceId sequence = 0);
     // The same with tokens that earlier draws of this context left in slots.
     bool decode(std::span<const kernels::TokenRef> tokens, std::int32_t logit_rows = -1, SequenceId sequence = 0);
+
+    // Appends one decode row to each of several sequences, in one forward; logits(i) belongs to tokens[i]. At most
+    // options().decode_rows of them, each sequence once. False when one does not fit; then nothing has changed.
+    bool decode_each(std::span<const SequenceToken> tokens);
 
     // One forward of either class with the logits of any rows (indices into `tokens`, increasing). The general form of
     // the above: at most max_rows() tokens and options().decode_rows logit rows.

@@ -1,0 +1,46 @@
+// speculative/generator_state.h: what a Generator is made of; shared by the files that implement it.
+#pragma once
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "samplers/chain.h"
+#include "speculative/branch_cache.h"
+#include "speculative/controller.h"
+#include "speculative/generator.h"
+#include "speculative/run_builder.h"
+#include "speculative/text_stream.h"
+
+namespace foresay::speculative {
+
+struct Generator::State {
+    GeneratorParts parts;
+    BranchCache session;
+    Controller controller;
+    TextStream text;
+    RunBuilder builder;
+    std::vector<std::int32_t> rows;  // of a verification
+
+    explicit State(GeneratorParts given)
+        : parts(std::move(given)), session(*parts.target), text(parts.tokenizer), builder(parts.drafters) {}
+
+    core::Context& target() const { return *parts.target; }
+
+    void truncate(std::int32_t length) {
+        session.truncate(length);
+        for (const auto& drafter : parts.drafters) drafter->rewind(length);
+    }
+
+    // Measures costs, once, before the first token.
+    void warm_up();
+    // Throws Error when the session with `input` behind it is no prompt: too long, empty, ids that do not exist.
+    void check_input(std::span<const std::int32_t> input) const;
+    // The error of a model whose logits are not numbers.
+    [[noreturn]] void fail_broken() const;
+    bool is_end(std::int32_t token) const {
+        return std::ranges::find(parts.end_tokens, token) != parts.end_tokens.end();
+    }
+};
+
+}  // namespace foresay::speculative

@@ -1,0 +1,206 @@
+// Branches of one cache: several answers at once, and going from one branch of a conversation to another.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "base/error.h"
+#include "speculative/walk.h"
+#include "tests/speculative/session.h"
+
+namespace foresay::test {
+namespace {
+
+using speculative::GenerateRequest;
+using speculative::GenerateResult;
+using speculative::Generator;
+using Tokens = std::vector<std::int32_t>;
+
+core::ContextOptions with_branches(std::int32_t length, std::int32_t branches) {
+    core::ContextOptions options = session_options();
+    options.length = length;
+    options.branches = branches;
+    return options;
+}
+
+Generator plain(core::ContextOptions options) {
+    return make_generator(temperature_chain(0.9), sources(nullptr), off(), options);
+}
+
+GenerateResult alone(std::uint64_t branch, std::int32_t max_tokens) {
+    Generator generator = plain(session_options());
+    const Tokens input = prompt();
+    GenerateRequest request;
+    request.input = input;
+    request.max_tokens = max_tokens;
+    request.seed = 7;
+    request.branch = branch;
+    return generator.generate(request);
+}
+
+void expect_each_as_alone(core::ContextOptions options, std::int32_t max_tokens, std::int32_t count) {
+    Generator generator = plain(options);
+    const Tokens input = prompt();
+    GenerateRequest request;
+    request.input = input;
+    request.max_tokens = max_tokens;
+    request.seed = 7;
+    std::vector<std::uint64_t> branches;
+    for (std::int32_t i = 0; i < count; ++i) branches.push_back(static_cast<std::uint64_t>(3 * i));
+    std::vector<std::string> streamed(branches.size());
+    const auto results = generator.generate_branches(request, branches, [&](std::size_t index, const auto& event) {
+        streamed[index] += event.text;
+    });
+    ASSERT_EQ(results.size(), branches.size());
+    for (std::size_t i = 0; i < results.size(); ++i) {
+        const GenerateResult expected = alone(branches[i], max_tokens);
+        EXPECT_EQ(results[i].tokens, expected.tokens) << "branch " << branches[i];
+        EXPECT_EQ(results[i].text, expected.text);
+        EXPECT_EQ(streamed[i], expected.text);
+        EXPECT_EQ(results[i].finish, expected.finish);
+    }
+    EXPECT_THAT(generator.tokens(), ::testing::ElementsAreArray(input));
+}
+
+TEST(Branches, SideBySideEachIsWhatItIsAlone) { expect_each_as_alone(with_branches(512, 8), 40, 5); }
+
+// Pages for two or three branches at a time: the others wait for their turn.
+TEST(Branches, InGroupsWhereTheCacheIsSmall) { expect_each_as_alone(with_branches(256, 8), 60, 7); }
+
+TEST(Branches, OneByOneWhereTheCacheHasNone) { expect_each_as_alone(with_branches(512, 0), 24, 3); }
+
+TEST(Branches, AreCancelledTogetherAndKeepWhatTheyHave) {
+    Generator generator = plain(with_branches(512, 8));
+    const Tokens input = prompt();
+    std::atomic<bool> cancel{false};
+    GenerateRequest request;
+    request.input = input;
+    request.max_tokens = 100;
+    request.seed = 7;
+    request.cancel = &cancel;
+    const std::vector<std::uint64_t> branches = {0, 1, 2};
+    int drawn = 0;
+    const auto results = generator.generate_branches(request, branches, [&](std::size_t, const auto&) {
+        if (++drawn == 10) cancel = true;
+    });
+    for (const GenerateResult& result : results) {
+        EXPECT_GT(result.tokens.size(), 0u);
+        EXPECT_LT(result.tokens.size(), 10u);
+        EXPECT_EQ(result.finish, speculative::FinishReason::cancelled);
+    }
+}
+
+// A session as it is kept by whoever switches between several.
+struct Document {
+    Tokens tokens;
+    std::vector<std::uint8_t> drawn;
+    void add(const Tokens& more, std::uint8_t kind) {
+        tokens.insert(tokens.end(), more.begin(), more.end());
+        drawn.resize(tokens.size(), kind);
+    }
+};
+
+TEST(Branches, SwitchingBackFindsTheCacheAsItWas) {
+    Generator generator = plain(with_branches(512, 4));
+    Document start;
+    start.add(prompt(), 0);
+    GenerateRequest request;
+    request.max_tokens = 30;
+    request.seed = 7;
+    std::vector<Document> documents(3, start);
+    for (std::uint64_t branch = 0; branch < 3; ++branch) {
+        generator.switch_to(start.tokens, start.drawn);
+        request.branch = branch;
+        documents[branch].add(generator.generate(request).tokens, 1);
+    }
+    for (int round = 0; round < 2; ++round) {
+        for (const Document& document : documents) {
+            generator.switch_to(document.tokens, document.drawn);
+            EXPECT_EQ(generator.held() + 1, static_cast<std::int32_t>(document.tokens.size()));
+        }
+    }
+    // Going on from each yields what a session that never left it yields.
+    for (const Document& document : documents) {
+        Document longer = document;
+        longer.add(tokenizer().encode("\nimport os\n", {false, true}), 0);
+        generator.switch_to(longer.tokens, longer.drawn);
+        const Tokens switched = generator.generate(request).tokens;
+        Generator fresh = plain(session_options());
+        fresh.switch_to(longer.tokens, longer.drawn);
+        EXPECT_EQ(switched, fresh.generate(request).tokens);
+    }
+}
+
+// More branches than fit: the oldest are given up, and nothing that is drawn changes.
+TEST(Branches, OldOnesMakeRoomForNewOnes) {
+    Generator generator = plain(with_branches(192, 3));
+    Document start;
+    start.add(prompt(), 0);
+    GenerateRequest request;
+    request.max_tokens = 100;
+    request.seed = 7;
+    for (int round = 0; round < 2; ++round) {
+        for (std::uint64_t branch = 0; branch < 6; ++branch) {
+            generator.switch_to(start.tokens, start.drawn);
+            request.branch = branch;
+            EXPECT_EQ(generator.generate(request).tokens, alone(branch, 100).tokens);
+        }
+    }
+}
+
+TEST(Branches, WithADraftModelTheTextIsTheSame) {
+    Generator generator = make_generator(temperature_chain(0.9), model_drafter(bundled(fast_backend(), "draft")),
+                                         fixed(4), with_branches(512, 4));
+    Document start;
+    start.add(prompt(), 0);
+    GenerateRequest request;
+    request.max_tokens = 40;
+    request.seed = 7;
+    for (const std::uint64_t branch : {0, 1, 0, 2, 1}) {
+        generator.switch_to(start.tokens, start.drawn);
+        request.branch = branch;
+        EXPECT_EQ(generator.generate(request).tokens, alone(branch, 40).tokens);
+    }
+}
+
+TEST(Branches, VisitedLogitsAreThoseThatWereDrawnFrom) {
+    Generator generator = make_generator(temperature_chain(0.0), sources(nullptr), off(), session_options());
+    const Tokens input = prompt();
+    GenerateRequest request;
+    request.input = input;
+    request.max_tokens = 50;
+    const Tokens drawn = generator.generate(request).tokens;
+    const Tokens session(generator.tokens().begin(), generator.tokens().end());
+    std::int32_t expected = static_cast<std::int32_t>(input.size());
+    generator.visit_logits(expected, [&](std::int32_t index, std::span<const float> logits) {
+        EXPECT_EQ(index, expected++);
+        const auto best = std::max_element(logits.begin(), logits.begin() + tokenizer().vocab_size());
+        EXPECT_EQ(best - logits.begin(), session[static_cast<std::size_t>(index)]);
+    });
+    EXPECT_EQ(expected, static_cast<std::int32_t>(session.size()));
+    EXPECT_EQ(Tokens(generator.tokens().begin(), generator.tokens().end()), session);
+    // The text goes on as if nobody had looked.
+    request.input = {};
+    const Tokens more = generator.generate(request).tokens;
+    Generator other = make_generator(temperature_chain(0.0), sources(nullptr), off(), session_options());
+    request.input = input;
+    request.max_tokens = 100;
+    const Tokens whole = other.generate(request).tokens;
+    EXPECT_TRUE(std::equal(more.begin(), more.end(), whole.begin() + static_cast<std::ptrdiff_t>(drawn.size())));
+}
+
+TEST(FiniteLogits, NotANumberAndInfinityAreFound) {
+    std::vector<float> logits(1000, -3.0f);
+    EXPECT_TRUE(speculative::all_finite(logits));
+    for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
+                            -std::numeric_limits<float>::infinity()}) {
+        for (const std::size_t place : {std::size_t{0}, std::size_t{513}, std::size_t{999}}) {
+            logits[place] = bad;
+            EXPECT_FALSE(speculative::all_finite(logits));
+            logits[place] = std::numeric_limits<float>::max();
+        }
+    }
+}
+
+}  // namespace
+}  // namespace foresay::test
