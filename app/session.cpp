@@ -166,6 +166,7 @@ std::unique_ptr<core::Context> Session::make_context() const {
     core::ContextOptions options;
     options.length = context_length_;
     options.decode_rows = needs_.decode_rows;
+    options.branches = needs_.branches;
     return std::make_unique<core::Context>(target_, options);
 }
 

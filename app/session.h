@@ -28,6 +28,7 @@ struct SessionNeeds {
     bool speculating = false;             // the configured mode will not change: with mode off the draft stays on disk
     bool tokenizer = true;                // the model must have one
     std::int32_t decode_rows = 33;        // most rows of one decode
+    std::int32_t branches = 0;            // of a conversation, that one cache holds besides the present one
     std::int32_t default_context = 8192;  // when neither configuration nor model asks for less
     bool meter = false;                   // wrap the backend in a meter (bench kernels)
     bool weights = true;                  // load them; otherwise only check that all fits together
