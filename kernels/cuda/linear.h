@@ -1,0 +1,159 @@
+// kernels/cuda/linear.h: everything that reads weight matrices on the device: one class per fused stage.
+//
+// Layout:   activations are float32, row-major, one row per row of the batch, without padding: x [T, D],
+//           q and attended [T, H*Dh], ff [T, F], logits [T, V]. K and V go to the cache as float16, Dh contiguous values
+//           per (cell, head). Weights are in panels (kernels/cuda/panels.h), packed once when a stage is made.
+// Precision: activations of quantised matrices become float16 after scaling by a power of two per row and slice of
+//           inputs; products are exact and are summed in float32.
+// Law 1:    for one stage and one row class, what is computed for a row depends on that row alone, bit for bit: never on
+//           `rows` or on the neighbours. Decode rows and input rows take different paths with different roundings.
+// Threads:  launch() enqueues on the stream and may be captured into a graph: every parameter of a launch is a fixed
+//           address or a constant of the capture.
+// Overlap:  every kernel lets its successor start early (programmatic dependent launch) and begins with the loading of
+//           weights, before it waits for its predecessor. So whatever runs before it on the stream must not write
+//           weights, norms or biases; and each kernel between two of these, if launched as a dependent, must itself call
+//           griddepcontrol.wait before it reads or writes what others share.
+// Cost:     making a stage copies and repacks its weights and waits. launch() of decode rows reads the weights once per
+//           16 rows.
+// Errors:   making a stage throws Error (no memory, shapes that panels cannot hold). launch() throws nothing.
+#pragma once
+
+#include <cuda_fp16.h>
+
+#include <cstdint>
+#include <memory>
+
+#include "kernels/cuda/device.h"
+#include "kernels/cuda/panels.h"
+#include "kernels/ops.h"
+
+namespace foresay::kernels::cuda {
+
+// Rows of one launch of the decode path that share one reading of the weights.
+inline constexpr int kDecodeTile = 16;
+
+// Memory for the input path of one model's forwards: half-precision inputs and one dequantised matrix. Stages that share
+// a stream share it.
+class InputWorkspace {
+public:
+    InputWorkspace();  // none: input rows then take the decode path's kernels
+    // Large enough for `max_rows` rows of every stage of `shape`.
+    InputWorkspace(const ModelShape& shape, std::int32_t max_rows);
+    ~InputWorkspace();
+    InputWorkspace(InputWorkspace&&) noexcept;
+    InputWorkspace& operator=(InputWorkspace&&) noexcept;
+    static std::int64_t bytes(const ModelShape& shape, std::int32_t max_rows);
+
+    struct State;
+    State* state() const { return state_.get(); }
+
+private:
+    std::unique_ptr<State> state_;
+};
+
+// What every launch needs.
+struct LinearCall {
+    cudaStream_t stream = nullptr;
+    std::int32_t rows = 0;
+    RowClass row_class = RowClass::decode;
+    InputWorkspace* workspace = nullptr;  // for input rows
+    bool overlap = true;                  // launch as a programmatic dependent of what was enqueued before
+};
+
+// A norm weight as the kernels want it: float32, plus_one already added.
+struct DeviceNorm {
+    DeviceBuffer<float> weight;  // [n]; empty: absent
+    float eps = 0;
+    DeviceNorm() = default;
+    explicit DeviceNorm(const NormSpec& spec);
+};
+
+// A vector of a model file, decoded; empty when the view is.
+DeviceBuffer<float> device_vector(const TensorView& view);
+
+class AttentionInLinear {
+public:
+    explicit AttentionInLinear(const AttentionInSpec& spec);
+
+    struct Io {
+        const float* x = nullptr;  // [T, D]
+        // Without per-head norms the stage finishes its rows: rotated queries, and K and V into the cache.
+        float* q = nullptr;                  // [T, H*Dh]
+        __half* kv = nullptr;                // of this layer; K of row t, head h at kv + cell[t] + h * head_stride
+        const std::int64_t* cell = nullptr;  // [T] on the device, in elements
+        std::int64_t head_stride = 0;        // elements from a head to the next
+        std::int64_t v_offset = 0;           // elements from K to V
+        const float2* rope = nullptr;        // [T, pairs]: cos and sin, times the magnitude; null without rope
+        // When set, the projections with their biases go here instead, and nothing else is written.
+        float* raw = nullptr;  // [T, (H + 2 Hkv) * Dh]: q, k, v
+    };
+    void launch(const LinearCall& call, const Io& io) const;
+    bool has_head_norms() const { return head_norms_; }  // then `raw` must be set
+    std::int64_t bytes() const;
+
+private:
+    ModelShape shape_;
+    DeviceNorm norm_;
+    Panels panels_;
+    DeviceBuffer<float> bias_;  // [(H + 2 Hkv) * Dh] or empty
+    bool head_norms_ = false;
+    RopePairs pairs_ = RopePairs::none;
+    std::int32_t rotated_ = 0;  // values per head that rope turns
+};
+
+// attention_out and mlp_out.
+class OutLinear {
+public:
+    explicit OutLinear(const AttentionOutSpec& spec);
+    explicit OutLinear(const MlpOutSpec& spec);
+
+    struct Io {
+        const float* input = nullptr;  // [T, inputs]
+        float* x = nullptr;            // [T, D]: x += W input + bias
+        float* raw = nullptr;          // [T, D]: when set, W input + bias goes here and x is untouched (post norms)
+    };
+    void launch(const LinearCall& call, const Io& io) const;
+    std::int64_t bytes() const;
+
+private:
+    Panels panels_;
+    DeviceBuffer<float> bias_;
+};
+
+class MlpInLinear {
+public:
+    explicit MlpInLinear(const MlpInSpec& spec);
+
+    struct Io {
+        const float* x = nullptr;  // [T, D]
+        float* ff = nullptr;       // [T, F]
+    };
+    void launch(const LinearCall& call, const Io& io) const;
+    std::int64_t bytes() const;
+
+private:
+    DeviceNorm norm_;
+    Panels panels_;
+    Activation activation_ = Activation::silu;
+};
+
+class HeadLinear {
+public:
+    explicit HeadLinear(const HeadSpec& spec);
+
+    struct Io {
+        const float* x = nullptr;           // [T, D]
+        const std::int32_t* row = nullptr;  // [rows] on the device: which row of x; null: row i
+        float* logits = nullptr;            // [rows, logit_stride]
+        std::int64_t logit_stride = 0;      // elements
+    };
+    void launch(const LinearCall& call, const Io& io) const;
+    std::int64_t bytes() const;
+
+private:
+    DeviceNorm norm_;
+    Panels panels_;
+    float scale_ = 1, soft_cap_ = 0;
+};
+
+}  // namespace foresay::kernels::cuda
