@@ -1,9 +1,16 @@
 #include "app/configuration.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <optional>
+#include <system_error>
 #include <utility>
 
 #include "app/files.h"
+#include "core/config/layers.h"
 
 namespace foresay::app {
 
@@ -49,6 +56,34 @@ void append_temperature(std::vector<core::ConfigLayer>& layers, const core::Conf
         core::override_layer("sampling.chain=" + core::to_toml(core::ConfigValue(chain)), "--temperature"));
 }
 
+void append(std::vector<core::ConfigLayer>& layers, std::vector<core::ConfigLayer> more) {
+    for (core::ConfigLayer& layer : more) layers.push_back(std::move(layer));
+}
+
+// The layers of a file. Models come as a pair: a file that names a target alone leaves no draft of the files below.
+void append_file(std::vector<core::ConfigLayer>& layers, const std::filesystem::path& path) {
+    std::vector<core::ConfigLayer> file = core::read_config_layers(path);
+    const auto any_states = [&](const char* key) {
+        return std::any_of(file.begin(), file.end(), [&](const auto& layer) { return core::states(layer, key); });
+    };
+    if (!layers.empty() && any_states("target.model") && !any_states("draft.model")) {
+        layers.push_back({core::Origin{}.place, "draft.model = \"\"", {}, false});
+    }
+    append(layers, std::move(file));
+}
+
+std::optional<std::string> read_variable(const std::string& name) {
+    const char* value = std::getenv(name.c_str());
+    return value ? std::optional<std::string>(value) : std::nullopt;
+}
+
+std::vector<std::string> whole_environment() {
+    std::vector<std::string> all;
+    for (char** variable = environ; variable != nullptr && *variable != nullptr; ++variable)
+        all.emplace_back(*variable);
+    return all;
+}
+
 }  // namespace
 
 const std::vector<core::StageSchema>& stage_schemas() {
@@ -62,13 +97,24 @@ const std::vector<core::StageSchema>& stage_schemas() {
 
 Configuration::Configuration(const Options& options) {
     need_target_ = options.shape.empty();
-    const bool named = !options.config.empty() || !options.model.empty() || !options.shape.empty();
-    if (!options.config.empty()) {
-        layers_.push_back(core::read_config_file(options.config));
-    } else if (!named) {
-        layers_.push_back(core::read_config_file(data_file("configs/python-coder.toml")));
+    // A file that is checked is checked by itself, whoever checks it.
+    if (options.command != Command::config_check) {
+        for (const auto& path : core::standard_config_files(read_variable)) {
+            std::error_code ignored;
+            if (std::filesystem::exists(path, ignored)) append_file(layers_, path);
+        }
     }
-    for (core::ConfigLayer& layer : option_layers(options)) layers_.push_back(std::move(layer));
+    if (!options.config.empty()) append_file(layers_, options.config);
+    if (options.command != Command::config_check) append(layers_, core::environment_layers(whole_environment()));
+    append(layers_, option_layers(options));
+    // The bundled pair lies below everything and is there only when nobody names a model.
+    const bool named = std::any_of(layers_.begin(), layers_.end(),
+                                   [](const auto& layer) { return core::states(layer, "target.model"); });
+    if (!named && options.config.empty() && options.shape.empty()) {
+        std::vector<core::ConfigLayer> bundled = core::read_config_layers(data_file("configs/python-coder.toml"));
+        append(bundled, std::move(layers_));
+        layers_ = std::move(bundled);
+    }
     config_ = load(layers_);
     if (options.command != Command::bench && !options.temperatures.empty()) {
         append_temperature(layers_, config_);

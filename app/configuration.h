@@ -16,12 +16,16 @@ namespace foresay::app {
 // The built-in stages as the configuration's schema.
 const std::vector<core::StageSchema>& stage_schemas();
 
-// The configuration that a command line asks for: CONFIG, or the bundled pair when no model is named, then the flags.
+// The configuration that a command line asks for. Its layers, lowest first: the bundled pair when nobody names a model,
+// the files of the system and of the user, CONFIG, the environment, --set, the flags, and what set() sets.
+// `config check` looks at the file and the command line alone.
 class Configuration {
 public:
     explicit Configuration(const Options& options);
 
     const core::Config& config() const { return config_; }
+    // Lowest first, the schema's defaults left out.
+    const std::vector<core::ConfigLayer>& layers() const { return layers_; }
     // Sets one key for this session ("key.path=value", named `place` in messages). On error nothing changes.
     void set(const std::string& assignment, const std::string& place);
 

@@ -192,12 +192,10 @@ core::ConfigLayer layer(const std::string& flag, const std::string& assignment) 
     return core::override_layer(assignment, flag);
 }
 
-}  // namespace
-
-ParsedOptions parse_options(int argc, const char* const* argv) {
-    ParsedOptions parsed;
-    Options& options = parsed.options;
-    CLI::App app{"foresay: a large model and a small one, and text that depends on the large one alone", "foresay"};
+// The whole command line.
+void build(CLI::App& app, Options& options) {
+    app.name("foresay");
+    app.description("foresay: a large model and a small one, and text that depends on the large one alone");
     app.set_version_flag("--version", std::string("foresay ") + FORESAY_VERSION);
     app.require_subcommand(1);
     app.set_help_flag("-h,--help", "print this help");
@@ -220,6 +218,15 @@ ParsedOptions parse_options(int argc, const char* const* argv) {
     plugin_show->add_option("NAME", options.name, "stage, plugin, or a plugin's file")->required();
     // Makes docs/repl.md; of no use to anybody else, so help does not name it.
     app.add_subcommand("repl-reference", "the commands of chat as Markdown")->group("");
+}
+
+}  // namespace
+
+ParsedOptions parse_options(int argc, const char* const* argv) {
+    ParsedOptions parsed;
+    Options& options = parsed.options;
+    CLI::App app;
+    build(app, options);
     try {
         app.parse(joined(argc, argv));
     } catch (const CLI::ParseError& problem) {
@@ -247,6 +254,10 @@ std::vector<core::ConfigLayer> option_layers(const Options& options) {
     if (!options.model.empty()) {
         add("--model", "target.model", quoted(options.model));
         layers.back().text += "\ndraft.model = \"\"";  // a model alone means no draft
+    }
+    if (!options.shape.empty()) {
+        add("--shape", "target.model", quoted(""));
+        layers.back().text += "\ndraft.model = \"\"";
     }
     if (!options.draft.empty()) add("--draft", "draft.model", quoted(options.draft));
     if (options.context) add("--context", "target.context", std::to_string(*options.context));

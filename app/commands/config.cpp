@@ -34,7 +34,11 @@ int run_config_check(const Options& options) {
 
 int run_config_show(const Options& options) {
     const Configuration configuration(options);
-    print(core::to_toml(configuration.config(), stage_schemas(), true));
+    std::string layers = "# layers, lowest first: default";
+    for (const core::ConfigLayer& layer : configuration.layers()) {
+        if (layer.place != core::Origin{}.place) layers += ", " + layer.place;
+    }
+    print(printable(layers) + "\n\n" + core::to_toml(configuration.config(), stage_schemas(), true));
     return 0;
 }
 

@@ -23,6 +23,25 @@ std::string line(const std::string& key, const Setting& setting, bool origins) {
     return out + "\n";
 }
 
+const StageSchema* find_stage(std::span<const StageSchema> stages, const std::string& name) {
+    const auto found =
+        std::find_if(stages.begin(), stages.end(), [&](const auto& stage) { return stage.name == name; });
+    return found == stages.end() ? nullptr : &*found;
+}
+
+// The parameters of a stage: all of them when the chain names it, else those that somebody stated.
+std::string stage_text(const Config& config, const StageSchema& stage, bool in_chain, bool origins) {
+    std::string out;
+    const auto stated = config.stage(stage.name);
+    for (const KeySpec& spec : stage.parameters) {
+        const auto found = stated.find(spec.key);
+        if (found != stated.end()) out += line(spec.key, found->second, origins);
+        if (found == stated.end() && in_chain) out += line(spec.key, {spec.fallback, Origin{}}, origins);
+    }
+    if (out.empty()) return "";
+    return "\n[sampling." + stage.name + "]" + (in_chain || !origins ? "" : "  # not in the chain") + "\n" + out;
+}
+
 std::string plugin_text(const PluginSpec& plugin, bool origins) {
     std::string out = "\n[[plugin]]\n" + line("name", {plugin.name, plugin.origin}, origins);
     if (!plugin.path.empty()) out += line("path", {plugin.path.string(), plugin.origin}, origins);
@@ -119,14 +138,12 @@ std::string to_toml(const Config& config, std::span<const StageSchema> stages, b
         out += line(spec.key.substr(dot + 1), config.setting(spec.key), origins);
     }
     for (const std::string& name : config.chain) {
-        const auto schema =
-            std::find_if(stages.begin(), stages.end(), [&](const auto& stage) { return stage.name == name; });
-        if (schema == stages.end() || schema->parameters.empty()) continue;
-        out += "\n[sampling." + name + "]\n";
-        const auto stated = config.stage(name);
-        for (const KeySpec& spec : schema->parameters) {
-            const auto found = stated.find(spec.key);
-            out += line(spec.key, found == stated.end() ? Setting{spec.fallback, Origin{}} : found->second, origins);
+        if (const StageSchema* schema = find_stage(stages, name)) out += stage_text(config, *schema, true, origins);
+    }
+    // What is stated for stages that the chain does not name is kept for when it does.
+    for (const StageSchema& schema : stages) {
+        if (std::find(config.chain.begin(), config.chain.end(), schema.name) == config.chain.end()) {
+            out += stage_text(config, schema, false, origins);
         }
     }
     for (const PluginSpec& plugin : config.plugins) out += plugin_text(plugin, origins);

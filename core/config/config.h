@@ -1,8 +1,9 @@
 // core/config/config.h: the configuration of a session: which models, how to sample, how to speculate.
 //
-// Layers, low to high: the schema's defaults, files in the order given, `--set` overrides, the flags of the command
-// line (which are overrides with a name of their own). Tables merge key by key; scalars and lists replace; a layer that
-// states [[plugin]] replaces the plugins of the layers below.
+// Layers, low to high: the schema's defaults, files (what one extends below it), variables of the environment, `--set`,
+// the flags of the command line; the last three are overrides with a name of their own. Tables merge key by key;
+// scalars and lists replace; a layer that states [[plugin]] replaces the plugins of the layers below. Where layers come
+// from: core/config/layers.h.
 // Errors:   ConfigError with every complaint, before any weight is loaded: unknown keys and stages, wrong types, values
 //           out of range, files that are not there, plugins that the chain does not name.
 #pragma once
@@ -31,7 +32,7 @@ struct PluginSpec {
 
 // One layer above the defaults.
 struct ConfigLayer {
-    std::string place;                // how messages name it: the file as the user wrote it, "--set #1"
+    std::string place;                // how messages name it: the file as the user wrote it, "--set #1", a variable
     std::string text;                 // TOML
     std::filesystem::path directory;  // relative paths start here
     bool flag = false;                // an argument rather than a file

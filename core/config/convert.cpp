@@ -1,7 +1,9 @@
 #include "core/config/convert.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
+#include <system_error>
 
 #include "core/config/nearest.h"
 
@@ -42,8 +44,100 @@ bool is_choice(const KeySpec& spec, const std::string& value, std::string& compl
     return false;
 }
 
+// A scalar as TOML writes it.
+std::string as_written(const TomlNode& node) {
+    switch (node.kind) {
+        case Kind::boolean:
+            return node.boolean ? "true" : "false";
+        case Kind::integer:
+            return std::to_string(node.integer);
+        case Kind::real:
+            return to_toml(ConfigValue(node.real));
+        case Kind::text:
+            return to_toml(ConfigValue(node.text));
+        default:
+            return "";
+    }
+}
+
+// The number that `node` is, or that its text spells.
+std::optional<double> as_number(const TomlNode& node) {
+    if (node.kind == Kind::integer) return static_cast<double>(node.integer);
+    if (node.kind == Kind::real) return node.real;
+    if (node.kind != Kind::text || node.text.empty()) return std::nullopt;
+    double value = 0.0;
+    const char* end = node.text.data() + node.text.size();
+    const auto [stop, error] = std::from_chars(node.text.data(), end, value);
+    if (error != std::errc() || stop != end || !std::isfinite(value)) return std::nullopt;
+    return value;
+}
+
+// The value that was probably meant, as the type that `type` is; empty when that cannot be told.
+std::string meant(ValueType type, const TomlNode& node);
+
+std::string meant_list(ValueType item, const TomlNode& node) {
+    const bool fits = (item == ValueType::text && node.kind == Kind::text) ||
+                      (item == ValueType::integer && node.kind == Kind::integer) ||
+                      (item == ValueType::real && (node.kind == Kind::integer || node.kind == Kind::real));
+    const std::string value = fits ? as_written(node) : meant(item, node);
+    return value.empty() ? "" : "[" + value + "]";
+}
+
+std::string meant_boolean(const TomlNode& node) {
+    if (node.kind == Kind::integer && (node.integer == 0 || node.integer == 1))
+        return node.integer == 1 ? "true" : "false";
+    if (node.kind != Kind::text) return "";
+    for (const char* yes : {"true", "yes", "on"}) {
+        if (node.text == yes) return "true";
+    }
+    for (const char* no : {"false", "no", "off"}) {
+        if (node.text == no) return "false";
+    }
+    return "";
+}
+
+std::string meant(ValueType type, const TomlNode& node) {
+    switch (type) {
+        case ValueType::boolean:
+            return meant_boolean(node);
+        case ValueType::integer:
+        case ValueType::real: {
+            const auto number = as_number(node);
+            if (!number || (type == ValueType::integer && *number != std::floor(*number))) return "";
+            return plain(*number);
+        }
+        case ValueType::text:
+        case ValueType::choice:
+        case ValueType::path:
+            if (node.kind == Kind::list && node.items.size() == 1 && node.items[0].kind == Kind::text)
+                return as_written(node.items[0]);
+            if (node.kind == Kind::list || node.kind == Kind::table || node.kind == Kind::date) return "";
+            return to_toml(ConfigValue(as_written(node)));
+        case ValueType::text_list:
+            return meant_list(ValueType::text, node);
+        case ValueType::integer_list:
+            return meant_list(ValueType::integer, node);
+        case ValueType::real_list:
+            return meant_list(ValueType::real, node);
+        case ValueType::any:
+            return "";
+    }
+    return "";
+}
+
 std::string wrong_kind(const KeySpec& spec, const TomlNode& node) {
-    return "must be " + describe(spec.type) + ", not " + std::string(node.kind_name());
+    std::string out = "must be " + describe(spec.type) + ", not " + std::string(node.kind_name());
+    const std::string value = meant(spec.type, node);
+    // What was meant must be allowed as well.
+    const bool allowed =
+        spec.choices.empty() || std::any_of(spec.choices.begin(), spec.choices.end(), [&](const auto& c) {
+            return value == to_toml(ConfigValue(c)) || value == "[" + to_toml(ConfigValue(c)) + "]";
+        });
+    if (!value.empty() && allowed) return out + "; write " + value;
+    if (spec.choices.empty()) return out;
+    for (const std::string& choice : spec.choices)
+        out += (&choice == spec.choices.data() ? "; known are " : ", ") + choice;
+    return out;
 }
 
 double as_real(const TomlNode& node) {

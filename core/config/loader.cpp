@@ -1,11 +1,11 @@
 #include "core/config/loader.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <system_error>
 #include <utility>
 
 #include "core/config/convert.h"
+#include "core/config/layers.h"
 #include "core/config/nearest.h"
 
 namespace foresay::core {
@@ -61,13 +61,7 @@ void ConfigLoader::complain(int line, int column, std::string message) {
     complain(here(line, column), std::move(message));
 }
 
-fs::path ConfigLoader::resolve(const std::string& path) const {
-    if (path.empty()) return {};
-    if (path.starts_with("~/")) {
-        if (const char* home = std::getenv("HOME")) return fs::path(home) / path.substr(2);
-    }
-    return (layer_->directory / path).lexically_normal();
-}
+fs::path ConfigLoader::resolve(const std::string& path) const { return resolve_path(path, layer_->directory); }
 
 const StageSchema* ConfigLoader::find_stage(const std::string& name) const {
     const auto found = std::find_if(request_.stages.begin(), request_.stages.end(),
@@ -96,6 +90,9 @@ void ConfigLoader::walk(const TomlNode& table, const std::string& prefix) {
         if (prefix.empty() && member.key.starts_with("x-")) continue;  // the user's own notes
         if (key == "plugin") {
             plugins(member);
+        } else if (key == "extends") {
+            // What a file extends are layers by now (core/config/layers.h).
+            if (layer_->flag) complain(member.line, member.column, "'extends' belongs in a configuration file");
         } else if (const KeySpec* spec = find_key(key)) {
             set(*spec, key, member);
         } else if (const StageSchema* schema = prefix == "sampling" ? find_stage(member.key) : nullptr) {
@@ -133,7 +130,7 @@ void ConfigLoader::unknown(const TomlNode::Member& member, const std::string& pr
             return;
         }
     }
-    if (prefix.empty()) more.push_back("plugin");
+    if (prefix.empty()) more.insert(more.end(), {"plugin", "extends"});
     const std::string what = member.value.kind == Kind::table
                                  ? "unknown table [" + (prefix.empty() ? "" : prefix + ".") + member.key + "]"
                                  : "unknown key '" + member.key + "'" + in_table(prefix);

@@ -56,6 +56,10 @@ struct Pipe {
     ::setenv("XDG_STATE_HOME", scratch().c_str(), 1);
     ::setenv("FORESAY_LOG", "error", 1);  // a busy machine makes stages slow, and that is a warning
     ::unsetenv("FORESAY_PLUGIN_PATH");
+    // Nobody's own configuration takes part.
+    ::setenv("XDG_CONFIG_HOME", (scratch() / "config").c_str(), 1);
+    ::setenv("XDG_CONFIG_DIRS", (scratch() / "system").c_str(), 1);
+    for (const auto& [name, value] : call.environment) ::setenv(name.c_str(), value.c_str(), 1);
     std::vector<char*> arguments = {const_cast<char*>("foresay")};
     for (const std::string& argument : call.arguments) arguments.push_back(const_cast<char*>(argument.c_str()));
     arguments.push_back(nullptr);

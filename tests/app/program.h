@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <sys/types.h>
@@ -17,7 +18,8 @@ struct Outcome {
 
 struct Call {
     std::vector<std::string> arguments;
-    std::string input;          // of standard input
+    std::string input;  // of standard input
+    std::vector<std::pair<std::string, std::string>> environment;
     bool close_output = false;  // nobody reads standard output
     // Called when the first byte of output has arrived.
     std::function<void(pid_t)> on_output;

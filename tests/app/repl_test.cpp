@@ -40,7 +40,8 @@ protected:
 
     // Starts the program; its exit status appears behind "status" at the end.
     void start(const std::string& arguments) {
-        const std::string command = "FORESAY_LOG=error XDG_STATE_HOME=" + scratch().string() + " " + FORESAY_PROGRAM +
+        const std::string command = "FORESAY_LOG=error XDG_STATE_HOME=" + scratch().string() +
+                                    " XDG_CONFIG_HOME=/nonexistent XDG_CONFIG_DIRS=/nonexistent " + FORESAY_PROGRAM +
                                     " chat " + arguments + "; echo status $?; sleep 60";
         shell(tmux_ + "-f /dev/null new-session -d -x 100 -y 50 '" + command + "'");
     }

@@ -1,0 +1,163 @@
+// Where layers come from: extends, the standard files, the environment.
+#include "core/config/layers.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "core/config/diagnostic.h"
+
+namespace foresay::core {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::StartsWith;
+
+namespace fs = std::filesystem;
+
+class LayersTest : public ::testing::Test {
+protected:
+    LayersTest() : folder_(fs::temp_directory_path() / ("foresay_extends_" + std::to_string(::getpid()))) {
+        fs::remove_all(folder_);
+        fs::create_directories(folder_ / "sub");
+    }
+    ~LayersTest() override { fs::remove_all(folder_); }
+
+    std::string write(const std::string& name, const std::string& text) const {
+        std::ofstream(folder_ / name) << text;
+        return (folder_ / name).string();
+    }
+    std::vector<std::string> order(const std::string& path) const {
+        std::vector<std::string> names;
+        for (const ConfigLayer& layer : read_config_layers(path)) names.push_back(fs::path(layer.place).filename());
+        return names;
+    }
+    std::string error(const std::string& path) const {
+        try {
+            read_config_layers(path);
+        } catch (const Error& problem) {
+            return problem.what();
+        }
+        return "no error";
+    }
+
+    fs::path folder_;
+};
+
+TEST_F(LayersTest, BasesComeFirstAndOnce) {
+    write("base.toml", "");
+    write("sub/left.toml", "extends = \"../base.toml\"\n");
+    write("right.toml", "extends = [\"base.toml\"]\n[sampling]\nseed = 1\n");
+    const std::string top = write("top.toml", "extends = [\"sub/left.toml\", \"right.toml\"]\n");
+    EXPECT_THAT(order(top), ElementsAre("base.toml", "left.toml", "right.toml", "top.toml"));
+    // Relative paths of a base start where the base lies.
+    EXPECT_EQ(read_config_layers(top)[1].directory, folder_ / "sub");
+    EXPECT_THAT(order((folder_ / "base.toml").string()), ElementsAre("base.toml"));
+}
+
+TEST_F(LayersTest, WhatCannotBeExtendedIsOneSentenceWithItsPlace) {
+    const std::string self = write("self.toml", "# me\nextends = \"./self.toml\"\n");
+    EXPECT_THAT(error(self),
+                AllOf(StartsWith(self + ":2:11: 'extends' goes round in a circle: " + self + " -> " + self),
+                      HasSubstr("\n    extends = \"./self.toml\"\n              ^")));
+    write("a.toml", "extends = \"b.toml\"\n");
+    write("b.toml", "extends = \"c.toml\"\n");
+    write("c.toml", "extends = \"a.toml\"\n");
+    const std::string a = (folder_ / "a.toml").string();
+    EXPECT_THAT(error(a), AllOf(StartsWith((folder_ / "c.toml").string() + ":1:11: "),
+                                HasSubstr(a + " -> " + (folder_ / "b.toml").string() + " -> ")));
+    const std::string none = write("none.toml", "extends = [\"nothing.toml\"]\n");
+    EXPECT_THAT(error(none), AllOf(StartsWith(none + ":1:12: 'extends': "), HasSubstr("nothing.toml: cannot read")));
+    for (const std::string value : {"5", "\"\"", "[1]", "{}", "\"a\\u0000b\""}) {
+        const std::string path = write("bad.toml", "extends = " + value + "\n");
+        EXPECT_THAT(error(path), AllOf(StartsWith(path + ":1:1"), HasSubstr("must be the path of a configuration")));
+    }
+    const std::string folder = write("folder.toml", "extends = \"sub\"\n");
+    EXPECT_THAT(error(folder), HasSubstr("is a directory, not a configuration file"));
+}
+
+TEST_F(LayersTest, DepthAndNumberAreBounded) {
+    for (int i = 0; i < 12; ++i) {
+        write("d" + std::to_string(i) + ".toml", "extends = \"d" + std::to_string(i + 1) + ".toml\"\n");
+    }
+    write("d12.toml", "");
+    EXPECT_THAT(error((folder_ / "d0.toml").string()), HasSubstr("goes more than 8 files deep"));
+    EXPECT_EQ(read_config_layers(folder_ / "d4.toml").size(), 9u);
+    std::string list;
+    for (int i = 0; i < 40; ++i) {
+        write("n" + std::to_string(i) + ".toml", "");
+        list += "\"n" + std::to_string(i) + ".toml\", ";
+    }
+    EXPECT_THAT(error(write("wide.toml", "extends = [" + list + "]\n")), HasSubstr("leads to more than 32 files"));
+}
+
+TEST_F(LayersTest, AFileThatIsNotTomlIsLeftToTheLoader) {
+    const std::string path = write("broken.toml", "extends = \n");
+    EXPECT_EQ(read_config_layers(path).size(), 1u);
+    // An override cannot extend.
+    ConfigRequest request;
+    const std::vector<StageSchema> stages = {
+        {"penalties", "", {}}, {"top_k", "", {}}, {"top_p", "", {}}, {"temperature", "", {}}};
+    request.stages = stages;
+    request.layers = {override_layer("extends=\"x.toml\"", "--set #1")};
+    request.need_target = false;
+    try {
+        load_config(request);
+        ADD_FAILURE() << "no error";
+    } catch (const ConfigError& problem) {
+        EXPECT_THAT(problem.what(), HasSubstr("--set #1: 'extends' belongs in a configuration file"));
+    }
+}
+
+TEST(StandardFiles, FollowTheXdgConvention) {
+    std::vector<std::pair<std::string, std::string>> set;
+    const Variables variables = [&](const std::string& name) -> std::optional<std::string> {
+        for (const auto& [known, value] : set) {
+            if (known == name) return value;
+        }
+        return std::nullopt;
+    };
+    EXPECT_THAT(standard_config_files(variables), ElementsAre("/etc/xdg/foresay/config.toml"));
+    set = {{"HOME", "/h"}};
+    EXPECT_THAT(standard_config_files(variables),
+                ElementsAre("/etc/xdg/foresay/config.toml", "/h/.config/foresay/config.toml"));
+    set = {{"HOME", "/h"}, {"XDG_CONFIG_HOME", "/c"}, {"XDG_CONFIG_DIRS", "/first:relative::/second"}};
+    EXPECT_THAT(standard_config_files(variables),
+                ElementsAre("/second/foresay/config.toml", "/first/foresay/config.toml", "/c/foresay/config.toml"));
+    set = {{"HOME", "/h"}, {"XDG_CONFIG_HOME", "relative"}, {"XDG_CONFIG_DIRS", ""}};
+    EXPECT_THAT(standard_config_files(variables),
+                ElementsAre("/etc/xdg/foresay/config.toml", "/h/.config/foresay/config.toml"));
+}
+
+TEST(EnvironmentLayers, AreOverridesByName) {
+    const std::vector<std::string> environment = {"PATH=/bin", "FORESAY_LOG=info", "FORESAY_SAMPLING__TOP_K__K=5",
+                                                  "FORESAY_CHAT__STYLE=llama3", "FORESAY_"};
+    const auto layers = environment_layers(environment);
+    ASSERT_EQ(layers.size(), 2u);
+    EXPECT_EQ(layers[0].place, "FORESAY_CHAT__STYLE");
+    EXPECT_EQ(layers[0].text, "chat.style = \"llama3\"");
+    EXPECT_EQ(layers[1].text, "sampling.top_k.k = 5");
+    EXPECT_TRUE(layers[1].flag);
+    const std::vector<std::string> slip = {"FORESAY_TARGET_MODEL=x"};
+    EXPECT_THROW(environment_layers(slip), UsageError);
+    const std::vector<std::string> none;
+    EXPECT_THAT(environment_layers(none), IsEmpty());
+}
+
+TEST(States, LooksAlongTheDots) {
+    const ConfigLayer layer{"f", "target.model = \"x\"\n[sampling.top_k]\nk = 1\n", {}, false};
+    EXPECT_TRUE(states(layer, "target.model"));
+    EXPECT_TRUE(states(layer, "sampling.top_k"));
+    EXPECT_TRUE(states(layer, "sampling.top_k.k"));
+    EXPECT_FALSE(states(layer, "sampling.seed"));
+    EXPECT_FALSE(states(layer, "target.model.x"));
+    EXPECT_FALSE(states({"f", "target = [", {}, false}, "target"));
+}
+
+}  // namespace
+}  // namespace foresay::core
