@@ -4,6 +4,7 @@
 
 #include <csignal>
 
+#include "app/terminal.h"
 #include "plugins/host/crash_marker.h"
 
 namespace foresay::app {
@@ -16,12 +17,15 @@ static_assert(std::atomic<bool>::is_always_lock_free, "the flag is set in a sign
 // Ends as the signal would have, but not as if the plugin that happens to run had crashed.
 void on_request_to_end(int signal) {
     plugins::absolve_plugins();
+    give_terminal_back();
     std::signal(signal, SIG_DFL);
     std::raise(signal);
 }
 
 void on_interrupt(int) {
-    if (flag.exchange(true)) ::_exit(kCancelled);
+    if (!flag.exchange(true)) return;
+    give_terminal_back();
+    ::_exit(kCancelled);
 }
 
 }  // namespace

@@ -59,6 +59,7 @@ CLI::App* add_chat(CLI::App& app, Options& options) {
     add_common(*command, options);
     command->add_option("CONFIG", options.config, "configuration file");
     add_sampling(*command, options);
+    command->add_flag("--simple-io", options.simple_io, "plain lines, without editing and cursor movements");
     return command;
 }
 

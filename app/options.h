@@ -38,6 +38,8 @@ struct Options {
     std::string device;
     std::string config;  // empty: the bundled pair, unless a model or a shape is named
 
+    bool simple_io = false;  // chat: no line editing
+
     // complete, and where they apply the others.
     std::optional<std::string> prompt;
     std::string file;

@@ -51,11 +51,20 @@ bool stdin_is_terminal() { return ::isatty(STDIN_FILENO) == 1; }
 bool stdout_is_terminal() { return ::isatty(STDOUT_FILENO) == 1; }
 bool stderr_is_terminal() { return ::isatty(STDERR_FILENO) == 1; }
 
-std::string dim(std::string_view text) {
+namespace {
+
+bool colours_wanted() {
     const char* no_color = std::getenv("NO_COLOR");
     const char* term = std::getenv("TERM");
-    const bool colour = stderr_is_terminal() && (!no_color || !*no_color) && term && std::strcmp(term, "dumb") != 0;
-    if (!colour) return std::string(text);
+    return (!no_color || !*no_color) && term && std::strcmp(term, "dumb") != 0;
+}
+
+}  // namespace
+
+bool colourful_output() { return stdout_is_terminal() && colours_wanted(); }
+
+std::string dim(std::string_view text) {
+    if (!stderr_is_terminal() || !colours_wanted()) return std::string(text);
     return "\x1b[2m" + std::string(text) + "\x1b[0m";
 }
 

@@ -33,6 +33,9 @@ bool stdin_is_terminal();
 bool stdout_is_terminal();
 bool stderr_is_terminal();
 
+// Whether standard output is a terminal that shows colours: NO_COLOR is not set and TERM is not "dumb".
+bool colourful_output();
+
 // `text` dimmed for a terminal on standard error that shows colours; as it is otherwise.
 std::string dim(std::string_view text);
 

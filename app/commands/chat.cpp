@@ -7,7 +7,7 @@ namespace foresay::app {
 
 int run_chat(const Options& options) {
     Session session(options, SessionNeeds{});
-    Repl repl(session);
+    Repl repl(session, {.simple_io = options.simple_io});
     return repl.run();
 }
 

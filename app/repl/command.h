@@ -57,9 +57,9 @@ void run_repl_command(Repl& repl, std::string_view line);
 // "/retry [SEED]"
 std::string usage(const ReplCommand& command);
 
-// The whole table as /help shows it, one command as /help NAME shows it, and docs/repl.md.
-std::string commands_help();
-std::string command_help(const ReplCommand& command);
+// The whole table as /help shows it on so many columns, one command as /help NAME shows it, and docs/repl.md.
+std::string commands_help(std::size_t columns);
+std::string command_help(const ReplCommand& command, std::size_t columns);
 std::string commands_markdown();
 
 }  // namespace foresay::app

@@ -8,8 +8,8 @@ namespace foresay::app {
 
 namespace {
 
-constexpr std::size_t kCallWidth = 32;
-constexpr std::size_t kTextWidth = 96;
+constexpr std::size_t kCallColumns = 26;
+constexpr std::size_t kMarkdownColumns = 100;
 
 struct Habit {
     std::string_view keys;
@@ -19,23 +19,24 @@ struct Habit {
 // What is no command but can be typed.
 constexpr Habit kHabits[] = {
     {"//TEXT", "say TEXT with one slash in front"},
-    {"\\ at the end", "the entry goes on in the next line"},
+    {"\\ at the end", "the entry goes on in the next line; Alt-Enter does the same anywhere"},
+    {"\"\"\"TEXT\"\"\"", "text of several lines, also behind the name of a command"},
+    {"paste", "several lines are one entry, said as they are; a long one stands in the line as a label"},
+    {"Tab", "completes commands, keys, values and files"},
+    {"Ctrl-R", "searches what was entered before; the arrow keys step through it"},
+    {"Ctrl-X Ctrl-E", "edits the entry in $VISUAL or $EDITOR"},
     {"Ctrl-C", "stops an answer and keeps what there is; twice at the prompt leaves"},
     {"Ctrl-D", "leaves"},
 };
 
-std::string padded(std::string_view text) {
-    std::string out(text);
-    return out + std::string(out.size() < kCallWidth ? kCallWidth - out.size() : 1, ' ');
-}
-
-// `text` cut into lines between words. A blank line stays one, and so does the beginning of an indented line.
-std::string wrapped(std::string_view text) {
+// `text` cut into lines between words, each `indent` columns in. Blank lines and indented ones stay as they are.
+std::string wrapped(std::string_view text, std::size_t columns, std::size_t indent = 0) {
+    const std::string margin(indent, ' ');
     std::string out;
     std::istringstream lines{std::string(text)};
     std::string line;
     while (std::getline(lines, line)) {
-        if (line.starts_with(' ')) {
+        if (line.empty() || line.starts_with(' ')) {
             out += line + "\n";
             continue;
         }
@@ -43,17 +44,26 @@ std::string wrapped(std::string_view text) {
         std::string word;
         std::size_t column = 0;
         while (words >> word) {
-            if (column > 0 && column + 1 + word.size() > kTextWidth) {
+            if (column > 0 && column + 1 + word.size() > columns) {
                 out += '\n';
                 column = 0;
             }
-            if (column > 0) out += ' ';
+            out += column > 0 ? " " : margin;
             out += word;
-            column += word.size() + (column > 0 ? 1 : 0);
+            column = column > 0 ? column + 1 + word.size() : indent + word.size();
         }
         out += '\n';
     }
     return out;
+}
+
+// A line of /help: what to type, and beside it, or below where it is long, what that does.
+std::string entry(std::string_view call, std::string_view help, std::size_t columns) {
+    const std::size_t indent = std::min(kCallColumns, columns / 2);
+    std::string out = "  ";
+    out += call;
+    if (out.size() + 2 > indent) return out + "\n" + wrapped(help, columns, indent);
+    return out + wrapped(help, columns, indent).substr(out.size());
 }
 
 // A sentence from a line of help.
@@ -72,24 +82,22 @@ std::string usage(const ReplCommand& command) {
     return out;
 }
 
-std::string commands_help() {
+std::string commands_help(std::size_t columns) {
     std::string out;
     for (const CommandTopic& topic : command_topics()) {
         out.append(topic.title).append("\n");
-        for (const ReplCommand& command : topic.commands) {
-            out.append("  ").append(padded(usage(command))).append(command.help).append("\n");
-        }
+        for (const ReplCommand& command : topic.commands) out += entry(usage(command), command.help, columns);
     }
     out.append("Keys\n");
-    for (const Habit& habit : kHabits) out.append("  ").append(padded(habit.keys)).append(habit.help).append("\n");
-    out.append("/help COMMAND says more. The beginning of a name is enough where only one command has it.\n");
-    return out;
+    for (const Habit& habit : kHabits) out += entry(habit.keys, habit.help, columns);
+    return out + wrapped("/help COMMAND says more. The beginning of a name is enough where only one command has it.",
+                         columns);
 }
 
-std::string command_help(const ReplCommand& command) {
-    std::string out = usage(command) + "\n" + sentence(command.help) + "\n";
+std::string command_help(const ReplCommand& command, std::size_t columns) {
+    std::string out = usage(command) + "\n" + wrapped(sentence(command.help), columns);
     if (!command.alias.empty()) out.append("Also /").append(command.alias).append(".\n");
-    if (!command.details.empty()) out += wrapped(command.details);
+    if (!command.details.empty()) out += wrapped(command.details, columns);
     return out;
 }
 
@@ -100,6 +108,9 @@ std::string commands_markdown() {
         "What you write is said to the model; a line that begins with a slash is a command. The beginning of a name "
         "is\n"
         "enough where only one command has it. `/help` shows this list and `/help COMMAND` one entry.\n\n"
+        "What begins with a blank is not kept in the history. Keys that are typed during an answer are shown below it "
+        "and\n"
+        "belong to the next entry.\n\n"
         "| key | does |\n|---|---|\n";
     for (const Habit& habit : kHabits)
         out.append("| `").append(habit.keys).append("` | ").append(habit.help).append(" |\n");
@@ -108,7 +119,7 @@ std::string commands_markdown() {
         for (const ReplCommand& command : topic.commands) {
             out.append("\n### `").append(usage(command)).append("`\n\n").append(sentence(command.help)).append("\n");
             if (!command.alias.empty()) out.append("Also `/").append(command.alias).append("`.\n");
-            if (!command.details.empty()) out.append("\n").append(wrapped(command.details));
+            if (!command.details.empty()) out.append("\n").append(wrapped(command.details, kMarkdownColumns));
         }
     }
     return out;

@@ -6,8 +6,10 @@
 #include <system_error>
 
 #include "app/configuration.h"
+#include "app/output.h"
 #include "app/plugins.h"
 #include "app/repl/repl.h"
+#include "app/terminal.h"
 #include "base/error.h"
 
 namespace foresay::app {
@@ -115,6 +117,32 @@ std::string common_beginning(const Candidates& candidates) {
         common.pop_back();
     }
     return common;
+}
+
+std::string in_columns(const Candidates& candidates, std::size_t columns) {
+    constexpr std::size_t kMost = 200;
+    Candidates shown;
+    std::size_t widest = 0;
+    for (const std::string& candidate : candidates) {
+        if (shown.size() == kMost) break;
+        const std::size_t slash = candidate.find_last_of('/', candidate.size() < 2 ? 0 : candidate.size() - 2);
+        shown.push_back(printable(slash == std::string::npos ? candidate : candidate.substr(slash + 1)));
+        widest = std::max(widest, columns_of(shown.back()) + 2);
+    }
+    const std::size_t across = std::max<std::size_t>(1, columns / std::max<std::size_t>(widest, 1));
+    const std::size_t down = (shown.size() + across - 1) / across;
+    std::string out;
+    for (std::size_t row = 0; row < down; ++row) {
+        for (std::size_t i = row; i < shown.size(); i += down) {
+            out += shown[i];
+            if (i + down < shown.size()) out += std::string(widest - columns_of(shown[i]), ' ');
+        }
+        out += '\n';
+    }
+    if (shown.size() < candidates.size()) {
+        out += "and " + std::to_string(candidates.size() - shown.size()) + " more\n";
+    }
+    return out;
 }
 
 Candidates complete_files(const CompletionRequest& request) {

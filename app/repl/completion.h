@@ -21,6 +21,9 @@ LineCompletion complete_line(Repl& repl, std::string_view line);
 // The bytes that all candidates begin with.
 std::string common_beginning(const Candidates& candidates);
 
+// The candidates below each other in as many columns as fit, without the folders in front of file names.
+std::string in_columns(const Candidates& candidates, std::size_t columns);
+
 // For the commands' own completion functions.
 Candidates complete_files(const CompletionRequest& request);     // files and folders; "~/" is the home
 Candidates complete_keys(const CompletionRequest& request);      // keys that /set takes

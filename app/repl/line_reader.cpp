@@ -21,17 +21,19 @@ constexpr std::size_t kMaxLine = std::size_t{16} << 20;
 // read(2) by hand: a stream would swallow the interrupted call.
 class PlainReader : public LineReader {
 public:
-    explicit PlainReader(bool interactive) : interactive_(interactive) {}
+    explicit PlainReader(bool prompts) : prompts_(prompts) {}
 
-    Line read(const std::string& prompt) override {
-        if (interactive_) print(prompt);
+    Line read(const std::string& prompt, const std::string&) override {
+        if (prompts_) print(prompt);
         for (;;) {
-            if (const auto newline = buffer_.find('\n'); newline != std::string::npos) {
+            if (const auto newline = buffer_.find('\n', searched_); newline != std::string::npos) {
                 std::string text = buffer_.substr(0, newline);
                 buffer_.erase(0, newline + 1);
+                searched_ = 0;
                 if (text.ends_with('\r')) text.pop_back();
                 return {LineEnd::line, std::move(text)};
             }
+            searched_ = buffer_.size();
             std::array<char, 4096> chunk{};
             const ssize_t got = ::read(STDIN_FILENO, chunk.data(), chunk.size());
             if (got > 0) {
@@ -39,42 +41,89 @@ public:
                 if (buffer_.size() > kMaxLine) throw Error("a line of input is longer than 16 MiB");
             } else if (got < 0 && errno == EINTR) {
                 if (!interrupted()) continue;
+                if (prompts_) print("\n");
                 buffer_.clear();
+                searched_ = 0;
                 return {LineEnd::interrupt, {}};
             } else if (got < 0) {
                 throw Error(std::string("cannot read standard input: ") + std::strerror(errno));
             } else {
-                if (buffer_.empty()) return {LineEnd::end, {}};
-                return {LineEnd::line, std::exchange(buffer_, {})};  // the last line has no newline
+                searched_ = 0;
+                if (!buffer_.empty()) return {LineEnd::line, std::exchange(buffer_, {})};  // has no newline
+                if (prompts_) print("\n");
+                return {LineEnd::end, {}};
             }
         }
     }
 
 private:
-    bool interactive_;
+    bool prompts_;
     std::string buffer_;
+    std::size_t searched_ = 0;  // bytes of the buffer that hold no newline
 };
+
+constexpr std::string_view kQuotes = "\"\"\"";
+
+// Where the quotes of a block open in the first line of an entry; npos: nowhere.
+std::size_t opening(const std::string& text) {
+    if (text.starts_with(kQuotes)) return 0;
+    if (!text.starts_with('/') || text.starts_with("//")) return std::string::npos;
+    const std::size_t quotes = text.find(" \"\"\"");
+    return quotes == std::string::npos ? quotes : quotes + 1;
+}
+
+// Whether `text`, which stands behind opening quotes, ends with closing ones; cuts them off then.
+bool close_block(std::string& text) {
+    const std::size_t end = text.find_last_not_of(" \t\r");
+    if (end == std::string::npos || end + 1 < kQuotes.size()) return false;
+    if (text.compare(end + 1 - kQuotes.size(), kQuotes.size(), kQuotes) != 0) return false;
+    text.resize(end + 1 - kQuotes.size());
+    return true;
+}
+
+// The line breaks behind the opening and in front of the closing quotes belong to the quotes.
+std::string inside(std::string text) {
+    if (text.starts_with('\n')) text.erase(0, 1);
+    if (text.ends_with('\n')) text.pop_back();
+    return text;
+}
 
 }  // namespace
 
-std::unique_ptr<LineReader> make_plain_reader(bool interactive) { return std::make_unique<PlainReader>(interactive); }
+std::unique_ptr<LineReader> make_plain_reader(bool prompts) { return std::make_unique<PlainReader>(prompts); }
 
-std::unique_ptr<LineReader> make_line_reader(bool interactive) {
-#ifdef FORESAY_HAVE_LIBEDIT
-    if (interactive) return make_editing_reader();
+#ifndef FORESAY_HAVE_LIBEDIT
+std::unique_ptr<LineReader> make_editing_reader(Keyboard&, EditingOptions) { return nullptr; }
 #endif
-    return make_plain_reader(interactive);
-}
 
-Line read_entry(LineReader& reader, const std::string& prompt, const std::string& continuation) {
-    Line entry = reader.read(prompt);
-    while (entry.how == LineEnd::line && entry.text.ends_with('\\')) {
-        entry.text.back() = '\n';
-        const Line next = reader.read(continuation);
-        if (next.how == LineEnd::interrupt) return next;
-        if (next.how == LineEnd::end) break;
-        entry.text += next.text;
+Line read_entry(LineReader& reader, const std::string& prompt, const std::string& continuation,
+                const std::string& initial) {
+    Line entry = reader.read(prompt, initial);
+    if (entry.how != LineEnd::line) return entry;
+    const std::size_t open = entry.literal ? std::string::npos : opening(entry.text);
+    if (open != std::string::npos) {
+        const std::string command = entry.text.substr(0, open);
+        std::string text = entry.text.substr(open + kQuotes.size());
+        while (!close_block(text)) {
+            Line next = reader.read(continuation);
+            if (next.how == LineEnd::interrupt) return next;
+            if (next.how == LineEnd::end) break;
+            text.append("\n").append(next.text);
+        }
+        entry.literal = command.empty();
+        entry.text = command + inside(std::move(text));
+    } else if (!entry.literal && entry.text.find('\n') == std::string::npos) {
+        while (entry.text.ends_with('\\')) {
+            entry.text.back() = '\n';
+            const Line next = reader.read(continuation);
+            if (next.how == LineEnd::interrupt) return next;
+            if (next.how == LineEnd::end) break;
+            entry.text += next.text;
+        }
     }
+    // Text that would be read as something else when it comes back from the history is kept in quotes.
+    const bool plain = !entry.text.starts_with('/') && !entry.text.starts_with(kQuotes);
+    reader.remember(!entry.literal || plain ? entry.text : "\"\"\"\n" + entry.text + "\n\"\"\"");
     return entry;
 }
 

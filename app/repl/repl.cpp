@@ -32,13 +32,27 @@ core::ChatFormat chat_format(const core::Config& config, const core::Tokenizer& 
     return *format;
 }
 
-Repl::Repl(Session& session)
+Repl::Repl(Session& session, const ReplOptions& options)
     : session_(session),
       interactive_(stdin_is_terminal() && stdout_is_terminal()),
+      edits_(interactive_ && terminal_moves() && !options.simple_io),
       generator_(session.make_generator()),
       conversation_(std::make_unique<Conversation>(generator_, session.tokenizer(),
-                                                   chat_format(session.config(), session.tokenizer()))),
-      reader_(make_line_reader(interactive_)) {}
+                                                   chat_format(session.config(), session.tokenizer()))) {
+    if (edits_) {
+        terminal_.emplace();
+        keyboard_.emplace();
+        EditingOptions editing;
+        editing.complete = [this](std::string_view line) { return complete_line(*this, line); };
+        reader_ = make_editing_reader(*keyboard_, std::move(editing));
+    }
+    if (!reader_) {
+        edits_ = false;
+        keyboard_.reset();
+        terminal_.reset();
+        reader_ = make_plain_reader(interactive_);
+    }
+}
 
 void Repl::banner() {
     if (!interactive_) return;
@@ -55,7 +69,7 @@ void Repl::banner() {
 int Repl::run() {
     banner();
     while (!quit_) {
-        const Line entry = read_entry(*reader_, "> ", ". ");
+        const Line entry = read_entry(*reader_, "> ", ". ", std::exchange(offered_, {}));
         if (entry.how == LineEnd::end) break;
         if (entry.how == LineEnd::interrupt) {
             interrupted() = false;
@@ -65,19 +79,21 @@ int Repl::run() {
         }
         last_interrupt_.reset();
         try {
-            handle(entry.text);
+            handle(entry);
         } catch (const OutputFailed&) {
             throw;  // nobody would see the answers
         } catch (const core::ConfigError& problem) {
+            failed_ = true;
             complain(problem.what());
         } catch (const Error& problem) {
-            complain((line_open_ ? "\n" : "") + std::string("foresay: ") + problem.what());
-            line_open_ = false;
+            failed_ = true;
+            complain(std::string("foresay: ") + problem.what());
         }
         if (interrupted() && !interactive_) return kCancelled;
         interrupted() = false;
     }
-    return 0;
+    // A script must see that something went wrong; a person has seen it.
+    return failed_ && !interactive_ ? 1 : 0;
 }
 
 bool Repl::second_interrupt() {
@@ -87,14 +103,15 @@ bool Repl::second_interrupt() {
     return second;
 }
 
-void Repl::handle(const std::string& text) {
+void Repl::handle(const Line& entry) {
+    const std::string& text = entry.text;
     if (text.empty()) return;
-    if (text.starts_with("//")) {
-        answer(text.substr(1));
-    } else if (text.starts_with('/')) {
-        run_repl_command(*this, text);
-    } else {
+    if (entry.literal || !text.starts_with('/')) {
         answer(text);
+    } else if (text.starts_with("//")) {
+        answer(text.substr(1));
+    } else {
+        run_repl_command(*this, text);
     }
 }
 
@@ -109,29 +126,40 @@ Conversation::Limits Repl::limits() const {
 }
 
 void Repl::answer(const std::string& text) {
-    line_open_ = false;
-    finish(conversation_->answer(text, limits(), [this](const speculative::TokenEvent& event) {
-        if (event.text.empty()) return;
-        print(event.text);
-        line_open_ = !event.text.ends_with('\n');
-    }));
+    show_answer([&](const speculative::TokenCallback& show) { return conversation_->answer(text, limits(), show); });
 }
 
 void Repl::retry(std::optional<std::uint64_t> seed) {
     if (conversation_->empty()) throw Error("there is no answer to try again");
-    line_open_ = false;
-    finish(conversation_->retry(seed, limits(), [this](const speculative::TokenEvent& event) {
-        if (event.text.empty()) return;
-        print(event.text);
-        line_open_ = !event.text.ends_with('\n');
-    }));
+    show_answer([&](const speculative::TokenCallback& show) { return conversation_->retry(seed, limits(), show); });
+}
+
+void Repl::show_answer(const Generate& generate) {
+    const auto view = edits_ ? make_live_view(*keyboard_, tint_) : make_plain_view(interactive_);
+    const auto show = [&](const speculative::TokenEvent& event) {
+        if (event.token >= 0) latencies_.token();
+        view->add(event.text, event.drafted);
+    };
+    latencies_.begin();
+    try {
+        const Conversation::Answer answer = generate(show);
+        view->finish();
+        if (answer.result.finish == speculative::FinishReason::cancelled && keyboard_) keyboard_->hold_ahead();
+        // What is piped gets a newline behind each answer, so that answers stay apart; on a terminal only where one is
+        // due.
+        if (view->line_open() || !interactive_) print("\n");
+        finish(answer);
+    } catch (const OutputFailed&) {
+        throw;
+    } catch (const Error&) {
+        view->finish();
+        if (view->line_open()) print("\n");
+        throw;
+    }
 }
 
 void Repl::finish(const Conversation::Answer& answer) {
     const speculative::GenerateResult& result = answer.result;
-    // What is piped gets a newline behind each answer, so that answers stay apart; on a terminal only where one is due.
-    if (line_open_ || !interactive_) print("\n");
-    line_open_ = false;
     session_.report_stages(generator_.chain());
     totals_.answers += 1;
     totals_.tokens += static_cast<std::int64_t>(result.tokens.size());

@@ -4,14 +4,19 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 
+#include "app/repl/answer_view.h"
 #include "app/repl/command.h"
 #include "app/repl/conversation.h"
+#include "app/repl/keyboard.h"
+#include "app/repl/latencies.h"
 #include "app/repl/line_reader.h"
 #include "app/session.h"
+#include "app/terminal.h"
 
 namespace foresay::app {
 
@@ -21,9 +26,13 @@ struct ReplTotals {
     double prefill_ms = 0.0, decode_ms = 0.0;
 };
 
+struct ReplOptions {
+    bool simple_io = false;  // plain lines even on a terminal
+};
+
 class Repl {
 public:
-    explicit Repl(Session& session);
+    Repl(Session& session, const ReplOptions& options);
 
     // Until the input ends; the exit status.
     int run();
@@ -32,15 +41,25 @@ public:
     Session& session() { return session_; }
     Conversation& conversation() { return *conversation_; }
     const ReplTotals& totals() const { return totals_; }
+    const Latencies& latencies() const { return latencies_; }
     bool interactive() const { return interactive_; }
+    // Whether what a drafter proposed is marked in answers.
+    bool tints_drafts() const { return tint_; }
+    void tint_drafts(bool tint) { tint_ = tint; }
+    // Text that stands in the next entry's line at first, for the person to change.
+    void offer(std::string text) { offered_ = std::move(text); }
     void quit() { quit_ = true; }
     void retry(std::optional<std::uint64_t> seed);
+    // Shows what `generate` makes while it makes it, then the line of statistics. `generate` calls what it is given with
+    // every token and returns the answer.
+    using Generate = std::function<Conversation::Answer(const speculative::TokenCallback&)>;
+    void show_answer(const Generate& generate);
     // Applies the present configuration to the parts that are running.
     void refresh();
 
 private:
     void banner();
-    void handle(const std::string& text);
+    void handle(const Line& entry);
     void answer(const std::string& text);
     void finish(const Conversation::Answer& answer);
     Conversation::Limits limits() const;
@@ -48,13 +67,19 @@ private:
     bool second_interrupt();
 
     Session& session_;
-    bool interactive_;
+    bool interactive_;  // a person sits there
+    bool edits_;        // and the terminal can move its cursor
+    std::optional<TerminalMode> terminal_;
+    std::optional<Keyboard> keyboard_;
     speculative::Generator generator_;
     std::unique_ptr<Conversation> conversation_;
     std::unique_ptr<LineReader> reader_;
     ReplTotals totals_;
+    Latencies latencies_;
+    std::string offered_;
+    bool tint_ = false;
     bool quit_ = false;
-    bool line_open_ = false;  // the cursor stands behind text of the model
+    bool failed_ = false;  // a line led to an error
     std::optional<std::chrono::steady_clock::time_point> last_interrupt_;
 };
 

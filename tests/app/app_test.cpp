@@ -254,7 +254,7 @@ TEST(Complete, ClosedReaderEndsQuietly) {
 
 TEST(Chat, WithoutATerminalThereAreNoPromptsAndNoColour) {
     const Outcome outcome = run({"chat", "-n", "8"}, "def f(x):\n/stats\n/nonsense\nclass A:\n");
-    EXPECT_EQ(outcome.status, 0);
+    EXPECT_EQ(outcome.status, 1) << "a line that fails must show in the status of a script";
     EXPECT_THAT(outcome.out, AllOf(Not(HasSubstr("> ")), Not(HasSubstr("\x1b"))));
     EXPECT_THAT(outcome.error, AllOf(HasSubstr("there is no command /nonsense"), HasSubstr("answers   1, 8 tokens")));
     EXPECT_THAT(outcome.error, Not(HasSubstr("\x1b")));

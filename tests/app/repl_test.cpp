@@ -1,67 +1,24 @@
-// The conversation loop in a real terminal, driven through tmux.
+// The conversation loop in a real terminal: starting, asking, stopping, leaving.
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
-#include <array>
-#include <chrono>
-#include <cstdio>
-#include <cstdlib>
+#include <filesystem>
 #include <thread>
 
 #include "tests/app/program.h"
+#include "tests/app/terminal_session.h"
 
 namespace foresay::testing {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-std::string shell(const std::string& command) {
-    std::string out;
-    std::FILE* pipe = ::popen((command + " 2>&1").c_str(), "r");
-    if (!pipe) return out;
-    std::array<char, 4096> chunk{};
-    while (const std::size_t got = std::fread(chunk.data(), 1, chunk.size(), pipe)) out.append(chunk.data(), got);
-    ::pclose(pipe);
-    return out;
-}
+class Repl : public TerminalSession {};
 
-class Repl : public ::testing::Test {
-protected:
-    void SetUp() override {
-        if (shell("command -v tmux").empty()) {
-            std::puts("skipped: tmux is not installed, so there is no terminal to try the conversation loop in");
-            GTEST_SKIP() << "tmux is not installed";
-        }
-    }
-    void TearDown() override { shell(tmux_ + "kill-server"); }
-
-    // Starts the program; its exit status appears behind "status" at the end.
-    void start(const std::string& arguments) {
-        const std::string command = "FORESAY_LOG=error XDG_STATE_HOME=" + scratch().string() +
-                                    " XDG_CONFIG_HOME=/nonexistent XDG_CONFIG_DIRS=/nonexistent " + FORESAY_PROGRAM +
-                                    " chat " + arguments + "; echo status $?; sleep 60";
-        shell(tmux_ + "-f /dev/null new-session -d -x 100 -y 50 '" + command + "'");
-    }
-    void type(const std::string& keys) { shell(tmux_ + "send-keys " + keys); }
-    std::string screen() { return shell(tmux_ + "capture-pane -p"); }
-    // The screen once it holds `text`, or as it is after ten seconds.
-    std::string wait_for(const std::string& text) {
-        std::string shown;
-        for (int i = 0; i < 200; ++i) {
-            shown = screen();
-            if (shown.find(text) != std::string::npos) break;
-            std::this_thread::sleep_for(std::chrono::milliseconds(50));
-        }
-        return shown;
-    }
-
-    // A server of its own for each test: one that is being killed takes no new session.
-    const std::string tmux_ = "tmux -L foresay_" + std::to_string(::getpid()) + "_" +
-                              ::testing::UnitTest::GetInstance()->current_test_info()->name() + " ";
-};
+// No end of text comes soon, so that there is something to stop.
+const std::string kEndless = "-n 0 --speculation off --set plugin=[] --set sampling.chain=[] --set sampling.seed=3";
 
 TEST_F(Repl, AnswersRetriesAndLeaves) {
     start("-n 12");
@@ -72,16 +29,33 @@ TEST_F(Repl, AnswersRetriesAndLeaves) {
     EXPECT_THAT(wait_for("did you mean"), HasSubstr("there is no command /retyr; did you mean /retry?"));
     type("/retry Enter");
     type("/stats Enter");
-    EXPECT_THAT(wait_for("branch 1"), HasSubstr("answers   2"));
+    EXPECT_THAT(wait_for("branch 1"), AllOf(HasSubstr("answers   2"), HasSubstr("first     token after ")));
+    type("/quit Enter");
+    EXPECT_THAT(wait_for("status"), HasSubstr("status 0"));
+}
+
+TEST_F(Repl, HistoryIsPrivateAndKeepsEntriesWhole) {
+    start("-n 2");
+    wait_for("\n>");
+    type("'first \\' Enter 'second' Enter");
+    wait_for("context ");
+    type("' not kept' Enter");
+    wait_for("context ", 2);
     type("/quit Enter");
     EXPECT_THAT(wait_for("status"), HasSubstr("status 0"));
     struct stat history {};
-    ASSERT_EQ(::stat((scratch() / "foresay" / "history").c_str(), &history), 0);
+    ASSERT_EQ(::stat((std::filesystem::path(state()) / "foresay" / "history").c_str(), &history), 0);
     EXPECT_EQ(history.st_mode & 0777, 0600u);
+    TearDown();
+    start("-n 2");
+    wait_for("\n>");
+    type("Up Up");
+    const std::string shown = wait_for("second");
+    EXPECT_THAT(shown, AllOf(HasSubstr("> first\nsecond"), Not(HasSubstr("not kept"))));
 }
 
 TEST_F(Repl, InterruptKeepsThePartialAnswer) {
-    start("-n 0 --speculation off --set plugin=[] --set sampling.chain=[] --set sampling.seed=3");
+    start(kEndless);
     wait_for("\n>");
     type("'import os' Enter");
     std::this_thread::sleep_for(std::chrono::milliseconds(600));
@@ -95,11 +69,60 @@ TEST_F(Repl, InterruptKeepsThePartialAnswer) {
     EXPECT_THAT(wait_for("status"), HasSubstr("status 130"));
 }
 
+TEST_F(Repl, InterruptWhileThePromptIsReadKeepsWhatWasRead) {
+    std::string text;
+    for (int i = 0; i < 250; ++i) text += "x" + std::to_string(i) + " = 1\n";
+    start("-n 4 --device reference");
+    wait_for("\n>");
+    paste(text);
+    wait_for("250 lines");
+    type("Enter");
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    type("C-c");
+    EXPECT_THAT(wait_for("cancelled"), HasSubstr("output 0"));
+    // The text is in the conversation.
+    type("/show Space model Enter");
+    const std::string shown = wait_for("positions");
+    EXPECT_THAT(shown, Not(HasSubstr("context  0 of")));
+    type("/quit Enter");
+    EXPECT_THAT(wait_for("status"), HasSubstr("status 0"));
+}
+
+TEST_F(Repl, KeysTypedDuringAnAnswerAreShownAndKept) {
+    start(kEndless);
+    wait_for("\n>");
+    type("'import os' Enter");
+    wait_for("import");
+    type("'typed ahead' BSpace BSpace 'AD' Enter more");
+    EXPECT_THAT(wait_for("typed aheAD"), HasSubstr("> typed aheAD\u23ce more"));
+    type("C-c");
+    wait_for("cancelled");
+    // What was meant as an entry is held back by Ctrl-C: it stands there as text of two lines.
+    EXPECT_THAT(wait_until_gone("\u23ce"), HasSubstr("> typed aheAD\nmore"));
+}
+
+TEST_F(Repl, AnEntryTypedDuringAnAnswerIsAnsweredNext) {
+    start("-n 60 --speculation off");
+    wait_for("\n>");
+    type("'def f(x):' Enter /stats Enter");
+    EXPECT_THAT(wait_for("answers   1"), HasSubstr("answers   1"));
+}
+
 TEST_F(Repl, EndOfInputLeaves) {
     start("");
     wait_for("\n>");
     type("C-d");
     EXPECT_THAT(wait_for("status"), HasSubstr("status 0"));
+}
+
+TEST_F(Repl, TheTerminalIsGivenBack) {
+    // A shell without line editing of its own shows what the program left behind.
+    start("; stty -a | tr \";\" \"\\n\" | grep -wE \"icanon|echo\" | head -3; exec cat");
+    wait_for("\n>");
+    type("C-d");
+    EXPECT_THAT(wait_for("icanon"), AllOf(Not(HasSubstr("-icanon")), Not(HasSubstr("-echo "))));
+    paste("two\nlines\n");
+    EXPECT_THAT(wait_for("lines"), Not(HasSubstr("200~"))) << "pastes are still bracketed";
 }
 
 }  // namespace

@@ -24,6 +24,15 @@ void stats(Repl& repl, const std::string&) {
                " drafted tokens (" +
                number(100.0 * static_cast<double>(totals.accepted) / static_cast<double>(totals.drafted)) + " %)";
     }
+    const Latencies& waited = repl.latencies();
+    if (waited.first_ms().count() > 0) {
+        out += "\nfirst     token after " + number(waited.first_ms().last()) + " ms; p50 " +
+               number(waited.first_ms().quantile(0.5)) + ", p99 " + number(waited.first_ms().quantile(0.99)) + " ms";
+    }
+    if (waited.gap_ms().count() > 0) {
+        out += "\nbetween   tokens p50 " + number(waited.gap_ms().quantile(0.5)) + ", p99 " +
+               number(waited.gap_ms().quantile(0.99)) + " ms; tokens of one round come together";
+    }
     out += "\ncontext   " + std::to_string(repl.conversation().tokens()) + " of " +
            std::to_string(repl.session().context_length()) + " positions\n";
     if (!repl.conversation().empty()) {
@@ -34,7 +43,10 @@ void stats(Repl& repl, const std::string&) {
 }
 
 constexpr ReplCommand kCommands[] = {
-    {"stats", "", "what this session did so far", "", stats},
+    {"stats", "", "what this session did so far, and how long one waited",
+     "The time to the first token counts from the Enter key. Times between tokens are those of the engine; a burst of "
+     "tokens is shown a little more evenly than it comes.",
+     stats},
 };
 
 }  // namespace

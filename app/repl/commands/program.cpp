@@ -1,25 +1,55 @@
 // Commands about the program itself.
+#include <algorithm>
 #include <string>
 
 #include "app/output.h"
 #include "app/repl/commands/topics.h"
 #include "app/repl/completion.h"
+#include "app/repl/editor.h"
 #include "app/repl/repl.h"
+#include "app/terminal.h"
+#include "base/error.h"
 
 namespace foresay::app {
 
 namespace {
 
+constexpr std::size_t kWidest = 110;  // columns that are still pleasant to read
+
 void help(Repl&, const std::string& arguments) {
-    if (arguments.empty()) return say(commands_help());
+    const std::size_t columns = std::min(terminal_columns(), kWidest);
+    if (arguments.empty()) return say(commands_help(columns));
     const std::size_t slash = arguments.starts_with('/') ? 1 : 0;
-    say(command_help(find_command(std::string_view(arguments).substr(slash))));
+    say(command_help(find_command(std::string_view(arguments).substr(slash)), columns));
 }
+
+void view(Repl& repl, const std::string& arguments) {
+    if (!arguments.empty() && arguments != "on" && arguments != "off") {
+        throw Error("write /view on or /view off, not /view " + arguments);
+    }
+    if (!arguments.empty()) repl.tint_drafts(arguments == "on");
+    say(repl.tints_drafts() ? "drafted tokens are marked in answers; /view off shows plain text\n"
+                            : "answers are plain text; /view on marks the tokens that a drafter proposed\n");
+}
+
+Candidates complete_switch(const CompletionRequest& request) {
+    if (!request.before.empty()) return {};
+    return {"on", "off"};
+}
+
+void editor(Repl& repl, const std::string& arguments) { repl.offer(edit_externally(arguments)); }
 
 void quit(Repl& repl, const std::string&) { repl.quit(); }
 
 constexpr ReplCommand kCommands[] = {
     {"help", "[COMMAND]", "this list, or more about one command", "", help, complete_commands, "?"},
+    {"editor", "[TEXT]", "write the next entry in $VISUAL or $EDITOR",
+     "The editor's text stands at the prompt when the editor is done; Enter says it. Ctrl-X Ctrl-E does the same with "
+     "what is being typed.",
+     editor},
+    {"view", "[on|off]", "mark the tokens of answers that a drafter proposed and the target confirmed",
+     "They are tinted green, or underlined where NO_COLOR is set. Off at first. The text is the same.", view,
+     complete_switch},
     {"quit", "", "leave", "Ctrl-D at an empty prompt is the same.", quit, nullptr, "exit"},
 };
 

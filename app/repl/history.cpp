@@ -1,0 +1,114 @@
+#include "app/repl/history.h"
+
+#ifdef FORESAY_HAVE_LIBEDIT
+
+#include <fcntl.h>
+#include <histedit.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <string_view>
+
+#include "app/files.h"
+
+namespace foresay::app {
+
+namespace {
+
+constexpr int kEntries = 1000;
+constexpr std::string_view kFirstLine = "_HiStOrY_V2_\n";
+
+// What libedit would write of `entries`. It wants a file that has a descriptor.
+std::string saved(::History* entries) {
+    const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::tmpfile(), std::fclose);
+    if (!file) return {};
+    HistEvent event;
+    if (::history(entries, &event, H_SAVE_FP, file.get()) < 0) return {};
+    std::rewind(file.get());
+    std::string text;
+    std::array<char, 4096> chunk{};
+    while (const std::size_t got = std::fread(chunk.data(), 1, chunk.size(), file.get()))
+        text.append(chunk.data(), got);
+    return text;
+}
+
+// The same of one entry alone.
+std::string saved(const std::string& entry) {
+    ::History* alone = ::history_init();
+    HistEvent event;
+    ::history(alone, &event, H_SETSIZE, 1);
+    ::history(alone, &event, H_ENTER, entry.c_str());
+    std::string text = saved(alone);
+    ::history_end(alone);
+    return text;
+}
+
+// Writes with one call, so that what several programs append does not mix.
+bool write_file(const std::filesystem::path& path, int flags, const std::string& text) {
+    const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | flags, 0600);
+    if (descriptor < 0) return false;
+    ::fchmod(descriptor, 0600);  // what one types is nobody else's business
+    const bool written = ::write(descriptor, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+    return ::close(descriptor) == 0 && written;
+}
+
+}  // namespace
+
+EntryHistory::EntryHistory(Blocks& blocks) : blocks_(blocks), entries_(::history_init()) {
+    HistEvent event;
+    ::history(entries_, &event, H_SETSIZE, kEntries);
+    ::history(entries_, &event, H_SETUNIQUE, 1);
+    const std::filesystem::path folder = state_folder();
+    if (!folder.empty()) path_ = folder / "history";
+    load();
+}
+
+EntryHistory::~EntryHistory() { ::history_end(entries_); }
+
+void EntryHistory::load() {
+    if (path_.empty()) return;
+    HistEvent event;
+    ::history(entries_, &event, H_LOAD, path_.c_str());
+    std::ifstream file(path_, std::ios::binary);
+    const auto lines = std::count(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>(), '\n');
+    if (lines <= 2 * kEntries) return;
+    const std::filesystem::path shorter = path_.string() + "." + std::to_string(::getpid());
+    std::error_code ignored;
+    if (write_file(shorter, O_TRUNC, saved(entries_))) std::filesystem::rename(shorter, path_, ignored);
+    std::filesystem::remove(shorter, ignored);
+}
+
+void EntryHistory::remember(const std::string& entry) {
+    if (entry.empty() || entry.starts_with(' ') || entry == last_) return;
+    last_ = entry;
+    HistEvent event;
+    ::history(entries_, &event, H_ENTER, entry.c_str());
+    std::string text = saved(entry);
+    if (path_.empty() || text.empty()) return;
+    std::error_code ignored;
+    const bool first = !std::filesystem::exists(path_, ignored);
+    if (text.starts_with(kFirstLine) && !first) text.erase(0, kFirstLine.size());
+    write_file(path_, O_APPEND, text);
+}
+
+int EntryHistory::look(void* self, HistEvent* event, int operation, ...) {
+    auto* history = static_cast<EntryHistory*>(self);
+    const int status = ::history(history->entries_, event, operation, nullptr);
+    if (status < 0 || !event->str) return status;
+    const std::string entry = event->str;
+    // libedit drops line breaks at the end.
+    const bool fits = !Blocks::is_long(entry) && !entry.ends_with('\n');
+    history->shown_ = fits ? entry : history->blocks_.label(entry);
+    event->str = history->shown_.c_str();
+    return status;
+}
+
+}  // namespace foresay::app
+
+#endif

@@ -1,0 +1,41 @@
+// app/repl/history.h: the entries of earlier sessions and of this one, for libedit.
+//
+// File:     $XDG_STATE_HOME/foresay/history, for its owner only, in libedit's format; entries keep their line breaks.
+//           Each new one is appended at once, so that several programs share the file and nothing is lost.
+// Errors:   none: without a file there is only this session's history.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "app/repl/blocks.h"
+
+struct history;
+struct HistEvent;
+
+namespace foresay::app {
+
+class EntryHistory {
+public:
+    // Long entries are handed to libedit as labels of `blocks`.
+    explicit EntryHistory(Blocks& blocks);
+    ~EntryHistory();
+    EntryHistory(const EntryHistory&) = delete;
+    EntryHistory& operator=(const EntryHistory&) = delete;
+
+    void remember(const std::string& entry);
+
+    // For EL_HIST, with the object as its first argument.
+    static int look(void* self, HistEvent* event, int operation, ...);
+
+private:
+    void load();
+
+    Blocks& blocks_;
+    std::filesystem::path path_;
+    struct ::history* entries_ = nullptr;
+    std::string shown_;  // what libedit was given last
+    std::string last_;
+};
+
+}  // namespace foresay::app

@@ -1,0 +1,46 @@
+// app/repl/latencies.h: how long a person waited: for first tokens, and from one token to the next.
+//
+// Tokens that one verification confirms arrive together, so gaps between tokens are either tiny or a whole round.
+// Cost:     token() reads a clock; only the newest kKept values count, and nothing is allocated after the constructor.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <vector>
+
+namespace foresay::app {
+
+// The newest values of a series.
+class Recent {
+public:
+    static constexpr std::size_t kKept = 8192;
+    Recent() { values_.reserve(kKept); }
+    void add(double value);
+    std::size_t count() const { return values_.size(); }
+    double last() const { return last_; }
+    // The smallest value that at least `share` of them do not exceed; 0 when there are none.
+    double quantile(double share) const;
+
+private:
+    std::vector<double> values_;
+    std::size_t next_ = 0;
+    double last_ = 0.0;
+};
+
+class Latencies {
+public:
+    // The person has pressed Enter.
+    void begin();
+    // A token has come.
+    void token();
+    const Recent& first_ms() const { return first_; }
+    const Recent& gap_ms() const { return gaps_; }
+
+private:
+    using Clock = std::chrono::steady_clock;
+    Clock::time_point last_;
+    bool waiting_ = false;  // for the first token
+    Recent first_, gaps_;
+};
+
+}  // namespace foresay::app

@@ -1,0 +1,115 @@
+#include "app/terminal.h"
+
+#include <sys/ioctl.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <clocale>
+#include <cstdlib>
+#include <cstring>
+#include <cwchar>
+
+#include "app/output.h"
+
+namespace foresay::app {
+
+namespace {
+
+constexpr std::string_view kPastesBracketed = "\x1b[?2004h";
+constexpr std::string_view kPastesPlain = "\x1b[?2004l";
+
+termios before{}, keys{};
+std::atomic<bool> changed{false};
+
+void write_quietly(std::string_view text) {
+    const ssize_t ignored = ::write(STDOUT_FILENO, text.data(), text.size());
+    static_cast<void>(ignored);  // a terminal that is gone takes no text
+}
+
+}  // namespace
+
+bool terminal_moves() {
+    const char* term = std::getenv("TERM");
+    return stdout_is_terminal() && term && *term && std::strcmp(term, "dumb") != 0;
+}
+
+namespace {
+
+void take_terminal() {
+    if (changed || !stdin_is_terminal() || !terminal_moves() || ::tcgetattr(STDIN_FILENO, &before) != 0) return;
+    keys = before;
+    keys.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO);
+    keys.c_cc[VMIN] = 1;
+    keys.c_cc[VTIME] = 0;
+    if (::tcsetattr(STDIN_FILENO, TCSADRAIN, &keys) != 0) return;
+    changed = true;
+    write_quietly(kPastesBracketed);
+}
+
+}  // namespace
+
+TerminalMode::TerminalMode() {
+    // Widths of characters come from the locale; text is UTF-8 whatever the locale says otherwise.
+    if (!std::setlocale(LC_CTYPE, "") || std::strstr(std::setlocale(LC_CTYPE, nullptr), "UTF-8") == nullptr) {
+        std::setlocale(LC_CTYPE, "C.UTF-8");
+    }
+    take_terminal();
+}
+TerminalMode::~TerminalMode() { give_terminal_back(); }
+
+TerminalLoan::TerminalLoan() : taken_(changed) { give_terminal_back(); }
+TerminalLoan::~TerminalLoan() {
+    if (taken_) take_terminal();
+}
+
+void give_terminal_back() {
+    if (!changed.exchange(false)) return;
+    write_quietly(kPastesPlain);
+    ::tcsetattr(STDIN_FILENO, TCSANOW, &before);
+}
+
+void renew_terminal_mode() {
+    if (!changed) return;
+    ::tcsetattr(STDIN_FILENO, TCSADRAIN, &keys);
+    write_quietly(kPastesBracketed);
+}
+
+std::size_t terminal_columns() {
+    winsize size{};
+    if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
+    return 80;
+}
+
+char32_t next_character(std::string_view text, std::size_t& at) {
+    const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+    const unsigned char first = byte(at);
+    const std::size_t length = first < 0x80 ? 1 : first >> 5 == 6 ? 2 : first >> 4 == 14 ? 3 : first >> 3 == 30 ? 4 : 0;
+    if (length == 0 || at + length > text.size()) {
+        ++at;
+        return U'\ufffd';
+    }
+    char32_t character = length == 1 ? first : first & (0x7fu >> length);
+    for (std::size_t i = 1; i < length; ++i) {
+        if ((byte(at + i) & 0xc0) != 0x80) {
+            ++at;
+            return U'\ufffd';
+        }
+        character = character << 6 | (byte(at + i) & 0x3fu);
+    }
+    at += length;
+    return character;
+}
+
+std::size_t columns_of(char32_t character) {
+    const int width = ::wcwidth(static_cast<wchar_t>(character));
+    return width > 0 ? static_cast<std::size_t>(width) : 0;
+}
+
+std::size_t columns_of(std::string_view text) {
+    std::size_t columns = 0;
+    for (std::size_t at = 0; at < text.size();) columns += columns_of(next_character(text, at));
+    return columns;
+}
+
+}  // namespace foresay::app

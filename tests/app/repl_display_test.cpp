@@ -1,0 +1,113 @@
+// What the conversation loop shows on terminals of several kinds.
+#include <gmock/gmock.h>
+
+#include "tests/app/program.h"
+#include "tests/app/terminal_session.h"
+
+namespace foresay::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class ReplDisplay : public TerminalSession {};
+
+const std::string kPrompt = "def fib(n):";
+
+std::string without_blanks(std::string text) {
+    std::erase_if(text, [](char c) { return c == ' ' || c == '\n'; });
+    return text;
+}
+
+// What `complete` says to the same prompt is what the screen shows, whatever was typed and resized meanwhile.
+std::string expected(const std::string& tokens) {
+    return without_blanks(kPrompt + run({"complete", "-p", kPrompt, "-n", tokens}).out);
+}
+
+TEST_F(ReplDisplay, ShowsTheAnswerThatCompleteGives) {
+    start("-n 200", "", 61, 40);
+    wait_for("\n>");
+    type("'" + kPrompt + "' Enter");
+    wait_for("context ");
+    EXPECT_THAT(without_blanks(screen_and_past()), HasSubstr(expected("200")));
+}
+
+TEST_F(ReplDisplay, TypingAheadLeavesTheAnswerWhole) {
+    start("-n 300 --speculation off", "", 47, 12);
+    wait_for("\n>");
+    type("'" + kPrompt + "' Enter");
+    for (int i = 0; i < 12; ++i) type("'word " + std::to_string(i) + " '");
+    wait_for("context ");
+    EXPECT_THAT(without_blanks(screen_and_past()), HasSubstr(expected("300")));
+    EXPECT_THAT(wait_for("word 11"), HasSubstr("word 11"));
+}
+
+TEST_F(ReplDisplay, ResizeWhileAnsweringAndWhileEditing) {
+    start("-n 300 --speculation off", "", 80, 20);
+    wait_for("\n>");
+    type("'" + kPrompt + "' Enter ahead");
+    resize(50, 15);
+    resize(90, 25);
+    EXPECT_THAT(wait_for("context "), HasSubstr("> ahead"));
+    resize(40, 15);
+    type("' and more'");
+    EXPECT_THAT(wait_for("and more"), HasSubstr("> ahead and more"));
+    resize(120, 30);
+    type("C-u /stats Enter");
+    EXPECT_THAT(wait_for("answers"), HasSubstr("answers   1, 300 tokens"));
+}
+
+TEST_F(ReplDisplay, DraftedTokensAreTintedOnDemand) {
+    start("-n 60 --speculation 4");
+    wait_for("\n>");
+    type("'" + kPrompt + "' Enter");
+    wait_for("context ");
+    EXPECT_THAT(colours(), Not(HasSubstr("\x1b[32m")));
+    type("/view Space on Enter");
+    EXPECT_THAT(wait_for("/view off"), HasSubstr("drafted tokens are marked"));
+    type("/retry Enter");
+    wait_for("context ", 2);
+    EXPECT_THAT(colours(), HasSubstr("\x1b[32m"));
+}
+
+TEST_F(ReplDisplay, NoColorMeansNone) {
+    start("-n 60 --speculation 4", "NO_COLOR=1");
+    wait_for("\n>");
+    type("'" + kPrompt + "' Enter");
+    wait_for("context ");
+    type("/nonsense Enter");
+    wait_for("no command");
+    EXPECT_THAT(colours(), Not(HasSubstr("\x1b[")));
+}
+
+TEST_F(ReplDisplay, DumbTerminalsGetPlainLines) {
+    start("-n 12", "TERM=dumb");
+    EXPECT_THAT(wait_for("\n>"), HasSubstr("/help lists the commands"));
+    type("'" + kPrompt + "' Enter");
+    wait_for("context ");
+    EXPECT_THAT(colours(), Not(HasSubstr("\x1b[")));
+    EXPECT_THAT(without_blanks(screen()), HasSubstr(expected("12")));
+    type("C-d");
+    EXPECT_THAT(wait_for("status"), HasSubstr("status 0"));
+}
+
+TEST_F(ReplDisplay, SimpleIoReadsPlainLines) {
+    start("-n 12 --simple-io");
+    wait_for("\n>");
+    type("'/sta' Tab 'x' C-u '" + kPrompt + "' Enter");
+    EXPECT_THAT(wait_for("context "), HasSubstr("> " + kPrompt));
+    type("C-c");
+    EXPECT_THAT(wait_for("again leaves"), HasSubstr("Ctrl-C again leaves"));
+}
+
+TEST_F(ReplDisplay, ControlCharactersOfFilesDoNotReachTheTerminal) {
+    start("-n 2");
+    wait_for("\n>");
+    type("'/show a' C-v Escape '[31mb' Enter");
+    EXPECT_THAT(wait_for("nothing called"), HasSubstr("nothing called"));
+    EXPECT_THAT(colours(), Not(HasSubstr("\x1b[31m")));
+}
+
+}  // namespace
+}  // namespace foresay::testing
