@@ -76,11 +76,21 @@ void ScreenText::resize(std::size_t columns) {
     column_ = cells_ % columns_;
 }
 
-// Moves the cursor over `text`. True when it leaves its line.
-bool ScreenText::advance(std::string_view text) {
+// Moves the cursor over `text` and adds what to write to `shown`. True when the cursor leaves its line.
+bool ScreenText::advance(std::string_view text, std::string& shown) {
     bool left = false;
     for (std::size_t at = 0; at < text.size();) {
+        const std::size_t begin = at;
         const char32_t character = next_character(text, at);
+        if (character == U'\t' && column_ == columns_) {
+            // Behind the last column terminals disagree about tabs.
+            column_ = std::min(kTabStop, columns_ - 1);
+            cells_ += column_;
+            shown.append(column_, ' ');
+            left = true;
+            continue;
+        }
+        shown += text.substr(begin, at - begin);
         if (character == U'\n') {
             column_ = cells_ = 0;
             left = true;
@@ -132,10 +142,9 @@ std::string ScreenText::add(std::string_view text, bool tinted) {
         return {};
     }
     wrapped_ = false;
-    const bool left = advance(text);
     std::string shown;
     if (tinted) shown += colours_ ? "\x1b[32m" : "\x1b[4m";
-    shown += text;
+    const bool left = advance(text, shown);
     if (tinted) shown += "\x1b[0m";
     if (typed_.empty() || (!left && column_ < columns_)) return shown;
     // Drawn as one frame by terminals that can; others ignore the marks.

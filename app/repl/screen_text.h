@@ -31,7 +31,7 @@ public:
     bool line_open() const { return cells_ > 0 && !wrapped_; }
 
 private:
-    bool advance(std::string_view text);
+    bool advance(std::string_view text, std::string& shown);
     std::string line_below();
     std::string make_room();
 
