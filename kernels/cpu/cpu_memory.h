@@ -5,6 +5,7 @@
 //           that memory is first touched page by page as a sequence grows.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <vector>
 
@@ -63,8 +64,12 @@ struct CpuActivations : Activations {
     float* logits = nullptr;     // [logit rows, vocab_stride]
     float* projected = nullptr;  // [T, d_stride], outputs that a norm follows
     std::int64_t d_stride = 0, q_stride = 0, kv_stride = 0, ff_stride = 0, vocab_stride = 0;
-    InputTiles tiles;
-    std::vector<RowAngles> angles;  // by rope table
+    InputTiles tiles;     // inputs of the next linear stage
+    InputTiles ff_tiles;  // those of mlp_out, which mlp_in fills while it reads `tiles`
+    // Whether attend has left the codes of `attended` in `tiles`, and mlp_in those of `ff` in `ff_tiles`.
+    bool attended_coded = false, ff_coded = false;
+    std::vector<std::atomic<int>> finished;  // by part of a stage's outputs: panels that are done
+    std::vector<RowAngles> angles;           // by rope table
     std::vector<ThreadScratch> scratch;
     std::vector<Drawn> slots;
     std::vector<std::int32_t> groups;  // first row of each group that attends together; then T

@@ -19,9 +19,7 @@ using std::int32_t;
 using std::int64_t;
 
 // Values up to which the caller prepares inputs alone: starting the team would cost more.
-constexpr int64_t kSerialValues = 4096;
-// The same for the heads of a row after the projections, in rows.
-constexpr int kSerialRows = 2;
+constexpr int64_t kSerialValues = 2048;
 // Panels that a thread takes at a time when there are many rows: their weights stay in the cache while tiles pass.
 constexpr int kPanelGrain = 4;
 // Inputs times rows of a unit of panels otherwise: a few tenths of a microsecond.
@@ -168,6 +166,8 @@ public:
         a.angles.resize(ropes_.size());
         for (RowAngles& angles : a.angles) angles.valid = false;
         a.tiles.set_rows(rows(a), isa_);
+        a.ff_tiles.set_rows(rows(a), isa_);
+        a.attended_coded = a.ff_coded = false;
     }
 
     void embed(const Prepared& prepared, Activations& act) override {
@@ -193,25 +193,36 @@ public:
 
     void attention_out(const Prepared& prepared, Activations& act) override {
         auto& a = self(act);
-        add_projection(static_cast<const OutStage&>(prepared), a, a.attended, a.q_stride);
+        const auto& s = static_cast<const OutStage&>(prepared);
+        if (!a.attended_coded || is_float(s.matrix.encoding)) prepare_projection(s, a, a.tiles, a.attended, a.q_stride);
+        add_projection(s, a, a.tiles);
     }
 
     void mlp_in(const Prepared& prepared, Activations& act) override {
         const auto& s = static_cast<const MlpInStage&>(prepared);
         auto& a = self(act);
-        prepare_inputs(a, a.x, a.d_stride, static_cast<int>(s.gate.inputs), &s.norm, s.codes, s.floats);
-        run_panels(a, s.gate.panels, s.gate.inputs, [&](int begin, int end) {
+        const auto ff = static_cast<int>(s.gate.outputs);
+        prepare_inputs(a, a.tiles, a.x, a.d_stride, static_cast<int>(s.gate.inputs), &s.norm, s.codes, s.floats);
+        a.ff_coded = s.codes;
+        const auto project = [&](int begin, int end) {
             for (int i = 0; i < a.tiles.tiles(); ++i) {
                 isa_.gated(range(s.gate, begin, end), range(s.up, begin, end), a.tiles.tile(i),
                            a.ff + a.tiles.first_row(i) * a.ff_stride, a.ff_stride,
                            s.activation == Activation::gelu_tanh);
             }
+        };
+        if (!s.codes) return run_panels(a, s.gate.panels, s.gate.inputs, project);
+        run_parts(a, s.gate.panels, s.gate.inputs, kScaleInputs / kPanelOutputs, project, [&](int part) {
+            const int begin = part * kScaleInputs, end = std::min(begin + kScaleInputs, ff);
+            for (int t = 0; t < rows(a); ++t) a.ff_tiles.fill_codes(isa_, t, a.ff + t * a.ff_stride, ff, begin, end);
         });
     }
 
     void mlp_out(const Prepared& prepared, Activations& act) override {
         auto& a = self(act);
-        add_projection(static_cast<const OutStage&>(prepared), a, a.ff, a.ff_stride);
+        const auto& s = static_cast<const OutStage&>(prepared);
+        if (!a.ff_coded || is_float(s.matrix.encoding)) prepare_projection(s, a, a.ff_tiles, a.ff, a.ff_stride);
+        add_projection(s, a, a.ff_tiles);
     }
 
     void head(const Prepared& prepared, Activations& act) override;
@@ -275,9 +286,26 @@ private:
         pool_.run(panels, grain, [&](int begin, int end, int) { body(begin, end); });
     }
 
+    // The same, and finish(i) as soon as the panels of part i, which has `part` of them, are done, by the thread that did
+    // the last: what follows for those outputs then needs no loop of its own.
+    template <class Body, class Finish>
+    void run_parts(CpuActivations& a, int panels, int64_t inputs, int part, const Body& body, const Finish& finish) {
+        for (int i = 0; i * part < panels; ++i)
+            a.finished[static_cast<std::size_t>(i)].store(0, std::memory_order_relaxed);
+        run_panels(a, panels, inputs, [&](int begin, int end) {
+            body(begin, end);
+            for (int i = begin / part; i * part < end; ++i) {
+                const int first = i * part, last = std::min(first + part, panels);
+                const int own = std::min(last, end) - std::max(first, begin);
+                const int before = a.finished[static_cast<std::size_t>(i)].fetch_add(own, std::memory_order_acq_rel);
+                if (before + own == last - first) finish(i);
+            }
+        });
+    }
+
     // The inputs of the next linear stage: rows of `source`, normed when `norm` is given, in the forms asked for.
-    void prepare_inputs(CpuActivations& a, const float* source, int64_t stride, int inputs, const Norm* norm,
-                        bool codes, bool floats) {
+    void prepare_inputs(CpuActivations& a, InputTiles& tiles, const float* source, int64_t stride, int inputs,
+                        const Norm* norm, bool codes, bool floats) {
         const int count = rows(a);
         pool_.run(count, serial_grain(count, inputs), [&](int begin, int end, int thread) {
             float* normed = a.scratch[static_cast<std::size_t>(thread)].row.data();
@@ -287,19 +315,23 @@ private:
                     isa_.rms_norm(x, norm->weight.data(), norm->eps, inputs, normed);
                     x = normed;
                 }
-                a.tiles.fill(isa_, t, x, inputs, codes, floats);
+                tiles.fill(isa_, t, x, inputs, codes, floats);
             }
         });
     }
 
-    void add_projection(const OutStage& s, CpuActivations& a, const float* input, int64_t input_stride) {
+    void prepare_projection(const OutStage& s, CpuActivations& a, InputTiles& tiles, const float* input,
+                            int64_t stride) {
         const bool floats = is_float(s.matrix.encoding);
+        prepare_inputs(a, tiles, input, stride, static_cast<int>(s.matrix.inputs), nullptr, !floats, floats);
+    }
+
+    void add_projection(const OutStage& s, CpuActivations& a, const InputTiles& tiles) {
         const bool direct = s.bias.empty() && s.post_norm.empty();
-        prepare_inputs(a, input, input_stride, static_cast<int>(s.matrix.inputs), nullptr, !floats, floats);
         float* out = direct ? a.x : a.projected;
         run_panels(a, s.matrix.panels, s.matrix.inputs, [&](int begin, int end) {
-            for (int i = 0; i < a.tiles.tiles(); ++i) {
-                isa_.linear(range(s.matrix, begin, end), a.tiles.tile(i), out + a.tiles.first_row(i) * a.d_stride,
+            for (int i = 0; i < tiles.tiles(); ++i) {
+                isa_.linear(range(s.matrix, begin, end), tiles.tile(i), out + tiles.first_row(i) * a.d_stride,
                             a.d_stride, direct ? Store::add : Store::set);
             }
         });
@@ -346,7 +378,7 @@ private:
     }
 
     void group_rows(CpuActivations& a, int heads_per_kv, const AttendSpec& spec) const;
-    void finish_row(const AttentionInStage& s, CpuActivations& a, CpuKv& kv, int32_t layer, int t);
+    void finish_head(const AttentionInStage& s, CpuActivations& a, CpuKv& kv, int32_t layer, int head, int t);
     void gather_tree_tile(const CpuActivations& a, const CpuKv& kv, int32_t layer, int head, int t, int tile,
                           int gathered, ThreadScratch& scratch);
 
@@ -385,6 +417,9 @@ std::unique_ptr<Activations> CpuOps::allocate_activations(const ModelShape& shap
     act->logits = take(act->vocab_stride, max_logit_rows);
     const int64_t widest = std::max({act->d_stride, act->q_stride, act->ff_stride});
     act->tiles.reserve(std::max(max_rows, max_logit_rows), widest);
+    act->ff_tiles.reserve(max_rows, act->ff_stride);
+    const int parts = std::max(shape.heads + 2 * shape.kv_heads, shape.d_ff / kScaleInputs + 1);
+    act->finished = std::vector<std::atomic<int>>(static_cast<std::size_t>(parts));
     act->slots.resize(kDrawSlots);
     act->groups.reserve(static_cast<std::size_t>(max_rows) + 1);
     act->scratch.resize(static_cast<std::size_t>(pool_.threads()));
@@ -395,45 +430,53 @@ std::unique_ptr<Activations> CpuOps::allocate_activations(const ModelShape& shap
         scratch.v_tiles.reserve(kPagesReserved);
         scratch.draw.reserve(shape.vocab);
     }
-    act->bytes = act->memory.bytes + act->tiles.bytes();
+    act->bytes = act->memory.bytes + act->tiles.bytes() + act->ff_tiles.bytes();
     return act;
 }
 
-void CpuOps::finish_row(const AttentionInStage& s, CpuActivations& a, CpuKv& kv, int32_t layer, int t) {
-    const int32_t dh = s.shape.head_dim;
+// What follows the projections for one head of one row, numbered over query, key and value heads: bias, norm, rotation,
+// and keys and values into the cache.
+void CpuOps::finish_head(const AttentionInStage& s, CpuActivations& a, CpuKv& kv, int32_t layer, int head, int t) {
+    const int32_t dh = s.shape.head_dim, heads = s.shape.heads, kv_heads = s.shape.kv_heads;
     const Row& row = a.batch.rows[t];
-    float* q = a.qkv + t * a.qkv_stride();
-    float* k = q + a.q_stride;
-    float* v = k + a.kv_stride;
-    for (std::size_t i = 0; i < s.q_bias.size(); ++i) q[i] += s.q_bias[i];
-    for (std::size_t i = 0; i < s.k_bias.size(); ++i) k[i] += s.k_bias[i];
-    for (std::size_t i = 0; i < s.v_bias.size(); ++i) v[i] += s.v_bias[i];
-    const auto finish_head = [&](const Norm& norm, float* head) {
-        if (!norm.empty()) isa_.rms_norm(head, norm.weight.data(), norm.eps, dh, head);
-        if (s.rope >= 0) rotate(a, s.rope, t, head);
+    const auto finish = [&](float* x, int h, const std::vector<float>& bias, const Norm* norm) {
+        float* y = x + h * dh;
+        if (!bias.empty()) {
+            for (int32_t i = 0; i < dh; ++i) y[i] += bias[static_cast<std::size_t>(h * dh + i)];
+        }
+        if (norm && !norm->empty()) isa_.rms_norm(y, norm->weight.data(), norm->eps, dh, y);
+        if (norm && s.rope >= 0) rotate(a, s.rope, t, y);
+        return y;
     };
-    for (int32_t h = 0; h < s.shape.heads; ++h) finish_head(s.q_norm, q + h * dh);
+    float* q = a.qkv + t * a.qkv_stride();
+    if (head < heads) {
+        finish(q, head, s.q_bias, &s.q_norm);
+        return;
+    }
     const int32_t cell = row.cell < 0 ? row.position : row.cell;
     const int32_t page = a.batch.sequences[row.sequence].pages[cell / kPagePositions];
     const int32_t place = cell % kPagePositions;
-    std::uint16_t halves[kMaxHeadDim];
-    for (int32_t h = 0; h < s.shape.kv_heads; ++h) {
-        finish_head(s.k_norm, k + h * dh);
-        isa_.to_half(k + h * dh, dh, halves);
+    float* k = q + a.q_stride;
+    if (const int h = head - heads; h < kv_heads) {
+        std::uint16_t halves[kMaxHeadDim];
+        isa_.to_half(finish(k, h, s.k_bias, &s.k_norm), dh, halves);
         std::uint16_t* at = kv.k(layer, page, h) + static_cast<int64_t>(place / 16) * 16 * dh + place % 16;
         for (int32_t d = 0; d < dh; ++d) at[16 * d] = halves[d];
-        isa_.to_half(v + h * dh, dh, kv.v(layer, page, h) + place * CpuKv::v_stride(s.shape));
+        return;
     }
+    const int h = head - heads - kv_heads;
+    isa_.to_half(finish(k + a.kv_stride, h, s.v_bias, nullptr), dh,
+                 kv.v(layer, page, h) + place * CpuKv::v_stride(s.shape));
 }
 
 void CpuOps::attention_in(const Prepared& prepared, Activations& act, KvPages& pages, int32_t layer) {
     const auto& s = static_cast<const AttentionInStage&>(prepared);
     auto& a = self(act);
     auto& kv = static_cast<CpuKv&>(pages);
-    prepare_inputs(a, a.x, a.d_stride, s.shape.d_model, &s.norm, s.codes, s.floats);
+    prepare_inputs(a, a.tiles, a.x, a.d_stride, s.shape.d_model, &s.norm, s.codes, s.floats);
     if (s.rope >= 0) angles(a, s.rope);
     const int total = s.q.panels + s.k.panels + s.v.panels;
-    run_panels(a, total, s.q.inputs, [&](int begin, int end) {
+    const auto project = [&](int begin, int end) {
         int first = 0;
         int64_t column = 0;
         for (const PanelMatrix* m : {&s.q, &s.k, &s.v}) {
@@ -445,9 +488,18 @@ void CpuOps::attention_in(const Prepared& prepared, Activations& act, KvPages& p
             first += m->panels;
             column += m == &s.q ? a.q_stride : a.kv_stride;
         }
-    });
-    pool_.run(rows(a), kSerialRows, [&](int begin, int end, int) {
-        for (int t = begin; t < end; ++t) finish_row(s, a, kv, layer, t);
+    };
+    const auto finish = [&](int head) {
+        for (int t = 0; t < rows(a); ++t) finish_head(s, a, kv, layer, head, t);
+    };
+    const int heads = s.shape.heads + 2 * s.shape.kv_heads;
+    if (s.shape.head_dim % kPanelOutputs == 0) {
+        run_parts(a, total, s.q.inputs, s.shape.head_dim / kPanelOutputs, project, finish);
+        return;
+    }
+    run_panels(a, total, s.q.inputs, project);
+    pool_.run(heads, 1, [&](int begin, int end, int) {
+        for (int head = begin; head < end; ++head) finish(head);
     });
 }
 
@@ -503,6 +555,8 @@ void CpuOps::attend(const Prepared& prepared, Activations& act, const KvPages& p
     const int32_t dh = spec.shape.head_dim, group = spec.shape.heads / spec.shape.kv_heads;
     group_rows(a, group, spec);
     const int groups = static_cast<int>(a.groups.size()) - 1;
+    // The heads of a task are whole stretches of inputs with a scale of their own: the task codes them for attention_out.
+    a.attended_coded = group * dh % kScaleInputs == 0;
     // A task is one group of rows and one key-value head; consecutive tasks share the head, whose pages then stay in the
     // cache.
     pool_.run(groups * spec.shape.kv_heads, groups > 8 ? 4 : 1, [&](int begin, int end, int thread) {
@@ -550,6 +604,10 @@ void CpuOps::attend(const Prepared& prepared, Activations& act, const KvPages& p
             work.v_tiles = scratch.v_tiles.data();
             work.scratch = scratch.attend.data();
             isa_.attend(work);
+            for (int r = t; r < t + work.rows && a.attended_coded; ++r) {
+                a.tiles.fill_codes(isa_, r, a.attended + r * a.q_stride, spec.shape.heads * dh, head * group * dh,
+                                   (head + 1) * group * dh);
+            }
         }
     });
 }

@@ -18,6 +18,9 @@ constexpr int kWidestTile = 16;
 constexpr int64_t kCodeBytes = 32 + 2 * sizeof(float) + 4 * sizeof(std::int32_t);
 constexpr int64_t kValueBytes = kGroupInputs * sizeof(float);
 
+// Inputs up to which a matrix's blocks reach.
+int padded(int inputs) { return static_cast<int>(round_up(inputs, inputs % 256 == 0 ? 256 : 64)); }
+
 }  // namespace
 
 void InputTiles::reserve(int max_rows, int64_t max_inputs) {
@@ -47,8 +50,8 @@ void InputTiles::set_rows(int rows, const IsaKernels& isa) {
         const int64_t cells = groups * tile.stride;
         tile.q = reinterpret_cast<std::int8_t*>(at);
         tile.scale = reinterpret_cast<float*>(at + cells * 32);
-        tile.scaled_sum = tile.scale + cells;
-        tile.minus8 = reinterpret_cast<std::int32_t*>(tile.scaled_sum + cells);
+        tile.sum = tile.scale + cells;
+        tile.minus8 = reinterpret_cast<std::int32_t*>(tile.sum + cells);
         tile.minus128 = tile.minus8 + cells;
         tile.minus32 = tile.minus128 + cells;
         tile.values = reinterpret_cast<float*>(values + place * groups * kValueBytes);
@@ -61,10 +64,22 @@ void InputTiles::set_rows(int rows, const IsaKernels& isa) {
 }
 
 void InputTiles::fill(const IsaKernels& isa, int row, const float* x, int inputs, bool codes, bool floats) {
-    const int index = tile_of_row_[static_cast<std::size_t>(row)];
-    InputTile& tile = tiles_[static_cast<std::size_t>(index)];
-    const int padded = static_cast<int>(round_up(inputs, inputs % 256 == 0 ? 256 : 64));
-    isa.fill_tile(x, inputs, padded, codes, floats, tile, row - first_row_[static_cast<std::size_t>(index)]);
+    const auto index = static_cast<std::size_t>(tile_of_row_[static_cast<std::size_t>(row)]);
+    isa.fill_tile(x, inputs, padded(inputs), codes, floats, tiles_[index], row - first_row_[index]);
+}
+
+void InputTiles::fill_codes(const IsaKernels& isa, int row, const float* x, int inputs, int begin, int end) {
+    const auto index = static_cast<std::size_t>(tile_of_row_[static_cast<std::size_t>(row)]);
+    InputTile part = tiles_[index];
+    const int64_t groups = static_cast<int64_t>(begin / kGroupInputs) * part.stride;
+    part.q += kGroupInputs * groups;
+    part.scale += static_cast<int64_t>(begin / kScaleInputs) * part.stride;
+    part.sum += groups;
+    part.minus8 += groups;
+    part.minus128 += groups;
+    part.minus32 += 2 * groups;
+    const int padded_end = end == inputs ? padded(inputs) : end;
+    isa.fill_tile(x + begin, end - begin, padded_end - begin, true, false, part, row - first_row_[index]);
 }
 
 }  // namespace foresay::kernels::cpu

@@ -27,6 +27,8 @@ public:
 
     // Fills row `row` from x[inputs].
     void fill(const IsaKernels& isa, int row, const float* x, int inputs, bool codes, bool floats);
+    // The codes of x[begin .. end) only. `begin` is a multiple of kScaleInputs, and so is `end`, or it is `inputs`.
+    void fill_codes(const IsaKernels& isa, int row, const float* x, int inputs, int begin, int end);
 
 private:
     Block memory_;

@@ -10,9 +10,12 @@
 
 namespace foresay::kernels::cpu {
 
+// Inputs that share one scale. Each scale costs a multiply-add per row and output; 256 inputs lose too much accuracy.
+inline constexpr int kScaleInputs = 128;
+
 // Up to 16 rows of inputs of linear layers, interleaved so that a kernel of `stride` rows finds everything of a group of
 // 32 inputs together. Rows beyond `rows` hold anything; their results are dropped.
-//   q [K/32, stride, 32]  int8 codes, x ~= scale * q      scale, scaled_sum [K/32, stride]  scaled_sum = scale * sum(q)
+//   q [K/32, stride, 32]  int8 codes, x ~= scale * q      scale [K/128, stride]     sum [K/32, stride]  sum(q), exact
 //   minus8, minus128 [K/32, stride]  -8 and -128 times sum(q); minus32 [K/32, stride, 2]  -32 times the sum of each half
 //   values [K, stride]    the inputs in float32, for float weights
 struct InputTile {
@@ -20,7 +23,7 @@ struct InputTile {
     int stride = 0;
     std::int8_t* q = nullptr;
     float* scale = nullptr;
-    float* scaled_sum = nullptr;
+    float* sum = nullptr;
     std::int32_t* minus8 = nullptr;
     std::int32_t* minus128 = nullptr;
     std::int32_t* minus32 = nullptr;

@@ -31,7 +31,7 @@ namespace foresay::kernels::cpu {
 class ThreadPool;
 
 inline constexpr int kPanelOutputs = 16;
-inline constexpr int kGroupInputs = 32;  // inputs that share one activation scale
+inline constexpr int kGroupInputs = 32;  // inputs whose codes are summed as integers
 
 constexpr std::int64_t round_up(std::int64_t value, std::int64_t step) { return (value + step - 1) / step * step; }
 

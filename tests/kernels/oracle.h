@@ -6,30 +6,32 @@
 #include <cmath>
 #include <vector>
 
+#include "kernels/cpu/isa_kernels.h"
 #include "tests/kernels/tensors.h"
 
 namespace foresay::test {
 
-// x as int8 codes with one scale per 32 values: x ~= scale * code. Zero padded.
+// x as int8 codes with one scale per kScaleInputs values: x ~= scale * code. Zero padded.
 struct Codes {
+    static constexpr std::size_t kStep = kernels::cpu::kScaleInputs;
     std::vector<int> code;
     std::vector<float> scale;
 
     explicit Codes(const std::vector<float>& x) {
-        for (std::size_t begin = 0; begin < x.size(); begin += 32) {
-            const std::size_t end = std::min(begin + 32, x.size());
+        for (std::size_t begin = 0; begin < x.size(); begin += kStep) {
+            const std::size_t end = std::min(begin + kStep, x.size());
             float peak = 0.0f;
             for (std::size_t i = begin; i < end; ++i) peak = std::max(peak, std::fabs(x[i]));
             const float step = peak / 127.0f;
             const float inverse = step > 1e-37f ? 1.0f / step : 0.0f;
             scale.push_back(inverse > 0.0f ? step : 0.0f);
-            for (std::size_t i = begin; i < begin + 32; ++i)
+            for (std::size_t i = begin; i < begin + kStep; ++i)
                 code.push_back(i < end ? static_cast<int>(std::nearbyint(x[i] * inverse)) : 0);
         }
     }
     std::vector<float> values(std::size_t count) const {
         std::vector<float> out(count);
-        for (std::size_t i = 0; i < count; ++i) out[i] = scale[i / 32] * static_cast<float>(code[i]);
+        for (std::size_t i = 0; i < count; ++i) out[i] = scale[i / kStep] * static_cast<float>(code[i]);
         return out;
     }
 };

@@ -68,10 +68,50 @@ TEST_P(RowKernels, CodesEqualPlainLoops) {
                 ASSERT_LE(tile.rows, tile.stride);
                 for (int i = 0; i < inputs; ++i) {
                     const std::int64_t at = static_cast<std::int64_t>(i / 32) * tile.stride + m;
-                    ASSERT_EQ(tile.scale[at], codes.scale[static_cast<std::size_t>(i / 32)]) << "input " << i;
+                    ASSERT_EQ(tile.scale[static_cast<std::int64_t>(i / kScaleInputs) * tile.stride + m],
+                              codes.scale[static_cast<std::size_t>(i / kScaleInputs)])
+                        << "input " << i;
                     ASSERT_EQ(tile.q[32 * at + i % 32], codes.code[static_cast<std::size_t>(i)]) << "input " << i;
                     ASSERT_EQ(tile.values[static_cast<std::int64_t>(i) * tile.stride + m],
                               x[static_cast<std::size_t>(i)]);
+                }
+            }
+        }
+    }
+}
+
+TEST_P(RowKernels, CodesFilledInPartsEqualThoseFilledAtOnce) {
+    InputTiles whole, parts;
+    whole.reserve(17, 640);
+    parts.reserve(17, 640);
+    for (const int inputs : {96, 128, 192, 256, 576, 640}) {
+        for (const int rows : {1, 3, 16, 17}) {
+            whole.set_rows(rows, isa());
+            parts.set_rows(rows, isa());
+            for (int row = 0; row < rows; ++row) {
+                const auto x = bell(random_, static_cast<std::size_t>(inputs), 1.0f);
+                whole.fill(isa(), row, x.data(), inputs, true, false);
+                for (int end = inputs; end > 0;) {  // the last part first: parts do not lean on each other
+                    const int begin = (end - 1) / kScaleInputs * kScaleInputs;
+                    parts.fill_codes(isa(), row, x.data(), inputs, begin, end);
+                    end = begin;
+                }
+            }
+            for (int i = 0; i < whole.tiles(); ++i) {
+                const InputTile &a = whole.tile(i), &b = parts.tile(i);
+                for (int m = 0; m < a.rows; ++m) {
+                    for (int group = 0; group < (inputs + 31) / 32; ++group) {
+                        const std::int64_t at = static_cast<std::int64_t>(group) * a.stride + m;
+                        const std::int64_t scale_at =
+                            static_cast<std::int64_t>(32 * group / kScaleInputs) * a.stride + m;
+                        ASSERT_EQ(std::memcmp(a.q + 32 * at, b.q + 32 * at, 32), 0);
+                        ASSERT_EQ(a.scale[scale_at], b.scale[scale_at]);
+                        ASSERT_EQ(a.sum[at], b.sum[at]);
+                        ASSERT_EQ(a.minus8[at], b.minus8[at]);
+                        ASSERT_EQ(a.minus128[at], b.minus128[at]);
+                        ASSERT_EQ(a.minus32[2 * at], b.minus32[2 * at]);
+                        ASSERT_EQ(a.minus32[2 * at + 1], b.minus32[2 * at + 1]);
+                    }
                 }
             }
         }

@@ -9,7 +9,7 @@
 //                                                         weights as it is
 //   stage, float         length of what the stage adds    the sums above; attention also rounds K and V to float16,
 //                                                         whose step is 2^-11: about 3e-4 after averaging
-//   stage, quantised     length of what the stage adds    inputs become int8 per 32: an error of up to 1/254 of the
+//   stage, quantised     length of what the stage adds    inputs become int8 per 128: an error of up to 1/254 of the
 //                                                         group's peak in each, uniform, that is 0.5 % of the length of
 //                                                         a bell-shaped group; a stage of two matrices has it twice,
 //                                                         and short vectors scatter around it

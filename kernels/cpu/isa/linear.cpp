@@ -77,39 +77,60 @@ FORESAY_INLINE I dot_group(I acc, const Group& group, const int8_t* x) {
     return acc;
 }
 
+// The inputs' scale is shared by 128 of them (kScaleInputs), so a row's sum runs through its codes first: `part` holds
+// scale-free sums of such a stretch, and one multiply-add per stretch brings it to `acc`.
 template <int M>
-FORESAY_INLINE void q4_0(const uint8_t* p, int blocks, const InputTile& x, F (&acc)[M]) {
-    for (int b = 0; b < blocks; ++b, p += 576) {
-        prefetch_block<576>(p);
-        for (int h = 0; h < 2; ++h) {
-            const Group group = unpack4(p + 64 + 256 * h);
-            const F d = load_half(p + 32 * h);
-            const int64_t at = static_cast<int64_t>(2 * b + h) * M;
+FORESAY_INLINE void add_parts(const F (&part)[M], const float* scale, F (&acc)[M]) {
 #pragma GCC unroll 16
-            for (int m = 0; m < M; ++m) {
-                const I sum = dot_group(set_int(x.minus8[at + m]), group, x.q + 32 * (at + m));
-                acc[m] = fma(to_float(sum), mul(d, set(x.scale[at + m])), acc[m]);
+    for (int m = 0; m < M; ++m) acc[m] = fma(part[m], set(scale[m]), acc[m]);
+}
+
+struct CodesQ4 {
+    FORESAY_INLINE Group unpack(const uint8_t* p) { return unpack4(p); }
+    FORESAY_INLINE I sum(const Group& group, const InputTile& x, int64_t at) {
+        return dot_group(set_int(x.minus8[at]), group, x.q + 32 * at);
+    }
+};
+struct CodesQ8 {
+    FORESAY_INLINE Group unpack(const uint8_t* p) { return load8(p); }
+    FORESAY_INLINE I sum(const Group& group, const InputTile& x, int64_t at) {
+        I sum = set_int(wide_seed(x.minus128[at]));
+        for (int g = 0; g < 8; ++g) sum = dot_wide(sum, group.code[g], x.q + 32 * at + 4 * g);
+        return sum;
+    }
+};
+
+// Blocks of 64 inputs with a float16 scale per output and group of 32. `Codes` unpacks a group and sums its products.
+template <int M, int BlockBytes, class Codes>
+FORESAY_INLINE void scaled_blocks(const uint8_t* p, int blocks, const InputTile& x, F (&acc)[M]) {
+    constexpr int kGroupBytes = (BlockBytes - 64) / 2;
+    for (int first = 0; first < blocks; first += 2) {
+        F part[M];
+#pragma GCC unroll 16
+        for (int m = 0; m < M; ++m) part[m] = set(0.0f);
+        const int end = first + 2 < blocks ? first + 2 : blocks;
+        for (int b = first; b < end; ++b, p += BlockBytes) {
+            prefetch_block<BlockBytes>(p);
+            for (int h = 0; h < 2; ++h) {
+                const Group group = Codes::unpack(p + 64 + kGroupBytes * h);
+                const F d = load_half(p + 32 * h);
+                const int64_t at = static_cast<int64_t>(2 * b + h) * M;
+#pragma GCC unroll 16
+                for (int m = 0; m < M; ++m) part[m] = fma(to_float(Codes::sum(group, x, at + m)), d, part[m]);
             }
         }
+        add_parts<M>(part, x.scale + static_cast<int64_t>(first / 2) * M, acc);
     }
 }
 
 template <int M>
+FORESAY_INLINE void q4_0(const uint8_t* p, int blocks, const InputTile& x, F (&acc)[M]) {
+    scaled_blocks<M, 576, CodesQ4>(p, blocks, x, acc);
+}
+
+template <int M>
 FORESAY_INLINE void q8_0(const uint8_t* p, int blocks, const InputTile& x, F (&acc)[M]) {
-    for (int b = 0; b < blocks; ++b, p += 1088) {
-        prefetch_block<1088>(p);
-        for (int h = 0; h < 2; ++h) {
-            const Group group = load8(p + 64 + 512 * h);
-            const F d = load_half(p + 32 * h);
-            const int64_t at = static_cast<int64_t>(2 * b + h) * M;
-#pragma GCC unroll 16
-            for (int m = 0; m < M; ++m) {
-                I sum = set_int(wide_seed(x.minus128[at + m]));
-                for (int g = 0; g < 8; ++g) sum = dot_wide(sum, group.code[g], x.q + 32 * (at + m) + 4 * g);
-                acc[m] = fma(to_float(sum), mul(d, set(x.scale[at + m])), acc[m]);
-            }
-        }
-    }
+    scaled_blocks<M, 1088, CodesQ8>(p, blocks, x, acc);
 }
 
 template <int M, bool Five>
@@ -119,25 +140,31 @@ FORESAY_INLINE void q45_k(const uint8_t* p, int blocks, const InputTile& x, F (&
     for (int b = 0; b < blocks; ++b, p += kBlockBytes) {
         const F d = load_half(p), dmin = load_half(p + 32);
         prefetch_block<256>(p);
-        for (int pair = 0; pair < 4; ++pair) {
-            const uint8_t* s = p + 64 + 48 * pair;
-            const I high = load_u8(s + 32);
-            for (int h = 0; h < 2; ++h) {
-                const uint8_t* codes = p + 256 + kGroupBytes * (2 * pair + h);
-                prefetch_block<kGroupBytes>(codes);
-                const Group group = Five ? unpack5(codes) : unpack4(codes);
-                const I low = load_u8(s + 16 * h);
-                const I high2 = h ? shift_right<4>(high) : high;
-                const F scale = mul(d, to_float(or_int(and_int(low, 15), shift_left<4>(and_int(high2, 3)))));
-                const F min = mul(dmin, to_float(or_int(shift_right<4>(low), shift_left<2>(and_int(high2, 12)))));
-                const int64_t at = static_cast<int64_t>(8 * b + 2 * pair + h) * M;
+        for (int half = 0; half < 2; ++half) {
+            F part[M];
 #pragma GCC unroll 16
-                for (int m = 0; m < M; ++m) {
-                    const I sum = dot_group(set_int(0), group, x.q + 32 * (at + m));
-                    acc[m] = fma(to_float(sum), mul(scale, set(x.scale[at + m])), acc[m]);
-                    acc[m] = fnma(min, set(x.scaled_sum[at + m]), acc[m]);
+            for (int m = 0; m < M; ++m) part[m] = set(0.0f);
+            for (int pair = 2 * half; pair < 2 * half + 2; ++pair) {
+                const uint8_t* s = p + 64 + 48 * pair;
+                const I high = load_u8(s + 32);
+                for (int h = 0; h < 2; ++h) {
+                    const uint8_t* codes = p + 256 + kGroupBytes * (2 * pair + h);
+                    prefetch_block<kGroupBytes>(codes);
+                    const Group group = Five ? unpack5(codes) : unpack4(codes);
+                    const I low = load_u8(s + 16 * h);
+                    const I high2 = h ? shift_right<4>(high) : high;
+                    const F scale = mul(d, to_float(or_int(and_int(low, 15), shift_left<4>(and_int(high2, 3)))));
+                    const F min = mul(dmin, to_float(or_int(shift_right<4>(low), shift_left<2>(and_int(high2, 12)))));
+                    const int64_t at = static_cast<int64_t>(8 * b + 2 * pair + h) * M;
+#pragma GCC unroll 16
+                    for (int m = 0; m < M; ++m) {
+                        const I sum = dot_group(set_int(0), group, x.q + 32 * (at + m));
+                        part[m] = fma(to_float(sum), scale, part[m]);
+                        part[m] = fnma(min, set(x.sum[at + m]), part[m]);
+                    }
                 }
             }
+            add_parts<M>(part, x.scale + static_cast<int64_t>(2 * b + half) * M, acc);
         }
     }
 }
@@ -147,21 +174,28 @@ FORESAY_INLINE void q6_k(const uint8_t* p, int blocks, const InputTile& x, F (&a
     for (int b = 0; b < blocks; ++b, p += 3392) {
         const F d = load_half(p);
         prefetch_block<320>(p);
-        for (int g = 0; g < 8; ++g) {
-            const uint8_t* codes = p + 320 + 384 * g;
-            prefetch_block<384>(codes);
-            const Group group = unpack6(codes);
-            const I scale0 = load_i8(p + 64 + 32 * g), scale1 = load_i8(p + 80 + 32 * g);
-            const int64_t at = static_cast<int64_t>(8 * b + g) * M;
+        for (int half = 0; half < 2; ++half) {
+            F part[M];
 #pragma GCC unroll 16
-            for (int m = 0; m < M; ++m) {
-                I first = set_int(x.minus32[2 * (at + m)]), second = set_int(x.minus32[2 * (at + m) + 1]);
-                const int8_t* q = x.q + 32 * (at + m);
-                for (int j = 0; j < 4; ++j) first = dot(first, group.code[j], q + 4 * j);
-                for (int j = 4; j < 8; ++j) second = dot(second, group.code[j], q + 4 * j);
-                const I sum = add_int(mul_int(first, scale0), mul_int(second, scale1));
-                acc[m] = fma(to_float(sum), mul(d, set(x.scale[at + m])), acc[m]);
+            for (int m = 0; m < M; ++m) part[m] = set(0.0f);
+            for (int g = 4 * half; g < 4 * half + 4; ++g) {
+                const uint8_t* codes = p + 320 + 384 * g;
+                prefetch_block<384>(codes);
+                const Group group = unpack6(codes);
+                const F scale0 = mul(d, to_float(load_i8(p + 64 + 32 * g)));
+                const F scale1 = mul(d, to_float(load_i8(p + 80 + 32 * g)));
+                const int64_t at = static_cast<int64_t>(8 * b + g) * M;
+#pragma GCC unroll 16
+                for (int m = 0; m < M; ++m) {
+                    I first = set_int(x.minus32[2 * (at + m)]), second = set_int(x.minus32[2 * (at + m) + 1]);
+                    const int8_t* q = x.q + 32 * (at + m);
+                    for (int j = 0; j < 4; ++j) first = dot(first, group.code[j], q + 4 * j);
+                    for (int j = 4; j < 8; ++j) second = dot(second, group.code[j], q + 4 * j);
+                    part[m] = fma(to_float(first), scale0, part[m]);
+                    part[m] = fma(to_float(second), scale1, part[m]);
+                }
             }
+            add_parts<M>(part, x.scale + static_cast<int64_t>(2 * b + half) * M, acc);
         }
     }
 }

@@ -28,11 +28,12 @@ void rms_norm(const float* x, const float* weight, float eps, int n, float* y) {
 namespace {
 
 constexpr int kBatch = 16;  // groups whose scales are computed side by side
+constexpr int kScaleGroups = kScaleInputs / 32;
 
 // Codes of up to 16 groups of 32 values, with what InputTile wants to know of each.
 struct CodedGroups {
     std::int8_t q[kBatch][32];
-    float scale[kBatch], scaled_sum[kBatch];
+    float scale[kBatch], sum[kBatch];
     int32_t minus8[kBatch], minus128[kBatch], minus32_first[kBatch], minus32_second[kBatch];
 };
 
@@ -41,11 +42,17 @@ FORESAY_INLINE void store_ints(int32_t* p, I v) { std::memcpy(p, &v, sizeof v); 
 // What a code can be. A value that is not a number becomes the lower end.
 FORESAY_INLINE F limit(F v) { return min(max(v, set(-127.0f)), set(127.0f)); }
 
-// scale = largest magnitude / 127, code = nearest integer to x / scale. A group of zeros, or one so small or large
-// that a quotient would not be finite, has scale 0.
+// scale = largest magnitude among kScaleInputs inputs / 127, code = nearest integer to x / scale. Zeros, and inputs so
+// small or large that a quotient would not be finite, have scale 0.
 FORESAY_INLINE void code_groups(const float* x, int groups, CodedGroups& out) {
     float peaks[kBatch] = {}, inverses[kBatch], first[kBatch] = {}, second[kBatch] = {};
-    for (int g = 0; g < groups; ++g) peaks[g] = max_lanes(max(abs(load(x + 32 * g)), abs(load(x + 32 * g + 16))));
+    for (int g = 0; g < groups; g += kScaleGroups) {
+        const int end = g + kScaleGroups < groups ? g + kScaleGroups : groups;
+        F top = set(0.0f);
+        for (int i = g; i < end; ++i) top = max(top, max(abs(load(x + 32 * i)), abs(load(x + 32 * i + 16))));
+        const float peak = max_lanes(top);
+        for (int i = g; i < end; ++i) peaks[i] = peak;
+    }
     const F tiny = set(1e-37f);
     const F raw = div(load(peaks), set(127.0f));
     const F scale = zero_below(set(1e37f), raw, zero_below(raw, tiny, raw));
@@ -60,7 +67,7 @@ FORESAY_INLINE void code_groups(const float* x, int groups, CodedGroups& out) {
     for (int g = 0; g < groups; g += 2) sum_runs(out.q[g], first + g, second + g);
     const F one = load(first), two = load(second), sum = add(one, two);
     store(out.scale, scale);
-    store(out.scaled_sum, mul(scale, sum));
+    store(out.sum, sum);
     store_ints(out.minus8, to_int(mul(sum, set(-8.0f))));
     store_ints(out.minus128, to_int(mul(sum, set(-128.0f))));
     store_ints(out.minus32_first, to_int(mul(one, set(-32.0f))));
@@ -88,8 +95,10 @@ void fill_tile(const float* x, int inputs, int padded_inputs, bool codes, bool f
         for (int g = 0; g < groups; ++g) {
             const int64_t at = static_cast<int64_t>(begin / 32 + g) * stride + m;
             std::memcpy(tile.q + 32 * at, coded.q[g], 32);
-            tile.scale[at] = coded.scale[g];
-            tile.scaled_sum[at] = coded.scaled_sum[g];
+            if (g % kScaleGroups == 0) {
+                tile.scale[static_cast<int64_t>(begin / kScaleInputs + g / kScaleGroups) * stride + m] = coded.scale[g];
+            }
+            tile.sum[at] = coded.sum[g];
             tile.minus8[at] = coded.minus8[g];
             tile.minus128[at] = coded.minus128[g];
             tile.minus32[2 * at] = coded.minus32_first[g];
