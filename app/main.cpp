@@ -38,6 +38,14 @@ int run(const Options& options) {
             return run_config_check(options);
         case Command::config_show:
             return run_config_show(options);
+        case Command::config_schema:
+            return run_config_schema(options);
+        case Command::config_reference:
+            return run_config_reference(options);
+        case Command::completion:
+            return run_completion(options);
+        case Command::manual:
+            return run_manual(options);
         case Command::plugin_list:
             return run_plugin_list(options);
         case Command::plugin_show:

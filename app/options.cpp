@@ -6,15 +6,20 @@
 #include <cstdio>
 #include <filesystem>
 #include <limits>
+#include <map>
 #include <sstream>
 
+#include "app/command_line/command_line.h"
+#include "app/configuration.h"
 #include "base/error.h"
+#include "core/models/shapes.h"
 
 namespace foresay::app {
 
 namespace {
 
 constexpr const char* kDefaultEncoding = "q4_0";
+constexpr const char* kShared = "Every command";  // the group of the options that all have
 const std::vector<std::string> kBenches = {"decode", "verify", "prefill", "speculation", "kernels", "replay"};
 
 // A flag's value for a command that allows it once: CLI11 keeps the last of several by itself only when told to.
@@ -36,14 +41,14 @@ std::string check_whole(const std::string& text) {
 void add_common(CLI::App& app, Options& options) {
     app.add_option("--set", options.sets, "set a configuration key: key.path=value (repeatable)")
         ->allow_extra_args(false)
-        ->group("Every command");
-    flag(app, "--model", options.model, "model instead of a configuration")->group("Every command");
-    flag(app, "--draft", options.draft, "draft model")->group("Every command");
-    flag(app, "--shape", options.shape, "published shape with random weights, for benchmarks")->group("Every command");
-    flag(app, "--encoding", options.encoding, "weight encoding of --shape (q4_0)")->group("Every command");
-    flag(app, "--context", options.context, "positions of the context")->group("Every command");
-    flag(app, "--threads", options.threads, "threads that compute")->group("Every command");
-    flag(app, "--device", options.device, "auto, cpu or cuda[:N]")->group("Every command");
+        ->group(kShared);
+    flag(app, "--model", options.model, "model instead of a configuration")->group(kShared);
+    flag(app, "--draft", options.draft, "draft model")->group(kShared);
+    flag(app, "--shape", options.shape, "published shape with random weights, for benchmarks")->group(kShared);
+    flag(app, "--encoding", options.encoding, "weight encoding of --shape (q4_0)")->group(kShared);
+    flag(app, "--context", options.context, "positions of the context")->group(kShared);
+    flag(app, "--threads", options.threads, "threads that compute")->group(kShared);
+    flag(app, "--device", options.device, "auto, cpu or cuda[:N]")->group(kShared);
 }
 
 void add_sampling(CLI::App& app, Options& options) {
@@ -136,8 +141,13 @@ Command chosen(const CLI::App& app, Options& options) {
     if (app.got_subcommand("inspect")) return Command::inspect;
     if (app.got_subcommand("repl-reference")) return Command::repl_reference;
     if (app.got_subcommand("config")) {
-        return app.get_subcommand("config")->got_subcommand("check") ? Command::config_check : Command::config_show;
+        const CLI::App* config = app.get_subcommand("config");
+        if (config->got_subcommand("check")) return Command::config_check;
+        if (config->got_subcommand("schema")) return Command::config_schema;
+        return config->got_subcommand("reference") ? Command::config_reference : Command::config_show;
     }
+    if (app.got_subcommand("completion")) return Command::completion;
+    if (app.got_subcommand("manual")) return Command::manual;
     if (app.got_subcommand("plugin")) {
         return app.get_subcommand("plugin")->got_subcommand("list") ? Command::plugin_list : Command::plugin_show;
     }
@@ -193,6 +203,99 @@ core::ConfigLayer layer(const std::string& flag, const std::string& assignment) 
     return core::override_layer(assignment, flag);
 }
 
+// What a shell can offer for a value, by the name of the option or argument. Numbers and free text are not here.
+void add_hint(OptionDescription& option) {
+    struct Known {
+        std::string_view name;
+        ValueHint hint;
+        std::vector<std::string> words = {};
+    };
+    std::vector<std::string> encodings, stages;
+    for (int i = 0; i < kernels::kEncodings; ++i) {
+        encodings.emplace_back(kernels::info(static_cast<kernels::Encoding>(i)).name);
+    }
+    for (const core::StageSchema& stage : stage_schemas()) stages.push_back(stage.name);
+    const std::vector<Known> table = {
+        {"--set", ValueHint::config_setting},
+        {"--model", ValueHint::file},
+        {"--draft", ValueHint::file},
+        {"--shape", ValueHint::words, core::published_shape_names()},
+        {"--encoding", ValueHint::words, encodings},
+        {"--device", ValueHint::words, {"auto", "cpu", "cuda"}},
+        {"--speculation", ValueHint::words, {"auto", "off"}},
+        {"-f", ValueHint::file},
+        {"--tokens", ValueHint::file},
+        {"--prompts", ValueHint::file},
+        {"CONFIG", ValueHint::config_file},
+        {"FILE", ValueHint::config_file},
+        {"PATH", ValueHint::file},
+        {"ARGS", ValueHint::words, kBenches},
+        {"SHELL", ValueHint::words, completion_shells()},
+        {"NAME", ValueHint::words, stages},
+    };
+    for (const Known& known : table) {
+        const bool named = std::find(option.names.begin(), option.names.end(), known.name) != option.names.end();
+        if (!named && (!option.names.empty() || option.value != known.name)) continue;
+        option.hint = known.hint;
+        option.words = known.words;
+    }
+}
+
+// What stands for the value of an option in help: the type says nothing to a person.
+std::string value_name(const CLI::Option& option) {
+    static const std::map<std::string, std::string> names = {
+        {"set", "KEY=VALUE"},
+        {"model", "PATH"},
+        {"draft", "PATH"},
+        {"shape", "NAME"},
+        {"encoding", "NAME"},
+        {"device", "DEVICE"},
+        {"speculation", "auto|off|N"},
+        {"stop", "TEXT"},
+        {"p", "TEXT"},
+        {"f", "FILE"},
+        {"tokens", "FILE"},
+        {"prompts", "FILE"},
+        {"seed", "SEED"},
+        {"branch", "BRANCH"},
+        {"temperature", "T"},
+    };
+    for (const auto* list : {&option.get_lnames(), &option.get_snames()}) {
+        for (const std::string& name : *list) {
+            if (const auto found = names.find(name); found != names.end()) return found->second;
+        }
+    }
+    return option.get_type_name().find("TEXT") != std::string::npos ? "TEXT" : "N";
+}
+
+OptionDescription describe(const CLI::Option& option) {
+    OptionDescription out;
+    for (const std::string& name : option.get_snames()) out.names.push_back("-" + name);
+    for (const std::string& name : option.get_lnames()) out.names.push_back("--" + name);
+    if (option.get_positional() && out.names.empty()) {
+        out.value = option.get_name();
+        out.required = option.get_required();
+    } else if (option.get_items_expected_max() > 0) {
+        out.value = value_name(option);
+    }
+    out.doc = option.get_description();
+    out.shared = option.get_group() == kShared;
+    out.repeatable = option.get_items_expected_max() > 1;
+    add_hint(out);
+    return out;
+}
+
+CommandDescription describe(const std::string& name, const CLI::App& app) {
+    CommandDescription out{name, app.get_description(), "", {}};
+    for (const bool arguments : {false, true}) {
+        for (const CLI::Option* option : app.get_options()) {
+            OptionDescription described = describe(*option);
+            if (described.names.empty() == arguments) out.options.push_back(std::move(described));
+        }
+    }
+    return out;
+}
+
 // The whole command line.
 void build(CLI::App& app, Options& options) {
     app.name("foresay");
@@ -217,11 +320,33 @@ void build(CLI::App& app, Options& options) {
     CLI::App* plugin_show = plugin->add_subcommand("show", "one of them, with its parameters");
     add_common(*plugin_show, options);
     plugin_show->add_option("NAME", options.name, "stage, plugin, or a plugin's file")->required();
+    config->add_subcommand("schema", "a JSON Schema of configurations, for editors");
+    config->add_subcommand("reference", "every key with its type, default and meaning, as Markdown");
+    CLI::App* completion = app.add_subcommand("completion", "a script that teaches a shell to complete foresay");
+    completion->add_option("SHELL", options.name, "bash, zsh or fish")->required();
+    app.add_subcommand("manual", "the manual page, for man")->group("");
     // Makes docs/repl.md; of no use to anybody else, so help does not name it.
     app.add_subcommand("repl-reference", "the commands of chat as Markdown")->group("");
 }
 
 }  // namespace
+
+std::vector<CommandDescription> command_line() {
+    Options options;
+    CLI::App app;
+    build(app, options);
+    std::vector<CommandDescription> commands = {describe("", app)};
+    const auto shown = [](const CLI::App* command) { return !command->get_group().empty(); };
+    for (const CLI::App* command : app.get_subcommands(shown)) {
+        const auto children = command->get_subcommands(shown);
+        for (const CLI::App* child : children) {
+            commands.push_back(describe(command->get_name() + " " + child->get_name(), *child));
+            commands.back().parent_doc = command->get_description();
+        }
+        if (children.empty()) commands.push_back(describe(command->get_name(), *command));
+    }
+    return commands;
+}
 
 ParsedOptions parse_options(int argc, const char* const* argv) {
     ParsedOptions parsed;

@@ -22,6 +22,10 @@ enum class Command : std::uint8_t {
     inspect,
     config_check,
     config_show,
+    config_schema,
+    config_reference,
+    completion,
+    manual,
     plugin_list,
     plugin_show,
     repl_reference,
@@ -63,7 +67,7 @@ struct Options {
     int runs = 3;
 
     std::vector<std::string> paths;  // inspect, config check
-    std::string name;                // plugin show
+    std::string name;                // plugin show, completion
 };
 
 struct ParsedOptions {

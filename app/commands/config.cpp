@@ -1,4 +1,4 @@
-// foresay config: check configuration files, show the whole of one.
+// foresay config: check configuration files, show the whole of one; the schema for editors and for people.
 #include <exception>
 
 #include "app/commands/commands.h"
@@ -7,6 +7,8 @@
 #include "app/session.h"
 #include "base/error.h"
 #include "core/config/diagnostic.h"
+#include "core/config/json_schema.h"
+#include "core/config/reference.h"
 
 namespace foresay::app {
 
@@ -39,6 +41,16 @@ int run_config_show(const Options& options) {
         if (layer.place != core::Origin{}.place) layers += ", " + layer.place;
     }
     print(printable(layers) + "\n\n" + core::to_toml(configuration.config(), stage_schemas(), true));
+    return 0;
+}
+
+int run_config_schema(const Options&) {
+    print(core::to_json_schema(stage_schemas()));
+    return 0;
+}
+
+int run_config_reference(const Options&) {
+    print(core::to_markdown(stage_schemas()));
     return 0;
 }
 

@@ -1,11 +1,13 @@
 // foresay inspect: what a model file holds; for two, whether the second may draft for the first.
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "app/commands/commands.h"
 #include "app/model_text.h"
 #include "app/output.h"
+#include "app/session.h"
 #include "base/error.h"
 #include "core/weights/gguf.h"
 #include "core/weights/model_file.h"
@@ -87,7 +89,42 @@ void inspect_one(const std::string& path) {
     }
 }
 
-int inspect_pair(const std::string& target_path, const std::string& draft_path) {
+std::string memory_line(const speculative::MemoryEstimate& estimate) {
+    return speculative::format_bytes(estimate.total()) + ": weights " + speculative::format_bytes(estimate.weights) +
+           ", cache " + speculative::format_bytes(estimate.cache) + ", working memory " +
+           speculative::format_bytes(estimate.activations);
+}
+
+// What a session with both takes on the processor, at the context that was asked for or the program would take.
+std::string memory_text(core::ModelSource& target, core::ModelSource& draft, std::optional<std::int64_t> context) {
+    const auto ops = kernels::make_cpu_ops({});
+    const std::int32_t longest = target.config().context_length;
+    const std::int32_t length =
+        static_cast<std::int32_t>(std::min<std::int64_t>(context.value_or(SessionNeeds{}.default_context), longest));
+    const auto estimate = [&](core::ModelSource& source) {
+        core::ContextOptions options;
+        options.length = std::min(length, source.config().context_length);
+        options.decode_rows = SessionNeeds{}.decode_rows;
+        return speculative::estimate_memory(source, options, *ops);
+    };
+    const speculative::MemoryEstimate large = estimate(target), small = estimate(draft);
+    speculative::MemoryEstimate both = large;
+    both += small;
+    const std::int64_t available = speculative::available_memory();
+    std::string out = "memory with a context of " + std::to_string(length) + " positions (--context N for another)\n";
+    out += field("target", memory_line(large));
+    out += field("draft", memory_line(small));
+    out += field("both", memory_line(both));
+    out += field("available now", speculative::format_bytes(available) +
+                                      (both.total() <= available ? "" : ": too little; see --context"));
+    const std::int64_t percent = large.weights > 0 ? small.weights * 100 / large.weights : 0;
+    out += field("a drafted token reads", std::to_string(percent) + " % of the bytes of one of the target's");
+    if (percent > 50)
+        out += "  the draft is too large to gain by; name the large model first, and a much smaller one\n";
+    return out;
+}
+
+int inspect_pair(const std::string& target_path, const std::string& draft_path, std::optional<std::int64_t> context) {
     const auto target = core::ModelSource::open(target_path);
     const auto draft = core::ModelSource::open(draft_path);
     const auto target_tokens = find_tokenizer(*target, target_path);
@@ -103,13 +140,14 @@ int inspect_pair(const std::string& target_path, const std::string& draft_path) 
         return 1;
     }
     print("they can pair: the second may draft for the first\n");
+    print(memory_text(*target, *draft, context));
     return 0;
 }
 
 }  // namespace
 
 int run_inspect(const Options& options) {
-    if (options.paths.size() == 2) return inspect_pair(options.paths[0], options.paths[1]);
+    if (options.paths.size() == 2) return inspect_pair(options.paths[0], options.paths[1], options.context);
     for (const std::string& path : options.paths) inspect_one(path);
     return 0;
 }

@@ -413,7 +413,10 @@ TEST(Inspect, SaysWhatAFileIsAndWhetherTwoPair) {
                                HasSubstr("16384, tied head")));
     const Outcome pair = run({"inspect", target(), draft()});
     EXPECT_EQ(pair.status, 0);
-    EXPECT_THAT(pair.out, HasSubstr("they can pair"));
+    EXPECT_THAT(pair.out, AllOf(HasSubstr("they can pair"), HasSubstr("memory with a context of 2048 positions"),
+                                HasSubstr("cache "), HasSubstr("available now")));
+    EXPECT_THAT(run({"inspect", target(), draft(), "--context", "64"}).out, HasSubstr("a context of 64 positions"));
+    EXPECT_THAT(run({"inspect", draft(), target()}).out, HasSubstr("name the large model first"));
 }
 
 TEST(Config, ChecksAndShows) {

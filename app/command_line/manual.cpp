@@ -1,0 +1,145 @@
+// The manual page, from the description of the command line and what holds for all of it.
+#include <algorithm>
+
+#include "app/command_line/command_line.h"
+
+namespace foresay::app {
+
+namespace {
+
+// Text as roff takes it literally: dashes stay dashes, and no line begins with a control character.
+std::string roff(const std::string& text) {
+    std::string out;
+    for (const char c : text) {
+        if (c == '-') {
+            out += "\\-";
+        } else if (c == '\\') {
+            out += "\\e";
+        } else if ((c == '.' || c == '\'') && (out.empty() || out.back() == '\n')) {
+            out += std::string("\\&") + c;
+        } else {
+            out += c;
+        }
+    }
+    return out;
+}
+
+std::string option(const OptionDescription& option) {
+    std::string out = ".TP\n";
+    for (const std::string& name : option.names) {
+        out += (&name == option.names.data() ? "" : ", ") + ("\\fB" + roff(name)) + "\\fR";
+    }
+    if (!option.value.empty()) out += (option.names.empty() ? "" : " ") + ("\\fI" + roff(option.value)) + "\\fR";
+    return out + "\n" + roff(option.doc) + "\n";
+}
+
+std::string command(const CommandDescription& command) {
+    std::string usage = "\\fBforesay " + roff(command.name) + "\\fR";
+    if (std::any_of(command.options.begin(), command.options.end(), [](const auto& o) { return !o.names.empty(); }))
+        usage += " [\\fIoptions\\fR]";
+    for (const OptionDescription& argument : command.options) {
+        if (!argument.names.empty()) continue;
+        const std::string name = "\\fI" + roff(argument.value) + "\\fR" + (argument.repeatable ? "..." : "");
+        usage += argument.required ? " " + name : " [" + name + "]";
+    }
+    std::string out = ".SS " + roff(command.name) + "\n" + usage + "\n.PP\n" + roff(command.doc) + "\n";
+    for (const OptionDescription& described : command.options) {
+        if (!described.shared && described.names != std::vector<std::string>{"-h", "--help"}) out += option(described);
+    }
+    return out;
+}
+
+constexpr const char* kDescription = R"(.SH DESCRIPTION
+foresay runs a large language model and a small one side by side. The small one guesses a run of tokens ahead, the
+large one checks the whole run in a single pass, and sampler plugins shape every choice. Same prompt, same seed, same
+bytes: the text depends on none of that machinery.
+.PP
+Without a configuration and without \fB\-\-model\fR the bundled pair is used.
+)";
+
+constexpr const char* kRest = R"(.SH CONFIGURATION
+A configuration is a TOML file. The layers, lowest first: the built\-in defaults; the system's file; the user's file;
+the file that is named, and below it what it extends; the environment; \fB\-\-set\fR; the other options.
+Tables merge key by key; scalars and lists replace. \fBforesay config show\fR prints every key and where its value was
+said, \fBforesay config reference\fR every key with its meaning.
+.SH ENVIRONMENT
+.TP
+\fBFORESAY_\fITABLE\fB__\fIKEY\fR
+Sets a key of the configuration: upper case, two underscores for each dot. \fBFORESAY_SAMPLING__TOP_K__K=20\fR is
+\fB\-\-set sampling.top_k.k=20\fR.
+.TP
+\fBFORESAY_PLUGIN_PATH\fR
+Folders with sampler plugins, separated by colons.
+.TP
+\fBFORESAY_LOG\fR
+What to log on standard error: error, warn (the default), info, debug.
+.TP
+\fBNO_COLOR\fR
+No colours when it is set.
+.SH FILES
+.TP
+\fI/etc/xdg/foresay/config.toml\fR
+The system's configuration (\fBXDG_CONFIG_DIRS\fR).
+.TP
+\fI~/.config/foresay/config.toml\fR
+The user's configuration (\fBXDG_CONFIG_HOME\fR).
+.TP
+\fI~/.local/state/foresay/\fR
+History and other state (\fBXDG_STATE_HOME\fR).
+.SH EXIT STATUS
+.TP
+0
+Done.
+.TP
+1
+Something in the world is wrong; standard error says what, where, and what to do.
+.TP
+2
+The command line is wrong.
+.TP
+130
+Cancelled.
+.SH EXAMPLES
+.TP
+A session with the bundled pair
+\fBforesay chat\fR
+.TP
+One completion, and the same text without a draft
+\fBforesay complete \-p 'def fibonacci(n):' \-n 64\fR
+.br
+\fBforesay complete \-p 'def fibonacci(n):' \-n 64 \-\-speculation off\fR
+.TP
+Models of your own
+\fBforesay chat \-\-model big.gguf \-\-draft small.gguf\fR
+.TP
+Can two files pair, and how much memory do they take?
+\fBforesay inspect big.gguf small.gguf\fR
+)";
+
+}  // namespace
+
+std::string manual_page() {
+    const auto commands = command_line();
+    std::string out = ".\\\" Made from the program's own options: foresay manual\n";
+    out += ".TH FORESAY 1 \"\" \"foresay " FORESAY_VERSION "\" \"User Commands\"\n";
+    out += ".SH NAME\nforesay \\- a large language model and a small one that guesses ahead for it\n";
+    out += ".SH SYNOPSIS\n\\fBforesay\\fR \\fICOMMAND\\fR [\\fIoptions\\fR] [\\fIarguments\\fR]\n";
+    out += kDescription;
+    out += ".SH COMMANDS\n";
+    for (const CommandDescription& described : commands) {
+        if (!described.name.empty()) out += command(described);
+    }
+    out += ".SH OPTIONS OF EVERY COMMAND\n";
+    std::vector<std::vector<std::string>> said;
+    for (const CommandDescription& described : commands) {
+        for (const OptionDescription& shared : described.options) {
+            const bool whole = described.name.empty() || shared.shared;
+            if (!whole || std::find(said.begin(), said.end(), shared.names) != said.end()) continue;
+            said.push_back(shared.names);
+            out += option(shared);
+        }
+    }
+    return out + kRest;
+}
+
+}  // namespace foresay::app

@@ -1,0 +1,15 @@
+// core/config/json_schema.h: the configuration's schema as a JSON Schema (draft 7), for editors that complete and check
+// TOML. configs/schema.json is this text; a test compares.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "core/config/schema.h"
+
+namespace foresay::core {
+
+// Indented by two, with a newline at the end.
+std::string to_json_schema(std::span<const StageSchema> stages);
+
+}  // namespace foresay::core

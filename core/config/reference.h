@@ -1,0 +1,14 @@
+// core/config/reference.h: the configuration's schema as Markdown, for people. docs/configuration-reference.md is this
+// text; a test compares.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "core/config/schema.h"
+
+namespace foresay::core {
+
+std::string to_markdown(std::span<const StageSchema> stages);
+
+}  // namespace foresay::core

@@ -1,0 +1,264 @@
+// What is made from the program's own tables: the schema and the reference of configurations, the manual page and the
+// completions; and the pairings of configs/, each checked.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <regex>
+
+#include "app/command_line/command_line.h"
+#include "app/configuration.h"
+#include "core/config/json_schema.h"
+#include "core/config/layers.h"
+#include "core/config/reference.h"
+#include "core/models/shapes.h"
+#include "tests/app/program.h"
+
+namespace foresay::app {
+namespace {
+
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsSupersetOf;
+using ::testing::Not;
+using testing::source;
+using testing::write_scratch;
+
+namespace fs = std::filesystem;
+
+std::string read(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// What a shell command prints, and nothing when it is not there.
+std::string shell(const std::string& command) {
+    std::string out;
+    const std::unique_ptr<FILE, int (*)(FILE*)> pipe(::popen((command + " 2>&1").c_str(), "r"), ::pclose);
+    std::array<char, 4096> chunk{};
+    while (const std::size_t got = std::fread(chunk.data(), 1, chunk.size(), pipe.get())) out.append(chunk.data(), got);
+    return out;
+}
+bool installed(const std::string& program) { return !shell("command -v " + program).empty(); }
+
+TEST(Documents, AreWhatTheProgramSays) {
+    EXPECT_EQ(read(source("configs/schema.json")), core::to_json_schema(stage_schemas()))
+        << "renew it: foresay config schema > configs/schema.json";
+    EXPECT_EQ(read(source("docs/configuration-reference.md")), core::to_markdown(stage_schemas()))
+        << "renew it: foresay config reference > docs/configuration-reference.md";
+}
+
+// The subset of JSON Schema that the schema uses, so that it is tested by what it accepts.
+bool accepts(const json& schema, const json& value) {
+    if (schema.contains("anyOf")) {
+        return std::any_of(schema["anyOf"].begin(), schema["anyOf"].end(),
+                           [&](const json& s) { return accepts(s, value); });
+    }
+    if (schema.contains("oneOf")) {
+        return 1 == std::count_if(schema["oneOf"].begin(), schema["oneOf"].end(),
+                                  [&](const json& s) { return accepts(s, value); });
+    }
+    if (schema.contains("enum") &&
+        std::find(schema["enum"].begin(), schema["enum"].end(), value) == schema["enum"].end())
+        return false;
+    const std::string type = schema.value("type", "");
+    if (type == "string" && !value.is_string()) return false;
+    if (type == "boolean" && !value.is_boolean()) return false;
+    if (type == "integer" && !value.is_number_integer()) return false;
+    if (type == "number" && !value.is_number()) return false;
+    if (value.is_number() && schema.contains("minimum") && value < schema["minimum"]) return false;
+    if (value.is_number() && schema.contains("maximum") && value > schema["maximum"]) return false;
+    if (type == "array") {
+        return value.is_array() && std::all_of(value.begin(), value.end(),
+                                               [&](const json& item) { return accepts(schema["items"], item); });
+    }
+    if (type != "object") return true;
+    if (!value.is_object()) return false;
+    for (const auto& [key, member] : value.items()) {
+        if (schema.contains("patternProperties") && key.starts_with("x-")) continue;
+        const json properties = schema.value("properties", json::object());
+        if (!properties.contains(key)) {
+            if (schema.value("additionalProperties", true)) continue;
+            return false;
+        }
+        if (!accepts(properties[key], member)) return false;
+    }
+    return true;
+}
+
+TEST(Documents, TheSchemaAcceptsWhatTheLoaderAcceptsAndNoMore) {
+    const json schema = json::parse(core::to_json_schema(stage_schemas()));
+    const auto check = [&](const char* text) { return accepts(schema, json::parse(text)); };
+    EXPECT_TRUE(check(R"({"target": {"model": "a.gguf", "context": 0}, "x-notes": 5})"));
+    EXPECT_TRUE(check(R"({"extends": ["a.toml"], "sampling": {"chain": ["mine", "top_k"], "top_k": {"k": 3}}})"));
+    EXPECT_TRUE(check(R"({"plugin": [{"name": "mine", "options": {"any": [1]}}], "extends": "a.toml"})"));
+    EXPECT_FALSE(check(R"({"target": {"modle": "a"}})"));
+    EXPECT_FALSE(check(R"({"target": {"context": -1}})"));
+    EXPECT_FALSE(check(R"({"speculation": {"mode": "fast"}})"));
+    EXPECT_FALSE(check(R"({"speculation": {"sources": ["ngram"]}})"));
+    EXPECT_FALSE(check(R"({"sampling": {"top_k": {"k": "many"}}})"));
+    EXPECT_FALSE(check(R"({"extends": 5})"));
+    // Every key has its place, its default fits, and it says what it means.
+    const auto expect = [&](const std::string& pointer, const core::KeySpec& spec) {
+        const json& property = schema.at(json::json_pointer(pointer));
+        EXPECT_TRUE(accepts(property, property.at("default"))) << pointer;
+        EXPECT_EQ(property.at("description"), spec.doc);
+    };
+    for (const core::KeySpec& spec : core::core_schema()) {
+        std::string pointer = "/properties/" + spec.key;
+        pointer.replace(pointer.find('.'), 1, "/properties/");
+        expect(pointer, spec);
+    }
+    for (const core::StageSchema& stage : stage_schemas()) {
+        for (const core::KeySpec& spec : stage.parameters)
+            expect("/properties/sampling/properties/" + stage.name + "/properties/" + spec.key, spec);
+    }
+}
+
+TEST(CommandLine, EveryOptionSaysWhatItIsAndWhatItsValueCanBe) {
+    // Values that no list and no folder holds.
+    const std::vector<std::string> free = {"-n",     "--seed",        "--branch", "--context", "--threads",
+                                           "--stop", "--temperature", "--width",  "--runs",    "-p"};
+    std::vector<std::string> names;
+    for (const CommandDescription& command : command_line()) {
+        names.push_back(command.name);
+        EXPECT_NE(command.doc, "") << command.name;
+        for (const OptionDescription& option : command.options) {
+            const std::string name = option.names.empty() ? option.value : option.names.front();
+            EXPECT_NE(option.doc, "") << command.name << " " << name;
+            if (option.value.empty() || option.hint != ValueHint::none) continue;
+            EXPECT_THAT(free, Contains(name)) << command.name << ": give it a hint in app/options.cpp, or name it here";
+        }
+    }
+    EXPECT_THAT(names, IsSupersetOf({"chat", "complete", "bench", "config check", "config show", "plugin list"}));
+    EXPECT_THAT(names, Not(Contains("manual")));
+}
+
+TEST(CommandLine, TheManualPageIsSound) {
+    const std::string page = manual_page();
+    for (const CommandDescription& command : command_line()) {
+        std::string name = command.name;
+        for (auto dash = name.find('-'); dash != name.npos; dash = name.find('-', dash + 2)) name.insert(dash, "\\");
+        if (!name.empty()) EXPECT_THAT(page, HasSubstr("\n.SS " + name + "\n"));
+    }
+    EXPECT_THAT(page, AllOf(HasSubstr("\\fB\\-\\-set\\fR \\fIKEY=VALUE\\fR"), HasSubstr(".SH EXIT STATUS")));
+    if (!installed("groff")) GTEST_SKIP() << "groff is not installed";
+    EXPECT_EQ(shell("groff -man -ww -z " + write_scratch("foresay.1", page)), "");
+}
+
+TEST(CommandLine, BashCompletes) {
+    const std::string script = write_scratch("foresay.bash", completion_script("bash"));
+    const auto complete = [&](const std::string& words) {
+        return shell("bash -c '. " + script + "; cd " + source(".") + "; COMP_WORDS=(foresay " + words +
+                     "); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _foresay; echo \"${COMPREPLY[*]}\"'");
+    };
+    EXPECT_EQ(complete("inspe"), "inspect\n");
+    EXPECT_EQ(complete("chat --thr"), "--threads\n");
+    EXPECT_EQ(complete("complete --speculation \"\""), "auto off\n");
+    EXPECT_EQ(complete("config s"), "show schema\n");
+    EXPECT_EQ(complete("config show --set sampling.top_k"), "sampling.top_k.k=\n");
+    EXPECT_THAT(complete("chat configs/py"), HasSubstr("configs/python-coder.toml"));
+    EXPECT_THAT(complete("chat configs/sch"), Not(HasSubstr("schema.json")));
+    EXPECT_THAT(complete("inspect READ"), HasSubstr("README.md"));
+    EXPECT_EQ(complete("completion z"), "zsh\n");
+    EXPECT_EQ(complete("bench --seed 1 dec"), "decode\n");
+}
+
+TEST(CommandLine, ZshAndFishTakeTheirScripts) {
+    EXPECT_THAT(completion_script("zsh"), AllOf(HasSubstr("#compdef foresay"), HasSubstr("--speculation[")));
+    EXPECT_THAT(completion_script("fish"), AllOf(HasSubstr("complete -c foresay"), HasSubstr("-l speculation")));
+    EXPECT_THROW(completion_script("tcsh"), std::exception);
+    if (installed("zsh")) EXPECT_EQ(shell("zsh -n " + write_scratch("_foresay", completion_script("zsh"))), "");
+    if (installed("fish")) {
+        const std::string script = write_scratch("foresay.fish", completion_script("fish"));
+        EXPECT_EQ(shell("fish --no-config -n " + script), "");
+        EXPECT_THAT(shell("fish --no-config -c 'source " + script + "; complete -C \"foresay chat --spec\"'"),
+                    HasSubstr("--speculation\t"));
+    }
+}
+
+// Shapes of the pairings in configs/: what the comments say of memory must follow from them.
+struct Pairing {
+    kernels::ModelShape target, draft;
+};
+const std::map<std::string, Pairing>& pairings() {
+    const auto shape = [](const char* name) { return core::published_shape(name).shape; };
+    // As published: layers, width, heads, key-value heads, head width, feed-forward, rows of the vocabulary.
+    static const kernels::ModelShape deepseek_33b{62, 7168, 56, 8, 128, 19200, 32256};
+    static const kernels::ModelShape deepseek_7b{32, 4096, 32, 32, 128, 11008, 32256};
+    static const kernels::ModelShape deepseek_1b{24, 2048, 16, 16, 128, 5504, 32256};
+    static const std::map<std::string, Pairing> table = {
+        {"qwen2.5-coder-32b.toml", {shape("qwen2.5-coder-32b"), shape("qwen2.5-coder-0.5b")}},
+        {"qwen2.5-coder-32b-with-1.5b.toml", {shape("qwen2.5-coder-32b"), shape("qwen2.5-coder-1.5b")}},
+        {"qwen2.5-coder-7b.toml", {shape("qwen2.5-coder-7b"), shape("qwen2.5-coder-0.5b")}},
+        {"llama-3.1-70b.toml", {shape("llama-3.1-70b"), shape("llama-3.2-1b")}},
+        {"llama-3.1-8b.toml", {shape("llama-3.1-8b"), shape("llama-3.2-1b")}},
+        {"deepseek-coder-33b.toml", {deepseek_33b, deepseek_1b}},
+        {"deepseek-coder-6.7b.toml", {deepseek_7b, deepseek_1b}},
+    };
+    return table;
+}
+
+constexpr double kGib = 1024.0 * 1024.0 * 1024.0;
+
+double cache_gib(const kernels::ModelShape& shape, int context) {
+    return 2.0 * 2.0 * shape.layers * shape.kv_heads * shape.head_dim * context / kGib;  // float16 keys and values
+}
+
+// All matrices once, the embedding table and the head with them.
+double parameters(const kernels::ModelShape& s, bool tied) {
+    const double attention = 2.0 * s.d_model * s.heads * s.head_dim + 2.0 * s.d_model * s.kv_heads * s.head_dim;
+    return s.layers * (attention + 3.0 * s.d_model * s.d_ff) + (tied ? 1.0 : 2.0) * s.vocab * s.d_model;
+}
+
+TEST(Pairings, AreSoundAndSayWhatTheyTake) {
+    std::size_t seen = 0;
+    for (const auto& entry : fs::directory_iterator(source("configs"))) {
+        const std::string name = entry.path().filename();
+        if (entry.path().extension() != ".toml" || name == "python-coder.toml") continue;
+        SCOPED_TRACE(name);
+        ASSERT_TRUE(pairings().contains(name)) << "add its shapes to this test";
+        ++seen;
+        core::ConfigRequest request;
+        request.layers = core::read_config_layers(entry.path());
+        request.stages = stage_schemas();
+        request.need_files = false;
+        const core::Config config = core::load_config(request);
+        EXPECT_FALSE(config.target_model.empty());
+        EXPECT_FALSE(config.draft_model.empty());
+        EXPECT_NE(config.chat_style, "auto") << "a ready pairing knows its models' format";
+        const std::string text = read(entry.path());
+        EXPECT_THAT(text, AllOf(HasSubstr("# Files:"), HasSubstr("# Memory:"), HasSubstr("# Draft length:")));
+        std::smatch found;
+        const std::regex memory(
+            "weights ([0-9.]+) GiB and ([0-9.]+) GiB, cache ([0-9.]+) GiB[^:]*: about ([0-9.]+) GiB");
+        const std::string line = std::regex_replace(text, std::regex("\n# +"), " ");
+        ASSERT_TRUE(std::regex_search(line, found, memory)) << "no line on memory";
+        const Pairing& pair = pairings().at(name);
+        const double cache =
+            cache_gib(pair.target, config.target_context) + cache_gib(pair.draft, config.target_context);
+        EXPECT_NEAR(std::stod(found[3]), cache, 0.06);
+        const auto bits = [](const fs::path& file) {
+            return file.string().find("q8_0") != std::string::npos ? 8.5 : 4.85;  // of Q4_K_M, on average
+        };
+        EXPECT_NEAR(std::stod(found[1]), parameters(pair.target, false) * bits(config.target_model) / 8 / kGib,
+                    0.04 * std::stod(found[1]));
+        const bool tied = name.find("deepseek") == std::string::npos;
+        EXPECT_NEAR(std::stod(found[2]), parameters(pair.draft, tied) * bits(config.draft_model) / 8 / kGib, 0.12);
+        const double all = std::stod(found[1]) + std::stod(found[2]) + std::stod(found[3]);
+        EXPECT_NEAR(std::stod(found[4]), all, 0.7);
+    }
+    EXPECT_EQ(seen, pairings().size());
+}
+
+}  // namespace
+}  // namespace foresay::app
