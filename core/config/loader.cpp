@@ -290,7 +290,10 @@ void ConfigLoader::check_files() {
     for (const char* key : {"target.model", "draft.model"}) {
         const Setting& setting = config_.settings_.at(key);
         const auto& path = std::get<std::string>(setting.value);
-        if (!path.empty() && !exists(path)) complain(setting.origin, "'" + std::string(key) + "': no file at " + path);
+        if (!path.empty() && !exists(path)) {
+            complain(setting.origin, "'" + std::string(key) + "': no file at " + path +
+                                         "; put it there, or name another with --set " + key + "=FILE");
+        }
     }
     for (const PluginSpec& plugin : config_.plugins) {
         if (!plugin.path.empty() && !exists(plugin.path.string())) {
