@@ -10,13 +10,13 @@
 #include "app/bench/metered_ops.h"
 #include "app/model_text.h"
 #include "app/progress.h"
-#include "app/vocabulary.h"
 #include "base/error.h"
 #include "core/models/shapes.h"
 #include "speculative/drafters/model_drafter.h"
 #include "speculative/drafters/suffix_drafter.h"
 #include "speculative/memory_estimate.h"
 #include "speculative/pairing.h"
+#include "speculative/vocabulary.h"
 
 namespace foresay::app {
 
@@ -88,7 +88,8 @@ Session::Session(const Options& options, const SessionNeeds& needs) : configurat
         throw Error(target.source->path() +
                     " has no tokenizer, so there is no text to work with; use a model that has one");
     }
-    vocabulary_ = tokenizer_ ? make_vocabulary(*tokenizer_) : make_bare_vocabulary(model.shape.vocab);
+    vocabulary_ =
+        tokenizer_ ? speculative::make_vocabulary(*tokenizer_) : speculative::make_bare_vocabulary(model.shape.vocab);
 
     const std::int32_t most = options.shape.empty() ? needs.default_context : kShapeContext;
     context_length_ = config.target_context > 0 ? config.target_context : std::min(model.context_length, most);

@@ -19,13 +19,16 @@ endif()
 find_package(Threads REQUIRED)
 
 add_library(foresay_options INTERFACE)
-target_include_directories(foresay_options INTERFACE ${CMAKE_SOURCE_DIR})
+target_include_directories(foresay_options INTERFACE $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}>
+  $<INSTALL_INTERFACE:include/foresay>)
+target_compile_features(foresay_options INTERFACE cxx_std_20)
 # Bit-equality of rows needs explicit fma and nothing contracted behind our back (docs/architecture.md, law 1).
 set(FORESAY_CXX_OPTIONS -Wall -Wextra -Wpedantic -Wno-missing-field-initializers -ffp-contract=off -fno-fast-math)
 if(FORESAY_WERROR)
   list(APPEND FORESAY_CXX_OPTIONS -Werror)
 endif()
-target_compile_options(foresay_options INTERFACE $<$<NOT:$<COMPILE_LANGUAGE:CUDA>>:${FORESAY_CXX_OPTIONS}>)
+target_compile_options(foresay_options INTERFACE
+  $<BUILD_INTERFACE:$<$<NOT:$<COMPILE_LANGUAGE:CUDA>>:${FORESAY_CXX_OPTIONS}>> $<INSTALL_INTERFACE:-ffp-contract=off>)
 target_compile_definitions(foresay_options INTERFACE BOOST_DLL_USE_STD_FS)
 # FORESAY_SANITIZED tells a test to run its reduced matrix: sanitized code is 2 to 20 times slower.
 if(FORESAY_SANITIZER)

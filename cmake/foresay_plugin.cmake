@@ -1,5 +1,6 @@
 # add_sampler_plugin(NAME SOURCES...): a sampler plugin NAME.so that exports the one symbol `foresay_sampler_entry`.
-# Written to ${CMAKE_BINARY_DIR}/plugins, or to OUTPUT when that is given.
+# Written to ${CMAKE_BINARY_DIR}/plugins, or to OUTPUT when that is given. Needs foresay::sampler_sdk, here or from
+# find_package(foresay).
 
 file(WRITE ${CMAKE_BINARY_DIR}/foresay_plugin.map "{ global: foresay_sampler_entry; local: *; };\n")
 
@@ -13,7 +14,7 @@ function(add_sampler_plugin name)
     CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
     LINK_DEPENDS ${CMAKE_BINARY_DIR}/foresay_plugin.map)
   target_compile_features(${name} PRIVATE cxx_std_17)
-  target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR})
+  target_link_libraries(${name} PRIVATE foresay::sampler_sdk)
   # Text must not depend on what a compiler contracts; a unique symbol would keep libraries from being independent.
   target_compile_options(${name} PRIVATE -Wall -Wextra -ffp-contract=off $<$<CXX_COMPILER_ID:GNU>:-fno-gnu-unique>)
   target_link_options(${name} PRIVATE -Wl,--version-script=${CMAKE_BINARY_DIR}/foresay_plugin.map -Wl,-z,now

@@ -1,4 +1,4 @@
-// app/vocabulary.h: a tokenizer as the samplers see it.
+// speculative/vocabulary.h: a tokenizer as the samplers see it.
 #pragma once
 
 #include <memory>
@@ -6,11 +6,11 @@
 #include "core/text/tokenizer.h"
 #include "samplers/stage.h"
 
-namespace foresay::app {
+namespace foresay::speculative {
 
 // The ids of `tokenizer`; copies share its tables.
 std::unique_ptr<samplers::Vocabulary> make_vocabulary(const core::Tokenizer& tokenizer);
 // `size` ids without text, for models that have no tokenizer.
 std::unique_ptr<samplers::Vocabulary> make_bare_vocabulary(std::int32_t size);
 
-}  // namespace foresay::app
+}  // namespace foresay::speculative

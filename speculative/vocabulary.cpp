@@ -1,10 +1,10 @@
-#include "app/vocabulary.h"
+#include "speculative/vocabulary.h"
 
 #include <algorithm>
 #include <numeric>
 #include <vector>
 
-namespace foresay::app {
+namespace foresay::speculative {
 
 namespace {
 
@@ -69,4 +69,4 @@ std::unique_ptr<samplers::Vocabulary> make_bare_vocabulary(std::int32_t size) {
     return std::make_unique<BareVocabulary>(size);
 }
 
-}  // namespace foresay::app
+}  // namespace foresay::speculative

@@ -1,0 +1,80 @@
+# cmake -DPART=install|consumer|deb -DBUILD= -DSOURCE= -DSCRATCH= ... -P package_test.cmake
+#   install    a fresh prefix, moved elsewhere: the program runs and finds its pair, its plugin and its configurations
+#   consumer   a project that knows only that prefix builds a program and a plugin, and both work
+#   deb        CPack's Debian packages hold what they should, and the program in them runs
+set(prefix ${SCRATCH}/prefix)
+set(prompt "def area(radius):")
+
+function(call expected)
+  execute_process(COMMAND ${ARGN} OUTPUT_VARIABLE out ERROR_VARIABLE error RESULT_VARIABLE status
+    WORKING_DIRECTORY ${SCRATCH})
+  if(NOT status EQUAL 0 OR NOT out MATCHES "${expected}")
+    list(JOIN ARGN " " command)
+    message(FATAL_ERROR "${command}\nstatus ${status}, expected ${expected} in\n${out}\n${error}")
+  endif()
+  set(out "${out}" PARENT_SCOPE)
+endfunction()
+
+function(expect_file path)
+  if(NOT EXISTS ${path})
+    message(FATAL_ERROR "there is no ${path}")
+  endif()
+endfunction()
+
+# A program that is not the clone's: nothing of the environment leads back to it.
+function(expect_program root)
+  set(program env -i PATH=$ENV{PATH} HOME=${SCRATCH} XDG_CONFIG_DIRS=${SCRATCH}/none ${root}/bin/foresay)
+  call("^foresay [0-9]" ${program} --version)
+  call("${root}/share/foresay/models/python-coder/target" ${program} config show)
+  call("return" ${program} complete -p ${prompt} -n 16)
+  call("${root}/lib/foresay/plugins/wordlist.so" ${program} plugin list)
+  call("ok" ${program} config check ${root}/share/foresay/configs/python-coder.toml)
+endfunction()
+
+file(REMOVE_RECURSE ${SCRATCH})
+file(MAKE_DIRECTORY ${SCRATCH})
+
+if(PART STREQUAL install)
+  call("" ${CMAKE_COMMAND} --install ${BUILD} --prefix ${SCRATCH}/first --component runtime)
+  file(RENAME ${SCRATCH}/first ${prefix})
+  expect_program(${prefix})
+  foreach(file share/man/man1/foresay.1 share/bash-completion/completions/foresay
+      share/zsh/vendor-completions/_foresay share/fish/vendor_completions.d/foresay.fish share/foresay/configs/schema.json)
+    expect_file(${prefix}/${file})
+  endforeach()
+elseif(PART STREQUAL consumer)
+  call("" ${CMAKE_COMMAND} --install ${BUILD} --prefix ${prefix})
+  call("" ${CMAKE_COMMAND} -S ${SOURCE}/tests/package/consumer -B ${SCRATCH}/build -G ${GENERATOR}
+    -DCMAKE_CXX_COMPILER=${COMPILER} -DCMAKE_BUILD_TYPE=${BUILD_TYPE} -DCMAKE_PREFIX_PATH=${prefix})
+  call("" ${CMAKE_COMMAND} --build ${SCRATCH}/build)
+  set(pair ${prefix}/share/foresay/models/python-coder)
+  call("area" ${SCRATCH}/build/embed ${pair}/target-q4_k_m.gguf ${pair}/draft-q8_0.gguf ${prompt})
+  # The plugin that it built, loaded by the installed program: it forbids the letter e.
+  file(WRITE ${SCRATCH}/no_e.toml "[target]\nmodel = \"${pair}/target-q4_k_m.gguf\"\n[sampling]\n"
+    "chain = [\"no_letter\", \"temperature\"]\n[[plugin]]\nname = \"no_letter\"\n"
+    "path = \"build/plugins/no_letter.so\"\n[plugin.options]\nletter = \"e\"\n")
+  call("[a-z]" ${prefix}/bin/foresay complete ${SCRATCH}/no_e.toml -p ${prompt} -n 32)
+  if(out MATCHES "e")
+    message(FATAL_ERROR "the plugin let an e through: ${out}")
+  endif()
+  # A plugin's author needs the SDK alone.
+  call("" ${CMAKE_COMMAND} -S ${SOURCE}/tests/package/consumer -B ${SCRATCH}/sdk -G ${GENERATOR}
+    -DCMAKE_CXX_COMPILER=${COMPILER} -DCMAKE_PREFIX_PATH=${prefix} -DSDK_ALONE=ON
+    -DCMAKE_DISABLE_FIND_PACKAGE_Boost=ON -DCMAKE_DISABLE_FIND_PACKAGE_spdlog=ON)
+  call("" ${CMAKE_COMMAND} --build ${SCRATCH}/sdk)
+else()
+  find_program(dpkg_deb dpkg-deb)
+  if(NOT dpkg_deb)
+    message("skipped: dpkg-deb is not installed")
+    return()
+  endif()
+  call("" cpack --config ${BUILD}/CPackConfig.cmake -B ${SCRATCH}/packages)
+  file(GLOB runtime ${SCRATCH}/packages/foresay_*.deb)
+  file(GLOB development ${SCRATCH}/packages/foresay-dev_*.deb)
+  call("libc6" ${dpkg_deb} --field ${runtime} Depends)
+  call("/usr/share/man/man1/foresay.1" ${dpkg_deb} --contents ${runtime})
+  call("/usr/include/foresay/samplers/sdk/sampler.hpp" ${dpkg_deb} --contents ${development})
+  call("" ${dpkg_deb} --extract ${runtime} ${SCRATCH}/system)
+  expect_program(${SCRATCH}/system/usr)
+endif()
+file(REMOVE_RECURSE ${SCRATCH})
