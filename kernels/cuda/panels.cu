@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
 
 #include "base/error.h"
 #include "kernels/cuda/formats.h"
@@ -244,6 +245,10 @@ std::vector<float> decoded(const TensorView& view) {
 }  // namespace
 
 Panels::Panels(std::span<const PackSource> matrices, RowOrder order) : inputs_(matrices[0].view.cols) {
+    if (inputs_ % 4 != 0) {
+        throw Error("a matrix with " + std::to_string(inputs_) +
+                    " inputs per row, which is no multiple of 4, cannot run on the device; use --device cpu");
+    }
     for (const PackSource& matrix : matrices) {
         check(matrix.view.cols == inputs_, "stacked matrices read the same input");
         rows_ += matrix.view.rows;

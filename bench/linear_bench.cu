@@ -1,0 +1,386 @@
+// linear_bench: how fast the device reads weights.
+//
+//   linear_bench read                          bandwidth of a kernel that only reads
+//   linear_bench ops SHAPE ENCODING            each stage at 1, 2, 4, 8, 16 rows over rotating buffers larger than the L2
+//   linear_bench chain SHAPE ENCODING [ROWS..] a whole token: layers x 5 kernels and the head, in one graph
+//
+// Options after that, as key=value: split, stage (bytes), half (bytes), least (bytes), flush, overlap (0 or 1), layers.
+// Attention is stood in for by a kernel that only waits and copies. Every time is the median of replays of a graph.
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "kernels/cuda/async.cuh"
+#include "kernels/cuda/gemv.h"
+#include "kernels/cuda/linear.h"
+
+namespace foresay {
+namespace {
+
+namespace cuda = kernels::cuda;
+using kernels::Encoding;
+using kernels::ModelShape;
+using kernels::TensorView;
+
+struct NamedShape {
+    const char* name;
+    ModelShape shape;  // layers, d_model, heads, kv_heads, head_dim, d_ff, vocab
+};
+constexpr NamedShape kShapes[] = {
+    {"8b", {32, 4096, 32, 8, 128, 14336, 128256}},
+    {"70b", {80, 8192, 64, 8, 128, 28672, 128256}},
+    {"1b", {16, 2048, 32, 8, 64, 8192, 128256}},
+};
+
+__global__ void read_only(const uint4* data, std::int64_t count, std::uint32_t* out) {
+    std::uint32_t sum = 0;
+    const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+    std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+    for (; i + 7 * step < count; i += 8 * step) {
+        uint4 v[8];
+#pragma unroll
+        for (int j = 0; j < 8; ++j) v[j] = __ldcs(data + i + j * step);
+#pragma unroll
+        for (int j = 0; j < 8; ++j) sum ^= v[j].x ^ v[j].y ^ v[j].z ^ v[j].w;
+    }
+    for (; i < count; i += step) sum ^= data[i].x;
+    if (sum == 0x12345678u) *out = sum;
+}
+
+__global__ void fill_words(std::uint32_t* data, std::int64_t count) {
+    const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+    for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step) {
+        data[i] = static_cast<std::uint32_t>(i * 2654435761u);
+    }
+}
+
+// Stands in for attention: what it waits for and writes, not what it computes.
+__global__ void attention_stand_in(const float* q, float* out, int count) {
+    cuda::allow_successor();
+    cuda::await_predecessors();
+    for (int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x); i < count;
+         i += static_cast<int>(gridDim.x * blockDim.x)) {
+        out[i] = __ldcg(q + i);
+    }
+}
+
+void launch_stand_in(const float* q, float* out, int count, bool overlap, cudaStream_t stream) {
+    cudaLaunchAttribute attribute = {};
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(128);
+    config.blockDim = dim3(128);
+    config.stream = stream;
+    config.attrs = &attribute;
+    config.numAttrs = overlap ? 1 : 0;
+    cuda::cuda_check(cudaLaunchKernelEx(&config, attention_stand_in, q, out, count), "cannot launch the stand-in");
+}
+
+// Microseconds of one replay of what `enqueue` puts on the stream: the median of `repeats`.
+double graph_microseconds(const cuda::Stream& stream, int repeats, const std::function<void()>& enqueue) {
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    cuda::cuda_check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
+    enqueue();
+    cuda::cuda_check(cudaStreamEndCapture(stream, &graph), "capture");
+    cuda::cuda_check(cudaGraphInstantiate(&exec, graph, 0), "instantiate");
+    cudaEvent_t begin, end;
+    cudaEventCreate(&begin);
+    cudaEventCreate(&end);
+    std::vector<float> times;
+    for (int i = 0; i < repeats + 2; ++i) {
+        cudaEventRecord(begin, stream);
+        cuda::cuda_check(cudaGraphLaunch(exec, stream), "launch");
+        cudaEventRecord(end, stream);
+        stream.wait();
+        float ms = 0;
+        cudaEventElapsedTime(&ms, begin, end);
+        if (i >= 2) times.push_back(ms);
+    }
+    cudaEventDestroy(begin);
+    cudaEventDestroy(end);
+    cudaGraphExecDestroy(exec);
+    cudaGraphDestroy(graph);
+    std::sort(times.begin(), times.end());
+    return 1000.0 * times[times.size() / 2];
+}
+
+// Tera-bytes per second of reading 8 GiB.
+double read_bandwidth(const cuda::Stream& stream, bool print) {
+    constexpr std::size_t bytes = std::size_t{8} << 30;
+    const cuda::DeviceBuffer<std::uint32_t> data(bytes / 4), out(1);
+    fill_words<<<2048, 256, 0, stream>>>(data.data(), bytes / 4);
+    double best = 0;
+    for (const int blocks : {132, 264, 528}) {
+        for (const int threads : {512, 1024}) {
+            const double us = graph_microseconds(stream, 7, [&] {
+                read_only<<<static_cast<unsigned>(blocks), static_cast<unsigned>(threads), 0, stream>>>(
+                    reinterpret_cast<const uint4*>(data.data()), bytes / 16, out.data());
+            });
+            const double rate = static_cast<double>(bytes) / us * 1e-6;
+            if (print) std::printf("read %4d x %4d: %.3f TB/s\n", blocks, threads, rate);
+            best = std::max(best, rate);
+        }
+    }
+    return best;
+}
+
+TensorView made_up(Encoding encoding, std::int64_t rows, std::int64_t cols) { return {encoding, rows, cols, nullptr}; }
+
+// One layer's stages, or the head.
+struct Stages {
+    kernels::AttentionInSpec attention_in;
+    kernels::AttentionOutSpec attention_out;
+    kernels::MlpInSpec mlp_in;
+    kernels::MlpOutSpec mlp_out;
+    kernels::HeadSpec head;
+
+    Stages(const ModelShape& s, Encoding encoding, std::span<const float> frequencies) {
+        const std::int64_t q = static_cast<std::int64_t>(s.heads) * s.head_dim,
+                           kv = static_cast<std::int64_t>(s.kv_heads) * s.head_dim;
+        const kernels::NormSpec norm = {made_up(Encoding::f32, 1, s.d_model), 1e-5f, false};
+        attention_in.shape = s;
+        attention_in.norm = norm;
+        attention_in.q = made_up(encoding, q, s.d_model);
+        attention_in.k = made_up(encoding, kv, s.d_model);
+        attention_in.v = made_up(encoding, kv, s.d_model);
+        attention_in.rope = {kernels::RopePairs::adjacent, frequencies, 1.0f};
+        attention_out.shape = s;
+        attention_out.o = made_up(encoding, s.d_model, q);
+        mlp_in.shape = s;
+        mlp_in.norm = norm;
+        mlp_in.gate = made_up(encoding, s.d_ff, s.d_model);
+        mlp_in.up = made_up(encoding, s.d_ff, s.d_model);
+        mlp_out.shape = s;
+        mlp_out.down = made_up(encoding, s.d_model, s.d_ff);
+        head.shape = s;
+        head.norm = norm;
+        head.weight = made_up(encoding == Encoding::q4_0 || encoding == Encoding::q4_k ? Encoding::q6_k : encoding,
+                              s.vocab, s.d_model);
+    }
+};
+
+// Activations for 16 rows.
+struct Buffers {
+    static constexpr int kRows = 16;
+    cuda::DeviceBuffer<float> x, q, attended, ff, logits;
+    cuda::DeviceBuffer<__half> kv;
+    cuda::DeviceBuffer<std::int64_t> cell;
+    cuda::DeviceBuffer<float2> rope;
+    ModelShape shape;
+
+    explicit Buffers(const ModelShape& s) : shape(s) {
+        const auto random = [](std::size_t count) {
+            std::vector<float> values(count);
+            for (float& value : values) value = static_cast<float>(std::rand()) / static_cast<float>(RAND_MAX) - 0.5f;
+            return cuda::to_device(std::span<const float>(values));
+        };
+        const auto q_width = static_cast<std::size_t>(s.heads * s.head_dim);
+        x = random(kRows * static_cast<std::size_t>(s.d_model));
+        q = random(kRows * q_width);
+        attended = random(kRows * q_width);
+        ff = random(kRows * static_cast<std::size_t>(s.d_ff));
+        logits = random(kRows * static_cast<std::size_t>(s.vocab));
+        kv = cuda::DeviceBuffer<__half>(static_cast<std::size_t>(2 * 64 * s.kv_heads * s.head_dim));
+        std::vector<std::int64_t> cells(kRows);
+        for (int t = 0; t < kRows; ++t) cells[static_cast<std::size_t>(t)] = static_cast<std::int64_t>(t) * s.head_dim;
+        cell = cuda::to_device(std::span<const std::int64_t>(cells));
+        const std::vector<float2> turns(static_cast<std::size_t>(kRows * s.head_dim / 2), float2{0.8f, 0.6f});
+        rope = cuda::to_device(std::span<const float2>(turns));
+    }
+    cuda::AttentionInLinear::Io attention_in() const {
+        cuda::AttentionInLinear::Io io;
+        io.x = x.data();
+        io.q = q.data();
+        io.kv = kv.data();
+        io.cell = cell.data();
+        io.head_stride = 2 * 64 * shape.head_dim;
+        io.v_offset = 64 * shape.head_dim;
+        io.rope = rope.data();
+        return io;
+    }
+};
+
+int option(const std::map<std::string, int>& options, const char* key, int otherwise) {
+    const auto found = options.find(key);
+    return found == options.end() ? otherwise : found->second;
+}
+
+// Copies of one stage, used in turn, so that the L2 never holds what is asked for.
+template <class Stage, class Spec, class Launch>
+void bench_op(const char* name, const Spec& spec, double peak, const std::map<std::string, int>& options,
+              Launch launch) {
+    const cuda::Stream stream;
+    std::vector<Stage> copies;
+    std::int64_t total = 0;
+    while (total < (std::int64_t{400} << 20) || copies.size() < 2) {
+        copies.emplace_back(spec);
+        total += copies.back().bytes();
+    }
+    const double bytes = static_cast<double>(copies[0].bytes());
+    std::printf("%-14s %8.2f MB ", name, bytes * 1e-6);
+    for (const int rows : {1, 2, 4, 8, 16}) {
+        const cuda::LinearCall call{stream, rows, kernels::RowClass::decode, nullptr,
+                                    option(options, "overlap", 1) != 0};
+        const int loops = std::max<int>(1, 24 / static_cast<int>(copies.size()));
+        const double us = graph_microseconds(stream, 9,
+                                             [&] {
+                                                 for (int i = 0; i < loops; ++i) {
+                                                     for (const Stage& stage : copies) launch(stage, call);
+                                                 }
+                                             }) /
+                          static_cast<double>(loops * static_cast<int>(copies.size()));
+        std::printf(" | %2d: %7.2f us %4.1f%%", rows, us, 100.0 * bytes / us * 1e-6 / peak);
+    }
+    std::printf("\n");
+}
+
+void bench_ops(const ModelShape& s, Encoding encoding, double peak, const std::map<std::string, int>& options) {
+    const std::vector<float> frequencies(static_cast<std::size_t>(s.head_dim / 2), 1.0f);
+    const Stages stages(s, encoding, frequencies);
+    const Buffers b(s);
+    bench_op<cuda::AttentionInLinear>(
+        "attention_in", stages.attention_in, peak, options,
+        [&](const auto& stage, const auto& call) { stage.launch(call, b.attention_in()); });
+    bench_op<cuda::OutLinear>("attention_out", stages.attention_out, peak, options,
+                              [&](const auto& stage, const auto& call) {
+                                  stage.launch(call, {b.attended.data(), b.x.data(), nullptr});
+                              });
+    bench_op<cuda::MlpInLinear>("mlp_in", stages.mlp_in, peak, options, [&](const auto& stage, const auto& call) {
+        stage.launch(call, {b.x.data(), b.ff.data()});
+    });
+    bench_op<cuda::OutLinear>("mlp_out", stages.mlp_out, peak, options, [&](const auto& stage, const auto& call) {
+        stage.launch(call, {b.ff.data(), b.x.data(), nullptr});
+    });
+    bench_op<cuda::HeadLinear>("head", stages.head, peak, options, [&](const auto& stage, const auto& call) {
+        stage.launch(call, {b.x.data(), nullptr, b.logits.data(), s.vocab});
+    });
+}
+
+struct Layer {
+    cuda::AttentionInLinear attention_in;
+    cuda::OutLinear attention_out;
+    cuda::MlpInLinear mlp_in;
+    cuda::OutLinear mlp_out;
+    explicit Layer(const Stages& s)
+        : attention_in(s.attention_in), attention_out(s.attention_out), mlp_in(s.mlp_in), mlp_out(s.mlp_out) {}
+    std::int64_t bytes() const {
+        return attention_in.bytes() + attention_out.bytes() + mlp_in.bytes() + mlp_out.bytes();
+    }
+};
+
+void bench_chain(const ModelShape& s, Encoding encoding, double peak, const std::vector<int>& widths,
+                 const std::vector<std::map<std::string, int>>& variants) {
+    const std::vector<float> frequencies(static_cast<std::size_t>(s.head_dim / 2), 1.0f);
+    const Stages stages(s, encoding, frequencies);
+    const Buffers b(s);
+    const cuda::Stream stream;
+    std::vector<Layer> layers;
+    layers.reserve(static_cast<std::size_t>(s.layers));
+    std::int64_t bytes = 0;
+    for (int i = 0; i < s.layers; ++i) {
+        layers.emplace_back(stages);
+        bytes += layers.back().bytes();
+    }
+    const cuda::HeadLinear head(stages.head);
+    bytes += head.bytes();
+    for (const auto& options : variants) {
+        cuda::GemvTuning& tuning = cuda::gemv_tuning();
+        tuning = {};
+        tuning.split = option(options, "split", tuning.split);
+        tuning.stage_bytes = option(options, "stage", tuning.stage_bytes);
+        tuning.shared_half = option(options, "half", tuning.shared_half);
+        tuning.least_ring = option(options, "least", tuning.least_ring);
+        tuning.flush_panels = option(options, "flush", tuning.flush_panels);
+        const bool overlap = option(options, "overlap", 1) != 0;
+        std::printf("chain ");
+        for (const auto& [key, value] : options) std::printf("%s=%d ", key.c_str(), value);
+        for (const int rows : widths) {
+            const cuda::LinearCall call{stream, rows, kernels::RowClass::decode, nullptr, overlap};
+            const double us = graph_microseconds(stream, 15, [&] {
+                for (const Layer& layer : layers) {
+                    layer.attention_in.launch(call, b.attention_in());
+                    launch_stand_in(b.q.data(), b.attended.data(), rows * s.heads * s.head_dim, overlap, stream);
+                    layer.attention_out.launch(call, {b.attended.data(), b.x.data(), nullptr});
+                    layer.mlp_in.launch(call, {b.x.data(), b.ff.data()});
+                    layer.mlp_out.launch(call, {b.ff.data(), b.x.data(), nullptr});
+                }
+                head.launch(call, {b.x.data(), nullptr, b.logits.data(), s.vocab});
+            });
+            std::printf("| %2d rows %8.1f us %6.1f/s %4.1f%% ", rows, us, 1e6 / us,
+                        100.0 * static_cast<double>(bytes) / us * 1e-6 / peak);
+        }
+        std::printf("\n");
+        std::fflush(stdout);
+    }
+}
+
+Encoding encoding_named(const std::string& name) {
+    for (int i = 0; i < kernels::kEncodings; ++i) {
+        if (kernels::info(static_cast<Encoding>(i)).name == name) return static_cast<Encoding>(i);
+    }
+    throw Error("no such encoding: " + name);
+}
+
+int run(const std::vector<std::string>& args) {
+    if (args.empty()) throw Error("say read, ops or chain; see the top of bench/linear_bench.cu");
+    const cuda::Stream stream;
+    const double peak = read_bandwidth(stream, args[0] == "read");
+    std::printf("read bandwidth %.3f TB/s\n", peak);
+    if (args[0] == "read") return 0;
+    if (args.size() < 3) throw Error("say which shape and encoding");
+    ModelShape shape;
+    for (const NamedShape& named : kShapes) {
+        if (args[1] == named.name) shape = named.shape;
+    }
+    if (shape.layers == 0) throw Error("no such shape: " + args[1]);
+    const Encoding encoding = encoding_named(args[2]);
+    std::vector<int> widths;
+    std::vector<std::map<std::string, int>> variants(1);  // a lone "/" begins the next
+    for (std::size_t i = 3; i < args.size(); ++i) {
+        const std::size_t equals = args[i].find('=');
+        if (args[i] == "/") {
+            variants.emplace_back();
+        } else if (equals == std::string::npos) {
+            widths.push_back(std::stoi(args[i]));
+        } else {
+            variants.back()[args[i].substr(0, equals)] = std::stoi(args[i].substr(equals + 1));
+        }
+    }
+    if (widths.empty()) widths = {1, 2, 4, 8, 16};
+    std::printf("%s %s\n", args[1].c_str(), args[2].c_str());
+    if (args[0] == "chain") {
+        bench_chain(shape, encoding, peak, widths, variants);
+        return 0;
+    }
+    for (const auto& options : variants) {
+        cuda::GemvTuning& tuning = cuda::gemv_tuning();
+        tuning = {};
+        tuning.split = option(options, "split", tuning.split);
+        tuning.stage_bytes = option(options, "stage", tuning.stage_bytes);
+        tuning.shared_half = option(options, "half", tuning.shared_half);
+        tuning.least_ring = option(options, "least", tuning.least_ring);
+        bench_ops(shape, encoding, peak, options);
+    }
+    return 0;
+}
+
+}  // namespace
+}  // namespace foresay
+
+int main(int argc, char** argv) {
+    try {
+        return foresay::run({argv + 1, argv + argc});
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "linear_bench: %s\n", error.what());
+        return 1;
+    }
+}

@@ -1,0 +1,159 @@
+// kernels/cuda/async.cuh: the few instructions of the device that C++ has no name for: overlap of kernels, bulk copies
+// into shared memory that complete on a barrier, clusters.
+//
+// Layout:   shared-memory addresses are 32-bit, as the instructions want them (shared_address).
+// Fallback: before sm_90 kernels do not overlap, a bulk copy is 16-byte copies by all lanes of a warp, and a cluster is
+//           one block.
+#pragma once
+
+#include <cstdint>
+
+namespace foresay::kernels::cuda {
+
+__device__ inline std::uint32_t shared_address(const void* pointer) {
+    return static_cast<std::uint32_t>(__cvta_generic_to_shared(pointer));
+}
+
+// Lets the next kernel of the stream start as soon as there is room for it.
+__device__ inline void allow_successor() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+// Waits until every kernel before this one is done and what it wrote can be read.
+__device__ inline void await_predecessors() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// A barrier that one warp's bulk copies complete on.
+__device__ inline void copy_barrier_init(std::uint32_t barrier) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(barrier) : "memory");
+#else
+    asm volatile("mbarrier.init.shared.b64 [%0], 32;" ::"r"(barrier) : "memory");
+#endif
+}
+__device__ inline void copy_barriers_ready() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+    __syncwarp();
+}
+
+// Streams `bytes` (a multiple of 16) from global to shared memory; all lanes of the warp call it.
+__device__ inline void bulk_copy(std::uint32_t to, const void* from, std::uint32_t bytes, std::uint32_t barrier,
+                                 std::uint64_t policy, int lane) {
+#if __CUDA_ARCH__ >= 900
+    if (lane == 0) {
+        asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+        asm volatile(
+            "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], "
+            "%4;" ::"r"(to),
+            "l"(from), "r"(bytes), "r"(barrier), "l"(policy)
+            : "memory");
+    }
+#else
+    for (std::uint32_t at = 16u * static_cast<std::uint32_t>(lane); at < bytes; at += 512u) {
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + at),
+                     "l"(static_cast<const char*>(from) + at)
+                     : "memory");
+    }
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(barrier) : "memory");
+#endif
+}
+// Weights are read once per forward: the cache should drop them first.
+__device__ inline std::uint64_t streaming_policy() {
+    std::uint64_t policy = 0;
+#if __CUDA_ARCH__ >= 900
+    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+#endif
+    return policy;
+}
+
+// Waits until the copies of phase `parity` have landed.
+__device__ inline void copy_wait(std::uint32_t barrier, std::uint32_t parity) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile(
+        "{\n"
+        ".reg .pred done;\n"
+        "again:\n"
+        "mbarrier.try_wait.parity.shared.b64 done, [%0], %1;\n"
+        "@!done bra again;\n"
+        "}" ::"r"(barrier),
+        "r"(parity)
+        : "memory");
+#else
+    std::uint32_t done = 0;
+    while (done == 0) {
+        asm volatile(
+            "{\n"
+            ".reg .pred done;\n"
+            "mbarrier.test_wait.parity.shared.b64 done, [%1], %2;\n"
+            "selp.u32 %0, 1, 0, done;\n"
+            "}"
+            : "=r"(done)
+            : "r"(barrier), "r"(parity)
+            : "memory");
+    }
+#endif
+}
+
+// The block's rank in its cluster.
+__device__ inline int cluster_rank() {
+#if __CUDA_ARCH__ >= 900
+    std::uint32_t rank;
+    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    return static_cast<int>(rank);
+#else
+    return 0;
+#endif
+}
+// Barrier of all threads of the cluster; shared memory written before it may be read by the other blocks after it.
+__device__ inline void cluster_barrier() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+#else
+    __syncthreads();
+#endif
+}
+// Two floats at this shared-memory address of block `rank` of the cluster.
+__device__ inline float2 cluster_load(std::uint32_t address, int rank) {
+    float2 value;
+#if __CUDA_ARCH__ >= 900
+    std::uint32_t there;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
+    asm volatile("ld.shared::cluster.v2.f32 {%0, %1}, [%2];" : "=f"(value.x), "=f"(value.y) : "r"(there) : "memory");
+#else
+    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(value.x), "=f"(value.y) : "r"(address) : "memory");
+#endif
+    return value;
+}
+
+__device__ inline float cluster_load1(std::uint32_t address, int rank) {
+    float value;
+#if __CUDA_ARCH__ >= 900
+    std::uint32_t there;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
+    asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(value) : "r"(there) : "memory");
+#else
+    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value) : "r"(address) : "memory");
+#endif
+    return value;
+}
+
+// Reads of shared memory that keep their order with the waits above.
+__device__ inline uint4 load_shared4(std::uint32_t address) {
+    uint4 value;
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+                 : "r"(address));
+    return value;
+}
+__device__ inline void load_shared2(std::uint32_t& a, std::uint32_t& b, std::uint32_t address) {
+    asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(a), "=r"(b) : "r"(address));
+}
+
+}  // namespace foresay::kernels::cuda

@@ -1,0 +1,90 @@
+// kernels/cuda/finish.cuh: what becomes of the sums of a pair of packed rows: bias, rope, activation, residual.
+#pragma once
+
+#include "kernels/cuda/gemv.h"
+
+namespace foresay::kernels::cuda {
+
+__device__ inline float soft_capped(float value, float cap) { return cap > 0.0f ? cap * tanhf(value / cap) : value; }
+
+__device__ inline float activated(Activation kind, float x) {
+    if (kind == Activation::silu) return x / (1.0f + __expf(-x));
+    const float inner = 0.7978845608028654f * fmaf(0.044715f * x * x, x, x);
+    return 0.5f * x * (1.0f + tanhf(inner));
+}
+
+// The rows of the stack that a pair of packed rows stands for.
+struct PairRows {
+    std::int64_t a, b;
+    std::int32_t place;  // attention_in: packed place in the head
+};
+__device__ inline PairRows pair_rows(const FinishArgs& f, std::int64_t packed) {
+    const std::int64_t row = f.first_row + packed;
+    if (f.kind != Finish::attention_in) return {row, row + 1, 0};
+    const auto place = static_cast<std::int32_t>(row % f.head_dim);
+    if (!f.half_split || place >= f.rotated || row >= f.query_rows + f.kv_rows) return {row, row + 1, place};
+    const std::int64_t a = row - place + place / 2;
+    return {a, a + f.rotated / 2, place};
+}
+
+// What finishing a pair reads besides its sums; loaded early, because it comes from far away.
+__device__ inline float2 finish_operand(const FinishArgs& f, std::int64_t packed, int t) {
+    if (packed >= f.rows || f.raw != nullptr) return {0.0f, 0.0f};
+    if (f.kind == Finish::out) {
+        const float* x = f.out + t * f.out_stride + f.first_row + packed;
+        return packed + 1 < f.rows ? float2{__ldcg(x), __ldcg(x + 1)} : float2{__ldcg(x), 0.0f};
+    }
+    if (f.kind == Finish::attention_in) {
+        const std::int64_t row = f.first_row + packed;
+        const auto place = static_cast<std::int32_t>(row % f.head_dim);
+        if (row < f.query_rows + f.kv_rows && place < f.rotated)
+            return __ldcg(f.rope + t * (f.rotated / 2) + place / 2);
+    }
+    return {1.0f, 0.0f};
+}
+
+__device__ inline void finish_pair(const FinishArgs& f, std::int64_t packed, int t, float a, float b, float2 operand) {
+    if (packed >= f.rows) return;
+    const bool two = packed + 1 < f.rows;
+    const PairRows rows = pair_rows(f, packed);
+    if (f.bias != nullptr) {
+        a += f.bias[rows.a];
+        if (two) b += f.bias[rows.b];
+    }
+    if (f.raw != nullptr) {
+        f.raw[t * f.out_stride + rows.a] = a;
+        if (two) f.raw[t * f.out_stride + rows.b] = b;
+        return;
+    }
+    switch (f.kind) {
+        case Finish::out:
+            f.out[t * f.out_stride + rows.a] = operand.x + a;
+            if (two) f.out[t * f.out_stride + rows.b] = operand.y + b;
+            return;
+        case Finish::mlp_in:
+            f.out[t * f.out_stride + packed / 2] = activated(f.activation, a) * b;
+            return;
+        case Finish::head: {
+            float* out = f.out + t * f.out_stride + rows.a;
+            out[0] = soft_capped(a * f.scale, f.soft_cap);
+            if (two) out[1] = soft_capped(b * f.scale, f.soft_cap);
+            return;
+        }
+        case Finish::attention_in:
+            break;
+    }
+    const float ra = fmaf(a, operand.x, -(b * operand.y)), rb = fmaf(a, operand.y, b * operand.x);
+    if (rows.a < f.query_rows) {
+        f.out[t * f.out_stride + rows.a] = ra;
+        f.out[t * f.out_stride + rows.b] = rb;
+        return;
+    }
+    const bool value = rows.a >= f.query_rows + f.kv_rows;
+    const auto row_a = static_cast<std::int32_t>(rows.a - f.query_rows - (value ? f.kv_rows : 0));
+    const auto row_b = static_cast<std::int32_t>(rows.b - f.query_rows - (value ? f.kv_rows : 0));
+    __half* to = f.kv + f.cell[t] + (value ? f.v_offset : 0);
+    to[row_a / f.head_dim * f.head_stride + row_a % f.head_dim] = __float2half_rn(ra);
+    to[row_b / f.head_dim * f.head_stride + row_b % f.head_dim] = __float2half_rn(rb);
+}
+
+}  // namespace foresay::kernels::cuda

@@ -1,0 +1,62 @@
+// The decode kernel of float32 matrices, which only small models and tests have: a warp per pair of packed rows, plain
+// multiplications.
+
+#include "kernels/cuda/gemv_launch.cuh"
+
+namespace foresay::kernels::cuda {
+namespace {
+
+__device__ float warp_sum(float value) {
+#pragma unroll
+    for (int offset = 16; offset > 0; offset /= 2) value += __shfl_xor_sync(~0u, value, offset);
+    return value;
+}
+
+__global__ void __launch_bounds__(256) gemv_f32(const __grid_constant__ GemvArgs args) {
+    allow_successor();
+    await_predecessors();
+    const int lane = threadIdx.x % 32;
+    const std::int64_t packed = 2 * (static_cast<std::int64_t>(blockIdx.x) * 8 + threadIdx.x / 32);
+    if (packed >= args.finish.rows) return;
+    constexpr BlockFormat format = block_format(Encoding::f32);
+    const auto* panel = reinterpret_cast<const float*>(args.panels + packed / kPanelRows * args.blocks *
+                                                                         static_cast<std::int64_t>(format.bytes)) +
+                        packed % kPanelRows * format.inputs;
+    for (int t = 0; t < args.rows; ++t) {
+        const int row = args.row != nullptr ? __ldcg(args.row + t) : t;
+        const float* x = args.x + static_cast<std::int64_t>(row) * args.inputs;
+        float a = 0.0f, b = 0.0f, squares = 0.0f;
+        for (int k = lane; k < args.inputs; k += 32) {
+            float value = __ldcg(x + k);
+            squares = fmaf(value, value, squares);
+            if (args.norm != nullptr) value *= args.norm[k];
+            const float* weight = panel + k / format.inputs * (format.bytes / 4) + k % format.inputs;
+            a = fmaf(weight[0], value, a);
+            b = fmaf(weight[format.inputs], value, b);
+        }
+        a = warp_sum(a);
+        b = warp_sum(b);
+        squares = warp_sum(squares);
+        if (lane != 0) continue;
+        const float factor = args.norm != nullptr ? norm_factor(args, squares) : 1.0f;
+        finish_pair(args.finish, packed, t, a * factor, b * factor, finish_operand(args.finish, packed, t));
+    }
+}
+
+}  // namespace
+
+template <>
+void launch_gemv_as<Encoding::f32>(const GemvArgs& args, int /*processors*/, bool overlap, cudaStream_t stream) {
+    cudaLaunchAttribute attribute = {};
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(static_cast<unsigned>((args.finish.rows + 15) / 16));
+    config.blockDim = dim3(256);
+    config.stream = stream;
+    config.attrs = &attribute;
+    config.numAttrs = overlap ? 1 : 0;
+    cuda_check(cudaLaunchKernelEx(&config, gemv_f32, args), "cannot launch gemv_f32");
+}
+
+}  // namespace foresay::kernels::cuda
