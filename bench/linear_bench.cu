@@ -81,6 +81,7 @@ void launch_stand_in(const float* q, float* out, int count, bool overlap, cudaSt
     config.stream = stream;
     config.attrs = &attribute;
     config.numAttrs = overlap ? 1 : 0;
+    cudaFuncSetAttribute(attention_stand_in, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
     cuda::cuda_check(cudaLaunchKernelEx(&config, attention_stand_in, q, out, count), "cannot launch the stand-in");
 }
 

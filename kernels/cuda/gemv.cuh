@@ -46,18 +46,50 @@ public:
     }
 
     __device__ void write() {
+        if (padded_ <= 128) {
+            rows<1, 4>();
+        } else if (padded_ <= 256) {
+            rows<2, 4>();
+        } else if (padded_ <= 512) {
+            rows<4, 2>();
+        } else {
 #pragma unroll 1
-        for (int t = 0; t < args_.rows; ++t) {
-            if (padded_ <= 128) {
-                token<1>(t);
-            } else if (padded_ <= 256) {
-                token<2>(t);
-            } else if (padded_ <= 512) {
-                token<4>(t);
-            } else {
-                long_token(t);
+            for (int t = 0; t < args_.rows; ++t) long_row(t);
+        }
+        __syncwarp();
+    }
+
+    // The sums of the inputs as they were rounded, which take the middle off the codes: a product with a matrix of ones.
+    template <int NT>
+    __device__ void write_sums(const Slice& slice) const {
+        if constexpr (Form::floats) return;
+        constexpr std::uint32_t low = (Form::middle << 16 | Form::middle) | 0x80008000u;
+        constexpr std::uint32_t high = Form::quarters_lowered ? (Form::middle << 20 | Form::middle << 4) | 0x80008000u : low;
+        const int pairs = (args_.rows + 1) / 2, lane = lane_;
+        const auto store = [&](const float(&d)[4], int nt, int index) {
+            if (lane < 4 && nt * 4 + lane < pairs) {
+                *reinterpret_cast<float4*>(sums_ + (index * pairs + nt * 4 + lane) * 16) = {d[0], d[1], d[0], d[1]};
+            }
+        };
+#pragma unroll 2
+        for (int group = 0; group < padded_ / 32; ++group) {
+#pragma unroll
+            for (int nt = 0; nt < NT; ++nt) {
+                const uint4 x = load_shared4(slice.x[nt] + group * 64);
+                const float zero[4] = {};
+                float d[4], e[4];
+                mma(d, low, low, high, high, x.x, x.y, zero);
+                if constexpr (Form::sum_inputs == 32) {
+                    mma(d, low, low, high, high, x.z, x.w, d);
+                    store(d, nt, group);
+                } else {
+                    mma(e, low, low, high, high, x.z, x.w, zero);
+                    store(d, nt, 2 * group);
+                    store(e, nt, 2 * group + 1);
+                }
             }
         }
+        __syncwarp();
     }
 
 private:
@@ -76,44 +108,65 @@ private:
     static __device__ float squares(float4 v) { return fmaf(v.x, v.x, v.y * v.y) + fmaf(v.z, v.z, v.w * v.w); }
     static __device__ float4 times(float4 a, float4 b) { return {a.x * b.x, a.y * b.y, a.z * b.z, a.w * b.w}; }
 
-    // Lane totals to the warp's scale; keeps what undoes it.
-    __device__ float finish_stats(int t, float most, float square) {
+    // Lane totals of B rows to the warp's scales; keeps what undoes them.
+    template <int B>
+    __device__ void finish_stats(int t, float (&most)[B], float (&square)[B], float (&scale)[B]) {
 #pragma unroll
         for (int offset = 16; offset > 0; offset /= 2) {
-            most = fmaxf(most, __shfl_xor_sync(~0u, most, offset));
-            square += __shfl_xor_sync(~0u, square, offset);
+#pragma unroll
+            for (int b = 0; b < B; ++b) {
+                most[b] = fmaxf(most[b], __shfl_xor_sync(~0u, most[b], offset));
+                square[b] += __shfl_xor_sync(~0u, square[b], offset);
+            }
         }
-        const int exponent = max(static_cast<int>(__float_as_uint(most) >> 23), 20);
-        if (lane_ == 0) {
-            stats_[t] =
-                __uint_as_float(static_cast<std::uint32_t>(exponent - 13) << 23) * (Form::floats ? 1.0f : kCodeScale);
-            stats_[16 + t] = square;
+#pragma unroll
+        for (int b = 0; b < B; ++b) {
+            const int exponent = max(static_cast<int>(__float_as_uint(most[b]) >> 23), 20);
+            if (lane_ == 0 && t + b < args_.rows) {
+                stats_[t + b] = __uint_as_float(static_cast<std::uint32_t>(exponent - 13) << 23) *
+                                (Form::floats ? 1.0f : kCodeScale);
+                stats_[16 + t + b] = square[b];
+            }
+            scale[b] = __uint_as_float(static_cast<std::uint32_t>(267 - exponent) << 23);
         }
-        return __uint_as_float(static_cast<std::uint32_t>(267 - exponent) << 23);
     }
 
-    template <int V>
-    __device__ void token(int t) {
-        const float* from = source(t);
-        float4 x[V];
+    // Rows B at a time, V vectors of each in registers.
+    template <int V, int B>
+    __device__ void rows() {
+#pragma unroll 1
+        for (int t = 0; t < args_.rows; t += B) {
+            float4 x[B][V];
 #pragma unroll
-        for (int v = 0; v < V; ++v) x[v] = load(from, v);
-        float most = 0.0f, square = 0.0f;
+            for (int b = 0; b < B; ++b) {
+                const float* from = source(min(t + b, args_.rows - 1));
 #pragma unroll
-        for (int v = 0; v < V; ++v) {
-            square += squares(x[v]);
-            if (args_.norm != nullptr) x[v] = times(x[v], norm_[v]);
-            most = fmaxf(most, peak(x[v]));
+                for (int v = 0; v < V; ++v) x[b][v] = load(from, v);
+            }
+            float most[B] = {}, square[B] = {}, scale[B];
+#pragma unroll
+            for (int b = 0; b < B; ++b) {
+#pragma unroll
+                for (int v = 0; v < V; ++v) {
+                    square[b] += squares(x[b][v]);
+                    if (args_.norm != nullptr) x[b][v] = times(x[b][v], norm_[v]);
+                    most[b] = fmaxf(most[b], peak(x[b][v]));
+                }
+            }
+            finish_stats<B>(t, most, square, scale);
+#pragma unroll
+            for (int b = 0; b < B; ++b) {
+                if (t + b >= args_.rows) break;
+#pragma unroll
+                for (int v = 0; v < V; ++v) store(t + b, v, x[b][v], scale[b]);
+            }
         }
-        const float scale = finish_stats(t, most, square);
-#pragma unroll
-        for (int v = 0; v < V; ++v) store(t, v, x[v], scale);
     }
 
     // Slices that registers cannot hold are read twice.
-    __device__ void long_token(int t) {
+    __device__ void long_row(int t) {
         const float* from = source(t);
-        float most = 0.0f, square = 0.0f;
+        float most[1] = {}, square[1] = {}, scale[1];
 #pragma unroll 1
         for (int v = 0; v * 128 < padded_; v += 4) {
             float4 x[4];
@@ -121,61 +174,41 @@ private:
             for (int i = 0; i < 4; ++i) x[i] = load(from, v + i);
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
-                square += squares(x[i]);
+                square[0] += squares(x[i]);
                 if (args_.norm != nullptr) x[i] = times(x[i], load(args_.norm, v + i));
-                most = fmaxf(most, peak(x[i]));
+                most[0] = fmaxf(most[0], peak(x[i]));
             }
         }
-        const float scale = finish_stats(t, most, square);
+        finish_stats<1>(t, most, square, scale);
 #pragma unroll 1
         for (int v = 0; v * 128 < padded_; ++v) {
             float4 x = load(from, v);
             if (args_.norm != nullptr) x = times(x, load(args_.norm, v));
-            store(t, v, x, scale);
+            store(t, v, x, scale[0]);
         }
     }
 
     __device__ void store(int t, int v, float4 x, float scale) {
+        if (v * 128 + lane_ * 4 >= padded_) return;
         x = {x.x * scale, x.y * scale, x.z * scale, x.w * scale};
         // Eight lanes have 32 inputs: lane % 8 = 4 s + q.
-        const int group = v * 4 + lane_ / 8;
-        const bool inside = v * 128 + lane_ * 4 < padded_;
-        char* to = x_ + t * args_.x_stride + group * 64 + lane_ % 4 * 16 + lane_ / 4 % 2 * 8;
-        float sum = 0.0f;
+        char* to = x_ + t * args_.x_stride + (v * 4 + lane_ / 8) * 64 + lane_ % 4 * 16 + lane_ / 4 % 2 * 8;
         if constexpr (Form::bf16) {
             const __nv_bfloat162 a = __floats2bfloat162_rn(x.x, x.y), b = __floats2bfloat162_rn(x.z, x.w);
             const float2 fa = __bfloat1622float2(a), fb = __bfloat1622float2(b);
-            if (inside) {
-                put(to, a, b);
-                put(to + args_.x_bytes / 2, __floats2bfloat162_rn(x.x - fa.x, x.y - fa.y),
-                    __floats2bfloat162_rn(x.z - fb.x, x.w - fb.y));
-            }
+            put(to, a, b);
+            put(to + args_.x_bytes / 2, __floats2bfloat162_rn(x.x - fa.x, x.y - fa.y),
+                __floats2bfloat162_rn(x.z - fb.x, x.w - fb.y));
         } else {
             const __half2 a = __floats2half2_rn(x.x, x.y);
             __half2 b = __floats2half2_rn(x.z, x.w);
-            const float2 fa = __half22float2(a), fb = __half22float2(b);
             if constexpr (Form::floats) {
-                if (inside) {
-                    put(to, a, b);
-                    put(to + args_.x_bytes / 2, __floats2half2_rn(x.x - fa.x, x.y - fa.y),
-                        __floats2half2_rn(x.z - fb.x, x.w - fb.y));
-                }
-            } else {
-                sum = (fa.x + fa.y) + (fb.x + fb.y);
-                if constexpr (Form::quarters_lowered) b = __hmul2(b, __float2half2_rn(0.0625f));
-                if (inside) put(to, a, b);
+                const float2 fa = __half22float2(a), fb = __half22float2(b);
+                put(to + args_.x_bytes / 2, __floats2half2_rn(x.x - fa.x, x.y - fa.y),
+                    __floats2half2_rn(x.z - fb.x, x.w - fb.y));
             }
-        }
-        if constexpr (!Form::floats) {
-            sum += __shfl_xor_sync(~0u, sum, 1);
-            sum += __shfl_xor_sync(~0u, sum, 2);
-            if constexpr (Form::sum_inputs == 32) sum += __shfl_xor_sync(~0u, sum, 4);
-            const int index = (v * 128 + lane_ * 4) / Form::sum_inputs;
-            if (inside && lane_ % (Form::sum_inputs / 4) == 0) {
-                float* at = reinterpret_cast<float*>(sums_ + (index * ((args_.rows + 1) / 2) + t / 2) * 16) + t % 2;
-                at[0] = sum * (Form::sum_factor * kCodeUnit);
-                at[2] = sum * (Form::sum_factor * kCodeUnit);
-            }
+            if constexpr (Form::quarters_lowered) b = __hmul2(b, __float2half2_rn(0.0625f));
+            put(to, a, b);
         }
     }
     template <class Pair>
@@ -287,13 +320,10 @@ __global__ void __maxnreg__(kGemvRegisters) gemv(const __grid_constant__ GemvArg
     allow_successor();
     Ring<E> ring(args, shared, warp, lane, panel_begin, panel_end, begin, end);
     ring.fill();
-    {
-        SliceWriter<E> writer(args, shared, warp, lane, begin, end);
-        writer.load_norm();
-        await_predecessors();
-        writer.write();
-    }
-    __syncwarp();
+    SliceWriter<E> writer(args, shared, warp, lane, begin, end);
+    writer.load_norm();
+    await_predecessors();
+    writer.write();
 
     const int T = args.rows;
     float* stats = reinterpret_cast<float*>(shared + args.stats_at);
@@ -312,6 +342,7 @@ __global__ void __maxnreg__(kGemvRegisters) gemv(const __grid_constant__ GemvArg
         slice.low = args.x_bytes / 2;
         slice.sum_step = pairs * 16;
     }
+    writer.template write_sums<NT>(slice);
 
     int pending = 0;   // panels in the exchange buffer
     int exchange = 0;  // which of the two buffers

@@ -12,6 +12,9 @@ template <class Kernel>
 void launch_clusters(Kernel kernel, const GemvArgs& args, int blocks, bool overlap, cudaStream_t stream) {
     cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, args.shared_bytes),
                "cannot have the shared memory");
+    // Kernels overlap on a multiprocessor only when they agree on how its memory is divided.
+    cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared),
+               "cannot choose the division of memory");
     cudaLaunchAttribute attributes[2] = {};
     cudaLaunchConfig_t config = {};
     config.gridDim = dim3(static_cast<unsigned>(blocks));

@@ -18,8 +18,7 @@
 
 namespace foresay::kernels::cuda {
 
-inline constexpr float kCodeUnit = 5.9604644775390625e-8f;  // 2^-24, what a code of 1 is as a float16
-inline constexpr float kCodeScale = 16777216.0f;
+inline constexpr float kCodeScale = 16777216.0f;  // 2^24: a code of 1 is 2^-24 as a float16
 
 // How inputs are prepared for an encoding.
 template <Encoding E>
@@ -30,10 +29,8 @@ struct InputForm {
     // Pairs c = 2, 3 meet codes that were left four bits higher.
     static constexpr bool quarters_lowered = !floats && E != Encoding::q8_0;
     static constexpr int sum_inputs = E == Encoding::q6_k ? 16 : 32;  // inputs per sum
-    static constexpr float sum_factor = E == Encoding::q4_0   ? -8.0f
-                                        : E == Encoding::q8_0 ? -128.0f
-                                        : E == Encoding::q6_k ? -32.0f
-                                                              : -1.0f;
+    // What is taken off every code, in codes; K-quants keep the sum itself, for their minima.
+    static constexpr std::uint32_t middle = E == Encoding::q4_0 ? 8 : E == Encoding::q8_0 ? 128 : E == Encoding::q6_k ? 32 : 1;
 };
 
 // One warp's slice of the inputs in shared memory.
