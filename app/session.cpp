@@ -116,7 +116,11 @@ Session::Session(const Options& options, const SessionNeeds& needs) : configurat
     if (draft.source && idle) draft.source.reset();
     check_memory(*target.source, draft.source.get());
     target_ = load(std::move(target.source), "loading the target");
-    if (draft.source) draft_ = load(std::move(draft.source), "loading the draft");
+    if (draft.source) {
+        core::LoadOptions options;
+        if (!config.draft_head_as_stored) options.head = kernels::Encoding::q4_0;
+        draft_ = load(std::move(draft.source), "loading the draft", options);
+    }
     if (draft_) {
         for (const std::string& stage : make_chain()->hidden_from_draft()) {
             spdlog::info("the draft does not see the stage {}, which cannot be cloned", stage);
@@ -136,10 +140,9 @@ void Session::check_memory(core::ModelSource& target, core::ModelSource* draft) 
     speculative::require_memory(estimate, speculative::available_memory(), target.path());
 }
 
-std::shared_ptr<const core::Model> Session::load(std::shared_ptr<core::ModelSource> source,
-                                                 const std::string& what) const {
+std::shared_ptr<const core::Model> Session::load(std::shared_ptr<core::ModelSource> source, const std::string& what,
+                                                 core::LoadOptions options) const {
     Progress progress(what);
-    core::LoadOptions options;
     options.progress = [&](std::int64_t done, std::int64_t all) { progress.update(done, all); };
     spdlog::info("{} {}", what, source->path());
     return core::Model::load(std::move(source), *ops_, options);

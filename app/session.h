@@ -75,7 +75,8 @@ private:
     void open_backend();
     Opened open_model(const std::string& key, const std::filesystem::path& path) const;
     void check_memory(core::ModelSource& target, core::ModelSource* draft) const;
-    std::shared_ptr<const core::Model> load(std::shared_ptr<core::ModelSource> source, const std::string& what) const;
+    std::shared_ptr<const core::Model> load(std::shared_ptr<core::ModelSource> source, const std::string& what,
+                                            core::LoadOptions options = {}) const;
 
     Configuration configuration_;
     SessionNeeds needs_;

@@ -43,6 +43,7 @@ public:
     std::filesystem::path target_model;
     int target_context = 0;             // 0: as long as the model allows
     std::filesystem::path draft_model;  // empty: no draft model
+    bool draft_head_as_stored = false;
 
     SpeculationMode speculation_mode = SpeculationMode::automatic;
     int max_draft = 16;

@@ -341,6 +341,7 @@ void ConfigLoader::fill() {
     config_.target_model = text("target.model");
     config_.target_context = static_cast<int>(integer("target.context"));
     config_.draft_model = text("draft.model");
+    config_.draft_head_as_stored = text("draft.head") == "file";
     const std::string mode = text("speculation.mode");
     config_.speculation_mode = mode == "off"     ? SpeculationMode::off
                                : mode == "fixed" ? SpeculationMode::fixed

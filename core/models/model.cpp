@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/models/reencode.h"
+
 namespace foresay::core {
 namespace {
 
@@ -43,9 +45,11 @@ public:
     }
 
     std::unique_ptr<kernels::Prepared> head() {
-        return finish(ops_.prepare(kernels::HeadSpec{.shape = shape(),
-                                                     .norm = norm(source_, TensorRole::output_norm, 0),
-                                                     .weight = tensor(TensorRole::head, 0)}));
+        kernels::TensorView weight = tensor(TensorRole::head, 0);
+        std::vector<std::byte> bytes;
+        if (options_.head && shrinks(weight, *options_.head)) weight = reencode(weight, *options_.head, bytes);
+        return finish(ops_.prepare(
+            kernels::HeadSpec{.shape = shape(), .norm = norm(source_, TensorRole::output_norm, 0), .weight = weight}));
     }
 
 private:

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "core/models/model_source.h"
@@ -18,6 +19,9 @@ namespace foresay::core {
 struct LoadOptions {
     // Called with (bytes done, bytes in all) after each stage.
     std::function<void(std::int64_t, std::int64_t)> progress;
+    // The head in this encoding where that makes it smaller. Only for a draft, whose logits decide nothing: its head is
+    // most of what a step reads.
+    std::optional<kernels::Encoding> head;
 };
 
 class Model {
