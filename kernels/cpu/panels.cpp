@@ -8,44 +8,36 @@
 namespace foresay::kernels::cpu {
 namespace {
 
+using std::uint32_t;
 using std::uint8_t;
-using Codes = uint8_t[kPanelOutputs][kGroupInputs];
 
-// Where code (output, k) of a 32-input group lies: byte within vector k / 4.
-constexpr int byte_in_vector(int output, int k) { return 4 * output + k % 4; }
+// Codes move four at a time: a word holds those of inputs 4 j to 4 j + 3 of a group, one in each byte, and a vector of a
+// panel holds such a word for each of its outputs. Shifts stay within bytes by their masks, so byte order does not matter.
+constexpr uint32_t kNibbles = 0x0f0f0f0f;
 
-void store_nibbles(const Codes& codes, uint8_t* out) {
-    for (int output = 0; output < kPanelOutputs; ++output) {
-        for (int k = 0; k < 16; ++k) {
-            out[64 * (k / 4) + byte_in_vector(output, k)] =
-                static_cast<uint8_t>((codes[output][k] & 15) | (codes[output][k + 16] << 4));
-        }
-    }
+uint32_t word(const uint8_t* from) {
+    uint32_t value;
+    std::memcpy(&value, from, sizeof value);
+    return value;
 }
 
-void store_fifth_bit(const Codes& codes, uint8_t* out) {
-    std::memset(out, 0, 64);
-    for (int output = 0; output < kPanelOutputs; ++output) {
-        for (int k = 0; k < kGroupInputs; ++k) {
-            out[byte_in_vector(output, k)] |= static_cast<uint8_t>((codes[output][k] >> 4 & 1) << (k / 4));
-        }
-    }
+// Vector `vector` of a group's codes, for one output.
+void put_word(uint8_t* out, int vector, int output, uint32_t value) {
+    std::memcpy(out + 64 * vector + 4 * output, &value, sizeof value);
 }
 
-void store_upper_two_bits(const Codes& codes, uint8_t* out) {
-    std::memset(out, 0, 128);
-    for (int output = 0; output < kPanelOutputs; ++output) {
-        for (int k = 0; k < kGroupInputs; ++k) {
-            const int g = k / 4;
-            out[64 * (g / 4) + byte_in_vector(output, k)] |=
-                static_cast<uint8_t>((codes[output][k] >> 4 & 3) << (2 * (g % 4)));
-        }
-    }
+void or_word(uint8_t* out, int vector, int output, uint32_t value) {
+    put_word(out, vector, output, word(out + 64 * vector + 4 * output) | value);
 }
 
-void store_bytes(const Codes& codes, uint8_t* out) {
-    for (int output = 0; output < kPanelOutputs; ++output) {
-        for (int g = 0; g < 8; ++g) std::memcpy(out + 64 * g + 4 * output, &codes[output][4 * g], 4);
+// The 32 four-bit codes of a group, which lie in the lower or the upper halves of 32 bytes. A byte of the panel holds
+// inputs k and k + 16.
+void put_nibbles(const uint8_t* bytes, bool upper, uint8_t* out, int output) {
+    for (int j = 0; j < 4; ++j) {
+        const uint32_t first = word(bytes + 4 * j), second = word(bytes + 16 + 4 * j);
+        put_word(
+            out, j, output,
+            upper ? (first >> 4 & kNibbles) | (second & ~kNibbles) : (first & kNibbles) | (second & kNibbles) << 4);
     }
 }
 
@@ -59,32 +51,28 @@ void put_half(const uint8_t* from, uint8_t* out, int output) { std::memcpy(out +
 void pack_q4_0(const Source& source, std::int64_t block, std::int64_t groups, uint8_t* out) {
     for (int half = 0; half < 2; ++half) {
         const std::int64_t group = 2 * block + half;
-        Codes codes = {};
         for (int output = 0; output < kPanelOutputs; ++output) {
             if (!source.rows[output] || group >= groups) continue;
             const uint8_t* from = source.rows[output] + group * 18;
             put_half(from, out + 32 * half, output);
-            for (int k = 0; k < 16; ++k) {
-                codes[output][k] = from[2 + k] & 15;
-                codes[output][k + 16] = from[2 + k] >> 4;
-            }
+            // The file pairs inputs k and k + 16 as well.
+            for (int j = 0; j < 4; ++j) put_word(out + 64 + 256 * half, j, output, word(from + 2 + 4 * j));
         }
-        store_nibbles(codes, out + 64 + 256 * half);
     }
 }
 
 void pack_q8_0(const Source& source, std::int64_t block, std::int64_t groups, uint8_t* out) {
+    constexpr uint32_t kZero = 0x80808080;  // codes are stored with 128 added
     for (int half = 0; half < 2; ++half) {
         const std::int64_t group = 2 * block + half;
-        Codes codes;
-        std::memset(codes, 128, sizeof codes);
         for (int output = 0; output < kPanelOutputs; ++output) {
-            if (!source.rows[output] || group >= groups) continue;
-            const uint8_t* from = source.rows[output] + group * 34;
-            put_half(from, out + 32 * half, output);
-            for (int k = 0; k < 32; ++k) codes[output][k] = from[2 + k] ^ 0x80;
+            const bool absent = !source.rows[output] || group >= groups;
+            const uint8_t* from = absent ? nullptr : source.rows[output] + group * 34;
+            if (from) put_half(from, out + 32 * half, output);
+            for (int j = 0; j < 8; ++j) {
+                put_word(out + 64 + 512 * half, j, output, from ? word(from + 2 + 4 * j) ^ kZero : kZero);
+            }
         }
-        store_bytes(codes, out + 64 + 512 * half);
     }
 }
 
@@ -102,7 +90,6 @@ void scale_and_min(const uint8_t* packed, int g, uint8_t& scale, uint8_t& min) {
 // q4_k and q5_k share everything but the fifth bit.
 void pack_k45(const Source& source, std::int64_t block, bool five, uint8_t* out) {
     const int source_bytes = five ? 176 : 144, group_bytes = five ? 320 : 256;
-    Codes codes[8] = {};
     for (int output = 0; output < kPanelOutputs; ++output) {
         if (!source.rows[output]) continue;
         const uint8_t* from = source.rows[output] + block * source_bytes;
@@ -116,38 +103,32 @@ void pack_k45(const Source& source, std::int64_t block, bool five, uint8_t* out)
             uint8_t* scales = out + 64 + 48 * (g / 2);
             scales[16 * (g % 2) + output] = static_cast<uint8_t>((scale & 15) | (min << 4));
             scales[32 + output] |= static_cast<uint8_t>(((scale >> 4) | (min >> 4 << 2)) << (4 * (g % 2)));
-            for (int k = 0; k < 32; ++k) {
-                const uint8_t byte = low[32 * (g / 2) + k];
-                codes[g][output][k] = g % 2 ? byte >> 4 : byte & 15;
-                if (five) codes[g][output][k] |= static_cast<uint8_t>((high[k] >> g & 1) << 4);
-            }
+            uint8_t* codes = out + 256 + group_bytes * g;
+            put_nibbles(low + 32 * (g / 2), g % 2 == 1, codes, output);
+            if (!five) continue;
+            uint32_t bits = 0;
+            for (int j = 0; j < 8; ++j) bits |= (word(high + 4 * j) >> g & 0x01010101) << j;
+            put_word(codes + 256, 0, output, bits);
         }
-    }
-    for (int g = 0; g < 8; ++g) {
-        uint8_t* at = out + 256 + group_bytes * g;
-        store_nibbles(codes[g], at);
-        if (five) store_fifth_bit(codes[g], at + 256);
     }
 }
 
 void pack_q6_k(const Source& source, std::int64_t block, uint8_t* out) {
-    Codes codes[8] = {};
     for (int output = 0; output < kPanelOutputs; ++output) {
         if (!source.rows[output]) continue;
         const uint8_t* from = source.rows[output] + block * 210;
         put_half(from + 208, out, output);
         for (int s = 0; s < 16; ++s) out[64 + 16 * s + output] = from[192 + s];
-        for (int i = 0; i < 256; ++i) {
-            const int half = i / 128, r = i % 128, quarter = r / 32, l = r % 32;
-            const uint8_t low = from[64 * half + l + 32 * (quarter % 2)];
-            const uint8_t high = from[128 + 32 * half + l];
-            codes[i / 32][output][i % 32] =
-                static_cast<uint8_t>((quarter < 2 ? low & 15 : low >> 4) | (high >> (2 * quarter) & 3) << 4);
+        for (int g = 0; g < 8; ++g) {
+            const int half = g / 4, quarter = g % 4;
+            uint8_t* codes = out + 320 + 384 * g;
+            put_nibbles(from + 64 * half + 32 * (quarter % 2), quarter >= 2, codes, output);
+            const uint8_t* high = from + 128 + 32 * half;  // bits 2 q and 2 q + 1 belong to quarter q
+            for (int j = 0; j < 8; ++j) {
+                or_word(codes + 256, j / 4, output,
+                        (word(high + 4 * j) >> (2 * quarter) & 0x03030303) << (2 * (j % 4)));
+            }
         }
-    }
-    for (int g = 0; g < 8; ++g) {
-        store_nibbles(codes[g], out + 320 + 384 * g);
-        store_upper_two_bits(codes[g], out + 320 + 384 * g + 256);
     }
 }
 
