@@ -79,6 +79,7 @@ model = "models/target.gguf"
 context = 1024
 [draft]
 model = "models/draft.gguf"
+head = "file"
 [speculation]
 mode = "fixed"
 max_draft = 9
@@ -112,6 +113,7 @@ anything = "goes"
     EXPECT_EQ(config.target_model, directory_ / "models/target.gguf");
     EXPECT_EQ(config.target_context, 1024);
     EXPECT_EQ(config.draft_model, directory_ / "models/draft.gguf");
+    EXPECT_TRUE(config.draft_head_as_stored);
     EXPECT_EQ(config.speculation_mode, SpeculationMode::fixed);
     EXPECT_EQ(config.max_draft, 9);
     EXPECT_EQ(config.draft_length, 7);
