@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <bit>
+#include <charconv>
 #include <cstring>
 #include <queue>
+#include <system_error>
 
 #include "base/error.h"
 #include "core/text/byte_alphabet.h"
@@ -17,7 +19,8 @@ constexpr std::uint64_t kFree = ~std::uint64_t{0};
 constexpr std::size_t kShortPiece = 48;  // bytes; above, a heap beats the scan for the lowest rank
 constexpr std::size_t kMaxTokenBytes = 1 << 16;
 constexpr std::size_t kMaxStringBytes = std::size_t{1} << 30;
-constexpr std::size_t kMaxProbes = 4096;  // only a file made for it gets this far
+constexpr std::string_view kSpaceMark = "\u2581";  // a space, in SentencePiece vocabularies
+constexpr std::size_t kMaxProbes = 4096;           // only a file made for it gets this far
 
 std::uint64_t mix(std::uint64_t a, std::uint64_t b) {
     __extension__ using Wide = unsigned __int128;
@@ -54,7 +57,7 @@ std::string quoted(std::string_view text) {
 
 }  // namespace
 
-BpeModel::BpeModel(const TokenizerData& data) : ignore_merges_(data.ignore_merges) {
+BpeModel::BpeModel(const TokenizerData& data) : spelling_(data.spelling), ignore_merges_(data.ignore_merges) {
     if (data.tokens.empty()) throw Error(data.source + ": the tokenizer has no tokens; get or convert the model again");
     if (data.tokens.size() > static_cast<std::size_t>(kMaxVocabulary))
         throw Error(data.source + ": the tokenizer has more than " + std::to_string(kMaxVocabulary) +
@@ -68,9 +71,10 @@ BpeModel::BpeModel(const TokenizerData& data) : ignore_merges_(data.ignore_merge
     for (const std::string_view token : data.tokens) total += token.size();
     if (total > kMaxStringBytes / 2) throw Error(data.source + ": the vocabulary is too large; get the model again");
     strings_.reserve(total * 2);
+    byte_ids_.fill(-1);
     for (std::int32_t id = 0; id < count; ++id)
         add_token(id, data.tokens[static_cast<std::size_t>(id)], data.types[static_cast<std::size_t>(id)], data.source);
-    for (int byte = 0; byte < 256; ++byte) {
+    for (int byte = 0; byte < 256 && spelling_ == Spelling::byte_level; ++byte) {
         const char c = static_cast<char>(byte);
         byte_ids_[static_cast<std::size_t>(byte)] = by_bytes_[slot(by_bytes_, {&c, 1}, false)];
     }
@@ -89,13 +93,14 @@ void BpeModel::add_token(std::int32_t id, std::string_view text, TokenType type,
     entry.bytes = entry.text;
     const auto offset = static_cast<std::uint32_t>(strings_.size());
     // One spelling may stand in either table, never in both.
-    const bool by_bytes = append_spelled_bytes(text, strings_);
+    const bool by_bytes = append_bytes(text, strings_);
     const std::int32_t twin = !by_bytes ? -1
                               : type == TokenType::normal
                                   ? by_text_[slot(by_text_, text, true)]
                                   : by_bytes_[slot(by_bytes_, std::string_view(strings_).substr(offset), false)];
     if (twin >= 0) refuse_twins(source, twin, id);
     if (type != TokenType::normal) strings_.resize(offset);
+    if (type == TokenType::byte && spelling_ == Spelling::sentencepiece) add_byte_token(id, text);
     if (type != TokenType::normal || !by_bytes) return insert(by_text_, id, true, source);
     entry.bytes = {offset, static_cast<std::uint32_t>(strings_.size()) - offset};
     if (bytes(id) == text) {
@@ -104,6 +109,50 @@ void BpeModel::add_token(std::int32_t id, std::string_view text, TokenType type,
     }
     longest_bytes_ = std::max<std::size_t>(longest_bytes_, entry.bytes.length);
     insert(by_bytes_, id, false, source);
+}
+
+bool BpeModel::append_bytes(std::string_view text, std::string& out) const {
+    if (spelling_ == Spelling::byte_level) return append_spelled_bytes(text, out);
+    for (std::size_t at = 0; at < text.size();) {
+        const bool space = text.substr(at).starts_with(kSpaceMark);
+        out += space ? ' ' : text[at];
+        at += space ? kSpaceMark.size() : 1;
+    }
+    return true;
+}
+
+// "<0x0A>" stands for a line feed. Other texts of byte tokens stand for themselves.
+void BpeModel::add_byte_token(std::int32_t id, std::string_view text) {
+    unsigned int value = 256;
+    if (text.size() != 6 || !text.starts_with("<0x") || text[5] != '>') return;
+    const auto [end, error] = std::from_chars(text.data() + 3, text.data() + 5, value, 16);
+    if (error != std::errc() || end != text.data() + 5) return;
+    entries_[static_cast<std::size_t>(id)].bytes = {static_cast<std::uint32_t>(strings_.size()), 1};
+    strings_ += static_cast<char>(value);
+    byte_ids_[value] = id;
+}
+
+template <typename Emit>
+void BpeModel::start(std::string_view piece, std::int32_t unknown, Emit emit) const {
+    const auto byte = [&](char c) {
+        const std::int32_t id = byte_ids_[static_cast<unsigned char>(c)];
+        if (id >= 0 || unknown >= 0) emit(id >= 0 ? id : unknown);
+    };
+    if (spelling_ == Spelling::byte_level) {
+        for (const char c : piece) byte(c);
+        return;
+    }
+    while (!piece.empty()) {
+        const Utf8Step step = next_utf8(piece);
+        const std::string_view character = piece.substr(0, step.length_bytes);
+        const std::int32_t id = by_bytes_[slot(by_bytes_, character, false)];
+        if (id >= 0) {
+            emit(id);
+        } else {
+            for (const char c : character) byte(c);
+        }
+        piece.remove_prefix(character.size());
+    }
 }
 
 std::size_t BpeModel::slot(const std::vector<std::int32_t>& table, std::string_view key, bool spelled) const {
@@ -135,7 +184,7 @@ std::int32_t BpeModel::find(std::string_view text) const {
     const std::int32_t other = by_text_[slot(by_text_, text, true)];
     if (other >= 0) return other;
     std::string spelled;
-    return append_spelled_bytes(text, spelled) ? by_bytes_[slot(by_bytes_, spelled, false)] : -1;
+    return append_bytes(text, spelled) ? by_bytes_[slot(by_bytes_, spelled, false)] : -1;
 }
 
 void BpeModel::add_merges(const TokenizerData& data) {
@@ -145,13 +194,15 @@ void BpeModel::add_merges(const TokenizerData& data) {
     merges_.assign(table_size(data.merges.size()), {kFree, {kNoRank, -1}});
     const std::size_t mask = merges_.size() - 1;
     std::string both;
-    for (std::size_t rank = 0; rank < data.merges.size(); ++rank) {
-        const MergeRule& rule = data.merges[rank];
+    check(data.ranks.empty() || data.ranks.size() == data.merges.size(), "a rank for each merge");
+    for (std::size_t i = 0; i < data.merges.size(); ++i) {
+        const MergeRule& rule = data.merges[i];
+        const std::size_t rank = data.ranks.empty() ? i : data.ranks[i];
         // The usual case, all normal tokens, without a second look at the spelling.
         both.clear();
         std::int32_t left = -1, right = -1, product = -1;
         std::size_t middle = 0;
-        if (append_spelled_bytes(rule.left, both) && (middle = both.size(), append_spelled_bytes(rule.right, both))) {
+        if (append_bytes(rule.left, both) && (middle = both.size(), append_bytes(rule.right, both))) {
             const std::string_view bytes = both;
             left = by_bytes_[slot(by_bytes_, bytes.substr(0, middle), false)];
             right = by_bytes_[slot(by_bytes_, bytes.substr(middle), false)];
@@ -161,7 +212,7 @@ void BpeModel::add_merges(const TokenizerData& data) {
         if (right < 0) right = find(rule.right);
         if (product < 0) product = find(std::string(rule.left).append(rule.right));
         if (left < 0 || right < 0 || product < 0)
-            throw Error(data.source + ": merge " + std::to_string(rank) + " joins " + quoted(rule.left) + " and " +
+            throw Error(data.source + ": merge " + std::to_string(i) + " joins " + quoted(rule.left) + " and " +
                         quoted(rule.right) +
                         ", but the vocabulary lacks one of them or the whole; get or convert the " + "model again");
         const std::uint64_t key = pair_key(left, right);
@@ -206,10 +257,7 @@ void BpeModel::merge_short(std::string_view piece, std::int32_t unknown, std::ve
     std::array<std::int32_t, kShortPiece> token;
     std::array<Merge, kShortPiece> pair;
     std::size_t count = 0;
-    for (const char c : piece) {
-        const std::int32_t id = byte_ids_[static_cast<unsigned char>(c)];
-        if (id >= 0 || unknown >= 0) token[count++] = id >= 0 ? id : unknown;
-    }
+    start(piece, unknown, [&](std::int32_t id) { token[count++] = id; });
     for (std::size_t i = 0; i + 1 < count; ++i) pair[i] = merge_of(token[i], token[i + 1]);
     while (count > 1) {
         std::size_t best = 0;
@@ -240,11 +288,10 @@ void BpeModel::merge_long(std::string_view piece, std::int32_t unknown, std::vec
     check(piece.size() < (std::size_t{1} << 31), "a piece is shorter than 2 GiB");
     std::vector<Symbol> symbols;
     symbols.reserve(piece.size());
-    for (const char c : piece) {
-        const std::int32_t id = byte_ids_[static_cast<unsigned char>(c)];
+    start(piece, unknown, [&](std::int32_t id) {
         const auto at = static_cast<std::int32_t>(symbols.size());
-        if (id >= 0 || unknown >= 0) symbols.push_back({id >= 0 ? id : unknown, at - 1, at + 1, {kNoRank, -1}});
-    }
+        symbols.push_back({id, at - 1, at + 1, {kNoRank, -1}});
+    });
     if (symbols.empty()) return;
     symbols.back().next = -1;
     std::vector<Candidate> heap;

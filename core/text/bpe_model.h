@@ -1,6 +1,6 @@
 // core/text/bpe_model.h: the vocabulary's strings, and merging a piece of text into tokens.
 //
-// Merging: a piece starts as its bytes; again and again the adjacent pair whose merge ranks lowest (the leftmost of
+// Merging: a piece starts as its bytes (in a SentencePiece vocabulary as its characters); again and again the adjacent pair whose merge ranks lowest (the leftmost of
 // equal ones) becomes one token, until no adjacent pair merges.
 //
 // Threads:  immutable but for a memo of pieces that merge into one token, whose entries any thread may set at any time
@@ -52,6 +52,12 @@ private:
     enum class Memo : std::uint8_t { unknown, one_token, several };
 
     std::string_view view(Range range) const { return {strings_.data() + range.offset, range.length}; }
+    // Appends the bytes that a normal token of this spelling stands for; false when the text spells none.
+    bool append_bytes(std::string_view text, std::string& out) const;
+    // Calls emit(token) for each token that `piece` starts as.
+    template <typename Emit>
+    void start(std::string_view piece, std::int32_t unknown, Emit emit) const;
+    void add_byte_token(std::int32_t id, std::string_view text);
     void add_token(std::int32_t id, std::string_view text, TokenType type, const std::string& source);
     void add_merges(const TokenizerData& data);
     // Slot of `key` in one of the tables of ids: the one that holds it or the free one it would take.
@@ -68,6 +74,7 @@ private:
     std::vector<std::int32_t> by_text_;   // of all others, by their spelling
     std::vector<MergeSlot> merges_;
     std::array<std::int32_t, 256> byte_ids_{};
+    Spelling spelling_ = Spelling::byte_level;
     std::size_t longest_bytes_ = 0;
     bool ignore_merges_ = false;
     std::unique_ptr<std::atomic<Memo>[]> memo_;

@@ -24,6 +24,7 @@ struct Tokenizer::Tables {
     SpecialTokens special;
     std::vector<std::int32_t> prefix, suffix, ends;
     std::string pretokenizer, chat_template;
+    bool prefix_space = false;
 };
 
 Tokenizer::Tables::Tables(const TokenizerData& data)
@@ -34,7 +35,8 @@ Tokenizer::Tables::Tables(const TokenizerData& data)
       prefix(data.prefix),
       suffix(data.suffix),
       pretokenizer(data.pretokenizer.name),
-      chat_template(data.chat_template) {
+      chat_template(data.chat_template),
+      prefix_space(data.prefix_space) {
     for (std::int32_t id = 0; id < bpe.size(); ++id) {
         const TokenType type = types[static_cast<std::size_t>(id)];
         if (type == TokenType::control || type == TokenType::unknown || type == TokenType::user_defined)
@@ -87,15 +89,19 @@ std::vector<std::int32_t> Tokenizer::encode(std::string_view text, EncodeOptions
 void Tokenizer::encode_append(std::string_view text, EncodeOptions options, std::vector<std::int32_t>& ids) const {
     const Tables& tables = *tables_;
     if (options.add_special) ids.insert(ids.end(), tables.prefix.begin(), tables.prefix.end());
+    const auto plain = [&](std::string_view part) {
+        if (!tables.prefix_space || !options.add_special || part.empty()) return tables.encode_plain(part, ids);
+        tables.encode_plain(std::string(1, ' ').append(part), ids);
+    };
     std::size_t done = 0;
     for (;;) {
         const AddedTokens::Found found = tables.added.find(text, done, options.parse_special);
         if (found.id < 0) break;
-        tables.encode_plain(text.substr(done, found.begin - done), ids);
+        plain(text.substr(done, found.begin - done));
         ids.push_back(found.id);
         done = found.end;
     }
-    tables.encode_plain(text.substr(done), ids);
+    plain(text.substr(done));
     if (options.add_special) ids.insert(ids.end(), tables.suffix.begin(), tables.suffix.end());
 }
 

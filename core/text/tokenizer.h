@@ -1,9 +1,10 @@
-// core/text/tokenizer.h: byte-level BPE: text to token ids and back.
+// core/text/tokenizer.h: BPE, byte-level or as SentencePiece has it: text to token ids and back.
 //
 // Any bytes can be encoded; invalid UTF-8 becomes pieces of its own. Decoding what encode() made without `add_special`
 // gives the same bytes back whenever the vocabulary has a token for every byte that occurs (a byte without one becomes
 // the unknown token, or nothing); with `parse_special`, decode with `show_special`. Unicode normalisation is not
-// applied, even where a tokenizer.json asks for NFC: text is bytes as given.
+// applied, even where a tokenizer.json asks for NFC: text is bytes as given. Where a SentencePiece vocabulary wants a
+// space before a text, encode() adds it with `add_special` alone, so that a continuation stays as given.
 //
 // Threads:  immutable after loading; any thread may call the const methods. Copies share the tables.
 // Cost:     encoding is linear in the text but for a piece of n bytes, which takes O(n log n). bytes(), text() and the

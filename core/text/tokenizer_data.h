@@ -1,7 +1,7 @@
-// core/text/tokenizer_data.h: a byte-level BPE tokenizer as plain data, filled by the GGUF and tokenizer.json readers.
+// core/text/tokenizer_data.h: a BPE tokenizer as plain data, filled by the GGUF and tokenizer.json readers.
 //
-// Layout:   tokens[id] is the text of a token as its file spells it: normal tokens in the byte-level alphabet (each
-//           byte one printable character, a space is "Ġ"), all others as they read. Merges are in order of rank.
+// Layout:   tokens[id] is the text of a token as its file spells it: normal tokens as `spelling` says, all others as
+//           they read. Merges are in order of rank, unless `ranks` says their ranks.
 // Life:     string views point into the file that was read, or into `pool`; the struct is only needed until a
 //           Tokenizer is made of it.
 #pragma once
@@ -25,7 +25,14 @@ enum class TokenType : std::uint8_t {
     control,       // special: recognised in text only on request, hidden when decoding
     user_defined,  // added: always recognised in text, shown when decoding
     unused,        // padding of the vocabulary; no text leads to it
-    byte,          // <0x..> of SentencePiece vocabularies; never made from text here
+    byte,          // <0x..> of SentencePiece vocabularies: a byte of a character that has no token
+};
+
+// How files spell normal tokens, and what merging starts from.
+enum class Spelling : std::uint8_t {
+    byte_level,     // each byte one printable character, a space is U+0120; merging starts from bytes
+    sentencepiece,  // as they read, but a space is U+2581; merging starts from characters, or the bytes of those that
+                    // have no token
 };
 
 // How an added token takes part in matching (tokenizer.json only; a GGUF file does not say).
@@ -62,13 +69,16 @@ struct TokenizerData {
     std::vector<std::string_view> tokens;
     std::vector<TokenType> types;  // one per token
     std::vector<AddedTokenRule> added_rules;
+    Spelling spelling = Spelling::byte_level;
     std::vector<MergeRule> merges;
+    std::vector<std::uint32_t> ranks;  // of the merges; empty: their order
     Pretokenizer pretokenizer;
     bool ignore_merges = false;  // a piece that is a token is that token, whatever the merges say
     SpecialTokens special;
     std::vector<std::int32_t> end_of_text;  // ids the file names as ends, beside special.eos, eot and eom
     std::vector<std::int32_t> prefix;       // what encode() puts before a text on request (BOS)
     std::vector<std::int32_t> suffix;       // and behind it (EOS)
+    bool prefix_space = false;              // and a space before what follows a special token or nothing
     std::string chat_template;              // as the file has it; empty: none
     std::deque<std::string> pool;           // owns what the views need and the file does not hold
 

@@ -1,5 +1,9 @@
 // Tokenizers from `tokenizer.ggml.*` of a GGUF file.
 #include <algorithm>
+#include <cmath>
+#include <limits>
+#include <unordered_set>
+#include <utility>
 
 #include "base/error.h"
 #include "core/text/tokenizer.h"
@@ -10,6 +14,7 @@ namespace foresay::core {
 namespace {
 
 constexpr std::string_view kModel = "tokenizer.ggml.model";
+constexpr std::size_t kMaxPieceBytes = 256;  // of a SentencePiece token; each place to cut it is tried
 constexpr std::string_view kTokens = "tokenizer.ggml.tokens";
 
 void read_tokens(const GgufFile& file, TokenizerData& data) {
@@ -61,6 +66,60 @@ void read_special(const GgufFile& file, TokenizerData& data) {
     read("fim_sep_token_id", special.fim_file);
 }
 
+// What stands around a text, and its chat template.
+void read_text_rules(const GgufFile& file, bool add_bos, TokenizerData& data) {
+    if (file.get_bool_or("tokenizer.ggml.add_bos_token", add_bos) && data.special.bos >= 0)
+        data.prefix = {data.special.bos};
+    if (file.get_bool_or("tokenizer.ggml.add_eos_token", false) && data.special.eos >= 0)
+        data.suffix = {data.special.eos};
+    data.chat_template = file.get_string_or("tokenizer.chat_template", "");
+}
+
+// SentencePiece states no merges: any two neighbours whose texts together are a token merge, best score first.
+void make_merges(const std::vector<float>& scores, TokenizerData& data) {
+    std::unordered_set<std::string_view> normal;
+    std::vector<std::uint32_t> by_score;
+    for (std::uint32_t id = 0; id < data.tokens.size(); ++id) {
+        if (data.types[id] != TokenType::normal) continue;
+        if (data.tokens[id].size() > kMaxPieceBytes)
+            throw Error(data.source + ": token " + std::to_string(id) + " is " +
+                        std::to_string(data.tokens[id].size()) + " bytes long; get or convert the model again");
+        normal.insert(data.tokens[id]);
+        by_score.push_back(id);
+    }
+    // What is no number ranks last.
+    const auto score = [&](std::uint32_t id) {
+        return std::isnan(scores[id]) ? -std::numeric_limits<float>::infinity() : scores[id];
+    };
+    std::stable_sort(by_score.begin(), by_score.end(), [&](auto a, auto b) { return score(a) > score(b); });
+    std::uint32_t rank = 0;
+    for (std::size_t i = 0; i < by_score.size(); ++i) {
+        if (i > 0 && score(by_score[i]) != score(by_score[i - 1])) ++rank;
+        const std::string_view token = data.tokens[by_score[i]];
+        for (std::size_t cut = 1; cut < token.size(); ++cut) {
+            if ((static_cast<unsigned char>(token[cut]) & 0xc0) == 0x80) continue;  // inside a character
+            if (!normal.contains(token.substr(0, cut)) || !normal.contains(token.substr(cut))) continue;
+            data.merges.push_back({token.substr(0, cut), token.substr(cut)});
+            data.ranks.push_back(rank);
+        }
+    }
+}
+
+Tokenizer from_sentencepiece(const GgufFile& file, TokenizerData data) {
+    data.spelling = Spelling::sentencepiece;
+    data.pretokenizer.name = "sentencepiece";
+    read_tokens(file, data);
+    const std::vector<float> scores = file.get_floats("tokenizer.ggml.scores");
+    if (scores.size() != data.tokens.size())
+        throw Error(data.source + ": tokenizer.ggml.scores has " + std::to_string(scores.size()) + " entries for " +
+                    std::to_string(data.tokens.size()) + " tokens; convert the model again");
+    make_merges(scores, data);
+    read_special(file, data);
+    data.prefix_space = file.get_bool_or("tokenizer.ggml.add_space_prefix", true);
+    read_text_rules(file, true, data);
+    return Tokenizer(data);
+}
+
 }  // namespace
 
 bool Tokenizer::has_tokenizer(const GgufFile& file) { return file.has(kTokens); }
@@ -72,9 +131,12 @@ Tokenizer Tokenizer::from_gguf(const GgufFile& file) {
         throw Error(data.source + ": the file has no tokenizer, so text cannot be turned into tokens; " +
                     "use a model file with one (tokenizer.ggml.tokens)");
     const std::string_view model = file.get_string_or(kModel, "gpt2");
+    if (model == "llama") return from_sentencepiece(file, std::move(data));
     if (model != "gpt2")
-        throw Error(data.source + ": tokenizer.ggml.model is '" + to_valid_utf8(model.substr(0, 64)) +
-                    "'; only byte-level BPE ('gpt2') is read: use a model with such a tokenizer");
+        throw Error(
+            data.source + ": tokenizer.ggml.model is '" + to_valid_utf8(model.substr(0, 64)) +
+            "'; only byte-level BPE ('gpt2') and SentencePiece BPE ('llama') are read: use a model with such a " +
+            "tokenizer");
     const NamedPretokenizer pre = named_pretokenizer(file.get_string_or("tokenizer.ggml.pre", "default"), data.source);
     data.pretokenizer = pre.pretokenizer;
     data.ignore_merges = pre.ignore_merges;
@@ -83,11 +145,7 @@ Tokenizer Tokenizer::from_gguf(const GgufFile& file) {
         throw Error(data.source + ": the tokenizer has no merges (tokenizer.ggml.merges); convert the model again");
     read_merges(file, data);
     read_special(file, data);
-    if (file.get_bool_or("tokenizer.ggml.add_bos_token", pre.add_bos) && data.special.bos >= 0)
-        data.prefix = {data.special.bos};
-    if (file.get_bool_or("tokenizer.ggml.add_eos_token", false) && data.special.eos >= 0)
-        data.suffix = {data.special.eos};
-    data.chat_template = file.get_string_or("tokenizer.chat_template", "");
+    read_text_rules(file, pre.add_bos, data);
     return Tokenizer(data);
 }
 

@@ -35,6 +35,13 @@ public:
         for (const std::string& value : values) put_string(value);
         return *this;
     }
+    Metadata& floats(std::string_view key, const std::vector<float>& values) {
+        begin(key, 9);
+        put(std::uint32_t{6});
+        put(std::uint64_t{values.size()});
+        for (const float value : values) put(value);
+        return *this;
+    }
     Metadata& types(const std::vector<std::int32_t>& values) {
         begin("tokenizer.ggml.token_type", 9);
         put(std::uint32_t{5});
@@ -114,10 +121,65 @@ TEST(GgufTokenizer, TypesDecideWhatTextReaches) {
     EXPECT_EQ(tokenizer.encode("<s>", kPlain), (Ids{'<', 's', '>'}));
 }
 
+// <unk> 0, <s> 1, </s> 2, <0x41> 3, <0xC3> 4, <0xA9> 5, then U+2581 6, a 7, b 8, ab 9, bb 10, U+2581 a 11, abb 12.
+Metadata pieces(std::vector<float> scores = {0, 0, 0, 0, 0, 0, -7, -8, -9, -1, -2, -3, -4}) {
+    const std::string space = "\u2581";
+    Metadata out;
+    out.string("tokenizer.ggml.model", "llama");
+    out.strings("tokenizer.ggml.tokens", {"<unk>", "<s>", "</s>", "<0x41>", "<0xC3>", "<0xA9>", space, "a", "b", "ab",
+                                          "bb", space + "a", "abb"});
+    out.types({2, 3, 3, 6, 6, 6, 1, 1, 1, 1, 1, 1, 1}).floats("tokenizer.ggml.scores", scores);
+    out.number("tokenizer.ggml.bos_token_id", 1).number("tokenizer.ggml.eos_token_id", 2);
+    return out.number("tokenizer.ggml.unknown_token_id", 0);
+}
+
+TEST(GgufTokenizer, SentencePieceMergesTheBestScoreFirst) {
+    const Tokenizer tokenizer = pieces().load();
+    EXPECT_EQ(tokenizer.encode("ab", kPlain), (Ids{9}));
+    EXPECT_EQ(tokenizer.encode("abb", kPlain), (Ids{12}));
+    EXPECT_EQ(tokenizer.encode("bbb", kPlain), (Ids{10, 8})) << "the leftmost of equals";
+    EXPECT_EQ(tokenizer.encode(" ab", kPlain), (Ids{6, 9})) << "ab scores higher than a with its space";
+    EXPECT_EQ(tokenizer.encode(" aa", kPlain), (Ids{11, 7}));
+    // With other scores the same text falls elsewhere.
+    EXPECT_EQ(pieces({0, 0, 0, 0, 0, 0, -7, -8, -9, -3, -2, -1, -4}).load().encode(" ab", kPlain), (Ids{11, 8}));
+    // Long pieces take another way to the same tokens.
+    std::string text;
+    Ids expected;
+    for (int i = 0; i < 40; ++i) {
+        text += "abb aA";
+        expected.insert(expected.end(), {12, 11, 3});
+    }
+    EXPECT_EQ(tokenizer.encode(text, kPlain), expected);
+}
+
+TEST(GgufTokenizer, SentencePieceFallsBackToBytesAndAddsItsSpace) {
+    const Tokenizer tokenizer = pieces().load();
+    EXPECT_EQ(tokenizer.encode("A", kPlain), (Ids{3}));
+    EXPECT_EQ(tokenizer.encode("\u00e9", kPlain), (Ids{4, 5}));
+    EXPECT_EQ(tokenizer.decode(Ids{4, 5, 3}), "\u00e9A");
+    EXPECT_EQ(tokenizer.encode("Z", kPlain), (Ids{0})) << "no token for the byte";
+    EXPECT_EQ(tokenizer.encode("aa"), (Ids{1, 11, 7}));
+    EXPECT_EQ(tokenizer.encode(""), (Ids{1}));
+    EXPECT_EQ(tokenizer.encode("b</s>b"), (Ids{1, 6, 8, 2, 6, 8})) << "behind a special token as well";
+    EXPECT_EQ(pieces().flag("tokenizer.ggml.add_space_prefix", false).load().encode("aa"), (Ids{1, 7, 7}));
+    EXPECT_EQ(pieces().flag("tokenizer.ggml.add_bos_token", false).load().encode("aa"), (Ids{11, 7}));
+}
+
+TEST(GgufTokenizer, SentencePieceRefusesWithASentence) {
+    EXPECT_NE(pieces({1, 2}).refusal().find("2 entries for 13 tokens"), std::string::npos);
+    Metadata bare;
+    bare.string("tokenizer.ggml.model", "llama").strings("tokenizer.ggml.tokens", {"a"}).types({1});
+    EXPECT_NE(bare.refusal().find("tokenizer.ggml.scores"), std::string::npos);
+    Metadata endless;
+    endless.string("tokenizer.ggml.model", "llama").strings("tokenizer.ggml.tokens", {std::string(300, 'a')});
+    EXPECT_NE(endless.types({1}).floats("tokenizer.ggml.scores", {0}).refusal().find("300 bytes long"),
+              std::string::npos);
+}
+
 TEST(GgufTokenizer, RefusesWithASentence) {
     EXPECT_NE(Metadata().refusal().find("m.gguf: the file has no tokenizer"), std::string::npos);
     EXPECT_FALSE(Metadata().with([](const GgufFile& file) { return Tokenizer::has_tokenizer(file); }));
-    EXPECT_NE(small("gpt-2", "llama").refusal().find("'llama'"), std::string::npos);
+    EXPECT_NE(small("gpt-2", "t5").refusal().find("'t5'"), std::string::npos);
     EXPECT_NE(small("made-up").refusal().find("'made-up'"), std::string::npos);
     EXPECT_NE(small().refusal().find("no merges"), std::string::npos);
     EXPECT_NE(small().strings("tokenizer.ggml.merges", {"ab"}).refusal().find("two tokens"), std::string::npos);

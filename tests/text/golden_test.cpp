@@ -66,6 +66,27 @@ TEST(Golden, PythonCoderSpecialTokens) {
     EXPECT_EQ(tokenizer.find("no such token"), std::nullopt);
 }
 
+// A vocabulary that SentencePiece's own trainer made of this project's text, and the ids that its encoder gives.
+TEST(Golden, SentencePiece) {
+    const auto tokenizer =
+        Tokenizer::from_gguf(GgufFile::open(source_path("tests/golden/sentencepiece/tokenizer.gguf")));
+    const auto golden = nlohmann::json::parse(read_file(source_path("tests/golden/sentencepiece/golden.json")));
+    ASSERT_GT(golden.size(), 40u);
+    EXPECT_EQ(tokenizer.special().bos, 1);
+    EXPECT_TRUE(tokenizer.adds_bos());
+    EXPECT_TRUE(tokenizer.is_end_of_text(2));
+    for (const auto& line : golden) {
+        const std::string text = line[0];
+        Ids ids = tokenizer.encode(text, {.add_special = true, .parse_special = false});
+        ASSERT_FALSE(ids.empty());
+        EXPECT_EQ(ids.front(), 1);
+        ids.erase(ids.begin());
+        EXPECT_EQ(ids, line[1].get<Ids>()) << text;
+        EXPECT_EQ(tokenizer.decode(ids), " " + text);
+        EXPECT_EQ(tokenizer.decode(tokenizer.encode(text, kPlain)), text);  // a continuation, as given
+    }
+}
+
 class Vocab : public testing::TestWithParam<const char*> {};
 
 TEST_P(Vocab, EveryLine) {
