@@ -4,8 +4,13 @@
 #include <utility>
 
 #include "app/output.h"
+#include "speculative/memory_estimate.h"
 
 namespace foresay::app {
+
+namespace {
+constexpr std::size_t kBarWidth = 30;
+}
 
 Progress::Progress(std::string what) : what_(std::move(what)), enabled_(stderr_is_terminal()) {}
 
@@ -19,7 +24,10 @@ void Progress::update(std::int64_t done, std::int64_t all) {
     if (percent == percent_) return;
     percent_ = percent;
     shown_ = true;
-    say("\r\x1b[K" + dim(what_ + " " + std::to_string(percent) + " %"));
+    const auto full = static_cast<std::size_t>(percent * kBarWidth / 100);
+    const std::string bar = "[" + std::string(full, '#') + std::string(kBarWidth - full, '.') + "]";
+    say("\r\x1b[K" +
+        dim(what_ + " " + bar + " " + std::to_string(percent) + " % of " + speculative::format_bytes(all)));
 }
 
 }  // namespace foresay::app

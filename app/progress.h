@@ -18,7 +18,7 @@ public:
     Progress(const Progress&) = delete;
     Progress& operator=(const Progress&) = delete;
 
-    void update(std::int64_t done, std::int64_t all);
+    void update(std::int64_t done, std::int64_t all);  // bytes
 
 private:
     std::string what_;
