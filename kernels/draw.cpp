@@ -143,6 +143,7 @@ void DrawScratch::cut(std::int32_t count) {
     }
     const DrawKernels& kernels = draw_kernels();
     const std::int32_t n = static_cast<std::int32_t>(row_.size());
+    count = std::clamp(count, 1, std::max(n, 1));
     float* lanes = maxima_.data();
     kernels.lane_maxima(row_.data(), n, lanes);
     const float threshold = threshold_for(lanes, lane_count(n), count, lanes + lane_count(n));

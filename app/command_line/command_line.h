@@ -2,6 +2,7 @@
 // completions. The data comes from the parser itself (app/options.cpp), so that nothing can be forgotten.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
