@@ -50,13 +50,19 @@ function(foresay_library name)
   target_link_libraries(foresay_${name} PUBLIC foresay_options)
 endfunction()
 
-# foresay_test(NAME SOURCES... [LIBS targets] [LABELS labels]): one GoogleTest binary.
+# foresay_test(NAME SOURCES... [LIBS targets] [LABELS labels] [CUDA tests|program]): one GoogleTest binary.
+# CUDA makes a second test NAME_cuda, which ctest shows as skipped where there is no device: of the tests whose names
+# contain "cuda", or of the whole program with FORESAY_TEST_BACKEND=cuda.
 function(foresay_test name)
-  cmake_parse_arguments(ARG "" "TIMEOUT" "LIBS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "" "TIMEOUT;CUDA" "LIBS;LABELS" ${ARGN})
   add_executable(${name} ${ARG_UNPARSED_ARGUMENTS})
   target_link_libraries(${name} PRIVATE ${ARG_LIBS} GTest::gtest GTest::gmock GTest::gtest_main)
   target_compile_definitions(${name} PRIVATE FORESAY_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
-  add_test(NAME ${name} COMMAND ${name})
+  if(ARG_CUDA STREQUAL tests)
+    set(without_cuda --gtest_filter=-*cuda*)
+    set(with_cuda --gtest_filter=*cuda*)
+  endif()
+  add_test(NAME ${name} COMMAND ${name} ${without_cuda})
   if(NOT ARG_LABELS)
     set(ARG_LABELS unit)
   endif()
@@ -64,4 +70,9 @@ function(foresay_test name)
     set(ARG_TIMEOUT 600)
   endif()
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT})
+  if(ARG_CUDA AND FORESAY_HAVE_CUDA)
+    add_test(NAME ${name}_cuda COMMAND ${name} ${with_cuda})
+    set_tests_properties(${name}_cuda PROPERTIES LABELS "${ARG_LABELS};cuda" TIMEOUT ${ARG_TIMEOUT} RUN_SERIAL ON
+      SKIP_REGULAR_EXPRESSION "not run on CUDA: [^\n]*" ENVIRONMENT FORESAY_TEST_BACKEND=cuda)
+  endif()
 endfunction()

@@ -18,13 +18,13 @@ inline constexpr std::int32_t kChunk = kLanes * kLanes;
 constexpr std::int32_t lane_count(std::int32_t n) { return (n + kChunk - 1) / kChunk * kLanes; }
 
 // Sorts ascending by logit, highest first, then by id. Logits must be numbers.
-inline std::uint64_t order_key(float logit, std::int32_t id) {
+FORESAY_HOST_DEVICE inline std::uint64_t order_key(float logit, std::int32_t id) {
     const std::uint32_t bits = math::bits_of(logit + 0.0f);  // -0 becomes +0, so that they tie
     const std::uint32_t rising = (bits & 0x80000000u) ? ~bits : bits | 0x80000000u;
     return (std::uint64_t{~rising} << 32) | static_cast<std::uint32_t>(id);
 }
-inline std::int32_t key_id(std::uint64_t key) { return static_cast<std::int32_t>(key & 0xffffffffu); }
-inline float key_logit(std::uint64_t key) {
+FORESAY_HOST_DEVICE inline std::int32_t key_id(std::uint64_t key) { return static_cast<std::int32_t>(key & 0xffffffffu); }
+FORESAY_HOST_DEVICE inline float key_logit(std::uint64_t key) {
     const std::uint32_t rising = ~static_cast<std::uint32_t>(key >> 32);
     return math::of_bits((rising & 0x80000000u) ? rising & 0x7fffffffu : ~rising);
 }
@@ -34,7 +34,7 @@ struct BestTwo {
     float best;
     float second;
     std::int32_t id;
-    void add(float score, std::int32_t candidate) {
+    FORESAY_HOST_DEVICE void add(float score, std::int32_t candidate) {
         if (score > best || (score == best && candidate < id)) {
             second = best;
             best = score;

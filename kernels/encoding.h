@@ -41,9 +41,10 @@ struct TensorView {
     Encoding encoding = Encoding::f32;
     std::int64_t rows = 0;            // output features; 1 for a vector
     std::int64_t cols = 0;            // input features, contiguous
-    const std::byte* data = nullptr;  // rows * row_bytes(encoding, cols) bytes, any alignment
+    const std::byte* data = nullptr;  // rows * row_bytes(encoding, cols) bytes, any alignment; null with a shape:
+                                      // random numbers of the backend's (Ops::makes_random_weights)
 
-    bool empty() const { return data == nullptr; }
+    bool empty() const { return rows == 0; }
     std::int64_t bytes() const { return rows * row_bytes(encoding, cols); }
     std::int64_t elements() const { return rows * cols; }
 };

@@ -32,13 +32,13 @@ struct DrawPlan;  // kernels/draw.h
 // ---------------------------------------------------------------------------------------------------------- shapes
 
 struct ModelShape {
-    std::int32_t layers = 0;      // L
-    std::int32_t d_model = 0;     // D
-    std::int32_t heads = 0;       // H
-    std::int32_t kv_heads = 0;    // Hkv, divides H
-    std::int32_t head_dim = 0;    // Dh
-    std::int32_t d_ff = 0;        // F
-    std::int32_t vocab = 0;       // V, rows of the head
+    std::int32_t layers = 0;    // L
+    std::int32_t d_model = 0;   // D
+    std::int32_t heads = 0;     // H
+    std::int32_t kv_heads = 0;  // Hkv, divides H
+    std::int32_t head_dim = 0;  // Dh
+    std::int32_t d_ff = 0;      // F
+    std::int32_t vocab = 0;     // V, rows of the head
 };
 
 // Positions per page of the key-value cache. A page holds K and V of all layers for this many consecutive positions.
@@ -76,19 +76,19 @@ struct SequenceView {
 
 struct Batch {
     RowClass row_class = RowClass::decode;
-    bool tree = false;                          // rows use `cell` and `parent`
-    std::span<const Row> rows;                  // T of them; rows of one sequence in increasing position unless `tree`
+    bool tree = false;          // rows use `cell` and `parent`
+    std::span<const Row> rows;  // T of them; rows of one sequence in increasing position unless `tree`
     std::span<const SequenceView> sequences;
-    std::span<const std::int32_t> logit_rows;   // rows whose logits head() computes, in increasing order
+    std::span<const std::int32_t> logit_rows;  // rows whose logits head() computes, in increasing order
 };
 
 // ----------------------------------------------------------------------------------------------------------- stages
 // The differences between architectures are data in these descriptors. An empty TensorView or weight means "absent".
 
 struct NormSpec {
-    TensorView weight;        // [1, n]
+    TensorView weight;  // [1, n]
     float eps = 1e-6f;
-    bool plus_one = false;    // multiply by (1 + weight)
+    bool plus_one = false;  // multiply by (1 + weight)
     bool empty() const { return weight.empty(); }
 };
 
@@ -111,49 +111,49 @@ struct EmbedSpec {
 // norm, Q, K and V projections, bias, per-head norm, rope; K and V into the cache.
 struct AttentionInSpec {
     ModelShape shape;
-    NormSpec norm;                       // over D
-    TensorView q, k, v;                  // [H*Dh, D], [Hkv*Dh, D], [Hkv*Dh, D]
-    TensorView q_bias, k_bias, v_bias;   // [1, H*Dh], [1, Hkv*Dh], [1, Hkv*Dh]
-    NormSpec q_norm, k_norm;             // over Dh, per head
+    NormSpec norm;                      // over D
+    TensorView q, k, v;                 // [H*Dh, D], [Hkv*Dh, D], [Hkv*Dh, D]
+    TensorView q_bias, k_bias, v_bias;  // [1, H*Dh], [1, Hkv*Dh], [1, Hkv*Dh]
+    NormSpec q_norm, k_norm;            // over Dh, per head
     RopeSpec rope;
 };
 
 // Softmax attention of each row over its own prefix, itself included.
 struct AttendSpec {
     ModelShape shape;
-    float scale = 1.0f;          // multiplies q.k
-    std::int32_t window = 0;     // attend to the last `window` positions only; 0: all
-    float soft_cap = 0.0f;       // c: scores become c * tanh(score / c); 0: none
+    float scale = 1.0f;       // multiplies q.k
+    std::int32_t window = 0;  // attend to the last `window` positions only; 0: all
+    float soft_cap = 0.0f;    // c: scores become c * tanh(score / c); 0: none
 };
 
 // x += [post_norm](o . attended + bias)
 struct AttentionOutSpec {
     ModelShape shape;
-    TensorView o;       // [D, H*Dh]
-    TensorView bias;    // [1, D]
-    NormSpec post_norm; // over D
+    TensorView o;        // [D, H*Dh]
+    TensorView bias;     // [1, D]
+    NormSpec post_norm;  // over D
 };
 
 // act = activation(gate . norm(x)) * (up . norm(x))
 struct MlpInSpec {
     ModelShape shape;
-    NormSpec norm;                 // over D
-    TensorView gate, up;           // [F, D] each
+    NormSpec norm;        // over D
+    TensorView gate, up;  // [F, D] each
     Activation activation = Activation::silu;
 };
 
 // x += [post_norm](down . act)
 struct MlpOutSpec {
     ModelShape shape;
-    TensorView down;    // [D, F]
-    NormSpec post_norm; // over D
+    TensorView down;     // [D, F]
+    NormSpec post_norm;  // over D
 };
 
 // logits = soft_cap(scale * head . norm(x)) for the batch's logit rows
 struct HeadSpec {
     ModelShape shape;
-    NormSpec norm;       // over D
-    TensorView weight;   // [V, D]
+    NormSpec norm;      // over D
+    TensorView weight;  // [V, D]
     float scale = 1.0f;
     float soft_cap = 0.0f;
 };
@@ -189,13 +189,14 @@ inline constexpr std::int32_t kDrawSlots = 64;
 
 // What a draw yields.
 struct Drawn {
-    std::int32_t token = -1;   // -1: no candidate was left
-    float margin = 0.0f;       // best minus second-best score after noise; +inf when there was no second
+    std::int32_t token = -1;  // -1: no candidate was left
+    float margin = 0.0f;      // best minus second-best score after noise; +inf when there was no second
+    bool finite = true;       // false: the row held a NaN or an infinity; only asynchronous backends look
 };
 
 struct BackendInfo {
-    std::string name;          // "reference", "cpu"
-    std::string detail;        // instruction set, threads, device
+    std::string name;    // "reference", "cpu"
+    std::string detail;  // instruction set, threads, device
     int threads = 1;
 };
 
@@ -203,6 +204,19 @@ class Ops {
 public:
     virtual ~Ops() = default;
     virtual BackendInfo describe() const = 0;
+
+    // What a backend that is a device of its own has to say; the defaults are those of one on the host.
+    // Bytes that are free in its own memory; -1: it lives in the host's.
+    virtual std::int64_t free_memory() const { return -1; }
+    // Bytes per second that a plain read of its memory reaches, measured now; 0: measure the host's.
+    virtual double read_bandwidth() { return 0.0; }
+    // Rows of a prefill chunk that suit it.
+    virtual std::int32_t input_rows() const { return 256; }
+    // Whether prepare() makes random weights of a view that has a shape and no data. For benchmarks.
+    virtual bool makes_random_weights() const { return false; }
+    // Whether stages return before they have run; wait() returns when all have.
+    virtual bool asynchronous() const { return false; }
+    virtual void wait(Activations&) {}
 
     virtual std::unique_ptr<Prepared> prepare(const EmbedSpec& spec) = 0;
     virtual std::unique_ptr<Prepared> prepare(const AttentionInSpec& spec) = 0;
@@ -214,6 +228,8 @@ public:
 
     // Bytes that allocate_kv and allocate_activations would take, for estimates before loading.
     virtual std::int64_t kv_bytes(const ModelShape& shape, std::int32_t pages) const = 0;
+    virtual std::int64_t activation_bytes(const ModelShape& shape, std::int32_t max_rows,
+                                          std::int32_t max_logit_rows) const;
     virtual std::unique_ptr<KvPages> allocate_kv(const ModelShape& shape, std::int32_t pages) = 0;
     virtual std::unique_ptr<Activations> allocate_activations(const ModelShape& shape, std::int32_t max_rows,
                                                               std::int32_t max_logit_rows) = 0;
@@ -246,8 +262,8 @@ public:
 std::unique_ptr<Ops> make_reference_ops();
 
 struct CpuOptions {
-    int threads = 0;          // 0: the number of cores that this process may use
-    std::string isa;          // "avx512", "avx2", "portable"; empty: FORESAY_CPU_ISA from the environment, else the best
+    int threads = 0;  // 0: the number of cores that this process may use
+    std::string isa;  // "avx512", "avx2", "portable"; empty: FORESAY_CPU_ISA from the environment, else the best
 };
 
 // SIMD on the host, int8 activations, a scale per 128 inputs, for quantised weights, float32 otherwise; K and V in f16.

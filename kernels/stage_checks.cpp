@@ -97,6 +97,13 @@ void count_work(const MlpInSpec& spec, Prepared& stage) { count(stage, {&spec.ga
 void count_work(const MlpOutSpec& spec, Prepared& stage) { count(stage, {&spec.down}); }
 void count_work(const HeadSpec& spec, Prepared& stage) { count(stage, {&spec.weight}); }
 
+// Residual stream, projections, attended values and products of both classes of rows, and the logits, in float32.
+int64_t Ops::activation_bytes(const ModelShape& s, int32_t max_rows, int32_t max_logit_rows) const {
+    const int64_t heads = int64_t{s.heads} * s.head_dim * 2 + int64_t{s.kv_heads} * s.head_dim * 2;
+    const int64_t per_row = int64_t{s.d_model} * 4 + heads + int64_t{s.d_ff} * 2;
+    return 4 * (max_rows * per_row + int64_t{max_logit_rows} * s.vocab);
+}
+
 void check_batch(const Activations& act, const Batch& batch) {
     const auto rows = static_cast<int32_t>(batch.rows.size());
     check(rows > 0 && rows <= act.max_rows, "a batch must have between one and max_rows rows");

@@ -69,6 +69,8 @@ public:
                   std::span<const std::int32_t> logit_rows, SequenceId sequence = 0);
     std::int32_t max_rows() const { return act_->max_rows; }
 
+    // Returns when the last forward has run; on a host it has when it returned.
+    void wait() { ops().wait(*act_); }
     // V logits of the i-th logit row of the last forward, on the host, writable.
     std::span<float> logits(std::int32_t i) { return ops().logits(*act_, i); }
 

@@ -45,11 +45,14 @@ class ModelSource {
 public:
     // A GGUF file, or a directory with config.json and *.safetensors.
     static std::unique_ptr<ModelSource> open(const std::filesystem::path& path);
-    // The published shape `shape` (see core/models/shapes.h) with random weights in `encoding`.
-    static std::unique_ptr<ModelSource> random(std::string_view shape, kernels::Encoding encoding);
+    // The published shape `shape` (see core/models/shapes.h) with random weights in `encoding`. `by_backend`: matrices
+    // have a shape and no data, for a backend that makes the numbers itself (Ops::makes_random_weights).
+    static std::unique_ptr<ModelSource> random(std::string_view shape, kernels::Encoding encoding,
+                                               bool by_backend = false);
     // The same for any configuration; `head` is the head's encoding. For tests.
     static std::unique_ptr<ModelSource> random(const ModelConfig& config, kernels::Encoding encoding,
-                                               kernels::Encoding head, std::uint64_t seed = 1);
+                                               kernels::Encoding head, std::uint64_t seed = 1,
+                                               bool by_backend = false);
 
     virtual ~ModelSource() = default;
     const ModelConfig& config() const { return config_; }

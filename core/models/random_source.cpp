@@ -71,8 +71,8 @@ void set_scales(Encoding encoding, std::byte* block, float deviation) {
 
 class RandomSource final : public ModelSource {
 public:
-    RandomSource(const ModelConfig& config, Encoding encoding, Encoding head, std::uint64_t seed)
-        : encoding_(encoding), head_(head), seed_(seed) {
+    RandomSource(const ModelConfig& config, Encoding encoding, Encoding head, std::uint64_t seed, bool by_backend)
+        : encoding_(encoding), head_(head), seed_(seed), by_backend_(by_backend) {
         config_ = config;
         config_.file_type = kernels::info(encoding).name;
         path_ = "random " + (config.name.empty() ? config.architecture : config.name);
@@ -85,6 +85,10 @@ public:
 
     kernels::TensorView tensor(TensorRole role, std::int32_t layer) override {
         if (role == TensorRole::head && config_.tied_head) role = TensorRole::embedding;
+        if (by_backend_ && !is_vector(role)) {
+            const TensorShape shape = tensor_shape(config_, role);
+            return {encoding_of(role), shape.rows, shape.cols, nullptr};
+        }
         const bool is_embedding = role == TensorRole::embedding;
         if (is_embedding && !embedding_.empty()) return view(role, embedding_);
         std::vector<std::byte>& data = is_embedding ? embedding_ : scratch_.emplace_back();
@@ -187,6 +191,7 @@ private:
     Encoding encoding_;
     Encoding head_;
     std::uint64_t seed_;
+    bool by_backend_;
     std::vector<std::byte> embedding_;
     std::vector<std::vector<std::byte>> scratch_;
 };
@@ -194,16 +199,16 @@ private:
 }  // namespace
 
 std::unique_ptr<ModelSource> ModelSource::random(const ModelConfig& config, Encoding encoding, Encoding head,
-                                                 std::uint64_t seed) {
-    return std::make_unique<RandomSource>(config, encoding, head, seed);
+                                                 std::uint64_t seed, bool by_backend) {
+    return std::make_unique<RandomSource>(config, encoding, head, seed, by_backend);
 }
 
-std::unique_ptr<ModelSource> ModelSource::random(std::string_view shape, Encoding encoding) {
+std::unique_ptr<ModelSource> ModelSource::random(std::string_view shape, Encoding encoding, bool by_backend) {
     const ModelConfig config = published_shape(shape);
     Encoding head = head_encoding(encoding);
     // Published files fall back to q8_0 where a row is no whole number of K blocks.
     if (config.shape.d_model % kernels::info(head).block_elements != 0) head = Encoding::q8_0;
-    return random(config, encoding, head);
+    return random(config, encoding, head, 1, by_backend);
 }
 
 }  // namespace foresay::core

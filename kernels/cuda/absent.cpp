@@ -9,8 +9,9 @@ std::vector<CudaDevice> cuda_devices(std::string* why) {
     return {};
 }
 
-std::unique_ptr<Ops> make_cuda_ops(const CudaOptions&) {
-    throw Error("this build has no CUDA backend; use --device cpu, or build where nvcc is found (FORESAY_CUDA=ON)");
+std::unique_ptr<Ops> make_cuda_ops(const CudaOptions& options) {
+    throw Error("cuda:" + std::to_string(options.device) +
+                " cannot be used: this build has no CUDA backend; use --device cpu, or build where nvcc is found");
 }
 
 }  // namespace foresay::kernels

@@ -82,9 +82,12 @@ __device__ inline void finish_pair(const FinishArgs& f, std::int64_t packed, int
     const bool value = rows.a >= f.query_rows + f.kv_rows;
     const auto row_a = static_cast<std::int32_t>(rows.a - f.query_rows - (value ? f.kv_rows : 0));
     const auto row_b = static_cast<std::int32_t>(rows.b - f.query_rows - (value ? f.kv_rows : 0));
-    __half* to = f.kv + f.cell[t] + (value ? f.v_offset : 0);
-    to[row_a / f.head_dim * f.head_stride + row_a % f.head_dim] = __float2half_rn(ra);
-    to[row_b / f.head_dim * f.head_stride + row_b % f.head_dim] = __float2half_rn(rb);
+    // Saturated, NaN included: what a row does not attend to is multiplied by an exact 0.
+    const auto half = [](float x) { return __float2half_rn(fminf(fmaxf(x, -65504.0f), 65504.0f)); };
+    __half* to = f.kv + (__ldcg(value ? f.v_cell + t : f.cell + t));
+    const std::int64_t stride = value ? f.v_stride : 1;
+    to[row_a / f.head_dim * f.head_stride + row_a % f.head_dim * stride] = half(ra);
+    to[row_b / f.head_dim * f.head_stride + row_b % f.head_dim * stride] = half(rb);
 }
 
 }  // namespace foresay::kernels::cuda

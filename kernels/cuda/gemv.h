@@ -33,8 +33,9 @@ struct FinishArgs {
     bool half_split = false;       // which rows of a head are neighbours
     const float2* rope = nullptr;  // [T, rotated / 2]
     __half* kv = nullptr;
-    const std::int64_t* cell = nullptr;  // [T]
-    std::int64_t head_stride = 0, v_offset = 0;
+    const std::int64_t* cell = nullptr;    // [T]
+    const std::int64_t* v_cell = nullptr;  // [T]
+    std::int64_t head_stride = 0, v_stride = 1;
 };
 
 struct GemvArgs {

@@ -88,8 +88,8 @@ DeviceBuffer<float> device_vector(const TensorView& view) {
 
 DeviceNorm::DeviceNorm(const NormSpec& spec) : eps(spec.eps) {
     std::vector<float> values(static_cast<std::size_t>(spec.weight.cols), 1.0f);  // no data: a made-up model
-    if (!spec.weight.empty()) decode_row(spec.weight, 0, values);
-    if (spec.plus_one && !spec.weight.empty()) {
+    if (spec.weight.data != nullptr) decode_row(spec.weight, 0, values);
+    if (spec.plus_one && spec.weight.data != nullptr) {
         for (float& value : values) value += 1.0f;
     }
     weight = to_device(std::span<const float>(values));
@@ -132,7 +132,8 @@ void AttentionInLinear::launch(const LinearCall& call, const Io& io) const {
     finish.kv = io.kv;
     finish.cell = io.cell;
     finish.head_stride = io.head_stride;
-    finish.v_offset = io.v_offset;
+    finish.v_cell = io.v_cell;
+    finish.v_stride = io.v_stride;
     GemvArgs args;
     args.x = io.x;
     args.norm = norm_.weight.data();
@@ -144,6 +145,7 @@ void AttentionInLinear::launch(const LinearCall& call, const Io& io) const {
         if (f.raw != nullptr) f.raw += t * f.out_stride;
         if (f.rope != nullptr) f.rope += static_cast<std::int64_t>(t) * (f.rotated / 2);
         if (f.cell != nullptr) f.cell += t;
+        if (f.v_cell != nullptr) f.v_cell += t;
     });
 }
 

@@ -149,9 +149,12 @@ TEST_P(DeviceStages, AttentionIn) {
             }
             const std::vector<std::int64_t> cell = {7 * kHead, 1 * kHead, 2 * kHead, 9 * kHead, 4 * kHead};
             constexpr std::int64_t head_stride = 2 * 10 * kHead, v_offset = 10 * kHead;  // ten cells
+            std::vector<std::int64_t> v_cell;                                            // V lies transposed
+            for (const std::int64_t at : cell) v_cell.push_back(v_offset + at / kHead);
             const auto device_x = on_device(x);
             const auto device_rope = cuda::to_device(std::span<const float2>(rope));
             const auto device_cell = cuda::to_device(std::span<const std::int64_t>(cell));
+            const auto device_v_cell = cuda::to_device(std::span<const std::int64_t>(v_cell));
             const auto device_q = poisoned(kRows * q_rows);
             const auto raw = poisoned(kRows * (q_rows + 2 * kv_rows));
             const std::vector<__half> blank(kKvHeads * head_stride);
@@ -162,7 +165,8 @@ TEST_P(DeviceStages, AttentionIn) {
             io.kv = kv.data();
             io.cell = device_cell.data();
             io.head_stride = head_stride;
-            io.v_offset = v_offset;
+            io.v_cell = device_v_cell.data();
+            io.v_stride = 10;
             io.rope = pairs == RopePairs::none ? nullptr : device_rope.data();
             stage.launch(call(kRows), io);
             io.raw = raw.data();
@@ -203,7 +207,8 @@ TEST_P(DeviceStages, AttentionIn) {
                 for (std::size_t i = 0; i < static_cast<std::size_t>(kv_rows); ++i) {
                     const std::size_t at = static_cast<std::size_t>(cell[t]) + i / kHead * head_stride + i % kHead;
                     got_k.push_back(__half2float(cache[at]));
-                    got_v.push_back(__half2float(cache[at + v_offset]));
+                    got_v.push_back(__half2float(
+                        cache[static_cast<std::size_t>(v_cell[t]) + i / kHead * head_stride + i % kHead * 10]));
                 }
             }
             ASSERT_LT(distance(got_k, want_k), limit + 5e-4) << "the cache holds float16";

@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "kernels/cpu/isa_select.h"
 #include "tests/kernels/tiny_model.h"
 
 namespace foresay::test {
@@ -21,17 +20,21 @@ inline constexpr bool kFullMatrix = false;
 #endif
 
 struct LawCase {
-    std::string backend;  // "reference" or an instruction set
+    std::string backend;  // "reference", "cuda" or an instruction set
     Encoding encoding;
     int threads;
 
     bool reference() const { return backend == "reference"; }
-    kernels::Ops& ops() const { return reference() ? reference_ops() : cpu_ops(backend, threads); }
+    bool cuda() const { return backend == "cuda"; }
+    bool cpu() const { return !reference() && !cuda(); }
+    kernels::Ops& ops() const { return backend_ops(backend, threads); }
+    // The same with one thread.
+    kernels::Ops& plain_ops() const { return backend_ops(backend, 1); }
     // More threads than cores wait for one another; such cases run a sample.
     bool full() const { return kFullMatrix && threads <= 2 && !reference(); }
 
     TinyConfig config() const {
-        TinyConfig config = smallest(encoding);
+        TinyConfig config = smallest(encoding, backend);
         config.window = 23;
         config.biases = config.head_norms = true;
         return config;
@@ -45,8 +48,9 @@ inline void PrintTo(const LawCase& c, std::ostream* out) {
 inline std::vector<LawCase> law_cases() {
     std::vector<LawCase> cases;
     for (const Encoding encoding : kAllEncodings) {
-        for (const std::string& isa : kernels::cpu::usable_isas()) {
+        for (const std::string& isa : fast_backends()) {
             for (const int threads : {1, 2, 3}) {
+                if (isa == "cuda" && threads > 1) continue;
                 // Which thread takes which panel has nothing to do with the encoding.
                 if (!kFullMatrix && threads > 1 && encoding != Encoding::q8_0) continue;
                 if (kFullMatrix && threads > 2 && encoding != Encoding::q4_k && encoding != Encoding::f16) continue;

@@ -15,14 +15,15 @@ namespace {
 using namespace kernels;
 
 std::vector<std::string> backend_names() {
-    std::vector<std::string> names = cpu::usable_isas();
+    std::vector<std::string> names = fast_backends();
     names.insert(names.begin(), "reference");
     return names;
 }
 
 class Backend : public testing::TestWithParam<std::string> {
 protected:
-    Ops& ops() const { return GetParam() == "reference" ? reference_ops() : cpu_ops(GetParam(), 2); }
+    void SetUp() override { FORESAY_SKIP_WITHOUT_DEVICE(GetParam()); }
+    Ops& ops() const { return backend_ops(GetParam(), 2); }
 
     DrawPlan plan(std::uint32_t index, float temperature) const {
         DrawPlan plan;
@@ -45,7 +46,7 @@ void expect_equal(const std::vector<RowResult>& expected, const std::vector<RowR
 }
 
 TEST_P(Backend, ACopiedPageHoldsTheSame) {
-    const TinyModel model(smallest(Encoding::f16));
+    const TinyModel model(smallest(Encoding::f16, GetParam()));
     const auto tokens = random_tokens(1, 100, model.shape().vocab);
     TinyRun run(model, ops(), 6, 64);
     Sequence original{{0, 1}}, copy{{4, 2}}, other{{3, 5}};
@@ -69,7 +70,7 @@ TEST_P(Backend, ACopiedPageHoldsTheSame) {
 }
 
 TEST_P(Backend, ATokenFromASlotEqualsATokenById) {
-    const TinyModel model(smallest(Encoding::q8_0));
+    const TinyModel model(smallest(Encoding::q8_0, GetParam()));
     const std::int32_t steps = 20;
     for (const float temperature : {0.0f, 0.8f}) {
         TinyRun slots(model, ops(), 1, 1), ids(model, ops(), 1, 1);
@@ -101,7 +102,7 @@ TEST_P(Backend, ATokenFromASlotEqualsATokenById) {
 }
 
 TEST_P(Backend, DrawsEqualDrawRow) {
-    const TinyModel model(smallest(Encoding::f32));
+    const TinyModel model(smallest(Encoding::f32, GetParam()));
     TinyRun run(model, ops(), 1, 16);
     Sequence sequence{{0}};
     const auto rows = feed(run, sequence, random_tokens(4, 16, model.shape().vocab), {16});
@@ -123,7 +124,7 @@ TEST_P(Backend, DrawsEqualDrawRow) {
 }
 
 TEST_P(Backend, LogitsAreThoseOfTheRowsAskedFor) {
-    const TinyModel model(smallest(Encoding::q4_0));
+    const TinyModel model(smallest(Encoding::q4_0, GetParam()));
     const auto tokens = random_tokens(5, 20, model.shape().vocab);
     TinyRun all(model, ops(), 1, 20), some(model, ops(), 1, 20);
     Sequence sequence{{0}};
@@ -185,7 +186,7 @@ TEST_P(Backend, AlignmentOfTheFileMakesNoDifference) {
 }
 
 TEST_P(Backend, SaysWhatItTakes) {
-    const TinyModel model(smallest(Encoding::q8_0));
+    const TinyModel model(smallest(Encoding::q8_0, GetParam()));
     const ModelShape& s = model.shape();
     const auto kv = ops().allocate_kv(s, 3);
     EXPECT_EQ(kv->pages, 3);

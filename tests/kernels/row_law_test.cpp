@@ -10,6 +10,7 @@ using namespace kernels;
 
 class RowLaw : public testing::TestWithParam<LawCase> {
 protected:
+    void SetUp() override { FORESAY_SKIP_WITHOUT_DEVICE(GetParam().backend); }
     std::vector<std::size_t> widths() const {
         std::vector<std::size_t> all;
         for (std::size_t width = 1; width <= 64; ++width) {
@@ -26,14 +27,14 @@ struct Trace {
     std::vector<std::uint16_t> cache;
 };
 
-// All of `tokens` in forwards of the given widths, in pages that held `garbage` before.
-Trace evaluate(TinyRun& run, bool reference, std::span<const std::int32_t> tokens,
-               const std::vector<std::size_t>& widths, RowClass row_class, std::uint16_t garbage = kHalfNan) {
+// All of `tokens` in forwards of the given widths, on the CPU in pages that held `garbage` before.
+Trace evaluate(TinyRun& run, bool cpu, std::span<const std::int32_t> tokens, const std::vector<std::size_t>& widths,
+               RowClass row_class, std::uint16_t garbage = kHalfNan) {
     Trace trace;
-    if (!reference) std::ranges::fill(all_halves(run.kv()), garbage);
+    if (cpu) std::ranges::fill(all_halves(run.kv()), garbage);
     Sequence sequence{{2, 0}};
     trace.rows = feed(run, sequence, tokens, widths, row_class);
-    if (!reference) trace.cache.assign(all_halves(run.kv()).begin(), all_halves(run.kv()).end());
+    if (cpu) trace.cache.assign(all_halves(run.kv()).begin(), all_halves(run.kv()).end());
     return trace;
 }
 
@@ -48,27 +49,29 @@ TEST_P(RowLaw, EveryWidthAndChunking) {
     const TinyModel model(c.config());
     const auto tokens = random_tokens(31, 80, model.shape().vocab);
     // One thread and one row at a time is what all must equal; of the same instruction set.
-    TinyRun plain(model, c.reference() ? c.ops() : cpu_ops(c.backend, 1), 3, 64);
+    TinyRun plain(model, c.plain_ops(), 3, 64);
     TinyRun run(model, c.ops(), 3, 64);
-    const Trace expected = evaluate(plain, c.reference(), tokens, {1}, RowClass::decode);
-    for (const RowResult& row : expected.rows) {
-        for (const float logit : row.logits) ASSERT_TRUE(std::isfinite(logit));
-    }
+    const Trace decoded = evaluate(plain, c.cpu(), tokens, {1}, RowClass::decode);
     for (const RowClass row_class : {RowClass::decode, RowClass::input}) {
+        // On a device the two classes are two paths.
+        const Trace expected = c.cuda() ? evaluate(plain, c.cpu(), tokens, {1}, row_class) : decoded;
+        for (const RowResult& row : expected.rows) {
+            for (const float logit : row.logits) ASSERT_TRUE(std::isfinite(logit));
+        }
         for (const std::size_t width : widths()) {
             ASSERT_NO_FATAL_FAILURE(
-                expect_same_bits(expected, evaluate(run, c.reference(), tokens, {width}, row_class),
+                expect_same_bits(expected, evaluate(run, c.cpu(), tokens, {width}, row_class),
                                  "width " + std::to_string(width) + (row_class == RowClass::input ? ", input" : "")));
         }
         for (const std::vector<std::size_t>& mixed : std::vector<std::vector<std::size_t>>{
                  {7, 1, 30, 2, 5, 1, 1, 64}, {63, 1, 1, 15}, {1, 64}, {62, 4, 14}, {11, 53, 16}, {33, 31, 1, 3, 12}}) {
             ASSERT_NO_FATAL_FAILURE(
-                expect_same_bits(expected, evaluate(run, c.reference(), tokens, mixed, row_class), "mixed widths"));
+                expect_same_bits(expected, evaluate(run, c.cpu(), tokens, mixed, row_class), "mixed widths"));
         }
     }
     // What the pages held before makes no difference to any row: here numbers in place of NaN.
-    const Trace over_numbers = evaluate(run, c.reference(), tokens, {9}, RowClass::decode, 0x3c00);
-    ASSERT_NO_FATAL_FAILURE(expect_same_bits(expected.rows, over_numbers.rows));
+    const Trace over_numbers = evaluate(run, c.cpu(), tokens, {9}, RowClass::decode, 0x3c00);
+    ASSERT_NO_FATAL_FAILURE(expect_same_bits(decoded.rows, over_numbers.rows));
 }
 
 // A row at every place of the batch, among rows of other sequences of other lengths.
@@ -76,7 +79,7 @@ TEST_P(RowLaw, EveryPlaceAndNeighbour) {
     const LawCase& c = GetParam();
     const TinyModel model(c.config());
     constexpr std::int32_t kSequences = 64;
-    TinyRun plain(model, c.reference() ? c.ops() : cpu_ops(c.backend, 1), 2, 64);
+    TinyRun plain(model, c.plain_ops(), 2, 64);
     TinyRun run(model, c.ops(), 2 * kSequences, 64);
     std::vector<Sequence> sequences;
     std::vector<RowResult> expected;

@@ -1,10 +1,9 @@
-// Every stage of the CPU backend, driven through Ops, against the reference backend on the same inputs.
+// Every stage of the fast backends, driven through Ops, against the reference backend on the same inputs.
 
 #include <gtest/gtest.h>
 
 #include <tuple>
 
-#include "kernels/cpu/isa_select.h"
 #include "tests/kernels/tiny_model.h"
 #include "tests/kernels/tolerances.h"
 
@@ -38,15 +37,15 @@ void expect_close(const std::vector<float>& expected, const std::vector<float>& 
 // Two backends with the same model and the same batch.
 class Pair {
 public:
-    Pair(const TinyModel& model, const std::string& isa, int threads, std::int32_t max_rows)
+    Pair(const TinyModel& model, const std::string& backend, int threads, std::int32_t max_rows)
         : model_(model),
           reference_(model, reference_ops(), 4, max_rows),
-          cpu_(model, cpu_ops(isa, threads), 4, max_rows) {}
+          fast_(model, backend_ops(backend, threads), 4, max_rows) {}
 
     // Positions that the following batches attend to.
     void fill_cache(std::int32_t positions) {
         const auto tokens = random_tokens(21, static_cast<std::size_t>(positions), model_.shape().vocab);
-        for (TinyRun* run : {&reference_, &cpu_}) {
+        for (TinyRun* run : {&reference_, &fast_}) {
             Sequence sequence{pages_};
             feed(*run, sequence, tokens, {16});
         }
@@ -61,18 +60,18 @@ public:
             rows_.push_back({TokenRef::id(tokens[static_cast<std::size_t>(i)]), length_ + i});
         logit_rows_ = counting(rows);
         sequence_ = {pages_, length_};
-        for (TinyRun* run : {&reference_, &cpu_}) {
+        for (TinyRun* run : {&reference_, &fast_}) {
             run->begin({RowClass::decode, false, rows_, {&sequence_, 1}, logit_rows_});
             run->embed();
         }
         before_ = residuals(reference_);
-        const auto embedded = residuals(cpu_);
+        const auto embedded = residuals(fast_);
         for (std::size_t t = 0; t < before_.size(); ++t) ASSERT_EQ(before_[t], embedded[t]) << "embed, row " << t;
     }
 
     // Compares what the stages since begin() have added to each row.
     void expect_added(double tolerance) {
-        const auto expected = residuals(reference_), found = residuals(cpu_);
+        const auto expected = residuals(reference_), found = residuals(fast_);
         for (std::size_t t = 0; t < expected.size(); ++t) {
             SCOPED_TRACE("row " + std::to_string(t) + " of " + std::to_string(expected.size()));
             ASSERT_NO_FATAL_FAILURE(
@@ -82,14 +81,14 @@ public:
     void expect_logits(double tolerance) {
         for (std::int32_t t = 0; t < static_cast<std::int32_t>(rows_.size()); ++t) {
             SCOPED_TRACE("row " + std::to_string(t) + " of " + std::to_string(rows_.size()));
-            ASSERT_NO_FATAL_FAILURE(expect_close(reference_.logits(t), cpu_.logits(t), tolerance));
+            ASSERT_NO_FATAL_FAILURE(expect_close(reference_.logits(t), fast_.logits(t), tolerance));
         }
     }
 
     template <class Stage>
     void both(const Stage& stage) {
         stage(reference_);
-        stage(cpu_);
+        stage(fast_);
     }
 
 private:
@@ -100,7 +99,7 @@ private:
     }
 
     const TinyModel& model_;
-    TinyRun reference_, cpu_;
+    TinyRun reference_, fast_;
     const std::vector<std::int32_t> pages_ = {2, 0, 3};
     std::int32_t length_ = 0;
     std::vector<Row> rows_;
@@ -113,7 +112,8 @@ std::string encoding_name(Encoding encoding) { return std::string(info(encoding)
 
 class Stages : public testing::TestWithParam<std::tuple<std::string, Encoding>> {
 protected:
-    const std::string& isa() const { return std::get<0>(GetParam()); }
+    void SetUp() override { FORESAY_SKIP_WITHOUT_DEVICE(backend()); }
+    const std::string& backend() const { return std::get<0>(GetParam()); }
     Encoding encoding() const { return std::get<1>(GetParam()); }
 
     // Shapes whose every matrix can be in the encoding; odd ones where it allows.
@@ -132,9 +132,9 @@ protected:
     template <class Body>
     void at_every_shape_and_width(TinyConfig config, const Body& body) {
         for (const ModelShape& shape : shapes()) {
-            config.shape = shape;
+            config.shape = runnable(shape, backend());
             const TinyModel model(config);
-            Pair pair(model, isa(), 2, 64);
+            Pair pair(model, backend(), 2, 64);
             pair.fill_cache(50);  // batches begin in one page and end in the next
             for (const std::int32_t width : kWidths) {
                 SCOPED_TRACE("width " + std::to_string(width) + ", d_model " + std::to_string(shape.d_model));
@@ -197,12 +197,12 @@ TEST_P(Stages, EncodedTableNormsAndBiases) {
     config.table = encoding();
     config.biases = config.post_norms = config.plus_one = true;
     config.embed_scale = 0.7f;
-    config.shape = smallest(encoding()).shape;
+    config.shape = smallest(encoding(), backend()).shape;
     if (!is_float(encoding())) config.shape.kv_heads = config.shape.heads;  // biases are whole blocks
     if (encoding() == Encoding::q4_0 || encoding() == Encoding::q8_0) config.shape.head_dim = 32;
     config.vectors = encoding();
     const TinyModel model(config);
-    Pair pair(model, isa(), 2, 16);
+    Pair pair(model, backend(), 2, 16);
     for (const std::int32_t width : {1, 5, 16}) {
         ASSERT_NO_FATAL_FAILURE(pair.begin(width));
         pair.both([](TinyRun& run) { run.attention(0); });
@@ -214,7 +214,7 @@ TEST_P(Stages, EncodedTableNormsAndBiases) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Stages,
-                         testing::Combine(testing::ValuesIn(cpu::usable_isas()), testing::ValuesIn(kAllEncodings)),
+                         testing::Combine(testing::ValuesIn(fast_backends()), testing::ValuesIn(kAllEncodings)),
                          [](const auto& info) {
                              return std::get<0>(info.param) + "_" + encoding_name(std::get<1>(info.param));
                          });
@@ -261,9 +261,10 @@ const Feature kFeatures[] = {
 
 class Features : public testing::TestWithParam<std::tuple<std::string, Feature>> {
 protected:
+    void SetUp() override { FORESAY_SKIP_WITHOUT_DEVICE(std::get<0>(GetParam())); }
     // The whole stages of one layer and the head, for every head width and every number of heads that share keys.
     void check() {
-        const auto& [isa, feature] = GetParam();
+        const auto& [backend, feature] = GetParam();
         for (const std::int32_t head_dim : {16, 20, 32, 64, 128}) {
             for (const std::int32_t group : {1, 2, 3, 4, 7, 8}) {
                 TinyConfig config;
@@ -276,7 +277,7 @@ protected:
                                 .vocab = 30};
                 feature.set(config);
                 const TinyModel model(config);
-                Pair pair(model, isa, 1, 16);
+                Pair pair(model, backend, 1, 16);
                 pair.fill_cache(75);
                 for (const std::int32_t width : {1, 4, 9}) {
                     SCOPED_TRACE(testing::Message()
@@ -298,10 +299,13 @@ protected:
 TEST_P(Features, EqualTheReference) { check(); }
 
 INSTANTIATE_TEST_SUITE_P(All, Features,
-                         testing::Combine(testing::ValuesIn(cpu::usable_isas()), testing::ValuesIn(kFeatures)),
+                         testing::Combine(testing::ValuesIn(fast_backends()), testing::ValuesIn(kFeatures)),
                          [](const auto& info) { return std::get<0>(info.param) + "_" + std::get<1>(info.param).name; });
 
-class Mixed : public testing::TestWithParam<std::string> {};
+class Mixed : public testing::TestWithParam<std::string> {
+protected:
+    void SetUp() override { FORESAY_SKIP_WITHOUT_DEVICE(GetParam()); }
+};
 
 TEST_P(Mixed, EncodingsMayDifferWithinAStage) {
     for (int first = 0; first < kEncodings; ++first) {
@@ -330,8 +334,7 @@ TEST_P(Mixed, EncodingsMayDifferWithinAStage) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Mixed, testing::ValuesIn(cpu::usable_isas()),
-                         [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(All, Mixed, testing::ValuesIn(fast_backends()), [](const auto& info) { return info.param; });
 
 }  // namespace
 }  // namespace foresay::test

@@ -4,6 +4,8 @@
 #include <cctype>
 #include <map>
 
+#include "kernels/cpu/isa_select.h"
+
 namespace foresay::test {
 
 using namespace kernels;
@@ -21,6 +23,19 @@ TinyConfig smallest(Encoding encoding) {
         config.shape = {
             .layers = 2, .d_model = 96, .heads = 4, .kv_heads = 2, .head_dim = 24, .d_ff = 160, .vocab = 53};
     }
+    return config;
+}
+
+ModelShape runnable(ModelShape shape, const std::string& backend) {
+    if (backend != "cuda") return shape;
+    // A device reads inputs four at a time.
+    for (std::int32_t* width : {&shape.d_model, &shape.head_dim, &shape.d_ff}) *width = (*width + 3) / 4 * 4;
+    return shape;
+}
+
+TinyConfig smallest(Encoding encoding, const std::string& backend) {
+    TinyConfig config = smallest(encoding);
+    config.shape = runnable(config.shape, backend);
     return config;
 }
 
@@ -201,6 +216,32 @@ Ops& cpu_ops(const std::string& isa, int threads) {
 Ops& reference_ops() {
     static const std::unique_ptr<Ops> ops = make_reference_ops();
     return *ops;
+}
+
+Ops& cuda_ops() {
+    static const std::unique_ptr<Ops> ops = make_cuda_ops({});
+    return *ops;
+}
+
+const std::string& no_cuda() {
+    static const std::string reason = [] {
+        std::string why;
+        return cuda_devices(&why).empty() ? why : std::string();
+    }();
+    return reason;
+}
+
+Ops& backend_ops(const std::string& name, int threads) {
+    if (name == "reference") return reference_ops();
+    return name == "cuda" ? cuda_ops() : cpu_ops(name, threads);
+}
+
+std::vector<std::string> fast_backends() {
+    std::vector<std::string> names = cpu::usable_isas();
+#ifdef FORESAY_HAVE_CUDA
+    names.push_back("cuda");
+#endif
+    return names;
 }
 
 std::string test_name(std::string text) {

@@ -31,6 +31,9 @@ struct TinyConfig {
 
 // The smallest shape that `encoding` can have, with heads of `head_dim`; odd where the encoding allows it.
 TinyConfig smallest(Encoding encoding);
+// The same with the odd widths that a backend cannot run rounded up.
+TinyConfig smallest(Encoding encoding, const std::string& backend);
+kernels::ModelShape runnable(kernels::ModelShape shape, const std::string& backend);
 
 class TinyModel {
 public:
@@ -113,6 +116,20 @@ std::vector<std::int32_t> counting(std::int32_t count, std::int32_t first = 0);
 // The CPU backend of an instruction set; kept for the whole program, so that threads are started once.
 kernels::Ops& cpu_ops(const std::string& isa, int threads);
 kernels::Ops& reference_ops();
+// The first device; only where no_cuda() is empty.
+kernels::Ops& cuda_ops();
+// Why there is no CUDA device to test on; empty when there is one.
+const std::string& no_cuda();
+
+// The backend of that name: "reference", "cuda", or an instruction set of the CPU backend.
+kernels::Ops& backend_ops(const std::string& name, int threads);
+// The names of the backends that are compared with the reference: the instruction sets that this processor has and, in
+// a build with CUDA, "cuda".
+std::vector<std::string> fast_backends();
+
+// In SetUp() of a test that runs on backends by name.
+#define FORESAY_SKIP_WITHOUT_DEVICE(name) \
+    if ((name) == "cuda" && !no_cuda().empty()) GTEST_SKIP() << "not run on CUDA: " << no_cuda()
 
 // A name that GoogleTest accepts.
 std::string test_name(std::string text);

@@ -1,6 +1,8 @@
 // tests/models/backends.h: the backends that tests of models run on, and the bundled pair loaded on each, once.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <cstdlib>
 #include <memory>
 #include <string>
@@ -28,17 +30,53 @@ inline const std::vector<Backend>& backends() {
 #ifndef FORESAY_TEST_NO_CPU
         {"cpu", 0.6, 96},
 #endif
+#ifdef FORESAY_HAVE_CUDA
+        {"cuda", 0.6, 96},
+#endif
     };
     return all;
 }
 
-// The backend that long tests run on: the fastest there is.
-inline const Backend& fast_backend() { return backends().back(); }
+// Why there is no CUDA device to test on; empty when there is one.
+inline const std::string& no_cuda() {
+    static const std::string reason = [] {
+        std::string why;
+        return kernels::cuda_devices(&why).empty() ? why : std::string();
+    }();
+    return reason;
+}
+
+// In SetUp() of a test that runs on a backend by name.
+#define FORESAY_SKIP_WITHOUT_DEVICE(backend) \
+    if ((backend) == "cuda" && !no_cuda().empty()) GTEST_SKIP() << "not run on CUDA: " << no_cuda()
+
+// The backend that long tests run on: FORESAY_TEST_BACKEND, else that of the host.
+inline const Backend& fast_backend() {
+    const char* wanted = std::getenv("FORESAY_TEST_BACKEND");
+    for (const Backend& backend : backends()) {
+        if (backend.name == (wanted != nullptr ? wanted : "cpu")) return backend;
+    }
+    return backends().front();
+}
+
+// Skips every test of a program that is asked to run on a device that is not there.
+class DeviceCheck : public testing::Environment {
+public:
+    void SetUp() override {
+        const char* wanted = std::getenv("FORESAY_TEST_BACKEND");
+        FORESAY_SKIP_WITHOUT_DEVICE(std::string(wanted != nullptr ? wanted : ""));
+    }
+};
+inline testing::Environment* const kDeviceCheck = testing::AddGlobalTestEnvironment(new DeviceCheck);
 
 inline kernels::Ops& Backend::ops() const {
     if (name == "reference") {
         static const std::unique_ptr<kernels::Ops> reference = kernels::make_reference_ops();
         return *reference;
+    }
+    if (name == "cuda") {
+        static const std::unique_ptr<kernels::Ops> cuda = kernels::make_cuda_ops({});
+        return *cuda;
     }
 #ifndef FORESAY_TEST_NO_CPU
     // FORESAY_TEST_THREADS=1 is kinder to a machine that runs other tests at the same time.

@@ -45,7 +45,10 @@ int expect_greedy(core::Context& context, const std::vector<std::int32_t>& expec
     return compared;
 }
 
-class BundledPair : public testing::TestWithParam<std::tuple<std::size_t, std::string>> {};
+class BundledPair : public testing::TestWithParam<std::tuple<std::size_t, std::string>> {
+protected:
+    void SetUp() override { FORESAY_SKIP_WITHOUT_DEVICE(backends()[std::get<0>(GetParam())].name); }
+};
 
 TEST_P(BundledPair, LogitsAndGreedyTokens) {
     const Backend& backend = backends()[std::get<0>(GetParam())];
@@ -83,7 +86,10 @@ INSTANTIATE_TEST_SUITE_P(Backends, BundledPair,
                              return backends()[std::get<0>(info.param)].name + "_" + std::get<1>(info.param);
                          });
 
-class TinyModels : public testing::TestWithParam<std::tuple<std::size_t, std::string>> {};
+class TinyModels : public testing::TestWithParam<std::tuple<std::size_t, std::string>> {
+protected:
+    void SetUp() override { FORESAY_SKIP_WITHOUT_DEVICE(backends()[std::get<0>(GetParam())].name); }
+};
 
 TEST_P(TinyModels, LogitsAndGreedyTokens) {
     const Backend& backend = backends()[std::get<0>(GetParam())];

@@ -1,0 +1,67 @@
+// kernels/cuda/attend.h: softmax attention over pages.
+//
+// Order:    a tile is up to 16 (row, query head) pairs that share a key-value head, the rows of one 16-row matrix operand.
+//           Positions are cut at fixed places: into strips of 32, and for decode rows into chunks (chunk_begin) whose four
+//           warps take strips by turns. Within a warp strips come in order, warps of a chunk are merged in order, chunks
+//           are merged in order by the block that finishes last. All of that depends on absolute positions alone; what a
+//           neighbour in the tile adds is an exact 0. So a row's bits are its own (law 1).
+//           Input rows take another path: one warp for a tile, all strips in order, nothing to merge.
+// Precision: queries and weights in float16, scores, sums and maxima in float32.
+// Cost:     reads K and V of the attended positions once per tile of a key-value head (tiles share it through L2).
+#pragma once
+
+#include <cuda_fp16.h>
+
+#include <cstdint>
+
+#include "kernels/cuda/batch_state.h"
+#include "kernels/cuda/kv_pool.h"
+
+namespace foresay::kernels::cuda {
+
+inline constexpr int kTileRows = 16;
+inline constexpr int kMaxAttendWidth = 256;  // widest head
+
+// Chunks of decode rows: 128 positions each at first, 256 from 1,024 on, 512 from 4,096 on.
+FORESAY_HOST_DEVICE constexpr std::int32_t chunk_begin(std::int32_t chunk) {
+    return chunk <= 8 ? 128 * chunk : chunk <= 20 ? 1024 + 256 * (chunk - 8) : 4096 + 512 * (chunk - 20);
+}
+FORESAY_HOST_DEVICE constexpr std::int32_t chunk_of(std::int32_t position) {
+    return position < 1024   ? position / 128
+           : position < 4096 ? 8 + (position - 1024) / 256
+                             : 20 + (position - 4096) / 512;
+}
+
+// Query heads of a key-value head that one tile takes, and the rows it then has room for.
+FORESAY_HOST_DEVICE constexpr std::int32_t heads_per_tile(std::int32_t group) {
+    return group < kTileRows ? group : kTileRows;
+}
+FORESAY_HOST_DEVICE constexpr std::int32_t rows_per_tile(std::int32_t group) {
+    return kTileRows / heads_per_tile(group);
+}
+
+struct AttendCall {
+    BatchView batch;
+    bool tree = false;  // some row has tree ancestors
+    std::int32_t tiles = 0;
+    std::int32_t chunks = 0;  // decode: chunks that the launch covers, at least those of the longest row
+    std::int32_t heads = 0, kv_heads = 0, head_dim = 0;
+    float scale = 1.0f;
+    std::int32_t window = 0;
+    float soft_cap = 0.0f;
+    const float* q = nullptr;    // [T, H*Dh]
+    float* out = nullptr;        // [T, H*Dh]
+    const __half* kv = nullptr;  // of the layer
+    KvLayout layout;
+    float* partial = nullptr;         // attend_partial_floats(), decode rows
+    std::int32_t* arrived = nullptr;  // [tiles * head tiles], zero before and after
+};
+
+// Units of a launch that merge by themselves: tiles times groups of heads.
+std::int64_t attend_units(const AttendCall& call);
+std::int64_t attend_partial_floats(const AttendCall& call);
+
+void launch_attend_decode(cudaStream_t stream, const AttendCall& call);
+void launch_attend_input(cudaStream_t stream, const AttendCall& call);
+
+}  // namespace foresay::kernels::cuda

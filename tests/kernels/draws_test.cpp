@@ -1,0 +1,154 @@
+// Draws of a backend against draw_row() on the same logits: every kind of plan, rows with ties and infinities, rows that
+// the backend cannot cut short.
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <random>
+
+#include "tests/kernels/tiny_model.h"
+
+namespace foresay::test {
+namespace {
+
+using namespace kernels;
+
+constexpr std::int32_t kVocab = 20011;  // several thread blocks of a device, the last one not full
+constexpr std::int32_t kRows = 6;
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+// Lists that plans borrow.
+struct Lists {
+    std::vector<TokenValue> bias;
+    std::vector<TokenCount> counts;
+    std::vector<std::uint32_t> bits;
+
+    explicit Lists(std::mt19937& random) : bits((kVocab + 31) / 32) {
+        for (std::int32_t id = 0; id < kVocab; id += 1 + static_cast<std::int32_t>(random() % 90)) {
+            bias.push_back({id, static_cast<float>(random() % 800) * 0.01f - 4.0f});
+            counts.push_back({id, 1 + static_cast<std::int32_t>(random() % 5)});
+        }
+        for (std::uint32_t& word : bits) word = random() | random();
+    }
+};
+
+DrawStep step(DrawStepKind kind, float a = 0.0f, float b = 0.0f, std::uint32_t k = 0) {
+    return {.kind = kind, .a = a, .b = b, .k = k};
+}
+
+std::vector<DrawPlan> plans(const Lists& lists) {
+    DrawStep bias = step(DrawStepKind::bias), penalties = step(DrawStepKind::penalties, 1.2f, 0.1f);
+    DrawStep mask = step(DrawStepKind::mask);
+    bias.values = lists.bias;
+    penalties.counts = lists.counts;
+    penalties.c = 0.3f;
+    mask.bits = lists.bits;
+    const DrawStep warm = step(DrawStepKind::temperature, 0.8f), hot = step(DrawStepKind::temperature, 2.5f);
+    const DrawStep few = step(DrawStepKind::top_k, 0, 0, 40), one = step(DrawStepKind::top_k, 0, 0, 1);
+    const DrawStep many = step(DrawStepKind::top_k, 0, 0, 900), all = step(DrawStepKind::top_k, 0, 0, 1u << 31);
+    const DrawStep top_p = step(DrawStepKind::top_p, 0.9f), min_p = step(DrawStepKind::min_p, -3.0f);
+    const DrawStep xtc = step(DrawStepKind::xtc, 0.7f, 0.05f, 3);
+    std::vector<DrawPlan> out;
+    const auto add = [&](std::vector<DrawStep> steps, std::int32_t cut = 0, std::int32_t cut_at = 0) {
+        for (const bool greedy : {false, true}) {
+            DrawPlan plan;
+            plan.greedy = greedy;
+            plan.cut = cut;
+            plan.cut_at = cut_at;
+            for (const DrawStep& s : steps) plan.steps[plan.step_count++] = s;
+            out.push_back(plan);
+        }
+    };
+    add({});
+    add({warm});
+    add({hot});
+    add({bias, penalties, mask, warm});
+    add({few, top_p, warm});
+    add({one, warm});
+    add({penalties, few, top_p, min_p, warm});
+    add({few, bias, mask, penalties, hot, top_p, few, warm});
+    add({mask, bias, few, xtc, warm});
+    add({top_p, warm}, kCandidateCut, 0);
+    add({warm, min_p, xtc}, kCandidateCut, 1);
+    add({mask, warm}, kCandidateCut, 2);
+    add({bias, few, top_p, warm}, kCandidateCut, 2);
+    add({many, top_p, warm});  // more candidates than a device takes
+    add({all, top_p, hot});
+    add({hot, top_p});  // ranks the whole vocabulary
+    return out;
+}
+
+// Rows of several kinds.
+float value(std::mt19937& random, std::int32_t row, std::int32_t id) {
+    const float normal = std::normal_distribution<float>(0.0f, 2.0f)(random);
+    switch (row) {
+        case 0:
+            return normal;
+        case 1:
+            return std::round(normal);  // many ties
+        case 2:
+            return 1.5f;  // nothing but ties
+        case 3:
+            return id % 7 == 0 ? -kInfinity : id == 12345 ? kInfinity : normal;
+        case 4:
+            return id % 5000 == 3 ? 20.0f + 0.001f * static_cast<float>(id) : normal * 0.01f;
+        default:
+            return id % 3 == 0 ? std::numeric_limits<float>::quiet_NaN() : id % 3 == 1 ? -kInfinity : -0.0f * normal;
+    }
+}
+
+class Draws : public testing::TestWithParam<std::string> {
+protected:
+    void SetUp() override { FORESAY_SKIP_WITHOUT_DEVICE(GetParam()); }
+};
+
+TEST_P(Draws, AreThoseOfDrawRow) {
+    TinyConfig config;
+    config.shape.vocab = kVocab;
+    config.shape.layers = 1;
+    const TinyModel model(config);
+    TinyRun run(model, backend_ops(GetParam(), 2), 1, kRows);
+    std::mt19937 random(7);
+    const Lists lists(random);
+    Sequence sequence{{0}};
+    feed(run, sequence, random_tokens(4, kRows, kVocab), {kRows});
+    std::vector<std::vector<float>> rows(kRows, std::vector<float>(kVocab));
+    for (std::int32_t row = 0; row < kRows; ++row) {
+        for (std::int32_t id = 0; id < kVocab; ++id) rows[row][id] = value(random, row, id);
+    }
+    DrawScratch scratch;
+    std::uint32_t index = 0;
+    for (const DrawPlan& shape : plans(lists)) {
+        for (const std::int32_t vocab : {0, 19000, 17}) {
+            for (int repeat = 0; repeat < 3; ++repeat) {
+                std::vector<DrawPlan> batch;
+                std::vector<std::int32_t> slots;
+                for (std::int32_t row = 0; row < kRows; ++row) {
+                    const auto logits = run.ops().logits(run.activations(), row);
+                    std::copy(rows[row].begin(), rows[row].end(), logits.begin());
+                    DrawPlan& plan = batch.emplace_back(shape);
+                    plan.vocab = vocab;
+                    plan.key = {.seed = 77, .branch = 2, .index = ++index};
+                    slots.push_back((11 * row + repeat) % kDrawSlots);
+                }
+                run.ops().draw(run.activations(), batch, slots);
+                for (std::int32_t row = 0; row < kRows; ++row) {
+                    std::vector<float> logits = rows[row];
+                    const Drawn expected = draw_row(logits, batch[row], scratch);
+                    const Drawn found = run.ops().drawn(run.activations(), slots[row]);
+                    SCOPED_TRACE(testing::Message()
+                                 << "row " << row << ", vocabulary " << vocab << ", " << shape.step_count
+                                 << " steps, first of kind " << static_cast<int>(shape.steps[0].kind)
+                                 << (shape.greedy ? ", greedy" : ""));
+                    ASSERT_EQ(found.token, expected.token);
+                    ASSERT_EQ(found.margin, expected.margin);
+                }
+            }
+        }
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Draws, testing::ValuesIn(fast_backends()), [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace foresay::test
