@@ -42,16 +42,26 @@ Session::~Session() = default;
 
 void Session::open_backend() {
     const core::Config& config = configuration_.config();
-    if (config.device.starts_with("cuda")) {
-        const Error problem("this build has no CUDA backend; use --device cpu or auto");
-        throw at(config.setting("runtime.device"), problem);
+    const bool automatic = config.device == "auto";
+    int device = config.device.starts_with("cuda:") ? std::stoi(config.device.substr(5)) : 0;
+    bool cuda = config.device.starts_with("cuda");
+    if (automatic) {
+        const std::vector<kernels::CudaDevice> devices = kernels::cuda_devices(&why_no_device_);
+        cuda = !devices.empty();
+        if (cuda) device = devices.front().index;
     }
+    const char* key = cuda ? "runtime.device" : "runtime.isa";
     try {
-        ops_ = config.device == "reference" ? kernels::make_reference_ops()
-                                            : kernels::make_cpu_ops({config.threads, config.isa});
+        if (cuda) {
+            ops_ = kernels::make_cuda_ops({device});
+        } else {
+            ops_ = config.device == "reference" ? kernels::make_reference_ops()
+                                                : kernels::make_cpu_ops({config.threads, config.isa});
+        }
     } catch (const Error& problem) {
-        throw at(config.setting("runtime.isa"), problem);
+        throw at(config.setting(key), problem);
     }
+    if (automatic && !cuda) spdlog::info("running on the processor: {}", why_no_device_);
     if (needs_.meter) {
         auto metered = std::make_unique<MeteredOps>(std::move(ops_));
         meter_ = metered.get();
@@ -80,7 +90,8 @@ Session::Session(const Options& options, const SessionNeeds& needs) : configurat
     if (options.shape.empty()) {
         target = open_model("target.model", config.target_model);
     } else {
-        target.source = core::ModelSource::random(options.shape, core::encoding_by_name(options.encoding));
+        target.source = core::ModelSource::random(options.shape, core::encoding_by_name(options.encoding),
+                                                  ops_->makes_random_weights());
     }
     const core::ModelConfig& model = target.source->config();
     tokenizer_ = std::move(target.tokenizer);
@@ -133,11 +144,17 @@ void Session::check_memory(core::ModelSource& target, core::ModelSource* draft) 
     core::ContextOptions options;
     options.length = context_length_;
     options.decode_rows = needs_.decode_rows;
+    options.input_rows = std::min(ops_->input_rows(), options.length);
     speculative::MemoryEstimate estimate = speculative::estimate_memory(target, options, *ops_);
     if (draft) estimate += speculative::estimate_memory(*draft, options, *ops_);
     spdlog::info("memory: weights {}, cache {}, activations {}", speculative::format_bytes(estimate.weights),
                  speculative::format_bytes(estimate.cache), speculative::format_bytes(estimate.activations));
-    speculative::require_memory(estimate, speculative::available_memory(), target.path());
+    const std::int64_t own = ops_->free_memory();
+    if (own >= 0) {
+        speculative::require_memory(estimate, own, target.path(), "device memory");
+    } else {
+        speculative::require_memory(estimate, speculative::available_memory(), target.path());
+    }
 }
 
 std::shared_ptr<const core::Model> Session::load(std::shared_ptr<core::ModelSource> source, const std::string& what,
@@ -171,6 +188,7 @@ std::unique_ptr<core::Context> Session::make_context() const {
     options.length = context_length_;
     options.decode_rows = needs_.decode_rows;
     options.branches = needs_.branches;
+    options.input_rows = std::min(ops_->input_rows(), options.length);
     return std::make_unique<core::Context>(target_, options);
 }
 
@@ -179,6 +197,7 @@ speculative::Generator Session::make_generator() const {
     if (draft_) {
         core::ContextOptions options;
         options.length = std::min(context_length_, draft_->config().context_length);
+        options.input_rows = std::min(ops_->input_rows(), options.length);
         drafters.push_back(speculative::make_model_drafter(std::make_unique<core::Context>(draft_, options)));
     }
     if (has_source("suffix")) drafters.push_back(speculative::make_suffix_drafter(context_length_));

@@ -69,6 +69,8 @@ public:
 
     // "cpu, avx512, 2 threads"
     std::string backend() const;
+    // Why `auto` did not choose a device; empty when it was not asked or did.
+    const std::string& why_no_device() const { return why_no_device_; }
 
 private:
     struct Opened;
@@ -81,6 +83,7 @@ private:
     Configuration configuration_;
     SessionNeeds needs_;
     std::unique_ptr<kernels::Ops> ops_;
+    std::string why_no_device_;
     MeteredOps* meter_ = nullptr;
     std::optional<core::Tokenizer> tokenizer_;
     std::unique_ptr<samplers::Vocabulary> vocabulary_;

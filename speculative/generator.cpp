@@ -44,7 +44,7 @@ void calibrate(core::Context& target, core::SequenceId sequence, CostModel& cost
         for (int repeat = warm ? 0 : -1; repeat < 3; ++repeat) {
             const Clock::time_point begin = Clock::now();
             target.decode(std::span(tokens).first(static_cast<std::size_t>(width)), -1, sequence);
-            target.logits(0);
+            target.wait();
             const double ms = ms_since(begin);
             target.truncate(length, sequence);
             if (repeat >= 0) best = repeat == 0 ? ms : std::min(best, ms);
@@ -157,7 +157,7 @@ private:
     // Walks over the rows of the last forward and takes over what was emitted.
     WalkOutcome step(std::span<const std::int32_t> drafted) {
         std::int32_t row = 0;
-        const WalkOutcome outcome = walk(s_.target(), *s_.parts.chain, drafted, [&](std::int32_t token, bool agreed) {
+        const WalkOutcome outcome = walk(s_.target(), *s_.parts.chain, drafted, s_.draws, [&](std::int32_t token, bool agreed) {
             const std::string_view source = agreed ? s_.builder.source(row)->name() : std::string_view{};
             ++row;
             return emit(token, agreed, source);
@@ -234,7 +234,7 @@ private:
             result_.finish = FinishReason::length;
             return false;
         }
-        s_.target().logits(0);
+        s_.target().wait();
         const double verify_ms = ms_since(forward);
         const WalkOutcome outcome = step(drafted);
         s_.session.trim();

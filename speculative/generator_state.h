@@ -8,6 +8,7 @@
 #include "samplers/chain.h"
 #include "speculative/branch_cache.h"
 #include "speculative/controller.h"
+#include "speculative/device_draws.h"
 #include "speculative/generator.h"
 #include "speculative/run_builder.h"
 #include "speculative/text_stream.h"
@@ -21,6 +22,7 @@ struct Generator::State {
     TextStream text;
     RunBuilder builder;
     std::vector<std::int32_t> rows;  // of a verification
+    DeviceDraws draws;
 
     explicit State(GeneratorParts given)
         : parts(std::move(given)), session(*parts.target), text(parts.tokenizer), builder(parts.drafters) {}

@@ -83,14 +83,14 @@ MemoryEstimate estimate_memory(core::ModelSource& source, const core::ContextOpt
     estimate.mapped = source.weight_bytes();
     // The embedding table stays in the file; everything else is packed once more. A tied head is packed beside the
     // table.
+    // A device has a memory of its own, and the table in it.
     const std::int64_t table = source.tensor(core::TensorRole::embedding, 0).bytes();
-    estimate.weights = estimate.mapped - (config.tied_head ? 0 : table);
+    const bool device = ops.free_memory() >= 0;
+    estimate.weights = estimate.mapped + (config.tied_head ? table : 0) - (device ? 0 : table);
     const std::int64_t pages = (std::int64_t{options.length} + kernels::kPagePositions - 1) / kernels::kPagePositions;
     estimate.cache = ops.kv_bytes(s, static_cast<std::int32_t>(pages * std::max(1, options.sequences)));
     const std::int64_t rows = std::max(options.input_rows, options.decode_rows);
-    const std::int64_t heads = std::int64_t{s.heads} * s.head_dim * 2 + std::int64_t{s.kv_heads} * s.head_dim * 2;
-    const std::int64_t per_row = std::int64_t{s.d_model} * 4 + heads + std::int64_t{s.d_ff} * 2;
-    estimate.activations = 4 * (rows * per_row + std::int64_t{options.decode_rows} * s.vocab);
+    estimate.activations = ops.activation_bytes(s, static_cast<std::int32_t>(rows), options.decode_rows);
     return estimate;
 }
 
@@ -109,9 +109,10 @@ std::string format_bytes(std::int64_t bytes) {
     return text;
 }
 
-void require_memory(const MemoryEstimate& estimate, std::int64_t available, const std::string& what) {
+void require_memory(const MemoryEstimate& estimate, std::int64_t available, const std::string& what,
+                    const std::string& whose) {
     if (estimate.total() <= available) return;
-    throw Error(what + " needs " + format_bytes(estimate.total()) + " of memory (weights " +
+    throw Error(what + " needs " + format_bytes(estimate.total()) + " of " + whose + " (weights " +
                 format_bytes(estimate.weights) + ", cache " + format_bytes(estimate.cache) + ", working memory " +
                 format_bytes(estimate.activations) + ") but " + format_bytes(available) +
                 " are available; use a smaller model or a shorter --context");

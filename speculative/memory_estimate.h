@@ -29,7 +29,8 @@ std::int64_t available_memory();
 // "12.3 GiB"
 std::string format_bytes(std::int64_t bytes);
 
-// Throws when `estimate` exceeds `available`; `what` is named in the message.
-void require_memory(const MemoryEstimate& estimate, std::int64_t available, const std::string& what);
+// Throws when `estimate` exceeds `available`; `what` is named in the message, and so is whose memory it is.
+void require_memory(const MemoryEstimate& estimate, std::int64_t available, const std::string& what,
+                    const std::string& whose = "memory");
 
 }  // namespace foresay::speculative

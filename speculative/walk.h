@@ -12,6 +12,7 @@
 
 #include "core/models/context.h"
 #include "samplers/chain.h"
+#include "speculative/device_draws.h"
 
 namespace foresay::speculative {
 
@@ -41,15 +42,26 @@ struct WalkOutcome {
 // Row i of the context's last forward follows `drafted[i - 1]`. `emit(token, was_drafted)` takes each token and says
 // whether the text ends with it. At most drafted.size() + 1 tokens are emitted.
 template <class Emit>
-WalkOutcome walk(core::Context& context, samplers::Chain& chain, std::span<const std::int32_t> drafted, Emit&& emit) {
+WalkOutcome walk(core::Context& context, samplers::Chain& chain, std::span<const std::int32_t> drafted,
+                 DeviceDraws& draws, Emit&& emit) {
     WalkOutcome outcome;
+    const bool on_device = draws.draw(context, chain, drafted);
     for (std::size_t row = 0; row <= drafted.size(); ++row) {
-        const std::span<float> logits = context.logits(static_cast<std::int32_t>(row));
-        if (!all_finite(logits)) {
+        samplers::Decision decision;
+        bool finite = true;
+        if (on_device) {
+            const kernels::Drawn drawn = context.ops().drawn(context.activations(), static_cast<std::int32_t>(row));
+            finite = drawn.finite;
+            decision = {drawn.token, drawn.margin, nullptr};
+        } else {
+            const std::span<float> logits = context.logits(static_cast<std::int32_t>(row));
+            finite = all_finite(logits);
+            if (finite) decision = chain.decide(logits);
+        }
+        if (!finite) {
             outcome.end = WalkEnd::broken;
             return outcome;
         }
-        const samplers::Decision decision = chain.decide(logits);
         if (decision.token < 0) {
             outcome.end = WalkEnd::failure;
             outcome.failure = decision.failure;

@@ -32,8 +32,9 @@ std::uint64_t read_all(const Lane* data, std::size_t lanes) {
 
 }  // namespace
 
-double read_bandwidth(int threads) {
-    threads = std::max(threads, 1);
+double read_bandwidth(kernels::Ops& ops) {
+    if (const double device = ops.read_bandwidth(); device > 0.0) return device;
+    const int threads = std::max(ops.describe().threads, 1);
     const std::size_t lanes = kBufferBytes / sizeof(Lane);
     const std::unique_ptr<Lane, void (*)(void*)> buffer(static_cast<Lane*>(std::aligned_alloc(64, kBufferBytes)),
                                                         std::free);

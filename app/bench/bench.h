@@ -21,8 +21,9 @@ void bench_speculation(const Options& options);
 void bench_kernels(const Options& options);
 void bench_replay(const Options& options);
 
-// Bytes per second that `threads` threads read from a buffer far larger than any cache. Takes about a quarter second.
-double read_bandwidth(int threads);
+// Bytes per second that the backend's device reads, or that as many threads as it has read from a buffer far larger than
+// any cache. Takes about a quarter second.
+double read_bandwidth(kernels::Ops& ops);
 
 class Stopwatch {
 public:

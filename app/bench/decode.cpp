@@ -44,7 +44,7 @@ void bench_decode(const Options& options) {
     const std::int32_t vocabulary = session.target().config().shape.vocab;
     const std::vector<std::int32_t> prompt = some_tokens(vocabulary, kPrompt);
     const std::vector<std::int32_t> tokens = some_tokens(vocabulary, count);
-    const double bandwidth = read_bandwidth(session.ops().describe().threads);
+    const double bandwidth = read_bandwidth(session.ops());
     const auto context = session.make_context();
     std::vector<double> free_rates, forced_rates;
     for (int run = 0; run < options.runs; ++run) {

@@ -32,6 +32,12 @@ public:
     void reset() { meters_ = {}; }
 
     kernels::BackendInfo describe() const override { return inner_->describe(); }
+    std::int64_t free_memory() const override { return inner_->free_memory(); }
+    double read_bandwidth() override { return inner_->read_bandwidth(); }
+    std::int32_t input_rows() const override { return inner_->input_rows(); }
+    bool makes_random_weights() const override { return inner_->makes_random_weights(); }
+    bool asynchronous() const override { return inner_->asynchronous(); }
+    void wait(kernels::Activations& act) override { inner_->wait(act); }
     std::unique_ptr<kernels::Prepared> prepare(const kernels::EmbedSpec& spec) override {
         return inner_->prepare(spec);
     }
@@ -53,6 +59,10 @@ public:
     std::unique_ptr<kernels::Prepared> prepare(const kernels::HeadSpec& spec) override { return inner_->prepare(spec); }
     std::int64_t kv_bytes(const kernels::ModelShape& shape, std::int32_t pages) const override {
         return inner_->kv_bytes(shape, pages);
+    }
+    std::int64_t activation_bytes(const kernels::ModelShape& shape, std::int32_t max_rows,
+                                  std::int32_t max_logit_rows) const override {
+        return inner_->activation_bytes(shape, max_rows, max_logit_rows);
     }
     std::unique_ptr<kernels::KvPages> allocate_kv(const kernels::ModelShape& shape, std::int32_t pages) override {
         return inner_->allocate_kv(shape, pages);

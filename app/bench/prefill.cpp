@@ -8,7 +8,8 @@
 namespace foresay::app {
 
 namespace {
-constexpr std::int32_t kLengths[] = {128, 256, 512};
+constexpr std::int32_t kLengths[] = {128, 256, 512, 2048, 8192, 32768};
+constexpr double kLongest = 4000.0;  // milliseconds that a prompt may be expected to take
 }  // namespace
 
 void bench_prefill(const Options& options) {
@@ -17,12 +18,13 @@ void bench_prefill(const Options& options) {
     needs.tokenizer = false;
     Session session(options, needs);
     const auto context = session.make_context();
-    const double bandwidth = read_bandwidth(session.ops().describe().threads);
+    const double bandwidth = read_bandwidth(session.ops());
     const auto macs = static_cast<double>(session.target().macs_per_row());
     nlohmann::ordered_json rows = nlohmann::ordered_json::array();
     std::string text = "tokens        ms   tokens/s   GMAC/s\n";
+    double expected_ms = 0.0, before = 1.0;  // of the last length
     for (const std::int32_t length : kLengths) {
-        if (length > context->capacity()) continue;
+        if (length > context->capacity() || (length > 512 && expected_ms * length / before > kLongest)) break;
         const std::vector<std::int32_t> tokens = some_tokens(session.target().config().shape.vocab, length);
         std::vector<double> times;
         for (int run = 0; run <= options.runs; ++run) {
@@ -34,6 +36,8 @@ void bench_prefill(const Options& options) {
             if (run > 0) times.push_back(watch.ms());  // the first one warms up
         }
         const double ms = median(times);
+        expected_ms = ms;
+        before = length;
         rows.push_back({{"tokens", length}, {"ms", ms}, {"tokens_per_second", length * 1000.0 / ms}});
         text += format("%6d %9.1f %10.1f %8.0f\n", length, ms, length * 1000.0 / ms, macs * length / ms / 1e6);
     }

@@ -68,7 +68,7 @@ void bench_speculation(const Options& options) {
     if (session.config().speculation_mode == core::SpeculationMode::off) {
         throw Error("speculation is off; use --speculation auto or a number");
     }
-    const double bandwidth = read_bandwidth(session.ops().describe().threads);
+    const double bandwidth = read_bandwidth(session.ops());
     PromptRun run;
     run.max_tokens =
         static_cast<std::int32_t>(std::min<std::int64_t>(options.max_tokens.value_or(128), session.context_length()));

@@ -1,15 +1,17 @@
-// foresay bench verify: the time of one step with 1, 2, 4, ... rows, logits of all of them.
+// foresay bench verify: the time of one step with 1, 2, 4, ... rows, logits of all of them, behind prompts of several
+// lengths as far as the context has room for them.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "app/bench/bench.h"
+#include "app/interrupt.h"
 #include "app/output.h"
 
 namespace foresay::app {
 
 namespace {
 
-constexpr std::int32_t kPrompt = 64;
+constexpr std::int32_t kDepths[] = {64, 4096, 32768};
 constexpr double kMinimumMs = 150.0;  // per width and run
 constexpr std::int32_t kWidths[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32};
 
@@ -37,29 +39,36 @@ void bench_verify(const Options& options) {
     needs.tokenizer = false;
     Session session(options, needs);
     const auto context = session.make_context();
-    const std::vector<std::int32_t> tokens = some_tokens(session.target().config().shape.vocab, kPrompt);
-    context->prefill(tokens);
-    const double bandwidth = read_bandwidth(session.ops().describe().threads);
-    std::vector<std::vector<double>> times(std::size(kWidths));
-    for (int run = 0; run < options.runs; ++run) {
-        for (std::size_t i = 0; i < std::size(kWidths); ++i) {
-            stop_if_interrupted();
-            times[i].push_back(step_ms(*context, tokens, kWidths[i]));
-        }
-    }
+    const double bandwidth = read_bandwidth(session.ops());
     const auto bytes = static_cast<double>(session.target().bytes_per_forward());
     const auto macs = static_cast<double>(session.target().macs_per_row());
     nlohmann::ordered_json rows = nlohmann::ordered_json::array();
-    std::string text = "rows    step ms   of width 1    GB/s   GMAC/s\n";
-    const double single = median(times[0]);
-    for (std::size_t i = 0; i < std::size(kWidths); ++i) {
-        const double ms = median(times[i]);
-        const double rate = bytes / ms / 1e6, mac_rate = macs * kWidths[i] / ms / 1e6;
-        rows.push_back({{"rows", kWidths[i]},
-                        {"step_ms", ms},
-                        {"bytes_per_second", rate * 1e9},
-                        {"macs_per_second", mac_rate * 1e9}});
-        text += format("%4d %10.3f %9.2f x %9.1f %8.0f\n", kWidths[i], ms, ms / single, rate, mac_rate);
+    std::string text = " depth  rows    step ms   of width 1    GB/s   GMAC/s\n";
+    for (const std::int32_t depth : kDepths) {
+        if (depth + kWidths[std::size(kWidths) - 1] > context->capacity()) break;
+        const std::vector<std::int32_t> tokens = some_tokens(session.target().config().shape.vocab, depth);
+        if (!context->prefill(std::span(tokens).subspan(static_cast<std::size_t>(context->length())), 0,
+                              &interrupted())) {
+            throw Cancelled();
+        }
+        std::vector<std::vector<double>> times(std::size(kWidths));
+        for (int run = 0; run < options.runs; ++run) {
+            for (std::size_t i = 0; i < std::size(kWidths); ++i) {
+                stop_if_interrupted();
+                times[i].push_back(step_ms(*context, tokens, kWidths[i]));
+            }
+        }
+        const double single = median(times[0]);
+        for (std::size_t i = 0; i < std::size(kWidths); ++i) {
+            const double ms = median(times[i]);
+            const double rate = bytes / ms / 1e6, mac_rate = macs * kWidths[i] / ms / 1e6;
+            rows.push_back({{"depth", depth},
+                            {"rows", kWidths[i]},
+                            {"step_ms", ms},
+                            {"bytes_per_second", rate * 1e9},
+                            {"macs_per_second", mac_rate * 1e9}});
+            text += format("%6d  %4d %10.3f %9.2f x %9.1f %8.0f\n", depth, kWidths[i], ms, ms / single, rate, mac_rate);
+        }
     }
     if (options.json) {
         nlohmann::ordered_json out;

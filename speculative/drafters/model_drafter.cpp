@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "samplers/chain.h"
+#include "speculative/device_draws.h"
 
 namespace foresay::speculative {
 namespace {
@@ -29,7 +30,7 @@ public:
             context_->truncate(0);
             const auto start = Clock::now();
             context_->decode(std::span(&token, 1));
-            context_->logits(0);
+            context_->wait();
             const double ms = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
             step_ms_ = step == 0 ? ms : std::min(step_ms_, ms);
         }
@@ -49,7 +50,7 @@ public:
         const std::int32_t limit =
             std::min(task.max_tokens, before + context_->capacity() - static_cast<std::int32_t>(held_.size()) + 1);
         for (std::int32_t count = before + 1;; ++count) {
-            const kernels::Drawn drawn = chain_.propose(context_->logits(0));
+            const kernels::Drawn drawn = draw(*task.chain);
             if (drawn.token < 0) return;
             run.tokens.push_back(drawn.token);
             run.margins.push_back(drawn.margin);
@@ -62,6 +63,15 @@ public:
     }
 
 private:
+    // The chain's draw from the last forward's row: where the logits are, or on the host.
+    kernels::Drawn draw(const samplers::Chain& live) {
+        if (!draws_on_device(*context_, live) || chain_.compile(plan_) != nullptr)
+            return chain_.propose(context_->logits(0));
+        const std::int32_t slot = 0;
+        context_->ops().draw(context_->activations(), {&plan_.plan, 1}, {&slot, 1});
+        return context_->ops().drawn(context_->activations(), slot);
+    }
+
     // Brings the cache to the end of the session and of `run` behind it, logits of the last token included. What the
     // cache holds and the text still says is not evaluated again.
     bool catch_up(const DraftTask& task, std::span<const std::int32_t> run) {
@@ -102,6 +112,7 @@ private:
     std::unique_ptr<core::Context> context_;
     std::string name_;
     samplers::DraftChain chain_;
+    samplers::PlanBuffer plan_;
     std::vector<std::int32_t> held_;  // tokens in the cache, from session index base_ on
     std::int32_t base_ = 0;
     std::int32_t checked_ = 0;  // of them known to be the session's

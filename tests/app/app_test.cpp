@@ -101,7 +101,7 @@ TEST(World, WhatIsWrongIsOneSentenceAndStatusOne) {
         {{"complete", "--model", source("README.md"), "-p", "x"}, "README.md"},
         {{"complete", "--draft", broken, "-p", "x"}, "--draft: "},
         {{"complete", "-f", "none.txt"}, "none.txt"},
-        {{"complete", "-p", "x", "--device", "cuda"}, "no CUDA"},
+        {{"complete", "-p", "x", "--device", "cuda:99"}, "cuda:99"},
         {{"complete", "-p", "x", "--device", "gpu"}, "must be auto, cpu, cuda or cuda:N"},
         {{"complete", "-p", "x", "--context", "100000"}, "longer than the 2048"},
         {{"complete", "-p", "x", "--set", "sampling.sed=1"}, "--set #1: unknown key 'sed'"},

@@ -207,7 +207,9 @@ TEST(Generator, TurnsDependOnTheSessionOnly) {
     // A fresh session over the same tokens says the same: on a host, input and decode rows are equal.
     std::vector<std::int32_t> whole = session_of(fast);
     whole.resize(whole.size() - expected_2.size());
-    EXPECT_EQ(plain({.input = whole, .max_tokens = 30, .seed = 4}, 0.7).tokens, expected_2);
+    if (fast_backend().name == "cpu") {
+        EXPECT_EQ(plain({.input = whole, .max_tokens = 30, .seed = 4}, 0.7).tokens, expected_2);
+    }
     // Undo and retry with another branch, then back to branch 0.
     const std::int32_t turn = static_cast<std::int32_t>(first.size() + expected_1.size());
     fast.truncate(turn);
@@ -218,10 +220,10 @@ TEST(Generator, TurnsDependOnTheSessionOnly) {
     // Continuing without input continues the text: one long generation is the sum of two short ones.
     Generator halves =
         make_generator(temperature_chain(0.7), model_drafter(bundled(fast_backend(), "draft")), fixed(3));
-    auto tokens = halves.generate({.input = first, .max_tokens = 13, .seed = 4}).tokens;
-    const auto rest = halves.generate({.max_tokens = 17, .seed = 4}).tokens;
+    auto tokens = halves.generate({.input = first, .max_tokens = 13, .seed = 4, .ignore_eos = true}).tokens;
+    const auto rest = halves.generate({.max_tokens = 17, .seed = 4, .ignore_eos = true}).tokens;
     tokens.insert(tokens.end(), rest.begin(), rest.end());
-    EXPECT_EQ(tokens, expected_1);
+    EXPECT_EQ(tokens, plain({.input = first, .max_tokens = 30, .seed = 4, .ignore_eos = true}, 0.7).tokens);
 }
 
 TEST(Generator, CancellationKeepsWhatWasSaid) {
