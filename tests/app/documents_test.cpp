@@ -4,11 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <regex>
 
@@ -184,6 +186,45 @@ TEST(CommandLine, ZshAndFishTakeTheirScripts) {
         EXPECT_THAT(shell("fish --no-config -c 'source " + script + "; complete -C \"foresay chat --spec\"'"),
                     HasSubstr("--speculation\t"));
     }
+}
+
+// The commands that a page shows in its code blocks, as a shell takes them: "./run ..." up to the remark behind it.
+std::vector<std::string> commands_of(const std::string& page) {
+    std::vector<std::string> commands;
+    std::ifstream file(source(page));
+    bool inside = false, code = false;
+    for (std::string line; std::getline(file, line);) {
+        if (line.starts_with("```")) {
+            inside = !inside;
+            code = inside && line == "```";
+        }
+        const auto run = line.find("./run ");
+        const bool variables = line.starts_with("FORESAY_");
+        if (!code || run == std::string::npos || (run > 0 && !variables)) continue;
+        const auto remark = line.find("    ", run);
+        commands.push_back(line.substr(0, remark));
+        commands.back().replace(run, 5, FORESAY_PROGRAM);
+    }
+    return commands;
+}
+
+TEST(Guides, TheirCommandsRun) {
+    const fs::path home = testing::scratch();
+    std::size_t ran = 0;
+    for (const std::string page : {"README.md", "docs/getting-started.md", "docs/configuration.md"}) {
+        for (const std::string& command : commands_of(page)) {
+            // Of one's own models there are none here; setting up, testing and measuring take their time elsewhere.
+            if (std::regex_search(command, std::regex("big.gguf|my-pair.toml|foresay (setup|test|bench)"))) continue;
+            ++ran;
+            const std::string all = "cd " + source(".") + " && env XDG_CONFIG_HOME=" + (home / "none").string() +
+                                    " XDG_CONFIG_DIRS=" + (home / "none").string() +
+                                    " XDG_STATE_HOME=" + home.string() + " FORESAY_LOG=error " + command +
+                                    " </dev/null >/dev/null";
+            const std::string error = shell(all + " && echo fine");
+            EXPECT_EQ(error, "fine\n") << page << ": " << command;
+        }
+    }
+    EXPECT_GT(ran, 8u);
 }
 
 // Shapes of the pairings in configs/: what the comments say of memory must follow from them.
