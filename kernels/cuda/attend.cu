@@ -36,8 +36,6 @@ __device__ uint32_t pack(__half low, __half high) {
     return *reinterpret_cast<const uint32_t*>(&pair);
 }
 
-__device__ void prefetch(const void* line) { asm volatile("prefetch.global.L2 [%0];" ::"l"(line)); }
-
 __device__ float power_of_two(float x) {
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -60,6 +58,10 @@ struct Tile {
         const int32_t first = head_tile % tiles_per_head * per_tile;
         head_first = kv_head * group + first;
         heads = min(per_tile, group - first);
+    }
+    // Least position that any row attends to; rows come in increasing position.
+    __device__ int32_t least(const AttendCall& c) const {
+        return c.window > 0 ? max(0, state.lowest - c.window + 1) : 0;
     }
     __device__ bool valid(int32_t r) const { return r / per_tile < state.rows && r % per_tile < heads; }
     __device__ int32_t used() const { return state.rows * per_tile; }  // operand rows from here on are empty
@@ -84,11 +86,56 @@ __device__ uint4 load16(const __half* from) {
 }
 
 // Strips first, first + step, ... below `last` (strip numbers) of a tile, in order.
+// Where a tile's keys and values are.
+template <int kWidth>
+struct Cells {
+    const __half* base;
+    const int32_t* pages;
+    int64_t page_stride, v_offset;
+
+    __device__ Cells(const AttendCall& c, const Tile& tile)
+        : base(c.kv + tile.kv_head * c.layout.head_stride),
+          pages(c.batch.lists + tile.state.pages),
+          page_stride(c.layout.page_stride),
+          v_offset(c.layout.v_offset()) {}
+    // Value 0 of K at position `start`, which begins a strip; keys follow one another.
+    __device__ const __half* keys(int32_t start) const {
+        return base + pages[start / kPagePositions] * page_stride + (start % kPagePositions) * kWidth;
+    }
+    // Value 0 of V there; a value's positions follow one another.
+    __device__ const __half* values(int32_t start) const {
+        return base + pages[start / kPagePositions] * page_stride + v_offset + start % kPagePositions;
+    }
+};
+
+// K of a strip, as operands. Column `quad` of the n-th product is position 8 (quad / 2) + 2 n + quad % 2, so that a lane
+// ends up with the scores of eight neighbours.
+template <int kWidth>
+struct Keys {
+    uint4 k[4][kWidth / 32];
+
+    __device__ static int32_t position(int n) {
+        const int quad = threadIdx.x % 32 / 4;
+        return 8 * (quad / 2) + 2 * n + quad % 2;
+    }
+    template <bool kInput>
+    __device__ void load(const __half* keys) {
+        const int place = threadIdx.x % 4;
+#pragma unroll
+        for (int n = 0; n < 4; ++n) {
+#pragma unroll
+            for (int g = 0; g < kWidth / 32; ++g) {
+                k[n][g] = load16<kInput>(keys + position(n) * kWidth + 32 * g + 8 * place);
+            }
+        }
+    }
+};
+
 // kSpecial: the rows may be those of a tree, or their scores capped. The usual case is compiled apart, because code that
-// runs once costs as much time to fetch as to run.
+// runs once costs as much time to fetch as to run. `keys` holds those of the first strip if `loaded`.
 template <int kWidth, bool kInput, bool kSpecial>
-__device__ void attend_strips(const AttendCall& c, const Tile& tile, int32_t first, int32_t last, int32_t step,
-                              Softmax<kWidth>& state) {
+__device__ void attend_strips(const AttendCall& c, const Tile& tile, const Cells<kWidth>& cells, int32_t first,
+                              int32_t last, int32_t step, Keys<kWidth>& keys, bool loaded, Softmax<kWidth>& state) {
     constexpr int kGroups = kWidth / 32;  // of 32 values of a head
     const int lane = threadIdx.x % 32, quad = lane / 4, place = lane % 4;
     const int32_t head_dim = c.head_dim;
@@ -124,47 +171,49 @@ __device__ void attend_strips(const AttendCall& c, const Tile& tile, int32_t fir
             q[2 * g + 1][2 + i] = pack(v[6], v[7]);
         }
     }
-    const RowState lead = c.batch.rows[tile.state.first];
-    const int32_t* pages = c.batch.lists + lead.pages;
-    const int32_t in_place = lead.branch > 0 ? lead.position - lead.branch + 1 : 0x7fffffff;  // below it: own cells
-    const __half* base = c.kv + tile.kv_head * c.layout.head_stride;
+    const int32_t in_place =  // positions from here on lie in the cells of a tree
+        tile.state.branch > 0 ? tile.state.highest - tile.state.branch + 1 : 0x7fffffff;
+    RowState lead = {};
+    if (kSpecial) lead = c.batch.rows[tile.state.first];
 
 #pragma unroll 1
     for (int32_t strip = first; strip < last; strip += step) {
         const int32_t start = strip * kStrip;
         const bool gather = kSpecial && start + kStrip > in_place;
-        const int64_t page = static_cast<int64_t>(pages[start / kPagePositions]) * c.layout.page_stride;
-        const __half* k_page = base + page + (start % kPagePositions) * kWidth;
-        const __half* v_page = base + page + c.layout.v_offset() + start % kPagePositions;
-
-        // Scores of positions start + 8 place + 2 n + {0, 1}: column `quad` of the n-th product is position
-        // 8 (quad / 2) + 2 n + quad % 2, so that a lane ends up with eight neighbours.
-        float scores[4][4];
-        uint4 k[4][kGroups];
+        if (kSpecial && gather) {
 #pragma unroll
-        for (int n = 0; n < 4; ++n) {
-            const int32_t p = 8 * (quad / 2) + 2 * n + quad % 2;
-            const __half* key = k_page + p * kWidth;
-            if (gather) {
-                const int32_t cell = c.batch.cell(lead, min(start + p, lead.position));
-                key = base + c.layout.k_cell(pages[cell / kPagePositions], cell % kPagePositions);
+            for (int n = 0; n < 4; ++n) {
+                const int32_t p = min(start + Keys<kWidth>::position(n), lead.position);
+                const int32_t cell = c.batch.cell(lead, p);
+                const __half* key =
+                    cells.base + c.layout.k_cell(cells.pages[cell / kPagePositions], cell % kPagePositions);
+#pragma unroll
+                for (int g = 0; g < kGroups; ++g) keys.k[n][g] = load16<kInput>(key + 32 * g + 8 * place);
             }
-#pragma unroll
-            for (int g = 0; g < kGroups; ++g) k[n][g] = load16<kInput>(key + 32 * g + 8 * place);
+        } else if (!loaded) {
+            keys.template load<kInput>(cells.keys(start));
         }
-        // V of the strip on its way from memory while the scores are made; a line holds one value of a whole page.
-        if (!kInput && !gather) {
-            for (int i = lane; i < kWidth; i += 32) prefetch(v_page + i * kPagePositions);
-        }
+        float scores[4][4];
 #pragma unroll
         for (int n = 0; n < 4; ++n) {
             for (float& score : scores[n]) score = 0.0f;
 #pragma unroll
             for (int g = 0; g < kGroups; ++g) {
-                multiply_add(scores[n], q[2 * g], k[n][g].x, k[n][g].y);
-                multiply_add(scores[n], q[2 * g + 1], k[n][g].z, k[n][g].w);
+                multiply_add(scores[n], q[2 * g], keys.k[n][g].x, keys.k[n][g].y);
+                multiply_add(scores[n], q[2 * g + 1], keys.k[n][g].z, keys.k[n][g].w);
             }
         }
+        // While weights are made of the scores, V and the next keys are on their way.
+        uint4 v[kWidth / 8];
+        if (!gather) {
+            const __half* values = cells.values(start);
+#pragma unroll
+            for (int d = 0; d < kWidth / 8; ++d) {
+                v[d] = load16<kInput>(values + (8 * d + quad) * kPagePositions + 8 * place);
+            }
+        }
+        loaded = !kSpecial && !kInput && strip + step < last;
+        if (loaded) keys.template load<kInput>(cells.keys(start + step * kStrip));
         float top[2] = {minus_infinity(), minus_infinity()};
 #pragma unroll
         for (int n = 0; n < 4; ++n) {
@@ -209,29 +258,26 @@ __device__ void attend_strips(const AttendCall& c, const Tile& tile, int32_t fir
         }
 #pragma unroll
         for (int d = 0; d < kWidth / 8; ++d) {
-            uint4 v;
-            if (!gather) {
-                v = load16<kInput>(v_page + (8 * d + quad) * kPagePositions + 8 * place);
-            } else {
+            if (kSpecial && gather) {
                 __half values[8];
 #pragma unroll
                 for (int j = 0; j < 8; ++j) {
                     const int32_t cell = c.batch.cell(lead, min(start + 8 * place + j, lead.position));
-                    values[j] = base[c.layout.v_cell(pages[cell / kPagePositions], cell % kPagePositions) +
-                                     (8 * d + quad) * kPagePositions];
+                    values[j] = cells.base[c.layout.v_cell(cells.pages[cell / kPagePositions], cell % kPagePositions) +
+                                           (8 * d + quad) * kPagePositions];
                 }
-                v.x = pack(values[0], values[1]);
-                v.y = pack(values[2], values[3]);
-                v.z = pack(values[4], values[5]);
-                v.w = pack(values[6], values[7]);
+                v[d].x = pack(values[0], values[1]);
+                v[d].y = pack(values[2], values[3]);
+                v[d].z = pack(values[4], values[5]);
+                v[d].w = pack(values[6], values[7]);
             }
             float(&out)[4] = state.out[d];
             out[0] *= old_weight[0];
             out[1] *= old_weight[0];
             out[2] *= old_weight[1];
             out[3] *= old_weight[1];
-            multiply_add(out, weights[0], v.x, v.y);
-            multiply_add(out, weights[1], v.z, v.w);
+            multiply_add(out, weights[0], v[d].x, v[d].y);
+            multiply_add(out, weights[1], v[d].z, v[d].w);
         }
     }
 #pragma unroll
@@ -255,17 +301,6 @@ __device__ Softmax<kWidth> nothing_attended() {
     return state;
 }
 
-// Least and largest position that any row of the tile attends to.
-__device__ void span_of(const AttendCall& c, const Tile& tile, int32_t& least, int32_t& most) {
-    least = 0x7fffffff;
-    most = -1;
-    for (int32_t i = 0; i < tile.state.rows; ++i) {
-        const int32_t position = c.batch.rows[tile.state.first + i].position;
-        most = max(most, position);
-        least = min(least, c.window > 0 ? max(0, position - c.window + 1) : 0);
-    }
-}
-
 // What warps of a chunk, and chunks of a unit, leave for the merge: per operand row a peak and a sum, then the output.
 template <int kWidth>
 struct Partial {
@@ -274,25 +309,60 @@ struct Partial {
     float out[kTileRows][kWidth];
 };
 
+// The rows of a unit from the partial results of its chunks: all of them in order, each thread four values of a row.
+template <int kWidth>
+__device__ void merge_chunks(const AttendCall& c, const Tile& tile, const Partial<kWidth>* chunks, int32_t first,
+                             int32_t last) {
+#pragma unroll 1
+    for (int i = threadIdx.x; i < tile.used() * (kWidth / 4); i += kThreads) {
+        const int r = i / (kWidth / 4), d = 4 * (i % (kWidth / 4));
+        if (!tile.valid(r) || d >= c.head_dim) continue;
+        float peak = minus_infinity();
+#pragma unroll 8
+        for (int32_t k = first; k <= last; ++k) peak = fmaxf(peak, __ldcg(&chunks[k].peak[r]));
+        float sum = 0.0f;
+        float4 out = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#pragma unroll 8
+        for (int32_t k = first; k <= last; ++k) {
+            const float weight = power_of_two(__ldcg(&chunks[k].peak[r]) - peak);
+            const float4 part = __ldcg(reinterpret_cast<const float4*>(&chunks[k].out[r][d]));
+            sum = fmaf(__ldcg(&chunks[k].sum[r]), weight, sum);
+            out.x = fmaf(part.x, weight, out.x);
+            out.y = fmaf(part.y, weight, out.y);
+            out.z = fmaf(part.z, weight, out.z);
+            out.w = fmaf(part.w, weight, out.w);
+        }
+        float* to = c.out + (static_cast<int64_t>(tile.row(r)) * c.heads + tile.head(r)) * c.head_dim + d;
+        *reinterpret_cast<float4*>(to) = make_float4(out.x / sum, out.y / sum, out.z / sum, out.w / sum);
+    }
+}
+
 template <int kWidth, bool kSpecial>
 __global__ void __launch_bounds__(kThreads) decode_kernel(AttendCall c) {
     extern __shared__ float4 shared[];
     auto* warps = reinterpret_cast<Partial<kWidth>*>(shared);
     __shared__ bool last_block;
     allow_successor();
-    await_predecessors();
-    const Tile tile(c, blockIdx.x, blockIdx.y);
-    int32_t least, most;
-    span_of(c, tile, least, most);
+    const Tile tile(c, blockIdx.x, blockIdx.y);  // the batch does not change within a forward
+    const int32_t least = tile.least(c), most = tile.state.highest;
     const int32_t chunk = blockIdx.z, first_chunk = chunk_of(least), last_chunk = chunk_of(most);
-    if (chunk < first_chunk || chunk > last_chunk) return;
+    if (chunk < first_chunk || chunk > last_chunk) {
+        await_predecessors();
+        return;
+    }
 
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, quad = lane / 4, place = lane % 4;
     {
         Softmax<kWidth> state = nothing_attended<kWidth>();
-        const int32_t end = min(chunk_begin(chunk + 1), most + 1);
-        attend_strips<kWidth, false, kSpecial>(c, tile, chunk_begin(chunk) / kStrip + warp, (end + kStrip - 1) / kStrip,
-                                               kWarps, state);
+        const int32_t first = chunk_begin(chunk) / kStrip + warp;
+        const int32_t last = (min(chunk_begin(chunk + 1), most + 1) + kStrip - 1) / kStrip;
+        const Cells<kWidth> cells(c, tile);
+        Keys<kWidth> keys;
+        // Keys of earlier forwards need not wait for this one's.
+        const bool early = !kSpecial && first < last && (first + 1) * kStrip <= tile.state.committed;
+        if (early) keys.template load<false>(cells.keys(first * kStrip));
+        await_predecessors();
+        attend_strips<kWidth, false, kSpecial>(c, tile, cells, first, last, kWarps, keys, early, state);
         Partial<kWidth>& mine = warps[warp];
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
@@ -349,21 +419,7 @@ __global__ void __launch_bounds__(kThreads) decode_kernel(AttendCall c) {
     __syncthreads();
     if (!last_block) return;
     __threadfence();
-#pragma unroll 1
-    for (int i = threadIdx.x; i < tile.used() * kWidth; i += kThreads) {
-        const int r = i / kWidth, d = i % kWidth;
-        if (!tile.valid(r) || d >= c.head_dim) continue;
-        float peak = minus_infinity();
-        for (int32_t k = first_chunk; k <= last_chunk; ++k) peak = fmaxf(peak, __ldcg(&chunks[k].peak[r]));
-        float sum = 0.0f, out = 0.0f;
-#pragma unroll 4
-        for (int32_t k = first_chunk; k <= last_chunk; ++k) {
-            const float weight = power_of_two(__ldcg(&chunks[k].peak[r]) - peak);
-            sum = fmaf(__ldcg(&chunks[k].sum[r]), weight, sum);
-            out = fmaf(__ldcg(&chunks[k].out[r][d]), weight, out);
-        }
-        c.out[(static_cast<int64_t>(tile.row(r)) * c.heads + tile.head(r)) * c.head_dim + d] = out / sum;
-    }
+    merge_chunks<kWidth>(c, tile, chunks, first_chunk, last_chunk);
 }
 
 template <int kWidth, bool kSpecial>
@@ -372,10 +428,11 @@ __global__ void __launch_bounds__(kThreads) input_kernel(AttendCall c) {
     const int32_t index = c.tiles - 1 - static_cast<int32_t>(blockIdx.x * kWarps + threadIdx.x / 32);
     if (index < 0) return;
     const Tile tile(c, index, blockIdx.y);
-    int32_t least, most;
-    span_of(c, tile, least, most);
+    const int32_t least = tile.least(c), most = tile.state.highest;
     Softmax<kWidth> state = nothing_attended<kWidth>();
-    attend_strips<kWidth, true, kSpecial>(c, tile, least / kStrip, most / kStrip + 1, 1, state);
+    const Cells<kWidth> cells(c, tile);
+    Keys<kWidth> keys;
+    attend_strips<kWidth, true, kSpecial>(c, tile, cells, least / kStrip, most / kStrip + 1, 1, keys, false, state);
     const int lane = threadIdx.x % 32, quad = lane / 4, place = lane % 4;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {

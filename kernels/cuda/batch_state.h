@@ -21,10 +21,17 @@ struct RowState {
     std::int32_t ancestors;  // in the lists: the cells of positions position, position - 1, ... (`branch` of them)
 };
 
-// Consecutive rows of one sequence that attend together. A tree row is alone.
-struct TileState {
+// Consecutive rows of one sequence that attend together. A tree row is alone. What a kernel needs to know before it can
+// read keys is here at one place.
+struct alignas(16) TileState {
     std::int32_t first;
     std::int32_t rows;
+    std::int32_t pages;      // as of its rows
+    std::int32_t committed;  // positions below lie in cells that this forward does not write
+    std::int32_t lowest;     // position of its first row
+    std::int32_t highest;    // of its last
+    std::int32_t branch;     // of its first row
+    std::int32_t unused;
 };
 
 // Where the parts of the block are.
@@ -44,7 +51,10 @@ struct BatchView {
 struct BatchLayout {
     std::int32_t rows = 0, tiles = 0, logit_rows = 0;
 
-    std::int64_t tiles_at() const { return static_cast<std::int64_t>(sizeof(RowState)) * rows; }
+    std::int64_t tiles_at() const {
+        const std::int64_t end = static_cast<std::int64_t>(sizeof(RowState)) * rows;
+        return (end + 15) / 16 * 16;
+    }
     std::int64_t logit_rows_at() const { return tiles_at() + static_cast<std::int64_t>(sizeof(TileState)) * tiles; }
     std::int64_t lists_at() const {
         return logit_rows_at() + static_cast<std::int64_t>(sizeof(std::int32_t)) * logit_rows;

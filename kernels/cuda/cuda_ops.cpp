@@ -390,8 +390,10 @@ void CudaOps::fill(CudaActivations& a, const Batch& batch, std::byte* to, BatchL
             t > 0 && !batch.tree && tiles[tile].rows < room && row.sequence == batch.rows[size(t) - 1].sequence;
         if (joins) {
             ++tiles[tile].rows;
+            tiles[tile].highest = row.position;
         } else {
-            tiles[++tile] = {t, 1};
+            tiles[++tile] = {
+                t, 1, at, batch.sequences[size(row.sequence)].length, row.position, row.position, state.branch, 0};
         }
     }
     std::copy(batch.logit_rows.begin(), batch.logit_rows.end(), logit_rows);
