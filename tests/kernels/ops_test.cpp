@@ -258,5 +258,25 @@ TEST(Isa, UnknownAndMissingSetsAreRefused) {
     }
 }
 
+// Holds in every build and on every machine.
+TEST(Device, IsListedOrItsAbsenceHasAReason) {
+    std::string why;
+    const std::vector<CudaDevice> devices = cuda_devices(&why);
+    EXPECT_NE(devices.empty(), why.empty());
+    for (const CudaDevice& device : devices) {
+        EXPECT_FALSE(device.name.empty());
+        EXPECT_GT(device.memory, 0);
+        EXPECT_LE(device.free_memory, device.memory);
+    }
+    try {
+        make_cuda_ops({.device = 12345});
+        FAIL() << "there is no such device";
+    } catch (const Error& error) {
+        EXPECT_NE(std::string(error.what()).find("cuda:12345"), std::string::npos) << error.what();
+        EXPECT_NE(std::string(error.what()).find(devices.empty() ? why : "the last one"), std::string::npos)
+            << error.what();
+    }
+}
+
 }  // namespace
 }  // namespace foresay::test
