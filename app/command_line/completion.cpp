@@ -202,7 +202,10 @@ std::string zsh() {
         for (const OptionDescription& option : command.options) out += zsh_option(option);
         out += " ;;\n";
     }
-    return out + "    esac\n}\ncompdef _foresay foresay\n";
+    // Found on fpath, this file is the first call's body; sourced, it says whose completion it is.
+    return out +
+           "    esac\n}\nif [[ ${funcstack[1]} == _foresay ]]; then\n    _foresay \"$@\"\nelse\n"
+           "    compdef _foresay foresay\nfi\n";
 }
 
 // ------------------------------------------------------------------------------------------------------------- fish
