@@ -73,6 +73,7 @@ void show(Repl& repl, const std::string& arguments) {
         std::string out = "target   " + model.source().path() + "\n";
         if (const core::Model* draft = repl.session().draft()) out += "draft    " + draft->source().path() + "\n";
         out += "backend  " + repl.session().backend() + "\n";
+        if (const std::string& why = repl.session().why_no_device(); !why.empty()) out += "no GPU   " + why + "\n";
         out += "context  " + std::to_string(repl.conversation().tokens()) + " of " +
                std::to_string(repl.session().context_length()) + " positions\n";
         say(out);
