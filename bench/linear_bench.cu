@@ -4,7 +4,8 @@
 //   linear_bench ops SHAPE ENCODING            each stage at 1, 2, 4, 8, 16 rows over rotating buffers larger than the L2
 //   linear_bench chain SHAPE ENCODING [ROWS..] a whole token: layers x 5 kernels and the head, in one graph
 //
-// Options after that, as key=value: split, stage (bytes), half (bytes), least (bytes), flush, overlap (0 or 1), layers.
+// Options after that, as key=value: stage, most, least (bytes), balance (percent), overlap, fused (0 or 1). A lone / begins
+// another set of options.
 // Attention is stood in for by a kernel that only waits and copies. Every time is the median of replays of a graph.
 
 #include <algorithm>
@@ -81,7 +82,8 @@ void launch_stand_in(const float* q, float* out, int count, bool overlap, cudaSt
     config.stream = stream;
     config.attrs = &attribute;
     config.numAttrs = overlap ? 1 : 0;
-    cudaFuncSetAttribute(attention_stand_in, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
+    cudaFuncSetAttribute(attention_stand_in, cudaFuncAttributePreferredSharedMemoryCarveout,
+                         cudaSharedmemCarveoutMaxShared);
     cuda::cuda_check(cudaLaunchKernelEx(&config, attention_stand_in, q, out, count), "cannot launch the stand-in");
 }
 
@@ -174,7 +176,7 @@ struct Buffers {
     static constexpr int kRows = 16;
     cuda::DeviceBuffer<float> x, q, attended, ff, logits;
     cuda::DeviceBuffer<__half> kv;
-    cuda::DeviceBuffer<std::int64_t> cell;
+    cuda::DeviceBuffer<std::int64_t> cell, v_cell;
     cuda::DeviceBuffer<float2> rope;
     ModelShape shape;
 
@@ -194,6 +196,8 @@ struct Buffers {
         std::vector<std::int64_t> cells(kRows);
         for (int t = 0; t < kRows; ++t) cells[static_cast<std::size_t>(t)] = static_cast<std::int64_t>(t) * s.head_dim;
         cell = cuda::to_device(std::span<const std::int64_t>(cells));
+        for (std::int64_t& at : cells) at += 64 * s.head_dim;
+        v_cell = cuda::to_device(std::span<const std::int64_t>(cells));
         const std::vector<float2> turns(static_cast<std::size_t>(kRows * s.head_dim / 2), float2{0.8f, 0.6f});
         rope = cuda::to_device(std::span<const float2>(turns));
     }
@@ -204,7 +208,7 @@ struct Buffers {
         io.kv = kv.data();
         io.cell = cell.data();
         io.head_stride = 2 * 64 * shape.head_dim;
-        io.v_offset = 64 * shape.head_dim;
+        io.v_cell = v_cell.data();
         io.rope = rope.data();
         return io;
     }
@@ -296,26 +300,65 @@ void bench_chain(const ModelShape& s, Encoding encoding, double peak, const std:
     for (const auto& options : variants) {
         cuda::GemvTuning& tuning = cuda::gemv_tuning();
         tuning = {};
-        tuning.split = option(options, "split", tuning.split);
         tuning.stage_bytes = option(options, "stage", tuning.stage_bytes);
-        tuning.shared_half = option(options, "half", tuning.shared_half);
+        tuning.shared_most = option(options, "most", tuning.shared_most);
         tuning.least_ring = option(options, "least", tuning.least_ring);
-        tuning.flush_panels = option(options, "flush", tuning.flush_panels);
+        tuning.balance = option(options, "balance", tuning.balance);
+        const bool fused = option(options, "fused", 1) != 0;
         const bool overlap = option(options, "overlap", 1) != 0;
         std::printf("chain ");
         for (const auto& [key, value] : options) std::printf("%s=%d ", key.c_str(), value);
         for (const int rows : widths) {
             const cuda::LinearCall call{stream, rows, kernels::RowClass::decode, nullptr, overlap};
+#ifdef GEMV_TRACE
+            cuda::DeviceBuffer<unsigned long long> trace(132 * 8 * 6 * 400);
+            cudaMemset(trace.data(), 0, trace.bytes());
+            if (option(options, "trace", 0)) {
+                tuning.trace = trace.data();
+                tuning.trace_at = 0;
+            }
+#endif
             const double us = graph_microseconds(stream, 15, [&] {
+                cuda::LinearSequence sequence;
+                cuda::LinearCall joined = call;
+                joined.sequence = fused ? &sequence : nullptr;
                 for (const Layer& layer : layers) {
-                    layer.attention_in.launch(call, b.attention_in());
+                    layer.attention_in.launch(joined, b.attention_in());
+                    sequence.flush();
                     launch_stand_in(b.q.data(), b.attended.data(), rows * s.heads * s.head_dim, overlap, stream);
-                    layer.attention_out.launch(call, {b.attended.data(), b.x.data(), nullptr});
-                    layer.mlp_in.launch(call, {b.x.data(), b.ff.data()});
-                    layer.mlp_out.launch(call, {b.ff.data(), b.x.data(), nullptr});
+                    layer.attention_out.launch(joined, {b.attended.data(), b.x.data(), nullptr});
+                    layer.mlp_in.launch(joined, {b.x.data(), b.ff.data()});
+                    layer.mlp_out.launch(joined, {b.ff.data(), b.x.data(), nullptr});
                 }
+                sequence.flush();
                 head.launch(call, {b.x.data(), nullptr, b.logits.data(), s.vocab});
             });
+#ifdef GEMV_TRACE
+            if (tuning.trace) {
+                std::vector<unsigned long long> h(trace.size());
+                cudaMemcpy(h.data(), trace.data(), trace.bytes(), cudaMemcpyDeviceToHost);
+                std::printf("\n");
+                auto med = [](std::vector<double> v) {
+                    std::sort(v.begin(), v.end());
+                    return v.empty() ? 0.0 : v[v.size() / 2];
+                };
+                for (int k = 4; k < 6; ++k)
+                    for (int o = 0; o < 4; ++o) {
+                        std::vector<double> d[8];
+                        for (int c = 0; c < 132; ++c) {
+                            const unsigned long long* r = &h[((static_cast<std::size_t>(k) * 132 + c) * 6 + o) * 8];
+                            if (r[0] == 0) continue;
+                            for (int i = 0; i < 6; ++i)
+                                d[i].push_back(static_cast<double>(r[i + 1]) - static_cast<double>(r[i]));
+                        }
+                        std::printf(
+                            "  kernel %d op %d blocks %zu: clk norm %.0f wait %.0f x %.0f first panel %.0f rest %.0f "
+                            "split %.0f\n",
+                            k, o, d[1].size(), med(d[0]), med(d[1]), med(d[2]), med(d[3]), med(d[4]), med(d[5]));
+                    }
+                tuning.trace = nullptr;
+            }
+#endif
             std::printf("| %2d rows %8.1f us %6.1f/s %4.1f%% ", rows, us, 1e6 / us,
                         100.0 * static_cast<double>(bytes) / us * 1e-6 / peak);
         }
@@ -365,10 +408,10 @@ int run(const std::vector<std::string>& args) {
     for (const auto& options : variants) {
         cuda::GemvTuning& tuning = cuda::gemv_tuning();
         tuning = {};
-        tuning.split = option(options, "split", tuning.split);
         tuning.stage_bytes = option(options, "stage", tuning.stage_bytes);
-        tuning.shared_half = option(options, "half", tuning.shared_half);
+        tuning.shared_most = option(options, "most", tuning.shared_most);
         tuning.least_ring = option(options, "least", tuning.least_ring);
+        tuning.balance = option(options, "balance", tuning.balance);
         bench_ops(shape, encoding, peak, options);
     }
     return 0;

@@ -13,37 +13,42 @@ __device__ inline float activated(Activation kind, float x) {
     return 0.5f * x * (1.0f + tanhf(inner));
 }
 
+// The head of a row, rows being fewer than 2^32 / head_dim; its place in the head is what is left.
+__device__ inline std::int32_t head_of(const FinishArgs& f, std::int32_t row) {
+    return f.head_dim == 1 ? row : static_cast<std::int32_t>(__umulhi(static_cast<std::uint32_t>(row), f.head_inverse));
+}
+
 // The rows of the stack that a pair of packed rows stands for.
 struct PairRows {
-    std::int64_t a, b;
+    std::int32_t a, b;
     std::int32_t place;  // attention_in: packed place in the head
 };
-__device__ inline PairRows pair_rows(const FinishArgs& f, std::int64_t packed) {
-    const std::int64_t row = f.first_row + packed;
+__device__ inline PairRows pair_rows(const FinishArgs& f, std::int32_t packed) {
+    const std::int32_t row = f.first_row + packed;
     if (f.kind != Finish::attention_in) return {row, row + 1, 0};
-    const auto place = static_cast<std::int32_t>(row % f.head_dim);
+    const std::int32_t place = row - head_of(f, row) * f.head_dim;
     if (!f.half_split || place >= f.rotated || row >= f.query_rows + f.kv_rows) return {row, row + 1, place};
-    const std::int64_t a = row - place + place / 2;
+    const std::int32_t a = row - place + place / 2;
     return {a, a + f.rotated / 2, place};
 }
 
 // What finishing a pair reads besides its sums; loaded early, because it comes from far away.
-__device__ inline float2 finish_operand(const FinishArgs& f, std::int64_t packed, int t) {
+__device__ inline float2 finish_operand(const FinishArgs& f, std::int32_t packed, int t) {
     if (packed >= f.rows || f.raw != nullptr) return {0.0f, 0.0f};
     if (f.kind == Finish::out) {
         const float* x = f.out + t * f.out_stride + f.first_row + packed;
         return packed + 1 < f.rows ? float2{__ldcg(x), __ldcg(x + 1)} : float2{__ldcg(x), 0.0f};
     }
     if (f.kind == Finish::attention_in) {
-        const std::int64_t row = f.first_row + packed;
-        const auto place = static_cast<std::int32_t>(row % f.head_dim);
+        const std::int32_t row = f.first_row + packed;
+        const std::int32_t place = row - head_of(f, row) * f.head_dim;
         if (row < f.query_rows + f.kv_rows && place < f.rotated)
             return __ldcg(f.rope + t * (f.rotated / 2) + place / 2);
     }
     return {1.0f, 0.0f};
 }
 
-__device__ inline void finish_pair(const FinishArgs& f, std::int64_t packed, int t, float a, float b, float2 operand) {
+__device__ inline void finish_pair(const FinishArgs& f, std::int32_t packed, int t, float a, float b, float2 operand) {
     if (packed >= f.rows) return;
     const bool two = packed + 1 < f.rows;
     const PairRows rows = pair_rows(f, packed);
@@ -80,14 +85,15 @@ __device__ inline void finish_pair(const FinishArgs& f, std::int64_t packed, int
         return;
     }
     const bool value = rows.a >= f.query_rows + f.kv_rows;
-    const auto row_a = static_cast<std::int32_t>(rows.a - f.query_rows - (value ? f.kv_rows : 0));
-    const auto row_b = static_cast<std::int32_t>(rows.b - f.query_rows - (value ? f.kv_rows : 0));
+    const std::int32_t row_a = rows.a - f.query_rows - (value ? f.kv_rows : 0);
+    const std::int32_t row_b = rows.b - f.query_rows - (value ? f.kv_rows : 0);
+    const std::int32_t head_a = head_of(f, row_a), head_b = head_of(f, row_b);
     // Saturated, NaN included: what a row does not attend to is multiplied by an exact 0.
     const auto half = [](float x) { return __float2half_rn(fminf(fmaxf(x, -65504.0f), 65504.0f)); };
-    __half* to = f.kv + (__ldcg(value ? f.v_cell + t : f.cell + t));
+    __half* to = f.kv + __ldcg(value ? f.v_cell + t : f.cell + t);
     const std::int64_t stride = value ? f.v_stride : 1;
-    to[row_a / f.head_dim * f.head_stride + row_a % f.head_dim * stride] = half(ra);
-    to[row_b / f.head_dim * f.head_stride + row_b % f.head_dim * stride] = half(rb);
+    to[head_a * f.head_stride + (row_a - head_a * f.head_dim) * stride] = half(ra);
+    to[head_b * f.head_stride + (row_b - head_b * f.head_dim) * stride] = half(rb);
 }
 
 }  // namespace foresay::kernels::cuda

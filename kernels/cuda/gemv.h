@@ -1,5 +1,5 @@
-// kernels/cuda/gemv.h: what the decode kernels take: one stacked matrix times up to 16 rows, and how its pairs of packed
-// rows are finished.
+// kernels/cuda/gemv.h: what the decode kernel takes: stacks of matrices times up to 16 rows, one after the other in one
+// launch, and how their pairs of packed rows are finished.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -11,8 +11,20 @@
 
 namespace foresay::kernels::cuda {
 
-inline constexpr int kGemvWarps = 8;  // warps of a block; each has its own slice of the inputs
-inline constexpr int kMaxSplit = 8;   // blocks of a cluster, which share the inputs of the same panels
+#ifndef GEMV_WARPS
+#define GEMV_WARPS 16
+#endif
+// Warps of a block; each has its own slice of the inputs. Encodings with large blocks have fewer, so that each warp's ring
+// holds a few blocks.
+constexpr int gemv_warps(Encoding encoding) {
+    return encoding == Encoding::q6_k || encoding == Encoding::q5_k ? 8 : GEMV_WARPS;
+}
+#ifndef GEMV_SPLIT
+#define GEMV_SPLIT 4096
+#endif
+inline constexpr int kSplitInputs = GEMV_SPLIT;       // most inputs of a block; wider matrices are split between blocks
+inline constexpr int kMaxGemvOps = 6;           // of one launch
+inline constexpr int kScratchCounters = 32768;  // of a device: two for the grid, then one per panel
 
 // What happens to a pair of sums (packed rows 2i, 2i + 1) of a row of the batch.
 enum class Finish : std::uint8_t { attention_in, out, mlp_in, head };
@@ -20,8 +32,8 @@ enum class Finish : std::uint8_t { attention_in, out, mlp_in, head };
 struct FinishArgs {
     Finish kind = Finish::out;
     Activation activation = Activation::silu;  // mlp_in
-    std::int64_t first_row = 0;                // of the stack: where this part begins
-    std::int64_t rows = 0;                     // of this part, without padding
+    std::int32_t first_row = 0;                // of the stack: where this part begins
+    std::int32_t rows = 0;                     // of this part, without padding
     const float* bias = nullptr;               // [rows of the stack]
     float* out = nullptr;                      // x (added to), ff, logits, or q
     float* raw = nullptr;         // attention_in, out: sums with their biases, row by row; nothing else is written then
@@ -30,6 +42,7 @@ struct FinishArgs {
     // attention_in
     std::int32_t query_rows = 0, kv_rows = 0;  // of the stack
     std::int32_t head_dim = 1, rotated = 0;
+    std::uint32_t head_inverse = 0;            // 2^32 / head_dim rounded up, because division is slow
     bool half_split = false;       // which rows of a head are neighbours
     const float2* rope = nullptr;  // [T, rotated / 2]
     __half* kv = nullptr;
@@ -38,7 +51,7 @@ struct FinishArgs {
     std::int64_t head_stride = 0, v_stride = 1;
 };
 
-struct GemvArgs {
+struct GemvOp {
     const std::uint8_t* panels = nullptr;
     std::int32_t panel_count = 0;
     std::int32_t blocks = 0;  // per panel
@@ -47,36 +60,54 @@ struct GemvArgs {
     const std::int32_t* row = nullptr;  // which row of x; null: row i
     const float* norm = nullptr;        // [inputs]; null: none
     float eps = 0;
-    std::int32_t rows = 0;   // T, at most 16
-    std::int32_t split = 1;  // blocks of a cluster
-    // Shared memory, in bytes from its start (a multiple of 128); set by plan_gemv.
-    std::int32_t stages = 0;        // of each warp's ring
-    std::int32_t stage_blocks = 0;  // panel blocks per stage
-    std::int32_t slice_blocks = 0;  // most blocks of one warp
-    std::int32_t x_stride = 0;      // between rows of the batch within a warp's slice
-    std::int32_t flush_panels = 0;  // panels between two exchanges of a cluster
-    std::int32_t x_at = 0, sums_at = 0, parts_at = 0, exchange_at = 0, stats_at = 0, shared_bytes = 0;
-    std::int32_t x_bytes = 0, sums_bytes = 0;  // of one warp
     FinishArgs finish;
+    // Set by the plan. Division is slow on the device, so shares come as quotient and remainder.
+    std::int32_t split = 1;                         // blocks that share the inputs of the same panels
+    std::int32_t members = 0;                       // blocks of each of the `split` parts
+    std::int32_t panels_each = 0, panels_more = 0;  // of a member
+    std::int32_t blocks_each = 0, blocks_more = 0;  // of a part
+    std::int32_t stage_blocks = 0;                  // panel blocks per stage of the ring
+    std::int32_t x_stride = 0;                      // between rows of the batch within a warp's slice, bytes
+};
+
+struct GemvArgs {
+    GemvOp ops[kMaxGemvOps];
+    std::int32_t count = 0;
+    std::int32_t rows = 0;  // T, at most 16
+    // Set by the plan. Shared memory in bytes, from its start.
+    std::int32_t stages = 0, stage_bytes = 0;  // of each warp's ring
+    std::int32_t x_at = 0, x_bytes = 0;        // of one warp
+    std::int32_t sums_at = 0, sums_bytes = 0;  // of one warp
+    std::int32_t parts_at = 0, part_buffers = 1, stats_at = 0, shared_bytes = 0;
+    std::uint32_t* counters = nullptr;  // zero between launches
+    float* partials = nullptr;
+    unsigned long long* trace = nullptr;
 };
 
 // What the micro-benchmark varies. The defaults are what it found best.
 struct GemvTuning {
-    int split = 0;           // blocks of a cluster; 0: by the shape
-    int stage_bytes = 2400;  // of a ring's stage, about
-    int flush_panels = 8;
-    int shared_half = 104 * 1024;  // shared memory of a block, where that leaves least_ring for weights
-    int least_ring = 40 * 1024;
+    int stage_bytes = 2400;        // of a ring's stage, about
+    int shared_most = 200 * 1024;  // of a block, so that an attention kernel fits beside it
+    int least_ring = 48 * 1024;    // below that the block takes all there is
+    int balance = 0;               // percent of the multiprocessors that must have work before more splits are made
+    unsigned long long* trace = nullptr;
+    int trace_at = 0;
 };
 GemvTuning& gemv_tuning();
 
-// How many blocks share the inputs of a panel: by the shape alone, so that sums have one order.
-int gemv_split(Encoding encoding, std::int64_t rows, std::int64_t inputs, int processors);
+// Memory that launches of one device share: counters and the sums of split matrices. Made at the first call for a device.
+struct GemvScratch {
+    std::uint32_t* counters = nullptr;
+    float* partials = nullptr;
+    std::size_t partial_floats = 0;
+};
+const GemvScratch& gemv_scratch();
 
-// Fills in the plan for args.rows rows. `shared_budget` is what a block may take; false: not even one stage fits.
-bool plan_gemv(Encoding encoding, std::size_t shared_budget, GemvArgs& args);
+// Fills in the plan for args.rows rows on `processors` multiprocessors whose blocks may take `shared_budget` bytes; false:
+// not even `least_stages` stages fit. Ops of which each fits with two stages fit together with one.
+bool plan_gemv(Encoding encoding, std::size_t shared_budget, int processors, int least_stages, GemvArgs& args);
 
-// Enqueues the kernel on as many blocks as there are multiprocessors.
+// Enqueues the kernel, one block per multiprocessor.
 void launch_gemv(Encoding encoding, const GemvArgs& args, int processors, bool overlap, cudaStream_t stream);
 
 }  // namespace foresay::kernels::cuda

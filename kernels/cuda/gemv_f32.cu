@@ -13,23 +13,24 @@ __device__ float warp_sum(float value) {
 }
 
 __global__ void __launch_bounds__(256) gemv_f32(const __grid_constant__ GemvArgs args) {
+    const GemvOp& op = args.ops[0];
     allow_successor();
     await_predecessors();
     const int lane = threadIdx.x % 32;
     const std::int64_t packed = 2 * (static_cast<std::int64_t>(blockIdx.x) * 8 + threadIdx.x / 32);
-    if (packed >= args.finish.rows) return;
+    if (packed >= op.finish.rows) return;
     constexpr BlockFormat format = block_format(Encoding::f32);
-    const auto* panel = reinterpret_cast<const float*>(args.panels + packed / kPanelRows * args.blocks *
-                                                                         static_cast<std::int64_t>(format.bytes)) +
+    const auto* panel = reinterpret_cast<const float*>(op.panels + packed / kPanelRows * op.blocks *
+                                                                       static_cast<std::int64_t>(format.bytes)) +
                         packed % kPanelRows * format.inputs;
     for (int t = 0; t < args.rows; ++t) {
-        const int row = args.row != nullptr ? __ldcg(args.row + t) : t;
-        const float* x = args.x + static_cast<std::int64_t>(row) * args.inputs;
+        const int row = op.row != nullptr ? __ldcg(op.row + t) : t;
+        const float* x = op.x + static_cast<std::int64_t>(row) * op.inputs;
         float a = 0.0f, b = 0.0f, squares = 0.0f;
-        for (int k = lane; k < args.inputs; k += 32) {
+        for (int k = lane; k < op.inputs; k += 32) {
             float value = __ldcg(x + k);
             squares = fmaf(value, value, squares);
-            if (args.norm != nullptr) value *= args.norm[k];
+            if (op.norm != nullptr) value *= op.norm[k];
             const float* weight = panel + k / format.inputs * (format.bytes / 4) + k % format.inputs;
             a = fmaf(weight[0], value, a);
             b = fmaf(weight[format.inputs], value, b);
@@ -38,8 +39,8 @@ __global__ void __launch_bounds__(256) gemv_f32(const __grid_constant__ GemvArgs
         b = warp_sum(b);
         squares = warp_sum(squares);
         if (lane != 0) continue;
-        const float factor = args.norm != nullptr ? norm_factor(args, squares) : 1.0f;
-        finish_pair(args.finish, packed, t, a * factor, b * factor, finish_operand(args.finish, packed, t));
+        const float factor = op.norm != nullptr ? norm_factor(op, squares) : 1.0f;
+        finish_pair(op.finish, packed, t, a * factor, b * factor, finish_operand(op.finish, packed, t));
     }
 }
 
@@ -51,7 +52,7 @@ void launch_gemv_as<Encoding::f32>(const GemvArgs& args, int /*processors*/, boo
     attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attribute.val.programmaticStreamSerializationAllowed = 1;
     cudaLaunchConfig_t config = {};
-    config.gridDim = dim3(static_cast<unsigned>((args.finish.rows + 15) / 16));
+    config.gridDim = dim3(static_cast<unsigned>((args.ops[0].finish.rows + 15) / 16));
     config.blockDim = dim3(256);
     config.stream = stream;
     config.attrs = &attribute;

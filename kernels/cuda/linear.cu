@@ -1,52 +1,101 @@
 #include "kernels/cuda/linear.h"
 
 #include <algorithm>
+#include <map>
+#include <mutex>
 #include <vector>
 
 #include "base/error.h"
 #include "kernels/cuda/gemv.h"
 
 namespace foresay::kernels::cuda {
+
 namespace {
 
-// The current device, asked for once.
+// What a device is, asked for once.
+const DeviceInfo& known_device(int device) {
+    static std::mutex mutex;
+    static std::map<int, DeviceInfo> known;
+    const std::lock_guard lock(mutex);
+    const auto found = known.find(device);
+    return found != known.end() ? found->second : known.emplace(device, device_info(device)).first->second;
+}
+
+}  // namespace
+
+struct LinearSequence::State {
+    GemvArgs args;  // those that wait
+    Encoding encoding = Encoding::f32;
+    LinearCall call;
+
+    void flush() {
+        if (args.count == 0) return;
+        int device = 0;
+        cuda_check(cudaGetDevice(&device), "cannot ask for the current device");
+        const DeviceInfo& info = known_device(device);
+        check(plan_gemv(encoding, info.shared_bytes, info.processors, 1, args), "ops that fit alone fit together");
+        if (gemv_tuning().trace != nullptr) {
+            args.trace = gemv_tuning().trace + 132 * 8 * kMaxGemvOps * gemv_tuning().trace_at++;
+        }
+        launch_gemv(encoding, args, info.processors, call.overlap, call.stream);
+        args.count = 0;
+    }
+    // Puts an op behind those that wait, unless it cannot run in their launch.
+    void add(Encoding op_encoding, const LinearCall& op_call, std::int32_t rows, const GemvOp& op) {
+        const bool joins = args.count > 0 && args.count < kMaxGemvOps && encoding == op_encoding && args.rows == rows &&
+                           call.stream == op_call.stream && encoding != Encoding::f32;
+        if (!joins) flush();
+        encoding = op_encoding;
+        call = op_call;
+        args.rows = rows;
+        args.ops[args.count++] = op;
+    }
+};
+
+namespace {
+
 const DeviceInfo& current_device() {
-    thread_local std::vector<DeviceInfo> known;
     int device = 0;
     cuda_check(cudaGetDevice(&device), "cannot ask for the current device");
-    for (const DeviceInfo& info : known) {
-        if (info.index == device) return info;
+    return known_device(device);
+}
+
+// Rows of one pass: all of them, or as many as leave room for weights.
+std::int32_t rows_that_fit(Encoding encoding, const GemvOp& op, std::int32_t rows) {
+    const DeviceInfo& device = current_device();
+    GemvArgs args;
+    args.ops[0] = op;
+    args.count = 1;
+    for (args.rows = rows; !plan_gemv(encoding, device.shared_bytes, device.processors, 2, args);) {
+        check(args.rows > 1, "a row of inputs fits into shared memory");
+        args.rows = (args.rows + 1) / 2;
     }
-    return known.emplace_back(device_info(device));
+    return args.rows;
 }
 
 // All parts of a stack times the rows of a call, in as few readings of the weights as shared memory allows.
 // `shift` moves what belongs to a row of the batch by `t` rows.
 template <class Shift>
-void decode_rows(const Panels& panels, const LinearCall& call, GemvArgs args, FinishArgs finish, Shift shift) {
-    const DeviceInfo& device = current_device();
-    args.inputs = static_cast<std::int32_t>(panels.inputs());
+void decode_rows(const Panels& panels, const LinearCall& call, GemvOp op, FinishArgs finish, Shift shift) {
+    LinearSequence alone;
+    LinearSequence& sequence = call.sequence != nullptr ? *call.sequence : alone;
+    op.inputs = static_cast<std::int32_t>(panels.inputs());
     for (const Panels::Part& part : panels.parts()) {
-        args.panels = part.data.data();
-        args.panel_count = part.panels;
-        args.blocks = part.blocks;
-        args.split =
-            device.capability >= 90 ? gemv_split(part.encoding, part.rows, panels.inputs(), device.processors) : 1;
-        finish.first_row = part.first_row;
-        finish.rows = part.rows;
+        op.panels = part.data.data();
+        op.panel_count = part.panels;
+        op.blocks = part.blocks;
+        finish.first_row = static_cast<std::int32_t>(part.first_row);
+        finish.rows = static_cast<std::int32_t>(part.rows);
         for (std::int32_t t = 0; t < call.rows;) {
-            GemvArgs pass = args;
-            pass.rows = std::min(call.rows - t, kDecodeTile);
-            while (!plan_gemv(part.encoding, device.shared_bytes, pass)) {
-                check(pass.rows > 1, "a row of inputs fits into shared memory");
-                pass.rows = (pass.rows + 1) / 2;
-            }
+            const std::int32_t rows = rows_that_fit(part.encoding, op, std::min(call.rows - t, kDecodeTile));
+            GemvOp pass = op;
             pass.finish = finish;
             shift(pass, t);
-            launch_gemv(part.encoding, pass, device.processors, call.overlap, call.stream);
-            t += pass.rows;
+            sequence.state()->add(part.encoding, call, rows, pass);
+            t += rows;
         }
     }
+    if (call.sequence == nullptr) sequence.flush();
 }
 
 TensorView with_shape(const TensorView& view, std::int64_t rows, std::int64_t cols) {
@@ -69,6 +118,12 @@ DeviceBuffer<float> stacked_bias(std::span<const TensorView> biases, std::span<c
 }
 
 }  // namespace
+
+LinearSequence::LinearSequence() : state_(std::make_unique<State>()) {}
+LinearSequence::~LinearSequence() = default;
+LinearSequence::LinearSequence(LinearSequence&&) noexcept = default;
+LinearSequence& LinearSequence::operator=(LinearSequence&&) noexcept = default;
+void LinearSequence::flush() { state_->flush(); }
 
 struct InputWorkspace::State {};
 
@@ -126,6 +181,7 @@ void AttentionInLinear::launch(const LinearCall& call, const Io& io) const {
     finish.query_rows = q;
     finish.kv_rows = kv;
     finish.head_dim = shape_.head_dim;
+    finish.head_inverse = static_cast<std::uint32_t>((std::uint64_t{1} << 32) / static_cast<std::uint64_t>(shape_.head_dim) + 1);
     finish.half_split = pairs_ == RopePairs::half_split;
     finish.rotated = io.rope != nullptr || finish.half_split ? rotated_ : 0;
     finish.rope = io.rope;
@@ -134,11 +190,11 @@ void AttentionInLinear::launch(const LinearCall& call, const Io& io) const {
     finish.head_stride = io.head_stride;
     finish.v_cell = io.v_cell;
     finish.v_stride = io.v_stride;
-    GemvArgs args;
+    GemvOp args;
     args.x = io.x;
     args.norm = norm_.weight.data();
     args.eps = norm_.eps;
-    decode_rows(panels_, call, args, finish, [&](GemvArgs& pass, std::int32_t t) {
+    decode_rows(panels_, call, args, finish, [&](GemvOp& pass, std::int32_t t) {
         pass.x += static_cast<std::int64_t>(t) * shape_.d_model;
         FinishArgs& f = pass.finish;
         if (f.out != nullptr) f.out += t * f.out_stride;
@@ -167,9 +223,9 @@ void OutLinear::launch(const LinearCall& call, const Io& io) const {
     finish.out = io.x;
     finish.raw = io.raw;
     finish.out_stride = panels_.rows();
-    GemvArgs args;
+    GemvOp args;
     args.x = io.input;
-    decode_rows(panels_, call, args, finish, [&](GemvArgs& pass, std::int32_t t) {
+    decode_rows(panels_, call, args, finish, [&](GemvOp& pass, std::int32_t t) {
         pass.x += t * panels_.inputs();
         FinishArgs& f = pass.finish;
         if (f.out != nullptr) f.out += t * f.out_stride;
@@ -190,11 +246,11 @@ void MlpInLinear::launch(const LinearCall& call, const Io& io) const {
     finish.activation = activation_;
     finish.out = io.ff;
     finish.out_stride = panels_.rows() / 2;
-    GemvArgs args;
+    GemvOp args;
     args.x = io.x;
     args.norm = norm_.weight.data();
     args.eps = norm_.eps;
-    decode_rows(panels_, call, args, finish, [&](GemvArgs& pass, std::int32_t t) {
+    decode_rows(panels_, call, args, finish, [&](GemvOp& pass, std::int32_t t) {
         pass.x += t * panels_.inputs();
         pass.finish.out += t * pass.finish.out_stride;
     });
@@ -214,12 +270,12 @@ void HeadLinear::launch(const LinearCall& call, const Io& io) const {
     finish.out_stride = io.logit_stride;
     finish.scale = scale_;
     finish.soft_cap = soft_cap_;
-    GemvArgs args;
+    GemvOp args;
     args.x = io.x;
     args.row = io.row;
     args.norm = norm_.weight.data();
     args.eps = norm_.eps;
-    decode_rows(panels_, call, args, finish, [&](GemvArgs& pass, std::int32_t t) {
+    decode_rows(panels_, call, args, finish, [&](GemvOp& pass, std::int32_t t) {
         if (pass.row != nullptr) {
             pass.row += t;
         } else {

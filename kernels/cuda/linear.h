@@ -13,6 +13,7 @@
 //           weights, before it waits for its predecessor. So whatever runs before it on the stream must not write
 //           weights, norms or biases; and each kernel between two of these, if launched as a dependent, must itself call
 //           griddepcontrol.wait before it reads or writes what others share.
+//           Its blocks wait for each other, so launches of one device are on one stream at a time.
 // Cost:     making a stage copies and repacks its weights and waits. launch() of decode rows reads the weights once per
 //           16 rows.
 // Errors:   making a stage throws Error (no memory, shapes that panels cannot hold). launch() throws nothing.
@@ -51,6 +52,24 @@ private:
     std::unique_ptr<State> state_;
 };
 
+// Decode stages that follow one another without anything in between (attention_out, mlp_in, mlp_out and the next layer's
+// attention_in) run as one kernel: launches given a sequence wait in it until flush(), which is due before anything else
+// is enqueued on the stream. They flush by themselves when they cannot join what is waiting.
+class LinearSequence {
+public:
+    LinearSequence();
+    ~LinearSequence();
+    LinearSequence(LinearSequence&&) noexcept;
+    LinearSequence& operator=(LinearSequence&&) noexcept;
+    void flush();
+
+    struct State;
+    State* state() const { return state_.get(); }
+
+private:
+    std::unique_ptr<State> state_;
+};
+
 // What every launch needs.
 struct LinearCall {
     cudaStream_t stream = nullptr;
@@ -58,6 +77,7 @@ struct LinearCall {
     RowClass row_class = RowClass::decode;
     InputWorkspace* workspace = nullptr;  // for input rows
     bool overlap = true;                  // launch as a programmatic dependent of what was enqueued before
+    LinearSequence* sequence = nullptr;   // null: launch at once
 };
 
 // A norm weight as the kernels want it: float32, plus_one already added.

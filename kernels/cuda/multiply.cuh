@@ -2,9 +2,9 @@
 //
 // Layout:   a warp holds the sums of 32 packed rows x 8 NT rows of the batch as accumulators of mma.m16n8k16:
 //           sums[tile][nt][i], i as the instruction has it. Inputs lie in shared memory as float16 (Slice).
-// Precision: codes enter as subnormal float16 numbers, exact; products are exact; the sum of 16 or 32 of them is float32
-//           and meets its scale once. The middle of the codes is taken off through the initial accumulator, which holds
-//           -middle times the sum of the inputs as they were rounded.
+// Precision: codes enter as subnormal float16 numbers, code x 2^-24, exact (mma is as fast with them); products are exact;
+//           the sum of 16 or 32 of them is float32 and meets its scale once. The middle of the codes is taken off through
+//           the initial accumulator, which holds -middle times the sum of the inputs as they were rounded.
 // Law 1:    a column of an mma depends on that column of B alone. The order of sums is that of the inputs.
 #pragma once
 
@@ -18,7 +18,7 @@
 
 namespace foresay::kernels::cuda {
 
-inline constexpr float kCodeScale = 16777216.0f;  // 2^24: a code of 1 is 2^-24 as a float16
+inline constexpr float kCodeScale = 16777216.0f;  // 2^24
 
 // How inputs are prepared for an encoding.
 template <Encoding E>
@@ -26,18 +26,22 @@ struct InputForm {
     static constexpr bool floats = E == Encoding::f16 || E == Encoding::bf16;
     static constexpr bool bf16 = E == Encoding::bf16;
     static constexpr int planes = floats ? 2 : 1;  // high and low part
+    static constexpr bool minima = E == Encoding::q4_k || E == Encoding::q5_k;
+    static constexpr int sum_inputs = E == Encoding::q6_k ? 16 : 32;  // inputs per sum
     // Pairs c = 2, 3 meet codes that were left four bits higher.
     static constexpr bool quarters_lowered = !floats && E != Encoding::q8_0;
-    static constexpr int sum_inputs = E == Encoding::q6_k ? 16 : 32;  // inputs per sum
-    // What is taken off every code, in codes; K-quants keep the sum itself, for their minima.
-    static constexpr std::uint32_t middle = E == Encoding::q4_0 ? 8 : E == Encoding::q8_0 ? 128 : E == Encoding::q6_k ? 32 : 1;
+    // What is taken off every code; with minima the sum itself is kept, as if it were 1.
+    static constexpr std::uint32_t middle = E == Encoding::q4_0   ? 8
+                                            : E == Encoding::q8_0 ? 128
+                                            : E == Encoding::q6_k ? 32
+                                                                  : 1;
 };
 
 // One warp's slice of the inputs in shared memory.
 struct Slice {
     std::uint32_t x[2];      // address of this lane's first 16 bytes, for nt 0 and 1
     std::uint32_t low;       // from the high to the low plane, bytes
-    std::uint32_t sums[2];   // address of this lane's first sums: {s(t), s(t + 1), s(t), s(t + 1)} for its two columns
+    std::uint32_t sums[2];   // address of this lane's first sums for its two columns: {s(t), s(t + 1)} twice
     std::uint32_t sum_step;  // bytes from one group's sums to the next's
 };
 
@@ -221,10 +225,10 @@ struct MultiplyK {
                 for (int nt = 0; nt < NT; ++nt) {
                     const uint4 x = load_shared4(slice.x[nt] + at * 64);
                     float c[4];
-                    load_sums(c, slice.sums[nt] + at * slice.sum_step);  // -sum of the inputs
+                    load_sums(c, slice.sums[nt] + at * slice.sum_step);  // minus the sum of the inputs
+                    const float zero[4] = {};
 #pragma unroll
                     for (int t = 0; t < 2; ++t) {
-                        const float zero[4] = {};
                         float d[4];
                         mma(d, p[t][0][0], p[t][1][0], p[t][0][1], p[t][1][1], x.x, x.y, zero);
                         mma(d, p[t][0][2], p[t][1][2], p[t][0][3], p[t][1][3], x.z, x.w, d);

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "kernels/cuda/formats.h"
+#include "kernels/cuda/gemv.h"
 #include "kernels/quant/visit.h"
 
 namespace foresay::kernels::cuda {
@@ -245,6 +246,7 @@ std::vector<float> decoded(const TensorView& view) {
 }  // namespace
 
 Panels::Panels(std::span<const PackSource> matrices, RowOrder order) : inputs_(matrices[0].view.cols) {
+    gemv_scratch();  // allocations are not allowed later, while a graph is captured
     if (inputs_ % 4 != 0) {
         throw Error("a matrix with " + std::to_string(inputs_) +
                     " inputs per row, which is no multiple of 4, cannot run on the device; use --device cpu");
