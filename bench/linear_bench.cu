@@ -310,14 +310,6 @@ void bench_chain(const ModelShape& s, Encoding encoding, double peak, const std:
         for (const auto& [key, value] : options) std::printf("%s=%d ", key.c_str(), value);
         for (const int rows : widths) {
             const cuda::LinearCall call{stream, rows, kernels::RowClass::decode, nullptr, overlap};
-#ifdef GEMV_TRACE
-            cuda::DeviceBuffer<unsigned long long> trace(132 * 8 * 6 * 400);
-            cudaMemset(trace.data(), 0, trace.bytes());
-            if (option(options, "trace", 0)) {
-                tuning.trace = trace.data();
-                tuning.trace_at = 0;
-            }
-#endif
             const double us = graph_microseconds(stream, 15, [&] {
                 cuda::LinearSequence sequence;
                 cuda::LinearCall joined = call;
@@ -333,32 +325,6 @@ void bench_chain(const ModelShape& s, Encoding encoding, double peak, const std:
                 sequence.flush();
                 head.launch(call, {b.x.data(), nullptr, b.logits.data(), s.vocab});
             });
-#ifdef GEMV_TRACE
-            if (tuning.trace) {
-                std::vector<unsigned long long> h(trace.size());
-                cudaMemcpy(h.data(), trace.data(), trace.bytes(), cudaMemcpyDeviceToHost);
-                std::printf("\n");
-                auto med = [](std::vector<double> v) {
-                    std::sort(v.begin(), v.end());
-                    return v.empty() ? 0.0 : v[v.size() / 2];
-                };
-                for (int k = 4; k < 6; ++k)
-                    for (int o = 0; o < 4; ++o) {
-                        std::vector<double> d[8];
-                        for (int c = 0; c < 132; ++c) {
-                            const unsigned long long* r = &h[((static_cast<std::size_t>(k) * 132 + c) * 6 + o) * 8];
-                            if (r[0] == 0) continue;
-                            for (int i = 0; i < 6; ++i)
-                                d[i].push_back(static_cast<double>(r[i + 1]) - static_cast<double>(r[i]));
-                        }
-                        std::printf(
-                            "  kernel %d op %d blocks %zu: clk norm %.0f wait %.0f x %.0f first panel %.0f rest %.0f "
-                            "split %.0f\n",
-                            k, o, d[1].size(), med(d[0]), med(d[1]), med(d[2]), med(d[3]), med(d[4]), med(d[5]));
-                    }
-                tuning.trace = nullptr;
-            }
-#endif
             std::printf("| %2d rows %8.1f us %6.1f/s %4.1f%% ", rows, us, 1e6 / us,
                         100.0 * static_cast<double>(bytes) / us * 1e-6 / peak);
         }

@@ -96,22 +96,25 @@ bool plan_gemv(Encoding encoding, std::size_t shared_budget, int processors, int
                   "the sums of a split matrix fit into the scratch memory");
         }
     }
-    const int stage_blocks = std::clamp(gemv_tuning().stage_bytes / format.bytes, 1, most_blocks);
-    for (int i = 0; i < args.count; ++i) args.ops[i].stage_blocks = stage_blocks;
-    args.stage_bytes = stage_blocks * format.bytes;
     args.part_buffers = T <= 4 ? 2 : 1;
     const int parts_bytes = args.part_buffers * warps * kPanelRows * T * 4;
     const int stats_bytes = warps * 32 * 4 + 32 * 4;
-    const int fixed =
-        kBarrierBytes + warps * (args.x_bytes + args.sums_bytes) + parts_bytes + stats_bytes + 4 * 128;
-    const auto stages_in = [&](std::size_t budget) {
-        return (static_cast<std::int64_t>(budget) - fixed) / (warps * args.stage_bytes);
-    };
-    std::int64_t stages = stages_in(std::min<std::size_t>(shared_budget, gemv_tuning().shared_most));
-    if (stages < 2 || stages * warps * args.stage_bytes < gemv_tuning().least_ring) {
-        stages = stages_in(shared_budget);
+    const int fixed = kBarrierBytes + warps * (args.x_bytes + args.sums_bytes) + parts_bytes + stats_bytes + 4 * 128;
+    // Large stages cost fewer instructions; small ones leave room for two where the inputs take much.
+    std::int64_t stages = 0;
+    int stage_blocks = std::clamp(gemv_tuning().stage_bytes / format.bytes, 1, most_blocks);
+    for (;; stage_blocks = (stage_blocks + 1) / 2) {
+        args.stage_bytes = stage_blocks * format.bytes;
+        const auto stages_in = [&](std::size_t budget) {
+            return (static_cast<std::int64_t>(budget) - fixed) / (warps * args.stage_bytes);
+        };
+        stages = stages_in(std::min<std::size_t>(shared_budget, gemv_tuning().shared_most));
+        if (stages < 2 || stages * warps * args.stage_bytes < gemv_tuning().least_ring)
+            stages = stages_in(shared_budget);
+        if (stages >= 2 || stage_blocks == 1) break;
     }
     if (stages < least_stages) return false;
+    for (int i = 0; i < args.count; ++i) args.ops[i].stage_blocks = stage_blocks;
     args.stages = static_cast<int>(std::min<std::int64_t>(stages, kMaxStages));
     int at = kBarrierBytes + warps * args.stages * args.stage_bytes;
     const auto take = [&](int bytes) {

@@ -52,7 +52,7 @@ class SliceWriter {
 public:
     using Form = InputForm<E>;
     static constexpr int kVectors = kSplitInputs / gemv_warps(E) / 128;  // float4 a lane holds of a row
-    static constexpr int kRows = 8 / kVectors;                                   // rows at a time
+    static constexpr int kRows = 8 / kVectors;                           // rows at a time
 
     __device__ SliceWriter(const GemvArgs& args, const GemvOp& op, char* shared, int warp, int lane, const Share& share)
         : args_(args), op_(op), lane_(lane) {
@@ -146,7 +146,9 @@ private:
 #pragma unroll
         for (int b = 0; b < B; ++b) {
             const int exponent = max(static_cast<int>(warp_most(__float_as_uint(most[b])) >> 23), 20);
-            if (lane_ == b) stats_[min(t + b, args_.rows - 1)] = __uint_as_float(static_cast<std::uint32_t>(exponent - 13) << 23) * (Form::floats ? 1.0f : kCodeScale);
+            if (lane_ == b)
+                stats_[min(t + b, args_.rows - 1)] = __uint_as_float(static_cast<std::uint32_t>(exponent - 13) << 23) *
+                                                     (Form::floats ? 1.0f : kCodeScale);
             scale[b] = __uint_as_float(static_cast<std::uint32_t>(267 - exponent) << 23);
         }
 #pragma unroll
@@ -327,7 +329,8 @@ struct Partials {
 };
 
 // Adds up and finishes the panels of a split op for which this block is the last to arrive.
-static __device__ __noinline__ void finish_split(const GemvArgs& args, const GemvOp& op, const Share& share, int* last) {
+static __device__ __noinline__ void finish_split(const GemvArgs& args, const GemvOp& op, const Share& share,
+                                                 int* last) {
     const int T = args.rows;
     const Partials partials(args, op);
     for (int first = share.panel_begin; first < share.panel_end; first += 32) {
@@ -371,18 +374,8 @@ static __device__ __noinline__ void finish_split(const GemvArgs& args, const Gem
     }
 }
 
-#ifdef GEMV_TRACE
-#define STAMP(i) \
-    if (threadIdx.x == 0 && args.trace != nullptr) args.trace[(blockIdx.x * kMaxGemvOps + o) * 8 + i] = clock64();
-#else
-#define STAMP(i)
-#endif
-#ifndef GEMV_REGS
-#define GEMV_REGS 96
-#endif
-// With 96 registers an attention kernel fits beside it.
 template <Encoding E, int NT>
-__global__ void __maxnreg__(GEMV_REGS) gemv(const __grid_constant__ GemvArgs args) {
+__global__ void __launch_bounds__(gemv_warps(E) * 32, 1) gemv(const __grid_constant__ GemvArgs args) {
     extern __shared__ __align__(128) char shared[];
     constexpr BlockFormat format = block_format(E);
     constexpr int groups = format.inputs / 32;
@@ -401,15 +394,12 @@ __global__ void __maxnreg__(GEMV_REGS) gemv(const __grid_constant__ GemvArgs arg
     for (int o = 0; o < args.count; ++o) {
         const GemvOp& op = args.ops[o];
         const Share share(op, warp, kWarps);
-        STAMP(0)
         SliceWriter<E> writer(args, op, shared, warp, lane, share);
-        STAMP(1)
         if (o == 0) {
             await_predecessors();
         } else {
             grid_wait(args.counters, ++barriers * gridDim.x);
         }
-        STAMP(2)
         if (!share.idle()) writer.write();
         Slice slice;
         {
@@ -425,7 +415,6 @@ __global__ void __maxnreg__(GEMV_REGS) gemv(const __grid_constant__ GemvArgs arg
             slice.sum_step = pairs * 16;
         }
         if (!share.idle()) writer.template write_sums<NT>(slice);
-        STAMP(3)
         const int stage_blocks = op.stage_blocks;
 
 #pragma unroll 1
@@ -448,9 +437,6 @@ __global__ void __maxnreg__(GEMV_REGS) gemv(const __grid_constant__ GemvArgs arg
                                          lane);
                 }
                 ring.release();
-            }
-            if (local == 0) {
-                STAMP(4)
             }
 
             float* mine = parts + (buffer * kWarps + warp) * kPanelRows * T;
@@ -490,9 +476,7 @@ __global__ void __maxnreg__(GEMV_REGS) gemv(const __grid_constant__ GemvArgs arg
             }
             if (args.part_buffers == 1) __syncthreads();
         }
-        STAMP(5)
         if (op.split > 1 && !share.idle()) finish_split(args, op, share, last);
-        STAMP(6)
         if (o + 1 < args.count) grid_arrive(args.counters);
     }
     // The last block to leave puts the barrier back for the next launch.

@@ -11,18 +11,12 @@
 
 namespace foresay::kernels::cuda {
 
-#ifndef GEMV_WARPS
-#define GEMV_WARPS 16
-#endif
 // Warps of a block; each has its own slice of the inputs. Encodings with large blocks have fewer, so that each warp's ring
 // holds a few blocks.
 constexpr int gemv_warps(Encoding encoding) {
-    return encoding == Encoding::q6_k || encoding == Encoding::q5_k ? 8 : GEMV_WARPS;
+    return encoding == Encoding::q6_k || encoding == Encoding::q5_k ? 8 : 16;
 }
-#ifndef GEMV_SPLIT
-#define GEMV_SPLIT 4096
-#endif
-inline constexpr int kSplitInputs = GEMV_SPLIT;       // most inputs of a block; wider matrices are split between blocks
+inline constexpr int kSplitInputs = 4096;       // most inputs of a block; wider matrices are split between blocks
 inline constexpr int kMaxGemvOps = 6;           // of one launch
 inline constexpr int kScratchCounters = 32768;  // of a device: two for the grid, then one per panel
 
@@ -42,9 +36,9 @@ struct FinishArgs {
     // attention_in
     std::int32_t query_rows = 0, kv_rows = 0;  // of the stack
     std::int32_t head_dim = 1, rotated = 0;
-    std::uint32_t head_inverse = 0;            // 2^32 / head_dim rounded up, because division is slow
-    bool half_split = false;       // which rows of a head are neighbours
-    const float2* rope = nullptr;  // [T, rotated / 2]
+    std::uint32_t head_inverse = 0;  // 2^32 / head_dim rounded up, because division is slow
+    bool half_split = false;         // which rows of a head are neighbours
+    const float2* rope = nullptr;    // [T, rotated / 2]
     __half* kv = nullptr;
     const std::int64_t* cell = nullptr;    // [T]
     const std::int64_t* v_cell = nullptr;  // [T]
@@ -81,17 +75,14 @@ struct GemvArgs {
     std::int32_t parts_at = 0, part_buffers = 1, stats_at = 0, shared_bytes = 0;
     std::uint32_t* counters = nullptr;  // zero between launches
     float* partials = nullptr;
-    unsigned long long* trace = nullptr;
 };
 
 // What the micro-benchmark varies. The defaults are what it found best.
 struct GemvTuning {
-    int stage_bytes = 2400;        // of a ring's stage, about
+    int stage_bytes = 4700;        // of a ring's stage, about; less where two stages would not fit
     int shared_most = 200 * 1024;  // of a block, so that an attention kernel fits beside it
     int least_ring = 48 * 1024;    // below that the block takes all there is
     int balance = 0;               // percent of the multiprocessors that must have work before more splits are made
-    unsigned long long* trace = nullptr;
-    int trace_at = 0;
 };
 GemvTuning& gemv_tuning();
 

@@ -34,9 +34,6 @@ struct LinearSequence::State {
         cuda_check(cudaGetDevice(&device), "cannot ask for the current device");
         const DeviceInfo& info = known_device(device);
         check(plan_gemv(encoding, info.shared_bytes, info.processors, 1, args), "ops that fit alone fit together");
-        if (gemv_tuning().trace != nullptr) {
-            args.trace = gemv_tuning().trace + 132 * 8 * kMaxGemvOps * gemv_tuning().trace_at++;
-        }
         launch_gemv(encoding, args, info.processors, call.overlap, call.stream);
         args.count = 0;
     }
@@ -181,7 +178,8 @@ void AttentionInLinear::launch(const LinearCall& call, const Io& io) const {
     finish.query_rows = q;
     finish.kv_rows = kv;
     finish.head_dim = shape_.head_dim;
-    finish.head_inverse = static_cast<std::uint32_t>((std::uint64_t{1} << 32) / static_cast<std::uint64_t>(shape_.head_dim) + 1);
+    finish.head_inverse =
+        static_cast<std::uint32_t>((std::uint64_t{1} << 32) / static_cast<std::uint64_t>(shape_.head_dim) + 1);
     finish.half_split = pairs_ == RopePairs::half_split;
     finish.rotated = io.rope != nullptr || finish.half_split ? rotated_ : 0;
     finish.rope = io.rope;
