@@ -5,6 +5,8 @@
 //           (__ldcg): lines in L1 may be older.
 #pragma once
 
+#include <utility>
+
 #include "kernels/cuda/device.h"
 
 namespace foresay::kernels::cuda {
@@ -28,7 +30,10 @@ void launch_overlapping(const char* name, void (*kernel)(Params...), dim3 grid, 
     config.dynamicSmemBytes = static_cast<std::size_t>(shared_bytes);
     config.stream = stream;
     config.attrs = &attribute;
-    config.numAttrs = 1;
+    int device = 0, generation = 0;
+    cuda_check(cudaGetDevice(&device), name);
+    cuda_check(cudaDeviceGetAttribute(&generation, cudaDevAttrComputeCapabilityMajor, device), name);
+    config.numAttrs = generation >= 9 ? 1 : 0;  // devices before do not overlap kernels
     cuda_check(cudaLaunchKernelEx(&config, kernel, std::forward<Args>(args)...), name);
 }
 
