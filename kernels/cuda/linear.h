@@ -1,12 +1,12 @@
 // kernels/cuda/linear.h: everything that reads weight matrices on the device: one class per fused stage.
 //
 // Layout:   activations are float32, row-major, one row per row of the batch, without padding: x [T, D],
-//           q and attended [T, H*Dh], ff [T, F], logits [T, V]. K and V go to the cache as float16, Dh contiguous values
-//           per (cell, head). Weights are in panels (kernels/cuda/panels.h), packed once when a stage is made.
+//           q and attended [T, H*Dh], ff [T, F], logits [T, V]. K and V go to the cache as float16, as Io
+//           says. Weights are in panels (kernels/cuda/panels.h), packed once when a stage is made.
 // Precision: activations of quantised matrices become float16 after scaling by a power of two per row and slice of
 //           inputs; products are exact and are summed in float32.
 // Law 1:    for one stage and one row class, what is computed for a row depends on that row alone, bit for bit: never on
-//           `rows` or on the neighbours. Decode rows and input rows take different paths with different roundings.
+//           `rows` or on the neighbours. Input rows run through the decode kernels, a few rows per reading.
 // Threads:  launch() enqueues on the stream and may be captured into a graph: every parameter of a launch is a fixed
 //           address or a constant of the capture.
 // Overlap:  every kernel lets its successor start early (programmatic dependent launch) and begins with the loading of
@@ -15,7 +15,7 @@
 //           griddepcontrol.wait before it reads or writes what others share.
 //           Its blocks wait for each other, so launches of one device are on one stream at a time.
 // Cost:     making a stage copies and repacks its weights and waits. launch() of decode rows reads the weights once per
-//           16 rows.
+//           16 rows, or per 8 or 4 where inputs would leave no room for weights.
 // Errors:   making a stage throws Error (no memory, shapes that panels cannot hold). launch() throws nothing.
 #pragma once
 
@@ -33,11 +33,10 @@ namespace foresay::kernels::cuda {
 // Rows of one launch of the decode path that share one reading of the weights.
 inline constexpr int kDecodeTile = 16;
 
-// Memory for the input path of one model's forwards: half-precision inputs and one dequantised matrix. Stages that share
-// a stream share it.
+// Memory for a path of its own for input rows. It holds nothing as long as they run through the decode kernels.
 class InputWorkspace {
 public:
-    InputWorkspace();  // none: input rows then take the decode path's kernels
+    InputWorkspace();
     // Large enough for `max_rows` rows of every stage of `shape`.
     InputWorkspace(const ModelShape& shape, std::int32_t max_rows);
     ~InputWorkspace();
