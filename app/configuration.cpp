@@ -104,6 +104,7 @@ Configuration::Configuration(const Options& options) {
             if (std::filesystem::exists(path, ignored)) append_file(layers_, path);
         }
     }
+    if (options.session_layer) layers_.push_back(*options.session_layer);
     if (!options.config.empty()) append_file(layers_, options.config);
     if (options.command != Command::config_check) append(layers_, core::environment_layers(whole_environment()));
     append(layers_, option_layers(options));
@@ -131,8 +132,17 @@ core::Config Configuration::load(const std::vector<core::ConfigLayer>& layers) c
 }
 
 void Configuration::set(const std::string& assignment, const std::string& place) {
+    add(core::override_layer(assignment, place));
+}
+
+void Configuration::set_text(const std::string& toml, const std::string& place) {
+    std::error_code ignored;
+    add({place, toml, std::filesystem::current_path(ignored), true});
+}
+
+void Configuration::add(core::ConfigLayer layer) {
     std::vector<core::ConfigLayer> layers = layers_;
-    layers.push_back(core::override_layer(assignment, place));
+    layers.push_back(std::move(layer));
     core::Config config = load(layers);
     layers_ = std::move(layers);
     config_ = std::move(config);

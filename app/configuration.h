@@ -28,8 +28,11 @@ public:
     const std::vector<core::ConfigLayer>& layers() const { return layers_; }
     // Sets one key for this session ("key.path=value", named `place` in messages). On error nothing changes.
     void set(const std::string& assignment, const std::string& place);
+    // The same for any number of keys, as TOML.
+    void set_text(const std::string& toml, const std::string& place);
 
 private:
+    void add(core::ConfigLayer layer);
     core::Config load(const std::vector<core::ConfigLayer>& layers) const;
 
     bool need_target_ = true;

@@ -50,6 +50,12 @@ int run(const Options& options) {
             return run_plugin_list(options);
         case Command::plugin_show:
             return run_plugin_show(options);
+        case Command::session_list:
+            return run_session_list(options);
+        case Command::session_show:
+            return run_session_show(options);
+        case Command::session_replay:
+            return run_session_replay(options);
         case Command::repl_reference:
             return run_repl_reference(options);
     }

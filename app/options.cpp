@@ -65,6 +65,9 @@ CLI::App* add_chat(CLI::App& app, Options& options) {
     command->add_option("CONFIG", options.config, "configuration file");
     add_sampling(*command, options);
     command->add_flag("--simple-io", options.simple_io, "plain lines, without editing and cursor movements");
+    auto* last = command->add_flag("--continue,-c", options.continue_last, "go on with the session used last");
+    flag(*command, "--session", options.session, "go on with the session of this name, or begin it")->excludes(last);
+    command->add_flag("--no-save", options.no_save, "do not save the conversation");
     return command;
 }
 
@@ -148,6 +151,11 @@ Command chosen(const CLI::App& app, Options& options) {
     }
     if (app.got_subcommand("completion")) return Command::completion;
     if (app.got_subcommand("manual")) return Command::manual;
+    if (app.got_subcommand("session")) {
+        const CLI::App* session = app.get_subcommand("session");
+        if (session->got_subcommand("list")) return Command::session_list;
+        return session->got_subcommand("show") ? Command::session_show : Command::session_replay;
+    }
     if (app.got_subcommand("plugin")) {
         return app.get_subcommand("plugin")->got_subcommand("list") ? Command::plugin_list : Command::plugin_show;
     }
@@ -325,6 +333,14 @@ void build(CLI::App& app, Options& options) {
     CLI::App* completion = app.add_subcommand("completion", "a script that teaches a shell to complete foresay");
     completion->add_option("SHELL", options.name, "bash, zsh or fish")->required();
     app.add_subcommand("manual", "the manual page, for man")->group("");
+    CLI::App* session = app.add_subcommand("session", "saved conversations");
+    session->require_subcommand(1);
+    session->add_subcommand("list", "every saved conversation, the one used last first");
+    CLI::App* session_show = session->add_subcommand("show", "the text of one");
+    session_show->add_option("NAME", options.name, "name or path of a session")->required();
+    CLI::App* session_replay = session->add_subcommand("replay", "draw every answer of one again, and compare");
+    add_common(*session_replay, options);
+    session_replay->add_option("NAME", options.name, "name or path of a session")->required();
     // Makes docs/repl.md; of no use to anybody else, so help does not name it.
     app.add_subcommand("repl-reference", "the commands of chat as Markdown")->group("");
 }
@@ -391,6 +407,7 @@ std::vector<core::ConfigLayer> option_layers(const Options& options) {
     if (!options.device.empty()) add("--device", "runtime.device", quoted(options.device));
     if (options.seed) add("--seed", "sampling.seed", std::to_string(*options.seed));
     if (options.branch) add("--branch", "sampling.branch", std::to_string(*options.branch));
+    if (options.no_save) add("--no-save", "chat.save", "false");
     if (options.command == Command::chat && options.max_tokens) {
         add("-n", "chat.max_tokens", std::to_string(*options.max_tokens));
     }

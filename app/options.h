@@ -28,6 +28,9 @@ enum class Command : std::uint8_t {
     manual,
     plugin_list,
     plugin_show,
+    session_list,
+    session_show,
+    session_replay,
     repl_reference,
 };
 
@@ -66,8 +69,14 @@ struct Options {
     std::string prompts_file;
     int runs = 3;
 
+    // chat
+    bool continue_last = false;
+    std::string session;  // a name or a path; empty: a new one
+    bool no_save = false;
+    std::optional<core::ConfigLayer> session_layer;  // the settings of the session that goes on, above the user's files
+
     std::vector<std::string> paths;  // inspect, config check
-    std::string name;                // plugin show, completion
+    std::string name;                // plugin show, session show and replay, completion
 };
 
 struct ParsedOptions {

@@ -30,10 +30,11 @@ std::unique_ptr<plugins::PluginHost> make_plugin_host() {
     return std::make_unique<plugins::PluginHost>(std::move(options));
 }
 
-LoadedPlugins load_plugins(const core::Config& config) {
+LoadedPlugins load_plugins(const core::Config& config, std::shared_ptr<plugins::PluginHost> host) {
     LoadedPlugins loaded;
+    loaded.host = std::move(host);
     if (config.plugins.empty()) return loaded;
-    loaded.host = make_plugin_host();
+    if (!loaded.host) loaded.host = make_plugin_host();
     PluginFactories& factories = loaded.factories;
     for (const core::PluginSpec& plugin : config.plugins) {
         try {

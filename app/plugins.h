@@ -23,11 +23,12 @@ std::unique_ptr<plugins::PluginHost> make_plugin_host();
 std::vector<plugins::PluginFile> find_plugins();
 
 struct LoadedPlugins {
-    std::unique_ptr<plugins::PluginHost> host;  // keeps the crash marker as long as plugins run
+    std::shared_ptr<plugins::PluginHost> host;  // keeps the crash marker as long as plugins run
     PluginFactories factories;
 };
 
-// Loads the plugins of `config` and checks their options against what they declare.
-LoadedPlugins load_plugins(const core::Config& config);
+// Loads the plugins of `config` and checks their options against what they declare. `host`: one that there is already;
+// a process has one at most.
+LoadedPlugins load_plugins(const core::Config& config, std::shared_ptr<plugins::PluginHost> host = nullptr);
 
 }  // namespace foresay::app

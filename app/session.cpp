@@ -31,6 +31,11 @@ Error at(const core::Setting& setting, const Error& problem) {
     return Error(setting.origin.is_default() ? problem.what() : setting.origin.text() + ": " + problem.what());
 }
 
+// What a backend is made from.
+std::string runtime_of(const core::Config& config) {
+    return config.device + " " + config.isa + " " + std::to_string(config.threads);
+}
+
 }  // namespace
 
 struct Session::Opened {
@@ -38,122 +43,231 @@ struct Session::Opened {
     std::optional<core::Tokenizer> tokenizer;
 };
 
+// A session that is about to be.
+struct Session::Parts {
+    Configuration configuration;
+    LoadedPlugins plugins;
+    std::unique_ptr<kernels::Ops> ops;  // null: the present ones
+    MeteredOps* meter = nullptr;
+    std::string why_no_device;  // with ops
+    Opened target, draft;       // without a source: none, or the present one stays
+    bool keep_target = false;
+    bool keep_draft = false;
+    std::unique_ptr<samplers::Vocabulary> vocabulary;
+    std::int32_t context_length = 0;
+    std::vector<std::string> notes;
+
+    const core::Config& config() const { return configuration.config(); }
+};
+
 Session::~Session() = default;
 
-void Session::open_backend() {
-    const core::Config& config = configuration_.config();
+std::unique_ptr<kernels::Ops> Session::open_backend(const core::Config& config, MeteredOps*& meter,
+                                                    std::string& why_no_device) const {
     const bool automatic = config.device == "auto";
     int device = config.device.starts_with("cuda:") ? std::stoi(config.device.substr(5)) : 0;
     bool cuda = config.device.starts_with("cuda");
     if (automatic) {
-        const std::vector<kernels::CudaDevice> devices = kernels::cuda_devices(&why_no_device_);
+        const std::vector<kernels::CudaDevice> devices = kernels::cuda_devices(&why_no_device);
         cuda = !devices.empty();
         if (cuda) device = devices.front().index;
     }
     const char* key = cuda ? "runtime.device" : "runtime.isa";
+    std::unique_ptr<kernels::Ops> ops;
     try {
         if (cuda) {
-            ops_ = kernels::make_cuda_ops({device});
+            ops = kernels::make_cuda_ops({device});
         } else {
-            ops_ = config.device == "reference" ? kernels::make_reference_ops()
-                                                : kernels::make_cpu_ops({config.threads, config.isa});
+            ops = config.device == "reference" ? kernels::make_reference_ops()
+                                               : kernels::make_cpu_ops({config.threads, config.isa});
         }
     } catch (const Error& problem) {
         throw at(config.setting(key), problem);
     }
-    if (automatic && !cuda) spdlog::info("running on the processor: {}", why_no_device_);
-    if (needs_.meter) {
-        auto metered = std::make_unique<MeteredOps>(std::move(ops_));
-        meter_ = metered.get();
-        ops_ = std::move(metered);
-    }
+    if (automatic && !cuda) spdlog::info("running on the processor: {}", why_no_device);
+    if (!needs_.meter) return ops;
+    auto metered = std::make_unique<MeteredOps>(std::move(ops));
+    meter = metered.get();
+    return metered;
 }
 
-Session::Opened Session::open_model(const std::string& key, const fs::path& path) const {
+Session::Opened Session::open_model(const core::Config& config, const std::string& key, const fs::path& path) {
     try {
         Opened opened;
         opened.source = core::ModelSource::open(path);
         opened.tokenizer = find_tokenizer(*opened.source, path);
         return opened;
     } catch (const Error& problem) {
-        throw at(config().setting(key), problem);
+        throw at(config.setting(key), problem);
     }
 }
 
-Session::Session(const Options& options, const SessionNeeds& needs) : configuration_(options), needs_(needs) {
+Session::Session(const Options& options, const SessionNeeds& needs)
+    : configuration_(options), needs_(needs), shape_(options.shape), encoding_(options.encoding) {
     const auto start = std::chrono::steady_clock::now();
-    const core::Config& config = configuration_.config();
-    plugins_ = load_plugins(config);
-    if (plugins_.host && !plugins_.host->culprit().empty()) spdlog::warn("{}", plugins_.host->culprit());
-    open_backend();
-    Opened target, draft;
-    if (options.shape.empty()) {
-        target = open_model("target.model", config.target_model);
-    } else {
-        target.source = core::ModelSource::random(options.shape, core::encoding_by_name(options.encoding),
-                                                  ops_->makes_random_weights());
-    }
-    const core::ModelConfig& model = target.source->config();
-    tokenizer_ = std::move(target.tokenizer);
-    if (needs.tokenizer && !tokenizer_) {
-        throw Error(target.source->path() +
-                    " has no tokenizer, so there is no text to work with; use a model that has one");
-    }
-    vocabulary_ =
-        tokenizer_ ? speculative::make_vocabulary(*tokenizer_) : speculative::make_bare_vocabulary(model.shape.vocab);
-
-    const std::int32_t most = options.shape.empty() ? needs.default_context : kShapeContext;
-    context_length_ = config.target_context > 0 ? config.target_context : std::min(model.context_length, most);
-    if (context_length_ > model.context_length) {
-        const Error problem("the context of " + std::to_string(context_length_) + " positions is longer than the " +
-                            std::to_string(model.context_length) + " that " + target.source->path() + " was made for");
-        throw at(config.setting("target.context"), problem);
-    }
-
-    if (needs.draft && has_source("draft") && !config.draft_model.empty()) {
-        draft = open_model("draft.model", config.draft_model);
-        const core::Tokenizer* tokenizer = tokenizer_ ? &*tokenizer_ : nullptr;
-        const core::Tokenizer* draft_tokenizer = draft.tokenizer ? &*draft.tokenizer : nullptr;
-        try {
-            speculative::check_pairing({model, tokenizer, target.source->path()},
-                                       {draft.source->config(), draft_tokenizer, draft.source->path()});
-        } catch (const Error& problem) {
-            throw at(config.setting("draft.model"), problem);
-        }
-    }
-    make_chain();  // complains about the chain before any weight is loaded
-    if (!needs.weights) return;
-    const bool idle = needs.speculating && config.speculation_mode == core::SpeculationMode::off;
-    if (draft.source && idle) draft.source.reset();
-    check_memory(*target.source, draft.source.get());
-    target_ = load(std::move(target.source), "loading the target");
-    if (draft.source) {
-        core::LoadOptions options;
-        if (!config.draft_head_as_stored) options.head = kernels::Encoding::q4_0;
-        draft_ = load(std::move(draft.source), "loading the draft", options);
-    }
-    if (draft_) {
-        for (const std::string& stage : make_chain()->hidden_from_draft()) {
-            spdlog::info("the draft does not see the stage {}, which cannot be cloned", stage);
-        }
-    }
+    LoadedPlugins plugins = load_plugins(config());
+    if (plugins.host && !plugins.host->culprit().empty()) spdlog::warn("{}", plugins.host->culprit());
+    Parts parts = prepare(configuration_, std::move(plugins));
+    adopt(parts);
     load_ms_ = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
 }
 
-void Session::check_memory(core::ModelSource& target, core::ModelSource* draft) const {
+std::int32_t Session::context_of(const core::Config& config, const core::ModelSource& target) const {
+    const std::int32_t longest = target.config().context_length;
+    const std::int32_t most = config.target_model.empty() ? kShapeContext : needs_.default_context;
+    const std::int32_t length = config.target_context > 0 ? config.target_context : std::min(longest, most);
+    if (length > longest) {
+        const Error problem("the context of " + std::to_string(length) + " positions is longer than the " +
+                            std::to_string(longest) + " that " + target.path() + " was made for");
+        throw at(config.setting("target.context"), problem);
+    }
+    return length;
+}
+
+fs::path Session::draft_of(const core::Config& config) const {
+    const auto& sources = config.sources;
+    const bool wanted = needs_.draft && std::find(sources.begin(), sources.end(), "draft") != sources.end();
+    return wanted ? config.draft_model : fs::path();
+}
+
+Session::Parts Session::prepare(const Configuration& next, LoadedPlugins plugins) const {
+    Parts parts{.configuration = next, .plugins = std::move(plugins)};
+    const core::Config& config = next.config();
+    const bool same_backend = ops_ && runtime_of(config) == runtime_;
+    if (!same_backend) parts.ops = open_backend(config, parts.meter, parts.why_no_device);
+    parts.keep_target = same_backend && target_ && config.target_model == loaded_target_;
+    if (parts.keep_target) {
+        parts.target.tokenizer = tokenizer_;
+    } else if (!config.target_model.empty()) {
+        parts.target = open_model(config, "target.model", config.target_model);
+    } else {
+        const kernels::Ops& ops = parts.ops ? *parts.ops : *ops_;
+        parts.target.source =
+            core::ModelSource::random(shape_, core::encoding_by_name(encoding_), ops.makes_random_weights());
+    }
+    const core::ModelSource& target = parts.keep_target ? target_->source() : *parts.target.source;
+    const std::optional<core::Tokenizer>& tokenizer = parts.target.tokenizer;
+    if (needs_.tokenizer && !tokenizer) {
+        throw Error(target.path() + " has no tokenizer, so there is no text to work with; use a model that has one");
+    }
+    parts.vocabulary = tokenizer ? speculative::make_vocabulary(*tokenizer)
+                                 : speculative::make_bare_vocabulary(target.config().shape.vocab);
+    parts.context_length = context_of(config, target);
+    if (!draft_of(config).empty()) open_draft(parts, target);
+    // Complains about the chain before any weight is loaded.
+    samplers::Chain(chain_spec(config, parts.plugins.factories), *parts.vocabulary);
+    const bool idle = needs_.speculating && config.speculation_mode == core::SpeculationMode::off;
+    if (idle) parts.draft.source.reset();
+    return parts;
+}
+
+void Session::open_draft(Parts& parts, const core::ModelSource& target) const {
+    const core::Config& config = parts.config();
+    parts.keep_draft = !parts.ops && draft_ && config.draft_model == loaded_draft_ &&
+                       config.draft_head_as_stored == loaded_head_as_stored_;
+    if (parts.keep_draft && parts.keep_target) return;
+    parts.draft = open_model(config, "draft.model", config.draft_model);
+    const auto pointer = [](const std::optional<core::Tokenizer>& tokenizer) {
+        return tokenizer ? &*tokenizer : nullptr;
+    };
+    try {
+        speculative::check_pairing(
+            {target.config(), pointer(parts.target.tokenizer), target.path()},
+            {parts.draft.source->config(), pointer(parts.draft.tokenizer), parts.draft.source->path()});
+    } catch (const Error& problem) {
+        // A draft that was there before another target came is left out; one that was asked for is an error.
+        if (!draft_ || config.draft_model != loaded_draft_) throw at(config.setting("draft.model"), problem);
+        parts.notes.push_back(std::string("the draft model is left out: ") + problem.what());
+        parts.keep_draft = false;
+        parts.draft.source.reset();
+        parts.configuration.set("draft.model=\"\"", "the new target");
+        return;
+    }
+    if (parts.keep_draft) parts.draft.source.reset();
+}
+
+void Session::adopt(Parts& parts) {
+    if (!parts.keep_draft) {
+        draft_.reset();
+        loaded_draft_.clear();
+    }
+    if (!parts.keep_target) {
+        target_.reset();
+        loaded_target_.clear();
+    }
+    if (parts.ops) {
+        ops_ = std::move(parts.ops);
+        meter_ = parts.meter;
+        why_no_device_ = std::move(parts.why_no_device);
+        runtime_ = runtime_of(parts.config());
+    }
+    configuration_ = std::move(parts.configuration);
+    plugins_ = std::move(parts.plugins);
+    tokenizer_ = std::move(parts.target.tokenizer);
+    vocabulary_ = std::move(parts.vocabulary);
+    context_length_ = parts.context_length;
+    if (!needs_.weights) return;
+    check_memory(parts.target.source.get(), parts.draft.source.get());
+    if (parts.target.source) {
+        target_ = load(std::move(parts.target.source), "loading the target");
+        loaded_target_ = config().target_model;
+    }
+    if (!parts.draft.source) return;
+    core::LoadOptions options;
+    if (!config().draft_head_as_stored) options.head = kernels::Encoding::q4_0;
+    draft_ = load(std::move(parts.draft.source), "loading the draft", options);
+    loaded_draft_ = config().draft_model;
+    loaded_head_as_stored_ = config().draft_head_as_stored;
+    for (const std::string& stage : make_chain()->hidden_from_draft()) {
+        spdlog::info("the draft does not see the stage {}, which cannot be cloned", stage);
+    }
+}
+
+bool Session::needs_reload(const core::Config& next) const {
+    return runtime_of(next) != runtime_ || next.target_model != loaded_target_ || draft_of(next) != loaded_draft_ ||
+           (draft_ && next.draft_head_as_stored != loaded_head_as_stored_) || next.sources != config().sources ||
+           context_of(next, target_->source()) != context_length_;
+}
+
+void Session::reconfigure(const Configuration& next) {
+    LoadedPlugins plugins = load_plugins(next.config(), plugins_.host);
+    samplers::Chain(chain_spec(next.config(), plugins.factories), *vocabulary_);
+    configuration_ = next;
+    plugins_ = std::move(plugins);
+}
+
+std::vector<std::string> Session::reload(const Configuration& next, const std::function<void()>& release) {
+    const Configuration before = configuration_;
+    Parts parts = prepare(next, load_plugins(next.config(), plugins_.host));
+    std::vector<std::string> notes = std::move(parts.notes);
+    release();
+    try {
+        adopt(parts);
+    } catch (...) {
+        Parts old = prepare(before, load_plugins(before.config(), plugins_.host));
+        adopt(old);
+        throw;
+    }
+    return notes;
+}
+
+void Session::check_memory(core::ModelSource* target, core::ModelSource* draft) const {
+    if (!target && !draft) return;
     core::ContextOptions options;
     options.length = context_length_;
     options.decode_rows = needs_.decode_rows;
     options.input_rows = std::min(ops_->input_rows(), options.length);
-    speculative::MemoryEstimate estimate = speculative::estimate_memory(target, options, *ops_);
+    speculative::MemoryEstimate estimate;
+    if (target) estimate += speculative::estimate_memory(*target, options, *ops_);
     if (draft) estimate += speculative::estimate_memory(*draft, options, *ops_);
     spdlog::info("memory: weights {}, cache {}, activations {}", speculative::format_bytes(estimate.weights),
                  speculative::format_bytes(estimate.cache), speculative::format_bytes(estimate.activations));
+    const std::string& path = (target ? target : draft)->path();
     const std::int64_t own = ops_->free_memory();
     if (own >= 0) {
-        speculative::require_memory(estimate, own, target.path(), "device memory");
+        speculative::require_memory(estimate, own, path, "device memory");
     } else {
-        speculative::require_memory(estimate, speculative::available_memory(), target.path());
+        speculative::require_memory(estimate, speculative::available_memory(), path);
     }
 }
 
@@ -227,6 +341,12 @@ void Session::report_stages(samplers::Chain& chain) {
         spdlog::debug("stage {}: {} calls, {:.3f} ms, at worst {:.3f} ms", report.stage, report.calls, report.total_ms,
                       report.worst_ms);
     }
+}
+
+std::string Session::instruction_set() const {
+    const kernels::BackendInfo info = ops_->describe();
+    const std::string detail = info.detail.substr(0, info.detail.find(','));
+    return info.name + (detail.empty() ? "" : " (" + detail + ")");
 }
 
 std::string Session::backend() const {

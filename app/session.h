@@ -7,6 +7,8 @@
 //           does not load, a context longer than the model's, too little memory.
 #pragma once
 
+#include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -55,6 +57,17 @@ public:
     std::int32_t context_length() const { return context_length_; }
     double load_ms() const { return load_ms_; }
 
+    // ---- another configuration
+    // Whether `next` needs another model, draft, backend or context than there is. Then what make_generator() and
+    // make_context() returned has to be gone before reload().
+    bool needs_reload(const core::Config& next) const;
+    // Goes over to `next`, which needs no reload. On error nothing changes.
+    void reconfigure(const Configuration& next);
+    // Goes over to `next`. All that can be checked is checked before `release` is called, which lets go of what uses the
+    // models; then models that `next` does not name are dropped, and the others loaded. On error the session is as before,
+    // though its models may have been loaded again. Returns sentences about what was left out.
+    std::vector<std::string> reload(const Configuration& next, const std::function<void()>& release);
+
     // A chain for the present configuration.
     std::unique_ptr<samplers::Chain> make_chain() const;
     // Speculation as the present configuration has it.
@@ -67,21 +80,33 @@ public:
     // Warns about stages of `chain` that are slow or have failed, each once.
     void report_stages(samplers::Chain& chain);
 
-    // "cpu, avx512, 2 threads"
+    // "cpu (avx512, 2 threads)"
     std::string backend() const;
     // Why `auto` did not choose a device; empty when it was not asked or did.
     const std::string& why_no_device() const { return why_no_device_; }
+    // "cpu (avx512)": what the bits of a text depend on besides its model.
+    std::string instruction_set() const;
 
 private:
     struct Opened;
-    void open_backend();
-    Opened open_model(const std::string& key, const std::filesystem::path& path) const;
-    void check_memory(core::ModelSource& target, core::ModelSource* draft) const;
+    struct Parts;
+    std::unique_ptr<kernels::Ops> open_backend(const core::Config& config, MeteredOps*& meter,
+                                               std::string& why_no_device) const;
+    static Opened open_model(const core::Config& config, const std::string& key, const std::filesystem::path& path);
+    std::int32_t context_of(const core::Config& config, const core::ModelSource& target) const;
+    std::filesystem::path draft_of(const core::Config& config) const;  // empty: none is wanted
+    // Opens and checks all that `next` names, before any weight is loaded. What the session has already stays there.
+    Parts prepare(const Configuration& next, LoadedPlugins plugins) const;
+    void open_draft(Parts& parts, const core::ModelSource& target) const;
+    // Takes the parts over and loads the weights.
+    void adopt(Parts& parts);
+    void check_memory(core::ModelSource* target, core::ModelSource* draft) const;
     std::shared_ptr<const core::Model> load(std::shared_ptr<core::ModelSource> source, const std::string& what,
                                             core::LoadOptions options = {}) const;
 
     Configuration configuration_;
     SessionNeeds needs_;
+    std::string shape_, encoding_;  // random weights, when no model is named
     std::unique_ptr<kernels::Ops> ops_;
     std::string why_no_device_;
     MeteredOps* meter_ = nullptr;
@@ -90,6 +115,9 @@ private:
     LoadedPlugins plugins_;
     std::shared_ptr<const core::Model> target_;
     std::shared_ptr<const core::Model> draft_;
+    std::filesystem::path loaded_target_, loaded_draft_;  // where they come from; empty: none, or random weights
+    bool loaded_head_as_stored_ = false;                  // of the draft
+    std::string runtime_;                                 // what ops_ was made from
     std::int32_t context_length_ = 0;
     double load_ms_ = 0.0;
     std::set<std::string> reported_;

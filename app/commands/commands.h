@@ -21,6 +21,9 @@ int run_completion(const Options& options);
 int run_manual(const Options& options);
 int run_plugin_list(const Options& options);
 int run_plugin_show(const Options& options);
+int run_session_list(const Options& options);
+int run_session_show(const Options& options);
+int run_session_replay(const Options& options);
 int run_repl_reference(const Options& options);
 
 }  // namespace foresay::app

@@ -17,28 +17,11 @@ constexpr std::chrono::seconds kTwice{2};
 
 }  // namespace
 
-core::ChatFormat chat_format(const core::Config& config, const core::Tokenizer& tokenizer) {
-    if (config.chat_style == "auto") {
-        return core::detect_chat_format(tokenizer.chat_template()).value_or(core::ChatFormat::complete);
-    }
-    const auto format = core::parse_chat_format(config.chat_style);
-    check(format.has_value(), "every style of the schema is a format");
-    const std::string end(core::end_of_answer(*format));
-    if (!end.empty() && !tokenizer.find(end)) {
-        throw Error(config.setting("chat.style").origin.text() + ": the style '" + config.chat_style +
-                    "' needs the token " + end +
-                    ", which the model does not have; use chat.style = \"complete\" or \"auto\"");
-    }
-    return *format;
-}
-
 Repl::Repl(Session& session, const ReplOptions& options)
     : session_(session),
       interactive_(stdin_is_terminal() && stdout_is_terminal()),
       edits_(interactive_ && terminal_moves() && !options.simple_io),
-      generator_(session.make_generator()),
-      conversation_(std::make_unique<Conversation>(generator_, session.tokenizer(),
-                                                   chat_format(session.config(), session.tokenizer()))) {
+      workspace_(session) {
     if (edits_) {
         terminal_.emplace();
         keyboard_.emplace();
@@ -61,7 +44,7 @@ void Repl::banner() {
     if (session_.draft())
         text += " with " + std::filesystem::path(session_.draft()->source().path()).filename().string();
     say(dim(text + ", " + session_.backend() + ". /help lists the commands.") + "\n");
-    if (conversation_->format() == core::ChatFormat::complete) {
+    if (conversation().format() == core::ChatFormat::complete) {
         say(dim("What you write is continued; a \\ at the end of a line goes on in the next.") + "\n");
     }
 }
@@ -80,6 +63,7 @@ int Repl::run() {
         last_interrupt_.reset();
         try {
             handle(entry);
+            workspace_.save();
         } catch (const OutputFailed&) {
             throw;  // nobody would see the answers
         } catch (const core::ConfigError& problem) {
@@ -126,12 +110,7 @@ Conversation::Limits Repl::limits() const {
 }
 
 void Repl::answer(const std::string& text) {
-    show_answer([&](const speculative::TokenCallback& show) { return conversation_->answer(text, limits(), show); });
-}
-
-void Repl::retry(std::optional<std::uint64_t> seed) {
-    if (conversation_->empty()) throw Error("there is no answer to try again");
-    show_answer([&](const speculative::TokenCallback& show) { return conversation_->retry(seed, limits(), show); });
+    show_answer([&](const Show& show) { return conversation().answer(text, limits(), show); });
 }
 
 void Repl::show_answer(const Generate& generate) {
@@ -160,7 +139,7 @@ void Repl::show_answer(const Generate& generate) {
 
 void Repl::finish(const Conversation::Answer& answer) {
     const speculative::GenerateResult& result = answer.result;
-    session_.report_stages(generator_.chain());
+    session_.report_stages(workspace_.generator().chain());
     totals_.answers += 1;
     totals_.tokens += static_cast<std::int64_t>(result.tokens.size());
     totals_.rounds += result.speculation.rounds;
@@ -169,13 +148,12 @@ void Repl::finish(const Conversation::Answer& answer) {
     totals_.prefill_ms += result.prefill_ms;
     totals_.decode_ms += result.decode_ms;
     if (!interactive_) return;
-    say(dim(statistics_line(result, conversation_->tokens(), generator_.capacity(), answer.input_tokens)) + "\n");
+    const std::int32_t capacity = workspace_.generator().capacity();
+    say(dim(statistics_line(result, conversation().tokens(), capacity, answer.input_tokens)) + "\n");
 }
 
-void Repl::refresh() {
-    generator_.set_chain(session_.make_chain());
-    generator_.set_speculation(session_.speculation());
-    conversation_->set_format(chat_format(session_.config(), session_.tokenizer()));
+void Repl::configure(const Configuration& next) {
+    for (const std::string& note : workspace_.configure(next)) complain(note);
 }
 
 }  // namespace foresay::app

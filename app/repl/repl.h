@@ -9,9 +9,9 @@
 #include <optional>
 #include <string>
 
+#include "app/conversation/workspace.h"
 #include "app/repl/answer_view.h"
 #include "app/repl/command.h"
-#include "app/repl/conversation.h"
 #include "app/repl/keyboard.h"
 #include "app/repl/latencies.h"
 #include "app/repl/line_reader.h"
@@ -39,7 +39,8 @@ public:
 
     // For the commands.
     Session& session() { return session_; }
-    Conversation& conversation() { return *conversation_; }
+    Workspace& workspace() { return workspace_; }
+    Conversation& conversation() { return workspace_.conversation(); }
     const ReplTotals& totals() const { return totals_; }
     const Latencies& latencies() const { return latencies_; }
     bool interactive() const { return interactive_; }
@@ -49,20 +50,20 @@ public:
     // Text that stands in the next entry's line at first, for the person to change.
     void offer(std::string text) { offered_ = std::move(text); }
     void quit() { quit_ = true; }
-    void retry(std::optional<std::uint64_t> seed);
+    Conversation::Limits limits() const;
     // Shows what `generate` makes while it makes it, then the line of statistics. `generate` calls what it is given with
     // every token and returns the answer.
-    using Generate = std::function<Conversation::Answer(const speculative::TokenCallback&)>;
+    using Show = speculative::TokenCallback;
+    using Generate = std::function<Conversation::Answer(const Show&)>;
     void show_answer(const Generate& generate);
-    // Applies the present configuration to the parts that are running.
-    void refresh();
+    // Goes over to another configuration, and says what the person should know of it.
+    void configure(const Configuration& next);
 
 private:
     void banner();
     void handle(const Line& entry);
     void answer(const std::string& text);
     void finish(const Conversation::Answer& answer);
-    Conversation::Limits limits() const;
     // Whether a Ctrl-C at the prompt is the second one within two seconds.
     bool second_interrupt();
 
@@ -71,8 +72,7 @@ private:
     bool edits_;        // and the terminal can move its cursor
     std::optional<TerminalMode> terminal_;
     std::optional<Keyboard> keyboard_;
-    speculative::Generator generator_;
-    std::unique_ptr<Conversation> conversation_;
+    Workspace workspace_;
     std::unique_ptr<LineReader> reader_;
     ReplTotals totals_;
     Latencies latencies_;
@@ -82,8 +82,5 @@ private:
     bool failed_ = false;  // a line led to an error
     std::optional<std::chrono::steady_clock::time_point> last_interrupt_;
 };
-
-// The format of chat.style, "auto" by the model's template. Throws Error when the model lacks the format's tokens.
-core::ChatFormat chat_format(const core::Config& config, const core::Tokenizer& tokenizer);
 
 }  // namespace foresay::app

@@ -56,6 +56,8 @@ public:
     std::vector<PluginSpec> plugins;
 
     std::string chat_style;
+    std::string chat_system;
+    bool chat_save = true;
     int chat_max_tokens = 0;  // 0: no limit but the context
 
     int threads = 0;  // 0: one per core

@@ -353,6 +353,8 @@ void ConfigLoader::fill() {
     config_.branch = static_cast<std::uint64_t>(integer("sampling.branch"));
     config_.chain = list("sampling.chain");
     config_.chat_style = text("chat.style");
+    config_.chat_system = text("chat.system");
+    config_.chat_save = std::get<bool>(config_.setting("chat.save").value);
     config_.chat_max_tokens = static_cast<int>(std::min<std::int64_t>(integer("chat.max_tokens"), 1 << 30));
     config_.device = text("runtime.device");
     config_.threads = static_cast<int>(integer("runtime.threads"));

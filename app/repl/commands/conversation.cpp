@@ -17,13 +17,17 @@ void clear(Repl& repl, const std::string&) {
 }
 
 void retry(Repl& repl, const std::string& arguments) {
-    if (arguments.empty()) return repl.retry(std::nullopt);
+    if (repl.conversation().empty()) throw Error("there is no answer to try again");
+    const auto again = [&](std::optional<std::uint64_t> seed) {
+        repl.show_answer([&](const Repl::Show& show) { return repl.conversation().retry(seed, repl.limits(), show); });
+    };
+    if (arguments.empty()) return again(std::nullopt);
     std::uint64_t seed = 0;
     const char* end = arguments.data() + arguments.size();
     const auto [stop, error] = std::from_chars(arguments.data(), end, seed);
     if (error != std::errc() || stop != end)
         throw Error("the seed of /retry must be a number, not '" + arguments + "'");
-    repl.retry(seed);
+    again(seed);
 }
 
 void undo(Repl& repl, const std::string&) {

@@ -36,7 +36,7 @@ void stats(Repl& repl, const std::string&) {
     out += "\ncontext   " + std::to_string(repl.conversation().tokens()) + " of " +
            std::to_string(repl.session().context_length()) + " positions\n";
     if (!repl.conversation().empty()) {
-        const Turn& turn = repl.conversation().turns().back();
+        const Turn& turn = repl.conversation().last();
         out += "last      seed " + std::to_string(turn.seed) + ", branch " + std::to_string(turn.branch) + "\n";
     }
     say(out);

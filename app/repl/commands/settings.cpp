@@ -18,12 +18,6 @@ std::string padded(const std::string& text, std::size_t width) {
     return text + std::string(text.size() < width ? width - text.size() : 1, ' ');
 }
 
-// Keys whose change takes effect at once; the others are read when the program starts.
-bool changes_now(const std::string& key) {
-    return key.starts_with("sampling.") || key.starts_with("speculation.") || key.starts_with("chat.") ||
-           (key.starts_with("plugin.") && key.find(".options.") != std::string::npos);
-}
-
 void set(Repl& repl, const std::string& arguments) {
     std::string assignment = arguments;
     if (assignment.find('=') == std::string::npos) {
@@ -34,19 +28,9 @@ void set(Repl& repl, const std::string& arguments) {
     if (equals == std::string::npos) throw Error("write /set KEY VALUE; /show lists the keys");
     std::string key = assignment.substr(0, equals);
     key.erase(key.find_last_not_of(' ') + 1);
-    const bool known_table = key.find('.') != std::string::npos;
-    if (known_table && !changes_now(key) && (core::find_key(key) || key.starts_with("plugin."))) {
-        throw Error("'" + key + "' is read when the program starts; start it with --set " + key + "=VALUE");
-    }
-    Configuration before = repl.session().configuration();
-    repl.session().configuration().set(assignment, "/set");
-    try {
-        repl.refresh();
-    } catch (...) {
-        repl.session().configuration() = std::move(before);
-        repl.refresh();
-        throw;
-    }
+    Configuration next = repl.session().configuration();
+    next.set(assignment, "/set");
+    repl.configure(next);
     const auto& settings = repl.session().config().settings();
     const auto found = settings.find(key);
     if (found != settings.end()) {
@@ -93,12 +77,6 @@ void show(Repl& repl, const std::string& arguments) {
     say(out);
 }
 
-Candidates complete_settable(const CompletionRequest& request) {
-    Candidates keys = complete_keys(request);
-    if (request.before.empty()) std::erase_if(keys, [](const std::string& key) { return !changes_now(key); });
-    return keys;
-}
-
 Candidates complete_shown(const CompletionRequest& request) {
     Candidates names = {"config", "model"};
     if (!request.before.empty()) return {};
@@ -111,13 +89,13 @@ Candidates complete_shown(const CompletionRequest& request) {
 
 constexpr ReplCommand kCommands[] = {
     {"set", "KEY VALUE", "change a key of the configuration for this session",
-     "Keys of the sampling, speculation, chat and plugin-option tables take effect with the next answer; the others "
-     "are "
-     "read when the program starts. /set KEY=VALUE is the same. Text needs no quotes.\n"
+     "It takes effect with the next answer; models that it names are loaded, and the conversation stays. /set "
+     "KEY=VALUE is "
+     "the same. Text needs no quotes.\n"
      "\n"
      "    /set sampling.temperature.value 0.2\n"
      "    /set plugin.wordlist.options.forbid [\"TODO\"]",
-     set, complete_settable},
+     set, complete_keys},
     {"show", "[KEY|TABLE|config|model]", "the configuration and where its values come from; the models",
      "Without an argument, or with config, the whole configuration as TOML.", show, complete_shown},
 };

@@ -1,0 +1,105 @@
+#include "app/conversation/prompt.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace foresay::app {
+
+namespace {
+
+// A fence that the text does not hold.
+std::string fence_for(const std::string& text) {
+    std::string fence = "```";
+    while (text.find(fence) != std::string::npos) fence += '`';
+    return fence;
+}
+
+std::string file_text(core::ChatFormat format, const Attachment& file) {
+    std::string text = file.text;
+    if (!text.ends_with('\n')) text += '\n';
+    if (format == core::ChatFormat::complete) return "# " + file.name + "\n" + text + "\n";
+    const std::string fence = fence_for(text);
+    return file.name + "\n" + fence + "\n" + text + fence + "\n\n";
+}
+
+// In a growing document what the person types may name special tokens, as it may for `complete`; files may not.
+std::vector<std::int32_t> encode_document(const core::Tokenizer& tokenizer, const std::vector<Attachment>& files,
+                                          const std::string& system, const std::string& text, bool first) {
+    std::vector<std::int32_t> tokens;
+    bool start = first;
+    const auto add = [&](const std::string& part, bool special) {
+        tokenizer.encode_append(part, {start, special}, tokens);
+        start = false;
+    };
+    if (first && !system.empty()) add(system, false);
+    for (const Attachment& file : files) add(file_text(core::ChatFormat::complete, file), false);
+    add(text, true);
+    return tokens;
+}
+
+}  // namespace
+
+std::string whole_text(core::ChatFormat format, const std::vector<Attachment>& files, const std::string& text) {
+    std::string whole;
+    for (const Attachment& file : files) whole += file_text(format, file);
+    return whole + text;
+}
+
+std::vector<std::int32_t> encode_first(const core::Tokenizer& tokenizer, const ChatStyle& style,
+                                       const std::vector<Attachment>& files, const std::string& text) {
+    if (style.format == core::ChatFormat::complete) {
+        return encode_document(tokenizer, files, style.system, text, true);
+    }
+    const core::ChatTurn turn{core::ChatTurn::Role::user, whole_text(style.format, files, text)};
+    return core::encode_chat(tokenizer, core::render_chat(style.format, style.system, {turn}), true);
+}
+
+std::vector<std::int32_t> encode_next(const core::Tokenizer& tokenizer, const ChatStyle& style,
+                                      const std::vector<Attachment>& files, const std::string& text, bool ended) {
+    if (style.format == core::ChatFormat::complete) return encode_document(tokenizer, files, "", text, false);
+    const std::string whole = whole_text(style.format, files, text);
+    return core::encode_chat(tokenizer, core::render_next_turn(style.format, whole, ended), false);
+}
+
+std::vector<std::int32_t> encode_fill(const core::Tokenizer& tokenizer, std::string_view prefix,
+                                      std::string_view suffix) {
+    const core::SpecialTokens& special = tokenizer.special();
+    if (special.fim_prefix < 0 || special.fim_suffix < 0 || special.fim_middle < 0) {
+        throw Error("this model has no tokens for fill-in-the-middle; use one that was trained for it");
+    }
+    std::vector<std::int32_t> tokens;
+    if (tokenizer.adds_bos()) tokens.push_back(special.bos);
+    const core::EncodeOptions plain{.add_special = false, .parse_special = false};
+    tokens.push_back(special.fim_prefix);
+    tokenizer.encode_append(prefix, plain, tokens);
+    tokens.push_back(special.fim_suffix);
+    tokenizer.encode_append(suffix, plain, tokens);
+    tokens.push_back(special.fim_middle);
+    return tokens;
+}
+
+EditedAnswer encode_edit(const core::Tokenizer& tokenizer, const std::vector<std::int32_t>& answer,
+                         std::string_view text) {
+    const auto shown = [&](std::int32_t id) {  // control tokens are no part of the text that was edited
+        return tokenizer.is_control(id) ? std::string_view{} : tokenizer.bytes(id);
+    };
+    EditedAnswer edited;
+    std::size_t bytes = 0;
+    while (edited.kept < answer.size()) {
+        const std::string_view token = shown(answer[edited.kept]);
+        if (!text.substr(bytes).starts_with(token)) break;
+        bytes += token.size();
+        ++edited.kept;
+    }
+    // A word that was changed in its middle is spelt anew from its beginning, as the model would have spelt it.
+    if (bytes < text.size() && edited.kept > 0) {
+        --edited.kept;
+        bytes -= shown(answer[edited.kept]).size();
+    }
+    edited.tokens.assign(answer.begin(), answer.begin() + static_cast<std::ptrdiff_t>(edited.kept));
+    tokenizer.encode_append(text.substr(bytes), {.add_special = false, .parse_special = false}, edited.tokens);
+    return edited;
+}
+
+}  // namespace foresay::app

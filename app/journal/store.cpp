@@ -1,0 +1,132 @@
+#include "app/journal/store.h"
+
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <ctime>
+#include <system_error>
+
+#include "app/files.h"
+#include "base/error.h"
+#include "core/config/nearest.h"
+
+namespace foresay::app {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* kExtension = ".session";
+constexpr std::size_t kMaxName = 100;
+
+bool is_name(const std::string& name) {
+    constexpr const char* kAllowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+    return !name.empty() && name.size() <= kMaxName && name.front() != '.' && name.front() != '-' &&
+           name.find_first_not_of(kAllowed) == std::string::npos;
+}
+
+std::string formatted(const char* format, std::int64_t seconds) {
+    const std::time_t time = seconds;
+    std::tm parts{};
+    gmtime_r(&time, &parts);
+    std::array<char, 64> text{};
+    std::strftime(text.data(), text.size(), format, &parts);
+    return text.data();
+}
+
+// ".NAME.PID.tmp" of a process that is no more: it died while it made a file.
+void sweep(const fs::path& folder) {
+    std::error_code ignored;
+    for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+        std::string name = entry.path().filename().string();
+        if (!name.starts_with('.') || !name.ends_with(".tmp")) continue;
+        name.resize(name.size() - 4);
+        const std::string digits = name.substr(name.rfind('.') + 1);
+        pid_t pid = 0;
+        const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), pid);
+        if (error != std::errc() || end != digits.data() + digits.size() || pid <= 0) continue;
+        if (::kill(pid, 0) != 0 && errno == ESRCH) ::unlink(entry.path().c_str());
+    }
+}
+
+}  // namespace
+
+fs::path sessions_folder() {
+    const fs::path state = state_folder();
+    if (state.empty()) {
+        throw Error(
+            "there is no folder for saved sessions; set HOME or XDG_STATE_HOME to a folder that can be written");
+    }
+    const fs::path folder = state / "sessions";
+    if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
+        throw Error("cannot make the folder " + folder.string() + ": " + std::strerror(errno));
+    }
+    return folder;
+}
+
+fs::path session_path(const std::string& name) {
+    if (name.find('/') != std::string::npos) return name;
+    if (!is_name(name)) {
+        throw Error("a session's name has up to " + std::to_string(kMaxName) +
+                    " letters, digits, '.', '_' and '-', and does not begin with '.' or '-'; '" + name +
+                    "' has something else");
+    }
+    return sessions_folder() / (name + kExtension);
+}
+
+fs::path existing_session(const std::string& name) {
+    fs::path path = session_path(name);
+    std::error_code ignored;
+    if (fs::exists(path, ignored)) return path;
+    std::vector<std::string> names;
+    if (name.find('/') == std::string::npos) {
+        for (const SessionFile& file : list_sessions()) names.push_back(file.name);
+    }
+    const std::string near = core::nearest(name, names);
+    throw Error("there is no saved session " + name +
+                (near.empty() ? "; `foresay session list` lists them" : "; did you mean " + near + "?"));
+}
+
+fs::path new_session_path() {
+    const fs::path folder = sessions_folder();
+    sweep(folder);
+    const std::string time = formatted("%Y%m%d-%H%M%S", std::time(nullptr));
+    std::error_code ignored;
+    fs::path path = folder / (time + kExtension);
+    for (int i = 2; fs::exists(path, ignored); ++i) path = folder / (time + "-" + std::to_string(i) + kExtension);
+    return path;
+}
+
+std::vector<SessionFile> list_sessions() {
+    struct Entry {
+        SessionFile file;
+        timespec time;
+    };
+    std::vector<Entry> entries;
+    std::error_code ignored;
+    for (const auto& entry : fs::directory_iterator(sessions_folder(), ignored)) {
+        struct stat status {};
+        if (entry.path().extension() != kExtension || entry.path().filename().string().starts_with('.')) continue;
+        if (::stat(entry.path().c_str(), &status) != 0 || !S_ISREG(status.st_mode)) continue;
+        entries.push_back(
+            {{entry.path().stem().string(), entry.path(), status.st_size, status.st_mtim.tv_sec}, status.st_mtim});
+    }
+    std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
+        if (a.time.tv_sec != b.time.tv_sec) return a.time.tv_sec > b.time.tv_sec;
+        if (a.time.tv_nsec != b.time.tv_nsec) return a.time.tv_nsec > b.time.tv_nsec;
+        return a.file.name < b.file.name;
+    });
+    std::vector<SessionFile> files;
+    for (Entry& entry : entries) files.push_back(std::move(entry.file));
+    return files;
+}
+
+std::string utc_time(std::int64_t seconds) { return formatted("%Y-%m-%dT%H:%M:%SZ", seconds); }
+
+}  // namespace foresay::app
