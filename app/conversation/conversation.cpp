@@ -155,7 +155,10 @@ Conversation::Answer Conversation::fill(const std::string& prefix, const std::st
                                         const Show& show) {
     Turn turn;
     turn.said = prefix;
-    turn.input = encode_fill(tokenizer_, prefix, suffix);
+    // Half the context at least is for the texts, and as much as the answer leaves.
+    const std::int64_t most = limits.max_tokens > 0 ? limits.max_tokens : generator_->capacity() / 4;
+    const std::int64_t room = std::max<std::int64_t>(generator_->capacity() / 2, generator_->capacity() - most);
+    turn.input = encode_fill(tokenizer_, prefix, suffix, room);
     turn.seed = limits.seed;
     turn.branch = limits.branch;
     Answer answer = generate(turn, TurnTree::kRoot, limits, show);
@@ -327,7 +330,8 @@ void Conversation::rebind(speculative::Generator& generator, const core::Tokeniz
         std::string prefix, suffix;
         if (read_fill(before, turn.input, prefix, suffix)) {
             const bool able = tokenizer_.special().fim_middle >= 0;
-            turn.input = able ? encode_fill(tokenizer_, prefix, suffix) : encode_first(tokenizer_, style_, {}, prefix);
+            turn.input = able ? encode_fill(tokenizer_, prefix, suffix, generator_->capacity() / 2)
+                              : encode_first(tokenizer_, style_, {}, prefix);
         } else if (node.parent == TurnTree::kRoot) {
             turn.input = encode_first(tokenizer_, style_, {}, turn.said);
         } else {

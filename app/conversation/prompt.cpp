@@ -63,18 +63,28 @@ std::vector<std::int32_t> encode_next(const core::Tokenizer& tokenizer, const Ch
 }
 
 std::vector<std::int32_t> encode_fill(const core::Tokenizer& tokenizer, std::string_view prefix,
-                                      std::string_view suffix) {
+                                      std::string_view suffix, std::int64_t room) {
     const core::SpecialTokens& special = tokenizer.special();
     if (special.fim_prefix < 0 || special.fim_suffix < 0 || special.fim_middle < 0) {
         throw Error("this model has no tokens for fill-in-the-middle; use one that was trained for it");
     }
+    const core::EncodeOptions plain{.add_special = false, .parse_special = false};
+    std::vector<std::int32_t> before = tokenizer.encode(prefix, plain);
+    std::vector<std::int32_t> behind = tokenizer.encode(suffix, plain);
+    room = std::max<std::int64_t>(0, room - 4);  // the special tokens
+    const auto size = [](const std::vector<std::int32_t>& tokens) { return static_cast<std::int64_t>(tokens.size()); };
+    if (size(before) + size(behind) > room) {
+        const std::int64_t least = std::min(size(behind), room / 4);
+        const std::int64_t kept = std::max(least, room - size(before));
+        behind.resize(static_cast<std::size_t>(std::min(size(behind), kept)));
+        before.erase(before.begin(), before.end() - std::min(size(before), room - size(behind)));
+    }
     std::vector<std::int32_t> tokens;
     if (tokenizer.adds_bos()) tokens.push_back(special.bos);
-    const core::EncodeOptions plain{.add_special = false, .parse_special = false};
     tokens.push_back(special.fim_prefix);
-    tokenizer.encode_append(prefix, plain, tokens);
+    tokens.insert(tokens.end(), before.begin(), before.end());
     tokens.push_back(special.fim_suffix);
-    tokenizer.encode_append(suffix, plain, tokens);
+    tokens.insert(tokens.end(), behind.begin(), behind.end());
     tokens.push_back(special.fim_middle);
     return tokens;
 }

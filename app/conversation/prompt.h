@@ -35,9 +35,10 @@ std::vector<std::int32_t> encode_first(const core::Tokenizer& tokenizer, const C
 // Of one that follows an answer, which `ended` by itself or was cut off.
 std::vector<std::int32_t> encode_next(const core::Tokenizer& tokenizer, const ChatStyle& style,
                                       const std::vector<Attachment>& files, const std::string& text, bool ended);
-// Of a hole between two texts, to be filled.
+// Of a hole between two texts, to be filled. Of texts that take more than `room` tokens together, what is farthest from
+// the hole is left out; at least three quarters of the room go to what is in front of it, if there is so much.
 std::vector<std::int32_t> encode_fill(const core::Tokenizer& tokenizer, std::string_view prefix,
-                                      std::string_view suffix);
+                                      std::string_view suffix, std::int64_t room);
 
 // The beginning of an answer that was changed to `text`: what stays of `answer` keeps its tokens.
 struct EditedAnswer {

@@ -6,6 +6,12 @@
 namespace foresay::app {
 
 CommandTopic conversation_commands();
+CommandTopic branch_commands();
+CommandTopic context_commands();
+CommandTopic inspection_commands();
+CommandTopic saving_commands();
+CommandTopic sampler_commands();
+CommandTopic model_commands();
 CommandTopic settings_commands();
 CommandTopic measurement_commands();
 CommandTopic program_commands();

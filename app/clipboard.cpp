@@ -1,0 +1,63 @@
+#include "app/clipboard.h"
+
+#include <cstdint>
+
+#include "base/error.h"
+
+namespace foresay::app {
+
+namespace {
+
+constexpr std::size_t kMostBytes = 74994;  // as base64 just below 100,000 characters, the least that terminals take
+
+std::string base64(std::string_view bytes) {
+    constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    std::string out;
+    for (std::size_t i = 0; i < bytes.size(); i += 3) {
+        const std::size_t left = bytes.size() - i;
+        const auto at = [&](std::size_t k) -> std::uint32_t {
+            return k < left ? static_cast<unsigned char>(bytes[i + k]) : 0u;
+        };
+        const std::uint32_t group = at(0) << 16 | at(1) << 8 | at(2);
+        for (std::size_t k = 0; k < 4; ++k) out += k <= left ? kDigits[(group >> (18 - 6 * k)) & 63u] : '=';
+    }
+    return out;
+}
+
+}  // namespace
+
+std::optional<std::string> last_code_block(std::string_view text) {
+    std::optional<std::string> block;
+    std::string fence;  // of the block that is open
+    std::string content;
+    while (!text.empty()) {
+        const std::size_t end = std::min(text.find('\n'), text.size() - 1) + 1;
+        const std::string_view line = text.substr(0, end);
+        text.remove_prefix(end);
+        const std::size_t indent = line.find_first_not_of(' ');
+        const std::size_t stop = indent == line.npos ? line.npos : line.find_first_not_of('`', indent);
+        const std::size_t ticks = indent == line.npos ? 0 : std::min(stop, line.size()) - indent;
+        if (fence.empty()) {
+            if (ticks < 3) continue;
+            fence.assign(ticks, '`');
+            content.clear();
+        } else if (ticks >= fence.size() && line.find_first_not_of(" `\r\n") == line.npos) {
+            block = content;
+            fence.clear();
+        } else {
+            content += line;
+        }
+    }
+    if (!fence.empty() && !content.empty()) block = content;
+    return block;
+}
+
+std::string clipboard_sequence(std::string_view text) {
+    if (text.size() > kMostBytes) {
+        throw Error("the text has " + std::to_string(text.size()) + " bytes, and terminals take " +
+                    std::to_string(kMostBytes) + " into the clipboard; /save it, or copy a smaller block");
+    }
+    return "\x1b]52;c;" + base64(text) + "\x07";
+}
+
+}  // namespace foresay::app

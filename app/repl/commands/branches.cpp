@@ -1,0 +1,124 @@
+// Commands for several answers: branches of the conversation, and the last answer changed.
+#include <charconv>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "app/output.h"
+#include "app/repl/commands/arguments.h"
+#include "app/repl/commands/topics.h"
+#include "app/repl/repl.h"
+#include "base/error.h"
+
+namespace foresay::app {
+
+namespace {
+
+constexpr std::size_t kMostAnswers = 16;
+
+std::string counted(std::size_t number, const std::string& what) {
+    return std::to_string(number) + " " + what + (number == 1 ? "" : "s");
+}
+
+std::string branch_line(Conversation& conversation, std::size_t index) {
+    const std::vector<const Turn*> turns = conversation.branch(index);
+    std::string line = (index == conversation.current_branch() ? "* " : "  ") + padded(std::to_string(index), 4) +
+                       padded(counted(turns.size(), "answer"), 12);
+    if (turns.empty()) return line + "empty";
+    const Turn& last = *turns.back();
+    line += "seed " + std::to_string(last.seed) + ", branch " + std::to_string(last.branch) + "  ";
+    return line + excerpt(conversation.answer_text(last), 48);
+}
+
+void branch(Repl& repl, const std::string& arguments) {
+    Conversation& conversation = repl.conversation();
+    const std::vector<std::string> words = split_words(arguments);
+    if (words.empty()) {
+        std::string out;
+        for (std::size_t i = 0; i < conversation.branch_count(); ++i) out += branch_line(conversation, i) + "\n";
+        return say(out);
+    }
+    if (words[0] == "new") {
+        const std::size_t turns = conversation.turns().size();
+        const std::size_t begin =
+            words.size() > 1 ? whole_number(words[1], "the number of answers to begin behind", 0, turns) : turns;
+        conversation.new_branch(begin);
+    } else {
+        conversation.switch_branch(whole_number(words[0], "a branch", 0, conversation.branch_count() - 1));
+    }
+    say(branch_line(conversation, conversation.current_branch()) + "\n");
+}
+
+Candidates complete_branch(const CompletionRequest& request) {
+    Candidates candidates;
+    if (!request.before.empty()) return candidates;
+    candidates.emplace_back("new");
+    const std::size_t count = request.repl.conversation().branch_count();
+    for (std::size_t i = 0; i < count; ++i) candidates.push_back(std::to_string(i));
+    return candidates;
+}
+
+void several(Repl& repl, const std::string& arguments) {
+    Conversation& conversation = repl.conversation();
+    const std::size_t blank = std::min(arguments.find_first_of(" \n"), arguments.size());
+    const std::size_t count = whole_number(arguments.substr(0, blank), "the number of answers", 1, kMostAnswers);
+    std::optional<std::string> text;
+    if (blank < arguments.size()) text = arguments.substr(arguments.find_first_not_of(" \n", blank));
+    if (!text && conversation.empty()) throw Error("there is nothing to answer yet; write /n K TEXT");
+    // The first answer is shown while it is drawn, the others when all are there.
+    std::vector<Conversation::Answer> answers;
+    repl.show_answer([&](const Repl::Show& show) {
+        answers = conversation.answers(text, count, repl.limits(), [&](std::size_t index, const auto& event) {
+            if (index == 0) show(event);
+        });
+        return answers.front();
+    });
+    for (std::size_t i = 1; i < answers.size(); ++i) {
+        say(dim("-- /branch " + std::to_string(answers[i].line) + ": seed " + std::to_string(answers[i].seed) +
+                ", branch " + std::to_string(answers[i].branch)) +
+            "\n");
+        repl.show_answer([&](const Repl::Show& show) {
+            show({.token = -1, .text = answers[i].result.text});
+            return answers[i];
+        });
+    }
+    say(dim("The first is the present one (/branch " + std::to_string(answers.front().line) + ": seed " +
+            std::to_string(answers.front().seed) + ", branch " + std::to_string(answers.front().branch) + ").") +
+        "\n");
+}
+
+void edit(Repl& repl, const std::string& arguments) {
+    Conversation& conversation = repl.conversation();
+    if (conversation.empty()) throw Error("there is no answer to edit");
+    const std::string& text = arguments;
+    if (text.empty()) {
+        throw Error("write the new text behind /edit");
+    }
+    print(text);
+    repl.show_answer([&](const Repl::Show& show) { return conversation.edit(text, repl.limits(), show); });
+}
+
+constexpr ReplCommand kCommands[] = {
+    {"n", "K [TEXT]", "K answers side by side, each on a branch of its own",
+     "To TEXT, or again to what was said last. All are drawn together, on branches of one cache. Each is what its seed "
+     "and "
+     "branch yield alone: `foresay complete --seed S --branch B` reproduces it. The first becomes the present branch; "
+     "/branch lists them.",
+     several},
+    {"branch", "[N|new [ANSWERS]]", "the branches of the conversation; go to one, or begin one",
+     "Without an argument it lists them, the present one marked. `new` begins a branch here, or behind so many answers "
+     "of "
+     "this branch, and leaves the old one as it is. /undo goes back to where you were.",
+     branch, complete_branch},
+    {"edit", "[TEXT]", "change the last answer, and continue from it",
+     "Without TEXT the answer opens in your editor ($VISUAL, $EDITOR). What stays of it keeps its tokens; the answer "
+     "goes "
+     "on behind your text. /undo brings the old one back.",
+     edit},
+};
+
+}  // namespace
+
+CommandTopic branch_commands() { return {"Branches", kCommands}; }
+
+}  // namespace foresay::app

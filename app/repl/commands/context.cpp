@@ -1,0 +1,146 @@
+// Commands that give the model something to go on: files, a hole to fill, a system prompt.
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "app/conversation/source_files.h"
+#include "app/output.h"
+#include "app/repl/commands/arguments.h"
+#include "app/repl/commands/topics.h"
+#include "app/repl/completion.h"
+#include "app/repl/repl.h"
+#include "base/error.h"
+
+namespace foresay::app {
+
+namespace {
+
+constexpr std::string_view kHole = "<FILL>";
+
+// Attaches a file and says what it costs. One that does not fit is not attached.
+std::int64_t attach(Repl& repl, const std::filesystem::path& path) {
+    Conversation& conversation = repl.conversation();
+    const std::int64_t before = conversation.file_tokens();
+    conversation.attach({path.string(), read_text_file(path)});
+    const std::int64_t all = conversation.file_tokens();
+    const std::int64_t left = repl.session().context_length() - conversation.tokens() - before;
+    if (all - before < left) return all - before;
+    conversation.undo();
+    throw Error(path.string() + " has " + std::to_string(all - before) + " tokens, and the context has room for " +
+                std::to_string(left) + "; take a smaller file, /clear, or start with a larger --context");
+}
+
+void say_total(Repl& repl) {
+    Conversation& conversation = repl.conversation();
+    const std::size_t count = conversation.files().size();
+    say(dim(std::to_string(count) + (count == 1 ? " file, " : " files, ") + std::to_string(conversation.file_tokens()) +
+            " tokens, goes in front of what you say next; /undo takes the last one back.") +
+        "\n");
+}
+
+void file(Repl& repl, const std::string& arguments) {
+    const std::vector<std::string> words = split_words(arguments);
+    for (const std::string& word : words) {
+        const std::filesystem::path path = user_path(word);
+        const std::int64_t tokens = attach(repl, path);
+        say(padded(printable(path.string()), 40) + std::to_string(tokens) + " tokens\n");
+    }
+    if (words.empty()) {
+        for (const Attachment& attached : repl.conversation().files()) say(printable(attached.name) + "\n");
+    }
+    if (repl.conversation().files().empty()) throw Error("no file waits to be said; /file PATH takes one");
+    say_total(repl);
+}
+
+void directory(Repl& repl, const std::string& arguments) {
+    const std::vector<std::string> words = split_words(arguments);
+    if (words.empty() || words.size() > 2) throw Error("write /dir FOLDER or /dir FOLDER SUFFIX");
+    FolderFiles found = find_text_files(user_path(words[0]));
+    const std::string suffix = words.size() > 1 ? words[1] : "";
+    std::erase_if(found.files, [&](const auto& path) { return !path.string().ends_with(suffix); });
+    if (found.files.empty())
+        throw Error(words[0] + " holds no text files" + (suffix.empty() ? "" : " that end in " + suffix));
+    std::size_t attached = 0;
+    try {
+        for (const std::filesystem::path& path : found.files) {
+            const std::int64_t tokens = attach(repl, path);
+            ++attached;
+            say(padded(printable(path.string()), 40) + std::to_string(tokens) + " tokens\n");
+        }
+    } catch (...) {
+        // All or none: half a folder would mislead.
+        for (; attached > 0; --attached) repl.conversation().undo();
+        throw;
+    }
+    if (found.left_out > 0) {
+        say(dim(std::to_string(found.left_out) + " left out: no text, or larger than 256 KiB.") + "\n");
+    }
+    say_total(repl);
+}
+
+void fill(Repl& repl, const std::string& arguments) {
+    if (arguments.empty())
+        throw Error("write /fim FILE:LINE[:COLUMN], or text with " + std::string(kHole) + " where the hole is");
+    std::string prefix, suffix;
+    if (const std::size_t hole = arguments.find(kHole); hole != std::string::npos) {
+        prefix = arguments.substr(0, hole);
+        suffix = arguments.substr(hole + kHole.size());
+    } else {
+        const std::vector<std::string> words = split_words(arguments);
+        const FilePlace place = parse_place(words.size() == 1 ? words[0] : arguments);
+        const std::string text = read_text_file(user_path(place.file));
+        const std::size_t at = offset_of(text, place);
+        prefix = text.substr(0, at);
+        suffix = text.substr(at);
+    }
+    repl.show_answer(
+        [&](const Repl::Show& show) { return repl.conversation().fill(prefix, suffix, repl.limits(), show); });
+    if (repl.conversation().branch_count() > 1) {
+        say(dim("On a branch of its own (" + std::to_string(repl.conversation().current_branch()) +
+                "); /undo goes back to the conversation.") +
+            "\n");
+    }
+}
+
+void system(Repl& repl, const std::string& arguments) {
+    Configuration next = repl.session().configuration();
+    if (arguments.empty()) {
+        const std::string& text = next.config().chat_system;
+        return say(text.empty() ? dim("No system prompt.") + "\n" : printable(text) + "\n");
+    }
+    next.set_text("chat.system = " + core::to_toml(core::ConfigValue(arguments == "none" ? "" : arguments)), "/system");
+    repl.configure(next);
+    if (!repl.conversation().empty()) {
+        say(dim("The next conversation begins with it; /clear starts one.") + "\n");
+    }
+}
+
+Candidates complete_folder(const CompletionRequest& request) {
+    Candidates candidates = complete_files(request);
+    std::erase_if(candidates, [](const std::string& name) { return !name.ends_with('/'); });
+    return candidates;
+}
+
+constexpr ReplCommand kCommands[] = {
+    {"file", "[PATH...]", "files in front of what you say next, with their token counts",
+     "Their text is plain text: what looks like a special token in it is none. Without a path it lists what waits.",
+     file, complete_files},
+    {"dir", "FOLDER [SUFFIX]", "every text file below a folder, in front of what you say next",
+     "Hidden files, links, what is no text and what is larger than 256 KiB are left out. With SUFFIX only files whose "
+     "names "
+     "end in it: /dir src .py",
+     directory, complete_folder},
+    {"fim", "FILE:LINE[:COLUMN] | TEXT", "fill in the middle: what fits between what is before a place and behind it",
+     "Without a column the place is the end of the line. In TEXT, <FILL> marks the hole: /fim def f(x):<FILL>    "
+     "return y. "
+     "It is a branch of its own, where /retry, /n and /top work as ever.",
+     fill, complete_files},
+    {"system", "[TEXT|none]", "the system prompt that a conversation begins with",
+     "The same as /set chat.system. It is read when a conversation begins.", system},
+};
+
+}  // namespace
+
+CommandTopic context_commands() { return {"Context", kCommands}; }
+
+}  // namespace foresay::app

@@ -1,0 +1,122 @@
+// Commands that look closer at an answer, or take it elsewhere.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <numeric>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "app/clipboard.h"
+#include "app/output.h"
+#include "app/repl/commands/arguments.h"
+#include "app/repl/commands/topics.h"
+#include "app/repl/repl.h"
+#include "base/error.h"
+
+namespace foresay::app {
+
+namespace {
+
+constexpr std::size_t kAlternatives = 5;
+
+std::string percent(double share) {
+    std::array<char, 16> text{};
+    std::snprintf(text.data(), text.size(), "%.1f %%", 100.0 * share);
+    return text.data();
+}
+
+// One position of an answer: the token that was drawn, with its rank, and the likeliest ones.
+std::string alternatives(const core::Tokenizer& tokenizer, std::size_t index, std::int32_t drawn,
+                         std::span<const float> row, std::size_t count) {
+    const std::span<const float> logits =
+        row.first(std::min(row.size(), static_cast<std::size_t>(tokenizer.vocab_size())));
+    const float best = *std::max_element(logits.begin(), logits.end());
+    double sum = 0.0;
+    for (const float logit : logits) sum += std::exp(static_cast<double>(logit) - best);
+    const auto share = [&](std::int32_t id) {
+        return std::exp(static_cast<double>(logits[static_cast<std::size_t>(id)]) - best) / sum;
+    };
+    std::vector<std::int32_t> ids(logits.size());
+    std::iota(ids.begin(), ids.end(), 0);
+    const std::size_t most = std::min(count, ids.size());
+    const auto before = [&](std::int32_t a, std::int32_t b) {
+        const float left = logits[static_cast<std::size_t>(a)], right = logits[static_cast<std::size_t>(b)];
+        return left != right ? left > right : a < b;
+    };
+    std::partial_sort(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(most), ids.end(), before);
+    const auto rank = std::count_if(logits.begin(), logits.end(),
+                                    [&, at = std::int32_t{0}](float) mutable { return before(at++, drawn); });
+    std::string line = padded(std::to_string(index), 5) + padded(quoted(tokenizer.bytes(drawn)), 18) +
+                       padded(percent(share(drawn)), 9) + padded("#" + std::to_string(rank + 1), 6);
+    for (std::size_t i = 0; i < most; ++i)
+        line += "  " + quoted(tokenizer.bytes(ids[i])) + " " + percent(share(ids[i]));
+    return line + "\n";
+}
+
+void top(Repl& repl, const std::string& arguments) {
+    Conversation& conversation = repl.conversation();
+    const std::size_t count =
+        arguments.empty() ? kAlternatives : whole_number(arguments, "the number of alternatives", 1, 100);
+    if (conversation.empty()) throw Error("there is no answer to look at");
+    std::string out;
+    conversation.visit_answer([&](std::size_t index, std::int32_t token, std::span<const float> logits) {
+        out += alternatives(conversation.tokenizer(), index, token, logits, count);
+    });
+    say(out);
+}
+
+std::string token_lines(const core::Tokenizer& tokenizer, const std::vector<std::int32_t>& ids) {
+    std::string out;
+    for (const std::int32_t id : ids) {
+        out += padded(std::to_string(id), 8) + quoted(tokenizer.bytes(id)) +
+               (tokenizer.is_control(id) ? "  special\n" : "\n");
+    }
+    return out;
+}
+
+void tokens(Repl& repl, const std::string& arguments) {
+    Conversation& conversation = repl.conversation();
+    const core::Tokenizer& tokenizer = conversation.tokenizer();
+    if (!arguments.empty()) {
+        const std::vector<std::int32_t> ids =
+            tokenizer.encode(arguments, {.add_special = false, .parse_special = true});
+        return say(token_lines(tokenizer, ids) + std::to_string(ids.size()) + " tokens\n");
+    }
+    if (conversation.empty()) throw Error("nothing was said yet; write /tokens TEXT");
+    const Turn& turn = conversation.last();
+    say("said\n" + token_lines(tokenizer, turn.input) + (turn.given.empty() ? "" : "edited\n") +
+        token_lines(tokenizer, turn.given) + "answer\n" + token_lines(tokenizer, turn.answer) +
+        std::to_string(turn.input.size()) + " said, " + std::to_string(turn.given.size() + turn.answer.size()) +
+        " answered, " + std::to_string(conversation.tokens()) + " of " +
+        std::to_string(repl.session().context_length()) + " positions in all\n");
+}
+
+void copy(Repl& repl, const std::string&) {
+    Conversation& conversation = repl.conversation();
+    if (conversation.empty()) throw Error("there is no answer to copy");
+    if (!stdout_is_terminal()) throw Error("/copy hands the text to a terminal, and there is none");
+    const std::string answer = conversation.answer_text(conversation.last());
+    const std::optional<std::string> block = last_code_block(answer);
+    const std::string& text = block ? *block : answer;
+    print(clipboard_sequence(text));
+    say(dim(std::string(block ? "The last code block" : "The last answer") + " is in the clipboard, " +
+            std::to_string(text.size()) + " bytes, if the terminal allows it.") +
+        "\n");
+}
+
+constexpr ReplCommand kCommands[] = {
+    {"top", "[N]", "the likeliest tokens at each position of the last answer",
+     "For each token: how likely the model found it and its rank, before any sampler; then the N (5) likeliest ones.",
+     top},
+    {"tokens", "[TEXT]", "the tokens of a text, or of what was said and answered last", "", tokens},
+    {"copy", "", "the last code block of the last answer, or all of it, to the clipboard",
+     "By the terminal's OSC 52 sequence, which most terminals know and some have to be told to allow.", copy},
+};
+
+}  // namespace
+
+CommandTopic inspection_commands() { return {"The last answer", kCommands}; }
+
+}  // namespace foresay::app

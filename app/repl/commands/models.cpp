@@ -1,0 +1,94 @@
+// Commands that change the models and how one drafts for the other.
+#include <string>
+#include <vector>
+
+#include "app/conversation/source_files.h"
+#include "app/output.h"
+#include "app/repl/commands/arguments.h"
+#include "app/repl/commands/topics.h"
+#include "app/repl/completion.h"
+#include "app/repl/repl.h"
+#include "base/error.h"
+
+namespace foresay::app {
+
+namespace {
+
+std::string quoted_toml(const std::string& text) { return core::to_toml(core::ConfigValue(text)); }
+
+std::string draft_text(Repl& repl) {
+    const core::Config& config = repl.session().config();
+    std::string out = "speculation ";
+    switch (config.speculation_mode) {
+        case core::SpeculationMode::automatic:
+            out += "auto, up to " + std::to_string(config.max_draft) + " tokens a round";
+            break;
+        case core::SpeculationMode::off:
+            out += "off";
+            break;
+        case core::SpeculationMode::fixed:
+            out += "fixed, " + std::to_string(config.draft_length) + " tokens a round";
+            break;
+    }
+    const core::Model* draft = repl.session().draft();
+    return out + "\ndraft model " + (draft ? draft->source().path() : "none") + "\n";
+}
+
+void draft(Repl& repl, const std::string& arguments) {
+    if (arguments.empty()) return say(draft_text(repl));
+    Configuration next = repl.session().configuration();
+    if (arguments == "on" || arguments == "auto") {
+        next.set("speculation.mode=auto", "/draft");
+    } else if (arguments == "off" || arguments == "0") {
+        next.set("speculation.mode=off", "/draft");
+    } else if (arguments.find_first_not_of("0123456789") == std::string::npos) {
+        const std::size_t length = whole_number(arguments, "the number of drafted tokens", 1, core::kMaxDraft);
+        next.set_text("speculation.length = " + std::to_string(length) + "\nspeculation.mode = \"fixed\"", "/draft");
+    } else if (arguments == "none") {
+        next.set_text("draft.model = \"\"", "/draft");
+    } else {
+        const std::vector<std::string> words = split_words(arguments);
+        if (words.size() != 1) throw Error("write /draft on, off, a number, or the path of a model");
+        std::string toml = "draft.model = " + quoted_toml(user_path(words[0]).string());
+        if (next.config().speculation_mode == core::SpeculationMode::off) toml += "\nspeculation.mode = \"auto\"";
+        next.set_text(toml, "/draft");
+    }
+    repl.configure(next);
+    say(draft_text(repl));
+}
+
+void model(Repl& repl, const std::string& arguments) {
+    const std::vector<std::string> words = split_words(arguments);
+    if (words.size() > 2) throw Error("write /model PATH or /model PATH DRAFT");
+    if (!words.empty()) {
+        Configuration next = repl.session().configuration();
+        std::string toml = "target.model = " + quoted_toml(user_path(words[0]).string());
+        if (words.size() == 2) toml += "\ndraft.model = " + quoted_toml(user_path(words[1]).string());
+        next.set_text(toml, "/model");
+        repl.configure(next);
+    }
+    say("target      " + repl.session().target().source().path() + "\n" + draft_text(repl));
+}
+
+Candidates complete_draft(const CompletionRequest& request) {
+    Candidates candidates = complete_files(request);
+    if (request.before.empty()) candidates.insert(candidates.end(), {"on", "off", "none"});
+    return candidates;
+}
+
+constexpr ReplCommand kCommands[] = {
+    {"draft", "[on|off|N|MODEL]", "how the draft works: as far as it pays, not at all, N tokens a round, another model",
+     "The text is the same whatever you choose; only the speed is not. `/draft none` goes on without a draft model.",
+     draft, complete_draft},
+    {"model", "[PATH [DRAFT]]", "go over to another model, and keep the conversation",
+     "A draft that does not fit the new model is left out, with the reason. Where the new model has another vocabulary "
+     "the "
+     "conversation is spelt anew in its tokens.",
+     model, complete_files},
+};
+
+}  // namespace
+
+CommandTopic model_commands() { return {"Models", kCommands}; }
+
+}  // namespace foresay::app

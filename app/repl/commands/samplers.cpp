@@ -1,0 +1,251 @@
+// Commands that change how an answer is drawn: the chain of samplers, plugins.
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "app/output.h"
+#include "app/plugins.h"
+#include "app/repl/commands/arguments.h"
+#include "app/repl/commands/topics.h"
+#include "app/repl/completion.h"
+#include "app/repl/repl.h"
+#include "base/error.h"
+#include "core/config/nearest.h"
+
+namespace foresay::app {
+
+namespace {
+
+std::string chain_toml(const std::vector<std::string>& chain) {
+    return "sampling.chain = " + core::to_toml(core::ConfigValue(chain)) + "\n";
+}
+
+bool is_plugin(const core::Config& config, const std::string& name) {
+    return std::any_of(config.plugins.begin(), config.plugins.end(), [&](const auto& p) { return p.name == name; });
+}
+
+const core::StageSchema* builtin(const std::string& name) {
+    const auto& all = stage_schemas();
+    const auto found = std::find_if(all.begin(), all.end(), [&](const auto& stage) { return stage.name == name; });
+    return found == all.end() ? nullptr : &*found;
+}
+
+// What the keys of a stage's parameters begin with.
+std::string prefix_of(const core::Config& config, const std::string& name) {
+    return is_plugin(config, name) ? "plugin." + name + ".options." : "sampling." + name + ".";
+}
+
+std::vector<std::string> known_stages(const core::Config& config) {
+    std::vector<std::string> names;
+    for (const core::StageSchema& stage : stage_schemas()) names.push_back(stage.name);
+    for (const core::PluginSpec& plugin : config.plugins) names.push_back(plugin.name);
+    return names;
+}
+
+void check_known(const core::Config& config, const std::string& name) {
+    const std::vector<std::string> names = known_stages(config);
+    if (std::find(names.begin(), names.end(), name) != names.end()) return;
+    throw Error("there is no sampler '" + name + "'" + core::suggestion(name, names) +
+                "; /plugin load NAME loads one from a file");
+}
+
+std::vector<std::string>::iterator place_in(std::vector<std::string>& chain, const std::string& name) {
+    const auto found = std::find(chain.begin(), chain.end(), name);
+    if (found == chain.end()) throw Error("the chain has no '" + name + "'" + core::suggestion(name, chain));
+    return found;
+}
+
+// The chain in order, with the values in force.
+std::string chain_text(Repl& repl) {
+    std::string out;
+    int place = 0;
+    for (const samplers::StageSpec& stage : repl.workspace().generator().chain().spec()) {
+        out += padded(std::to_string(++place), 4) + padded(stage.name, 14);
+        std::string values;
+        for (const auto& [name, value] : stage.parameters) {
+            values += (values.empty() ? "" : ", ") + name + " = " + core::to_toml(core::ConfigValue(value));
+        }
+        out += printable(values) + "\n";
+    }
+    if (out.empty()) out = "The chain is empty: the likeliest tokens are as likely as the model says.\n";
+    const core::Config& config = repl.session().config();
+    std::string others;
+    for (const core::StageSchema& stage : stage_schemas()) {
+        const bool used = std::find(config.chain.begin(), config.chain.end(), stage.name) != config.chain.end();
+        if (!used) others += (others.empty() ? "" : ", ") + stage.name;
+    }
+    return out + dim("Others: " + others + ".") + "\n";
+}
+
+std::string stage_help(const std::string& name) {
+    const core::StageSchema* stage = builtin(name);
+    if (stage == nullptr) return "`foresay plugin show " + name + "` lists the parameters of a plugin.\n";
+    std::string out = stage->doc + "\n";
+    for (const core::KeySpec& key : stage->parameters) {
+        out += "  " + padded(key.key, 14) + padded(core::to_toml(key.fallback), 10) + key.doc + "\n";
+    }
+    return out;
+}
+
+void sampler(Repl& repl, const std::string& arguments) {
+    const std::vector<std::string> words = split_words(arguments);
+    if (words.empty()) return say(chain_text(repl));
+    const core::Config& config = repl.session().config();
+    std::vector<std::string> chain = config.chain;
+    const std::string& verb = words[0];
+    const auto name = [&]() -> const std::string& {
+        if (words.size() < 2) throw Error("write /sampler " + verb + " NAME; /sampler lists the chain");
+        return words[1];
+    };
+    std::string toml;
+    if (verb == "add") {
+        check_known(config, name());
+        const bool placed = words.size() > 2 && words[2].find('=') == std::string::npos;
+        const std::size_t place = placed ? whole_number(words[2], "the place", 1, chain.size() + 1) : chain.size() + 1;
+        if (std::find(chain.begin(), chain.end(), name()) != chain.end()) {
+            throw Error("the chain has " + name() + " already; /sampler move " + name() + " PLACE puts it elsewhere");
+        }
+        chain.insert(chain.begin() + static_cast<std::ptrdiff_t>(place - 1), name());
+        toml = chain_toml(chain) + assignments(prefix_of(config, name()), words, placed ? 3 : 2);
+    } else if (verb == "remove") {
+        if (is_plugin(config, name()))
+            throw Error(name() + " is a plugin; /plugin unload " + name() + " takes it away");
+        chain.erase(place_in(chain, name()));
+        toml = chain_toml(chain);
+    } else if (verb == "move") {
+        const auto from = place_in(chain, name());
+        if (words.size() < 3) throw Error("write /sampler move NAME PLACE");
+        const std::size_t place = whole_number(words[2], "the place", 1, chain.size());
+        const std::string moved = *from;
+        chain.erase(from);
+        chain.insert(chain.begin() + static_cast<std::ptrdiff_t>(place - 1), moved);
+        toml = chain_toml(chain);
+    } else {
+        check_known(config, verb);
+        if (words.size() == 1) return say(stage_help(verb));
+        toml = assignments(prefix_of(config, verb), words, 1);
+    }
+    Configuration next = repl.session().configuration();
+    next.set_text(toml, "/sampler");
+    repl.configure(next);
+    say(chain_text(repl));
+}
+
+Candidates complete_sampler(const CompletionRequest& request) {
+    const core::Config& config = request.repl.session().config();
+    Candidates candidates;
+    if (request.before.empty()) {
+        candidates = stage_names(request.repl);
+        candidates.insert(candidates.end(), {"add", "remove", "move"});
+    } else if (request.before.size() == 1 && request.before[0] == "add") {
+        candidates = stage_names(request.repl);
+    } else if (request.before.size() == 1 && (request.before[0] == "remove" || request.before[0] == "move")) {
+        candidates = config.chain;
+    } else {
+        const std::string& name = request.before[0] == "add" ? request.before[1] : request.before[0];
+        if (const core::StageSchema* stage = builtin(name)) {
+            for (const core::KeySpec& key : stage->parameters) candidates.push_back(key.key + "=");
+        }
+    }
+    return candidates;
+}
+
+// The plugins as one key: a layer that states them replaces those below.
+std::string plugins_toml(const std::vector<core::PluginSpec>& plugins) {
+    std::string out = "plugin = [";
+    for (const core::PluginSpec& plugin : plugins) {
+        out += "{name = " + core::to_toml(core::ConfigValue(plugin.name));
+        if (!plugin.path.empty()) out += ", path = " + core::to_toml(core::ConfigValue(plugin.path.string()));
+        std::string options;
+        for (const auto& [key, setting] : plugin.options) {
+            options += (options.empty() ? "" : ", ") + core::to_toml(core::ConfigValue(key)) + " = " +
+                       core::to_toml(setting.value);
+        }
+        out += options.empty() ? "}, " : ", options = {" + options + "}}, ";
+    }
+    return out + "]\n";
+}
+
+void list_plugins(Repl& repl) {
+    const core::Config& config = repl.session().config();
+    std::string out;
+    for (const plugins::PluginFile& file : find_plugins()) {
+        out += padded(file.name, 16) + (is_plugin(config, file.name) ? "loaded  " : "        ") +
+               printable(file.path.string());
+        out += file.problem.empty() ? "\n" : "  cannot be used: " + printable(file.problem) + "\n";
+    }
+    say(out.empty() ? "No plugins were found; FORESAY_PLUGIN_PATH names folders to look in.\n" : out);
+}
+
+void plugin(Repl& repl, const std::string& arguments) {
+    const std::vector<std::string> words = split_words(arguments);
+    if (words.empty() || (words.size() == 1 && words[0] == "list")) return list_plugins(repl);
+    const bool load = words[0] == "load";
+    if (words.size() < 2 || (!load && words[0] != "unload")) {
+        throw Error("write /plugin list, /plugin load NAME or PATH, or /plugin unload NAME");
+    }
+    const core::Config& config = repl.session().config();
+    std::vector<core::PluginSpec> loaded = config.plugins;
+    std::vector<std::string> chain = config.chain;
+    core::PluginSpec spec;
+    const bool path = load && words[1].find('/') != std::string::npos;
+    spec.name = path ? std::filesystem::path(words[1]).stem().string() : words[1];
+    if (path) spec.path = words[1];
+    std::string toml;
+    if (load) {
+        if (is_plugin(config, spec.name)) throw Error("the plugin " + spec.name + " is loaded already");
+        loaded.push_back(spec);
+        chain.insert(chain.begin(), spec.name);
+        toml = plugins_toml(loaded) + chain_toml(chain);
+    } else {
+        if (!is_plugin(config, spec.name)) throw Error("no plugin " + spec.name + " is loaded; /plugin lists them");
+        std::erase_if(loaded, [&](const auto& other) { return other.name == spec.name; });
+        std::erase(chain, spec.name);
+        toml = plugins_toml(loaded) + chain_toml(chain);
+    }
+    Configuration next = repl.session().configuration();
+    next.set_text(toml, "/plugin");
+    if (load) {
+        const std::string options = assignments(prefix_of(next.config(), spec.name), words, 2);
+        if (!options.empty()) next.set_text(options, "/plugin");
+    }
+    repl.configure(next);
+    say(chain_text(repl));
+}
+
+Candidates complete_plugin(const CompletionRequest& request) {
+    if (request.before.empty()) return {"list", "load", "unload"};
+    if (request.before.size() > 1) return {};
+    Candidates names;
+    if (request.before[0] == "unload") {
+        for (const core::PluginSpec& plugin : request.repl.session().config().plugins) names.push_back(plugin.name);
+    } else if (request.before[0] == "load") {
+        names = plugin_names();
+        const Candidates files = complete_files(request);
+        names.insert(names.end(), files.begin(), files.end());
+    }
+    return names;
+}
+
+constexpr ReplCommand kCommands[] = {
+    {"sampler", "[NAME KEY=VALUE...|add|remove|move]", "the chain that shapes each choice, and changes to it",
+     "    /sampler                        the chain with the values in force\n"
+     "    /sampler top_k                  what a sampler does, and its parameters\n"
+     "    /sampler top_k k=20             a parameter\n"
+     "    /sampler add min_p 3 p=0.1      a sampler at the third place; without a place, at the end\n"
+     "    /sampler move temperature 1\n"
+     "    /sampler remove top_p",
+     sampler, complete_sampler},
+    {"plugin", "[list|load NAME|unload NAME]", "sampler plugins: what there is, load one, take one away",
+     "A name is looked for on the plugin path; what has a slash in it is a file. The plugin comes first in the chain, "
+     "and "
+     "KEY=VALUE words behind it are its options: /plugin load wordlist 'forbid=[\"TODO\"]'. /sampler move puts it "
+     "elsewhere.",
+     plugin, complete_plugin},
+};
+
+}  // namespace
+
+CommandTopic sampler_commands() { return {"Sampling", kCommands}; }
+
+}  // namespace foresay::app
