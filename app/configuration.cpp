@@ -148,6 +148,21 @@ void Configuration::add(core::ConfigLayer layer) {
     config_ = std::move(config);
 }
 
+std::vector<std::string> unused_stages(const core::Config& config) {
+    std::vector<std::string> sentences;
+    for (const core::StageSchema& stage : stage_schemas()) {
+        if (std::find(config.chain.begin(), config.chain.end(), stage.name) != config.chain.end()) continue;
+        for (const auto& [key, setting] : config.stage(stage.name)) {
+            // A saved session keeps what was once stated; nobody has to be told again.
+            if (setting.origin.place.starts_with(kSessionPlace)) continue;
+            sentences.push_back(setting.origin.text() + ": [sampling." + stage.name + "] does nothing, because " +
+                                "sampling.chain does not name '" + stage.name + "'; add it there or remove the table");
+            break;
+        }
+    }
+    return sentences;
+}
+
 samplers::ChainSpec chain_spec(const core::Config& config, const PluginFactories& plugins) {
     samplers::ChainSpec chain;
     for (const std::string& name : config.chain) {

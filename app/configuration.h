@@ -13,6 +13,9 @@
 
 namespace foresay::app {
 
+// How the places of a saved session's settings begin.
+inline constexpr std::string_view kSessionPlace = "session ";
+
 // The built-in stages as the configuration's schema.
 const std::vector<core::StageSchema>& stage_schemas();
 
@@ -39,6 +42,9 @@ private:
     std::vector<core::ConfigLayer> layers_;
     core::Config config_;
 };
+
+// A sentence for each stage whose parameters are stated though the chain does not name it, so that they do nothing.
+std::vector<std::string> unused_stages(const core::Config& config);
 
 // The chain of `config`.
 samplers::ChainSpec chain_spec(const core::Config& config, const PluginFactories& plugins);

@@ -42,6 +42,9 @@ void catch_signals() {
         sigaction(signal, nullptr, &before);
         if (before.sa_handler != SIG_IGN) sigaction(signal, &action, nullptr);  // nohup stays what it is
     }
+#ifndef FORESAY_SANITIZED  // a sanitizer reports crashes itself
+    plugins::watch_for_crashes();
+#endif
     std::signal(SIGPIPE, SIG_IGN);
 }
 

@@ -107,6 +107,7 @@ Session::Session(const Options& options, const SessionNeeds& needs)
     const auto start = std::chrono::steady_clock::now();
     LoadedPlugins plugins = load_plugins(config());
     if (plugins.host && !plugins.host->culprit().empty()) spdlog::warn("{}", plugins.host->culprit());
+    for (const std::string& sentence : unused_stages(config())) spdlog::warn("{}", sentence);
     Parts parts = prepare(configuration_, std::move(plugins));
     adopt(parts);
     load_ms_ = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();

@@ -165,12 +165,15 @@ TurnTree::Change change(const json& object) {
 
 }  // namespace
 
+std::string checked_line(std::string_view json_text) {
+    std::array<char, kPrefix + 1> prefix{};
+    std::snprintf(prefix.data(), prefix.size(), "%08x ", static_cast<unsigned>(checksum(json_text)));
+    return std::string(prefix.data()).append(json_text).append("\n");
+}
+
 std::string record_line(const SessionRecord& record) {
     // What was typed may not be UTF-8; the tokens are the truth, the text is for reading.
-    const std::string body = std::visit(ToJson{}, record).dump(-1, ' ', false, json::error_handler_t::replace);
-    std::array<char, kPrefix + 1> prefix{};
-    std::snprintf(prefix.data(), prefix.size(), "%08x ", static_cast<unsigned>(checksum(body)));
-    return prefix.data() + body + "\n";
+    return checked_line(std::visit(ToJson{}, record).dump(-1, ' ', false, json::error_handler_t::replace));
 }
 
 std::string_view whole_line(std::string_view line) {

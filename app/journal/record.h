@@ -41,6 +41,8 @@ using SessionRecord = std::variant<SessionHeader, EngineRecord, SettingsRecord, 
 
 // The line of a record, with its newline.
 std::string record_line(const SessionRecord& record);
+// The same for any JSON text.
+std::string checked_line(std::string_view json);
 
 // The JSON text of a line without its newline; empty when the line is not whole.
 std::string_view whole_line(std::string_view line);

@@ -61,7 +61,7 @@ const ReplCommand& find_command(std::string_view name) {
     if (!beginnings.empty()) {
         throw Error("/" + std::string(name) + " is the beginning of " + listed(beginnings) + "; write more of it");
     }
-    const std::string near = core::nearest(name, names);
+    const std::string near = name.empty() ? "" : core::nearest(name, names);
     throw Error("there is no command /" + std::string(name) +
                 (near.empty() ? "; /help lists them" : "; did you mean /" + near + "?"));
 }

@@ -22,6 +22,20 @@ constexpr std::size_t kMaxPath = 4096;
 // The file of this process, in storage that a signal handler may read; empty when there is none.
 char marker_of_process[kMaxPath];
 
+// In a plugin's counter: it was running when a signal of a crash came.
+constexpr std::uint32_t kCrashed = 1u << 31;
+
+std::vector<std::string> read_lines(const std::filesystem::path& path) {
+    std::vector<std::string> lines;
+    std::ifstream file(path);
+    for (std::string line; lines.size() < kMaxLines && std::getline(file, line);) lines.push_back(line);
+    return lines;
+}
+
+bool has(const std::vector<std::string>& list, const std::string& entry) {
+    return std::find(list.begin(), list.end(), entry) != list.end();
+}
+
 }  // namespace
 
 void absolve_plugins() noexcept {
@@ -33,18 +47,50 @@ struct CrashMarker::Slot {
     char path[kPathBytes];
 };
 
+namespace {
+
+// The counters of this process, for signal handlers.
+std::atomic<CrashMarker::Slot*> slots_of_process{nullptr};
+
+void on_crash(int signal) {
+    if (CrashMarker::Slot* slots = slots_of_process.load()) {
+        for (std::size_t i = 0; i < kSlots; ++i) {
+            if (slots[i].running.load() > 0) slots[i].running.fetch_or(kCrashed);
+        }
+    }
+    ::raise(signal);  // SA_RESETHAND has put the default back
+}
+
+}  // namespace
+
+void watch_for_crashes() {
+    // A plugin may have used up the stack.
+    static char stack[1 << 16];
+    stack_t other{};
+    other.ss_sp = stack;
+    other.ss_size = sizeof stack;
+    ::sigaltstack(&other, nullptr);
+    struct sigaction action {};
+    action.sa_handler = on_crash;
+    sigemptyset(&action.sa_mask);
+    action.sa_flags = static_cast<int>(SA_ONSTACK | SA_RESETHAND | SA_NODEFER);
+    for (const int signal : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT}) ::sigaction(signal, &action, nullptr);
+}
+
 CrashMarker::CrashMarker(std::filesystem::path base) : base_(std::move(base)) {
     if (base_.empty()) return;
     std::error_code ignored;
     std::filesystem::create_directories(base_.parent_path(), ignored);
-    std::ifstream list(quarantine_file());
-    for (std::string line; quarantined_.size() < kMaxLines && std::getline(list, line);) quarantined_.push_back(line);
+    quarantined_ = read_lines(quarantine_file());
+    suspects_ = read_lines(suspects_file());
     examine_the_dead();
     create();
 }
 
 CrashMarker::~CrashMarker() {
     if (own_.empty()) return;
+    clear_suspects();
+    slots_of_process = nullptr;
     ::unlink(own_.c_str());
     if (own_ == marker_of_process) marker_of_process[0] = 0;
 }
@@ -52,6 +98,39 @@ CrashMarker::~CrashMarker() {
 std::filesystem::path CrashMarker::quarantine_file() const {
     std::filesystem::path file = base_;
     return file += ".quarantine";
+}
+
+std::filesystem::path CrashMarker::suspects_file() const {
+    std::filesystem::path file = base_;
+    return file += ".suspects";
+}
+
+// The plugin at `path` was running when a process died.
+void CrashMarker::accuse(const std::string& path, bool crashed) {
+    if (!crashed && !has(suspects_, path)) {
+        suspects_.push_back(path);
+        std::ofstream(suspects_file(), std::ios::app) << path << "\n";
+        culprit_ = "plugin '" + path +
+                   "' was running when foresay was last killed; if that happens once more, it is not loaded again";
+        return;
+    }
+    culprit_ = "plugin '" + path + "' was running when foresay last died, and is not loaded again; delete '" +
+               quarantine_file().string() + "' to allow it";
+    if (has(quarantined_, path)) return;
+    quarantined_.push_back(path);
+    std::ofstream(quarantine_file(), std::ios::app) << path << "\n";
+}
+
+void CrashMarker::forget_suspect(const std::string& path) {
+    if (std::erase(suspects_, path) == 0) return;
+    std::ofstream file(suspects_file(), std::ios::trunc);
+    for (const std::string& suspect : suspects_) file << suspect << "\n";
+}
+
+// Plugins that ran here and did no harm are suspected no more.
+void CrashMarker::clear_suspects() {
+    if (slots_ == nullptr) return;
+    for (std::size_t i = 0; i < kSlots && slots_[i].path[0] != 0; ++i) forget_suspect(slots_[i].path);
 }
 
 void CrashMarker::examine_the_dead() {
@@ -71,13 +150,12 @@ void CrashMarker::examine_the_dead() {
             char path[kPathBytes + 1] = {};
             file.read(reinterpret_cast<char*>(&running), sizeof running);
             if (!file.read(path, kPathBytes)) break;
-            if (running == 0 || path[0] == 0) continue;
-            culprit_ = "plugin '" + std::string(path) +
-                       "' was running when foresay last died, and is not loaded again; delete '" +
-                       quarantine_file().string() + "' to allow it";
-            if (std::find(quarantined_.begin(), quarantined_.end(), path) != quarantined_.end()) continue;
-            quarantined_.push_back(path);
-            std::ofstream(quarantine_file(), std::ios::app) << path << "\n";
+            if (path[0] == 0) continue;
+            if (running == 0) {
+                forget_suspect(path);  // it was there, and something else died
+                continue;
+            }
+            accuse(path, (running & kCrashed) != 0);
         }
         file.close();
         ::unlink(entry.path().c_str());
@@ -107,6 +185,7 @@ void CrashMarker::create() {
         marker_of_process[0] = name[0];
     }
     slots_ = static_cast<Slot*>(memory);
+    slots_of_process = slots_;
 }
 
 std::atomic<std::uint32_t>* CrashMarker::counter(const std::filesystem::path& plugin) {
@@ -119,14 +198,15 @@ std::atomic<std::uint32_t>* CrashMarker::counter(const std::filesystem::path& pl
     return nullptr;
 }
 
-bool CrashMarker::quarantined(const std::filesystem::path& plugin) const {
-    return std::find(quarantined_.begin(), quarantined_.end(), plugin.string()) != quarantined_.end();
-}
+bool CrashMarker::quarantined(const std::filesystem::path& plugin) const { return has(quarantined_, plugin.string()); }
 
 void CrashMarker::forgive() {
     quarantined_.clear();
+    suspects_.clear();
     culprit_.clear();
-    if (!base_.empty()) ::unlink(quarantine_file().c_str());
+    if (base_.empty()) return;
+    ::unlink(quarantine_file().c_str());
+    ::unlink(suspects_file().c_str());
 }
 
 }  // namespace foresay::plugins

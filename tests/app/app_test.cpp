@@ -284,11 +284,16 @@ TEST(Chat, SlashesAreNeverSentUnlessDoubled) {
 }
 
 TEST(Chat, SetTakesEffectAndRefusesNonsense) {
-    const Outcome outcome =
-        run({"chat", "-n", "8"}, "/set sampling.seed 5\n/set sampling.sed 5\n/set target.context 5\ndef f(x):\n");
+    const Outcome outcome = run({"chat", "-n", "8"},
+                                "/set sampling.seed 5\n/set sampling.sed 5\n/set target.context 99999\ndef f(x):\n"
+                                "/clear\n/set target.context 8\ndef f(x):\n/set runtime.threads 1\n/set target.context "
+                                "64\n/clear\ndef f(x):\n");
     EXPECT_THAT(outcome.error, AllOf(HasSubstr("sampling.seed = 5"), HasSubstr("did you mean 'seed'?"),
-                                     HasSubstr("is read when the program starts")));
-    EXPECT_EQ(outcome.out, run({"complete", "-p", "def f(x):", "-n", "8", "--seed", "5"}).out + "\n");
+                                     HasSubstr("longer than the 2048"), HasSubstr("target.context = 8\n")));
+    // Another context is another cache, and another number of threads another backend; the text is the same.
+    const std::string all = run({"complete", "-p", "def f(x):", "-n", "8", "--seed", "5"}).out + "\n";
+    const std::string cut = run({"complete", "-p", "def f(x):", "-n", "8", "--seed", "5", "--context", "8"}).out + "\n";
+    EXPECT_EQ(outcome.out, all + cut + all);
 }
 
 TEST(Chat, SetReachesPluginsAndLimits) {

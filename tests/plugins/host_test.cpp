@@ -119,6 +119,7 @@ TEST(PluginHost, ACrashIsNamedAndQuarantinedAtTheNextStart) {
     if (child == 0) {
         ::freopen("/dev/null", "w", stderr);
         const samplers::LetterVocabulary vocabulary(10);
+        watch_for_crashes();
         PluginHost host(options);
         auto innocent = host.load("wordlist");
         samplers::Chain chain({{"wordlist", {}, innocent}, {"bad_aborts", {}, host.load("bad_aborts")}}, vocabulary);
@@ -162,6 +163,51 @@ TEST(PluginHost, AKilledProcessAccusesNobody) {
     EXPECT_NO_THROW(host.load("wordlist"));
 }
 
+// Killed while a plugin runs, which may be chance: twice in a row is not.
+TEST(PluginHost, KilledTwiceInARowIsNotChance) {
+    OwnFolder markers;
+    const std::filesystem::path base = markers.path() / "marker";
+    const auto run = [&](bool killed) {
+        const pid_t child = ::fork();
+        if (child == 0) {
+            {
+                CrashMarker marker(base);
+                std::atomic<std::uint32_t>* running = marker.counter("/some/plugin.so");
+                if (marker.quarantined("/some/plugin.so")) ::_exit(2);
+                running->store(1);
+                if (killed) ::kill(::getpid(), SIGKILL);
+                running->store(0);
+            }
+            ::_exit(0);
+        }
+        int status = 0;
+        ::waitpid(child, &status, 0);
+        return status;
+    };
+    run(true);
+    {
+        const CrashMarker marker(base);
+        EXPECT_NE(marker.culprit().find("if that happens once more"), std::string::npos) << marker.culprit();
+        EXPECT_FALSE(marker.quarantined("/some/plugin.so"));
+    }
+    EXPECT_EQ(run(false), 0) << "it ran well in between, and is suspected no more";
+    run(true);
+    // Killed while it did not run: that was not the plugin, either.
+    if (const pid_t child = ::fork(); child == 0) {
+        CrashMarker marker(base);
+        marker.counter("/some/plugin.so");
+        ::kill(::getpid(), SIGKILL);
+    } else {
+        ::waitpid(child, nullptr, 0);
+    }
+    run(true);
+    EXPECT_FALSE(CrashMarker(base).quarantined("/some/plugin.so"));
+    run(true);
+    const CrashMarker marker(base);
+    EXPECT_TRUE(marker.quarantined("/some/plugin.so"));
+    EXPECT_NE(marker.culprit().find("is not loaded again"), std::string::npos) << marker.culprit();
+}
+
 // Told to end while a plugin runs: nobody is to blame either.
 TEST(PluginHost, AProcessToldToEndAccusesNobody) {
     OwnFolder markers;
@@ -173,7 +219,8 @@ TEST(PluginHost, AProcessToldToEndAccusesNobody) {
             CrashMarker marker(base);
             marker.counter("/some/plugin.so")->store(1);
             if (told) absolve_plugins();
-            ::kill(::getpid(), SIGKILL);
+            if (!told) watch_for_crashes();
+            ::kill(::getpid(), told ? SIGKILL : SIGBUS);
         }
         int status = 0;
         ASSERT_EQ(::waitpid(child, &status, 0), child);

@@ -110,10 +110,10 @@ constexpr ReplCommand kCommands[] = {
      "of "
      "this branch, and leaves the old one as it is. /undo goes back to where you were.",
      branch, complete_branch},
-    {"edit", "[TEXT]", "change the last answer, and continue from it",
-     "Without TEXT the answer opens in your editor ($VISUAL, $EDITOR). What stays of it keeps its tokens; the answer "
-     "goes "
-     "on behind your text. /undo brings the old one back.",
+    {"edit", "TEXT", "change the last answer, and continue from it",
+     "What stays of the old answer keeps its tokens; the new one goes on behind TEXT. Between double quotes TEXT may "
+     "begin "
+     "and end with blanks. /undo brings the old answer back.",
      edit},
 };
 

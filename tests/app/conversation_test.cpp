@@ -1,0 +1,323 @@
+// A conversation with the bundled pair: whatever way leads to a state, what follows it is the same.
+#include "app/conversation/conversation.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "tests/speculative/session.h"
+
+namespace foresay::app {
+namespace {
+
+using Tokens = std::vector<std::int32_t>;
+
+const Conversation::Show kNobody = [](const speculative::TokenEvent&) {};
+
+core::ContextOptions options() {
+    core::ContextOptions options = test::session_options();
+    options.branches = 8;
+    return options;
+}
+
+// With the draft model, so that what is compared was drawn with speculation of changing lengths.
+speculative::Generator generator() {
+    return test::make_generator(test::temperature_chain(0.8),
+                                test::model_drafter(test::bundled(test::fast_backend(), "draft")), test::fixed(3),
+                                options());
+}
+
+speculative::Generator plain_generator() {
+    return test::make_generator(test::temperature_chain(0.8), test::sources(nullptr), test::off(), options());
+}
+
+Conversation::Limits limits(std::int32_t tokens = 20, std::uint64_t seed = 11) {
+    return {.max_tokens = tokens, .seed = seed};
+}
+
+// The answer to a document as an engine without a past draws it.
+Tokens drawn_afresh(const Document& prompt, std::uint64_t seed, std::uint64_t branch, std::int32_t tokens) {
+    speculative::Generator fresh = plain_generator();
+    fresh.switch_to(prompt.tokens, prompt.drawn);
+    speculative::GenerateRequest request;
+    request.max_tokens = tokens;
+    request.seed = seed;
+    request.branch = branch;
+    return fresh.generate(request).tokens;
+}
+
+class ConversationTest : public ::testing::Test {
+protected:
+    speculative::Generator generator_ = generator();
+    Conversation conversation_{generator_, test::tokenizer(), {}};
+
+    // Every turn that was ever drawn, drawn again.
+    void expect_all_turns_reproducible() {
+        const TurnTree& tree = conversation_.tree();
+        for (const TurnTree::Node& node : tree.nodes()) {
+            Document prompt = tree.document(node.parent);
+            prompt.add_prompt(node.turn);
+            const auto count = static_cast<std::int32_t>(node.turn.answer.size());
+            if (count == 0) continue;
+            EXPECT_EQ(drawn_afresh(prompt, node.turn.seed, node.turn.branch, count), node.turn.answer);
+        }
+    }
+};
+
+TEST_F(ConversationTest, RetriesUndoesAndGoesOn) {
+    conversation_.answer("def fib(n):\n", limits(), kNobody);
+    const Tokens first = conversation_.last().answer;
+    conversation_.retry(std::nullopt, limits(), kNobody);
+    EXPECT_EQ(conversation_.last().branch, 1u);
+    EXPECT_NE(conversation_.last().answer, first);
+    conversation_.retry(std::nullopt, limits(), kNobody);
+    EXPECT_EQ(conversation_.last().branch, 2u);
+    conversation_.retry(5, limits(), kNobody);
+    EXPECT_EQ(conversation_.last().seed, 5u);
+    EXPECT_EQ(conversation_.last().branch, 0u);
+    ASSERT_TRUE(conversation_.undo());
+    EXPECT_EQ(conversation_.last().branch, 2u);
+    ASSERT_TRUE(conversation_.undo());
+    ASSERT_TRUE(conversation_.undo());
+    EXPECT_EQ(conversation_.last().answer, first);
+    // A branch that was undone is used all the same: its number stays its own.
+    conversation_.retry(std::nullopt, limits(), kNobody);
+    EXPECT_EQ(conversation_.last().branch, 3u);
+    conversation_.answer("\nprint(fib(", limits(), kNobody);
+    EXPECT_EQ(conversation_.turns().size(), 2u);
+    expect_all_turns_reproducible();
+}
+
+TEST_F(ConversationTest, ClearingCanBeUndone) {
+    conversation_.answer("import os\n", limits(), kNobody);
+    const Document before = conversation_.document();
+    conversation_.clear();
+    EXPECT_TRUE(conversation_.empty());
+    conversation_.answer("class A:\n", limits(), kNobody);
+    ASSERT_TRUE(conversation_.undo());
+    ASSERT_TRUE(conversation_.undo());
+    EXPECT_EQ(conversation_.document().tokens, before.tokens);
+    ASSERT_TRUE(conversation_.undo());
+    EXPECT_FALSE(conversation_.undo());
+}
+
+TEST_F(ConversationTest, AnswersSideBySideAreWhatRetryDraws) {
+    const auto answers = conversation_.answers("def add(a, b):\n", 4, limits(), {});
+    ASSERT_EQ(answers.size(), 4u);
+    EXPECT_EQ(conversation_.branch_count(), 4u);
+    EXPECT_EQ(conversation_.current_branch(), 0u);
+    speculative::Generator other = plain_generator();
+    Conversation retried(other, test::tokenizer(), {});
+    retried.answer("def add(a, b):\n", limits(), kNobody);
+    for (std::size_t i = 0; i < 4; ++i) {
+        if (i > 0) retried.retry(std::nullopt, limits(), kNobody);
+        EXPECT_EQ(answers[i].branch, i);
+        EXPECT_EQ(conversation_.branch(answers[i].line).back()->answer, retried.last().answer);
+    }
+    // More of them take the next branches.
+    const auto more = conversation_.answers(std::nullopt, 2, limits(), {});
+    EXPECT_EQ(more[0].branch, 4u);
+    EXPECT_EQ(more[1].branch, 5u);
+    EXPECT_EQ(conversation_.current_branch(), more[0].line);
+    expect_all_turns_reproducible();
+    ASSERT_TRUE(conversation_.undo());
+    EXPECT_EQ(conversation_.branch_count(), 4u);
+}
+
+TEST_F(ConversationTest, BranchesGoTheirOwnWays) {
+    conversation_.answer("import re\n", limits(), kNobody);
+    conversation_.answer("\ndef parse(text):\n", limits(), kNobody);
+    const Document first = conversation_.document();
+    conversation_.new_branch(1);
+    EXPECT_EQ(conversation_.current_branch(), 1u);
+    EXPECT_EQ(conversation_.turns().size(), 1u);
+    conversation_.answer("\nclass Parser:\n", limits(), kNobody);
+    const Document second = conversation_.document();
+    conversation_.switch_branch(0);
+    EXPECT_EQ(conversation_.document().tokens, first.tokens);
+    conversation_.answer("\n", limits(), kNobody);
+    conversation_.switch_branch(1);
+    EXPECT_EQ(conversation_.document().tokens, second.tokens);
+    ASSERT_TRUE(conversation_.undo());
+    EXPECT_EQ(conversation_.current_branch(), 0u);
+    EXPECT_EQ(conversation_.turns().size(), 3u);
+    expect_all_turns_reproducible();
+}
+
+TEST_F(ConversationTest, AnEditedAnswerGoesOnBehindTheNewText) {
+    conversation_.answer("def mean(values):\n", limits(), kNobody);
+    const Tokens old = conversation_.last().answer;
+    const std::string text = conversation_.answer_text(conversation_.last());
+    const std::string edited = text.substr(0, text.size() / 2) + " + total";
+    conversation_.edit(edited, limits(), kNobody);
+    const Turn& turn = conversation_.last();
+    EXPECT_EQ(test::tokenizer().decode(turn.given), edited);
+    EXPECT_GT(turn.given_drawn.front(), 0) << "the beginning was drawn, and stays drawn";
+    EXPECT_EQ(turn.given_drawn.back(), 0) << "the end was written";
+    EXPECT_TRUE(conversation_.answer_text(turn).starts_with(edited));
+    EXPECT_FALSE(turn.answer.empty());
+    // Editing again and retrying build on that.
+    conversation_.edit(conversation_.answer_text(turn) + "\n    return", limits(), kNobody);
+    conversation_.retry(std::nullopt, limits(), kNobody);
+    EXPECT_EQ(conversation_.last().branch, 1u);
+    expect_all_turns_reproducible();
+    ASSERT_TRUE(conversation_.undo());
+    ASSERT_TRUE(conversation_.undo());
+    ASSERT_TRUE(conversation_.undo());
+    EXPECT_EQ(conversation_.last().answer, old);
+}
+
+TEST_F(ConversationTest, FillsAHoleWithTheModelsTokens) {
+    conversation_.answer("import os\n", limits(), kNobody);
+    conversation_.fill("def add(a, b):\n", "    return total\n", limits(), kNobody);
+    const Tokens& input = conversation_.last().input;
+    const core::SpecialTokens& special = test::tokenizer().special();
+    EXPECT_EQ(special.fim_prefix, 2);
+    EXPECT_EQ(special.fim_middle, 3);
+    EXPECT_EQ(special.fim_suffix, 4);
+    EXPECT_EQ(input.front(), special.bos);
+    EXPECT_EQ(input[1], special.fim_prefix);
+    EXPECT_EQ(input.back(), special.fim_middle);
+    EXPECT_EQ(std::count(input.begin(), input.end(), special.fim_suffix), 1);
+    EXPECT_EQ(test::tokenizer().decode(input), "def add(a, b):\n    return total\n");
+    EXPECT_EQ(conversation_.branch_count(), 2u);
+    conversation_.retry(std::nullopt, limits(), kNobody);
+    expect_all_turns_reproducible();
+    ASSERT_TRUE(conversation_.undo());
+    ASSERT_TRUE(conversation_.undo());
+    EXPECT_EQ(conversation_.branch_count(), 1u);
+    EXPECT_EQ(conversation_.turns().size(), 1u);
+}
+
+TEST(EncodeFill, LeavesOutWhatIsFarthestFromTheHole) {
+    std::string prefix, suffix;
+    for (int i = 0; i < 200; ++i) prefix += "a" + std::to_string(i) + " = 1\n";
+    for (int i = 0; i < 200; ++i) suffix += "b" + std::to_string(i) + " = 2\n";
+    const Tokens tokens = encode_fill(test::tokenizer(), prefix, suffix, 100);
+    EXPECT_LE(tokens.size(), 101u);  // BOS does not count
+    const std::string text = test::tokenizer().decode(tokens);
+    EXPECT_THAT(text, ::testing::HasSubstr("a199 = 1\n"));
+    EXPECT_THAT(text, ::testing::HasSubstr("b0 = 2\n"));
+    EXPECT_THAT(text, ::testing::Not(::testing::HasSubstr("a0 = 1\n")));
+    EXPECT_THAT(text, ::testing::Not(::testing::HasSubstr("b199 = 2\n")));
+    // A short text in front of the hole leaves its room to the one behind.
+    EXPECT_THAT(test::tokenizer().decode(encode_fill(test::tokenizer(), "x = ", suffix, 100)),
+                ::testing::HasSubstr("b10 = 2\n"));
+}
+
+TEST_F(ConversationTest, FilesArePlainTextAndGoInFront) {
+    const std::string name(test::tokenizer().text(test::tokenizer().special().eos));
+    conversation_.attach({"a.py", "x = '" + name + "'\n"});
+    const std::int64_t cost = conversation_.file_tokens();
+    conversation_.attach({"b.py", "y = 2\n"});
+    EXPECT_GT(conversation_.file_tokens(), cost);
+    ASSERT_TRUE(conversation_.undo());
+    EXPECT_EQ(conversation_.file_tokens(), cost);
+    conversation_.answer("print(x)\n", limits(), kNobody);
+    const Turn& turn = conversation_.last();
+    EXPECT_EQ(std::count(turn.input.begin(), turn.input.end(), test::tokenizer().special().eos), 0);
+    EXPECT_EQ(turn.said, "# a.py\nx = '" + name + "'\n\nprint(x)\n");
+    EXPECT_EQ(static_cast<std::int64_t>(turn.input.size()),
+              cost + static_cast<std::int64_t>(test::tokenizer().encode("print(x)\n").size()));
+    EXPECT_TRUE(conversation_.files().empty());
+}
+
+TEST_F(ConversationTest, WhatDoesNotFitChangesNothing) {
+    conversation_.answer("import os\n", limits(), kNobody);
+    const Document before = conversation_.document();
+    std::string longer;
+    for (int i = 0; i < 600; ++i) longer += "name" + std::to_string(i) + " ";
+    EXPECT_THROW(conversation_.answer(longer, limits(), kNobody), Error);
+    EXPECT_THROW(conversation_.edit(longer, limits(), kNobody), Error);
+    EXPECT_EQ(conversation_.document().tokens, before.tokens);
+    conversation_.answer("import re\n", limits(), kNobody);
+    expect_all_turns_reproducible();
+}
+
+// A conversation that is taken down and put up again, as saving does it, goes on as if nothing had happened.
+TEST_F(ConversationTest, ASnapshotGoesOnTheSame) {
+    conversation_.answer("def fib(n):\n", limits(), kNobody);
+    conversation_.retry(std::nullopt, limits(), kNobody);
+    conversation_.answers("\ndef main():\n", 2, limits(), {});
+    conversation_.edit("    pass\n", limits(), kNobody);
+    conversation_.undo();
+    TurnTree tree;
+    for (TurnTree::Change& change : conversation_.tree().snapshot()) tree.apply(std::move(change));
+    speculative::Generator other = plain_generator();
+    Conversation restored(other, test::tokenizer(), {});
+    restored.restore(std::move(tree));
+    EXPECT_EQ(restored.tree().state(), conversation_.tree().state());
+    const auto go_on = [](Conversation& conversation) {
+        conversation.retry(std::nullopt, limits(), kNobody);
+        conversation.answer("\n# end\n", limits(), kNobody);
+        Tokens all = conversation.document().tokens;
+        while (conversation.undo()) {
+            const Tokens now = conversation.document().tokens;
+            all.insert(all.end(), now.begin(), now.end());
+        }
+        return all;
+    };
+    EXPECT_EQ(go_on(restored), go_on(conversation_));
+}
+
+TEST_F(ConversationTest, TokensOfAnotherModelAreRefused) {
+    TurnTree tree;
+    TurnTree::Change change;
+    change.added.push_back({Turn{.said = "x", .input = {1 << 20}}, TurnTree::kRoot});
+    change.state.heads = {0};
+    tree.apply(change);
+    EXPECT_THROW(conversation_.restore(tree), Error);
+}
+
+TEST_F(ConversationTest, AnotherVocabularySpellsTheSameText) {
+    conversation_.answer("def fib(n):\n", limits(), kNobody);
+    conversation_.answer("\nfib(3)\n", limits(), kNobody);
+    const std::string answer = conversation_.answer_text(conversation_.last());
+    const core::GgufFile file =
+        core::GgufFile::open(std::string(FORESAY_SOURCE_DIR) + "/tests/golden/vocab/ggml-vocab-gpt-2.gguf");
+    const core::Tokenizer other = core::Tokenizer::from_gguf(file);
+    conversation_.rebind(generator_, other, {}, false);
+    EXPECT_EQ(conversation_.answer_text(conversation_.last()), answer);
+    EXPECT_EQ(other.decode(conversation_.last().input), "\nfib(3)\n");
+    EXPECT_EQ(conversation_.turns().size(), 2u);
+}
+
+TEST_F(ConversationTest, LogitsOfTheLastAnswerAreThoseItWasDrawnFrom) {
+    speculative::Generator greedy =
+        test::make_generator(test::temperature_chain(0.0), test::sources(nullptr), test::off(), options());
+    Conversation conversation(greedy, test::tokenizer(), {});
+    conversation.answer("import os\n", limits(), kNobody);
+    conversation.answer("def f():\n", limits(), kNobody);
+    std::size_t seen = 0;
+    conversation.visit_answer([&](std::size_t index, std::int32_t token, std::span<const float> logits) {
+        EXPECT_EQ(index, seen++);
+        EXPECT_EQ(std::max_element(logits.begin(), logits.begin() + test::tokenizer().vocab_size()) - logits.begin(),
+                  token);
+    });
+    EXPECT_EQ(seen, conversation.last().answer.size());
+}
+
+TEST(TurnTree, RefusesChangesThatDoNotFit) {
+    const auto change = [](int parent, std::vector<int> heads, std::size_t current, bool undo = false) {
+        TurnTree::Change out;
+        if (parent > -2) out.added.push_back({Turn{}, parent});
+        out.state = {std::move(heads), current};
+        out.undo = undo;
+        return out;
+    };
+    TurnTree tree;
+    EXPECT_THROW(tree.apply(change(0, {0}, 0)), Error);          // follows itself
+    EXPECT_THROW(tree.apply(change(-1, {1}, 0)), Error);         // a branch into nowhere
+    EXPECT_THROW(tree.apply(change(-1, {0}, 1)), Error);         // no such branch
+    EXPECT_THROW(tree.apply(change(-1, {}, 0)), Error);          // no branch
+    EXPECT_THROW(tree.apply(change(-2, {-1}, 0, true)), Error);  // nothing to undo
+    EXPECT_THROW(tree.apply(change(-2, {-2}, 0)), Error);
+    tree.apply(change(-1, {0}, 0));
+    EXPECT_THROW(tree.apply(change(-2, {0}, 0, true)), Error);  // not the state before
+    tree.apply(change(-2, {-1}, 0, true));
+    EXPECT_EQ(tree.head(), TurnTree::kRoot);
+    EXPECT_EQ(tree.nodes().size(), 1u);
+}
+
+}  // namespace
+}  // namespace foresay::app

@@ -1,0 +1,157 @@
+// kill -9 at random moments: at most the turn that was being drawn is lost, and never a file.
+//
+// What the program says on standard error behind a turn proves that the turn was saved before: so many turns at least
+// have to be in the file.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <random>
+#include <thread>
+
+#include "app/journal/journal.h"
+#include "tests/app/program.h"
+
+namespace foresay::app {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+constexpr int kTurns = 4;
+
+fs::path sessions() { return foresay::testing::scratch() / "foresay" / "sessions"; }
+fs::path file_of(const std::string& name) { return sessions() / (name + ".session"); }
+
+std::string bytes_of(const fs::path& path) {
+    std::ifstream stream(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+// What is said in each run: turns, each followed by a sign of life, retries and undos among them, and copies.
+std::string script() {
+    std::string lines;
+    for (int i = 0; i < kTurns; ++i) {
+        lines += i % 2 == 0 ? "def name" + std::to_string(i) + "(x):\n" : "/retry\n";
+        lines += "/branch\n/save copy\n";
+    }
+    return lines;
+}
+
+// Starts the program on `name`, kills it after `delay`; what it had said on standard error by then.
+std::string run_and_kill(const std::string& name, std::chrono::microseconds delay, bool* ended = nullptr) {
+    const fs::path in = foresay::testing::write_scratch("script.txt", script());
+    const fs::path error = foresay::testing::scratch() / "error.txt";
+    const pid_t child = ::fork();
+    if (child == 0) {
+        ::setenv("XDG_STATE_HOME", foresay::testing::scratch().c_str(), 1);
+        ::setenv("XDG_CONFIG_HOME", foresay::testing::scratch().c_str(), 1);
+        ::setenv("XDG_CONFIG_DIRS", foresay::testing::scratch().c_str(), 1);
+        ::dup2(::open(in.c_str(), O_RDONLY), STDIN_FILENO);
+        ::dup2(::open("/dev/null", O_WRONLY), STDOUT_FILENO);
+        ::dup2(::open(error.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), STDERR_FILENO);
+        ::execl(FORESAY_PROGRAM, FORESAY_PROGRAM, "chat", "--session", name.c_str(), "-n", "6", "--context", "1024",
+                "--set", "plugin=[]", "--set", "sampling.chain=[\"top_k\",\"temperature\"]",
+                static_cast<char*>(nullptr));
+        ::_exit(127);
+    }
+    const auto end = Clock::now() + delay;
+    int status = 0;
+    bool done = false;
+    while (!done && Clock::now() < end) {
+        std::this_thread::sleep_for(std::min<Clock::duration>(end - Clock::now(), std::chrono::milliseconds(1)));
+        done = ::waitpid(child, &status, WNOHANG) == child;
+    }
+    if (!done) {
+        ::kill(child, SIGKILL);
+        ::waitpid(child, &status, 0);
+    }
+    if (ended != nullptr) *ended = done && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    return bytes_of(error);
+}
+
+std::size_t count(const std::string& text, const std::string& part) {
+    std::size_t found = 0;
+    for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
+    return found;
+}
+
+// The turns of a session, none when there is no file.
+std::vector<TurnTree::Node> turns_of(const std::string& name, bool* cut_off = nullptr) {
+    std::error_code ignored;
+    if (!fs::exists(file_of(name), ignored)) return {};
+    const SavedSession session = read_session(file_of(name));
+    if (cut_off != nullptr) *cut_off = session.cut_off;
+    return session.tree.nodes();
+}
+
+bool begins_with(const std::vector<TurnTree::Node>& longer, const std::vector<TurnTree::Node>& shorter) {
+    return longer.size() >= shorter.size() &&
+           std::equal(shorter.begin(), shorter.end(), longer.begin(), [](const auto& a, const auto& b) {
+               return a.parent == b.parent && a.turn.input == b.turn.input && a.turn.answer == b.turn.answer &&
+                      a.turn.seed == b.turn.seed && a.turn.branch == b.turn.branch;
+           });
+}
+
+TEST(Crash, KillingLosesAtMostTheTurnInTheMaking) {
+    const char* stated = std::getenv("FORESAY_CRASH_KILLS");
+    const int kills = stated != nullptr ? std::atoi(stated) : 8;
+    // How long a run takes here and now, so that the kills fall all over it.
+    bool ended = false;
+    const auto start = Clock::now();
+    run_and_kill("measure", std::chrono::seconds(60), &ended);
+    ASSERT_TRUE(ended) << bytes_of(foresay::testing::scratch() / "error.txt");
+    const auto whole = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - start);
+    ASSERT_EQ(turns_of("measure").size(), static_cast<std::size_t>(kTurns));
+
+    std::mt19937 random(static_cast<unsigned>(kills));
+    std::string name = "begin-0";
+    int lost_lines = 0, in_the_middle = 0;
+    for (int i = 0; i < kills; ++i) {
+        // Files are begun again and again, because a crash may also hit their making.
+        if (i % 4 == 0) name = "begin-" + std::to_string(i);
+        const std::vector<TurnTree::Node> before = turns_of(name);
+        const std::string copy_before = bytes_of(file_of("copy"));
+        const std::string said = run_and_kill(
+            name, std::chrono::microseconds(std::uniform_int_distribution<long>(0, whole.count())(random)));
+        // A line of /branch begins with a star; it is said after the turn before it was saved.
+        const std::size_t confirmed = count(said, "\n* ") + (said.starts_with("* ") ? 1 : 0);
+        bool cut_off = false;
+        std::vector<TurnTree::Node> after;
+        ASSERT_NO_THROW(after = turns_of(name, &cut_off)) << "kill " << i;
+        lost_lines += cut_off ? 1 : 0;
+        in_the_middle += confirmed > 0 && confirmed < static_cast<std::size_t>(kTurns) ? 1 : 0;
+        EXPECT_TRUE(begins_with(after, before)) << "kill " << i << " changed what was saved before";
+        EXPECT_GE(after.size(), before.size() + confirmed) << "kill " << i << " lost a turn: " << said;
+        EXPECT_LE(after.size(), before.size() + static_cast<std::size_t>(kTurns));
+        std::error_code ignored;
+        if (fs::exists(file_of("copy"), ignored)) {
+            ASSERT_FALSE(read_session(file_of("copy")).cut_off) << "kill " << i << " left half a copy";
+        } else {
+            EXPECT_TRUE(copy_before.empty()) << "kill " << i << " lost the copy";
+        }
+    }
+    std::printf("%d kills over %.1f s each: %d between turns, %d lines cut off\n", kills,
+                static_cast<double>(whole.count()) / 1e6, in_the_middle, lost_lines);
+    // The last one goes on, and every turn of it can be drawn again.
+    run_and_kill(name, std::chrono::seconds(60), &ended);
+    EXPECT_TRUE(ended) << bytes_of(foresay::testing::scratch() / "error.txt");
+    const auto replayed = foresay::testing::run({"session", "replay", file_of(name).string()});
+    EXPECT_EQ(replayed.status, 0) << replayed.out << replayed.error;
+    // Drafts of files that a crash left behind are swept when a session is begun without a name.
+    for (const auto& entry : fs::directory_iterator(sessions())) {
+        const std::string left = entry.path().filename().string();
+        EXPECT_TRUE(left.ends_with(".session") || left.ends_with(".tmp")) << left;
+    }
+}
+
+}  // namespace
+}  // namespace foresay::app

@@ -1,0 +1,298 @@
+// Sessions on disk: what is read is what was written, a torn end is recognised, damage is refused with a sentence.
+#include "app/journal/journal.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <random>
+
+#include "app/journal/identity.h"
+#include "app/journal/store.h"
+#include "base/error.h"
+#include "tests/app/program.h"
+
+namespace foresay::app {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+std::string bytes_of(const fs::path& path) {
+    std::ifstream stream(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+void write(const fs::path& path, const std::string& bytes) { std::ofstream(path, std::ios::binary) << bytes; }
+
+TurnTree::Change turn(int parent, int index, std::vector<std::int32_t> answer) {
+    TurnTree::Change change;
+    Turn turn;
+    turn.said = "said \"this\"\n\xff and that";  // not UTF-8
+    turn.input = {0, 17, 4711};
+    turn.given = {5, 6};
+    turn.given_drawn = {1, 0};
+    turn.answer = std::move(answer);
+    turn.seed = ~std::uint64_t{0};
+    turn.branch = 3;
+    turn.ended = true;
+    turn.finish = Turn::Finish::cancelled;
+    change.added.push_back({turn, parent});
+    change.state.heads = {index};
+    return change;
+}
+
+std::vector<SessionRecord> some_records() {
+    TurnTree::Change undo;
+    undo.undo = true;
+    undo.state.heads = {0};
+    return {SessionHeader{kSessionVersion, "2026-01-01T00:00:00Z"},
+            EngineRecord{"/models/a.gguf", "0123456789abcdef", 16384, "cpu (avx512)"},
+            SettingsRecord{"sampling.seed = 1\n"},
+            turn(-1, 0, {1, 2, 3}),
+            SettingsRecord{"sampling.seed = 2\n"},
+            turn(0, 1, {}),
+            undo};
+}
+
+fs::path path_of(const std::string& name) { return foresay::testing::scratch() / name; }
+
+std::string error_of(const std::string& bytes) {
+    const fs::path path = path_of("damaged.session");
+    write(path, bytes);
+    try {
+        read_session(path);
+    } catch (const Error& problem) {
+        return problem.what();
+    }
+    return "";
+}
+
+TEST(Journal, ReadsWhatItWrote) {
+    const fs::path path = path_of("whole.session");
+    { Journal::create(path, some_records(), false); }
+    struct stat status {};
+    ASSERT_EQ(::stat(path.c_str(), &status), 0);
+    EXPECT_EQ(status.st_mode & 0777, 0600u);
+    const SavedSession session = read_session(path);
+    EXPECT_FALSE(session.cut_off);
+    EXPECT_EQ(session.whole_bytes, static_cast<std::int64_t>(fs::file_size(path)));
+    EXPECT_EQ(session.settings, "sampling.seed = 2\n");
+    EXPECT_THAT(session.settings_of, ::testing::ElementsAre(0, 1));
+    EXPECT_THAT(session.engine_of, ::testing::ElementsAre(0, 0));
+    ASSERT_EQ(session.tree.nodes().size(), 2u);
+    EXPECT_EQ(session.tree.head(), 0);
+    const Turn& read = session.tree.turn(0);
+    const Turn written = turn(-1, 0, {1, 2, 3}).added.front().turn;
+    EXPECT_EQ(read.input, written.input);
+    EXPECT_EQ(read.given, written.given);
+    EXPECT_EQ(read.given_drawn, written.given_drawn);
+    EXPECT_EQ(read.answer, written.answer);
+    EXPECT_EQ(read.seed, written.seed);
+    EXPECT_EQ(read.branch, written.branch);
+    EXPECT_EQ(read.ended, written.ended);
+    EXPECT_EQ(read.finish, written.finish);
+    EXPECT_EQ(read.said, "said \"this\"\n\xEF\xBF\xBD and that");
+}
+
+// Wherever a crash cuts the file, what was whole before is read, and writing goes on behind it.
+TEST(Journal, ATornEndLosesTheLastLineOnly) {
+    const std::vector<SessionRecord> records = some_records();
+    std::string text;
+    std::vector<std::size_t> ends;
+    for (const SessionRecord& record : records) ends.push_back((text += record_line(record)).size());
+    for (std::size_t cut = ends[1]; cut < text.size(); ++cut) {
+        const fs::path path = path_of("torn.session");
+        write(path, text.substr(0, cut));
+        SavedSession session;
+        ASSERT_NO_THROW(session = read_session(path)) << cut;
+        const auto whole = std::upper_bound(ends.begin(), ends.end(), cut) - 1;
+        EXPECT_EQ(session.whole_bytes, static_cast<std::int64_t>(*whole));
+        EXPECT_EQ(session.cut_off, *whole != cut);
+        if (cut % 7 != 0) continue;
+        const auto next = static_cast<std::size_t>(whole - ends.begin()) + 1;
+        {
+            Journal journal = Journal::open(path, session);
+            journal.append({records.begin() + static_cast<std::ptrdiff_t>(next), records.end()});
+        }
+        EXPECT_EQ(bytes_of(path), text);
+    }
+}
+
+TEST(Journal, DamageInTheMiddleIsRefusedWithItsLine) {
+    std::string text;
+    std::vector<std::size_t> begins;
+    for (const SessionRecord& record : some_records()) {
+        begins.push_back(text.size());
+        text += record_line(record);
+    }
+    for (std::size_t line = 1; line + 1 < begins.size(); ++line) {
+        std::string damaged = text;
+        damaged[begins[line] + 12] ^= 1;
+        EXPECT_THAT(error_of(damaged),
+                    HasSubstr("damaged.session:" + std::to_string(line + 1) + ": the line is damaged"));
+    }
+    EXPECT_THAT(error_of(""), HasSubstr("no saved session"));
+    EXPECT_THAT(error_of("hello\nworld\n"), HasSubstr("no saved session"));
+    EXPECT_THAT(error_of(text.substr(0, begins[1])), HasSubstr("no saved session"));
+}
+
+// Lines that are whole and lie. The reader must end with a sentence, never with anything else.
+TEST(Journal, LinesThatLieAreRefused) {
+    const std::string begin = record_line(some_records()[0]) + record_line(some_records()[1]);
+    const std::string end = record_line(SettingsRecord{""});
+    const auto turn_with = [](const std::string& members) {
+        return "{\"branches\":[0],\"current\":0,\"turns\":[{\"after\":-1,\"answer\":[1],\"branch\":0,\"finish\":"
+               "\"stop\","
+               "\"input\":[1],\"said\":\"\",\"seed\":0" +
+               members + "}]}";
+    };
+    EXPECT_EQ(error_of(begin + checked_line(turn_with("")) + end), "");
+    const std::vector<std::pair<std::string, std::string>> lies = {
+        {"[]", "no JSON object"},
+        {"{\"foresay_session\":1,\"created\":\"\"}", "second beginning"},
+        {"{\"engine\":3}", "'engine' must be an object"},
+        {"{\"engine\":{\"model\":\"\",\"identity\":\"\",\"backend\":\"\",\"vocabulary\":-1}}", "'vocabulary' must be"},
+        {"{\"settings\":1}", "'settings' must be text"},
+        {"{\"turns\":1}", "'turns' must be a list"},
+        {"{\"turns\":[1],\"branches\":[0],\"current\":0}", "'turns' must be a list of objects"},
+        {"{\"turns\":[],\"branches\":[7],\"current\":0}", "not there"},
+        {"{\"turns\":[],\"branches\":[],\"current\":0}", "branches"},
+        {"{\"turns\":[],\"branches\":[-1],\"current\":1}", "not there"},
+        {"{\"turns\":[],\"branches\":[-1],\"current\":18446744073709551615}", "'current' must be"},
+        {"{\"turns\":[],\"branches\":[-1],\"current\":0,\"undo\":true}", "undone that was not made"},
+        {"{\"turns\":[],\"branches\":[4294967296],\"current\":0}", "'branches' must be"},
+        {turn_with(",\"given\":[1],\"given_drawn\":\"11\""), "'given_drawn' must be as long"},
+        {turn_with(",\"given\":[1],\"given_drawn\":\"2\""), "'given_drawn' must be a text of 0 and 1"},
+        {turn_with(",\"ended\":1"), "'ended' must be true or false"},
+        {turn_with(",\"answer\":[-1]"), "'answer' must be"},  // the last of two members counts
+        {turn_with(",\"answer\":[1.5]"), "'answer' must be"},
+        {turn_with(",\"seed\":-1"), "'seed' must be"},
+        {turn_with(",\"finish\":\"never\""), "'finish' must be"},
+        {turn_with(",\"after\":0"), "follows one that is not there"},
+    };
+    for (const auto& [json, complaint] : lies) {
+        EXPECT_THAT(error_of(begin + checked_line(json) + end), HasSubstr("damaged.session:3: ")) << json;
+        EXPECT_THAT(error_of(begin + checked_line(json) + end), HasSubstr(complaint)) << json;
+    }
+    EXPECT_THAT(error_of(checked_line("{\"foresay_session\":2,\"created\":\"\"}") + end), HasSubstr("version 2"));
+    EXPECT_THAT(error_of(begin + checked_line(std::string(5000, '[')) + end), HasSubstr("damaged.session:3: "));
+}
+
+// Random damage, with checksums made right again: an error or a session, nothing else.
+TEST(Journal, RandomLinesDoNoHarm) {
+    std::vector<std::string> bodies;
+    for (const SessionRecord& record : some_records()) {
+        const std::string line = record_line(record);
+        bodies.push_back(line.substr(9, line.size() - 10));
+    }
+    std::mt19937 random(1);
+    for (int round = 0; round < 3000; ++round) {
+        std::string text;
+        for (std::string body : bodies) {
+            for (unsigned i = random() % 4; i > 0 && !body.empty(); --i) {
+                const std::size_t at = random() % body.size();
+                if (random() % 2 == 0) {
+                    body[at] = "0123456789-{}[],:\"tfn"[random() % 21];
+                } else {
+                    body.erase(at, 1 + random() % 6);
+                }
+            }
+            if (body.find('\n') == std::string::npos) text += checked_line(body);
+        }
+        error_of(text);
+    }
+}
+
+TEST(Journal, ASecondWriterIsRefused) {
+    const fs::path path = path_of("locked.session");
+    const Journal journal = Journal::create(path, some_records(), false);
+    try {
+        Journal::open(path, read_session(path));
+        FAIL() << "two writers";
+    } catch (const Error& problem) {
+        EXPECT_THAT(problem.what(), HasSubstr("open in another foresay"));
+    }
+    EXPECT_THROW(Journal::create(path, some_records(), false), Error);  // it exists
+}
+
+// No room on the disk: the sentence says so, the file stays whole, and what is saved later is saved.
+TEST(Journal, AFullDiskSpoilsNothing) {
+    const fs::path path = path_of("full.session");
+    const std::vector<SessionRecord> records = some_records();
+    Journal journal = Journal::create(path, {records.begin(), records.begin() + 3}, false);
+    const std::string before = bytes_of(path);
+    std::signal(SIGXFSZ, SIG_IGN);
+    rlimit limit{};
+    getrlimit(RLIMIT_FSIZE, &limit);
+    const rlimit small{before.size() + 20, limit.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &small);
+    EXPECT_THROW(journal.append({records[3]}), Error);
+    setrlimit(RLIMIT_FSIZE, &limit);
+    EXPECT_EQ(bytes_of(path), before);
+    journal.append({records[3]});
+    EXPECT_EQ(bytes_of(path), before + record_line(records[3]));
+}
+
+TEST(Journal, CopiesAreWholeAndLeaveNothingBehind) {
+    const fs::path folder = path_of("copies");
+    fs::create_directory(folder);
+    write(folder / "a.session", [] {
+        std::string text;
+        for (const SessionRecord& record : some_records()) text += record_line(record);
+        return text + "0123 cut o";
+    }());
+    write(folder / "b.session", "an older file");
+    copy_session(folder / "a.session", folder / "b.session");
+    EXPECT_FALSE(read_session(folder / "b.session").cut_off);
+    EXPECT_EQ(std::distance(fs::directory_iterator(folder), fs::directory_iterator()), 2);
+    EXPECT_THROW(write_session(path_of("no-such-folder") / "c.session", some_records()), Error);
+}
+
+TEST(Store, NamesAreChecked) {
+    ::setenv("XDG_STATE_HOME", foresay::testing::scratch().c_str(), 1);
+    for (const char* name : {"", ".hidden", "-dash", "a b", "caf\xc3\xa9", "a\nb"}) {
+        EXPECT_THROW(session_path(name), Error) << name;
+    }
+    EXPECT_EQ(session_path("work-2.a"), foresay::testing::scratch() / "foresay" / "sessions" / "work-2.a.session");
+    EXPECT_EQ(session_path("./x"), "./x");
+    struct stat status {};
+    ASSERT_EQ(::stat(sessions_folder().c_str(), &status), 0);
+    EXPECT_EQ(status.st_mode & 0777, 0700u);
+    write(session_path("monday"), "");
+    try {
+        existing_session("mondy");
+        FAIL();
+    } catch (const Error& problem) {
+        EXPECT_THAT(problem.what(), HasSubstr("did you mean monday?"));
+    }
+}
+
+TEST(Identity, NoticesAnotherModel) {
+    const fs::path path = path_of("model.gguf");
+    std::string bytes(1 << 20, 'x');
+    write(path, bytes);
+    const std::string identity = model_identity(path);
+    EXPECT_EQ(identity.size(), 16u);
+    const fs::path moved = path_of("moved.gguf");
+    write(moved, bytes);
+    EXPECT_EQ(model_identity(moved), identity) << "the place does not matter";
+    for (const std::size_t place : {std::size_t{0}, bytes.size() / 2 - 1, bytes.size() - 1}) {
+        std::string other = bytes;
+        other[place] = 'y';
+        write(moved, other);
+        EXPECT_NE(model_identity(moved), identity) << place;
+    }
+    write(moved, bytes + "x");
+    EXPECT_NE(model_identity(moved), identity);
+    EXPECT_THROW(model_identity(path_of("nothing.gguf")), Error);
+}
+
+}  // namespace
+}  // namespace foresay::app
