@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "app/output.h"
+#include "app/repl/editor.h"
 #include "base/error.h"
 #include "core/config/config.h"
 #include "core/text/utf8.h"
@@ -63,6 +64,12 @@ std::string quoted(std::string_view bytes) {
         bytes.remove_prefix(step.length_bytes);
     }
     return out + "\"";
+}
+
+std::string edited_text(const std::string& text) {
+    std::string edited = edit_externally(text);
+    if (edited.ends_with('\n') && !text.ends_with('\n')) edited.pop_back();
+    return edited;
 }
 
 std::string assignments(const std::string& prefix, const std::vector<std::string>& words, std::size_t first) {

@@ -18,6 +18,8 @@ std::size_t whole_number(const std::string& text, const std::string& what, std::
 std::string excerpt(const std::string& text, std::size_t width);
 // A token's bytes between quotes, with escapes for what does not print.
 std::string quoted(std::string_view bytes);
+// `text` as the person's editor leaves it, without the newline that editors end a file with.
+std::string edited_text(const std::string& text);
 // "KEY=VALUE" words as lines of TOML that set `prefix` + KEY.
 std::string assignments(const std::string& prefix, const std::vector<std::string>& words, std::size_t first);
 

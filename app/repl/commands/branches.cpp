@@ -90,9 +90,11 @@ void several(Repl& repl, const std::string& arguments) {
 void edit(Repl& repl, const std::string& arguments) {
     Conversation& conversation = repl.conversation();
     if (conversation.empty()) throw Error("there is no answer to edit");
-    const std::string& text = arguments;
+    std::string text = arguments;
+    if (text.size() > 1 && text.starts_with('"') && text.ends_with('"')) text = text.substr(1, text.size() - 2);
     if (text.empty()) {
-        throw Error("write the new text behind /edit");
+        if (!repl.interactive()) throw Error("write the new text behind /edit; an editor needs a terminal");
+        text = edited_text(conversation.answer_text(conversation.last()));
     }
     print(text);
     repl.show_answer([&](const Repl::Show& show) { return conversation.edit(text, repl.limits(), show); });
@@ -110,10 +112,10 @@ constexpr ReplCommand kCommands[] = {
      "of "
      "this branch, and leaves the old one as it is. /undo goes back to where you were.",
      branch, complete_branch},
-    {"edit", "TEXT", "change the last answer, and continue from it",
-     "What stays of the old answer keeps its tokens; the new one goes on behind TEXT. Between double quotes TEXT may "
-     "begin "
-     "and end with blanks. /undo brings the old answer back.",
+    {"edit", "[TEXT]", "change the last answer, and continue from it",
+     "Without TEXT the answer opens in your editor ($VISUAL, $EDITOR). What stays of it keeps its tokens; the new one "
+     "goes on "
+     "behind your text. Between double quotes TEXT may begin and end with blanks. /undo brings the old answer back.",
      edit},
 };
 
