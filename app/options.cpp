@@ -260,6 +260,7 @@ std::string value_name(const CLI::Option& option) {
         {"device", "DEVICE"},
         {"speculation", "auto|off|N"},
         {"stop", "TEXT"},
+        {"session", "NAME"},
         {"p", "TEXT"},
         {"f", "FILE"},
         {"tokens", "FILE"},
@@ -337,10 +338,10 @@ void build(CLI::App& app, Options& options) {
     session->require_subcommand(1);
     session->add_subcommand("list", "every saved conversation, the one used last first");
     CLI::App* session_show = session->add_subcommand("show", "the text of one");
-    session_show->add_option("NAME", options.name, "name or path of a session")->required();
+    session_show->add_option("SESSION", options.name, "name or path of a session")->required();
     CLI::App* session_replay = session->add_subcommand("replay", "draw every answer of one again, and compare");
     add_common(*session_replay, options);
-    session_replay->add_option("NAME", options.name, "name or path of a session")->required();
+    session_replay->add_option("SESSION", options.name, "name or path of a session")->required();
     // Makes docs/repl.md; of no use to anybody else, so help does not name it.
     app.add_subcommand("repl-reference", "the commands of chat as Markdown")->group("");
 }

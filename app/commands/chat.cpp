@@ -79,7 +79,11 @@ int run_chat(const Options& given) {
     const std::string notice = unknown_format_notice(session.config(), session.tokenizer());
     if (!notice.empty()) complain(notice);
     begin(repl, start);
-    return repl.run();
+    const int status = repl.run();
+    if (repl.interactive() && !repl.workspace().file().empty()) {
+        say(dim("Saved; foresay chat --session " + repl.workspace().file().stem().string() + " goes on with it.") + "\n");
+    }
+    return status;
 }
 
 }  // namespace foresay::app

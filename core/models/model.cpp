@@ -2,14 +2,47 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
+
+#include "base/error.h"
+#include "core/weights/finite.h"
 
 #include "core/models/reencode.h"
 
 namespace foresay::core {
 namespace {
 
+// The order of TensorRole.
+constexpr const char* kRoleNames[] = {"the embedding table",
+                                      "the last norm",
+                                      "the head",
+                                      "the norm before attention",
+                                      "Q",
+                                      "K",
+                                      "V",
+                                      "the bias of Q",
+                                      "the bias of K",
+                                      "the bias of V",
+                                      "the output of attention",
+                                      "the bias of the output of attention",
+                                      "the norm before the feed-forward",
+                                      "the gate",
+                                      "the up projection",
+                                      "the down projection"};
+
+// The tensor, of which every number is one.
+kernels::TensorView checked_tensor(ModelSource& source, TensorRole role, std::int32_t layer) {
+    const kernels::TensorView view = source.tensor(role, layer);
+    const std::int64_t row = view.empty() ? -1 : first_row_not_finite(view);
+    if (row < 0) return view;
+    const bool once = role == TensorRole::embedding || role == TensorRole::output_norm || role == TensorRole::head;
+    throw Error(source.path() + ": the weights of " + kRoleNames[static_cast<std::size_t>(role)] +
+                (once ? "" : " in layer " + std::to_string(layer)) + " hold NaN or infinities (row " +
+                std::to_string(row) + "), so the file is damaged or was converted badly; get it again");
+}
+
 kernels::NormSpec norm(ModelSource& source, TensorRole role, std::int32_t layer) {
-    return {.weight = source.tensor(role, layer), .eps = source.config().norm_eps, .plus_one = false};
+    return {.weight = checked_tensor(source, role, layer), .eps = source.config().norm_eps, .plus_one = false};
 }
 
 // Makes the stages of one layer from the tensors of `source`.
@@ -56,8 +89,9 @@ private:
     const kernels::ModelShape& shape() const { return source_.config().shape; }
 
     kernels::TensorView tensor(TensorRole role, std::int32_t layer) {
-        const kernels::TensorView view = source_.tensor(role, layer);
-        if (role != TensorRole::head || !source_.config().tied_head) pending_ += view.bytes();
+        if (role == TensorRole::head && source_.config().tied_head) return source_.tensor(role, layer);
+        const kernels::TensorView view = checked_tensor(source_, role, layer);
+        pending_ += view.bytes();
         return view;
     }
 

@@ -2,7 +2,7 @@
 //
 // Threads:  immutable after load(); the stages run on one thread at a time per Ops.
 // Cost:     load() reads every weight once and packs it into the backend's layout.
-// Errors:   load() throws Error (see ModelSource); nothing else throws.
+// Errors:   load() throws Error (see ModelSource; weights that are NaN or infinite); nothing else throws.
 #pragma once
 
 #include <cstdint>

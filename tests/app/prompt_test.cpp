@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "app/clipboard.h"
+#include "app/configuration.h"
 #include "app/conversation/source_files.h"
 #include "app/conversation/style.h"
 #include "tests/text/support.h"
