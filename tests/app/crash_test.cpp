@@ -50,6 +50,7 @@ std::string script() {
 std::string run_and_kill(const std::string& name, std::chrono::microseconds delay, bool* ended = nullptr) {
     const fs::path in = foresay::testing::write_scratch("script.txt", script());
     const fs::path error = foresay::testing::scratch() / "error.txt";
+    fs::remove(error);  // one that is killed at once has said nothing
     const pid_t child = ::fork();
     if (child == 0) {
         ::setenv("XDG_STATE_HOME", foresay::testing::scratch().c_str(), 1);
