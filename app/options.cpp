@@ -20,7 +20,7 @@ namespace {
 
 constexpr const char* kDefaultEncoding = "q4_0";
 constexpr const char* kShared = "Every command";  // the group of the options that all have
-const std::vector<std::string> kBenches = {"decode", "verify", "prefill", "speculation", "kernels", "replay"};
+const std::vector<std::string> kBenches = {"decode", "verify", "prefill", "speculation", "kernels", "replay", "repl"};
 
 // A flag's value for a command that allows it once: CLI11 keeps the last of several by itself only when told to.
 template <typename T>
@@ -89,7 +89,8 @@ CLI::App* add_complete(CLI::App& app, Options& options) {
 }
 
 CLI::App* add_bench(CLI::App& app, Options& options) {
-    CLI::App* command = app.add_subcommand("bench", "measure: decode, verify, prefill, speculation, kernels, replay");
+    CLI::App* command =
+        app.add_subcommand("bench", "measure: decode, verify, prefill, speculation, kernels, replay, repl");
     add_common(*command, options);
     command->add_option("ARGS", options.paths, "[CONFIG] and what to measure")->required()->expected(1, 2);
     add_sampling(*command, options);
@@ -164,7 +165,7 @@ Command chosen(const CLI::App& app, Options& options) {
     if (options.paths.size() == 2) options.config = options.paths.front();
     if (std::find(kBenches.begin(), kBenches.end(), options.bench) == kBenches.end()) {
         throw UsageError("there is no benchmark '" + options.bench +
-                         "'; known are decode, verify, prefill, speculation, kernels and replay");
+                         "'; known are decode, verify, prefill, speculation, kernels, replay and repl");
     }
     return Command::bench;
 }

@@ -316,6 +316,25 @@ std::int32_t Generator::capacity() const { return state_->parts.target->capacity
 std::span<const std::uint8_t> Generator::drawn() const { return state_->session.drawn(); }
 std::int32_t Generator::held() const { return state_->session.held(); }
 
+bool Generator::prepare(std::span<const std::int32_t> input, const std::atomic<bool>* cancel) {
+    constexpr std::size_t kStep = 64;
+    State& s = *state_;
+    if (s.session.size() + static_cast<std::int64_t>(input.size()) > s.target().capacity()) return false;
+    if (s.session.size() + input.size() == 0) return true;
+    s.check_input(input);
+    for (;;) {
+        const auto step = input.first(std::min(input.size(), kStep));
+        for (const std::int32_t token : step) s.session.append(token, false);
+        if (s.session.held() < s.session.size() && !s.session.evaluate(cancel)) {
+            s.truncate(s.session.held());
+            return false;
+        }
+        input = input.subspan(step.size());
+        if (input.empty()) return true;
+        if (cancel != nullptr && cancel->load(std::memory_order_relaxed)) return false;
+    }
+}
+
 void Generator::switch_to(std::span<const std::int32_t> tokens, std::span<const std::uint8_t> drawn) {
     State& s = *state_;
     const std::int32_t shared = s.session.switch_to(tokens, drawn);

@@ -118,6 +118,11 @@ public:
     // as it was; when a stage of the chain fails, the tokens emitted before stay.
     GenerateResult generate(const GenerateRequest& request, const TokenCallback& callback = {});
 
+    // Appends `input` to the session and evaluates it, so that a later generate() need not: for text that is known before
+    // an answer is wanted. Changes nothing about what is generated. In small steps, between which `cancel` is looked at:
+    // false when cancelled or when the context is too short; the session then ends where the cache does.
+    bool prepare(std::span<const std::int32_t> input, const std::atomic<bool>* cancel = nullptr);
+
     // Appends request.input to the session and generates an answer for each of `branches`, in whose stead request.branch
     // is not looked at. Each is what generate() yields with that branch, but all are drawn side by side, from rows of one
     // forward and on branches of one cache, as far as the cache has room. The session is then the prompt; switch_to()

@@ -20,6 +20,7 @@ void bench_prefill(const Options& options);
 void bench_speculation(const Options& options);
 void bench_kernels(const Options& options);
 void bench_replay(const Options& options);
+void bench_repl(const Options& options);
 
 // Bytes per second that the backend's device reads, or that as many threads as it has read from a buffer far larger than
 // any cache. Takes about a quarter second.

@@ -28,7 +28,9 @@ class MeteredOps : public kernels::Ops {
 public:
     explicit MeteredOps(std::unique_ptr<kernels::Ops> inner) : inner_(std::move(inner)) {}
 
+    using Meters = std::array<StageMeter, kMeteredStages>;
     const StageMeter& meter(MeteredStage stage) const { return meters_[static_cast<std::size_t>(stage)]; }
+    const Meters& meters() const { return meters_; }
     void reset() { meters_ = {}; }
 
     kernels::BackendInfo describe() const override { return inner_->describe(); }
@@ -100,7 +102,7 @@ private:
     void measure(MeteredStage stage, const kernels::Prepared& prepared, std::int64_t rows, Run run);
 
     std::unique_ptr<kernels::Ops> inner_;
-    std::array<StageMeter, kMeteredStages> meters_{};
+    Meters meters_{};
     std::int64_t rows_ = 0;
     std::int64_t logit_rows_ = 0;
 };

@@ -74,6 +74,7 @@ int run_chat(const Options& given) {
     if (start.saved) options.session_layer = session_layer(start.path, *start.saved);
     SessionNeeds needs;
     needs.branches = kCachedBranches;
+    needs.meter = true;  // for /profile; costs two looks at a clock for each stage
     Session session(options, needs);
     Repl repl(session, {.simple_io = options.simple_io});
     const std::string notice = unknown_format_notice(session.config(), session.tokenizer());

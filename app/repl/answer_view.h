@@ -23,6 +23,8 @@ public:
     virtual void add(std::string_view text, bool drafted) = 0;
     // All is shown, and the view is done.
     virtual void finish() = 0;
+    // Time of processors that showing took, of both threads. After finish().
+    virtual double cost_ms() const { return 0.0; }
     // Whether the last line shown has something on it. After finish().
     virtual bool line_open() const = 0;
 };

@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <ctime>
 #include <exception>
 #include <mutex>
 #include <string>
@@ -18,6 +19,7 @@
 #include <vector>
 
 #include "app/output.h"
+#include "app/quick_thread.h"
 #include "app/repl/answer_view.h"
 #include "app/repl/screen_text.h"
 #include "app/terminal.h"
@@ -35,9 +37,9 @@ using std::chrono::milliseconds;
 constexpr microseconds kOneBurst{3000};
 // The last token of a burst is shown at most so long after it came.
 constexpr microseconds kLongestDelay{60'000};
-// Two writes are no closer than this while a burst is being spread.
-constexpr microseconds kFrame{8000};
-constexpr milliseconds kLookAround{200};  // for a terminal that has changed
+// How often new text is looked for, and shown. More often costs the computation more than the eye gains.
+constexpr microseconds kFrame{10'000};
+constexpr milliseconds kLookAround{200};  // the same while there is no text yet
 
 // When the pieces of bursts are due, so that they appear evenly.
 class Pace {
@@ -65,6 +67,12 @@ private:
     std::size_t count_ = 0;
 };
 
+std::int64_t thread_time_ns() {
+    timespec spent{};
+    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &spent);
+    return std::int64_t{spent.tv_sec} * 1'000'000'000 + spent.tv_nsec;
+}
+
 class LiveView : public AnswerView {
 public:
     LiveView(Keyboard& keyboard, bool tint)
@@ -85,23 +93,28 @@ public:
     LiveView(const LiveView&) = delete;
     LiveView& operator=(const LiveView&) = delete;
 
+    // Never waits: what cannot be handed over now goes with the next token. Only the first text wakes the other thread,
+    // which would take the processor from the computation; it looks for the rest in time for the next frame.
     void add(std::string_view text, bool drafted) override {
         if (failed_.load(std::memory_order_relaxed)) finish();
         if (text.empty()) return;
-        {
-            const std::lock_guard lock(mutex_);
-            incoming_.text += text;
-            incoming_.pieces.push_back({text.size(), drafted});
-        }
-        wake();
+        const std::int64_t start = thread_time_ns();
+        added_.text += text;
+        added_.pieces.push_back({text.size(), drafted});
+        hand_over(std::unique_lock(mutex_, std::try_to_lock));
+        if (!started_) wake();
+        started_ = true;
+        adding_ns_ += thread_time_ns() - start;
     }
 
     void finish() override {
+        if (thread_.joinable()) hand_over(std::unique_lock(mutex_));
         stop();
         if (problem_) std::rethrow_exception(std::exchange(problem_, nullptr));
     }
 
     bool line_open() const override { return screen_.line_open(); }
+    double cost_ms() const override { return static_cast<double>(adding_ns_ + showing_ns_) / 1e6; }
 
 private:
     struct Piece {
@@ -113,21 +126,28 @@ private:
         std::vector<Piece> pieces;
     };
 
+    void hand_over(const std::unique_lock<std::mutex>& lock) {
+        if (!lock || added_.pieces.empty()) return;
+        incoming_.text += added_.text;
+        incoming_.pieces.insert(incoming_.pieces.end(), added_.pieces.begin(), added_.pieces.end());
+        added_.text.clear();
+        added_.pieces.clear();
+        answering_ = true;
+    }
     void wake() {
-        if (woken_.exchange(true)) return;
         const std::uint64_t one = 1;
         const ssize_t ignored = ::write(wake_, &one, sizeof one);
-        static_cast<void>(ignored);  // it can only be awake already
+        static_cast<void>(ignored);  // an event cannot overflow
     }
     void stop() {
         if (!thread_.joinable()) return;
         done_ = true;
-        woken_ = false;
         wake();
         thread_.join();
     }
 
     void run() {
+        run_at_once(true);  // keys are shown while every core computes
         try {
             write(screen_.show_typed(typed_look(keyboard_.ahead())));
             while (!done_) {
@@ -138,6 +158,7 @@ private:
             take();
             show(Clock::time_point::max());
             write(screen_.finish());
+            showing_ns_ = thread_time_ns();
         } catch (...) {
             problem_ = std::current_exception();
             failed_ = true;
@@ -145,11 +166,7 @@ private:
     }
 
     void wait() {
-        auto most = std::chrono::nanoseconds(kLookAround);
-        if (next_ < shown_.pieces.size()) {
-            const auto due = std::max(pace_.due(next_), last_write_ + kFrame);
-            most = std::clamp(std::chrono::nanoseconds(due - Clock::now()), std::chrono::nanoseconds(0), most);
-        }
+        const std::chrono::nanoseconds most = answering_ ? std::chrono::nanoseconds(kFrame) : kLookAround;
         const timespec timeout{most.count() / 1'000'000'000, most.count() % 1'000'000'000};
         std::array<pollfd, 2> wait{{{wake_, POLLIN, 0}, {listening_ ? STDIN_FILENO : -1, POLLIN, 0}}};
         ::ppoll(wait.data(), wait.size(), &timeout, nullptr);
@@ -177,7 +194,6 @@ private:
 
     // Takes over what the generating thread has added.
     void take() {
-        woken_ = false;
         const std::lock_guard lock(mutex_);
         if (incoming_.pieces.empty()) return;
         if (pace_.came(Clock::now(), incoming_.pieces.size())) {
@@ -209,7 +225,6 @@ private:
             out += screen_.add(printable(std::string_view(shown_.text).substr(place_, bytes)), drafted && tint_);
             place_ += bytes;
         }
-        if (!out.empty()) last_write_ = Clock::now();
         write(out);
     }
 
@@ -222,9 +237,13 @@ private:
     ScreenText screen_;
     int wake_ = -1;
     std::mutex mutex_;
-    Pieces incoming_;  // under mutex_
-    std::atomic<bool> woken_{false}, done_{false}, failed_{false};
+    Pieces added_;          // the generating thread's: not handed over yet
+    bool started_ = false;  // the same: there was text
+    Pieces incoming_;       // under mutex_
+    std::atomic<bool> answering_{false}, done_{false}, failed_{false};
     std::exception_ptr problem_;
+    std::int64_t adding_ns_ = 0;   // processor time of the generating thread
+    std::int64_t showing_ns_ = 0;  // of the other one
     std::thread thread_;
 
     // The thread's own.
@@ -232,7 +251,6 @@ private:
     std::size_t next_ = 0;   // piece that is shown next
     std::size_t place_ = 0;  // where its text begins
     Pace pace_;
-    Clock::time_point last_write_;
     bool listening_ = true;
 };
 

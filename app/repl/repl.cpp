@@ -5,6 +5,7 @@
 
 #include "app/interrupt.h"
 #include "app/output.h"
+#include "app/quick_thread.h"
 #include "app/statistics.h"
 #include "base/error.h"
 #include "core/config/diagnostic.h"
@@ -52,7 +53,9 @@ void Repl::banner() {
 int Repl::run() {
     banner();
     while (!quit_) {
+        if (edits_) run_at_once(true);
         const Line entry = read_entry(*reader_, "> ", ". ", std::exchange(offered_, {}));
+        if (edits_) run_at_once(false);
         if (entry.how == LineEnd::end) break;
         if (entry.how == LineEnd::interrupt) {
             interrupted() = false;
@@ -115,18 +118,30 @@ void Repl::answer(const std::string& text) {
 
 void Repl::show_answer(const Generate& generate) {
     const auto view = edits_ ? make_live_view(*keyboard_, tint_) : make_plain_view(interactive_);
+    MeteredOps* const meter = session_.meter();
+    const auto keep_profile = [&] {
+        if (!meter) return;
+        profile_.push_back(meter->meters());
+        meter->reset();
+    };
     const auto show = [&](const speculative::TokenEvent& event) {
+        if (profile_.empty()) keep_profile();
         if (event.token >= 0) latencies_.token();
         view->add(event.text, event.drafted);
     };
+    if (meter) meter->reset();
+    profile_.clear();
+    profile_.reserve(2);
     latencies_.begin();
     try {
         const Conversation::Answer answer = generate(show);
+        keep_profile();
         view->finish();
         if (answer.result.finish == speculative::FinishReason::cancelled && keyboard_) keyboard_->hold_ahead();
         // What is piped gets a newline behind each answer, so that answers stay apart; on a terminal only where one is
         // due.
         if (view->line_open() || !interactive_) print("\n");
+        totals_.show_ms += view->cost_ms();
         finish(answer);
     } catch (const OutputFailed&) {
         throw;

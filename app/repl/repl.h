@@ -8,7 +8,9 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "app/bench/metered_ops.h"
 #include "app/conversation/workspace.h"
 #include "app/repl/answer_view.h"
 #include "app/repl/command.h"
@@ -24,6 +26,7 @@ struct ReplTotals {
     std::int64_t answers = 0, tokens = 0;
     std::int64_t rounds = 0, drafted = 0, accepted = 0;
     double prefill_ms = 0.0, decode_ms = 0.0;
+    double show_ms = 0.0;  // of processor time, for showing answers
 };
 
 struct ReplOptions {
@@ -50,6 +53,8 @@ public:
     // Text that stands in the next entry's line at first, for the person to change.
     void offer(std::string text) { offered_ = std::move(text); }
     void quit() { quit_ = true; }
+    // What the stages of the last answer took: up to its first token, and behind it. Empty before there was an answer.
+    const std::vector<MeteredOps::Meters>& profile() const { return profile_; }
     Conversation::Limits limits() const;
     // Shows what `generate` makes while it makes it, then the line of statistics. `generate` calls what it is given with
     // every token and returns the answer.
@@ -76,6 +81,7 @@ private:
     std::unique_ptr<LineReader> reader_;
     ReplTotals totals_;
     Latencies latencies_;
+    std::vector<MeteredOps::Meters> profile_;
     std::string offered_;
     bool tint_ = false;
     bool quit_ = false;

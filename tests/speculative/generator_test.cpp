@@ -257,6 +257,40 @@ TEST(Generator, CancellationKeepsWhatWasSaid) {
     EXPECT_EQ(never.generate({.max_tokens = 40, .seed = 6, .ignore_eos = true}).tokens, whole.tokens);
 }
 
+TEST(Generator, PreparedInputChangesNothing) {
+    const auto input = prompt();
+    const auto more = tokenizer().encode("\n    # then\n", {.add_special = false});
+    std::vector<std::int32_t> both = input;
+    both.insert(both.end(), more.begin(), more.end());
+    const auto expected = plain({.input = both, .max_tokens = 30, .seed = 5}).tokens;
+    for (const bool drafting : {false, true}) {
+        Generator generator =
+            drafting ? make_generator(temperature_chain(0.6), model_drafter(bundled(fast_backend(), "draft")), fixed(3))
+                     : make_generator(temperature_chain(0.6), nullptr, off());
+        const std::vector<std::uint8_t> given(both.size(), 0);
+        ASSERT_TRUE(generator.prepare(input));
+        EXPECT_EQ(generator.held(), static_cast<std::int32_t>(input.size()));
+        ASSERT_TRUE(generator.prepare({}));
+        // As the rest of the input, as all of it, and when what was prepared is not what comes.
+        EXPECT_EQ(generator.generate({.input = more, .max_tokens = 30, .seed = 5}).tokens, expected);
+        generator.truncate(0);
+        ASSERT_TRUE(generator.prepare(both));
+        EXPECT_EQ(generator.generate({.max_tokens = 30, .seed = 5}).tokens, expected);
+        generator.truncate(0);
+        ASSERT_TRUE(generator.prepare(more));
+        generator.switch_to(both, given);
+        EXPECT_EQ(generator.generate({.max_tokens = 30, .seed = 5}).tokens, expected);
+        // Cancelled, the session is what the cache holds; too long, it stays as it is.
+        generator.truncate(0);
+        const std::atomic<bool> cancel = true;
+        EXPECT_FALSE(generator.prepare(both, &cancel));
+        EXPECT_EQ(generator.tokens().size(), static_cast<std::size_t>(generator.held()));
+        EXPECT_FALSE(generator.prepare(std::vector<std::int32_t>(1000, both[1])));
+        generator.switch_to(both, given);
+        EXPECT_EQ(generator.generate({.max_tokens = 30, .seed = 5}).tokens, expected);
+    }
+}
+
 TEST(Generator, RefusesWhatCannotBeDone) {
     Generator generator = make_generator(temperature_chain(0.6), nullptr, off());
     EXPECT_THROW(generator.generate({}), Error);

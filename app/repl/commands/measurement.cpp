@@ -1,9 +1,12 @@
 // Commands that say how fast things go.
 #include <string>
 
+#include "app/bench/bench.h"
+#include "app/bench/metered_ops.h"
 #include "app/output.h"
 #include "app/repl/commands/topics.h"
 #include "app/repl/repl.h"
+#include "base/error.h"
 
 namespace foresay::app {
 
@@ -11,10 +14,7 @@ namespace {
 
 void stats(Repl& repl, const std::string&) {
     const ReplTotals& totals = repl.totals();
-    const auto number = [](double value) {
-        std::string text = std::to_string(value);
-        return text.substr(0, text.find('.') + 2);
-    };
+    const auto number = [](double value) { return format("%.1f", value); };
     std::string out = "answers   " + std::to_string(totals.answers) + ", " + std::to_string(totals.tokens) + " tokens";
     if (totals.decode_ms > 0)
         out += " at " + number(static_cast<double>(totals.tokens) * 1000.0 / totals.decode_ms) + "/s";
@@ -33,6 +33,10 @@ void stats(Repl& repl, const std::string&) {
         out += "\nbetween   tokens p50 " + number(waited.gap_ms().quantile(0.5)) + ", p99 " +
                number(waited.gap_ms().quantile(0.99)) + " ms; tokens of one round come together";
     }
+    if (totals.show_ms > 0 && totals.decode_ms > 0) {
+        out += "\nshowing   answers took " + number(totals.show_ms) + " ms, " +
+               format("%.2f", 100.0 * totals.show_ms / totals.decode_ms) + " % of the time of decoding";
+    }
     out += "\ncontext   " + std::to_string(repl.conversation().tokens()) + " of " +
            std::to_string(repl.session().context_length()) + " positions\n";
     if (!repl.conversation().empty()) {
@@ -42,11 +46,43 @@ void stats(Repl& repl, const std::string&) {
     say(out);
 }
 
+std::string table(const MeteredOps::Meters& meters, double bandwidth) {
+    double all = 0.0;
+    for (const StageMeter& meter : meters) all += meter.ms;
+    if (all <= 0.0) return "  nothing was computed\n";
+    std::string out = "  stage             calls        ms   share     GB/s  of read   GMAC/s\n";
+    for (int i = 0; i < kMeteredStages; ++i) {
+        const StageMeter& meter = meters[static_cast<std::size_t>(i)];
+        if (meter.calls == 0 || meter.ms <= 0.0) continue;
+        const double rate = static_cast<double>(meter.weight_bytes) / (meter.ms / 1000.0);
+        out += format("  %-14s %8lld %9.2f %5.1f %% %8.1f %6.0f %% %8.1f\n",
+                      std::string(name(static_cast<MeteredStage>(i))).c_str(), static_cast<long long>(meter.calls),
+                      meter.ms, 100.0 * meter.ms / all, rate / 1e9, 100.0 * rate / bandwidth,
+                      static_cast<double>(meter.macs) / (meter.ms / 1000.0) / 1e9);
+    }
+    return out;
+}
+
+void profile(Repl& repl, const std::string&) {
+    if (repl.profile().empty()) throw Error("there is no answer to take apart yet; ask for one");
+    const int threads = repl.session().ops().describe().threads;
+    const double bandwidth = read_bandwidth(threads);
+    std::string out = format("reading memory with %d threads: %.1f GB/s\n", threads, bandwidth / 1e9);
+    out += "up to the first token of the last answer\n" + table(repl.profile().front(), bandwidth);
+    if (repl.profile().size() > 1) out += "behind it, drafting and verifying\n" + table(repl.profile()[1], bandwidth);
+    say(out);
+}
+
 constexpr ReplCommand kCommands[] = {
     {"stats", "", "what this session did so far, and how long one waited",
      "The time to the first token counts from the Enter key. Times between tokens are those of the engine; a burst of "
      "tokens is shown a little more evenly than it comes.",
      stats},
+    {"profile", "", "where the time of the last answer went, against the memory's bandwidth",
+     "For each stage of a forward, of target and draft together: its calls, its time and share, the weight bytes and "
+     "multiply-accumulates it got through, and how near that is to the rate at which memory can be read, which is "
+     "measured anew. Weights that stay in a cache of the processor can be read faster than memory.",
+     profile},
 };
 
 }  // namespace
