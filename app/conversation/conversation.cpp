@@ -34,6 +34,19 @@ std::vector<std::int32_t> Conversation::encode(const std::string& text) const {
                    : encode_next(tokenizer_, style_, files_, text, last().ended);
 }
 
+Document Conversation::upcoming(const std::string& text) const {
+    std::vector<std::int32_t> sure = encode(text);
+    // What is written next may join the last word, end it, or be one more blank of it. Where a guess is wrong, work is
+    // lost and nothing else: what is evaluated for the answer is compared with its own tokens.
+    for (const char* more : {"a", " a", "\n", "1", "(", "."}) {
+        const std::vector<std::int32_t> other = encode(text + more);
+        sure.erase(std::mismatch(sure.begin(), sure.end(), other.begin(), other.end()).first, sure.end());
+    }
+    Document prompt = document();
+    prompt.add(sure, 0);
+    return prompt;
+}
+
 std::int64_t Conversation::file_tokens() const {
     if (files_.empty()) return 0;
     Conversation bare(*generator_, tokenizer_, style_);

@@ -79,6 +79,9 @@ public:
     const Turn& last() const { return tree_.turn(tree_.head()); }                // there must be one
     std::string answer_text(const Turn& turn) const;                             // given and drawn
     const TurnTree& tree() const { return tree_; }
+    // The beginning of what answer(`text`) would evaluate: as much of it as is the same whatever more is written behind
+    // `text`. Nothing is evaluated; safe beside other calls that only look.
+    Document upcoming(const std::string& text) const;
     Document document() const { return tree_.document(tree_.head()); }
     std::int64_t tokens() const { return static_cast<std::int64_t>(document().tokens.size()); }
     const ChatStyle& style() const { return style_; }

@@ -70,7 +70,8 @@ public:
     EditingReader(const EditingReader&) = delete;
     EditingReader& operator=(const EditingReader&) = delete;
 
-    Line read(const std::string& prompt, const std::string& initial) override {
+    Line read(const std::string& prompt, const std::string& initial, bool continues) override {
+        continues_ = continues;
         prompt_ = emphasized(prompt);
         initial_ = initial;
         literal_ = false;
@@ -139,6 +140,7 @@ private:
     EditLine* edit_ = nullptr;
     std::string prompt_, initial_;
     bool literal_ = false;
+    bool continues_ = false;
     Keyboard::Event end_ = Keyboard::Event::byte;  // why a line ended without a line
 };
 
@@ -186,7 +188,7 @@ void EditingReader::add_keys() {
 // 1 and a byte; 0 at the end, -1 when Ctrl-C ended the line.
 int EditingReader::next_byte(char& byte) {
     const auto pause = [this] {
-        if (options_.pause) options_.pause(blocks_.expanded(narrow(buffer())));
+        if (options_.pause && !continues_) options_.pause(blocks_.expanded(narrow(buffer())));
     };
     for (;;) {
         end_ = keyboard_.next(byte, pause);

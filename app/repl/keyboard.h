@@ -1,9 +1,9 @@
 // app/repl/keyboard.h: the keys that were typed, in their order, whoever reads them from the terminal.
 //
-// While an answer is generated, its screen (answer_screen.h) reads the keys and shows them; what it read comes back here
+// While an answer is generated, its view (live_view.cpp) reads the keys and shows them; what it read comes back here
 // and is what the line editor reads next.
 //
-// Threads:  one caller at a time. Signals: SIGWINCH is caught from the constructor on.
+// Threads:  one caller at a time. Signals: SIGWINCH and SIGCONT are caught from the constructor on.
 #pragma once
 
 #include <chrono>

@@ -31,6 +31,7 @@ class Latencies {
 public:
     // The person has pressed Enter.
     void begin();
+    bool waiting() const { return waiting_; }  // no token has come since
     // A token has come.
     void token();
     const Recent& first_ms() const { return first_; }

@@ -23,7 +23,7 @@ class PlainReader : public LineReader {
 public:
     explicit PlainReader(bool prompts) : prompts_(prompts) {}
 
-    Line read(const std::string& prompt, const std::string&) override {
+    Line read(const std::string& prompt, const std::string&, bool) override {
         if (prompts_) print(prompt);
         for (;;) {
             if (const auto newline = buffer_.find('\n', searched_); newline != std::string::npos) {
@@ -105,7 +105,7 @@ Line read_entry(LineReader& reader, const std::string& prompt, const std::string
         const std::string command = entry.text.substr(0, open);
         std::string text = entry.text.substr(open + kQuotes.size());
         while (!close_block(text)) {
-            Line next = reader.read(continuation);
+            Line next = reader.read(continuation, {}, true);
             if (next.how == LineEnd::interrupt) return next;
             if (next.how == LineEnd::end) break;
             text.append("\n").append(next.text);
@@ -115,7 +115,7 @@ Line read_entry(LineReader& reader, const std::string& prompt, const std::string
     } else if (!entry.literal && entry.text.find('\n') == std::string::npos) {
         while (entry.text.ends_with('\\')) {
             entry.text.back() = '\n';
-            const Line next = reader.read(continuation);
+            const Line next = reader.read(continuation, {}, true);
             if (next.how == LineEnd::interrupt) return next;
             if (next.how == LineEnd::end) break;
             entry.text += next.text;

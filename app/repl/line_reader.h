@@ -31,8 +31,9 @@ struct Line {
 class LineReader {
 public:
     virtual ~LineReader() = default;
-    // `prompt` is shown to a person only; `initial` stands in the line at first, where lines are edited.
-    virtual Line read(const std::string& prompt, const std::string& initial = {}) = 0;
+    // `prompt` is shown to a person only; `initial` stands in the line at first, where lines are edited. `continues`: the
+    // line is not the first of its entry.
+    virtual Line read(const std::string& prompt, const std::string& initial = {}, bool continues = false) = 0;
     // Keeps an entry for later sessions too, where lines are edited. One that begins with a blank is not kept.
     virtual void remember(const std::string&) {}
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <span>
 
 #include "app/interrupt.h"
 #include "app/output.h"
@@ -28,10 +29,18 @@ Repl::Repl(Session& session, const ReplOptions& options)
         keyboard_.emplace();
         EditingOptions editing;
         editing.complete = [this](std::string_view line) { return complete_line(*this, line); };
+        editing.pause = [this](const std::string& text) {
+            // What begins with a slash or quotes is a command or not a text yet.
+            const bool text_yet = !text.starts_with('/') && !text.starts_with("\"\"\"");
+            if (text_yet && session_.config().chat_read_ahead) reading_->text(text);
+        };
+        reading_.emplace(
+            [this](const std::string& text, const std::atomic<bool>& cancel) { read_ahead(text, cancel); });
         reader_ = make_editing_reader(*keyboard_, std::move(editing));
     }
     if (!reader_) {
         edits_ = false;
+        reading_.reset();
         keyboard_.reset();
         terminal_.reset();
         reader_ = make_plain_reader(interactive_);
@@ -55,7 +64,9 @@ int Repl::run() {
     while (!quit_) {
         if (edits_) run_at_once(true);
         const Line entry = read_entry(*reader_, "> ", ". ", std::exchange(offered_, {}));
+        latencies_.begin();
         if (edits_) run_at_once(false);
+        if (reading_) reading_->stop();
         if (entry.how == LineEnd::end) break;
         if (entry.how == LineEnd::interrupt) {
             interrupted() = false;
@@ -102,6 +113,23 @@ void Repl::handle(const Line& entry) {
     }
 }
 
+void Repl::read_ahead(const std::string& text, const std::atomic<bool>& cancel) {
+    const Document prompt = conversation().upcoming(text);
+    speculative::Generator& generator = workspace_.generator();
+    const auto held = generator.tokens();
+    if (std::equal(held.begin(), held.end(), prepared_.begin(), prepared_.end())) {
+        // Of what was read ahead before, what is not the prompt's any more is of no use to anybody.
+        const auto same = std::mismatch(held.begin(), held.end(), prompt.tokens.begin(), prompt.tokens.end()).first;
+        generator.truncate(static_cast<std::int32_t>(same - held.begin()));
+    } else {
+        const Document said = conversation().document();
+        generator.switch_to(said.tokens, said.drawn);
+    }
+    const std::size_t begun = generator.tokens().size();
+    if (begun < prompt.tokens.size()) generator.prepare(std::span(prompt.tokens).subspan(begun), &cancel);
+    prepared_.assign(generator.tokens().begin(), generator.tokens().end());
+}
+
 Conversation::Limits Repl::limits() const {
     const core::Config& config = session_.config();
     Conversation::Limits limits;
@@ -132,7 +160,7 @@ void Repl::show_answer(const Generate& generate) {
     if (meter) meter->reset();
     profile_.clear();
     profile_.reserve(2);
-    latencies_.begin();
+    if (!latencies_.waiting()) latencies_.begin();
     try {
         const Conversation::Answer answer = generate(show);
         keep_profile();

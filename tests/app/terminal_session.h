@@ -16,8 +16,9 @@ protected:
     void SetUp() override;
     void TearDown() override;
 
-    // Starts `foresay chat ARGUMENTS`; "status N" appears behind it at its end.
+    // Starts `foresay chat ARGUMENTS`, and ends what was started before; "status N" appears behind it at its end.
     void start(const std::string& arguments, const std::string& environment = "", int columns = 100, int rows = 50);
+    void stop();
     // Keys as tmux names them; text is one quoted argument.
     void type(const std::string& keys);
     // Pastes as a terminal does it, bracketed where the program asked for that.

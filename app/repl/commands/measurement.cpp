@@ -65,8 +65,12 @@ std::string table(const MeteredOps::Meters& meters, double bandwidth) {
 
 void profile(Repl& repl, const std::string&) {
     if (repl.profile().empty()) throw Error("there is no answer to take apart yet; ask for one");
+    if (repl.session().ops().asynchronous()) {
+        throw Error("stages on " + repl.session().backend() +
+                    " run by themselves and cannot be told apart here; `foresay bench kernels` measures them");
+    }
     const int threads = repl.session().ops().describe().threads;
-    const double bandwidth = read_bandwidth(threads);
+    const double bandwidth = read_bandwidth(repl.session().ops());
     std::string out = format("reading memory with %d threads: %.1f GB/s\n", threads, bandwidth / 1e9);
     out += "up to the first token of the last answer\n" + table(repl.profile().front(), bandwidth);
     if (repl.profile().size() > 1) out += "behind it, drafting and verifying\n" + table(repl.profile()[1], bandwidth);

@@ -1,0 +1,65 @@
+#include "app/repl/read_ahead.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <exception>
+#include <utility>
+
+namespace foresay::app {
+
+ReadAhead::ReadAhead(Work work) : work_(std::move(work)) {
+    // Signals are the main thread's.
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    thread_ = std::thread([this] { run(); });
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+ReadAhead::~ReadAhead() {
+    stop();
+    {
+        const std::lock_guard lock(mutex_);
+        done_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+}
+
+void ReadAhead::text(std::string text) {
+    {
+        const std::lock_guard lock(mutex_);
+        next_ = std::move(text);
+    }
+    changed_.notify_all();
+}
+
+void ReadAhead::stop() {
+    std::unique_lock lock(mutex_);
+    next_.reset();
+    cancel_ = true;
+    changed_.wait(lock, [this] { return !busy_; });
+    cancel_ = false;
+}
+
+void ReadAhead::run() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+        changed_.wait(lock, [this] { return done_ || next_; });
+        if (done_) return;
+        const std::string text = *std::exchange(next_, std::nullopt);
+        busy_ = true;
+        lock.unlock();
+        try {
+            work_(text, cancel_);
+        } catch (const std::exception&) {
+            // The same text says it again when it is entered.
+        }
+        lock.lock();
+        busy_ = false;
+        changed_.notify_all();
+    }
+}
+
+}  // namespace foresay::app
