@@ -26,7 +26,7 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-constexpr int kTurns = 4;
+constexpr int kTurns = 16;
 
 fs::path sessions() { return foresay::testing::scratch() / "foresay" / "sessions"; }
 fs::path file_of(const std::string& name) { return sessions() / (name + ".session"); }
@@ -59,7 +59,7 @@ std::string run_and_kill(const std::string& name, std::chrono::microseconds dela
         ::dup2(::open(in.c_str(), O_RDONLY), STDIN_FILENO);
         ::dup2(::open("/dev/null", O_WRONLY), STDOUT_FILENO);
         ::dup2(::open(error.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), STDERR_FILENO);
-        ::execl(FORESAY_PROGRAM, FORESAY_PROGRAM, "chat", "--session", name.c_str(), "-n", "6", "--context", "1024",
+        ::execl(FORESAY_PROGRAM, FORESAY_PROGRAM, "chat", "--session", name.c_str(), "-n", "10", "--context", "2048",
                 "--set", "plugin=[]", "--set", "sampling.chain=[\"top_k\",\"temperature\"]",
                 static_cast<char*>(nullptr));
         ::_exit(127);
