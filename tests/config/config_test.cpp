@@ -103,6 +103,9 @@ strict = true
 [chat]
 style = "complete"
 max_tokens = 99
+system = "Be brief."
+read_ahead = false
+save = false
 [runtime]
 device = "cuda:1"
 threads = 2
@@ -123,6 +126,9 @@ anything = "goes"
     EXPECT_THAT(config.chain, ElementsAre("words", "top_k", "temperature"));
     EXPECT_EQ(config.chat_style, "complete");
     EXPECT_EQ(config.chat_max_tokens, 99);
+    EXPECT_EQ(config.chat_system, "Be brief.");
+    EXPECT_FALSE(config.chat_read_ahead);
+    EXPECT_FALSE(config.chat_save);
     EXPECT_EQ(config.device, "cuda:1");
     EXPECT_EQ(config.threads, 2);
     EXPECT_EQ(config.isa, "avx2");
