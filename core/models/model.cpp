@@ -5,9 +5,8 @@
 #include <string>
 
 #include "base/error.h"
-#include "core/weights/finite.h"
-
 #include "core/models/reencode.h"
+#include "core/weights/finite.h"
 
 namespace foresay::core {
 namespace {
