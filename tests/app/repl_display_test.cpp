@@ -33,7 +33,7 @@ TEST_F(ReplDisplay, ShowsTheAnswerThatCompleteGives) {
     start("-n 200", "", 61, 40);
     wait_for("\n>");
     type("'" + kPrompt + "' Enter");
-    wait_for("context ");
+    wait_for_answers(1);
     EXPECT_THAT(without_blanks(screen_and_past()), HasSubstr(expected("200")));
 }
 
@@ -42,9 +42,9 @@ TEST_F(ReplDisplay, TypingAheadLeavesTheAnswerWhole) {
     wait_for("\n>");
     type("'" + kPrompt + "' Enter");
     for (int i = 0; i < 12; ++i) type("'word " + std::to_string(i) + " '");
-    wait_for("context ");
+    wait_for_answers(1);
     EXPECT_THAT(without_blanks(screen_and_past()), HasSubstr(expected("300")));
-    EXPECT_THAT(wait_for("word 11"), HasSubstr("word 11"));
+    expect_screen(HasSubstr("word 11"));
 }
 
 TEST_F(ReplDisplay, WhatIsReadAheadWhileTypingChangesNothing) {
@@ -56,15 +56,15 @@ TEST_F(ReplDisplay, WhatIsReadAheadWhileTypingChangesNothing) {
     type("BSpace 'n):'");
     pause();
     type("Enter");
-    wait_for("context ");
+    wait_for_answers(1);
     type("'    # something else'");
     pause();
     type("C-u '    # one more'");
     pause();
     type("BSpace BSpace BSpace BSpace 'again' Enter");
-    wait_for("context ", 2);
+    wait_for_answers(2);
     type("/retry Enter");
-    wait_for("context ", 3);
+    wait_for_answers(3);
     const Outcome piped = run({"chat", "-n", "40"}, kPrompt + "\n    # one again\n/retry\n");
     // The answers, without the lines between them.
     std::string shown = screen_and_past(), answers;
@@ -83,25 +83,26 @@ TEST_F(ReplDisplay, ResizeWhileAnsweringAndWhileEditing) {
     type("'" + kPrompt + "' Enter ahead");
     resize(50, 15);
     resize(90, 25);
-    EXPECT_THAT(wait_for("context "), HasSubstr("> ahead"));
+    wait_for_answers(1);
+    expect_screen(HasSubstr("> ahead"));
     resize(40, 15);
     type("' and more'");
-    EXPECT_THAT(wait_for("and more"), HasSubstr("> ahead and more"));
+    expect_screen(HasSubstr("> ahead and more"));
     resize(120, 30);
     type("C-u /stats Enter");
-    EXPECT_THAT(wait_for("answers"), HasSubstr("answers   1, 300 tokens"));
+    expect_screen(HasSubstr("answers   1, 300 tokens"));
 }
 
 TEST_F(ReplDisplay, DraftedTokensAreTintedOnDemand) {
     start("-n 60 --speculation 4");
     wait_for("\n>");
     type("'" + kPrompt + "' Enter");
-    wait_for("context ");
+    wait_for_answers(1);
     EXPECT_THAT(colours(), Not(HasSubstr("\x1b[32m")));
     type("/view Space on Enter");
-    EXPECT_THAT(wait_for("/view off"), HasSubstr("drafted tokens are marked"));
+    expect_screen(HasSubstr("drafted tokens are marked"));
     type("/retry Enter");
-    wait_for("context ", 2);
+    wait_for_answers(2);
     EXPECT_THAT(colours(), HasSubstr("\x1b[32m"));
 }
 
@@ -109,7 +110,7 @@ TEST_F(ReplDisplay, NoColorMeansNone) {
     start("-n 60 --speculation 4", "NO_COLOR=1");
     wait_for("\n>");
     type("'" + kPrompt + "' Enter");
-    wait_for("context ");
+    wait_for_answers(1);
     type("/nonsense Enter");
     wait_for("no command");
     EXPECT_THAT(colours(), Not(HasSubstr("\x1b[")));
@@ -117,29 +118,30 @@ TEST_F(ReplDisplay, NoColorMeansNone) {
 
 TEST_F(ReplDisplay, DumbTerminalsGetPlainLines) {
     start("-n 12", "TERM=dumb");
-    EXPECT_THAT(wait_for("\n>"), HasSubstr("/help lists the commands"));
+    expect_screen(HasSubstr("/help lists the commands"));
     type("'" + kPrompt + "' Enter");
-    wait_for("context ");
+    wait_for_answers(1);
     EXPECT_THAT(colours(), Not(HasSubstr("\x1b[")));
     EXPECT_THAT(without_blanks(screen()), HasSubstr(expected("12")));
     type("C-d");
-    EXPECT_THAT(wait_for("status"), HasSubstr("status 0"));
+    expect_screen(HasSubstr("status 0"));
 }
 
 TEST_F(ReplDisplay, SimpleIoReadsPlainLines) {
     start("-n 12 --simple-io");
     wait_for("\n>");
     type("'/sta' Tab 'x' C-u '" + kPrompt + "' Enter");
-    EXPECT_THAT(wait_for("context "), HasSubstr("> " + kPrompt));
+    wait_for_answers(1);
+    expect_screen(HasSubstr("> " + kPrompt));
     type("C-c");
-    EXPECT_THAT(wait_for("again leaves"), HasSubstr("Ctrl-C again leaves"));
+    expect_screen(HasSubstr("Ctrl-C again leaves"));
 }
 
 TEST_F(ReplDisplay, ControlCharactersOfFilesDoNotReachTheTerminal) {
     start("-n 2");
     wait_for("\n>");
     type("'/show a' C-v Escape '[31mb' Enter");
-    EXPECT_THAT(wait_for("nothing called"), HasSubstr("nothing called"));
+    expect_screen(HasSubstr("nothing called"));
     EXPECT_THAT(colours(), Not(HasSubstr("\x1b[31m")));
 }
 

@@ -6,7 +6,6 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
-#include <functional>
 #include <thread>
 
 #include "tests/app/program.h"
@@ -15,24 +14,13 @@ namespace foresay::testing {
 
 namespace {
 
-constexpr int kLooks = 400;
+constexpr std::chrono::seconds kPatience{60};
 constexpr std::chrono::milliseconds kBetween{50};
 
 int count(const std::string& text, const std::string& part) {
     int times = 0;
     for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + part.size())) ++times;
     return times;
-}
-
-std::string look_until(const std::function<std::string()>& look,
-                       const std::function<bool(const std::string&)>& enough) {
-    std::string shown;
-    for (int i = 0; i < kLooks; ++i) {
-        shown = look();
-        if (enough(shown)) break;
-        std::this_thread::sleep_for(kBetween);
-    }
-    return shown;
 }
 
 }  // namespace
@@ -68,7 +56,7 @@ void TerminalSession::start(const std::string& arguments, const std::string& env
     const std::string home = scratch().string();
     const std::string command = "env FORESAY_LOG=error XDG_STATE_HOME=" + state_ + " XDG_CONFIG_HOME=" + home +
                                 " XDG_CONFIG_DIRS=" + home + " XDG_CACHE_HOME=" + home + " " + environment + " " +
-                                FORESAY_PROGRAM + " chat " + arguments + "; echo status $?; sleep 60";
+                                FORESAY_PROGRAM + " chat " + arguments + "; echo status $?; sleep 120";
     // A server of its own for each start: one that is being killed takes no new session.
     static int starts = 0;
     stop();
@@ -93,12 +81,26 @@ std::string TerminalSession::screen() { return capture(""); }
 std::string TerminalSession::screen_and_past() { return capture("-J -S -"); }
 std::string TerminalSession::colours() { return capture("-e"); }
 
-std::string TerminalSession::wait_for(const std::string& text, int times) {
-    return look_until([&] { return screen(); }, [&](const std::string& shown) { return count(shown, text) >= times; });
+void TerminalSession::expect_screen(const ::testing::Matcher<const std::string&>& wanted) {
+    const auto end = std::chrono::steady_clock::now() + kPatience;
+    std::string shown = screen();
+    while (!wanted.Matches(shown) && std::chrono::steady_clock::now() < end) {
+        std::this_thread::sleep_for(kBetween);
+        shown = screen();
+    }
+    EXPECT_THAT(shown, wanted);
 }
 
-std::string TerminalSession::wait_until_gone(const std::string& text) {
-    return look_until([&] { return screen(); }, [&](const std::string& shown) { return count(shown, text) == 0; });
+void TerminalSession::wait_for(const std::string& text, int times) {
+    expect_screen(::testing::Truly([&](const std::string& shown) { return count(shown, text) >= times; }));
+}
+
+void TerminalSession::wait_for_answers(int answers) {
+    expect_screen(::testing::Truly([&](const std::string& shown) {
+        const auto last = shown.rfind("\ncontext ");
+        return count(shown, "context ") >= answers && last != std::string::npos &&
+               shown.find("\n>", last) != std::string::npos;
+    }));
 }
 
 }  // namespace foresay::testing

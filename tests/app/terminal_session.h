@@ -1,6 +1,7 @@
 // tests/app/terminal_session.h: the program in a real terminal, driven through tmux.
 #pragma once
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <string>
@@ -27,10 +28,13 @@ protected:
     std::string screen();           // what is visible
     std::string screen_and_past();  // with what has scrolled away
     std::string colours();          // what is visible, with escape sequences
-    // The screen once it holds `text` so many times, or as it is after twenty seconds.
-    std::string wait_for(const std::string& text, int times = 1);
-    // The same where the screen must not hold it any more.
-    std::string wait_until_gone(const std::string& text);
+    // Returns once the screen matches, and fails the test where it has not after a minute. What is expected is all in
+    // `wanted`: a screen taken when a part of it appeared need not hold the rest yet.
+    void expect_screen(const ::testing::Matcher<const std::string&>& wanted);
+    // The same for `text` standing there at least so many times.
+    void wait_for(const std::string& text, int times = 1);
+    // The same for so many statistics lines and the prompt behind the last: the next key is no longer typed ahead.
+    void wait_for_answers(int count);
     // The folder that is $XDG_STATE_HOME.
     std::string state() const { return state_; }
 
