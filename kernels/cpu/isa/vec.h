@@ -125,6 +125,7 @@ FORESAY_INLINE float sum_lanes(F v) {
 }
 FORESAY_INLINE float max_lanes(F v) { return _mm512_reduce_max_ps(v); }
 FORESAY_INLINE void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+FORESAY_INLINE void prefetch_l2(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }
 
 // The sums of the runs of 16 among 64 codes: first[0], second[0], first[1], second[1] in order.
 FORESAY_INLINE void sum_runs(const std::int8_t* q, float* first, float* second) {
@@ -290,6 +291,7 @@ FORESAY_INLINE float max_lanes(F v) {
     return _mm_cvtss_f32(_mm_max_ss(d, _mm_movehdup_ps(d)));
 }
 FORESAY_INLINE void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+FORESAY_INLINE void prefetch_l2(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }
 
 #else  // portable
 
@@ -479,6 +481,7 @@ FORESAY_INLINE float max_lanes(F v) {
     return m;
 }
 FORESAY_INLINE void prefetch(const void* p) { __builtin_prefetch(p); }
+FORESAY_INLINE void prefetch_l2(const void* p) { __builtin_prefetch(p, 0, 2); }
 
 #endif
 
