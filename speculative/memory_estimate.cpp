@@ -84,7 +84,7 @@ MemoryEstimate estimate_memory(core::ModelSource& source, const core::ContextOpt
     // The embedding table stays in the file; everything else is packed once more. A tied head is packed beside the
     // table.
     // A device has a memory of its own, and the table in it.
-    const std::int64_t table = source.tensor(core::TensorRole::embedding, 0).bytes();
+    const std::int64_t table = source.embedding_bytes();
     const bool device = ops.free_memory() >= 0;
     estimate.weights = estimate.mapped + (config.tied_head ? table : 0) - (device ? 0 : table);
     const std::int64_t pages = (std::int64_t{options.length} + kernels::kPagePositions - 1) / kernels::kPagePositions;

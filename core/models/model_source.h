@@ -1,5 +1,5 @@
 // core/models/model_source.h: where a model's configuration and tensors come from: a GGUF file, a directory of
-// safetensors, or random numbers in a published shape.
+// safetensors, random numbers in a published shape, or a small model that is embedded in one.
 //
 // Threads:  one caller at a time.
 // Errors:   open() throws Error (one sentence, naming the file) when the file is damaged, the architecture is unknown
@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -45,14 +46,27 @@ class ModelSource {
 public:
     // A GGUF file, or a directory with config.json and *.safetensors.
     static std::unique_ptr<ModelSource> open(const std::filesystem::path& path);
-    // The published shape `shape` (see core/models/shapes.h) with random weights in `encoding`. `by_backend`: matrices
-    // have a shape and no data, for a backend that makes the numbers itself (Ops::makes_random_weights).
+    // The published shape `shape` (see core/models/shapes.h) with random weights in `encoding`, the head in `head` or as
+    // published files have it. `by_backend`: matrices have a shape and no data, for a backend that makes the numbers
+    // itself (Ops::makes_random_weights).
     static std::unique_ptr<ModelSource> random(std::string_view shape, kernels::Encoding encoding,
-                                               bool by_backend = false);
+                                               bool by_backend = false,
+                                               std::optional<kernels::Encoding> head = std::nullopt);
     // The same for any configuration; `head` is the head's encoding. For tests.
     static std::unique_ptr<ModelSource> random(const ModelConfig& config, kernels::Encoding encoding,
-                                               kernels::Encoding head, std::uint64_t seed = 1,
-                                               bool by_backend = false);
+                                               kernels::Encoding head, std::uint64_t seed = 1, bool by_backend = false);
+
+    // `small` embedded in the published shape `shape`, so that the large model computes the function of the small one
+    // (core/models/inflation.h says how). The head likewise. Throws Error when the shape cannot hold the model.
+    static std::unique_ptr<ModelSource> inflate(std::unique_ptr<ModelSource> small, std::string_view shape,
+                                                kernels::Encoding encoding,
+                                                std::optional<kernels::Encoding> head = std::nullopt);
+    // The same for any shape. For tests.
+    static std::unique_ptr<ModelSource> inflate(std::unique_ptr<ModelSource> small, const ModelConfig& shape,
+                                                kernels::Encoding encoding, kernels::Encoding head);
+
+    // The weights of `source` in float32: its function without the roundings that quantised weights bring along.
+    static std::unique_ptr<ModelSource> decoded(std::unique_ptr<ModelSource> source);
 
     virtual ~ModelSource() = default;
     const ModelConfig& config() const { return config_; }
@@ -65,6 +79,8 @@ public:
     virtual void release() {}
     // Bytes of all weights as stored.
     virtual std::int64_t weight_bytes() = 0;
+    // Bytes of the embedding table as stored, without making it where it would have to be made.
+    virtual std::int64_t embedding_bytes() { return tensor(TensorRole::embedding, 0).bytes(); }
     // The GGUF file behind it, for its tokenizer; null for the others.
     virtual const GgufFile* gguf() const { return nullptr; }
 

@@ -76,4 +76,9 @@ kernels::Encoding head_encoding(kernels::Encoding encoding) {
     return small ? Encoding::q6_k : encoding;
 }
 
+kernels::Encoding head_encoding(kernels::Encoding encoding, std::int64_t inputs) {
+    const kernels::Encoding head = head_encoding(encoding);
+    return inputs % kernels::info(head).block_elements == 0 ? head : kernels::Encoding::q8_0;
+}
+
 }  // namespace foresay::core

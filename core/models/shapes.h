@@ -4,6 +4,7 @@
 //           benchmarked by others; the small Qwen shapes are tied as published.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,5 +21,8 @@ std::vector<std::string> published_shape_names();
 kernels::Encoding encoding_by_name(std::string_view name);
 // The encoding of the head in published files whose other weights have `encoding`.
 kernels::Encoding head_encoding(kernels::Encoding encoding);
+// The same for heads with rows of `inputs` weights: published files fall back to q8_0 where these are no whole number of
+// K blocks.
+kernels::Encoding head_encoding(kernels::Encoding encoding, std::int64_t inputs);
 
 }  // namespace foresay::core

@@ -1,0 +1,47 @@
+// The weights of another source in float32: nothing of them is lost, and a backend that rounds what meets quantised
+// weights has no cause to.
+
+#include <cstring>
+
+#include "core/models/made_source.h"
+#include "core/models/parallel_rows.h"
+
+namespace foresay::core {
+namespace {
+
+using kernels::Encoding;
+
+class DecodedSource final : public MadeSource {
+public:
+    explicit DecodedSource(std::unique_ptr<ModelSource> source)
+        : MadeSource(source->config(), Encoding::f32, Encoding::f32, source->path() + " in float32"),
+          source_(std::move(source)) {
+        rope_factors_ = source_->rope_factors();
+    }
+
+    const GgufFile* gguf() const override { return source_->gguf(); }
+
+private:
+    void fill(TensorRole role, std::int32_t layer, std::vector<std::byte>& data) override {
+        const kernels::TensorView view = source_->tensor(role, layer);
+        parallel_rows(view.rows, [&](std::int64_t begin, std::int64_t end) {
+            std::vector<float> row(static_cast<std::size_t>(view.cols));
+            const std::size_t bytes = row.size() * sizeof(float);
+            for (std::int64_t r = begin; r < end; ++r) {
+                kernels::decode_row(view, r, row);
+                std::memcpy(data.data() + static_cast<std::size_t>(r) * bytes, row.data(), bytes);
+            }
+        });
+        source_->release();
+    }
+
+    std::unique_ptr<ModelSource> source_;
+};
+
+}  // namespace
+
+std::unique_ptr<ModelSource> ModelSource::decoded(std::unique_ptr<ModelSource> source) {
+    return std::make_unique<DecodedSource>(std::move(source));
+}
+
+}  // namespace foresay::core

@@ -1,0 +1,254 @@
+// The weights of a small model inflated to a larger shape, made tensor by tensor: core/models/inflation.h says where they
+// lie, this file how they are encoded. The embedding table keeps the encoding of the small model's file, of which it is
+// copies; a step reads one row of it.
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/error.h"
+#include "core/models/architecture.h"
+#include "core/models/inflation.h"
+#include "core/models/made_source.h"
+#include "core/models/parallel_rows.h"
+#include "core/models/random_blocks.h"
+#include "core/models/shapes.h"
+
+namespace foresay::core {
+namespace {
+
+using kernels::Encoding;
+using kernels::TensorView;
+
+// Rows are made by many threads, each of them from a number of its own.
+Random random_of(TensorRole role, std::int32_t layer, std::int64_t row) {
+    std::uint64_t x = (static_cast<std::uint64_t>(role) << 56) ^ (static_cast<std::uint64_t>(layer) << 40) ^
+                      static_cast<std::uint64_t>(row);
+    for (int i = 0; i < 2; ++i) {
+        x = (x ^ x >> 31) * 0xbf58476d1ce4e5b9u + 0x9e3779b97f4a7c15u;
+        x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    }
+    return Random(x ^ x >> 31);
+}
+
+// Writes rows of one matrix; each thread has one.
+class RowWriter {
+public:
+    RowWriter(Encoding encoding, std::int64_t cols) : encoding_(encoding), cols_(cols) {}
+
+    void random(Random random, std::byte* out) { fill_random(encoding_, {out, bytes(cols_)}, deviation(), random); }
+
+    // `source` times `factor` in the segments of `columns`; all else counts for nothing. No source: everything does.
+    void write(const InflatedColumns& columns, std::span<const float> source, float factor, Random random,
+               std::byte* out) {
+        const std::int64_t block = kernels::info(encoding_).block_elements;
+        const std::size_t most = source.empty() ? 0 : parts();
+        const std::int64_t used = block > 1 ? (end(columns, most) + block - 1) / block * block : cols_;
+        const std::span<std::byte> encoded(out, bytes(used));
+        values_.assign(static_cast<std::size_t>(used), 0.0f);
+        sum_.assign(source.size(), 0.0f);
+        decoded_.resize(static_cast<std::size_t>(used));
+        for (std::size_t part = 0; part < most; ++part) {
+            // Each part is what the parts before it left over; those share blocks with it in some encodings.
+            for (const auto& segment : columns.segments) {
+                if (part >= segment.copies.size()) continue;
+                for (std::int64_t i = 0; i < segment.count; ++i) {
+                    const std::size_t from = at(segment.source + i);
+                    value(segment.copies[part] + i) = factor * source[from] - sum_[from];
+                }
+            }
+            kernels::encode_row(encoding_, values_, encoded);
+            kernels::decode_row({encoding_, 1, used, out}, 0, decoded_);
+            add_up(columns, part + 1);
+        }
+        if (block == 1) {
+            cancel(columns, most, random);
+            kernels::encode_row(encoding_, values_, encoded);
+            return;
+        }
+        scramble_zero_scaled(encoding_, encoded, random);
+        fill_zero_scaled(encoding_, {out + encoded.size(), bytes(cols_) - encoded.size()}, random);
+    }
+
+private:
+    static std::size_t at(std::int64_t column) { return static_cast<std::size_t>(column); }
+    float& value(std::int64_t column) { return values_[at(column)]; }
+    std::size_t bytes(std::int64_t cols) const { return static_cast<std::size_t>(kernels::row_bytes(encoding_, cols)); }
+    // Parts of a weight: with so many, what is left over is less than other roundings.
+    std::size_t parts() const { return encoding_ == Encoding::f32 ? 1 : encoding_ == Encoding::f16 ? 2 : 3; }
+
+    // Behind the last column of the first `parts` copies.
+    static std::int64_t end(const InflatedColumns& columns, std::size_t parts) {
+        std::int64_t end = 0;
+        for (const auto& segment : columns.segments) {
+            for (std::size_t part = 0; part < std::min(parts, segment.copies.size()); ++part) {
+                end = std::max(end, segment.copies[part] + segment.count);
+            }
+        }
+        return end;
+    }
+
+    // What the first `parts` copies of each weight are in all, as encoded.
+    void add_up(const InflatedColumns& columns, std::size_t parts) {
+        for (const auto& segment : columns.segments) {
+            for (std::int64_t i = 0; i < segment.count; ++i) {
+                float sum = 0.0f;
+                for (std::size_t part = 0; part < std::min(parts, segment.copies.size()); ++part) {
+                    sum += decoded_[at(segment.copies[part] + i)];
+                }
+                sum_[at(segment.source + i)] = sum;
+            }
+        }
+    }
+
+    // Where there are no scales, a weight counts for nothing only where another one takes it away again. An odd copy is
+    // zero.
+    void cancel(const InflatedColumns& columns, std::size_t parts, Random& random) {
+        const auto pair = [&](std::int64_t first, std::int64_t second) {
+            value(first) = 1.7f * deviation() * random.uniform();
+            value(second) = -value(first);
+        };
+        for (const auto& [first, second] : columns.equal) pair(first, second);
+        for (const auto& segment : columns.segments) {
+            for (std::size_t copy = parts; copy + 1 < segment.copies.size(); copy += 2) {
+                for (std::int64_t i = 0; i < segment.count; ++i) {
+                    pair(segment.copies[copy] + i, segment.copies[copy + 1] + i);
+                }
+            }
+        }
+    }
+
+    float deviation() const { return 1.0f / std::sqrt(static_cast<float>(cols_)); }
+
+    Encoding encoding_;
+    std::int64_t cols_;
+    std::vector<float> values_, decoded_, sum_;
+};
+
+class InflatedSource final : public MadeSource {
+public:
+    InflatedSource(std::unique_ptr<ModelSource> small, const Inflation& inflation, Encoding encoding, Encoding head)
+        : MadeSource(inflation.large(), encoding, head,
+                     small->path() + " inflated to " + inflation.large().name + " in " +
+                         std::string(kernels::info(encoding).name)),
+          small_(std::move(small)),
+          inflation_(inflation) {
+        config_.name = small_->config().name + " inflated to " + inflation.large().name;
+        rope_factors_ = inflation.rope_factors(small_->rope_factors());
+        table_ = small_->tensor(TensorRole::embedding, 0).encoding;
+    }
+
+    const GgufFile* gguf() const override { return small_->gguf(); }
+
+private:
+    Encoding encoding_of(TensorRole role) const override {
+        return role == TensorRole::embedding ? table_ : MadeSource::encoding_of(role);
+    }
+
+    void fill(TensorRole role, std::int32_t layer, std::vector<std::byte>& data) override {
+        const bool extra = role != TensorRole::output_norm && layer >= inflation_.small().shape.layers;
+        if (is_vector(role)) {
+            fill_vector(role, layer, extra, data);
+        } else if (role == TensorRole::embedding) {
+            fill_embedding(data);
+        } else if (role == TensorRole::attention_out || role == TensorRole::down) {
+            fill_writer(role, layer, extra ? TensorView{} : small_->tensor(role, layer), data);
+        } else {
+            const bool once = role == TensorRole::head;
+            fill_reader(role, layer, extra && !once ? TensorView{} : small_->tensor(role, layer), data);
+        }
+        small_->release();
+    }
+
+    // Norms: those of the small model, once for each copy of its residual stream. Biases, which it does not have, are 0.
+    void fill_vector(TensorRole role, std::int32_t layer, bool extra, std::vector<std::byte>& data) {
+        std::vector<float> values(data.size() / sizeof(float));
+        const bool norm =
+            role == TensorRole::output_norm || role == TensorRole::attention_norm || role == TensorRole::mlp_norm;
+        if (norm && extra) values.assign(values.size(), 1.0f);
+        if (norm && !extra) {
+            const TensorView view = small_->tensor(role, layer);
+            const std::size_t width = static_cast<std::size_t>(view.cols);
+            for (std::size_t at = 0; at < values.size(); at += width) {
+                kernels::decode_row(view, 0, std::span(values).subspan(at, width));
+            }
+        }
+        std::memcpy(data.data(), values.data(), data.size());
+    }
+
+    // Tokens that the small model does not know look like those that it does: what a benchmark feeds it may be any.
+    void fill_embedding(std::vector<std::byte>& data) {
+        const TensorView view = small_->tensor(TensorRole::embedding, 0);
+        const std::size_t bytes = static_cast<std::size_t>(view.bytes() / view.rows);
+        std::byte* out = data.data();
+        for (std::int64_t row = 0; row < config_.shape.vocab; ++row) {
+            const std::byte* from = view.data + static_cast<std::size_t>(row % view.rows) * bytes;
+            for (std::int32_t copy = 0; copy < inflation_.copies(); ++copy, out += bytes) std::memcpy(out, from, bytes);
+        }
+    }
+
+    void fill_reader(TensorRole role, std::int32_t layer, const TensorView& view, std::vector<std::byte>& data) {
+        const TensorShape shape = tensor_shape(config_, role);
+        const std::size_t bytes = data.size() / static_cast<std::size_t>(shape.rows);
+        parallel_rows(shape.rows, [&](std::int64_t begin, std::int64_t end) {
+            RowWriter writer(encoding_of(role), shape.cols);
+            std::vector<float> source(static_cast<std::size_t>(view.cols));
+            for (std::int64_t r = begin; r < end; ++r) {
+                std::byte* out = data.data() + static_cast<std::size_t>(r) * bytes;
+                const InflatedRow row = inflation_.row(role, layer, r);
+                switch (row.kind) {
+                    case InflatedRow::Kind::random:
+                        writer.random(random_of(role, layer, row.row), out);
+                        break;
+                    case InflatedRow::Kind::zero:
+                        writer.write(inflation_.reader(), {}, 0.0f, random_of(role, layer, r), out);
+                        break;
+                    case InflatedRow::Kind::small:
+                        kernels::decode_row(view, row.row, source);
+                        writer.write(inflation_.reader(), source, row.factor, random_of(role, layer, r), out);
+                        break;
+                }
+            }
+        });
+    }
+
+    // The rows of the first copy of the residual stream, and those once more for each other copy. `view` is empty in a
+    // layer that the small model does not have.
+    void fill_writer(TensorRole role, std::int32_t layer, const TensorView& view, std::vector<std::byte>& data) {
+        const TensorShape shape = tensor_shape(config_, role);
+        const std::size_t bytes = data.size() / static_cast<std::size_t>(shape.rows);
+        const std::int64_t rows = inflation_.small().shape.d_model;
+        parallel_rows(rows, [&](std::int64_t begin, std::int64_t end) {
+            RowWriter writer(encoding_of(role), shape.cols);
+            std::vector<float> source(static_cast<std::size_t>(view.cols));
+            for (std::int64_t r = begin; r < end; ++r) {
+                if (!view.empty()) kernels::decode_row(view, r, source);
+                writer.write(inflation_.writer(role, layer), source, 1.0f, random_of(role, layer, r),
+                             data.data() + static_cast<std::size_t>(r) * bytes);
+            }
+        });
+        const std::size_t copy = static_cast<std::size_t>(rows) * bytes;
+        for (std::size_t at = copy; at < data.size(); at += copy) std::memcpy(data.data() + at, data.data(), copy);
+    }
+
+    std::unique_ptr<ModelSource> small_;
+    Inflation inflation_;
+    Encoding table_ = Encoding::f32;
+};
+
+}  // namespace
+
+std::unique_ptr<ModelSource> ModelSource::inflate(std::unique_ptr<ModelSource> small, const ModelConfig& shape,
+                                                  Encoding encoding, Encoding head) {
+    const Inflation inflation(small->config(), shape, small->path());
+    return std::make_unique<InflatedSource>(std::move(small), inflation, encoding, head);
+}
+
+std::unique_ptr<ModelSource> ModelSource::inflate(std::unique_ptr<ModelSource> small, std::string_view shape,
+                                                  Encoding encoding, std::optional<Encoding> head) {
+    const ModelConfig config = published_shape(shape);
+    const Encoding stored = head.value_or(head_encoding(encoding, config.shape.d_model));
+    return inflate(std::move(small), config, encoding, stored);
+}
+
+}  // namespace foresay::core

@@ -1,0 +1,84 @@
+#include "core/models/made_source.h"
+
+#include "base/error.h"
+#include "core/models/architecture.h"
+
+namespace foresay::core {
+
+using kernels::Encoding;
+
+bool is_vector(TensorRole role) {
+    switch (role) {
+        case TensorRole::output_norm:
+        case TensorRole::attention_norm:
+        case TensorRole::mlp_norm:
+        case TensorRole::q_bias:
+        case TensorRole::k_bias:
+        case TensorRole::v_bias:
+        case TensorRole::attention_out_bias:
+            return true;
+        default:
+            return false;
+    }
+}
+
+MadeSource::MadeSource(const ModelConfig& config, Encoding encoding, Encoding head, std::string path)
+    : encoding_(encoding), head_(head) {
+    config_ = config;
+    config_.file_type = kernels::info(encoding).name;
+    path_ = std::move(path);
+    check_config(config_, path_);
+    for (const TensorRole role :
+         {TensorRole::embedding, TensorRole::q, TensorRole::attention_out, TensorRole::down, TensorRole::head}) {
+        const std::int64_t cols = tensor_shape(config_, role).cols;
+        const bool tied = role == TensorRole::embedding && config_.tied_head;
+        const Encoding stored = role == TensorRole::head || tied ? head : encoding;
+        if (!present(role) || cols % kernels::info(stored).block_elements == 0) continue;
+        throw Error(path_ + ": rows of " + std::to_string(cols) + " weights cannot be stored as " +
+                    std::string(kernels::info(stored).name) + "; use q4_0 or q8_0");
+    }
+}
+
+bool MadeSource::present(TensorRole role) const {
+    if (role == TensorRole::head) return !config_.tied_head;
+    if (role == TensorRole::q_bias || role == TensorRole::k_bias || role == TensorRole::v_bias) return config_.qkv_bias;
+    if (role == TensorRole::attention_out_bias) return config_.attention_out_bias;
+    return true;
+}
+
+Encoding MadeSource::encoding_of(TensorRole role) const {
+    if (is_vector(role)) return Encoding::f32;
+    if (role == TensorRole::head || (role == TensorRole::embedding && config_.tied_head)) return head_;
+    return encoding_;
+}
+
+std::int64_t MadeSource::bytes(TensorRole role) const {
+    const TensorShape shape = tensor_shape(config_, role);
+    return shape.rows * kernels::row_bytes(encoding_of(role), shape.cols);
+}
+
+std::int64_t MadeSource::weight_bytes() {
+    std::int64_t sum = 0;
+    for (int i = 0; i < kTensorRoles; ++i) {
+        const auto role = static_cast<TensorRole>(i);
+        const bool once = role <= TensorRole::head;
+        if (present(role)) sum += bytes(role) * (once ? 1 : config_.shape.layers);
+    }
+    return sum;
+}
+
+kernels::TensorView MadeSource::tensor(TensorRole role, std::int32_t layer) {
+    if (role == TensorRole::head && config_.tied_head) role = TensorRole::embedding;
+    const TensorShape shape = tensor_shape(config_, role);
+    const Encoding encoding = encoding_of(role);
+    if (by_backend() && !is_vector(role)) return {encoding, shape.rows, shape.cols, nullptr};
+    const bool is_embedding = role == TensorRole::embedding;
+    if (!is_embedding || embedding_.empty()) {
+        std::vector<std::byte>& data = is_embedding ? embedding_ : scratch_.emplace_back();
+        data.resize(static_cast<std::size_t>(bytes(role)));
+        fill(role, layer, data);
+    }
+    return {encoding, shape.rows, shape.cols, (is_embedding ? embedding_ : scratch_.back()).data()};
+}
+
+}  // namespace foresay::core

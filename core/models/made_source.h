@@ -1,0 +1,45 @@
+// core/models/made_source.h: what the sources have in common that make their tensors instead of finding them in a file:
+// one encoding for the head, one for the other matrices, and the memory that a tensor lies in until it is packed.
+//
+// Cost:     one stage's tensors at a time are in memory, and the embedding table.
+// Errors:   the constructor throws Error where rows of the shape are no whole number of blocks.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/models/model_source.h"
+
+namespace foresay::core {
+
+// Whether the tensor of `role` is a vector: a norm's weights or biases, always in float32.
+bool is_vector(TensorRole role);
+
+class MadeSource : public ModelSource {
+public:
+    kernels::TensorView tensor(TensorRole role, std::int32_t layer) final;
+    void release() final { scratch_.clear(); }
+    std::int64_t weight_bytes() final;
+    std::int64_t embedding_bytes() final { return bytes(TensorRole::embedding); }
+
+protected:
+    MadeSource(const ModelConfig& config, kernels::Encoding encoding, kernels::Encoding head, std::string path);
+
+    // The head, and a table that is the head too, in the head's encoding; the rest in the main one.
+    virtual kernels::Encoding encoding_of(TensorRole role) const;
+    // Writes the tensor into `data`, which has its bytes.
+    virtual void fill(TensorRole role, std::int32_t layer, std::vector<std::byte>& data) = 0;
+    // Whether the backend makes the matrices itself.
+    virtual bool by_backend() const { return false; }
+
+private:
+    bool present(TensorRole role) const;
+    std::int64_t bytes(TensorRole role) const;
+
+    kernels::Encoding encoding_;
+    kernels::Encoding head_;
+    std::vector<std::byte> embedding_;
+    std::vector<std::vector<std::byte>> scratch_;
+};
+
+}  // namespace foresay::core

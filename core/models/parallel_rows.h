@@ -1,0 +1,24 @@
+// core/models/parallel_rows.h: the rows of a tensor, shared out among threads.
+//
+// Threads:  uses all cores for itself while it runs.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <thread>
+#include <vector>
+
+namespace foresay::core {
+
+// Calls work(begin, end) for stretches that cover [0, rows), each on a thread of its own. `work` does not throw.
+template <class Work>
+void parallel_rows(std::int64_t rows, const Work& work) {
+    const std::int64_t parts = std::clamp<std::int64_t>(std::thread::hardware_concurrency(), 1, 64);
+    std::vector<std::jthread> threads;
+    for (std::int64_t i = 1; i < parts; ++i) {
+        threads.emplace_back([&work, rows, i, parts] { work(rows * i / parts, rows * (i + 1) / parts); });
+    }
+    work(std::int64_t{0}, rows / parts);
+}
+
+}  // namespace foresay::core

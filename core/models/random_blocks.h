@@ -1,0 +1,45 @@
+// core/models/random_blocks.h: weights that mean nothing, written directly as encoded blocks: random ones, and such that
+// count for nothing but have every bit of a weight, so that they cost what weights cost.
+//
+// Threads:  any; a Random belongs to one thread.
+// Cost:     about a nanosecond for eight bytes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "kernels/encoding.h"
+
+namespace foresay::core {
+
+// xorshift64*: fast, and good enough for weights that mean nothing.
+class Random {
+public:
+    explicit Random(std::uint64_t seed) : state_(seed * 0x9e3779b97f4a7c15u + 0x632be59bd9b4e019u) {}
+    std::uint64_t next() {
+        state_ ^= state_ >> 12;
+        state_ ^= state_ << 25;
+        state_ ^= state_ >> 27;
+        return state_ * 0x2545f4914f6cdd1du;
+    }
+    float uniform() { return static_cast<float>(next() >> 40) * 0x1p-23f - 1.0f; }  // [-1, 1)
+
+private:
+    std::uint64_t state_;
+};
+
+// One float32 value at `out`, in an encoding whose blocks are single values.
+void put_value(kernels::Encoding encoding, float value, std::byte* out);
+
+// Whole blocks of random values of the standard deviation `deviation`.
+void fill_random(kernels::Encoding encoding, std::span<std::byte> blocks, float deviation, Random& random);
+
+// Whole blocks whose values are exactly zero: the scales of a block (and its minima) are 0, its codes random. Only for
+// encodings that have scales.
+void fill_zero_scaled(kernels::Encoding encoding, std::span<std::byte> blocks, Random& random);
+
+// Gives random codes to every group of these blocks whose scale is 0. No value changes.
+void scramble_zero_scaled(kernels::Encoding encoding, std::span<std::byte> blocks, Random& random);
+
+}  // namespace foresay::core
