@@ -20,7 +20,8 @@ namespace {
 
 constexpr const char* kDefaultEncoding = "q4_0";
 constexpr const char* kShared = "Every command";  // the group of the options that all have
-const std::vector<std::string> kBenches = {"decode", "verify", "prefill", "speculation", "kernels", "replay", "repl"};
+const std::vector<std::string> kBenches = {"decode",  "verify", "prefill", "speculation",
+                                           "kernels", "replay", "repl",    "inflation"};
 
 // A flag's value for a command that allows it once: CLI11 keeps the last of several by itself only when told to.
 template <typename T>
@@ -45,10 +46,19 @@ void add_common(CLI::App& app, Options& options) {
     flag(app, "--model", options.model, "model instead of a configuration")->group(kShared);
     flag(app, "--draft", options.draft, "draft model")->group(kShared);
     flag(app, "--shape", options.shape, "published shape with random weights, for benchmarks")->group(kShared);
-    flag(app, "--encoding", options.encoding, "weight encoding of --shape (q4_0)")->group(kShared);
+    flag(app, "--encoding", options.encoding, "weight encoding of --shape and --inflate (q4_0)")->group(kShared);
     flag(app, "--context", options.context, "positions of the context")->group(kShared);
     flag(app, "--threads", options.threads, "threads that compute")->group(kShared);
     flag(app, "--device", options.device, "auto, cpu or cuda[:N]")->group(kShared);
+}
+
+// For the commands that measure or compare.
+void add_inflation(CLI::App& app, Options& options) {
+    flag(app, "--inflate", options.inflate,
+         "embed the target in a published shape that computes the same function: the cost is that of the large shape, "
+         "the tokens are the small model's, and results say so");
+    flag(app, "--inflate-draft", options.inflate_draft, "the same for the draft");
+    flag(app, "--draft-encoding", options.draft_encoding, "weight encoding of --inflate-draft (q4_0)");
 }
 
 void add_sampling(CLI::App& app, Options& options) {
@@ -74,6 +84,7 @@ CLI::App* add_chat(CLI::App& app, Options& options) {
 CLI::App* add_complete(CLI::App& app, Options& options) {
     CLI::App* command = app.add_subcommand("complete", "one completion, streamed to standard output");
     add_common(*command, options);
+    add_inflation(*command, options);
     command->add_option("CONFIG", options.config, "configuration file");
     auto* prompt = flag(*command, "-p", options.prompt, "prompt");
     flag(*command, "-f", options.file, "file that holds the prompt")->excludes(prompt);
@@ -90,8 +101,9 @@ CLI::App* add_complete(CLI::App& app, Options& options) {
 
 CLI::App* add_bench(CLI::App& app, Options& options) {
     CLI::App* command =
-        app.add_subcommand("bench", "measure: decode, verify, prefill, speculation, kernels, replay, repl");
+        app.add_subcommand("bench", "measure: decode, verify, prefill, speculation, kernels, replay, repl, inflation");
     add_common(*command, options);
+    add_inflation(*command, options);
     command->add_option("ARGS", options.paths, "[CONFIG] and what to measure")->required()->expected(1, 2);
     add_sampling(*command, options);
     command->add_option("--temperature", options.temperatures, "temperature (repeatable)")->allow_extra_args(false);
@@ -104,6 +116,7 @@ CLI::App* add_bench(CLI::App& app, Options& options) {
 CLI::App* add_perplexity(CLI::App& app, Options& options) {
     CLI::App* command = app.add_subcommand("perplexity", "how well a model predicts a text");
     add_common(*command, options);
+    add_inflation(*command, options);
     command->add_option("CONFIG", options.config, "configuration file");
     flag(*command, "-f", options.file, "file that holds the text")->required();
     command->add_flag("--json", options.json, "print one JSON object");
@@ -113,6 +126,7 @@ CLI::App* add_perplexity(CLI::App& app, Options& options) {
 CLI::App* add_logits(CLI::App& app, Options& options) {
     CLI::App* command = app.add_subcommand("logits", "raw logits, for comparisons");
     add_common(*command, options);
+    add_inflation(*command, options);
     flag(*command, "--tokens", options.tokens_file, "JSON file: {\"tokens\": [...], \"positions\": [...]}")->required();
     flag(*command, "--width", options.width, "feed so many tokens at a time as decode rows")->check(CLI::Range(1, 64));
     command->add_flag("--hex", options.hex, "print the bits of each number");
@@ -131,6 +145,7 @@ CLI::App* add_tokenize(CLI::App& app, Options& options) {
 CLI::App* add_inspect(CLI::App& app, Options& options) {
     CLI::App* command = app.add_subcommand("inspect", "metadata, tensors and sizes of models; two: can they pair?");
     add_common(*command, options);
+    add_inflation(*command, options);
     command->add_option("PATH", options.paths, "model")->required();
     return command;
 }
@@ -165,7 +180,7 @@ Command chosen(const CLI::App& app, Options& options) {
     if (options.paths.size() == 2) options.config = options.paths.front();
     if (std::find(kBenches.begin(), kBenches.end(), options.bench) == kBenches.end()) {
         throw UsageError("there is no benchmark '" + options.bench +
-                         "'; known are decode, verify, prefill, speculation, kernels, replay and repl");
+                         "'; known are decode, verify, prefill, speculation, kernels, replay, repl and inflation");
     }
     return Command::bench;
 }
@@ -174,8 +189,18 @@ void check_together(const Options& options) {
     if (!options.shape.empty() && (!options.model.empty() || !options.config.empty())) {
         throw UsageError("--shape stands instead of a model or a configuration; leave one of them out");
     }
-    if (options.shape.empty() && !options.encoding.empty()) {
-        throw UsageError("--encoding is that of a --shape; the weights of a model have the encoding of its file");
+    if (options.shape.empty() && options.inflate.empty() && !options.encoding.empty()) {
+        throw UsageError(
+            "--encoding is that of a --shape or of --inflate; the weights of a model have the encoding of its file");
+    }
+    if (!options.shape.empty() && !options.inflate.empty()) {
+        throw UsageError("--shape has random weights and --inflate those of a model; leave one of them out");
+    }
+    if (options.inflate_draft.empty() && !options.draft_encoding.empty()) {
+        throw UsageError("--draft-encoding is that of --inflate-draft; name a shape there");
+    }
+    if (options.bench == "repl" && !(options.inflate.empty() && options.inflate_draft.empty())) {
+        throw UsageError("bench repl measures conversations, which have no inflated models; leave --inflate out");
     }
     if ((options.command == Command::logits || options.command == Command::tokenize) && options.model.empty() &&
         options.shape.empty()) {
@@ -229,7 +254,10 @@ void add_hint(OptionDescription& option) {
         {"--model", ValueHint::file},
         {"--draft", ValueHint::file},
         {"--shape", ValueHint::words, core::published_shape_names()},
+        {"--inflate", ValueHint::words, core::published_shape_names()},
+        {"--inflate-draft", ValueHint::words, core::published_shape_names()},
         {"--encoding", ValueHint::words, encodings},
+        {"--draft-encoding", ValueHint::words, encodings},
         {"--device", ValueHint::words, {"auto", "cpu", "cuda"}},
         {"--speculation", ValueHint::words, {"auto", "off"}},
         {"-f", ValueHint::file},
@@ -383,6 +411,7 @@ ParsedOptions parse_options(int argc, const char* const* argv) {
     options.command = chosen(app, options);
     check_together(options);
     if (options.encoding.empty()) options.encoding = kDefaultEncoding;
+    if (options.draft_encoding.empty()) options.draft_encoding = kDefaultEncoding;
     return parsed;
 }
 

@@ -91,23 +91,45 @@ std::unique_ptr<kernels::Ops> Session::open_backend(const core::Config& config, 
     return metered;
 }
 
-Session::Opened Session::open_model(const core::Config& config, const std::string& key, const fs::path& path) {
+std::optional<kernels::Encoding> Session::draft_head_of(const core::Config& config) {
+    if (config.draft_head_as_stored) return std::nullopt;
+    return kernels::Encoding::q4_0;
+}
+
+Session::Opened Session::open_model(const core::Config& config, const std::string& key, const fs::path& path) const {
+    const bool draft = key == "draft.model";
+    const Inflated& inflated = draft ? inflated_draft_ : inflated_target_;
+    std::unique_ptr<core::ModelSource> source;
+    Opened opened;
     try {
-        Opened opened;
-        opened.source = core::ModelSource::open(path);
-        opened.tokenizer = find_tokenizer(*opened.source, path);
-        return opened;
+        source = core::ModelSource::open(path);
+        opened.tokenizer = find_tokenizer(*source, path);
     } catch (const Error& problem) {
         throw at(config.setting(key), problem);
     }
+    if (!inflated.shape.empty()) {
+        source =
+            core::ModelSource::inflate(std::move(source), inflated.shape, core::encoding_by_name(inflated.encoding),
+                                       draft ? draft_head_of(config) : std::nullopt);
+    }
+    opened.source = std::move(source);
+    return opened;
 }
 
 Session::Session(const Options& options, const SessionNeeds& needs)
-    : configuration_(options), needs_(needs), shape_(options.shape), encoding_(options.encoding) {
+    : configuration_(options),
+      needs_(needs),
+      shape_(options.shape),
+      encoding_(options.encoding),
+      inflated_target_{options.inflate, options.encoding},
+      inflated_draft_{options.inflate_draft, options.draft_encoding} {
     const auto start = std::chrono::steady_clock::now();
     LoadedPlugins plugins = load_plugins(config());
     if (plugins.host && !plugins.host->culprit().empty()) spdlog::warn("{}", plugins.host->culprit());
     for (const std::string& sentence : unused_stages(config())) spdlog::warn("{}", sentence);
+    if (needs_.draft && !inflated_draft_.shape.empty() && draft_of(config()).empty()) {
+        throw Error("--inflate-draft: there is no draft model to inflate; name one with --draft PATH");
+    }
     Parts parts = prepare(configuration_, std::move(plugins));
     adopt(parts);
     load_ms_ = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
@@ -215,7 +237,7 @@ void Session::adopt(Parts& parts) {
     }
     if (!parts.draft.source) return;
     core::LoadOptions options;
-    if (!config().draft_head_as_stored) options.head = kernels::Encoding::q4_0;
+    options.head = draft_head();
     draft_ = load(std::move(parts.draft.source), "loading the draft", options);
     loaded_draft_ = config().draft_model;
     loaded_head_as_stored_ = config().draft_head_as_stored;
@@ -342,6 +364,17 @@ void Session::report_stages(samplers::Chain& chain) {
         spdlog::debug("stage {}: {} calls, {:.3f} ms, at worst {:.3f} ms", report.stage, report.calls, report.total_ms,
                       report.worst_ms);
     }
+}
+
+std::string Session::inflated() const {
+    std::string text;
+    const auto add = [&](const char* what, const Inflated& inflated) {
+        if (inflated.shape.empty()) return;
+        text += (text.empty() ? "" : ", ") + std::string(what) + " " + inflated.shape + " in " + inflated.encoding;
+    };
+    add("target", inflated_target_);
+    if (draft_) add("draft", inflated_draft_);
+    return text;
 }
 
 std::string Session::instruction_set() const {

@@ -47,6 +47,11 @@ public:
     const core::Config& config() const { return configuration_.config(); }
     const core::Model& target() const { return *target_; }
     const core::Model* draft() const { return draft_.get(); }
+    // For contexts of the caller's, which must be gone before the session is.
+    const std::shared_ptr<const core::Model>& shared_target() const { return target_; }
+    const std::shared_ptr<const core::Model>& shared_draft() const { return draft_; }
+    // What the draft's head is encoded in when that makes it smaller; none: it stays as it is.
+    std::optional<kernels::Encoding> draft_head() const { return draft_head_of(config()); }
     // Whether speculation.sources names it.
     bool has_source(std::string_view name) const;
     // Throws when the model has no tokenizer.
@@ -82,6 +87,9 @@ public:
 
     // "cpu (avx512, 2 threads)"
     std::string backend() const;
+    // "target llama-3.1-8b in q4_0, draft llama-3.2-1b in q4_0": which models are small ones inflated to which shape. Every
+    // number that comes of them has to say so. Empty: none.
+    std::string inflated() const;
     // Why `auto` did not choose a device; empty when it was not asked or did.
     const std::string& why_no_device() const { return why_no_device_; }
     // "cpu (avx512)": what the bits of a text depend on besides its model.
@@ -92,7 +100,12 @@ private:
     struct Parts;
     std::unique_ptr<kernels::Ops> open_backend(const core::Config& config, MeteredOps*& meter,
                                                std::string& why_no_device) const;
-    static Opened open_model(const core::Config& config, const std::string& key, const std::filesystem::path& path);
+    // A shape that a model is inflated to, and what its weights are encoded in; no shape: the model as it is.
+    struct Inflated {
+        std::string shape, encoding;
+    };
+    static std::optional<kernels::Encoding> draft_head_of(const core::Config& config);
+    Opened open_model(const core::Config& config, const std::string& key, const std::filesystem::path& path) const;
     std::int32_t context_of(const core::Config& config, const core::ModelSource& target) const;
     std::filesystem::path draft_of(const core::Config& config) const;  // empty: none is wanted
     // Opens and checks all that `next` names, before any weight is loaded. What the session has already stays there.
@@ -107,6 +120,7 @@ private:
     Configuration configuration_;
     SessionNeeds needs_;
     std::string shape_, encoding_;  // random weights, when no model is named
+    Inflated inflated_target_, inflated_draft_;
     std::unique_ptr<kernels::Ops> ops_;
     std::string why_no_device_;
     MeteredOps* meter_ = nullptr;

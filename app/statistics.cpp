@@ -45,8 +45,9 @@ ordered_json speculation(const speculative::GenerateResult& result) {
 }  // namespace
 
 std::string completion_json(const speculative::GenerateResult& result, std::uint64_t seed, std::uint64_t branch,
-                            double load_ms) {
+                            double load_ms, const std::string& inflated) {
     ordered_json out;
+    if (!inflated.empty()) out["inflated"] = inflated;
     out["text"] = result.text;
     out["token_ids"] = result.tokens;
     out["prompt_tokens"] = result.prompt_tokens;

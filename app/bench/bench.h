@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,7 @@ void bench_speculation(const Options& options);
 void bench_kernels(const Options& options);
 void bench_replay(const Options& options);
 void bench_repl(const Options& options);
+void bench_inflation(const Options& options);
 
 // Bytes per second that the backend's device reads, or that as many threads as it has read from a buffer far larger than
 // any cache. Takes about a quarter second.
@@ -42,11 +44,20 @@ double geometric_mean(const std::vector<double>& values);
 // `count` token ids that are neither special nor all alike; the same for the same vocabulary.
 std::vector<std::int32_t> some_tokens(std::int32_t vocabulary, std::int32_t count);
 
+// Tokens per second of decoding `tokens` one by one behind `prompt`, in an emptied context, without sampling.
+double forced_rate(core::Context& context, std::span<const std::int32_t> prompt, std::span<const std::int32_t> tokens);
+
 // printf into a string.
 [[gnu::format(printf, 1, 2)]] std::string format(const char* pattern, ...);
 
-// "model.gguf, cpu (avx512), 2 threads": the head of a report.
+// "model.gguf, cpu (avx512), 2 threads": the head of a report, with a line that says so when a model is inflated.
 std::string bench_title(const Session& session);
+
+// Says in a JSON object that its numbers come of inflated models, when they do.
+template <class Json>
+void label_inflated(Json& out, const Session& session) {
+    if (const std::string inflated = session.inflated(); !inflated.empty()) out["inflated"] = inflated;
+}
 
 // Cancellation between two measurements: throws Cancelled.
 class Cancelled {};

@@ -114,6 +114,7 @@ void bench_kernels(const Options& options) {
     }
     if (options.json) {
         nlohmann::ordered_json out;
+        label_inflated(out, session);
         out["bandwidth_bytes_per_second"] = bandwidth;
         out["stages"] = std::move(rows);
         print(out.dump() + "\n");

@@ -43,6 +43,7 @@ void bench_prefill(const Options& options) {
     }
     if (options.json) {
         nlohmann::ordered_json out;
+        label_inflated(out, session);
         out["bandwidth_bytes_per_second"] = bandwidth;
         out["macs_per_token"] = macs;
         out["prompts"] = std::move(rows);

@@ -95,6 +95,7 @@ void bench_replay(const Options& options) {
     }
     if (options.json) {
         nlohmann::ordered_json out;
+        label_inflated(out, session);
         out["replays"] = std::move(rows);
         print(out.dump() + "\n");
         return;

@@ -74,6 +74,7 @@ void bench_speculation(const Options& options) {
         static_cast<std::int32_t>(std::min<std::int64_t>(options.max_tokens.value_or(128), session.context_length()));
     run.seed = session.config().seed;
     nlohmann::ordered_json out;
+    label_inflated(out, session);
     out["bandwidth_bytes_per_second"] = bandwidth;
     out["prompts"] = nlohmann::ordered_json::array();
     if (!options.json) {

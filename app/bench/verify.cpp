@@ -72,6 +72,7 @@ void bench_verify(const Options& options) {
     }
     if (options.json) {
         nlohmann::ordered_json out;
+        label_inflated(out, session);
         out["bytes_per_step"] = bytes;
         out["macs_per_row"] = macs;
         out["bandwidth_bytes_per_second"] = bandwidth;

@@ -14,7 +14,8 @@ int run_bench(const Options& options) {
     };
     constexpr Entry entries[] = {{"decode", bench_decode},   {"verify", bench_verify},
                                  {"prefill", bench_prefill}, {"speculation", bench_speculation},
-                                 {"kernels", bench_kernels}, {"replay", bench_replay}, {"repl", bench_repl}};
+                                 {"kernels", bench_kernels}, {"replay", bench_replay},
+                                 {"repl", bench_repl},       {"inflation", bench_inflation}};
     for (const Entry& entry : entries) {
         if (entry.name != options.bench) continue;
         try {

@@ -54,7 +54,8 @@ int run_complete(const Options& options) {
     const speculative::GenerateResult result = generator.generate(request, show);
     session.report_stages(generator.chain());
     if (options.json) {
-        print(completion_json(result, session.config().seed, session.config().branch, session.load_ms()) + "\n");
+        const core::Config& config = session.config();
+        print(completion_json(result, config.seed, config.branch, session.load_ms(), session.inflated()) + "\n");
     } else if (options.token_ids || stdout_is_terminal()) {
         print("\n");
     }

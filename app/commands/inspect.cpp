@@ -9,6 +9,7 @@
 #include "app/output.h"
 #include "app/session.h"
 #include "base/error.h"
+#include "core/models/shapes.h"
 #include "core/weights/gguf.h"
 #include "core/weights/model_file.h"
 #include "core/weights/safetensors.h"
@@ -95,28 +96,41 @@ std::string memory_line(const speculative::MemoryEstimate& estimate) {
            speculative::format_bytes(estimate.activations);
 }
 
+speculative::MemoryEstimate memory(core::ModelSource& source, std::int32_t length, const kernels::Ops& ops) {
+    core::ContextOptions options;
+    options.length = std::min(length, source.config().context_length);
+    options.decode_rows = SessionNeeds{}.decode_rows;
+    return speculative::estimate_memory(source, options, ops);
+}
+
+// The context that was asked for, or that the program would take, in positions.
+std::int32_t context_of(const core::ModelSource& target, std::optional<std::int64_t> context) {
+    const std::int32_t longest = target.config().context_length;
+    return static_cast<std::int32_t>(std::min<std::int64_t>(context.value_or(SessionNeeds{}.default_context), longest));
+}
+
+std::string memory_heading(std::int32_t length) {
+    return "memory with a context of " + std::to_string(length) + " positions (--context N for another)\n";
+}
+
+std::string available_text(std::int64_t needed) {
+    const std::int64_t available = speculative::available_memory();
+    return field("available now",
+                 speculative::format_bytes(available) + (needed <= available ? "" : ": too little; see --context"));
+}
+
 // What a session with both takes on the processor, at the context that was asked for or the program would take.
 std::string memory_text(core::ModelSource& target, core::ModelSource& draft, std::optional<std::int64_t> context) {
     const auto ops = kernels::make_cpu_ops({});
-    const std::int32_t longest = target.config().context_length;
-    const std::int32_t length =
-        static_cast<std::int32_t>(std::min<std::int64_t>(context.value_or(SessionNeeds{}.default_context), longest));
-    const auto estimate = [&](core::ModelSource& source) {
-        core::ContextOptions options;
-        options.length = std::min(length, source.config().context_length);
-        options.decode_rows = SessionNeeds{}.decode_rows;
-        return speculative::estimate_memory(source, options, *ops);
-    };
-    const speculative::MemoryEstimate large = estimate(target), small = estimate(draft);
+    const std::int32_t length = context_of(target, context);
+    const speculative::MemoryEstimate large = memory(target, length, *ops), small = memory(draft, length, *ops);
     speculative::MemoryEstimate both = large;
     both += small;
-    const std::int64_t available = speculative::available_memory();
-    std::string out = "memory with a context of " + std::to_string(length) + " positions (--context N for another)\n";
+    std::string out = memory_heading(length);
     out += field("target", memory_line(large));
     out += field("draft", memory_line(small));
     out += field("both", memory_line(both));
-    out += field("available now", speculative::format_bytes(available) +
-                                      (both.total() <= available ? "" : ": too little; see --context"));
+    out += available_text(both.total());
     const std::int64_t percent = large.weights > 0 ? small.weights * 100 / large.weights : 0;
     out += field("a drafted token reads", std::to_string(percent) + " % of the bytes of one of the target's");
     if (percent > 50)
@@ -124,9 +138,18 @@ std::string memory_text(core::ModelSource& target, core::ModelSource& draft, std
     return out;
 }
 
-int inspect_pair(const std::string& target_path, const std::string& draft_path, std::optional<std::int64_t> context) {
-    const auto target = core::ModelSource::open(target_path);
-    const auto draft = core::ModelSource::open(draft_path);
+// The model at `path`, inflated to `shape` when one is named. None of its large weights is made.
+std::unique_ptr<core::ModelSource> open_inflated(const std::string& path, const std::string& shape,
+                                                 const std::string& encoding) {
+    auto source = core::ModelSource::open(path);
+    if (shape.empty()) return source;
+    return core::ModelSource::inflate(std::move(source), shape, core::encoding_by_name(encoding));
+}
+
+int inspect_pair(const Options& options) {
+    const std::string &target_path = options.paths[0], &draft_path = options.paths[1];
+    const auto target = open_inflated(target_path, options.inflate, options.encoding);
+    const auto draft = open_inflated(draft_path, options.inflate_draft, options.draft_encoding);
     const auto target_tokens = find_tokenizer(*target, target_path);
     const auto draft_tokens = find_tokenizer(*draft, draft_path);
     for (const auto* source : {target.get(), draft.get()}) {
@@ -140,14 +163,30 @@ int inspect_pair(const std::string& target_path, const std::string& draft_path, 
         return 1;
     }
     print("they can pair: the second may draft for the first\n");
-    print(memory_text(*target, *draft, context));
+    print(memory_text(*target, *draft, options.context));
+    return 0;
+}
+
+// What a model would be and take in the shape that it is inflated to.
+int inspect_inflated(const Options& options) {
+    const auto source = open_inflated(options.paths[0], options.inflate, options.encoding);
+    const std::int32_t length = context_of(*source, options.context);
+    const speculative::MemoryEstimate estimate = memory(*source, length, *kernels::make_cpu_ops({}));
+    print(printable(source->path() + "\n" + model_text(source->config())));
+    print(memory_heading(length) + field("model", memory_line(estimate)) + available_text(estimate.total()));
     return 0;
 }
 
 }  // namespace
 
 int run_inspect(const Options& options) {
-    if (options.paths.size() == 2) return inspect_pair(options.paths[0], options.paths[1], options.context);
+    if (options.paths.size() == 2) return inspect_pair(options);
+    if (!options.inflate.empty() || !options.inflate_draft.empty()) {
+        if (options.paths.size() != 1 || !options.inflate_draft.empty()) {
+            throw UsageError("inspect takes one model with --inflate, or a pair with --inflate-draft as well");
+        }
+        return inspect_inflated(options);
+    }
     for (const std::string& path : options.paths) inspect_one(path);
     return 0;
 }

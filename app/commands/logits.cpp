@@ -88,7 +88,9 @@ int run_logits(const Options& options) {
     const std::int32_t width = decode ? options.width : std::min(kLogitRows, context->max_rows());
     const auto rows =
         evaluate(*context, file, width, decode ? kernels::RowClass::decode : kernels::RowClass::input, options.hex);
-    print("{\"logits\": [");
+    const std::string inflated = session.inflated();  // names of shapes and encodings, which need no escapes
+    print(inflated.empty() ? "{" : "{\"inflated\": \"" + inflated + "\",\n");
+    print("\"logits\": [");
     bool first = true;
     for (const std::int32_t position : file.positions) {
         print((first ? "" : ",\n") + rows.at(position));

@@ -101,13 +101,15 @@ int run_perplexity(const Options& options) {
     }
     if (options.json) {
         nlohmann::ordered_json out;
+        if (const std::string inflated = session.inflated(); !inflated.empty()) out["inflated"] = inflated;
         out["perplexity"] = perplexity;
         out["tokens"] = score.tokens;
         out["context"] = window;
         print(out.dump() + "\n");
     } else {
         print("perplexity " + std::to_string(perplexity) + " over " + std::to_string(score.tokens) +
-              " tokens in windows of " + std::to_string(window) + "\n");
+              " tokens in windows of " + std::to_string(window) +
+              (session.inflated().empty() ? "" : ", inflated: " + session.inflated()) + "\n");
     }
     return 0;
 }

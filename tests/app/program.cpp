@@ -18,7 +18,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr std::chrono::seconds kPatience{60};
 
 struct Folder {
     Folder() : path(fs::temp_directory_path() / ("foresay_app_" + std::to_string(::getpid()))) {
@@ -97,7 +96,7 @@ Outcome run(const Call& call) {
     Outcome outcome;
     std::size_t written = 0;
     bool told = false;
-    const auto deadline = std::chrono::steady_clock::now() + kPatience;
+    const auto deadline = std::chrono::steady_clock::now() + call.patience;
     while (out.ends[0] >= 0 || error.ends[0] >= 0) {
         if (written == call.input.size()) in.close_write();
         std::array<pollfd, 3> wait{{{out.ends[0], POLLIN, 0}, {error.ends[0], POLLIN, 0}, {in.ends[1], POLLOUT, 0}}};

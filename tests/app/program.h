@@ -1,6 +1,7 @@
 // tests/app/program.h: runs the built program and looks at what came of it.
 #pragma once
 
+#include <chrono>
 #include <filesystem>
 #include <functional>
 #include <string>
@@ -23,9 +24,10 @@ struct Call {
     bool close_output = false;  // nobody reads standard output
     // Called when the first byte of output has arrived.
     std::function<void(pid_t)> on_output;
+    std::chrono::seconds patience{60};
 };
 
-// Runs the program with a home of its own; kills it after a minute.
+// Runs the program with a home of its own; kills it when patience is over.
 Outcome run(const Call& call);
 Outcome run(std::vector<std::string> arguments, std::string input = "");
 
