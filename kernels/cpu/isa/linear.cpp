@@ -87,6 +87,11 @@ FORESAY_INLINE I dot_group(I acc, const Group& group, const int8_t* x) {
 // The inputs' scale is shared by 128 of them (kScaleInputs), so a row's sum runs through its codes first: `part` holds
 // scale-free sums of such a stretch, and one multiply-add per stretch brings it to `acc`.
 template <int M>
+FORESAY_INLINE void clear(F (&part)[M]) {
+#pragma GCC unroll 16
+    for (int m = 0; m < M; ++m) part[m] = set(0.0f);
+}
+template <int M>
 FORESAY_INLINE void add_parts(const F (&part)[M], const float* scale, F (&acc)[M]) {
 #pragma GCC unroll 16
     for (int m = 0; m < M; ++m) acc[m] = fma(part[m], set(scale[m]), acc[m]);
@@ -113,8 +118,7 @@ FORESAY_INLINE void scaled_blocks(const uint8_t* p, int blocks, const InputTile&
     constexpr int kGroupBytes = (BlockBytes - 64) / 2;
     for (int first = 0; first < blocks; first += 2) {
         F part[M];
-#pragma GCC unroll 16
-        for (int m = 0; m < M; ++m) part[m] = set(0.0f);
+        clear<M>(part);
         const int end = first + 2 < blocks ? first + 2 : blocks;
         for (int b = first; b < end; ++b, p += BlockBytes) {
             prefetch_block<M, BlockBytes>(p);
@@ -149,8 +153,7 @@ FORESAY_INLINE void q45_k(const uint8_t* p, int blocks, const InputTile& x, F (&
         prefetch_block<M, 256>(p);
         for (int half = 0; half < 2; ++half) {
             F part[M];
-#pragma GCC unroll 16
-            for (int m = 0; m < M; ++m) part[m] = set(0.0f);
+            clear<M>(part);
             for (int pair = 2 * half; pair < 2 * half + 2; ++pair) {
                 const uint8_t* s = p + 64 + 48 * pair;
                 const I high = load_u8(s + 32);
@@ -183,8 +186,7 @@ FORESAY_INLINE void q6_k(const uint8_t* p, int blocks, const InputTile& x, F (&a
         prefetch_block<M, 320>(p);
         for (int half = 0; half < 2; ++half) {
             F part[M];
-#pragma GCC unroll 16
-            for (int m = 0; m < M; ++m) part[m] = set(0.0f);
+            clear<M>(part);
             for (int g = 4 * half; g < 4 * half + 4; ++g) {
                 const uint8_t* codes = p + 320 + 384 * g;
                 prefetch_block<M, 384>(codes);
@@ -224,7 +226,7 @@ struct LoadBf16 {
 template <int M, class Load>
 FORESAY_INLINE void floats(const uint8_t* p, int inputs, const InputTile& x, F (&acc)[M]) {
     F odd[M];
-    for (int m = 0; m < M; ++m) odd[m] = set(0.0f);
+    clear<M>(odd);
     const float* v = x.values;
     int k = 0;
     for (; k + 2 <= inputs; k += 2, p += 2 * Load::kBytes, v += 2 * M) {
@@ -245,7 +247,7 @@ FORESAY_INLINE void floats(const uint8_t* p, int inputs, const InputTile& x, F (
 
 template <int M>
 FORESAY_INLINE void panel(Encoding encoding, const uint8_t* p, int blocks, const InputTile& x, F (&acc)[M]) {
-    for (int m = 0; m < M; ++m) acc[m] = set(0.0f);
+    clear<M>(acc);
     switch (encoding) {
         case Encoding::q4_0:
             q4_0<M>(p, blocks, x, acc);
