@@ -85,15 +85,6 @@ std::vector<std::int32_t> some_tokens(std::int32_t vocabulary, std::int32_t coun
     return tokens;
 }
 
-double forced_rate(core::Context& context, std::span<const std::int32_t> prompt, std::span<const std::int32_t> tokens) {
-    context.truncate(0);
-    context.prefill(prompt);
-    const Stopwatch watch;
-    for (const std::int32_t& token : tokens) context.decode(std::span(&token, 1));
-    context.logits(0);  // waits
-    return static_cast<double>(tokens.size()) * 1000.0 / watch.ms();
-}
-
 std::string format(const char* pattern, ...) {
     std::array<char, 512> text{};
     va_list arguments;

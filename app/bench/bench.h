@@ -6,7 +6,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -43,9 +42,6 @@ double geometric_mean(const std::vector<double>& values);
 
 // `count` token ids that are neither special nor all alike; the same for the same vocabulary.
 std::vector<std::int32_t> some_tokens(std::int32_t vocabulary, std::int32_t count);
-
-// Tokens per second of decoding `tokens` one by one behind `prompt`, in an emptied context, without sampling.
-double forced_rate(core::Context& context, std::span<const std::int32_t> prompt, std::span<const std::int32_t> tokens);
 
 // printf into a string.
 [[gnu::format(printf, 1, 2)]] std::string format(const char* pattern, ...);
