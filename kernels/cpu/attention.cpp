@@ -1,0 +1,217 @@
+// The CPU backend's attention: projection of queries, keys and values with their rotation, the cache, and attending.
+#include <cmath>
+#include <cstring>
+
+#include "kernels/cpu/cpu_ops.h"
+#include "kernels/stage_checks.h"
+
+namespace foresay::kernels::cpu {
+
+const RowAngles& CpuOps::angles(CpuActivations& a, int table) {
+    RowAngles& out = a.angles[static_cast<std::size_t>(table)];
+    if (out.valid) return out;
+    const RopeTable& rope = ropes_[static_cast<std::size_t>(table)];
+    const std::size_t pairs = rope.inverse_frequency.size();
+    const auto most = static_cast<std::size_t>(a.max_rows) * pairs;
+    if (out.cos.size() < most) {
+        out.cos.resize(most);
+        out.sin.resize(most);
+    }
+    for (int t = 0; t < rows(a); ++t) {
+        for (std::size_t i = 0; i < pairs; ++i) {
+            const double angle = static_cast<double>(a.batch.rows[t].position) * rope.inverse_frequency[i];
+            out.cos[static_cast<std::size_t>(t) * pairs + i] = static_cast<float>(std::cos(angle) * rope.magnitude);
+            out.sin[static_cast<std::size_t>(t) * pairs + i] = static_cast<float>(std::sin(angle) * rope.magnitude);
+        }
+    }
+    out.valid = true;
+    return out;
+}
+
+void CpuOps::rotate(const CpuActivations& a, int table, int t, float* head) const {
+    const RopeTable& rope = ropes_[static_cast<std::size_t>(table)];
+    const RowAngles& angles = a.angles[static_cast<std::size_t>(table)];
+    const std::size_t pairs = rope.inverse_frequency.size(), at = static_cast<std::size_t>(t) * pairs;
+    isa_.rotate(head, angles.cos.data() + at, angles.sin.data() + at, static_cast<int>(pairs),
+                rope.pairs == RopePairs::adjacent);
+}
+
+// What follows the projections for one head of one row, numbered over query, key and value heads: bias, norm, rotation,
+// and keys and values into the cache.
+void CpuOps::finish_head(const AttentionInStage& s, CpuActivations& a, CpuKv& kv, int32_t layer, int head, int t) {
+    const int32_t dh = s.shape.head_dim, heads = s.shape.heads, kv_heads = s.shape.kv_heads;
+    const Row& row = a.batch.rows[t];
+    const auto finish = [&](float* x, int h, const std::vector<float>& bias, const Norm* norm) {
+        float* y = x + h * dh;
+        if (!bias.empty()) {
+            for (int32_t i = 0; i < dh; ++i) y[i] += bias[static_cast<std::size_t>(h * dh + i)];
+        }
+        if (norm && !norm->empty()) isa_.rms_norm(y, norm->weight.data(), norm->eps, dh, y);
+        if (norm && s.rope >= 0) rotate(a, s.rope, t, y);
+        return y;
+    };
+    float* q = a.qkv + t * a.qkv_stride();
+    if (head < heads) {
+        finish(q, head, s.q_bias, &s.q_norm);
+        return;
+    }
+    const int32_t cell = row.cell < 0 ? row.position : row.cell;
+    const int32_t page = a.batch.sequences[row.sequence].pages[cell / kPagePositions];
+    const int32_t place = cell % kPagePositions;
+    float* k = q + a.q_stride;
+    if (const int h = head - heads; h < kv_heads) {
+        std::uint16_t halves[kMaxHeadDim];
+        isa_.to_half(finish(k, h, s.k_bias, &s.k_norm), dh, halves);
+        std::uint16_t* at = kv.k(layer, page, h) + static_cast<int64_t>(place / 16) * 16 * dh + place % 16;
+        for (int32_t d = 0; d < dh; ++d) at[16 * d] = halves[d];
+        return;
+    }
+    const int h = head - heads - kv_heads;
+    isa_.to_half(finish(k + a.kv_stride, h, s.v_bias, nullptr), dh,
+                 kv.v(layer, page, h) + place * CpuKv::v_stride(s.shape));
+}
+
+void CpuOps::attention_in(const Prepared& prepared, Activations& act, KvPages& pages, int32_t layer) {
+    const auto& s = static_cast<const AttentionInStage&>(prepared);
+    auto& a = self(act);
+    auto& kv = static_cast<CpuKv&>(pages);
+    prepare_inputs(a, a.tiles, a.x, a.d_stride, s.shape.d_model, &s.norm, s.codes, s.floats);
+    if (s.rope >= 0) angles(a, s.rope);
+    const int total = s.q.panels + s.k.panels + s.v.panels;
+    const auto project = [&](int begin, int end) {
+        int first = 0;
+        int64_t column = 0;
+        for (const PanelMatrix* m : {&s.q, &s.k, &s.v}) {
+            const int from = std::max(begin - first, 0), to = std::min(end - first, m->panels);
+            for (int i = 0; i < a.tiles.tiles() && from < to; ++i) {
+                isa_.linear(range(*m, from, to), a.tiles.tile(i),
+                            a.qkv + a.tiles.first_row(i) * a.qkv_stride() + column, a.qkv_stride(), Store::set);
+            }
+            first += m->panels;
+            column += m == &s.q ? a.q_stride : a.kv_stride;
+        }
+    };
+    const auto finish = [&](int head) {
+        for (int t = 0; t < rows(a); ++t) finish_head(s, a, kv, layer, head, t);
+    };
+    const int heads = s.shape.heads + 2 * s.shape.kv_heads;
+    if (s.shape.head_dim % kPanelOutputs == 0) {
+        run_parts(a, total, s.q.inputs, s.shape.head_dim / kPanelOutputs, project, finish);
+        return;
+    }
+    run_panels(a, total, s.q.inputs, project);
+    pool_.run(heads, 1, [&](int begin, int end, int) {
+        for (int head = begin; head < end; ++head) finish(head);
+    });
+}
+
+// Copies K and V of the positions of one tile of a tree row, which may lie in any cells, into the scratch, as its tile
+// number `gathered`.
+void CpuOps::gather_tree_tile(const CpuActivations& a, const CpuKv& kv, int32_t layer, int head, int t, int tile,
+                              int gathered, ThreadScratch& scratch) {
+    const ModelShape& s = kv.shape;
+    const auto& pages = a.batch.sequences[a.batch.rows[t].sequence].pages;
+    const int64_t v_stride = CpuKv::v_stride(s);
+    std::uint16_t* tile_k = scratch.tree_k.data() + gathered * CpuKv::k_halves(s);
+    std::uint16_t* tile_v = scratch.tree_v.data() + gathered * CpuKv::v_halves(s);
+    for (int32_t i = 0; i < kPagePositions; ++i) {
+        const int32_t position = tile * kPagePositions + i;
+        if (position > a.batch.rows[t].position) break;
+        const int32_t cell = scratch.cells[static_cast<std::size_t>(position)];
+        const int32_t page = pages[cell / kPagePositions], place = cell % kPagePositions;
+        const std::uint16_t* k =
+            kv.k(layer, page, head) + static_cast<int64_t>(place / 16) * 16 * s.head_dim + place % 16;
+        std::uint16_t* to = tile_k + static_cast<int64_t>(i / 16) * 16 * s.head_dim + i % 16;
+        for (int32_t d = 0; d < s.head_dim; ++d) to[16 * d] = k[16 * d];
+        std::memcpy(tile_v + i * v_stride, kv.v(layer, page, head) + place * v_stride,
+                    static_cast<std::size_t>(2 * v_stride));
+    }
+}
+
+// Cuts the batch's rows into groups that attend together: consecutive positions of one sequence in the same page, as
+// many as one call takes, but not so many that threads go without work.
+void CpuOps::group_rows(CpuActivations& a, int heads_per_kv, const AttendSpec& spec) const {
+    const int count = rows(a);
+    const int spread = std::max(1, count * spec.shape.kv_heads / pool_.threads());
+    const bool alone = a.batch.tree || spec.window > 0;
+    const int most = alone ? 1 : std::min(std::max(1, 2 * kAttendQueries / heads_per_kv), spread);
+    a.groups.clear();
+    for (int t = 0; t < count; ++t) {
+        const Row& row = a.batch.rows[t];
+        if (t > 0 && t - a.groups.back() < most) {
+            const Row& before = a.batch.rows[t - 1];
+            if (row.sequence == before.sequence && row.position == before.position + 1 &&
+                row.position % kPagePositions != 0) {
+                continue;
+            }
+        }
+        a.groups.push_back(t);
+    }
+    a.groups.push_back(count);
+}
+
+void CpuOps::attend(const Prepared& prepared, Activations& act, const KvPages& pages, int32_t layer) {
+    const AttendSpec& spec = static_cast<const AttendStage&>(prepared).spec;
+    auto& a = self(act);
+    const auto& kv = static_cast<const CpuKv&>(pages);
+    const int32_t dh = spec.shape.head_dim, group = spec.shape.heads / spec.shape.kv_heads;
+    group_rows(a, group, spec);
+    const int groups = static_cast<int>(a.groups.size()) - 1;
+    // The heads of a task are whole stretches of inputs with a scale of their own: the task codes them for attention_out.
+    a.attended_coded = group * dh % kScaleInputs == 0;
+    // A task is one group of rows and one key-value head; consecutive tasks share the head, whose pages then stay in the
+    // cache.
+    pool_.run(groups * spec.shape.kv_heads, groups > 8 ? 4 : 1, [&](int begin, int end, int thread) {
+        ThreadScratch& scratch = a.scratch[static_cast<std::size_t>(thread)];
+        for (int task = begin; task < end; ++task) {
+            const int head = task / groups, t = a.groups[static_cast<std::size_t>(task % groups)];
+            const Row& row = a.batch.rows[t];
+            const SequenceView& sequence = a.batch.sequences[row.sequence];
+            AttendTask work;
+            work.q = a.qkv + t * a.qkv_stride() + static_cast<int64_t>(head) * group * dh;
+            work.out = a.attended + t * a.q_stride + static_cast<int64_t>(head) * group * dh;
+            work.q_stride = a.qkv_stride();
+            work.out_stride = a.q_stride;
+            work.rows = a.groups[static_cast<std::size_t>(task % groups) + 1] - t;
+            work.heads = group;
+            work.head_dim = dh;
+            work.first = spec.window > 0 ? std::max(0, row.position - spec.window + 1) : 0;
+            work.last = row.position;
+            work.scale = spec.scale;
+            work.soft_cap = spec.soft_cap;
+            scratch.k_tiles.clear();
+            scratch.v_tiles.clear();
+            // Positions before the batch lie in their own cells even for tree rows.
+            const int tiles = work.last / kPagePositions + 1;
+            const int in_place = a.batch.tree ? std::min(sequence.length / kPagePositions, tiles) : tiles;
+            if (in_place < tiles) {
+                attended_cells(a.batch, t, 0, scratch.cells);
+                const auto more = static_cast<std::size_t>(tiles - in_place);
+                scratch.tree_k.resize(more * static_cast<std::size_t>(CpuKv::k_halves(kv.shape)));
+                scratch.tree_v.resize(more * static_cast<std::size_t>(CpuKv::v_halves(kv.shape)));
+            }
+            for (int tile = work.first / kPagePositions; tile < tiles; ++tile) {
+                if (tile < in_place) {
+                    const int32_t page = sequence.pages[tile];
+                    scratch.k_tiles.push_back(kv.k(layer, page, head));
+                    scratch.v_tiles.push_back(kv.v(layer, page, head));
+                    continue;
+                }
+                const int gathered = tile - in_place;
+                gather_tree_tile(a, kv, layer, head, t, tile, gathered, scratch);
+                scratch.k_tiles.push_back(scratch.tree_k.data() + gathered * CpuKv::k_halves(kv.shape));
+                scratch.v_tiles.push_back(scratch.tree_v.data() + gathered * CpuKv::v_halves(kv.shape));
+            }
+            work.k_tiles = scratch.k_tiles.data();
+            work.v_tiles = scratch.v_tiles.data();
+            work.scratch = scratch.attend.data();
+            isa_.attend(work);
+            for (int r = t; r < t + work.rows && a.attended_coded; ++r) {
+                a.tiles.fill_codes(isa_, r, a.attended + r * a.q_stride, spec.shape.heads * dh, head * group * dh,
+                                   (head + 1) * group * dh);
+            }
+        }
+    });
+}
+
+}  // namespace foresay::kernels::cpu

@@ -1,0 +1,135 @@
+// kernels/cpu/cpu_ops.h: the CPU backend's Ops. Weights are packed in prepare.cpp, attention is in attention.cpp, every
+// other stage in cpu_ops.cpp.
+//
+// Threads:  as kernels/ops.h says; a stage runs on the backend's own team of threads.
+// Cost:     a stage is one parallel loop or two; no allocation once activations exist, but for contexts beyond
+//           kPagesReserved pages.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <vector>
+
+#include "kernels/cpu/arena.h"
+#include "kernels/cpu/cpu_memory.h"
+#include "kernels/cpu/isa_kernels.h"
+#include "kernels/cpu/stages.h"
+#include "kernels/cpu/thread_pool.h"
+
+namespace foresay::kernels::cpu {
+
+using std::int32_t;
+using std::int64_t;
+
+// Values up to which the caller prepares inputs alone: starting the team would cost more.
+constexpr int64_t kSerialValues = 2048;
+// Panels that a thread takes at a time when there are many rows: their weights stay in the cache while tiles pass.
+constexpr int kPanelGrain = 4;
+// Inputs times rows of a unit of panels otherwise: a few tenths of a microsecond.
+constexpr int64_t kUnitInputs = 4096;
+// Heads that fit the scratch of one row.
+constexpr int kMaxHeadDim = 1024;
+
+struct RopeTable {
+    RopePairs pairs;
+    std::vector<float> inverse_frequency;
+    float magnitude;
+};
+
+// Panels [begin, end) of a matrix.
+inline PanelRange range(const PanelMatrix& m, int begin, int end) {
+    return {m.encoding, m.panel(0), m.panel_bytes, is_float(m.encoding) ? static_cast<int>(m.inputs) : m.blocks,
+            begin,      end};
+}
+
+class CpuOps final : public Ops {
+public:
+    CpuOps(int threads, const IsaKernels& isa) : pool_(threads), isa_(isa) {}
+
+    BackendInfo describe() const override;
+    std::unique_ptr<Prepared> prepare(const EmbedSpec& spec) override;
+    std::unique_ptr<Prepared> prepare(const AttentionInSpec& spec) override;
+    std::unique_ptr<Prepared> prepare(const AttendSpec& spec) override;
+    std::unique_ptr<Prepared> prepare(const AttentionOutSpec& spec) override;
+    std::unique_ptr<Prepared> prepare(const MlpInSpec& spec) override;
+    std::unique_ptr<Prepared> prepare(const MlpOutSpec& spec) override;
+    std::unique_ptr<Prepared> prepare(const HeadSpec& spec) override;
+    int64_t kv_bytes(const ModelShape& shape, int32_t pages) const override;
+    std::unique_ptr<KvPages> allocate_kv(const ModelShape& shape, int32_t pages) override;
+    std::unique_ptr<Activations> allocate_activations(const ModelShape& shape, int32_t max_rows,
+                                                      int32_t max_logit_rows) override;
+    void copy_page(KvPages& pages, int32_t from, int32_t to) override;
+    void begin(Activations& act, const Batch& batch) override;
+    void embed(const Prepared& prepared, Activations& act) override;
+    void attention_in(const Prepared& prepared, Activations& act, KvPages& pages, int32_t layer) override;
+    void attend(const Prepared& prepared, Activations& act, const KvPages& pages, int32_t layer) override;
+    void attention_out(const Prepared& prepared, Activations& act) override;
+    void mlp_in(const Prepared& prepared, Activations& act) override;
+    void mlp_out(const Prepared& prepared, Activations& act) override;
+    void head(const Prepared& prepared, Activations& act) override;
+    void draw(Activations& act, std::span<const DrawPlan> plans, std::span<const int32_t> slots) override;
+    Drawn drawn(Activations& act, int32_t slot) override { return self(act).slots[slot]; }
+
+    std::span<float> logits(Activations& act, int32_t i) override;
+    std::span<const float> residual(Activations& act, int32_t t) override;
+
+private:
+    static CpuActivations& self(Activations& act) { return static_cast<CpuActivations&>(act); }
+    static int rows(const CpuActivations& a) { return static_cast<int>(a.batch.rows.size()); }
+
+    static int serial_grain(int rows, int64_t values_per_row) {
+        return rows * values_per_row <= kSerialValues ? rows : 1;
+    }
+
+    // Runs body(begin, end) over the panels of matrices with `inputs` inputs, in units small enough to share out evenly
+    // and large enough to be worth taking.
+    template <class Body>
+    void run_panels(const CpuActivations& a, int panels, int64_t inputs, const Body& body) {
+        const int share = std::max(1, panels / (pool_.threads() * 8));
+        const auto wanted = static_cast<int>(kUnitInputs / (inputs * a.tiles.tile(0).rows));
+        const int grain = a.tiles.tiles() > 1 ? kPanelGrain : std::clamp(wanted, 1, share);
+        pool_.run(panels, grain, [&](int begin, int end, int) { body(begin, end); });
+    }
+
+    // The same, and finish(i) as soon as the panels of part i, which has `part` of them, are done, by the thread that did
+    // the last: what follows for those outputs then needs no loop of its own.
+    template <class Body, class Finish>
+    void run_parts(CpuActivations& a, int panels, int64_t inputs, int part, const Body& body, const Finish& finish) {
+        for (int i = 0; i * part < panels; ++i)
+            a.finished[static_cast<std::size_t>(i)].store(0, std::memory_order_relaxed);
+        run_panels(a, panels, inputs, [&](int begin, int end) {
+            body(begin, end);
+            for (int i = begin / part; i * part < end; ++i) {
+                const int first = i * part, last = std::min(first + part, panels);
+                const int own = std::min(last, end) - std::max(first, begin);
+                const int before = a.finished[static_cast<std::size_t>(i)].fetch_add(own, std::memory_order_acq_rel);
+                if (before + own == last - first) finish(i);
+            }
+        });
+    }
+
+    template <class Spec>
+    std::unique_ptr<Prepared> prepare_out(const Spec& spec, const TensorView& matrix, const TensorView& bias,
+                                          const NormSpec& norm);
+
+    // The inputs of the next linear stage: rows of `source`, normed when `norm` is given, in the forms asked for.
+    void prepare_inputs(CpuActivations& a, InputTiles& tiles, const float* source, int64_t stride, int inputs,
+                        const Norm* norm, bool codes, bool floats);
+    void prepare_projection(const OutStage& s, CpuActivations& a, InputTiles& tiles, const float* input,
+                            int64_t stride);
+    void add_projection(const OutStage& s, CpuActivations& a, const InputTiles& tiles);
+    int rope_table(const RopeSpec& spec);
+    const RowAngles& angles(CpuActivations& a, int table);
+    void rotate(const CpuActivations& a, int table, int t, float* head) const;
+    void group_rows(CpuActivations& a, int heads_per_kv, const AttendSpec& spec) const;
+    void finish_head(const AttentionInStage& s, CpuActivations& a, CpuKv& kv, int32_t layer, int head, int t);
+    void gather_tree_tile(const CpuActivations& a, const CpuKv& kv, int32_t layer, int head, int t, int tile,
+                          int gathered, ThreadScratch& scratch);
+
+    ThreadPool pool_;
+    const IsaKernels& isa_;
+    Arena arena_;
+    std::vector<RopeTable> ropes_;
+};
+
+}  // namespace foresay::kernels::cpu
