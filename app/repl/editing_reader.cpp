@@ -16,6 +16,7 @@
 #include "app/output.h"
 #include "app/repl/blocks.h"
 #include "app/repl/editor.h"
+#include "app/repl/entry_search.h"
 #include "app/repl/history.h"
 #include "app/terminal.h"
 #include "base/error.h"
@@ -27,6 +28,7 @@ namespace {
 constexpr std::size_t kMostPasted = std::size_t{16} << 20;
 constexpr std::string_view kPasteEnd = "\x1b[201~";
 constexpr std::size_t kTab = 4;
+constexpr wchar_t kOwnKey = 0x1f;  // the keys of a search, and what is only to be drawn: not for libedit to obey
 
 std::wstring wide(std::string_view text) {
     std::wstring out;
@@ -53,7 +55,10 @@ std::string narrow(std::wstring_view text) {
 class EditingReader : public LineReader {
 public:
     EditingReader(Keyboard& keyboard, EditingOptions options)
-        : keyboard_(keyboard), options_(std::move(options)), history_(blocks_) {
+        : keyboard_(keyboard),
+          options_(std::move(options)),
+          history_(blocks_),
+          search_([this](const std::string& part, std::size_t index) { return history_.find(part, index); }) {
         edit_ = el_init("foresay", stdin, stdout, stderr);
         if (!edit_) throw Error("cannot edit lines on this terminal; use --simple-io, or set TERM");
         el_set(edit_, EL_EDITOR, "emacs");
@@ -72,7 +77,8 @@ public:
 
     Line read(const std::string& prompt, const std::string& initial, bool continues) override {
         continues_ = continues;
-        prompt_ = emphasized(prompt);
+        usual_prompt_ = prompt_ = emphasized(prompt);
+        search_.end();
         initial_ = initial;
         literal_ = false;
         end_ = Keyboard::Event::byte;
@@ -119,6 +125,9 @@ private:
     unsigned char external_editor();
     unsigned char up();
     unsigned char down();
+    unsigned char begin_search();
+    unsigned char search_on();
+    unsigned char show_search();
 
     std::string pasted();
     void insert(const std::string& text);
@@ -137,8 +146,10 @@ private:
     EditingOptions options_;
     Blocks blocks_;
     EntryHistory history_;
+    EntrySearch search_;
+    std::string search_key_;  // the last key of a search
     EditLine* edit_ = nullptr;
-    std::string prompt_, initial_;
+    std::string prompt_, usual_prompt_, initial_;
     bool literal_ = false;
     bool continues_ = false;
     Keyboard::Event end_ = Keyboard::Event::byte;  // why a line ended without a line
@@ -151,14 +162,16 @@ void EditingReader::add_keys() {
     el_wset(edit_, EL_ADDFN, L"edit-outside", L"Edit with $EDITOR", call<&EditingReader::external_editor>);
     el_wset(edit_, EL_ADDFN, L"line-or-entry-up", L"A line up, or an older entry", call<&EditingReader::up>);
     el_wset(edit_, EL_ADDFN, L"line-or-entry-down", L"A line down, or a newer entry", call<&EditingReader::down>);
+    el_wset(edit_, EL_ADDFN, L"search-entries", L"Search earlier entries", call<&EditingReader::begin_search>);
+    el_wset(edit_, EL_ADDFN, L"search-on", L"The next key of a search", call<&EditingReader::search_on>);
     constexpr const char* kKeys[][2] = {
         {"^I", "complete-word"},
         {"\\e[200~", "paste-block"},
         {"\\e^M", "new-line"},
         {"\\e^J", "new-line"},
         {"^X^E", "edit-outside"},
-        {"^R", "em-inc-search-prev"},
-        {"^S", "em-inc-search-next"},
+        {"^R", "search-entries"},
+        {"^_", "search-on"},  // kOwnKey
         {"^W", "ed-delete-prev-word"},
         {"^U", "vi-kill-line-prev"},
         {"^P", "line-or-entry-up"},
@@ -208,7 +221,8 @@ int EditingReader::read_character(EditLine* edit, wchar_t* out) {
     EditingReader& self = of(edit);
     if (!self.initial_.empty()) {
         self.insert(std::exchange(self.initial_, {}));
-        el_set(edit, EL_REFRESH);
+        *out = kOwnKey;  // draws the line
+        return 1;
     }
     std::string bytes;
     for (;;) {
@@ -219,7 +233,8 @@ int EditingReader::read_character(EditLine* edit, wchar_t* out) {
         std::size_t at = 0;
         const char32_t character = next_character(bytes, at);
         if (character != U'\ufffd') {
-            *out = static_cast<wchar_t>(character);
+            if (self.search_.active()) self.search_key_ = bytes;
+            *out = self.search_.active() ? kOwnKey : static_cast<wchar_t>(character);
             return 1;
         }
         const auto first = static_cast<unsigned char>(bytes[0]);
@@ -342,6 +357,27 @@ unsigned char EditingReader::down() {
     const std::size_t column = place - (before == text.npos ? 0 : before + 1);
     const std::size_t end = std::min(text.find(L'\n', next + 1), text.size());
     move_to(std::min(next + 1 + column, end));
+    return CC_REFRESH;
+}
+
+unsigned char EditingReader::begin_search() {
+    search_.begin(narrow(buffer()));
+    return show_search();
+}
+
+unsigned char EditingReader::search_on() {
+    if (!search_.active()) return CC_REFRESH;
+    std::size_t at = 0;
+    const EntrySearch::After after = search_.key(next_character(search_key_, at));
+    // The key that ends a search is obeyed after the line was drawn once more, with the usual prompt.
+    if (after == EntrySearch::After::left) el_push(edit_, search_key_.c_str());
+    return show_search();
+}
+
+unsigned char EditingReader::show_search() {
+    prompt_ = search_.active() ? search_.prompt() : usual_prompt_;
+    el_wreplacestr(edit_, wide(history_.shown(search_.line())).c_str());
+    move_to(buffer().size());
     return CC_REFRESH;
 }
 

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <cstring>
 #include <fstream>
 #include <iterator>
 #include <memory>
@@ -97,14 +98,27 @@ void EntryHistory::remember(const std::string& entry) {
     write_file(path_, O_APPEND, text);
 }
 
+std::optional<EntrySearch::Found> EntryHistory::find(const std::string& part, std::size_t index) const {
+    HistEvent event;
+    std::size_t at = 0;
+    for (int status = ::history(entries_, &event, H_FIRST); status >= 0;
+         status = ::history(entries_, &event, H_NEXT), ++at) {
+        if (at >= index && event.str && std::strstr(event.str, part.c_str())) return {{event.str, at}};
+    }
+    return std::nullopt;
+}
+
+std::string EntryHistory::shown(const std::string& entry) const {
+    // libedit drops line breaks at the end.
+    const bool fits = !Blocks::is_long(entry) && !entry.ends_with('\n');
+    return fits ? entry : blocks_.label(entry);
+}
+
 int EntryHistory::look(void* self, HistEvent* event, int operation, ...) {
     auto* history = static_cast<EntryHistory*>(self);
     const int status = ::history(history->entries_, event, operation, nullptr);
     if (status < 0 || !event->str) return status;
-    const std::string entry = event->str;
-    // libedit drops line breaks at the end.
-    const bool fits = !Blocks::is_long(entry) && !entry.ends_with('\n');
-    history->shown_ = fits ? entry : history->blocks_.label(entry);
+    history->shown_ = history->shown(event->str);
     event->str = history->shown_.c_str();
     return status;
 }

@@ -6,9 +6,11 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 
 #include "app/repl/blocks.h"
+#include "app/repl/entry_search.h"
 
 struct history;
 struct HistEvent;
@@ -24,6 +26,11 @@ public:
     EntryHistory& operator=(const EntryHistory&) = delete;
 
     void remember(const std::string& entry);
+
+    // The newest entry from the `index`-th newest on that holds `part`.
+    std::optional<EntrySearch::Found> find(const std::string& part, std::size_t index) const;
+    // How an entry stands in the line: as it is, or as a label.
+    std::string shown(const std::string& entry) const;
 
     // For EL_HIST, with the object as its first argument.
     static int look(void* self, HistEvent* event, int operation, ...);

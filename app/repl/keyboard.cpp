@@ -97,6 +97,8 @@ Keyboard::Event Keyboard::next(char& byte, const std::function<void()>& pause) {
         if (take(byte)) return Event::byte;
         switch (wait(paused ? -1 : static_cast<int>(kPause.count()))) {
             case Wait::typed:
+                // The terminal drops what was typed before Ctrl-C: these bytes came behind it.
+                if (interrupted()) return Event::interrupted;
                 break;
             case Wait::nothing:
                 paused = true;

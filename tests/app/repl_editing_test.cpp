@@ -1,6 +1,9 @@
 // Editing in the conversation loop, in a real terminal.
 #include <gmock/gmock.h>
 
+#include <regex>
+#include <vector>
+
 #include "tests/app/program.h"
 #include "tests/app/terminal_session.h"
 
@@ -104,10 +107,38 @@ TEST_F(ReplEditing, ReverseSearchFindsAnEntry) {
     type("'hay = 2' Enter");
     wait_for_answers(2);
     type("C-r need");
-    wait_for("> needle = 1", 2);
+    expect_screen(HasSubstr("search 'need': needle = 1"));
     type("Enter");
     wait_for_answers(3);
-    EXPECT_THAT(screen(), HasSubstr("> needle = 1"));
+    EXPECT_THAT(screen(), AllOf(ContainsRegex("> needle = 1(.|\n)*> needle = 1"), Not(HasSubstr("search"))));
+    // What was typed comes back, and an arrow key leaves the search with the entry that was found.
+    type("'typed' C-r hayx");
+    expect_screen(HasSubstr("no older entry with 'hayx': hay = 2"));
+    type("C-g");
+    expect_screen(HasSubstr("> typed"));
+    type("C-u C-r hay Left Left 1 Enter");
+    wait_for_answers(4);
+    EXPECT_THAT(screen(), HasSubstr("> hay =1 2"));
+}
+
+TEST_F(ReplEditing, ReverseSearchSeesAllOfLongEntries) {
+    start("-n 2");
+    wait_for("\n>");
+    paste(lines(40));
+    expect_screen(HasSubstr("> [line_0 = 0 ... 40 lines]"));
+    type("Enter");
+    wait_for_answers(1);
+    type("C-r 'line_30 = 900'");
+    expect_screen(HasSubstr("search 'line_30 = 900': [line_0 = 0 ... 40 lines]"));
+    type("Enter");
+    wait_for_answers(2);
+    // It was said again whole: as many tokens went in.
+    const std::string shown = screen();
+    const std::regex input("input ([0-9]+) ");
+    const std::vector<std::sregex_iterator::value_type> found(std::sregex_iterator(shown.begin(), shown.end(), input),
+                                                              std::sregex_iterator());
+    ASSERT_EQ(found.size(), 2u) << shown;
+    EXPECT_EQ(found[0][1], found[1][1]);
 }
 
 TEST_F(ReplEditing, ExternalEditorChangesTheEntry) {
@@ -121,8 +152,9 @@ TEST_F(ReplEditing, ExternalEditorChangesTheEntry) {
     type("Enter");
     wait_for_answers(1);
     type("'/editor cat' Enter");
-    expect_screen(HasSubstr("> dogy = 2"));
+    expect_screen(HasSubstr("\n> dogy = 2"));
     type("C-c");
+    expect_screen(HasSubstr("Ctrl-C again leaves"));
     type("'/help' Enter");
     expect_screen(HasSubstr("Ctrl-R"));
 }

@@ -8,6 +8,7 @@
 #include "app/repl/blocks.h"
 #include "app/repl/command.h"
 #include "app/repl/completion.h"
+#include "app/repl/entry_search.h"
 #include "app/repl/keyboard.h"
 #include "app/repl/latencies.h"
 #include "app/repl/line_reader.h"
@@ -45,6 +46,46 @@ Script script(const std::vector<std::string>& lines) {
 std::string entry_of(const std::vector<std::string>& lines) {
     Script reader = script(lines);
     return read_entry(reader, "> ", ". ").text;
+}
+
+TEST(EntrySearch, GoesFromNewToOldAndBack) {
+    const std::vector<std::string> newest_first = {"beta\nlast", "alpha caf\xc3\xa9", "beta\nlast", "first alpha"};
+    EntrySearch search([&](const std::string& part, std::size_t index) -> std::optional<EntrySearch::Found> {
+        for (; index < newest_first.size(); ++index) {
+            if (newest_first[index].find(part) != std::string::npos) return {{newest_first[index], index}};
+        }
+        return std::nullopt;
+    });
+    const auto keys = [&](std::u32string_view text) {
+        for (const char32_t key : text) EXPECT_EQ(search.key(key), EntrySearch::After::searching);
+        return search.line();
+    };
+    search.begin("typed");
+    EXPECT_EQ(search.prompt(), "search '': ");
+    EXPECT_EQ(keys(U"\x12"), "typed") << "nothing to look for yet";
+    EXPECT_EQ(keys(U"a"), "beta\nlast");
+    EXPECT_EQ(keys(U"l"), "alpha caf\xc3\xa9");
+    EXPECT_EQ(keys(U"\x12"), "first alpha");
+    EXPECT_EQ(keys(U"p"), "first alpha") << "what goes on matching stays";
+    EXPECT_EQ(search.prompt(), "search 'alp': ");
+    EXPECT_EQ(keys(U"\x7f\x12"), "first alpha");
+    EXPECT_EQ(keys(U"\x12"), "first alpha");
+    EXPECT_EQ(search.prompt(), "no older entry with 'al': ");
+    EXPECT_EQ(keys(U"\x7f\x7f"), "typed");
+    EXPECT_EQ(keys(U"last"), "beta\nlast") << "also behind the first line";
+    EXPECT_EQ(keys(U"\x12"), "beta\nlast") << "the same entry twice is one";
+    EXPECT_EQ(search.prompt(), "no older entry with 'last': ");
+    EXPECT_EQ(keys(U"\x7f\x7f\x7f\x7f\u00e9"), "alpha caf\xc3\xa9");
+    EXPECT_EQ(search.prompt(), "search '\xc3\xa9': ");
+    EXPECT_EQ(keys(U"\x7f"), "typed");
+    keys(U"beta");
+    EXPECT_EQ(search.key(U'\r'), EntrySearch::After::left);
+    EXPECT_FALSE(search.active());
+    EXPECT_EQ(search.line(), "beta\nlast");
+    search.begin("other");
+    keys(U"alpha");
+    EXPECT_EQ(search.key(7), EntrySearch::After::abandoned);
+    EXPECT_EQ(search.line(), "other");
 }
 
 TEST(Entries, GoOnBehindBackslashesAndBetweenQuotes) {
