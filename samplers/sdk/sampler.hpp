@@ -2,6 +2,8 @@
 //
 // A sampler is a struct:
 //
+//     #include "sampler.hpp"
+//
 //     struct Floor {
 //         static constexpr foresay::Info info{"floor", "1.0.0", "Drops candidates far below the best.", "Apache-2.0"};
 //         struct Parameters { double distance = 10.0; };
