@@ -56,6 +56,8 @@ int run(const Options& options) {
             return run_session_show(options);
         case Command::session_replay:
             return run_session_replay(options);
+        case Command::session_delete:
+            return run_session_delete(options);
         case Command::repl_reference:
             return run_repl_reference(options);
     }

@@ -171,6 +171,7 @@ Command chosen(const CLI::App& app, Options& options) {
         const CLI::App* session = app.get_subcommand("session");
         if (session->got_subcommand("list")) return Command::session_list;
         return session->got_subcommand("show") ? Command::session_show : Command::session_replay;
+        if (session->got_subcommand("delete")) return Command::session_delete;
     }
     if (app.got_subcommand("plugin")) {
         return app.get_subcommand("plugin")->got_subcommand("list") ? Command::plugin_list : Command::plugin_show;
@@ -372,6 +373,8 @@ void build(CLI::App& app, Options& options) {
     add_common(*session_replay, options);
     session_replay->add_option("SESSION", options.name, "name or path of a session")->required();
     // Makes docs/repl.md; of no use to anybody else, so help does not name it.
+    CLI::App* session_delete = session->add_subcommand("delete", "delete some for good");
+    session_delete->add_option("SESSION", options.paths, "names of sessions")->required();
     app.add_subcommand("repl-reference", "the commands of chat as Markdown")->group("");
 }
 

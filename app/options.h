@@ -31,6 +31,7 @@ enum class Command : std::uint8_t {
     session_list,
     session_show,
     session_replay,
+    session_delete,
     repl_reference,
 };
 
@@ -76,7 +77,7 @@ struct Options {
     bool no_save = false;
     std::optional<core::ConfigLayer> session_layer;  // the settings of the session that goes on, above the user's files
 
-    std::vector<std::string> paths;  // inspect, config check
+    std::vector<std::string> paths;  // inspect, config check, session delete
     std::string name;                // plugin show, session show and replay, completion
 };
 

@@ -61,6 +61,7 @@ void begin(Repl& repl, const Start& start) {
         if (!named) sessions_folder();
         workspace.start_saving(start.path);
     } catch (const Error& problem) {
+        prune_sessions(static_cast<std::size_t>(repl.session().config().chat_keep_sessions));
         if (named) throw;
         complain(std::string("this conversation is not saved: ") + problem.what());
     }

@@ -24,6 +24,7 @@ int run_plugin_show(const Options& options);
 int run_session_list(const Options& options);
 int run_session_show(const Options& options);
 int run_session_replay(const Options& options);
+int run_session_delete(const Options& options);
 int run_repl_reference(const Options& options);
 
 }  // namespace foresay::app

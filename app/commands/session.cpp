@@ -107,4 +107,12 @@ int run_session_replay(const Options& given) {
     return 0;
 }
 
+int run_session_delete(const Options& options) {
+    for (const std::string& name : options.paths) {
+        delete_session(name);
+        print("deleted " + name + "\n");
+    }
+    return 0;
+}
+
 }  // namespace foresay::app

@@ -1,6 +1,8 @@
 #include "app/journal/store.h"
 
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -10,6 +12,7 @@
 #include <charconv>
 #include <cstring>
 #include <ctime>
+#include <string_view>
 #include <system_error>
 
 #include "app/files.h"
@@ -38,6 +41,28 @@ std::string formatted(const char* format, std::int64_t seconds) {
     std::array<char, 64> text{};
     std::strftime(text.data(), text.size(), format, &parts);
     return text.data();
+}
+
+// Whether new_session_path() made the name: "20261121-124530", perhaps with "-2" behind it.
+bool is_time(const std::string& name) {
+    constexpr std::string_view kPattern = "dddddddd-dddddd";
+    if (name.size() < kPattern.size()) return false;
+    for (std::size_t i = 0; i < name.size(); ++i) {
+        const bool dash = i < kPattern.size() ? kPattern[i] == '-' : i == kPattern.size();
+        if (dash ? name[i] != '-' : name[i] < '0' || name[i] > '9') return false;
+    }
+    return name.size() != kPattern.size() + 1;
+}
+
+// Whether the session is gone; false: it is open in another program. Its lock is held while the name goes.
+bool unlink_unless_open(const fs::path& path) {
+    const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (descriptor < 0) throw Error("cannot open " + path.string() + ": " + std::strerror(errno));
+    const bool free = ::flock(descriptor, LOCK_EX | LOCK_NB) == 0;
+    const int problem = free && ::unlink(path.c_str()) != 0 ? errno : 0;
+    ::close(descriptor);
+    if (problem != 0) throw Error("cannot delete " + path.string() + ": " + std::strerror(problem));
+    return free;
 }
 
 // ".NAME.PID.tmp" of a process that is no more: it died while it made a file.
@@ -125,6 +150,30 @@ std::vector<SessionFile> list_sessions() {
     std::vector<SessionFile> files;
     for (Entry& entry : entries) files.push_back(std::move(entry.file));
     return files;
+}
+
+void delete_session(const std::string& name) {
+    if (name.find('/') != std::string::npos) {
+        throw Error(name +
+                    " is a path, not the name of a saved session; a session elsewhere is a file: delete it there");
+    }
+    if (!unlink_unless_open(existing_session(name))) {
+        throw Error("the session " + name + " is open in another foresay; leave that one first");
+    }
+}
+
+std::size_t prune_sessions(std::size_t keep) {
+    if (keep == 0) return 0;
+    std::size_t seen = 0, gone = 0;
+    try {
+        for (const SessionFile& file : list_sessions()) {
+            if (!is_time(file.name) || ++seen <= keep) continue;
+            if (unlink_unless_open(file.path)) ++gone;
+        }
+    } catch (const Error&) {
+        // Another program may have been faster; what is left is tried again next time.
+    }
+    return gone;
 }
 
 std::string utc_time(std::int64_t seconds) { return formatted("%Y-%m-%dT%H:%M:%SZ", seconds); }

@@ -1,7 +1,7 @@
 // app/journal/store.h: where sessions lie, and what they are called: the folder `sessions` of the user's state folder,
 // for its owner only, one file NAME.session each.
 //
-// Errors:   Error: a name that is none, a session that is not there, a folder that cannot be made.
+// Errors:   Error: a name that is none, a session that is not there or is open elsewhere, a folder that cannot be made.
 #pragma once
 
 #include <cstdint>
@@ -30,6 +30,12 @@ struct SessionFile {
 };
 // The last used first.
 std::vector<SessionFile> list_sessions();
+
+// Deletes a session by its name. What has a slash in it is a file of the person's own, and refused.
+void delete_session(const std::string& name);
+// Deletes the oldest of those that new_session_path() named until `keep` of them are left; 0 keeps all. What was given a
+// name stays, and so does what is open in a program. Never throws. Returns how many are gone.
+std::size_t prune_sessions(std::size_t keep);
 
 // "2026-11-21T12:45:30Z"
 std::string utc_time(std::int64_t seconds);

@@ -356,6 +356,7 @@ void ConfigLoader::fill() {
     config_.chat_system = text("chat.system");
     config_.chat_read_ahead = std::get<bool>(config_.setting("chat.read_ahead").value);
     config_.chat_save = std::get<bool>(config_.setting("chat.save").value);
+    config_.chat_keep_sessions = integer("chat.keep_sessions");
     config_.chat_max_tokens = static_cast<int>(std::min<std::int64_t>(integer("chat.max_tokens"), 1 << 30));
     config_.device = text("runtime.device");
     config_.threads = static_cast<int>(integer("runtime.threads"));

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
@@ -272,6 +273,50 @@ TEST(Store, NamesAreChecked) {
     } catch (const Error& problem) {
         EXPECT_THAT(problem.what(), HasSubstr("did you mean monday?"));
     }
+}
+
+// The store in a folder of its own, emptied.
+fs::path empty_store(const std::string& name) {
+    const fs::path state = path_of(name);
+    fs::remove_all(state);
+    fs::create_directories(state);
+    ::setenv("XDG_STATE_HOME", state.c_str(), 1);
+    return sessions_folder();
+}
+
+TEST(Store, DeletesByNameWhatIsNotOpen) {
+    const fs::path folder = empty_store("deleting");
+    const fs::path path = session_path("monday");
+    Journal::create(path, some_records(), false);
+    {
+        const Journal open = Journal::open(path, read_session(path));
+        EXPECT_THROW(delete_session("monday"), Error);
+        EXPECT_TRUE(fs::exists(path));
+    }
+    EXPECT_THROW(delete_session("tuesday"), Error);
+    EXPECT_THROW(delete_session(path.string()), Error) << "a path is no name";
+    delete_session("monday");
+    EXPECT_FALSE(fs::exists(path));
+}
+
+TEST(Store, PrunesTheOldestThatHaveNoNameAndAreNotOpen) {
+    const fs::path folder = empty_store("pruning");
+    const std::vector<std::string> oldest_first = {
+        "20250101-000000",  "20250101-000001-2", "20250101-000001", "monday",         "20250101-00000",
+        "20250101-000001-", "20250101-000001-x", "20250102-000000", "20250103-000000"};
+    for (std::size_t i = 0; i < oldest_first.size(); ++i) {
+        const fs::path path = session_path(oldest_first[i]);
+        Journal::create(path, some_records(), false);
+        fs::last_write_time(path, fs::file_time_type::clock::now() - std::chrono::hours(100 - i));
+    }
+    const Journal open = Journal::open(session_path("20250101-000000"), read_session(session_path("20250101-000000")));
+    EXPECT_EQ(prune_sessions(0), 0u) << "0 keeps all";
+    EXPECT_EQ(prune_sessions(5), 0u);
+    EXPECT_EQ(prune_sessions(2), 2u);
+    std::vector<std::string> left;
+    for (const SessionFile& file : list_sessions()) left.insert(left.begin(), file.name);
+    EXPECT_THAT(left, ::testing::ElementsAre("20250101-000000", "monday", "20250101-00000", "20250101-000001-",
+                                             "20250101-000001-x", "20250102-000000", "20250103-000000"));
 }
 
 TEST(Identity, NoticesAnotherModel) {

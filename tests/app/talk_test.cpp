@@ -72,6 +72,18 @@ TEST(Sessions, ContinueTakesTheLastOneWithItsSettings) {
 
 TEST(Sessions, WhatIsPipedIsNotSavedUnasked) {
     const auto count = [] {
+TEST(Sessions, AreDeletedByName) {
+    chat("import os\n", {"--session", "gone-1"});
+    chat("import os\n", {"--session", "gone-2"});
+    const Outcome outcome = run({"session", "delete", "gone-1", "gone-2"});
+    EXPECT_EQ(outcome.status, 0) << outcome.error;
+    EXPECT_EQ(outcome.out, "deleted gone-1\ndeleted gone-2\n");
+    EXPECT_THAT(run({"session", "list"}).out, Not(HasSubstr("gone-")));
+    const Outcome again = run({"session", "delete", "gone-1"});
+    EXPECT_EQ(again.status, 1);
+    EXPECT_THAT(again.error, HasSubstr("there is no saved session gone-1"));
+}
+
         std::error_code ignored;
         const fs::path folder = session_file("x").parent_path();
         return fs::exists(folder) ? std::distance(fs::directory_iterator(folder, ignored), {}) : 0;

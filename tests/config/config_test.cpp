@@ -106,6 +106,7 @@ max_tokens = 99
 system = "Be brief."
 read_ahead = false
 save = false
+keep_sessions = 7
 [runtime]
 device = "cuda:1"
 threads = 2
@@ -129,6 +130,7 @@ anything = "goes"
     EXPECT_EQ(config.chat_system, "Be brief.");
     EXPECT_FALSE(config.chat_read_ahead);
     EXPECT_FALSE(config.chat_save);
+    EXPECT_EQ(config.chat_keep_sessions, 7);
     EXPECT_EQ(config.device, "cuda:1");
     EXPECT_EQ(config.threads, 2);
     EXPECT_EQ(config.isa, "avx2");
