@@ -148,13 +148,22 @@ void Configuration::add(core::ConfigLayer layer) {
     config_ = std::move(config);
 }
 
-std::vector<std::string> unused_stages(const core::Config& config) {
+std::vector<std::string> unused_stages(const Configuration& configuration) {
+    const core::Config& config = configuration.config();
+    const std::vector<core::ConfigLayer>& layers = configuration.layers();
+    const auto chain = std::find_if(layers.rbegin(), layers.rend(),
+                                    [](const auto& layer) { return core::states(layer, "sampling.chain"); });
+    const auto below_chain = [&](const core::Setting& setting) {
+        return chain != layers.rend() && std::any_of(chain + 1, layers.rend(), [&](const auto& layer) {
+                   return layer.place == setting.origin.place;
+               });
+    };
     std::vector<std::string> sentences;
     for (const core::StageSchema& stage : stage_schemas()) {
         if (std::find(config.chain.begin(), config.chain.end(), stage.name) != config.chain.end()) continue;
         for (const auto& [key, setting] : config.stage(stage.name)) {
             // A saved session keeps what was once stated; nobody has to be told again.
-            if (setting.origin.place.starts_with(kSessionPlace)) continue;
+            if (setting.origin.place.starts_with(kSessionPlace) || below_chain(setting)) continue;
             sentences.push_back(setting.origin.text() + ": [sampling." + stage.name + "] does nothing, because " +
                                 "sampling.chain does not name '" + stage.name + "'; add it there or remove the table");
             break;

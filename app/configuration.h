@@ -43,8 +43,9 @@ private:
     core::Config config_;
 };
 
-// A sentence for each stage whose parameters are stated though the chain does not name it, so that they do nothing.
-std::vector<std::string> unused_stages(const core::Config& config);
+// A sentence for each stage whose parameters are stated though the chain does not name it, so that they do nothing. Not
+// for those that a layer below the chain's states: who names another chain has no use for them, and knows it.
+std::vector<std::string> unused_stages(const Configuration& configuration);
 
 // The chain of `config`.
 samplers::ChainSpec chain_spec(const core::Config& config, const PluginFactories& plugins);

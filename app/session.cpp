@@ -7,8 +7,11 @@
 #include <filesystem>
 #include <utility>
 
+#include "app/backend.h"
 #include "app/bench/metered_ops.h"
+#include "app/interrupt.h"
 #include "app/model_text.h"
+#include "app/output.h"
 #include "app/progress.h"
 #include "base/error.h"
 #include "core/models/shapes.h"
@@ -64,27 +67,22 @@ Session::~Session() = default;
 
 std::unique_ptr<kernels::Ops> Session::open_backend(const core::Config& config, MeteredOps*& meter,
                                                     std::string& why_no_device) const {
-    const bool automatic = config.device == "auto";
-    int device = config.device.starts_with("cuda:") ? std::stoi(config.device.substr(5)) : 0;
-    bool cuda = config.device.starts_with("cuda");
-    if (automatic) {
-        const std::vector<kernels::CudaDevice> devices = kernels::cuda_devices(&why_no_device);
-        cuda = !devices.empty();
-        if (cuda) device = devices.front().index;
-    }
-    const char* key = cuda ? "runtime.device" : "runtime.isa";
+    const BackendChoice choice = choose_backend(config);
     std::unique_ptr<kernels::Ops> ops;
     try {
-        if (cuda) {
-            ops = kernels::make_cuda_ops({device});
-        } else {
-            ops = config.device == "reference" ? kernels::make_reference_ops()
-                                               : kernels::make_cpu_ops({config.threads, config.isa});
-        }
+        ops = app::open_backend(config, choice);
     } catch (const Error& problem) {
-        throw at(config.setting(key), problem);
+        throw at(config.setting(choice.key()), problem);
     }
-    if (automatic && !cuda) spdlog::info("running on the processor: {}", why_no_device);
+    why_no_device = choice.why_processor;
+    if (!why_no_device.empty()) {
+        // A person with a GPU wonders why it is idle; others, and scripts, have not asked.
+        if (stderr_is_terminal() && has_nvidia_gpu()) {
+            spdlog::warn("the GPU is not used: {}; --device cpu leaves this line out", why_no_device);
+        } else {
+            spdlog::info("running on the processor: {}", why_no_device);
+        }
+    }
     if (!needs_.meter) return ops;
     auto metered = std::make_unique<MeteredOps>(std::move(ops));
     meter = metered.get();
@@ -126,12 +124,13 @@ Session::Session(const Options& options, const SessionNeeds& needs)
     const auto start = std::chrono::steady_clock::now();
     LoadedPlugins plugins = load_plugins(config());
     if (plugins.host && !plugins.host->culprit().empty()) spdlog::warn("{}", plugins.host->culprit());
-    for (const std::string& sentence : unused_stages(config())) spdlog::warn("{}", sentence);
+    for (const std::string& sentence : unused_stages(configuration_)) spdlog::warn("{}", sentence);
     if (needs_.draft && !inflated_draft_.shape.empty() && draft_of(config()).empty()) {
         throw Error("--inflate-draft: there is no draft model to inflate; name one with --draft PATH");
     }
     Parts parts = prepare(configuration_, std::move(plugins));
     adopt(parts);
+    begun_ = true;
     load_ms_ = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
 }
 
@@ -297,7 +296,11 @@ void Session::check_memory(core::ModelSource* target, core::ModelSource* draft) 
 std::shared_ptr<const core::Model> Session::load(std::shared_ptr<core::ModelSource> source, const std::string& what,
                                                  core::LoadOptions options) const {
     Progress progress(what);
-    options.progress = [&](std::int64_t done, std::int64_t all) { progress.update(done, all); };
+    options.progress = [&](std::int64_t done, std::int64_t all) {
+        // Later there is a session to go back to, whose models must not be left half loaded.
+        if (!begun_ && interrupted()) throw Error("cancelled while " + what);
+        progress.update(done, all);
+    };
     spdlog::info("{} {}", what, source->path());
     return core::Model::load(std::move(source), *ops_, options);
 }
@@ -383,9 +386,6 @@ std::string Session::instruction_set() const {
     return info.name + (detail.empty() ? "" : " (" + detail + ")");
 }
 
-std::string Session::backend() const {
-    const kernels::BackendInfo info = ops_->describe();
-    return info.name + (info.detail.empty() ? "" : " (" + info.detail + ")");
-}
+std::string Session::backend() const { return backend_text(*ops_); }
 
 }  // namespace foresay::app

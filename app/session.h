@@ -134,6 +134,7 @@ private:
     std::string runtime_;                                 // what ops_ was made from
     std::int32_t context_length_ = 0;
     double load_ms_ = 0.0;
+    bool begun_ = false;  // the constructor has done its work
     std::set<std::string> reported_;
 };
 

@@ -3,6 +3,7 @@
 
 #include "app/commands/commands.h"
 #include "app/conversation/style.h"
+#include "app/interrupt.h"
 #include "app/journal/store.h"
 #include "app/output.h"
 #include "app/repl/repl.h"
@@ -77,6 +78,7 @@ int run_chat(const Options& given) {
     needs.branches = kCachedBranches;
     needs.meter = true;  // for /profile; costs two looks at a clock for each stage
     Session session(options, needs);
+    if (interrupted()) return kCancelled;
     Repl repl(session, {.simple_io = options.simple_io});
     const std::string notice = unknown_format_notice(session.config(), session.tokenizer());
     if (!notice.empty()) complain(notice);

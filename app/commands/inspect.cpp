@@ -1,10 +1,13 @@
 // foresay inspect: what a model file holds; for two, whether the second may draft for the first.
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 
+#include "app/backend.h"
 #include "app/commands/commands.h"
+#include "app/configuration.h"
 #include "app/model_text.h"
 #include "app/output.h"
 #include "app/session.h"
@@ -73,7 +76,13 @@ std::string model_text(const core::ModelConfig& config) {
     return out + field("weights", config.file_type);
 }
 
-void inspect_one(const std::string& path) {
+// The backend that a session would have here.
+std::unique_ptr<kernels::Ops> backend(const Options& options) {
+    const core::Config config = Configuration(options).config();
+    return open_backend(config, choose_backend(config));
+}
+
+void inspect_one(const std::string& path, const Options& options) {
     std::string out = path + "\n";
     if (core::detect_model_format(path) == core::ModelFormat::gguf) {
         out += gguf_text(core::GgufFile::open(path));
@@ -85,6 +94,7 @@ void inspect_one(const std::string& path) {
     // A file may hold a vocabulary alone, or an architecture that is not known here: that is worth a line, not an error.
     try {
         print(printable(model_text(core::ModelSource::open(path)->config())));
+        print(printable(field("would run on", backend_text(*backend(options)))));
     } catch (const Error& problem) {
         print(printable(std::string("model\n") + field("cannot run here", problem.what())));
     }
@@ -100,6 +110,7 @@ speculative::MemoryEstimate memory(core::ModelSource& source, std::int32_t lengt
     core::ContextOptions options;
     options.length = std::min(length, source.config().context_length);
     options.decode_rows = SessionNeeds{}.decode_rows;
+    options.input_rows = std::min(ops.input_rows(), options.length);
     return speculative::estimate_memory(source, options, ops);
 }
 
@@ -109,28 +120,30 @@ std::int32_t context_of(const core::ModelSource& target, std::optional<std::int6
     return static_cast<std::int32_t>(std::min<std::int64_t>(context.value_or(SessionNeeds{}.default_context), longest));
 }
 
-std::string memory_heading(std::int32_t length) {
-    return "memory with a context of " + std::to_string(length) + " positions (--context N for another)\n";
+std::string memory_heading(std::int32_t length, const kernels::Ops& ops) {
+    return "memory with a context of " + std::to_string(length) + " positions (--context N for another)\n" +
+           field("on", backend_text(ops));
 }
 
-std::string available_text(std::int64_t needed) {
-    const std::int64_t available = speculative::available_memory();
+std::string available_text(std::int64_t needed, const kernels::Ops& ops) {
+    const std::int64_t own = ops.free_memory();  // of a device
+    const std::int64_t available = own >= 0 ? own : speculative::available_memory();
     return field("available now",
                  speculative::format_bytes(available) + (needed <= available ? "" : ": too little; see --context"));
 }
 
-// What a session with both takes on the processor, at the context that was asked for or the program would take.
-std::string memory_text(core::ModelSource& target, core::ModelSource& draft, std::optional<std::int64_t> context) {
-    const auto ops = kernels::make_cpu_ops({});
-    const std::int32_t length = context_of(target, context);
+// What a session with both takes, at the context that was asked for or the program would take.
+std::string memory_text(core::ModelSource& target, core::ModelSource& draft, const Options& options) {
+    const auto ops = backend(options);
+    const std::int32_t length = context_of(target, options.context);
     const speculative::MemoryEstimate large = memory(target, length, *ops), small = memory(draft, length, *ops);
     speculative::MemoryEstimate both = large;
     both += small;
-    std::string out = memory_heading(length);
+    std::string out = memory_heading(length, *ops);
     out += field("target", memory_line(large));
     out += field("draft", memory_line(small));
     out += field("both", memory_line(both));
-    out += available_text(both.total());
+    out += available_text(both.total(), *ops);
     const std::int64_t percent = large.weights > 0 ? small.weights * 100 / large.weights : 0;
     out += field("a drafted token reads", std::to_string(percent) + " % of the bytes of one of the target's");
     if (percent > 50)
@@ -163,7 +176,7 @@ int inspect_pair(const Options& options) {
         return 1;
     }
     print("they can pair: the second may draft for the first\n");
-    print(memory_text(*target, *draft, options.context));
+    print(memory_text(*target, *draft, options));
     return 0;
 }
 
@@ -171,9 +184,11 @@ int inspect_pair(const Options& options) {
 int inspect_inflated(const Options& options) {
     const auto source = open_inflated(options.paths[0], options.inflate, options.encoding);
     const std::int32_t length = context_of(*source, options.context);
-    const speculative::MemoryEstimate estimate = memory(*source, length, *kernels::make_cpu_ops({}));
+    const auto ops = backend(options);
+    const speculative::MemoryEstimate estimate = memory(*source, length, *ops);
     print(printable(source->path() + "\n" + model_text(source->config())));
-    print(memory_heading(length) + field("model", memory_line(estimate)) + available_text(estimate.total()));
+    print(memory_heading(length, *ops) + field("model", memory_line(estimate)) +
+          available_text(estimate.total(), *ops));
     return 0;
 }
 
@@ -187,7 +202,7 @@ int run_inspect(const Options& options) {
         }
         return inspect_inflated(options);
     }
-    for (const std::string& path : options.paths) inspect_one(path);
+    for (const std::string& path : options.paths) inspect_one(path, options);
     return 0;
 }
 

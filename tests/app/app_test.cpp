@@ -16,6 +16,7 @@ namespace {
 
 using nlohmann::json;
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
@@ -415,11 +416,14 @@ TEST(Inspect, SaysWhatAFileIsAndWhetherTwoPair) {
     const Outcome one = run({"inspect", target()});
     EXPECT_EQ(one.status, 0);
     EXPECT_THAT(one.out, AllOf(HasSubstr("general.architecture"), HasSubstr("token_embd.weight"), HasSubstr("Q4_K"),
-                               HasSubstr("16384, tied head")));
+                               HasSubstr("16384, tied head"), ContainsRegex("would run on +(cpu|cuda) \\(")));
+    EXPECT_THAT(run({"inspect", target(), "--device", "cpu", "--threads", "1"}).out,
+                ContainsRegex("would run on +cpu \\(.*1 thread\\)"));
     const Outcome pair = run({"inspect", target(), draft()});
     EXPECT_EQ(pair.status, 0);
-    EXPECT_THAT(pair.out, AllOf(HasSubstr("they can pair"), HasSubstr("memory with a context of 2048 positions"),
-                                HasSubstr("cache "), HasSubstr("available now")));
+    EXPECT_THAT(pair.out,
+                AllOf(HasSubstr("they can pair"), HasSubstr("memory with a context of 2048 positions"),
+                      HasSubstr("cache "), HasSubstr("available now"), ContainsRegex("\n  on +(cpu|cuda) \\(")));
     EXPECT_THAT(run({"inspect", target(), draft(), "--context", "64"}).out, HasSubstr("a context of 64 positions"));
     EXPECT_THAT(run({"inspect", draft(), target()}).out, HasSubstr("name the large model first"));
 }

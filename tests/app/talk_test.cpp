@@ -309,3 +309,8 @@ TEST(Defects, MisspeltSourcesGetASuggestion) {
 
 }  // namespace
 }  // namespace foresay::testing
+    // Who names another chain than the bundled file has no use for what that file says of its own.
+    call.arguments.insert(call.arguments.end(), {"--set", "sampling.chain=[\"wordlist\", \"temperature\"]"});
+    EXPECT_THAT(run(call).error, Not(HasSubstr("does nothing")));
+    call.arguments.insert(call.arguments.end(), {"--set", "sampling.top_k.k=3"});
+    EXPECT_THAT(run(call).error, HasSubstr("[sampling.top_k] does nothing"));

@@ -1,0 +1,49 @@
+#include "app/backend.h"
+
+#include <fstream>
+#include <system_error>
+#include <vector>
+
+namespace foresay::app {
+
+namespace fs = std::filesystem;
+
+BackendChoice choose_backend(const core::Config& config) {
+    BackendChoice choice;
+    choice.cuda = config.device.starts_with("cuda");
+    if (config.device.starts_with("cuda:")) choice.device = std::stoi(config.device.substr(5));
+    if (config.device == "auto") {
+        const std::vector<kernels::CudaDevice> devices = kernels::cuda_devices(&choice.why_processor);
+        choice.cuda = !devices.empty();
+        if (choice.cuda) choice.device = devices.front().index;
+    }
+    return choice;
+}
+
+std::unique_ptr<kernels::Ops> open_backend(const core::Config& config, const BackendChoice& choice) {
+    if (choice.cuda) return kernels::make_cuda_ops({choice.device});
+    if (config.device == "reference") return kernels::make_reference_ops();
+    return kernels::make_cpu_ops({config.threads, config.isa});
+}
+
+std::string backend_text(const kernels::Ops& ops) {
+    const kernels::BackendInfo info = ops.describe();
+    return info.name + (info.detail.empty() ? "" : " (" + info.detail + ")");
+}
+
+bool has_nvidia_gpu(const fs::path& pci_devices) {
+    const auto line = [](const fs::path& path) {
+        std::string text;
+        std::getline(std::ifstream(path) >> std::ws, text);
+        return text;
+    };
+    std::error_code ignored;
+    for (const auto& device : fs::directory_iterator(pci_devices, ignored)) {
+        // Class 03 is displays and what computes like them; sound and USB of a graphics card have others.
+        if (line(device.path() / "vendor") == "0x10de" && line(device.path() / "class").starts_with("0x03"))
+            return true;
+    }
+    return false;
+}
+
+}  // namespace foresay::app

@@ -1,0 +1,33 @@
+// app/backend.h: the backend that `runtime.device` names, what it is called, and why `auto` came to the processor.
+//
+// Errors:   Error: a device that is not there or cannot be used, an instruction set that is unknown or that the processor
+//           lacks.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "core/config/config.h"
+#include "kernels/ops.h"
+
+namespace foresay::app {
+
+struct BackendChoice {
+    bool cuda = false;
+    std::int32_t device = 0;    // of cuda
+    std::string why_processor;  // why `auto` chose no GPU, in one clause; empty when it was not asked or did
+    const char* key() const { return cuda ? "runtime.device" : "runtime.isa"; }  // what is wrong when it does not open
+};
+
+BackendChoice choose_backend(const core::Config& config);
+std::unique_ptr<kernels::Ops> open_backend(const core::Config& config, const BackendChoice& choice);
+
+// "cpu (avx512, 2 threads)"
+std::string backend_text(const kernels::Ops& ops);
+
+// Whether this machine has an NVIDIA GPU, driver or not, as far as the system's list of PCI devices tells.
+bool has_nvidia_gpu(const std::filesystem::path& pci_devices = "/sys/bus/pci/devices");
+
+}  // namespace foresay::app
