@@ -12,6 +12,7 @@
 #include "app/command_line/command_line.h"
 #include "app/configuration.h"
 #include "base/error.h"
+#include "core/config/nearest.h"
 #include "core/models/shapes.h"
 
 namespace foresay::app {
@@ -170,8 +171,8 @@ Command chosen(const CLI::App& app, Options& options) {
     if (app.got_subcommand("session")) {
         const CLI::App* session = app.get_subcommand("session");
         if (session->got_subcommand("list")) return Command::session_list;
-        return session->got_subcommand("show") ? Command::session_show : Command::session_replay;
         if (session->got_subcommand("delete")) return Command::session_delete;
+        return session->got_subcommand("show") ? Command::session_show : Command::session_replay;
     }
     if (app.got_subcommand("plugin")) {
         return app.get_subcommand("plugin")->got_subcommand("list") ? Command::plugin_list : Command::plugin_show;
@@ -372,9 +373,9 @@ void build(CLI::App& app, Options& options) {
     CLI::App* session_replay = session->add_subcommand("replay", "draw every answer of one again, and compare");
     add_common(*session_replay, options);
     session_replay->add_option("SESSION", options.name, "name or path of a session")->required();
-    // Makes docs/repl.md; of no use to anybody else, so help does not name it.
     CLI::App* session_delete = session->add_subcommand("delete", "delete some for good");
     session_delete->add_option("SESSION", options.paths, "names of sessions")->required();
+    // Makes docs/repl.md; of no use to anybody else, so help does not name it.
     app.add_subcommand("repl-reference", "the commands of chat as Markdown")->group("");
 }
 
@@ -397,6 +398,45 @@ std::vector<CommandDescription> command_line() {
     return commands;
 }
 
+namespace {
+
+// What CLI11 says of a mistyped command or option is that something is missing or was not expected; this is which, and
+// what was probably meant. Empty where the mistake is another one.
+std::string mistyped(const CLI::App& root, int argc, const char* const* argv) {
+    const CLI::App* app = &root;
+    std::string where;
+    const auto lacks = [&](const std::string& what) {
+        return (where.empty() ? "there is" : where + " has") + " no " + what;
+    };
+    for (int i = 1; i < argc; ++i) {
+        const std::string word = argv[i];
+        const auto commands = app->get_subcommands([](const CLI::App*) { return true; });
+        if (!commands.empty() && !word.starts_with('-')) {
+            std::vector<std::string> names;
+            const CLI::App* chosen = nullptr;
+            for (const CLI::App* command : commands) {
+                if (command->get_name() == word) chosen = command;
+                if (!command->get_group().empty()) names.push_back(command->get_name());
+            }
+            if (chosen == nullptr) return lacks("command '") + word + "'" + core::suggestion(word, names);
+            app = chosen;
+            where += (where.empty() ? "" : " ") + word;
+            continue;
+        }
+        const std::string name = word.substr(0, word.find('='));
+        if (!name.starts_with("--") || name == "--" || app->get_option_no_throw(name) != nullptr) continue;
+        std::vector<std::string> names;
+        for (const CLI::Option* option : app->get_options()) {
+            for (const std::string& known : option->get_lnames()) names.push_back("--" + known);
+        }
+        const std::string near = core::nearest(name, names);
+        return lacks("option '") + name + "'" + (near.empty() ? "" : "; did you mean '" + near + "'?");
+    }
+    return "";
+}
+
+}  // namespace
+
 ParsedOptions parse_options(int argc, const char* const* argv) {
     ParsedOptions parsed;
     Options& options = parsed.options;
@@ -407,7 +447,12 @@ ParsedOptions parse_options(int argc, const char* const* argv) {
     } catch (const CLI::ParseError& problem) {
         std::ostringstream out, error;
         const int status = app.exit(problem, out, error);
-        if (status != 0) throw UsageError(std::string(problem.what()) + " (foresay --help lists the commands)");
+        if (status != 0) {
+            const bool unknown = status == static_cast<int>(CLI::ExitCodes::ExtrasError) ||
+                                 status == static_cast<int>(CLI::ExitCodes::RequiredError);
+            const std::string what = unknown ? mistyped(app, argc, argv) : "";
+            throw UsageError((what.empty() ? problem.what() : what) + " (foresay --help lists the commands)");
+        }
         parsed.text = out.str();
         return parsed;
     }

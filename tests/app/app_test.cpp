@@ -412,6 +412,24 @@ TEST(Perplexity, DamagedWeightsAreAnError) {
     EXPECT_THAT(outcome.error, HasSubstr("hold NaN or infinities"));
 }
 
+TEST(CommandLine, SaysWhatWasProbablyMeant) {
+    const std::vector<std::pair<std::vector<std::string>, std::string>> mistakes = {
+        {{"caht"}, "foresay: there is no command 'caht'; did you mean 'chat'?"},
+        {{"sesion", "list"}, "foresay: there is no command 'sesion'; did you mean 'session'?"},
+        {{"session", "lst"}, "foresay: session has no command 'lst'; did you mean 'list'?"},
+        {{"chat", "--contniue"}, "foresay: chat has no option '--contniue'; did you mean '--continue'?"},
+        {{"complete", "-p", "x", "--tempreature=0"}, "no option '--tempreature'; did you mean '--temperature'?"},
+        {{"chat", "--xyzzy"}, "foresay: chat has no option '--xyzzy' (foresay --help"},
+        {{"session"}, "subcommand is required"},
+        {{"inspect"}, "PATH is required"},
+    };
+    for (const auto& [arguments, sentence] : mistakes) {
+        const Outcome outcome = run(arguments);
+        EXPECT_EQ(outcome.status, 2) << sentence;
+        EXPECT_THAT(outcome.error, HasSubstr(sentence));
+    }
+}
+
 TEST(Inspect, SaysWhatAFileIsAndWhetherTwoPair) {
     const Outcome one = run({"inspect", target()});
     EXPECT_EQ(one.status, 0);
