@@ -4,6 +4,8 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "app/terminal.h"
+
 namespace foresay::app {
 
 using nlohmann::ordered_json;
@@ -65,24 +67,40 @@ std::string completion_json(const speculative::GenerateResult& result, std::uint
 }
 
 std::string statistics_line(const speculative::GenerateResult& result, std::int64_t used, std::int64_t capacity,
-                            std::int64_t input_tokens) {
-    std::string out = text("context %lld/%lld", static_cast<long long>(used), static_cast<long long>(capacity));
-    out += text(" · input %lld", static_cast<long long>(input_tokens));
-    if (result.prefill_ms > 0 && input_tokens > 1) {
-        out += text(" at %.0f/s", static_cast<double>(input_tokens) * 1000.0 / result.prefill_ms);
-    }
-    out += text(" · output %zu", result.tokens.size());
-    if (result.decode_tokens_per_second > 0) out += text(" at %.1f/s", result.decode_tokens_per_second);
+                            std::int64_t input_tokens, std::size_t columns) {
     const auto& statistics = result.speculation;
-    if (statistics.drafted > 0) {
-        out += text(" · accepted %lld of %lld drafted (%.0f %%), %.1f a round",
-                    static_cast<long long>(statistics.accepted), static_cast<long long>(statistics.drafted),
-                    100.0 * static_cast<double>(statistics.accepted) / static_cast<double>(statistics.drafted),
-                    result.mean_run_length());
-    }
-    if (result.finish == speculative::FinishReason::length) out += " · cut at the limit";
-    if (result.finish == speculative::FinishReason::cancelled) out += " · cancelled";
-    return out;
+    const double accepted = statistics.drafted > 0 ? 100.0 * static_cast<double>(statistics.accepted) /
+                                                         static_cast<double>(statistics.drafted)
+                                                   : 0.0;
+    const std::string context =
+        text("context %lld/%lld", static_cast<long long>(used), static_cast<long long>(capacity));
+    // With `detail` 0 only what one must know; each step adds what matters most of the rest.
+    const auto line = [&](int detail) {
+        std::string out = context;
+        if (detail >= 3) {
+            out += text(" · input %lld", static_cast<long long>(input_tokens));
+            if (detail >= 4 && result.prefill_ms > 0 && input_tokens > 1)
+                out += text(" at %.0f/s", static_cast<double>(input_tokens) * 1000.0 / result.prefill_ms);
+        }
+        if (detail >= 1) {
+            out += text(" · output %zu", result.tokens.size());
+            if (result.decode_tokens_per_second > 0) out += text(" at %.1f/s", result.decode_tokens_per_second);
+        }
+        if (statistics.drafted > 0 && detail >= 5) {
+            out += text(" · accepted %lld of %lld drafted (%.0f %%)", static_cast<long long>(statistics.accepted),
+                        static_cast<long long>(statistics.drafted), accepted);
+            if (detail >= 6) out += text(", %.1f a round", result.mean_run_length());
+        } else if (statistics.drafted > 0 && detail >= 2) {
+            out += text(" · accepted %.0f %%", accepted);
+        }
+        if (result.finish == speculative::FinishReason::length) out += " · cut at the limit";
+        if (result.finish == speculative::FinishReason::cancelled) out += " · cancelled";
+        return out;
+    };
+    constexpr int kAll = 6;
+    int detail = kAll;
+    while (detail > 0 && columns_of(line(detail)) > columns) --detail;
+    return line(detail);
 }
 
 }  // namespace foresay::app

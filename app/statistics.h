@@ -12,8 +12,10 @@ namespace foresay::app {
 std::string completion_json(const speculative::GenerateResult& result, std::uint64_t seed, std::uint64_t branch,
                             double load_ms, const std::string& inflated);
 
-// "context 184/2048 · prompt 62 tokens 1240/s · 120 tokens 143.0/s · accepted 84 of 101 (83 %)"
+// "context 184/2048 · input 62 at 1240/s · output 120 at 143.0/s · accepted 84 of 101 drafted (83 %), 3.4 a round", and
+// why the text ends there if the model did not end it. What matters least is left out until the line has at most
+// `columns` columns.
 std::string statistics_line(const speculative::GenerateResult& result, std::int64_t used, std::int64_t capacity,
-                            std::int64_t input_tokens);
+                            std::int64_t input_tokens, std::size_t columns);
 
 }  // namespace foresay::app

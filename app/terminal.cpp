@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <cwchar>
+#include <sstream>
 
 #include "app/output.h"
 
@@ -110,6 +111,33 @@ std::size_t columns_of(std::string_view text) {
     std::size_t columns = 0;
     for (std::size_t at = 0; at < text.size();) columns += columns_of(next_character(text, at));
     return columns;
+}
+
+std::string wrapped(std::string_view text, std::size_t columns, std::size_t indent) {
+    const std::string margin(indent, ' ');
+    std::string out;
+    std::istringstream lines{std::string(text)};
+    std::string line;
+    while (std::getline(lines, line)) {
+        if (line.empty() || line.starts_with(' ')) {
+            out += line + "\n";
+            continue;
+        }
+        std::istringstream words(line);
+        std::string word;
+        std::size_t column = 0;
+        while (words >> word) {
+            if (column > 0 && column + 1 + columns_of(word) > columns) {
+                out += '\n';
+                column = 0;
+            }
+            out += column > 0 ? " " : margin;
+            out += word;
+            column = column > 0 ? column + 1 + columns_of(word) : indent + columns_of(word);
+        }
+        out += '\n';
+    }
+    return out;
 }
 
 }  // namespace foresay::app

@@ -45,6 +45,9 @@ std::size_t terminal_columns();
 std::size_t columns_of(char32_t character);
 // Columns that UTF-8 text takes on one line.
 std::size_t columns_of(std::string_view text);
+// `text` cut into lines of at most `columns` columns between words, each `indent` columns in. Blank lines and indented
+// ones stay as they are, and so does a word that is longer than a line.
+std::string wrapped(std::string_view text, std::size_t columns, std::size_t indent = 0);
 // Decodes the character at `at` and moves behind it. Invalid bytes are U+FFFD, one by one.
 char32_t next_character(std::string_view text, std::size_t& at);
 

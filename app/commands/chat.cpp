@@ -61,8 +61,8 @@ void begin(Repl& repl, const Start& start) {
     try {
         if (!named) sessions_folder();
         workspace.start_saving(start.path);
-    } catch (const Error& problem) {
         prune_sessions(static_cast<std::size_t>(repl.session().config().chat_keep_sessions));
+    } catch (const Error& problem) {
         if (named) throw;
         complain(std::string("this conversation is not saved: ") + problem.what());
     }
@@ -82,10 +82,12 @@ int run_chat(const Options& given) {
     Repl repl(session, {.simple_io = options.simple_io});
     const std::string notice = unknown_format_notice(session.config(), session.tokenizer());
     if (!notice.empty()) complain(notice);
+    repl.banner();
     begin(repl, start);
     const int status = repl.run();
     if (repl.interactive() && !repl.workspace().file().empty()) {
-        say(dim("Saved; foresay chat --session " + repl.workspace().file().stem().string() + " goes on with it.") + "\n");
+        say(dim("Saved; foresay chat --session " + repl.workspace().file().stem().string() + " goes on with it.") +
+            "\n");
     }
     return status;
 }

@@ -1,8 +1,8 @@
 // The command table as text: for /help and for docs/repl.md.
 #include <algorithm>
-#include <sstream>
 
 #include "app/repl/command.h"
+#include "app/terminal.h"
 
 namespace foresay::app {
 
@@ -23,39 +23,11 @@ constexpr Habit kHabits[] = {
     {"\"\"\"TEXT\"\"\"", "text of several lines, also behind the name of a command"},
     {"paste", "several lines are one entry, said as they are; a long one stands in the line as a label"},
     {"Tab", "completes commands, keys, values and files"},
-    {"Ctrl-R", "searches what was entered before; the arrow keys step through it"},
+    {"Ctrl-R", "searches what was entered before, again for an older entry; the arrow keys step through all"},
     {"Ctrl-X Ctrl-E", "edits the entry in $VISUAL or $EDITOR"},
     {"Ctrl-C", "stops an answer and keeps what there is; twice at the prompt leaves"},
     {"Ctrl-D", "leaves"},
 };
-
-// `text` cut into lines between words, each `indent` columns in. Blank lines and indented ones stay as they are.
-std::string wrapped(std::string_view text, std::size_t columns, std::size_t indent = 0) {
-    const std::string margin(indent, ' ');
-    std::string out;
-    std::istringstream lines{std::string(text)};
-    std::string line;
-    while (std::getline(lines, line)) {
-        if (line.empty() || line.starts_with(' ')) {
-            out += line + "\n";
-            continue;
-        }
-        std::istringstream words(line);
-        std::string word;
-        std::size_t column = 0;
-        while (words >> word) {
-            if (column > 0 && column + 1 + word.size() > columns) {
-                out += '\n';
-                column = 0;
-            }
-            out += column > 0 ? " " : margin;
-            out += word;
-            column = column > 0 ? column + 1 + word.size() : indent + word.size();
-        }
-        out += '\n';
-    }
-    return out;
-}
 
 // A line of /help: what to type, and beside it, or below where it is long, what that does.
 std::string entry(std::string_view call, std::string_view help, std::size_t columns) {

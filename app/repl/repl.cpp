@@ -17,6 +17,12 @@ namespace {
 
 constexpr std::chrono::seconds kTwice{2};
 
+bool computed(const std::vector<MeteredOps::Meters>& profile) {
+    return std::any_of(profile.begin(), profile.end(), [](const MeteredOps::Meters& meters) {
+        return std::any_of(meters.begin(), meters.end(), [](const StageMeter& meter) { return meter.calls > 0; });
+    });
+}
+
 }  // namespace
 
 Repl::Repl(Session& session, const ReplOptions& options)
@@ -53,14 +59,15 @@ void Repl::banner() {
     std::string text = target.filename().string();
     if (session_.draft())
         text += " with " + std::filesystem::path(session_.draft()->source().path()).filename().string();
-    say(dim(text + ", " + session_.backend() + ". /help lists the commands.") + "\n");
-    if (conversation().format() == core::ChatFormat::complete) {
-        say(dim("What you write is continued; a \\ at the end of a line goes on in the next.") + "\n");
-    }
+    text += ", " + session_.backend() + ". /help lists the commands.\n";
+    if (conversation().format() == core::ChatFormat::complete)
+        text += "What you write is continued; a \\ at the end of a line goes on in the next.\n";
+    text = wrapped(text, terminal_columns());
+    text.pop_back();
+    say(dim(text) + "\n");  // the terminal would count escape codes at the beginning of a line as columns of it
 }
 
 int Repl::run() {
-    banner();
     while (!quit_) {
         if (edits_) run_at_once(true);
         const Line entry = read_entry(*reader_, "> ", ". ", std::exchange(offered_, {}));
@@ -85,7 +92,12 @@ int Repl::run() {
             complain(problem.what());
         } catch (const Error& problem) {
             failed_ = true;
-            complain(std::string("foresay: ") + problem.what());
+            std::string sentence = std::string("foresay: ") + problem.what();
+            if (interactive_ && columns_of(sentence) > terminal_columns()) {
+                sentence = wrapped(sentence, terminal_columns());
+                sentence.pop_back();
+            }
+            complain(sentence);
         }
         if (interrupted() && !interactive_) return kCancelled;
         interrupted() = false;
@@ -158,12 +170,13 @@ void Repl::show_answer(const Generate& generate) {
         view->add(event.text, event.drafted);
     };
     if (meter) meter->reset();
-    profile_.clear();
+    const std::vector<MeteredOps::Meters> before = std::exchange(profile_, {});
     profile_.reserve(2);
     if (!latencies_.waiting()) latencies_.begin();
     try {
         const Conversation::Answer answer = generate(show);
         keep_profile();
+        if (!computed(profile_)) profile_ = before;  // an answer that was there already is only shown
         view->finish();
         if (answer.result.finish == speculative::FinishReason::cancelled && keyboard_) keyboard_->hold_ahead();
         // What is piped gets a newline behind each answer, so that answers stay apart; on a terminal only where one is
@@ -192,7 +205,8 @@ void Repl::finish(const Conversation::Answer& answer) {
     totals_.decode_ms += result.decode_ms;
     if (!interactive_) return;
     const std::int32_t capacity = workspace_.generator().capacity();
-    say(dim(statistics_line(result, conversation().tokens(), capacity, answer.input_tokens)) + "\n");
+    say(dim(statistics_line(result, conversation().tokens(), capacity, answer.input_tokens, terminal_columns())) +
+        "\n");
 }
 
 void Repl::configure(const Configuration& next) {

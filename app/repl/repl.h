@@ -39,6 +39,8 @@ class Repl {
 public:
     Repl(Session& session, const ReplOptions& options);
 
+    // Says what runs here, to a person.
+    void banner();
     // Until the input ends; the exit status.
     int run();
 
@@ -67,7 +69,6 @@ public:
     void configure(const Configuration& next);
 
 private:
-    void banner();
     void handle(const Line& entry);
     void answer(const std::string& text);
     // Evaluates what is sure of the prompt that `text` is the beginning of. In the thread of reading_.

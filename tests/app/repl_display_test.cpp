@@ -12,6 +12,7 @@ namespace foresay::testing {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -135,6 +136,30 @@ TEST_F(ReplDisplay, SimpleIoReadsPlainLines) {
     expect_screen(HasSubstr("> " + kPrompt));
     type("C-c");
     expect_screen(HasSubstr("Ctrl-C again leaves"));
+}
+
+TEST_F(ReplDisplay, ASessionThatGoesOnShowsItsEndNextToThePrompt) {
+    start("-n 4");
+    wait_for("\n>");
+    type("'" + kPrompt + "' Enter");
+    wait_for_answers(1);
+    type("C-d");
+    expect_screen(HasSubstr("status 0"));
+    start("--continue");
+    expect_screen(
+        ContainsRegex("/help lists the commands(.|\n)*Continuing .*: 1 answer(.|\n)*> def fib\\(n\\):(.|\n)*\n>"));
+}
+
+TEST_F(ReplDisplay, NarrowTerminalsBreakBetweenWords) {
+    start("-n 40", "", 40, 40);
+    wait_for("\n>");
+    type("'" + kPrompt + "' Enter");
+    wait_for_answers(1);
+    EXPECT_THAT(screen(), ContainsRegex("\ncontext [0-9]+/2048 · [^\n]*\n>"));
+    type("/stats Enter");
+    expect_screen(AllOf(HasSubstr("\nbetween   tokens p50"), HasSubstr("\n          "), HasSubstr("positions\n")));
+    type("/load Space no-such-session-of-any-name Enter");
+    expect_screen(ContainsRegex("foresay: there is no saved session\n"));
 }
 
 TEST_F(ReplDisplay, ControlCharactersOfFilesDoNotReachTheTerminal) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -16,6 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -70,8 +72,6 @@ TEST(Sessions, ContinueTakesTheLastOneWithItsSettings) {
     EXPECT_THAT(run({"session", "list"}).out, AllOf(HasSubstr("newer"), HasSubstr("def f(x):"), HasSubstr("1 turn")));
 }
 
-TEST(Sessions, WhatIsPipedIsNotSavedUnasked) {
-    const auto count = [] {
 TEST(Sessions, AreDeletedByName) {
     chat("import os\n", {"--session", "gone-1"});
     chat("import os\n", {"--session", "gone-2"});
@@ -84,6 +84,8 @@ TEST(Sessions, AreDeletedByName) {
     EXPECT_THAT(again.error, HasSubstr("there is no saved session gone-1"));
 }
 
+TEST(Sessions, WhatIsPipedIsNotSavedUnasked) {
+    const auto count = [] {
         std::error_code ignored;
         const fs::path folder = session_file("x").parent_path();
         return fs::exists(folder) ? std::distance(fs::directory_iterator(folder, ignored), {}) : 0;
@@ -235,6 +237,42 @@ TEST(Talk, PluginsComeAndGo) {
     EXPECT_THAT(outcome.error, AllOf(HasSubstr("loaded  "), HasSubstr("'no_such' was not found")));
 }
 
+// The example in the header of the SDK, with the commands that docs/getting-started.md gives.
+TEST(Talk, APluginOfOnesOwnIsBuiltByOneLineAndLoadedByItsFile) {
+    std::ifstream header(source("samplers/sdk/sampler.hpp"));
+    std::string example, line;
+    while (std::getline(header, line)) {
+        if (line.starts_with("//     ")) example += line.substr(2) + "\n";
+        if (line.find("FORESAY_EXPORT_SAMPLERS") != std::string::npos) break;
+    }
+    const std::string file = write_scratch("floor.cpp", example);
+    const std::string library = (scratch() / "floor.so").string();
+    const std::string command = std::string(FORESAY_COMPILER) + " -std=c++17 -O2 -shared -fPIC -I " +
+                                source("samplers/sdk") + " " + file + " -o " + library;
+    ASSERT_EQ(std::system(command.c_str()), 0) << command;
+    const Outcome outcome = chat("/plugin load " + library + " distance=3\n/plugin\n/plugin unload floor\n");
+    EXPECT_EQ(outcome.status, 0) << outcome.error;
+    EXPECT_THAT(outcome.error, AllOf(HasSubstr("1   floor         distance = 3.0"),
+                                     ContainsRegex("floor +loaded +" + library), HasSubstr("1   wordlist")));
+}
+
+TEST(Talk, UndoSaysWhichFileItTakesBack) {
+    const std::string path = write_scratch("waiting.py", "x = 1\n");
+    const Outcome outcome = chat("/file " + path + "\n/undo\n");
+    EXPECT_THAT(outcome.error, HasSubstr("waiting.py no longer goes in front"));
+}
+
+TEST(Talk, TheProfileOfSeveralAnswersIsThatOfDrawingThem) {
+    const Outcome outcome = chat("/n 2 def f(x):\n/profile\n");
+    EXPECT_EQ(outcome.status, 0) << outcome.error;
+    EXPECT_THAT(outcome.error, AllOf(HasSubstr("mlp_in"), Not(HasSubstr("nothing was computed"))));
+}
+
+TEST(Talk, TopLeavesOutWhatIsNoAlternative) {
+    const Outcome outcome = chat("import os\n/top 100\n");
+    EXPECT_THAT(outcome.error, AllOf(ContainsRegex("#1 "), Not(HasSubstr("\" 0.0 %"))));
+}
+
 TEST(Talk, TheDraftAndTheModelsCanBeChanged) {
     const std::string target = source("models/python-coder/target-q4_k_m.gguf");
     const std::string draft = source("models/python-coder/draft-q8_0.gguf");
@@ -299,6 +337,11 @@ TEST(Defects, ATableOfASamplerThatIsNotUsedIsNamed) {
     EXPECT_THAT(outcome.error, AllOf(HasSubstr("[sampling.mirostat] does nothing"), HasSubstr("--set #1")));
     call.arguments.resize(5);
     EXPECT_THAT(run(call).error, Not(HasSubstr("does nothing")));
+    // Who names another chain than the bundled file has no use for what that file says of its own.
+    call.arguments.insert(call.arguments.end(), {"--set", "sampling.chain=[\"wordlist\", \"temperature\"]"});
+    EXPECT_THAT(run(call).error, Not(HasSubstr("does nothing")));
+    call.arguments.insert(call.arguments.end(), {"--set", "sampling.top_k.k=3"});
+    EXPECT_THAT(run(call).error, HasSubstr("[sampling.top_k] does nothing"));
 }
 
 TEST(Defects, MisspeltSourcesGetASuggestion) {
@@ -309,8 +352,3 @@ TEST(Defects, MisspeltSourcesGetASuggestion) {
 
 }  // namespace
 }  // namespace foresay::testing
-    // Who names another chain than the bundled file has no use for what that file says of its own.
-    call.arguments.insert(call.arguments.end(), {"--set", "sampling.chain=[\"wordlist\", \"temperature\"]"});
-    EXPECT_THAT(run(call).error, Not(HasSubstr("does nothing")));
-    call.arguments.insert(call.arguments.end(), {"--set", "sampling.top_k.k=3"});
-    EXPECT_THAT(run(call).error, HasSubstr("[sampling.top_k] does nothing"));

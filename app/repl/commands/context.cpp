@@ -34,7 +34,7 @@ void say_total(Repl& repl) {
     Conversation& conversation = repl.conversation();
     const std::size_t count = conversation.files().size();
     say(dim(std::to_string(count) + (count == 1 ? " file, " : " files, ") + std::to_string(conversation.file_tokens()) +
-            " tokens, goes in front of what you say next; /undo takes the last one back.") +
+            " tokens, in front of what you say next; /undo takes the last one back.") +
         "\n");
 }
 
@@ -111,7 +111,9 @@ void system(Repl& repl, const std::string& arguments) {
     next.set_text("chat.system = " + core::to_toml(core::ConfigValue(arguments == "none" ? "" : arguments)), "/system");
     repl.configure(next);
     if (!repl.conversation().empty()) {
-        say(dim("The next conversation begins with it; /clear starts one.") + "\n");
+        say(dim(std::string("The next conversation begins ") + (arguments == "none" ? "without one" : "with it") +
+                "; /clear starts one.") +
+            "\n");
     }
 }
 

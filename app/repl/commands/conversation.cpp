@@ -1,6 +1,7 @@
 // Commands that go back and try again.
 #include <charconv>
 #include <string>
+#include <vector>
 
 #include "app/output.h"
 #include "app/repl/commands/topics.h"
@@ -31,7 +32,11 @@ void retry(Repl& repl, const std::string& arguments) {
 }
 
 void undo(Repl& repl, const std::string&) {
+    const std::vector<Attachment> files = repl.conversation().files();
     if (!repl.conversation().undo()) throw Error("there is nothing to undo");
+    if (!files.empty()) {
+        return say(dim(printable(files.back().name) + " no longer goes in front of what you say next.") + "\n");
+    }
     const std::size_t turns = repl.conversation().turns().size();
     say(dim("Back to " +
             (turns == 0 ? std::string("the start")
@@ -46,7 +51,8 @@ constexpr ReplCommand kCommands[] = {
      "branch "
      "0. `foresay complete --seed S --branch B` reproduces either.",
      retry},
-    {"undo", "", "back to the state before the last answer, retry or clear", "", undo},
+    {"undo", "", "back to the state before the last answer, retry or clear",
+     "Files that wait to be said (/file) are taken back first, the last one first.", undo},
     {"clear", "", "start a new conversation", "/undo brings the old one back.", clear},
 };
 

@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 #include <cstdio>
+#include <limits>
 #include <numeric>
 #include <span>
 #include <string>
@@ -13,6 +14,7 @@
 #include "app/repl/commands/arguments.h"
 #include "app/repl/commands/topics.h"
 #include "app/repl/repl.h"
+#include "app/terminal.h"
 #include "base/error.h"
 
 namespace foresay::app {
@@ -20,8 +22,10 @@ namespace foresay::app {
 namespace {
 
 constexpr std::size_t kAlternatives = 5;
+constexpr double kShown = 0.0005;  // what rounds to less than 0.1 % is no alternative
 
 std::string percent(double share) {
+    if (share < kShown) return "<0.1 %";
     std::array<char, 16> text{};
     std::snprintf(text.data(), text.size(), "%.1f %%", 100.0 * share);
     return text.data();
@@ -29,7 +33,7 @@ std::string percent(double share) {
 
 // One position of an answer: the token that was drawn, with its rank, and the likeliest ones.
 std::string alternatives(const core::Tokenizer& tokenizer, std::size_t index, std::int32_t drawn,
-                         std::span<const float> row, std::size_t count) {
+                         std::span<const float> row, std::size_t count, std::size_t columns) {
     const std::span<const float> logits =
         row.first(std::min(row.size(), static_cast<std::size_t>(tokenizer.vocab_size())));
     const float best = *std::max_element(logits.begin(), logits.end());
@@ -50,8 +54,13 @@ std::string alternatives(const core::Tokenizer& tokenizer, std::size_t index, st
                                     [&, at = std::int32_t{0}](float) mutable { return before(at++, drawn); });
     std::string line = padded(std::to_string(index), 5) + padded(quoted(tokenizer.bytes(drawn)), 18) +
                        padded(percent(share(drawn)), 9) + padded("#" + std::to_string(rank + 1), 6);
-    for (std::size_t i = 0; i < most; ++i)
-        line += "  " + quoted(tokenizer.bytes(ids[i])) + " " + percent(share(ids[i]));
+    std::size_t used = columns_of(line);
+    for (std::size_t i = 0; i < most && share(ids[i]) >= kShown; ++i) {
+        const std::string one = "  " + quoted(tokenizer.bytes(ids[i])) + " " + percent(share(ids[i]));
+        used += columns_of(one);
+        if (used > columns) break;
+        line += one;
+    }
     return line + "\n";
 }
 
@@ -60,9 +69,12 @@ void top(Repl& repl, const std::string& arguments) {
     const std::size_t count =
         arguments.empty() ? kAlternatives : whole_number(arguments, "the number of alternatives", 1, 100);
     if (conversation.empty()) throw Error("there is no answer to look at");
+    // What was asked for by number is shown whole, even where it takes a second line.
+    const bool whole = !arguments.empty() || !stderr_is_terminal();
+    const std::size_t columns = whole ? std::numeric_limits<std::size_t>::max() : terminal_columns();
     std::string out;
     conversation.visit_answer([&](std::size_t index, std::int32_t token, std::span<const float> logits) {
-        out += alternatives(conversation.tokenizer(), index, token, logits, count);
+        out += alternatives(conversation.tokenizer(), index, token, logits, count, columns);
     });
     say(out);
 }
@@ -108,7 +120,8 @@ void copy(Repl& repl, const std::string&) {
 
 constexpr ReplCommand kCommands[] = {
     {"top", "[N]", "the likeliest tokens at each position of the last answer",
-     "For each token: how likely the model found it and its rank, before any sampler; then the N (5) likeliest ones.",
+     "For each token: how likely the model found it and its rank, before any sampler; then the N (5) likeliest ones, "
+     "as far as they have 0.1 % or more. Without N there are as many as fit the terminal.",
      top},
     {"tokens", "[TEXT]", "the tokens of a text, or of what was said and answered last", "", tokens},
     {"copy", "", "the last code block of the last answer, or all of it, to the clipboard",

@@ -1,11 +1,14 @@
 // Commands that say how fast things go.
+#include <limits>
 #include <string>
 
 #include "app/bench/bench.h"
 #include "app/bench/metered_ops.h"
 #include "app/output.h"
+#include "app/repl/commands/arguments.h"
 #include "app/repl/commands/topics.h"
 #include "app/repl/repl.h"
+#include "app/terminal.h"
 #include "base/error.h"
 
 namespace foresay::app {
@@ -15,33 +18,41 @@ namespace {
 void stats(Repl& repl, const std::string&) {
     const ReplTotals& totals = repl.totals();
     const auto number = [](double value) { return format("%.1f", value); };
-    std::string out = "answers   " + std::to_string(totals.answers) + ", " + std::to_string(totals.tokens) + " tokens";
-    if (totals.decode_ms > 0)
-        out += " at " + number(static_cast<double>(totals.tokens) * 1000.0 / totals.decode_ms) + "/s";
-    out += "\nrounds    " + std::to_string(totals.rounds);
+    const std::size_t columns = stderr_is_terminal() ? terminal_columns() : std::numeric_limits<std::size_t>::max();
+    std::string out;
+    const auto row = [&](const std::string& label, const std::string& text) {
+        constexpr std::size_t kIndent = 10;
+        out += padded(label, kIndent) + wrapped(text, columns, kIndent).substr(kIndent);
+    };
+    const double rate = totals.decode_ms > 0 ? static_cast<double>(totals.tokens) * 1000.0 / totals.decode_ms : 0.0;
+    row("answers", std::to_string(totals.answers) + ", " + std::to_string(totals.tokens) + " tokens" +
+                       (rate > 0 ? " at " + number(rate) + "/s" : ""));
+    std::string rounds = std::to_string(totals.rounds);
     if (totals.drafted > 0) {
-        out += "; accepted " + std::to_string(totals.accepted) + " of " + std::to_string(totals.drafted) +
-               " drafted tokens (" +
-               number(100.0 * static_cast<double>(totals.accepted) / static_cast<double>(totals.drafted)) + " %)";
+        rounds += "; accepted " + std::to_string(totals.accepted) + " of " + std::to_string(totals.drafted) +
+                  " drafted tokens (" +
+                  number(100.0 * static_cast<double>(totals.accepted) / static_cast<double>(totals.drafted)) + " %)";
     }
+    row("rounds", rounds);
     const Latencies& waited = repl.latencies();
     if (waited.first_ms().count() > 0) {
-        out += "\nfirst     token after " + number(waited.first_ms().last()) + " ms; p50 " +
-               number(waited.first_ms().quantile(0.5)) + ", p99 " + number(waited.first_ms().quantile(0.99)) + " ms";
+        row("first", "token after " + number(waited.first_ms().last()) + " ms; p50 " +
+                         number(waited.first_ms().quantile(0.5)) + ", p99 " + number(waited.first_ms().quantile(0.99)) +
+                         " ms");
     }
     if (waited.gap_ms().count() > 0) {
-        out += "\nbetween   tokens p50 " + number(waited.gap_ms().quantile(0.5)) + ", p99 " +
-               number(waited.gap_ms().quantile(0.99)) + " ms; tokens of one round come together";
+        row("between", "tokens p50 " + number(waited.gap_ms().quantile(0.5)) + ", p99 " +
+                           number(waited.gap_ms().quantile(0.99)) + " ms; tokens of one round come together");
     }
     if (totals.show_ms > 0 && totals.decode_ms > 0) {
-        out += "\nshowing   answers took " + number(totals.show_ms) + " ms, " +
-               format("%.2f", 100.0 * totals.show_ms / totals.decode_ms) + " % of the time of decoding";
+        row("showing", "answers took " + number(totals.show_ms) + " ms, " +
+                           format("%.2f", 100.0 * totals.show_ms / totals.decode_ms) + " % of the time of decoding");
     }
-    out += "\ncontext   " + std::to_string(repl.conversation().tokens()) + " of " +
-           std::to_string(repl.session().context_length()) + " positions\n";
+    row("context", std::to_string(repl.conversation().tokens()) + " of " +
+                       std::to_string(repl.session().context_length()) + " positions");
     if (!repl.conversation().empty()) {
         const Turn& turn = repl.conversation().last();
-        out += "last      seed " + std::to_string(turn.seed) + ", branch " + std::to_string(turn.branch) + "\n";
+        row("last", "seed " + std::to_string(turn.seed) + ", branch " + std::to_string(turn.branch));
     }
     say(out);
 }
@@ -80,7 +91,9 @@ void profile(Repl& repl, const std::string&) {
 constexpr ReplCommand kCommands[] = {
     {"stats", "", "what this session did so far, and how long one waited",
      "The time to the first token counts from the Enter key. Times between tokens are those of the engine; a burst of "
-     "tokens is shown a little more evenly than it comes.",
+     "tokens is shown a little more evenly than it comes. p50 is what half of the times do not exceed, p99 what 99 of "
+     "a "
+     "hundred do not.",
      stats},
     {"profile", "", "where the time of the last answer went, against the memory's bandwidth",
      "For each stage of a forward, of target and draft together: its calls, its time and share, the weight bytes and "

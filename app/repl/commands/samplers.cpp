@@ -1,8 +1,10 @@
 // Commands that change how an answer is drawn: the chain of samplers, plugins.
 #include <algorithm>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "app/conversation/source_files.h"
 #include "app/output.h"
 #include "app/plugins.h"
 #include "app/repl/commands/arguments.h"
@@ -169,10 +171,16 @@ std::string plugins_toml(const std::vector<core::PluginSpec>& plugins) {
 void list_plugins(Repl& repl) {
     const core::Config& config = repl.session().config();
     std::string out;
+    std::set<std::string> found;
     for (const plugins::PluginFile& file : find_plugins()) {
         out += padded(file.name, 16) + (is_plugin(config, file.name) ? "loaded  " : "        ") +
                printable(file.path.string());
+        found.insert(file.name);
         out += file.problem.empty() ? "\n" : "  cannot be used: " + printable(file.problem) + "\n";
+    }
+    for (const core::PluginSpec& loaded : config.plugins) {  // by their paths
+        if (!found.contains(loaded.name))
+            out += padded(loaded.name, 16) + "loaded  " + printable(loaded.path.string()) + "\n";
     }
     say(out.empty() ? "No plugins were found; FORESAY_PLUGIN_PATH names folders to look in.\n" : out);
 }
@@ -188,9 +196,9 @@ void plugin(Repl& repl, const std::string& arguments) {
     std::vector<core::PluginSpec> loaded = config.plugins;
     std::vector<std::string> chain = config.chain;
     core::PluginSpec spec;
-    const bool path = load && words[1].find('/') != std::string::npos;
+    const bool path = load && (words[1].find('/') != std::string::npos || words[1].ends_with(".so"));
     spec.name = path ? std::filesystem::path(words[1]).stem().string() : words[1];
-    if (path) spec.path = words[1];
+    if (path) spec.path = std::filesystem::absolute(user_path(words[1])).lexically_normal();
     std::string toml;
     if (load) {
         if (is_plugin(config, spec.name)) throw Error("the plugin " + spec.name + " is loaded already");
@@ -237,7 +245,8 @@ constexpr ReplCommand kCommands[] = {
      "    /sampler remove top_p",
      sampler, complete_sampler},
     {"plugin", "[list|load NAME|unload NAME]", "sampler plugins: what there is, load one, take one away",
-     "A name is looked for on the plugin path; what has a slash in it is a file. The plugin comes first in the chain, "
+     "A name is looked for on the plugin path; what has a slash in it or ends in .so is a file. The plugin comes first "
+     "in the chain, "
      "and "
      "KEY=VALUE words behind it are its options: /plugin load wordlist 'forbid=[\"TODO\"]'. /sampler move puts it "
      "elsewhere.",

@@ -68,6 +68,7 @@ void show(Repl& repl, const std::string& arguments) {
     std::vector<std::string> names = {"config", "model"};
     for (const auto& [key, setting] : config.settings()) {
         names.push_back(key);
+        names.push_back(key.substr(0, key.rfind('.')));
         if (key == arguments || key.starts_with(arguments + ".")) {
             out += padded(key + " = " + core::to_toml(setting.value), 44) + "# " + setting.origin.text() + "\n";
         }
