@@ -38,7 +38,7 @@ constexpr microseconds kOneBurst{3000};
 // The last token of a burst is shown at most so long after it came.
 constexpr microseconds kLongestDelay{60'000};
 // How often new text is looked for, and shown. More often costs the computation more than the eye gains.
-constexpr microseconds kFrame{10'000};
+constexpr microseconds kFrame{12'000};
 constexpr milliseconds kLookAround{200};  // the same while there is no text yet
 
 // When the pieces of bursts are due, so that they appear evenly.
