@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 
 #include "app/terminal.h"
@@ -16,10 +17,12 @@ static_assert(std::atomic<bool>::is_always_lock_free, "the flag is set in a sign
 
 // Ends as the signal would have, but not as if the plugin that happens to run had crashed.
 void on_request_to_end(int signal) {
+    const int before = errno;
     plugins::absolve_plugins();
     give_terminal_back();
     std::signal(signal, SIG_DFL);
-    std::raise(signal);
+    std::raise(signal);  // takes effect when this returns
+    errno = before;
 }
 
 void on_interrupt(int) {

@@ -5,8 +5,8 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <cerrno>
-#include <csignal>
 #include <utility>
 
 #include "app/interrupt.h"
@@ -15,8 +15,10 @@ namespace foresay::app {
 
 namespace {
 
-volatile std::sig_atomic_t redraw = 0;
-void on_change(int) { redraw = 1; }
+// Set on whichever thread the system chose for the signal.
+std::atomic<bool> redraw{false};
+static_assert(std::atomic<bool>::is_always_lock_free, "it is set in a signal handler");
+void on_change(int) { redraw = true; }
 
 }  // namespace
 
@@ -63,7 +65,7 @@ Keyboard::Wait Keyboard::wait(int timeout_ms) {
             if (got == 0 || (got < 0 && errno != EINTR && errno != EAGAIN)) outcome = Wait::end;
         }
     }
-    if (outcome == Wait::resized) redraw = 0;
+    if (outcome == Wait::resized) redraw = false;
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
     return outcome;
 }
@@ -85,11 +87,7 @@ void Keyboard::hold_ahead() {
     ahead_ = std::move(held);
 }
 
-bool Keyboard::take_change() {
-    const bool changed = redraw != 0;
-    redraw = 0;
-    return changed;
-}
+bool Keyboard::take_change() { return redraw.exchange(false); }
 
 Keyboard::Event Keyboard::next(char& byte, const std::function<void()>& pause) {
     bool paused = !pause;
