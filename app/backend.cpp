@@ -26,10 +26,11 @@ std::unique_ptr<kernels::Ops> open_backend(const core::Config& config, const Bac
     return kernels::make_cpu_ops({config.threads, config.isa});
 }
 
-std::string backend_text(const kernels::Ops& ops) {
-    const kernels::BackendInfo info = ops.describe();
+std::string backend_text(const kernels::BackendInfo& info) {
     return info.name + (info.detail.empty() ? "" : " (" + info.detail + ")");
 }
+
+std::string backend_text(const kernels::Ops& ops) { return backend_text(ops.describe()); }
 
 bool has_nvidia_gpu(const fs::path& pci_devices) {
     const auto line = [](const fs::path& path) {

@@ -25,6 +25,7 @@ BackendChoice choose_backend(const core::Config& config);
 std::unique_ptr<kernels::Ops> open_backend(const core::Config& config, const BackendChoice& choice);
 
 // "cpu (avx512, 2 threads)"
+std::string backend_text(const kernels::BackendInfo& info);
 std::string backend_text(const kernels::Ops& ops);
 
 // Whether this machine has an NVIDIA GPU, driver or not, as far as the system's list of PCI devices tells.

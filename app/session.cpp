@@ -381,9 +381,9 @@ std::string Session::inflated() const {
 }
 
 std::string Session::instruction_set() const {
-    const kernels::BackendInfo info = ops_->describe();
-    const std::string detail = info.detail.substr(0, info.detail.find(','));
-    return info.name + (detail.empty() ? "" : " (" + detail + ")");
+    kernels::BackendInfo info = ops_->describe();
+    info.detail.resize(std::min(info.detail.size(), info.detail.find(',')));
+    return backend_text(info);
 }
 
 std::string Session::backend() const { return backend_text(*ops_); }
