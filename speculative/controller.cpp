@@ -1,7 +1,6 @@
 #include "speculative/controller.h"
 
 #include <algorithm>
-#include <chrono>
 
 namespace foresay::speculative {
 namespace {
@@ -30,10 +29,6 @@ constexpr std::int32_t kFirstPause = 32;
 constexpr std::int32_t kLastPause = 512;
 
 }  // namespace
-
-double Controller::steady_now() {
-    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 double Controller::value_of_time() const { return std::max(rate_, 1.0 / costs_.verify_ms(1)); }
 

@@ -15,6 +15,7 @@
 #include <cstdint>
 
 #include "speculative/acceptance.h"
+#include "speculative/clock.h"
 #include "speculative/cost_model.h"
 #include "speculative/drafter.h"
 
@@ -22,9 +23,6 @@ namespace foresay::speculative {
 
 class Controller {
 public:
-    // Milliseconds on a clock that never goes back. Simulations bring their own.
-    using Now = double (*)();
-    static double steady_now();
     explicit Controller(Now now = steady_now) : now_(now) {}
 
     CostModel& costs() { return costs_; }

@@ -15,6 +15,8 @@
 #include <string_view>
 #include <vector>
 
+#include "speculative/clock.h"
+
 namespace foresay::samplers {
 class Chain;
 }
@@ -68,7 +70,7 @@ public:
         return {};
     }
     // Touches memory and takes its first measurements, before the first generation.
-    virtual void warm_up() {}
+    virtual void warm_up(Now now) { (void)now; }
     // A generation starts: `tokens` are the session so far.
     virtual void begin(std::span<const std::int32_t> tokens) { (void)tokens; }
     // Continues `run`, which may hold tokens of another source, up to task.max_tokens tokens in all.

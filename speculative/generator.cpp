@@ -1,7 +1,6 @@
 #include "speculative/generator.h"
 
 #include <algorithm>
-#include <chrono>
 #include <optional>
 
 #include "base/error.h"
@@ -10,12 +9,6 @@
 
 namespace foresay::speculative {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double ms_since(Clock::time_point start) {
-    return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-}
 
 std::string_view mode_name(core::SpeculationMode mode) {
     switch (mode) {
@@ -31,10 +24,10 @@ std::string_view mode_name(core::SpeculationMode mode) {
 
 // Times forwards of a few widths behind what the cache holds, the most telling ones first, within a budget. The rows are
 // forgotten again.
-void calibrate(core::Context& target, core::SequenceId sequence, CostModel& costs, std::int32_t max_width) {
+void calibrate(core::Context& target, core::SequenceId sequence, CostModel& costs, std::int32_t max_width, Now now) {
     constexpr double kBudgetMs = 60.0;
     constexpr std::int32_t kWidths[] = {1, 4, 2, 8, 3, 6, 16, 5, 12, 32};
-    const Clock::time_point start = Clock::now();
+    const double start = now();
     const std::vector<std::int32_t> tokens(static_cast<std::size_t>(CostModel::kMaxWidth), 0);
     const std::int32_t length = target.length(sequence);
     bool warm = false;
@@ -42,17 +35,17 @@ void calibrate(core::Context& target, core::SequenceId sequence, CostModel& cost
         if (width > std::min({max_width, target.options().decode_rows, target.capacity() - length})) continue;
         double best = 0.0;
         for (int repeat = warm ? 0 : -1; repeat < 3; ++repeat) {
-            const Clock::time_point begin = Clock::now();
+            const double begin = now();
             target.decode(std::span(tokens).first(static_cast<std::size_t>(width)), -1, sequence);
             target.wait();
-            const double ms = ms_since(begin);
+            const double ms = now() - begin;
             target.truncate(length, sequence);
             if (repeat >= 0) best = repeat == 0 ? ms : std::min(best, ms);
-            if (ms_since(start) > kBudgetMs && best > 0.0) break;
+            if (now() - start > kBudgetMs && best > 0.0) break;
         }
         warm = true;
         costs.calibrate(width, best);
-        if (ms_since(start) > kBudgetMs) break;
+        if (now() - start > kBudgetMs) break;
     }
 }
 
@@ -76,8 +69,8 @@ void Generator::State::warm_up() {
     if (controller.costs().calibrated()) return;
     session.make_room(CostModel::kMaxWidth);
     calibrate(target(), session.sequence(), controller.costs(),
-              std::min(parts.speculation.max_draft, core::kMaxDraft) + 1);
-    for (const auto& drafter : parts.drafters) drafter->warm_up();
+              std::min(parts.speculation.max_draft, core::kMaxDraft) + 1, parts.now);
+    for (const auto& drafter : parts.drafters) drafter->warm_up(parts.now);
     if (const Drafter* model = builder.model()) controller.calibrate_draft(model->step_ms());
 }
 
@@ -110,7 +103,7 @@ template <class State>
 class Generation {
 public:
     Generation(State& state, const GenerateRequest& request, const TokenCallback& callback)
-        : s_(state), request_(request), callback_(callback), start_(Clock::now()) {}
+        : s_(state), request_(request), callback_(callback), start_(state.parts.now()) {}
 
     GenerateResult run() {
         prepare();
@@ -123,15 +116,17 @@ public:
             result_.finish = FinishReason::cancelled;
             return finish();
         }
-        result_.prefill_ms = ms_since(start_);
+        result_.prefill_ms = now() - start_;
         bool more = step({}).end == WalkEnd::row;
-        first_ = Clock::now();
-        result_.ttft_ms = std::chrono::duration<double, std::milli>(first_ - start_).count();
+        first_ = now();
+        result_.ttft_ms = first_ - start_;
         while (more) more = round();
         return finish();
     }
 
 private:
+    double now() const { return s_.parts.now(); }
+
     void prepare() {
         s_.check_input(request_.input);
         s_.text.begin(request_.stop);
@@ -157,11 +152,12 @@ private:
     // Walks over the rows of the last forward and takes over what was emitted.
     WalkOutcome step(std::span<const std::int32_t> drafted) {
         std::int32_t row = 0;
-        const WalkOutcome outcome = walk(s_.target(), *s_.parts.chain, drafted, s_.draws, [&](std::int32_t token, bool agreed) {
-            const std::string_view source = agreed ? s_.builder.source(row)->name() : std::string_view{};
-            ++row;
-            return emit(token, agreed, source);
-        });
+        const WalkOutcome outcome =
+            walk(s_.target(), *s_.parts.chain, drafted, s_.draws, [&](std::int32_t token, bool agreed) {
+                const std::string_view source = agreed ? s_.builder.source(row)->name() : std::string_view{};
+                ++row;
+                return emit(token, agreed, source);
+            });
         if (outcome.end == WalkEnd::failure || outcome.end == WalkEnd::broken) s_.session.trim();
         if (outcome.end == WalkEnd::failure) fail(outcome.failure);
         if (outcome.end == WalkEnd::broken) s_.fail_broken();
@@ -224,21 +220,21 @@ private:
     // One forward of the target. True when the text goes on.
     bool round() {
         if (cancelled()) return false;
-        const Clock::time_point start = Clock::now();
+        const double start = now();
         draft();
         const auto drafted = s_.builder.tokens().first(static_cast<std::size_t>(keep_));
         s_.rows.assign(1, s_.session.tokens().back());
         s_.rows.insert(s_.rows.end(), drafted.begin(), drafted.end());
-        const Clock::time_point forward = Clock::now();
+        const double forward = now();
         if (!s_.session.decode(s_.rows)) {
             result_.finish = FinishReason::length;
             return false;
         }
         s_.target().wait();
-        const double verify_ms = ms_since(forward);
+        const double verify_ms = now() - forward;
         const WalkOutcome outcome = step(drafted);
         s_.session.trim();
-        account(outcome, verify_ms, ms_since(start));
+        account(outcome, verify_ms, now() - start);
         return outcome.end == WalkEnd::row;
     }
 
@@ -268,7 +264,7 @@ private:
 
     GenerateResult finish() {
         if (!result_.tokens.empty()) {
-            result_.decode_ms = ms_since(first_);
+            result_.decode_ms = now() - first_;
             if (result_.decode_ms > 0.0) {
                 result_.decode_tokens_per_second =
                     1000.0 * static_cast<double>(result_.tokens.size() - 1) / result_.decode_ms;
@@ -286,8 +282,8 @@ private:
     const GenerateRequest& request_;
     const TokenCallback& callback_;
     GenerateResult result_;
-    Clock::time_point start_;
-    Clock::time_point first_;
+    double start_;           // ms
+    double first_ = 0.0;     // when the first token was there
     std::int32_t room_ = 0;  // tokens that may still be emitted
     std::int32_t keep_ = 0;  // drafted tokens that this round verifies
 };

@@ -22,6 +22,7 @@
 
 #include "core/config/config.h"
 #include "core/models/context.h"
+#include "speculative/clock.h"
 #include "speculative/drafter.h"
 
 namespace foresay::core {
@@ -46,6 +47,7 @@ struct GeneratorParts {
     const core::Tokenizer* tokenizer = nullptr;      // null: token ids only, no text; must outlive the generator
     std::vector<std::int32_t> end_tokens;            // tokens that end the text
     SpeculationOptions speculation;
+    Now now = steady_now;
 };
 
 // One emitted token.

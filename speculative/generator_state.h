@@ -25,7 +25,11 @@ struct Generator::State {
     DeviceDraws draws;
 
     explicit State(GeneratorParts given)
-        : parts(std::move(given)), session(*parts.target), text(parts.tokenizer), builder(parts.drafters) {}
+        : parts(std::move(given)),
+          session(*parts.target),
+          controller(parts.now),
+          text(parts.tokenizer),
+          builder(parts.drafters, parts.now) {}
 
     core::Context& target() const { return *parts.target; }
 

@@ -4,7 +4,7 @@
 
 namespace foresay::speculative {
 
-RunBuilder::RunBuilder(std::span<const std::unique_ptr<Drafter>> drafters) {
+RunBuilder::RunBuilder(std::span<const std::unique_ptr<Drafter>> drafters, Now now) : now_(now) {
     for (const auto& drafter : drafters) {
         Drafter*& place = drafter->offers() ? free_ : model_;
         if (place == nullptr) place = drafter.get();
@@ -49,7 +49,7 @@ std::int32_t RunBuilder::build(const DraftTask& task, Controller& controller) {
     offer_ = offer(task);
     const std::int32_t limit = controller.plan(task.max_tokens, model_ != nullptr, offer_);
     if (limit < 1) return 0;
-    const double start = Controller::steady_now();
+    const double start = now_();
     controller_ = &controller;
     task_ = &task;
     DraftTask steps = task;
@@ -71,7 +71,7 @@ std::int32_t RunBuilder::build(const DraftTask& task, Controller& controller) {
             next_ = controller.next(offer_);
         }
     }
-    draft_ms_ = Controller::steady_now() - start;
+    draft_ms_ = now_() - start;
     controller_ = nullptr;
     task_ = nullptr;
     return controller.finish_run(draft_ms_);
@@ -80,13 +80,13 @@ std::int32_t RunBuilder::build(const DraftTask& task, Controller& controller) {
 std::int32_t RunBuilder::build_fixed(const DraftTask& task) {
     clear();
     if (task.max_tokens < 1) return 0;
-    const double start = Controller::steady_now();
+    const double start = now_();
     for (Drafter* drafter : {model_, free_}) {
         if (drafter == nullptr || !run_.tokens.empty()) continue;
         drafter->propose(task, run_);
         sources_.fill(drafter);
     }
-    draft_ms_ = Controller::steady_now() - start;
+    draft_ms_ = now_() - start;
     return static_cast<std::int32_t>(run_.tokens.size());
 }
 

@@ -23,7 +23,7 @@ namespace foresay::speculative {
 class RunBuilder final : private RunGauge {
 public:
     // The first drafter of each kind takes part.
-    explicit RunBuilder(std::span<const std::unique_ptr<Drafter>> drafters);
+    explicit RunBuilder(std::span<const std::unique_ptr<Drafter>> drafters, Now now = steady_now);
 
     Drafter* model() const { return model_; }
 
@@ -46,6 +46,7 @@ private:
     void take();
     Offer offer(const DraftTask& task);
 
+    Now now_;
     Drafter* model_ = nullptr;
     Drafter* free_ = nullptr;
     DraftRun run_;

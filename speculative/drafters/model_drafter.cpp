@@ -1,15 +1,12 @@
 #include "speculative/drafters/model_drafter.h"
 
 #include <algorithm>
-#include <chrono>
 
 #include "samplers/chain.h"
 #include "speculative/device_draws.h"
 
 namespace foresay::speculative {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 class ModelDrafter final : public Drafter {
 public:
@@ -21,17 +18,17 @@ public:
     std::string_view name() const override { return name_; }
     double step_ms() const override { return step_ms_; }
 
-    void warm_up() override {
+    void warm_up(Now now) override {
         constexpr int kSteps = 4;
         held_.clear();
         const std::int32_t token = 0;
         step_ms_ = 0.0;
         for (int step = 0; step < std::min(kSteps, context_->capacity()); ++step) {
             context_->truncate(0);
-            const auto start = Clock::now();
+            const double start = now();
             context_->decode(std::span(&token, 1));
             context_->wait();
-            const double ms = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+            const double ms = now() - start;
             step_ms_ = step == 0 ? ms : std::min(step_ms_, ms);
         }
         context_->truncate(0);

@@ -12,6 +12,7 @@
 #include "core/models/model.h"
 #include "core/models/shapes.h"
 #include "kernels/ops.h"
+#include "tests/models/paced_ops.h"
 
 namespace foresay::test {
 
@@ -50,9 +51,17 @@ inline const std::string& no_cuda() {
 #define FORESAY_SKIP_WITHOUT_DEVICE(backend) \
     if ((backend) == "cuda" && !no_cuda().empty()) GTEST_SKIP() << "not run on CUDA: " << no_cuda()
 
+// The host's backend as if it ran apart from the host: what is drawn on a device, chained there and read back late takes
+// the same ways, without a device.
+inline const Backend& paced_backend() {
+    static const Backend paced = {"paced", 0.6, 96};
+    return paced;
+}
+
 // The backend that long tests run on: FORESAY_TEST_BACKEND, else that of the host.
 inline const Backend& fast_backend() {
     const char* wanted = std::getenv("FORESAY_TEST_BACKEND");
+    if (wanted != nullptr && wanted == paced_backend().name) return paced_backend();
     for (const Backend& backend : backends()) {
         if (backend.name == (wanted != nullptr ? wanted : "cpu")) return backend;
     }
@@ -77,6 +86,10 @@ inline kernels::Ops& Backend::ops() const {
     if (name == "cuda") {
         static const std::unique_ptr<kernels::Ops> cuda = kernels::make_cuda_ops({});
         return *cuda;
+    }
+    if (name == "paced") {
+        static const std::unique_ptr<kernels::Ops> paced = std::make_unique<PacedOps>(backends()[1].ops());
+        return *paced;
     }
 #ifndef FORESAY_TEST_NO_CPU
     // FORESAY_TEST_THREADS=1 is kinder to a machine that runs other tests at the same time.
