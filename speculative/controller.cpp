@@ -16,6 +16,9 @@ constexpr double kRateBlend = 1.0 / 30.0;
 constexpr double kFollowers = 2.0;
 // Offers are not taken beyond a run that hardly survives.
 constexpr double kLeastSurvival = 0.05;
+// What a step that is started ahead saves: from the end of a draw on a device until the host has the next step there.
+constexpr double kRoundTripMs = 0.025;
+constexpr int kHalvings = 6;
 // Interruptions only ever add time, so a short measurement counts for more than a long one.
 constexpr double kDraftShorter = 0.2;
 constexpr double kDraftLonger = 0.05;
@@ -33,26 +36,25 @@ constexpr std::int32_t kLastPause = 512;
 double Controller::value_of_time() const { return std::max(rate_, 1.0 / costs_.verify_ms(1)); }
 
 // The best sum of chances less costs behind a next token that survives with chance `reached`.
-double Controller::gain_beyond(double reached, double time_value, std::int32_t last) const {
-    const double base = costs_.verify_ms(count_ + 1);
+double Controller::gain_beyond(std::int32_t count, double reached, double time_value, std::int32_t last) const {
+    const double base = costs_.verify_ms(count + 1);
     const double further = acceptance_.expected();
     double chain = reached;
     double sum = reached;
-    double top = std::max(0.0, sum - time_value * (costs_.verify_ms(count_ + 2) - base));
-    for (std::int32_t n = count_ + 2; n <= last; ++n) {
+    double top = std::max(0.0, sum - time_value * (costs_.verify_ms(count + 2) - base));
+    for (std::int32_t n = count + 2; n <= last; ++n) {
         chain *= further;
         sum += chain;
-        const double cost = draft_ms_ * static_cast<double>(n - count_ - 1) + costs_.verify_ms(n + 1) - base;
+        const double cost = draft_ms_ * static_cast<double>(n - count - 1) + costs_.verify_ms(n + 1) - base;
         top = std::max(top, sum - time_value * cost);
     }
     return top;
 }
 
-double Controller::gain_of_draft(const Offer& offer) const {
+double Controller::gain_of_draft(std::int32_t count, double survival, std::int32_t match) const {
     const double time_value = value_of_time();
-    const std::int32_t last = std::min(limit_, count_ + kLookAhead);
-    if (!model_ || count_ >= last) return -1.0;
-    const int match = match_class(offer.length);
+    const std::int32_t last = std::min(limit_, count + kLookAhead);
+    if (!model_ || count >= last) return -1.0;
     double gain = -time_value * draft_ms_;
     // The next token's margin, and whether it is the offered one, decide how it goes on: only what is worth verifying
     // counts.
@@ -60,8 +62,8 @@ double Controller::gain_of_draft(const Offer& offer) const {
         const double share = acceptance_.view_share(match, view);
         if (share <= 0.0) continue;
         for (int bin = 0; bin < kMarginBins; ++bin) {
-            const double reached = survival_ * acceptance_.bin_rate(match, view, bin);
-            gain += share * acceptance_.bin_share(view, bin) * gain_beyond(reached, time_value, last);
+            const double reached = survival * acceptance_.bin_rate(match, view, bin);
+            gain += share * acceptance_.bin_share(view, bin) * gain_beyond(count, reached, time_value, last);
         }
     }
     return gain;
@@ -99,7 +101,8 @@ std::int32_t Controller::plan(std::int32_t limit, bool model, const Offer& offer
     if (limit_ < 1 || !costs_.calibrated() || (!model && offer.token < 0)) return 0;
     if (tripped()) return 0;
     const double row = value_of_time() * (costs_.verify_ms(2) - costs_.verify_ms(1));
-    if (gain_of_draft(offer) > kLeastGain || (offer.token >= 0 && offer.chance > row + kLeastGain)) {
+    if (gain_of_draft(count_, survival_, match_class(offer.length)) > kLeastGain ||
+        (offer.token >= 0 && offer.chance > row + kLeastGain)) {
         plain_span_ = 0;
         plain_left_ = 0;
         return limit_;
@@ -120,11 +123,34 @@ std::int32_t Controller::plan(std::int32_t limit, bool model, const Offer& offer
 Controller::Next Controller::next(const Offer& offer) {
     if (count_ >= limit_) return Next::stop;
     if (probing_) return model_ ? Next::draft : offer.token >= 0 ? Next::take : Next::stop;
-    const double gain = gain_of_draft(offer);
+    const double gain = gain_of_draft(count_, survival_, match_class(offer.length));
     if (offer.token < 0) return gain > 0.0 ? Next::draft : Next::stop;
     const double better = survival_ * (acceptance_.expected(match_class(offer.length)) - offer.chance) * kFollowers;
     if (gain > 0.0 && better > value_of_time() * draft_ms_) return Next::draft;
     return survival_ * offer.chance > kLeastSurvival ? Next::take : Next::stop;
+}
+
+bool Controller::will_probably_draft(const Offer& offer) const {
+    if (count_ + 1 >= limit_) return false;
+    if (probing_) return true;
+    // The gain grows with the chance that the run survives. What comes behind the token, nothing is known of.
+    double enough = survival_;
+    if (gain_of_draft(count_ + 1, enough, 0) <= 0.0) return false;
+    for (double low = 0.0, step = 0; step < kHalvings; ++step) {
+        const double middle = 0.5 * (low + enough);
+        (gain_of_draft(count_ + 1, middle, 0) > 0.0 ? enough : low) = middle;
+    }
+    const int match = match_class(offer.length);
+    double chance = 0.0;
+    for (const View view : {View::alone, View::same, View::other}) {
+        const double share = acceptance_.view_share(match, view);
+        for (int bin = 0; share > 0.0 && bin < kMarginBins; ++bin) {
+            const bool goes_on = survival_ * acceptance_.bin_rate(match, view, bin) >= enough;
+            chance += goes_on ? share * acceptance_.bin_share(view, bin) : 0.0;
+        }
+    }
+    // If it is not wanted after all, the device is busy for nothing while the host could have gone on.
+    return chance * kRoundTripMs > (1.0 - chance) * (draft_ms_ - kRoundTripMs);
 }
 
 void Controller::take(const Offer& offer) {

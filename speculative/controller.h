@@ -39,6 +39,9 @@ public:
     // What the run's next token shall be, when `offer` could be it.
     enum class Next : std::uint8_t { stop, take, draft };
     Next next(const Offer& offer);
+    // Whether next() will probably say `draft` of the token behind the one that is being drawn now, before that one is
+    // known.
+    bool will_probably_draft(const Offer& offer) const;
     // The drafter starts a step, or a sequence of steps.
     void start_steps() { step_start_ = -1.0; }
     // The run has got a token: the offered one, or one of the draft with its margin where `offer` was to be had.
@@ -63,10 +66,10 @@ private:
     };
 
     double value_of_time() const;
-    // The best gain, in tokens, of asking the draft for the next token, and perhaps more, when the run's tokens survive
-    // with chance `survival_`.
-    double gain_of_draft(const Offer& offer) const;
-    double gain_beyond(double reached, double time_value, std::int32_t last) const;
+    // The best gain, in tokens, of asking the draft for the next token, and perhaps more, behind a run of `count` tokens
+    // that survives with chance `survival`.
+    double gain_of_draft(std::int32_t count, double survival, std::int32_t match) const;
+    double gain_beyond(std::int32_t count, double reached, double time_value, std::int32_t last) const;
     bool tripped();
 
     Now now_;

@@ -29,6 +29,9 @@ public:
     virtual ~RunGauge() = default;
     // The `count`-th token of the run has just been proposed with confidence `margin`. True: propose another one.
     virtual bool extend(std::int32_t count, float margin) = 0;
+    // Whether extend() will probably say so of the token that is being drawn now. A drafter that runs apart from the
+    // host may then start the next step before it knows the token.
+    virtual bool likely() { return true; }
 };
 
 // What a drafter is asked.

@@ -117,7 +117,7 @@ public:
             return finish();
         }
         result_.prefill_ms = now() - start_;
-        bool more = step({}).end == WalkEnd::row;
+        bool more = step({}, s_.draws.draw(s_.target(), *s_.parts.chain, {})).end == WalkEnd::row;
         first_ = now();
         result_.ttft_ms = first_ - start_;
         while (more) more = round();
@@ -150,10 +150,10 @@ private:
     }
 
     // Walks over the rows of the last forward and takes over what was emitted.
-    WalkOutcome step(std::span<const std::int32_t> drafted) {
+    WalkOutcome step(std::span<const std::int32_t> drafted, bool on_device) {
         std::int32_t row = 0;
         const WalkOutcome outcome =
-            walk(s_.target(), *s_.parts.chain, drafted, s_.draws, [&](std::int32_t token, bool agreed) {
+            walk(s_.target(), *s_.parts.chain, drafted, on_device, [&](std::int32_t token, bool agreed) {
                 const std::string_view source = agreed ? s_.builder.source(row)->name() : std::string_view{};
                 ++row;
                 return emit(token, agreed, source);
@@ -230,9 +230,15 @@ private:
             result_.finish = FinishReason::length;
             return false;
         }
-        s_.target().wait();
+        // What can be drawn where the logits are is asked for before anyone waits for them.
+        const bool on_device = s_.draws.draw(s_.target(), *s_.parts.chain, drafted);
+        if (on_device) {
+            s_.target().ops().drawn(s_.target().activations(), 0);
+        } else {
+            s_.target().wait();
+        }
         const double verify_ms = now() - forward;
-        const WalkOutcome outcome = step(drafted);
+        const WalkOutcome outcome = step(drafted, on_device);
         s_.session.trim();
         account(outcome, verify_ms, now() - start);
         return outcome.end == WalkEnd::row;

@@ -42,6 +42,7 @@ public:
 
 private:
     bool extend(std::int32_t count, float margin) override;
+    bool likely() override { return controller_->will_probably_draft(offer_); }
     void note_drafted();
     void take();
     Offer offer(const DraftTask& task);

@@ -12,7 +12,6 @@
 
 #include "core/models/context.h"
 #include "samplers/chain.h"
-#include "speculative/device_draws.h"
 
 namespace foresay::speculative {
 
@@ -41,11 +40,11 @@ struct WalkOutcome {
 
 // Row i of the context's last forward follows `drafted[i - 1]`. `emit(token, was_drafted)` takes each token and says
 // whether the text ends with it. At most drafted.size() + 1 tokens are emitted.
+// `on_device`: its rows have been drawn there by DeviceDraws, with this run.
 template <class Emit>
-WalkOutcome walk(core::Context& context, samplers::Chain& chain, std::span<const std::int32_t> drafted,
-                 DeviceDraws& draws, Emit&& emit) {
+WalkOutcome walk(core::Context& context, samplers::Chain& chain, std::span<const std::int32_t> drafted, bool on_device,
+                 Emit&& emit) {
     WalkOutcome outcome;
-    const bool on_device = draws.draw(context, chain, drafted);
     for (std::size_t row = 0; row <= drafted.size(); ++row) {
         samplers::Decision decision;
         bool finite = true;

@@ -47,26 +47,39 @@ public:
         const std::int32_t limit =
             std::min(task.max_tokens, before + context_->capacity() - static_cast<std::int32_t>(held_.size()) + 1);
         for (std::int32_t count = before + 1;; ++count) {
-            const kernels::Drawn drawn = draw(*task.chain);
-            if (drawn.token < 0) return;
+            // Where a draw runs apart from the host, the next step follows it without waiting, as long as it is likely
+            // to be wanted. If it is not, the cache holds the token already when it is accepted.
+            const std::int32_t slot = count % 2;
+            const bool drawing = start_draw(*task.chain, slot);
+            bool evaluated = false;
+            if (drawing && count < limit && (task.gauge == nullptr || task.gauge->likely())) {
+                const kernels::TokenRef next = kernels::TokenRef::slot(slot);
+                evaluated = context_->decode(std::span(&next, 1));
+            }
+            const kernels::Drawn drawn =
+                drawing ? context_->ops().drawn(context_->activations(), slot) : chain_.propose(context_->logits(0));
+            if (drawn.token < 0) {
+                context_->truncate(static_cast<std::int32_t>(held_.size()));
+                return;
+            }
+            if (evaluated) held_.push_back(drawn.token);
             run.tokens.push_back(drawn.token);
             run.margins.push_back(drawn.margin);
             if (count == limit || std::ranges::find(task.end_tokens, drawn.token) != task.end_tokens.end()) return;
             if (task.gauge != nullptr && !task.gauge->extend(count, drawn.margin)) return;
             chain_.advance(drawn.token);
+            if (evaluated) continue;
             if (!context_->decode(std::span(&drawn.token, 1))) return;
             held_.push_back(drawn.token);
         }
     }
 
 private:
-    // The chain's draw from the last forward's row: where the logits are, or on the host.
-    kernels::Drawn draw(const samplers::Chain& live) {
-        if (!draws_on_device(*context_, live) || chain_.compile(plan_) != nullptr)
-            return chain_.propose(context_->logits(0));
-        const std::int32_t slot = 0;
+    // Starts the chain's draw from the last forward's row where the logits are. False: the host has to draw.
+    bool start_draw(const samplers::Chain& live, std::int32_t slot) {
+        if (!draws_on_device(*context_, live) || chain_.compile(plan_) != nullptr) return false;
         context_->ops().draw(context_->activations(), {&plan_.plan, 1}, {&slot, 1});
-        return context_->ops().drawn(context_->activations(), slot);
+        return true;
     }
 
     // Brings the cache to the end of the session and of `run` behind it, logits of the last token included. What the
