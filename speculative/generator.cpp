@@ -25,13 +25,20 @@ std::string_view mode_name(core::SpeculationMode mode) {
 // Times forwards of a few widths behind what the cache holds, the most telling ones first, within a budget. The rows are
 // forgotten again.
 void calibrate(core::Context& target, core::SequenceId sequence, CostModel& costs, std::int32_t max_width, Now now) {
-    constexpr double kBudgetMs = 60.0;
-    constexpr std::int32_t kWidths[] = {1, 4, 2, 8, 3, 6, 16, 5, 12, 32};
+    // A device takes rows by the tile, and the first two forwards of a width there prepare the others: few widths, and
+    // time for all of them, however long a forward is.
+    constexpr std::int32_t kHostWidths[] = {1, 4, 2, 8, 3, 6, 16, 5, 12, 32};
+    const std::int32_t device_widths[] = {1, 8, 16, 4, max_width, 2, 12};
+    const bool device = target.ops().asynchronous();
+    const std::span<const std::int32_t> widths =
+        device ? std::span<const std::int32_t>(device_widths) : std::span<const std::int32_t>(kHostWidths);
+    double budget_ms = 60.0;
+    constexpr double kDeviceForwards = 30.0;
     const double start = now();
     const std::vector<std::int32_t> tokens(static_cast<std::size_t>(CostModel::kMaxWidth), 0);
     const std::int32_t length = target.length(sequence);
     bool warm = false;
-    for (const std::int32_t width : kWidths) {
+    for (const std::int32_t width : widths) {
         if (width > std::min({max_width, target.options().decode_rows, target.capacity() - length})) continue;
         double best = 0.0;
         for (int repeat = warm ? 0 : -1; repeat < 3; ++repeat) {
@@ -41,11 +48,12 @@ void calibrate(core::Context& target, core::SequenceId sequence, CostModel& cost
             const double ms = now() - begin;
             target.truncate(length, sequence);
             if (repeat >= 0) best = repeat == 0 ? ms : std::min(best, ms);
-            if (now() - start > kBudgetMs && best > 0.0) break;
+            if (now() - start > budget_ms && best > 0.0) break;
         }
         warm = true;
         costs.calibrate(width, best);
-        if (now() - start > kBudgetMs) break;
+        if (device && width == 1) budget_ms = std::max(budget_ms, kDeviceForwards * best);
+        if (now() - start > budget_ms) break;
     }
 }
 

@@ -19,6 +19,21 @@ struct Measured {
     double ratio() const { return plain > 0 ? speculative / plain : 0.0; }
 };
 
+// Runs of one kind of prompt. Rates are those of all tokens over all time.
+struct Kind {
+    std::vector<double> ratios;
+    double tokens = 0.0, plain_seconds = 0.0, seconds = 0.0;
+
+    void add(const Measured& measured) {
+        ratios.push_back(measured.ratio());
+        tokens += static_cast<double>(measured.tokens);
+        plain_seconds += static_cast<double>(measured.tokens) / measured.plain;
+        seconds += static_cast<double>(measured.tokens) / measured.speculative;
+    }
+    double plain() const { return tokens / plain_seconds; }
+    double speculative() const { return tokens / seconds; }
+};
+
 Measured measure(speculative::Generator& plain, speculative::Generator& speculating,
                  std::span<const std::int32_t> prompt, const PromptRun& run, int runs, const std::string& id) {
     Measured out;
@@ -81,8 +96,8 @@ void bench_speculation(const Options& options) {
         print(bench_title(session) + format("read bandwidth %.1f GB/s\n", bandwidth / 1e9));
         print("prompt       kind   temperature  tokens   plain/s   spec./s   ratio  accepted  a round\n");
     }
-    std::map<std::string, std::vector<double>> by_kind;
-    std::vector<double> all;
+    std::map<std::string, Kind> by_kind;
+    Kind all;
     for (const double temperature : bench_temperatures(options)) {
         set_temperature(session, temperature);
         speculative::Generator plain = session.make_generator({});
@@ -91,8 +106,8 @@ void bench_speculation(const Options& options) {
             const std::vector<std::int32_t> tokens = session.tokenizer().encode(prompt.text);
             const Measured measured = measure(plain, speculating, tokens, run, options.runs, prompt.id);
             if (measured.ratio() <= 0.0) continue;  // ended at once: nothing to compare
-            all.push_back(measured.ratio());
-            by_kind[prompt.kind].push_back(measured.ratio());
+            all.add(measured);
+            by_kind[prompt.kind].add(measured);
             out["prompts"].push_back(to_json(prompt, temperature, measured));
             if (options.json) continue;
             print(format(
@@ -105,15 +120,25 @@ void bench_speculation(const Options& options) {
                                     : 0.0));
         }
     }
-    out["geometric_mean"] = geometric_mean(all);
-    for (const auto& [kind, ratios] : by_kind) out["geometric_mean_by_kind"][kind] = geometric_mean(ratios);
+    out["geometric_mean"] = geometric_mean(all.ratios);
+    for (const auto& [name, kind] : by_kind) {
+        out["geometric_mean_by_kind"][name] = geometric_mean(kind.ratios);
+        out["plain_tokens_per_second_by_kind"][name] = kind.plain();
+        out["speculative_tokens_per_second_by_kind"][name] = kind.speculative();
+    }
     if (options.json) {
         print(out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
         return;
     }
-    print(format("geometric mean %.2f", geometric_mean(all)));
-    for (const auto& [kind, ratios] : by_kind) print(format(", %s %.2f", kind.c_str(), geometric_mean(ratios)));
-    print("\n");
+    print(format("geometric mean %.2f", geometric_mean(all.ratios)));
+    for (const auto& [name, kind] : by_kind) print(format(", %s %.2f", name.c_str(), geometric_mean(kind.ratios)));
+    print("\nall tokens over all time, plain and with speculation:");
+    const char* separator = "";
+    for (const auto& [name, kind] : by_kind) {
+        print(format("%s %s %.1f to %.1f/s", separator, name.c_str(), kind.plain(), kind.speculative()));
+        separator = ",";
+    }
+    print("\nevery text is that of plain decoding\n");
 }
 
 }  // namespace foresay::app

@@ -226,9 +226,12 @@ private:
                 writer.write(inflation_.writer(role, layer), source, 1.0f, random_of(role, layer, r),
                              data.data() + static_cast<std::size_t>(r) * bytes);
             }
+            const std::byte* made = data.data() + static_cast<std::size_t>(begin) * bytes;
+            const std::size_t size = static_cast<std::size_t>(end - begin) * bytes;
+            for (std::int64_t copy = begin + rows; copy < shape.rows; copy += rows) {
+                std::memcpy(data.data() + static_cast<std::size_t>(copy) * bytes, made, size);
+            }
         });
-        const std::size_t copy = static_cast<std::size_t>(rows) * bytes;
-        for (std::size_t at = copy; at < data.size(); at += copy) std::memcpy(data.data() + at, data.data(), copy);
     }
 
     std::unique_ptr<ModelSource> small_;

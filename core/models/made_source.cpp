@@ -1,5 +1,8 @@
 #include "core/models/made_source.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "base/error.h"
 #include "core/models/architecture.h"
 
@@ -67,6 +70,12 @@ std::int64_t MadeSource::weight_bytes() {
     return sum;
 }
 
+void MadeSource::release() {
+    if (more_layers_) std::ranges::move(scratch_, std::back_inserter(spare_));
+    scratch_.clear();
+    if (!more_layers_) spare_.clear();
+}
+
 kernels::TensorView MadeSource::tensor(TensorRole role, std::int32_t layer) {
     if (role == TensorRole::head && config_.tied_head) role = TensorRole::embedding;
     const TensorShape shape = tensor_shape(config_, role);
@@ -74,8 +83,15 @@ kernels::TensorView MadeSource::tensor(TensorRole role, std::int32_t layer) {
     if (by_backend() && !is_vector(role)) return {encoding, shape.rows, shape.cols, nullptr};
     const bool is_embedding = role == TensorRole::embedding;
     if (!is_embedding || embedding_.empty()) {
+        const std::size_t size = static_cast<std::size_t>(bytes(role));
+        more_layers_ = role > TensorRole::head && layer + 1 < config_.shape.layers;
         std::vector<std::byte>& data = is_embedding ? embedding_ : scratch_.emplace_back();
-        data.resize(static_cast<std::size_t>(bytes(role)));
+        const auto spare = std::ranges::find(spare_, size, &std::vector<std::byte>::size);
+        if (spare != spare_.end()) {
+            data = std::move(*spare);
+            spare_.erase(spare);
+        }
+        data.resize(size);
         fill(role, layer, data);
     }
     return {encoding, shape.rows, shape.cols, (is_embedding ? embedding_ : scratch_.back()).data()};

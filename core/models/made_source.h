@@ -1,7 +1,8 @@
 // core/models/made_source.h: what the sources have in common that make their tensors instead of finding them in a file:
 // one encoding for the head, one for the other matrices, and the memory that a tensor lies in until it is packed.
 //
-// Cost:     one stage's tensors at a time are in memory, and the embedding table.
+// Cost:     one layer's tensors at a time are in memory, and the embedding table; memory of a layer serves the next one,
+//           because getting it from the system anew takes longer than writing it.
 // Errors:   the constructor throws Error where rows of the shape are no whole number of blocks.
 #pragma once
 
@@ -18,7 +19,7 @@ bool is_vector(TensorRole role);
 class MadeSource : public ModelSource {
 public:
     kernels::TensorView tensor(TensorRole role, std::int32_t layer) final;
-    void release() final { scratch_.clear(); }
+    void release() final;
     std::int64_t weight_bytes() final;
     std::int64_t embedding_bytes() final { return bytes(TensorRole::embedding); }
 
@@ -40,6 +41,8 @@ private:
     kernels::Encoding head_;
     std::vector<std::byte> embedding_;
     std::vector<std::vector<std::byte>> scratch_;
+    std::vector<std::vector<std::byte>> spare_;  // of earlier layers
+    bool more_layers_ = false;                   // behind that of the latest tensor
 };
 
 }  // namespace foresay::core
