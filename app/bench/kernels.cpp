@@ -78,6 +78,31 @@ Meters measure_device(Session& session, core::Context& context, std::span<const 
     return meters;
 }
 
+// Milliseconds of a draw from one row on a device: the best token, or the usual chain.
+double measure_draw(Session& session, core::Context& context, bool greedy, int steps) {
+    kernels::DrawPlan plan;
+    plan.key = {.seed = 1, .branch = 0, .index = kPrompt};
+    plan.greedy = greedy;
+    if (!greedy) {
+        using Kind = kernels::DrawStepKind;
+        for (const kernels::DrawStep& step :
+             {kernels::DrawStep{.kind = Kind::top_k, .k = 40}, kernels::DrawStep{.kind = Kind::top_p, .a = 0.95f},
+              kernels::DrawStep{.kind = Kind::temperature, .a = 0.8f}}) {
+            plan.steps[plan.step_count++] = step;
+        }
+    }
+    kernels::Activations& act = context.activations();
+    const std::int32_t slot = 0;
+    double ms = 0.0;
+    for (const bool warm : {true, false}) {
+        const Stopwatch watch;
+        for (int step = 0; step < steps; ++step) session.ops().draw(act, {&plan, 1}, {&slot, 1});
+        session.ops().wait(act);
+        if (!warm) ms = watch.ms() / steps;
+    }
+    return ms;
+}
+
 }  // namespace
 
 void bench_kernels(const Options& options) {
@@ -111,6 +136,15 @@ void bench_kernels(const Options& options) {
             text += format("%-14s %4d %9.3f %8.1f %6.0f %% %8.0f\n", std::string(name(stage)).c_str(), width,
                            measured.ms / steps, rate / 1e9, 100.0 * rate / bandwidth, macs / 1e9);
         }
+    }
+    for (const bool greedy : {true, false}) {
+        if (!session.ops().asynchronous()) break;
+        context->decode(std::span(tokens).first(1));
+        const double ms = measure_draw(session, *context, greedy, 10 * kSteps * options.runs);
+        context->truncate(kPrompt);
+        const char* what = greedy ? "draw, the best" : "draw, top 40";
+        rows.push_back({{"stage", what}, {"rows", 1}, {"ms_per_step", ms}});
+        text += format("%-14s %4d %9.4f\n", what, 1, ms);
     }
     if (options.json) {
         nlohmann::ordered_json out;

@@ -16,6 +16,8 @@ struct Measured {
     double plain = 0.0, speculative = 0.0;  // tokens per second, medians
     std::size_t tokens = 0;
     std::int64_t drafted = 0, accepted = 0, rounds = 0;
+    double draft_ms = 0.0, verify_ms = 0.0;  // of the last run
+    double per_round(double value) const { return rounds > 0 ? value / static_cast<double>(rounds) : 0.0; }
     double ratio() const { return plain > 0 ? speculative / plain : 0.0; }
 };
 
@@ -51,6 +53,8 @@ Measured measure(speculative::Generator& plain, speculative::Generator& speculat
         out.drafted = result.speculation.drafted;
         out.accepted = result.speculation.accepted;
         out.rounds = result.speculation.rounds;
+        out.draft_ms = result.speculation.draft_ms;
+        out.verify_ms = result.speculation.verify_ms;
     }
     out.plain = median(plain_rates);
     out.speculative = median(rates);
@@ -69,6 +73,8 @@ nlohmann::ordered_json to_json(const Prompt& prompt, double temperature, const M
     out["rounds"] = measured.rounds;
     out["drafted"] = measured.drafted;
     out["accepted"] = measured.accepted;
+    out["draft_ms"] = measured.draft_ms;
+    out["verify_ms"] = measured.verify_ms;
     return out;
 }
 
@@ -94,7 +100,9 @@ void bench_speculation(const Options& options) {
     out["prompts"] = nlohmann::ordered_json::array();
     if (!options.json) {
         print(bench_title(session) + format("read bandwidth %.1f GB/s\n", bandwidth / 1e9));
-        print("prompt       kind   temperature  tokens   plain/s   spec./s   ratio  accepted  a round\n");
+        print(
+            "prompt       kind   temperature  tokens   plain/s   spec./s   ratio  accepted  a round: tokens  draft ms  "
+            "verify ms\n");
     }
     std::map<std::string, Kind> by_kind;
     Kind all;
@@ -110,14 +118,14 @@ void bench_speculation(const Options& options) {
             by_kind[prompt.kind].add(measured);
             out["prompts"].push_back(to_json(prompt, temperature, measured));
             if (options.json) continue;
-            print(format(
-                "%-12s %-8s %9.2f %7zu %9.1f %9.1f %7.2f %7.0f %% %8.2f\n", prompt.id.c_str(), prompt.kind.c_str(),
-                temperature, measured.tokens, measured.plain, measured.speculative, measured.ratio(),
-                measured.drafted > 0
-                    ? 100.0 * static_cast<double>(measured.accepted) / static_cast<double>(measured.drafted)
-                    : 0.0,
-                measured.rounds > 0 ? static_cast<double>(measured.tokens) / static_cast<double>(measured.rounds)
-                                    : 0.0));
+            print(format("%-12s %-8s %9.2f %7zu %9.1f %9.1f %7.2f %7.0f %% %15.2f %9.3f %10.3f\n", prompt.id.c_str(),
+                         prompt.kind.c_str(), temperature, measured.tokens, measured.plain, measured.speculative,
+                         measured.ratio(),
+                         measured.drafted > 0
+                             ? 100.0 * static_cast<double>(measured.accepted) / static_cast<double>(measured.drafted)
+                             : 0.0,
+                         measured.per_round(static_cast<double>(measured.tokens)),
+                         measured.per_round(measured.draft_ms), measured.per_round(measured.verify_ms)));
         }
     }
     out["geometric_mean"] = geometric_mean(all.ratios);

@@ -133,6 +133,7 @@ struct CudaActivations : Activations {
     PinnedBuffer<HostDrawn> host_slots;
     std::uint32_t serials[kDrawSlots] = {};  // that host_slots will have
     std::uint32_t serial = 0;
+    std::uint32_t plans_serial = 0;  // of the draw whose plans lie in plans_host
     DrawMemory draw_memory;
     PinnedBuffer<std::byte> plans_host;
     DeviceBuffer<std::byte> plans;

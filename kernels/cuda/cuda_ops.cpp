@@ -622,15 +622,19 @@ void CudaOps::draw(Activations& act, std::span<const DrawPlan> plans, std::span<
     }
     const std::size_t lists_at = plans.size() * sizeof(DevicePlan);
     const std::size_t bytes = lists_at + size(words) * sizeof(std::uint32_t);
-    if (bytes > a.plans.size()) {
+    const bool travels = plans.size() == 1 && words == 0;  // with the launch
+    if (!travels && bytes > a.plans.size()) {
         stream_.wait();
         a.plans = DeviceBuffer<std::byte>(std::max<std::size_t>(2 * bytes, 64 * 1024));
         a.plans_host = PinnedBuffer<std::byte>(a.plans.size());
-    } else {
-        // The last plans must have left page-locked memory: they have once their last token is known.
-        for (std::uint32_t& serial : a.serials) {
-            if (serial == a.serial - 1) drawn(act, static_cast<int32_t>(&serial - a.serials));
+    } else if (!travels && a.plans_serial != 0) {
+        // The last plans must have left page-locked memory: they have once a token of theirs, or a later one, is known.
+        int32_t known = -1;
+        for (int32_t slot = 0; slot < kDrawSlots; ++slot) {
+            const bool later = a.serials[slot] >= a.plans_serial;
+            if (later && (known < 0 || a.serials[slot] < a.serials[known])) known = slot;
         }
+        drawn(act, known);
     }
     // Rows that the host has seen, and may have written to, go back first.
     for (std::size_t i = 0; i < plans.size(); ++i) {
@@ -641,26 +645,36 @@ void CudaOps::draw(Activations& act, std::span<const DrawPlan> plans, std::span<
                    "cannot copy logits");
         a.logits_fetched[i] = 0;
     }
+    DevicePlan single;
+    DevicePlan* const encoded = travels ? &single : reinterpret_cast<DevicePlan*>(a.plans_host.data());
+    auto* const lists = travels ? nullptr : reinterpret_cast<std::uint32_t*>(a.plans_host.data() + lists_at);
     int64_t used = 0;
+    int32_t candidates = 1;
     for (std::size_t i = 0; i < plans.size(); ++i) {
-        encode_plan(plans[i], vocab, slots[i], reinterpret_cast<DevicePlan*>(a.plans_host.data())[i],
-                    reinterpret_cast<std::uint32_t*>(a.plans_host.data() + lists_at), used);
+        encode_plan(plans[i], vocab, slots[i], encoded[i], lists, used);
+        candidates = std::max(candidates, encoded[i].vocab);
         a.serials[slots[i]] = a.serial;
     }
-    cuda_check(cudaMemcpyAsync(a.plans.data(), a.plans_host.data(), bytes, cudaMemcpyHostToDevice, stream_),
-               "cannot copy plans");
+    if (!travels) {
+        a.plans_serial = a.serial;
+        cuda_check(cudaMemcpyAsync(a.plans.data(), a.plans_host.data(), bytes, cudaMemcpyHostToDevice, stream_),
+                   "cannot copy plans");
+    }
     DrawCall call;
     call.rows = static_cast<int32_t>(plans.size());
     call.vocab = vocab;
     call.logits = a.logits.data();
     call.stride = a.logit_stride;
-    call.plans = reinterpret_cast<const DevicePlan*>(a.plans.data());
-    call.words = reinterpret_cast<const std::uint32_t*>(a.plans.data() + lists_at);
+    call.candidates = candidates;
+    if (!travels) {
+        call.plans = reinterpret_cast<const DevicePlan*>(a.plans.data());
+        call.words = reinterpret_cast<const std::uint32_t*>(a.plans.data() + lists_at);
+    }
     call.slots = a.slots.data();
     call.host_slots = a.host_slots.data();
     call.serial = a.serial;
     call.memory = &a.draw_memory;
-    launch_draw(stream_, call);
+    launch_draw(stream_, call, single);
 }
 
 Drawn CudaOps::drawn(Activations& act, int32_t slot) {

@@ -18,6 +18,7 @@ using std::uint64_t;
 constexpr int kThreads = 512;
 constexpr int kRun = 16;                  // neighbours that a thread takes: those of one block of coarse noise
 constexpr int kPart = kThreads * kRun;    // of a row, for one block
+constexpr int kFewKept = kThreads / 4;    // up to so many are kept by the quickest way
 constexpr int kListRoom = 2048;           // candidates that reach the bound; more are selected the slow way
 constexpr uint64_t kDead = ~uint64_t{0};  // sorts behind every candidate
 
@@ -179,10 +180,27 @@ __device__ int32_t select(Shared& s, int32_t n, int32_t k, const Key& key) {
     return s.number;
 }
 
+// The number whose upper 16 bits are those of `prefix`, as rising() has them.
+__device__ float bound_of(uint32_t prefix) {
+    if (prefix <= rising(-FLT_MAX)) return -FLT_MAX;
+    return math::of_bits((prefix & 0x80000000u) ? prefix & 0x7fffffffu : ~prefix);
+}
+
 // A bound that at least k of values[0, n) reach, close to the k-th largest: its upper 16 bits.
 __device__ float kth_largest_or_less(Shared& s, const float* values, int32_t n, int32_t k) {
     if (n < k) return -FLT_MAX;
     uint32_t prefix = 0;
+    if (k <= kFewKept) {
+        // The largest of each thread's values stands for them: the k-th largest of those is reached by k values.
+        float largest = -infinity();
+#pragma unroll 8
+        for (int32_t i = threadIdx.x; i < n; i += kThreads) largest = fmaxf(largest, __ldcg(values + i));
+        const uint32_t bits = rising(largest);
+        for (uint32_t bit = 1u << 31; bit >= 1u << 16; bit >>= 1) {
+            if (__syncthreads_count(bits >= (prefix | bit)) >= k) prefix |= bit;
+        }
+        return bound_of(prefix);
+    }
     for (int shift = 24; shift >= 16; shift -= 8) {
         if (threadIdx.x < 256) s.counts[threadIdx.x] = 0;
         __syncthreads();
@@ -202,8 +220,7 @@ __device__ float kth_largest_or_less(Shared& s, const float* values, int32_t n, 
         k = s.number;
         __syncthreads();
     }
-    if (prefix <= rising(-FLT_MAX)) return -FLT_MAX;
-    return math::of_bits((prefix & 0x80000000u) ? prefix & 0x7fffffffu : ~prefix);
+    return bound_of(prefix);
 }
 
 // The `keep` best of the row into ids and logits, sorted; returns their number.
@@ -214,11 +231,21 @@ __device__ int32_t cut_row(Shared& s, const float* x, int32_t vocab, const float
     __syncthreads();
     for (int32_t run = threadIdx.x; run < runs; run += kThreads) {
         if (!(__ldcg(best16 + run) >= bound)) continue;
-        for (int32_t id = run * kRun; id < min(vocab, (run + 1) * kRun); ++id) {
-            const float logit = __ldcg(x + id);
-            if (!(logit >= bound)) continue;
+        float logits[kRun];  // rows are padded to whole runs
+#pragma unroll
+        for (int i = 0; i < kRun; i += 4) {
+            const float4 four = __ldcg(reinterpret_cast<const float4*>(x + run * kRun + i));
+            logits[i] = four.x;
+            logits[i + 1] = four.y;
+            logits[i + 2] = four.z;
+            logits[i + 3] = four.w;
+        }
+#pragma unroll
+        for (int i = 0; i < kRun; ++i) {
+            const int32_t id = run * kRun + i;
+            if (id >= vocab || !(logits[i] >= bound)) continue;
             const int32_t at = atomicAdd(&s.number, 1);
-            if (at < kListRoom) s.list[at] = order_key(logit, id);
+            if (at < kListRoom) s.list[at] = order_key(logits[i], id);
         }
     }
     __syncthreads();
@@ -417,13 +444,15 @@ __device__ void publish(const DrawCall& c, const DevicePlan& plan, const BestTwo
     *reinterpret_cast<volatile uint32_t*>(&host->serial) = c.serial;
 }
 
-__global__ void __launch_bounds__(kThreads)
-    draw_kernel(DrawCall c, float* best16, float* best_two, int32_t* arrived, int32_t* broken) {
+__global__ void __launch_bounds__(kThreads, 1)
+    draw_kernel(DrawCall c, const __grid_constant__ DevicePlan single, float* best16, float* best_two, int32_t* arrived,
+                int32_t* broken) {
     __shared__ Shared s;
     __shared__ DevicePlan plan;
     const int32_t row = blockIdx.y, parts = gridDim.x;
+    const DevicePlan* given = c.plans == nullptr ? &single : c.plans + row;
     for (int i = threadIdx.x; i < static_cast<int>(sizeof plan / 4); i += kThreads) {
-        reinterpret_cast<uint32_t*>(&plan)[i] = reinterpret_cast<const uint32_t*>(c.plans + row)[i];
+        reinterpret_cast<uint32_t*>(&plan)[i] = reinterpret_cast<const uint32_t*>(given)[i];
     }
     __syncthreads();
     float* logits = c.logits + row * c.stride;
@@ -600,9 +629,9 @@ void DrawMemory::allocate(int32_t rows, int32_t vocab) {
     cuda_check(cudaMemset(broken.data(), 0, broken.bytes()), "cannot clear memory");
 }
 
-void launch_draw(cudaStream_t stream, const DrawCall& call) {
-    const dim3 grid(static_cast<unsigned>((call.vocab + kPart - 1) / kPart), static_cast<unsigned>(call.rows));
-    draw_kernel<<<grid, kThreads, 0, stream>>>(call, call.memory->best16.data(), call.memory->best_two.data(),
+void launch_draw(cudaStream_t stream, const DrawCall& call, const DevicePlan& single) {
+    const dim3 grid(static_cast<unsigned>((call.candidates + kPart - 1) / kPart), static_cast<unsigned>(call.rows));
+    draw_kernel<<<grid, kThreads, 0, stream>>>(call, single, call.memory->best16.data(), call.memory->best_two.data(),
                                                call.memory->arrived.data(), call.memory->broken.data());
     launched("draw");
 }

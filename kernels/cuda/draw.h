@@ -66,13 +66,15 @@ struct DrawCall {
     std::int32_t vocab = 0;   // of the rows
     float* logits = nullptr;  // [rows, stride]; elementwise steps change it in place
     std::int64_t stride = 0;
-    const DevicePlan* plans = nullptr;     // [rows], device
+    std::int32_t candidates = 0;           // no plan's vocabulary is larger
+    const DevicePlan* plans = nullptr;     // [rows], device; null: the one that launch_draw() is given
     const std::uint32_t* words = nullptr;  // device
     Drawn* slots = nullptr;                // device, by slot
     HostDrawn* host_slots = nullptr;       // page-locked host memory as the device addresses it, by slot
     std::uint32_t serial = 0;
     const DrawMemory* memory = nullptr;
 };
-void launch_draw(cudaStream_t stream, const DrawCall& call);
+// `single` is the plan of a draw of one row, which travels with the launch.
+void launch_draw(cudaStream_t stream, const DrawCall& call, const DevicePlan& single);
 
 }  // namespace foresay::kernels::cuda
