@@ -144,6 +144,23 @@ TEST_P(Draws, AreThoseOfDrawRow) {
                     ASSERT_EQ(found.margin, expected.margin);
                 }
             }
+            // One row alone, as a step of plain decoding draws.
+            for (std::int32_t row = 0; row < kRows; ++row) {
+                std::vector<float> logits = rows[row];
+                const auto first = run.ops().logits(run.activations(), 0);
+                std::copy(logits.begin(), logits.end(), first.begin());
+                DrawPlan plan = shape;
+                plan.vocab = vocab;
+                plan.key = {.seed = 78, .branch = 1, .index = ++index};
+                const std::int32_t slot = row % 2;
+                run.ops().draw(run.activations(), {&plan, 1}, {&slot, 1});
+                const Drawn expected = draw_row(logits, plan, scratch);
+                const Drawn found = run.ops().drawn(run.activations(), slot);
+                SCOPED_TRACE(testing::Message() << "row " << row << " alone, vocabulary " << vocab << ", "
+                                                << shape.step_count << " steps" << (shape.greedy ? ", greedy" : ""));
+                ASSERT_EQ(found.token, expected.token);
+                ASSERT_EQ(found.margin, expected.margin);
+            }
         }
     }
 }
