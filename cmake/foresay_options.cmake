@@ -52,7 +52,8 @@ endfunction()
 
 # foresay_test(NAME SOURCES... [LIBS targets] [LABELS labels] [CUDA tests|program]): one GoogleTest binary.
 # CUDA makes a second test NAME_cuda, which ctest shows as skipped where there is no device: of the tests whose names
-# contain "cuda", or of the whole program with FORESAY_TEST_BACKEND=cuda.
+# contain "cuda", or of the whole program with FORESAY_TEST_BACKEND=cuda. `program` makes a third one, NAME_paced, which
+# takes the ways of a device on any machine (tests/models/paced_ops.h).
 function(foresay_test name)
   cmake_parse_arguments(ARG "" "TIMEOUT;CUDA" "LIBS;LABELS" ${ARGN})
   add_executable(${name} ${ARG_UNPARSED_ARGUMENTS})
@@ -70,6 +71,11 @@ function(foresay_test name)
     set(ARG_TIMEOUT 600)
   endif()
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT})
+  if(ARG_CUDA STREQUAL program)
+    add_test(NAME ${name}_paced COMMAND ${name})
+    set_tests_properties(${name}_paced PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT}
+      ENVIRONMENT FORESAY_TEST_BACKEND=paced)
+  endif()
   if(ARG_CUDA AND FORESAY_HAVE_CUDA)
     add_test(NAME ${name}_cuda COMMAND ${name} ${with_cuda})
     set_tests_properties(${name}_cuda PROPERTIES LABELS "${ARG_LABELS};cuda" TIMEOUT ${ARG_TIMEOUT} RUN_SERIAL ON

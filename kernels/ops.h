@@ -49,8 +49,8 @@ inline constexpr std::int32_t kPagePositions = 64;
 // Input rows are text given, decode rows are text generated: plain steps and verification alike.
 enum class RowClass : std::uint8_t { input, decode };
 
-// A row's token: an id, or a reference to a slot that an earlier draw() of the same Activations fills, so that a run of
-// draft steps needs no round trip to the host.
+// A row's token: an id, or a reference to a slot that an earlier draw() fills, so that a run of draft steps and its
+// verification need no round trip to the host.
 struct TokenRef {
     std::int32_t value = 0;  // id when >= 0, slot ~value otherwise
     static TokenRef id(std::int32_t token) { return {token}; }
@@ -74,12 +74,15 @@ struct SequenceView {
     std::int32_t length = 0;              // positions committed before this batch: all of them are attended
 };
 
+class Activations;
+
 struct Batch {
     RowClass row_class = RowClass::decode;
     bool tree = false;          // rows use `cell` and `parent`
     std::span<const Row> rows;  // T of them; rows of one sequence in increasing position unless `tree`
     std::span<const SequenceView> sequences;
     std::span<const std::int32_t> logit_rows;  // rows whose logits head() computes, in increasing order
+    Activations* drawer = nullptr;             // whose draws fill the slots that tokens name; null: the forward's own
 };
 
 // ----------------------------------------------------------------------------------------------------------- stages

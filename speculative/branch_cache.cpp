@@ -103,7 +103,7 @@ bool BranchCache::evaluate(const std::atomic<bool>* cancel) {
     return true;
 }
 
-bool BranchCache::decode(std::span<const std::int32_t> rows) {
+bool BranchCache::decode(std::span<const kernels::TokenRef> rows) {
     if (!parked_.empty()) make_room(static_cast<std::int32_t>(rows.size()));
     return target_->decode(rows, -1, lane_.sequence);
 }

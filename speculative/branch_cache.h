@@ -43,7 +43,7 @@ public:
     // Makes sure that `rows` more positions have pages: branches that were left go first.
     void make_room(std::int32_t rows);
     // One forward of decode rows behind the session. False when they do not fit.
-    bool decode(std::span<const std::int32_t> rows);
+    bool decode(std::span<const kernels::TokenRef> rows);
     // The cache forgets all from the session's last token on: its row comes with the next decode().
     void trim();
     // For each index from `from` (at least 1) to the end of the session: the logits that its token was drawn from.

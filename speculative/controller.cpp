@@ -16,7 +16,7 @@ constexpr double kRateBlend = 1.0 / 30.0;
 constexpr double kFollowers = 2.0;
 // Offers are not taken beyond a run that hardly survives.
 constexpr double kLeastSurvival = 0.05;
-// What a step that is started ahead saves: from the end of a draw on a device until the host has the next step there.
+// What is saved where the host need not know a token: from the end of a draw on a device to the start of what follows.
 constexpr double kRoundTripMs = 0.025;
 constexpr int kHalvings = 6;
 // Interruptions only ever add time, so a short measurement counts for more than a long one.
@@ -130,12 +130,13 @@ Controller::Next Controller::next(const Offer& offer) {
     return survival_ * offer.chance > kLeastSurvival ? Next::take : Next::stop;
 }
 
-bool Controller::will_probably_draft(const Offer& offer) const {
-    if (count_ + 1 >= limit_) return false;
-    if (probing_) return true;
+RunGauge::Outlook Controller::outlook(const Offer& offer) const {
+    using Outlook = RunGauge::Outlook;
+    if (count_ + 1 >= limit_) return Outlook::end;
+    if (probing_) return Outlook::more;
     // The gain grows with the chance that the run survives. What comes behind the token, nothing is known of.
     double enough = survival_;
-    if (gain_of_draft(count_ + 1, enough, 0) <= 0.0) return false;
+    if (gain_of_draft(count_ + 1, enough, 0) <= 0.0) return Outlook::end;
     for (double low = 0.0, step = 0; step < kHalvings; ++step) {
         const double middle = 0.5 * (low + enough);
         (gain_of_draft(count_ + 1, middle, 0) > 0.0 ? enough : low) = middle;
@@ -149,8 +150,9 @@ bool Controller::will_probably_draft(const Offer& offer) const {
             chance += goes_on ? share * acceptance_.bin_share(view, bin) : 0.0;
         }
     }
-    // If it is not wanted after all, the device is busy for nothing while the host could have gone on.
-    return chance * kRoundTripMs > (1.0 - chance) * (draft_ms_ - kRoundTripMs);
+    // A step that is not wanted after all keeps the device busy while the host could have gone on.
+    const bool pays = chance * kRoundTripMs > (1.0 - chance) * (draft_ms_ - kRoundTripMs);
+    return pays ? Outlook::more : Outlook::unknown;
 }
 
 void Controller::take(const Offer& offer) {

@@ -39,9 +39,9 @@ public:
     // What the run's next token shall be, when `offer` could be it.
     enum class Next : std::uint8_t { stop, take, draft };
     Next next(const Offer& offer);
-    // Whether next() will probably say `draft` of the token behind the one that is being drawn now, before that one is
-    // known.
-    bool will_probably_draft(const Offer& offer) const;
+    // What next() will say of the token behind the one that is being drawn now, before that one is known: `end` when it
+    // cannot be `draft`, `more` when it pays to count on that.
+    RunGauge::Outlook outlook(const Offer& offer) const;
     // The drafter starts a step, or a sequence of steps.
     void start_steps() { step_start_ = -1.0; }
     // The run has got a token: the offered one, or one of the draft with its margin where `offer` was to be had.

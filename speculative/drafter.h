@@ -17,6 +17,9 @@
 
 #include "speculative/clock.h"
 
+namespace foresay::core {
+class Context;
+}
 namespace foresay::samplers {
 class Chain;
 }
@@ -29,9 +32,10 @@ public:
     virtual ~RunGauge() = default;
     // The `count`-th token of the run has just been proposed with confidence `margin`. True: propose another one.
     virtual bool extend(std::int32_t count, float margin) = 0;
-    // Whether extend() will probably say so of the token that is being drawn now. A drafter that runs apart from the
-    // host may then start the next step before it knows the token.
-    virtual bool likely() { return true; }
+    // What extend() will say of the token that is being drawn now, before it is known. A drafter that runs apart from the
+    // host may then start the next step, or leave the run open, instead of waiting.
+    enum class Outlook : std::uint8_t { unknown, more, end };
+    virtual Outlook outlook() { return Outlook::more; }
 };
 
 // What a drafter is asked.
@@ -41,15 +45,19 @@ struct DraftTask {
     const samplers::Chain* chain = nullptr;    // the target's chain in its present state, for noise, temperature, masks
     std::span<const std::int32_t> end_tokens;  // tokens that end the text: a run is cut behind the first of them
     RunGauge* gauge = nullptr;                 // null: exactly max_tokens
+    bool may_stay_open = false;                // the run may end in a token that is not known yet
 };
 
 // A run and, per token, the drafter's margin (best minus second-best score), +inf when it does not know better.
 struct DraftRun {
     std::vector<std::int32_t> tokens;
     std::vector<float> margins;
+    std::int32_t open_slot =
+        -1;  // not negative: there is one more token, which a draw of Drafter::drawer() leaves here
     void clear() {
         tokens.clear();
         margins.clear();
+        open_slot = -1;
     }
 };
 
@@ -80,6 +88,8 @@ public:
     virtual void propose(const DraftTask& task, DraftRun& run) = 0;
     // The session has forgotten everything from position `length` on.
     virtual void rewind(std::int32_t length) { (void)length; }
+    // Whose draws the slots of open runs are; null: there are none.
+    virtual core::Context* drawer() { return nullptr; }
     // Milliseconds of one step as measured by warm_up(), 0 when a run costs nothing.
     virtual double step_ms() const { return 0.0; }
 };

@@ -82,6 +82,13 @@ void Generator::State::warm_up() {
     if (const Drafter* model = builder.model()) controller.calibrate_draft(model->step_ms());
 }
 
+void Generator::State::take_open_runs() {
+    core::Context* drawer = builder.model() != nullptr ? builder.model()->drawer() : nullptr;
+    if (drawer == nullptr || &drawer->ops() != &target().ops()) return;
+    target().take_slots_of(drawer);
+    open_runs = true;
+}
+
 void Generator::State::check_input(std::span<const std::int32_t> input) const {
     const std::int64_t length = static_cast<std::int64_t>(session.tokens().size() + input.size());
     if (length > target().capacity()) {
@@ -214,10 +221,14 @@ private:
                              .max_tokens = limit,
                              .chain = s_.parts.chain.get(),
                              .end_tokens = request_.ignore_eos ? std::span<const std::int32_t>{}
-                                                               : std::span<const std::int32_t>(s_.parts.end_tokens)};
+                                                               : std::span<const std::int32_t>(s_.parts.end_tokens),
+                             .may_stay_open = s_.open_runs};
         keep_ = automatic ? s_.builder.build(task, s_.controller) : s_.builder.build_fixed(task);
-        result_.speculation.draft_ms += s_.builder.draft_ms();
-        // A drafted id that the target does not have ends the run.
+        check_ids();
+    }
+
+    // A drafted id that the target does not have ends the run.
+    void check_ids() {
         const std::int32_t vocab = s_.target().model().config().shape.vocab;
         const auto run = s_.builder.tokens().first(static_cast<std::size_t>(keep_));
         keep_ = static_cast<std::int32_t>(
@@ -225,19 +236,36 @@ private:
             run.begin());
     }
 
+    // The run with the token before it, as rows of a verification. What is still being drawn is a row by its slot. True
+    // when there is such a row.
+    bool make_rows() {
+        s_.rows.assign(1, kernels::TokenRef::id(s_.session.tokens().back()));
+        const auto drafted = s_.builder.tokens().first(static_cast<std::size_t>(keep_));
+        for (const std::int32_t token : drafted) s_.rows.push_back(kernels::TokenRef::id(token));
+        if (s_.builder.open() < 0 || drafted.size() < s_.builder.tokens().size()) return false;
+        s_.rows.push_back(kernels::TokenRef::slot(s_.builder.open()));
+        return true;
+    }
+
     // One forward of the target. True when the text goes on.
     bool round() {
         if (cancelled()) return false;
         const double start = now();
         draft();
-        const auto drafted = s_.builder.tokens().first(static_cast<std::size_t>(keep_));
-        s_.rows.assign(1, s_.session.tokens().back());
-        s_.rows.insert(s_.rows.end(), drafted.begin(), drafted.end());
-        const double forward = now();
+        const bool open = make_rows();
+        double forward = now();
         if (!s_.session.decode(s_.rows)) {
             result_.finish = FinishReason::length;
             return false;
         }
+        if (s_.builder.open() >= 0) {
+            s_.builder.close();
+            if (open) keep_ = static_cast<std::int32_t>(s_.builder.tokens().size());
+            check_ids();
+            forward = now();
+        }
+        result_.speculation.draft_ms += s_.builder.draft_ms();
+        const auto drafted = s_.builder.tokens().first(static_cast<std::size_t>(keep_));
         // What can be drawn where the logits are is asked for before anyone waits for them.
         const bool on_device = s_.draws.draw(s_.target(), *s_.parts.chain, drafted);
         if (on_device) {
@@ -309,6 +337,7 @@ Generator::Generator(GeneratorParts parts) {
     state_ = std::make_unique<State>(std::move(parts));
     State& s = *state_;
     s.rows.reserve(core::kMaxDraft + 1);
+    s.take_open_runs();
     s.warm_up();
 }
 

@@ -21,7 +21,8 @@ struct Generator::State {
     Controller controller;
     TextStream text;
     RunBuilder builder;
-    std::vector<std::int32_t> rows;  // of a verification
+    std::vector<kernels::TokenRef> rows;  // of a verification
+    bool open_runs = false;               // a run may end in a token that is still being drawn
     DeviceDraws draws;
 
     explicit State(GeneratorParts given)
@@ -38,6 +39,8 @@ struct Generator::State {
         for (const auto& drafter : parts.drafters) drafter->rewind(length);
     }
 
+    // Lets the target verify tokens that the draft is still drawing, where both run on one backend.
+    void take_open_runs();
     // Measures costs, once, before the first token.
     void warm_up();
     // Throws Error when the session with `input` behind it is no prompt: too long, empty, ids that do not exist.

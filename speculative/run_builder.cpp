@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/models/context.h"
+
 namespace foresay::speculative {
 
 RunBuilder::RunBuilder(std::span<const std::unique_ptr<Drafter>> drafters, Now now) : now_(now) {
@@ -43,13 +45,37 @@ bool RunBuilder::extend(std::int32_t, float) {
     return next_ == Controller::Next::draft;
 }
 
+RunGauge::Outlook RunBuilder::outlook() {
+    const Outlook outlook = controller_->outlook(offer_);
+    // Where there is an offer, there may be one for the next token as well.
+    const bool offered = offer_.token >= 0 && noted_ + 1 < limit_;
+    return outlook == Outlook::end && offered ? Outlook::unknown : outlook;
+}
+
+void RunBuilder::close() {
+    if (run_.open_slot < 0) return;
+    core::Context& drawer = *model_->drawer();
+    const kernels::Drawn drawn = drawer.ops().drawn(drawer.activations(), run_.open_slot);
+    run_.open_slot = -1;
+    if (drawn.token >= 0) {
+        sources_[run_.tokens.size()] = model_;
+        run_.tokens.push_back(drawn.token);
+        run_.margins.push_back(drawn.margin);
+        if (controller_ != nullptr) controller_->drafted(offer_, drawn.token, drawn.margin);
+    }
+    controller_ = nullptr;
+    draft_ms_ = now_() - start_;
+}
+
 std::int32_t RunBuilder::build(const DraftTask& task, Controller& controller) {
     clear();
+    controller_ = nullptr;
     noted_ = 0;
     offer_ = offer(task);
     const std::int32_t limit = controller.plan(task.max_tokens, model_ != nullptr, offer_);
     if (limit < 1) return 0;
-    const double start = now_();
+    start_ = now_();
+    limit_ = limit;
     controller_ = &controller;
     task_ = &task;
     DraftTask steps = task;
@@ -64,6 +90,10 @@ std::int32_t RunBuilder::build(const DraftTask& task, Controller& controller) {
             run_.tokens.resize(count);
             run_.margins.resize(count);
             note_drafted();
+            if (run_.open_slot >= 0) {
+                task_ = nullptr;
+                return static_cast<std::int32_t>(run_.tokens.size());
+            }
             if (next_ == Controller::Next::draft) break;  // it ended the run itself
         } else {
             take();
@@ -71,7 +101,7 @@ std::int32_t RunBuilder::build(const DraftTask& task, Controller& controller) {
             next_ = controller.next(offer_);
         }
     }
-    draft_ms_ = now_() - start;
+    draft_ms_ = now_() - start_;
     controller_ = nullptr;
     task_ = nullptr;
     return controller.finish_run(draft_ms_);
@@ -79,14 +109,15 @@ std::int32_t RunBuilder::build(const DraftTask& task, Controller& controller) {
 
 std::int32_t RunBuilder::build_fixed(const DraftTask& task) {
     clear();
+    controller_ = nullptr;
     if (task.max_tokens < 1) return 0;
-    const double start = now_();
+    start_ = now_();
     for (Drafter* drafter : {model_, free_}) {
-        if (drafter == nullptr || !run_.tokens.empty()) continue;
+        if (drafter == nullptr || !run_.tokens.empty() || run_.open_slot >= 0) continue;
         drafter->propose(task, run_);
         sources_.fill(drafter);
     }
-    draft_ms_ = now_() - start;
+    draft_ms_ = now_() - start_;
     return static_cast<std::int32_t>(run_.tokens.size());
 }
 

@@ -31,10 +31,16 @@ public:
         run_.clear();
         draft_ms_ = 0.0;
     }
-    // As long as the controller finds it worth it; returns how many tokens are worth verifying.
+    // As long as the controller finds it worth it; returns how many tokens are worth verifying. With
+    // task.may_stay_open, open() may hold one more, of which close() tells.
     std::int32_t build(const DraftTask& task, Controller& controller);
     // task.max_tokens tokens; fewer where the source ends the text or knows no more. Returns how many.
     std::int32_t build_fixed(const DraftTask& task);
+
+    // The slot of a token that is still being drawn; negative: there is none.
+    std::int32_t open() const { return run_.open_slot; }
+    // Waits for it. It is the last of tokens() then, unless there was nothing to draw.
+    void close();
 
     std::span<const std::int32_t> tokens() const { return run_.tokens; }
     const Drafter* source(std::int32_t index) const { return sources_[static_cast<std::size_t>(index)]; }
@@ -42,7 +48,7 @@ public:
 
 private:
     bool extend(std::int32_t count, float margin) override;
-    bool likely() override { return controller_->will_probably_draft(offer_); }
+    Outlook outlook() override;
     void note_drafted();
     void take();
     Offer offer(const DraftTask& task);
@@ -52,12 +58,13 @@ private:
     Drafter* free_ = nullptr;
     DraftRun run_;
     std::array<const Drafter*, core::kMaxDraft> sources_{};
-    double draft_ms_ = 0.0;
+    double start_ = 0.0, draft_ms_ = 0.0;
 
     // While a run is built.
     Controller* controller_ = nullptr;
     const DraftTask* task_ = nullptr;
     Controller::Next next_ = Controller::Next::stop;
+    std::int32_t limit_ = 0;  // of the run
     std::int32_t noted_ = 0;  // tokens that the controller knows of
     Offer offer_;             // for the token behind them
 };

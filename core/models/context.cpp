@@ -47,8 +47,12 @@ bool Context::evaluate(kernels::RowClass row_class, std::span<const kernels::Tok
         rows_.push_back({.token = tokens[static_cast<std::size_t>(i)], .position = start + i});
     }
     views_.assign(1, cache_.view(sequence));
-    const kernels::Batch batch{
-        .row_class = row_class, .tree = false, .rows = rows_, .sequences = views_, .logit_rows = logit_rows};
+    const kernels::Batch batch{.row_class = row_class,
+                               .tree = false,
+                               .rows = rows_,
+                               .sequences = views_,
+                               .logit_rows = logit_rows,
+                               .drawer = drawer_};
     forward(*model_, *act_, cache_.pages(), batch);
     cache_.commit(sequence, count);
     return true;
@@ -103,7 +107,8 @@ bool Context::decode_each(std::span<const SequenceToken> tokens) {
                                .tree = false,
                                .rows = rows_,
                                .sequences = views_,
-                               .logit_rows = logit_rows_};
+                               .logit_rows = logit_rows_,
+                               .drawer = drawer_};
     forward(*model_, *act_, cache_.pages(), batch);
     for (const SequenceToken& next : tokens) cache_.commit(next.sequence, 1);
     return true;

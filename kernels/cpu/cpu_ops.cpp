@@ -122,10 +122,11 @@ void CpuOps::embed(const Prepared& prepared, Activations& act) {
     const EmbedSpec& spec = static_cast<const EmbedStage&>(prepared).spec;
     auto& a = self(act);
     check(spec.table.cols == a.shape.d_model, "the embedding is as wide as the model");
+    const CpuActivations& drawer = a.batch.drawer != nullptr ? self(*a.batch.drawer) : a;
     pool_.run(rows(a), 8, [&](int begin, int end, int) {
         for (int t = begin; t < end; ++t) {
             const TokenRef token = a.batch.rows[t].token;
-            const int64_t id = token.is_slot() ? a.slots[token.slot_index()].token : token.value;
+            const int64_t id = token.is_slot() ? drawer.slots[token.slot_index()].token : token.value;
             float* x = a.x + t * a.d_stride;
             decode_row(spec.table, std::clamp<int64_t>(id, 0, spec.table.rows - 1),
                        {x, static_cast<std::size_t>(spec.table.cols)});

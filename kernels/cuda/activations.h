@@ -44,10 +44,12 @@ struct Width {
     BatchLayout layout;
     std::int32_t chunks = 0;  // of attention, rounded up
     bool tree = false;
+    const Drawn* slots = nullptr;  // that tokens name
 
     bool operator==(const Width& other) const {
         return row_class == other.row_class && layout.rows == other.layout.rows && layout.tiles == other.layout.tiles &&
-               layout.logit_rows == other.layout.logit_rows && chunks == other.chunks && tree == other.tree;
+               layout.logit_rows == other.layout.logit_rows && chunks == other.chunks && tree == other.tree &&
+               slots == other.slots;
     }
 };
 

@@ -341,7 +341,8 @@ void CudaOps::begin(Activations& act, const Batch& batch) {
         if (batch.tree) lists += t + 1;  // no path is longer
     }
     a.width = {batch.row_class, layout,
-               batch.row_class == RowClass::decode ? rounded_chunks(chunk_of(furthest) + 1) : 0, batch.tree};
+               batch.row_class == RowClass::decode ? rounded_chunks(chunk_of(furthest) + 1) : 0, batch.tree,
+               (batch.drawer != nullptr ? self(*batch.drawer) : a).slots.data()};
     const auto bytes = size(layout.lists_at() + lists * static_cast<int64_t>(sizeof(int32_t)));
     if (bytes > a.batch.size()) {
         stream_.wait();
@@ -520,7 +521,7 @@ void CudaOps::run(CudaActivations& a, const StageCall& call, const RopeTables& r
             embed.vocab = stage.vocab;
             embed.d_model = a.shape.d_model;
             embed.scale = stage.scale;
-            embed.slots = a.slots.data();
+            embed.slots = a.width.slots;
             embed.x = a.x.data();
             embed.kv = KvLayout(a.shape);
             embed.k_cell = a.k_cell.data();

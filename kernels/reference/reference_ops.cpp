@@ -247,9 +247,10 @@ public:
         const auto& spec = static_cast<const EmbedStage&>(prepared).spec;
         auto& a = self(act);
         check(spec.table.cols == a.shape.d_model, "the embedding is as wide as the model");
+        const auto& drawer = a.batch.drawer != nullptr ? self(*a.batch.drawer) : a;
         for (std::size_t t = 0; t < a.batch.rows.size(); ++t) {
             const TokenRef token = a.batch.rows[t].token;
-            const int32_t id = token.is_slot() ? a.slots[token.slot_index()].token : token.value;
+            const int32_t id = token.is_slot() ? drawer.slots[token.slot_index()].token : token.value;
             const std::span<float> x(row(a.x, t, a.shape.d_model), static_cast<std::size_t>(a.shape.d_model));
             decode_row(spec.table, std::clamp<int64_t>(id, 0, spec.table.rows - 1), x);
             for (float& value : x) value *= spec.scale;

@@ -17,6 +17,7 @@ public:
 
     std::string_view name() const override { return name_; }
     double step_ms() const override { return step_ms_; }
+    core::Context* drawer() override { return context_.get(); }
 
     void warm_up(Now now) override {
         constexpr int kSteps = 4;
@@ -52,7 +53,15 @@ public:
             const std::int32_t slot = count % 2;
             const bool drawing = start_draw(*task.chain, slot);
             bool evaluated = false;
-            if (drawing && count < limit && (task.gauge == nullptr || task.gauge->likely())) {
+            const auto outlook = !drawing                ? RunGauge::Outlook::unknown
+                                 : count == limit        ? RunGauge::Outlook::end
+                                 : task.gauge == nullptr ? RunGauge::Outlook::more
+                                                         : task.gauge->outlook();
+            if (outlook == RunGauge::Outlook::end && task.may_stay_open) {
+                run.open_slot = slot;
+                return;
+            }
+            if (outlook == RunGauge::Outlook::more) {
                 const kernels::TokenRef next = kernels::TokenRef::slot(slot);
                 evaluated = context_->decode(std::span(&next, 1));
             }

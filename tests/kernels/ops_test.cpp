@@ -101,6 +101,32 @@ TEST_P(Backend, ATokenFromASlotEqualsATokenById) {
     }
 }
 
+TEST_P(Backend, ATokenFromASlotOfAnotherModelEqualsATokenById) {
+    TinyConfig small = smallest(Encoding::q8_0, GetParam());
+    const TinyModel model(small);
+    small.shape.layers = 1;
+    const TinyModel drafting(small);
+    TinyRun draft(drafting, ops(), 1, 1), slots(model, ops(), 3, 3), ids(model, ops(), 3, 3);
+    const std::vector<std::int32_t> pages = {0}, first = {0}, all = {0, 1, 2};
+    for (std::int32_t i = 0; i < 4; ++i) {
+        const SequenceView one = {pages, i}, three = {pages, 3 * i};
+        const DrawPlan draw = plan(static_cast<std::uint32_t>(i + 1), 0.8f);
+        const std::int32_t slot = 9 + i;
+        const Row row = {TokenRef::id(5 + i), i};
+        draft.forward({RowClass::decode, false, {&row, 1}, {&one, 1}, first});
+        draft.ops().draw(draft.activations(), {&draw, 1}, {&slot, 1});
+        // Between two ids; enqueued before the token is known.
+        std::vector<Row> rows = {
+            {TokenRef::id(3), 3 * i}, {TokenRef::slot(slot), 3 * i + 1}, {TokenRef::id(8), 3 * i + 2}};
+        Batch batch = {RowClass::decode, false, rows, {&three, 1}, all};
+        batch.drawer = &draft.activations();
+        slots.forward(batch);
+        rows[1].token = TokenRef::id(draft.ops().drawn(draft.activations(), slot).token);
+        ids.forward({RowClass::decode, false, rows, {&three, 1}, all});
+        for (std::int32_t t = 0; t < 3; ++t) ASSERT_EQ(slots.residual(t), ids.residual(t)) << "step " << i;
+    }
+}
+
 TEST_P(Backend, DrawsEqualDrawRow) {
     const TinyModel model(smallest(Encoding::f32, GetParam()));
     TinyRun run(model, ops(), 1, 16);
