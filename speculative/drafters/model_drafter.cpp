@@ -87,8 +87,22 @@ private:
     // Starts the chain's draw from the last forward's row where the logits are. False: the host has to draw.
     bool start_draw(const samplers::Chain& live, std::int32_t slot) {
         if (!draws_on_device(*context_, live) || chain_.compile(plan_) != nullptr) return false;
+        if (make_room(plan_)) chain_.compile(plan_);
         context_->ops().draw(context_->activations(), {&plan_.plan, 1}, {&slot, 1});
         return true;
+    }
+
+    // Lists of counted tokens grow with the text; the first time that there is one, it gets room for all of it. True: what
+    // the plan refers to has moved.
+    bool make_room(samplers::PlanBuffer& plan) const {
+        const std::size_t most = held_.capacity();
+        bool moved = false;
+        for (std::vector<kernels::TokenCount>& counts : plan.counts) {
+            if (counts.empty() || counts.capacity() >= most) continue;
+            counts.reserve(most);
+            moved = true;
+        }
+        return moved;
     }
 
     // Brings the cache to the end of the session and of `run` behind it, logits of the last token included. What the
