@@ -22,18 +22,21 @@ std::string_view mode_name(core::SpeculationMode mode) {
     return "";
 }
 
-// Times forwards of a few widths behind what the cache holds, the most telling ones first, within a budget. The rows are
+// Times forwards of several widths behind what the cache holds, the most telling ones first, within a budget. The rows are
 // forgotten again.
 void calibrate(core::Context& target, core::SequenceId sequence, CostModel& costs, std::int32_t max_width, Now now) {
-    // A device takes rows by the tile, and the first two forwards of a width there prepare the others: few widths, and
-    // time for all of them, however long a forward is.
-    constexpr std::int32_t kHostWidths[] = {1, 4, 2, 8, 3, 6, 16, 5, 12, 32};
-    const std::int32_t device_widths[] = {1, 8, 16, 4, max_width, 2, 12};
-    const bool device = target.ops().asynchronous();
-    const std::span<const std::int32_t> widths =
-        device ? std::span<const std::int32_t>(device_widths) : std::span<const std::int32_t>(kHostWidths);
+    std::vector<std::int32_t> widths = {1, 4, 2, 8, 3, 6, 16, 5, 12, 32};
     double budget_ms = 60.0;
-    constexpr double kDeviceForwards = 30.0;
+    const bool device = target.ops().asynchronous();
+    if (device) {
+        // Rows are taken by the tile there, and the first two forwards of any width prepare the others: all widths, and
+        // time for them, however long a forward is.
+        widths = {1, 8, 16, 4, max_width, 2, 12};
+        for (std::int32_t width = 1; width < max_width; ++width) {
+            if (std::ranges::find(widths, width) == widths.end()) widths.push_back(width);
+        }
+    }
+    constexpr double kDeviceForwards = 80.0;
     const double start = now();
     const std::vector<std::int32_t> tokens(static_cast<std::size_t>(CostModel::kMaxWidth), 0);
     const std::int32_t length = target.length(sequence);
