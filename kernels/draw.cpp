@@ -134,6 +134,15 @@ void DrawScratch::start(std::span<float> logits, std::int32_t vocab) {
     count_ = 0;
 }
 
+void DrawScratch::start(const Candidates& list) {
+    reserve(list.count);
+    whole_ = false;
+    sorted_ = true;
+    count_ = list.count;
+    std::copy_n(list.ids, list.count, ids_.begin());
+    std::copy_n(list.logits, list.count, logits_.begin());
+}
+
 void DrawScratch::cut(std::int32_t count) {
     count = std::max(count, 1);
     if (!whole_) {
@@ -377,6 +386,29 @@ void run_steps(std::span<float> logits, const DrawPlan& plan, DrawScratch& scrat
 Drawn draw_row(std::span<float> logits, const DrawPlan& plan, DrawScratch& scratch) {
     run_steps(logits, plan, scratch);
     return scratch.draw(plan.key, plan.greedy);
+}
+
+void KeptCandidates::reserve(std::span<const DrawPlan> plans) {
+    if (!counts_.empty() || std::ranges::none_of(plans, &DrawPlan::keep)) return;
+    counts_.resize(kDrawSlots);
+    ids_.resize(static_cast<std::size_t>(kDrawSlots) * kCandidateCut);
+    logits_.resize(ids_.size());
+}
+
+Drawn KeptCandidates::draw(std::span<float> logits, const DrawPlan& plan, DrawScratch& scratch, std::int32_t slot) {
+    if (!plan.keep) return draw_row(logits, plan, scratch);
+    const Candidates from = candidates_row(logits, plan, scratch);
+    check(from.count <= kCandidateCut, "a plan that keeps its candidates has a cut");
+    const Candidates to = at(slot);
+    counts_[static_cast<std::size_t>(slot)] = from.count;
+    std::copy_n(from.ids, from.count, to.ids);
+    std::copy_n(from.logits, from.count, to.logits);
+    return scratch.draw(plan.key, plan.greedy);
+}
+
+Candidates KeptCandidates::at(std::int32_t slot) {
+    const std::size_t first = static_cast<std::size_t>(slot) * kCandidateCut;
+    return {ids_.data() + first, logits_.data() + first, counts_[static_cast<std::size_t>(slot)]};
 }
 
 Candidates candidates_row(std::span<float> logits, const DrawPlan& plan, DrawScratch& scratch) {

@@ -74,6 +74,7 @@ struct DrawPlan {
     std::int32_t cut = 0;     // keep this many best candidates...
     std::int32_t cut_at = 0;  // ...before step cut_at; earlier steps see the whole vocabulary. cut == 0: keep all
     bool greedy = false;      // no noise: the best of what leaves the steps
+    bool keep = false;  // Ops::candidates() gives what leaves the steps; there must be a cut, at kCandidateCut or less
     std::int32_t step_count = 0;
     DrawStep steps[kMaxDrawSteps];
 };
@@ -95,6 +96,8 @@ public:
 
     // Begins with all of logits[0, vocab) as candidates. `logits` is modified in place by elementwise steps.
     void start(std::span<float> logits, std::int32_t vocab);
+    // Begins with a list, best first, which is copied.
+    void start(const Candidates& list);
     // Keeps the `count` best.
     void cut(std::int32_t count);
     void apply(const DrawStep& step, const NoiseKey& key);
@@ -133,6 +136,21 @@ private:
 
 // Runs `plan` on a row of logits, which is modified in place.
 Drawn draw_row(std::span<float> logits, const DrawPlan& plan, DrawScratch& scratch);
+
+// The candidates of draws whose plans keep them, by slot. For backends on the host.
+class KeptCandidates {
+public:
+    // Makes room when one of `plans` keeps candidates. Before rows are drawn side by side.
+    void reserve(std::span<const DrawPlan> plans);
+    // draw_row(), and the candidates stay in slot `slot` when the plan says so.
+    Drawn draw(std::span<float> logits, const DrawPlan& plan, DrawScratch& scratch, std::int32_t slot);
+    // Writable until the next draw into the slot.
+    Candidates at(std::int32_t slot);
+
+private:
+    std::vector<std::int32_t> ids_, counts_;
+    std::vector<float> logits_;
+};
 
 // Runs all of `plan` but the draw: what it would draw from, best first. Valid until the scratch is used again.
 Candidates candidates_row(std::span<float> logits, const DrawPlan& plan, DrawScratch& scratch);

@@ -27,7 +27,8 @@
 
 namespace foresay::kernels {
 
-struct DrawPlan;  // kernels/draw.h
+struct DrawPlan;    // kernels/draw.h
+struct Candidates;  // likewise
 
 // ---------------------------------------------------------------------------------------------------------- shapes
 
@@ -254,6 +255,9 @@ public:
     virtual void draw(Activations& act, std::span<const DrawPlan> plans, std::span<const std::int32_t> slots) = 0;
     // What slot `slot` holds. Waits for the draw that fills it.
     virtual Drawn drawn(Activations& act, std::int32_t slot) = 0;
+    // The candidates, best first, from which slot `slot` was drawn by a plan that keeps them: where a chain goes on from
+    // on the host. Writable until the next draw into the slot. Waits likewise.
+    virtual Candidates candidates(Activations& act, std::int32_t slot) = 0;
 
     // Logit row i of the last head(), V values on the host, writable until the next begin(). Waits for the stages.
     virtual std::span<float> logits(Activations& act, std::int32_t i) = 0;

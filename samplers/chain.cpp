@@ -45,12 +45,18 @@ Decision Chain::decide(std::span<float> logits) {
     return {drawn.token, drawn.margin, walk_->failure()};
 }
 
+Decision Chain::decide(const kernels::Candidates& head) {
+    const kernels::Drawn drawn = walk_->run(head);
+    return {drawn.token, drawn.margin, walk_->failure()};
+}
+
 std::unique_ptr<Chain> Chain::duplicate() const { return std::make_unique<Chain>(spec(), walk_->vocabulary()); }
 void Chain::accept(std::int32_t token) { walk_->accept(token); }
 std::span<const std::int32_t> Chain::history() const { return walk_->history(); }
 std::uint64_t Chain::seed() const { return walk_->key().seed; }
 std::uint64_t Chain::branch() const { return walk_->key().branch; }
 const char* Chain::compile(PlanBuffer& buffer) const { return walk_->compile(buffer); }
+bool Chain::compile_head(PlanBuffer& buffer) const { return walk_->compile_head(buffer); }
 const char* Chain::host_stage() const { return walk_->host_stage(); }
 bool Chain::greedy() const { return walk_->greedy(); }
 
@@ -89,13 +95,21 @@ DraftChain::~DraftChain() = default;
 DraftChain::DraftChain(DraftChain&&) noexcept = default;
 DraftChain& DraftChain::operator=(DraftChain&&) noexcept = default;
 
-void DraftChain::start(const Chain& live) {
-    if (!walk_ || walk_->id() != live.walk_->id()) walk_ = std::make_unique<StageWalk>(*live.walk_, Phase::propose);
+void DraftChain::start(const Chain& live) { follow(live, false); }
+void DraftChain::start_without_masks(const Chain& live) { follow(live, !live.walk_->masks_matter()); }
+
+void DraftChain::follow(const Chain& live, bool without_masks) {
+    if (!walk_ || walk_->id() != live.walk_->id() || without_masks != without_masks_) {
+        walk_ = std::make_unique<StageWalk>(*live.walk_, Phase::propose, without_masks);
+        without_masks_ = without_masks;
+        complete_ = walk_->entries().size() == live.walk_->entries().size();
+    }
     walk_->follow(*live.walk_);
 }
 
 kernels::Drawn DraftChain::propose(std::span<float> logits) { return walk_->run(logits); }
 void DraftChain::advance(std::int32_t token) { walk_->accept(token); }
 const char* DraftChain::compile(PlanBuffer& buffer) const { return walk_->compile(buffer); }
+bool DraftChain::compile_head(PlanBuffer& buffer) const { return walk_->compile_head(buffer); }
 
 }  // namespace foresay::samplers

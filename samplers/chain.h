@@ -91,6 +91,8 @@ public:
     // Draws the token at index history().size() from a row of logits, which is modified in place. Changes no state: the
     // same row decides the same again.
     Decision decide(std::span<float> logits);
+    // The same where a backend has run compile_head(): from the candidates that its plan keeps.
+    Decision decide(const kernels::Candidates& head);
     // The token was emitted. For feedback stages it must be the one that the last decide() drew.
     void accept(std::int32_t token);
 
@@ -104,6 +106,9 @@ public:
     // Fills `buffer` with the plan for the next token and returns nullptr, or returns the name of the first stage that
     // has to run on the host. compile() and a backend's draw() yield what decide() yields, bit for bit.
     const char* compile(PlanBuffer& buffer) const;
+    // Fills `buffer` with the plan of the stages before the first that has to run on the host, which keeps its candidates.
+    // False: there is no such stage, or it sees the whole vocabulary.
+    bool compile_head(PlanBuffer& buffer) const;
     // The name of the first stage that has to run on the host; nullptr when compile() always succeeds.
     const char* host_stage() const;
 
@@ -133,15 +138,25 @@ public:
     // A round begins: states, history and key are those of `live`; what was advanced before is dropped. Rebuilds itself
     // when `live` is another chain than last time.
     void start(const Chain& live);
+    // As start(), without the host stages that only drop candidates, as long as those that they drop are seldom likely
+    // ones: for a draft that would otherwise wait for the host at every token.
+    void start_without_masks(const Chain& live);
     // The draft's token at the next index, from the draft's logits.
     kernels::Drawn propose(std::span<float> logits);
     // Appends a drafted token.
     void advance(std::int32_t token);
     // As Chain::compile(), for the draft's next token. Stages that must run on the host make it fail likewise.
     const char* compile(PlanBuffer& buffer) const;
+    bool compile_head(PlanBuffer& buffer) const;
+    // Whether it has all stages of the chain that it follows.
+    bool complete() const { return complete_; }
 
 private:
+    void follow(const Chain& live, bool without_masks);
+
     std::unique_ptr<StageWalk> walk_;
+    bool without_masks_ = false;
+    bool complete_ = false;
 };
 
 }  // namespace foresay::samplers

@@ -13,6 +13,12 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
+// A stage that drops one of so many best candidates changes what is drawn; it matters when it does so in this share of late
+// calls.
+constexpr std::int32_t kLikely = 4;
+constexpr double kMattering = 0.03;
+constexpr double kDroppedBlend = 0.05;
+
 // The stream of keyed numbers of a stage: its name, so that other stages may come and go (FNV-1a).
 std::uint32_t stream_of(std::string_view name) {
     std::uint32_t hash = 2166136261u;
@@ -61,9 +67,11 @@ StageWalk::StageWalk(const ChainSpec& spec, const Vocabulary& vocabulary) : id_(
     plan_stages();
 }
 
-StageWalk::StageWalk(const StageWalk& live, Phase phase) : id_(live.id_), phase_(phase), vocabulary_(live.vocabulary_) {
+StageWalk::StageWalk(const StageWalk& live, Phase phase, bool without_masks)
+    : id_(live.id_), phase_(phase), vocabulary_(live.vocabulary_) {
     for (const Entry& from : live.entries_) {
-        if (!from.factory->description().traits.clonable) continue;
+        const StageTraits& traits = from.factory->description().traits;
+        if (!traits.clonable || (without_masks && traits.masks_only && !from.stage->has_step())) continue;
         Entry entry;
         entry.name = from.name;
         entry.factory = from.factory;
@@ -172,7 +180,17 @@ kernels::DrawStep StageWalk::step_of(const Entry& entry, std::vector<kernels::To
 kernels::Drawn StageWalk::run(std::span<float> logits) {
     failed_ = false;
     scratch_.start(logits, vocabulary_->size());
-    for (std::size_t op = 0; op < active_.size(); ++op) {
+    return run_from(0);
+}
+
+kernels::Drawn StageWalk::run(const kernels::Candidates& head) {
+    failed_ = false;
+    scratch_.start(head);
+    return run_from(first_host());
+}
+
+kernels::Drawn StageWalk::run_from(std::size_t op) {
+    for (; op < active_.size(); ++op) {
         Entry& entry = entries_[active_[op]];
         if (cut_ > 0 && op == cut_before_) {
             scratch_.cut(cut_);
@@ -225,6 +243,7 @@ bool StageWalk::run_host(Entry& entry) {
 
     if (wrong.empty()) wrong = check_result(entry, candidates);
     if (wrong.empty()) {
+        note_dropped(entry, candidates, count);
         scratch_.set_list(candidates.count);
         return true;
     }
@@ -262,23 +281,60 @@ std::string_view StageWalk::check_result(const Entry& entry, const kernels::Cand
     return wrong;
 }
 
+std::size_t StageWalk::first_host() const {
+    std::size_t op = 0;
+    while (op < active_.size() && entries_[active_[op]].stage->has_step()) ++op;
+    return op;
+}
+
 const char* StageWalk::host_stage() const {
-    for (const std::size_t i : active_) {
-        if (!entries_[i].stage->has_step()) return entries_[i].name.c_str();
+    const std::size_t op = first_host();
+    return op < active_.size() ? entries_[active_[op]].name.c_str() : nullptr;
+}
+
+// Whether the stage has dropped one of the best of the `count` candidates in saved_*.
+void StageWalk::note_dropped(Entry& entry, const kernels::Candidates& result, std::int32_t count) {
+    bool dropped = false;
+    for (std::int32_t i = 0; i < std::min(count, kLikely) && !dropped; ++i) {
+        const std::int32_t id = saved_ids_[static_cast<std::size_t>(i)];
+        // Order is usually kept, so that the place tells where to look.
+        std::int32_t at = std::min(i, result.count - 1);
+        while (at >= 0 && result.ids[at] != id) --at;
+        dropped = at < 0 || result.logits[at] == -kInfinity;
     }
-    return nullptr;
+    entry.likely_dropped += kDroppedBlend * ((dropped ? 1.0 : 0.0) - entry.likely_dropped);
+}
+
+bool StageWalk::masks_matter() const {
+    return std::ranges::any_of(entries_, [](const Entry& entry) { return entry.likely_dropped > kMattering; });
 }
 
 const char* StageWalk::compile(PlanBuffer& buffer) const {
     if (const char* name = host_stage()) return name;
+    compile_steps(active_.size(), buffer);
+    return nullptr;
+}
+
+bool StageWalk::compile_head(PlanBuffer& buffer) const {
+    const std::size_t host = first_host();
+    if (host == active_.size() || cut_ == 0 || cut_before_ > host) return false;
+    compile_steps(host, buffer);
+    if (cut_before_ == host) buffer.plan.cut_at = buffer.plan.step_count;
+    buffer.plan.greedy = true;  // what it draws is not looked at
+    buffer.plan.keep = true;
+    return true;
+}
+
+void StageWalk::compile_steps(std::size_t ops, PlanBuffer& buffer) const {
     kernels::DrawPlan& plan = buffer.plan;
     plan.key = key();
     plan.vocab = vocabulary_->size();
     plan.cut = cut_;
     plan.cut_at = 0;
     plan.greedy = greedy_;
+    plan.keep = false;
     plan.step_count = 0;
-    for (std::size_t op = 0; op < active_.size(); ++op) {
+    for (std::size_t op = 0; op < ops; ++op) {
         const Entry& entry = entries_[active_[op]];
         if (cut_ > 0 && op == cut_before_) {
             plan.cut_at = plan.step_count;
@@ -287,7 +343,6 @@ const char* StageWalk::compile(PlanBuffer& buffer) const {
         const std::int32_t at = plan.step_count++;
         plan.steps[at] = step_of(entry, buffer.counts[at]);
     }
-    return nullptr;
 }
 
 }  // namespace foresay::samplers

@@ -24,21 +24,28 @@ public:
         std::unique_ptr<StageState> state;  // null: stateless
         std::string broken;                 // why the state cannot be trusted any more; empty: it can
         StageReport report;
+        double likely_dropped = 0.0;  // share of late calls that dropped one of the best candidates
     };
 
     // The live walk of a chain.
     StageWalk(const ChainSpec& spec, const Vocabulary& vocabulary);
-    // A walk of `live`'s stages for the draft. States are made, not yet copied.
-    explicit StageWalk(const StageWalk& live, Phase phase);
+    // A walk of `live`'s stages for the draft. States are made, not yet copied. `without_masks`: host stages that only
+    // drop candidates are left out.
+    explicit StageWalk(const StageWalk& live, Phase phase, bool without_masks = false);
 
     void begin(std::uint64_t seed, std::uint64_t branch, std::span<const std::int32_t> history, std::size_t capacity);
     // Takes over states, history and key of `live`, which this walk was made from.
     void follow(const StageWalk& live);
     // Runs the stages on a row; then draws. In phase `decide` a failure may be left in failure().
     kernels::Drawn run(std::span<float> logits);
+    // The same from what compile_head() leaves of the row.
+    kernels::Drawn run(const kernels::Candidates& head);
     void accept(std::int32_t token);
     const char* compile(PlanBuffer& buffer) const;
+    bool compile_head(PlanBuffer& buffer) const;
     const char* host_stage() const;
+    // Whether host stages that only drop candidates drop likely ones often.
+    bool masks_matter() const;
 
     const StageFailure* failure() const { return failed_ ? &failure_ : nullptr; }
     kernels::NoiseKey key() const;
@@ -53,7 +60,11 @@ private:
     void plan_stages();
     void forget_states();
     kernels::DrawStep step_of(const Entry& entry, std::vector<kernels::TokenCount>& counts) const;
+    void compile_steps(std::size_t ops, PlanBuffer& buffer) const;
+    kernels::Drawn run_from(std::size_t op);
+    std::size_t first_host() const;  // index into active_, its size when there is none
     bool run_host(Entry& entry);
+    void note_dropped(Entry& entry, const kernels::Candidates& result, std::int32_t count);
     std::string_view check_result(const Entry& entry, const kernels::Candidates& result);
     void fail(Entry& entry, std::string_view why);
     std::vector<kernels::TokenCount>& counts_for(std::size_t op) { return counts_[op]; }

@@ -1,9 +1,10 @@
 // speculative/device_draws.h: a chain's draws made where the logits are, for backends that run apart from the host: no row
-// is copied, and all rows of a verification are drawn at once.
+// is copied, and all rows of a verification are drawn at once. Of a chain with stages that have to run on the host, the
+// device runs what comes before them, and hands over the few candidates that they see.
 //
 // Law 3:    the plan of row i supposes that the tokens drafted before it are accepted; the walk uses it only if they were.
 // Cost:     compiles one plan per row; no allocation once warm.
-// Errors:   none; draw() returns false when the chain or the backend wants the host to draw.
+// Errors:   none; draw() says when the chain or the backend wants the host to draw.
 #pragma once
 
 #include <cstdint>
@@ -15,31 +16,38 @@
 
 namespace foresay::speculative {
 
-// Whether the backend of `context` can draw what `chain` says, and that pays.
-inline bool draws_on_device(const core::Context& context, const samplers::Chain& chain) {
-    return context.ops().asynchronous() && chain.host_stage() == nullptr;
-}
+// Where the tokens of a verification are to be had.
+enum class RowSource : std::uint8_t {
+    logits,      // the host draws from the rows
+    candidates,  // the host goes on from the candidates in the rows' slots
+    tokens,      // they are in the rows' slots
+};
 
 class DeviceDraws {
 public:
-    // Draws from logit rows 0 .. drafted.size() of the context's last forward into slots of the same numbers.
-    bool draw(core::Context& context, const samplers::Chain& chain, std::span<const std::int32_t> drafted) {
+    // Draws from logit rows 0 .. drafted.size() of the context's last forward into slots of the same numbers, as far as
+    // the device can.
+    RowSource draw(core::Context& context, const samplers::Chain& chain, std::span<const std::int32_t> drafted) {
         const std::size_t rows = drafted.size() + 1;
-        if (rows > kernels::kDrawSlots || !draws_on_device(context, chain)) return false;
+        if (rows > kernels::kDrawSlots || !context.ops().asynchronous()) return RowSource::logits;
+        const bool whole = chain.host_stage() == nullptr;
         ahead_.start(chain);
+        if (!whole && !ahead_.complete()) return RowSource::logits;
         if (buffers_.empty()) {
             buffers_.resize(kernels::kDrawSlots);
             plans_.resize(kernels::kDrawSlots);
             for (std::int32_t slot = 0; slot < kernels::kDrawSlots; ++slot) slots_.push_back(slot);
         }
         for (std::size_t row = 0; row < rows; ++row) {
-            if (ahead_.compile(buffers_[row]) != nullptr) return false;
+            if (!(whole ? ahead_.compile(buffers_[row]) == nullptr : ahead_.compile_head(buffers_[row]))) {
+                return RowSource::logits;
+            }
             if (row == 0) reserve(rows);
             plans_[row] = buffers_[row].plan;
             if (row < drafted.size()) ahead_.advance(drafted[row]);
         }
         context.ops().draw(context.activations(), std::span(plans_).first(rows), std::span(slots_).first(rows));
-        return true;
+        return whole ? RowSource::tokens : RowSource::candidates;
     }
 
 private:

@@ -168,13 +168,13 @@ private:
     }
 
     // Walks over the rows of the last forward and takes over what was emitted.
-    WalkOutcome step(std::span<const std::int32_t> drafted, bool on_device) {
+    WalkOutcome step(std::span<const std::int32_t> drafted, RowSource source) {
         std::int32_t row = 0;
         const WalkOutcome outcome =
-            walk(s_.target(), *s_.parts.chain, drafted, on_device, [&](std::int32_t token, bool agreed) {
-                const std::string_view source = agreed ? s_.builder.source(row)->name() : std::string_view{};
+            walk(s_.target(), *s_.parts.chain, drafted, source, [&](std::int32_t token, bool agreed) {
+                const std::string_view drafter = agreed ? s_.builder.source(row)->name() : std::string_view{};
                 ++row;
-                return emit(token, agreed, source);
+                return emit(token, agreed, drafter);
             });
         if (outcome.end == WalkEnd::failure || outcome.end == WalkEnd::broken) s_.session.trim();
         if (outcome.end == WalkEnd::failure) fail(outcome.failure);
@@ -270,14 +270,14 @@ private:
         result_.speculation.draft_ms += s_.builder.draft_ms();
         const auto drafted = s_.builder.tokens().first(static_cast<std::size_t>(keep_));
         // What can be drawn where the logits are is asked for before anyone waits for them.
-        const bool on_device = s_.draws.draw(s_.target(), *s_.parts.chain, drafted);
-        if (on_device) {
-            s_.target().ops().drawn(s_.target().activations(), 0);
-        } else {
+        const RowSource source = s_.draws.draw(s_.target(), *s_.parts.chain, drafted);
+        if (source == RowSource::logits) {
             s_.target().wait();
+        } else {
+            s_.target().ops().drawn(s_.target().activations(), 0);
         }
         const double verify_ms = now() - forward;
-        const WalkOutcome outcome = step(drafted, on_device);
+        const WalkOutcome outcome = step(drafted, source);
         s_.session.trim();
         account(outcome, verify_ms, now() - start);
         return outcome.end == WalkEnd::row;

@@ -12,6 +12,7 @@
 
 #include "core/models/context.h"
 #include "samplers/chain.h"
+#include "speculative/device_draws.h"
 
 namespace foresay::speculative {
 
@@ -40,18 +41,23 @@ struct WalkOutcome {
 
 // Row i of the context's last forward follows `drafted[i - 1]`. `emit(token, was_drafted)` takes each token and says
 // whether the text ends with it. At most drafted.size() + 1 tokens are emitted.
-// `on_device`: its rows have been drawn there by DeviceDraws, with this run.
+// `source`: what DeviceDraws has made of its rows, with this run.
 template <class Emit>
-WalkOutcome walk(core::Context& context, samplers::Chain& chain, std::span<const std::int32_t> drafted, bool on_device,
-                 Emit&& emit) {
+WalkOutcome walk(core::Context& context, samplers::Chain& chain, std::span<const std::int32_t> drafted,
+                 RowSource source, Emit&& emit) {
     WalkOutcome outcome;
     for (std::size_t row = 0; row <= drafted.size(); ++row) {
         samplers::Decision decision;
         bool finite = true;
-        if (on_device) {
-            const kernels::Drawn drawn = context.ops().drawn(context.activations(), static_cast<std::int32_t>(row));
+        if (source != RowSource::logits) {
+            const std::int32_t slot = static_cast<std::int32_t>(row);
+            const kernels::Drawn drawn = context.ops().drawn(context.activations(), slot);
             finite = drawn.finite;
-            decision = {drawn.token, drawn.margin, nullptr};
+            if (source == RowSource::tokens) {
+                decision = {drawn.token, drawn.margin, nullptr};
+            } else if (finite) {
+                decision = chain.decide(context.ops().candidates(context.activations(), slot));
+            }
         } else {
             const std::span<float> logits = context.logits(static_cast<std::int32_t>(row));
             finite = all_finite(logits);

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <utility>
 
+#include "kernels/draw.h"
 #include "kernels/ops.h"
 
 namespace foresay::app {
@@ -92,6 +93,9 @@ public:
         inner_->draw(act, plans, slots);
     }
     kernels::Drawn drawn(kernels::Activations& act, std::int32_t slot) override { return inner_->drawn(act, slot); }
+    kernels::Candidates candidates(kernels::Activations& act, std::int32_t slot) override {
+        return inner_->candidates(act, slot);
+    }
     std::span<float> logits(kernels::Activations& act, std::int32_t i) override { return inner_->logits(act, i); }
     std::span<const float> residual(kernels::Activations& act, std::int32_t t) override {
         return inner_->residual(act, t);

@@ -13,7 +13,6 @@
 #include "kernels/cpu/input_tiles.h"
 #include "kernels/cpu/panels.h"
 #include "kernels/draw.h"
-#include "kernels/ops.h"
 
 namespace foresay::kernels::cpu {
 
@@ -72,6 +71,7 @@ struct CpuActivations : Activations {
     std::vector<RowAngles> angles;           // by rope table
     std::vector<ThreadScratch> scratch;
     std::vector<Drawn> slots;
+    KeptCandidates kept;
     std::vector<std::int32_t> groups;  // first row of each group that attends together; then T
 
     std::int64_t qkv_stride() const { return q_stride + 2 * kv_stride; }

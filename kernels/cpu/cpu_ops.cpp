@@ -230,12 +230,16 @@ void CpuOps::head(const Prepared& prepared, Activations& act) {
 
 void CpuOps::draw(Activations& act, std::span<const DrawPlan> plans, std::span<const int32_t> slots) {
     auto& a = self(act);
+    a.kept.reserve(plans);
     pool_.run(static_cast<int>(plans.size()), 1, [&](int begin, int end, int thread) {
         for (int i = begin; i < end; ++i) {
-            a.slots[slots[i]] = draw_row(logits(a, i), plans[i], a.scratch[static_cast<std::size_t>(thread)].draw);
+            a.slots[slots[i]] =
+                a.kept.draw(logits(a, i), plans[i], a.scratch[static_cast<std::size_t>(thread)].draw, slots[i]);
         }
     });
 }
+
+Candidates CpuOps::candidates(Activations& act, int32_t slot) { return self(act).kept.at(slot); }
 
 std::span<float> CpuOps::logits(Activations& act, int32_t i) {
     return {self(act).logits + i * self(act).vocab_stride, static_cast<std::size_t>(act.shape.vocab)};

@@ -69,6 +69,7 @@ public:
     void head(const Prepared& prepared, Activations& act) override;
     void draw(Activations& act, std::span<const DrawPlan> plans, std::span<const int32_t> slots) override;
     Drawn drawn(Activations& act, int32_t slot) override { return self(act).slots[slot]; }
+    Candidates candidates(Activations& act, int32_t slot) override;
 
     std::span<float> logits(Activations& act, int32_t i) override;
     std::span<const float> residual(Activations& act, int32_t t) override;

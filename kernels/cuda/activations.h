@@ -133,6 +133,8 @@ struct CudaActivations : Activations {
     // Drawing.
     DeviceBuffer<Drawn> slots;
     PinnedBuffer<HostDrawn> host_slots;
+    PinnedBuffer<std::int32_t> kept_ids;  // kMostCandidates for each slot; made when first asked for
+    PinnedBuffer<float> kept_logits;
     std::uint32_t serials[kDrawSlots] = {};  // that host_slots will have
     std::uint32_t serial = 0;
     std::uint32_t plans_serial = 0;  // of the draw whose plans lie in plans_host

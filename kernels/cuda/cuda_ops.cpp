@@ -198,6 +198,7 @@ public:
 
     void draw(Activations& act, std::span<const DrawPlan> plans, std::span<const int32_t> slots) override;
     Drawn drawn(Activations& act, int32_t slot) override;
+    Candidates candidates(Activations& act, int32_t slot) override;
     std::span<float> logits(Activations& act, int32_t i) override;
     std::span<const float> residual(Activations& act, int32_t t) override;
 
@@ -609,8 +610,13 @@ void CudaOps::draw(Activations& act, std::span<const DrawPlan> plans, std::span<
         words += plan_words(plans[i]);
     }
     ++a.serial;
+    if (a.kept_ids.size() == 0 && std::any_of(plans.begin(), plans.end(), [](const auto& plan) { return plan.keep; })) {
+        a.kept_ids = PinnedBuffer<int32_t>(static_cast<std::size_t>(kDrawSlots) * kMostCandidates);
+        a.kept_logits = PinnedBuffer<float>(a.kept_ids.size());
+    }
     if (!runs) {
         for (std::size_t i = 0; i < plans.size(); ++i) {
+            check(!plans[i].keep, "a plan that keeps its candidates has a cut");
             const Drawn drawn = draw_row(logits(act, static_cast<int32_t>(i)), plans[i], a.draw_scratch);
             a.host_slots.data()[slots[i]].drawn = drawn;
             a.host_slots.data()[slots[i]].serial = a.serials[slots[i]] = a.serial;
@@ -673,6 +679,8 @@ void CudaOps::draw(Activations& act, std::span<const DrawPlan> plans, std::span<
     }
     call.slots = a.slots.data();
     call.host_slots = a.host_slots.data();
+    call.host_ids = a.kept_ids.data();
+    call.host_logits = a.kept_logits.data();
     call.serial = a.serial;
     call.memory = &a.draw_memory;
     launch_draw(stream_, call, single);
@@ -692,6 +700,13 @@ Drawn CudaOps::drawn(Activations& act, int32_t slot) {
     }
     std::atomic_thread_fence(std::memory_order_acquire);
     return a.host_slots.data()[slot].drawn;
+}
+
+Candidates CudaOps::candidates(Activations& act, int32_t slot) {
+    auto& a = self(act);
+    drawn(act, slot);
+    const std::size_t first = static_cast<std::size_t>(slot) * kMostCandidates;
+    return {a.kept_ids.data() + first, a.kept_logits.data() + first, a.host_slots.data()[slot].candidates};
 }
 
 std::span<float> CudaOps::logits(Activations& act, int32_t i) {

@@ -327,7 +327,7 @@ __device__ int32_t leading(Shared& s, int32_t count, const Keep& keep) {
 
 // A step that ranks sorted candidates; returns how many are left.
 __device__ int32_t ranked(Shared& s, const DeviceStep& step, const NoiseKey& key, int32_t count) {
-    static_assert(kMostCandidates <= kThreads);
+    static_assert(kMostCandidates <= kThreads && kMostCandidates == kCandidateCut);
     if (count == 0) return 0;
     if (step.kind == DrawStepKind::top_k) {
         return min(count, max(1, static_cast<int32_t>(min(step.k, 1u << 30))));
@@ -432,7 +432,7 @@ __device__ BestTwo draw_part(Shared& s, const DevicePlan& plan, const float (&x)
     return block_best(s, two);
 }
 
-__device__ void publish(const DrawCall& c, const DevicePlan& plan, const BestTwo& two, bool finite) {
+__device__ void publish(const DrawCall& c, const DevicePlan& plan, const BestTwo& two, bool finite, int32_t count) {
     Drawn drawn;
     drawn.finite = finite;
     drawn.token = two.id;
@@ -440,6 +440,7 @@ __device__ void publish(const DrawCall& c, const DevicePlan& plan, const BestTwo
     c.slots[plan.slot] = drawn;
     HostDrawn* host = c.host_slots + plan.slot;
     host->drawn = drawn;
+    host->candidates = count;
     __threadfence_system();
     *reinterpret_cast<volatile uint32_t*>(&host->serial) = c.serial;
 }
@@ -526,7 +527,7 @@ __global__ void __launch_bounds__(kThreads, 1)
                 const float* other = best_two + (row * parts + part) * 3;
                 merge(two, __ldcg(other), __ldcg(other + 1), __float_as_int(__ldcg(other + 2)));
             }
-            publish(c, plan, two, finite);
+            publish(c, plan, two, finite, 0);
         }
         return;
     }
@@ -544,8 +545,16 @@ __global__ void __launch_bounds__(kThreads, 1)
             count = ranked(s, now, plan.key, count);
         }
     }
+    if (plan.list != 0) {
+        for (int32_t i = threadIdx.x; i < count; i += kThreads) {
+            c.host_ids[plan.slot * kMostCandidates + i] = s.ids[i];
+            c.host_logits[plan.slot * kMostCandidates + i] = s.logits[i];
+        }
+        __threadfence_system();
+        __syncthreads();
+    }
     const BestTwo two = draw_list(s, plan, count);
-    if (threadIdx.x == 0) publish(c, plan, two, finite);
+    if (threadIdx.x == 0) publish(c, plan, two, finite, count);
 }
 
 bool elementwise(DrawStepKind kind) { return kind <= DrawStepKind::temperature; }
@@ -596,6 +605,7 @@ void encode_plan(const DrawPlan& plan, int32_t row_length, int32_t slot, DeviceP
     out.greedy = plan.greedy ? 1 : 0;
     out.steps = plan.step_count;
     out.slot = slot;
+    out.list = plan.keep ? 1 : 0;
     first_cut(plan, out.whole, out.keep);
     out.keep = std::min(out.keep, kMostCandidates);
     for (int32_t i = 0; i < plan.step_count; ++i) {

@@ -35,6 +35,7 @@ struct DevicePlan {
     std::int32_t whole;  // steps [0, whole) see the whole vocabulary, the cut follows, then the others
     std::int32_t steps;
     std::int32_t slot;
+    std::int32_t list;  // 1: the candidates go to the host as well
     DeviceStep step[kMaxDrawSteps];
 };
 
@@ -42,7 +43,7 @@ struct DevicePlan {
 struct HostDrawn {
     Drawn drawn;
     std::uint32_t serial;
-    std::uint32_t unused;
+    std::int32_t candidates;  // of a plan that keeps them
 };
 
 bool plan_runs(const DrawPlan& plan, std::int32_t row_length);
@@ -71,6 +72,8 @@ struct DrawCall {
     const std::uint32_t* words = nullptr;  // device
     Drawn* slots = nullptr;                // device, by slot
     HostDrawn* host_slots = nullptr;       // page-locked host memory as the device addresses it, by slot
+    std::int32_t* host_ids = nullptr;      // likewise: kMostCandidates for each slot, of plans that keep them
+    float* host_logits = nullptr;          // likewise
     std::uint32_t serial = 0;
     const DrawMemory* memory = nullptr;
 };

@@ -160,6 +160,7 @@ struct ReferenceActivations : Activations {
     Batch batch;
     Floats x, q, attended, ff, scratch, logits;  // [T, D], [T, H*Dh], [T, H*Dh], [T, F], one row, [logit rows, V]
     std::vector<Drawn> slots;
+    KeptCandidates kept;
     DrawScratch draw_scratch;
 };
 
@@ -353,11 +354,13 @@ public:
 
     void draw(Activations& act, std::span<const DrawPlan> plans, std::span<const int32_t> slots) override {
         auto& a = self(act);
+        a.kept.reserve(plans);
         for (std::size_t i = 0; i < plans.size(); ++i) {
-            a.slots[slots[i]] = draw_row(logits(act, static_cast<int32_t>(i)), plans[i], a.draw_scratch);
+            a.slots[slots[i]] = a.kept.draw(logits(act, static_cast<int32_t>(i)), plans[i], a.draw_scratch, slots[i]);
         }
     }
     Drawn drawn(Activations& act, int32_t slot) override { return self(act).slots[slot]; }
+    Candidates candidates(Activations& act, int32_t slot) override { return self(act).kept.at(slot); }
 
     std::span<float> logits(Activations& act, int32_t i) override {
         return {row(self(act).logits, static_cast<std::size_t>(i), act.shape.vocab),

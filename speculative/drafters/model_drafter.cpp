@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "samplers/chain.h"
-#include "speculative/device_draws.h"
 
 namespace foresay::speculative {
 namespace {
@@ -52,7 +51,11 @@ public:
     void propose(const DraftTask& task, DraftRun& run) override {
         const std::int32_t before = static_cast<std::int32_t>(run.tokens.size());
         if (task.max_tokens <= before || task.tokens.empty() || !catch_up(task, run.tokens)) return;
-        chain_.start(*task.chain);
+        if (context_->ops().asynchronous()) {
+            chain_.start_without_masks(*task.chain);
+        } else {
+            chain_.start(*task.chain);
+        }
         for (const std::int32_t token : run.tokens) chain_.advance(token);
         const std::int32_t limit =
             std::min(task.max_tokens, before + context_->capacity() - static_cast<std::int32_t>(held_.size()) + 1);
@@ -60,7 +63,7 @@ public:
             // Where a draw runs apart from the host, the next step follows it without waiting, as long as it is likely
             // to be wanted. If it is not, the cache holds the token already when it is accepted.
             const std::int32_t slot = count % 2;
-            const bool drawing = start_draw(*task.chain, slot);
+            const bool drawing = start_draw(slot);
             bool evaluated = false;
             const auto outlook = !drawing                ? RunGauge::Outlook::unknown
                                  : count == limit        ? RunGauge::Outlook::end
@@ -94,8 +97,8 @@ public:
 
 private:
     // Starts the chain's draw from the last forward's row where the logits are. False: the host has to draw.
-    bool start_draw(const samplers::Chain& live, std::int32_t slot) {
-        if (!draws_on_device(*context_, live) || chain_.compile(plan_) != nullptr) return false;
+    bool start_draw(std::int32_t slot) {
+        if (!context_->ops().asynchronous() || chain_.compile(plan_) != nullptr) return false;
         if (make_room(plan_)) chain_.compile(plan_);
         context_->ops().draw(context_->activations(), {&plan_.plan, 1}, {&slot, 1});
         return true;

@@ -165,6 +165,51 @@ TEST_P(Draws, AreThoseOfDrawRow) {
     }
 }
 
+TEST_P(Draws, KeepTheCandidatesTheyChooseFrom) {
+    TinyConfig config;
+    config.shape.vocab = kVocab;
+    config.shape.layers = 1;
+    const TinyModel model(config);
+    TinyRun run(model, backend_ops(GetParam(), 2), 1, kRows);
+    std::mt19937 random(8);
+    const Lists lists(random);
+    Sequence sequence{{0}};
+    feed(run, sequence, random_tokens(4, kRows, kVocab), {kRows});
+    DrawStep penalties = step(DrawStepKind::penalties, 1.2f, 0.1f);
+    penalties.counts = lists.counts;
+    std::vector<DrawPlan> heads(3);
+    heads[0] = {.cut = kCandidateCut};
+    heads[1] = {.cut = kCandidateCut, .cut_at = 1, .step_count = 1, .steps = {penalties}};
+    heads[2] = {.cut = kCandidateCut,
+                .cut_at = 1,
+                .step_count = 3,
+                .steps = {step(DrawStepKind::temperature, 0.7f), penalties, step(DrawStepKind::top_k, 0, 0, 60)}};
+    DrawScratch scratch;
+    for (DrawPlan& head : heads) {
+        head.keep = head.greedy = true;
+        std::vector<std::vector<float>> rows(kRows, std::vector<float>(kVocab));
+        std::vector<DrawPlan> batch(kRows, head);
+        std::vector<std::int32_t> slots;
+        for (std::int32_t row = 0; row < kRows; ++row) {
+            for (std::int32_t id = 0; id < kVocab; ++id) rows[row][id] = value(random, row, id);
+            const auto logits = run.ops().logits(run.activations(), row);
+            std::copy(rows[row].begin(), rows[row].end(), logits.begin());
+            slots.push_back(7 * row + 3);
+        }
+        run.ops().draw(run.activations(), batch, slots);
+        for (std::int32_t row = 0; row < kRows; ++row) {
+            const Candidates expected = candidates_row(rows[row], head, scratch);
+            const Candidates found = run.ops().candidates(run.activations(), slots[row]);
+            SCOPED_TRACE(testing::Message() << "row " << row << ", " << head.step_count << " steps");
+            ASSERT_EQ(found.count, expected.count);
+            for (std::int32_t i = 0; i < expected.count; ++i) {
+                ASSERT_EQ(found.ids[i], expected.ids[i]);
+                ASSERT_EQ(found.logits[i], expected.logits[i]);
+            }
+        }
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, Draws, testing::ValuesIn(fast_backends()), [](const auto& info) { return info.param; });
 
 }  // namespace

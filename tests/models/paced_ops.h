@@ -14,6 +14,7 @@
 #include <memory>
 #include <utility>
 
+#include "kernels/draw.h"
 #include "kernels/ops.h"
 
 namespace foresay::test {
@@ -103,6 +104,10 @@ public:
     kernels::Drawn drawn(kernels::Activations& act, std::int32_t slot) override {
         host_ = std::max(host_, filled_[&act][static_cast<std::size_t>(slot)] + pace_.read);
         return inner_->drawn(act, slot);
+    }
+    kernels::Candidates candidates(kernels::Activations& act, std::int32_t slot) override {
+        drawn(act, slot);
+        return inner_->candidates(act, slot);
     }
     std::span<float> logits(kernels::Activations& act, std::int32_t i) override {
         wait(act);

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <random>
 #include <set>
 #include <stdexcept>
 
@@ -203,6 +204,61 @@ TEST(PluginStage, StatesWalkAndAreCopied) {
         EXPECT_EQ(chain.decide(copy).token, token);
         chain.accept(token);
     }
+}
+
+// A device runs what comes before a host stage and hands over the candidates that it sees.
+TEST(PluginStage, GoesOnFromTheCandidatesOfAnotherBackend) {
+    const LetterVocabulary vocabulary(12);
+    const ChainSpec spec = {{"penalties", {{"repeat", 1.3}}},
+                            {"counter", {}, factory<Counter>()},
+                            {"top_k", {{"k", std::int64_t{8}}}},
+                            {"temperature", {{"value", 0.8}}}};
+    Chain whole(spec, vocabulary), split(spec, vocabulary);
+    whole.begin(5, 0, {});
+    split.begin(5, 0, {});
+    std::mt19937 random(3);
+    kernels::DrawScratch scratch;
+    PlanBuffer head;
+    for (int step = 0; step < 20; ++step) {
+        std::vector<float> row(12);
+        for (float& logit : row) logit = std::normal_distribution<float>(0.0f, 2.0f)(random);
+        std::vector<float> same = row;
+        const Decision expected = whole.decide(row);
+        ASSERT_TRUE(split.compile_head(head));
+        EXPECT_TRUE(head.plan.keep);
+        const Decision found = split.decide(kernels::candidates_row(same, head.plan, scratch));
+        ASSERT_EQ(found.token, expected.token) << "step " << step;
+        ASSERT_EQ(found.margin, expected.margin);
+        whole.accept(expected.token);
+        split.accept(found.token);
+    }
+    // What sees the whole vocabulary needs the whole row; a chain without host stages needs nothing.
+    EXPECT_FALSE(Chain({{"dice", {}, factory<Dice>()}}, vocabulary).compile_head(head));
+    EXPECT_FALSE(Chain({{"top_k", {}}}, vocabulary).compile_head(head));
+}
+
+// A draft on a device goes without masks that seldom matter: they would make it wait for the host at every token.
+TEST(PluginStage, TheDraftDoesWithoutMasksThatSeldomMatter) {
+    const LetterVocabulary vocabulary(12);
+    Chain chain({{"counter", {}, factory<Counter>()}, {"temperature", {{"value", 0.0}}}}, vocabulary);
+    chain.begin(0, 0, {});
+    const auto proposal = [&] {
+        DraftChain draft;
+        draft.start_without_masks(chain);
+        std::vector<float> row = {3.0f, 2.0f, 1.0f, 0.0f};
+        return draft.propose(row).token;
+    };
+    const auto decide = [&] {
+        std::vector<float> row = {3.0f, 2.0f, 1.0f, 0.0f};
+        const std::int32_t token = chain.decide(row).token;
+        chain.accept(token);
+        return token;
+    };
+    EXPECT_EQ(decide(), 0);
+    EXPECT_EQ(decide(), 0);
+    EXPECT_EQ(proposal(), 0);  // which the mask would drop
+    EXPECT_EQ(decide(), 1);    // and has dropped now
+    EXPECT_EQ(proposal(), 1);
 }
 
 TEST(PluginStage, WhatCannotBeClonedIsHiddenFromTheDraft) {
