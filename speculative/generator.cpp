@@ -86,10 +86,9 @@ void Generator::State::warm_up() {
 }
 
 void Generator::State::take_open_runs() {
-    core::Context* drawer = builder.model() != nullptr ? builder.model()->drawer() : nullptr;
-    if (drawer == nullptr || &drawer->ops() != &target().ops()) return;
+    drawer = builder.model() != nullptr ? builder.model()->drawer() : nullptr;
+    if (drawer != nullptr && &drawer->ops() != &target().ops()) drawer = nullptr;
     target().take_slots_of(drawer);
-    open_runs = true;
 }
 
 void Generator::State::check_input(std::span<const std::int32_t> input) const {
@@ -135,15 +134,24 @@ public:
             return finish();
         }
         result_.prefill_ms = now() - start_;
-        bool more = step({}, s_.draws.draw(s_.target(), *s_.parts.chain, {})).end == WalkEnd::row;
-        first_ = now();
-        result_.ttft_ms = first_ - start_;
+        const RowSource source = s_.draws.draw(s_.target(), *s_.parts.chain, {});
+        if (source == RowSource::tokens && !s_.speculating()) {
+            run_ahead();
+            return finish();
+        }
+        bool more = step({}, source).end == WalkEnd::row;
+        note_first();
         while (more) more = round();
         return finish();
     }
 
 private:
     double now() const { return s_.parts.now(); }
+
+    void note_first() {
+        first_ = now();
+        result_.ttft_ms = first_ - start_;
+    }
 
     void prepare() {
         s_.check_input(request_.input);
@@ -157,6 +165,7 @@ private:
         result_.text.reserve(static_cast<std::size_t>(room_) * 8);
         s_.parts.chain->begin(request_.seed, request_.branch, s_.session.tokens(),
                               s_.session.tokens().size() + static_cast<std::size_t>(room_));
+        s_.target().take_slots_of(s_.speculating() ? s_.drawer : nullptr);
         s_.controller.begin();
         if (s_.parts.speculation.mode != core::SpeculationMode::off) {
             for (const auto& drafter : s_.parts.drafters) {
@@ -214,8 +223,8 @@ private:
     void draft() {
         s_.builder.clear();
         keep_ = 0;
+        if (!s_.speculating()) return;
         const SpeculationOptions& options = s_.parts.speculation;
-        if (options.mode == core::SpeculationMode::off || s_.parts.drafters.empty()) return;
         const bool automatic = options.mode == core::SpeculationMode::automatic;
         // A run of k tokens may emit k + 1.
         const std::int32_t limit = std::min({automatic ? options.max_draft : options.draft_length, room_ - 1,
@@ -225,7 +234,7 @@ private:
                              .chain = s_.parts.chain.get(),
                              .end_tokens = request_.ignore_eos ? std::span<const std::int32_t>{}
                                                                : std::span<const std::int32_t>(s_.parts.end_tokens),
-                             .may_stay_open = s_.open_runs};
+                             .may_stay_open = s_.drawer != nullptr};
         keep_ = automatic ? s_.builder.build(task, s_.controller) : s_.builder.build_fixed(task);
         check_ids();
     }
@@ -248,6 +257,25 @@ private:
         if (s_.builder.open() < 0 || drafted.size() < s_.builder.tokens().size()) return false;
         s_.rows.push_back(kernels::TokenRef::slot(s_.builder.open()));
         return true;
+    }
+
+    // Plain decoding where a device draws: each forward takes its token from the slot of the draw before it, and the host
+    // reads that token while the forward runs. What was computed behind the last token is dropped.
+    void run_ahead() {
+        const kernels::TokenRef next = kernels::TokenRef::slot(0);
+        for (bool first = true;; first = false) {
+            const double start = now();
+            const bool decoded = room_ > 1 && s_.session.decode(std::span(&next, 1));
+            const WalkOutcome outcome = step({}, RowSource::tokens);
+            if (first) {
+                note_first();
+            } else {
+                account(outcome, now() - start, now() - start);
+            }
+            if (outcome.end != WalkEnd::row || !decoded || cancelled()) break;
+            check(s_.draws.draw(s_.target(), *s_.parts.chain, {}) == RowSource::tokens, "a device that drew draws on");
+        }
+        s_.session.trim();
     }
 
     // One forward of the target. True when the text goes on.

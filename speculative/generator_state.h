@@ -22,7 +22,7 @@ struct Generator::State {
     TextStream text;
     RunBuilder builder;
     std::vector<kernels::TokenRef> rows;  // of a verification
-    bool open_runs = false;               // a run may end in a token that is still being drawn
+    core::Context* drawer = nullptr;      // draws tokens that a run may end in before they are known; null: none does
     DeviceDraws draws;
 
     explicit State(GeneratorParts given)
@@ -39,6 +39,8 @@ struct Generator::State {
         for (const auto& drafter : parts.drafters) drafter->rewind(length);
     }
 
+    // Whether runs are drafted at all.
+    bool speculating() const { return parts.speculation.mode != core::SpeculationMode::off && !parts.drafters.empty(); }
     // Lets the target verify tokens that the draft is still drawing, where both run on one backend.
     void take_open_runs();
     // Measures costs, once, before the first token.

@@ -124,5 +124,17 @@ TEST(Pace, ARoundWaitsForTheHostOnce) {
     EXPECT_EQ(result.tokens, first.tokens);
 }
 
+// Plain decoding does not wait for the host at all.
+TEST(Pace, PlainDecodingKeepsTheDeviceBusy) {
+    set_pace({"", 1.15, 1.25, 2.5, 0.06});
+    const DevicePace pace;
+    Generator generator = paced(0.6, off());
+    run(generator, prompts().front().tokens);
+    PacedOps::idle();
+    const GenerateResult result = run(generator, prompts().front().tokens);
+    EXPECT_LT(PacedOps::idle(), 0.2);  // before the first token
+    EXPECT_NEAR(result.decode_tokens_per_second, 1000.0 / (1.15 + pace.draw), 2.0);
+}
+
 }  // namespace
 }  // namespace foresay::test
