@@ -108,6 +108,7 @@ void DraftChain::follow(const Chain& live, bool without_masks) {
 }
 
 kernels::Drawn DraftChain::propose(std::span<float> logits) { return walk_->run(logits); }
+kernels::Drawn DraftChain::propose(const kernels::Candidates& head) { return walk_->run(head); }
 void DraftChain::advance(std::int32_t token) { walk_->accept(token); }
 const char* DraftChain::compile(PlanBuffer& buffer) const { return walk_->compile(buffer); }
 bool DraftChain::compile_head(PlanBuffer& buffer) const { return walk_->compile_head(buffer); }

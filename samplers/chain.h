@@ -143,6 +143,8 @@ public:
     void start_without_masks(const Chain& live);
     // The draft's token at the next index, from the draft's logits.
     kernels::Drawn propose(std::span<float> logits);
+    // The same from what compile_head() leaves of them.
+    kernels::Drawn propose(const kernels::Candidates& head);
     // Appends a drafted token.
     void advance(std::int32_t token);
     // As Chain::compile(), for the draft's next token. Stages that must run on the host make it fail likewise.

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "samplers/chain.h"
+#include "speculative/device_draws.h"
 
 namespace foresay::speculative {
 namespace {
@@ -63,12 +64,12 @@ public:
             // Where a draw runs apart from the host, the next step follows it without waiting, as long as it is likely
             // to be wanted. If it is not, the cache holds the token already when it is accepted.
             const std::int32_t slot = count % 2;
-            const bool drawing = start_draw(slot);
+            const RowSource source = start_draw(slot);
             bool evaluated = false;
-            const auto outlook = !drawing                ? RunGauge::Outlook::unknown
-                                 : count == limit        ? RunGauge::Outlook::end
-                                 : task.gauge == nullptr ? RunGauge::Outlook::more
-                                                         : task.gauge->outlook();
+            const auto outlook = source != RowSource::tokens ? RunGauge::Outlook::unknown
+                                 : count == limit            ? RunGauge::Outlook::end
+                                 : task.gauge == nullptr     ? RunGauge::Outlook::more
+                                                             : task.gauge->outlook();
             if (outlook == RunGauge::Outlook::end && task.may_stay_open) {
                 run.open_slot = slot;
                 return;
@@ -77,8 +78,7 @@ public:
                 const kernels::TokenRef next = kernels::TokenRef::slot(slot);
                 evaluated = context_->decode(std::span(&next, 1));
             }
-            const kernels::Drawn drawn =
-                drawing ? context_->ops().drawn(context_->activations(), slot) : chain_.propose(context_->logits(0));
+            const kernels::Drawn drawn = draw(source, slot);
             if (drawn.token < 0) {
                 context_->truncate(static_cast<std::int32_t>(held_.size()));
                 return;
@@ -96,12 +96,21 @@ public:
     }
 
 private:
-    // Starts the chain's draw from the last forward's row where the logits are. False: the host has to draw.
-    bool start_draw(std::int32_t slot) {
-        if (!context_->ops().asynchronous() || chain_.compile(plan_) != nullptr) return false;
-        if (make_room(plan_)) chain_.compile(plan_);
+    // Starts the chain's draw from the last forward's row where the logits are, as far as it can be run there.
+    RowSource start_draw(std::int32_t slot) {
+        if (!context_->ops().asynchronous()) return RowSource::logits;
+        const auto compile = [&] { return chain_.compile(plan_) == nullptr || chain_.compile_head(plan_); };
+        if (!compile()) return RowSource::logits;
+        if (make_room(plan_)) compile();
         context_->ops().draw(context_->activations(), {&plan_.plan, 1}, {&slot, 1});
-        return true;
+        return plan_.plan.keep ? RowSource::candidates : RowSource::tokens;
+    }
+
+    kernels::Drawn draw(RowSource source, std::int32_t slot) {
+        if (source == RowSource::logits) return chain_.propose(context_->logits(0));
+        kernels::Activations& act = context_->activations();
+        if (source == RowSource::tokens) return context_->ops().drawn(act, slot);
+        return chain_.propose(context_->ops().candidates(act, slot));
     }
 
     // Lists of counted tokens grow with the text; the first time that there is one, it gets room for all of it. True: what
