@@ -32,7 +32,7 @@ constexpr const char* kRoleNames[] = {"the embedding table",
 // The tensor, of which every number is one.
 kernels::TensorView checked_tensor(ModelSource& source, TensorRole role, std::int32_t layer) {
     const kernels::TensorView view = source.tensor(role, layer);
-    const std::int64_t row = view.empty() ? -1 : first_row_not_finite(view);
+    const std::int64_t row = view.data == nullptr ? -1 : first_row_not_finite(view);  // no data: made on the device
     if (row < 0) return view;
     const bool once = role == TensorRole::embedding || role == TensorRole::output_norm || role == TensorRole::head;
     throw Error(source.path() + ": the weights of " + kRoleNames[static_cast<std::size_t>(role)] +
