@@ -32,15 +32,7 @@ public:
             const double ms = now() - start;
             step_ms_ = step == 0 ? ms : std::min(step_ms_, ms);
         }
-        // After a full acceptance two rows come first; a device prepares itself for a width in two forwards.
-        const std::int32_t rows[] = {token, token, token};
-        const std::size_t widest = std::min(std::size(rows), static_cast<std::size_t>(context_->options().decode_rows));
-        for (std::size_t width = 2; context_->ops().asynchronous() && width <= widest; ++width) {
-            for (int repeat = 0; repeat < 2; ++repeat) {
-                context_->truncate(0);
-                context_->decode(std::span(rows).first(width), 1);
-            }
-        }
+        prepare_widths();
         context_->truncate(0);
         checked_ = 0;
     }
@@ -96,6 +88,20 @@ public:
     }
 
 private:
+    // A device prepares itself for a number of rows in two forwards: any may be missing behind a run of another source.
+    void prepare_widths() {
+        if (!context_->ops().asynchronous()) return;
+        const std::int32_t widest = std::min(context_->options().decode_rows, core::kMaxDraft + 1);
+        const std::vector<std::int32_t> rows(static_cast<std::size_t>(std::max(widest, 0)), 0);
+        for (std::size_t width = 2; width <= rows.size(); ++width) {
+            for (int repeat = 0; repeat < 2; ++repeat) {
+                context_->truncate(0);
+                context_->decode(std::span(rows).first(width), 1);
+            }
+        }
+        context_->wait();
+    }
+
     // Starts the chain's draw from the last forward's row where the logits are, as far as it can be run there.
     RowSource start_draw(std::int32_t slot) {
         if (!context_->ops().asynchronous()) return RowSource::logits;
