@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/config/schema.h"
 #include "samplers/chain.h"
 #include "speculative/device_draws.h"
 
