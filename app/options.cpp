@@ -51,6 +51,7 @@ void add_common(CLI::App& app, Options& options) {
     flag(app, "--context", options.context, "positions of the context")->group(kShared);
     flag(app, "--threads", options.threads, "threads that compute")->group(kShared);
     flag(app, "--device", options.device, "auto, cpu or cuda[:N]")->group(kShared);
+    flag(app, "--kv-cache", options.kv_cache, "keys and values in 16 bits (f16) or in 8 (q8)")->group(kShared);
 }
 
 // For the commands that measure or compare.
@@ -261,6 +262,7 @@ void add_hint(OptionDescription& option) {
         {"--encoding", ValueHint::words, encodings},
         {"--draft-encoding", ValueHint::words, encodings},
         {"--device", ValueHint::words, {"auto", "cpu", "cuda"}},
+        {"--kv-cache", ValueHint::words, {"f16", "q8"}},
         {"--speculation", ValueHint::words, {"auto", "off"}},
         {"-f", ValueHint::file},
         {"--tokens", ValueHint::file},
@@ -283,21 +285,10 @@ void add_hint(OptionDescription& option) {
 // What stands for the value of an option in help: the type says nothing to a person.
 std::string value_name(const CLI::Option& option) {
     static const std::map<std::string, std::string> names = {
-        {"set", "KEY=VALUE"},
-        {"model", "PATH"},
-        {"draft", "PATH"},
-        {"shape", "NAME"},
-        {"encoding", "NAME"},
-        {"device", "DEVICE"},
-        {"speculation", "auto|off|N"},
-        {"stop", "TEXT"},
-        {"session", "NAME"},
-        {"p", "TEXT"},
-        {"f", "FILE"},
-        {"tokens", "FILE"},
-        {"prompts", "FILE"},
-        {"seed", "SEED"},
-        {"branch", "BRANCH"},
+        {"set", "KEY=VALUE"}, {"model", "PATH"},    {"draft", "PATH"},      {"shape", "NAME"},
+        {"encoding", "NAME"}, {"device", "DEVICE"}, {"kv-cache", "f16|q8"}, {"speculation", "auto|off|N"},
+        {"stop", "TEXT"},     {"session", "NAME"},  {"p", "TEXT"},          {"f", "FILE"},
+        {"tokens", "FILE"},   {"prompts", "FILE"},  {"seed", "SEED"},       {"branch", "BRANCH"},
         {"temperature", "T"},
     };
     for (const auto* list : {&option.get_lnames(), &option.get_snames()}) {
@@ -484,6 +475,7 @@ std::vector<core::ConfigLayer> option_layers(const Options& options) {
     if (options.context) add("--context", "target.context", std::to_string(*options.context));
     if (options.threads) add("--threads", "runtime.threads", std::to_string(*options.threads));
     if (!options.device.empty()) add("--device", "runtime.device", quoted(options.device));
+    if (!options.kv_cache.empty()) add("--kv-cache", "runtime.kv_cache", quoted(options.kv_cache));
     if (options.seed) add("--seed", "sampling.seed", std::to_string(*options.seed));
     if (options.branch) add("--branch", "sampling.branch", std::to_string(*options.branch));
     if (options.no_save) add("--no-save", "chat.save", "false");

@@ -44,6 +44,7 @@ struct Options {
     std::string shape, encoding;
     std::string inflate, inflate_draft, draft_encoding;  // empty: the models as they are
     std::optional<std::int64_t> context, threads;
+    std::string kv_cache;
     std::string device;
     std::string config;  // empty: the bundled pair, unless a model or a shape is named
 

@@ -36,7 +36,8 @@ Error at(const core::Setting& setting, const Error& problem) {
 
 // What a backend is made from.
 std::string runtime_of(const core::Config& config) {
-    return config.device + " " + config.isa + " " + std::to_string(config.threads);
+    return config.device + " " + config.isa + " " + std::to_string(config.threads) +
+           (config.kv_format == kernels::KvFormat::q8 ? " q8" : "");
 }
 
 }  // namespace
@@ -279,6 +280,7 @@ void Session::check_memory(core::ModelSource* target, core::ModelSource* draft) 
     options.length = context_length_;
     options.decode_rows = needs_.decode_rows;
     options.input_rows = std::min(ops_->input_rows(), options.length);
+    options.kv_format = config().kv_format;
     speculative::MemoryEstimate estimate;
     if (target) estimate += speculative::estimate_memory(*target, options, *ops_);
     if (draft) estimate += speculative::estimate_memory(*draft, options, *ops_);
@@ -328,6 +330,7 @@ std::unique_ptr<core::Context> Session::make_context() const {
     options.length = context_length_;
     options.decode_rows = needs_.decode_rows;
     options.branches = needs_.branches;
+    options.kv_format = config().kv_format;
     options.input_rows = std::min(ops_->input_rows(), options.length);
     return std::make_unique<core::Context>(target_, options);
 }
@@ -337,6 +340,7 @@ speculative::Generator Session::make_generator() const {
     if (draft_) {
         core::ContextOptions options;
         options.length = std::min(context_length_, draft_->config().context_length);
+        options.kv_format = config().kv_format;
         options.input_rows = std::min(ops_->input_rows(), options.length);
         drafters.push_back(speculative::make_model_drafter(std::make_unique<core::Context>(draft_, options)));
     }

@@ -2,10 +2,11 @@
 //
 //   linear_bench read                          bandwidth of a kernel that only reads
 //   linear_bench ops SHAPE ENCODING            each stage at 1, 2, 4, 8, 16 rows over rotating buffers larger than the L2
+//   linear_bench input SHAPE ENCODING [ROWS..] what input rows cost, and the products that cuBLASLt proposes for them
 //   linear_bench chain SHAPE ENCODING [ROWS..] a whole token: layers x 5 kernels and the head, in one graph
 //
-// Options after that, as key=value: stage, most, least (bytes), balance (percent), overlap, fused (0 or 1). A lone / begins
-// another set of options.
+// Options after that, as key=value: overlap (0 or 1), fused (0: a launch per stage; 1: one
+// from attention to attention; 2: one for all layers, without attention). A lone / begins another set of options.
 // Attention is stood in for by a kernel that only waits and copies. Every time is the median of replays of a graph.
 
 #include <algorithm>
@@ -18,6 +19,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "bench/input_bench.h"
 #include "kernels/cuda/async.cuh"
 #include "kernels/cuda/gemv.h"
 #include "kernels/cuda/linear.h"
@@ -298,13 +300,7 @@ void bench_chain(const ModelShape& s, Encoding encoding, double peak, const std:
     const cuda::HeadLinear head(stages.head);
     bytes += head.bytes();
     for (const auto& options : variants) {
-        cuda::GemvTuning& tuning = cuda::gemv_tuning();
-        tuning = {};
-        tuning.stage_bytes = option(options, "stage", tuning.stage_bytes);
-        tuning.shared_most = option(options, "most", tuning.shared_most);
-        tuning.least_ring = option(options, "least", tuning.least_ring);
-        tuning.balance = option(options, "balance", tuning.balance);
-        const bool fused = option(options, "fused", 1) != 0;
+        const int fused = option(options, "fused", 1);
         const bool overlap = option(options, "overlap", 1) != 0;
         std::printf("chain ");
         for (const auto& [key, value] : options) std::printf("%s=%d ", key.c_str(), value);
@@ -313,11 +309,13 @@ void bench_chain(const ModelShape& s, Encoding encoding, double peak, const std:
             const double us = graph_microseconds(stream, 15, [&] {
                 cuda::LinearSequence sequence;
                 cuda::LinearCall joined = call;
-                joined.sequence = fused ? &sequence : nullptr;
+                joined.sequence = fused != 0 ? &sequence : nullptr;
                 for (const Layer& layer : layers) {
                     layer.attention_in.launch(joined, b.attention_in());
-                    sequence.flush();
-                    launch_stand_in(b.q.data(), b.attended.data(), rows * s.heads * s.head_dim, overlap, stream);
+                    if (fused < 2) {
+                        sequence.flush();
+                        launch_stand_in(b.q.data(), b.attended.data(), rows * s.heads * s.head_dim, overlap, stream);
+                    }
                     layer.attention_out.launch(joined, {b.attended.data(), b.x.data(), nullptr});
                     layer.mlp_in.launch(joined, {b.x.data(), b.ff.data()});
                     layer.mlp_out.launch(joined, {b.ff.data(), b.x.data(), nullptr});
@@ -341,10 +339,10 @@ Encoding encoding_named(const std::string& name) {
 }
 
 int run(const std::vector<std::string>& args) {
-    if (args.empty()) throw Error("say read, ops or chain; see the top of bench/linear_bench.cu");
+    if (args.empty()) throw Error("say read, ops, input or chain; see the top of bench/linear_bench.cu");
     const cuda::Stream stream;
-    const double peak = read_bandwidth(stream, args[0] == "read");
-    std::printf("read bandwidth %.3f TB/s\n", peak);
+    const double peak = args[0] == "input" ? 0.0 : read_bandwidth(stream, args[0] == "read");
+    if (peak > 0.0) std::printf("read bandwidth %.3f TB/s\n", peak);
     if (args[0] == "read") return 0;
     if (args.size() < 3) throw Error("say which shape and encoding");
     ModelShape shape;
@@ -365,6 +363,10 @@ int run(const std::vector<std::string>& args) {
             variants.back()[args[i].substr(0, equals)] = std::stoi(args[i].substr(equals + 1));
         }
     }
+    if (args[0] == "input") {
+        bench_input(shape, encoding, widths.empty() ? std::vector<int>{16, 64, 256, 2048} : widths);
+        return 0;
+    }
     if (widths.empty()) widths = {1, 2, 4, 8, 16};
     std::printf("%s %s\n", args[1].c_str(), args[2].c_str());
     if (args[0] == "chain") {
@@ -372,12 +374,6 @@ int run(const std::vector<std::string>& args) {
         return 0;
     }
     for (const auto& options : variants) {
-        cuda::GemvTuning& tuning = cuda::gemv_tuning();
-        tuning = {};
-        tuning.stage_bytes = option(options, "stage", tuning.stage_bytes);
-        tuning.shared_most = option(options, "most", tuning.shared_most);
-        tuning.least_ring = option(options, "least", tuning.least_ring);
-        tuning.balance = option(options, "balance", tuning.balance);
         bench_ops(shape, encoding, peak, options);
     }
     return 0;

@@ -45,6 +45,10 @@ struct ModelShape {
 // Positions per page of the key-value cache. A page holds K and V of all layers for this many consecutive positions.
 inline constexpr std::int32_t kPagePositions = 64;
 
+// How keys and values are kept. q8: int8 codes, each vector of a head scaled by its largest magnitude m: x is kept as
+// round(127 x / m) m / 127. Half the memory and traffic of f16.
+enum class KvFormat : std::uint8_t { f16, q8 };
+
 // ----------------------------------------------------------------------------------------------------------- batch
 
 // Input rows are text given, decode rows are text generated: plain steps and verification alike.
@@ -175,6 +179,7 @@ class KvPages {
 public:
     virtual ~KvPages() = default;
     ModelShape shape;
+    KvFormat format = KvFormat::f16;
     std::int32_t pages = 0;
     std::int64_t bytes = 0;
 };
@@ -230,11 +235,12 @@ public:
     virtual std::unique_ptr<Prepared> prepare(const MlpOutSpec& spec) = 0;
     virtual std::unique_ptr<Prepared> prepare(const HeadSpec& spec) = 0;
 
-    // Bytes that allocate_kv and allocate_activations would take, for estimates before loading.
-    virtual std::int64_t kv_bytes(const ModelShape& shape, std::int32_t pages) const = 0;
+    // Bytes that allocate_kv and allocate_activations would take, for estimates before loading. Both calls that are given
+    // a format throw Error when the backend does not keep keys and values so.
+    virtual std::int64_t kv_bytes(const ModelShape& shape, std::int32_t pages, KvFormat format) const = 0;
     virtual std::int64_t activation_bytes(const ModelShape& shape, std::int32_t max_rows,
                                           std::int32_t max_logit_rows) const;
-    virtual std::unique_ptr<KvPages> allocate_kv(const ModelShape& shape, std::int32_t pages) = 0;
+    virtual std::unique_ptr<KvPages> allocate_kv(const ModelShape& shape, std::int32_t pages, KvFormat format) = 0;
     virtual std::unique_ptr<Activations> allocate_activations(const ModelShape& shape, std::int32_t max_rows,
                                                               std::int32_t max_logit_rows) = 0;
     // Copies the whole page `from` to the page `to`, all layers. For copy-on-write.
@@ -273,7 +279,7 @@ struct CpuOptions {
     std::string isa;  // "avx512", "avx2", "portable"; empty: FORESAY_CPU_ISA from the environment, else the best
 };
 
-// SIMD on the host, int8 activations, a scale per 128 inputs, for quantised weights, float32 otherwise; K and V in f16.
+// SIMD on the host, int8 activations, a scale per 128 inputs, for quantised weights, float32 otherwise; K and V in f16 only.
 // Errors: an instruction set that is unknown or that this processor lacks.
 std::unique_ptr<Ops> make_cpu_ops(const CpuOptions& options);
 
@@ -294,7 +300,7 @@ struct CudaOptions {
     std::int32_t device = 0;
 };
 
-// One NVIDIA GPU: weights, cache and activations lie in its memory. K and V in f16.
+// One NVIDIA GPU: weights, cache and activations lie in its memory.
 // Errors: a build without CUDA, no driver, no such device, too little memory.
 std::unique_ptr<Ops> make_cuda_ops(const CudaOptions& options);
 

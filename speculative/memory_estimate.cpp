@@ -88,7 +88,8 @@ MemoryEstimate estimate_memory(core::ModelSource& source, const core::ContextOpt
     const bool device = ops.free_memory() >= 0;
     estimate.weights = estimate.mapped + (config.tied_head ? table : 0) - (device ? 0 : table);
     const std::int64_t pages = (std::int64_t{options.length} + kernels::kPagePositions - 1) / kernels::kPagePositions;
-    estimate.cache = ops.kv_bytes(s, static_cast<std::int32_t>(pages * std::max(1, options.sequences)));
+    estimate.cache =
+        ops.kv_bytes(s, static_cast<std::int32_t>(pages * std::max(1, options.sequences)), options.kv_format);
     const std::int64_t rows = std::max(options.input_rows, options.decode_rows);
     estimate.activations = ops.activation_bytes(s, static_cast<std::int32_t>(rows), options.decode_rows);
     return estimate;

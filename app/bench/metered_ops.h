@@ -60,15 +60,17 @@ public:
         return inner_->prepare(spec);
     }
     std::unique_ptr<kernels::Prepared> prepare(const kernels::HeadSpec& spec) override { return inner_->prepare(spec); }
-    std::int64_t kv_bytes(const kernels::ModelShape& shape, std::int32_t pages) const override {
-        return inner_->kv_bytes(shape, pages);
+    std::int64_t kv_bytes(const kernels::ModelShape& shape, std::int32_t pages,
+                          kernels::KvFormat format) const override {
+        return inner_->kv_bytes(shape, pages, format);
     }
     std::int64_t activation_bytes(const kernels::ModelShape& shape, std::int32_t max_rows,
                                   std::int32_t max_logit_rows) const override {
         return inner_->activation_bytes(shape, max_rows, max_logit_rows);
     }
-    std::unique_ptr<kernels::KvPages> allocate_kv(const kernels::ModelShape& shape, std::int32_t pages) override {
-        return inner_->allocate_kv(shape, pages);
+    std::unique_ptr<kernels::KvPages> allocate_kv(const kernels::ModelShape& shape, std::int32_t pages,
+                                                  kernels::KvFormat format) override {
+        return inner_->allocate_kv(shape, pages, format);
     }
     std::unique_ptr<kernels::Activations> allocate_activations(const kernels::ModelShape& shape, std::int32_t max_rows,
                                                                std::int32_t max_logit_rows) override {

@@ -14,10 +14,10 @@ std::int32_t pages_for(std::int32_t positions) {
 }  // namespace
 
 KvCache::KvCache(kernels::Ops& ops, const kernels::ModelShape& shape, std::int32_t capacity, std::int32_t sequences,
-                 std::int32_t branches)
+                 std::int32_t branches, kernels::KvFormat format)
     : ops_(ops), capacity_(capacity), sequences_(static_cast<std::size_t>(sequences + branches)) {
     const std::int32_t pages = pages_for(capacity) * sequences;
-    pages_ = ops.allocate_kv(shape, pages);
+    pages_ = ops.allocate_kv(shape, pages, format);
     references_.assign(static_cast<std::size_t>(pages), 0);
     free_.reserve(static_cast<std::size_t>(pages));
     for (std::int32_t page = pages; page-- > 0;) free_.push_back(page);

@@ -29,7 +29,7 @@ public:
     // Pages for `sequences` sequences of `capacity` positions each; one empty sequence, 0, exists. `branches` further
     // sequences may exist, with no pages of their own: they live on what they share and on what the others leave.
     KvCache(kernels::Ops& ops, const kernels::ModelShape& shape, std::int32_t capacity, std::int32_t sequences = 1,
-            std::int32_t branches = 0);
+            std::int32_t branches = 0, kernels::KvFormat format = kernels::KvFormat::f16);
 
     std::int32_t capacity() const { return capacity_; }  // positions of one sequence
     std::int32_t free_pages() const { return static_cast<std::int32_t>(free_.size()); }

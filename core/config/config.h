@@ -18,6 +18,7 @@
 
 #include "core/config/schema.h"
 #include "core/config/value.h"
+#include "kernels/ops.h"
 
 namespace foresay::core {
 
@@ -64,6 +65,7 @@ public:
 
     int threads = 0;  // 0: one per core
     std::string device;
+    kernels::KvFormat kv_format = kernels::KvFormat::f16;
     std::string isa;  // empty: the best that the processor has
 
     // Every key of the schema with its value and origin, by dotted name: "sampling.seed", "sampling.top_k.k".

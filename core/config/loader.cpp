@@ -360,6 +360,7 @@ void ConfigLoader::fill() {
     config_.chat_max_tokens = static_cast<int>(std::min<std::int64_t>(integer("chat.max_tokens"), 1 << 30));
     config_.device = text("runtime.device");
     config_.threads = static_cast<int>(integer("runtime.threads"));
+    config_.kv_format = text("runtime.kv_cache") == "q8" ? kernels::KvFormat::q8 : kernels::KvFormat::f16;
     config_.isa = text("runtime.isa") == "auto" ? "" : text("runtime.isa");
 }
 

@@ -25,7 +25,8 @@ ContextOptions checked(ContextOptions options) {
 Context::Context(std::shared_ptr<const Model> model, const ContextOptions& options)
     : model_(std::move(model)),
       options_(checked(options)),
-      cache_(model_->ops(), model_->config().shape, options_.length, options_.sequences, options_.branches),
+      cache_(model_->ops(), model_->config().shape, options_.length, options_.sequences, options_.branches,
+             options_.kv_format),
       act_(model_->ops().allocate_activations(
           model_->config().shape, std::max(options_.input_rows, options_.decode_rows), options_.decode_rows)) {
     const std::size_t rows = static_cast<std::size_t>(act_->max_rows);

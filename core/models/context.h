@@ -26,6 +26,7 @@ struct ContextOptions {
     std::int32_t decode_rows = 33;  // most rows of one decode: a verification of 32 drafted tokens
     std::int32_t sequences = 1;     // full-length sequences that the pages can hold
     std::int32_t branches = 0;      // further sequences, which live on shared pages and on what the others leave
+    kernels::KvFormat kv_format = kernels::KvFormat::f16;
 };
 
 // The next token of a sequence.

@@ -26,15 +26,19 @@ BackendInfo CpuOps::describe() const {
             pool_.threads()};
 }
 
-int64_t CpuOps::kv_bytes(const ModelShape& shape, int32_t pages) const {
+int64_t CpuOps::kv_bytes(const ModelShape& shape, int32_t pages, KvFormat format) const {
+    if (format != KvFormat::f16) {
+        throw Error(
+            "the cpu backend keeps keys and values in 16 bits only; set runtime.kv_cache to f16, or use --device cuda");
+    }
     return 2 * CpuKv::page_halves(shape) * shape.layers * pages;
 }
 
-std::unique_ptr<KvPages> CpuOps::allocate_kv(const ModelShape& shape, int32_t pages) {
+std::unique_ptr<KvPages> CpuOps::allocate_kv(const ModelShape& shape, int32_t pages, KvFormat format) {
     auto kv = std::make_unique<CpuKv>();
     kv->shape = shape;
     kv->pages = pages;
-    kv->bytes = kv_bytes(shape, pages);
+    kv->bytes = kv_bytes(shape, pages, format);
     kv->memory = Arena::allocate_alone(kv->bytes);
     return kv;
 }

@@ -54,8 +54,8 @@ public:
     std::unique_ptr<Prepared> prepare(const MlpInSpec& spec) override;
     std::unique_ptr<Prepared> prepare(const MlpOutSpec& spec) override;
     std::unique_ptr<Prepared> prepare(const HeadSpec& spec) override;
-    int64_t kv_bytes(const ModelShape& shape, int32_t pages) const override;
-    std::unique_ptr<KvPages> allocate_kv(const ModelShape& shape, int32_t pages) override;
+    int64_t kv_bytes(const ModelShape& shape, int32_t pages, KvFormat format) const override;
+    std::unique_ptr<KvPages> allocate_kv(const ModelShape& shape, int32_t pages, KvFormat format) override;
     std::unique_ptr<Activations> allocate_activations(const ModelShape& shape, int32_t max_rows,
                                                       int32_t max_logit_rows) override;
     void copy_page(KvPages& pages, int32_t from, int32_t to) override;

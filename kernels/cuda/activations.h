@@ -125,6 +125,11 @@ struct CudaActivations : Activations {
     DeviceBuffer<float2> angles[kMaxRopes];
     std::int64_t logit_stride = 0;
     InputWorkspace workspace;
+    LinearSequence sequence;  // decode stages on their way into one launch
+
+    // Keys and values of a layer in halves, for input rows over a cache of codes; made when first needed.
+    DeviceBuffer<__half> expanded;
+    std::int32_t listed_pages = 0;  // of the batch: page numbers at the front of its lists; -1: not in one run
 
     // Attention of decode rows.
     DeviceBuffer<float> partial;

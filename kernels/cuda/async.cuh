@@ -43,16 +43,26 @@ __device__ inline void copy_barriers_ready() {
     __syncwarp();
 }
 
+// A barrier of warps: `count` arrivals complete a phase, and what was written before them can be read after copy_wait().
+__device__ inline void barrier_init(std::uint32_t barrier, std::uint32_t count) {
+    asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
+}
+__device__ inline void barrier_arrive(std::uint32_t barrier) {
+    asm volatile("{\n.reg .b64 state;\nmbarrier.arrive.shared.b64 state, [%0];\n}" ::"r"(barrier) : "memory");
+}
+
 // Streams `bytes` (a multiple of 16) from global to shared memory; all lanes of the warp call it.
+// Weights are read once per forward: the cache should drop them first.
 __device__ inline void bulk_copy(std::uint32_t to, const void* from, std::uint32_t bytes, std::uint32_t barrier,
-                                 std::uint64_t policy, int lane) {
+                                 int lane) {
 #if __CUDA_ARCH__ >= 900
     if (lane == 0) {
+        constexpr std::uint64_t evict_first = 0x12f0000000000000;  // as createpolicy makes it
         asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
         asm volatile(
             "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], "
             "%4;" ::"r"(to),
-            "l"(from), "r"(bytes), "r"(barrier), "l"(policy)
+            "l"(from), "r"(bytes), "r"(barrier), "l"(evict_first)
             : "memory");
     }
 #else
@@ -64,15 +74,20 @@ __device__ inline void bulk_copy(std::uint32_t to, const void* from, std::uint32
     asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(barrier) : "memory");
 #endif
 }
-// Weights are read once per forward: the cache should drop them first.
-__device__ inline std::uint64_t streaming_policy() {
-    std::uint64_t policy = 0;
-#if __CUDA_ARCH__ >= 900
-    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-#endif
-    return policy;
+// Whether phase `parity` is complete.
+__device__ inline bool copy_try(std::uint32_t barrier, std::uint32_t parity) {
+    std::uint32_t done;
+    asm volatile(
+        "{\n"
+        ".reg .pred done;\n"
+        "mbarrier.test_wait.parity.shared.b64 done, [%1], %2;\n"
+        "selp.u32 %0, 1, 0, done;\n"
+        "}"
+        : "=r"(done)
+        : "r"(barrier), "r"(parity)
+        : "memory");
+    return done != 0;
 }
-
 // Waits until the copies of phase `parity` have landed.
 __device__ inline void copy_wait(std::uint32_t barrier, std::uint32_t parity) {
 #if __CUDA_ARCH__ >= 900
@@ -151,6 +166,19 @@ __device__ inline uint4 load_shared4(std::uint32_t address) {
                  : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
                  : "r"(address));
     return value;
+}
+__device__ inline int load_shared1(std::uint32_t address) {
+    int value;
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(value) : "r"(address));
+    return value;
+}
+__device__ inline void store_shared4(std::uint32_t address, uint4 value) {
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(value.x), "r"(value.y), "r"(value.z),
+                 "r"(value.w)
+                 : "memory");
+}
+__device__ inline void store_shared2(std::uint32_t address, uint2 value) {
+    asm volatile("st.shared.v2.u32 [%0], {%1, %2};" ::"r"(address), "r"(value.x), "r"(value.y) : "memory");
 }
 __device__ inline void load_shared2(std::uint32_t& a, std::uint32_t& b, std::uint32_t address) {
     asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(a), "=r"(b) : "r"(address));

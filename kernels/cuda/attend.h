@@ -22,14 +22,14 @@ namespace foresay::kernels::cuda {
 inline constexpr int kTileRows = 16;
 inline constexpr int kMaxAttendWidth = 256;  // widest head
 
-// Chunks of decode rows: 128 positions each at first, 256 from 1,024 on, 512 from 4,096 on.
+// Chunks of decode rows: 128 positions each at first, 256 from 2,048 on, 512 from 8,192 on.
 FORESAY_HOST_DEVICE constexpr std::int32_t chunk_begin(std::int32_t chunk) {
-    return chunk <= 8 ? 128 * chunk : chunk <= 20 ? 1024 + 256 * (chunk - 8) : 4096 + 512 * (chunk - 20);
+    return chunk <= 16 ? 128 * chunk : chunk <= 40 ? 2048 + 256 * (chunk - 16) : 8192 + 512 * (chunk - 40);
 }
 FORESAY_HOST_DEVICE constexpr std::int32_t chunk_of(std::int32_t position) {
-    return position < 1024   ? position / 128
-           : position < 4096 ? 8 + (position - 1024) / 256
-                             : 20 + (position - 4096) / 512;
+    return position < 2048   ? position / 128
+           : position < 8192 ? 16 + (position - 2048) / 256
+                             : 40 + (position - 8192) / 512;
 }
 
 // Query heads of a key-value head that one tile takes, and the rows it then has room for.
@@ -57,9 +57,18 @@ struct AttendCall {
     std::int32_t* arrived = nullptr;  // [tiles * head tiles], zero before and after
 };
 
+// Groups of query heads that tiles take, of all key-value heads.
+FORESAY_HOST_DEVICE inline std::int32_t head_tiles(const AttendCall& call) {
+    const std::int32_t group = call.heads / call.kv_heads, per_tile = heads_per_tile(group);
+    return call.kv_heads * ((group + per_tile - 1) / per_tile);
+}
+
 // Units of a launch that merge by themselves: tiles times groups of heads.
 std::int64_t attend_units(const AttendCall& call);
 std::int64_t attend_partial_floats(const AttendCall& call);
+
+// Whether this attention can run within another kernel (kernels/cuda/attend.cuh), bit for bit as launch_attend_decode().
+bool attends_within(const AttendCall& call);
 
 void launch_attend_decode(cudaStream_t stream, const AttendCall& call);
 void launch_attend_input(cudaStream_t stream, const AttendCall& call);

@@ -8,6 +8,7 @@
 #include "kernels/cuda/activations.h"
 #include "kernels/cuda/attend.h"
 #include "kernels/cuda/embed_table.h"
+#include "kernels/cuda/kv_expand.h"
 #include "kernels/cuda/read_bandwidth.h"
 #include "kernels/stage_checks.h"
 
@@ -142,8 +143,8 @@ public:
         return finish(std::make_unique<HeadStage>(spec), spec);
     }
 
-    int64_t kv_bytes(const ModelShape& shape, int32_t pages) const override {
-        return KvLayout(shape).page_stride * pages * static_cast<int64_t>(sizeof(__half));
+    int64_t kv_bytes(const ModelShape& shape, int32_t pages, KvFormat format) const override {
+        return KvLayout(shape, format).page_stride * pages * static_cast<int64_t>(sizeof(__half));
     }
 
     int64_t activation_bytes(const ModelShape& shape, int32_t max_rows, int32_t max_logit_rows) const override {
@@ -154,12 +155,13 @@ public:
                InputWorkspace::bytes(shape, max_rows);
     }
 
-    std::unique_ptr<KvPages> allocate_kv(const ModelShape& shape, int32_t pages) override {
+    std::unique_ptr<KvPages> allocate_kv(const ModelShape& shape, int32_t pages, KvFormat format) override {
         auto kv = std::make_unique<CudaKv>();
         kv->shape = shape;
         kv->pages = pages;
-        kv->bytes = kv_bytes(shape, pages);
-        kv->layout = KvLayout(shape);
+        kv->format = format;
+        kv->bytes = kv_bytes(shape, pages, format);
+        kv->layout = KvLayout(shape, format);
         kv->id = next_id();
         kv->memory = DeviceBuffer<__half>(size(kv->bytes) / sizeof(__half));
         if (kv->bytes > 0) cuda_check(cudaMemset(kv->memory.data(), 0, size(kv->bytes)), "cannot clear memory");
@@ -263,6 +265,7 @@ private:
     void flush(CudaActivations& a);
     void run(CudaActivations& a, const StageCall& call, const RopeTables& ropes);
     void run_attend(CudaActivations& a, const StageCall& call);
+    void expand(CudaActivations& a, const StageCall& noted, AttendCall& call);
     // The attention of the batch as a launch sees it; grows what it needs.
     AttendCall attend_call(const CudaActivations& a, const ModelShape& shape) const;
     void reserve(CudaActivations& a);
@@ -270,7 +273,8 @@ private:
 
     BatchView view(const CudaActivations& a) const { return a.width.layout.view(a.batch.data()); }
     LinearCall linear_call(CudaActivations& a, int32_t rows) const {
-        return {stream_, rows, a.width.row_class, &a.workspace, info_.capability >= 90};
+        return {stream_, rows, a.width.row_class, &a.workspace, info_.capability >= 90,
+                a.width.row_class == RowClass::decode ? &a.sequence : nullptr};
     }
 
     DeviceInfo info_;
@@ -341,6 +345,7 @@ void CudaOps::begin(Activations& act, const Batch& batch) {
         }
         if (batch.tree) lists += t + 1;  // no path is longer
     }
+    a.listed_pages = batch.tree ? -1 : static_cast<int32_t>(lists);
     a.width = {batch.row_class, layout,
                batch.row_class == RowClass::decode ? rounded_chunks(chunk_of(furthest) + 1) : 0, batch.tree,
                (batch.drawer != nullptr ? self(*batch.drawer) : a).slots.data()};
@@ -436,6 +441,7 @@ void CudaOps::flush(CudaActivations& a) {
         const RopeTables ropes = noted_ropes(a);
         if (a.calls.front().kind != StageKind::embed) launch_angles(stream_, view(a), a.width.layout.rows, ropes);
         for (const StageCall& call : a.calls) run(a, call, ropes);
+        a.sequence.flush();
     };
     ++a.clock;
     if (a.width.layout.rows > kGraphRows || a.width.row_class == RowClass::input) {
@@ -491,10 +497,36 @@ void CudaOps::run_attend(CudaActivations& a, const StageCall& noted) {
     call.kv = noted.kv->layer(noted.layer);
     call.layout = noted.kv->layout;
     if (a.width.row_class == RowClass::decode) {
+        if (a.sequence.attend(call)) return;
+        a.sequence.flush();
         launch_attend_decode(stream_, call);
-    } else {
-        launch_attend_input(stream_, call);
+        return;
     }
+    if (noted.kv->format == KvFormat::q8) expand(a, noted, call);
+    launch_attend_input(stream_, call);
+}
+
+// Input rows are many: they read codes once, as halves.
+void CudaOps::expand(CudaActivations& a, const StageCall& noted, AttendCall& call) {
+    ModelShape layer = noted.kv->shape;
+    layer.layers = 1;
+    KvExpandCall expansion;
+    expansion.from = call.kv;
+    expansion.from_layout = call.layout;
+    expansion.to_layout = KvLayout(layer);
+    const auto halves = size(expansion.to_layout.page_stride * noted.kv->pages);
+    if (halves > a.expanded.size()) {
+        stream_.wait();
+        a.expanded = DeviceBuffer<__half>(halves);
+    }
+    expansion.to = a.expanded.data();
+    expansion.kv_heads = call.kv_heads;
+    expansion.head_dim = call.head_dim;
+    expansion.pages = a.listed_pages < 0 ? noted.kv->pages : a.listed_pages;
+    expansion.list = a.listed_pages < 0 ? nullptr : call.batch.lists;
+    launch_kv_expand(stream_, expansion);
+    call.kv = expansion.to;
+    call.layout = expansion.to_layout;
 }
 
 void CudaOps::run(CudaActivations& a, const StageCall& call, const RopeTables& ropes) {
@@ -507,12 +539,14 @@ void CudaOps::run(CudaActivations& a, const StageCall& call, const RopeTables& r
         if (normed) io.raw = a.raw.data();
         stage.linear.launch(linear_call(a, rows), io);
         if (normed) {
+            a.sequence.flush();
             launch_add_normed(stream_, rows, a.shape.d_model, a.raw.data(), stage.post_norm.weight.data(),
                               stage.post_norm.eps, a.x.data());
         }
     };
     switch (call.kind) {
         case StageKind::embed: {
+            a.sequence.flush();
             const auto& stage = static_cast<const EmbedStage&>(*call.stage);
             EmbedCall embed;
             embed.batch = view(a);
@@ -535,7 +569,8 @@ void CudaOps::run(CudaActivations& a, const StageCall& call, const RopeTables& r
             const auto& stage = static_cast<const AttentionInStage&>(*call.stage);
             AttentionInLinear::Io io;
             io.x = a.x.data();
-            if (!stage.linear.has_head_norms()) {
+            // Codes need the whole of a head.
+            if (!stage.linear.has_head_norms() && call.kv->format == KvFormat::f16) {
                 io.q = a.q.data();
                 io.kv = call.kv->layer(call.layer);
                 io.cell = a.k_cell.data();
@@ -548,7 +583,9 @@ void CudaOps::run(CudaActivations& a, const StageCall& call, const RopeTables& r
             }
             io.raw = a.raw.data();
             stage.linear.launch(linear_call(a, rows), io);
+            a.sequence.flush();
             FinishHeadsCall heads;
+            heads.batch = view(a);
             heads.rows = rows;
             heads.heads = stage.shape.heads;
             heads.kv_heads = stage.shape.kv_heads;
@@ -567,7 +604,7 @@ void CudaOps::run(CudaActivations& a, const StageCall& call, const RopeTables& r
             heads.kv = call.kv->layer(call.layer);
             heads.k_cell = a.k_cell.data();
             heads.v_cell = a.v_cell.data();
-            heads.head_stride = call.kv->layout.head_stride;
+            heads.layout = call.kv->layout;
             launch_finish_heads(stream_, heads);
             break;
         }
@@ -577,10 +614,15 @@ void CudaOps::run(CudaActivations& a, const StageCall& call, const RopeTables& r
         case StageKind::attention_out:
             out(static_cast<const OutStage&>(*call.stage), a.attended);
             break;
-        case StageKind::mlp_in:
-            static_cast<const MlpInStage&>(*call.stage)
-                .linear.launch(linear_call(a, rows), {.x = a.x.data(), .ff = a.ff.data()});
+        case StageKind::mlp_in: {
+            MlpInLinear::Io io{a.x.data(), a.ff.data(), nullptr};
+            const StageCall* next = &call + 1;
+            if (next < a.calls.data() + a.calls.size() && next->kind == StageKind::mlp_out) {
+                io.reader = &static_cast<const OutStage*>(next->stage)->linear;
+            }
+            static_cast<const MlpInStage&>(*call.stage).linear.launch(linear_call(a, rows), io);
             break;
+        }
         case StageKind::mlp_out:
             out(static_cast<const OutStage&>(*call.stage), a.ff);
             break;

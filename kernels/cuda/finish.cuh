@@ -48,13 +48,15 @@ __device__ inline float2 finish_operand(const FinishArgs& f, std::int32_t packed
     return {1.0f, 0.0f};
 }
 
-__device__ inline void finish_pair(const FinishArgs& f, std::int32_t packed, int t, float a, float b, float2 operand) {
+// `bias` and `kv` are the layer's (GemvStep).
+__device__ inline void finish_pair(const FinishArgs& f, const float* bias, __half* kv, std::int32_t packed, int t,
+                                   float a, float b, float2 operand) {
     if (packed >= f.rows) return;
     const bool two = packed + 1 < f.rows;
     const PairRows rows = pair_rows(f, packed);
-    if (f.bias != nullptr) {
-        a += f.bias[rows.a];
-        if (two) b += f.bias[rows.b];
+    if (bias != nullptr) {
+        a += bias[rows.a];
+        if (two) b += bias[rows.b];
     }
     if (f.raw != nullptr) {
         f.raw[t * f.out_stride + rows.a] = a;
@@ -90,7 +92,7 @@ __device__ inline void finish_pair(const FinishArgs& f, std::int32_t packed, int
     const std::int32_t head_a = head_of(f, row_a), head_b = head_of(f, row_b);
     // Saturated, NaN included: what a row does not attend to is multiplied by an exact 0.
     const auto half = [](float x) { return __float2half_rn(fminf(fmaxf(x, -65504.0f), 65504.0f)); };
-    __half* to = f.kv + __ldcg(value ? f.v_cell + t : f.cell + t);
+    __half* to = kv + __ldcg(value ? f.v_cell + t : f.cell + t);
     const std::int64_t stride = value ? f.v_stride : 1;
     to[head_a * f.head_stride + (row_a - head_a * f.head_dim) * stride] = half(ra);
     to[head_b * f.head_stride + (row_b - head_b * f.head_dim) * stride] = half(rb);

@@ -1,11 +1,15 @@
-// kernels/cuda/gemv.h: what the decode kernel takes: stacks of matrices times up to 16 rows, one after the other in one
-// launch, and how their pairs of packed rows are finished.
+// kernels/cuda/gemv.h: what the decode kernel takes: stacks of matrices times up to 16 rows, and attention, one after the
+// other in one launch, and how pairs of packed rows are finished.
 #pragma once
 
 #include <cuda_fp16.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <iterator>
+#include <span>
 
+#include "kernels/cuda/attend.h"
 #include "kernels/cuda/panels.h"
 #include "kernels/ops.h"
 
@@ -16,9 +20,34 @@ namespace foresay::kernels::cuda {
 constexpr int gemv_warps(Encoding encoding) {
     return encoding == Encoding::q6_k || encoding == Encoding::q5_k ? 8 : 16;
 }
-inline constexpr int kSplitInputs = 4096;       // most inputs of a block; wider matrices are split between blocks
-inline constexpr int kMaxGemvOps = 6;           // of one launch
-inline constexpr int kScratchCounters = 32768;  // of a device: two for the grid, then one per panel
+// Threads of a block: those warps, one that asks for the weights, and those that finish panels.
+inline constexpr int kFinishers = 3;
+constexpr int gemv_threads(Encoding encoding) { return 32 * (gemv_warps(encoding) + 1 + kFinishers); }
+// Blocks of a panel that are one copy. A multiple of the warps, or a divisor of their number.
+constexpr int chunk_blocks(Encoding encoding, int row_tiles) {
+    switch (encoding) {
+        case Encoding::q4_0:
+            return row_tiles == 1 ? 32 : 16;
+        case Encoding::q8_0:
+            return row_tiles == 1 ? 16 : 8;
+        case Encoding::q4_k:
+        case Encoding::f16:
+        case Encoding::bf16:
+            return row_tiles == 1 ? 8 : 4;
+        default:
+            return 8;
+    }
+}
+inline constexpr int kMaxStages = 16;  // of the ring
+inline constexpr int kMaxBuffers = 8;  // of panels' sums
+// Shared memory begins with barriers, those of the ring and then those of the sums, and with what each warp knows of the
+// ring.
+inline constexpr int kCopyBarrierBytes = 16 * kMaxStages;
+inline constexpr int kStreamStates = kCopyBarrierBytes + 16 * kMaxBuffers;
+inline constexpr int kStepNumber = kStreamStates + 16 * 8;  // which step it is; behind it the launch's number
+inline constexpr int kGemvBarrierBytes = kStepNumber + 128;
+inline constexpr int kSplitInputs = 4096;   // most inputs of a block; wider matrices are split between blocks
+inline constexpr int kScratchCounters = 4;  // of a device: for the grid; the first three are used
 
 // What happens to a pair of sums (packed rows 2i, 2i + 1) of a row of the batch.
 enum class Finish : std::uint8_t { attention_in, out, mlp_in, head };
@@ -28,7 +57,6 @@ struct FinishArgs {
     Activation activation = Activation::silu;  // mlp_in
     std::int32_t first_row = 0;                // of the stack: where this part begins
     std::int32_t rows = 0;                     // of this part, without padding
-    const float* bias = nullptr;               // [rows of the stack]
     float* out = nullptr;                      // x (added to), ff, logits, or q
     float* raw = nullptr;         // attention_in, out: sums with their biases, row by row; nothing else is written then
     std::int64_t out_stride = 0;  // elements between rows of the batch; of raw when that is set
@@ -36,23 +64,29 @@ struct FinishArgs {
     // attention_in
     std::int32_t query_rows = 0, kv_rows = 0;  // of the stack
     std::int32_t head_dim = 1, rotated = 0;
-    std::uint32_t head_inverse = 0;  // 2^32 / head_dim rounded up, because division is slow
-    bool half_split = false;         // which rows of a head are neighbours
-    const float2* rope = nullptr;    // [T, rotated / 2]
-    __half* kv = nullptr;
+    std::uint32_t head_inverse = 0;        // 2^32 / head_dim rounded up, because division is slow
+    bool half_split = false;               // which rows of a head are neighbours
+    const float2* rope = nullptr;          // [T, rotated / 2]
     const std::int64_t* cell = nullptr;    // [T]
     const std::int64_t* v_cell = nullptr;  // [T]
     std::int64_t head_stride = 0, v_stride = 1;
+
+    bool operator==(const FinishArgs&) const = default;
 };
 
+// What a step of a launch does. Attention (kernels/cuda/attend.cuh) runs between matrices, so that a launch can be a whole
+// forward.
+enum class OpKind : std::uint8_t { matrix, attend };
+
+// What steps of a launch can have in common: everything but the addresses of a layer.
 struct GemvOp {
-    const std::uint8_t* panels = nullptr;
+    OpKind kind = OpKind::matrix;
+    std::int32_t attend = 0;  // which of GemvArgs::attends
     std::int32_t panel_count = 0;
     std::int32_t blocks = 0;  // per panel
     std::int32_t inputs = 0;
     const float* x = nullptr;           // [T, inputs]
     const std::int32_t* row = nullptr;  // which row of x; null: row i
-    const float* norm = nullptr;        // [inputs]; null: none
     float eps = 0;
     FinishArgs finish;
     // Set by the plan. Division is slow on the device, so shares come as quotient and remainder.
@@ -60,31 +94,62 @@ struct GemvOp {
     std::int32_t members = 0;                       // blocks of each of the `split` parts
     std::int32_t panels_each = 0, panels_more = 0;  // of a member
     std::int32_t blocks_each = 0, blocks_more = 0;  // of a part
-    std::int32_t stage_blocks = 0;                  // panel blocks per stage of the ring
-    std::int32_t x_stride = 0;                      // between rows of the batch within a warp's slice, bytes
+
+    bool operator==(const GemvOp&) const = default;
 };
 
-struct GemvArgs {
-    GemvOp ops[kMaxGemvOps];
-    std::int32_t count = 0;
-    std::int32_t rows = 0;  // T, at most 16
-    // Set by the plan. Shared memory in bytes, from its start.
-    std::int32_t stages = 0, stage_bytes = 0;  // of each warp's ring
-    std::int32_t x_at = 0, x_bytes = 0;        // of one warp
-    std::int32_t sums_at = 0, sums_bytes = 0;  // of one warp
-    std::int32_t parts_at = 0, part_buffers = 1, stats_at = 0, shared_bytes = 0;
-    std::uint32_t* counters = nullptr;  // zero between launches
+// What a layer's step has of its own.
+struct GemvStep {
+    const std::uint8_t* panels = nullptr;
+    const float* norm = nullptr;  // [inputs]; null: none
+    const float* bias = nullptr;  // [rows of the stack]; null: none
+    __half* kv = nullptr;         // attention_in, attend: of the layer
+    std::int32_t op = 0;          // which of GemvArgs::ops
+};
+
+// Set by the plan. Shared memory in bytes, from its start.
+struct GemvPlan {
+    std::int32_t stages = 0;                       // of each warp's ring
+    std::int32_t second_at = 0, second_bytes = 0;  // rows 8 to 15 of the inputs, of one warp
+    std::int32_t parts_at = 0, part_buffers = 1, stats_at = 0, attend_at = 0, shared_bytes = 0;
+    bool splits = false;                // some matrix is split
+    std::uint32_t* counters = nullptr;  // arrivals and departures, zero between launches, and the number of launches
     float* partials = nullptr;
 };
 
-// What the micro-benchmark varies. The defaults are what it found best.
-struct GemvTuning {
-    int stage_bytes = 4700;        // of a ring's stage, about; less where two stages would not fit
-    int shared_most = 200 * 1024;  // of a block, so that an attention kernel fits beside it
-    int least_ring = 48 * 1024;    // below that the block takes all there is
-    int balance = 0;               // percent of the multiprocessors that must have work before more splits are made
+inline constexpr int kAttendShared = 24 * 1024;  // of a block, for attention
+inline constexpr int kMaxGemvOps = 8;            // different ones of a launch
+inline constexpr int kMaxAttendKinds = 2;        // likewise
+inline constexpr int kFewSteps = 4;              // what most launches take
+inline constexpr int kManySteps = 660;           // a whole forward; parameters of a kernel are 32,764 bytes at most
+
+// The parameters of a launch, with room for `Steps` steps.
+template <int Steps>
+struct GemvArgs {
+    static constexpr bool kAttends = Steps > kFewSteps;  // has the code for attention
+    GemvOp ops[kMaxGemvOps];
+    AttendCall attends[kMaxAttendKinds];
+    GemvPlan plan;
+    std::int32_t op_count = 0, attend_count = 0;
+    std::int32_t steps = 0;
+    std::int32_t rows = 0;  // T, at most 16
+    GemvStep step[Steps];
+
+    FORESAY_HOST_DEVICE const GemvOp& op(int i) const { return ops[step[i].op]; }
 };
-GemvTuning& gemv_tuning();
+inline GemvArgs<kFewSteps> few_steps(const GemvArgs<kManySteps>& many) {
+    GemvArgs<kFewSteps> few;
+    std::copy(std::begin(many.ops), std::end(many.ops), few.ops);
+    std::copy(std::begin(many.attends), std::end(many.attends), few.attends);
+    few.plan = many.plan;
+    few.op_count = many.op_count;
+    few.attend_count = many.attend_count;
+    few.steps = many.steps;
+    few.rows = many.rows;
+    std::copy_n(many.step, many.steps, few.step);
+    return few;
+}
+static_assert(sizeof(GemvArgs<kManySteps>) <= 32764);
 
 // Memory that launches of one device share: counters and the sums of split matrices. Made at the first call for a device.
 struct GemvScratch {
@@ -96,9 +161,11 @@ const GemvScratch& gemv_scratch();
 
 // Fills in the plan for args.rows rows on `processors` multiprocessors whose blocks may take `shared_budget` bytes; false:
 // not even `least_stages` stages fit. Ops of which each fits with two stages fit together with one.
-bool plan_gemv(Encoding encoding, std::size_t shared_budget, int processors, int least_stages, GemvArgs& args);
+bool plan_gemv(Encoding encoding, std::size_t shared_budget, int processors, int least_stages, std::span<GemvOp> ops,
+               int rows, GemvPlan& plan);
 
 // Enqueues the kernel, one block per multiprocessor.
-void launch_gemv(Encoding encoding, const GemvArgs& args, int processors, bool overlap, cudaStream_t stream);
+void launch_gemv(Encoding encoding, const GemvArgs<kManySteps>& args, int processors, bool overlap,
+                 cudaStream_t stream);
 
 }  // namespace foresay::kernels::cuda

@@ -12,16 +12,17 @@ __device__ float warp_sum(float value) {
     return value;
 }
 
-__global__ void __launch_bounds__(256) gemv_f32(const __grid_constant__ GemvArgs args) {
-    const GemvOp& op = args.ops[0];
+__global__ void __launch_bounds__(256) gemv_f32(const __grid_constant__ GemvArgs<kFewSteps> args) {
+    const GemvOp& op = args.op(0);
+    const GemvStep& step = args.step[0];
     allow_successor();
     await_predecessors();
     const int lane = threadIdx.x % 32;
     const std::int64_t packed = 2 * (static_cast<std::int64_t>(blockIdx.x) * 8 + threadIdx.x / 32);
     if (packed >= op.finish.rows) return;
     constexpr BlockFormat format = block_format(Encoding::f32);
-    const auto* panel = reinterpret_cast<const float*>(op.panels + packed / kPanelRows * op.blocks *
-                                                                       static_cast<std::int64_t>(format.bytes)) +
+    const auto* panel = reinterpret_cast<const float*>(step.panels + packed / kPanelRows * op.blocks *
+                                                                         static_cast<std::int64_t>(format.bytes)) +
                         packed % kPanelRows * format.inputs;
     for (int t = 0; t < args.rows; ++t) {
         const int row = op.row != nullptr ? __ldcg(op.row + t) : t;
@@ -30,7 +31,7 @@ __global__ void __launch_bounds__(256) gemv_f32(const __grid_constant__ GemvArgs
         for (int k = lane; k < op.inputs; k += 32) {
             float value = __ldcg(x + k);
             squares = fmaf(value, value, squares);
-            if (op.norm != nullptr) value *= op.norm[k];
+            if (step.norm != nullptr) value *= step.norm[k];
             const float* weight = panel + k / format.inputs * (format.bytes / 4) + k % format.inputs;
             a = fmaf(weight[0], value, a);
             b = fmaf(weight[format.inputs], value, b);
@@ -39,25 +40,27 @@ __global__ void __launch_bounds__(256) gemv_f32(const __grid_constant__ GemvArgs
         b = warp_sum(b);
         squares = warp_sum(squares);
         if (lane != 0) continue;
-        const float factor = op.norm != nullptr ? norm_factor(op, squares) : 1.0f;
-        finish_pair(op.finish, packed, t, a * factor, b * factor, finish_operand(op.finish, packed, t));
+        const float factor = step.norm != nullptr ? norm_factor(op, squares) : 1.0f;
+        finish_pair(op.finish, step.bias, step.kv, packed, t, a * factor, b * factor,
+                    finish_operand(op.finish, packed, t));
     }
 }
 
 }  // namespace
 
 template <>
-void launch_gemv_as<Encoding::f32>(const GemvArgs& args, int /*processors*/, bool overlap, cudaStream_t stream) {
+void launch_gemv_as<Encoding::f32>(const GemvArgs<kManySteps>& args, int /*processors*/, bool overlap,
+                                   cudaStream_t stream) {
     cudaLaunchAttribute attribute = {};
     attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attribute.val.programmaticStreamSerializationAllowed = 1;
     cudaLaunchConfig_t config = {};
-    config.gridDim = dim3(static_cast<unsigned>((args.ops[0].finish.rows + 15) / 16));
+    config.gridDim = dim3(static_cast<unsigned>((args.op(0).finish.rows + 15) / 16));
     config.blockDim = dim3(256);
     config.stream = stream;
     config.attrs = &attribute;
     config.numAttrs = overlap ? 1 : 0;
-    cuda_check(cudaLaunchKernelEx(&config, gemv_f32, args), "cannot launch gemv_f32");
+    cuda_check(cudaLaunchKernelEx(&config, gemv_f32, few_steps(args)), "cannot launch gemv_f32");
 }
 
 }  // namespace foresay::kernels::cuda

@@ -7,10 +7,10 @@
 
 namespace foresay::kernels::cuda {
 
-template <Encoding E>
-void launch_gemv_as(const GemvArgs& args, int processors, bool overlap, cudaStream_t stream) {
-    const auto kernel = args.rows > 8 ? gemv<E, 2> : gemv<E, 1>;
-    cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, args.shared_bytes),
+template <Encoding E, int NT, class Args>
+void launch_gemv_kernel(const Args& args, int processors, bool overlap, cudaStream_t stream) {
+    const auto kernel = gemv<E, NT, Args>;
+    cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, args.plan.shared_bytes),
                "cannot have the shared memory");
     // Kernels overlap on a multiprocessor only when they agree on how its memory is divided.
     cuda_check(
@@ -21,12 +21,28 @@ void launch_gemv_as(const GemvArgs& args, int processors, bool overlap, cudaStre
     attribute.val.programmaticStreamSerializationAllowed = 1;
     cudaLaunchConfig_t config = {};
     config.gridDim = dim3(static_cast<unsigned>(processors));
-    config.blockDim = dim3(gemv_warps(E) * 32);
-    config.dynamicSmemBytes = static_cast<std::size_t>(args.shared_bytes);
+    config.blockDim = dim3(gemv_threads(E));
+    config.dynamicSmemBytes = static_cast<std::size_t>(args.plan.shared_bytes);
     config.stream = stream;
     config.attrs = &attribute;
     config.numAttrs = overlap ? 1 : 0;
     cuda_check(cudaLaunchKernelEx(&config, kernel, args), "cannot launch gemv");
+}
+
+template <Encoding E>
+void launch_gemv_as(const GemvArgs<kManySteps>& many, int processors, bool overlap, cudaStream_t stream) {
+    const auto launch = [&](const auto& args) {
+        if (args.rows > 8) {
+            launch_gemv_kernel<E, 2>(args, processors, overlap, stream);
+        } else {
+            launch_gemv_kernel<E, 1>(args, processors, overlap, stream);
+        }
+    };
+    if (many.steps > kFewSteps || many.attend_count > 0) {
+        launch(many);
+    } else {
+        launch(few_steps(many));
+    }
 }
 
 }  // namespace foresay::kernels::cuda

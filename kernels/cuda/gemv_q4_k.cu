@@ -1,5 +1,5 @@
 #include "kernels/cuda/gemv_launch.cuh"
 
 namespace foresay::kernels::cuda {
-template void launch_gemv_as<Encoding::q4_k>(const GemvArgs& args, int processors, bool overlap, cudaStream_t stream);
+template void launch_gemv_as<Encoding::q4_k>(const GemvArgs<kManySteps>&, int, bool, cudaStream_t);
 }  // namespace foresay::kernels::cuda

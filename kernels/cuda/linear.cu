@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "base/error.h"
@@ -21,64 +22,92 @@ const DeviceInfo& known_device(int device) {
     return found != known.end() ? found->second : known.emplace(device, device_info(device)).first->second;
 }
 
-}  // namespace
-
-struct LinearSequence::State {
-    GemvArgs args;  // those that wait
-    Encoding encoding = Encoding::f32;
-    LinearCall call;
-
-    void flush() {
-        if (args.count == 0) return;
-        int device = 0;
-        cuda_check(cudaGetDevice(&device), "cannot ask for the current device");
-        const DeviceInfo& info = known_device(device);
-        check(plan_gemv(encoding, info.shared_bytes, info.processors, 1, args), "ops that fit alone fit together");
-        launch_gemv(encoding, args, info.processors, call.overlap, call.stream);
-        args.count = 0;
-    }
-    // Puts an op behind those that wait, unless it cannot run in their launch.
-    void add(Encoding op_encoding, const LinearCall& op_call, std::int32_t rows, const GemvOp& op) {
-        const bool joins = args.count > 0 && args.count < kMaxGemvOps && encoding == op_encoding && args.rows == rows &&
-                           call.stream == op_call.stream && encoding != Encoding::f32;
-        if (!joins) flush();
-        encoding = op_encoding;
-        call = op_call;
-        args.rows = rows;
-        args.ops[args.count++] = op;
-    }
-};
-
-namespace {
-
 const DeviceInfo& current_device() {
     int device = 0;
     cuda_check(cudaGetDevice(&device), "cannot ask for the current device");
     return known_device(device);
 }
 
+}  // namespace
+
+struct LinearSequence::State {
+    GemvArgs<kManySteps> args;  // those that wait
+    Encoding encoding = Encoding::f32;
+    LinearCall call;
+
+    void flush() {
+        if (args.steps == 0) return;
+        const DeviceInfo& info = current_device();
+        check(plan_gemv(encoding, info.shared_bytes, info.processors, 1, std::span(args.ops, count(args.op_count)),
+                        args.rows, args.plan),
+              "ops that fit alone fit together");
+        launch_gemv(encoding, args, info.processors, call.overlap, call.stream);
+        args.steps = args.op_count = args.attend_count = 0;
+    }
+    // Puts a step behind those that wait, unless it cannot run in their launch.
+    void add(Encoding op_encoding, const LinearCall& op_call, std::int32_t rows, const GemvOp& op, GemvStep step) {
+        const bool joins = args.steps > 0 && args.steps < kManySteps && encoding == op_encoding && args.rows == rows &&
+                           call.stream == op_call.stream && encoding != Encoding::f32 &&
+                           (find(op) < args.op_count || args.op_count < kMaxGemvOps);
+        if (!joins) flush();
+        encoding = op_encoding;
+        call = op_call;
+        args.rows = rows;
+        step.op = find(op);
+        if (step.op == args.op_count) args.ops[args.op_count++] = op;
+        args.step[args.steps++] = step;
+    }
+
+    bool attend(const AttendCall& call) {
+        if (args.steps == 0 || args.steps == kManySteps || encoding == Encoding::f32 || !attends_within(call))
+            return false;
+        std::int32_t kind = 0;
+        while (kind < args.attend_count && !same_kind(args.attends[kind], call)) ++kind;
+        if (kind == kMaxAttendKinds) return false;
+        GemvOp op;
+        op.kind = OpKind::attend;
+        op.attend = kind;
+        if (find(op) == kMaxGemvOps) return false;
+        if (kind == args.attend_count) args.attends[args.attend_count++] = call;
+        add(encoding, this->call, args.rows, op, {.kv = const_cast<__half*>(call.kv)});
+        return true;
+    }
+
+private:
+    // Layers differ in where their keys are and in how they look at them.
+    static bool same_kind(const AttendCall& a, const AttendCall& b) {
+        return a.scale == b.scale && a.window == b.window;
+    }
+    static std::size_t count(std::int32_t n) { return static_cast<std::size_t>(n); }
+    std::int32_t find(const GemvOp& op) const {
+        return static_cast<std::int32_t>(std::find(args.ops, args.ops + args.op_count, op) - args.ops);
+    }
+};
+
+namespace {
+
 // Rows of one pass: all of them, or as many as leave room for weights.
 std::int32_t rows_that_fit(Encoding encoding, const GemvOp& op, std::int32_t rows) {
     const DeviceInfo& device = current_device();
-    GemvArgs args;
-    args.ops[0] = op;
-    args.count = 1;
-    for (args.rows = rows; !plan_gemv(encoding, device.shared_bytes, device.processors, 2, args);) {
-        check(args.rows > 1, "a row of inputs fits into shared memory");
-        args.rows = (args.rows + 1) / 2;
+    GemvOp planned = op;
+    GemvPlan plan;
+    while (!plan_gemv(encoding, device.shared_bytes, device.processors, 2, {&planned, 1}, rows, plan)) {
+        check(rows > 1, "a row of inputs fits into shared memory");
+        rows = (rows + 1) / 2;
     }
-    return args.rows;
+    return rows;
 }
 
 // All parts of a stack times the rows of a call, in as few readings of the weights as shared memory allows.
 // `shift` moves what belongs to a row of the batch by `t` rows.
 template <class Shift>
-void decode_rows(const Panels& panels, const LinearCall& call, GemvOp op, FinishArgs finish, Shift shift) {
-    LinearSequence alone;
-    LinearSequence& sequence = call.sequence != nullptr ? *call.sequence : alone;
+void decode_rows(const Panels& panels, const LinearCall& call, GemvOp op, GemvStep step, FinishArgs finish,
+                 Shift shift) {
+    std::optional<LinearSequence> alone;
+    LinearSequence& sequence = call.sequence != nullptr ? *call.sequence : alone.emplace();
     op.inputs = static_cast<std::int32_t>(panels.inputs());
     for (const Panels::Part& part : panels.parts()) {
-        op.panels = part.data.data();
+        step.panels = part.data.data();
         op.panel_count = part.panels;
         op.blocks = part.blocks;
         finish.first_row = static_cast<std::int32_t>(part.first_row);
@@ -88,7 +117,7 @@ void decode_rows(const Panels& panels, const LinearCall& call, GemvOp op, Finish
             GemvOp pass = op;
             pass.finish = finish;
             shift(pass, t);
-            sequence.state()->add(part.encoding, call, rows, pass);
+            sequence.state()->add(part.encoding, call, rows, pass, step);
             t += rows;
         }
     }
@@ -121,15 +150,7 @@ LinearSequence::~LinearSequence() = default;
 LinearSequence::LinearSequence(LinearSequence&&) noexcept = default;
 LinearSequence& LinearSequence::operator=(LinearSequence&&) noexcept = default;
 void LinearSequence::flush() { state_->flush(); }
-
-struct InputWorkspace::State {};
-
-InputWorkspace::InputWorkspace() = default;
-InputWorkspace::InputWorkspace(const ModelShape&, std::int32_t) {}
-InputWorkspace::~InputWorkspace() = default;
-InputWorkspace::InputWorkspace(InputWorkspace&&) noexcept = default;
-InputWorkspace& InputWorkspace::operator=(InputWorkspace&&) noexcept = default;
-std::int64_t InputWorkspace::bytes(const ModelShape&, std::int32_t) { return 0; }
+bool LinearSequence::attend(const AttendCall& call) { return state_->attend(call); }
 
 DeviceBuffer<float> device_vector(const TensorView& view) {
     if (view.empty()) return {};
@@ -161,6 +182,7 @@ AttentionInLinear::AttentionInLinear(const AttentionInSpec& spec)
                                   {with_shape(spec.k, kv, shape_.d_model), order},
                                   {with_shape(spec.v, kv, shape_.d_model), HeadOrder{}}};
     panels_ = Panels(sources, RowOrder::stacked);
+    input_ = InputMatrix(panels_);
     const TensorView biases[] = {spec.q_bias, spec.k_bias, spec.v_bias};
     const std::int64_t rows[] = {q, kv, kv};
     bias_ = stacked_bias(biases, rows);
@@ -171,7 +193,6 @@ void AttentionInLinear::launch(const LinearCall& call, const Io& io) const {
     const std::int32_t q = shape_.heads * shape_.head_dim, kv = shape_.kv_heads * shape_.head_dim;
     FinishArgs finish;
     finish.kind = Finish::attention_in;
-    finish.bias = bias_.data();
     finish.out = io.q;
     finish.raw = io.raw;
     finish.out_stride = io.raw != nullptr ? q + 2 * kv : q;
@@ -183,16 +204,16 @@ void AttentionInLinear::launch(const LinearCall& call, const Io& io) const {
     finish.half_split = pairs_ == RopePairs::half_split;
     finish.rotated = io.rope != nullptr || finish.half_split ? rotated_ : 0;
     finish.rope = io.rope;
-    finish.kv = io.kv;
     finish.cell = io.cell;
     finish.head_stride = io.head_stride;
     finish.v_cell = io.v_cell;
     finish.v_stride = io.v_stride;
-    GemvOp args;
-    args.x = io.x;
-    args.norm = norm_.weight.data();
-    args.eps = norm_.eps;
-    decode_rows(panels_, call, args, finish, [&](GemvOp& pass, std::int32_t t) {
+    GemvOp op;
+    op.x = io.x;
+    op.eps = norm_.eps;
+    const GemvStep step{.norm = norm_.weight.data(), .bias = bias_.data(), .kv = io.kv};
+    if (input_.takes(call)) return input_.run(panels_, call, op, step, finish);
+    decode_rows(panels_, call, op, step, finish, [&](GemvOp& pass, std::int32_t t) {
         pass.x += static_cast<std::int64_t>(t) * shape_.d_model;
         FinishArgs& f = pass.finish;
         if (f.out != nullptr) f.out += t * f.out_stride;
@@ -208,22 +229,25 @@ std::int64_t AttentionInLinear::bytes() const { return panels_.bytes() + static_
 OutLinear::OutLinear(const AttentionOutSpec& spec) : bias_(device_vector(spec.bias)) {
     const PackSource source[] = {{spec.o, {}}};
     panels_ = Panels(source, RowOrder::stacked);
+    input_ = InputMatrix(panels_);
 }
 OutLinear::OutLinear(const MlpOutSpec& spec) {
     const PackSource source[] = {{spec.down, {}}};
     panels_ = Panels(source, RowOrder::stacked);
+    input_ = InputMatrix(panels_);
 }
 
 void OutLinear::launch(const LinearCall& call, const Io& io) const {
     FinishArgs finish;
     finish.kind = Finish::out;
-    finish.bias = bias_.data();
     finish.out = io.x;
     finish.raw = io.raw;
     finish.out_stride = panels_.rows();
-    GemvOp args;
-    args.x = io.input;
-    decode_rows(panels_, call, args, finish, [&](GemvOp& pass, std::int32_t t) {
+    GemvOp op;
+    op.x = io.input;
+    const GemvStep step{.bias = bias_.data()};
+    if (input_.takes(call)) return input_.run(panels_, call, op, step, finish);
+    decode_rows(panels_, call, op, step, finish, [&](GemvOp& pass, std::int32_t t) {
         pass.x += t * panels_.inputs();
         FinishArgs& f = pass.finish;
         if (f.out != nullptr) f.out += t * f.out_stride;
@@ -236,6 +260,7 @@ std::int64_t OutLinear::bytes() const { return panels_.bytes() + static_cast<std
 MlpInLinear::MlpInLinear(const MlpInSpec& spec) : norm_(spec.norm), activation_(spec.activation) {
     const PackSource sources[] = {{spec.gate, {}}, {spec.up, {}}};
     panels_ = Panels(sources, RowOrder::interleaved);
+    input_ = InputMatrix(panels_);
 }
 
 void MlpInLinear::launch(const LinearCall& call, const Io& io) const {
@@ -244,11 +269,14 @@ void MlpInLinear::launch(const LinearCall& call, const Io& io) const {
     finish.activation = activation_;
     finish.out = io.ff;
     finish.out_stride = panels_.rows() / 2;
-    GemvOp args;
-    args.x = io.x;
-    args.norm = norm_.weight.data();
-    args.eps = norm_.eps;
-    decode_rows(panels_, call, args, finish, [&](GemvOp& pass, std::int32_t t) {
+    GemvOp op;
+    op.x = io.x;
+    op.eps = norm_.eps;
+    const GemvStep step{.norm = norm_.weight.data()};
+    if (input_.takes(call)) {
+        return input_.run(panels_, call, op, step, finish, io.reader != nullptr ? &io.reader->input() : nullptr);
+    }
+    decode_rows(panels_, call, op, step, finish, [&](GemvOp& pass, std::int32_t t) {
         pass.x += t * panels_.inputs();
         pass.finish.out += t * pass.finish.out_stride;
     });
@@ -268,12 +296,11 @@ void HeadLinear::launch(const LinearCall& call, const Io& io) const {
     finish.out_stride = io.logit_stride;
     finish.scale = scale_;
     finish.soft_cap = soft_cap_;
-    GemvOp args;
-    args.x = io.x;
-    args.row = io.row;
-    args.norm = norm_.weight.data();
-    args.eps = norm_.eps;
-    decode_rows(panels_, call, args, finish, [&](GemvOp& pass, std::int32_t t) {
+    GemvOp op;
+    op.x = io.x;
+    op.row = io.row;
+    op.eps = norm_.eps;
+    decode_rows(panels_, call, op, {.norm = norm_.weight.data()}, finish, [&](GemvOp& pass, std::int32_t t) {
         if (pass.row != nullptr) {
             pass.row += t;
         } else {

@@ -6,7 +6,8 @@
 // Precision: activations of quantised matrices become float16 after scaling by a power of two per row and slice of
 //           inputs; products are exact and are summed in float32.
 // Law 1:    for one stage and one row class, what is computed for a row depends on that row alone, bit for bit: never on
-//           `rows` or on the neighbours. Input rows run through the decode kernels, a few rows per reading.
+//           `rows` or on the neighbours. Input rows have a path of their own (kernels/cuda/input_linear.h) where there is
+//           cuBLASLt and a workspace, all but the head, which has few; else they run through the decode kernels.
 // Threads:  launch() enqueues on the stream and may be captured into a graph: every parameter of a launch is a fixed
 //           address or a constant of the capture.
 // Overlap:  every kernel lets its successor start early (programmatic dependent launch) and begins with the loading of
@@ -24,7 +25,9 @@
 #include <cstdint>
 #include <memory>
 
+#include "kernels/cuda/attend.h"
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/input_linear.h"
 #include "kernels/cuda/panels.h"
 #include "kernels/ops.h"
 
@@ -33,7 +36,7 @@ namespace foresay::kernels::cuda {
 // Rows of one launch of the decode path that share one reading of the weights.
 inline constexpr int kDecodeTile = 16;
 
-// Memory for a path of its own for input rows. It holds nothing as long as they run through the decode kernels.
+// Memory for the path of input rows; none where there is no cuBLASLt. One forward at a time uses it.
 class InputWorkspace {
 public:
     InputWorkspace();
@@ -51,9 +54,9 @@ private:
     std::unique_ptr<State> state_;
 };
 
-// Decode stages that follow one another without anything in between (attention_out, mlp_in, mlp_out and the next layer's
-// attention_in) run as one kernel: launches given a sequence wait in it until flush(), which is due before anything else
-// is enqueued on the stream. They flush by themselves when they cannot join what is waiting.
+// Decode stages that follow one another without anything in between run as one kernel, up to a whole forward: launches
+// given a sequence wait in it until flush(), which is due before anything else is enqueued on the stream. They flush by
+// themselves when they cannot join what is waiting.
 class LinearSequence {
 public:
     LinearSequence();
@@ -61,6 +64,8 @@ public:
     LinearSequence(LinearSequence&&) noexcept;
     LinearSequence& operator=(LinearSequence&&) noexcept;
     void flush();
+    // Attention of decode rows behind the stages that wait; false: it must be launched on its own.
+    bool attend(const AttendCall& call);
 
     struct State;
     State* state() const { return state_.get(); }
@@ -116,6 +121,7 @@ private:
     ModelShape shape_;
     DeviceNorm norm_;
     Panels panels_;
+    InputMatrix input_;
     DeviceBuffer<float> bias_;  // [(H + 2 Hkv) * Dh] or empty
     bool head_norms_ = false;
     RopePairs pairs_ = RopePairs::none;
@@ -135,9 +141,11 @@ public:
     };
     void launch(const LinearCall& call, const Io& io) const;
     std::int64_t bytes() const;
+    const InputMatrix& input() const { return input_; }
 
 private:
     Panels panels_;
+    InputMatrix input_;
     DeviceBuffer<float> bias_;
 };
 
@@ -148,6 +156,9 @@ public:
     struct Io {
         const float* x = nullptr;  // [T, D]
         float* ff = nullptr;       // [T, F]
+        // The next stage of the same workspace, if it alone reads ff: input rows may then go to it in its own form, past
+        // `ff`.
+        const OutLinear* reader = nullptr;
     };
     void launch(const LinearCall& call, const Io& io) const;
     std::int64_t bytes() const;
@@ -155,6 +166,7 @@ public:
 private:
     DeviceNorm norm_;
     Panels panels_;
+    InputMatrix input_;
     Activation activation_ = Activation::silu;
 };
 

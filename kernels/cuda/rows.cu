@@ -1,6 +1,7 @@
 #include "kernels/cuda/rows.h"
 
 #include "kernels/cuda/async.cuh"
+#include "kernels/cuda/heads.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/quant/visit.h"
 
@@ -72,59 +73,14 @@ __global__ void add_normed_kernel(int32_t width, const float* y, const float* we
     for (int32_t i = threadIdx.x; i < width; i += kThreads) x[i] = __ldcg(x + i) + __ldcg(y + i) * scale * weight[i];
 }
 
-__device__ __half saturated_half(float value) { return __float2half_rn(fminf(fmaxf(value, -65504.0f), 65504.0f)); }
-
-constexpr int kMaxHeadDim = 256;
-
 // One warp for a head of a row.
 __global__ void finish_heads_kernel(FinishHeadsCall c) {
     __shared__ float values[kThreads / 32][kMaxHeadDim];
     allow_successor();
     await_predecessors();
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int32_t all = c.heads + 2 * c.kv_heads;
-    const int32_t head = blockIdx.y * (kThreads / 32) + warp, t = blockIdx.x;
-    if (head >= all) return;
-    const float* raw = c.raw + (static_cast<int64_t>(t) * all + head) * c.head_dim;
-    if (head >= c.heads + c.kv_heads) {
-        __half* v = c.kv + c.v_cell[t] + (head - c.heads - c.kv_heads) * c.head_stride;
-        for (int32_t d = lane; d < c.head_dim; d += 32) v[d * kPagePositions] = saturated_half(__ldcg(raw + d));
-        return;
-    }
-    const bool query = head < c.heads;
-    const float* norm = query ? c.q_norm : c.k_norm;
-    float* mine = values[warp];
-    float squares = 0;
-    for (int32_t d = lane; d < c.head_dim; d += 32) {
-        const float value = __ldcg(raw + d);
-        mine[d] = value;
-        squares = fmaf(value, value, squares);
-    }
-    if (norm != nullptr) {
-        for (int offset = 16; offset > 0; offset >>= 1) squares += __shfl_xor_sync(0xffffffffu, squares, offset);
-        const float scale = 1.0f / sqrtf(squares / static_cast<float>(c.head_dim) + (query ? c.q_eps : c.k_eps));
-        for (int32_t d = lane; d < c.head_dim; d += 32) mine[d] = mine[d] * scale * norm[d];
-    }
-    __syncwarp();
-    if (c.pairs != RopePairs::none) {
-        const float2* angles = c.angles + static_cast<int64_t>(t) * c.rope_pairs;
-        for (int32_t i = lane; i < c.rope_pairs; i += 32) {
-            const int32_t first = c.pairs == RopePairs::adjacent ? 2 * i : i;
-            const int32_t second = c.pairs == RopePairs::adjacent ? 2 * i + 1 : i + c.rope_pairs;
-            const float a = mine[first], b = mine[second];
-            const float2 angle = __ldcg(angles + i);
-            mine[first] = fmaf(a, angle.x, -(b * angle.y));
-            mine[second] = fmaf(a, angle.y, b * angle.x);
-        }
-        __syncwarp();
-    }
-    if (query) {
-        float* q = c.q + (static_cast<int64_t>(t) * c.heads + head) * c.head_dim;
-        for (int32_t d = lane; d < c.head_dim; d += 32) q[d] = mine[d];
-    } else {
-        __half* k = c.kv + c.k_cell[t] + (head - c.heads) * c.head_stride;
-        for (int32_t d = lane; d < c.head_dim; d += 32) k[d] = saturated_half(mine[d]);
-    }
+    const int warp = threadIdx.x / 32;
+    const int32_t head = blockIdx.y * (kThreads / 32) + warp;
+    if (head < c.heads + 2 * c.kv_heads) finish_head(c, blockIdx.x, head, values[warp], threadIdx.x % 32);
 }
 
 }  // namespace

@@ -54,6 +54,7 @@ void launch_add_normed(cudaStream_t stream, std::int32_t rows, std::int32_t widt
                        float eps, float* x);
 
 struct FinishHeadsCall {
+    BatchView batch;  // codes find their cells by it
     std::int32_t rows = 0, heads = 0, kv_heads = 0, head_dim = 0;
     const float* raw = nullptr;     // [T, (H + 2 Hkv) * Dh]: q, k, v
     const float* q_norm = nullptr;  // [Dh] or null
@@ -61,12 +62,12 @@ struct FinishHeadsCall {
     float q_eps = 0, k_eps = 0;
     RopePairs pairs = RopePairs::none;
     std::int32_t rope_pairs = 0;
-    const float2* angles = nullptr;  // [T, pairs]
-    float* q = nullptr;              // [T, H*Dh]
-    __half* kv = nullptr;            // of the layer
-    const std::int64_t* k_cell = nullptr;
+    const float2* angles = nullptr;        // [T, pairs]
+    float* q = nullptr;                    // [T, H*Dh]
+    __half* kv = nullptr;                  // of the layer
+    const std::int64_t* k_cell = nullptr;  // f16
     const std::int64_t* v_cell = nullptr;
-    std::int64_t head_stride = 0;
+    KvLayout layout;
 };
 // Per-head norms and rope of projected rows; K and V into the cache.
 void launch_finish_heads(cudaStream_t stream, const FinishHeadsCall& call);

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "kernels/draw.h"
+#include "kernels/kv_code.h"
 #include "kernels/ops.h"
 #include "kernels/stage_checks.h"
 
@@ -147,6 +148,13 @@ struct HeadStage : Prepared {
     explicit HeadStage(const HeadSpec& s) : norm(s.norm), matrix(s.weight), scale(s.scale), cap(s.soft_cap) {}
 };
 
+// What KvFormat::q8 keeps of a head's key or value.
+void round_to_codes(float* x, int32_t n) {
+    float largest = 0;
+    for (int32_t i = 0; i < n; ++i) largest = std::max(largest, std::abs(x[i]));
+    for (int32_t i = 0; i < n; ++i) x[i] = kv_code(x[i], kv_code_scale(largest)) * (largest / kLargestKvCode);
+}
+
 struct ReferenceKv : KvPages {
     Floats k, v;  // [layers, pages, kPagePositions, Hkv, Dh]
 
@@ -192,16 +200,17 @@ public:
     }
     std::unique_ptr<Prepared> prepare(const HeadSpec& spec) override { return make<HeadStage>(spec); }
 
-    int64_t kv_bytes(const ModelShape& shape, int32_t pages) const override {
+    int64_t kv_bytes(const ModelShape& shape, int32_t pages, KvFormat) const override {
         return static_cast<int64_t>(2) * sizeof(float) * shape.layers * pages * kPagePositions * shape.kv_heads *
                shape.head_dim;
     }
 
-    std::unique_ptr<KvPages> allocate_kv(const ModelShape& shape, int32_t pages) override {
+    std::unique_ptr<KvPages> allocate_kv(const ModelShape& shape, int32_t pages, KvFormat format) override {
         auto kv = std::make_unique<ReferenceKv>();
         kv->shape = shape;
         kv->pages = pages;
-        kv->bytes = kv_bytes(shape, pages);
+        kv->format = format;
+        kv->bytes = kv_bytes(shape, pages, format);
         kv->k.resize(static_cast<std::size_t>(kv->bytes / 8));
         kv->v.resize(kv->k.size());
         return kv;
@@ -277,6 +286,12 @@ public:
             add(v.data(), s.v_bias.data(), static_cast<int64_t>(s.v_bias.size()));
             for (int32_t h = 0; h < s.shape.heads; ++h) finish_head(s, s.q_norm, r.position, q + h * dh);
             for (int32_t h = 0; h < s.shape.kv_heads; ++h) finish_head(s, s.k_norm, r.position, k.data() + h * dh);
+            if (kv.format == KvFormat::q8) {
+                for (int32_t h = 0; h < s.shape.kv_heads; ++h) {
+                    round_to_codes(k.data() + h * dh, dh);
+                    round_to_codes(v.data() + h * dh, dh);
+                }
+            }
             const int32_t cell = r.cell < 0 ? r.position : r.cell;
             const int32_t page = a.batch.sequences[r.sequence].pages[cell / kPagePositions];
             const int64_t at = kv.offset(layer, page, cell % kPagePositions, 0);

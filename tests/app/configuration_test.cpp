@@ -196,6 +196,7 @@ TEST_F(Configurations, FlagsAreOverridesWithANameOfTheirOwn) {
         {"--context", "77", "target.context", "77"},
         {"--threads", "3", "runtime.threads", "3"},
         {"--device", "cpu", "runtime.device", "\"cpu\""},
+        {"--kv-cache", "q8", "runtime.kv_cache", "\"q8\""},
         {"--seed", "5", "sampling.seed", "5"},
         {"--branch", "6", "sampling.branch", "6"},
         {"--temperature", "0.25", "sampling.temperature.value", "0.25"},

@@ -110,6 +110,7 @@ keep_sessions = 7
 [runtime]
 device = "cuda:1"
 threads = 2
+kv_cache = "q8"
 isa = "avx2"
 [x-notes]
 anything = "goes"
@@ -133,6 +134,7 @@ anything = "goes"
     EXPECT_EQ(config.chat_keep_sessions, 7);
     EXPECT_EQ(config.device, "cuda:1");
     EXPECT_EQ(config.threads, 2);
+    EXPECT_EQ(config.kv_format, kernels::KvFormat::q8);
     EXPECT_EQ(config.isa, "avx2");
     EXPECT_EQ(std::get<std::int64_t>(config.stage("top_k").at("k").value), 17);
     EXPECT_EQ(std::get<double>(config.stage("temperature").at("value").value), 1.0);

@@ -23,6 +23,7 @@ struct LawCase {
     std::string backend;  // "reference", "cuda" or an instruction set
     Encoding encoding;
     int threads;
+    kernels::KvFormat kv_format = kernels::KvFormat::f16;
 
     bool reference() const { return backend == "reference"; }
     bool cuda() const { return backend == "cuda"; }
@@ -37,12 +38,14 @@ struct LawCase {
         TinyConfig config = smallest(encoding, backend);
         config.window = 23;
         config.biases = config.head_norms = true;
+        config.kv_format = kv_format;
         return config;
     }
 };
 
 inline void PrintTo(const LawCase& c, std::ostream* out) {
-    *out << c.backend << " " << kernels::info(c.encoding).name << " " << c.threads;
+    *out << c.backend << " " << kernels::info(c.encoding).name << " " << c.threads
+         << (c.kv_format == kernels::KvFormat::q8 ? " q8" : "");
 }
 
 inline std::vector<LawCase> law_cases() {
@@ -55,16 +58,21 @@ inline std::vector<LawCase> law_cases() {
                 if (!kFullMatrix && threads > 1 && encoding != Encoding::q8_0) continue;
                 if (kFullMatrix && threads > 2 && encoding != Encoding::q4_k && encoding != Encoding::f16) continue;
                 cases.push_back({isa, encoding, threads});
+                if (isa == "cuda" && (encoding == Encoding::f32 || encoding == Encoding::q4_0)) {
+                    cases.push_back({isa, encoding, threads, kernels::KvFormat::q8});
+                }
             }
         }
         if (kFullMatrix || encoding == Encoding::f32) cases.push_back({"reference", encoding, 1});
+        if (encoding == Encoding::f32) cases.push_back({"reference", encoding, 1, kernels::KvFormat::q8});
     }
     return cases;
 }
 
 inline std::string law_case_name(const testing::TestParamInfo<LawCase>& info) {
     return info.param.backend + "_" + std::string(kernels::info(info.param.encoding).name) + "_" +
-           std::to_string(info.param.threads) + "_threads";
+           std::to_string(info.param.threads) + "_threads" +
+           (info.param.kv_format == kernels::KvFormat::q8 ? "_q8" : "");
 }
 
 inline void expect_same_bits(const std::vector<float>& expected, const std::vector<float>& found) {

@@ -154,7 +154,7 @@ TEST_P(Backend, LogitsAreThoseOfTheRowsAskedFor) {
     const auto tokens = random_tokens(5, 20, model.shape().vocab);
     TinyRun all(model, ops(), 1, 20), some(model, ops(), 1, 20);
     Sequence sequence{{0}};
-    const auto expected = feed(all, sequence, tokens, {20});
+    const auto expected = feed(all, sequence, tokens, {20}, RowClass::input);
     std::vector<Row> rows;
     for (std::int32_t i = 0; i < 20; ++i) rows.push_back({TokenRef::id(tokens[static_cast<std::size_t>(i)]), i});
     const std::vector<std::int32_t> pages = {0};
@@ -214,9 +214,9 @@ TEST_P(Backend, AlignmentOfTheFileMakesNoDifference) {
 TEST_P(Backend, SaysWhatItTakes) {
     const TinyModel model(smallest(Encoding::q8_0, GetParam()));
     const ModelShape& s = model.shape();
-    const auto kv = ops().allocate_kv(s, 3);
+    const auto kv = ops().allocate_kv(s, 3, KvFormat::f16);
     EXPECT_EQ(kv->pages, 3);
-    EXPECT_EQ(kv->bytes, ops().kv_bytes(s, 3));
+    EXPECT_EQ(kv->bytes, ops().kv_bytes(s, 3, KvFormat::f16));
     EXPECT_GE(kv->bytes, std::int64_t{2} * 2 * s.layers * 3 * kPagePositions * s.kv_heads * s.head_dim);
     const auto act = ops().allocate_activations(s, 9, 4);
     EXPECT_EQ(act->max_rows, 9);

@@ -52,7 +52,7 @@ public:
         length_ = positions;
     }
 
-    void begin(std::int32_t rows) {
+    void begin(std::int32_t rows, RowClass row_class = RowClass::decode) {
         const auto tokens =
             random_tokens(static_cast<unsigned>(rows), static_cast<std::size_t>(rows), model_.shape().vocab);
         rows_.clear();
@@ -61,7 +61,7 @@ public:
         logit_rows_ = counting(rows);
         sequence_ = {pages_, length_};
         for (TinyRun* run : {&reference_, &fast_}) {
-            run->begin({RowClass::decode, false, rows_, {&sequence_, 1}, logit_rows_});
+            run->begin({row_class, false, rows_, {&sequence_, 1}, logit_rows_});
             run->embed();
         }
         before_ = residuals(reference_);
@@ -107,6 +107,12 @@ private:
     SequenceView sequence_;
     std::vector<std::vector<float>> before_;
 };
+
+// The classes of rows that take paths of their own.
+std::vector<RowClass> classes(const std::string& backend) {
+    if (backend == "cuda") return {RowClass::decode, RowClass::input};
+    return {RowClass::decode};
+}
 
 std::string encoding_name(Encoding encoding) { return std::string(info(encoding).name); }
 
@@ -279,17 +285,20 @@ protected:
                 const TinyModel model(config);
                 Pair pair(model, backend, 1, 16);
                 pair.fill_cache(75);
-                for (const std::int32_t width : {1, 4, 9}) {
-                    SCOPED_TRACE(testing::Message()
-                                 << "head_dim " << head_dim << ", " << group << " heads per key, width " << width);
-                    ASSERT_NO_FATAL_FAILURE(pair.begin(width));
-                    pair.both([](TinyRun& run) { run.attention(0); });
-                    ASSERT_NO_FATAL_FAILURE(pair.expect_added(kHalfCacheStage));
-                    ASSERT_NO_FATAL_FAILURE(pair.begin(width));
-                    pair.both([](TinyRun& run) { run.mlp(0); });
-                    ASSERT_NO_FATAL_FAILURE(pair.expect_added(kFloatStage));
-                    pair.both([](TinyRun& run) { run.head(); });
-                    ASSERT_NO_FATAL_FAILURE(pair.expect_logits(kFloatStage));
+                for (const RowClass row_class : classes(backend)) {
+                    for (const std::int32_t width : {1, 4, 9}) {
+                        SCOPED_TRACE(testing::Message()
+                                     << "head_dim " << head_dim << ", " << group << " heads per key, width " << width
+                                     << (row_class == RowClass::input ? ", input" : ""));
+                        ASSERT_NO_FATAL_FAILURE(pair.begin(width, row_class));
+                        pair.both([](TinyRun& run) { run.attention(0); });
+                        ASSERT_NO_FATAL_FAILURE(pair.expect_added(kHalfCacheStage));
+                        ASSERT_NO_FATAL_FAILURE(pair.begin(width, row_class));
+                        pair.both([](TinyRun& run) { run.mlp(0); });
+                        ASSERT_NO_FATAL_FAILURE(pair.expect_added(kFloatStage));
+                        pair.both([](TinyRun& run) { run.head(); });
+                        ASSERT_NO_FATAL_FAILURE(pair.expect_logits(kFloatStage));
+                    }
                 }
             }
         }

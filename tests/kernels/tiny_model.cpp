@@ -137,8 +137,12 @@ TinyRun::TinyRun(const TinyModel& model, Ops& ops, std::int32_t pages, std::int3
                            ops.prepare(model.mlp_out(l))});
     }
     head_ = ops.prepare(model.head());
-    kv_ = ops.allocate_kv(model.shape(), pages);
+    kv_ = ops.allocate_kv(model.shape(), pages, model.config().kv_format);
     act_ = ops.allocate_activations(model.shape(), max_rows, max_rows);
+}
+
+void TinyRun::keep(std::int32_t layer) {
+    ops_->attention_in(*layers_[static_cast<std::size_t>(layer)].attention_in, *act_, *kv_, layer);
 }
 
 void TinyRun::attention(std::int32_t layer) {

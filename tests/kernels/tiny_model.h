@@ -23,6 +23,7 @@ struct TinyConfig {
     float rope_magnitude = 1.0f;
     bool biases = false, head_norms = false, post_norms = false, plus_one = false, gelu = false;
     std::int32_t window = 0;  // of every even layer
+    kernels::KvFormat kv_format = kernels::KvFormat::f16;
     float score_cap = 0.0f, logit_cap = 0.0f, logit_scale = 1.0f, embed_scale = 1.0f;
     unsigned seed = 1;
 
@@ -70,6 +71,7 @@ public:
 
     void begin(const kernels::Batch& batch) { ops_->begin(*act_, batch); }
     void embed() { ops_->embed(*embed_, *act_); }
+    void keep(std::int32_t layer);  // keys and values of the batch's rows, and no more
     void attention(std::int32_t layer);
     void mlp(std::int32_t layer);
     void head() { ops_->head(*head_, *act_); }

@@ -9,6 +9,8 @@
 //                                                         weights as it is
 //   stage, float         length of what the stage adds    the sums above; attention also rounds K and V to float16,
 //                                                         whose step is 2^-11: about 3e-4 after averaging
+//   stage, codes in cache  as above                      K and V differ by rounding before they become codes: here and
+//                                                         there a code is one apart
 //   stage, quantised     length of what the stage adds    inputs become int8 per 128: an error of up to 1/254 of the
 //                                                         group's peak in each, uniform, that is 0.5 % of the length of
 //                                                         a bell-shaped group; a stage of two matrices has it twice,
@@ -26,6 +28,7 @@ inline constexpr double kAttention = 2e-5;
 
 inline constexpr double kFloatStage = 1e-5;
 inline constexpr double kHalfCacheStage = 2e-3;
+inline constexpr double kCodeCacheStage = 5e-3;
 inline constexpr double kInt8Stage = 0.04;
 
 // Of a stage whose matrices are in `encoding`.

@@ -58,11 +58,13 @@ public:
     std::unique_ptr<kernels::Prepared> prepare(const kernels::MlpInSpec& s) override { return inner_->prepare(s); }
     std::unique_ptr<kernels::Prepared> prepare(const kernels::MlpOutSpec& s) override { return inner_->prepare(s); }
     std::unique_ptr<kernels::Prepared> prepare(const kernels::HeadSpec& s) override { return inner_->prepare(s); }
-    std::int64_t kv_bytes(const kernels::ModelShape& shape, std::int32_t pages) const override {
-        return inner_->kv_bytes(shape, pages);
+    std::int64_t kv_bytes(const kernels::ModelShape& shape, std::int32_t pages,
+                          kernels::KvFormat format) const override {
+        return inner_->kv_bytes(shape, pages, format);
     }
-    std::unique_ptr<kernels::KvPages> allocate_kv(const kernels::ModelShape& shape, std::int32_t pages) override {
-        return inner_->allocate_kv(shape, pages);
+    std::unique_ptr<kernels::KvPages> allocate_kv(const kernels::ModelShape& shape, std::int32_t pages,
+                                                  kernels::KvFormat format) override {
+        return inner_->allocate_kv(shape, pages, format);
     }
     std::unique_ptr<kernels::Activations> allocate_activations(const kernels::ModelShape& shape, std::int32_t rows,
                                                                std::int32_t logit_rows) override {

@@ -1,0 +1,328 @@
+// kernels/cuda/inputs.cuh: a warp's slice of the inputs of up to 16 rows, as the operands B of its products.
+//
+// Slice:    of the blocks of a part of the inputs, those whose number leaves the warp's when divided by the warps.
+// Layout:   lane 4 r + q holds row r (and 8 + r) of the batch: of each 16 inputs the four from 4 q on. Rows 0 to 7 stay in
+//           registers for as long as a matrix lasts, because every product needs them and shared memory is what products wait
+//           for; rows 8 to 15 lie in shared memory, [plane][row][group of 32 inputs][q][step].
+// Precision: float16 after scaling by a power of two per row and slice; float matrices see a second float16 of what the
+//           first leaves (planes). The sums that take the middle off the codes are those of the inputs as rounded, kept as
+//           two float16 numbers, so that the weights' scales times the sums are a product of the same kind.
+// Law 1:    a row's numbers depend on that row alone.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+
+#include "kernels/cuda/async.cuh"
+#include "kernels/cuda/gemv.h"
+#include "kernels/cuda/mma.cuh"
+
+namespace foresay::kernels::cuda {
+
+inline constexpr float kCodeScale = 16777216.0f;  // 2^24: codes enter as subnormal float16 numbers, code x 2^-24
+
+// What an encoding wants of its inputs.
+template <Encoding E>
+struct InputForm {
+    static constexpr bool bf16 = E == Encoding::bf16;
+    static constexpr bool floats = E == Encoding::f16 || bf16;
+    static constexpr int planes = floats ? 2 : 1;  // high and low part
+    static constexpr bool minima = E == Encoding::q4_k || E == Encoding::q5_k;
+    static constexpr int sum_inputs = E == Encoding::q6_k ? 16 : 32;  // inputs per sum
+    // Pairs c = 2, 3 meet codes that were left four bits higher.
+    static constexpr bool quarters_lowered = !floats && E != Encoding::q8_0;
+    // What a sum is multiplied by: minus the middle of the codes, as the codes are scaled; with minima a power of two that
+    // keeps it in range (kMinimumScale undoes it).
+    static constexpr float sum_factor = minima                ? -0.03125f
+                                        : E == Encoding::q4_0 ? -8.0f / kCodeScale
+                                        : E == Encoding::q8_0 ? -128.0f / kCodeScale
+                                                              : -32.0f / kCodeScale;
+    static constexpr int blocks = kSplitInputs / gemv_warps(E) / block_format(E).inputs;  // most of a slice
+    static constexpr int groups = kSplitInputs / gemv_warps(E) / 32;
+    // Words of sums per block and eight rows.
+    static constexpr int sum_words = floats ? 0 : minima ? 2 : E == Encoding::q6_k ? 4 : 1;
+};
+inline constexpr float kMinimumScale = 32.0f;  // minima enter as code x 2^-24, so this is all that is left to undo
+
+// Bytes from one row of rows 8 to 15 to the next: lanes of two rows meet no bank twice.
+constexpr int second_row_bytes(Encoding e) { return kSplitInputs / gemv_warps(e) * 2 + 64; }
+// What a warp needs of shared memory for `rows` rows.
+constexpr int second_bytes(Encoding e, int rows) {
+    const bool floats = e == Encoding::f16 || e == Encoding::bf16;
+    return rows <= 8 ? 0 : (rows - 8) * second_row_bytes(e) * (floats ? 2 : 1);
+}
+
+template <Encoding E, int NT>
+class Inputs {
+public:
+    using Form = InputForm<E>;
+
+    // Reads this warp's slice of blocks first .. first + count - 1 of every row (zeros behind it) and leaves, per row, what
+    // scales sums back in stats[t] and the sum of squares in stats[16 + t]. `second`: shared memory of this warp for rows 8 to 15; `passage`:
+    // `room` bytes that are free for the time being, at least 128 for each of at most eight rows.
+    __device__ void load(const GemvOp& op, const float* norm, int first, int count, int rows, std::uint32_t second,
+                         std::uint32_t passage, int room, float* stats) {
+        const int lane = static_cast<int>(threadIdx.x % 32);
+        second_plane_ = (rows - 8) * second_row_bytes(E);
+        second_ = second + min(lane / 4, max(rows - 9, 0)) * second_row_bytes(E) + lane % 4 * 16;
+        const Reader reader{op, norm, first, count, rows, second, passage, room, stats, lane};
+        float4 weight[kVectors];
+#pragma unroll
+        for (int v = 0; v < kVectors; ++v) {
+            weight[v] = {1, 1, 1, 1};
+            if (norm != nullptr) weight[v] = reader.constant(v);
+        }
+#pragma unroll
+        for (int nt = NT - 1; nt >= 0; --nt) {
+            const int here = min(rows - 8 * nt, 8);
+            if (here == 1) {
+                read<1>(nt, reader, weight, here);
+            } else if (here <= 4) {
+                read<4>(nt, reader, weight, here);
+            } else {
+                read<8>(nt, reader, weight, here);
+            }
+            if constexpr (!Form::floats) sum_up(nt);
+        }
+        __syncwarp();
+    }
+
+    // The operand of group g (step 0: x, y; step 1: z, w) of rows 8 nt ...
+    __device__ uint4 operand(int g, int nt, int plane = 0) const {
+        if (nt == 0) return {x_[plane][g][0], x_[plane][g][1], x_[plane][g][2], x_[plane][g][3]};
+        return load_shared4(second_ + plane * second_plane_ + g * 64);
+    }
+    __device__ std::uint32_t sum(int block, int nt, int word) const {
+        return sums_[nt][block * Form::sum_words + word];
+    }
+
+private:
+    static constexpr int kVectors = Form::groups / 4;  // fours of inputs that a lane reads of a row
+
+    struct Reader {
+        const GemvOp& op;
+        const float* norm;
+        int first, count, rows;
+        std::uint32_t second, passage;
+        int room;
+        float* stats;
+        int lane;
+
+        // The input that vector v of this lane begins with; beyond `op.inputs` where there is none.
+        __device__ int input_of(int v) const {
+            constexpr int inputs = block_format(E).inputs;
+            const int at = v * 128 + lane * 4;
+            const int block = at / inputs * gemv_warps(E) + static_cast<int>(threadIdx.x / 32);
+            return block < count ? (first + block) * inputs + at % inputs : op.inputs;
+        }
+        __device__ float4 constant(int v) const {
+            const int at = input_of(v);
+            return at < op.inputs ? *reinterpret_cast<const float4*>(norm + at) : float4{};
+        }
+        __device__ float4 input(int t, int v) const {
+            const int at = input_of(v), row = op.row != nullptr ? __ldcg(op.row + t) : t;
+            const float* from = op.x + static_cast<std::int64_t>(row) * op.inputs;
+            return at < op.inputs ? __ldcg(reinterpret_cast<const float4*>(from + at)) : float4{};
+        }
+    };
+
+    // Rows 8 nt .. 8 nt + here - 1, at most B, all on their way at once. A lane reads neighbours of all rows, and has to
+    // give them to those that multiply with them.
+    template <int B>
+    __device__ void read(int nt, const Reader& r, const float4 (&weight)[kVectors], int here) {
+        const int lane = r.lane;
+        float4 x[B][kVectors];
+#pragma unroll
+        for (int b = 0; b < B; ++b) {
+#pragma unroll
+            for (int v = 0; v < kVectors; ++v) x[b][v] = r.input(8 * nt + min(b, here - 1), v);
+        }
+        float squares[B];
+        uint2 half[Form::planes][B][kVectors];
+#pragma unroll
+        for (int b = 0; b < B; ++b) {
+            float most = 0.0f, square = 0.0f;
+#pragma unroll
+            for (int v = 0; v < kVectors; ++v) {
+                float4& a = x[b][v];
+                const float4 w = weight[v];
+                square += fmaf(a.x, a.x, a.y * a.y) + fmaf(a.z, a.z, a.w * a.w);
+                a = {a.x * w.x, a.y * w.y, a.z * w.z, a.w * w.w};
+                most = fmaxf(most, fmaxf(fmaxf(fabsf(a.x), fabsf(a.y)), fmaxf(fabsf(a.z), fabsf(a.w))));
+            }
+            squares[b] = square;
+            // The largest comes to lie between 2^13 and 2^14.
+            const int exponent = max(static_cast<int>(__reduce_max_sync(~0u, __float_as_uint(most)) >> 23), 20);
+            const float scale = __uint_as_float(static_cast<std::uint32_t>(267 - exponent) << 23);
+            if (lane == b && b < here) {
+                r.stats[8 * nt + b] = __uint_as_float(static_cast<std::uint32_t>(exponent - 13) << 23) *
+                                      (Form::floats ? 1.0f : kCodeScale);
+            }
+#pragma unroll
+            for (int v = 0; v < kVectors; ++v) {
+                const float4 a = x[b][v];
+                round({a.x * scale, a.y * scale, a.z * scale, a.w * scale}, half, b, v);
+            }
+        }
+        if (r.norm != nullptr) {
+#pragma unroll
+            for (int offset = 16; offset > 0; offset /= 2) {
+#pragma unroll
+                for (int b = 0; b < B; ++b) squares[b] += __shfl_xor_sync(~0u, squares[b], offset);
+            }
+#pragma unroll
+            for (int b = 0; b < B; ++b) {
+                if (lane == b && b < here) r.stats[16 + 8 * nt + b] = squares[b];
+            }
+        }
+        // Eight lanes have 32 inputs: lane % 8 = 4 s + q.
+        const std::uint32_t place = lane % 4 * 16 + lane / 4 % 2 * 8;
+#pragma unroll
+        for (int plane = 0; plane < Form::planes; ++plane) {
+            if (nt == 1) {
+#pragma unroll
+                for (int b = 0; b < B; ++b) {
+                    if (b >= here) continue;
+#pragma unroll
+                    for (int v = 0; v < kVectors; ++v) {
+                        store_shared2(r.second + plane * second_plane_ + b * second_row_bytes(E) +
+                                          (v * 4 + lane / 8) * 64 + place,
+                                      half[plane][b][v]);
+                    }
+                }
+                continue;
+            }
+            // All at once where there is room, else 64 inputs at a time: pairs of groups, which change places in odd rows so
+            // that rows meet no bank twice.
+            constexpr int kPairs = Form::groups / 2;
+            const std::uint32_t pair_bytes = here * 128;
+            const bool at_once = r.room >= static_cast<int>(kPairs * pair_bytes);
+            const int row = min(lane / 4, here - 1);
+            const auto give = [&](int k, std::uint32_t passage) {
+#pragma unroll
+                for (int b = 0; b < B; ++b) {
+                    if (b < here && lane / 16 == k % 2)
+                        store_shared2(passage + b * 128 + (lane / 8 % 2 ^ b % 2) * 64 + place, half[plane][b][k / 2]);
+                }
+            };
+            const auto take = [&](int k, std::uint32_t passage) {
+#pragma unroll
+                for (int g = 0; g < 2; ++g) {
+                    const uint4 got = load_shared4(passage + row * 128 + (g ^ row % 2) * 64 + lane % 4 * 16);
+                    std::uint32_t(&to)[4] = x_[plane][2 * k + g];
+                    to[0] = got.x;
+                    to[1] = got.y;
+                    to[2] = got.z;
+                    to[3] = got.w;
+                }
+            };
+            __syncwarp();
+            if (at_once) {
+#pragma unroll
+                for (int k = 0; k < kPairs; ++k) give(k, r.passage + k * pair_bytes);
+                __syncwarp();
+#pragma unroll
+                for (int k = 0; k < kPairs; ++k) take(k, r.passage + k * pair_bytes);
+                continue;
+            }
+#pragma unroll
+            for (int k = 0; k < kPairs; ++k) {
+                give(k, r.passage);
+                __syncwarp();
+                take(k, r.passage);
+                __syncwarp();
+            }
+        }
+    }
+
+    // Sums by multiplying with ones; a row's operand serves as operand A.
+    __device__ void sum_up(int nt) {
+        if (nt == 1) __syncwarp();
+        constexpr std::uint32_t one = 0x3c003c00u, upper = Form::quarters_lowered ? 0x4c004c00u : one;
+        float sums[Form::groups * 32 / Form::sum_inputs];
+#pragma unroll
+        for (int g = 0; g < Form::groups; ++g) {
+            const uint4 x = operand(g, nt);
+            const float zero[4] = {};
+            float d[4];
+            mma(d, x.x, 0, x.y, 0, one, upper, zero);
+            if constexpr (Form::sum_inputs == 32) {
+                mma(d, x.z, 0, x.w, 0, one, upper, d);
+                sums[g] = d[0] * Form::sum_factor;
+            } else {
+                sums[2 * g] = d[0] * Form::sum_factor;
+                mma(d, x.z, 0, x.w, 0, one, upper, zero);
+                sums[2 * g + 1] = d[0] * Form::sum_factor;
+            }
+        }
+        keep_sums(nt, sums, threadIdx.x % 4);
+    }
+
+    // Four inputs as float16: the pairs c = 0, 1 and c = 2, 3.
+    template <int B>
+    static __device__ void round(float4 v, uint2 (&half)[Form::planes][B][kVectors], int b, int i) {
+        if constexpr (Form::bf16) {
+            const __nv_bfloat162 lo = __floats2bfloat162_rn(v.x, v.y), hi = __floats2bfloat162_rn(v.z, v.w);
+            const float2 a = __bfloat1622float2(lo), c = __bfloat1622float2(hi);
+            half[0][b][i] = {bits(lo), bits(hi)};
+            half[1][b][i] = {bits(__floats2bfloat162_rn(v.x - a.x, v.y - a.y)),
+                             bits(__floats2bfloat162_rn(v.z - c.x, v.w - c.y))};
+        } else {
+            const __half2 lo = __floats2half2_rn(v.x, v.y), hi = __floats2half2_rn(v.z, v.w);
+            if constexpr (Form::floats) {
+                const float2 a = __half22float2(lo), c = __half22float2(hi);
+                half[0][b][i] = {bits(lo), bits(hi)};
+                half[1][b][i] = {bits(__floats2half2_rn(v.x - a.x, v.y - a.y)),
+                                 bits(__floats2half2_rn(v.z - c.x, v.w - c.y))};
+            } else {
+                half[0][b][i] = {bits(lo), bits(Form::quarters_lowered ? __hmul2(hi, __float2half2_rn(0.0625f)) : hi)};
+            }
+        }
+    }
+    template <class Pair>
+    static __device__ std::uint32_t bits(Pair pair) {
+        return *reinterpret_cast<const std::uint32_t*>(&pair);
+    }
+    // Two sums as two pairs of float16, whose sums they are.
+    static __device__ void split(float a, float b, std::uint32_t& high, std::uint32_t& low) {
+        const __half2 h = __floats2half2_rn(a, b);
+        const float2 f = __half22float2(h);
+        high = bits(h);
+        low = bits(__floats2half2_rn(a - f.x, b - f.y));
+    }
+    // Entry 2 q (+ 1) of eight, without an index that registers do not have.
+    static __device__ float chosen(const float* of, int q) {
+        const float low = q & 1 ? of[2] : of[0], high = q & 1 ? of[6] : of[4];
+        return q & 2 ? high : low;
+    }
+    template <int N>
+    __device__ void keep_sums(int nt, const float (&s)[N], int q) {
+#pragma unroll
+        for (int block = 0; block < Form::blocks; ++block) {
+            if constexpr (Form::sum_words == 1) {
+                // k = 0, 1 of the product: the high parts of the two groups; k = 2, 3: the low parts.
+                std::uint32_t high, low;
+                split(s[2 * block], s[2 * block + 1], high, low);
+                sums_[nt][block] = q == 0 ? high : q == 1 ? low : 0;
+            } else if constexpr (Form::sum_words == 2) {
+                // k = group: the high parts; k = 8 + group: the low parts.
+                split(chosen(s + 8 * block, q), chosen(s + 8 * block + 1, q), sums_[nt][2 * block],
+                      sums_[nt][2 * block + 1]);
+            } else {
+                // k = half group. Two products: high parts, low parts.
+                std::uint32_t* word = sums_[nt] + 4 * block;
+                split(chosen(s + 16 * block, q), chosen(s + 16 * block + 1, q), word[0], word[2]);
+                split(chosen(s + 16 * block + 8, q), chosen(s + 16 * block + 9, q), word[1], word[3]);
+            }
+        }
+    }
+
+    std::uint32_t x_[Form::planes][Form::groups][4];
+    std::uint32_t sums_[NT][Form::floats ? 1 : Form::blocks * Form::sum_words];
+    std::uint32_t second_ = 0;
+    int second_plane_ = 0;
+};
+
+}  // namespace foresay::kernels::cuda

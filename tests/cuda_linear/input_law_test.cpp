@@ -1,0 +1,143 @@
+// Law 1 for input rows on the device: the bits of a row are the same in batches of 1 to 2,048 rows, at any place, beside
+// any neighbours. Shapes are those of real models: whether a library's algorithm keeps the law is to be seen there.
+
+#include <cstring>
+
+#include "tests/cuda_linear/device_case.h"
+
+namespace foresay::test {
+namespace {
+
+constexpr std::int32_t kMost = 2048;
+constexpr std::int32_t kWidths[] = {1, 5, 63, 64, 65, 128, 300, 1500};
+
+class InputRowLaw : public testing::TestWithParam<Encoding> {
+protected:
+    void SetUp() override {
+        SKIP_WITHOUT_DEVICE();
+        workspace = cuda::InputWorkspace({1, 4096, 32, 8, 128, 14336, 1}, kMost);
+        if (workspace.state() == nullptr) GTEST_SKIP() << "there is no cuBLASLt here: input rows go with decode rows";
+    }
+    cuda::LinearCall call(std::int32_t rows) { return {nullptr, rows, kernels::RowClass::input, &workspace, true}; }
+
+    // launch(first, rows, to) puts rows first ... of the inputs through a stage whose outputs are `outs` wide.
+    template <class Launch>
+    void expect_same_bits(std::int64_t outs, const Launch& launch) {
+        const auto all = poisoned(static_cast<std::size_t>(kMost * outs));
+        launch(0, kMost, all.data());
+        const std::vector<float> want = to_host(all);
+        for (float value : want) ASSERT_TRUE(std::isfinite(value));
+        for (const std::int32_t width : kWidths) {
+            for (const std::int32_t first : {0, 37, kMost - width}) {
+                if (first + width > kMost) continue;
+                const auto some = poisoned(static_cast<std::size_t>(width * outs));
+                launch(first, width, some.data());
+                const std::vector<float> got = to_host(some);
+                ASSERT_EQ(std::memcmp(got.data(), want.data() + first * outs, got.size() * sizeof(float)), 0)
+                    << outs << " outputs, " << width << " rows from row " << first;
+            }
+        }
+    }
+
+    cuda::InputWorkspace workspace;
+    Random random{77u + static_cast<unsigned>(GetParam())};
+};
+
+TEST_P(InputRowLaw, Out) {
+    for (const auto& [outs, width] : {std::pair<std::int64_t, std::int64_t>{4096, 4096}, {4096, 14336}, {1024, 512}}) {
+        kernels::MlpOutSpec spec;
+        spec.down = {GetParam(), outs, width, nullptr};  // random, on the device
+        const cuda::OutLinear stage(spec);
+        const auto input = on_device(bell(random, static_cast<std::size_t>(kMost * width), 3.0f));
+        expect_same_bits(outs, [&, inputs = width](std::int32_t first, std::int32_t rows, float* to) {
+            stage.launch(call(rows), {input.data() + first * inputs, nullptr, to});
+        });
+    }
+}
+
+TEST_P(InputRowLaw, MlpIn) {
+    for (const auto& [units, width] : {std::pair<std::int64_t, std::int64_t>{14336, 4096}, {8192, 2048}}) {
+        kernels::MlpInSpec spec;
+        spec.gate = {GetParam(), units, width, nullptr};
+        spec.up = spec.gate;
+        spec.norm.weight = {Encoding::f32, 1, width, nullptr};
+        const cuda::MlpInLinear stage(spec);
+        const auto x = on_device(bell(random, static_cast<std::size_t>(kMost * width), 3.0f));
+        expect_same_bits(units, [&, inputs = width](std::int32_t first, std::int32_t rows, float* to) {
+            stage.launch(call(rows), {x.data() + first * inputs, to, nullptr});
+        });
+    }
+}
+
+TEST_P(InputRowLaw, AttentionIn) {
+    const std::int64_t width = 4096, q = 4096, kv = 1024;
+    kernels::AttentionInSpec spec;
+    spec.shape = {1, 4096, 32, 8, 128, 14336, 1};
+    spec.norm.weight = {Encoding::f32, 1, width, nullptr};
+    spec.q = {GetParam(), q, width, nullptr};
+    spec.k = {GetParam(), kv, width, nullptr};
+    spec.v = {Encoding::q6_k, kv, width, nullptr};
+    const cuda::AttentionInLinear stage(spec);
+    const auto x = on_device(bell(random, static_cast<std::size_t>(kMost * width), 3.0f));
+    expect_same_bits(q + 2 * kv, [&](std::int32_t first, std::int32_t rows, float* to) {
+        cuda::AttentionInLinear::Io io;
+        io.x = x.data() + first * width;
+        io.raw = to;
+        stage.launch(call(rows), io);
+    });
+}
+
+// mlp_in may hand its rows to mlp_out past the memory between them: what comes out is the same, bit for bit.
+TEST_P(InputRowLaw, HandingOverChangesNothing) {
+    constexpr std::int32_t kRows = 100;
+    constexpr std::int64_t kWidth = 512, kUnits = 1280;
+    kernels::MlpInSpec in_spec;
+    in_spec.gate = {GetParam(), kUnits, kWidth, nullptr};
+    in_spec.up = in_spec.gate;
+    in_spec.norm.weight = {Encoding::f32, 1, kWidth, nullptr};
+    kernels::MlpOutSpec out_spec;
+    out_spec.down = {GetParam(), kWidth, kUnits, nullptr};
+    const cuda::MlpInLinear in(in_spec);
+    const cuda::OutLinear out(out_spec);
+    const std::vector<float> rows = bell(random, kRows * kWidth, 3.0f);
+    const auto x = on_device(rows);
+    const auto through_memory = on_device(rows), handed_over = on_device(rows);
+    const auto ff = poisoned(kRows * kUnits), untouched = poisoned(kRows * kUnits);
+    in.launch(call(kRows), {x.data(), ff.data(), nullptr});
+    out.launch(call(kRows), {ff.data(), through_memory.data(), nullptr});
+    in.launch(call(kRows), {x.data(), untouched.data(), &out});
+    out.launch(call(kRows), {untouched.data(), handed_over.data(), nullptr});
+    const std::vector<float> want = to_host(through_memory), got = to_host(handed_over);
+    ASSERT_EQ(std::memcmp(got.data(), want.data(), got.size() * sizeof(float)), 0);
+    ASSERT_NE(std::memcmp(got.data(), rows.data(), got.size() * sizeof(float)), 0);
+    // What was handed over is used once.
+    out.launch(call(kRows), {ff.data(), handed_over.data(), nullptr});
+    out.launch(call(kRows), {ff.data(), through_memory.data(), nullptr});
+    ASSERT_EQ(to_host(handed_over), to_host(through_memory));
+}
+
+// The estimate of memory before a model is loaded counts on it.
+TEST(InputWorkspace, TakesWhatItSays) {
+    SKIP_WITHOUT_DEVICE();
+    const kernels::ModelShape shape{1, 4096, 32, 8, 128, 14336, 1};
+    const std::int64_t said = cuda::InputWorkspace::bytes(shape, kMost);
+    if (said == 0) GTEST_SKIP() << "there is no cuBLASLt here: input rows go with decode rows";
+    const auto free_bytes = [] {
+        std::size_t free = 0, total = 0;
+        cuda::cuda_check(cudaMemGetInfo(&free, &total), "cannot ask for free memory");
+        return static_cast<std::int64_t>(free);
+    };
+    cuda::InputWorkspace(shape, kMost);  // what the library takes at its first use is not counted here
+    const std::int64_t before = free_bytes();
+    const cuda::InputWorkspace workspace(shape, kMost);
+    const std::int64_t taken = before - free_bytes();
+    constexpr std::int64_t kGranularity = 2 << 20;  // of each of four allocations
+    EXPECT_GE(taken, said);
+    EXPECT_LE(taken, said + 4 * kGranularity);
+}
+
+INSTANTIATE_TEST_SUITE_P(Encodings, InputRowLaw, testing::ValuesIn(kAllEncodings),
+                         [](const auto& info) { return std::string(kernels::info(info.param).name); });
+
+}  // namespace
+}  // namespace foresay::test

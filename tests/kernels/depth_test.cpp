@@ -1,0 +1,192 @@
+// Attention where the work is cut: rows at the borders of chunks and behind some thousand positions, against the reference
+// and against rows alone, with keys and values in each format.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "base/error.h"
+#include "tests/kernels/law_case.h"
+#include "tests/kernels/tolerances.h"
+
+namespace foresay::test {
+namespace {
+
+using namespace kernels;
+
+struct DepthCase {
+    std::string backend;
+    KvFormat format;
+    std::int32_t head_dim, heads, window;
+};
+
+class Depth : public testing::TestWithParam<DepthCase> {
+protected:
+    void SetUp() override { FORESAY_SKIP_WITHOUT_DEVICE(GetParam().backend); }
+
+    static constexpr std::int32_t kRows = 16, kDeepest = 9100;
+    static constexpr std::int32_t kPages = (kDeepest + kRows + kPagePositions - 1) / kPagePositions;
+
+    TinyConfig config() const {
+        const DepthCase& c = GetParam();
+        TinyConfig config;
+        config.shape = {.layers = 1,
+                        .d_model = 40,
+                        .heads = c.heads,
+                        .kv_heads = 2,
+                        .head_dim = c.head_dim,
+                        .d_ff = 24,
+                        .vocab = 30};
+        config.window = c.window;
+        config.kv_format = c.format;
+        return config;
+    }
+    // Pages in an order that is not theirs.
+    static std::vector<std::int32_t> pages() {
+        std::vector<std::int32_t> list = counting(kPages);
+        std::shuffle(list.begin(), list.end(), Random(5));
+        return list;
+    }
+    // Keys and values of positions [from, to): those of a first layer need no attention.
+    void fill(TinyRun& run, std::span<const std::int32_t> tokens, std::int32_t from, std::int32_t to) const {
+        for (std::int32_t begin = from; begin < to; begin += kRows) {
+            const std::int32_t end = std::min(to, begin + kRows);
+            std::vector<Row> rows;
+            for (std::int32_t p = begin; p < end; ++p)
+                rows.push_back({TokenRef::id(tokens[static_cast<std::size_t>(p)]), p});
+            const SequenceView view = {pages_, begin};
+            run.begin({RowClass::decode, false, rows, {&view, 1}, {}});
+            run.embed();
+            run.keep(0);
+            run.residual(0);
+        }
+    }
+    // What attention makes of rows position, position + 1, ... of which those before `position` are there.
+    std::vector<std::vector<float>> attend(TinyRun& run, std::span<const std::int32_t> tokens, std::int32_t position,
+                                           std::int32_t count) const {
+        std::vector<Row> rows;
+        for (std::int32_t p = position; p < position + count; ++p) {
+            rows.push_back({TokenRef::id(tokens[static_cast<std::size_t>(p)]), p});
+        }
+        const SequenceView view = {pages_, position};
+        run.begin({RowClass::decode, false, rows, {&view, 1}, {}});
+        run.embed();
+        run.attention(0);
+        std::vector<std::vector<float>> out;
+        for (std::int32_t t = 0; t < count; ++t) out.push_back(run.residual(t));
+        return out;
+    }
+
+    const std::vector<std::int32_t> pages_ = pages();
+};
+
+TEST_P(Depth, EqualsTheReferenceAndRowsAlone) {
+    const TinyModel model(config());
+    TinyRun reference(model, reference_ops(), kPages, kRows),
+        run(model, backend_ops(GetParam().backend, 2), kPages, kRows);
+    const auto tokens = random_tokens(8, static_cast<std::size_t>(kDeepest + kRows), model.shape().vocab);
+    std::int32_t filled = 0;
+    for (const std::int32_t depth : {30, 120, 2040, 2300, 4090, 8185, 9000}) {
+        for (TinyRun* each : {&reference, &run}) fill(*each, tokens, filled, depth);
+        filled = depth;
+        for (const std::int32_t width : {1, 2, 3, 5, 16}) {
+            SCOPED_TRACE(testing::Message() << "depth " << depth << ", width " << width);
+            const auto expected = attend(reference, tokens, depth, width), found = attend(run, tokens, depth, width);
+            for (std::int32_t t = 0; t < width; ++t) {
+                const auto i = static_cast<std::size_t>(t);
+                double error = 0, length = 0;
+                for (std::size_t d = 0; d < expected[i].size(); ++d) {
+                    error += std::pow(static_cast<double>(found[i][d]) - expected[i][d], 2);
+                    length += std::pow(static_cast<double>(expected[i][d]), 2);
+                }
+                // A value that lies between two codes may become one here and the other there.
+                const double tolerance = GetParam().format == KvFormat::q8 ? kCodeCacheStage : kHalfCacheStage;
+                ASSERT_LE(std::sqrt(error), tolerance * std::sqrt(length)) << "row " << t;
+                // What the rows before it wrote is there still.
+                ASSERT_NO_FATAL_FAILURE(expect_same_bits(found[i], attend(run, tokens, depth + t, 1).front()))
+                    << "row " << t;
+            }
+        }
+    }
+}
+
+std::vector<DepthCase> depth_cases() {
+    std::vector<DepthCase> cases;
+    for (const std::string& backend : fast_backends()) {
+        for (const KvFormat format : {KvFormat::f16, KvFormat::q8}) {
+            if (format == KvFormat::q8 && backend != "cuda") continue;
+            cases.push_back({backend, format, 64, 8, 0});
+            cases.push_back({backend, format, 128, 2, 0});
+            cases.push_back({backend, format, 20, 10, 3000});
+        }
+    }
+    return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Depth, testing::ValuesIn(depth_cases()), [](const auto& info) {
+    return info.param.backend + (info.param.format == KvFormat::q8 ? "_q8_" : "_f16_") +
+           std::to_string(info.param.head_dim) + (info.param.window > 0 ? "_window" : "");
+});
+
+class Formats : public testing::TestWithParam<std::string> {
+protected:
+    void SetUp() override { FORESAY_SKIP_WITHOUT_DEVICE(GetParam()); }
+};
+
+// Backends keep keys and values in 8 bits, or say that they do not.
+TEST_P(Formats, EightBitsOrARefusal) {
+    Ops& ops = backend_ops(GetParam(), 1);
+    const TinyModel model(TinyConfig{});
+    if (GetParam() == "reference" || GetParam() == "cuda") {
+        EXPECT_GT(ops.kv_bytes(model.shape(), 3, KvFormat::q8), 0);
+        EXPECT_EQ(ops.allocate_kv(model.shape(), 3, KvFormat::q8)->format, KvFormat::q8);
+        return;
+    }
+    for (const bool estimate : {true, false}) {
+        try {
+            if (estimate) {
+                ops.kv_bytes(model.shape(), 3, KvFormat::q8);
+            } else {
+                ops.allocate_kv(model.shape(), 3, KvFormat::q8);
+            }
+            FAIL() << "not refused";
+        } catch (const Error& problem) {
+            EXPECT_STREQ(problem.what(),
+                         "the cpu backend keeps keys and values in 16 bits only; set runtime.kv_cache to f16, or use "
+                         "--device cuda");
+        }
+    }
+}
+
+// The specification of KvFormat::q8: what is kept lies within half a code of what was given.
+TEST(CodeFormat, KeepsHalfACode) {
+    const TinyModel halves([] {
+        TinyConfig config;
+        config.q = config.k = config.v = config.o = Encoding::f32;
+        return config;
+    }());
+    TinyConfig with_codes = halves.config();
+    with_codes.kv_format = KvFormat::q8;
+    const TinyModel codes(with_codes);
+    TinyRun one(halves, reference_ops(), 2, 16), two(codes, reference_ops(), 2, 16);
+    const auto tokens = random_tokens(4, 100, halves.shape().vocab);
+    Sequence a{{0, 1}}, b{{0, 1}};
+    const auto expected = feed(one, a, tokens, {16}), found = feed(two, b, tokens, {16});
+    double error = 0, length = 0;
+    for (std::size_t d = 0; d < expected.back().residual.size(); ++d) {
+        error += std::pow(static_cast<double>(found.back().residual[d]) - expected.back().residual[d], 2);
+        length += std::pow(static_cast<double>(expected.back().residual[d]), 2);
+    }
+    EXPECT_GT(error, 0.0);  // it does round
+    EXPECT_LT(std::sqrt(error), 0.02 * std::sqrt(length));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Formats, testing::ValuesIn([] {
+                             std::vector<std::string> names = fast_backends();
+                             names.push_back("reference");
+                             return names;
+                         }()),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace foresay::test
