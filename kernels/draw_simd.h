@@ -23,7 +23,9 @@ FORESAY_HOST_DEVICE inline std::uint64_t order_key(float logit, std::int32_t id)
     const std::uint32_t rising = (bits & 0x80000000u) ? ~bits : bits | 0x80000000u;
     return (std::uint64_t{~rising} << 32) | static_cast<std::uint32_t>(id);
 }
-FORESAY_HOST_DEVICE inline std::int32_t key_id(std::uint64_t key) { return static_cast<std::int32_t>(key & 0xffffffffu); }
+FORESAY_HOST_DEVICE inline std::int32_t key_id(std::uint64_t key) {
+    return static_cast<std::int32_t>(key & 0xffffffffu);
+}
 FORESAY_HOST_DEVICE inline float key_logit(std::uint64_t key) {
     const std::uint32_t rising = ~static_cast<std::uint32_t>(key >> 32);
     return math::of_bits((rising & 0x80000000u) ? rising & 0x7fffffffu : ~rising);

@@ -32,7 +32,7 @@ struct OptionDescription {
 struct CommandDescription {
     std::string name;  // "complete", "config check"
     std::string doc;
-    std::string parent_doc;  // of "config" in "config check"; empty for a command of one word
+    std::string parent_doc;                  // of "config" in "config check"; empty for a command of one word
     std::vector<OptionDescription> options;  // named ones in the parser's order, then arguments
 };
 

@@ -21,7 +21,8 @@ std::string settings_text(const core::Config& config) {
 
 std::optional<core::ConfigLayer> session_layer(const fs::path& path, const SavedSession& saved) {
     if (saved.settings.empty()) return std::nullopt;
-    return core::ConfigLayer{std::string(kSessionPlace) + path.stem().string(), saved.settings, path.parent_path(), true};
+    return core::ConfigLayer{std::string(kSessionPlace) + path.stem().string(), saved.settings, path.parent_path(),
+                             true};
 }
 
 std::optional<std::string> model_difference(const EngineRecord& engine, const EngineRecord& present) {
@@ -147,7 +148,8 @@ std::vector<std::string> Workspace::resume(const fs::path& path, const SavedSess
     }
     std::vector<std::string> notes;
     Configuration next = session_.configuration();
-    if (with_settings && !saved.settings.empty()) next.set_text(saved.settings, std::string(kSessionPlace) + path.stem().string());
+    if (with_settings && !saved.settings.empty())
+        next.set_text(saved.settings, std::string(kSessionPlace) + path.stem().string());
     const EngineRecord& drawn = saved.engines.back();
     std::string wanted = next.config().target_model.string();
     if (!with_settings || wanted.empty()) wanted = session_.target().source().path();

@@ -1,9 +1,8 @@
 // kernels/cuda/async.cuh: the few instructions of the device that C++ has no name for: overlap of kernels, bulk copies
-// into shared memory that complete on a barrier, clusters.
+// into shared memory that complete on a barrier, barriers of warps.
 //
 // Layout:   shared-memory addresses are 32-bit, as the instructions want them (shared_address).
-// Fallback: before sm_90 kernels do not overlap, a bulk copy is 16-byte copies by all lanes of a warp, and a cluster is
-//           one block.
+// Fallback: before sm_90 kernels do not overlap, and a bulk copy is 16-byte copies by all lanes of a warp.
 #pragma once
 
 #include <cstdint>
@@ -116,49 +115,6 @@ __device__ inline void copy_wait(std::uint32_t barrier, std::uint32_t parity) {
 #endif
 }
 
-// The block's rank in its cluster.
-__device__ inline int cluster_rank() {
-#if __CUDA_ARCH__ >= 900
-    std::uint32_t rank;
-    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-    return static_cast<int>(rank);
-#else
-    return 0;
-#endif
-}
-// Barrier of all threads of the cluster; shared memory written before it may be read by the other blocks after it.
-__device__ inline void cluster_barrier() {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
-#else
-    __syncthreads();
-#endif
-}
-// Two floats at this shared-memory address of block `rank` of the cluster.
-__device__ inline float2 cluster_load(std::uint32_t address, int rank) {
-    float2 value;
-#if __CUDA_ARCH__ >= 900
-    std::uint32_t there;
-    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
-    asm volatile("ld.shared::cluster.v2.f32 {%0, %1}, [%2];" : "=f"(value.x), "=f"(value.y) : "r"(there) : "memory");
-#else
-    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(value.x), "=f"(value.y) : "r"(address) : "memory");
-#endif
-    return value;
-}
-
-__device__ inline float cluster_load1(std::uint32_t address, int rank) {
-    float value;
-#if __CUDA_ARCH__ >= 900
-    std::uint32_t there;
-    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
-    asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(value) : "r"(there) : "memory");
-#else
-    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value) : "r"(address) : "memory");
-#endif
-    return value;
-}
-
 // Reads of shared memory that keep their order with the waits above.
 __device__ inline uint4 load_shared4(std::uint32_t address) {
     uint4 value;
@@ -171,11 +127,6 @@ __device__ inline int load_shared1(std::uint32_t address) {
     int value;
     asm volatile("ld.shared.u32 %0, [%1];" : "=r"(value) : "r"(address));
     return value;
-}
-__device__ inline void store_shared4(std::uint32_t address, uint4 value) {
-    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(value.x), "r"(value.y), "r"(value.z),
-                 "r"(value.w)
-                 : "memory");
 }
 __device__ inline void store_shared2(std::uint32_t address, uint2 value) {
     asm volatile("st.shared.v2.u32 [%0], {%1, %2};" ::"r"(address), "r"(value.x), "r"(value.y) : "memory");

@@ -28,14 +28,8 @@ namespace attention {
 template <int kWidth, KvFormat kFormat, int kColumns>
 constexpr int ring_units() {
     constexpr int kUnits = kWidth / 8, kMost = kFormat == KvFormat::q8 ? 16 : 8;
-#ifndef ATTEND_RING
-#define ATTEND_RING 4
-#endif
-#ifndef ATTEND_PREFETCH
-#define ATTEND_PREFETCH 0
-#endif
     constexpr int kRing = kWidth == 256                    ? kMost
-                          : kWidth == 128 && kColumns == 1 ? kMost / 8 * ATTEND_RING
+                          : kWidth == 128 && kColumns == 1 ? kMost / 2
                                                            : kMost * 64 / (kWidth * kColumns);
     return kRing < kUnits ? kRing : kUnits;
 }
@@ -174,18 +168,6 @@ __device__ void attend_strips(const AttendCall& c, const __half* kv, const Tile&
         for (int unit = 0; unit < kRing; ++unit) load(first, page, unit);
         load_scales(first, page);
     }
-    const auto prefetch = [&](const __half* page) {
-        const __half* k = page + first * kStrip % kPagePositions * kWidth;
-        const __half* v = page + kPagePositions * kWidth + first * kStrip % kPagePositions;
-        if (Strips::kCoded) {
-            k = page + KvCodes::strip(kWidth, first * kStrip % kPagePositions) / 2;
-            for (int i = lane; i < kWidth / 2; i += 32) asm volatile("prefetch.global.L2 [%0];" ::"l"(k + 64 * i));
-            return;
-        }
-        for (int i = lane; i < kWidth / 2; i += 32) asm volatile("prefetch.global.L2 [%0];" ::"l"(k + 64 * i));
-        for (int i = lane; i < kWidth; i += 32) asm volatile("prefetch.global.L2 [%0];" ::"l"(v + 64 * i));
-    };
-    if (ATTEND_PREFETCH && first < last) prefetch(page);
     if (early) ready();
     put_queries<kWidth>(c, tile, shared, group_thread());
     group_barrier(barrier_id);
@@ -193,7 +175,6 @@ __device__ void attend_strips(const AttendCall& c, const __half* kv, const Tile&
     const std::uint32_t queries = shared_address(&shared.q[0][lane]);
 #pragma unroll 1
     for (std::int32_t strip = first; strip < last; strip += kUnitWarps) {
-        if (ATTEND_PREFETCH > 1 && strip + kUnitWarps < last) prefetch(base + next_page * c.layout.page_stride);
         if (Strips::kCoded) scales = next_scales;
         // The place of a unit that was used takes the one that is a ring's length ahead.
         const auto load_ahead = [&](int unit) {
@@ -323,28 +304,6 @@ __device__ void attend_unit(const AttendCall& c, const __half* kv, std::int32_t 
                             std::int32_t chunk, std::int32_t chunks_of_launch, char* shared, int barrier_id) {
     attention::attend_unit<kWidth, kFormat, false>(c, kv, tile, head_tile, chunk, chunks_of_launch, shared, barrier_id,
                                                    [] {});
-}
-
-// Asks for the keys and values that a unit begins with, as far as forwards before this one have written them, to come near.
-// For the time before a barrier; same threads and arguments as the unit.
-template <int kWidth, KvFormat kFormat = KvFormat::f16>
-__device__ void prefetch_unit(const AttendCall& c, const __half* kv, std::int32_t tile_index, std::int32_t head_tile,
-                              std::int32_t chunk) {
-    constexpr int kLine = 128;  // bytes
-    constexpr int kPages = 2;   // what the four warps read first
-    const attention::Tile tile(c, tile_index, head_tile);
-    const std::int32_t first = chunk_begin(chunk) / kPagePositions;
-    const std::int32_t last = (min(chunk_begin(chunk + 1), tile.state.committed) + kPagePositions - 1) / kPagePositions;
-#pragma unroll 1
-    for (std::int32_t page = first; page < min(last, first + kPages); ++page) {
-        const auto* bytes = reinterpret_cast<const char*>(
-            kv + c.batch.lists[tile.state.pages + page] * c.layout.page_stride + tile.kv_head * c.layout.head_stride);
-        const auto all = static_cast<std::int32_t>(2 * c.layout.head_stride);
-#pragma unroll 4
-        for (std::int32_t at = attention::group_thread() * kLine; at < all; at += attention::kUnitThreads * kLine) {
-            asm volatile("prefetch.global.L2 [%0];" ::"l"(bytes + at));
-        }
-    }
 }
 
 }  // namespace foresay::kernels::cuda

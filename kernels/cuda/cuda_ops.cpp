@@ -273,7 +273,11 @@ private:
 
     BatchView view(const CudaActivations& a) const { return a.width.layout.view(a.batch.data()); }
     LinearCall linear_call(CudaActivations& a, int32_t rows) const {
-        return {stream_, rows, a.width.row_class, &a.workspace, info_.capability >= 90,
+        return {stream_,
+                rows,
+                a.width.row_class,
+                &a.workspace,
+                info_.capability >= 90,
                 a.width.row_class == RowClass::decode ? &a.sequence : nullptr};
     }
 

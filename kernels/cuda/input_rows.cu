@@ -102,7 +102,8 @@ __global__ void __launch_bounds__(kThreads) add_rows(const InputSums in, const F
 __global__ void __launch_bounds__(kThreads) finish_tiles(const InputSums in, const FinishArgs f) {
     __shared__ float tile[kFinishRows][2 * kFinishPairs + 1];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int t0 = static_cast<int>(blockIdx.y) * kFinishRows, packed0 = static_cast<int>(blockIdx.x) * 2 * kFinishPairs;
+    const int t0 = static_cast<int>(blockIdx.y) * kFinishRows,
+              packed0 = static_cast<int>(blockIdx.x) * 2 * kFinishPairs;
     const bool values =
         f.kind == Finish::attention_in && f.raw == nullptr && f.first_row + packed0 >= f.query_rows + f.kv_rows;
     for (int row = warp; row < kFinishRows; row += kThreads / 32) {
@@ -122,7 +123,8 @@ __global__ void __launch_bounds__(kThreads) finish_tiles(const InputSums in, con
     for (int pair = warp; pair < kFinishPairs; pair += kThreads / 32) {
         const int t = t0 + lane, packed = packed0 + 2 * pair;
         if (t >= in.rows || packed >= f.rows) continue;
-        finish_pair(f, in.bias, in.kv, packed, t, tile[lane][2 * pair], tile[lane][2 * pair + 1], finish_operand(f, packed, t));
+        finish_pair(f, in.bias, in.kv, packed, t, tile[lane][2 * pair], tile[lane][2 * pair + 1],
+                    finish_operand(f, packed, t));
     }
 }
 

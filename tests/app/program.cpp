@@ -18,7 +18,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-
 struct Folder {
     Folder() : path(fs::temp_directory_path() / ("foresay_app_" + std::to_string(::getpid()))) {
         fs::create_directories(path);

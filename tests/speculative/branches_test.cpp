@@ -48,9 +48,8 @@ void expect_each_as_alone(core::ContextOptions options, std::int32_t max_tokens,
     std::vector<std::uint64_t> branches;
     for (std::int32_t i = 0; i < count; ++i) branches.push_back(static_cast<std::uint64_t>(3 * i));
     std::vector<std::string> streamed(branches.size());
-    const auto results = generator.generate_branches(request, branches, [&](std::size_t index, const auto& event) {
-        streamed[index] += event.text;
-    });
+    const auto results = generator.generate_branches(
+        request, branches, [&](std::size_t index, const auto& event) { streamed[index] += event.text; });
     ASSERT_EQ(results.size(), branches.size());
     for (std::size_t i = 0; i < results.size(); ++i) {
         const GenerateResult expected = alone(branches[i], max_tokens);
