@@ -75,12 +75,15 @@ public:
     bool has_step() const override { return true; }
     kernels::DrawStep step(const StageState* state, std::vector<kernels::TokenCount>& counts) const override {
         const auto& live = static_cast<const WindowCounts*>(state)->counts();
+        counts.reserve(std::min(window_, kRoom));  // at once, so that a text that grows does not ask again and again
         counts.assign(live.begin(), live.end());
         return {
             .kind = kernels::DrawStepKind::penalties, .a = repeat_, .b = frequency_, .c = presence_, .counts = counts};
     }
 
 private:
+    static constexpr std::size_t kRoom = 4096;  // counted tokens that lists have room for from the start, at most
+
     float repeat_;
     float frequency_;
     float presence_;
