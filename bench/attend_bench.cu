@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "bench/device_time.h"
 #include "kernels/cuda/attend.cuh"
 
 namespace foresay {
@@ -65,35 +66,6 @@ __global__ void fill_small(__half* data, std::int64_t count) {
         const std::uint32_t mixed = static_cast<std::uint32_t>(i) * 2654435761u;
         data[i] = __float2half(static_cast<float>(mixed >> 8) * (2.0f / 16777216.0f) - 1.0f);
     }
-}
-
-// Microseconds of one replay of what `enqueue` puts on the stream: the median of `repeats`.
-double graph_microseconds(const cuda::Stream& stream, int repeats, const std::function<void()>& enqueue) {
-    cudaGraph_t graph;
-    cudaGraphExec_t exec;
-    cuda::cuda_check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
-    enqueue();
-    cuda::cuda_check(cudaStreamEndCapture(stream, &graph), "capture");
-    cuda::cuda_check(cudaGraphInstantiate(&exec, graph, 0), "instantiate");
-    cudaEvent_t begin, end;
-    cudaEventCreate(&begin);
-    cudaEventCreate(&end);
-    std::vector<float> times;
-    for (int i = 0; i < repeats + 2; ++i) {
-        cudaEventRecord(begin, stream);
-        cuda::cuda_check(cudaGraphLaunch(exec, stream), "launch");
-        cudaEventRecord(end, stream);
-        stream.wait();
-        float ms = 0;
-        cudaEventElapsedTime(&ms, begin, end);
-        if (i >= 2) times.push_back(ms);
-    }
-    cudaEventDestroy(begin);
-    cudaEventDestroy(end);
-    cudaGraphExecDestroy(exec);
-    cudaGraphDestroy(graph);
-    std::sort(times.begin(), times.end());
-    return 1000.0 * times[times.size() / 2];
 }
 
 void measure(const ModelShape& whole, KvFormat format, int depth, const cuda::Stream& stream) {

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <functional>
 
+#include "bench/device_time.h"
 #include "kernels/cuda/attend.h"
 #include "kernels/cuda/cublaslt.h"
 #include "kernels/cuda/formats.h"
@@ -20,26 +21,8 @@ using kernels::Encoding;
 using kernels::ModelShape;
 using kernels::TensorView;
 
-// Microseconds of what `enqueue` puts on the stream: the median of a few.
 double microseconds(const cuda::Stream& stream, const std::function<void()>& enqueue) {
-    constexpr int kRepeats = 9;
-    cudaEvent_t begin, end;
-    cudaEventCreate(&begin);
-    cudaEventCreate(&end);
-    std::vector<float> times;
-    for (int i = 0; i < kRepeats + 2; ++i) {
-        cudaEventRecord(begin, stream);
-        enqueue();
-        cudaEventRecord(end, stream);
-        stream.wait();
-        float ms = 0;
-        cudaEventElapsedTime(&ms, begin, end);
-        if (i >= 2) times.push_back(ms);
-    }
-    cudaEventDestroy(begin);
-    cudaEventDestroy(end);
-    std::sort(times.begin(), times.end());
-    return 1000.0 * times[times.size() / 2];
+    return stream_microseconds(stream, 9, enqueue);
 }
 
 __global__ void fill_numbers(float* to, std::int64_t count) {

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "bench/device_time.h"
 #include "bench/input_bench.h"
 #include "kernels/cuda/async.cuh"
 #include "kernels/cuda/gemv.h"
@@ -87,35 +88,6 @@ void launch_stand_in(const float* q, float* out, int count, bool overlap, cudaSt
     cudaFuncSetAttribute(attention_stand_in, cudaFuncAttributePreferredSharedMemoryCarveout,
                          cudaSharedmemCarveoutMaxShared);
     cuda::cuda_check(cudaLaunchKernelEx(&config, attention_stand_in, q, out, count), "cannot launch the stand-in");
-}
-
-// Microseconds of one replay of what `enqueue` puts on the stream: the median of `repeats`.
-double graph_microseconds(const cuda::Stream& stream, int repeats, const std::function<void()>& enqueue) {
-    cudaGraph_t graph;
-    cudaGraphExec_t exec;
-    cuda::cuda_check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
-    enqueue();
-    cuda::cuda_check(cudaStreamEndCapture(stream, &graph), "capture");
-    cuda::cuda_check(cudaGraphInstantiate(&exec, graph, 0), "instantiate");
-    cudaEvent_t begin, end;
-    cudaEventCreate(&begin);
-    cudaEventCreate(&end);
-    std::vector<float> times;
-    for (int i = 0; i < repeats + 2; ++i) {
-        cudaEventRecord(begin, stream);
-        cuda::cuda_check(cudaGraphLaunch(exec, stream), "launch");
-        cudaEventRecord(end, stream);
-        stream.wait();
-        float ms = 0;
-        cudaEventElapsedTime(&ms, begin, end);
-        if (i >= 2) times.push_back(ms);
-    }
-    cudaEventDestroy(begin);
-    cudaEventDestroy(end);
-    cudaGraphExecDestroy(exec);
-    cudaGraphDestroy(graph);
-    std::sort(times.begin(), times.end());
-    return 1000.0 * times[times.size() / 2];
 }
 
 // Tera-bytes per second of reading 8 GiB.

@@ -26,12 +26,19 @@ __device__ inline void await_predecessors() {
 #endif
 }
 
+// A barrier of warps: `count` arrivals complete a phase, and what was written before them can be read after copy_wait().
+__device__ inline void barrier_init(std::uint32_t barrier, std::uint32_t count) {
+    asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
+}
+__device__ inline void barrier_arrive(std::uint32_t barrier) {
+    asm volatile("{\n.reg .b64 state;\nmbarrier.arrive.shared.b64 state, [%0];\n}" ::"r"(barrier) : "memory");
+}
 // A barrier that one warp's bulk copies complete on.
 __device__ inline void copy_barrier_init(std::uint32_t barrier) {
 #if __CUDA_ARCH__ >= 900
-    asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(barrier) : "memory");
+    barrier_init(barrier, 1);
 #else
-    asm volatile("mbarrier.init.shared.b64 [%0], 32;" ::"r"(barrier) : "memory");
+    barrier_init(barrier, 32);
 #endif
 }
 __device__ inline void copy_barriers_ready() {
@@ -40,14 +47,6 @@ __device__ inline void copy_barriers_ready() {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 #endif
     __syncwarp();
-}
-
-// A barrier of warps: `count` arrivals complete a phase, and what was written before them can be read after copy_wait().
-__device__ inline void barrier_init(std::uint32_t barrier, std::uint32_t count) {
-    asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
-}
-__device__ inline void barrier_arrive(std::uint32_t barrier) {
-    asm volatile("{\n.reg .b64 state;\nmbarrier.arrive.shared.b64 state, [%0];\n}" ::"r"(barrier) : "memory");
 }
 
 // Streams `bytes` (a multiple of 16) from global to shared memory; all lanes of the warp call it.
@@ -100,17 +99,7 @@ __device__ inline void copy_wait(std::uint32_t barrier, std::uint32_t parity) {
         "r"(parity)
         : "memory");
 #else
-    std::uint32_t done = 0;
-    while (done == 0) {
-        asm volatile(
-            "{\n"
-            ".reg .pred done;\n"
-            "mbarrier.test_wait.parity.shared.b64 done, [%1], %2;\n"
-            "selp.u32 %0, 1, 0, done;\n"
-            "}"
-            : "=r"(done)
-            : "r"(barrier), "r"(parity)
-            : "memory");
+    while (!copy_try(barrier, parity)) {
     }
 #endif
 }

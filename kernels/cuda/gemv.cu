@@ -78,7 +78,7 @@ bool plan_gemv(Encoding encoding, std::size_t shared_budget, int processors, int
     plan.second_bytes = second_bytes(encoding, rows);
     plan.part_buffers = rows == 1 ? 8 : rows <= 4 ? 4 : rows <= 8 ? 2 : 1;
     const int parts_bytes = plan.part_buffers * warps * kPanelRows * rows * 4;
-    const int stats_bytes = warps * 32 * 4 + 32 * 4;
+    const int stats_bytes = warps * 32 * 4;
     // Attention and the sums of panels take turns.
     const int shared_parts = std::max(parts_bytes, attends ? kAttendShared : 0);
     const int fixed = kGemvBarrierBytes + warps * plan.second_bytes + shared_parts + stats_bytes + 3 * 128;
@@ -93,7 +93,7 @@ bool plan_gemv(Encoding encoding, std::size_t shared_budget, int processors, int
         return begin;
     };
     plan.second_at = take(warps * plan.second_bytes);
-    plan.parts_at = plan.attend_at = take(shared_parts);
+    plan.parts_at = take(shared_parts);
     plan.stats_at = take(stats_bytes);
     plan.shared_bytes = at;
     return true;

@@ -13,8 +13,6 @@
 // Law 1:    slices follow from the shape alone; every step treats a column (row of the batch) by itself.
 #pragma once
 
-#include <type_traits>
-
 #include "kernels/cuda/attend.cuh"
 #include "kernels/cuda/finish.cuh"
 #include "kernels/cuda/multiply.cuh"
@@ -393,7 +391,7 @@ __global__ void __launch_bounds__(gemv_threads(E), 1) gemv(const __grid_constant
         int s = load_shared1(shared_address(shared) + kStepNumber);
         if constexpr (Args::kAttends) {
             if (args.op(s).kind == OpKind::attend) {
-                attend_share(args.attends[args.op(s).attend], args.step[s].kv, shared + args.plan.attend_at, kWarps);
+                attend_share(args.attends[args.op(s).attend], args.step[s].kv, shared + args.plan.parts_at, kWarps);
                 workers_meet<kWarps>();
                 if (threadIdx.x == 0) arrive(args.plan.counters);
             } else {

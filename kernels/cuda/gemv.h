@@ -111,8 +111,8 @@ struct GemvStep {
 struct GemvPlan {
     std::int32_t stages = 0;                       // of each warp's ring
     std::int32_t second_at = 0, second_bytes = 0;  // rows 8 to 15 of the inputs, of one warp
-    std::int32_t parts_at = 0, part_buffers = 1, stats_at = 0, attend_at = 0, shared_bytes = 0;
-    bool splits = false;                // some matrix is split
+    std::int32_t parts_at = 0, part_buffers = 1, stats_at = 0, shared_bytes = 0;  // attention shares the parts' place
+    bool splits = false;                                                          // some matrix is split
     std::uint32_t* counters = nullptr;  // arrivals and departures, zero between launches, and the number of launches
     float* partials = nullptr;
 };

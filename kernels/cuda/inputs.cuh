@@ -60,14 +60,14 @@ public:
     using Form = InputForm<E>;
 
     // Reads this warp's slice of blocks first .. first + count - 1 of every row (zeros behind it) and leaves, per row, what
-    // scales sums back in stats[t] and the sum of squares in stats[16 + t]. `second`: shared memory of this warp for rows 8 to 15; `passage`:
-    // `room` bytes that are free for the time being, at least 128 for each of at most eight rows.
+    // scales sums back in stats[t] and the sum of squares in stats[16 + t]. `second`: shared memory of this warp for rows 8
+    // to 15; `passage`: `room` bytes that are free for the time being, at least 128 for each of at most eight rows.
     __device__ void load(const GemvOp& op, const float* norm, int first, int count, int rows, std::uint32_t second,
                          std::uint32_t passage, int room, float* stats) {
         const int lane = static_cast<int>(threadIdx.x % 32);
         second_plane_ = (rows - 8) * second_row_bytes(E);
         second_ = second + min(lane / 4, max(rows - 9, 0)) * second_row_bytes(E) + lane % 4 * 16;
-        const Reader reader{op, norm, first, count, rows, second, passage, room, stats, lane};
+        const Reader reader{op, norm, first, count, second, passage, room, stats, lane};
         float4 weight[kVectors];
 #pragma unroll
         for (int v = 0; v < kVectors; ++v) {
@@ -104,7 +104,7 @@ private:
     struct Reader {
         const GemvOp& op;
         const float* norm;
-        int first, count, rows;
+        int first, count;
         std::uint32_t second, passage;
         int room;
         float* stats;
