@@ -41,7 +41,7 @@ template <int kWidth, KvFormat kFormat>
 __global__ void __launch_bounds__(kBlockThreads, 1) resident_kernel(cuda::AttendCall c) {
     extern __shared__ float4 memory[];
     const int group = static_cast<int>(threadIdx.x) / 128;
-    const int heads = cuda::head_tiles(c), units = c.tiles * heads * c.chunks;
+    const int heads = c.head_tiles, units = c.tiles * heads * c.chunks;
     char* shared = reinterpret_cast<char*>(memory) + group * cuda::kAttendUnitShared<kWidth>;
     for (int u = group * static_cast<int>(gridDim.x) + static_cast<int>(blockIdx.x); u < units;
          u += kGroups * static_cast<int>(gridDim.x)) {
@@ -105,6 +105,7 @@ void measure(const ModelShape& whole, KvFormat format, int depth, const cuda::St
         call.heads = shape.heads;
         call.kv_heads = shape.kv_heads;
         call.head_dim = shape.head_dim;
+        cuda::shape_attention(call);
         call.scale = 0.1f;
         call.layout = layout;
         call.q = q.data();

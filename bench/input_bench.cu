@@ -130,6 +130,7 @@ void bench_attend(const ModelShape& s, const cuda::KvLayout& layout, const __hal
         call.heads = s.heads;
         call.kv_heads = s.kv_heads;
         call.head_dim = s.head_dim;
+        cuda::shape_attention(call);
         call.scale = 0.1f;
         call.q = q.data();
         call.out = out.data();

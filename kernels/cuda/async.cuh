@@ -93,16 +93,19 @@ __device__ inline void copy_wait(std::uint32_t barrier, std::uint32_t parity) {
         "{\n"
         ".reg .pred done;\n"
         "again:\n"
-        "mbarrier.try_wait.parity.shared.b64 done, [%0], %1;\n"
+        "mbarrier.try_wait.parity.shared.b64 done, [%0], %1, %2;\n"  // asleep for as long: looking takes others' turns
         "@!done bra again;\n"
         "}" ::"r"(barrier),
-        "r"(parity)
+        "r"(parity), "n"(1000000)
         : "memory");
 #else
     while (!copy_try(barrier, parity)) {
     }
 #endif
 }
+
+// To the L2.
+__device__ inline void prefetch(const void* from) { asm volatile("prefetch.global.L2 [%0];" ::"l"(from)); }
 
 // Reads of shared memory that keep their order with the waits above.
 __device__ inline uint4 load_shared4(std::uint32_t address) {

@@ -23,7 +23,7 @@ __global__ void __launch_bounds__(attention::kUnitThreads, blocks_of(kWidth, kSp
 
 }  // namespace
 
-std::int64_t attend_units(const AttendCall& call) { return static_cast<int64_t>(call.tiles) * head_tiles(call); }
+std::int64_t attend_units(const AttendCall& call) { return static_cast<int64_t>(call.tiles) * call.head_tiles; }
 
 std::int64_t attend_partial_floats(const AttendCall& call) {
     return attend_units(call) * call.chunks * kTileRows * (2 + call.layout.width);
@@ -35,7 +35,7 @@ bool attends_within(const AttendCall& call) {
 }
 
 void launch_attend_decode(cudaStream_t stream, const AttendCall& call) {
-    const dim3 grid(static_cast<unsigned>(call.tiles), static_cast<unsigned>(head_tiles(call)),
+    const dim3 grid(static_cast<unsigned>(call.tiles), static_cast<unsigned>(call.head_tiles),
                     static_cast<unsigned>(call.chunks));
     with_attend_kind(call, [&](auto width, auto special) {
         const auto kernel = call.layout.format == KvFormat::q8 ? decode_kernel<width, KvFormat::q8, special>

@@ -2,7 +2,7 @@
 // more than attention can call it.
 //
 // Unit:     (tile, head tile, chunk): up to 16 (row, query head) pairs against the keys of one chunk (attend.h). A launch has
-//           tiles * head_tiles(c) * chunks units; those of chunks that a tile has no position in return at once. Units may
+//           tiles * c.head_tiles * chunks units; those of chunks that a tile has no position in return at once. Units may
 //           run in any order on any groups. The one of a (tile, head tile) that ends last merges its chunks into c.out.
 // Layout:   the four warps take strips of a chunk by turns. Scores are Q . K^T and outputs V^T . P^T, so that the operand
 //           rows are columns of the outputs, one or two products wide: half the registers where a tile has no more than 8.
@@ -262,7 +262,7 @@ __device__ void attend_unit(const AttendCall& c, const __half* kv, std::int32_t 
         }
         group_barrier(barrier_id);  // all have done with the unit before this one
         if (group_thread() == 0) {
-            const std::int64_t unit = static_cast<std::int64_t>(tile_index) * head_tiles(c) + head_tile;
+            const std::int64_t unit = static_cast<std::int64_t>(tile_index) * c.head_tiles + head_tile;
             shared.tile = tile;
             shared.chunks = reinterpret_cast<Partial<kWidth>*>(c.partial) + unit * chunks;
             shared.arrived = c.arrived + unit;
@@ -291,6 +291,27 @@ __device__ void attend_unit(const AttendCall& c, const __half* kv, std::int32_t 
 }
 
 }  // namespace attention
+
+// Asks for the keys and values of a unit that earlier forwards have left, by one warp.
+template <int kWidth>
+__device__ void prefetch_unit(const AttendCall& c, const __half* kv, std::int32_t tile_index, std::int32_t head_tile,
+                              std::int32_t chunk) {
+    const attention::Tile tile(c, tile_index, head_tile);
+    const std::int32_t from = chunk_begin(chunk), to = min(chunk_begin(chunk + 1), tile.state.committed);
+    if (to <= max(from, tile.least(c))) return;
+    constexpr int kLine = 128 / sizeof(__half), kKeys = kPagePositions * kWidth;
+    const int lane = static_cast<int>(threadIdx.x % 32);
+#pragma unroll 1
+    for (std::int32_t page = from / kPagePositions; page * kPagePositions < to; ++page) {
+        const __half* base =
+            kv + c.batch.lists[tile.state.pages + page] * c.layout.page_stride + tile.kv_head * c.layout.head_stride;
+        const int keys = min(to - page * kPagePositions, kPagePositions) * kWidth;
+#pragma unroll 1
+        for (int at = lane * kLine; at < keys; at += 32 * kLine) prefetch(base + at);
+#pragma unroll 1
+        for (int at = lane * kLine; at < kKeys; at += 32 * kLine) prefetch(base + kKeys + at);
+    }
+}
 
 // Shared memory of a group, aligned to 16 bytes.
 template <int kWidth>

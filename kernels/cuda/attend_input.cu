@@ -274,7 +274,7 @@ __global__ void __launch_bounds__(kThreads) input_kernel(AttendCall c) {
 }  // namespace
 
 void launch_attend_input(cudaStream_t stream, const AttendCall& call) {
-    const dim3 grid(static_cast<unsigned>((call.tiles + kWarps - 1) / kWarps), static_cast<unsigned>(head_tiles(call)));
+    const dim3 grid(static_cast<unsigned>((call.tiles + kWarps - 1) / kWarps), static_cast<unsigned>(call.head_tiles));
     with_attend_kind(
         call, [&](auto width, auto special) { input_kernel<width, special><<<grid, kThreads, 0, stream>>>(call); });
     launched("attention of input rows");

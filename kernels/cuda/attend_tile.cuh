@@ -44,25 +44,31 @@ struct Tile {
     std::int32_t heads;       // query heads in it
     std::int32_t per_tile;    // operand rows of one batch row
     std::int32_t kv_head;
+    std::uint32_t row_inverse;
 
     Tile() = default;
     __device__ Tile(const AttendCall& c, std::int32_t index, std::int32_t head_tile) : state(c.batch.tiles[index]) {
-        const std::int32_t group = c.heads / c.kv_heads;
-        per_tile = heads_per_tile(group);
-        const std::int32_t tiles_per_head = (group + per_tile - 1) / per_tile;
-        kv_head = head_tile / tiles_per_head;
-        const std::int32_t first = head_tile % tiles_per_head * per_tile;
-        head_first = kv_head * group + first;
-        heads = min(per_tile, group - first);
+        per_tile = c.per_tile;
+        row_inverse = c.row_inverse;
+        kv_head = quotient_by(head_tile, c.tiles_per_head_inverse);
+        const std::int32_t first = (head_tile - kv_head * c.tiles_per_head) * per_tile;
+        head_first = kv_head * c.group + first;
+        heads = min(per_tile, c.group - first);
     }
     // Least position that any row attends to; rows come in increasing position.
     __device__ std::int32_t least(const AttendCall& c) const {
         return c.window > 0 ? max(0, state.lowest - c.window + 1) : 0;
     }
-    __device__ bool valid(std::int32_t r) const { return r / per_tile < state.rows && r % per_tile < heads; }
+    // The batch row of an operand row, counted from the tile's first.
+    __device__ std::int32_t batch_row(std::int32_t r) const {
+        return static_cast<std::int32_t>(static_cast<std::uint32_t>(r) * row_inverse >> 8);
+    }
+    __device__ bool valid(std::int32_t r) const {
+        return batch_row(r) < state.rows && r - batch_row(r) * per_tile < heads;
+    }
     __device__ std::int32_t used() const { return state.rows * per_tile; }  // operand rows from here on are empty
-    __device__ std::int32_t row(std::int32_t r) const { return state.first + r / per_tile; }
-    __device__ std::int32_t head(std::int32_t r) const { return head_first + r % per_tile; }
+    __device__ std::int32_t row(std::int32_t r) const { return state.first + batch_row(r); }
+    __device__ std::int32_t head(std::int32_t r) const { return head_first + r - batch_row(r) * per_tile; }
     // Where operand row r, which must be valid, has its part of q and of the output.
     __device__ std::int64_t values(const AttendCall& c, std::int32_t r) const {
         return (static_cast<std::int64_t>(row(r)) * c.heads + head(r)) * c.head_dim;

@@ -489,6 +489,7 @@ AttendCall CudaOps::attend_call(const CudaActivations& a, const ModelShape& shap
     call.out = a.attended.data();
     call.partial = a.partial.data();
     call.arrived = a.arrived.data();
+    shape_attention(call);
     return call;
 }
 

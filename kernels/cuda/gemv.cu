@@ -77,7 +77,10 @@ bool plan_gemv(Encoding encoding, std::size_t shared_budget, int processors, int
     }
     plan.second_bytes = second_bytes(encoding, rows);
     plan.part_buffers = rows == 1 ? 8 : rows <= 4 ? 4 : rows <= 8 ? 2 : 1;
-    const int parts_bytes = plan.part_buffers * warps * kPanelRows * rows * 4;
+    plan.part_mask = static_cast<std::uint32_t>(plan.part_buffers - 1);
+    plan.part_stride = plan.part_buffers * kPanelRows * rows;
+    plan.rows_inverse = inverse_of(rows);
+    const int parts_bytes = warps * plan.part_stride * 4;
     const int stats_bytes = warps * 32 * 4;
     // Attention and the sums of panels take turns.
     const int shared_parts = std::max(parts_bytes, attends ? kAttendShared : 0);

@@ -56,18 +56,39 @@ public:
                      "r"(__float_as_uint(a)), "r"(tag_), "r"(__float_as_uint(b))
                      : "memory");
     }
-    // Waits for it, and takes it away, so that no tag ever comes a second time.
-    __device__ float2 receive(int part, int place) const {
-        uint4* from = at(part, place);
-        uint4 v;
-        do {
-            asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-                         : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                         : "l"(from)
-                         : "memory");
-        } while (v.y != tag_ || v.w != tag_);
-        __stcg(from, uint4{});
-        return {__uint_as_float(v.x), __uint_as_float(v.z)};
+    // Adds what the parts but the first have sent to a place, in their order. Looks for three at once, because it is far.
+    __device__ void add(int parts, int place, float2& to) const {
+        constexpr int kAtOnce = 3;
+#pragma unroll 1
+        for (int first = 1; first < parts; first += kAtOnce) {
+            uint4 v[kAtOnce];
+            bool all;
+            do {
+                all = true;
+#pragma unroll
+                for (int i = 0; i < kAtOnce; ++i) {
+                    v[i] = {0, tag_, 0, tag_};
+                    if (first + i >= parts) continue;
+                    asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                                 : "=r"(v[i].x), "=r"(v[i].y), "=r"(v[i].z), "=r"(v[i].w)
+                                 : "l"(at(first + i, place))
+                                 : "memory");
+                }
+#pragma unroll
+                for (int i = 0; i < kAtOnce; ++i) all = all && v[i].y == tag_ && v[i].w == tag_;
+            } while (!all);
+#pragma unroll
+            for (int i = 0; i < kAtOnce; ++i) {
+                if (first + i >= parts) continue;
+                to.x += __uint_as_float(v[i].x);
+                to.y += __uint_as_float(v[i].z);
+            }
+        }
+    }
+    // Takes them away, so that no tag ever comes a second time.
+    __device__ void clear(int parts, int place) const {
+#pragma unroll 1
+        for (int part = 1; part < parts; ++part) __stcg(at(part, place), uint4{});
     }
     // The place of the squares of row t; that of pair p is p T + t.
     __device__ int squares(int t) const { return 16 * T_ + t; }
@@ -111,7 +132,7 @@ public:
         copy_wait(full(slot()), parity());
         return sums();
     }
-    __device__ int warp_stride() const { return plan_.part_buffers * kPanelRows * rows_; }
+    __device__ int warp_stride() const { return plan_.part_stride; }
     __device__ void done(int lane) {
         __syncwarp();
         if (lane == 0) barrier_arrive(read(slot()));
@@ -120,7 +141,7 @@ public:
 
 private:
     // The number of buffers is a power of two.
-    __device__ std::uint32_t slot() const { return panels_ & (plan_.part_buffers - 1); }
+    __device__ std::uint32_t slot() const { return panels_ & plan_.part_mask; }
     __device__ std::uint32_t parity() const { return (panels_ & plan_.part_buffers) != 0; }
     __device__ float* sums() const {
         return reinterpret_cast<float*>(shared_ + plan_.parts_at) + slot() * kPanelRows * rows_;
@@ -136,28 +157,58 @@ private:
     std::uint32_t& panels_;
 };
 
+// Unit `u` of an attention.
+struct AttendUnit {
+    std::int32_t tile, head_tile, chunk;
+    __device__ AttendUnit(const AttendCall& c, std::int32_t u) {
+        const std::int32_t rest = quotient_by(u, c.tiles_inverse);
+        chunk = quotient_by(rest, c.head_tiles_inverse);
+        tile = u - rest * c.tiles;
+        head_tile = rest - chunk * c.head_tiles;
+    }
+};
+
 // This block's share of the attention of decode rows: its groups of four warps take units by turns.
 template <int kWidth>
 __device__ void attend_share_of(const AttendCall& c, const __half* kv, char* shared, int warps) {
     static_assert(4 * kAttendUnitShared<kWidth> <= kAttendShared && kAttendUnitShared<kWidth> % 16 == 0);
     const int group = threadIdx.x / attention::kUnitThreads, groups = warps / attention::kUnitWarps;
-    const std::int32_t heads = head_tiles(c), units = c.tiles * heads * c.chunks;
+    const std::int32_t units = c.tiles * c.head_tiles * c.chunks;
 #pragma unroll 1
     for (std::int32_t u = group * gridDim.x + blockIdx.x; u < units; u += groups * gridDim.x) {
-        const std::int32_t rest = u / c.tiles;
-        attend_unit<kWidth, KvFormat::f16>(c, kv, u - rest * c.tiles, rest % heads, rest / heads, c.chunks,
+        const AttendUnit unit(c, u);
+        attend_unit<kWidth, KvFormat::f16>(c, kv, unit.tile, unit.head_tile, unit.chunk, c.chunks,
                                            shared + group * kAttendUnitShared<kWidth>, 1 + group);
     }
 }
 
-// Not inlined: it needs all registers there are, and matrices would pay for that.
-static __device__ __noinline__ void attend_share(const AttendCall& c, const __half* kv, char* shared, int warps) {
+// `call`: an AttendCall in shared memory. Not inlined: it needs all registers there are, and matrices would pay for that.
+static __device__ __noinline__ void attend_share(const char* call, const __half* kv, char* shared, int warps) {
+    // Said because the caller is not seen.
+    const auto& c = *static_cast<const AttendCall*>(__cvta_shared_to_generic(__cvta_generic_to_shared(call)));
     if (c.layout.width == 128) {
         attend_share_of<128>(c, kv, shared, warps);
     } else if (c.layout.width == 64) {
         attend_share_of<64>(c, kv, shared, warps);
     } else {
         attend_share_of<32>(c, kv, shared, warps);
+    }
+}
+
+// What the groups of a block begin with, asked for by one warp. Not inlined, because it has its own registers.
+static __device__ __noinline__ void prefetch_share(const char* call, const __half* kv, int warps) {
+    const auto& c = *static_cast<const AttendCall*>(__cvta_shared_to_generic(__cvta_generic_to_shared(call)));
+    const std::int32_t units = c.tiles * c.head_tiles * c.chunks, groups = warps / attention::kUnitWarps;
+#pragma unroll 1
+    for (std::int32_t u = blockIdx.x, n = 0; u < units && n < groups; u += gridDim.x, ++n) {
+        const AttendUnit unit(c, u);
+        if (c.layout.width == 128) {
+            prefetch_unit<128>(c, kv, unit.tile, unit.head_tile, unit.chunk);
+        } else if (c.layout.width == 64) {
+            prefetch_unit<64>(c, kv, unit.tile, unit.head_tile, unit.chunk);
+        } else {
+            prefetch_unit<32>(c, kv, unit.tile, unit.head_tile, unit.chunk);
+        }
     }
 }
 
@@ -284,26 +335,34 @@ __device__ __forceinline__ void finish_shares(const Args& args, char* shared) {
         if (op.kind != OpKind::matrix) continue;  // those that attend tell
         const Share share(op);
         const bool normed = step.norm != nullptr;
+        if constexpr (Args::kAttends) {
+            // There is time to look for what attention will want, which is not in the L2.
+            if (finisher == 0 && s + 1 < args.steps && args.op(s + 1).kind == OpKind::attend)
+                prefetch_share(shared + kAttendCalls + args.op(s + 1).attend * sizeof(AttendCall), args.step[s + 1].kv,
+                               kWarps);
+        }
 #pragma unroll 1
         for (int panel = share.panel_begin; panel < share.panel_end; ++panel) {
             const float* all = panel_sums.all();
             const int stride = panel_sums.warp_stride();
-            // A thread takes pair `item % 16` of row `item / 16`, several of them side by side, because each has far to go.
-            // Panels begin with one warp after the other.
+            // A thread takes row `item % T` of pair `item / T`, several of them side by side, because each has far to go.
+            // Neighbours take neighbours, so that they meet few banks twice. Panels begin with one warp after the other.
             const int first = (finisher + static_cast<int>(panels_summed % kFinishers)) % kFinishers * 32 + lane;
             float2 sum[kItems] = {}, operand[kItems] = {};
             float squares[kItems] = {};
 #pragma unroll
             for (int k = 0; k < kItems; ++k) {
                 const int item = first + 32 * kFinishers * k;
+                const int pair = quotient_by(item, plan.rows_inverse);
                 if (item < 16 * T && share.part == 0)
-                    operand[k] = finish_operand(op.finish, panel * kPanelRows + 2 * (item % 16), item / 16);
+                    operand[k] = finish_operand(op.finish, panel * kPanelRows + 2 * pair, item - pair * T);
             }
 #pragma unroll
             for (int k = 0; k < kItems; ++k) {
-                const int item = first + 32 * kFinishers * k, t = item / 16;
+                const int item = first + 32 * kFinishers * k, pair = quotient_by(item, plan.rows_inverse);
+                const int t = item - pair * T;
                 if (item >= 16 * T) continue;
-                const float* from = all + 2 * (item % 16) * T + t;
+                const float* from = all + 2 * pair * T + t;
 #pragma unroll
                 for (int w = 0; w < kWarps; ++w) {
                     sum[k].x += from[w * stride];
@@ -319,35 +378,49 @@ __device__ __forceinline__ void finish_shares(const Args& args, char* shared) {
                 const SplitSums split(op, plan, T, panel, launch * 1024u + static_cast<std::uint32_t>(s) + 1u);
 #pragma unroll
                 for (int k = 0; k < kItems; ++k) {
-                    const int item = first + 32 * kFinishers * k, pair = item % 16, t = item / 16;
+                    const int item = first + 32 * kFinishers * k, pair = quotient_by(item, plan.rows_inverse);
+                    const int t = item - pair * T;
                     const bool exists = item < 16 * T;
                     if (share.part > 0) {
-                        if (exists) split.send(share.part, pair * T + t, sum[k].x, sum[k].y);
+                        if (exists) split.send(share.part, item, sum[k].x, sum[k].y);
                         if (exists && normed && pair == 0) split.send(share.part, split.squares(t), squares[k], 0.0f);
                         continue;
                     }
-#pragma unroll 1
-                    for (int p = 1; p < op.split && exists; ++p) {
-                        const float2 more = split.receive(p, pair * T + t);
-                        sum[k].x += more.x;
-                        sum[k].y += more.y;
-                        if (normed && pair == 0) squares[k] += split.receive(p, split.squares(t)).x;
+                    if (!exists) continue;
+                    split.add(op.split, item, sum[k]);
+                    split.clear(op.split, item);
+                    if (normed) {
+                        float2 all_squares = {squares[k], 0.0f};
+                        split.add(op.split, split.squares(t), all_squares);
+                        squares[k] = all_squares.x;
                     }
-                    squares[k] = __shfl_sync(~0u, squares[k], lane & 16);
                 }
             }
             panel_sums.done(lane);
 #pragma unroll
             for (int k = 0; k < kItems; ++k) {
-                const int item = first + 32 * kFinishers * k, t = item / 16;
+                const int item = first + 32 * kFinishers * k, pair = quotient_by(item, plan.rows_inverse);
+                const int t = item - pair * T;
                 if (item >= 16 * T || share.part > 0) continue;
                 const float factor = normed ? norm_factor(op, squares[k]) : 1.0f;
-                finish_pair(op.finish, step.bias, step.kv, panel * kPanelRows + 2 * (item % 16), t, sum[k].x * factor,
+                finish_pair(op.finish, step.bias, step.kv, panel * kPanelRows + 2 * pair, t, sum[k].x * factor,
                             sum[k].y * factor, operand[k]);
             }
             panel_sums.next();
         }
-        if (s + 1 == args.steps) break;
+        // Squares are read by all who finish rows of a panel, and taken away when they have.
+        const auto clear_squares = [&] {
+            if (op.split == 1 || !normed || share.part > 0) return;
+            asm volatile("bar.sync 14, %0;" ::"n"(kFinishers * 32) : "memory");
+            for (int panel = share.panel_begin + finisher; panel < share.panel_end; panel += kFinishers) {
+                const SplitSums split(op, plan, T, panel, 0);
+                if (lane < T) split.clear(op.split, split.squares(lane));
+            }
+        };
+        if (s + 1 == args.steps) {
+            clear_squares();
+            break;
+        }
         if (share.idle()) {
             // Nothing to do is no reason to be early: arrivals are only counted.
             if (finisher == 0 && lane == 0) {
@@ -355,6 +428,7 @@ __device__ __forceinline__ void finish_shares(const Args& args, char* shared) {
                 arrive(plan.counters);
             }
         } else {
+            clear_squares();
             asm volatile("bar.sync 14, %0;" ::"n"(kFinishers * 32) : "memory");
             if (finisher == 0 && lane == 0) arrive(plan.counters);
         }
@@ -370,6 +444,13 @@ __global__ void __launch_bounds__(gemv_threads(E), 1) gemv(const __grid_constant
     if (warp == kWarps) {
         Ring<E, NT, Args>::start(args, shared);
         if (threadIdx.x % 32 == 0) PanelSums<kWarps>::start(shared, args.plan, args.rows);
+    }
+    if constexpr (Args::kAttends) {
+        constexpr int kWords = sizeof(args.attends) / 4;
+        for (int i = static_cast<int>(threadIdx.x); i < kWords; i += static_cast<int>(blockDim.x)) {
+            reinterpret_cast<std::uint32_t*>(shared + kAttendCalls)[i] =
+                reinterpret_cast<const std::uint32_t*>(args.attends)[i];
+        }
     }
     __syncthreads();
     if (warp == kWarps) {
@@ -391,7 +472,8 @@ __global__ void __launch_bounds__(gemv_threads(E), 1) gemv(const __grid_constant
         int s = load_shared1(shared_address(shared) + kStepNumber);
         if constexpr (Args::kAttends) {
             if (args.op(s).kind == OpKind::attend) {
-                attend_share(args.attends[args.op(s).attend], args.step[s].kv, shared + args.plan.parts_at, kWarps);
+                attend_share(shared + kAttendCalls + args.op(s).attend * sizeof(AttendCall), args.step[s].kv,
+                             shared + args.plan.parts_at, kWarps);
                 workers_meet<kWarps>();
                 if (threadIdx.x == 0) arrive(args.plan.counters);
             } else {

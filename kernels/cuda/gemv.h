@@ -45,7 +45,8 @@ inline constexpr int kMaxBuffers = 8;  // of panels' sums
 inline constexpr int kCopyBarrierBytes = 16 * kMaxStages;
 inline constexpr int kStreamStates = kCopyBarrierBytes + 16 * kMaxBuffers;
 inline constexpr int kStepNumber = kStreamStates + 16 * 8;  // which step it is; behind it the launch's number
-inline constexpr int kGemvBarrierBytes = kStepNumber + 128;
+inline constexpr int kAttendCalls = kStepNumber + 128;      // GemvArgs::attends, for code that takes any of them
+inline constexpr int kGemvBarrierBytes = kAttendCalls + 512;
 inline constexpr int kSplitInputs = 4096;   // most inputs of a block; wider matrices are split between blocks
 inline constexpr int kScratchCounters = 4;  // of a device: for the grid; the first three are used
 
@@ -112,7 +113,11 @@ struct GemvPlan {
     std::int32_t stages = 0;                       // of each warp's ring
     std::int32_t second_at = 0, second_bytes = 0;  // rows 8 to 15 of the inputs, of one warp
     std::int32_t parts_at = 0, part_buffers = 1, stats_at = 0, shared_bytes = 0;  // attention shares the parts' place
-    bool splits = false;                                                          // some matrix is split
+    // Here, because what follows from several parameters would take registers in the kernel.
+    std::uint32_t part_mask = 0;        // part_buffers - 1
+    std::int32_t part_stride = 0;       // floats from a warp's buffers to the next one's
+    std::uint32_t rows_inverse = 0;     // quotient_by() the rows
+    bool splits = false;                // some matrix is split
     std::uint32_t* counters = nullptr;  // arrivals and departures, zero between launches, and the number of launches
     float* partials = nullptr;
 };
@@ -126,6 +131,7 @@ inline constexpr int kManySteps = 660;           // a whole forward; parameters 
 // The parameters of a launch, with room for `Steps` steps.
 template <int Steps>
 struct GemvArgs {
+    static_assert(kMaxAttendKinds * sizeof(AttendCall) <= 512);
     static constexpr bool kAttends = Steps > kFewSteps;  // has the code for attention
     GemvOp ops[kMaxGemvOps];
     AttendCall attends[kMaxAttendKinds];
