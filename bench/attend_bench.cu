@@ -17,6 +17,7 @@
 
 #include "base/error.h"
 #include "bench/device_time.h"
+#include "bench/named_shapes.h"
 #include "kernels/cuda/attend.cuh"
 
 namespace foresay {
@@ -26,15 +27,6 @@ namespace cuda = kernels::cuda;
 using kernels::KvFormat;
 using kernels::ModelShape;
 
-struct NamedShape {
-    const char* name;
-    ModelShape shape;  // layers, d_model, heads, kv_heads, head_dim, d_ff, vocab
-};
-constexpr NamedShape kShapes[] = {
-    {"8b", {32, 4096, 32, 8, 128, 14336, 128256}},
-    {"70b", {80, 8192, 64, 8, 128, 28672, 128256}},
-    {"1b", {16, 2048, 32, 8, 64, 8192, 128256}},
-};
 constexpr int kLayers = 8, kGroups = 4, kBlockThreads = 512;
 
 template <int kWidth, KvFormat kFormat>

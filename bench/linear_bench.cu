@@ -21,6 +21,7 @@
 #include "base/error.h"
 #include "bench/device_time.h"
 #include "bench/input_bench.h"
+#include "bench/named_shapes.h"
 #include "kernels/cuda/async.cuh"
 #include "kernels/cuda/gemv.h"
 #include "kernels/cuda/linear.h"
@@ -32,16 +33,6 @@ namespace cuda = kernels::cuda;
 using kernels::Encoding;
 using kernels::ModelShape;
 using kernels::TensorView;
-
-struct NamedShape {
-    const char* name;
-    ModelShape shape;  // layers, d_model, heads, kv_heads, head_dim, d_ff, vocab
-};
-constexpr NamedShape kShapes[] = {
-    {"8b", {32, 4096, 32, 8, 128, 14336, 128256}},
-    {"70b", {80, 8192, 64, 8, 128, 28672, 128256}},
-    {"1b", {16, 2048, 32, 8, 64, 8192, 128256}},
-};
 
 __global__ void read_only(const uint4* data, std::int64_t count, std::uint32_t* out) {
     std::uint32_t sum = 0;

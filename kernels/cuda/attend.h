@@ -15,6 +15,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/batch_state.h"
+#include "kernels/cuda/division.h"
 #include "kernels/cuda/kv_pool.h"
 
 namespace foresay::kernels::cuda {
@@ -51,8 +52,8 @@ struct AttendCall {
     std::int32_t per_tile = 1;        // of them in a tile
     std::int32_t tiles_per_head = 1;  // of a key-value head
     std::int32_t head_tiles = 0;      // of all of them
-    std::uint32_t row_inverse = 257;  // operand row / per_tile = (row * row_inverse) >> 8
-    std::uint32_t tiles_inverse = 0, head_tiles_inverse = 0, tiles_per_head_inverse = 0;  // quotient_by()
+    // quotient_by()
+    std::uint32_t per_tile_inverse = 0, tiles_inverse = 0, head_tiles_inverse = 0, tiles_per_head_inverse = 0;
     float scale = 1.0f;
     std::int32_t window = 0;
     float soft_cap = 0.0f;
@@ -64,24 +65,13 @@ struct AttendCall {
     std::int32_t* arrived = nullptr;  // [tiles * head tiles], zero before and after
 };
 
-// 2^32 / divisor, rounded up; 0 for 1.
-constexpr std::uint32_t inverse_of(std::int32_t divisor) {
-    return divisor == 1
-               ? 0
-               : static_cast<std::uint32_t>((std::uint64_t{1} << 32) / static_cast<std::uint32_t>(divisor) + 1);
-}
-// Exact as long as number * divisor < 2^32.
-FORESAY_HOST_DEVICE inline std::int32_t quotient_by(std::int32_t number, std::uint32_t inverse) {
-    return inverse == 0 ? number
-                        : static_cast<std::int32_t>(std::uint64_t{inverse} * static_cast<std::uint32_t>(number) >> 32);
-}
 // What follows from the heads and tiles of a call.
 inline void shape_attention(AttendCall& call) {
     call.group = call.heads / call.kv_heads;
     call.per_tile = heads_per_tile(call.group);
     call.tiles_per_head = (call.group + call.per_tile - 1) / call.per_tile;
     call.head_tiles = call.kv_heads * call.tiles_per_head;
-    call.row_inverse = static_cast<std::uint32_t>(256 / call.per_tile + 1);
+    call.per_tile_inverse = inverse_of(call.per_tile);
     call.tiles_inverse = inverse_of(call.tiles);
     call.head_tiles_inverse = inverse_of(call.head_tiles);
     call.tiles_per_head_inverse = inverse_of(call.tiles_per_head);

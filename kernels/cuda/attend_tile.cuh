@@ -44,12 +44,12 @@ struct Tile {
     std::int32_t heads;       // query heads in it
     std::int32_t per_tile;    // operand rows of one batch row
     std::int32_t kv_head;
-    std::uint32_t row_inverse;
+    std::uint32_t per_tile_inverse;
 
     Tile() = default;
     __device__ Tile(const AttendCall& c, std::int32_t index, std::int32_t head_tile) : state(c.batch.tiles[index]) {
         per_tile = c.per_tile;
-        row_inverse = c.row_inverse;
+        per_tile_inverse = c.per_tile_inverse;
         kv_head = quotient_by(head_tile, c.tiles_per_head_inverse);
         const std::int32_t first = (head_tile - kv_head * c.tiles_per_head) * per_tile;
         head_first = kv_head * c.group + first;
@@ -60,9 +60,7 @@ struct Tile {
         return c.window > 0 ? max(0, state.lowest - c.window + 1) : 0;
     }
     // The batch row of an operand row, counted from the tile's first.
-    __device__ std::int32_t batch_row(std::int32_t r) const {
-        return static_cast<std::int32_t>(static_cast<std::uint32_t>(r) * row_inverse >> 8);
-    }
+    __device__ std::int32_t batch_row(std::int32_t r) const { return quotient_by(r, per_tile_inverse); }
     __device__ bool valid(std::int32_t r) const {
         return batch_row(r) < state.rows && r - batch_row(r) * per_tile < heads;
     }

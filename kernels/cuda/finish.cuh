@@ -13,9 +13,9 @@ __device__ inline float activated(Activation kind, float x) {
     return 0.5f * x * (1.0f + tanhf(inner));
 }
 
-// The head of a row, rows being fewer than 2^32 / head_dim; its place in the head is what is left.
+// The head of a row; its place in the head is what is left.
 __device__ inline std::int32_t head_of(const FinishArgs& f, std::int32_t row) {
-    return f.head_dim == 1 ? row : static_cast<std::int32_t>(__umulhi(static_cast<std::uint32_t>(row), f.head_inverse));
+    return quotient_by(row, f.head_inverse);
 }
 
 // The rows of the stack that a pair of packed rows stands for.

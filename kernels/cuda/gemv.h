@@ -65,7 +65,7 @@ struct FinishArgs {
     // attention_in
     std::int32_t query_rows = 0, kv_rows = 0;  // of the stack
     std::int32_t head_dim = 1, rotated = 0;
-    std::uint32_t head_inverse = 0;        // 2^32 / head_dim rounded up, because division is slow
+    std::uint32_t head_inverse = 0;        // quotient_by() head_dim
     bool half_split = false;               // which rows of a head are neighbours
     const float2* rope = nullptr;          // [T, rotated / 2]
     const std::int64_t* cell = nullptr;    // [T]

@@ -199,8 +199,7 @@ void AttentionInLinear::launch(const LinearCall& call, const Io& io) const {
     finish.query_rows = q;
     finish.kv_rows = kv;
     finish.head_dim = shape_.head_dim;
-    finish.head_inverse =
-        static_cast<std::uint32_t>((std::uint64_t{1} << 32) / static_cast<std::uint64_t>(shape_.head_dim) + 1);
+    finish.head_inverse = inverse_of(shape_.head_dim);
     finish.half_split = pairs_ == RopePairs::half_split;
     finish.rotated = io.rope != nullptr || finish.half_split ? rotated_ : 0;
     finish.rope = io.rope;
