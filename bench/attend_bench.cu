@@ -2,8 +2,8 @@
 //
 //   attend_bench SHAPE [f16|q8] [DEPTH..]    attention of one layer at 1, 2, 4, 8, 16 decode rows behind DEPTH positions
 //
-// Two columns: the kernel of its own, a block for each unit (launch_attend_decode), and 528 groups of four warps that take
-// units by turns, as a kernel that stays resident does. Rates count K and V once, whatever the number of rows. Every time is
+// Two columns: the kernel of its own (launch_attend_decode), and blocks with as few registers for a thread as the kernel of all
+// layers has. Rates count K and V once, whatever the number of rows. Every time is
 // the median of replays of a graph that goes over several layers, so that nothing is left in the L2 from the time before.
 
 #include <algorithm>
@@ -27,19 +27,14 @@ namespace cuda = kernels::cuda;
 using kernels::KvFormat;
 using kernels::ModelShape;
 
-constexpr int kLayers = 8, kGroups = 4, kBlockThreads = 512;
+constexpr int kLayers = 8, kWarps = 16, kBlockThreads = 640;
 
 template <int kWidth, KvFormat kFormat>
 __global__ void __launch_bounds__(kBlockThreads, 1) resident_kernel(cuda::AttendCall c) {
-    extern __shared__ float4 memory[];
-    const int group = static_cast<int>(threadIdx.x) / 128;
-    const int heads = c.head_tiles, units = c.tiles * heads * c.chunks;
-    char* shared = reinterpret_cast<char*>(memory) + group * cuda::kAttendUnitShared<kWidth>;
-    for (int u = group * static_cast<int>(gridDim.x) + static_cast<int>(blockIdx.x); u < units;
-         u += kGroups * static_cast<int>(gridDim.x)) {
-        cuda::attend_unit<kWidth, kFormat>(c, c.kv, u % c.tiles, u / c.tiles % heads, u / c.tiles / heads, c.chunks,
-                                           shared, 1 + group);
-    }
+    __shared__ __align__(16) char places[cuda::kAttendPlaces];
+    __shared__ __align__(16) char group[cuda::kAttendGroup<kWidth>];
+    if (threadIdx.x >= 32 * kWarps) return;
+    cuda::attend_group<kWidth, kFormat, kWarps, false>(c, c.kv, c.out, places, group, [] {});
 }
 
 void launch_resident(const cuda::AttendCall& call, cudaStream_t stream) {
@@ -47,8 +42,7 @@ void launch_resident(const cuda::AttendCall& call, cudaStream_t stream) {
     const auto kernel = narrow  ? codes ? resident_kernel<64, KvFormat::q8> : resident_kernel<64, KvFormat::f16>
                          : codes ? resident_kernel<128, KvFormat::q8>
                                 : resident_kernel<128, KvFormat::f16>;
-    const int bytes = kGroups * (narrow ? cuda::kAttendUnitShared<64> : cuda::kAttendUnitShared<128>);
-    kernel<<<132, kBlockThreads, bytes, stream>>>(call);
+    kernel<<<132, kBlockThreads, 0, stream>>>(call);
     cuda::launched("resident attention");
 }
 
@@ -65,9 +59,9 @@ void measure(const ModelShape& whole, KvFormat format, int depth, const cuda::St
     shape.layers = kLayers;
     constexpr int kMaxRows = 16;
     const int pages = (depth + kMaxRows + kernels::kPagePositions - 1) / kernels::kPagePositions;
-    const cuda::KvLayout layout(shape, format);
-    const cuda::DeviceBuffer<__half> pool(static_cast<std::size_t>(layout.page_stride * pages));
-    fill_small<<<1024, 256, 0, stream>>>(pool.data(), layout.page_stride * pages);
+    const cuda::KvLayout layout(shape, pages, format);
+    const cuda::DeviceBuffer<__half> pool(static_cast<std::size_t>(layout.layer_stride * kLayers));
+    fill_small<<<1024, 256, 0, stream>>>(pool.data(), layout.layer_stride * kLayers);
     std::vector<std::int32_t> list(static_cast<std::size_t>(pages));
     std::iota(list.begin(), list.end(), 0);
     std::shuffle(list.begin(), list.end(), std::mt19937(1));
@@ -77,7 +71,7 @@ void measure(const ModelShape& whole, KvFormat format, int depth, const cuda::St
     for (float& q : queries) q = static_cast<float>(std::rand()) / static_cast<float>(RAND_MAX) - 0.5f;
     const auto q = cuda::to_device(std::span<const float>(queries));
     const cuda::DeviceBuffer<float> out(q_floats), resident_out(q_floats);
-    const double bytes = 2.0 * static_cast<double>(layout.layer_stride) / kernels::kPagePositions * depth;
+    const double bytes = 2.0 * static_cast<double>(layout.page_stride) / kernels::kPagePositions * depth;
     for (const int rows : {1, 2, 4, 8, 16}) {
         const int room = cuda::rows_per_tile(shape.heads / shape.kv_heads);
         std::vector<cuda::RowState> states;
@@ -102,7 +96,7 @@ void measure(const ModelShape& whole, KvFormat format, int depth, const cuda::St
         call.layout = layout;
         call.q = q.data();
         const cuda::DeviceBuffer<float> partial(static_cast<std::size_t>(cuda::attend_partial_floats(call)));
-        const cuda::DeviceBuffer<std::int32_t> arrived(static_cast<std::size_t>(cuda::attend_units(call)));
+        const cuda::DeviceBuffer<std::int32_t> arrived(static_cast<std::size_t>(cuda::attend_counters(call)));
         cuda::cuda_check(cudaMemset(arrived.data(), 0, arrived.bytes()), "clear");
         call.partial = partial.data();
         call.arrived = arrived.data();

@@ -176,9 +176,8 @@ void bench_input(const ModelShape& s, Encoding encoding, const std::vector<int>&
     // One page after the other, as kv_pool.h has them.
     ModelShape one_layer = s;
     one_layer.layers = 1;
-    const cuda::KvLayout layout(one_layer);
-    const cuda::DeviceBuffer<__half> kv_memory(
-        static_cast<std::size_t>((most / kernels::kPagePositions + 1) * layout.page_stride));
+    const cuda::KvLayout layout(one_layer, static_cast<std::int32_t>(most / kernels::kPagePositions + 1));
+    const cuda::DeviceBuffer<__half> kv_memory(static_cast<std::size_t>(layout.layer_stride));
     cuda::cuda_check(cudaMemset(kv_memory.data(), 0x1c, kv_memory.bytes()), "cannot fill memory");
     std::vector<std::int64_t> k_cells, v_cells;
     for (std::int32_t t = 0; t < most; ++t) {
@@ -216,7 +215,6 @@ void bench_input(const ModelShape& s, Encoding encoding, const std::vector<int>&
         io.cell = k_cell.data();
         io.v_cell = v_cell.data();
         io.head_stride = layout.head_stride;
-        io.v_stride = kernels::kPagePositions;
         io.rope = reinterpret_cast<const float2*>(turns.data());
         attention_in.launch(call(rows), io);
     });

@@ -141,6 +141,7 @@ struct Buffers {
     static constexpr int kRows = 16;
     cuda::DeviceBuffer<float> x, q, attended, ff, logits;
     cuda::DeviceBuffer<__half> kv;
+    cuda::KvLayout layout;
     cuda::DeviceBuffer<std::int64_t> cell, v_cell;
     cuda::DeviceBuffer<float2> rope;
     ModelShape shape;
@@ -157,12 +158,15 @@ struct Buffers {
         attended = random(kRows * q_width);
         ff = random(kRows * static_cast<std::size_t>(s.d_ff));
         logits = random(kRows * static_cast<std::size_t>(s.vocab));
-        kv = cuda::DeviceBuffer<__half>(static_cast<std::size_t>(2 * 64 * s.kv_heads * s.head_dim));
-        std::vector<std::int64_t> cells(kRows);
-        for (int t = 0; t < kRows; ++t) cells[static_cast<std::size_t>(t)] = static_cast<std::int64_t>(t) * s.head_dim;
+        layout = cuda::KvLayout(s, 1);
+        kv = cuda::DeviceBuffer<__half>(static_cast<std::size_t>(layout.page_stride));
+        std::vector<std::int64_t> cells, v_cells;
+        for (int t = 0; t < kRows; ++t) {
+            cells.push_back(layout.k_cell(0, t));
+            v_cells.push_back(layout.v_cell(0, t));
+        }
         cell = cuda::to_device(std::span<const std::int64_t>(cells));
-        for (std::int64_t& at : cells) at += 64 * s.head_dim;
-        v_cell = cuda::to_device(std::span<const std::int64_t>(cells));
+        v_cell = cuda::to_device(std::span<const std::int64_t>(v_cells));
         const std::vector<float2> turns(static_cast<std::size_t>(kRows * s.head_dim / 2), float2{0.8f, 0.6f});
         rope = cuda::to_device(std::span<const float2>(turns));
     }
@@ -172,7 +176,7 @@ struct Buffers {
         io.q = q.data();
         io.kv = kv.data();
         io.cell = cell.data();
-        io.head_stride = 2 * 64 * shape.head_dim;
+        io.head_stride = layout.head_stride;
         io.v_cell = v_cell.data();
         io.rope = rope.data();
         return io;

@@ -1,5 +1,7 @@
 #include "kernels/cuda/attend.cuh"
 
+#include <algorithm>
+
 #include "kernels/cuda/async.cuh"
 #include "kernels/cuda/launch.cuh"
 
@@ -8,17 +10,15 @@ namespace {
 
 using std::int64_t;
 
-// As many blocks on a multiprocessor as leave 128 registers to a thread, where that suffices.
-constexpr int blocks_of(int width, bool special) { return width > 128 || special ? 1 : 4; }
+constexpr int kWarps = attention::kShares;
 
-// A block is a unit.
+// Blocks take units by turns, as many blocks as find room.
 template <int kWidth, KvFormat kFormat, bool kSpecial>
-__global__ void __launch_bounds__(attention::kUnitThreads, blocks_of(kWidth, kSpecial)) decode_kernel(AttendCall c) {
-    __shared__ attention::UnitShared<kWidth> shared;
+__global__ void __launch_bounds__(32 * kWarps, 1) decode_kernel(AttendCall c) {
+    __shared__ __align__(16) char places[kAttendPlaces];
+    __shared__ __align__(16) char group[kAttendGroup<kWidth>];
     allow_successor();
-    attention::attend_unit<kWidth, kFormat, kSpecial>(c, c.kv, blockIdx.x, blockIdx.y, blockIdx.z, gridDim.z,
-                                                      reinterpret_cast<char*>(&shared), 1,
-                                                      [] { await_predecessors(); });
+    attend_group<kWidth, kFormat, kWarps, kSpecial>(c, c.kv, c.out, places, group, [] { await_predecessors(); });
 }
 
 }  // namespace
@@ -35,12 +35,15 @@ bool attends_within(const AttendCall& call) {
 }
 
 void launch_attend_decode(cudaStream_t stream, const AttendCall& call) {
-    const dim3 grid(static_cast<unsigned>(call.tiles), static_cast<unsigned>(call.head_tiles),
-                    static_cast<unsigned>(call.chunks));
+    int device = 0, processors = 0;
+    cuda_check(cudaGetDevice(&device), "cannot ask for the current device");
+    cuda_check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device),
+               "cannot ask for the number of multiprocessors");
+    const dim3 grid(static_cast<unsigned>(std::min(attend_units(call) * call.chunks, int64_t{processors})));
     with_attend_kind(call, [&](auto width, auto special) {
         const auto kernel = call.layout.format == KvFormat::q8 ? decode_kernel<width, KvFormat::q8, special>
                                                                : decode_kernel<width, KvFormat::f16, special>;
-        launch_overlapping("attention", kernel, grid, attention::kUnitThreads, 0, stream, call);
+        launch_overlapping("attention", kernel, grid, 32 * kWarps, 0, stream, call);
     });
 }
 

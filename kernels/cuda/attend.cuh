@@ -1,330 +1,432 @@
-// kernels/cuda/attend.cuh: attention of decode rows, by groups of four warps: a device function, so that a kernel which does
+// kernels/cuda/attend.cuh: attention of decode rows, by groups of 8 or 16 warps: a device function, so that a kernel which does
 // more than attention can call it.
 //
 // Unit:     (tile, head tile, chunk): up to 16 (row, query head) pairs against the keys of one chunk (attend.h). A launch has
-//           tiles * c.head_tiles * chunks units; those of chunks that a tile has no position in return at once. Units may
-//           run in any order on any groups. The one of a (tile, head tile) that ends last merges its chunks into c.out.
-// Layout:   the four warps take strips of a chunk by turns. Scores are Q . K^T and outputs V^T . P^T, so that the operand
-//           rows are columns of the outputs, one or two products wide: half the registers where a tile has no more than 8.
-//           Q lies in shared memory, as operands; K and V go from global memory into registers, a ring of pairs deep.
-// Order:    within a warp strips in order; (warp 0 + warp 2) + (warp 1 + warp 3); chunks in order, in batches of
-//           kMergeBatch at absolute places. All sums of a row depend on its own position alone; the neighbours of its tile
-//           add an exact 0.
-// Threads:  128 threads of four whole consecutive warps; they meet at one named barrier. What other blocks have written is
-//           read past L1. The caller sees to it that q, K and V of the forward can be read when `ready()` returns, and that
-//           nobody reads c.out before all units are done.
-// Cost:     K and V of the chunk once, 2 * positions * W * 2 bytes, up to 8 KiB per warp in flight; about 2 microseconds
-//           besides, and for the last unit of a (tile, head tile) about 1 per 32 chunks. Fits in 128 registers up to W = 128.
+//           tiles * c.head_tiles * chunks units, of which those of chunks that a tile has no position in are nobody's. Units
+//           may run in any order on any groups. The group whose unit of a (tile, head tile) ends last merges its chunks.
+// Layout:   the warps of a group divide a block of 128 positions (attend_runs.cuh): first keys, for scores, then values, for
+//           outputs. Scores are Q . K^T, outputs V^T . P^T. Q, the weights P and the peaks of scores lie in shared memory, K
+//           and V go from global memory into registers, those of a block while the warps are busy with the one before it,
+//           also from unit to unit.
+// Order:    blocks in order, the 8 or 4 products of a share of keys in two sums, the parts of a block's positions each for
+//           itself to the unit's end, then in order; chunks in order. All sums of a row depend on its own position alone;
+//           what a row does not attend to adds an exact 0.
+// Threads:  all of a group's, which meet at one named barrier. What other blocks have written is read past L1. `ready()` is
+//           called once by every thread of a group that may have a unit: when it returns, q, K and V of the forward can be
+//           read. Before it a group reads what earlier forwards have left, and the batch. The caller sees to it that nobody
+//           reads `out` before all units are done.
+// Cost:     K and V of the chunk once, 2 * positions * W * 2 bytes, up to 64 KiB of them under way; about 1 microsecond a unit
+//           besides, and for the last unit of a (tile, head tile) about 1 per 32 chunks.
 #pragma once
 
 #include "kernels/cuda/async.cuh"
 #include "kernels/cuda/attend_merge.cuh"
-#include "kernels/cuda/attend_strips.cuh"
 
 namespace foresay::kernels::cuda {
 namespace attention {
 
-// Units of a strip that a lane has in flight: what registers there are. A unit of codes takes half of one of halves.
-template <int kWidth, KvFormat kFormat, int kColumns>
-constexpr int ring_units() {
-    constexpr int kUnits = kWidth / 8, kMost = kFormat == KvFormat::q8 ? 16 : 8;
-    constexpr int kRing = kWidth == 256                    ? kMost
-                          : kWidth == 128 && kColumns == 1 ? kMost / 2
-                                                           : kMost * 64 / (kWidth * kColumns);
-    return kRing < kUnits ? kRing : kUnits;
+// Unit u of an attention: the (u / (tiles * head tiles))th chunk of a tile and head tile, the newest first, because later
+// chunks are longer and what is short is best shared out last.
+struct UnitNumber {
+    std::int32_t tile, head_tile, chunks_back;
+    __device__ UnitNumber(const AttendCall& c, std::int32_t u) {
+        const std::int32_t rest = quotient_by(u, c.tiles_inverse);
+        chunks_back = quotient_by(rest, c.head_tiles_inverse);
+        tile = u - rest * c.tiles;
+        head_tile = rest - chunks_back * c.head_tiles;
+    }
+    // Of the (tile, head tile), as c.arrived and c.partial have them.
+    __device__ std::int64_t index(const AttendCall& c) const {
+        return static_cast<std::int64_t>(tile) * c.head_tiles + head_tile;
+    }
+};
+
+// Who takes which unit: block i takes unit i, then whatever is next.
+class UnitQueue {
+public:
+    __device__ explicit UnitQueue(const AttendCall& c)
+        : units_(c.tiles * c.head_tiles * c.chunks),
+          groups_(min(static_cast<std::int32_t>(gridDim.x), units_)),
+          taken_(c.arrived + c.tiles * c.head_tiles) {}
+    // By one warp; what has() denies when there is none left, then not to be called again. Takes a while to be known.
+    __device__ std::int32_t take() const {
+        if (!more()) return units_;
+        std::int32_t count = 0;
+        if (threadIdx.x % 32 == 0) {
+            count = atomicAdd(taken_, 1);
+            if (count == units_ - 1) __stcg(taken_, 0);  // the last of all
+        }
+        return __shfl_sync(0xffffffffu, count, 0) + groups_;
+    }
+    __device__ bool has(std::int32_t u) const { return u < units_; }
+    __device__ std::int32_t none() const { return units_; }
+    __device__ bool more() const { return units_ > groups_; }
+
+private:
+    std::int32_t units_, groups_;
+    std::int32_t* taken_;
+};
+
+// Where unit u lies; if it has no positions, the next that is taken and has some, or with kTake false none. By one warp.
+template <bool kTake>
+__device__ inline void find_unit(const AttendCall& c, const __half* kv, std::int32_t u, UnitPlace& place) {
+    const UnitQueue queue(c);
+    const int lane = static_cast<int>(threadIdx.x % 32);
+#pragma unroll 1
+    for (; queue.has(u); u = kTake ? queue.take() : queue.none()) {
+        const UnitNumber unit(c, u);
+        const Tile tile(c, unit.tile, unit.head_tile);
+        const std::int32_t least = tile.least(c), end = tile.state.highest + 1;
+        const std::int32_t first_chunk = chunk_of(least), last_chunk = chunk_of(end - 1);
+        const std::int32_t chunk = last_chunk - unit.chunks_back;
+        if (chunk < first_chunk) continue;
+        const std::int32_t first_block = max(chunk_begin(chunk), least) / kBlock;
+        const std::int32_t end_block = (min(chunk_begin(chunk + 1), end) + kBlock - 1) / kBlock;
+        const __half* base = kv + tile.kv_head * c.layout.head_stride;
+        const std::int32_t page = first_block * kBlockPages + lane;
+        if (lane < kMaxChunkPositions / kPagePositions) {
+            place.pages[lane] = page * kPagePositions < end
+                                    ? base + c.batch.lists[tile.state.pages + page] * c.layout.page_stride
+                                    : base;
+        }
+        if (lane < kTileRows) place.positions[lane] = tile.valid(lane) ? c.batch.rows[tile.row(lane)].position : -1;
+        if (lane == 0) {
+            place.tile = tile;
+            place.number = u;
+            place.chunk = chunk;
+            place.first_chunk = first_chunk;
+            place.last_chunk = last_chunk;
+            place.first_block = first_block;
+            place.end_block = end_block;
+            place.in_place = tile.state.branch > 0 ? end - tile.state.branch : 0x7fffffff;
+            place.base = base;
+        }
+        return;
+    }
+    if (lane == 0) place.number = -1;
 }
 
-// Queries of the tile as operands, and the positions of its rows, into shared memory.
-template <int kWidth>
-__device__ void put_queries(const AttendCall& c, const Tile& tile, UnitShared<kWidth>& shared, int thread) {
+// Queries of the tile as operands into shared memory: operand rows quad and quad + 8, the latter where there are any.
+template <class Form, int kWidth, int kWarps, int kColumns>
+__device__ void put_queries(const AttendCall& c, const Tile& tile, GroupShared<kWidth>& shared, int thread) {
 #pragma unroll 1
-    for (int i = thread; i < kWidth; i += kUnitThreads) {  // 32 values of two rows for each four lanes
-        const int group = i / 32, lane = i % 32;
-        std::uint32_t operand[2][4];
+    for (int i = thread; i < kWidth * 2; i += 32 * kWarps) {  // a four of each of two rows
+        const int s = i / 32, lane = i % 32;
+        std::uint32_t operand[2][2] = {};
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            const std::int32_t r = 8 * half + lane / 4;
-            const bool valid = tile.valid(r);
-            const float* values = c.q + (valid ? tile.values(c, r) : 0);
+        for (int n = 0; n < kColumns; ++n) {
+            const std::int32_t r = 8 * n + lane / 4, d = Form::value_of(s, lane % 4);
+            if (!tile.valid(r) || d >= c.head_dim) continue;  // heads are whole fours
+            const float4 four = __ldcg(reinterpret_cast<const float4*>(c.q + tile.values(c, r) + d));
+            operand[n][0] = pack(four.x, four.y);
+            operand[n][1] = pack(four.z, four.w);
+        }
+        shared.queries[s][lane] = {operand[0][0], operand[1][0], operand[0][1], operand[1][1]};
+    }
+}
+
+// The state of an online softmax of a warp.
+template <int kTurns, int kColumns>
+struct Softmax {
+    float peak[kColumns];         // of operand row 8 n + quad: of the scores so far, times log2(e)
+    float sum[kTurns][kColumns];  // this lane's share
+    // Of operand rows 8 n + 2 place + {0, 1}: value quad of the share, then quad + 8.
+    float out[kTurns][kColumns][4];
+
+    __device__ Softmax() {
 #pragma unroll
-            for (int j = 0; j < 2; ++j) {  // heads are whole fours
-                const std::int32_t d = 32 * group + 8 * (lane % 4) + 4 * j;
-                const float4 four = valid && d < c.head_dim ? __ldcg(reinterpret_cast<const float4*>(values + d))
-                                                            : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-                operand[j][half] = pack(four.x, four.y);
-                operand[j][half + 2] = pack(four.z, four.w);
+        for (int n = 0; n < kColumns; ++n) {
+            peak[n] = minus_infinity();
+#pragma unroll
+            for (int turn = 0; turn < kTurns; ++turn) {
+                sum[turn][n] = 0.0f;
+                for (float& value : out[turn][n]) value = 0.0f;
             }
         }
-        for (int j = 0; j < 2; ++j) {
-            shared.q[2 * group + j][lane] = {operand[j][0], operand[j][1], operand[j][2], operand[j][3]};
-        }
     }
-    if (thread < kTileRows)
-        shared.positions[thread] = tile.valid(thread) ? c.batch.rows[tile.row(thread)].position : -1;
-}
+};
 
-// Scores of a strip to weights, times 2^-peak, as operands; the state moves to the new peak. `scales`: K's and V's, of
-// position `lane` of the strip, if the cache has codes.
-template <int kWidth, int kColumns, bool kSpecial, bool kCoded>
-__device__ void weigh(const AttendCall& c, const UnitShared<kWidth>& shared, std::int32_t start, int lane,
-                      float2 scales, float (&scores)[kBlocks][4], std::uint32_t (&weights)[kColumns][kBlocks],
-                      Softmax<kWidth, kColumns>& state) {
-    const float factor = c.scale * (kCoded ? kLog2e / kLargestCode : kLog2e);
-    // Whether every row attends to all of the strip.
-    const TileState& rows = shared.tile.state;
-    const bool whole = start + kStrip - 1 <= rows.lowest && (c.window == 0 || start > rows.highest - c.window);
+// The blocks of a unit. kColumns: eights of operand rows. kSpecial: the rows may be those of a tree, or their scores capped.
+// find_next() is called early enough for others to see what it finds, and late enough for it to have been looked for.
+template <int kWidth, KvFormat kFormat, int kWarps, bool kSpecial, int kColumns, class FindNext>
+__device__ __forceinline__ void attend_blocks(const AttendCall& c, const UnitPlace& unit, const UnitPlace& next,
+                                              GroupShared<kWidth>& shared, int warp, int lane,
+                                              Runs<kWidth, kFormat, kWarps, kSpecial>& runs,
+                                              Softmax<kShares / kWarps, kColumns>& state, const FindNext& find_next) {
+    using Form = RunForm<kWidth, kFormat>;
+    constexpr int kTurns = kShares / kWarps, kKeySteps = Form::kKeyRun / 4, kValueSteps = Form::kValueRun / 4;
+    const int quad = lane / 4, place = lane % 4;
+    const float factor = c.scale * (Form::kCoded ? kLog2e / kLargestCode : kLog2e);
+    std::int32_t from[kColumns], to[kColumns];  // positions that this lane's rows attend to
 #pragma unroll
     for (int n = 0; n < kColumns; ++n) {
-        const auto each = [&](const auto& body) {
-#pragma unroll
-            for (int j = 0; j < kBlocks; ++j) {
-                for (int e = 0; e < 2; ++e) body(scores[j][2 * n + e], 8 * (lane % 4) + 2 * j + e);
-            }
-        };
-        each([&](float& score, int place) {
-            if (kCoded) score *= __shfl_sync(0xffffffffu, scales.x, place);
-            if (kSpecial && c.soft_cap > 0) {
-                score = c.soft_cap * tanhf(score * (factor / kLog2e) / c.soft_cap) * kLog2e;
-            } else {
-                score *= factor;
-            }
-        });
-        if (!whole) {
-            const std::int32_t to = shared.positions[8 * n + lane / 4];
-            const std::int32_t from = c.window > 0 ? to - c.window + 1 : 0;
-            each([&](float& score, int place) {
-                if (start + place < from || start + place > to) score = minus_infinity();
-            });
-        }
-        float top = minus_infinity();
-        each([&](float& score, int) { top = fmaxf(top, score); });
-        top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
-        top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
-        top = fmaxf(top, state.peak[n]);
-        const float zero = top == minus_infinity() ? 0.0f : top;  // nothing attended yet
-        const float old_weight = power_of_two(state.peak[n] - zero);
-        state.peak[n] = top;
-        float sum = 0.0f;
-        each([&](float& score, int place) {
-            score = power_of_two(score - zero);
-            sum += score;
-            if (kCoded) score *= __shfl_sync(0xffffffffu, scales.y, place);
-        });
-        state.sum[n] = fmaf(state.sum[n], old_weight, sum);
-#pragma unroll
-        for (int j = 0; j < kBlocks; ++j) weights[n][j] = pack(scores[j][2 * n], scores[j][2 * n + 1]);
-        const float first = __shfl_sync(0xffffffffu, old_weight, lane % 4 * 8);
-        const float second = __shfl_sync(0xffffffffu, old_weight, lane % 4 * 8 + 4);
-#pragma unroll
-        for (int m = 0; m < kWidth / 16; ++m) {
-            for (int i = 0; i < 4; ++i) state.out[n][m][i] *= i % 2 == 0 ? first : second;
-        }
+        to[n] = unit.positions[8 * n + quad];
+        from[n] = c.window > 0 ? to[n] - c.window + 1 : 0;
     }
-}
-
-// A warp's strips first, first + 4, ... below `last` (strip numbers), in order. kColumns: products of 8 operand rows.
-// kSpecial: the rows may be those of a tree, or their scores capped. `ready` is called once, before anything of this forward
-// is read; it and the queries' way to shared memory overlap with the first keys'.
-template <int kWidth, KvFormat kFormat, int kColumns, bool kSpecial, class Ready>
-__device__ void attend_strips(const AttendCall& c, const __half* kv, const Tile& tile, std::int32_t first,
-                              std::int32_t last, UnitShared<kWidth>& shared, int barrier_id, const Ready& ready,
-                              Softmax<kWidth, kColumns>& state) {
-    using Strips = attention::Strips<kWidth, kFormat>;
-    constexpr int kUnits = Strips::kUnits, kKeyUnits = Strips::kKeyUnits,
-                  kRing = ring_units<kWidth, kFormat, kColumns>();
-    static_assert(kUnits % kRing == 0);
-    const int lane = group_thread() % 32;
-    // All strips of the warp begin at the same place of a page.
-    const Strips strips(first * kStrip % kPagePositions, lane);
-    const std::int32_t* pages = c.batch.lists + tile.state.pages;
-    const auto page_of = [&](std::int32_t strip) { return pages[strip * kStrip / kPagePositions]; };
-    const __half* base = kv + tile.kv_head * c.layout.head_stride;
-    // Positions from here on lie in the cells of a tree.
-    const std::int32_t in_place =
-        kSpecial && tile.state.branch > 0 ? tile.state.highest - tile.state.branch + 1 : 0x7fffffff;
-    const auto in_tree = [&](std::int32_t strip) { return kSpecial && (strip + 1) * kStrip > in_place; };
-
-    typename Strips::Unit ring[kRing] = {};  // not left undefined: compilers would keep what a unit before left there
-    float2 scales = {}, next_scales = {};
-    const auto load = [&](std::int32_t strip, const __half* page, int unit) {
-        ring[unit % kRing] =
-            in_tree(strip) ? Strips::gather(c, kv, tile, strip * kStrip, unit, lane) : strips.load(page, unit);
-    };
-    const auto load_scales = [&](std::int32_t strip, const __half* page) {
-        if constexpr (Strips::kCoded) {
-            next_scales =
-                in_tree(strip) ? Strips::gather_scales(c, kv, tile, strip * kStrip, lane) : strips.load_scales(page);
-        }
-    };
-    const __half* page = base;
-    std::int32_t next_page = 0;
-    // Keys of earlier forwards need not wait for this one's.
-    const bool early = !kSpecial && (first + 1) * kStrip <= tile.state.committed;
-    if (!early) ready();
-    if (first < last) {
-        page += page_of(first) * c.layout.page_stride;
-        if (first + kUnitWarps < last) next_page = page_of(first + kUnitWarps);
-#pragma unroll
-        for (int unit = 0; unit < kRing; ++unit) load(first, page, unit);
-        load_scales(first, page);
-    }
-    if (early) ready();
-    put_queries<kWidth>(c, tile, shared, group_thread());
-    group_barrier(barrier_id);
-
-    const std::uint32_t queries = shared_address(&shared.q[0][lane]);
 #pragma unroll 1
-    for (std::int32_t strip = first; strip < last; strip += kUnitWarps) {
-        if (Strips::kCoded) scales = next_scales;
-        // The place of a unit that was used takes the one that is a ring's length ahead.
-        const auto load_ahead = [&](int unit) {
-            const int ahead = unit + kRing;
-            if (ahead == kUnits) {
-                page = base + next_page * c.layout.page_stride;
-                if (strip + 2 * kUnitWarps < last) next_page = page_of(strip + 2 * kUnitWarps);
-                if (strip + kUnitWarps < last) load_scales(strip + kUnitWarps, page);
-            }
-            if (ahead < kUnits) {
-                load(strip, page, ahead);
-            } else if (strip + kUnitWarps < last) {
-                load(strip + kUnitWarps, page, ahead - kUnits);
-            }
-        };
-        float scores[kBlocks][4] = {};
-        uint4 q[2];
+    for (std::int32_t block = unit.first_block; block < unit.end_block; ++block) {
+        const bool last = block + 1 == unit.end_block;
+        const UnitPlace& ahead = last ? next : unit;
+        const std::int32_t ahead_block = last ? next.first_block : block + 1;
+        const bool more = !last || next.number >= 0;
+
+        float scores[kTurns][4];
+        float4 scales[kTurns];
 #pragma unroll
-        for (int unit = 0; unit < kKeyUnits; ++unit) {
-            if (unit % 2 == 0) {
-                q[0] = load_shared4(queries + unit * 512);
-                q[1] = load_shared4(queries + (unit + 1) * 512);
+        for (int turn = 0; turn < kTurns; ++turn) {
+            float sums[2][4] = {};
+#pragma unroll
+            for (int g = 0; g < Form::kKeys; ++g) {
+#pragma unroll
+                for (int s = 0; s < kKeySteps; ++s) {
+                    const uint4 q = shared.queries[g * kKeySteps + s][lane];
+                    const uint2 k = Form::four(runs.keys[turn][g], s);
+                    multiply_add(sums[s % 2], q.x, q.y, q.z, q.w, k.x, k.y);
+                }
             }
-            const Pair k = Strips::operands(ring[unit % kRing]);
-            float(&low)[4] = scores[unit % 2 * 2], (&high)[4] = scores[unit % 2 * 2 + 1];
-            multiply_add(low, q[0].x, q[0].y, q[0].z, q[0].w, k.low.x, k.low.y);
-            multiply_add(high, q[0].x, q[0].y, q[0].z, q[0].w, k.high.x, k.high.y);
-            multiply_add(low, q[1].x, q[1].y, q[1].z, q[1].w, k.low.z, k.low.w);
-            multiply_add(high, q[1].x, q[1].y, q[1].z, q[1].w, k.high.z, k.high.w);
-            load_ahead(unit);
+#pragma unroll
+            for (int i = 0; i < 4; ++i) scores[turn][i] = sums[0][i] + sums[1][i];
+            scales[turn] = runs.scales[turn];
+            if (more) {
+                runs.template load_keys<Written::ever>(c, ahead, ahead_block, turn, warp, lane);
+                runs.template load_scales<Written::ever>(c, ahead, ahead_block, turn, warp, lane);
+            }
         }
-        std::uint32_t weights[kColumns][kBlocks];
-        weigh<kWidth, kColumns, kSpecial, Strips::kCoded>(c, shared, strip * kStrip, lane, scales, scores, weights,
-                                                          state);
 #pragma unroll
-        for (int unit = kKeyUnits; unit < kUnits; ++unit) {
-            const Pair v = Strips::operands(ring[unit % kRing]);
+        for (int turn = 0; turn < kTurns; ++turn) {
+            const int share = runs.share(turn, warp);
+            const std::int32_t position = block * kBlock + kShareKeys * share + 2 * place;
 #pragma unroll
             for (int n = 0; n < kColumns; ++n) {
-                float(&out)[4] = state.out[n][unit - kKeyUnits];
-                multiply_add(out, v.low.x, v.high.x, v.low.y, v.high.y, weights[n][0], weights[n][1]);
-                multiply_add(out, v.low.z, v.high.z, v.low.w, v.high.w, weights[n][2], weights[n][3]);
-            }
-            load_ahead(unit);
-        }
-    }
 #pragma unroll
-    for (int n = 0; n < kColumns; ++n) {
-        state.sum[n] += __shfl_xor_sync(0xffffffffu, state.sum[n], 1);
-        state.sum[n] += __shfl_xor_sync(0xffffffffu, state.sum[n], 2);
-    }
-}
-
-template <int kWidth, KvFormat kFormat, int kColumns, bool kSpecial, class Ready>
-__device__ void attend_tile(const AttendCall& c, const __half* kv, const Tile& tile, std::int32_t chunk,
-                            UnitShared<kWidth>& shared, int barrier_id, const Ready& ready) {
-    const std::int32_t first = chunk_begin(chunk) / kStrip + group_thread() / 32;
-    const std::int32_t last = (min(chunk_begin(chunk + 1), tile.state.highest + 1) + kStrip - 1) / kStrip;
-    Softmax<kWidth, kColumns> state;
-    attend_strips<kWidth, kFormat, kColumns, kSpecial>(c, kv, tile, first, last, shared, barrier_id, ready, state);
-    const bool alone = shared.first_chunk == shared.last_chunk;
-    add_warps<kWidth, kColumns, Strips<kWidth, kFormat>::kCoded>(
-        state, shared, group_thread(), barrier_id, [&](int r, int d, float peak, float sum, float4 out) {
-            if (alone) {
-                put_row(c, shared.tile, r, d, sum, out);
-                return;
+                for (int e = 0; e < 2; ++e) {
+                    float& score = scores[turn][2 * n + e];
+                    if (Form::kCoded) score *= e == 0 ? scales[turn].x : scales[turn].z;
+                    if (kSpecial && c.soft_cap > 0) {
+                        score = c.soft_cap * tanhf(score * (factor / kLog2e) / c.soft_cap) * kLog2e;
+                    } else {
+                        score *= factor;
+                    }
+                    if (position + e < from[n] || position + e > to[n]) score = minus_infinity();
+                }
+                float top = fmaxf(scores[turn][2 * n], scores[turn][2 * n + 1]);
+                top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
+                top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
+                if (place == 0) shared.peaks[8 * n + quad][share] = top;
             }
-            Partial<kWidth>& partial = shared.chunks[shared.chunk];
-            *reinterpret_cast<float4*>(&partial.out[r][d]) = out;
-            if (d == 0) partial.peak_and_sum[r] = {peak, sum};
-        });
+        }
+        group_barrier<kWarps>();
+        float old[kColumns];  // what outputs and sums so far are worth, of row 8 n + quad
+#pragma unroll
+        for (int n = 0; n < kColumns; ++n) {
+            float top = state.peak[n];
+#pragma unroll
+            for (int i = 0; i < kShares; i += 4) {
+                const float4 four = *reinterpret_cast<const float4*>(&shared.peaks[8 * n + quad][i]);
+                top = fmaxf(fmaxf(fmaxf(four.x, four.y), fmaxf(four.z, four.w)), top);
+            }
+            old[n] = worth(state.peak[n], top);
+            state.peak[n] = top;
+            const float zero = top == minus_infinity() ? 0.0f : top;  // nothing attended yet
+#pragma unroll
+            for (int turn = 0; turn < kTurns; ++turn) {
+                const int share = runs.share(turn, warp);
+                float a = power_of_two(scores[turn][2 * n] - zero), b = power_of_two(scores[turn][2 * n + 1] - zero);
+                state.sum[turn][n] = fmaf(state.sum[turn][n], old[n], a + b);
+                if (Form::kCoded) {
+                    a *= scales[turn].y;
+                    b *= scales[turn].w;
+                }
+                *reinterpret_cast<std::uint32_t*>(&shared.weights[8 * n + quad][kShareKeys * share + 2 * place]) =
+                    pack(a, b);
+            }
+        }
+        if (!last && block == unit.first_block) find_next();
+        group_barrier<kWarps>();
+#pragma unroll
+        for (int n = 0; n < kColumns; ++n) {
+            const float first = __shfl_sync(0xffffffffu, old[n], place * 8);
+            const float second = __shfl_sync(0xffffffffu, old[n], place * 8 + 4);
+#pragma unroll
+            for (int turn = 0; turn < kTurns; ++turn) {
+                for (int i = 0; i < 4; ++i) state.out[turn][n][i] *= i % 2 == 0 ? first : second;
+            }
+        }
+#pragma unroll
+        for (int turn = 0; turn < kTurns; ++turn) {
+            const int part = runs.share(turn, warp) / Form::kTiles;
+            if (part >= Form::kParts) continue;
+#pragma unroll
+            for (int g = 0; g < Form::kValues; ++g) {
+#pragma unroll
+                for (int s = 0; s < kValueSteps; ++s) {
+                    const uint2 low = Form::four(runs.values[turn][g][0], s);
+                    const uint2 high = Form::four(runs.values[turn][g][1], s);
+#pragma unroll
+                    for (int n = 0; n < kColumns; ++n) {
+                        const int at = part * Form::kPart + Form::position_of(g * kValueSteps + s, place);
+                        const uint2 p = *reinterpret_cast<const uint2*>(&shared.weights[8 * n + quad][at]);
+                        multiply_add(state.out[turn][n], low.x, high.x, low.y, high.y, p.x, p.y);
+                    }
+                }
+                if (more) runs.template load_values<Written::ever>(c, ahead, ahead_block, turn, g, warp, lane);
+            }
+        }
+    }
 }
 
-template <int kWidth, KvFormat kFormat, bool kSpecial, class Ready>
-__device__ void attend_unit(const AttendCall& c, const __half* kv, std::int32_t tile_index, std::int32_t head_tile,
-                            std::int32_t chunk, std::int32_t chunks, char* memory, int barrier_id, const Ready& ready) {
-    // Said for callers that are not inlined.
-    auto& shared = *static_cast<UnitShared<kWidth>*>(__cvta_shared_to_generic(__cvta_generic_to_shared(memory)));
-    {
-        const Tile tile(c, tile_index, head_tile);
-        const std::int32_t first_chunk = chunk_of(tile.least(c)), last_chunk = chunk_of(tile.state.highest);
-        if (chunk < first_chunk || chunk > last_chunk) {
-            ready();
-            return;
-        }
-        group_barrier(barrier_id);  // all have done with the unit before this one
-        if (group_thread() == 0) {
-            const std::int64_t unit = static_cast<std::int64_t>(tile_index) * c.head_tiles + head_tile;
-            shared.tile = tile;
-            shared.chunks = reinterpret_cast<Partial<kWidth>*>(c.partial) + unit * chunks;
-            shared.arrived = c.arrived + unit;
-            shared.chunk = chunk;
-            shared.first_chunk = first_chunk;
-            shared.last_chunk = last_chunk;
-        }
-        if (tile.used() <= 8) {
-            attend_tile<kWidth, kFormat, 1, kSpecial>(c, kv, tile, chunk, shared, barrier_id, ready);
-        } else {
-            attend_tile<kWidth, kFormat, 2, kSpecial>(c, kv, tile, chunk, shared, barrier_id, ready);
-        }
-    }
-    if (shared.first_chunk == shared.last_chunk) return;
+// What the chunks of a unit's rows have left; those of other chunks may not be there yet.
+template <int kWidth>
+__device__ Partial<kWidth>* chunks_of(const AttendCall& c, const UnitPlace& unit) {
+    return reinterpret_cast<Partial<kWidth>*>(c.partial) + UnitNumber(c, unit.number).index(c) * c.chunks;
+}
 
-    __threadfence();
-    group_barrier(barrier_id);
-    if (group_thread() == 0) {
-        shared.last = atomicAdd(shared.arrived, 1) == shared.last_chunk - shared.first_chunk;
-        if (shared.last) __stcg(shared.arrived, 0);
+// Adds the shares of a unit and puts its rows where they belong: to `to`, or beside those of other chunks.
+template <int kWidth, int kWarps, bool kCoded, int kColumns>
+__device__ __forceinline__ void put_rows(const AttendCall& c, const UnitPlace& unit, float* to,
+                                         GroupShared<kWidth>& shared, int warp, int lane,
+                                         Softmax<kShares / kWarps, kColumns>& state) {
+    constexpr int kTurns = kShares / kWarps, kTiles = kWidth / 16, kParts = GroupShared<kWidth>::kParts;
+    const int quad = lane / 4, place = lane % 4;
+#pragma unroll
+    for (int turn = 0; turn < kTurns; ++turn) {
+        const int share = warp + kWarps * turn, part = share / kTiles, d = 16 * (share % kTiles) + quad;
+#pragma unroll
+        for (int n = 0; n < kColumns; ++n) {
+            float sum = state.sum[turn][n];
+            sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+            sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+            if (place == 0) shared.sums[8 * n + quad][share] = sum;
+            if (part == 0 || part >= kParts) continue;
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                shared.parts[part - 1][8 * n + 2 * place + i % 2][d + i / 2 * 8] = state.out[turn][n][i];
+            }
+        }
     }
-    group_barrier(barrier_id);
-    if (!shared.last) return;
-    __threadfence();
-    merge_chunks<kWidth>(c, shared, group_thread(), barrier_id);
+    group_barrier<kWarps>();
+    const bool alone = unit.alone();
+    Partial<kWidth>* const chunks = chunks_of<kWidth>(c, unit);
+#pragma unroll
+    for (int turn = 0; turn < kTurns; ++turn) {
+        const int share = warp + kWarps * turn, d = 16 * share + quad;
+        if (share >= kTiles) continue;
+#pragma unroll
+        for (int n = 0; n < kColumns; ++n) {
+#pragma unroll
+            for (int e = 0; e < 2; ++e) {
+                const int r = 8 * n + 2 * place + e;
+                const float peak = __shfl_sync(0xffffffffu, state.peak[n], 8 * place + 4 * e);
+                if (!unit.tile.valid(r)) continue;
+                float sum = 0.0f;
+#pragma unroll
+                for (int i = 0; i < kShares; i += 4) {
+                    const float4 four = *reinterpret_cast<const float4*>(&shared.sums[r][i]);
+                    sum = (((sum + four.x) + four.y) + four.z) + four.w;
+                }
+                float out[2] = {state.out[turn][n][e], state.out[turn][n][e + 2]};
+#pragma unroll
+                for (int part = 1; part < kParts; ++part) {
+                    out[0] += shared.parts[part - 1][r][d];
+                    out[1] += shared.parts[part - 1][r][d + 8];
+                }
+                for (int i = 0; i < 2; ++i) {
+                    if (kCoded) out[i] *= 1.0f / kLargestCode;
+                    if (!alone) {
+                        chunks[unit.chunk].out[r][d + 8 * i] = out[i];
+                    } else if (d + 8 * i < c.head_dim) {
+                        to[unit.tile.values(c, r) + d + 8 * i] = out[i] / sum;
+                    }
+                }
+                if (!alone && share == 0 && quad == 0) chunks[unit.chunk].peak_and_sum[r] = {peak, sum};
+            }
+        }
+    }
 }
 
 }  // namespace attention
 
-// Asks for the keys and values of a unit that earlier forwards have left, by one warp.
+// Shared memory of a group, aligned to 16 bytes: of the places of its units, and what it needs after ready().
+inline constexpr int kAttendPlaces = (sizeof(attention::UnitPlaces) + 15) / 16 * 16;
 template <int kWidth>
-__device__ void prefetch_unit(const AttendCall& c, const __half* kv, std::int32_t tile_index, std::int32_t head_tile,
-                              std::int32_t chunk) {
-    const attention::Tile tile(c, tile_index, head_tile);
-    const std::int32_t from = chunk_begin(chunk), to = min(chunk_begin(chunk + 1), tile.state.committed);
-    if (to <= max(from, tile.least(c))) return;
-    constexpr int kLine = 128 / sizeof(__half), kKeys = kPagePositions * kWidth;
-    const int lane = static_cast<int>(threadIdx.x % 32);
-#pragma unroll 1
-    for (std::int32_t page = from / kPagePositions; page * kPagePositions < to; ++page) {
-        const __half* base =
-            kv + c.batch.lists[tile.state.pages + page] * c.layout.page_stride + tile.kv_head * c.layout.head_stride;
-        const int keys = min(to - page * kPagePositions, kPagePositions) * kWidth;
-#pragma unroll 1
-        for (int at = lane * kLine; at < keys; at += 32 * kLine) prefetch(base + at);
-#pragma unroll 1
-        for (int at = lane * kLine; at < kKeys; at += 32 * kLine) prefetch(base + kKeys + at);
+inline constexpr int kAttendGroup = sizeof(attention::GroupShared<kWidth>);
+
+// A share of the units of an attention, by the first 32 * kWarps threads of a block, which call it together and meet at
+// barrier 1; all blocks of the launch call it. Neighbouring units read the same keys or lie in the same pages. `kv`: the
+// layer's, in place of c.kv, and `out` in place of c.out. kSpecial: for batches with trees and scores with a cap, too.
+template <int kWidth, KvFormat kFormat, int kWarps, bool kSpecial, class Ready>
+__device__ __forceinline__ void attend_group(const AttendCall& c, const __half* kv, float* out, char* place_memory,
+                                             char* group_memory, const Ready& ready) {
+    using namespace attention;
+    using Form = RunForm<kWidth, kFormat>;
+    // Said for callers that are not inlined.
+    auto& places = *static_cast<UnitPlaces*>(__cvta_shared_to_generic(__cvta_generic_to_shared(place_memory)));
+    auto& shared = *static_cast<GroupShared<kWidth>*>(__cvta_shared_to_generic(__cvta_generic_to_shared(group_memory)));
+    const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
+    const auto block = static_cast<std::int32_t>(blockIdx.x);
+    if (!UnitQueue(c).has(block)) return;
+    if (warp == kWarps - 1) {
+        if (lane == 0) {
+            places.kv = kv;
+            places.out = out;
+        }
+        find_unit<false>(c, kv, block, places.of[0]);
     }
-}
-
-// Shared memory of a group, aligned to 16 bytes.
-template <int kWidth>
-inline constexpr int kAttendUnitShared = sizeof(attention::UnitShared<kWidth>);
-
-// A unit, by threads 128 i ... 128 i + 127 of a block, which call it together and meet at barrier `barrier_id`. For batches
-// without trees and scores without a cap. Neighbouring units (tiles first, then head tiles, then chunks) read the same keys or
-// lie in the same pages: best run at the same time on different multiprocessors. `kv`: the layer's, in place of c.kv.
-template <int kWidth, KvFormat kFormat = KvFormat::f16>
-__device__ void attend_unit(const AttendCall& c, const __half* kv, std::int32_t tile, std::int32_t head_tile,
-                            std::int32_t chunk, std::int32_t chunks_of_launch, char* shared, int barrier_id) {
-    attention::attend_unit<kWidth, kFormat, false>(c, kv, tile, head_tile, chunk, chunks_of_launch, shared, barrier_id,
-                                                   [] {});
+    group_barrier<kWarps>();
+    const bool early = places.of[0].number >= 0;
+    Runs<kWidth, kFormat, kWarps, kSpecial> runs;
+    if (!early && !UnitQueue(c).more()) return;
+    if (early) runs.template load<Written::before>(c, places.of[0], places.of[0].first_block, warp, lane);
+    ready();
+    if (!early) {
+        group_barrier<kWarps>();  // all know
+        if (warp == kWarps - 1) find_unit<true>(c, places.kv, UnitQueue(c).take(), places.of[0]);
+        group_barrier<kWarps>();
+        if (places.of[0].number < 0) return;
+        runs.template load<Written::before>(c, places.of[0], places.of[0].first_block, warp, lane);
+    }
+    runs.template load<Written::now>(c, places.of[0], places.of[0].first_block, warp, lane);
+#pragma unroll 1
+    for (int turn = 0;; turn ^= 1) {
+        const UnitPlace& unit = places.of[turn];
+        UnitPlace& next = places.of[turn ^ 1];
+        std::int32_t number = 0;  // of the next unit, which one warp takes
+        if (warp == kWarps - 1) number = UnitQueue(c).take();
+        const auto find_next = [&] {
+            if (warp == kWarps - 1) find_unit<true>(c, places.kv, number, next);
+        };
+        if (unit.first_block + 1 == unit.end_block) find_next();
+        const auto with_columns = [&](auto columns) {
+            constexpr int kColumns = columns;
+            put_queries<Form, kWidth, kWarps, kColumns>(c, unit.tile, shared, thread);
+            group_barrier<kWarps>();
+            Softmax<kShares / kWarps, kColumns> state;
+            attend_blocks<kWidth, kFormat, kWarps, kSpecial, kColumns>(c, unit, next, shared, warp, lane, runs, state,
+                                                                       find_next);
+            put_rows<kWidth, kWarps, Form::kCoded, kColumns>(c, unit, places.out, shared, warp, lane, state);
+        };
+        if (unit.tile.used() <= 8) {
+            with_columns(std::integral_constant<int, 1>());
+        } else {
+            with_columns(std::integral_constant<int, 2>());
+        }
+        if (!unit.alone()) {
+            group_barrier<kWarps>();
+            if (thread == 0) {
+                std::int32_t* const arrived = c.arrived + UnitNumber(c, unit.number).index(c);
+                __threadfence();
+                places.last = atomicAdd(arrived, 1) == unit.last_chunk - unit.first_chunk;
+                __threadfence();
+                if (places.last) __stcg(arrived, 0);
+            }
+            group_barrier<kWarps>();
+            if (places.last) {
+                merge_chunks<kWidth, kWarps>(c, unit, places.out, chunks_of<kWidth>(c, unit), shared, thread);
+            }
+        }
+        if (next.number < 0) return;
+        group_barrier<kWarps>();  // all have done with this unit
+    }
 }
 
 }  // namespace foresay::kernels::cuda

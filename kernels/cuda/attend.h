@@ -1,10 +1,10 @@
 // kernels/cuda/attend.h: softmax attention over pages.
 //
 // Order:    a tile is up to 16 (row, query head) pairs that share a key-value head, the rows of one 16-row matrix operand.
-//           Positions are cut at fixed places: into strips of 32, and for decode rows into chunks (chunk_begin) whose four
-//           warps take strips by turns. Within a warp strips come in order, warps of a chunk are merged in order, chunks
-//           are merged in order by the block that finishes last. All of that depends on absolute positions alone; what a
-//           neighbour in the tile adds is an exact 0. So a row's bits are its own (law 1).
+//           Positions are cut at fixed places: for decode rows into chunks (chunk_begin) and blocks of 128, which warps
+//           divide (attend.cuh); blocks of a chunk come in order, and chunks are merged in order by the block of threads that
+//           finishes last. All of that depends on absolute positions alone; what a neighbour in the tile adds is an exact 0.
+//           So a row's bits are its own (law 1).
 //           Input rows take another path: one warp for a tile, all strips in order, nothing to merge.
 // Precision: queries and weights in float16, scores, sums and maxima in float32.
 // Cost:     reads K and V of the attended positions once per tile of a key-value head (tiles share it through L2).
@@ -23,14 +23,15 @@ namespace foresay::kernels::cuda {
 inline constexpr int kTileRows = 16;
 inline constexpr int kMaxAttendWidth = 256;  // widest head
 
-// Chunks of decode rows: 128 positions each at first, 256 from 2,048 on, 512 from 8,192 on.
+// Chunks of decode rows: 128 positions each at first, 256 from 2,048 on, 1,024 from 8,192 on.
+inline constexpr std::int32_t kMaxChunkPositions = 1024;
 FORESAY_HOST_DEVICE constexpr std::int32_t chunk_begin(std::int32_t chunk) {
-    return chunk <= 16 ? 128 * chunk : chunk <= 40 ? 2048 + 256 * (chunk - 16) : 8192 + 512 * (chunk - 40);
+    return chunk <= 16 ? 128 * chunk : chunk <= 40 ? 2048 + 256 * (chunk - 16) : 8192 + 1024 * (chunk - 40);
 }
 FORESAY_HOST_DEVICE constexpr std::int32_t chunk_of(std::int32_t position) {
     return position < 2048   ? position / 128
            : position < 8192 ? 16 + (position - 2048) / 256
-                             : 40 + (position - 8192) / 512;
+                             : 40 + (position - 8192) / 1024;
 }
 
 // Query heads of a key-value head that one tile takes, and the rows it then has room for.
@@ -62,7 +63,7 @@ struct AttendCall {
     const __half* kv = nullptr;  // of the layer
     KvLayout layout;
     float* partial = nullptr;         // attend_partial_floats(), decode rows
-    std::int32_t* arrived = nullptr;  // [tiles * head tiles], zero before and after
+    std::int32_t* arrived = nullptr;  // attend_counters(), zero before and after
 };
 
 // What follows from the heads and tiles of a call.
@@ -80,6 +81,8 @@ inline void shape_attention(AttendCall& call) {
 // Units of a launch that merge by themselves: tiles times groups of heads.
 std::int64_t attend_units(const AttendCall& call);
 std::int64_t attend_partial_floats(const AttendCall& call);
+// Of those units, and one more: of units that groups have taken.
+inline std::int64_t attend_counters(const AttendCall& call) { return attend_units(call) + 1; }
 
 // Whether this attention can run within another kernel (kernels/cuda/attend.cuh), bit for bit as launch_attend_decode().
 bool attends_within(const AttendCall& call);

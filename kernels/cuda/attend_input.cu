@@ -44,13 +44,14 @@ struct Cells {
           pages(c.batch.lists + tile.state.pages),
           page_stride(c.layout.page_stride),
           v_offset(c.layout.v_offset()) {}
-    // Value 0 of K at position `start`, which begins a strip; keys follow one another.
+    // Value 0 of K at position `start`, which begins a strip.
     __device__ const __half* keys(int32_t start) const {
         return base + pages[start / kPagePositions] * page_stride + (start % kPagePositions) * kWidth;
     }
-    // Value 0 of V there; a value's positions follow one another.
+    // Value 0 of V there.
     __device__ const __half* values(int32_t start) const {
-        return base + pages[start / kPagePositions] * page_stride + v_offset + start % kPagePositions;
+        return base + pages[start / kPagePositions] * page_stride + v_offset +
+               value_order(KvFormat::f16, kWidth).value_place(start % kPagePositions);
     }
 };
 
@@ -70,7 +71,8 @@ struct Keys {
         for (int n = 0; n < 4; ++n) {
 #pragma unroll
             for (int g = 0; g < kWidth / 32; ++g) {
-                k[n][g] = load16(keys + position(n) * kWidth + 32 * g + 8 * place);
+                k[n][g] = load16(keys + key_order(KvFormat::f16, kWidth).key_place(position(n)) +
+                                 KvLayout::key_value(32 * g + 8 * place));
             }
         }
     }
@@ -134,7 +136,7 @@ __device__ void attend_strips(const AttendCall& c, const Tile& tile, const Cells
                 const __half* key =
                     cells.base + c.layout.k_cell(cells.pages[cell / kPagePositions], cell % kPagePositions);
 #pragma unroll
-                for (int g = 0; g < kGroups; ++g) keys.k[n][g] = load16(key + 32 * g + 8 * place);
+                for (int g = 0; g < kGroups; ++g) keys.k[n][g] = load16(key + KvLayout::key_value(32 * g + 8 * place));
             }
         } else {
             keys.load(cells.keys(start));
@@ -155,7 +157,7 @@ __device__ void attend_strips(const AttendCall& c, const Tile& tile, const Cells
             const __half* values = cells.values(start);
 #pragma unroll
             for (int d = 0; d < kWidth / 8; ++d) {
-                v[d] = load16(values + (8 * d + quad) * kPagePositions + 8 * place);
+                v[d] = load16(values + KvLayout::value_value(8 * d + quad) + 8 * place);
             }
         }
         float top[2] = {minus_infinity(), minus_infinity()};
@@ -208,7 +210,7 @@ __device__ void attend_strips(const AttendCall& c, const Tile& tile, const Cells
                 for (int j = 0; j < 8; ++j) {
                     const int32_t cell = c.batch.cell(lead, min(start + 8 * place + j, lead.position));
                     values[j] = cells.base[c.layout.v_cell(cells.pages[cell / kPagePositions], cell % kPagePositions) +
-                                           (8 * d + quad) * kPagePositions];
+                                           KvLayout::value_value(8 * d + quad)];
                 }
                 v[d].x = pack(values[0], values[1]);
                 v[d].y = pack(values[2], values[3]);

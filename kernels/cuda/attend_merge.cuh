@@ -1,18 +1,16 @@
-// kernels/cuda/attend_merge.cuh: partial results of attention, of the warps of a unit and of the chunks of a tile, and how they
-// are added.
+// kernels/cuda/attend_merge.cuh: what a group leaves of a unit of attention in shared and in global memory, and how the chunks
+// of a tile are added.
 //
-// Order:    (warp 0 + warp 2) + (warp 1 + warp 3); chunks in order, in batches of kMergeBatch at absolute places. What a row
-//           does not attend to adds an exact 0.
+// Order:    chunks in order, in batches of kMergeBatch at absolute places. What a row does not attend to adds an exact 0.
 #pragma once
 
-#include "kernels/cuda/attend_tile.cuh"
+#include "kernels/cuda/attend_runs.cuh"
 
 namespace foresay::kernels::cuda::attention {
 
-inline constexpr int kUnitWarps = 4;
-inline constexpr int kUnitThreads = 32 * kUnitWarps;
-inline constexpr int kMergeBatch = 64;  // chunks whose weights are in shared memory at a time
-inline constexpr int kSlice = 64;       // values of a head that warps add up at a time
+inline constexpr int kMergeBatch = 64;                       // chunks whose weights are in shared memory at a time
+inline constexpr int kPeakThreads = 256;                     // threads that look at the chunks' peaks
+inline constexpr int kPeakLanes = kPeakThreads / kTileRows;  // of them of one row
 
 // What a unit leaves for the merge.
 template <int kWidth>
@@ -21,152 +19,61 @@ struct Partial {
     float out[kTileRows][kWidth];
 };
 
-// Shared memory of a group.
+// Places of what several units need; not with the rest, because a group fills the first while others still use the rest.
+struct UnitPlaces {
+    UnitPlace of[2];
+    const __half* kv;  // of the layer
+    float* out;
+    bool last;  // this unit was the last of its (tile, head tile)
+};
+
+// Shared memory of a group. Rows are padded so that lanes meet no bank twice.
 template <int kWidth>
-struct UnitShared {
+struct GroupShared {
+    static constexpr int kParts = least(kShares * 16 / kWidth, 4);
     union {
-        uint4 q[kWidth / 16][32];                                   // operands: of each lane
-        float sums[2][8][(kWidth < kSlice ? kWidth : kSlice) + 4];  // of warps; 4 to keep lanes in banks of their own
-        float weights[kMergeBatch][kTileRows];                      // of chunks
+        struct {
+            uint4 queries[kWidth / 16][32];  // operands of each lane
+            __half weights[kTileRows][kBlock + 32];
+            float peaks[kTileRows][kShares + 4];
+            float sums[kTileRows][kShares + 4];
+            // Of the outputs; the first part stays in registers.
+            float parts[kParts > 1 ? kParts - 1 : 1][kTileRows][kParts > 1 ? kWidth + 4 : 4];
+        };
+        struct {
+            float chunk_weights[kMergeBatch][kTileRows];
+            float lanes[kPeakLanes][kTileRows];
+        };
     };
-    union {
-        float2 warps[kUnitWarps][kTileRows];  // peak and sum
-        float lanes[kUnitThreads / kTileRows][kTileRows];
-    };
-    // What is needed again at the end, and takes no registers until then.
-    Tile tile;
-    Partial<kWidth>* chunks;  // of the (tile, head tile); those of other chunks may not be there yet
-    std::int32_t* arrived;
-    std::int32_t chunk, first_chunk, last_chunk;
-    std::int32_t positions[kTileRows];  // of the operand rows; -1: empty
-    bool last;
 };
 
 // Meets the other threads of the group.
-__device__ inline void group_barrier(int id) {
-    asm volatile("bar.sync %0, %1;" ::"r"(id), "n"(kUnitThreads) : "memory");
+template <int kWarps>
+__device__ inline void group_barrier() {
+    asm volatile("bar.sync 1, %0;" ::"n"(32 * kWarps) : "memory");
 }
 
-// Asked for again wherever it is needed: so it takes no register, nor does what follows from it, while loops run.
-__device__ inline int group_thread() {
-    int thread;
-    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
-    return thread % kUnitThreads;
+// What was summed up to peak `before` is worth this much beside a peak `now`, both times log2(e).
+__device__ inline float worth(float before, float now) {
+    return now == minus_infinity() ? 0.0f : power_of_two(before - now);
 }
 
-// The state of an online softmax of a warp, of its operand rows 8 n + quad.
-template <int kWidth, int kColumns>
-struct Softmax {
-    float peak[kColumns];  // of the scores so far, times log2(e)
-    float sum[kColumns];   // this lane's share
-    // Of operand rows 8 n + 2 place + {0, 1}: value 16 m + quad, then 16 m + quad + 8.
-    float out[kColumns][kWidth / 16][4];
-
-    __device__ Softmax() {
-#pragma unroll
-        for (int n = 0; n < kColumns; ++n) {
-            peak[n] = minus_infinity();
-            sum[n] = 0.0f;
-#pragma unroll
-            for (int m = 0; m < kWidth / 16; ++m) {
-                for (float& value : out[n][m]) value = 0.0f;
-            }
-        }
-    }
-};
-
-// Adds what the warps of a group have, and calls put(r, d, peak, sum, four values of the output from d on) for each valid
-// operand row r, d in fours.
-template <int kWidth, int kColumns, bool kCoded, class Put>
-__device__ void add_warps(Softmax<kWidth, kColumns>& state, UnitShared<kWidth>& shared, int thread, int barrier_id,
-                          const Put& put) {
-    constexpr int kWide = kWidth < kSlice ? kWidth : kSlice;
-    const int warp = thread / 32, lane = thread % 32, quad = lane / 4, place = lane % 4;
-#pragma unroll
-    for (int n = 0; n < kColumns; ++n) {
-        if (place == 0) shared.warps[warp][8 * n + quad] = {state.peak[n], state.sum[n]};
-    }
-    group_barrier(barrier_id);  // from here on nobody reads queries
-    const auto top_of = [&](int r) {
-        float top = shared.warps[0][r].x;
-        for (int w = 1; w < kUnitWarps; ++w) top = fmaxf(top, shared.warps[w][r].x);
-        return top;
-    };
-#pragma unroll
-    for (int n = 0; n < kColumns; ++n) {
-        float weight[2];
-        for (int e = 0; e < 2; ++e) {
-            const int r = 8 * n + 2 * place + e;
-            const float top = top_of(r);
-            weight[e] = power_of_two(shared.warps[warp][r].x - (top == minus_infinity() ? 0.0f : top)) *
-                        (kCoded ? 1.0f / kLargestCode : 1.0f);
-        }
-#pragma unroll
-        for (int m = 0; m < kWidth / 16; ++m) {
-            for (int i = 0; i < 4; ++i) state.out[n][m][i] *= weight[i % 2];
-        }
-    }
-#pragma unroll
-    for (int n = 0; n < kColumns; ++n) {
-#pragma unroll
-        for (int slice = 0; slice < kWidth / kWide; ++slice) {
-            const auto each = [&](const auto& body) {
-#pragma unroll
-                for (int m = 0; m < kWide / 16; ++m) {
-#pragma unroll
-                    for (int i = 0; i < 4; ++i) {
-                        body(shared.sums[warp % 2][2 * place + i % 2][16 * m + 8 * (i / 2) + quad],
-                             state.out[n][slice * (kWide / 16) + m][i]);
-                    }
-                }
-            };
-            if (n + slice > 0) group_barrier(barrier_id);
-            if (warp < 2) each([](float& sum, float value) { sum = value; });
-            group_barrier(barrier_id);
-            if (warp >= 2) each([](float& sum, float value) { sum += value; });
-            group_barrier(barrier_id);
-            const int i = thread / (kWide / 4), r = 8 * n + i, d = 4 * (thread % (kWide / 4));
-            if (i >= 8 || !shared.tile.valid(r)) continue;
-            const float top = top_of(r), zero = top == minus_infinity() ? 0.0f : top;
-            float sum = 0.0f;
-            for (int w = 0; w < kUnitWarps; ++w) {
-                sum = fmaf(shared.warps[w][r].y, power_of_two(shared.warps[w][r].x - zero), sum);
-            }
-            const float4 one = *reinterpret_cast<const float4*>(&shared.sums[0][i][d]);
-            const float4 two = *reinterpret_cast<const float4*>(&shared.sums[1][i][d]);
-            put(r, slice * kWide + d, top, sum,
-                make_float4(one.x + two.x, one.y + two.y, one.z + two.z, one.w + two.w));
-        }
-    }
-}
-
-__device__ inline void put_row(const AttendCall& c, const Tile& tile, int r, int d, float sum, float4 out) {
-    if (d >= c.head_dim) return;
-    *reinterpret_cast<float4*>(c.out + tile.values(c, r) + d) =
-        make_float4(out.x / sum, out.y / sum, out.z / sum, out.w / sum);
-}
-
-// The rows of a unit from the partial results of its chunks, in order; each thread has four values of a row, or of several
-// rows.
-template <int kWidth>
-__device__ void merge_chunks(const AttendCall& c, UnitShared<kWidth>& shared, int thread, int barrier_id) {
-    constexpr int kLanes = kUnitThreads / kTileRows;  // threads that look at the peaks of one row
-    constexpr int kPerLane = kMergeBatch / kLanes;
-    constexpr int kFours = kTileRows * (kWidth / 4) / kUnitThreads;  // of a thread
-    const Tile tile = shared.tile;
-    const Partial<kWidth>* chunks = shared.chunks;
-    const std::int32_t used = tile.used(), first = shared.first_chunk, last = shared.last_chunk;
+// The rows of a unit from the partial results of its chunks, in order; a thread has four values of a row, or of several rows.
+template <int kWidth, int kWarps>
+__device__ void merge_chunks(const AttendCall& c, const UnitPlace& unit, float* to_rows, const Partial<kWidth>* chunks,
+                             GroupShared<kWidth>& shared, int thread) {
+    constexpr int kThreads = 32 * kWarps;
+    constexpr int kPerLane = kMergeBatch / kPeakLanes;
+    constexpr int kFours = (kTileRows * (kWidth / 4) + kThreads - 1) / kThreads;  // of a thread
+    static_assert(kThreads >= kPeakThreads);
+    const std::int32_t used = unit.tile.used(), first = unit.first_chunk, last = unit.last_chunk;
     const int row = thread % kTileRows, share = thread / kTileRows;
-    const bool valid = tile.valid(row);
+    const bool looks = thread < kPeakThreads, valid = looks && unit.tile.valid(row);
     float peak = minus_infinity(), sum = 0.0f;  // of `row`; of the chunks that are this thread's
     float4 out[kFours] = {};
     float peaks[kFours];
 #pragma unroll
     for (float& p : peaks) p = minus_infinity();
-    // What was summed so far is worth this much beside a new peak.
-    const auto worth = [](float before, float now) {
-        return now == minus_infinity() ? 0.0f : power_of_two(before - now);
-    };
 
 #pragma unroll 1
     for (std::int32_t batch = first / kMergeBatch * kMergeBatch; batch <= last; batch += kMergeBatch) {
@@ -174,32 +81,34 @@ __device__ void merge_chunks(const AttendCall& c, UnitShared<kWidth>& shared, in
         float top = minus_infinity();
 #pragma unroll
         for (int i = 0; i < kPerLane; ++i) {
-            const std::int32_t k = batch + share + kLanes * i;
+            const std::int32_t k = batch + share + kPeakLanes * i;
             mine[i] = valid && k >= first && k <= last ? __ldcg(&chunks[k].peak_and_sum[row])
                                                        : make_float2(minus_infinity(), 0.0f);
             top = fmaxf(top, mine[i].x);
         }
-        group_barrier(barrier_id);  // the last batch's weights, and what add_warps() left, are read
-        shared.lanes[share][row] = top;
-        group_barrier(barrier_id);
+        group_barrier<kWarps>();  // what was there is read
+        if (looks) shared.lanes[share][row] = top;
+        group_barrier<kWarps>();
         const auto top_of = [&](int r, float before) {
-            for (int i = 0; i < kLanes; ++i) before = fmaxf(before, shared.lanes[i][r]);
+            for (int i = 0; i < kPeakLanes; ++i) before = fmaxf(before, shared.lanes[i][r]);
             return before;
         };
-        top = top_of(row, peak);
-        sum *= worth(peak, top);
-        peak = top;
+        if (looks) {
+            top = top_of(row, peak);
+            sum *= worth(peak, top);
+            peak = top;
 #pragma unroll
-        for (int i = 0; i < kPerLane; ++i) {
-            const float weight = worth(mine[i].x, top);
-            shared.weights[share + kLanes * i][row] = weight;
-            sum = fmaf(mine[i].y, weight, sum);
+            for (int i = 0; i < kPerLane; ++i) {
+                const float weight = worth(mine[i].x, top);
+                shared.chunk_weights[share + kPeakLanes * i][row] = weight;
+                sum = fmaf(mine[i].y, weight, sum);
+            }
         }
-        group_barrier(barrier_id);
+        group_barrier<kWarps>();
         const std::int32_t begin = max(first, batch), end = min(last + 1, batch + kMergeBatch);
 #pragma unroll
         for (int f = 0; f < kFours; ++f) {
-            const int i = thread + kUnitThreads * f, r = i / (kWidth / 4), d = 4 * (i % (kWidth / 4));
+            const int i = thread + kThreads * f, r = i / (kWidth / 4), d = 4 * (i % (kWidth / 4));
             if (r >= used) break;
             const float now = top_of(r, peaks[f]), old = worth(peaks[f], now);
             peaks[f] = now;
@@ -208,7 +117,7 @@ __device__ void merge_chunks(const AttendCall& c, UnitShared<kWidth>& shared, in
 #pragma unroll 8
             for (std::int32_t k = begin; k < end; ++k) {
                 const float4 part = __ldcg(reinterpret_cast<const float4*>(&chunks[k].out[r][d]));
-                const float weight = shared.weights[k - batch][r];
+                const float weight = shared.chunk_weights[k - batch][r];
                 to.x = fmaf(part.x, weight, to.x);
                 to.y = fmaf(part.y, weight, to.y);
                 to.z = fmaf(part.z, weight, to.z);
@@ -216,16 +125,17 @@ __device__ void merge_chunks(const AttendCall& c, UnitShared<kWidth>& shared, in
             }
         }
     }
-    group_barrier(barrier_id);
-    shared.lanes[share][row] = sum;
-    group_barrier(barrier_id);
+    group_barrier<kWarps>();
+    if (looks) shared.lanes[share][row] = sum;
+    group_barrier<kWarps>();
 #pragma unroll
     for (int f = 0; f < kFours; ++f) {
-        const int i = thread + kUnitThreads * f, r = i / (kWidth / 4), d = 4 * (i % (kWidth / 4));
-        if (r >= used || !tile.valid(r)) continue;
+        const int i = thread + kThreads * f, r = i / (kWidth / 4), d = 4 * (i % (kWidth / 4));
+        if (r >= used || !unit.tile.valid(r) || d >= c.head_dim) continue;
         float all = 0.0f;
-        for (int lane = 0; lane < kLanes; ++lane) all += shared.lanes[lane][r];
-        put_row(c, tile, r, d, all, out[f]);
+        for (int lane = 0; lane < kPeakLanes; ++lane) all += shared.lanes[lane][r];
+        *reinterpret_cast<float4*>(to_rows + unit.tile.values(c, r) + d) =
+            make_float4(out[f].x / all, out[f].y / all, out[f].z / all, out[f].w / all);
     }
 }
 

@@ -144,7 +144,7 @@ public:
     }
 
     int64_t kv_bytes(const ModelShape& shape, int32_t pages, KvFormat format) const override {
-        return KvLayout(shape, format).page_stride * pages * static_cast<int64_t>(sizeof(__half));
+        return KvLayout(shape, pages, format).layer_stride * shape.layers * static_cast<int64_t>(sizeof(__half));
     }
 
     int64_t activation_bytes(const ModelShape& shape, int32_t max_rows, int32_t max_logit_rows) const override {
@@ -161,7 +161,7 @@ public:
         kv->pages = pages;
         kv->format = format;
         kv->bytes = kv_bytes(shape, pages, format);
-        kv->layout = KvLayout(shape, format);
+        kv->layout = KvLayout(shape, pages, format);
         kv->id = next_id();
         kv->memory = DeviceBuffer<__half>(size(kv->bytes) / sizeof(__half));
         if (kv->bytes > 0) cuda_check(cudaMemset(kv->memory.data(), 0, size(kv->bytes)), "cannot clear memory");
@@ -175,10 +175,12 @@ public:
     void copy_page(KvPages& pages, int32_t from, int32_t to) override {
         flush_open();
         auto& kv = static_cast<CudaKv&>(pages);
-        const int64_t stride = kv.layout.page_stride;
-        cuda_check(cudaMemcpyAsync(kv.memory.data() + to * stride, kv.memory.data() + from * stride,
-                                   size(stride) * sizeof(__half), cudaMemcpyDeviceToDevice, stream_),
-                   "cannot copy a page");
+        const int64_t page = kv.layout.page_stride;
+        const std::size_t layer_bytes = size(kv.layout.layer_stride) * sizeof(__half);
+        cuda_check(
+            cudaMemcpy2DAsync(kv.memory.data() + to * page, layer_bytes, kv.memory.data() + from * page, layer_bytes,
+                              size(page) * sizeof(__half), size(kv.shape.layers), cudaMemcpyDeviceToDevice, stream_),
+            "cannot copy a page");
     }
 
     void begin(Activations& act, const Batch& batch) override;
@@ -414,11 +416,11 @@ void CudaOps::fill(CudaActivations& a, const Batch& batch, std::byte* to, BatchL
 void CudaOps::reserve(CudaActivations& a) {
     const AttendCall call = attend_call(a, a.shape);
     const bool decode = a.width.row_class == RowClass::decode;
-    const auto units = size(attend_units(call)), partial = decode ? size(attend_partial_floats(call)) : 0;
-    if (units > a.arrived.size() || partial > a.partial.size()) {
+    const auto counters = size(attend_counters(call)), partial = decode ? size(attend_partial_floats(call)) : 0;
+    if (counters > a.arrived.size() || partial > a.partial.size()) {
         stream_.wait();
-        if (units > a.arrived.size()) {
-            a.arrived = DeviceBuffer<int32_t>(units + units / 2);
+        if (counters > a.arrived.size()) {
+            a.arrived = DeviceBuffer<int32_t>(counters + counters / 2);
             cuda_check(cudaMemset(a.arrived.data(), 0, a.arrived.bytes()), "cannot clear memory");
         }
         if (partial > a.partial.size()) a.partial = DeviceBuffer<float>(partial + partial / 2);
@@ -484,7 +486,7 @@ AttendCall CudaOps::attend_call(const CudaActivations& a, const ModelShape& shap
     call.heads = shape.heads;
     call.kv_heads = shape.kv_heads;
     call.head_dim = shape.head_dim;
-    call.layout = KvLayout(shape);
+    call.layout = KvLayout(shape, 1);
     call.q = a.q.data();
     call.out = a.attended.data();
     call.partial = a.partial.data();
@@ -518,8 +520,8 @@ void CudaOps::expand(CudaActivations& a, const StageCall& noted, AttendCall& cal
     KvExpandCall expansion;
     expansion.from = call.kv;
     expansion.from_layout = call.layout;
-    expansion.to_layout = KvLayout(layer);
-    const auto halves = size(expansion.to_layout.page_stride * noted.kv->pages);
+    expansion.to_layout = KvLayout(layer, noted.kv->pages);
+    const auto halves = size(expansion.to_layout.layer_stride);
     if (halves > a.expanded.size()) {
         stream_.wait();
         a.expanded = DeviceBuffer<__half>(halves);
@@ -563,7 +565,7 @@ void CudaOps::run(CudaActivations& a, const StageCall& call, const RopeTables& r
             embed.scale = stage.scale;
             embed.slots = a.width.slots;
             embed.x = a.x.data();
-            embed.kv = KvLayout(a.shape);
+            embed.kv = KvLayout(a.shape, 1);
             embed.k_cell = a.k_cell.data();
             embed.v_cell = a.v_cell.data();
             embed.ropes = ropes;
@@ -581,7 +583,6 @@ void CudaOps::run(CudaActivations& a, const StageCall& call, const RopeTables& r
                 io.cell = a.k_cell.data();
                 io.v_cell = a.v_cell.data();
                 io.head_stride = call.kv->layout.head_stride;
-                io.v_stride = kPagePositions;
                 if (stage.rope) io.rope = a.angles[stage.rope->index].data();
                 stage.linear.launch(linear_call(a, rows), io);
                 break;

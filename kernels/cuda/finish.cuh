@@ -32,12 +32,26 @@ __device__ inline PairRows pair_rows(const FinishArgs& f, std::int32_t packed) {
     return {a, a + f.rotated / 2, place};
 }
 
-// What finishing a pair reads besides its sums; loaded early, because it comes from far away.
-__device__ inline float2 finish_operand(const FinishArgs& f, std::int32_t packed, int t) {
+// A number that may not be there yet.
+__device__ inline float look_at(const float* x) {
+    float value;
+    asm volatile("ld.relaxed.gpu.global.f32 %0, [%1];" : "=f"(value) : "l"(x) : "memory");
+    return value;
+}
+__device__ inline bool is_nothing(float x) { return __float_as_uint(x) == kNothing; }
+
+// What finishing a pair reads besides its sums; loaded early, because it comes from far away. `from`: f.from, in its turn.
+__device__ inline float2 finish_operand(const FinishArgs& f, const float* from, bool handed, std::int32_t packed,
+                                        int t) {
     if (packed >= f.rows || f.raw != nullptr) return {0.0f, 0.0f};
     if (f.kind == Finish::out) {
-        const float* x = f.out + t * f.out_stride + f.first_row + packed;
-        return packed + 1 < f.rows ? float2{__ldcg(x), __ldcg(x + 1)} : float2{__ldcg(x), 0.0f};
+        const float* x = from + t * f.out_stride + f.first_row + packed;
+        const bool two = packed + 1 < f.rows;
+        float2 v;
+        do {
+            v = {look_at(x), two ? look_at(x + 1) : 0.0f};
+        } while (handed && (is_nothing(v.x) || is_nothing(v.y)));
+        return v;
     }
     if (f.kind == Finish::attention_in) {
         const std::int32_t row = f.first_row + packed;
@@ -48,9 +62,9 @@ __device__ inline float2 finish_operand(const FinishArgs& f, std::int32_t packed
     return {1.0f, 0.0f};
 }
 
-// `bias` and `kv` are the layer's (GemvStep).
-__device__ inline void finish_pair(const FinishArgs& f, const float* bias, __half* kv, std::int32_t packed, int t,
-                                   float a, float b, float2 operand) {
+// `bias` and `kv` are the layer's (GemvStep); `out`: f.out, in its turn.
+__device__ inline void finish_pair(const FinishArgs& f, float* out, const float* bias, __half* kv, std::int32_t packed,
+                                   int t, float a, float b, float2 operand) {
     if (packed >= f.rows) return;
     const bool two = packed + 1 < f.rows;
     const PairRows rows = pair_rows(f, packed);
@@ -65,16 +79,16 @@ __device__ inline void finish_pair(const FinishArgs& f, const float* bias, __hal
     }
     switch (f.kind) {
         case Finish::out:
-            f.out[t * f.out_stride + rows.a] = operand.x + a;
-            if (two) f.out[t * f.out_stride + rows.b] = operand.y + b;
+            out[t * f.out_stride + rows.a] = operand.x + a;
+            if (two) out[t * f.out_stride + rows.b] = operand.y + b;
             return;
         case Finish::mlp_in:
-            f.out[t * f.out_stride + packed / 2] = activated(f.activation, a) * b;
+            out[t * f.out_stride + packed / 2] = activated(f.activation, a) * b;
             return;
         case Finish::head: {
-            float* out = f.out + t * f.out_stride + rows.a;
-            out[0] = soft_capped(a * f.scale, f.soft_cap);
-            if (two) out[1] = soft_capped(b * f.scale, f.soft_cap);
+            float* to = out + t * f.out_stride + rows.a;
+            to[0] = soft_capped(a * f.scale, f.soft_cap);
+            if (two) to[1] = soft_capped(b * f.scale, f.soft_cap);
             return;
         }
         case Finish::attention_in:
@@ -82,8 +96,8 @@ __device__ inline void finish_pair(const FinishArgs& f, const float* bias, __hal
     }
     const float ra = fmaf(a, operand.x, -(b * operand.y)), rb = fmaf(a, operand.y, b * operand.x);
     if (rows.a < f.query_rows) {
-        f.out[t * f.out_stride + rows.a] = ra;
-        f.out[t * f.out_stride + rows.b] = rb;
+        out[t * f.out_stride + rows.a] = ra;
+        out[t * f.out_stride + rows.b] = rb;
         return;
     }
     const bool value = rows.a >= f.query_rows + f.kv_rows;
@@ -93,9 +107,9 @@ __device__ inline void finish_pair(const FinishArgs& f, const float* bias, __hal
     // Saturated, NaN included: what a row does not attend to is multiplied by an exact 0.
     const auto half = [](float x) { return __float2half_rn(fminf(fmaxf(x, -65504.0f), 65504.0f)); };
     __half* to = kv + __ldcg(value ? f.v_cell + t : f.cell + t);
-    const std::int64_t stride = value ? f.v_stride : 1;
-    to[head_a * f.head_stride + (row_a - head_a * f.head_dim) * stride] = half(ra);
-    to[head_b * f.head_stride + (row_b - head_b * f.head_dim) * stride] = half(rb);
+    const auto place = [&](std::int32_t d) { return value ? KvLayout::value_value(d) : KvLayout::key_value(d); };
+    to[head_a * f.head_stride + place(row_a - head_a * f.head_dim)] = half(ra);
+    to[head_b * f.head_stride + place(row_b - head_b * f.head_dim)] = half(rb);
 }
 
 }  // namespace foresay::kernels::cuda

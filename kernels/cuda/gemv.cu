@@ -25,7 +25,7 @@ int split_of(const GemvOp& op, int processors) {
 
 struct Scratch {
     DeviceBuffer<std::uint32_t> counters;
-    DeviceBuffer<float> partials;
+    DeviceBuffer<float> partials, handed;
     GemvScratch view;
 };
 
@@ -43,7 +43,9 @@ const GemvScratch& gemv_scratch() {
         cuda_check(cudaMemset(scratch.counters.data(), 0, scratch.counters.bytes()), "cannot clear memory");
         scratch.partials = DeviceBuffer<float>(std::size_t{12} << 20);
         cuda_check(cudaMemset(scratch.partials.data(), 0, scratch.partials.bytes()), "cannot clear memory");
-        scratch.view = {scratch.counters.data(), scratch.partials.data(), scratch.partials.size()};
+        scratch.handed = DeviceBuffer<float>(std::size_t{6} << 20);
+        scratch.view = {scratch.counters.data(), scratch.partials.data(), scratch.partials.size(),
+                        scratch.handed.data(), scratch.handed.size()};
     }
     return scratch.view;
 }

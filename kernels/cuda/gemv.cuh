@@ -30,10 +30,31 @@ template <int Warps>
 __device__ inline void workers_meet() {
     asm volatile("bar.sync 15, %0;" ::"n"(Warps * 32) : "memory");
 }
+// What blocks of a launch count together. Zero between launches, but for the number of launches.
+enum GridCounter : int { kMatrixArrivals, kDepartures, kLaunches, kAttendArrivals };
+static_assert(kAttendArrivals < kScratchCounters);
+
+// What a block knows of where it is, in shared memory: words from kStepNumber on.
+struct StepState {
+    std::int32_t step;
+    std::uint32_t launch;
+    // Arrivals that complete the matrices, and the attentions, before this step.
+    std::uint32_t matrix_arrivals, attend_arrivals;
+};
+
 // A barrier of all blocks, in two halves. What others wrote before it is read from L2 after it (__ldcg), so that nothing in
-// L1 needs to be dropped: a relaxed look at the counter is enough, and the cheaper one by far.
+// L1 needs to be dropped: a relaxed look at the counter is enough, and the cheaper one by far. Of a matrix all blocks tell; of
+// an attention those that can have units.
 __device__ inline void arrive(std::uint32_t* counter) {
     asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
+}
+// Of numbers that are handed over it is enough to tell that they are on their way.
+__device__ inline void arrive(std::uint32_t* counter, bool handed) {
+    if (handed) {
+        asm volatile("red.relaxed.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
+    } else {
+        arrive(counter);
+    }
 }
 __device__ inline void look_for(const std::uint32_t* counter, std::uint32_t arrivals) {
     std::uint32_t seen;
@@ -101,6 +122,12 @@ private:
     std::uint32_t tag_;
 };
 
+// Clears numbers that are handed over, by finishers: thread `thread` of `threads`.
+__device__ inline void clear_handed(float* to, std::int32_t floats, int thread, int threads) {
+    constexpr uint4 nothing = {kNothing, kNothing, kNothing, kNothing};
+    for (std::int32_t i = thread; i < floats / 4; i += threads) __stcg(reinterpret_cast<uint4*>(to) + i, nothing);
+}
+
 // The sums that warps hand to those that finish a panel: a few buffers, each with a barrier for "all sums are here" and one
 // for "they have been read". A warp's buffers lie together: [warp][buffer][32 packed rows][rows].
 template <int Warps>
@@ -157,59 +184,34 @@ private:
     std::uint32_t& panels_;
 };
 
-// Unit `u` of an attention.
-struct AttendUnit {
-    std::int32_t tile, head_tile, chunk;
-    __device__ AttendUnit(const AttendCall& c, std::int32_t u) {
-        const std::int32_t rest = quotient_by(u, c.tiles_inverse);
-        chunk = quotient_by(rest, c.head_tiles_inverse);
-        tile = u - rest * c.tiles;
-        head_tile = rest - chunk * c.head_tiles;
-    }
-};
-
-// This block's share of the attention of decode rows: its groups of four warps take units by turns.
-template <int kWidth>
-__device__ void attend_share_of(const AttendCall& c, const __half* kv, char* shared, int warps) {
-    static_assert(4 * kAttendUnitShared<kWidth> <= kAttendShared && kAttendUnitShared<kWidth> % 16 == 0);
-    const int group = threadIdx.x / attention::kUnitThreads, groups = warps / attention::kUnitWarps;
-    const std::int32_t units = c.tiles * c.head_tiles * c.chunks;
-#pragma unroll 1
-    for (std::int32_t u = group * gridDim.x + blockIdx.x; u < units; u += groups * gridDim.x) {
-        const AttendUnit unit(c, u);
-        attend_unit<kWidth, KvFormat::f16>(c, kv, unit.tile, unit.head_tile, unit.chunk, c.chunks,
-                                           shared + group * kAttendUnitShared<kWidth>, 1 + group);
-    }
-}
-
-// `call`: an AttendCall in shared memory. Not inlined: it needs all registers there are, and matrices would pay for that.
-static __device__ __noinline__ void attend_share(const char* call, const __half* kv, char* shared, int warps) {
+// This block's units of the attention of decode rows, if it has any. `call`: an AttendCall in shared memory. Waits until
+// `counter` has `arrivals`, those of all projections. Not inlined: it needs all registers there are, and matrices would pay for
+// that.
+template <int kWidth, int kWarps>
+__device__ __noinline__ void attend_share_of(const char* call, const __half* kv, float* out, char* shared, char* group,
+                                             const std::uint32_t* counter, std::uint32_t arrivals) {
+    static_assert(kAttendGroup<kWidth> <= kAttendShared && kAttendPlaces <= kGemvBarrierBytes - kAttendPlacesAt);
     // Said because the caller is not seen.
     const auto& c = *static_cast<const AttendCall*>(__cvta_shared_to_generic(__cvta_generic_to_shared(call)));
-    if (c.layout.width == 128) {
-        attend_share_of<128>(c, kv, shared, warps);
-    } else if (c.layout.width == 64) {
-        attend_share_of<64>(c, kv, shared, warps);
-    } else {
-        attend_share_of<32>(c, kv, shared, warps);
-    }
+    attend_group<kWidth, KvFormat::f16, kWarps, false>(c, kv, out, shared + kAttendPlacesAt, group, [&] {
+        if (threadIdx.x == 0) look_for(counter, arrivals);
+        workers_meet<kWarps>();
+    });
 }
 
-// What the groups of a block begin with, asked for by one warp. Not inlined, because it has its own registers.
-static __device__ __noinline__ void prefetch_share(const char* call, const __half* kv, int warps) {
-    const auto& c = *static_cast<const AttendCall*>(__cvta_shared_to_generic(__cvta_generic_to_shared(call)));
-    const std::int32_t units = c.tiles * c.head_tiles * c.chunks, groups = warps / attention::kUnitWarps;
-#pragma unroll 1
-    for (std::int32_t u = blockIdx.x, n = 0; u < units && n < groups; u += gridDim.x, ++n) {
-        const AttendUnit unit(c, u);
-        if (c.layout.width == 128) {
-            prefetch_unit<128>(c, kv, unit.tile, unit.head_tile, unit.chunk);
-        } else if (c.layout.width == 64) {
-            prefetch_unit<64>(c, kv, unit.tile, unit.head_tile, unit.chunk);
-        } else {
-            prefetch_unit<32>(c, kv, unit.tile, unit.head_tile, unit.chunk);
-        }
+// Likewise, for any width. Whether the block is one of those that tell of the attention.
+template <int kWarps>
+__device__ bool attend_share(const AttendCall& c, const char* call, const __half* kv, float* out, char* shared,
+                             char* group, const std::uint32_t* counter, std::uint32_t arrivals) {
+    if (static_cast<std::int32_t>(blockIdx.x) >= c.tiles * c.head_tiles * c.chunks) return false;
+    if (c.layout.width == 128) {
+        attend_share_of<128, kWarps>(call, kv, out, shared, group, counter, arrivals);
+    } else if (c.layout.width == 64) {
+        attend_share_of<64, kWarps>(call, kv, out, shared, group, counter, arrivals);
+    } else {
+        attend_share_of<32, kWarps>(call, kv, out, shared, group, counter, arrivals);
     }
+    return true;
 }
 
 // A warp's slice of a panel: block j of the slice is block j Warps + warp of the `blocks` of the part.
@@ -278,7 +280,7 @@ __device__ __forceinline__ void multiply_share(const Args& args, char* shared) {
         const Share share(op);
         if (share.idle()) return;
         const int T = args.rows, passage = plan.part_buffers * kPanelRows * T * 4;
-        in.load(op, args.step[s].norm, share.first, share.count, T,
+        in.load(op, op.x + args.turn(op.x_handed, args.step[s].x_turn), args.step[s].norm, share.first, share.count, T,
                 shared_address(shared + plan.second_at + warp * plan.second_bytes),
                 shared_address(shared + plan.parts_at) + warp * passage, passage, stats + warp * 32);
         panels = share.panel_end - share.panel_begin;
@@ -327,24 +329,43 @@ __device__ __forceinline__ void finish_shares(const Args& args, char* shared) {
     const float* const stats = reinterpret_cast<const float*>(shared + plan.stats_at);
     const int T = args.rows;
     std::uint32_t panels_summed = 0;
+    std::uint32_t arrivals = 0;  // of the matrices so far
     PanelSums<kWarps> panel_sums(shared, plan, T, panels_summed);
+    const int thread = 32 * finisher + lane;
+    const auto meet = [] { asm volatile("bar.sync 14, %0;" ::"n"(kFinishers * 32) : "memory"); };
+    if constexpr (Args::kAttends) {
+        if (plan.handed != nullptr) {
+            clear_handed(plan.handed, kTurns * plan.turn_floats,
+                         static_cast<int>(blockIdx.x) * 32 * kFinishers + thread,
+                         static_cast<int>(gridDim.x) * 32 * kFinishers);
+            meet();
+        }
+    }
 #pragma unroll 1
     for (int s = 0; s < args.steps; ++s) {
         const GemvOp& op = args.op(s);
         const GemvStep& step = args.step[s];
         if (op.kind != OpKind::matrix) continue;  // those that attend tell
+        float* const out = op.finish.out + args.turn(op.out_handed, step.out_turn);
+        const float* const from = op.finish.from + args.turn(op.from_handed, step.from_turn);
         const Share share(op);
         const bool normed = step.norm != nullptr;
-        if constexpr (Args::kAttends) {
-            // There is time to look for what attention will want, which is not in the L2.
-            if (finisher == 0 && s + 1 < args.steps && args.op(s + 1).kind == OpKind::attend)
-                prefetch_share(shared + kAttendCalls + args.op(s + 1).attend * sizeof(AttendCall), args.step[s + 1].kv,
-                               kWarps);
-        }
 #pragma unroll 1
         for (int panel = share.panel_begin; panel < share.panel_end; ++panel) {
             const float* all = panel_sums.all();
             const int stride = panel_sums.warp_stride();
+            if constexpr (Args::kAttends) {
+                if (op.clears && panel == share.panel_begin) {
+                    const int each = min(op.members, op.panel_count), part = share.part;
+                    const int index = part * each + static_cast<int>(blockIdx.x) - part * op.members;
+                    const auto clear = [&](int turn, std::int32_t begin, std::int32_t end) {
+                        clear_handed(plan.handed + turn % kTurns * plan.turn_floats + begin, end - begin,
+                                     index * 32 * kFinishers + thread, each * op.split * 32 * kFinishers);
+                    };
+                    clear(step.out_turn + 1, 0, plan.front_floats);
+                    clear(step.out_turn + 2, plan.front_floats, plan.turn_floats);
+                }
+            }
             // A thread takes row `item % T` of pair `item / T`, several of them side by side, because each has far to go.
             // Neighbours take neighbours, so that they meet few banks twice. Panels begin with one warp after the other.
             const int first = (finisher + static_cast<int>(panels_summed % kFinishers)) % kFinishers * 32 + lane;
@@ -355,7 +376,8 @@ __device__ __forceinline__ void finish_shares(const Args& args, char* shared) {
                 const int item = first + 32 * kFinishers * k;
                 const int pair = quotient_by(item, plan.rows_inverse);
                 if (item < 16 * T && share.part == 0)
-                    operand[k] = finish_operand(op.finish, panel * kPanelRows + 2 * pair, item - pair * T);
+                    operand[k] =
+                        finish_operand(op.finish, from, op.from_handed, panel * kPanelRows + 2 * pair, item - pair * T);
             }
 #pragma unroll
             for (int k = 0; k < kItems; ++k) {
@@ -403,7 +425,7 @@ __device__ __forceinline__ void finish_shares(const Args& args, char* shared) {
                 const int t = item - pair * T;
                 if (item >= 16 * T || share.part > 0) continue;
                 const float factor = normed ? norm_factor(op, squares[k]) : 1.0f;
-                finish_pair(op.finish, step.bias, step.kv, panel * kPanelRows + 2 * pair, t, sum[k].x * factor,
+                finish_pair(op.finish, out, step.bias, step.kv, panel * kPanelRows + 2 * pair, t, sum[k].x * factor,
                             sum[k].y * factor, operand[k]);
             }
             panel_sums.next();
@@ -411,7 +433,7 @@ __device__ __forceinline__ void finish_shares(const Args& args, char* shared) {
         // Squares are read by all who finish rows of a panel, and taken away when they have.
         const auto clear_squares = [&] {
             if (op.split == 1 || !normed || share.part > 0) return;
-            asm volatile("bar.sync 14, %0;" ::"n"(kFinishers * 32) : "memory");
+            meet();
             for (int panel = share.panel_begin + finisher; panel < share.panel_end; panel += kFinishers) {
                 const SplitSums split(op, plan, T, panel, 0);
                 if (lane < T) split.clear(op.split, split.squares(lane));
@@ -424,14 +446,15 @@ __device__ __forceinline__ void finish_shares(const Args& args, char* shared) {
         if (share.idle()) {
             // Nothing to do is no reason to be early: arrivals are only counted.
             if (finisher == 0 && lane == 0) {
-                look_for(plan.counters, static_cast<std::uint32_t>(s) * gridDim.x);
-                arrive(plan.counters);
+                look_for(plan.counters + kMatrixArrivals, arrivals);
+                arrive(plan.counters + kMatrixArrivals, op.out_handed);
             }
         } else {
             clear_squares();
-            asm volatile("bar.sync 14, %0;" ::"n"(kFinishers * 32) : "memory");
-            if (finisher == 0 && lane == 0) arrive(plan.counters);
+            meet();
+            if (finisher == 0 && lane == 0) arrive(plan.counters + kMatrixArrivals, op.out_handed);
         }
+        arrivals += gridDim.x;
     }
 }
 
@@ -462,41 +485,57 @@ __global__ void __launch_bounds__(gemv_threads(E), 1) gemv(const __grid_constant
         finish_shares<E, NT>(args, shared);
         return;
     }
-    if (threadIdx.x == 0) {
-        int* const number = reinterpret_cast<int*>(shared + kStepNumber);
-        number[0] = 0;
-        number[1] = args.plan.splits ? static_cast<int>(__ldcg(args.plan.counters + 2)) : 0;
-    }
+    auto* const state = reinterpret_cast<StepState*>(shared + kStepNumber);
+    std::uint32_t* const counters = args.plan.counters;
+    if (threadIdx.x == 0) *state = {0, args.plan.splits ? __ldcg(counters + kLaunches) : 0, 0, 0};
     workers_meet<kWarps>();
     for (;;) {
         int s = load_shared1(shared_address(shared) + kStepNumber);
         if constexpr (Args::kAttends) {
-            if (args.op(s).kind == OpKind::attend) {
-                attend_share(shared + kAttendCalls + args.op(s).attend * sizeof(AttendCall), args.step[s].kv,
-                             shared + args.plan.parts_at, kWarps);
-                workers_meet<kWarps>();
-                if (threadIdx.x == 0) arrive(args.plan.counters);
+            const GemvOp& op = args.op(s);
+            if (op.kind == OpKind::attend) {
+                const AttendCall& call = args.attends[op.attend];
+                const bool takes_part = attend_share<kWarps>(
+                    call, shared + kAttendCalls + op.attend * sizeof(AttendCall), args.step[s].kv,
+                    call.out + args.turn(op.out_handed, args.step[s].out_turn), shared, shared + args.plan.parts_at,
+                    counters + kMatrixArrivals, state->matrix_arrivals);
+                s = state->step;
+                if (takes_part && s + 1 < args.steps) {
+                    workers_meet<kWarps>();
+                    if (threadIdx.x == 0) arrive(counters + kAttendArrivals, args.op(s).out_handed);
+                }
             } else {
                 multiply_share<E, NT>(args, shared);
             }
         } else {
             multiply_share<E, NT>(args, shared);
         }
-        s = load_shared1(shared_address(shared) + kStepNumber) + 1;
-        if (s >= args.steps) break;
+        s = load_shared1(shared_address(shared) + kStepNumber);
+        if (s + 1 >= args.steps) break;
         workers_meet<kWarps>();
         if (threadIdx.x == 0) {
-            look_for(args.plan.counters, static_cast<std::uint32_t>(s) * gridDim.x);
-            *reinterpret_cast<int*>(shared + kStepNumber) = s;
+            const GemvOp& done = args.op(s);
+            if (done.kind == OpKind::attend) {
+                const AttendCall& call = args.attends[done.attend];
+                const auto units = static_cast<std::uint32_t>(call.tiles * call.head_tiles * call.chunks);
+                state->attend_arrivals += min(units, gridDim.x);
+                look_for(counters + kAttendArrivals, state->attend_arrivals);
+            } else {
+                state->matrix_arrivals += gridDim.x;
+                // Attention waits by itself, for what it cannot do before.
+                if (args.op(s + 1).kind != OpKind::attend) look_for(counters + kMatrixArrivals, state->matrix_arrivals);
+            }
+            state->step = s + 1;
         }
         workers_meet<kWarps>();
     }
-    // The last block to leave puts the barrier back for the next launch, which has the next number.
+    // The last block to leave puts the counters back for the next launch, which has the next number.
     if ((args.steps > 1 || args.plan.splits) && threadIdx.x == 0) {
-        if (atomicAdd(args.plan.counters + 1, 1u) == gridDim.x - 1) {
-            args.plan.counters[0] = 0;
-            args.plan.counters[1] = 0;
-            args.plan.counters[2] += 1;
+        if (atomicAdd(counters + kDepartures, 1u) == gridDim.x - 1) {
+            counters[kMatrixArrivals] = 0;
+            counters[kAttendArrivals] = 0;
+            counters[kDepartures] = 0;
+            counters[kLaunches] += 1;
         }
     }
 }

@@ -44,11 +44,12 @@ inline constexpr int kMaxBuffers = 8;  // of panels' sums
 // ring.
 inline constexpr int kCopyBarrierBytes = 16 * kMaxStages;
 inline constexpr int kStreamStates = kCopyBarrierBytes + 16 * kMaxBuffers;
-inline constexpr int kStepNumber = kStreamStates + 16 * 8;  // which step it is; behind it the launch's number
+inline constexpr int kStepNumber = kStreamStates + 16 * 8;  // which step it is; behind it StepState's other words
 inline constexpr int kAttendCalls = kStepNumber + 128;      // GemvArgs::attends, for code that takes any of them
-inline constexpr int kGemvBarrierBytes = kAttendCalls + 512;
+inline constexpr int kAttendPlacesAt = kAttendCalls + 512;  // where attention keeps what it knows of its units
+inline constexpr int kGemvBarrierBytes = kAttendPlacesAt + 768;
 inline constexpr int kSplitInputs = 4096;   // most inputs of a block; wider matrices are split between blocks
-inline constexpr int kScratchCounters = 4;  // of a device: for the grid; the first three are used
+inline constexpr int kScratchCounters = 4;  // of a device, by GridCounter
 
 // What happens to a pair of sums (packed rows 2i, 2i + 1) of a row of the batch.
 enum class Finish : std::uint8_t { attention_in, out, mlp_in, head };
@@ -59,6 +60,7 @@ struct FinishArgs {
     std::int32_t first_row = 0;                // of the stack: where this part begins
     std::int32_t rows = 0;                     // of this part, without padding
     float* out = nullptr;                      // x (added to), ff, logits, or q
+    const float* from = nullptr;               // out: what is added to
     float* raw = nullptr;         // attention_in, out: sums with their biases, row by row; nothing else is written then
     std::int64_t out_stride = 0;  // elements between rows of the batch; of raw when that is set
     float scale = 1.0f, soft_cap = 0.0f;  // head
@@ -70,7 +72,7 @@ struct FinishArgs {
     const float2* rope = nullptr;          // [T, rotated / 2]
     const std::int64_t* cell = nullptr;    // [T]
     const std::int64_t* v_cell = nullptr;  // [T]
-    std::int64_t head_stride = 0, v_stride = 1;
+    std::int64_t head_stride = 0;
 
     bool operator==(const FinishArgs&) const = default;
 };
@@ -83,6 +85,10 @@ enum class OpKind : std::uint8_t { matrix, attend };
 struct GemvOp {
     OpKind kind = OpKind::matrix;
     std::int32_t attend = 0;  // which of GemvArgs::attends
+    // Whether what the step reads and writes are handed-over numbers (GemvPlan::handed). Then x, finish.from and finish.out, or
+    // the out of the attention, are where they are in turn 0.
+    bool x_handed = false, from_handed = false, out_handed = false;
+    bool clears = false;  // numbers of turns that all blocks are through with
     std::int32_t panel_count = 0;
     std::int32_t blocks = 0;  // per panel
     std::int32_t inputs = 0;
@@ -105,8 +111,19 @@ struct GemvStep {
     const float* norm = nullptr;  // [inputs]; null: none
     const float* bias = nullptr;  // [rows of the stack]; null: none
     __half* kv = nullptr;         // attention_in, attend: of the layer
-    std::int32_t op = 0;          // which of GemvArgs::ops
+    std::uint8_t op = 0;          // which of GemvArgs::ops
+    std::uint8_t x_turn = 0, from_turn = 0, out_turn = 0;
 };
+
+// Numbers that a step hands over to the next of a whole forward lie in memory of their own, of which every word says by itself
+// whether it has come: until then it is kNothing, the bits of a NaN that no instruction gives. So nobody has to wait until all
+// that a block has written can be read everywhere, and the barrier of the grid is only there so that nobody looks too early. A
+// layer has turn (layer % kTurns) of that memory. Its words are cleared by the attention_out of the layer behind it: whoever is
+// there knows that all blocks have come to the attention, and so are through with all that came before (the outputs of an
+// mlp_out but for what the attention_out adds to, so those are cleared a layer later). The attention_in behind that tells of it
+// with a release, and the turn comes round again only after that attention_in.
+inline constexpr std::uint32_t kNothing = 0xffffffffu;
+inline constexpr int kTurns = 3;
 
 // Set by the plan. Shared memory in bytes, from its start.
 struct GemvPlan {
@@ -118,12 +135,15 @@ struct GemvPlan {
     std::int32_t part_stride = 0;       // floats from a warp's buffers to the next one's
     std::uint32_t rows_inverse = 0;     // quotient_by() the rows
     bool splits = false;                // some matrix is split
-    std::uint32_t* counters = nullptr;  // arrivals and departures, zero between launches, and the number of launches
+    std::uint32_t* counters = nullptr;  // by GridCounter
     float* partials = nullptr;
+    float* handed = nullptr;        // kTurns times [outputs of mlp_out | of the others], null: nothing is handed over
+    std::int32_t turn_floats = 0;   // of a turn
+    std::int32_t front_floats = 0;  // of mlp_out's outputs
 };
 
 inline constexpr int kAttendShared = 24 * 1024;  // of a block, for attention
-inline constexpr int kMaxGemvOps = 8;            // different ones of a launch
+inline constexpr int kMaxGemvOps = 12;           // different ones of a launch
 inline constexpr int kMaxAttendKinds = 2;        // likewise
 inline constexpr int kFewSteps = 4;              // what most launches take
 inline constexpr int kManySteps = 660;           // a whole forward; parameters of a kernel are 32,764 bytes at most
@@ -142,6 +162,10 @@ struct GemvArgs {
     GemvStep step[Steps];
 
     FORESAY_HOST_DEVICE const GemvOp& op(int i) const { return ops[step[i].op]; }
+    // How far the numbers of a step are from those of turn 0.
+    FORESAY_HOST_DEVICE std::int64_t turn(bool handed, std::uint8_t turn) const {
+        return handed ? std::int64_t{plan.turn_floats} * turn : 0;
+    }
 };
 inline GemvArgs<kFewSteps> few_steps(const GemvArgs<kManySteps>& many) {
     GemvArgs<kFewSteps> few;
@@ -157,11 +181,14 @@ inline GemvArgs<kFewSteps> few_steps(const GemvArgs<kManySteps>& many) {
 }
 static_assert(sizeof(GemvArgs<kManySteps>) <= 32764);
 
-// Memory that launches of one device share: counters and the sums of split matrices. Made at the first call for a device.
+// Memory that launches of one device share: counters, the sums of split matrices, and what steps hand over. Made at the first
+// call for a device.
 struct GemvScratch {
     std::uint32_t* counters = nullptr;
     float* partials = nullptr;
     std::size_t partial_floats = 0;
+    float* handed = nullptr;
+    std::size_t handed_floats = 0;
 };
 const GemvScratch& gemv_scratch();
 

@@ -45,7 +45,7 @@ __device__ inline void finish_head(const FinishHeadsCall& c, std::int32_t t, std
     if (value && !coded) {
         __half* v = c.kv + c.v_cell[t] + (head - c.heads - c.kv_heads) * c.layout.head_stride;
         for (std::int32_t d = lane; d < c.head_dim; d += 32) {
-            v[d * kPagePositions] = __float2half_rn(saturated(__ldcg(raw + d)));
+            v[KvLayout::value_value(d)] = __float2half_rn(saturated(__ldcg(raw + d)));
         }
         return;
     }
@@ -81,7 +81,8 @@ __device__ inline void finish_head(const FinishHeadsCall& c, std::int32_t t, std
         keep_codes(c, t, value ? head - c.heads - c.kv_heads : head - c.heads, value, values, lane);
     } else {
         __half* k = c.kv + c.k_cell[t] + (head - c.heads) * c.layout.head_stride;
-        for (std::int32_t d = lane; d < c.head_dim; d += 32) k[d] = __float2half_rn(saturated(values[d]));
+        for (std::int32_t d = lane; d < c.head_dim; d += 32)
+            k[KvLayout::key_value(d)] = __float2half_rn(saturated(values[d]));
     }
 }
 

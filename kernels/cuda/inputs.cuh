@@ -59,15 +59,16 @@ class Inputs {
 public:
     using Form = InputForm<E>;
 
-    // Reads this warp's slice of blocks first .. first + count - 1 of every row (zeros behind it) and leaves, per row, what
-    // scales sums back in stats[t] and the sum of squares in stats[16 + t]. `second`: shared memory of this warp for rows 8
-    // to 15; `passage`: `room` bytes that are free for the time being, at least 128 for each of at most eight rows.
-    __device__ void load(const GemvOp& op, const float* norm, int first, int count, int rows, std::uint32_t second,
-                         std::uint32_t passage, int room, float* stats) {
+    // Reads this warp's slice of blocks first .. first + count - 1 of every row of `x` (zeros behind it), waits for what is
+    // handed over and has not come yet, and leaves, per row, what scales sums back in stats[t] and the sum of squares in
+    // stats[16 + t]. `second`: shared memory of this warp for rows 8 to 15; `passage`: `room` bytes that are free for the time
+    // being, at least 128 for each of at most eight rows.
+    __device__ void load(const GemvOp& op, const float* x, const float* norm, int first, int count, int rows,
+                         std::uint32_t second, std::uint32_t passage, int room, float* stats) {
         const int lane = static_cast<int>(threadIdx.x % 32);
         second_plane_ = (rows - 8) * second_row_bytes(E);
         second_ = second + min(lane / 4, max(rows - 9, 0)) * second_row_bytes(E) + lane % 4 * 16;
-        const Reader reader{op, norm, first, count, second, passage, room, stats, lane};
+        const Reader reader{op, x, norm, first, count, second, passage, room, stats, lane};
         float4 weight[kVectors];
 #pragma unroll
         for (int v = 0; v < kVectors; ++v) {
@@ -103,6 +104,7 @@ private:
 
     struct Reader {
         const GemvOp& op;
+        const float* x;
         const float* norm;
         int first, count;
         std::uint32_t second, passage;
@@ -123,8 +125,14 @@ private:
         }
         __device__ float4 input(int t, int v) const {
             const int at = input_of(v), row = op.row != nullptr ? __ldcg(op.row + t) : t;
-            const float* from = op.x + static_cast<std::int64_t>(row) * op.inputs;
-            return at < op.inputs ? __ldcg(reinterpret_cast<const float4*>(from + at)) : float4{};
+            const float* from = x + static_cast<std::int64_t>(row) * op.inputs + at;
+            float4 four = {};
+            if (at < op.inputs) {
+                asm volatile("ld.relaxed.gpu.global.v4.f32 {%0, %1, %2, %3}, [%4];"
+                             : "=f"(four.x), "=f"(four.y), "=f"(four.z), "=f"(four.w)
+                             : "l"(from));
+            }
+            return four;
         }
     };
 
@@ -134,11 +142,28 @@ private:
     __device__ void read(int nt, const Reader& r, const float4 (&weight)[kVectors], int here) {
         const int lane = r.lane;
         float4 x[B][kVectors];
+        bool missing;
+        do {
 #pragma unroll
-        for (int b = 0; b < B; ++b) {
+            for (int b = 0; b < B; ++b) {
 #pragma unroll
-            for (int v = 0; v < kVectors; ++v) x[b][v] = r.input(8 * nt + min(b, here - 1), v);
-        }
+                for (int v = 0; v < kVectors; ++v) x[b][v] = r.input(8 * nt + min(b, here - 1), v);
+            }
+            missing = false;
+            if (r.op.x_handed) {
+                std::uint32_t most = 0;  // kNothing is the largest word there is
+#pragma unroll
+                for (int b = 0; b < B; ++b) {
+#pragma unroll
+                    for (int v = 0; v < kVectors; ++v) {
+                        const float4& a = x[b][v];
+                        most = max(most, max(max(__float_as_uint(a.x), __float_as_uint(a.y)),
+                                             max(__float_as_uint(a.z), __float_as_uint(a.w))));
+                    }
+                }
+                missing = __any_sync(~0u, most == kNothing);
+            }
+        } while (missing);
         float squares[B];
         uint2 half[Form::planes][B][kVectors];
 #pragma unroll

@@ -13,6 +13,8 @@ __global__ void expand_kernel(KvExpandCall c) {
                                                                blockIdx.y * c.from_layout.head_stride);
     __half* keys = c.to + page * c.to_layout.page_stride + blockIdx.y * c.to_layout.head_stride;
     __half* values = keys + c.to_layout.v_offset();
+    const RunOrder order = key_order(KvFormat::f16, width);
+    static_assert(key_order(KvFormat::f16, 64).run == value_order(KvFormat::f16, 64).run);
     const auto kept = [&](std::int32_t at, std::int32_t place, int which) {
         const auto* scales = reinterpret_cast<const float*>(codes + KvCodes::scales(width, place));
         return __float2half_rn(static_cast<float>(codes[at] - kCodeZero) * (scales[which] / kLargestCode));
@@ -20,9 +22,11 @@ __global__ void expand_kernel(KvExpandCall c) {
     for (std::int32_t i = threadIdx.x; i < kPagePositions * width; i += kThreads) {
         const __half zero = __float2half_rn(0.0f);
         const std::int32_t key_d = i % width, key_place = i / width;
-        keys[i] = key_d < c.head_dim ? kept(KvCodes::key(width, key_place, key_d), key_place, 0) : zero;
+        keys[order.key_place(key_place) + order.key_value(key_d)] =
+            key_d < c.head_dim ? kept(KvCodes::key(width, key_place, key_d), key_place, 0) : zero;
         const std::int32_t value_d = i / kPagePositions, value_place = i % kPagePositions;
-        values[i] = value_d < c.head_dim ? kept(KvCodes::value(width, value_place, value_d), value_place, 1) : zero;
+        values[order.value_place(value_place) + order.value_value(value_d)] =
+            value_d < c.head_dim ? kept(KvCodes::value(width, value_place, value_d), value_place, 1) : zero;
     }
 }
 

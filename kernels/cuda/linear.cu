@@ -41,6 +41,7 @@ struct LinearSequence::State {
         check(plan_gemv(encoding, info.shared_bytes, info.processors, 1, std::span(args.ops, count(args.op_count)),
                         args.rows, args.plan),
               "ops that fit alone fit together");
+        hand_over();
         launch_gemv(encoding, args, info.processors, call.overlap, call.stream);
         args.steps = args.op_count = args.attend_count = 0;
     }
@@ -53,7 +54,7 @@ struct LinearSequence::State {
         encoding = op_encoding;
         call = op_call;
         args.rows = rows;
-        step.op = find(op);
+        step.op = static_cast<std::uint8_t>(find(op));
         if (step.op == args.op_count) args.ops[args.op_count++] = op;
         args.step[args.steps++] = step;
     }
@@ -74,6 +75,100 @@ struct LinearSequence::State {
     }
 
 private:
+    // If the steps are all those of two layers or more, each as the other, they hand over their numbers (gemv.h).
+    void hand_over() {
+        args.plan.handed = nullptr;
+        constexpr std::int32_t kLayer = 5;
+        enum : std::int32_t { kIn, kAttend, kOut, kMlpIn, kMlpOut };
+        const std::int32_t layers = args.steps / kLayer;
+        if (layers < 2 || args.steps % kLayer != 0) return;
+        const auto is = [&](std::int32_t at, Finish kind) {
+            const GemvOp& op = args.op(at);
+            return op.kind == OpKind::matrix && op.finish.kind == kind && op.finish.raw == nullptr &&
+                   op.row == nullptr && op.finish.first_row == 0;
+        };
+        for (std::int32_t at = 0; at < args.steps; at += kLayer) {
+            if (!is(at + kIn, Finish::attention_in) || args.op(at + kAttend).kind != OpKind::attend ||
+                !is(at + kOut, Finish::out) || !is(at + kMlpIn, Finish::mlp_in) || !is(at + kMlpOut, Finish::out))
+                return;
+            for (const std::int32_t i : {kIn, kOut, kMlpIn, kMlpOut}) {
+                if (args.step[at + i].op != args.step[i].op) return;
+            }
+        }
+        GemvOp in = args.op(kIn), out = args.op(kOut), mlp_in = args.op(kMlpIn), mlp_out = args.op(kMlpOut);
+        const float* const x = in.x;
+        const float* const attended = args.attends[args.op(kAttend).attend].out;
+        if (out.x != attended || mlp_in.x != x || out.finish.out != x || mlp_out.finish.out != x ||
+            mlp_out.x != mlp_in.finish.out || in.finish.out != args.attends[args.op(kAttend).attend].q)
+            return;
+        // A turn: outputs of mlp_out, of the attention, of attention_out and of mlp_in.
+        const std::int32_t rows = args.rows, width = rows * in.inputs;
+        const std::int32_t at_attended = width, at_x = at_attended + rows * out.inputs, at_ff = at_x + width;
+        const std::int32_t floats = at_ff + rows * mlp_out.inputs;
+        const GemvScratch& scratch = gemv_scratch();
+        // Rows are read in fours.
+        if (in.inputs % 4 != 0 || out.inputs % 4 != 0 || mlp_out.inputs % 4 != 0 ||
+            count(floats) * kTurns > scratch.handed_floats)
+            return;
+        GemvPlan& plan = args.plan;
+        plan.handed = scratch.handed;
+        plan.turn_floats = floats;
+        plan.front_floats = width;
+
+        float* const turn = plan.handed;
+        std::vector<std::int32_t> kinds;  // of the layers' attentions
+        for (std::int32_t at = kAttend; at < args.steps; at += kLayer) kinds.push_back(args.op(at).attend);
+        static_assert(7 + kMaxAttendKinds <= kMaxGemvOps);
+        args.op_count = 0;
+        const auto put = [&](const GemvOp& op) {
+            args.ops[args.op_count] = op;
+            return static_cast<std::uint8_t>(args.op_count++);
+        };
+        const std::uint8_t first_in = put(in);
+        in.x_handed = true;
+        in.x = turn;
+        const std::uint8_t other_in = put(in);
+        out.x_handed = out.out_handed = out.clears = true;
+        out.x = turn + at_attended;
+        out.finish.from = out.finish.out;
+        out.finish.out = turn + at_x;
+        const std::uint8_t first_out = put(out);
+        out.from_handed = true;
+        out.finish.from = turn;
+        const std::uint8_t other_out = put(out);
+        mlp_in.x_handed = mlp_in.out_handed = true;
+        mlp_in.x = turn + at_x;
+        mlp_in.finish.out = turn + at_ff;
+        const std::uint8_t only_mlp_in = put(mlp_in);
+        mlp_out.x_handed = mlp_out.from_handed = true;
+        mlp_out.x = turn + at_ff;
+        mlp_out.finish.from = turn + at_x;
+        const std::uint8_t last_mlp_out = put(mlp_out);
+        mlp_out.out_handed = true;
+        mlp_out.finish.out = turn;
+        const std::uint8_t other_mlp_out = put(mlp_out);
+        std::uint8_t attend_ops[kMaxAttendKinds];
+        for (std::int32_t kind = 0; kind < args.attend_count; ++kind) {
+            GemvOp op;
+            op.kind = OpKind::attend;
+            op.attend = kind;
+            op.out_handed = true;
+            args.attends[kind].out = turn + at_attended;
+            attend_ops[kind] = put(op);
+        }
+        for (std::int32_t layer = 0; layer < layers; ++layer) {
+            GemvStep* const step = args.step + layer * kLayer;
+            const auto here = static_cast<std::uint8_t>(layer % kTurns);
+            const auto before = static_cast<std::uint8_t>((layer + kTurns - 1) % kTurns);
+            for (std::int32_t i = 0; i < kLayer; ++i) step[i].x_turn = step[i].from_turn = step[i].out_turn = here;
+            step[kIn].x_turn = step[kOut].from_turn = before;
+            step[kIn].op = layer == 0 ? first_in : other_in;
+            step[kAttend].op = attend_ops[kinds[count(layer)]];
+            step[kOut].op = layer == 0 ? first_out : other_out;
+            step[kMlpIn].op = only_mlp_in;
+            step[kMlpOut].op = layer == layers - 1 ? last_mlp_out : other_mlp_out;
+        }
+    }
     // Layers differ in where their keys are and in how they look at them.
     static bool same_kind(const AttendCall& a, const AttendCall& b) {
         return a.scale == b.scale && a.window == b.window;
@@ -206,7 +301,6 @@ void AttentionInLinear::launch(const LinearCall& call, const Io& io) const {
     finish.cell = io.cell;
     finish.head_stride = io.head_stride;
     finish.v_cell = io.v_cell;
-    finish.v_stride = io.v_stride;
     GemvOp op;
     op.x = io.x;
     op.eps = norm_.eps;
@@ -240,6 +334,7 @@ void OutLinear::launch(const LinearCall& call, const Io& io) const {
     FinishArgs finish;
     finish.kind = Finish::out;
     finish.out = io.x;
+    finish.from = io.x;
     finish.raw = io.raw;
     finish.out_stride = panels_.rows();
     GemvOp op;
@@ -250,6 +345,7 @@ void OutLinear::launch(const LinearCall& call, const Io& io) const {
         pass.x += t * panels_.inputs();
         FinishArgs& f = pass.finish;
         if (f.out != nullptr) f.out += t * f.out_stride;
+        if (f.from != nullptr) f.from += t * f.out_stride;
         if (f.raw != nullptr) f.raw += t * f.out_stride;
     });
 }

@@ -102,14 +102,12 @@ public:
     struct Io {
         const float* x = nullptr;  // [T, D]
         // Without per-head norms the stage finishes its rows: rotated queries, and K and V into the cache.
-        float* q = nullptr;                  // [T, H*Dh]
-        __half* kv = nullptr;                // of this layer; K of row t, head h at kv + cell[t] + h * head_stride
-        const std::int64_t* cell = nullptr;  // [T] on the device, in elements
-        const std::int64_t* v_cell =
-            nullptr;                   // [T]: value d of V of head h at kv + v_cell[t] + h * head_stride + d * v_stride
-        std::int64_t head_stride = 0;  // elements from a head to the next
-        std::int64_t v_stride = 1;     // elements from a value of V to the next
-        const float2* rope = nullptr;  // [T, pairs]: cos and sin, times the magnitude; null without rope
+        float* q = nullptr;    // [T, H*Dh]
+        __half* kv = nullptr;  // of this layer; row t, head h, value d of K at cell[t] + h * head_stride + key_value(d)
+        const std::int64_t* cell = nullptr;    // [T] on the device, in elements
+        const std::int64_t* v_cell = nullptr;  // likewise of V, with value_value(d) (KvLayout)
+        std::int64_t head_stride = 0;          // elements from a head to the next
+        const float2* rope = nullptr;          // [T, pairs]: cos and sin, times the magnitude; null without rope
         // When set, the projections with their biases go here instead, and nothing else is written.
         float* raw = nullptr;  // [T, (H + 2 Hkv) * Dh]: q, k, v
     };

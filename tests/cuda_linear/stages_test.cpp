@@ -157,26 +157,27 @@ TEST_P(DeviceStages, AttentionIn) {
                 const float angle = bell(random, 1, 2.0f)[0];
                 turn = {std::cos(angle), std::sin(angle)};
             }
-            const std::vector<std::int64_t> cell = {7 * kHead, 1 * kHead, 2 * kHead, 9 * kHead, 4 * kHead};
-            constexpr std::int64_t head_stride = 2 * 10 * kHead, v_offset = 10 * kHead;  // ten cells
-            std::vector<std::int64_t> v_cell;                                            // V lies transposed
-            for (const std::int64_t at : cell) v_cell.push_back(v_offset + at / kHead);
+            const cuda::KvLayout layout(spec.shape, 1);
+            std::vector<std::int64_t> cell, v_cell;
+            for (const std::int32_t place : {7, 1, 42, 9, 34}) {
+                cell.push_back(layout.k_cell(0, place));
+                v_cell.push_back(layout.v_cell(0, place));
+            }
             const auto device_x = on_device(x);
             const auto device_rope = cuda::to_device(std::span<const float2>(rope));
             const auto device_cell = cuda::to_device(std::span<const std::int64_t>(cell));
             const auto device_v_cell = cuda::to_device(std::span<const std::int64_t>(v_cell));
             const auto device_q = poisoned(kRows * q_rows);
             const auto raw = poisoned(kRows * (q_rows + 2 * kv_rows));
-            const std::vector<__half> blank(kKvHeads * head_stride);
+            const std::vector<__half> blank(static_cast<std::size_t>(layout.page_stride));
             const auto kv = cuda::to_device(std::span<const __half>(blank));
             cuda::AttentionInLinear::Io io;
             io.x = device_x.data();
             io.q = device_q.data();
             io.kv = kv.data();
             io.cell = device_cell.data();
-            io.head_stride = head_stride;
+            io.head_stride = layout.head_stride;
             io.v_cell = device_v_cell.data();
-            io.v_stride = 10;
             io.rope = pairs == RopePairs::none ? nullptr : device_rope.data();
             stage.launch(call(kRows), io);
             io.raw = raw.data();
@@ -215,10 +216,11 @@ TEST_P(DeviceStages, AttentionIn) {
             std::vector<double> got_k, got_v;
             for (std::size_t t = 0; t < kRows; ++t) {
                 for (std::size_t i = 0; i < static_cast<std::size_t>(kv_rows); ++i) {
-                    const std::size_t at = static_cast<std::size_t>(cell[t]) + i / kHead * head_stride + i % kHead;
-                    got_k.push_back(__half2float(cache[at]));
-                    got_v.push_back(__half2float(
-                        cache[static_cast<std::size_t>(v_cell[t]) + i / kHead * head_stride + i % kHead * 10]));
+                    const auto head = static_cast<std::int64_t>(i) / kHead * layout.head_stride;
+                    const auto d = static_cast<std::int32_t>(i % kHead);
+                    const auto of = [&](std::int64_t at) { return __half2float(cache[static_cast<std::size_t>(at)]); };
+                    got_k.push_back(of(cell[t] + head + cuda::KvLayout::key_value(d)));
+                    got_v.push_back(of(v_cell[t] + head + cuda::KvLayout::value_value(d)));
                 }
             }
             ASSERT_LT(distance(got_k, want_k), most + 5e-4) << "the cache holds float16";
