@@ -24,6 +24,9 @@ target_include_directories(foresay_options INTERFACE $<BUILD_INTERFACE:${CMAKE_S
 target_compile_features(foresay_options INTERFACE cxx_std_20)
 # Bit-equality of rows needs explicit fma and nothing contracted behind our back (docs/architecture.md, law 1).
 set(FORESAY_CXX_OPTIONS -Wall -Wextra -Wpedantic -Wno-missing-field-initializers -ffp-contract=off -fno-fast-math)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+  list(APPEND FORESAY_CXX_OPTIONS -Wno-restrict)  # false alarms over std::string's operator+ (GCC bug 105651)
+endif()
 if(FORESAY_WERROR)
   list(APPEND FORESAY_CXX_OPTIONS -Werror)
 endif()

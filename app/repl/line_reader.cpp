@@ -82,9 +82,9 @@ bool close_block(std::string& text) {
 }
 
 // The line breaks behind the opening and in front of the closing quotes belong to the quotes.
-std::string inside(std::string text) {
-    if (text.starts_with('\n')) text.erase(0, 1);
-    if (text.ends_with('\n')) text.pop_back();
+std::string_view inside(std::string_view text) {
+    if (text.starts_with('\n')) text.remove_prefix(1);
+    if (text.ends_with('\n')) text.remove_suffix(1);
     return text;
 }
 
@@ -111,7 +111,8 @@ Line read_entry(LineReader& reader, const std::string& prompt, const std::string
             text.append("\n").append(next.text);
         }
         entry.literal = command.empty();
-        entry.text = command + inside(std::move(text));
+        entry.text = command;
+        entry.text += inside(text);
     } else if (!entry.literal && entry.text.find('\n') == std::string::npos) {
         while (entry.text.ends_with('\\')) {
             entry.text.back() = '\n';

@@ -174,13 +174,7 @@ public:
 
     void copy_page(KvPages& pages, int32_t from, int32_t to) override {
         flush_open();
-        auto& kv = static_cast<CudaKv&>(pages);
-        const int64_t page = kv.layout.page_stride;
-        const std::size_t layer_bytes = size(kv.layout.layer_stride) * sizeof(__half);
-        cuda_check(
-            cudaMemcpy2DAsync(kv.memory.data() + to * page, layer_bytes, kv.memory.data() + from * page, layer_bytes,
-                              size(page) * sizeof(__half), size(kv.shape.layers), cudaMemcpyDeviceToDevice, stream_),
-            "cannot copy a page");
+        static_cast<CudaKv&>(pages).copy_page(from, to, stream_);
     }
 
     void begin(Activations& act, const Batch& batch) override;

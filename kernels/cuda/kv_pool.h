@@ -110,6 +110,15 @@ struct CudaKv : KvPages {
     std::uint64_t id = 0;  // never used twice
 
     __half* layer(std::int32_t index) const { return memory.data() + index * layout.layer_stride; }
+    // Enqueues a copy for each layer: they may lie further apart than the pitch of one copy can be.
+    void copy_page(std::int32_t from, std::int32_t to, cudaStream_t stream) const {
+        const auto bytes = static_cast<std::size_t>(layout.page_stride) * sizeof(__half);
+        for (std::int32_t i = 0; i < shape.layers; ++i) {
+            cuda_check(cudaMemcpyAsync(layer(i) + to * layout.page_stride, layer(i) + from * layout.page_stride, bytes,
+                                       cudaMemcpyDeviceToDevice, stream),
+                       "cannot copy a page");
+        }
+    }
 };
 
 }  // namespace foresay::kernels::cuda
