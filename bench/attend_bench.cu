@@ -3,8 +3,8 @@
 //   attend_bench SHAPE [f16|q8] [DEPTH..]    attention of one layer at 1, 2, 4, 8, 16 decode rows behind DEPTH positions
 //
 // Two columns: the kernel of its own (launch_attend_decode), and blocks with as few registers for a thread as the kernel of all
-// layers has. Rates count K and V once, whatever the number of rows. Every time is
-// the median of replays of a graph that goes over several layers, so that nothing is left in the L2 from the time before.
+// layers has. Rates count K and V once, whatever the number of rows. Every time is the median of replays of a graph that goes
+// over several layers, so that nothing is left in the L2 from the time before.
 
 #include <algorithm>
 #include <cstdio>

@@ -104,9 +104,6 @@ __device__ inline void copy_wait(std::uint32_t barrier, std::uint32_t parity) {
 #endif
 }
 
-// To the L2.
-__device__ inline void prefetch(const void* from) { asm volatile("prefetch.global.L2 [%0];" ::"l"(from)); }
-
 // Reads of shared memory that keep their order with the waits above.
 __device__ inline uint4 load_shared4(std::uint32_t address) {
     uint4 value;

@@ -39,7 +39,7 @@ void launch_attend_decode(cudaStream_t stream, const AttendCall& call) {
     cuda_check(cudaGetDevice(&device), "cannot ask for the current device");
     cuda_check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device),
                "cannot ask for the number of multiprocessors");
-    const dim3 grid(static_cast<unsigned>(std::min(attend_units(call) * call.chunks, int64_t{processors})));
+    const dim3 grid(static_cast<unsigned>(std::min(call.units(), processors)));
     with_attend_kind(call, [&](auto width, auto special) {
         const auto kernel = call.layout.format == KvFormat::q8 ? decode_kernel<width, KvFormat::q8, special>
                                                                : decode_kernel<width, KvFormat::f16, special>;

@@ -45,7 +45,7 @@ struct UnitNumber {
 class UnitQueue {
 public:
     __device__ explicit UnitQueue(const AttendCall& c)
-        : units_(c.tiles * c.head_tiles * c.chunks),
+        : units_(c.units()),
           groups_(min(static_cast<std::int32_t>(gridDim.x), units_)),
           taken_(c.arrived + c.tiles * c.head_tiles) {}
     // By one warp; what has() denies when there is none left, then not to be called again. Takes a while to be known.

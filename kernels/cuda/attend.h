@@ -64,6 +64,9 @@ struct AttendCall {
     KvLayout layout;
     float* partial = nullptr;         // attend_partial_floats(), decode rows
     std::int32_t* arrived = nullptr;  // attend_counters(), zero before and after
+
+    // Of a launch for decode rows.
+    FORESAY_HOST_DEVICE std::int32_t units() const { return tiles * head_tiles * chunks; }
 };
 
 // What follows from the heads and tiles of a call.

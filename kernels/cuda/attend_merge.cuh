@@ -30,7 +30,7 @@ struct UnitPlaces {
 // Shared memory of a group. Rows are padded so that lanes meet no bank twice.
 template <int kWidth>
 struct GroupShared {
-    static constexpr int kParts = least(kShares * 16 / kWidth, 4);
+    static constexpr int kParts = parts_of(kWidth);
     union {
         struct {
             uint4 queries[kWidth / 16][32];  // operands of each lane

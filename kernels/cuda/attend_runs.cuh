@@ -36,13 +36,14 @@ __device__ inline uint2 halves_of(std::uint32_t codes) {
     return {two(0x4140u), two(0x4342u)};
 }
 
-constexpr int least(int a, int b) { return a < b ? a : b; }
+// Parts of the positions of a block that shares of values divide.
+constexpr int parts_of(int width) { return width > 64 ? kShares * 16 / width : 4; }
 
 template <int kWidth, KvFormat kFormat>
 struct RunForm {
     static constexpr bool kCoded = kFormat == KvFormat::q8;
     static constexpr int kTiles = kWidth / 16;  // of 16 values
-    static constexpr int kParts = least(kShares / kTiles, 4);
+    static constexpr int kParts = parts_of(kWidth);
     static constexpr int kPart = kBlock / kParts;  // positions
     static constexpr __device__ RunOrder keys() { return key_order(kFormat, kWidth); }
     static constexpr __device__ RunOrder values() { return value_order(kFormat, kWidth); }

@@ -13,6 +13,8 @@
 // Law 1:    slices follow from the shape alone; every step treats a column (row of the batch) by itself.
 #pragma once
 
+#include <cstddef>
+
 #include "kernels/cuda/attend.cuh"
 #include "kernels/cuda/finish.cuh"
 #include "kernels/cuda/multiply.cuh"
@@ -45,15 +47,12 @@ struct StepState {
 // A barrier of all blocks, in two halves. What others wrote before it is read from L2 after it (__ldcg), so that nothing in
 // L1 needs to be dropped: a relaxed look at the counter is enough, and the cheaper one by far. Of a matrix all blocks tell; of
 // an attention those that can have units.
-__device__ inline void arrive(std::uint32_t* counter) {
-    asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
-}
 // Of numbers that are handed over it is enough to tell that they are on their way.
 __device__ inline void arrive(std::uint32_t* counter, bool handed) {
     if (handed) {
         asm volatile("red.relaxed.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
     } else {
-        arrive(counter);
+        asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
     }
 }
 __device__ inline void look_for(const std::uint32_t* counter, std::uint32_t arrivals) {
@@ -203,7 +202,7 @@ __device__ __noinline__ void attend_share_of(const char* call, const __half* kv,
 template <int kWarps>
 __device__ bool attend_share(const AttendCall& c, const char* call, const __half* kv, float* out, char* shared,
                              char* group, const std::uint32_t* counter, std::uint32_t arrivals) {
-    if (static_cast<std::int32_t>(blockIdx.x) >= c.tiles * c.head_tiles * c.chunks) return false;
+    if (static_cast<std::int32_t>(blockIdx.x) >= c.units()) return false;
     if (c.layout.width == 128) {
         attend_share_of<128, kWarps>(call, kv, out, shared, group, counter, arrivals);
     } else if (c.layout.width == 64) {
@@ -356,8 +355,8 @@ __device__ __forceinline__ void finish_shares(const Args& args, char* shared) {
             const int stride = panel_sums.warp_stride();
             if constexpr (Args::kAttends) {
                 if (op.clears && panel == share.panel_begin) {
-                    const int each = min(op.members, op.panel_count), part = share.part;
-                    const int index = part * each + static_cast<int>(blockIdx.x) - part * op.members;
+                    const int each = min(op.members, op.panel_count);
+                    const int index = share.part * each + static_cast<int>(blockIdx.x) - share.part * op.members;
                     const auto clear = [&](int turn, std::int32_t begin, std::int32_t end) {
                         clear_handed(plan.handed + turn % kTurns * plan.turn_floats + begin, end - begin,
                                      index * 32 * kFinishers + thread, each * op.split * 32 * kFinishers);
@@ -396,7 +395,8 @@ __device__ __forceinline__ void finish_shares(const Args& args, char* shared) {
                 }
             }
             if (op.split > 1) {
-                const auto launch = static_cast<std::uint32_t>(load_shared1(shared_address(shared) + kStepNumber + 4));
+                const auto launch = static_cast<std::uint32_t>(
+                    load_shared1(shared_address(shared) + kStepNumber + offsetof(StepState, launch)));
                 const SplitSums split(op, plan, T, panel, launch * 1024u + static_cast<std::uint32_t>(s) + 1u);
 #pragma unroll
                 for (int k = 0; k < kItems; ++k) {
@@ -516,8 +516,7 @@ __global__ void __launch_bounds__(gemv_threads(E), 1) gemv(const __grid_constant
         if (threadIdx.x == 0) {
             const GemvOp& done = args.op(s);
             if (done.kind == OpKind::attend) {
-                const AttendCall& call = args.attends[done.attend];
-                const auto units = static_cast<std::uint32_t>(call.tiles * call.head_tiles * call.chunks);
+                const auto units = static_cast<std::uint32_t>(args.attends[done.attend].units());
                 state->attend_arrivals += min(units, gridDim.x);
                 look_for(counters + kAttendArrivals, state->attend_arrivals);
             } else {

@@ -151,7 +151,7 @@ inline constexpr int kManySteps = 660;           // a whole forward; parameters 
 // The parameters of a launch, with room for `Steps` steps.
 template <int Steps>
 struct GemvArgs {
-    static_assert(kMaxAttendKinds * sizeof(AttendCall) <= 512);
+    static_assert(kMaxAttendKinds * sizeof(AttendCall) <= kAttendPlacesAt - kAttendCalls);
     static constexpr bool kAttends = Steps > kFewSteps;  // has the code for attention
     GemvOp ops[kMaxGemvOps];
     AttendCall attends[kMaxAttendKinds];
