@@ -96,10 +96,11 @@ void measure(const ModelShape& whole, KvFormat format, int depth, const cuda::St
         call.layout = layout;
         call.q = q.data();
         const cuda::DeviceBuffer<float> partial(static_cast<std::size_t>(cuda::attend_partial_floats(call)));
-        const cuda::DeviceBuffer<std::int32_t> arrived(static_cast<std::size_t>(cuda::attend_counters(call)));
-        cuda::cuda_check(cudaMemset(arrived.data(), 0, arrived.bytes()), "clear");
+        cuda::cuda_check(cudaMemset(partial.data(), cuda::kNothingByte, partial.bytes()), "cannot fill memory");
+        const cuda::DeviceBuffer<std::int32_t> taken(1);
+        cuda::cuda_check(cudaMemset(taken.data(), 0, taken.bytes()), "cannot clear memory");
         call.partial = partial.data();
-        call.arrived = arrived.data();
+        call.taken = taken.data();
         const auto time = [&](float* to, const auto& launch) {
             call.out = to;
             return graph_microseconds(stream, 9,

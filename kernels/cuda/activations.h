@@ -133,7 +133,7 @@ struct CudaActivations : Activations {
 
     // Attention of decode rows.
     DeviceBuffer<float> partial;
-    DeviceBuffer<std::int32_t> arrived;
+    DeviceBuffer<std::int32_t> taken;
 
     // Drawing.
     DeviceBuffer<Drawn> slots;

@@ -23,10 +23,8 @@ __global__ void __launch_bounds__(32 * kWarps, 1) decode_kernel(AttendCall c) {
 
 }  // namespace
 
-std::int64_t attend_units(const AttendCall& call) { return static_cast<int64_t>(call.tiles) * call.head_tiles; }
-
 std::int64_t attend_partial_floats(const AttendCall& call) {
-    return attend_units(call) * call.chunks * kTileRows * (2 + call.layout.width);
+    return static_cast<int64_t>(call.units()) * kTileRows * (2 + call.layout.width);
 }
 
 bool attends_within(const AttendCall& call) {
@@ -39,7 +37,7 @@ void launch_attend_decode(cudaStream_t stream, const AttendCall& call) {
     cuda_check(cudaGetDevice(&device), "cannot ask for the current device");
     cuda_check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device),
                "cannot ask for the number of multiprocessors");
-    const dim3 grid(static_cast<unsigned>(std::min(call.units(), processors)));
+    const dim3 grid(static_cast<unsigned>(call.members(processors)));
     with_attend_kind(call, [&](auto width, auto special) {
         const auto kernel = call.layout.format == KvFormat::q8 ? decode_kernel<width, KvFormat::q8, special>
                                                                : decode_kernel<width, KvFormat::f16, special>;

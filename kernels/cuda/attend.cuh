@@ -3,7 +3,7 @@
 //
 // Unit:     (tile, head tile, chunk): up to 16 (row, query head) pairs against the keys of one chunk (attend.h). A launch has
 //           tiles * c.head_tiles * chunks units, of which those of chunks that a tile has no position in are nobody's. Units
-//           may run in any order on any groups. The group whose unit of a (tile, head tile) ends last merges its chunks.
+//           may run in any order on any groups. Where a tile has several chunks, groups merge its rows (attend_merge.cuh).
 // Layout:   the warps of a group divide a block of 128 positions (attend_runs.cuh): first keys, for scores, then values, for
 //           outputs. Scores are Q . K^T, outputs V^T . P^T. Q, the weights P and the peaks of scores lie in shared memory, K
 //           and V go from global memory into registers, those of a block while the warps are busy with the one before it,
@@ -35,19 +35,13 @@ struct UnitNumber {
         tile = u - rest * c.tiles;
         head_tile = rest - chunks_back * c.head_tiles;
     }
-    // Of the (tile, head tile), as c.arrived and c.partial have them.
-    __device__ std::int64_t index(const AttendCall& c) const {
-        return static_cast<std::int64_t>(tile) * c.head_tiles + head_tile;
-    }
 };
 
 // Who takes which unit: block i takes unit i, then whatever is next.
 class UnitQueue {
 public:
     __device__ explicit UnitQueue(const AttendCall& c)
-        : units_(c.units()),
-          groups_(min(static_cast<std::int32_t>(gridDim.x), units_)),
-          taken_(c.arrived + c.tiles * c.head_tiles) {}
+        : units_(c.units()), groups_(min(static_cast<std::int32_t>(gridDim.x), units_)), taken_(c.taken) {}
     // By one warp; what has() denies when there is none left, then not to be called again. Takes a while to be known.
     __device__ std::int32_t take() const {
         if (!more()) return units_;
@@ -68,12 +62,15 @@ private:
 };
 
 // Where unit u lies; if it has no positions, the next that is taken and has some, or with kTake false none. By one warp.
-template <bool kTake>
-__device__ inline void find_unit(const AttendCall& c, const __half* kv, std::int32_t u, UnitPlace& place) {
+static __device__ __noinline__ void find_unit(const AttendCall& call, const __half* kv, std::int32_t u, bool takes,
+                                              UnitPlace& to) {
+    // Said because the caller is not seen.
+    const auto& c = call;
+    auto& place = *static_cast<UnitPlace*>(__cvta_shared_to_generic(__cvta_generic_to_shared(&to)));
     const UnitQueue queue(c);
     const int lane = static_cast<int>(threadIdx.x % 32);
 #pragma unroll 1
-    for (; queue.has(u); u = kTake ? queue.take() : queue.none()) {
+    for (; queue.has(u); u = takes ? queue.take() : queue.none()) {
         const UnitNumber unit(c, u);
         const Tile tile(c, unit.tile, unit.head_tile);
         const std::int32_t least = tile.least(c), end = tile.state.highest + 1;
@@ -275,12 +272,6 @@ __device__ __forceinline__ void attend_blocks(const AttendCall& c, const UnitPla
     }
 }
 
-// What the chunks of a unit's rows have left; those of other chunks may not be there yet.
-template <int kWidth>
-__device__ Partial<kWidth>* chunks_of(const AttendCall& c, const UnitPlace& unit) {
-    return reinterpret_cast<Partial<kWidth>*>(c.partial) + UnitNumber(c, unit.number).index(c) * c.chunks;
-}
-
 // Adds the shares of a unit and puts its rows where they belong: to `to`, or beside those of other chunks.
 template <int kWidth, int kWarps, bool kCoded, int kColumns>
 __device__ __forceinline__ void put_rows(const AttendCall& c, const UnitPlace& unit, float* to,
@@ -296,51 +287,47 @@ __device__ __forceinline__ void put_rows(const AttendCall& c, const UnitPlace& u
             float sum = state.sum[turn][n];
             sum += __shfl_xor_sync(0xffffffffu, sum, 1);
             sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-            if (place == 0) shared.sums[8 * n + quad][share] = sum;
-            if (part == 0 || part >= kParts) continue;
+            if (place == 0) {
+                shared.sums[8 * n + quad][share] = sum;
+                if (share == 0) shared.tops[8 * n + quad] = state.peak[n];
+            }
+            if (part >= kParts) continue;
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
-                shared.parts[part - 1][8 * n + 2 * place + i % 2][d + i / 2 * 8] = state.out[turn][n][i];
+                shared.parts[part][8 * n + 2 * place + i % 2][d + i / 2 * 8] = state.out[turn][n][i];
             }
         }
     }
     group_barrier<kWarps>();
-    const bool alone = unit.alone();
-    Partial<kWidth>* const chunks = chunks_of<kWidth>(c, unit);
+    constexpr int kFours = kWidth / 4;  // of a row
+    const UnitNumber number(c, unit.number);
+    Partial<kWidth>* const chunks = chunks_of<kWidth>(c, number.tile, number.head_tile);
+#pragma unroll 1
+    for (int i = 32 * warp + lane; i < 8 * kColumns * kFours; i += 32 * kWarps) {
+        const int r = i / kFours, d = i % kFours * 4;
+        if (!unit.tile.valid(r)) continue;
+        float sum = 0.0f;
 #pragma unroll
-    for (int turn = 0; turn < kTurns; ++turn) {
-        const int share = warp + kWarps * turn, d = 16 * share + quad;
-        if (share >= kTiles) continue;
-#pragma unroll
-        for (int n = 0; n < kColumns; ++n) {
-#pragma unroll
-            for (int e = 0; e < 2; ++e) {
-                const int r = 8 * n + 2 * place + e;
-                const float peak = __shfl_sync(0xffffffffu, state.peak[n], 8 * place + 4 * e);
-                if (!unit.tile.valid(r)) continue;
-                float sum = 0.0f;
-#pragma unroll
-                for (int i = 0; i < kShares; i += 4) {
-                    const float4 four = *reinterpret_cast<const float4*>(&shared.sums[r][i]);
-                    sum = (((sum + four.x) + four.y) + four.z) + four.w;
-                }
-                float out[2] = {state.out[turn][n][e], state.out[turn][n][e + 2]};
-#pragma unroll
-                for (int part = 1; part < kParts; ++part) {
-                    out[0] += shared.parts[part - 1][r][d];
-                    out[1] += shared.parts[part - 1][r][d + 8];
-                }
-                for (int i = 0; i < 2; ++i) {
-                    if (kCoded) out[i] *= 1.0f / kLargestCode;
-                    if (!alone) {
-                        chunks[unit.chunk].out[r][d + 8 * i] = out[i];
-                    } else if (d + 8 * i < c.head_dim) {
-                        to[unit.tile.values(c, r) + d + 8 * i] = out[i] / sum;
-                    }
-                }
-                if (!alone && share == 0 && quad == 0) chunks[unit.chunk].peak_and_sum[r] = {peak, sum};
-            }
+        for (int share = 0; share < kShares; share += 4) {
+            const float4 four = *reinterpret_cast<const float4*>(&shared.sums[r][share]);
+            sum = (((sum + four.x) + four.y) + four.z) + four.w;
         }
+        float4 out = *reinterpret_cast<const float4*>(&shared.parts[0][r][d]);
+#pragma unroll
+        for (int part = 1; part < kParts; ++part) {
+            const float4 more = *reinterpret_cast<const float4*>(&shared.parts[part][r][d]);
+            out = make_float4(out.x + more.x, out.y + more.y, out.z + more.z, out.w + more.w);
+        }
+        const auto scale = [&](float by) { out = make_float4(out.x * by, out.y * by, out.z * by, out.w * by); };
+        if (kCoded) scale(1.0f / kLargestCode);
+        if (unit.alone()) {
+            scale(reciprocal(sum));
+            if (d < c.head_dim) *reinterpret_cast<float4*>(to + unit.tile.values(c, r) + d) = out;
+            continue;
+        }
+        Partial<kWidth>& partial = chunks[unit.chunk];
+        __stcg(reinterpret_cast<float4*>(&partial.out[r][d]), out);
+        if (d == 0) __stcg(&partial.peak_and_sum[r], float2{shared.tops[r], sum});
     }
 }
 
@@ -364,36 +351,40 @@ __device__ __forceinline__ void attend_group(const AttendCall& c, const __half* 
     auto& shared = *static_cast<GroupShared<kWidth>*>(__cvta_shared_to_generic(__cvta_generic_to_shared(group_memory)));
     const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
     const auto block = static_cast<std::int32_t>(blockIdx.x);
-    if (!UnitQueue(c).has(block)) return;
+    if (!c.has_member(block, static_cast<std::int32_t>(gridDim.x))) return;
+    const bool units = UnitQueue(c).has(block);
     if (warp == kWarps - 1) {
         if (lane == 0) {
             places.kv = kv;
             places.out = out;
         }
-        find_unit<false>(c, kv, block, places.of[0]);
+        if (units) {
+            find_unit(c, kv, block, false, places.of[0]);
+        } else if (lane == 0) {
+            places.of[0].number = -1;
+        }
     }
     group_barrier<kWarps>();
-    const bool early = places.of[0].number >= 0;
+    bool some = places.of[0].number >= 0;
     Runs<kWidth, kFormat, kWarps, kSpecial> runs;
-    if (!early && !UnitQueue(c).more()) return;
-    if (early) runs.template load<Written::before>(c, places.of[0], places.of[0].first_block, warp, lane);
+    if (some) runs.template load<Written::before>(c, places.of[0], places.of[0].first_block, warp, lane);
     ready();
-    if (!early) {
+    if (!some && units && UnitQueue(c).more()) {
         group_barrier<kWarps>();  // all know
-        if (warp == kWarps - 1) find_unit<true>(c, places.kv, UnitQueue(c).take(), places.of[0]);
+        if (warp == kWarps - 1) find_unit(c, places.kv, UnitQueue(c).take(), true, places.of[0]);
         group_barrier<kWarps>();
-        if (places.of[0].number < 0) return;
-        runs.template load<Written::before>(c, places.of[0], places.of[0].first_block, warp, lane);
+        some = places.of[0].number >= 0;
+        if (some) runs.template load<Written::before>(c, places.of[0], places.of[0].first_block, warp, lane);
     }
-    runs.template load<Written::now>(c, places.of[0], places.of[0].first_block, warp, lane);
+    if (some) runs.template load<Written::now>(c, places.of[0], places.of[0].first_block, warp, lane);
 #pragma unroll 1
-    for (int turn = 0;; turn ^= 1) {
+    for (int turn = 0; some; turn ^= 1) {
         const UnitPlace& unit = places.of[turn];
         UnitPlace& next = places.of[turn ^ 1];
         std::int32_t number = 0;  // of the next unit, which one warp takes
         if (warp == kWarps - 1) number = UnitQueue(c).take();
         const auto find_next = [&] {
-            if (warp == kWarps - 1) find_unit<true>(c, places.kv, number, next);
+            if (warp == kWarps - 1) find_unit(c, places.kv, number, true, next);
         };
         if (unit.first_block + 1 == unit.end_block) find_next();
         const auto with_columns = [&](auto columns) {
@@ -410,23 +401,10 @@ __device__ __forceinline__ void attend_group(const AttendCall& c, const __half* 
         } else {
             with_columns(std::integral_constant<int, 2>());
         }
-        if (!unit.alone()) {
-            group_barrier<kWarps>();
-            if (thread == 0) {
-                std::int32_t* const arrived = c.arrived + UnitNumber(c, unit.number).index(c);
-                __threadfence();
-                places.last = atomicAdd(arrived, 1) == unit.last_chunk - unit.first_chunk;
-                __threadfence();
-                if (places.last) __stcg(arrived, 0);
-            }
-            group_barrier<kWarps>();
-            if (places.last) {
-                merge_chunks<kWidth, kWarps>(c, unit, places.out, chunks_of<kWidth>(c, unit), shared, thread);
-            }
-        }
-        if (next.number < 0) return;
+        some = next.number >= 0;
         group_barrier<kWarps>();  // all have done with this unit
     }
+    merge_rows<kWidth, kWarps>(c, places.out, shared, warp, lane);
 }
 
 }  // namespace foresay::kernels::cuda

@@ -2,9 +2,8 @@
 //
 // Order:    a tile is up to 16 (row, query head) pairs that share a key-value head, the rows of one 16-row matrix operand.
 //           Positions are cut at fixed places: for decode rows into chunks (chunk_begin) and blocks of 128, which warps
-//           divide (attend.cuh); blocks of a chunk come in order, and chunks are merged in order by the block of threads that
-//           finishes last. All of that depends on absolute positions alone; what a neighbour in the tile adds is an exact 0.
-//           So a row's bits are its own (law 1).
+//           divide (attend.cuh); blocks of a chunk come in order, and chunks are merged in a fixed order. All of that depends
+//           on absolute positions alone; what a neighbour in the tile adds is an exact 0. So a row's bits are its own (law 1).
 //           Input rows take another path: one warp for a tile, all strips in order, nothing to merge.
 // Precision: queries and weights in float16, scores, sums and maxima in float32.
 // Cost:     reads K and V of the attended positions once per tile of a key-value head (tiles share it through L2).
@@ -21,6 +20,7 @@
 namespace foresay::kernels::cuda {
 
 inline constexpr int kTileRows = 16;
+inline constexpr int kNothingByte = 0xff;    // of words that have not come (kernels/cuda/handed.cuh)
 inline constexpr int kMaxAttendWidth = 256;  // widest head
 
 // Chunks of decode rows: 128 positions each at first, 256 from 2,048 on, 1,024 from 8,192 on.
@@ -62,11 +62,22 @@ struct AttendCall {
     float* out = nullptr;        // [T, H*Dh]
     const __half* kv = nullptr;  // of the layer
     KvLayout layout;
-    float* partial = nullptr;         // attend_partial_floats(), decode rows
-    std::int32_t* arrived = nullptr;  // attend_counters(), zero before and after
+    // Decode rows. Of both every launch leaves what it found.
+    float* partial = nullptr;       // attend_partial_floats(), all bytes kNothingByte
+    std::int32_t* taken = nullptr;  // units that groups have taken; 0
 
     // Of a launch for decode rows.
     FORESAY_HOST_DEVICE std::int32_t units() const { return tiles * head_tiles * chunks; }
+    // Rows of tiles whose chunks may have to be merged.
+    FORESAY_HOST_DEVICE std::int32_t merges() const { return chunks > 1 ? tiles * head_tiles * kTileRows : 0; }
+    // Of `blocks` the first have units, the last have rows to merge: how many take part.
+    FORESAY_HOST_DEVICE std::int32_t members(std::int32_t blocks) const {
+        const std::int32_t wanted = units() + merges();
+        return wanted < blocks ? wanted : blocks;
+    }
+    FORESAY_HOST_DEVICE bool has_member(std::int32_t block, std::int32_t blocks) const {
+        return block < units() || blocks - 1 - block < merges();
+    }
 };
 
 // What follows from the heads and tiles of a call.
@@ -81,11 +92,7 @@ inline void shape_attention(AttendCall& call) {
     call.tiles_per_head_inverse = inverse_of(call.tiles_per_head);
 }
 
-// Units of a launch that merge by themselves: tiles times groups of heads.
-std::int64_t attend_units(const AttendCall& call);
 std::int64_t attend_partial_floats(const AttendCall& call);
-// Of those units, and one more: of units that groups have taken.
-inline std::int64_t attend_counters(const AttendCall& call) { return attend_units(call) + 1; }
 
 // Whether this attention can run within another kernel (kernels/cuda/attend.cuh), bit for bit as launch_attend_decode().
 bool attends_within(const AttendCall& call);

@@ -1,16 +1,19 @@
 // kernels/cuda/attend_merge.cuh: what a group leaves of a unit of attention in shared and in global memory, and how the chunks
 // of a tile are added.
 //
-// Order:    chunks in order, in batches of kMergeBatch at absolute places. What a row does not attend to adds an exact 0.
+// Merge:    rows of a tile are merged one by one by the blocks that take part in an attention, once they have done their units.
+//           A unit leaves its rows in words that say by themselves whether they have come (kernels/cuda/handed.cuh); whoever
+//           merges looks at them until they are there, and puts them back to "nothing".
+// Order:    chunk k belongs to share k % 16, whose chunks are added in order; then the shares in order. What a row does not
+//           attend to adds an exact 0.
 #pragma once
 
 #include "kernels/cuda/attend_runs.cuh"
+#include "kernels/cuda/handed.cuh"
 
 namespace foresay::kernels::cuda::attention {
 
-inline constexpr int kMergeBatch = 64;                       // chunks whose weights are in shared memory at a time
-inline constexpr int kPeakThreads = 256;                     // threads that look at the chunks' peaks
-inline constexpr int kPeakLanes = kPeakThreads / kTileRows;  // of them of one row
+inline constexpr int kMergeShares = 16;
 
 // What a unit leaves for the merge.
 template <int kWidth>
@@ -19,12 +22,18 @@ struct Partial {
     float out[kTileRows][kWidth];
 };
 
+// What the chunks of a tile's rows leave.
+template <int kWidth>
+__device__ Partial<kWidth>* chunks_of(const AttendCall& c, std::int32_t tile, std::int32_t head_tile) {
+    return reinterpret_cast<Partial<kWidth>*>(c.partial) +
+           (static_cast<std::int64_t>(tile) * c.head_tiles + head_tile) * c.chunks;
+}
+
 // Places of what several units need; not with the rest, because a group fills the first while others still use the rest.
 struct UnitPlaces {
     UnitPlace of[2];
     const __half* kv;  // of the layer
     float* out;
-    bool last;  // this unit was the last of its (tile, head tile)
 };
 
 // Shared memory of a group. Rows are padded so that lanes meet no bank twice.
@@ -37,12 +46,12 @@ struct GroupShared {
             __half weights[kTileRows][kBlock + 32];
             float peaks[kTileRows][kShares + 4];
             float sums[kTileRows][kShares + 4];
-            // Of the outputs; the first part stays in registers.
-            float parts[kParts > 1 ? kParts - 1 : 1][kTileRows][kParts > 1 ? kWidth + 4 : 4];
+            float tops[kTileRows];
+            float parts[kParts][kTileRows][kWidth + 4];  // of the outputs
         };
         struct {
-            float chunk_weights[kMergeBatch][kTileRows];
-            float lanes[kPeakLanes][kTileRows];
+            float2 merged_peak_and_sum[kMergeShares];
+            float merged[kMergeShares][kWidth];
         };
     };
 };
@@ -58,84 +67,106 @@ __device__ inline float worth(float before, float now) {
     return now == minus_infinity() ? 0.0f : power_of_two(before - now);
 }
 
-// The rows of a unit from the partial results of its chunks, in order; a thread has four values of a row, or of several rows.
+// Row r of a tile, `to` its first value, from chunks first .. last.
 template <int kWidth, int kWarps>
-__device__ void merge_chunks(const AttendCall& c, const UnitPlace& unit, float* to_rows, const Partial<kWidth>* chunks,
-                             GroupShared<kWidth>& shared, int thread) {
-    constexpr int kThreads = 32 * kWarps;
-    constexpr int kPerLane = kMergeBatch / kPeakLanes;
-    constexpr int kFours = (kTileRows * (kWidth / 4) + kThreads - 1) / kThreads;  // of a thread
-    static_assert(kThreads >= kPeakThreads);
-    const std::int32_t used = unit.tile.used(), first = unit.first_chunk, last = unit.last_chunk;
-    const int row = thread % kTileRows, share = thread / kTileRows;
-    const bool looks = thread < kPeakThreads, valid = looks && unit.tile.valid(row);
-    float peak = minus_infinity(), sum = 0.0f;  // of `row`; of the chunks that are this thread's
-    float4 out[kFours] = {};
-    float peaks[kFours];
-#pragma unroll
-    for (float& p : peaks) p = minus_infinity();
-
+__device__ __forceinline__ void merge_row(Partial<kWidth>* chunks, std::int32_t first, std::int32_t last, int r,
+                                          float* to, std::int32_t head_dim, GroupShared<kWidth>& shared, int warp,
+                                          int lane) {
+    constexpr int kFours = (kWidth + 127) / 128, kAtOnce = kFours == 1 ? 4 : 2;
+    const auto place = [&](int f) { return 4 * (lane + 32 * f); };  // values of this lane, if there are any
 #pragma unroll 1
-    for (std::int32_t batch = first / kMergeBatch * kMergeBatch; batch <= last; batch += kMergeBatch) {
-        float2 mine[kPerLane];
-        float top = minus_infinity();
+    for (int share = warp; share < kMergeShares; share += kWarps) {
+        float peak = minus_infinity(), sum = 0.0f;
+        float4 out[kFours] = {};
+#pragma unroll 1
+        for (std::int32_t k = first + ((share - first) & (kMergeShares - 1)); k <= last; k += kMergeShares * kAtOnce) {
+            float2 weight[kAtOnce];  // peak and sum
+            float4 part[kAtOnce][kFours];
+            bool missing;
+            do {
+                missing = false;
 #pragma unroll
-        for (int i = 0; i < kPerLane; ++i) {
-            const std::int32_t k = batch + share + kPeakLanes * i;
-            mine[i] = valid && k >= first && k <= last ? __ldcg(&chunks[k].peak_and_sum[row])
-                                                       : make_float2(minus_infinity(), 0.0f);
-            top = fmaxf(top, mine[i].x);
-        }
-        group_barrier<kWarps>();  // what was there is read
-        if (looks) shared.lanes[share][row] = top;
-        group_barrier<kWarps>();
-        const auto top_of = [&](int r, float before) {
-            for (int i = 0; i < kPeakLanes; ++i) before = fmaxf(before, shared.lanes[i][r]);
-            return before;
-        };
-        if (looks) {
-            top = top_of(row, peak);
-            sum *= worth(peak, top);
-            peak = top;
+                for (int i = 0; i < kAtOnce; ++i) {
+                    weight[i] = {minus_infinity(), 0.0f};
+                    const bool exists = k + kMergeShares * i <= last;
+                    const Partial<kWidth>& chunk = chunks[k + kMergeShares * i];
+                    if (exists) weight[i] = look_at2(&chunk.peak_and_sum[r]);
 #pragma unroll
-            for (int i = 0; i < kPerLane; ++i) {
-                const float weight = worth(mine[i].x, top);
-                shared.chunk_weights[share + kPeakLanes * i][row] = weight;
-                sum = fmaf(mine[i].y, weight, sum);
+                    for (int f = 0; f < kFours; ++f) {
+                        part[i][f] = {};
+                        if (exists && place(f) < kWidth) part[i][f] = look_at4(&chunk.out[r][place(f)]);
+                    }
+                }
+#pragma unroll
+                for (int i = 0; i < kAtOnce; ++i) {
+                    missing = missing || is_nothing(weight[i]);
+#pragma unroll
+                    for (int f = 0; f < kFours; ++f) missing = missing || is_nothing(part[i][f]);
+                }
+            } while (__any_sync(~0u, missing));
+#pragma unroll
+            for (int i = 0; i < kAtOnce; ++i) {
+                if (k + kMergeShares * i > last) continue;
+                Partial<kWidth>& chunk = chunks[k + kMergeShares * i];
+                if (lane == 0) put_nothing2(&chunk.peak_and_sum[r]);
+#pragma unroll
+                for (int f = 0; f < kFours; ++f) {
+                    if (place(f) < kWidth) put_nothing4(&chunk.out[r][place(f)]);
+                }
+            }
+#pragma unroll
+            for (int i = 0; i < kAtOnce; ++i) {
+                const float top = fmaxf(peak, weight[i].x), old = worth(peak, top), now = worth(weight[i].x, top);
+                peak = top;
+                sum = fmaf(weight[i].y, now, sum * old);
+#pragma unroll
+                for (int f = 0; f < kFours; ++f) {
+                    const float4 p = part[i][f];
+                    float4& o = out[f];
+                    o = {fmaf(p.x, now, o.x * old), fmaf(p.y, now, o.y * old), fmaf(p.z, now, o.z * old),
+                         fmaf(p.w, now, o.w * old)};
+                }
             }
         }
-        group_barrier<kWarps>();
-        const std::int32_t begin = max(first, batch), end = min(last + 1, batch + kMergeBatch);
+        if (lane == 0) shared.merged_peak_and_sum[share] = {peak, sum};
 #pragma unroll
         for (int f = 0; f < kFours; ++f) {
-            const int i = thread + kThreads * f, r = i / (kWidth / 4), d = 4 * (i % (kWidth / 4));
-            if (r >= used) break;
-            const float now = top_of(r, peaks[f]), old = worth(peaks[f], now);
-            peaks[f] = now;
-            float4& to = out[f];
-            to = make_float4(to.x * old, to.y * old, to.z * old, to.w * old);
-#pragma unroll 8
-            for (std::int32_t k = begin; k < end; ++k) {
-                const float4 part = __ldcg(reinterpret_cast<const float4*>(&chunks[k].out[r][d]));
-                const float weight = shared.chunk_weights[k - batch][r];
-                to.x = fmaf(part.x, weight, to.x);
-                to.y = fmaf(part.y, weight, to.y);
-                to.z = fmaf(part.z, weight, to.z);
-                to.w = fmaf(part.w, weight, to.w);
-            }
+            if (place(f) < kWidth) *reinterpret_cast<float4*>(&shared.merged[share][place(f)]) = out[f];
         }
     }
     group_barrier<kWarps>();
-    if (looks) shared.lanes[share][row] = sum;
-    group_barrier<kWarps>();
+    for (int d = 32 * warp + lane; d < kWidth; d += 32 * kWarps) {
+        float top = minus_infinity(), sum = 0.0f, out = 0.0f;
 #pragma unroll
-    for (int f = 0; f < kFours; ++f) {
-        const int i = thread + kThreads * f, r = i / (kWidth / 4), d = 4 * (i % (kWidth / 4));
-        if (r >= used || !unit.tile.valid(r) || d >= c.head_dim) continue;
-        float all = 0.0f;
-        for (int lane = 0; lane < kPeakLanes; ++lane) all += shared.lanes[lane][r];
-        *reinterpret_cast<float4*>(to_rows + unit.tile.values(c, r) + d) =
-            make_float4(out[f].x / all, out[f].y / all, out[f].z / all, out[f].w / all);
+        for (int share = 0; share < kMergeShares; ++share) top = fmaxf(top, shared.merged_peak_and_sum[share].x);
+#pragma unroll
+        for (int share = 0; share < kMergeShares; ++share) {
+            const float2 weight = shared.merged_peak_and_sum[share];
+            const float now = worth(weight.x, top);
+            sum = fmaf(weight.y, now, sum);
+            out = fmaf(shared.merged[share][d], now, out);
+        }
+        if (d < head_dim) to[d] = out * reciprocal(sum);
+    }
+    group_barrier<kWarps>();  // what is there may be overwritten
+}
+
+// The rows that are this block's to merge. Blocks with the highest numbers begin, because they have units last.
+template <int kWidth, int kWarps>
+__device__ __forceinline__ void merge_rows(const AttendCall& c, float* to, GroupShared<kWidth>& shared, int warp,
+                                           int lane) {
+    const auto groups = static_cast<std::int32_t>(gridDim.x);
+#pragma unroll 1
+    for (std::int32_t m = groups - 1 - static_cast<std::int32_t>(blockIdx.x); m < c.merges(); m += groups) {
+        // Row by row, of all tiles.
+        const std::int32_t rest = quotient_by(m, c.tiles_inverse), r = quotient_by(rest, c.head_tiles_inverse);
+        const std::int32_t index = m - rest * c.tiles, head_tile = rest - r * c.head_tiles;
+        const Tile tile(c, index, head_tile);
+        if (!tile.valid(r)) continue;
+        const std::int32_t first = chunk_of(tile.least(c)), last = chunk_of(tile.state.highest);
+        if (first == last) continue;
+        merge_row<kWidth, kWarps>(chunks_of<kWidth>(c, index, head_tile), first, last, r, to + tile.values(c, r),
+                                  c.head_dim, shared, warp, lane);
     }
 }
 

@@ -37,6 +37,13 @@ __device__ inline float power_of_two(float x) {
     return y;
 }
 
+// To a unit in the last place or so, in one instruction.
+__device__ inline float reciprocal(float x) {
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 // Which (row, head) the 16 rows of a tile's operand are, and what they attend to.
 struct Tile {
     TileState state;

@@ -410,14 +410,13 @@ void CudaOps::fill(CudaActivations& a, const Batch& batch, std::byte* to, BatchL
 void CudaOps::reserve(CudaActivations& a) {
     const AttendCall call = attend_call(a, a.shape);
     const bool decode = a.width.row_class == RowClass::decode;
-    const auto counters = size(attend_counters(call)), partial = decode ? size(attend_partial_floats(call)) : 0;
-    if (counters > a.arrived.size() || partial > a.partial.size()) {
+    const auto partial = decode ? size(attend_partial_floats(call)) : 0;
+    if (partial > a.partial.size()) {
         stream_.wait();
-        if (counters > a.arrived.size()) {
-            a.arrived = DeviceBuffer<int32_t>(counters + counters / 2);
-            cuda_check(cudaMemset(a.arrived.data(), 0, a.arrived.bytes()), "cannot clear memory");
-        }
-        if (partial > a.partial.size()) a.partial = DeviceBuffer<float>(partial + partial / 2);
+        constexpr int32_t none[] = {0};
+        a.taken = to_device(std::span<const int32_t>(none));
+        a.partial = DeviceBuffer<float>(partial + partial / 2);
+        cuda_check(cudaMemset(a.partial.data(), kNothingByte, a.partial.bytes()), "cannot fill memory");
         cuda_check(cudaDeviceSynchronize(), "the device failed");
         a.forget_graphs();
     }
@@ -484,7 +483,7 @@ AttendCall CudaOps::attend_call(const CudaActivations& a, const ModelShape& shap
     call.q = a.q.data();
     call.out = a.attended.data();
     call.partial = a.partial.data();
-    call.arrived = a.arrived.data();
+    call.taken = a.taken.data();
     shape_attention(call);
     return call;
 }

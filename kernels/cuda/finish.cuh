@@ -2,13 +2,14 @@
 #pragma once
 
 #include "kernels/cuda/gemv.h"
+#include "kernels/cuda/handed.cuh"
 
 namespace foresay::kernels::cuda {
 
 __device__ inline float soft_capped(float value, float cap) { return cap > 0.0f ? cap * tanhf(value / cap) : value; }
 
 __device__ inline float activated(Activation kind, float x) {
-    if (kind == Activation::silu) return x / (1.0f + __expf(-x));
+    if (kind == Activation::silu) return __fdividef(x, 1.0f + __expf(-x));
     const float inner = 0.7978845608028654f * fmaf(0.044715f * x * x, x, x);
     return 0.5f * x * (1.0f + tanhf(inner));
 }
@@ -32,39 +33,39 @@ __device__ inline PairRows pair_rows(const FinishArgs& f, std::int32_t packed) {
     return {a, a + f.rotated / 2, place};
 }
 
-// A number that may not be there yet.
-__device__ inline float look_at(const float* x) {
-    float value;
-    asm volatile("ld.relaxed.gpu.global.f32 %0, [%1];" : "=f"(value) : "l"(x) : "memory");
-    return value;
-}
-__device__ inline bool is_nothing(float x) { return __float_as_uint(x) == kNothing; }
+// What finishing a pair reads besides its sums; asked for early, because it comes from far away.
+struct FinishOperand {
+    float2 with = {0.0f, 0.0f};  // out: what is added to, attention_in: the turn
+    std::int64_t cell = 0;       // attention_in: of K or V
+};
 
-// What finishing a pair reads besides its sums; loaded early, because it comes from far away. `from`: f.from, in its turn.
-__device__ inline float2 finish_operand(const FinishArgs& f, const float* from, bool handed, std::int32_t packed,
-                                        int t) {
-    if (packed >= f.rows || f.raw != nullptr) return {0.0f, 0.0f};
+// `from`: f.from, in its turn.
+__device__ inline FinishOperand finish_operand(const FinishArgs& f, const float* from, std::int32_t packed, int t) {
+    FinishOperand operand;
+    if (packed >= f.rows || f.raw != nullptr) return operand;
     if (f.kind == Finish::out) {
         const float* x = from + t * f.out_stride + f.first_row + packed;
-        const bool two = packed + 1 < f.rows;
-        float2 v;
-        do {
-            v = {look_at(x), two ? look_at(x + 1) : 0.0f};
-        } while (handed && (is_nothing(v.x) || is_nothing(v.y)));
-        return v;
-    }
-    if (f.kind == Finish::attention_in) {
+        operand.with = {look_at(x), packed + 1 < f.rows ? look_at(x + 1) : 0.0f};
+    } else if (f.kind == Finish::attention_in) {
         const std::int32_t row = f.first_row + packed;
         const std::int32_t place = row - head_of(f, row) * f.head_dim;
-        if (row < f.query_rows + f.kv_rows && place < f.rotated)
-            return __ldcg(f.rope + t * (f.rotated / 2) + place / 2);
+        operand.with = {1.0f, 0.0f};
+        const bool key = row < f.query_rows + f.kv_rows;
+        if (key && place < f.rotated) operand.with = __ldcg(f.rope + t * (f.rotated / 2) + place / 2);
+        if (row >= f.query_rows) operand.cell = __ldcg(key ? f.cell + t : f.v_cell + t);
     }
-    return {1.0f, 0.0f};
+    return operand;
+}
+// Waits for what was handed over and had not come yet.
+__device__ inline void await_operand(const FinishArgs& f, const float* from, std::int32_t packed, int t,
+                                     FinishOperand& operand) {
+    while (is_nothing(operand.with)) operand = finish_operand(f, from, packed, t);
 }
 
 // `bias` and `kv` are the layer's (GemvStep); `out`: f.out, in its turn.
 __device__ inline void finish_pair(const FinishArgs& f, float* out, const float* bias, __half* kv, std::int32_t packed,
-                                   int t, float a, float b, float2 operand) {
+                                   int t, float a, float b, const FinishOperand& with) {
+    const float2 operand = with.with;
     if (packed >= f.rows) return;
     const bool two = packed + 1 < f.rows;
     const PairRows rows = pair_rows(f, packed);
@@ -106,7 +107,7 @@ __device__ inline void finish_pair(const FinishArgs& f, float* out, const float*
     const std::int32_t head_a = head_of(f, row_a), head_b = head_of(f, row_b);
     // Saturated, NaN included: what a row does not attend to is multiplied by an exact 0.
     const auto half = [](float x) { return __float2half_rn(fminf(fmaxf(x, -65504.0f), 65504.0f)); };
-    __half* to = kv + __ldcg(value ? f.v_cell + t : f.cell + t);
+    __half* to = kv + with.cell;
     const auto place = [&](std::int32_t d) { return value ? KvLayout::value_value(d) : KvLayout::key_value(d); };
     to[head_a * f.head_stride + place(row_a - head_a * f.head_dim)] = half(ra);
     to[head_b * f.head_stride + place(row_b - head_b * f.head_dim)] = half(rb);

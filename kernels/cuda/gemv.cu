@@ -60,6 +60,7 @@ bool plan_gemv(Encoding encoding, std::size_t shared_budget, int processors, int
     plan.partials = scratch.partials;
     bool attends = false;
     plan.splits = false;
+    std::size_t partial_floats = 0;
     for (GemvOp& op : ops) {
         if (op.kind == OpKind::attend) {
             attends = true;
@@ -73,9 +74,15 @@ bool plan_gemv(Encoding encoding, std::size_t shared_budget, int processors, int
         op.blocks_more = op.blocks % op.split;
         if (op.split > 1) {
             plan.splits = true;
-            check(static_cast<std::size_t>(op.panel_count) * op.split * 17 * 4 * rows <= scratch.partial_floats,
-                  "the sums of a split matrix fit into the scratch memory");
+            const std::size_t floats = static_cast<std::size_t>(op.panel_count) * op.split * 17 * 4 * rows;
+            check(floats <= scratch.partial_floats, "the sums of a split matrix fit into the scratch memory");
+            op.partials_at = static_cast<std::int64_t>(partial_floats);
+            partial_floats += floats;
         }
+    }
+    plan.apart = partial_floats <= scratch.partial_floats;
+    if (!plan.apart) {
+        for (GemvOp& op : ops) op.partials_at = 0;
     }
     plan.second_bytes = second_bytes(encoding, rows);
     plan.part_buffers = rows == 1 ? 8 : rows <= 4 ? 4 : rows <= 8 ? 2 : 1;

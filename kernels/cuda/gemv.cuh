@@ -24,7 +24,7 @@ namespace foresay::kernels::cuda {
 
 // 1 / root mean square of a row from the squares of its slices.
 __device__ inline float norm_factor(const GemvOp& op, float squares) {
-    return 1.0f / sqrtf(squares / static_cast<float>(op.inputs) + op.eps);
+    return rsqrtf(fmaf(squares, op.inputs_inverse, op.eps));
 }
 
 // All threads that multiply.
@@ -47,8 +47,7 @@ struct StepState {
 // A barrier of all blocks, in two halves. What others wrote before it is read from L2 after it (__ldcg), so that nothing in
 // L1 needs to be dropped: a relaxed look at the counter is enough, and the cheaper one by far. Of a matrix all blocks tell; of
 // an attention those that can have units.
-// Of numbers that are handed over it is enough to tell that they are on their way.
-__device__ inline void arrive(std::uint32_t* counter, bool handed) {
+__device__ inline void arrive(std::uint32_t* counter, bool handed = false) {
     if (handed) {
         asm volatile("red.relaxed.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
     } else {
@@ -68,7 +67,8 @@ __device__ inline void look_for(const std::uint32_t* counter, std::uint32_t arri
 class SplitSums {
 public:
     __device__ SplitSums(const GemvOp& op, const GemvPlan& plan, int T, int panel, std::uint32_t tag)
-        : packets_(reinterpret_cast<uint4*>(plan.partials) + static_cast<std::int64_t>(panel) * op.split * 17 * T),
+        : packets_(reinterpret_cast<uint4*>(plan.partials + op.partials_at) +
+                   static_cast<std::int64_t>(panel) * op.split * 17 * T),
           T_(T),
           tag_(tag) {}
     __device__ void send(int part, int place, float a, float b) const {
@@ -123,8 +123,7 @@ private:
 
 // Clears numbers that are handed over, by finishers: thread `thread` of `threads`.
 __device__ inline void clear_handed(float* to, std::int32_t floats, int thread, int threads) {
-    constexpr uint4 nothing = {kNothing, kNothing, kNothing, kNothing};
-    for (std::int32_t i = thread; i < floats / 4; i += threads) __stcg(reinterpret_cast<uint4*>(to) + i, nothing);
+    for (std::int32_t i = thread; i < floats / 4; i += threads) put_nothing4(to + 4 * i);
 }
 
 // The sums that warps hand to those that finish a panel: a few buffers, each with a barrier for "all sums are here" and one
@@ -157,6 +156,11 @@ public:
     __device__ const float* all() {
         copy_wait(full(slot()), parity());
         return sums();
+    }
+    // Waits until all panels so far have been read, with the squares that belong to them.
+    __device__ void all_read() const {
+        const std::uint32_t last = panels_ - 1;
+        if (panels_ > 0) copy_wait(read(last & plan_.part_mask), (last & plan_.part_buffers) != 0);
     }
     __device__ int warp_stride() const { return plan_.part_stride; }
     __device__ void done(int lane) {
@@ -202,7 +206,7 @@ __device__ __noinline__ void attend_share_of(const char* call, const __half* kv,
 template <int kWarps>
 __device__ bool attend_share(const AttendCall& c, const char* call, const __half* kv, float* out, char* shared,
                              char* group, const std::uint32_t* counter, std::uint32_t arrivals) {
-    if (static_cast<std::int32_t>(blockIdx.x) >= c.units()) return false;
+    if (!c.has_member(static_cast<std::int32_t>(blockIdx.x), static_cast<std::int32_t>(gridDim.x))) return false;
     if (c.layout.width == 128) {
         attend_share_of<128, kWarps>(call, kv, out, shared, group, counter, arrivals);
     } else if (c.layout.width == 64) {
@@ -213,51 +217,41 @@ __device__ bool attend_share(const AttendCall& c, const char* call, const __half
     return true;
 }
 
-// A warp's slice of a panel: block j of the slice is block j Warps + warp of the `blocks` of the part.
-template <Encoding E, int NT, class Stream>
-__device__ __forceinline__ void multiply_slice(Stream& ring, const Inputs<E, NT>& in, int blocks,
-                                               float (&sums)[2][NT][4]) {
+// A warp's slice of a panel: block j of the slice is block j Warps + warp of the `blocks` of the part, of which `mine` are its.
+template <Encoding E, int NT, bool kAlone, class Stream>
+__device__ __forceinline__ void multiply_slice(Stream& ring, const Inputs<E, NT>& in, int blocks, int mine, int warp,
+                                               int lane, float (&sums)[2][NT][4]) {
     constexpr int kChunk = Stream::kChunk, kWarps = Stream::kWarps, kBytes = Stream::kBytes;
     constexpr int kEach = kChunk > kWarps ? kChunk / kWarps : 1;   // blocks of a chunk that are this warp's
     constexpr int kTurns = kChunk < kWarps ? kWarps / kChunk : 1;  // chunks of which one has a block of this warp's
     constexpr int kSteps = InputForm<E>::blocks / kEach;
     static_assert(InputForm<E>::blocks % kEach == 0);
-    const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
-    const int chunks = (blocks + kChunk - 1) / kChunk;
-    // A look at all of them at once, because looking takes long. What is more than a ring ahead cannot be seen.
-    bool all_here = kTurns == 1 && chunks <= ring.stages();
-    if constexpr (kTurns == 1) {
-#pragma unroll
-        for (int i = 0; i < kSteps; ++i) all_here = all_here && (i >= chunks || ring.ready(i));
-    }
 #pragma unroll
     for (int i = 0; i < kSteps; ++i) {
 #pragma unroll
         for (int turn = 0; turn < kTurns; ++turn) {
-            const int chunk = i * kTurns + turn;
-            if (chunk >= chunks) continue;
-            // Also of the others' chunks: a barrier tells this phase from the one before, not from the one before that.
-            if (!all_here) ring.wait(chunk);
+            if ((i * kTurns + turn) * kChunk >= blocks) continue;
+            // Also for the others' chunks: a barrier tells this phase from the one before, not from the one before that.
+            ring.wait();
             if (kTurns == 1 || turn == warp / kChunk) {
-                const std::uint32_t address = ring.address(chunk) + (kTurns == 1 ? warp : warp % kChunk) * kBytes;
-                if (((i + 1) * kEach - 1) * kWarps + warp < blocks) {
+                const std::uint32_t address = ring.address() + (kTurns == 1 ? warp : warp % kChunk) * kBytes;
+                if (mine >= (i + 1) * kEach) {
                     // No branch between blocks, so that their instructions mix.
 #pragma unroll
                     for (int k = 0; k < kEach; ++k) {
-                        Multiply<E, NT>::run(address + k * kWarps * kBytes, in, i * kEach + k, sums, lane);
+                        Multiply<E, NT, kAlone>::run(address + k * kWarps * kBytes, in, i * kEach + k, sums, lane);
                     }
                 } else {
 #pragma unroll
                     for (int k = 0; k < kEach; ++k) {
-                        if ((i * kEach + k) * kWarps + warp >= blocks) break;
-                        Multiply<E, NT>::run(address + k * kWarps * kBytes, in, i * kEach + k, sums, lane);
+                        if (mine <= i * kEach + k) break;
+                        Multiply<E, NT, kAlone>::run(address + k * kWarps * kBytes, in, i * kEach + k, sums, lane);
                     }
                 }
             }
-            ring.release(chunk);
+            ring.release();
         }
     }
-    ring.advance(chunks);
 }
 
 // A step that is a matrix: this block's share of it, by the warps that multiply.
@@ -268,7 +262,7 @@ __device__ __forceinline__ void multiply_share(const Args& args, char* shared) {
     const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
     const GemvPlan& plan = args.plan;
     float* const stats = reinterpret_cast<float*>(shared + plan.stats_at);  // per warp: [scale back x 16][squares x 16]
-    int panels, blocks;
+    int panels, blocks, mine;
     auto ring = Ring<E, NT, Args>::resumed(args, shared);
     PanelSums<kWarps> panel_sums(shared, plan, args.rows, ring.panels_summed());
     Inputs<E, NT> in;
@@ -279,11 +273,13 @@ __device__ __forceinline__ void multiply_share(const Args& args, char* shared) {
         const Share share(op);
         if (share.idle()) return;
         const int T = args.rows, passage = plan.part_buffers * kPanelRows * T * 4;
+        panel_sums.all_read();
         in.load(op, op.x + args.turn(op.x_handed, args.step[s].x_turn), args.step[s].norm, share.first, share.count, T,
                 shared_address(shared + plan.second_at + warp * plan.second_bytes),
                 shared_address(shared + plan.parts_at) + warp * passage, passage, stats + warp * 32);
         panels = share.panel_end - share.panel_begin;
         blocks = share.count;
+        mine = (blocks + kWarps - 1 - warp) / kWarps;
 #pragma unroll
         for (int nt = 0; nt < NT; ++nt) {
 #pragma unroll
@@ -291,29 +287,34 @@ __device__ __forceinline__ void multiply_share(const Args& args, char* shared) {
         }
     }
 
+    const auto multiply_panels = [&](auto alone) {
 #pragma unroll 1
-    for (; panels > 0; --panels) {
-        float sums[2][NT][4] = {};
-        multiply_slice<E, NT>(ring, in, blocks, sums);
+        for (; panels > 0; --panels) {
+            float sums[2][NT][4] = {};
+            multiply_slice<E, NT, alone>(ring, in, blocks, mine, warp, lane, sums);
 
-        const int T = args.rows;
-        {
-            float* mine = panel_sums.mine(warp) + lane / 4 * T + lane % 4 * 2;
+            const int T = alone ? 1 : args.rows;
+            float* const to = panel_sums.mine(warp) + lane / 4 * T + lane % 4 * 2;
 #pragma unroll
             for (int nt = 0; nt < NT; ++nt) {
 #pragma unroll
-                for (int i = 0; i < 2; ++i) {
+                for (int i = 0; i < (alone ? 1 : 2); ++i) {
                     if (nt * 8 + lane % 4 * 2 + i >= T) continue;
 #pragma unroll
                     for (int tile = 0; tile < 2; ++tile) {
-                        mine[tile * 16 * T + nt * 8 + i] = sums[tile][nt][i] * back[nt][i];
-                        mine[(tile * 16 + 8) * T + nt * 8 + i] = sums[tile][nt][2 + i] * back[nt][i];
+                        to[tile * 16 * T + nt * 8 + i] = sums[tile][nt][i] * back[nt][i];
+                        to[(tile * 16 + 8) * T + nt * 8 + i] = sums[tile][nt][2 + i] * back[nt][i];
                     }
                 }
             }
+            panel_sums.hand_over(lane);
+            panel_sums.next();
         }
-        panel_sums.hand_over(lane);
-        panel_sums.next();
+    };
+    if (NT == 1 && args.rows == 1) {
+        multiply_panels(std::bool_constant<NT == 1>());
+    } else {
+        multiply_panels(std::false_type());
     }
     ring.park();
 }
@@ -349,10 +350,80 @@ __device__ __forceinline__ void finish_shares(const Args& args, char* shared) {
         const float* const from = op.finish.from + args.turn(op.from_handed, step.from_turn);
         const Share share(op);
         const bool normed = step.norm != nullptr;
+        // What is added to is read early, but not while the step before may still write it.
+        if (s > 0 && op.finish.kind == Finish::out && args.op(s - 1).kind == OpKind::matrix &&
+            args.op(s - 1).finish.kind == Finish::out) {
+            if (lane == 0) look_for(plan.counters + kMatrixArrivals, arrivals);
+            __syncwarp();
+        }
 #pragma unroll 1
         for (int panel = share.panel_begin; panel < share.panel_end; ++panel) {
+            // A thread takes row `item % T` of pair `item / T`, several of them side by side, because each has far to go.
+            // Neighbours take neighbours, so that they meet few banks twice. Panels begin with one warp after the other.
+            struct Item {
+                int number, pair, t;
+                bool exists;
+            };
+            const int first = (finisher + static_cast<int>(panels_summed % kFinishers)) % kFinishers * 32 + lane;
+            const auto item_of = [&](int k) {
+                const int number = first + 32 * kFinishers * k, pair = quotient_by(number, plan.rows_inverse);
+                return Item{number, pair, number - pair * T, number < 16 * T};
+            };
+            const bool finishes = share.part == 0;
+            FinishOperand operand[kItems];
+#pragma unroll
+            for (int k = 0; k < kItems; ++k) {
+                const Item item = item_of(k);
+                if (item.exists && finishes)
+                    operand[k] = finish_operand(op.finish, from, panel * kPanelRows + 2 * item.pair, item.t);
+            }
             const float* all = panel_sums.all();
             const int stride = panel_sums.warp_stride();
+            float2 sum[kItems] = {};
+            float squares[kItems] = {};
+#pragma unroll
+            for (int k = 0; k < kItems; ++k) {
+                const Item item = item_of(k);
+                if (!item.exists) continue;
+                const float* of = all + 2 * item.pair * T + item.t;
+#pragma unroll
+                for (int w = 0; w < kWarps; ++w) {
+                    sum[k].x += of[w * stride];
+                    sum[k].y += of[w * stride + T];
+                }
+                if (normed) {
+#pragma unroll
+                    for (int w = 0; w < kWarps; ++w) squares[k] += stats[w * 32 + 16 + item.t];
+                }
+            }
+            panel_sums.done(lane);
+            const auto launch = static_cast<std::uint32_t>(
+                load_shared1(shared_address(shared) + kStepNumber + offsetof(StepState, launch)));
+            const SplitSums split(op, plan, T, panel, launch * 1024u + static_cast<std::uint32_t>(s) + 1u);
+#pragma unroll
+            for (int k = 0; k < kItems; ++k) {
+                const Item item = item_of(k);
+                if (!item.exists) continue;
+                if (!finishes) {
+                    split.send(share.part, item.number, sum[k].x, sum[k].y);
+                    if (normed && item.pair == 0) split.send(share.part, split.squares(item.t), squares[k], 0.0f);
+                    continue;
+                }
+                if (op.split > 1) {
+                    split.add(op.split, item.number, sum[k]);
+                    split.clear(op.split, item.number);
+                    if (normed) {
+                        float2 all_squares = {squares[k], 0.0f};
+                        split.add(op.split, split.squares(item.t), all_squares);
+                        squares[k] = all_squares.x;
+                    }
+                }
+                const std::int32_t packed = panel * kPanelRows + 2 * item.pair;
+                const float factor = normed ? norm_factor(op, squares[k]) : 1.0f;
+                if (op.from_handed) await_operand(op.finish, from, packed, item.t, operand[k]);
+                finish_pair(op.finish, out, step.bias, step.kv, packed, item.t, sum[k].x * factor, sum[k].y * factor,
+                            operand[k]);
+            }
             if constexpr (Args::kAttends) {
                 if (op.clears && panel == share.panel_begin) {
                     const int each = min(op.members, op.panel_count);
@@ -364,69 +435,6 @@ __device__ __forceinline__ void finish_shares(const Args& args, char* shared) {
                     clear(step.out_turn + 1, 0, plan.front_floats);
                     clear(step.out_turn + 2, plan.front_floats, plan.turn_floats);
                 }
-            }
-            // A thread takes row `item % T` of pair `item / T`, several of them side by side, because each has far to go.
-            // Neighbours take neighbours, so that they meet few banks twice. Panels begin with one warp after the other.
-            const int first = (finisher + static_cast<int>(panels_summed % kFinishers)) % kFinishers * 32 + lane;
-            float2 sum[kItems] = {}, operand[kItems] = {};
-            float squares[kItems] = {};
-#pragma unroll
-            for (int k = 0; k < kItems; ++k) {
-                const int item = first + 32 * kFinishers * k;
-                const int pair = quotient_by(item, plan.rows_inverse);
-                if (item < 16 * T && share.part == 0)
-                    operand[k] =
-                        finish_operand(op.finish, from, op.from_handed, panel * kPanelRows + 2 * pair, item - pair * T);
-            }
-#pragma unroll
-            for (int k = 0; k < kItems; ++k) {
-                const int item = first + 32 * kFinishers * k, pair = quotient_by(item, plan.rows_inverse);
-                const int t = item - pair * T;
-                if (item >= 16 * T) continue;
-                const float* from = all + 2 * pair * T + t;
-#pragma unroll
-                for (int w = 0; w < kWarps; ++w) {
-                    sum[k].x += from[w * stride];
-                    sum[k].y += from[w * stride + T];
-                }
-                if (normed) {
-#pragma unroll
-                    for (int w = 0; w < kWarps; ++w) squares[k] += stats[w * 32 + 16 + t];
-                }
-            }
-            if (op.split > 1) {
-                const auto launch = static_cast<std::uint32_t>(
-                    load_shared1(shared_address(shared) + kStepNumber + offsetof(StepState, launch)));
-                const SplitSums split(op, plan, T, panel, launch * 1024u + static_cast<std::uint32_t>(s) + 1u);
-#pragma unroll
-                for (int k = 0; k < kItems; ++k) {
-                    const int item = first + 32 * kFinishers * k, pair = quotient_by(item, plan.rows_inverse);
-                    const int t = item - pair * T;
-                    const bool exists = item < 16 * T;
-                    if (share.part > 0) {
-                        if (exists) split.send(share.part, item, sum[k].x, sum[k].y);
-                        if (exists && normed && pair == 0) split.send(share.part, split.squares(t), squares[k], 0.0f);
-                        continue;
-                    }
-                    if (!exists) continue;
-                    split.add(op.split, item, sum[k]);
-                    split.clear(op.split, item);
-                    if (normed) {
-                        float2 all_squares = {squares[k], 0.0f};
-                        split.add(op.split, split.squares(t), all_squares);
-                        squares[k] = all_squares.x;
-                    }
-                }
-            }
-            panel_sums.done(lane);
-#pragma unroll
-            for (int k = 0; k < kItems; ++k) {
-                const int item = first + 32 * kFinishers * k, pair = quotient_by(item, plan.rows_inverse);
-                const int t = item - pair * T;
-                if (item >= 16 * T || share.part > 0) continue;
-                const float factor = normed ? norm_factor(op, squares[k]) : 1.0f;
-                finish_pair(op.finish, out, step.bias, step.kv, panel * kPanelRows + 2 * pair, t, sum[k].x * factor,
-                            sum[k].y * factor, operand[k]);
             }
             panel_sums.next();
         }
@@ -458,6 +466,20 @@ __device__ __forceinline__ void finish_shares(const Args& args, char* shared) {
     }
 }
 
+// The last to leave, of a block those that multiply and those that finish each for themselves, puts the counters back for the
+// next launch, which has the next number. By one thread.
+template <class Args>
+__device__ inline void depart(const Args& args) {
+    if (args.steps == 1 && !args.plan.splits) return;
+    std::uint32_t* const counters = args.plan.counters;
+    __threadfence();
+    if (atomicAdd(counters + kDepartures, 1u) != 2 * gridDim.x - 1) return;
+    counters[kMatrixArrivals] = 0;
+    counters[kAttendArrivals] = 0;
+    counters[kDepartures] = 0;
+    counters[kLaunches] += 1;
+}
+
 template <Encoding E, int NT, class Args>
 __global__ void __launch_bounds__(gemv_threads(E), 1) gemv(const __grid_constant__ Args args) {
     extern __shared__ __align__(128) char shared[];
@@ -483,6 +505,7 @@ __global__ void __launch_bounds__(gemv_threads(E), 1) gemv(const __grid_constant
     await_predecessors();
     if (warp > kWarps) {
         finish_shares<E, NT>(args, shared);
+        if (warp == kWarps + 1 && threadIdx.x % 32 == 0) depart(args);
         return;
     }
     auto* const state = reinterpret_cast<StepState*>(shared + kStepNumber);
@@ -491,18 +514,19 @@ __global__ void __launch_bounds__(gemv_threads(E), 1) gemv(const __grid_constant
     workers_meet<kWarps>();
     for (;;) {
         int s = load_shared1(shared_address(shared) + kStepNumber);
+        bool attended = false;
         if constexpr (Args::kAttends) {
             const GemvOp& op = args.op(s);
             if (op.kind == OpKind::attend) {
                 const AttendCall& call = args.attends[op.attend];
-                const bool takes_part = attend_share<kWarps>(
+                attended = attend_share<kWarps>(
                     call, shared + kAttendCalls + op.attend * sizeof(AttendCall), args.step[s].kv,
                     call.out + args.turn(op.out_handed, args.step[s].out_turn), shared, shared + args.plan.parts_at,
                     counters + kMatrixArrivals, state->matrix_arrivals);
                 s = state->step;
-                if (takes_part && s + 1 < args.steps) {
+                if (attended && s + 1 < args.steps && !args.op(s).out_handed) {
                     workers_meet<kWarps>();
-                    if (threadIdx.x == 0) arrive(counters + kAttendArrivals, args.op(s).out_handed);
+                    if (threadIdx.x == 0) arrive(counters + kAttendArrivals);
                 }
             } else {
                 multiply_share<E, NT>(args, shared);
@@ -514,29 +538,25 @@ __global__ void __launch_bounds__(gemv_threads(E), 1) gemv(const __grid_constant
         if (s + 1 >= args.steps) break;
         workers_meet<kWarps>();
         if (threadIdx.x == 0) {
-            const GemvOp& done = args.op(s);
-            if (done.kind == OpKind::attend) {
-                const auto units = static_cast<std::uint32_t>(args.attends[done.attend].units());
-                state->attend_arrivals += min(units, gridDim.x);
-                look_for(counters + kAttendArrivals, state->attend_arrivals);
-            } else {
+            const GemvOp &done = args.op(s), &next = args.op(s + 1);
+            // What is handed over is waited for where it is read, and attention waits by itself, for what it cannot do before.
+            const bool waits = !next.x_handed && next.kind != OpKind::attend;
+            if (done.kind != OpKind::attend) {
                 state->matrix_arrivals += gridDim.x;
-                // Attention waits by itself, for what it cannot do before.
-                if (args.op(s + 1).kind != OpKind::attend) look_for(counters + kMatrixArrivals, state->matrix_arrivals);
+                if (waits) look_for(counters + kMatrixArrivals, state->matrix_arrivals);
+            } else if (!done.out_handed) {
+                state->attend_arrivals +=
+                    static_cast<std::uint32_t>(args.attends[done.attend].members(static_cast<std::int32_t>(gridDim.x)));
+                if (waits) look_for(counters + kAttendArrivals, state->attend_arrivals);
+            } else if (!attended) {
+                // Who has not waited for the projections does so now: words that are looked for from here on have been cleared.
+                look_for(counters + kMatrixArrivals, state->matrix_arrivals);
             }
             state->step = s + 1;
         }
         workers_meet<kWarps>();
     }
-    // The last block to leave puts the counters back for the next launch, which has the next number.
-    if ((args.steps > 1 || args.plan.splits) && threadIdx.x == 0) {
-        if (atomicAdd(counters + kDepartures, 1u) == gridDim.x - 1) {
-            counters[kMatrixArrivals] = 0;
-            counters[kAttendArrivals] = 0;
-            counters[kDepartures] = 0;
-            counters[kLaunches] += 1;
-        }
-    }
+    if (threadIdx.x == 0) depart(args);
 }
 
 }  // namespace foresay::kernels::cuda

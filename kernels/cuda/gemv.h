@@ -95,12 +95,14 @@ struct GemvOp {
     const float* x = nullptr;           // [T, inputs]
     const std::int32_t* row = nullptr;  // which row of x; null: row i
     float eps = 0;
+    float inputs_inverse = 0;
     FinishArgs finish;
     // Set by the plan. Division is slow on the device, so shares come as quotient and remainder.
     std::int32_t split = 1;                         // blocks that share the inputs of the same panels
     std::int32_t members = 0;                       // blocks of each of the `split` parts
     std::int32_t panels_each = 0, panels_more = 0;  // of a member
     std::int32_t blocks_each = 0, blocks_more = 0;  // of a part
+    std::int64_t partials_at = 0;                   // where its sums lie in GemvPlan::partials
 
     bool operator==(const GemvOp&) const = default;
 };
@@ -115,19 +117,16 @@ struct GemvStep {
     std::uint8_t x_turn = 0, from_turn = 0, out_turn = 0;
 };
 
-// Numbers that a step hands over to the next of a whole forward lie in memory of their own, of which every word says by itself
-// whether it has come: until then it is kNothing, the bits of a NaN that no instruction gives. So nobody has to wait until all
-// that a block has written can be read everywhere, and the barrier of the grid is only there so that nobody looks too early. A
-// layer has turn (layer % kTurns) of that memory. Its words are cleared by the attention_out of the layer behind it: whoever is
-// there knows that all blocks have come to the attention, and so are through with all that came before (the outputs of an
-// mlp_out but for what the attention_out adds to, so those are cleared a layer later). The attention_in behind that tells of it
-// with a release, and the turn comes round again only after that attention_in.
-inline constexpr std::uint32_t kNothing = 0xffffffffu;
+// Numbers that a step hands over to the next of a whole forward (kernels/cuda/handed.cuh) lie in memory of their own. A layer
+// has turn (layer % kTurns) of it. Its words are cleared by the attention_out of the layer behind it: whoever is there knows
+// that all blocks have come to the attention, and so are through with all that came before (the outputs of an mlp_out but for
+// what the attention_out adds to, so those are cleared a layer later). The attention_in behind that tells of it with a release,
+// and the turn comes round again only after that attention_in.
 inline constexpr int kTurns = 3;
 
 // Set by the plan. Shared memory in bytes, from its start.
 struct GemvPlan {
-    std::int32_t stages = 0;                       // of each warp's ring
+    std::int32_t stages = 0;                       // of the ring
     std::int32_t second_at = 0, second_bytes = 0;  // rows 8 to 15 of the inputs, of one warp
     std::int32_t parts_at = 0, part_buffers = 1, stats_at = 0, shared_bytes = 0;  // attention shares the parts' place
     // Here, because what follows from several parameters would take registers in the kernel.
@@ -135,6 +134,7 @@ struct GemvPlan {
     std::int32_t part_stride = 0;       // floats from a warp's buffers to the next one's
     std::uint32_t rows_inverse = 0;     // quotient_by() the rows
     bool splits = false;                // some matrix is split
+    bool apart = true;                  // and the sums of each have a place of their own
     std::uint32_t* counters = nullptr;  // by GridCounter
     float* partials = nullptr;
     float* handed = nullptr;        // kTurns times [outputs of mlp_out | of the others], null: nothing is handed over
@@ -142,7 +142,7 @@ struct GemvPlan {
     std::int32_t front_floats = 0;  // of mlp_out's outputs
 };
 
-inline constexpr int kAttendShared = 24 * 1024;  // of a block, for attention
+inline constexpr int kAttendShared = 30 * 1024;  // of a block, for attention
 inline constexpr int kMaxGemvOps = 12;           // different ones of a launch
 inline constexpr int kMaxAttendKinds = 2;        // likewise
 inline constexpr int kFewSteps = 4;              // what most launches take

@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(256) gemv_f32(const __grid_constant__ GemvArgs
         if (lane != 0) continue;
         const float factor = step.norm != nullptr ? norm_factor(op, squares) : 1.0f;
         finish_pair(op.finish, op.finish.out, step.bias, step.kv, packed, t, a * factor, b * factor,
-                    finish_operand(op.finish, op.finish.from, false, packed, t));
+                    finish_operand(op.finish, op.finish.from, packed, t));
     }
 }
 

@@ -17,6 +17,7 @@
 
 #include "kernels/cuda/async.cuh"
 #include "kernels/cuda/gemv.h"
+#include "kernels/cuda/handed.cuh"
 #include "kernels/cuda/mma.cuh"
 
 namespace foresay::kernels::cuda {
@@ -126,13 +127,7 @@ private:
         __device__ float4 input(int t, int v) const {
             const int at = input_of(v), row = op.row != nullptr ? __ldcg(op.row + t) : t;
             const float* from = x + static_cast<std::int64_t>(row) * op.inputs + at;
-            float4 four = {};
-            if (at < op.inputs) {
-                asm volatile("ld.relaxed.gpu.global.v4.f32 {%0, %1, %2, %3}, [%4];"
-                             : "=f"(four.x), "=f"(four.y), "=f"(four.z), "=f"(four.w)
-                             : "l"(from));
-            }
-            return four;
+            return at < op.inputs ? look_at4(from) : float4{};
         }
     };
 
@@ -142,28 +137,32 @@ private:
     __device__ void read(int nt, const Reader& r, const float4 (&weight)[kVectors], int here) {
         const int lane = r.lane;
         float4 x[B][kVectors];
-        bool missing;
-        do {
 #pragma unroll
-            for (int b = 0; b < B; ++b) {
+        for (int b = 0; b < B; ++b) {
 #pragma unroll
-                for (int v = 0; v < kVectors; ++v) x[b][v] = r.input(8 * nt + min(b, here - 1), v);
-            }
-            missing = false;
-            if (r.op.x_handed) {
-                std::uint32_t most = 0;  // kNothing is the largest word there is
+            for (int v = 0; v < kVectors; ++v) x[b][v] = r.input(8 * nt + min(b, here - 1), v);
+        }
+        if (r.op.x_handed) {
+            for (;;) {
+                bool missing = false;
+#pragma unroll
+                for (int b = 0; b < B; ++b) {
+#pragma unroll
+                    for (int v = 0; v < kVectors; ++v) missing = missing || is_nothing(x[b][v]);
+                }
+                const unsigned those = __ballot_sync(~0u, missing);
+                if (those == 0) break;
+                // As long as nothing is there, few look for it.
+                if (!missing || (those == ~0u && lane % 16 != 0)) continue;
 #pragma unroll
                 for (int b = 0; b < B; ++b) {
 #pragma unroll
                     for (int v = 0; v < kVectors; ++v) {
-                        const float4& a = x[b][v];
-                        most = max(most, max(max(__float_as_uint(a.x), __float_as_uint(a.y)),
-                                             max(__float_as_uint(a.z), __float_as_uint(a.w))));
+                        if (is_nothing(x[b][v])) x[b][v] = r.input(8 * nt + min(b, here - 1), v);
                     }
                 }
-                missing = __any_sync(~0u, most == kNothing);
             }
-        } while (missing);
+        }
         float squares[B];
         uint2 half[Form::planes][B][kVectors];
 #pragma unroll

@@ -81,7 +81,8 @@ private:
         constexpr std::int32_t kLayer = 5;
         enum : std::int32_t { kIn, kAttend, kOut, kMlpIn, kMlpOut };
         const std::int32_t layers = args.steps / kLayer;
-        if (layers < 2 || args.steps % kLayer != 0) return;
+        // No barrier keeps the sums of one matrix from those of the next.
+        if (layers < 2 || args.steps % kLayer != 0 || !args.plan.apart) return;
         const auto is = [&](std::int32_t at, Finish kind) {
             const GemvOp& op = args.op(at);
             return op.kind == OpKind::matrix && op.finish.kind == kind && op.finish.raw == nullptr &&
@@ -201,6 +202,7 @@ void decode_rows(const Panels& panels, const LinearCall& call, GemvOp op, GemvSt
     std::optional<LinearSequence> alone;
     LinearSequence& sequence = call.sequence != nullptr ? *call.sequence : alone.emplace();
     op.inputs = static_cast<std::int32_t>(panels.inputs());
+    op.inputs_inverse = 1.0f / static_cast<float>(op.inputs);
     for (const Panels::Part& part : panels.parts()) {
         step.panels = part.data.data();
         op.panel_count = part.panels;

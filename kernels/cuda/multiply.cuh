@@ -31,12 +31,13 @@ __device__ inline void unpack_nibbles(std::uint32_t word, std::uint32_t (&p)[4])
     p[3] = upper & 0x00f000f0u;
 }
 
-// sums += scale of the rows r, r + 8 times d
+// sums += scale of the rows r, r + 8 times d. kAlone: the batch has one row, so that the second of two columns is nobody's.
+template <bool kAlone>
 __device__ inline void add_scaled(float (&sums)[4], const float (&d)[4], float scale0, float scale1) {
     sums[0] = fmaf(scale0, d[0], sums[0]);
-    sums[1] = fmaf(scale0, d[1], sums[1]);
+    if (!kAlone) sums[1] = fmaf(scale0, d[1], sums[1]);
     sums[2] = fmaf(scale1, d[2], sums[2]);
-    sums[3] = fmaf(scale1, d[3], sums[3]);
+    if (!kAlone) sums[3] = fmaf(scale1, d[3], sums[3]);
 }
 
 __device__ inline std::uint32_t word_of(const uint4& v, int i) {
@@ -51,11 +52,11 @@ __device__ inline void multiply_group(float (&d)[4], const std::uint32_t (&p)[2]
 }
 
 // run(address of the block, inputs, which block of the slice, sums, lane)
-template <Encoding E, int NT>
+template <Encoding E, int NT, bool kAlone>
 struct Multiply;
 
 // Q4_0 and Q8_0: a float16 scale for every 32 inputs, whose products with the sums take the middle off.
-template <Encoding E, int NT>
+template <Encoding E, int NT, bool kAlone>
 struct MultiplyScaled {
     static constexpr int kScales = block_format(E).scale_begin;
 
@@ -92,16 +93,16 @@ struct MultiplyScaled {
                 for (int nt = 0; nt < NT; ++nt) {
                     float d[4];
                     multiply_group(d, p, in.operand(2 * j + g, nt));
-                    add_scaled(sums[t][nt], d, g == 0 ? s0.x : s0.y, g == 0 ? s1.x : s1.y);
+                    add_scaled<kAlone>(sums[t][nt], d, g == 0 ? s0.x : s0.y, g == 0 ? s1.x : s1.y);
                 }
             }
         }
     }
 };
-template <int NT>
-struct Multiply<Encoding::q4_0, NT> : MultiplyScaled<Encoding::q4_0, NT> {};
-template <int NT>
-struct Multiply<Encoding::q8_0, NT> : MultiplyScaled<Encoding::q8_0, NT> {};
+template <int NT, bool kAlone>
+struct Multiply<Encoding::q4_0, NT, kAlone> : MultiplyScaled<Encoding::q4_0, NT, kAlone> {};
+template <int NT, bool kAlone>
+struct Multiply<Encoding::q8_0, NT, kAlone> : MultiplyScaled<Encoding::q8_0, NT, kAlone> {};
 
 // A row's 12 bytes of 6-bit numbers: the scale of a group, and the minima of groups 2 q and 2 q + 1 as a pair.
 __device__ inline float k_scale(const std::uint32_t (&words)[3], int group) {
@@ -113,7 +114,7 @@ __device__ inline std::uint32_t k_minima(const std::uint32_t (&words)[3], int q)
 }
 
 // Q4_K, and Q5_K with its fifth bits.
-template <Encoding E, int NT>
+template <Encoding E, int NT, bool kAlone>
 struct MultiplyK {
     static constexpr bool kFifth = E == Encoding::q5_k;
     static constexpr int kScales = kFifth ? 5120 : 4096;
@@ -141,7 +142,7 @@ struct MultiplyK {
                 const float zero[4] = {};
                 float d[4];
                 mma(d, m0, m1, m0, m1, in.sum(j, nt, 0), in.sum(j, nt, 1), zero);
-                add_scaled(sums[t][nt], d, d0, d1);
+                add_scaled<kAlone>(sums[t][nt], d, d0, d1);
             }
         }
 #pragma unroll
@@ -175,17 +176,17 @@ struct MultiplyK {
                     for (int nt = 0; nt < NT; ++nt) {
                         float d[4];
                         multiply_group(d, p, in.operand(8 * j + group, nt));
-                        add_scaled(sums[t][nt], d, s0, s1);
+                        add_scaled<kAlone>(sums[t][nt], d, s0, s1);
                     }
                 }
             }
         }
     }
 };
-template <int NT>
-struct Multiply<Encoding::q4_k, NT> : MultiplyK<Encoding::q4_k, NT> {};
-template <int NT>
-struct Multiply<Encoding::q5_k, NT> : MultiplyK<Encoding::q5_k, NT> {};
+template <int NT, bool kAlone>
+struct Multiply<Encoding::q4_k, NT, kAlone> : MultiplyK<Encoding::q4_k, NT, kAlone> {};
+template <int NT, bool kAlone>
+struct Multiply<Encoding::q5_k, NT, kAlone> : MultiplyK<Encoding::q5_k, NT, kAlone> {};
 
 // Two bytes of a word, signed, as a pair of float16.
 __device__ inline std::uint32_t signed_pair(std::uint32_t word, std::uint32_t selector) {
@@ -194,8 +195,8 @@ __device__ inline std::uint32_t signed_pair(std::uint32_t word, std::uint32_t se
     return *reinterpret_cast<const std::uint32_t*>(&value);
 }
 
-template <int NT>
-struct Multiply<Encoding::q6_k, NT> {
+template <int NT, bool kAlone>
+struct Multiply<Encoding::q6_k, NT, kAlone> {
     static __device__ __forceinline__ void run(std::uint32_t block, const Inputs<Encoding::q6_k, NT>& in, int j,
                                                float (&sums)[2][NT][4], int lane) {
         float part[2][NT][4];  // of this block, before d
@@ -256,7 +257,7 @@ struct Multiply<Encoding::q6_k, NT> {
                             float d[4];
                             mma(d, p[0][2 * s], p[1][2 * s], p[0][2 * s + 1], p[1][2 * s + 1], s == 0 ? x.x : x.z,
                                 s == 0 ? x.y : x.w, zero);
-                            add_scaled(part[t][nt], d, s0, s1);
+                            add_scaled<kAlone>(part[t][nt], d, s0, s1);
                         }
                     }
                 }
@@ -267,14 +268,14 @@ struct Multiply<Encoding::q6_k, NT> {
         const float2 d0 = halves(low), d1 = halves(high);
 #pragma unroll
         for (int nt = 0; nt < NT; ++nt) {
-            add_scaled(sums[0][nt], part[0][nt], d0.x, d0.y);
-            add_scaled(sums[1][nt], part[1][nt], d1.x, d1.y);
+            add_scaled<kAlone>(sums[0][nt], part[0][nt], d0.x, d0.y);
+            add_scaled<kAlone>(sums[1][nt], part[1][nt], d1.x, d1.y);
         }
     }
 };
 
 // Plain 16-bit values: the inputs come as two parts, the sums of the small part first.
-template <Encoding E, int NT>
+template <Encoding E, int NT, bool kAlone>
 struct MultiplyFloats {
     static __device__ __forceinline__ void run(std::uint32_t block, const Inputs<E, NT>& in, int j,
                                                float (&sums)[2][NT][4], int lane) {
@@ -304,9 +305,9 @@ struct MultiplyFloats {
         }
     }
 };
-template <int NT>
-struct Multiply<Encoding::f16, NT> : MultiplyFloats<Encoding::f16, NT> {};
-template <int NT>
-struct Multiply<Encoding::bf16, NT> : MultiplyFloats<Encoding::bf16, NT> {};
+template <int NT, bool kAlone>
+struct Multiply<Encoding::f16, NT, kAlone> : MultiplyFloats<Encoding::f16, NT, kAlone> {};
+template <int NT, bool kAlone>
+struct Multiply<Encoding::bf16, NT, kAlone> : MultiplyFloats<Encoding::bf16, NT, kAlone> {};
 
 }  // namespace foresay::kernels::cuda

@@ -51,13 +51,16 @@ public:
         copy_barriers_ready();
         if (lane < kWarps) store_shared2(ring.parked(lane), {0, 0});
     }
-    // What the warp does that asks for the weights.
+    // What the warp does that asks for the weights. Many copies under way are hardly faster than few, and whatever blocks tell
+    // each other waits behind them: there are at most kFlying, and only one while kStock chunks lie ready.
     __device__ static void produce(const Args& args, char* shared) {
-        Ring ring(args, shared);
+        constexpr int kFlying = 2, kStock = 2;
+        Ring ring(args, shared), landed(args, shared);
         const int lane = threadIdx.x % 32;
 #if __CUDA_ARCH__ >= 900
         if (lane != 0) return;
 #endif
+        int flying = 0;  // chunks
 #pragma unroll 1
         for (int s = 0; s < args.steps; ++s) {
             const GemvOp& op = args.op(s);
@@ -70,10 +73,16 @@ public:
 #pragma unroll 1
                 for (int block = 0; block < share.count; block += kChunk) {
                     copy_wait(ring.empty(ring.slot_), ring.parity_ ^ 1);
+                    while (flying > 0 && (flying >= kFlying || !ring.lacks(flying, kStock))) {
+                        copy_wait(landed.full(landed.slot_), landed.parity_);
+                        landed.advance();
+                        --flying;
+                    }
+                    ++flying;
                     bulk_copy(ring.stage(ring.slot_), from + block * kBytes,
                               static_cast<std::uint32_t>(min(kChunk, share.count - block) * kBytes),
                               ring.full(ring.slot_), lane);
-                    ring.advance(1);
+                    ring.advance();
                 }
             }
         }
@@ -98,44 +107,27 @@ public:
     }
     __device__ std::uint32_t& panels_summed() { return panels_summed_; }
 
-    __device__ int stages() const { return args_.plan.stages; }
-    // Whether the chunk that is `ahead` of the next, by less than a ring, has come.
-    __device__ __forceinline__ bool ready(int ahead) const {
-        const auto [slot, parity] = place(ahead);
-        return copy_try(full(slot), parity);
-    }
-    // Waits for it; those before it have been waited for.
-    __device__ __forceinline__ void wait(int ahead) const {
-        const auto [slot, parity] = place(ahead);
-        copy_wait(full(slot), parity);
-    }
-    __device__ __forceinline__ std::uint32_t address(int ahead) const { return stage(place(ahead).slot); }
+    // Waits for the next chunk.
+    __device__ __forceinline__ void wait() const { copy_wait(full(slot_), parity_); }
+    __device__ __forceinline__ std::uint32_t address() const { return stage(slot_); }
     // This warp has read its part of it, or has none.
-    __device__ __forceinline__ void release(int ahead) const {
+    __device__ __forceinline__ void release() {
         __syncwarp();
-        if (threadIdx.x % 32 == 0) barrier_arrive(empty(place(ahead).slot));
-    }
-    __device__ __forceinline__ void advance(int chunks) {
-        slot_ += chunks;
-        while (slot_ >= args_.plan.stages) {
-            slot_ -= args_.plan.stages;
-            parity_ ^= 1;
-        }
+        if (threadIdx.x % 32 == 0) barrier_arrive(empty(slot_));
+        advance();
     }
 
 private:
-    struct Place {
-        int slot;
-        std::uint32_t parity;
-    };
     __device__ Ring(const Args& args, char* shared) : args_(args), shared_(shared_address(shared)) {}
-    __device__ __forceinline__ Place place(int ahead) const {
-        Place at{slot_ + ahead, parity_};
-        while (at.slot >= args_.plan.stages) {
-            at.slot -= args_.plan.stages;
-            at.parity ^= 1;
-        }
-        return at;
+    __device__ __forceinline__ void advance() {
+        if (++slot_ < args_.plan.stages) return;
+        slot_ = 0;
+        parity_ ^= 1;
+    }
+    // Whether fewer than `enough` chunks wait to be read, beside `flying` that are on their way.
+    __device__ bool lacks(int flying, int enough) const {
+        const int stages = args_.plan.stages, at = slot_ + max(stages - flying - enough, 0);
+        return at < stages ? copy_try(empty(at), parity_ ^ 1) : copy_try(empty(at - stages), parity_);
     }
     __device__ std::uint32_t full(int slot) const { return shared_ + slot * 16; }
     __device__ std::uint32_t empty(int slot) const { return shared_ + slot * 16 + 8; }
