@@ -13,6 +13,13 @@ __device__ inline std::uint32_t shared_address(const void* pointer) {
     return static_cast<std::uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
+// threadIdx.x, asked for each time, so that nothing that follows from it takes a register in between.
+__device__ inline int thread_now() {
+    int x;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(x));
+    return x;
+}
+
 // Lets the next kernel of the stream start as soon as there is room for it.
 __device__ inline void allow_successor() {
 #if __CUDA_ARCH__ >= 900

@@ -1,6 +1,8 @@
 // kernels/cuda/finish.cuh: what becomes of the sums of a pair of packed rows: bias, rope, activation, residual.
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/cuda/gemv.h"
 #include "kernels/cuda/handed.cuh"
 
@@ -24,9 +26,10 @@ struct PairRows {
     std::int32_t a, b;
     std::int32_t place;  // attention_in: packed place in the head
 };
+template <Finish kKind>
 __device__ inline PairRows pair_rows(const FinishArgs& f, std::int32_t packed) {
     const std::int32_t row = f.first_row + packed;
-    if (f.kind != Finish::attention_in) return {row, row + 1, 0};
+    if (kKind != Finish::attention_in) return {row, row + 1, 0};
     const std::int32_t place = row - head_of(f, row) * f.head_dim;
     if (!f.half_split || place >= f.rotated || row >= f.query_rows + f.kv_rows) return {row, row + 1, place};
     const std::int32_t a = row - place + place / 2;
@@ -40,13 +43,15 @@ struct FinishOperand {
 };
 
 // `from`: f.from, in its turn.
+template <Finish kKind>
 __device__ inline FinishOperand finish_operand(const FinishArgs& f, const float* from, std::int32_t packed, int t) {
     FinishOperand operand;
     if (packed >= f.rows || f.raw != nullptr) return operand;
-    if (f.kind == Finish::out) {
+    if (kKind == Finish::out) {
         const float* x = from + t * f.out_stride + f.first_row + packed;
         operand.with = {look_at(x), packed + 1 < f.rows ? look_at(x + 1) : 0.0f};
-    } else if (f.kind == Finish::attention_in) {
+    }
+    if (kKind == Finish::attention_in) {
         const std::int32_t row = f.first_row + packed;
         const std::int32_t place = row - head_of(f, row) * f.head_dim;
         operand.with = {1.0f, 0.0f};
@@ -57,48 +62,47 @@ __device__ inline FinishOperand finish_operand(const FinishArgs& f, const float*
     return operand;
 }
 // Waits for what was handed over and had not come yet.
+template <Finish kKind>
 __device__ inline void await_operand(const FinishArgs& f, const float* from, std::int32_t packed, int t,
                                      FinishOperand& operand) {
-    while (is_nothing(operand.with)) operand = finish_operand(f, from, packed, t);
+    while (is_nothing(operand.with)) operand = finish_operand<kKind>(f, from, packed, t);
 }
 
 // `bias` and `kv` are the layer's (GemvStep); `out`: f.out, in its turn.
+template <Finish kKind>
 __device__ inline void finish_pair(const FinishArgs& f, float* out, const float* bias, __half* kv, std::int32_t packed,
-                                   int t, float a, float b, const FinishOperand& with) {
-    const float2 operand = with.with;
+                                   int t, float a, float b, const FinishOperand& operand) {
     if (packed >= f.rows) return;
     const bool two = packed + 1 < f.rows;
-    const PairRows rows = pair_rows(f, packed);
+    const PairRows rows = pair_rows<kKind>(f, packed);
     if (bias != nullptr) {
         a += bias[rows.a];
         if (two) b += bias[rows.b];
     }
-    if (f.raw != nullptr) {
+    if ((kKind == Finish::attention_in || kKind == Finish::out) && f.raw != nullptr) {
         f.raw[t * f.out_stride + rows.a] = a;
         if (two) f.raw[t * f.out_stride + rows.b] = b;
         return;
     }
-    switch (f.kind) {
-        case Finish::out:
-            out[t * f.out_stride + rows.a] = operand.x + a;
-            if (two) out[t * f.out_stride + rows.b] = operand.y + b;
-            return;
-        case Finish::mlp_in:
-            out[t * f.out_stride + packed / 2] = activated(f.activation, a) * b;
-            return;
-        case Finish::head: {
-            float* to = out + t * f.out_stride + rows.a;
-            to[0] = soft_capped(a * f.scale, f.soft_cap);
-            if (two) to[1] = soft_capped(b * f.scale, f.soft_cap);
-            return;
-        }
-        case Finish::attention_in:
-            break;
+    float* const to = out + t * f.out_stride;
+    if (kKind == Finish::out) {
+        to[rows.a] = operand.with.x + a;
+        if (two) to[rows.b] = operand.with.y + b;
+        return;
     }
-    const float ra = fmaf(a, operand.x, -(b * operand.y)), rb = fmaf(a, operand.y, b * operand.x);
+    if (kKind == Finish::mlp_in) {
+        to[packed / 2] = activated(f.activation, a) * b;
+        return;
+    }
+    if (kKind == Finish::head) {
+        to[rows.a] = soft_capped(a * f.scale, f.soft_cap);
+        if (two) to[rows.b] = soft_capped(b * f.scale, f.soft_cap);
+        return;
+    }
+    const float ra = fmaf(a, operand.with.x, -(b * operand.with.y)), rb = fmaf(a, operand.with.y, b * operand.with.x);
     if (rows.a < f.query_rows) {
-        out[t * f.out_stride + rows.a] = ra;
-        out[t * f.out_stride + rows.b] = rb;
+        to[rows.a] = ra;
+        to[rows.b] = rb;
         return;
     }
     const bool value = rows.a >= f.query_rows + f.kv_rows;
@@ -107,10 +111,32 @@ __device__ inline void finish_pair(const FinishArgs& f, float* out, const float*
     const std::int32_t head_a = head_of(f, row_a), head_b = head_of(f, row_b);
     // Saturated, NaN included: what a row does not attend to is multiplied by an exact 0.
     const auto half = [](float x) { return __float2half_rn(fminf(fmaxf(x, -65504.0f), 65504.0f)); };
-    __half* to = kv + with.cell;
+    __half* const cell = kv + operand.cell;
     const auto place = [&](std::int32_t d) { return value ? KvLayout::value_value(d) : KvLayout::key_value(d); };
-    to[head_a * f.head_stride + place(row_a - head_a * f.head_dim)] = half(ra);
-    to[head_b * f.head_stride + place(row_b - head_b * f.head_dim)] = half(rb);
+    cell[head_a * f.head_stride + place(row_a - head_a * f.head_dim)] = half(ra);
+    cell[head_b * f.head_stride + place(row_b - head_b * f.head_dim)] = half(rb);
+}
+
+// Calls body with the kind as a constant.
+template <class Body>
+__device__ __forceinline__ void with_finish(Finish kind, const Body& body) {
+    switch (kind) {
+        case Finish::attention_in:
+            return body(std::integral_constant<Finish, Finish::attention_in>());
+        case Finish::out:
+            return body(std::integral_constant<Finish, Finish::out>());
+        case Finish::mlp_in:
+            return body(std::integral_constant<Finish, Finish::mlp_in>());
+        case Finish::head:
+            return body(std::integral_constant<Finish, Finish::head>());
+    }
+}
+// For those that do not know the kind, and have nothing to do while the operand comes.
+__device__ inline void finish_pair(const FinishArgs& f, const float* bias, __half* kv, std::int32_t packed, int t,
+                                   float a, float b) {
+    with_finish(f.kind, [&](auto kind) {
+        finish_pair<kind>(f, f.out, bias, kv, packed, t, a, b, finish_operand<kind>(f, f.from, packed, t));
+    });
 }
 
 }  // namespace foresay::kernels::cuda

@@ -45,6 +45,7 @@ inline constexpr int kMaxBuffers = 8;  // of panels' sums
 inline constexpr int kCopyBarrierBytes = 16 * kMaxStages;
 inline constexpr int kStreamStates = kCopyBarrierBytes + 16 * kMaxBuffers;
 inline constexpr int kStepNumber = kStreamStates + 16 * 8;  // which step it is; behind it StepState's other words
+inline constexpr int kNormFactors = kStepNumber + 64;       // of each row, for those that finish panels
 inline constexpr int kAttendCalls = kStepNumber + 128;      // GemvArgs::attends, for code that takes any of them
 inline constexpr int kAttendPlacesAt = kAttendCalls + 512;  // where attention keeps what it knows of its units
 inline constexpr int kGemvBarrierBytes = kAttendPlacesAt + 768;

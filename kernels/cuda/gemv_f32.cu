@@ -41,8 +41,7 @@ __global__ void __launch_bounds__(256) gemv_f32(const __grid_constant__ GemvArgs
         squares = warp_sum(squares);
         if (lane != 0) continue;
         const float factor = step.norm != nullptr ? norm_factor(op, squares) : 1.0f;
-        finish_pair(op.finish, op.finish.out, step.bias, step.kv, packed, t, a * factor, b * factor,
-                    finish_operand(op.finish, op.finish.from, packed, t));
+        finish_pair(op.finish, step.bias, step.kv, packed, t, a * factor, b * factor);
     }
 }
 

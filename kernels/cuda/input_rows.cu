@@ -115,8 +115,7 @@ __global__ void __launch_bounds__(kThreads) finish_tiles(const InputSums in, con
             tile[row][2 * lane] = sum.x * scale;
             tile[row][2 * lane + 1] = sum.y * scale;
         } else {
-            finish_pair(f, f.out, in.bias, in.kv, packed, t, sum.x * scale, sum.y * scale,
-                        finish_operand(f, f.from, packed, t));
+            finish_pair(f, in.bias, in.kv, packed, t, sum.x * scale, sum.y * scale);
         }
     }
     if (!values) return;
@@ -124,8 +123,7 @@ __global__ void __launch_bounds__(kThreads) finish_tiles(const InputSums in, con
     for (int pair = warp; pair < kFinishPairs; pair += kThreads / 32) {
         const int t = t0 + lane, packed = packed0 + 2 * pair;
         if (t >= in.rows || packed >= f.rows) continue;
-        finish_pair(f, f.out, in.bias, in.kv, packed, t, tile[lane][2 * pair], tile[lane][2 * pair + 1],
-                    finish_operand(f, f.from, packed, t));
+        finish_pair(f, in.bias, in.kv, packed, t, tile[lane][2 * pair], tile[lane][2 * pair + 1]);
     }
 }
 

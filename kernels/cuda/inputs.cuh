@@ -55,21 +55,27 @@ constexpr int second_bytes(Encoding e, int rows) {
     return rows <= 8 ? 0 : (rows - 8) * second_row_bytes(e) * (floats ? 2 : 1);
 }
 
+// What a warp leaves of its slices in shared memory: 16 numbers that scale sums of a row back, then 16 sums of squares.
+__device__ inline float* stats_of(char* shared, const GemvPlan& plan, int warp) {
+    return reinterpret_cast<float*>(shared + plan.stats_at) + warp * 32;
+}
+
 template <Encoding E, int NT>
 class Inputs {
 public:
     using Form = InputForm<E>;
 
     // Reads this warp's slice of blocks first .. first + count - 1 of every row of `x` (zeros behind it), waits for what is
-    // handed over and has not come yet, and leaves, per row, what scales sums back in stats[t] and the sum of squares in
-    // stats[16 + t]. `second`: shared memory of this warp for rows 8 to 15; `passage`: `room` bytes that are free for the time
-    // being, at least 128 for each of at most eight rows.
+    // handed over and has not come yet, and leaves, per row, what scales sums back and the sum of squares (stats_of). Passes rows
+    // on through the place of this warp's sums, which must be free.
     __device__ void load(const GemvOp& op, const float* x, const float* norm, int first, int count, int rows,
-                         std::uint32_t second, std::uint32_t passage, int room, float* stats) {
-        const int lane = static_cast<int>(threadIdx.x % 32);
-        second_plane_ = (rows - 8) * second_row_bytes(E);
-        second_ = second + min(lane / 4, max(rows - 9, 0)) * second_row_bytes(E) + lane % 4 * 16;
-        const Reader reader{op, x, norm, first, count, second, passage, room, stats, lane};
+                         const GemvPlan& plan, char* shared) {
+        const Reader reader{op, x, norm, first, count, rows, plan, shared};
+        if constexpr (NT > 1) {
+            const int lane = thread_now() % 32;
+            second_plane_ = (rows - 8) * second_row_bytes(E);
+            second_ = reader.second() + min(lane / 4, max(rows - 9, 0)) * second_row_bytes(E) + lane % 4 * 16;
+        }
         float4 weight[kVectors];
 #pragma unroll
         for (int v = 0; v < kVectors; ++v) {
@@ -107,17 +113,26 @@ private:
         const GemvOp& op;
         const float* x;
         const float* norm;
-        int first, count;
-        std::uint32_t second, passage;
-        int room;
-        float* stats;
-        int lane;
+        int first, count, rows;
+        const GemvPlan& plan;
+        char* shared;
+
+        // In shared memory, of this warp. The number of the thread is asked for anew, so that nothing of this takes registers
+        // while inputs come.
+        __device__ std::uint32_t second() const {
+            return shared_address(shared + plan.second_at + thread_now() / 32 * plan.second_bytes);
+        }
+        __device__ int room() const { return plan.part_stride * 4; }
+        __device__ std::uint32_t passage() const {
+            return shared_address(shared + plan.parts_at) + thread_now() / 32 * room();
+        }
+        __device__ float* stats() const { return stats_of(shared, plan, thread_now() / 32); }
 
         // The input that vector v of this lane begins with; beyond `op.inputs` where there is none.
         __device__ int input_of(int v) const {
             constexpr int inputs = block_format(E).inputs;
-            const int at = v * 128 + lane * 4;
-            const int block = at / inputs * gemv_warps(E) + static_cast<int>(threadIdx.x / 32);
+            const int thread = thread_now(), at = v * 128 + thread % 32 * 4;
+            const int block = at / inputs * gemv_warps(E) + thread / 32;
             return block < count ? (first + block) * inputs + at % inputs : op.inputs;
         }
         __device__ float4 constant(int v) const {
@@ -135,7 +150,6 @@ private:
     // give them to those that multiply with them.
     template <int B>
     __device__ void read(int nt, const Reader& r, const float4 (&weight)[kVectors], int here) {
-        const int lane = r.lane;
         float4 x[B][kVectors];
 #pragma unroll
         for (int b = 0; b < B; ++b) {
@@ -153,7 +167,7 @@ private:
                 const unsigned those = __ballot_sync(~0u, missing);
                 if (those == 0) break;
                 // As long as nothing is there, few look for it.
-                if (!missing || (those == ~0u && lane % 16 != 0)) continue;
+                if (!missing || (those == ~0u && thread_now() % 16 != 0)) continue;
 #pragma unroll
                 for (int b = 0; b < B; ++b) {
 #pragma unroll
@@ -163,6 +177,8 @@ private:
                 }
             }
         }
+        const int lane = thread_now() % 32;
+        float* const stats = r.stats();
         float squares[B];
         uint2 half[Form::planes][B][kVectors];
 #pragma unroll
@@ -181,8 +197,8 @@ private:
             const int exponent = max(static_cast<int>(__reduce_max_sync(~0u, __float_as_uint(most)) >> 23), 20);
             const float scale = __uint_as_float(static_cast<std::uint32_t>(267 - exponent) << 23);
             if (lane == b && b < here) {
-                r.stats[8 * nt + b] = __uint_as_float(static_cast<std::uint32_t>(exponent - 13) << 23) *
-                                      (Form::floats ? 1.0f : kCodeScale);
+                stats[8 * nt + b] = __uint_as_float(static_cast<std::uint32_t>(exponent - 13) << 23) *
+                                    (Form::floats ? 1.0f : kCodeScale);
             }
 #pragma unroll
             for (int v = 0; v < kVectors; ++v) {
@@ -198,7 +214,7 @@ private:
             }
 #pragma unroll
             for (int b = 0; b < B; ++b) {
-                if (lane == b && b < here) r.stats[16 + 8 * nt + b] = squares[b];
+                if (lane == b && b < here) stats[16 + 8 * nt + b] = squares[b];
             }
         }
         // Eight lanes have 32 inputs: lane % 8 = 4 s + q.
@@ -206,14 +222,15 @@ private:
 #pragma unroll
         for (int plane = 0; plane < Form::planes; ++plane) {
             if (nt == 1) {
+                const std::uint32_t second = r.second();
 #pragma unroll
                 for (int b = 0; b < B; ++b) {
                     if (b >= here) continue;
 #pragma unroll
                     for (int v = 0; v < kVectors; ++v) {
-                        store_shared2(r.second + plane * second_plane_ + b * second_row_bytes(E) +
-                                          (v * 4 + lane / 8) * 64 + place,
-                                      half[plane][b][v]);
+                        store_shared2(
+                            second + plane * second_plane_ + b * second_row_bytes(E) + (v * 4 + lane / 8) * 64 + place,
+                            half[plane][b][v]);
                     }
                 }
                 continue;
@@ -222,7 +239,8 @@ private:
             // that rows meet no bank twice.
             constexpr int kPairs = Form::groups / 2;
             const std::uint32_t pair_bytes = here * 128;
-            const bool at_once = r.room >= static_cast<int>(kPairs * pair_bytes);
+            const bool at_once = r.room() >= static_cast<int>(kPairs * pair_bytes);
+            const std::uint32_t start = r.passage();
             const int row = min(lane / 4, here - 1);
             const auto give = [&](int k, std::uint32_t passage) {
 #pragma unroll
@@ -245,17 +263,17 @@ private:
             __syncwarp();
             if (at_once) {
 #pragma unroll
-                for (int k = 0; k < kPairs; ++k) give(k, r.passage + k * pair_bytes);
+                for (int k = 0; k < kPairs; ++k) give(k, start + k * pair_bytes);
                 __syncwarp();
 #pragma unroll
-                for (int k = 0; k < kPairs; ++k) take(k, r.passage + k * pair_bytes);
+                for (int k = 0; k < kPairs; ++k) take(k, start + k * pair_bytes);
                 continue;
             }
 #pragma unroll
             for (int k = 0; k < kPairs; ++k) {
-                give(k, r.passage);
+                give(k, start);
                 __syncwarp();
-                take(k, r.passage);
+                take(k, start);
                 __syncwarp();
             }
         }
