@@ -14,8 +14,8 @@ __device__ inline std::uint32_t shared_address(const void* pointer) {
 }
 
 // threadIdx.x, asked for each time, so that nothing that follows from it takes a register in between.
-__device__ inline int thread_now() {
-    int x;
+__device__ inline std::uint32_t thread_now() {
+    std::uint32_t x;
     asm volatile("mov.u32 %0, %%tid.x;" : "=r"(x));
     return x;
 }

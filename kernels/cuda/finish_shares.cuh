@@ -144,7 +144,7 @@ __device__ __forceinline__ void finish_shares(const Args& args, char* shared) {
         const GemvOp& op = args.op(s);
         const GemvStep& step = args.step[s];
         if (op.kind != OpKind::matrix) continue;  // those that attend tell
-        const Share share(op);
+        const Share share = Share::of(args, shared, s);
         const bool last = s + 1 == args.steps;
         if (share.idle()) {
             // Nothing to do is no reason to be early: arrivals are only counted.

@@ -71,7 +71,8 @@ __device__ __forceinline__ void multiply_slice(Stream& ring, const Inputs<E, NT>
             if ((i * kTurns + turn) * kChunk >= blocks) continue;
             // Also for the others' chunks: a barrier tells this phase from the one before, not from the one before that.
             ring.wait();
-            const int thread = thread_now(), warp = thread / 32, lane = thread % 32;
+            const std::uint32_t thread = thread_now();
+            const auto warp = static_cast<int>(thread / 32), lane = static_cast<int>(thread % 32);
             if (kTurns == 1 || turn == warp / kChunk) {
                 const std::uint32_t address = ring.address() + (kTurns == 1 ? warp : warp % kChunk) * kBytes;
                 if (((i + 1) * kEach - 1) * kWarps + warp < blocks) {
@@ -105,7 +106,7 @@ __device__ __forceinline__ void multiply_share(const Args& args, char* shared) {
     {
         const int s = now();
         const GemvOp& op = args.op(s);
-        const Share share(op);
+        const Share share = Share::of(args, shared, s);
         if (share.idle()) return;
         PanelSums<kWarps>(shared, plan, args.rows, Ring<E, NT, Args>::resumed(args, shared).panels_summed()).all_read();
         in.load(op, op.x + args.turn(op.x_handed, args.step[s].x_turn), args.step[s].norm, share.first, share.count,
@@ -113,7 +114,7 @@ __device__ __forceinline__ void multiply_share(const Args& args, char* shared) {
     }
     auto ring = Ring<E, NT, Args>::resumed(args, shared);
     PanelSums<kWarps> panel_sums(shared, plan, args.rows, ring.panels_summed());
-    const Share share(args.op(now()));
+    const Share share = Share::of(args, shared, now());
     const int blocks = share.count;
     int panels = share.panel_end - share.panel_begin;
     const auto multiply_panels = [&](auto alone) {
@@ -122,7 +123,9 @@ __device__ __forceinline__ void multiply_share(const Args& args, char* shared) {
             float sums[2][NT][4] = {};
             multiply_slice<E, NT, alone>(ring, in, blocks, sums);
 
-            const int T = alone ? 1 : args.rows, thread = thread_now(), warp = thread / 32, lane = thread % 32;
+            const int T = alone ? 1 : args.rows;
+            const std::uint32_t thread = thread_now();
+            const auto warp = static_cast<int>(thread / 32), lane = static_cast<int>(thread % 32);
             const float* const back = stats_of(shared, plan, warp);
             float* const to = panel_sums.mine(warp) + lane / 4 * T + lane % 4 * 2;
 #pragma unroll
@@ -181,6 +184,7 @@ __global__ void __launch_bounds__(gemv_threads(E), 1) gemv(const __grid_constant
                 reinterpret_cast<const std::uint32_t*>(args.attends)[i];
         }
     }
+    Share::start(args, shared);
     __syncthreads();
     if (warp == kWarps) {
         Ring<E, NT, Args>::produce(args, shared);

@@ -48,7 +48,8 @@ inline constexpr int kStepNumber = kStreamStates + 16 * 8;  // which step it is;
 inline constexpr int kNormFactors = kStepNumber + 64;       // of each row, for those that finish panels
 inline constexpr int kAttendCalls = kStepNumber + 128;      // GemvArgs::attends, for code that takes any of them
 inline constexpr int kAttendPlacesAt = kAttendCalls + 512;  // where attention keeps what it knows of its units
-inline constexpr int kGemvBarrierBytes = kAttendPlacesAt + 768;
+inline constexpr int kSharesAt = kAttendPlacesAt + 768;     // the block's shares of GemvArgs::ops
+inline constexpr int kGemvBarrierBytes = kSharesAt + 384;
 inline constexpr int kSplitInputs = 4096;   // most inputs of a block; wider matrices are split between blocks
 inline constexpr int kScratchCounters = 4;  // of a device, by GridCounter
 

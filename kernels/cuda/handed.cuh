@@ -39,6 +39,19 @@ __device__ inline float4 look_at4(const void* from) {
     return value;
 }
 
+// Looks again where `missing`; without a branch, so that several can be under way.
+__device__ inline void look_again(float4& value, bool missing, const void* from) {
+    asm volatile(
+        "{\n"
+        ".reg .pred missing;\n"
+        "setp.ne.u32 missing, %4, 0;\n"
+        "@missing ld.relaxed.gpu.global.v4.f32 {%0, %1, %2, %3}, [%5];\n"
+        "}"
+        : "+f"(value.x), "+f"(value.y), "+f"(value.z), "+f"(value.w)
+        : "r"(static_cast<std::uint32_t>(missing)), "l"(from)
+        : "memory");
+}
+
 __device__ inline void put_nothing2(void* at) { __stcg(static_cast<uint2*>(at), uint2{kNothing, kNothing}); }
 __device__ inline void put_nothing4(void* at) {
     __stcg(static_cast<uint4*>(at), uint4{kNothing, kNothing, kNothing, kNothing});

@@ -72,7 +72,7 @@ public:
                          const GemvPlan& plan, char* shared) {
         const Reader reader{op, x, norm, first, count, rows, plan, shared};
         if constexpr (NT > 1) {
-            const int lane = thread_now() % 32;
+            const auto lane = static_cast<int>(thread_now() % 32);
             second_plane_ = (rows - 8) * second_row_bytes(E);
             second_ = reader.second() + min(lane / 4, max(rows - 9, 0)) * second_row_bytes(E) + lane % 4 * 16;
         }
@@ -120,29 +120,26 @@ private:
         // In shared memory, of this warp. The number of the thread is asked for anew, so that nothing of this takes registers
         // while inputs come.
         __device__ std::uint32_t second() const {
-            return shared_address(shared + plan.second_at + thread_now() / 32 * plan.second_bytes);
+            return shared_address(shared + plan.second_at +
+                                  thread_now() / 32 * static_cast<std::uint32_t>(plan.second_bytes));
         }
         __device__ int room() const { return plan.part_stride * 4; }
         __device__ std::uint32_t passage() const {
-            return shared_address(shared + plan.parts_at) + thread_now() / 32 * room();
+            return shared_address(shared + plan.parts_at) + thread_now() / 32 * static_cast<std::uint32_t>(room());
         }
-        __device__ float* stats() const { return stats_of(shared, plan, thread_now() / 32); }
+        __device__ float* stats() const { return stats_of(shared, plan, static_cast<int>(thread_now() / 32)); }
 
         // The input that vector v of this lane begins with; beyond `op.inputs` where there is none.
         __device__ int input_of(int v) const {
-            constexpr int inputs = block_format(E).inputs;
-            const int thread = thread_now(), at = v * 128 + thread % 32 * 4;
-            const int block = at / inputs * gemv_warps(E) + thread / 32;
-            return block < count ? (first + block) * inputs + at % inputs : op.inputs;
+            constexpr std::uint32_t inputs = block_format(E).inputs;
+            const std::uint32_t thread = thread_now(), at = static_cast<std::uint32_t>(v) * 128 + thread % 32 * 4;
+            const auto block = static_cast<int>(at / inputs * gemv_warps(E) + thread / 32);
+            return block < count ? (first + block) * static_cast<int>(inputs) + static_cast<int>(at % inputs)
+                                 : op.inputs;
         }
         __device__ float4 constant(int v) const {
             const int at = input_of(v);
             return at < op.inputs ? *reinterpret_cast<const float4*>(norm + at) : float4{};
-        }
-        __device__ float4 input(int t, int v) const {
-            const int at = input_of(v), row = op.row != nullptr ? __ldcg(op.row + t) : t;
-            const float* from = x + static_cast<std::int64_t>(row) * op.inputs + at;
-            return at < op.inputs ? look_at4(from) : float4{};
         }
     };
 
@@ -151,10 +148,24 @@ private:
     template <int B>
     __device__ void read(int nt, const Reader& r, const float4 (&weight)[kVectors], int here) {
         float4 x[B][kVectors];
+        const float* from[kVectors];  // row 8 nt; null: nothing
+#pragma unroll
+        for (int v = 0; v < kVectors; ++v) {
+            const int at = r.input_of(v);
+            from[v] = at < r.op.inputs ? r.x + at : nullptr;
+        }
+        const auto row_of = [&](int b) {
+            const int t = 8 * nt + min(b, here - 1);
+            return static_cast<std::int64_t>(r.op.row != nullptr ? __ldcg(r.op.row + t) : t) * r.op.inputs;
+        };
 #pragma unroll
         for (int b = 0; b < B; ++b) {
+            const std::int64_t row = row_of(b);
 #pragma unroll
-            for (int v = 0; v < kVectors; ++v) x[b][v] = r.input(8 * nt + min(b, here - 1), v);
+            for (int v = 0; v < kVectors; ++v) {
+                x[b][v] = {};
+                look_again(x[b][v], from[v] != nullptr, from[v] + row);
+            }
         }
         if (r.op.x_handed) {
             for (;;) {
@@ -167,17 +178,18 @@ private:
                 const unsigned those = __ballot_sync(~0u, missing);
                 if (those == 0) break;
                 // As long as nothing is there, few look for it.
-                if (!missing || (those == ~0u && thread_now() % 16 != 0)) continue;
+                const bool looks = those != ~0u || thread_now() % 16 == 0;
 #pragma unroll
                 for (int b = 0; b < B; ++b) {
+                    const std::int64_t row = (8 * nt + min(b, here - 1)) * static_cast<std::int64_t>(r.op.inputs);
 #pragma unroll
                     for (int v = 0; v < kVectors; ++v) {
-                        if (is_nothing(x[b][v])) x[b][v] = r.input(8 * nt + min(b, here - 1), v);
+                        look_again(x[b][v], looks && is_nothing(x[b][v]), from[v] + row);
                     }
                 }
             }
         }
-        const int lane = thread_now() % 32;
+        const auto lane = static_cast<int>(thread_now() % 32);
         float* const stats = r.stats();
         float squares[B];
         uint2 half[Form::planes][B][kVectors];
@@ -282,24 +294,27 @@ private:
     // Sums by multiplying with ones; a row's operand serves as operand A.
     __device__ void sum_up(int nt) {
         if (nt == 1) __syncwarp();
-        constexpr std::uint32_t one = 0x3c003c00u, upper = Form::quarters_lowered ? 0x4c004c00u : one;
+        constexpr std::uint32_t one = 0x3c003c00u;
+        constexpr float kUpper = Form::quarters_lowered ? 16.0f : 1.0f;
         float sums[Form::groups * 32 / Form::sum_inputs];
 #pragma unroll
         for (int g = 0; g < Form::groups; ++g) {
+            // Pairs c = 0, 1 of both steps are the first rows of A, pairs c = 2, 3 the others.
             const uint4 x = operand(g, nt);
             const float zero[4] = {};
             float d[4];
-            mma(d, x.x, 0, x.y, 0, one, upper, zero);
+            const auto sum = [&](std::uint32_t step0, std::uint32_t step1) {
+                mma(d, x.x, x.y, x.z, x.w, step0, step1, zero);
+                return fmaf(d[2], kUpper, d[0]) * Form::sum_factor;
+            };
             if constexpr (Form::sum_inputs == 32) {
-                mma(d, x.z, 0, x.w, 0, one, upper, d);
-                sums[g] = d[0] * Form::sum_factor;
+                sums[g] = sum(one, one);
             } else {
-                sums[2 * g] = d[0] * Form::sum_factor;
-                mma(d, x.z, 0, x.w, 0, one, upper, zero);
-                sums[2 * g + 1] = d[0] * Form::sum_factor;
+                sums[2 * g] = sum(one, 0);
+                sums[2 * g + 1] = sum(0, one);
             }
         }
-        keep_sums(nt, sums, threadIdx.x % 4);
+        keep_sums(nt, sums, static_cast<int>(thread_now() % 4));
     }
 
     // Four inputs as float16: the pairs c = 0, 1 and c = 2, 3.

@@ -15,10 +15,11 @@
 namespace foresay::kernels::cuda {
 
 // A block's share of a matrix.
-struct Share {
-    int part = 0;  // of the inputs
+struct alignas(16) Share {
     int panel_begin = 0, panel_end = 0;
     int first = 0, count = 0;  // blocks of a panel that belong to the part
+    int part = 0;              // of the inputs
+    Share() = default;
     __device__ explicit Share(const GemvOp& op) {
         int member = static_cast<int>(blockIdx.x);
         if (op.split > 1) {
@@ -32,6 +33,18 @@ struct Share {
         count = op.blocks_each + (part < op.blocks_more ? 1 : 0);
     }
     __device__ bool idle() const { return panel_begin == panel_end; }
+
+    // Those of all ops, worked out as the kernel begins by all threads of a block, which then meet.
+    template <class Args>
+    __device__ static void start(const Args& args, char* shared) {
+        static_assert(sizeof(Share) * kMaxGemvOps <= kGemvBarrierBytes - kSharesAt);
+        const auto op = static_cast<int>(threadIdx.x);
+        if (op < args.op_count) reinterpret_cast<Share*>(shared + kSharesAt)[op] = Share(args.ops[op]);
+    }
+    template <class Args>
+    __device__ static const Share& of(const Args& args, const char* shared, int step) {
+        return reinterpret_cast<const Share*>(shared + kSharesAt)[args.step[step].op];
+    }
 };
 
 template <Encoding E, int NT, class Args>
@@ -64,7 +77,7 @@ public:
 #pragma unroll 1
         for (int s = 0; s < args.steps; ++s) {
             const GemvOp& op = args.op(s);
-            const Share share(op);
+            const Share share = Share::of(args, shared, s);
             if (share.idle()) continue;
             const std::int64_t panel_bytes = static_cast<std::int64_t>(op.blocks) * kBytes;
             const std::uint8_t* from = args.step[s].panels + share.panel_begin * panel_bytes + share.first * kBytes;
