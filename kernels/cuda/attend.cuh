@@ -37,7 +37,7 @@ struct UnitNumber {
     }
 };
 
-// Who takes which unit: block i takes unit i, then whatever is next.
+// Who takes which unit: group i takes unit i, then whatever is next.
 class UnitQueue {
 public:
     __device__ explicit UnitQueue(const AttendCall& c)
@@ -350,16 +350,18 @@ __device__ __forceinline__ void attend_group(const AttendCall& c, const __half* 
     auto& places = *static_cast<UnitPlaces*>(__cvta_shared_to_generic(__cvta_generic_to_shared(place_memory)));
     auto& shared = *static_cast<GroupShared<kWidth>*>(__cvta_shared_to_generic(__cvta_generic_to_shared(group_memory)));
     const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
-    const auto block = static_cast<std::int32_t>(blockIdx.x);
-    if (!c.has_member(block, static_cast<std::int32_t>(gridDim.x))) return;
-    const bool units = UnitQueue(c).has(block);
+    // The last blocks have the first units, because the first blocks may have had more to do before.
+    const auto groups = static_cast<std::int32_t>(gridDim.x),
+               group = groups - 1 - static_cast<std::int32_t>(blockIdx.x);
+    if (!c.has_member(group, groups)) return;
+    const bool units = UnitQueue(c).has(group);
     if (warp == kWarps - 1) {
         if (lane == 0) {
             places.kv = kv;
             places.out = out;
         }
         if (units) {
-            find_unit(c, kv, block, false, places.of[0]);
+            find_unit(c, kv, group, false, places.of[0]);
         } else if (lane == 0) {
             places.of[0].number = -1;
         }

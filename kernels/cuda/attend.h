@@ -70,13 +70,13 @@ struct AttendCall {
     FORESAY_HOST_DEVICE std::int32_t units() const { return tiles * head_tiles * chunks; }
     // Rows of tiles whose chunks may have to be merged.
     FORESAY_HOST_DEVICE std::int32_t merges() const { return chunks > 1 ? tiles * head_tiles * kTileRows : 0; }
-    // Of `blocks` the first have units, the last have rows to merge: how many take part.
-    FORESAY_HOST_DEVICE std::int32_t members(std::int32_t blocks) const {
+    // Of `groups` of warps the first have units, the last have rows to merge: how many take part, and whether one does.
+    FORESAY_HOST_DEVICE std::int32_t members(std::int32_t groups) const {
         const std::int32_t wanted = units() + merges();
-        return wanted < blocks ? wanted : blocks;
+        return wanted < groups ? wanted : groups;
     }
-    FORESAY_HOST_DEVICE bool has_member(std::int32_t block, std::int32_t blocks) const {
-        return block < units() || blocks - 1 - block < merges();
+    FORESAY_HOST_DEVICE bool has_member(std::int32_t group, std::int32_t groups) const {
+        return group < units() || groups - 1 - group < merges();
     }
 };
 

@@ -151,13 +151,13 @@ __device__ __forceinline__ void merge_row(Partial<kWidth>* chunks, std::int32_t 
     group_barrier<kWarps>();  // what is there may be overwritten
 }
 
-// The rows that are this block's to merge. Blocks with the highest numbers begin, because they have units last.
+// The rows that are this block's to merge. The first blocks begin, because they have units last.
 template <int kWidth, int kWarps>
 __device__ __forceinline__ void merge_rows(const AttendCall& c, float* to, GroupShared<kWidth>& shared, int warp,
                                            int lane) {
     const auto groups = static_cast<std::int32_t>(gridDim.x);
 #pragma unroll 1
-    for (std::int32_t m = groups - 1 - static_cast<std::int32_t>(blockIdx.x); m < c.merges(); m += groups) {
+    for (auto m = static_cast<std::int32_t>(blockIdx.x); m < c.merges(); m += groups) {
         // Row by row, of all tiles.
         const std::int32_t rest = quotient_by(m, c.tiles_inverse), r = quotient_by(rest, c.head_tiles_inverse);
         const std::int32_t index = m - rest * c.tiles, head_tile = rest - r * c.head_tiles;

@@ -44,7 +44,8 @@ __device__ __noinline__ void attend_share_of(const char* call, const __half* kv,
 template <int kWarps>
 __device__ bool attend_share(const AttendCall& c, const char* call, const __half* kv, float* out, char* shared,
                              char* group, const std::uint32_t* counter, std::uint32_t arrivals) {
-    if (!c.has_member(static_cast<std::int32_t>(blockIdx.x), static_cast<std::int32_t>(gridDim.x))) return false;
+    const auto groups = static_cast<std::int32_t>(gridDim.x);
+    if (!c.has_member(groups - 1 - static_cast<std::int32_t>(blockIdx.x), groups)) return false;
     if (c.layout.width == 128) {
         attend_share_of<128, kWarps>(call, kv, out, shared, group, counter, arrivals);
     } else if (c.layout.width == 64) {
