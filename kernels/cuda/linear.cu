@@ -1,6 +1,7 @@
 #include "kernels/cuda/linear.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -117,8 +118,10 @@ private:
         plan.front_floats = width;
 
         float* const turn = plan.handed;
-        std::vector<std::int32_t> kinds;  // of the layers' attentions
-        for (std::int32_t at = kAttend; at < args.steps; at += kLayer) kinds.push_back(args.op(at).attend);
+        std::array<std::int32_t, kManySteps / kLayer> kinds;  // of the layers' attentions
+        for (std::int32_t layer = 0; layer < layers; ++layer) {
+            kinds[count(layer)] = args.op(layer * kLayer + kAttend).attend;
+        }
         static_assert(7 + kMaxAttendKinds <= kMaxGemvOps);
         args.op_count = 0;
         const auto put = [&](const GemvOp& op) {
