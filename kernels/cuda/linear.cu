@@ -4,7 +4,6 @@
 #include <array>
 #include <map>
 #include <mutex>
-#include <optional>
 #include <vector>
 
 #include "base/error.h"
@@ -44,8 +43,9 @@ struct LinearSequence::State {
               "ops that fit alone fit together");
         hand_over();
         launch_gemv(encoding, args, info.processors, call.overlap, call.stream);
-        args.steps = args.op_count = args.attend_count = 0;
+        clear();
     }
+    void clear() { args.steps = args.op_count = args.attend_count = 0; }
     // Puts a step behind those that wait, unless it cannot run in their launch.
     void add(Encoding op_encoding, const LinearCall& op_call, std::int32_t rows, const GemvOp& op, GemvStep step) {
         const bool joins = args.steps > 0 && args.steps < kManySteps && encoding == op_encoding && args.rows == rows &&
@@ -202,8 +202,10 @@ std::int32_t rows_that_fit(Encoding encoding, const GemvOp& op, std::int32_t row
 template <class Shift>
 void decode_rows(const Panels& panels, const LinearCall& call, GemvOp op, GemvStep step, FinishArgs finish,
                  Shift shift) {
-    std::optional<LinearSequence> alone;
-    LinearSequence& sequence = call.sequence != nullptr ? *call.sequence : alone.emplace();
+    // Kept, because it is large and may be called for in mid-text.
+    thread_local LinearSequence alone;
+    LinearSequence& sequence = call.sequence != nullptr ? *call.sequence : alone;
+    if (call.sequence == nullptr) sequence.state()->clear();
     op.inputs = static_cast<std::int32_t>(panels.inputs());
     op.inputs_inverse = 1.0f / static_cast<float>(op.inputs);
     for (const Panels::Part& part : panels.parts()) {
