@@ -27,8 +27,8 @@ struct StepState {
 };
 
 // A barrier of all blocks, in two halves. What others wrote before it is read from L2 after it (__ldcg), so that nothing in
-// L1 needs to be dropped: a relaxed look at the counter is enough, and the cheaper one by far. Of a matrix all blocks tell; of
-// an attention those that can have units.
+// L1 needs to be dropped: a relaxed look at the counter is enough, and the cheaper one by far. Of a matrix all blocks tell, of
+// an attention those that take part. handed: all that was written says by itself whether it has come, so that it need not have.
 __device__ inline void arrive(std::uint32_t* counter, bool handed = false) {
     if (handed) {
         asm volatile("red.relaxed.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");

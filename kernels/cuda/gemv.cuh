@@ -6,8 +6,9 @@
 //           the slices are added in the order of the warps and finished by three more warps, while the others go on
 //           (PanelSums). Matrices wider than kSplitInputs are split between blocks; the one with the first inputs adds the
 //           sums of all, in the order of the inputs (SplitSums).
-// Sequence: a launch runs its steps one after the other, up to a whole forward; between two of them all blocks meet at a
-//           barrier. The ring runs ahead across the barriers, so memory stays busy while blocks wait for each other.
+// Sequence: a launch runs its steps one after the other, up to a whole forward. Where a step is handed its inputs in words that
+//           say by themselves whether they have come (kernels/cuda/handed.cuh), warps look at those until they are there; else
+//           all blocks meet at a barrier before it. The ring runs ahead in any case, so memory stays busy meanwhile.
 // Overlap:  the ring is filled before the kernel waits for its predecessors, too.
 // Threads:  blocks wait for each other, so all must be resident: launches of one device are on one stream at a time.
 // Law 1:    slices follow from the shape alone; every step treats a column (row of the batch) by itself.

@@ -123,7 +123,7 @@ struct GemvStep {
 // has turn (layer % kTurns) of it. Its words are cleared by the attention_out of the layer behind it: whoever is there knows
 // that all blocks have come to the attention, and so are through with all that came before (the outputs of an mlp_out but for
 // what the attention_out adds to, so those are cleared a layer later). The attention_in behind that tells of it with a release,
-// and the turn comes round again only after that attention_in.
+// and every block waits for every attention_in, before the turn comes round again.
 inline constexpr int kTurns = 3;
 
 // Set by the plan. Shared memory in bytes, from its start.
