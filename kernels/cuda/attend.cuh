@@ -25,19 +25,8 @@
 namespace foresay::kernels::cuda {
 namespace attention {
 
-// Unit u of an attention: the (u / (tiles * head tiles))th chunk of a tile and head tile, the newest first, because later
-// chunks are longer and what is short is best shared out last.
-struct UnitNumber {
-    std::int32_t tile, head_tile, chunks_back;
-    __device__ UnitNumber(const AttendCall& c, std::int32_t u) {
-        const std::int32_t rest = quotient_by(u, c.tiles_inverse);
-        chunks_back = quotient_by(rest, c.head_tiles_inverse);
-        tile = u - rest * c.tiles;
-        head_tile = rest - chunks_back * c.head_tiles;
-    }
-};
-
-// Who takes which unit: group i takes unit i, then whatever is next.
+// Who takes which unit: group i takes unit i, then whatever is next. Turn k of a tile and head tile (TileTurn) is the chunk k
+// before its newest, because later chunks are longer and what is short is best shared out last.
 class UnitQueue {
 public:
     __device__ explicit UnitQueue(const AttendCall& c)
@@ -61,21 +50,21 @@ private:
     std::int32_t* taken_;
 };
 
-// Where unit u lies; if it has no positions, the next that is taken and has some, or with kTake false none. By one warp.
-static __device__ __noinline__ void find_unit(const AttendCall& call, const __half* kv, std::int32_t u, bool takes,
+// Where unit u lies; if it has no positions, the next that is taken and has some, or if it does not take, none. By one
+// warp.
+static __device__ __noinline__ void find_unit(const AttendCall& c, const __half* kv, std::int32_t u, bool takes,
                                               UnitPlace& to) {
     // Said because the caller is not seen.
-    const auto& c = call;
     auto& place = *static_cast<UnitPlace*>(__cvta_shared_to_generic(__cvta_generic_to_shared(&to)));
     const UnitQueue queue(c);
     const int lane = static_cast<int>(threadIdx.x % 32);
 #pragma unroll 1
     for (; queue.has(u); u = takes ? queue.take() : queue.none()) {
-        const UnitNumber unit(c, u);
+        const TileTurn unit(c, u);
         const Tile tile(c, unit.tile, unit.head_tile);
         const std::int32_t least = tile.least(c), end = tile.state.highest + 1;
         const std::int32_t first_chunk = chunk_of(least), last_chunk = chunk_of(end - 1);
-        const std::int32_t chunk = last_chunk - unit.chunks_back;
+        const std::int32_t chunk = last_chunk - unit.turn;
         if (chunk < first_chunk) continue;
         const std::int32_t first_block = max(chunk_begin(chunk), least) / kBlock;
         const std::int32_t end_block = (min(chunk_begin(chunk + 1), end) + kBlock - 1) / kBlock;
@@ -300,8 +289,7 @@ __device__ __forceinline__ void put_rows(const AttendCall& c, const UnitPlace& u
     }
     group_barrier<kWarps>();
     constexpr int kFours = kWidth / 4;  // of a row
-    const UnitNumber number(c, unit.number);
-    Partial<kWidth>* const chunks = chunks_of<kWidth>(c, number.tile, number.head_tile);
+    Partial<kWidth>* const chunks = chunks_of<kWidth>(c, TileTurn(c, unit.number));
 #pragma unroll 1
     for (int i = 32 * warp + lane; i < 8 * kColumns * kFours; i += 32 * kWarps) {
         const int r = i / kFours, d = i % kFours * 4;

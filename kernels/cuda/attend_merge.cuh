@@ -14,6 +14,7 @@
 namespace foresay::kernels::cuda::attention {
 
 inline constexpr int kMergeShares = 16;
+static_assert(kNothing == 0x01010101u * kNothingByte);
 
 // What a unit leaves for the merge.
 template <int kWidth>
@@ -22,11 +23,22 @@ struct Partial {
     float out[kTileRows][kWidth];
 };
 
+// Number n of what tiles and head tiles have by turns.
+struct TileTurn {
+    std::int32_t tile, head_tile, turn;
+    __device__ TileTurn(const AttendCall& c, std::int32_t n) {
+        const std::int32_t rest = quotient_by(n, c.tiles_inverse);
+        turn = quotient_by(rest, c.head_tiles_inverse);
+        tile = n - rest * c.tiles;
+        head_tile = rest - turn * c.head_tiles;
+    }
+};
+
 // What the chunks of a tile's rows leave.
 template <int kWidth>
-__device__ Partial<kWidth>* chunks_of(const AttendCall& c, std::int32_t tile, std::int32_t head_tile) {
+__device__ Partial<kWidth>* chunks_of(const AttendCall& c, const TileTurn& at) {
     return reinterpret_cast<Partial<kWidth>*>(c.partial) +
-           (static_cast<std::int64_t>(tile) * c.head_tiles + head_tile) * c.chunks;
+           (static_cast<std::int64_t>(at.tile) * c.head_tiles + at.head_tile) * c.chunks;
 }
 
 // Places of what several units need; not with the rest, because a group fills the first while others still use the rest.
@@ -158,15 +170,14 @@ __device__ __forceinline__ void merge_rows(const AttendCall& c, float* to, Group
     const auto groups = static_cast<std::int32_t>(gridDim.x);
 #pragma unroll 1
     for (auto m = static_cast<std::int32_t>(blockIdx.x); m < c.merges(); m += groups) {
-        // Row by row, of all tiles.
-        const std::int32_t rest = quotient_by(m, c.tiles_inverse), r = quotient_by(rest, c.head_tiles_inverse);
-        const std::int32_t index = m - rest * c.tiles, head_tile = rest - r * c.head_tiles;
-        const Tile tile(c, index, head_tile);
+        const TileTurn at(c, m);
+        const std::int32_t r = at.turn;
+        const Tile tile(c, at.tile, at.head_tile);
         if (!tile.valid(r)) continue;
         const std::int32_t first = chunk_of(tile.least(c)), last = chunk_of(tile.state.highest);
         if (first == last) continue;
-        merge_row<kWidth, kWarps>(chunks_of<kWidth>(c, index, head_tile), first, last, r, to + tile.values(c, r),
-                                  c.head_dim, shared, warp, lane);
+        merge_row<kWidth, kWarps>(chunks_of<kWidth>(c, at), first, last, r, to + tile.values(c, r), c.head_dim, shared,
+                                  warp, lane);
     }
 }
 

@@ -25,6 +25,7 @@ struct StepState {
     // Arrivals that complete the matrices, and the attentions, before this step.
     std::uint32_t matrix_arrivals, attend_arrivals;
 };
+static_assert(sizeof(StepState) <= kNormFactors - kStepNumber);
 
 // A barrier of all blocks, in two halves. What others wrote before it is read from L2 after it (__ldcg), so that nothing in
 // L1 needs to be dropped: a relaxed look at the counter is enough, and the cheaper one by far. Of a matrix all blocks tell, of

@@ -26,13 +26,14 @@ template <int Warps>
 __device__ inline void workers_meet() {
     asm volatile("bar.sync 15, %0;" ::"n"(Warps * 32) : "memory");
 }
+
 // This block's units of the attention of decode rows, if it has any. `call`: an AttendCall in shared memory. Waits until
 // `counter` has `arrivals`, those of all projections. Not inlined: it needs all registers there are, and matrices would pay for
 // that.
 template <int kWidth, int kWarps>
 __device__ __noinline__ void attend_share_of(const char* call, const __half* kv, float* out, char* shared, char* group,
                                              const std::uint32_t* counter, std::uint32_t arrivals) {
-    static_assert(kAttendGroup<kWidth> <= kAttendShared && kAttendPlaces <= kGemvBarrierBytes - kAttendPlacesAt);
+    static_assert(kAttendGroup<kWidth> <= kAttendShared && kAttendPlaces <= kSharesAt - kAttendPlacesAt);
     // Said because the caller is not seen.
     const auto& c = *static_cast<const AttendCall*>(__cvta_shared_to_generic(__cvta_generic_to_shared(call)));
     attend_group<kWidth, KvFormat::f16, kWarps, false>(c, kv, out, shared + kAttendPlacesAt, group, [&] {

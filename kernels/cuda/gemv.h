@@ -97,7 +97,7 @@ struct GemvOp {
     const float* x = nullptr;           // [T, inputs]
     const std::int32_t* row = nullptr;  // which row of x; null: row i
     float eps = 0;
-    float inputs_inverse = 0;
+    float inputs_inverse = 0;  // 1 / inputs
     FinishArgs finish;
     // Set by the plan. Division is slow on the device, so shares come as quotient and remainder.
     std::int32_t split = 1;                         // blocks that share the inputs of the same panels

@@ -39,16 +39,16 @@ __device__ inline float4 look_at4(const void* from) {
     return value;
 }
 
-// Looks again where `missing`; without a branch, so that several can be under way.
-__device__ inline void look_again(float4& value, bool missing, const void* from) {
+// Looks if `wanted`; without a branch, so that several can be under way.
+__device__ inline void look_where(float4& value, bool wanted, const void* from) {
     asm volatile(
         "{\n"
-        ".reg .pred missing;\n"
-        "setp.ne.u32 missing, %4, 0;\n"
-        "@missing ld.relaxed.gpu.global.v4.f32 {%0, %1, %2, %3}, [%5];\n"
+        ".reg .pred wanted;\n"
+        "setp.ne.u32 wanted, %4, 0;\n"
+        "@wanted ld.relaxed.gpu.global.v4.f32 {%0, %1, %2, %3}, [%5];\n"
         "}"
         : "+f"(value.x), "+f"(value.y), "+f"(value.z), "+f"(value.w)
-        : "r"(static_cast<std::uint32_t>(missing)), "l"(from)
+        : "r"(static_cast<std::uint32_t>(wanted)), "l"(from)
         : "memory");
 }
 

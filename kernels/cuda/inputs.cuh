@@ -70,7 +70,7 @@ public:
     // on through the place of this warp's sums, which must be free.
     __device__ void load(const GemvOp& op, const float* x, const float* norm, int first, int count, int rows,
                          const GemvPlan& plan, char* shared) {
-        const Reader reader{op, x, norm, first, count, rows, plan, shared};
+        const Reader reader{op, x, norm, first, count, plan, shared};
         if constexpr (NT > 1) {
             const auto lane = static_cast<int>(thread_now() % 32);
             second_plane_ = (rows - 8) * second_row_bytes(E);
@@ -113,7 +113,7 @@ private:
         const GemvOp& op;
         const float* x;
         const float* norm;
-        int first, count, rows;
+        int first, count;
         const GemvPlan& plan;
         char* shared;
 
@@ -154,17 +154,16 @@ private:
             const int at = r.input_of(v);
             from[v] = at < r.op.inputs ? r.x + at : nullptr;
         }
-        const auto row_of = [&](int b) {
-            const int t = 8 * nt + min(b, here - 1);
-            return static_cast<std::int64_t>(r.op.row != nullptr ? __ldcg(r.op.row + t) : t) * r.op.inputs;
-        };
+        const auto batch_row = [&](int b) { return 8 * nt + min(b, here - 1); };
+        const auto behind = [&](int row) { return static_cast<std::int64_t>(row) * r.op.inputs; };
 #pragma unroll
         for (int b = 0; b < B; ++b) {
-            const std::int64_t row = row_of(b);
+            const int t = batch_row(b);
+            const std::int64_t row = behind(r.op.row != nullptr ? __ldcg(r.op.row + t) : t);
 #pragma unroll
             for (int v = 0; v < kVectors; ++v) {
                 x[b][v] = {};
-                look_again(x[b][v], from[v] != nullptr, from[v] + row);
+                look_where(x[b][v], from[v] != nullptr, from[v] + row);
             }
         }
         if (r.op.x_handed) {
@@ -181,10 +180,10 @@ private:
                 const bool looks = those != ~0u || thread_now() % 16 == 0;
 #pragma unroll
                 for (int b = 0; b < B; ++b) {
-                    const std::int64_t row = (8 * nt + min(b, here - 1)) * static_cast<std::int64_t>(r.op.inputs);
+                    const std::int64_t row = behind(batch_row(b));
 #pragma unroll
                     for (int v = 0; v < kVectors; ++v) {
-                        look_again(x[b][v], looks && is_nothing(x[b][v]), from[v] + row);
+                        look_where(x[b][v], looks && is_nothing(x[b][v]), from[v] + row);
                     }
                 }
             }

@@ -197,15 +197,19 @@ std::int32_t rows_that_fit(Encoding encoding, const GemvOp& op, std::int32_t row
     return rows;
 }
 
+// For calls that have no sequence. Kept, because it is large and may be wanted in mid-text.
+LinearSequence& sequence_alone() {
+    thread_local LinearSequence sequence;
+    sequence.state()->clear();
+    return sequence;
+}
+
 // All parts of a stack times the rows of a call, in as few readings of the weights as shared memory allows.
 // `shift` moves what belongs to a row of the batch by `t` rows.
 template <class Shift>
 void decode_rows(const Panels& panels, const LinearCall& call, GemvOp op, GemvStep step, FinishArgs finish,
                  Shift shift) {
-    // Kept, because it is large and may be called for in mid-text.
-    thread_local LinearSequence alone;
-    LinearSequence& sequence = call.sequence != nullptr ? *call.sequence : alone;
-    if (call.sequence == nullptr) sequence.state()->clear();
+    LinearSequence& sequence = call.sequence != nullptr ? *call.sequence : sequence_alone();
     op.inputs = static_cast<std::int32_t>(panels.inputs());
     op.inputs_inverse = 1.0f / static_cast<float>(op.inputs);
     for (const Panels::Part& part : panels.parts()) {

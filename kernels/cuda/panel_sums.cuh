@@ -87,36 +87,35 @@ public:
         : shared_(shared), plan_(plan), rows_(rows), panels_(panels) {}
     // Of this warp, once what was there has been read.
     __device__ float* mine(int warp) {
-        copy_wait(read(slot()), parity() ^ 1);
+        copy_wait(read(slot(panels_)), parity(panels_) ^ 1);
         return sums() + warp * warp_stride();
     }
     __device__ void hand_over(int lane) {
         __syncwarp();
-        if (lane == 0) barrier_arrive(full(slot()));
+        if (lane == 0) barrier_arrive(full(slot(panels_)));
     }
     // Of warp 0, once all warps' sums are there; those of the others follow warp_stride() apart.
     __device__ const float* all() {
-        copy_wait(full(slot()), parity());
+        copy_wait(full(slot(panels_)), parity(panels_));
         return sums();
     }
     // Waits until all panels so far have been read, with the squares that belong to them.
     __device__ void all_read() const {
-        const std::uint32_t last = panels_ - 1;
-        if (panels_ > 0) copy_wait(read(last & plan_.part_mask), (last & plan_.part_buffers) != 0);
+        if (panels_ > 0) copy_wait(read(slot(panels_ - 1)), parity(panels_ - 1));
     }
     __device__ int warp_stride() const { return plan_.part_stride; }
     __device__ void done(int lane) {
         __syncwarp();
-        if (lane == 0) barrier_arrive(read(slot()));
+        if (lane == 0) barrier_arrive(read(slot(panels_)));
     }
     __device__ void next() { ++panels_; }
 
 private:
     // The number of buffers is a power of two.
-    __device__ std::uint32_t slot() const { return panels_ & plan_.part_mask; }
-    __device__ std::uint32_t parity() const { return (panels_ & plan_.part_buffers) != 0; }
+    __device__ std::uint32_t slot(std::uint32_t panel) const { return panel & plan_.part_mask; }
+    __device__ std::uint32_t parity(std::uint32_t panel) const { return (panel & plan_.part_buffers) != 0; }
     __device__ float* sums() const {
-        return reinterpret_cast<float*>(shared_ + plan_.parts_at) + slot() * kPanelRows * rows_;
+        return reinterpret_cast<float*>(shared_ + plan_.parts_at) + slot(panels_) * kPanelRows * rows_;
     }
     __device__ std::uint32_t full(std::uint32_t i) const {
         return shared_address(shared_) + kCopyBarrierBytes + 16 * i;
