@@ -31,10 +31,11 @@ constexpr int kLayers = 8, kWarps = 16, kBlockThreads = 640;
 
 template <int kWidth, KvFormat kFormat>
 __global__ void __launch_bounds__(kBlockThreads, 1) resident_kernel(cuda::AttendCall c) {
-    __shared__ __align__(16) char places[cuda::kAttendPlaces];
-    __shared__ __align__(16) char group[cuda::kAttendGroup<kWidth>];
+    constexpr int kGroups = kWarps / cuda::attention::group_warps(kWidth);
+    __shared__ __align__(16) char places[kGroups * cuda::kAttendPlaces];
+    __shared__ __align__(16) char groups[kGroups * cuda::kAttendGroup<kWidth, kFormat>];
     if (threadIdx.x >= 32 * kWarps) return;
-    cuda::attend_group<kWidth, kFormat, kWarps, false>(c, c.kv, c.out, places, group, [] {});
+    cuda::attend_group<kWidth, kFormat, kGroups, false>(c, c.kv, c.out, cuda::AttendMemory{c, places, groups}, [] {});
 }
 
 void launch_resident(const cuda::AttendCall& call, cudaStream_t stream) {
@@ -87,13 +88,13 @@ void measure(const ModelShape& whole, KvFormat format, int depth, const cuda::St
         cuda::AttendCall call;
         call.batch = {on_device_rows.data(), on_device_tiles.data(), nullptr, on_device_list.data()};
         call.tiles = static_cast<std::int32_t>(tiles.size());
-        call.chunks = (cuda::chunk_of(depth + rows - 1) + 8) / 8 * 8;
         call.heads = shape.heads;
         call.kv_heads = shape.kv_heads;
         call.head_dim = shape.head_dim;
-        cuda::shape_attention(call);
-        call.scale = 0.1f;
         call.layout = layout;
+        cuda::shape_attention(call);
+        call.chunks = (cuda::chunk_of(depth + rows - 1, call.block_shift) + 8) / 8 * 8;
+        call.scale = 0.1f;
         call.q = q.data();
         const cuda::DeviceBuffer<float> partial(static_cast<std::size_t>(cuda::attend_partial_floats(call)));
         cuda::cuda_check(cudaMemset(partial.data(), cuda::kNothingByte, partial.bytes()), "cannot fill memory");

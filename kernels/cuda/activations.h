@@ -42,13 +42,13 @@ struct StageCall {
 struct Width {
     RowClass row_class = RowClass::decode;
     BatchLayout layout;
-    std::int32_t chunks = 0;  // of attention, rounded up
+    std::int32_t reach = 0;  // attention covers positions below it
     bool tree = false;
     const Drawn* slots = nullptr;  // that tokens name
 
     bool operator==(const Width& other) const {
         return row_class == other.row_class && layout.rows == other.layout.rows && layout.tiles == other.layout.tiles &&
-               layout.logit_rows == other.layout.logit_rows && chunks == other.chunks && tree == other.tree &&
+               layout.logit_rows == other.layout.logit_rows && reach == other.reach && tree == other.tree &&
                slots == other.slots;
     }
 };

@@ -10,15 +10,17 @@ namespace {
 
 using std::int64_t;
 
-constexpr int kWarps = attention::kShares;
+// Blocks, one group each, of a multiprocessor.
+constexpr int blocks_of(int width) { return width > 128 ? 1 : 2; }
 
-// Blocks take units by turns, as many blocks as find room.
+// Groups take units by turns, as many groups as find room.
 template <int kWidth, KvFormat kFormat, bool kSpecial>
-__global__ void __launch_bounds__(32 * kWarps, 1) decode_kernel(AttendCall c) {
+__global__ void __launch_bounds__(32 * attention::group_warps(kWidth), blocks_of(kWidth)) decode_kernel(AttendCall c) {
     __shared__ __align__(16) char places[kAttendPlaces];
-    __shared__ __align__(16) char group[kAttendGroup<kWidth>];
+    __shared__ __align__(16) char group[kAttendGroup<kWidth, kFormat>];
     allow_successor();
-    attend_group<kWidth, kFormat, kWarps, kSpecial>(c, c.kv, c.out, places, group, [] { await_predecessors(); });
+    attend_group<kWidth, kFormat, 1, kSpecial>(c, c.kv, c.out, AttendMemory{c, places, group},
+                                               [] { await_predecessors(); });
 }
 
 }  // namespace
@@ -37,11 +39,11 @@ void launch_attend_decode(cudaStream_t stream, const AttendCall& call) {
     cuda_check(cudaGetDevice(&device), "cannot ask for the current device");
     cuda_check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device),
                "cannot ask for the number of multiprocessors");
-    const dim3 grid(static_cast<unsigned>(call.members(processors)));
     with_attend_kind(call, [&](auto width, auto special) {
+        const dim3 grid(static_cast<unsigned>(call.members(processors * blocks_of(width))));
         const auto kernel = call.layout.format == KvFormat::q8 ? decode_kernel<width, KvFormat::q8, special>
                                                                : decode_kernel<width, KvFormat::f16, special>;
-        launch_overlapping("attention", kernel, grid, 32 * kWarps, 0, stream, call);
+        launch_overlapping("attention", kernel, grid, 32 * attention::group_warps(width), 0, stream, call);
     });
 }
 

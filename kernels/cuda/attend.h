@@ -1,8 +1,8 @@
 // kernels/cuda/attend.h: softmax attention over pages.
 //
 // Order:    a tile is up to 16 (row, query head) pairs that share a key-value head, the rows of one 16-row matrix operand.
-//           Positions are cut at fixed places: for decode rows into chunks (chunk_begin) and blocks of 128, which warps
-//           divide (attend.cuh); blocks of a chunk come in order, and chunks are merged in a fixed order. All of that depends
+//           Positions are cut at fixed places: for decode rows into chunks (chunk_begin) of blocks, which warps divide
+//           (attend.cuh); blocks of a chunk come in order, and chunks are merged in a fixed order. All of that depends
 //           on absolute positions alone; what a neighbour in the tile adds is an exact 0. So a row's bits are its own (law 1).
 //           Input rows take another path: one warp for a tile, all strips in order, nothing to merge.
 // Precision: queries and weights in float16, scores, sums and maxima in float32.
@@ -23,15 +23,26 @@ inline constexpr int kTileRows = 16;
 inline constexpr int kNothingByte = 0xff;    // of words that have not come (kernels/cuda/handed.cuh)
 inline constexpr int kMaxAttendWidth = 256;  // widest head
 
-// Chunks of decode rows: 128 positions each at first, 256 from 2,048 on, 1,024 from 8,192 on.
-inline constexpr std::int32_t kMaxChunkPositions = 1024;
-FORESAY_HOST_DEVICE constexpr std::int32_t chunk_begin(std::int32_t chunk) {
-    return chunk <= 16 ? 128 * chunk : chunk <= 40 ? 2048 + 256 * (chunk - 16) : 8192 + 1024 * (chunk - 40);
+// Positions of a block, 64 or 128, as a power of two.
+FORESAY_HOST_DEVICE constexpr std::int32_t attend_block_shift(KvFormat format, std::int32_t width) {
+    return width > 128 || format == KvFormat::q8 ? 7 : 6;
 }
-FORESAY_HOST_DEVICE constexpr std::int32_t chunk_of(std::int32_t position) {
-    return position < 2048   ? position / 128
-           : position < 8192 ? 16 + (position - 2048) / 256
-                             : 40 + (position - 8192) / 1024;
+
+// Chunks of decode rows: of one block each at first, 2 from 16 on, 8 from 64 on, 16 from 256 on.
+inline constexpr std::int32_t kMaxChunkPositions = 2048;
+FORESAY_HOST_DEVICE constexpr std::int32_t chunk_begin(std::int32_t chunk, std::int32_t block_shift) {
+    return (chunk <= 16   ? chunk
+            : chunk <= 40 ? 16 + 2 * (chunk - 16)
+            : chunk <= 64 ? 64 + 8 * (chunk - 40)
+                          : 256 + 16 * (chunk - 64))
+           << block_shift;
+}
+FORESAY_HOST_DEVICE constexpr std::int32_t chunk_of(std::int32_t position, std::int32_t block_shift) {
+    const std::int32_t block = position >> block_shift;
+    return block < 16    ? block
+           : block < 64  ? 16 + (block - 16) / 2
+           : block < 256 ? 40 + (block - 64) / 8
+                         : 64 + (block - 256) / 16;
 }
 
 // Query heads of a key-value head that one tile takes, and the rows it then has room for.
@@ -53,6 +64,7 @@ struct AttendCall {
     std::int32_t per_tile = 1;        // of them in a tile
     std::int32_t tiles_per_head = 1;  // of a key-value head
     std::int32_t head_tiles = 0;      // of all of them
+    std::int32_t block_shift = 0;     // positions of a block, as a power of two
     // quotient_by()
     std::uint32_t per_tile_inverse = 0, tiles_inverse = 0, head_tiles_inverse = 0, tiles_per_head_inverse = 0;
     float scale = 1.0f;
@@ -70,18 +82,19 @@ struct AttendCall {
     FORESAY_HOST_DEVICE std::int32_t units() const { return tiles * head_tiles * chunks; }
     // Rows of tiles whose chunks may have to be merged.
     FORESAY_HOST_DEVICE std::int32_t merges() const { return chunks > 1 ? tiles * head_tiles * kTileRows : 0; }
-    // Of `groups` of warps the first have units, the last have rows to merge: how many take part, and whether one does.
-    FORESAY_HOST_DEVICE std::int32_t members(std::int32_t groups) const {
+    // Of `blocks` the first have units, the last have rows to merge: how many take part, and whether one does.
+    FORESAY_HOST_DEVICE std::int32_t members(std::int32_t blocks) const {
         const std::int32_t wanted = units() + merges();
-        return wanted < groups ? wanted : groups;
+        return wanted < blocks ? wanted : blocks;
     }
-    FORESAY_HOST_DEVICE bool has_member(std::int32_t group, std::int32_t groups) const {
-        return group < units() || groups - 1 - group < merges();
+    FORESAY_HOST_DEVICE bool has_member(std::int32_t block, std::int32_t blocks) const {
+        return block < units() || blocks - 1 - block < merges();
     }
 };
 
-// What follows from the heads and tiles of a call.
+// What follows from the heads, the tiles and the layout of a call.
 inline void shape_attention(AttendCall& call) {
+    call.block_shift = attend_block_shift(call.layout.format, call.layout.width);
     call.group = call.heads / call.kv_heads;
     call.per_tile = heads_per_tile(call.group);
     call.tiles_per_head = (call.group + call.per_tile - 1) / call.per_tile;

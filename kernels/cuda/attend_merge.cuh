@@ -1,19 +1,20 @@
 // kernels/cuda/attend_merge.cuh: what a group leaves of a unit of attention in shared and in global memory, and how the chunks
 // of a tile are added.
 //
-// Merge:    rows of a tile are merged one by one by the blocks that take part in an attention, once they have done their units.
+// Merge:    rows of a tile are merged one by one by the groups that take part in an attention, once they have done their units.
 //           A unit leaves its rows in words that say by themselves whether they have come (kernels/cuda/handed.cuh); whoever
 //           merges looks at them until they are there, and puts them back to "nothing".
-// Order:    chunk k belongs to share k % 16, whose chunks are added in order; then the shares in order. What a row does not
+// Order:    chunk k belongs to share k % 8, whose chunks are added in order; then the shares in order. What a row does not
 //           attend to adds an exact 0.
 #pragma once
 
+#include "kernels/cuda/async.cuh"
 #include "kernels/cuda/attend_runs.cuh"
 #include "kernels/cuda/handed.cuh"
 
 namespace foresay::kernels::cuda::attention {
 
-inline constexpr int kMergeShares = 16;
+inline constexpr int kMergeShares = 8;
 static_assert(kNothing == 0x01010101u * kNothingByte);
 
 // What a unit leaves for the merge.
@@ -46,20 +47,18 @@ struct UnitPlaces {
     UnitPlace of[2];
     const __half* kv;  // of the layer
     float* out;
+    std::uint32_t call;  // where in shared memory what is attended is described, where that is there
 };
 
-// Shared memory of a group. Rows are padded so that lanes meet no bank twice.
-template <int kWidth>
+// Shared memory of a group. Rows are padded so that lanes meet few banks twice.
+template <int kWidth, KvFormat kFormat>
 struct GroupShared {
-    static constexpr int kParts = parts_of(kWidth);
     union {
         struct {
             uint4 queries[kWidth / 16][32];  // operands of each lane
-            __half weights[kTileRows][kBlock + 32];
-            float peaks[kTileRows][kShares + 4];
-            float sums[kTileRows][kShares + 4];
-            float tops[kTileRows];
-            float parts[kParts][kTileRows][kWidth + 4];  // of the outputs
+            __half weights[kTileRows][(1 << attend_block_shift(kFormat, kWidth)) + 32];
+            float peaks[kTileRows][group_warps(kWidth) + 4];  // by warps
+            float sums[kTileRows][group_warps(kWidth) + 4];
         };
         struct {
             float2 merged_peak_and_sum[kMergeShares];
@@ -68,11 +67,30 @@ struct GroupShared {
     };
 };
 
-// Meets the other threads of the group.
+// A thread's place among the groups of a launch, `kWarps` warps each: a block has one group or several, which go their own ways.
 template <int kWarps>
-__device__ inline void group_barrier() {
-    asm volatile("bar.sync 1, %0;" ::"n"(32 * kWarps) : "memory");
-}
+struct GroupThread {
+    std::int32_t within;  // which group of the block
+    int warp, lane;       // of the group
+    // Where it is needed, made anew, so that it takes no registers in between.
+    __device__ GroupThread() {
+        const std::uint32_t thread = thread_now();
+        within = static_cast<std::int32_t>(thread / (32 * kWarps));
+        warp = static_cast<int>(thread / 32 % kWarps);
+        lane = static_cast<int>(thread % 32);
+    }
+    __device__ int quad() const { return lane / 4; }
+    __device__ int place() const { return lane % 4; }
+    __device__ int thread() const { return 32 * warp + lane; }
+    // Neighbours are on different multiprocessors. Units are dealt out from the last block on, because the first blocks may have had
+    // more to do before, and merges from the first.
+    __device__ std::int32_t from_last() const {
+        return static_cast<std::int32_t>((within + 1) * gridDim.x - 1 - blockIdx.x);
+    }
+    __device__ std::int32_t from_first() const { return static_cast<std::int32_t>(within * gridDim.x + blockIdx.x); }
+    // Meets the others of the group.
+    __device__ void meet() const { asm volatile("bar.sync %0, %1;" ::"r"(1 + within), "n"(32 * kWarps) : "memory"); }
+};
 
 // What was summed up to peak `before` is worth this much beside a peak `now`, both times log2(e).
 __device__ inline float worth(float before, float now) {
@@ -80,10 +98,11 @@ __device__ inline float worth(float before, float now) {
 }
 
 // Row r of a tile, `to` its first value, from chunks first .. last.
-template <int kWidth, int kWarps>
+template <int kWidth, int kWarps, class Shared>
 __device__ __forceinline__ void merge_row(Partial<kWidth>* chunks, std::int32_t first, std::int32_t last, int r,
-                                          float* to, std::int32_t head_dim, GroupShared<kWidth>& shared, int warp,
-                                          int lane) {
+                                          float* to, std::int32_t head_dim, Shared& shared,
+                                          const GroupThread<kWarps>& group) {
+    const int warp = group.warp, lane = group.lane;
     constexpr int kFours = (kWidth + 127) / 128, kAtOnce = kFours == 1 ? 4 : 2;
     const auto place = [&](int f) { return 4 * (lane + 32 * f); };  // values of this lane, if there are any
 #pragma unroll 1
@@ -146,8 +165,8 @@ __device__ __forceinline__ void merge_row(Partial<kWidth>* chunks, std::int32_t 
             if (place(f) < kWidth) *reinterpret_cast<float4*>(&shared.merged[share][place(f)]) = out[f];
         }
     }
-    group_barrier<kWarps>();
-    for (int d = 32 * warp + lane; d < kWidth; d += 32 * kWarps) {
+    group.meet();
+    for (int d = group.thread(); d < kWidth; d += 32 * kWarps) {
         float top = minus_infinity(), sum = 0.0f, out = 0.0f;
 #pragma unroll
         for (int share = 0; share < kMergeShares; ++share) top = fmaxf(top, shared.merged_peak_and_sum[share].x);
@@ -160,24 +179,24 @@ __device__ __forceinline__ void merge_row(Partial<kWidth>* chunks, std::int32_t 
         }
         if (d < head_dim) to[d] = out * reciprocal(sum);
     }
-    group_barrier<kWarps>();  // what is there may be overwritten
+    group.meet();  // what is there may be overwritten
 }
 
-// The rows that are this block's to merge. The first blocks begin, because they have units last.
-template <int kWidth, int kWarps>
-__device__ __forceinline__ void merge_rows(const AttendCall& c, float* to, GroupShared<kWidth>& shared, int warp,
-                                           int lane) {
-    const auto groups = static_cast<std::int32_t>(gridDim.x);
+// The rows that are this group's to merge, of `groups`.
+template <int kWidth, int kWarps, class Shared>
+__device__ __forceinline__ void merge_rows(const AttendCall& c, float* to, Shared& shared,
+                                           const GroupThread<kWarps>& group, std::int32_t groups) {
 #pragma unroll 1
-    for (auto m = static_cast<std::int32_t>(blockIdx.x); m < c.merges(); m += groups) {
+    for (std::int32_t m = group.from_first(); m < c.merges(); m += groups) {
         const TileTurn at(c, m);
         const std::int32_t r = at.turn;
         const Tile tile(c, at.tile, at.head_tile);
         if (!tile.valid(r)) continue;
-        const std::int32_t first = chunk_of(tile.least(c)), last = chunk_of(tile.state.highest);
+        const std::int32_t first = chunk_of(tile.least(c), c.block_shift),
+                           last = chunk_of(tile.state.highest, c.block_shift);
         if (first == last) continue;
         merge_row<kWidth, kWarps>(chunks_of<kWidth>(c, at), first, last, r, to + tile.values(c, r), c.head_dim, shared,
-                                  warp, lane);
+                                  group);
     }
 }
 

@@ -1,20 +1,20 @@
 // kernels/cuda/attend_runs.cuh: keys and values of decode rows as the lanes of a warp read them, for each format of the cache.
 //
-// Layout:   a block is 128 positions, which 16 shares divide: of keys eight positions, of values 16 values of a part of the
-//           positions (kParts). A run is what a lane reads at once: values of one key, or positions of one value, that lie
-//           side by side. Lane (quad, place) = (lane / 4, lane % 4) takes key `quad` of its share, and values `quad` and
-//           quad + 8. Each four of a run are this lane's part of the 16 that one product adds up, so that products take the
-//           values of a head, or the positions of a part, in an order of our own, which queries and weights follow.
+// Layout:   a block is 64 positions, which the 8 warps of a group divide: of keys eight each, of values 16 values each. Where
+//           heads are wider than 128 there are 16 warps to 128 positions; of codes the block has 128 positions and a warp two
+//           eights of keys, so that as many bytes are under way. A run is what a lane reads at once: values of one key, or
+//           positions of one value, that lie side by side. Lane (quad, place) = (lane / 4, lane % 4) takes key `quad` of an
+//           eight, and values `quad` and quad + 8. Each four of a run are this lane's part of the 16 that one product adds up, so that
+//           products take the values of a head, or the positions of a block, in an order of our own, which queries and weights
+//           follow.
 #pragma once
 
 #include "kernels/cuda/attend_tile.cuh"
 
 namespace foresay::kernels::cuda::attention {
 
-inline constexpr int kBlock = 128;  // positions
-inline constexpr int kShares = 16;
-inline constexpr int kShareKeys = kBlock / kShares;
-inline constexpr int kBlockPages = kBlock / kPagePositions;
+// Warps of a group.
+FORESAY_HOST_DEVICE constexpr int group_warps(int width) { return width > 128 ? 16 : 8; }
 
 // 16 or 8 bytes past L1, in program order with other instructions of this kind and with products.
 __device__ inline void load_ordered(uint4& to, const void* from) {
@@ -36,22 +36,20 @@ __device__ inline uint2 halves_of(std::uint32_t codes) {
     return {two(0x4140u), two(0x4342u)};
 }
 
-// Parts of the positions of a block that shares of values divide.
-constexpr int parts_of(int width) { return width > 64 ? kShares * 16 / width : 4; }
-
 template <int kWidth, KvFormat kFormat>
 struct RunForm {
     static constexpr bool kCoded = kFormat == KvFormat::q8;
     static constexpr int kTiles = kWidth / 16;  // of 16 values
-    static constexpr int kParts = parts_of(kWidth);
-    static constexpr int kPart = kBlock / kParts;  // positions
+    static constexpr int kBlock = 1 << attend_block_shift(kFormat, kWidth), kBlockPages = kBlock / kPagePositions;
     static constexpr __device__ RunOrder keys() { return key_order(kFormat, kWidth); }
     static constexpr __device__ RunOrder values() { return value_order(kFormat, kWidth); }
-    // Entries of a run, and how many of them a lane has of a share's keys, and of each of its two values.
+    // Entries of a run, and how many of them a lane has of a warp's keys, and of each of its two values.
     static constexpr int kKeyRun = key_order(kFormat, kWidth).run, kValueRun = value_order(kFormat, kWidth).run;
     static constexpr int kKeys = kWidth / (4 * kKeyRun);
-    static constexpr int kValues = kPart / (4 * kValueRun);
-    static_assert(kWidth % (4 * kKeyRun) == 0 && kPart % (4 * kValueRun) == 0 && kValueRun * 4 <= kPagePositions);
+    static constexpr int kValues = kBlock / (4 * kValueRun);
+    static constexpr int kEights = kBlock / (8 * group_warps(kWidth));  // of a warp's keys
+    static_assert(kWidth % (4 * kKeyRun) == 0 && kBlock % kPagePositions == 0 && kPagePositions % (4 * kValueRun) == 0);
+    static_assert(kTiles <= group_warps(kWidth));
     using Entry = std::conditional_t<kCoded, unsigned char, __half>;
     using KeyRun = std::conditional_t<kKeyRun * sizeof(Entry) == 16, uint4, uint2>;
     using ValueRun = std::conditional_t<kValueRun * sizeof(Entry) == 16, uint4, uint2>;
@@ -59,7 +57,7 @@ struct RunForm {
     // Where V lies behind K, in entries.
     static constexpr int kValuesAt = kPagePositions * kWidth;
 
-    // Value of a head that four `s` of the lanes `place` begin with, and position of a part.
+    // Value of a head that four `s` of the lanes `place` begin with, and position of a block.
     static __device__ int value_of(int s, int place) { return four_of<kKeyRun>(s, place); }
     static __device__ int position_of(int s, int place) { return four_of<kValueRun>(s, place); }
     // Four `s` of a run as halves.
@@ -98,101 +96,94 @@ struct UnitPlace {
 // Which positions are read: of earlier forwards, of this one, or both.
 enum class Written { before, now, ever };
 
-// A lane's runs of a block, for `kTurns` shares: those of the warp and, in groups of fewer warps than shares, of
-// warp + warps.
-template <int kWidth, KvFormat kFormat, int kWarps, bool kSpecial>
+// A lane's runs of a block.
+template <int kWidth, KvFormat kFormat, bool kSpecial>
 struct Runs {
     using Form = RunForm<kWidth, kFormat>;
     using Entry = typename Form::Entry;
-    static constexpr int kTurns = kShares / kWarps;
-    static_assert(kTurns * kWarps == kShares);
 
-    typename Form::KeyRun keys[kTurns][Form::kKeys];
-    typename Form::ValueRun values[kTurns][Form::kValues][2];
-    float4 scales[kTurns];  // codes: of K and V, of the positions of this lane's scores
+    typename Form::KeyRun keys[Form::kEights][Form::kKeys];
+    typename Form::ValueRun values[Form::kValues][2];
+    float4 scales[Form::kEights];  // codes: of K and V, of the positions of this lane's scores
     // Where loads under way read from. Kept to the next, because who writes to the address of a load waits for its data.
-    const Entry* keys_from[kTurns];
-    const Entry* values_from[kTurns];
+    const Entry* keys_from[Form::kEights] = {};
+    const Entry* values_from = nullptr;
 
     __device__ Runs() {
 #pragma unroll
-        for (int turn = 0; turn < kTurns; ++turn) {
-            keys_from[turn] = values_from[turn] = nullptr;
-#pragma unroll
-            for (auto& run : keys[turn]) run = {};
-#pragma unroll
-            for (auto& pair : values[turn]) pair[0] = pair[1] = {};
-            scales[turn] = {};
+        for (int e = 0; e < Form::kEights; ++e) {
+            for (auto& run : keys[e]) run = {};
+            scales[e] = {};
         }
+#pragma unroll
+        for (auto& pair : values) pair[0] = pair[1] = {};
     }
-    static __device__ int share(int turn, int warp) { return warp + kWarps * turn; }
 
-    // Asks for this lane's keys of a block. What it does not read stays as it is, which is a number.
+    // The first position of an eight in the block.
+    static __device__ int eight(int warp, int e) { return 8 * (Form::kEights * warp + e); }
+
+    // Asks for this lane's key of an eight of a block. What it does not read stays as it is, which is a number.
     template <Written kWritten>
-    __device__ void load_keys(const AttendCall& c, const UnitPlace& unit, std::int32_t block, int turn, int warp,
+    __device__ void load_keys(const AttendCall& c, const UnitPlace& unit, std::int32_t block, int e, int warp,
                               int lane) {
-        const int in_block = kShareKeys * share(turn, warp) + lane / 4;
-        const std::int32_t position = block * kBlock + in_block;
+        const int in_block = eight(warp, e) + lane / 4;
+        const std::int32_t position = block * Form::kBlock + in_block;
         if (!wanted<kWritten>(unit, position, 1)) return;
         const Cell cell = cell_of(c, unit, block, in_block);
-        keep(keys_from[turn]);
-        keys_from[turn] = cell.page + Form::keys().key_place(cell.place) + lane % 4 * Form::kKeyRun;
+        keep(keys_from[e]);
+        keys_from[e] = cell.page + Form::keys().key_place(cell.place) + lane % 4 * Form::kKeyRun;
 #pragma unroll
-        for (int g = 0; g < Form::kKeys; ++g) load_ordered(keys[turn][g], keys_from[turn] + g * 32 * Form::kKeyRun);
+        for (int g = 0; g < Form::kKeys; ++g) load_ordered(keys[e][g], keys_from[e] + g * 32 * Form::kKeyRun);
     }
     // For run g of each of its two values; in order, because runs of one page share an address.
     template <Written kWritten>
-    __device__ void load_values(const AttendCall& c, const UnitPlace& unit, std::int32_t block, int turn, int g,
-                                int warp, int lane) {
-        const int part = share(turn, warp) / Form::kTiles, tile = share(turn, warp) % Form::kTiles;
-        if (part >= Form::kParts) return;
-        const int in_block = part * Form::kPart + g * 4 * Form::kValueRun + lane % 4 * Form::kValueRun;
-        const std::int32_t position = block * kBlock + in_block;
+    __device__ void load_values(const AttendCall& c, const UnitPlace& unit, std::int32_t block, int g, int warp,
+                                int lane) {
+        if (warp >= Form::kTiles) return;
+        const int in_block = g * 4 * Form::kValueRun + lane % 4 * Form::kValueRun;
+        const std::int32_t position = block * Form::kBlock + in_block;
         if (!wanted<kWritten>(unit, position, Form::kValueRun)) return;
-        const int d = 16 * tile + lane / 4;
+        const int d = 16 * warp + lane / 4;
         if (kSpecial && position + Form::kValueRun > unit.in_place) {
-            gather(c, unit, block, in_block, d, values[turn][g]);
+            gather(c, unit, block, in_block, d, values[g]);
             return;
         }
         // The runs of a page lie behind one another.
         constexpr int kOfPage = kPagePositions / (4 * Form::kValueRun), kNext = 64 * Form::kValueRun;
         if (g % kOfPage == 0) {
-            keep(values_from[turn]);
-            values_from[turn] = page(unit, block, in_block) + Form::kValuesAt +
-                                Form::values().value_place(in_block % kPagePositions) + Form::values().value_value(d);
+            keep(values_from);
+            values_from = page(unit, block, in_block) + Form::kValuesAt +
+                          Form::values().value_place(in_block % kPagePositions) + Form::values().value_value(d);
         }
-        const Entry* from = values_from[turn] + g % kOfPage * kNext;
-        load_ordered(values[turn][g][0], from);
-        load_ordered(values[turn][g][1], from + 32 * Form::kValueRun);
+        const Entry* from = values_from + g % kOfPage * kNext;
+        load_ordered(values[g][0], from);
+        load_ordered(values[g][1], from + 32 * Form::kValueRun);
     }
     template <Written kWritten>
-    __device__ void load_scales(const AttendCall& c, const UnitPlace& unit, std::int32_t block, int turn, int warp,
+    __device__ void load_scales(const AttendCall& c, const UnitPlace& unit, std::int32_t block, int e, int warp,
                                 int lane) {
         if constexpr (Form::kCoded) {
-            const int in_block = kShareKeys * share(turn, warp) + lane % 4 * 2;
+            const int in_block = eight(warp, e) + lane % 4 * 2;
 #pragma unroll
             for (int i = 0; i < 2; ++i) {
-                if (!wanted<kWritten>(unit, block * kBlock + in_block + i, 1)) continue;
+                if (!wanted<kWritten>(unit, block * Form::kBlock + in_block + i, 1)) continue;
                 const Cell cell = cell_of(c, unit, block, in_block + i);
                 const float2 two =
                     __ldcg(reinterpret_cast<const float2*>(cell.page + KvCodes::scales(kWidth, cell.place)));
-                (i == 0 ? scales[turn].x : scales[turn].z) = two.x;
-                (i == 0 ? scales[turn].y : scales[turn].w) = two.y;
+                (i == 0 ? scales[e].x : scales[e].z) = two.x;
+                (i == 0 ? scales[e].y : scales[e].w) = two.y;
             }
         }
     }
     template <Written kWritten>
     __device__ void load(const AttendCall& c, const UnitPlace& unit, std::int32_t block, int warp, int lane) {
 #pragma unroll
-        for (int turn = 0; turn < kTurns; ++turn) {
-            load_keys<kWritten>(c, unit, block, turn, warp, lane);
-            load_scales<kWritten>(c, unit, block, turn, warp, lane);
+        for (int e = 0; e < Form::kEights; ++e) {
+            load_keys<kWritten>(c, unit, block, e, warp, lane);
+            load_scales<kWritten>(c, unit, block, e, warp, lane);
         }
 #pragma unroll
-        for (int turn = 0; turn < kTurns; ++turn) {
-#pragma unroll
-            for (int g = 0; g < Form::kValues; ++g) load_values<kWritten>(c, unit, block, turn, g, warp, lane);
-        }
+        for (int g = 0; g < Form::kValues; ++g) load_values<kWritten>(c, unit, block, g, warp, lane);
     }
 
 private:
@@ -210,10 +201,10 @@ private:
     }
     static __device__ const Entry* page(const UnitPlace& unit, std::int32_t block, int in_block) {
         return reinterpret_cast<const Entry*>(
-            unit.pages[(block - unit.first_block) * kBlockPages + in_block / kPagePositions]);
+            unit.pages[(block - unit.first_block) * Form::kBlockPages + in_block / kPagePositions]);
     }
     static __device__ Cell cell_of(const AttendCall& c, const UnitPlace& unit, std::int32_t block, int in_block) {
-        const std::int32_t position = block * kBlock + in_block;
+        const std::int32_t position = block * Form::kBlock + in_block;
         if (kSpecial && position >= unit.in_place) {
             const RowState row = c.batch.rows[unit.tile.state.first];
             const std::int32_t cell = c.batch.cell(row, min(position, row.position));

@@ -71,10 +71,10 @@ int64_t logit_stride(const ModelShape& shape) { return (static_cast<int64_t>(sha
 // Rows of a prefill chunk: enough for matrix products to be worth the decoding of their weights.
 constexpr int32_t kInputRows = 2048;
 
-// Chunks that a launch covers: a few sizes, so that a growing sequence seldom needs another graph.
-int32_t rounded_chunks(int32_t chunks) {
-    if (chunks <= 4) return 4;
-    return (chunks + 7) / 8 * 8;
+// Positions that a launch covers: a few numbers, so that a growing sequence seldom needs another graph.
+int32_t reach_of(int32_t furthest) {
+    const int32_t shift = attend_block_shift(KvFormat::f16, 0), chunks = chunk_of(furthest, shift) + 1;
+    return chunk_begin(chunks <= 4 ? 4 : (chunks + 7) / 8 * 8, shift);
 }
 
 class CudaOps final : public Ops {
@@ -263,7 +263,7 @@ private:
     void run_attend(CudaActivations& a, const StageCall& call);
     void expand(CudaActivations& a, const StageCall& noted, AttendCall& call);
     // The attention of the batch as a launch sees it; grows what it needs.
-    AttendCall attend_call(const CudaActivations& a, const ModelShape& shape) const;
+    AttendCall attend_call(const CudaActivations& a, const ModelShape& shape, const KvLayout& kv) const;
     void reserve(CudaActivations& a);
     void fill(CudaActivations& a, const Batch& batch, std::byte* to, BatchLayout layout);
 
@@ -346,8 +346,7 @@ void CudaOps::begin(Activations& act, const Batch& batch) {
         if (batch.tree) lists += t + 1;  // no path is longer
     }
     a.listed_pages = batch.tree ? -1 : static_cast<int32_t>(lists);
-    a.width = {batch.row_class, layout,
-               batch.row_class == RowClass::decode ? rounded_chunks(chunk_of(furthest) + 1) : 0, batch.tree,
+    a.width = {batch.row_class, layout, batch.row_class == RowClass::decode ? reach_of(furthest) : 0, batch.tree,
                (batch.drawer != nullptr ? self(*batch.drawer) : a).slots.data()};
     const auto bytes = size(layout.lists_at() + lists * static_cast<int64_t>(sizeof(int32_t)));
     if (bytes > a.batch.size()) {
@@ -408,7 +407,7 @@ void CudaOps::fill(CudaActivations& a, const Batch& batch, std::byte* to, BatchL
 
 // Room for the attention and the angles of the batch.
 void CudaOps::reserve(CudaActivations& a) {
-    const AttendCall call = attend_call(a, a.shape);
+    const AttendCall call = attend_call(a, a.shape, KvLayout(a.shape, 1));
     const bool decode = a.width.row_class == RowClass::decode;
     const auto partial = decode ? size(attend_partial_floats(call)) : 0;
     if (partial > a.partial.size()) {
@@ -470,32 +469,31 @@ void CudaOps::flush(CudaActivations& a) {
     a.calls.clear();
 }
 
-AttendCall CudaOps::attend_call(const CudaActivations& a, const ModelShape& shape) const {
+AttendCall CudaOps::attend_call(const CudaActivations& a, const ModelShape& shape, const KvLayout& kv) const {
     AttendCall call;
     call.batch = view(a);
     call.tiles = a.width.layout.tiles;
-    call.chunks = a.width.chunks;
     call.tree = a.width.tree;
     call.heads = shape.heads;
     call.kv_heads = shape.kv_heads;
     call.head_dim = shape.head_dim;
-    call.layout = KvLayout(shape, 1);
+    call.layout = kv;
     call.q = a.q.data();
     call.out = a.attended.data();
     call.partial = a.partial.data();
     call.taken = a.taken.data();
     shape_attention(call);
+    call.chunks = a.width.reach > 0 ? chunk_of(a.width.reach - 1, call.block_shift) + 1 : 0;
     return call;
 }
 
 void CudaOps::run_attend(CudaActivations& a, const StageCall& noted) {
     const AttendSpec& spec = static_cast<const AttendStage*>(noted.stage)->spec;
-    AttendCall call = attend_call(a, spec.shape);
+    AttendCall call = attend_call(a, spec.shape, noted.kv->layout);
     call.scale = spec.scale;
     call.window = spec.window;
     call.soft_cap = spec.soft_cap;
     call.kv = noted.kv->layer(noted.layer);
-    call.layout = noted.kv->layout;
     if (a.width.row_class == RowClass::decode) {
         if (a.sequence.attend(call)) return;
         a.sequence.flush();

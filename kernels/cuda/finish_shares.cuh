@@ -24,6 +24,7 @@ struct StepState {
     std::int32_t step;
     // Arrivals that complete the matrices, and the attentions, before this step.
     std::uint32_t matrix_arrivals, attend_arrivals;
+    std::uint32_t attend_at;  // where attention has its groups' memory
 };
 static_assert(sizeof(StepState) <= kNormFactors - kStepNumber);
 

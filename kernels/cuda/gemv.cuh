@@ -27,33 +27,53 @@ __device__ inline void workers_meet() {
     asm volatile("bar.sync 15, %0;" ::"n"(Warps * 32) : "memory");
 }
 
-// This block's units of the attention of decode rows, if it has any. `call`: an AttendCall in shared memory. Waits until
-// `counter` has `arrivals`, those of all projections. Not inlined: it needs all registers there are, and matrices would pay for
-// that.
+// Where attention has its shared memory in this kernel.
+struct AttendBase {
+    static __device__ std::uint32_t start() {
+        extern __shared__ __align__(128) char shared[];
+        return shared_address(shared);
+    }
+    static __device__ std::uint32_t call_at(const AttendCall& call) { return shared_address(&call); }
+    static __device__ const AttendCall& call(const attention::UnitPlaces& places) {
+        return *static_cast<const AttendCall*>(
+            __cvta_shared_to_generic(static_cast<std::uint32_t>(load_shared1(shared_address(&places.call)))));
+    }
+    static __device__ std::uint32_t places_at() { return start() + kAttendPlacesAt; }
+    static __device__ std::uint32_t groups_at() {
+        return static_cast<std::uint32_t>(load_shared1(start() + kStepNumber + offsetof(StepState, attend_at)));
+    }
+};
+
+// What this block does of the attention of decode rows. `call`: an AttendCall in shared memory. Waits until `counter` has
+// `arrivals`, those of all projections. Not inlined: it needs all registers there are, and matrices would pay for that.
 template <int kWidth, int kWarps>
-__device__ __noinline__ void attend_share_of(const char* call, const __half* kv, float* out, char* shared, char* group,
+__device__ __noinline__ void attend_share_of(const char* call, const __half* kv, float* out,
                                              const std::uint32_t* counter, std::uint32_t arrivals) {
-    static_assert(kAttendGroup<kWidth> <= kAttendShared && kAttendPlaces <= kSharesAt - kAttendPlacesAt);
+    using attention::group_warps;
+    constexpr int kGroups = kWarps / group_warps(kWidth);
+    static_assert(kGroups * kAttendGroup<kWidth, KvFormat::f16> <= kAttendShared &&
+                  kGroups * kAttendPlaces <= kSharesAt - kAttendPlacesAt);
     // Said because the caller is not seen.
     const auto& c = *static_cast<const AttendCall*>(__cvta_shared_to_generic(__cvta_generic_to_shared(call)));
-    attend_group<kWidth, KvFormat::f16, kWarps, false>(c, kv, out, shared + kAttendPlacesAt, group, [&] {
-        if (threadIdx.x == 0) look_for(counter, arrivals);
-        workers_meet<kWarps>();
+    attend_group<kWidth, KvFormat::f16, kGroups, false>(c, kv, out, AttendBase(), [&] {
+        const attention::GroupThread<group_warps(kWidth)> group;
+        if (group.thread() == 0) look_for(counter, arrivals);
+        group.meet();
     });
 }
 
 // Likewise, for any width. Whether the block is one of those that tell of the attention.
 template <int kWarps>
-__device__ bool attend_share(const AttendCall& c, const char* call, const __half* kv, float* out, char* shared,
-                             char* group, const std::uint32_t* counter, std::uint32_t arrivals) {
-    const auto groups = static_cast<std::int32_t>(gridDim.x);
-    if (!c.has_member(groups - 1 - static_cast<std::int32_t>(blockIdx.x), groups)) return false;
+__device__ bool attend_share(const AttendCall& c, const char* call, const __half* kv, float* out,
+                             const std::uint32_t* counter, std::uint32_t arrivals) {
+    const auto blocks = static_cast<std::int32_t>(gridDim.x);
+    if (!c.has_member(blocks - 1 - static_cast<std::int32_t>(blockIdx.x), blocks)) return false;
     if (c.layout.width == 128) {
-        attend_share_of<128, kWarps>(call, kv, out, shared, group, counter, arrivals);
+        attend_share_of<128, kWarps>(call, kv, out, counter, arrivals);
     } else if (c.layout.width == 64) {
-        attend_share_of<64, kWarps>(call, kv, out, shared, group, counter, arrivals);
+        attend_share_of<64, kWarps>(call, kv, out, counter, arrivals);
     } else {
-        attend_share_of<32, kWarps>(call, kv, out, shared, group, counter, arrivals);
+        attend_share_of<32, kWarps>(call, kv, out, counter, arrivals);
     }
     return true;
 }
@@ -201,7 +221,7 @@ __global__ void __launch_bounds__(gemv_threads(E), 1) gemv(const __grid_constant
     }
     auto* const state = reinterpret_cast<StepState*>(shared + kStepNumber);
     std::uint32_t* const counters = args.plan.counters;
-    if (threadIdx.x == 0) *state = {0, 0, 0};
+    if (threadIdx.x == 0) *state = {0, 0, 0, shared_address(shared + args.plan.parts_at)};
     workers_meet<kWarps>();
     for (;;) {
         int s = load_shared1(shared_address(shared) + kStepNumber);
@@ -210,10 +230,10 @@ __global__ void __launch_bounds__(gemv_threads(E), 1) gemv(const __grid_constant
             const GemvOp& op = args.op(s);
             if (op.kind == OpKind::attend) {
                 const AttendCall& call = args.attends[op.attend];
-                attended = attend_share<kWarps>(
-                    call, shared + kAttendCalls + op.attend * sizeof(AttendCall), args.step[s].kv,
-                    call.out + args.turn(op.out_handed, args.step[s].out_turn), shared, shared + args.plan.parts_at,
-                    counters + kMatrixArrivals, state->matrix_arrivals);
+                attended =
+                    attend_share<kWarps>(call, shared + kAttendCalls + op.attend * sizeof(AttendCall), args.step[s].kv,
+                                         call.out + args.turn(op.out_handed, args.step[s].out_turn),
+                                         counters + kMatrixArrivals, state->matrix_arrivals);
                 s = state->step;
                 if (attended && s + 1 < args.steps && !args.op(s).out_handed) {
                     workers_meet<kWarps>();

@@ -48,7 +48,7 @@ inline constexpr int kStepNumber = kStreamStates + 16 * 8;  // which step it is;
 inline constexpr int kNormFactors = kStepNumber + 64;       // of each row, for those that finish panels
 inline constexpr int kAttendCalls = kStepNumber + 128;      // GemvArgs::attends, for code that takes any of them
 inline constexpr int kAttendPlacesAt = kAttendCalls + 512;  // where attention keeps what it knows of its units
-inline constexpr int kSharesAt = kAttendPlacesAt + 768;     // the block's shares of GemvArgs::ops
+inline constexpr int kSharesAt = kAttendPlacesAt + 1792;    // the block's shares of GemvArgs::ops
 inline constexpr int kGemvBarrierBytes = kSharesAt + 384;
 inline constexpr int kSplitInputs = 4096;   // most inputs of a block; wider matrices are split between blocks
 inline constexpr int kScratchCounters = 4;  // of a device, by GridCounter
@@ -144,7 +144,7 @@ struct GemvPlan {
     std::int32_t front_floats = 0;  // of mlp_out's outputs
 };
 
-inline constexpr int kAttendShared = 30 * 1024;  // of a block, for attention
+inline constexpr int kAttendShared = 20 * 1024;  // of a block, for attention
 inline constexpr int kMaxGemvOps = 12;           // different ones of a launch
 inline constexpr int kMaxAttendKinds = 2;        // likewise
 inline constexpr int kFewSteps = 4;              // what most launches take
