@@ -25,7 +25,7 @@ int split_of(const GemvOp& op, int processors) {
 
 struct Scratch {
     DeviceBuffer<std::uint32_t> counters;
-    DeviceBuffer<float> partials, handed;
+    DeviceBuffer<float> zeros, partials, handed;
     GemvScratch view;
 };
 
@@ -41,11 +41,13 @@ const GemvScratch& gemv_scratch() {
     if (scratch.counters.empty()) {
         scratch.counters = DeviceBuffer<std::uint32_t>(kScratchCounters);
         cuda_check(cudaMemset(scratch.counters.data(), 0, scratch.counters.bytes()), "cannot clear memory");
+        scratch.zeros = DeviceBuffer<float>(4);
+        cuda_check(cudaMemset(scratch.zeros.data(), 0, scratch.zeros.bytes()), "cannot clear memory");
         scratch.partials = DeviceBuffer<float>(std::size_t{12} << 20);
         cuda_check(cudaMemset(scratch.partials.data(), 0, scratch.partials.bytes()), "cannot clear memory");
         scratch.handed = DeviceBuffer<float>(std::size_t{6} << 20);
-        scratch.view = {scratch.counters.data(), scratch.partials.data(), scratch.partials.size(),
-                        scratch.handed.data(), scratch.handed.size()};
+        scratch.view = {scratch.counters.data(), scratch.zeros.data(),  scratch.partials.data(),
+                        scratch.partials.size(), scratch.handed.data(), scratch.handed.size()};
     }
     return scratch.view;
 }
@@ -57,6 +59,7 @@ bool plan_gemv(Encoding encoding, std::size_t shared_budget, int processors, int
     const GemvScratch& scratch = gemv_scratch();
     const int warps = gemv_warps(encoding);
     plan.counters = scratch.counters;
+    plan.zeros = scratch.zeros;
     plan.partials = scratch.partials;
     bool attends = false;
     plan.splits = false;
@@ -87,7 +90,8 @@ bool plan_gemv(Encoding encoding, std::size_t shared_budget, int processors, int
     plan.second_bytes = second_bytes(encoding, rows);
     plan.part_buffers = rows == 1 ? 8 : rows <= 4 ? 4 : rows <= 8 ? 2 : 1;
     plan.part_mask = static_cast<std::uint32_t>(plan.part_buffers - 1);
-    plan.part_stride = plan.part_buffers * kPanelRows * rows;
+    // Inputs of up to eight rows pass through here, 128 of a row at a time.
+    plan.part_stride = std::max(plan.part_buffers * kPanelRows * rows, std::min(rows, 8) * 64);
     plan.rows_inverse = inverse_of(rows);
     const int parts_bytes = warps * plan.part_stride * 4;
     const int stats_bytes = warps * 32 * 4;

@@ -157,10 +157,11 @@ __device__ __forceinline__ void multiply_share(const Args& args, char* shared) {
                 for (int i = 0; i < (alone ? 1 : 2); ++i) {
                     const int t = nt * 8 + lane % 4 * 2 + i;
                     if (t >= T) continue;
+                    const float factor = back[t];
 #pragma unroll
                     for (int tile = 0; tile < 2; ++tile) {
-                        to[tile * 16 * T + nt * 8 + i] = sums[tile][nt][i] * back[t];
-                        to[(tile * 16 + 8) * T + nt * 8 + i] = sums[tile][nt][2 + i] * back[t];
+                        to[tile * 16 * T + nt * 8 + i] = sums[tile][nt][i] * factor;
+                        to[(tile * 16 + 8) * T + nt * 8 + i] = sums[tile][nt][2 + i] * factor;
                     }
                 }
             }

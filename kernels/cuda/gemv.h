@@ -138,6 +138,7 @@ struct GemvPlan {
     bool splits = false;                // some matrix is split
     bool apart = true;                  // and the sums of each have a place of their own
     std::uint32_t* counters = nullptr;  // by GridCounter
+    const float* zeros = nullptr;       // four of them
     float* partials = nullptr;
     float* handed = nullptr;        // kTurns times [outputs of mlp_out | of the others], null: nothing is handed over
     std::int32_t turn_floats = 0;   // of a turn
@@ -187,6 +188,7 @@ static_assert(sizeof(GemvArgs<kManySteps>) <= 32764);
 // call for a device.
 struct GemvScratch {
     std::uint32_t* counters = nullptr;
+    const float* zeros = nullptr;
     float* partials = nullptr;
     std::size_t partial_floats = 0;
     float* handed = nullptr;

@@ -76,21 +76,15 @@ public:
             second_plane_ = (rows - 8) * second_row_bytes(E);
             second_ = reader.second() + min(lane / 4, max(rows - 9, 0)) * second_row_bytes(E) + lane % 4 * 16;
         }
-        float4 weight[kVectors];
-#pragma unroll
-        for (int v = 0; v < kVectors; ++v) {
-            weight[v] = {1, 1, 1, 1};
-            if (norm != nullptr) weight[v] = reader.constant(v);
-        }
 #pragma unroll
         for (int nt = NT - 1; nt >= 0; --nt) {
             const int here = min(rows - 8 * nt, 8);
             if (here == 1) {
-                read<1>(nt, reader, weight, here);
+                read<1>(nt, reader, here);
             } else if (here <= 4) {
-                read<4>(nt, reader, weight, here);
+                read<4>(nt, reader, here);
             } else {
-                read<8>(nt, reader, weight, here);
+                read<8>(nt, reader, here);
             }
             if constexpr (!Form::floats) sum_up(nt);
         }
@@ -146,25 +140,37 @@ private:
     // Rows 8 nt .. 8 nt + here - 1, at most B, all on their way at once. A lane reads neighbours of all rows, and has to
     // give them to those that multiply with them.
     template <int B>
-    __device__ void read(int nt, const Reader& r, const float4 (&weight)[kVectors], int here) {
+    __device__ void read(int nt, const Reader& r, int here) {
         float4 x[B][kVectors];
-        const float* from[kVectors];  // row 8 nt; null: nothing
+        const float* from[kVectors];  // row 0
+        std::int32_t stride[kVectors];
 #pragma unroll
         for (int v = 0; v < kVectors; ++v) {
+            // Where there is nothing, all rows are the same zeros, so that nobody has to ask.
             const int at = r.input_of(v);
-            from[v] = at < r.op.inputs ? r.x + at : nullptr;
+            const bool exists = at < r.op.inputs;
+            from[v] = exists ? r.x + at : r.plan.zeros;
+            stride[v] = exists ? r.op.inputs : 0;
         }
         const auto batch_row = [&](int b) { return 8 * nt + min(b, here - 1); };
-        const auto behind = [&](int row) { return static_cast<std::int64_t>(row) * r.op.inputs; };
+        const auto place_of = [&](int row, int v) { return from[v] + static_cast<std::int64_t>(row * stride[v]); };
+        const auto look_at_all = [&](const auto& row_of) {
 #pragma unroll
-        for (int b = 0; b < B; ++b) {
-            const int t = batch_row(b);
-            const std::int64_t row = behind(r.op.row != nullptr ? __ldcg(r.op.row + t) : t);
+            for (int b = 0; b < B; ++b) {
+                const std::int32_t row = row_of(b);
 #pragma unroll
-            for (int v = 0; v < kVectors; ++v) {
-                x[b][v] = {};
-                look_where(x[b][v], from[v] != nullptr, from[v] + row);
+                for (int v = 0; v < kVectors; ++v) x[b][v] = look_at4(place_of(row, v));
             }
+        };
+        if (r.op.row == nullptr) {
+            look_at_all(batch_row);
+        } else {
+            look_at_all([&](int b) { return __ldcg(r.op.row + batch_row(b)); });
+        }
+        float4 weight[kVectors] = {};
+        if (r.norm != nullptr) {
+#pragma unroll
+            for (int v = 0; v < kVectors; ++v) weight[v] = r.constant(v);
         }
         if (r.op.x_handed) {
             for (;;) {
@@ -172,38 +178,58 @@ private:
 #pragma unroll
                 for (int b = 0; b < B; ++b) {
 #pragma unroll
-                    for (int v = 0; v < kVectors; ++v) missing = missing || is_nothing(x[b][v]);
+                    for (int v = 0; v < kVectors; ++v) missing |= is_nothing(x[b][v]);
                 }
                 const unsigned those = __ballot_sync(~0u, missing);
                 if (those == 0) break;
+                    // Places are worked out anew: kept, they would be spilled.
+#pragma unroll
+                for (int v = 0; v < kVectors; ++v) asm volatile("" : "+r"(stride[v]));
                 // As long as nothing is there, few look for it.
                 const bool looks = those != ~0u || thread_now() % 16 == 0;
 #pragma unroll
                 for (int b = 0; b < B; ++b) {
-                    const std::int64_t row = behind(batch_row(b));
 #pragma unroll
                     for (int v = 0; v < kVectors; ++v) {
-                        look_where(x[b][v], looks && is_nothing(x[b][v]), from[v] + row);
+                        look_where(x[b][v], looks && is_nothing(x[b][v]), place_of(batch_row(b), v));
                     }
                 }
             }
         }
         const auto lane = static_cast<int>(thread_now() % 32);
         float* const stats = r.stats();
-        float squares[B];
+        if (r.norm != nullptr) {
+            float squares[B];
+#pragma unroll
+            for (int b = 0; b < B; ++b) {
+                squares[b] = 0.0f;
+#pragma unroll
+                for (int v = 0; v < kVectors; ++v) {
+                    float4& a = x[b][v];
+                    const float4 w = weight[v];
+                    squares[b] += fmaf(a.x, a.x, a.y * a.y) + fmaf(a.z, a.z, a.w * a.w);
+                    a = {a.x * w.x, a.y * w.y, a.z * w.z, a.w * w.w};
+                }
+            }
+#pragma unroll
+            for (int offset = 16; offset > 0; offset /= 2) {
+#pragma unroll
+                for (int b = 0; b < B; ++b) squares[b] += __shfl_xor_sync(~0u, squares[b], offset);
+            }
+#pragma unroll
+            for (int b = 0; b < B; ++b) {
+                if (lane == b && b < here) stats[16 + 8 * nt + b] = squares[b];
+            }
+        }
         uint2 half[Form::planes][B][kVectors];
 #pragma unroll
         for (int b = 0; b < B; ++b) {
-            float most = 0.0f, square = 0.0f;
+            float most = 0.0f;
 #pragma unroll
             for (int v = 0; v < kVectors; ++v) {
-                float4& a = x[b][v];
-                const float4 w = weight[v];
-                square += fmaf(a.x, a.x, a.y * a.y) + fmaf(a.z, a.z, a.w * a.w);
-                a = {a.x * w.x, a.y * w.y, a.z * w.z, a.w * w.w};
+                const float4 a = x[b][v];
                 most = fmaxf(most, fmaxf(fmaxf(fabsf(a.x), fabsf(a.y)), fmaxf(fabsf(a.z), fabsf(a.w))));
             }
-            squares[b] = square;
             // The largest comes to lie between 2^13 and 2^14.
             const int exponent = max(static_cast<int>(__reduce_max_sync(~0u, __float_as_uint(most)) >> 23), 20);
             const float scale = __uint_as_float(static_cast<std::uint32_t>(267 - exponent) << 23);
@@ -215,17 +241,6 @@ private:
             for (int v = 0; v < kVectors; ++v) {
                 const float4 a = x[b][v];
                 round({a.x * scale, a.y * scale, a.z * scale, a.w * scale}, half, b, v);
-            }
-        }
-        if (r.norm != nullptr) {
-#pragma unroll
-            for (int offset = 16; offset > 0; offset /= 2) {
-#pragma unroll
-                for (int b = 0; b < B; ++b) squares[b] += __shfl_xor_sync(~0u, squares[b], offset);
-            }
-#pragma unroll
-            for (int b = 0; b < B; ++b) {
-                if (lane == b && b < here) stats[16 + 8 * nt + b] = squares[b];
             }
         }
         // Eight lanes have 32 inputs: lane % 8 = 4 s + q.
@@ -246,25 +261,25 @@ private:
                 }
                 continue;
             }
-            // All at once where there is room, else 64 inputs at a time: pairs of groups, which change places in odd rows so
+            // All at once where there is room, else one vector at a time: groups in pairs, which change places in odd rows so
             // that rows meet no bank twice.
-            constexpr int kPairs = Form::groups / 2;
-            const std::uint32_t pair_bytes = here * 128;
-            const bool at_once = r.room() >= static_cast<int>(kPairs * pair_bytes);
+            const std::uint32_t pair_bytes = here * 128, vector_bytes = 2 * pair_bytes;
+            const bool at_once = r.room() >= static_cast<int>(kVectors * vector_bytes);
             const std::uint32_t start = r.passage();
+            const std::uint32_t to = start + lane / 16 * pair_bytes + place;
             const int row = min(lane / 4, here - 1);
-            const auto give = [&](int k, std::uint32_t passage) {
+            const auto give = [&](int v, std::uint32_t behind) {
 #pragma unroll
                 for (int b = 0; b < B; ++b) {
-                    if (b < here && lane / 16 == k % 2)
-                        store_shared2(passage + b * 128 + (lane / 8 % 2 ^ b % 2) * 64 + place, half[plane][b][k / 2]);
+                    if (b < here) store_shared2(to + behind + b * 128 + (lane / 8 % 2 ^ b % 2) * 64, half[plane][b][v]);
                 }
             };
-            const auto take = [&](int k, std::uint32_t passage) {
+            const auto take = [&](int v, std::uint32_t behind) {
 #pragma unroll
-                for (int g = 0; g < 2; ++g) {
-                    const uint4 got = load_shared4(passage + row * 128 + (g ^ row % 2) * 64 + lane % 4 * 16);
-                    std::uint32_t(&to)[4] = x_[plane][2 * k + g];
+                for (int g = 0; g < 4; ++g) {
+                    const uint4 got = load_shared4(start + behind + g / 2 * pair_bytes + row * 128 +
+                                                   (g % 2 ^ row % 2) * 64 + lane % 4 * 16);
+                    std::uint32_t(&to)[4] = x_[plane][4 * v + g];
                     to[0] = got.x;
                     to[1] = got.y;
                     to[2] = got.z;
@@ -274,17 +289,17 @@ private:
             __syncwarp();
             if (at_once) {
 #pragma unroll
-                for (int k = 0; k < kPairs; ++k) give(k, start + k * pair_bytes);
+                for (int v = 0; v < kVectors; ++v) give(v, v * vector_bytes);
                 __syncwarp();
 #pragma unroll
-                for (int k = 0; k < kPairs; ++k) take(k, start + k * pair_bytes);
+                for (int v = 0; v < kVectors; ++v) take(v, v * vector_bytes);
                 continue;
             }
 #pragma unroll
-            for (int k = 0; k < kPairs; ++k) {
-                give(k, start);
+            for (int v = 0; v < kVectors; ++v) {
+                give(v, 0);
                 __syncwarp();
-                take(k, start);
+                take(v, 0);
                 __syncwarp();
             }
         }
