@@ -162,6 +162,21 @@ private:
                 for (int v = 0; v < kVectors; ++v) x[b][v] = look_at4(place_of(row, v));
             }
         };
+        if (B > 1 && r.op.x_handed) {
+            // All of many rows would be much to read in vain, so a few look until something of each panel is there, the last
+            // of it.
+            const bool looks = thread_now() % 8 == 7;
+            bool missing = looks;
+            while (__any_sync(~0u, missing)) {
+                float4 last[kVectors] = {};
+#pragma unroll
+                for (int v = 0; v < kVectors; ++v) look_where(last[v], missing, place_of(batch_row(B - 1), v));
+                bool nothing = false;
+#pragma unroll
+                for (int v = 0; v < kVectors; ++v) nothing |= is_nothing(last[v]);
+                missing = missing && nothing;
+            }
+        }
         if (r.op.row == nullptr) {
             look_at_all(batch_row);
         } else {
