@@ -20,6 +20,23 @@ __device__ inline std::uint32_t thread_now() {
     return x;
 }
 
+// True in one thread of a warp, which calls it together: cheaper to know than one's number.
+__device__ inline bool elected() {
+#if __CUDA_ARCH__ >= 900
+    std::uint32_t chosen;
+    asm volatile(
+        "{\n"
+        ".reg .pred chosen;\n"
+        "elect.sync _|chosen, 0xffffffff;\n"
+        "selp.u32 %0, 1, 0, chosen;\n"
+        "}"
+        : "=r"(chosen));
+    return chosen != 0;
+#else
+    return thread_now() % 32 == 0;
+#endif
+}
+
 // Lets the next kernel of the stream start as soon as there is room for it.
 __device__ inline void allow_successor() {
 #if __CUDA_ARCH__ >= 900

@@ -95,7 +95,7 @@ __device__ __forceinline__ void finish_panels(const GemvOp& op, const GemvStep& 
                 sum[k].y += of[w * stride + T];
             }
         }
-        panel_sums.done(lane);
+        panel_sums.done();
         panel_sums.next();
 #pragma unroll
         for (int k = 0; k < kItems; ++k) {

@@ -46,8 +46,16 @@ const GemvScratch& gemv_scratch() {
         scratch.partials = DeviceBuffer<float>(std::size_t{12} << 20);
         cuda_check(cudaMemset(scratch.partials.data(), 0, scratch.partials.bytes()), "cannot clear memory");
         scratch.handed = DeviceBuffer<float>(std::size_t{6} << 20);
-        scratch.view = {scratch.counters.data(), scratch.zeros.data(),  scratch.partials.data(),
-                        scratch.partials.size(), scratch.handed.data(), scratch.handed.size()};
+        int reserved = 0;
+        cuda_check(cudaDeviceGetAttribute(&reserved, cudaDevAttrReservedSharedMemoryPerBlock, device),
+                   "cannot ask for the shared memory that is reserved");
+        scratch.view = {static_cast<std::uint32_t>(reserved),
+                        scratch.counters.data(),
+                        scratch.zeros.data(),
+                        scratch.partials.data(),
+                        scratch.partials.size(),
+                        scratch.handed.data(),
+                        scratch.handed.size()};
     }
     return scratch.view;
 }
@@ -60,6 +68,7 @@ bool plan_gemv(Encoding encoding, std::size_t shared_budget, int processors, int
     const int warps = gemv_warps(encoding);
     plan.counters = scratch.counters;
     plan.zeros = scratch.zeros;
+    plan.shared_start = scratch.shared_start;
     plan.partials = scratch.partials;
     bool attends = false;
     plan.splits = false;

@@ -165,7 +165,7 @@ __device__ __forceinline__ void multiply_share(const Args& args, char* shared) {
                     }
                 }
             }
-            panel_sums.hand_over(lane);
+            panel_sums.hand_over();
             panel_sums.next();
         }
     };
@@ -193,7 +193,9 @@ __device__ inline void depart(const Args& args) {
 
 template <Encoding E, int NT, class Args>
 __global__ void __launch_bounds__(gemv_threads(E), 1) gemv(const __grid_constant__ Args args) {
-    extern __shared__ __align__(128) char shared[];
+    // Where shared memory begins is a parameter: asking for it takes a while, each time.
+    char* const shared = static_cast<char*>(__cvta_shared_to_generic(args.plan.shared_start));
+    if (AttendBase::start() != args.plan.shared_start) __trap();
     constexpr int kWarps = gemv_warps(E);
     const int warp = static_cast<int>(threadIdx.x / 32);
     allow_successor();

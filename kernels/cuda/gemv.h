@@ -137,6 +137,7 @@ struct GemvPlan {
     std::uint32_t rows_inverse = 0;     // quotient_by() the rows
     bool splits = false;                // some matrix is split
     bool apart = true;                  // and the sums of each have a place of their own
+    std::uint32_t shared_start = 0;     // the address of its start
     std::uint32_t* counters = nullptr;  // by GridCounter
     const float* zeros = nullptr;       // four of them
     float* partials = nullptr;
@@ -187,6 +188,7 @@ static_assert(sizeof(GemvArgs<kManySteps>) <= 32764);
 // Memory that launches of one device share: counters, the sums of split matrices, and what steps hand over. Made at the first
 // call for a device.
 struct GemvScratch {
+    std::uint32_t shared_start = 0;  // of a block: what the system keeps lies before it
     std::uint32_t* counters = nullptr;
     const float* zeros = nullptr;
     float* partials = nullptr;

@@ -90,9 +90,9 @@ public:
         copy_wait(read(slot(panels_)), parity(panels_) ^ 1);
         return sums() + warp * warp_stride();
     }
-    __device__ void hand_over(int lane) {
+    __device__ void hand_over() {
         __syncwarp();
-        if (lane == 0) barrier_arrive(full(slot(panels_)));
+        if (elected()) barrier_arrive(full(slot(panels_)));
     }
     // Of warp 0, once all warps' sums are there; those of the others follow warp_stride() apart.
     __device__ const float* all() {
@@ -104,9 +104,9 @@ public:
         if (panels_ > 0) copy_wait(read(slot(panels_ - 1)), parity(panels_ - 1));
     }
     __device__ int warp_stride() const { return plan_.part_stride; }
-    __device__ void done(int lane) {
+    __device__ void done() {
         __syncwarp();
-        if (lane == 0) barrier_arrive(read(slot(panels_)));
+        if (elected()) barrier_arrive(read(slot(panels_)));
     }
     __device__ void next() { ++panels_; }
 

@@ -126,7 +126,7 @@ public:
     // This warp has read its part of it, or has none.
     __device__ __forceinline__ void release() {
         __syncwarp();
-        if (threadIdx.x % 32 == 0) barrier_arrive(empty(slot_));
+        if (elected()) barrier_arrive(empty(slot_));
         advance();
     }
 
