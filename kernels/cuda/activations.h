@@ -125,7 +125,8 @@ struct CudaActivations : Activations {
     DeviceBuffer<float2> angles[kMaxRopes];
     std::int64_t logit_stride = 0;
     InputWorkspace workspace;
-    LinearSequence sequence;  // decode stages on their way into one launch
+    LinearSequence sequence;           // decode stages on their way into one launch
+    const StageCall* fresh = nullptr;  // the attention_in whose K and V are in `raw`, and not yet in the cache
 
     // Keys and values of a layer in halves, for input rows over a cache of codes; made when first needed.
     DeviceBuffer<__half> expanded;

@@ -29,10 +29,7 @@ std::int64_t attend_partial_floats(const AttendCall& call) {
     return static_cast<int64_t>(call.units()) * kTileRows * (2 + call.layout.width);
 }
 
-bool attends_within(const AttendCall& call) {
-    // Codes need a kernel between projections and attention, so that there is no launch for them to be in.
-    return !call.tree && call.soft_cap <= 0 && call.layout.width <= 128 && call.layout.format == KvFormat::f16;
-}
+bool attends_within(const AttendCall& call) { return !call.tree && call.soft_cap <= 0 && call.layout.width <= 128; }
 
 void launch_attend_decode(cudaStream_t stream, const AttendCall& call) {
     int device = 0, processors = 0;

@@ -20,6 +20,7 @@
 
 #include "kernels/cuda/async.cuh"
 #include "kernels/cuda/attend_merge.cuh"
+#include "kernels/cuda/heads.cuh"
 
 namespace foresay::kernels::cuda {
 namespace attention {
@@ -87,10 +88,31 @@ static __device__ __noinline__ void find_unit(const AttendCall& c, const __half*
             place.end_block = end_block;
             place.in_place = tile.state.branch > 0 ? end - tile.state.branch : 0x7fffffff;
             place.base = base;
+            place.fresh = end_block << block_shift > tile.state.committed;
         }
         return;
     }
     if (lane == 0) place.number = -1;
+}
+
+// Puts K and V of the forward's own positions of a unit into the cache. All units that read them do so for themselves, with the
+// same result.
+template <class Group>
+__device__ __noinline__ void put_codes(const AttendCall& c, const UnitPlace& unit, const Group& group) {
+    const std::int32_t first = unit.first_block << c.block_shift, end = unit.end_block << c.block_shift;
+    const std::int32_t values = c.kv_heads * c.head_dim;  // of K, and of V
+    const TileState tile = unit.tile.state;
+#pragma unroll 1
+    for (std::int32_t task = group.warp; task < 2 * c.rows; task += group.warps()) {
+        const std::int32_t t = task / 2;
+        const RowState row = c.batch.rows[t];
+        if (row.pages != tile.pages || row.position < first || row.position >= end || row.position > tile.highest)
+            continue;
+        const float* const from = c.fresh + (2 * t + task % 2) * values + unit.tile.kv_head * c.head_dim;
+        auto* const page = const_cast<__half*>(unit.pages[(row.position - first) / kPagePositions]);
+        keep_codes(page, c.layout.width, row.position % kPagePositions, task % 2 == 1, c.head_dim, group.lane,
+                   [&](std::int32_t d) { return __ldcg(from + d); });
+    }
 }
 
 // Queries of the tile as operands into shared memory: operand rows quad and quad + 8, the latter where there are any.
@@ -147,11 +169,11 @@ __device__ __forceinline__ void attend_blocks(const Memory& memory, int turn, Ru
         last = block + 1 == places.of[turn].end_block;
         const UnitPlace& ahead = places.of[last ? turn ^ 1 : turn];
         const std::int32_t ahead_block = last ? ahead.first_block : block + 1;
-        const bool more = ahead.number >= 0;
         const AttendCall& c = memory.call();
+        const bool more = ahead.number >= 0 && !(Form::kCoded && last && ahead.fresh && c.fresh != nullptr);
 
         float scores[kEights][4];
-        float4 scales[kEights];
+        const float scale = runs.scale;
         {
             const Group group;
             const auto& shared = memory.shared();
@@ -169,12 +191,9 @@ __device__ __forceinline__ void attend_blocks(const Memory& memory, int turn, Ru
                 }
 #pragma unroll
                 for (int i = 0; i < 4; ++i) scores[e][i] = sums[0][i] + sums[1][i];
-                scales[e] = runs.scales[e];
-                if (more) {
-                    runs.template load_keys<Written::ever>(c, ahead, ahead_block, e, group.warp, group.lane);
-                    runs.template load_scales<Written::ever>(c, ahead, ahead_block, e, group.warp, group.lane);
-                }
+                if (more) runs.template load_keys<Written::ever>(c, ahead, ahead_block, e, group.warp, group.lane);
             }
+            if (more) runs.template load_scales<Written::ever>(c, ahead, ahead_block, group.warp, group.lane);
         }
         {
             const Group group;
@@ -192,7 +211,7 @@ __device__ __forceinline__ void attend_blocks(const Memory& memory, int turn, Ru
                     const std::int32_t position =
                         block * Form::kBlock + runs.eight(group.warp, e) + 2 * group.place() + odd;
                     float& score = scores[e][2 * n + odd];
-                    if (Form::kCoded) score *= odd == 0 ? scales[e].x : scales[e].z;
+                    if (Form::kCoded) score *= runs.key_scale(scale, e, group.place(), odd);
                     if (kSpecial && c.soft_cap > 0) {
                         score = c.soft_cap * tanhf(score * (factor / kLog2e) / c.soft_cap) * kLog2e;
                     } else {
@@ -228,8 +247,8 @@ __device__ __forceinline__ void attend_blocks(const Memory& memory, int turn, Ru
                     float a = power_of_two(scores[e][2 * n] - zero), b = power_of_two(scores[e][2 * n + 1] - zero);
                     here += a + b;
                     if (Form::kCoded) {
-                        a *= scales[e].y;
-                        b *= scales[e].w;
+                        a *= runs.value_scale(scale, e, group.place(), 0);
+                        b *= runs.value_scale(scale, e, group.place(), 1);
                     }
                     const int at = runs.eight(group.warp, e) + 2 * group.place();
                     *reinterpret_cast<std::uint32_t*>(&shared.weights[8 * n + group.quad()][at]) = pack(a, b);
@@ -423,9 +442,30 @@ __device__ __forceinline__ void attend_group(const AttendCall& described, const 
             some = load_first(std::integral_constant<Written, Written::before>());
         }
     }
-    if (some) load_first(std::integral_constant<Written, Written::now>());
+    // Whether there were codes to put.
+    const auto put_fresh = [&](int turn) {
+        if constexpr (Form::kCoded) {
+            const AttendCall& c = memory.call();
+            const UnitPlace& unit = memory.places().of[turn];
+            if (c.fresh == nullptr || !unit.fresh) return false;
+            put_codes(c, unit, Group());
+            Group().meet();
+            return true;
+        } else {
+            return false;
+        }
+    };
+    if (some) {
+        put_fresh(0);
+        load_first(std::integral_constant<Written, Written::now>());
+    }
 #pragma unroll 1
-    for (int turn = 0; some; turn ^= 1) {
+    for (int turn = 0, first = 1; some; turn ^= 1, first = 0) {
+        if (Form::kCoded && first == 0 && put_fresh(turn)) {
+            const Group group;
+            const UnitPlace& unit = memory.places().of[turn];
+            runs.template load<Written::ever>(memory.call(), unit, unit.first_block, group.warp, group.lane);
+        }
         std::int32_t number = 0;  // of the next unit, which one warp takes
         if (Group().warp == kWarps - 1) number = UnitQueue(memory.call(), groups()).take();
         const auto find_next = [&] {

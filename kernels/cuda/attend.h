@@ -45,6 +45,12 @@ FORESAY_HOST_DEVICE constexpr std::int32_t chunk_of(std::int32_t position, std::
                          : 64 + (block - 256) / 16;
 }
 
+// Positions that a launch covers, beyond the furthest: a few numbers, so that a growing sequence seldom needs another graph.
+constexpr std::int32_t attend_reach(std::int32_t furthest) {
+    const std::int32_t shift = attend_block_shift(KvFormat::f16, 0), chunks = chunk_of(furthest, shift) + 1;
+    return chunk_begin(chunks <= 4 ? 4 : (chunks + 7) / 8 * 8, shift);
+}
+
 // Query heads of a key-value head that one tile takes, and the rows it then has room for.
 FORESAY_HOST_DEVICE constexpr std::int32_t heads_per_tile(std::int32_t group) {
     return group < kTileRows ? group : kTileRows;
@@ -74,6 +80,9 @@ struct AttendCall {
     float* out = nullptr;        // [T, H*Dh]
     const __half* kv = nullptr;  // of the layer
     KvLayout layout;
+    // K and V of the batch's rows, of all heads, that whoever attends has yet to put into the cache as codes; null: it holds them.
+    const float* fresh = nullptr;  // [T, K | V]
+    std::int32_t rows = 0;         // T
     // Decode rows. Of both every launch leaves what it found.
     float* partial = nullptr;       // attend_partial_floats(), all bytes kNothingByte
     std::int32_t* taken = nullptr;  // units that groups have taken; 0

@@ -79,6 +79,7 @@ struct GroupThread {
         warp = static_cast<int>(thread / 32 % kWarps);
         lane = static_cast<int>(thread % 32);
     }
+    static constexpr __device__ int warps() { return kWarps; }
     __device__ int quad() const { return lane / 4; }
     __device__ int place() const { return lane % 4; }
     __device__ int thread() const { return 32 * warp + lane; }

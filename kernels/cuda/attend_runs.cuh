@@ -89,6 +89,8 @@ struct UnitPlace {
     const __half* pages[kMaxChunkPositions / kPagePositions];  // likewise, from that of first_block on
     std::int32_t positions[kTileRows];                         // of the operand rows; -1: empty
 
+    bool fresh;  // the last positions are those of this forward
+
     // Whether no other unit attends for these rows.
     __device__ bool alone() const { return first_chunk == last_chunk; }
 };
@@ -104,7 +106,7 @@ struct Runs {
 
     typename Form::KeyRun keys[Form::kEights][Form::kKeys];
     typename Form::ValueRun values[Form::kValues][2];
-    float4 scales[Form::kEights];  // codes: of K and V, of the positions of this lane's scores
+    float scale = 0.0f;  // codes
     // Where loads under way read from. Kept to the next, because who writes to the address of a load waits for its data.
     const Entry* keys_from[Form::kEights] = {};
     const Entry* values_from = nullptr;
@@ -113,7 +115,6 @@ struct Runs {
 #pragma unroll
         for (int e = 0; e < Form::kEights; ++e) {
             for (auto& run : keys[e]) run = {};
-            scales[e] = {};
         }
 #pragma unroll
         for (auto& pair : values) pair[0] = pair[1] = {};
@@ -159,29 +160,30 @@ struct Runs {
         load_ordered(values[g][0], from);
         load_ordered(values[g][1], from + 32 * Form::kValueRun);
     }
+    // Lane l asks for K's (l even) or V's scale of position l / 2 of the warp's.
     template <Written kWritten>
-    __device__ void load_scales(const AttendCall& c, const UnitPlace& unit, std::int32_t block, int e, int warp,
-                                int lane) {
+    __device__ void load_scales(const AttendCall& c, const UnitPlace& unit, std::int32_t block, int warp, int lane) {
         if constexpr (Form::kCoded) {
-            const int in_block = eight(warp, e) + lane % 4 * 2;
-#pragma unroll
-            for (int i = 0; i < 2; ++i) {
-                if (!wanted<kWritten>(unit, block * Form::kBlock + in_block + i, 1)) continue;
-                const Cell cell = cell_of(c, unit, block, in_block + i);
-                const float2 two =
-                    __ldcg(reinterpret_cast<const float2*>(cell.page + KvCodes::scales(kWidth, cell.place)));
-                (i == 0 ? scales[e].x : scales[e].z) = two.x;
-                (i == 0 ? scales[e].y : scales[e].w) = two.y;
-            }
+            const int in_block = eight(warp, 0) + lane / 2;
+            if (lane / 2 >= 8 * Form::kEights || !wanted<kWritten>(unit, block * Form::kBlock + in_block, 1)) return;
+            const Cell cell = cell_of(c, unit, block, in_block);
+            scale = __ldcg(reinterpret_cast<const float*>(cell.page + KvCodes::scales(kWidth, cell.place)) + lane % 2);
         }
+    }
+    // From what all lanes have: of the position 2 place + odd of an eight.
+    static __device__ float key_scale(float scale, int e, int place, int odd) {
+        return __shfl_sync(0xffffffffu, scale, 16 * e + 4 * place + 2 * odd);
+    }
+    static __device__ float value_scale(float scale, int e, int place, int odd) {
+        return __shfl_sync(0xffffffffu, scale, 16 * e + 4 * place + 2 * odd + 1);
     }
     template <Written kWritten>
     __device__ void load(const AttendCall& c, const UnitPlace& unit, std::int32_t block, int warp, int lane) {
 #pragma unroll
         for (int e = 0; e < Form::kEights; ++e) {
             load_keys<kWritten>(c, unit, block, e, warp, lane);
-            load_scales<kWritten>(c, unit, block, e, warp, lane);
         }
+        load_scales<kWritten>(c, unit, block, warp, lane);
 #pragma unroll
         for (int g = 0; g < Form::kValues; ++g) load_values<kWritten>(c, unit, block, g, warp, lane);
     }

@@ -5,7 +5,9 @@
 //           each begins follows from T, tiles and n alone (BatchLayout), which are constants of a graph.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "kernels/host_device.h"
 #include "kernels/ops.h"
@@ -66,5 +68,9 @@ struct BatchLayout {
                 reinterpret_cast<const std::int32_t*>(base + lists_at())};
     }
 };
+
+// Writes a batch whose tiles have at most `rows_per_tile` rows. `sequence_at`: room for a number of each sequence.
+void write_batch(const Batch& batch, std::int32_t rows_per_tile, std::span<std::int32_t> sequence_at,
+                 BatchLayout layout, std::byte* to);
 
 }  // namespace foresay::kernels::cuda

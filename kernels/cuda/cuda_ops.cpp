@@ -71,12 +71,6 @@ int64_t logit_stride(const ModelShape& shape) { return (static_cast<int64_t>(sha
 // Rows of a prefill chunk: enough for matrix products to be worth the decoding of their weights.
 constexpr int32_t kInputRows = 2048;
 
-// Positions that a launch covers: a few numbers, so that a growing sequence seldom needs another graph.
-int32_t reach_of(int32_t furthest) {
-    const int32_t shift = attend_block_shift(KvFormat::f16, 0), chunks = chunk_of(furthest, shift) + 1;
-    return chunk_begin(chunks <= 4 ? 4 : (chunks + 7) / 8 * 8, shift);
-}
-
 class CudaOps final : public Ops {
 public:
     explicit CudaOps(const CudaOptions& options) : info_(device_info(options.device)), guard_(options.device) {}
@@ -264,8 +258,9 @@ private:
     void expand(CudaActivations& a, const StageCall& noted, AttendCall& call);
     // The attention of the batch as a launch sees it; grows what it needs.
     AttendCall attend_call(const CudaActivations& a, const ModelShape& shape, const KvLayout& kv) const;
+    void settle(CudaActivations& a);
+    FinishHeadsCall heads_call(const CudaActivations& a, const StageCall& call, const ModelShape& shape) const;
     void reserve(CudaActivations& a);
-    void fill(CudaActivations& a, const Batch& batch, std::byte* to, BatchLayout layout);
 
     BatchView view(const CudaActivations& a) const { return a.width.layout.view(a.batch.data()); }
     LinearCall linear_call(CudaActivations& a, int32_t rows) const {
@@ -346,7 +341,7 @@ void CudaOps::begin(Activations& act, const Batch& batch) {
         if (batch.tree) lists += t + 1;  // no path is longer
     }
     a.listed_pages = batch.tree ? -1 : static_cast<int32_t>(lists);
-    a.width = {batch.row_class, layout, batch.row_class == RowClass::decode ? reach_of(furthest) : 0, batch.tree,
+    a.width = {batch.row_class, layout, batch.row_class == RowClass::decode ? attend_reach(furthest) : 0, batch.tree,
                (batch.drawer != nullptr ? self(*batch.drawer) : a).slots.data()};
     const auto bytes = size(layout.lists_at() + lists * static_cast<int64_t>(sizeof(int32_t)));
     if (bytes > a.batch.size()) {
@@ -359,50 +354,11 @@ void CudaOps::begin(Activations& act, const Batch& batch) {
     Upload& upload = a.uploads[a.next_upload];
     a.next_upload = (a.next_upload + 1) % kUploads;
     cuda_check(cudaEventSynchronize(upload.done), "the device failed");
-    fill(a, batch, upload.host.data(), layout);
+    write_batch(batch, rows_per_tile(a.shape.heads / a.shape.kv_heads), a.sequence_at, layout, upload.host.data());
     cuda_check(cudaMemcpyAsync(a.batch.data(), upload.host.data(), bytes, cudaMemcpyHostToDevice, stream_),
                "cannot copy a batch");
     cuda_check(cudaEventRecord(upload.done, stream_), "cannot record an event");
     std::fill(a.logits_fetched.begin(), a.logits_fetched.end(), std::uint8_t{0});
-}
-
-// Writes the batch as batch_state.h describes it.
-void CudaOps::fill(CudaActivations& a, const Batch& batch, std::byte* to, BatchLayout layout) {
-    auto* rows = reinterpret_cast<RowState*>(to);
-    auto* tiles = reinterpret_cast<TileState*>(to + layout.tiles_at());
-    auto* logit_rows = reinterpret_cast<int32_t*>(to + layout.logit_rows_at());
-    auto* lists = reinterpret_cast<int32_t*>(to + layout.lists_at());
-    const int32_t room = rows_per_tile(a.shape.heads / a.shape.kv_heads);
-    std::fill_n(a.sequence_at.begin(), a.sequence_at.size(), -1);
-    int32_t used = 0, tile = -1;
-    for (int32_t t = 0; t < layout.rows; ++t) {
-        const Row& row = batch.rows[size(t)];
-        const std::span<const int32_t> pages = batch.sequences[size(row.sequence)].pages;
-        int32_t& at = a.sequence_at[size(row.sequence)];
-        if (at < 0) {
-            at = used;
-            std::copy(pages.begin(), pages.end(), lists + used);
-            used += static_cast<int32_t>(pages.size());
-        }
-        RowState& state = rows[t];
-        state = {row.token.value, row.position, row.cell < 0 ? row.position : row.cell, at, 0, used};
-        if (batch.tree) {
-            for (int32_t r = t; r >= 0; r = batch.rows[size(r)].parent) {
-                lists[used++] = rows[r].cell;
-                ++state.branch;
-            }
-        }
-        const bool joins =
-            t > 0 && !batch.tree && tiles[tile].rows < room && row.sequence == batch.rows[size(t) - 1].sequence;
-        if (joins) {
-            ++tiles[tile].rows;
-            tiles[tile].highest = row.position;
-        } else {
-            tiles[++tile] = {
-                t, 1, at, batch.sequences[size(row.sequence)].length, row.position, row.position, state.branch, 0};
-        }
-    }
-    std::copy(batch.logit_rows.begin(), batch.logit_rows.end(), logit_rows);
 }
 
 // Room for the attention and the angles of the batch.
@@ -439,6 +395,7 @@ void CudaOps::flush(CudaActivations& a) {
         const RopeTables ropes = noted_ropes(a);
         if (a.calls.front().kind != StageKind::embed) launch_angles(stream_, view(a), a.width.layout.rows, ropes);
         for (const StageCall& call : a.calls) run(a, call, ropes);
+        settle(a);
         a.sequence.flush();
     };
     ++a.clock;
@@ -487,6 +444,29 @@ AttendCall CudaOps::attend_call(const CudaActivations& a, const ModelShape& shap
     return call;
 }
 
+// Puts K and V into the cache where no attention has done so.
+void CudaOps::settle(CudaActivations& a) {
+    const StageCall* const fresh = std::exchange(a.fresh, nullptr);
+    if (fresh == nullptr) return;
+    a.sequence.flush();
+    launch_finish_heads(stream_, heads_call(a, *fresh, static_cast<const AttentionInStage*>(fresh->stage)->shape));
+}
+
+// Of K and V alone, rotated, without norms.
+FinishHeadsCall CudaOps::heads_call(const CudaActivations& a, const StageCall& call, const ModelShape& shape) const {
+    FinishHeadsCall heads;
+    heads.batch = view(a);
+    heads.rows = a.width.layout.rows;
+    heads.kv_heads = shape.kv_heads;
+    heads.head_dim = shape.head_dim;
+    heads.raw = a.raw.data();
+    heads.kv = call.kv->layer(call.layer);
+    heads.k_cell = a.k_cell.data();
+    heads.v_cell = a.v_cell.data();
+    heads.layout = call.kv->layout;
+    return heads;
+}
+
 void CudaOps::run_attend(CudaActivations& a, const StageCall& noted) {
     const AttendSpec& spec = static_cast<const AttendStage*>(noted.stage)->spec;
     AttendCall call = attend_call(a, spec.shape, noted.kv->layout);
@@ -495,8 +475,16 @@ void CudaOps::run_attend(CudaActivations& a, const StageCall& noted) {
     call.soft_cap = spec.soft_cap;
     call.kv = noted.kv->layer(noted.layer);
     if (a.width.row_class == RowClass::decode) {
+        if (a.fresh != nullptr) {
+            call.fresh = a.raw.data();
+            call.rows = a.width.layout.rows;
+        }
+        const StageCall* const fresh = std::exchange(a.fresh, nullptr);
         if (a.sequence.attend(call)) return;
+        a.fresh = fresh;
+        settle(a);
         a.sequence.flush();
+        call.fresh = nullptr;
         launch_attend_decode(stream_, call);
         return;
     }
@@ -567,9 +555,15 @@ void CudaOps::run(CudaActivations& a, const StageCall& call, const RopeTables& r
             const auto& stage = static_cast<const AttentionInStage&>(*call.stage);
             AttentionInLinear::Io io;
             io.x = a.x.data();
-            // Codes need the whole of a head.
-            if (!stage.linear.has_head_norms() && call.kv->format == KvFormat::f16) {
+            // Codes need the whole of a head: those of decode rows are made by the attention, or right before it.
+            settle(a);
+            const bool codes = call.kv->format == KvFormat::q8;
+            if (!stage.linear.has_head_norms() && (!codes || a.width.row_class == RowClass::decode)) {
                 io.q = a.q.data();
+                if (codes) {
+                    a.fresh = &call;
+                    io.fresh = a.raw.data();
+                }
                 io.kv = call.kv->layer(call.layer);
                 io.cell = a.k_cell.data();
                 io.v_cell = a.v_cell.data();
@@ -581,13 +575,8 @@ void CudaOps::run(CudaActivations& a, const StageCall& call, const RopeTables& r
             io.raw = a.raw.data();
             stage.linear.launch(linear_call(a, rows), io);
             a.sequence.flush();
-            FinishHeadsCall heads;
-            heads.batch = view(a);
-            heads.rows = rows;
+            FinishHeadsCall heads = heads_call(a, call, stage.shape);
             heads.heads = stage.shape.heads;
-            heads.kv_heads = stage.shape.kv_heads;
-            heads.head_dim = stage.shape.head_dim;
-            heads.raw = a.raw.data();
             heads.q_norm = stage.q_norm.weight.data();
             heads.k_norm = stage.k_norm.weight.data();
             heads.q_eps = stage.q_norm.eps;
@@ -598,10 +587,6 @@ void CudaOps::run(CudaActivations& a, const StageCall& call, const RopeTables& r
                 heads.angles = a.angles[stage.rope->index].data();
             }
             heads.q = a.q.data();
-            heads.kv = call.kv->layer(call.layer);
-            heads.k_cell = a.k_cell.data();
-            heads.v_cell = a.v_cell.data();
-            heads.layout = call.kv->layout;
             launch_finish_heads(stream_, heads);
             break;
         }

@@ -21,6 +21,9 @@ __device__ inline std::int32_t head_of(const FinishArgs& f, std::int32_t row) {
     return quotient_by(row, f.head_inverse);
 }
 
+template <Finish kKind>
+inline constexpr bool kProjects = kKind == Finish::attention_in || kKind == Finish::attention_in_fresh;
+
 // The rows of the stack that a pair of packed rows stands for.
 struct PairRows {
     std::int32_t a, b;
@@ -29,7 +32,7 @@ struct PairRows {
 template <Finish kKind>
 __device__ inline PairRows pair_rows(const FinishArgs& f, std::int32_t packed) {
     const std::int32_t row = f.first_row + packed;
-    if (kKind != Finish::attention_in) return {row, row + 1, 0};
+    if (!kProjects<kKind>) return {row, row + 1, 0};
     const std::int32_t place = row - head_of(f, row) * f.head_dim;
     if (!f.half_split || place >= f.rotated || row >= f.query_rows + f.kv_rows) return {row, row + 1, place};
     const std::int32_t a = row - place + place / 2;
@@ -51,13 +54,14 @@ __device__ inline FinishOperand finish_operand(const FinishArgs& f, const float*
         const float* x = from + t * f.out_stride + f.first_row + packed;
         operand.with = {look_at(x), packed + 1 < f.rows ? look_at(x + 1) : 0.0f};
     }
-    if (kKind == Finish::attention_in) {
+    if (kProjects<kKind>) {
         const std::int32_t row = f.first_row + packed;
         const std::int32_t place = row - head_of(f, row) * f.head_dim;
         operand.with = {1.0f, 0.0f};
         const bool key = row < f.query_rows + f.kv_rows;
         if (key && place < f.rotated) operand.with = __ldcg(f.rope + t * (f.rotated / 2) + place / 2);
-        if (row >= f.query_rows) operand.cell = __ldcg(key ? f.cell + t : f.v_cell + t);
+        if (kKind == Finish::attention_in && row >= f.query_rows)
+            operand.cell = __ldcg(key ? f.cell + t : f.v_cell + t);
     }
     return operand;
 }
@@ -79,7 +83,7 @@ __device__ inline void finish_pair(const FinishArgs& f, float* out, const float*
         a += bias[rows.a];
         if (two) b += bias[rows.b];
     }
-    if ((kKind == Finish::attention_in || kKind == Finish::out) && f.raw != nullptr) {
+    if ((kProjects<kKind> || kKind == Finish::out) && f.raw != nullptr) {
         f.raw[t * f.out_stride + rows.a] = a;
         if (two) f.raw[t * f.out_stride + rows.b] = b;
         return;
@@ -105,6 +109,12 @@ __device__ inline void finish_pair(const FinishArgs& f, float* out, const float*
         to[rows.b] = rb;
         return;
     }
+    if constexpr (kKind == Finish::attention_in_fresh) {
+        float* const fresh = f.fresh + t * 2 * f.kv_rows - f.query_rows;
+        fresh[rows.a] = ra;
+        fresh[rows.b] = rb;
+        return;
+    }
     const bool value = rows.a >= f.query_rows + f.kv_rows;
     const std::int32_t row_a = rows.a - f.query_rows - (value ? f.kv_rows : 0);
     const std::int32_t row_b = rows.b - f.query_rows - (value ? f.kv_rows : 0);
@@ -123,6 +133,8 @@ __device__ __forceinline__ void with_finish(Finish kind, const Body& body) {
     switch (kind) {
         case Finish::attention_in:
             return body(std::integral_constant<Finish, Finish::attention_in>());
+        case Finish::attention_in_fresh:
+            return body(std::integral_constant<Finish, Finish::attention_in_fresh>());
         case Finish::out:
             return body(std::integral_constant<Finish, Finish::out>());
         case Finish::mlp_in:

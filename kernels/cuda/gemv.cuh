@@ -46,16 +46,16 @@ struct AttendBase {
 
 // What this block does of the attention of decode rows. `call`: an AttendCall in shared memory. Waits until `counter` has
 // `arrivals`, those of all projections. Not inlined: it needs all registers there are, and matrices would pay for that.
-template <int kWidth, int kWarps>
+template <int kWidth, KvFormat kFormat, int kWarps>
 __device__ __noinline__ void attend_share_of(const char* call, const __half* kv, float* out,
                                              const std::uint32_t* counter, std::uint32_t arrivals) {
     using attention::group_warps;
     constexpr int kGroups = kWarps / group_warps(kWidth);
-    static_assert(kGroups * kAttendGroup<kWidth, KvFormat::f16> <= kAttendShared &&
+    static_assert(kGroups * kAttendGroup<kWidth, kFormat> <= kAttendShared &&
                   kGroups * kAttendPlaces <= kSharesAt - kAttendPlacesAt);
     // Said because the caller is not seen.
     const auto& c = *static_cast<const AttendCall*>(__cvta_shared_to_generic(__cvta_generic_to_shared(call)));
-    attend_group<kWidth, KvFormat::f16, kGroups, false>(c, kv, out, AttendBase(), [&] {
+    attend_group<kWidth, kFormat, kGroups, false>(c, kv, out, AttendBase(), [&] {
         const attention::GroupThread<group_warps(kWidth)> group;
         if (group.thread() == 0) look_for(counter, arrivals);
         group.meet();
@@ -68,12 +68,20 @@ __device__ bool attend_share(const AttendCall& c, const char* call, const __half
                              const std::uint32_t* counter, std::uint32_t arrivals) {
     const auto blocks = static_cast<std::int32_t>(gridDim.x);
     if (!c.has_member(blocks - 1 - static_cast<std::int32_t>(blockIdx.x), blocks)) return false;
-    if (c.layout.width == 128) {
-        attend_share_of<128, kWarps>(call, kv, out, counter, arrivals);
-    } else if (c.layout.width == 64) {
-        attend_share_of<64, kWarps>(call, kv, out, counter, arrivals);
+    const auto of_format = [&](auto format) {
+        constexpr KvFormat kFormat = format;
+        if (c.layout.width == 128) {
+            attend_share_of<128, kFormat, kWarps>(call, kv, out, counter, arrivals);
+        } else if (c.layout.width == 64) {
+            attend_share_of<64, kFormat, kWarps>(call, kv, out, counter, arrivals);
+        } else {
+            attend_share_of<32, kFormat, kWarps>(call, kv, out, counter, arrivals);
+        }
+    };
+    if (c.layout.format == KvFormat::q8) {
+        of_format(std::integral_constant<KvFormat, KvFormat::q8>());
     } else {
-        attend_share_of<32, kWarps>(call, kv, out, counter, arrivals);
+        of_format(std::integral_constant<KvFormat, KvFormat::f16>());
     }
     return true;
 }

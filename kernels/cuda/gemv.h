@@ -53,8 +53,8 @@ inline constexpr int kGemvBarrierBytes = kSharesAt + 384;
 inline constexpr int kSplitInputs = 4096;   // most inputs of a block; wider matrices are split between blocks
 inline constexpr int kScratchCounters = 4;  // of a device, by GridCounter
 
-// What happens to a pair of sums (packed rows 2i, 2i + 1) of a row of the batch.
-enum class Finish : std::uint8_t { attention_in, out, mlp_in, head };
+// What happens to a pair of sums (packed rows 2i, 2i + 1) of a row of the batch. attention_in_fresh: K and V go to FinishArgs::fresh.
+enum class Finish : std::uint8_t { attention_in, attention_in_fresh, out, mlp_in, head };
 
 struct FinishArgs {
     Finish kind = Finish::out;
@@ -75,6 +75,7 @@ struct FinishArgs {
     const std::int64_t* cell = nullptr;    // [T]
     const std::int64_t* v_cell = nullptr;  // [T]
     std::int64_t head_stride = 0;
+    float* fresh = nullptr;  // [T, K | V of all heads]: where K and V go instead of into the cache
 
     bool operator==(const FinishArgs&) const = default;
 };
@@ -146,7 +147,7 @@ struct GemvPlan {
     std::int32_t front_floats = 0;  // of mlp_out's outputs
 };
 
-inline constexpr int kAttendShared = 20 * 1024;  // of a block, for attention
+inline constexpr int kAttendShared = 22 * 1024;  // of a block, for attention
 inline constexpr int kMaxGemvOps = 12;           // different ones of a launch
 inline constexpr int kMaxAttendKinds = 2;        // likewise
 inline constexpr int kFewSteps = 4;              // what most launches take

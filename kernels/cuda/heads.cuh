@@ -15,24 +15,30 @@ inline constexpr int kMaxHeadDim = 256;
 // Saturated, NaN included: what a row does not attend to is multiplied by an exact 0.
 __device__ inline float saturated(float value) { return fminf(fmaxf(value, -65504.0f), 65504.0f); }
 
-// K's or V's `values` of row t, in shared memory, to codes in the cache.
-__device__ inline void keep_codes(const FinishHeadsCall& c, std::int32_t t, std::int32_t kv_head, bool is_value,
-                                  const float* values, int lane) {
-    const RowState row = c.batch.rows[t];
-    const std::int32_t page = c.batch.lists[row.pages + row.cell / kPagePositions], place = row.cell % kPagePositions;
-    auto* base = reinterpret_cast<unsigned char*>(c.kv + page * c.layout.page_stride + kv_head * c.layout.head_stride);
-    float largest = 0;
-    for (std::int32_t d = lane; d < c.head_dim; d += 32) largest = fmaxf(largest, fabsf(saturated(values[d])));
+// A head's K or V to codes at a place of its page, by one warp. value(d): value d of it.
+template <class Value>
+__device__ inline void keep_codes(__half* page, std::int32_t width, std::int32_t place, bool is_value,
+                                  std::int32_t head_dim, int lane, const Value& value) {
+    auto* base = reinterpret_cast<unsigned char*>(page);
+    float values[kMaxHeadDim / 32], largest = 0;
+#pragma unroll
+    for (int i = 0; i < kMaxHeadDim / 32; ++i) {
+        const std::int32_t d = lane + 32 * i;
+        if (d < head_dim) largest = fmaxf(largest, fabsf(values[i] = saturated(value(d))));
+    }
     for (int offset = 16; offset > 0; offset >>= 1) {
         largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, offset));
     }
     const float scale = kv_code_scale(largest);
-    for (std::int32_t d = lane; d < c.head_dim; d += 32) {
-        const auto code = static_cast<std::int32_t>(kv_code(saturated(values[d]), scale));
-        base[is_value ? KvCodes::value(c.layout.width, place, d) : KvCodes::key(c.layout.width, place, d)] =
+#pragma unroll
+    for (int i = 0; i < kMaxHeadDim / 32; ++i) {
+        const std::int32_t d = lane + 32 * i;
+        if (d >= head_dim) continue;
+        const auto code = static_cast<std::int32_t>(kv_code(values[i], scale));
+        base[is_value ? KvCodes::value(width, place, d) : KvCodes::key(width, place, d)] =
             static_cast<unsigned char>(kCodeZero + code);
     }
-    if (lane == 0) reinterpret_cast<float*>(base + KvCodes::scales(c.layout.width, place))[is_value ? 1 : 0] = largest;
+    if (lane == 0) reinterpret_cast<float*>(base + KvCodes::scales(width, place))[is_value ? 1 : 0] = largest;
 }
 
 // Head `head` of row t: of q, then k, then v. `values`: kMaxHeadDim floats of shared memory of the warp's own.
@@ -78,7 +84,11 @@ __device__ inline void finish_head(const FinishHeadsCall& c, std::int32_t t, std
         float* q = c.q + (static_cast<std::int64_t>(t) * c.heads + head) * c.head_dim;
         for (std::int32_t d = lane; d < c.head_dim; d += 32) q[d] = values[d];
     } else if (coded) {
-        keep_codes(c, t, value ? head - c.heads - c.kv_heads : head - c.heads, value, values, lane);
+        const RowState row = c.batch.rows[t];
+        const std::int32_t page = c.batch.lists[row.pages + row.cell / kPagePositions];
+        const std::int32_t kv_head = value ? head - c.heads - c.kv_heads : head - c.heads;
+        keep_codes(c.kv + page * c.layout.page_stride + kv_head * c.layout.head_stride, c.layout.width,
+                   row.cell % kPagePositions, value, c.head_dim, lane, [&](std::int32_t d) { return values[d]; });
     } else {
         __half* k = c.kv + c.k_cell[t] + (head - c.heads) * c.layout.head_stride;
         for (std::int32_t d = lane; d < c.head_dim; d += 32)

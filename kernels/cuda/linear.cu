@@ -90,8 +90,9 @@ private:
                    op.row == nullptr && op.finish.first_row == 0;
         };
         for (std::int32_t at = 0; at < args.steps; at += kLayer) {
-            if (!is(at + kIn, Finish::attention_in) || args.op(at + kAttend).kind != OpKind::attend ||
-                !is(at + kOut, Finish::out) || !is(at + kMlpIn, Finish::mlp_in) || !is(at + kMlpOut, Finish::out))
+            if (!(is(at + kIn, Finish::attention_in) || is(at + kIn, Finish::attention_in_fresh)) ||
+                args.op(at + kAttend).kind != OpKind::attend || !is(at + kOut, Finish::out) ||
+                !is(at + kMlpIn, Finish::mlp_in) || !is(at + kMlpOut, Finish::out))
                 return;
             for (const std::int32_t i : {kIn, kOut, kMlpIn, kMlpOut}) {
                 if (args.step[at + i].op != args.step[i].op) return;
@@ -298,7 +299,7 @@ void AttentionInLinear::launch(const LinearCall& call, const Io& io) const {
     check(!head_norms_ || io.raw != nullptr, "heads with norms of their own are finished elsewhere");
     const std::int32_t q = shape_.heads * shape_.head_dim, kv = shape_.kv_heads * shape_.head_dim;
     FinishArgs finish;
-    finish.kind = Finish::attention_in;
+    finish.kind = io.fresh != nullptr ? Finish::attention_in_fresh : Finish::attention_in;
     finish.out = io.q;
     finish.raw = io.raw;
     finish.out_stride = io.raw != nullptr ? q + 2 * kv : q;
@@ -312,6 +313,7 @@ void AttentionInLinear::launch(const LinearCall& call, const Io& io) const {
     finish.cell = io.cell;
     finish.head_stride = io.head_stride;
     finish.v_cell = io.v_cell;
+    finish.fresh = io.fresh;
     GemvOp op;
     op.x = io.x;
     op.eps = norm_.eps;
@@ -325,6 +327,7 @@ void AttentionInLinear::launch(const LinearCall& call, const Io& io) const {
         if (f.rope != nullptr) f.rope += static_cast<std::int64_t>(t) * (f.rotated / 2);
         if (f.cell != nullptr) f.cell += t;
         if (f.v_cell != nullptr) f.v_cell += t;
+        if (f.fresh != nullptr) f.fresh += static_cast<std::int64_t>(t) * 2 * f.kv_rows;
     });
 }
 
