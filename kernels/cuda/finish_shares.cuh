@@ -119,7 +119,7 @@ __device__ __forceinline__ void finish_panels(const GemvOp& op, const GemvStep& 
 }
 
 // All steps, by the warps that finish panels. They tell the grid when this block's share of a matrix is done.
-template <Encoding E, int NT, class Args>
+template <Encoding E, int NT, KvFormat kFormat, class Args>
 __device__ __forceinline__ void finish_shares(const Args& args, char* shared) {
     constexpr int kWarps = gemv_warps(E);
     constexpr int kThreads = 32 * kFinishers, kItems = (16 * 8 * NT + kThreads - 1) / kThreads;  // of a thread, at most
@@ -186,6 +186,8 @@ __device__ __forceinline__ void finish_shares(const Args& args, char* shared) {
             meet();
         }
         with_finish(op.finish.kind, [&](auto kind) {
+            // Code that is not there does not cost those that are.
+            if constexpr (kind == Finish::attention_in_fresh && kFormat != KvFormat::q8) return;
             float* const out = op.finish.out + args.turn(op.out_handed, step.out_turn);
             const float* const from = op.finish.from + args.turn(op.from_handed, step.from_turn);
             if (kItems > 1 && (NT > 1 || 16 * T > kThreads)) {

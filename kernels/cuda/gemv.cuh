@@ -63,25 +63,17 @@ __device__ __noinline__ void attend_share_of(const char* call, const __half* kv,
 }
 
 // Likewise, for any width. Whether the block is one of those that tell of the attention.
-template <int kWarps>
+template <KvFormat kFormat, int kWarps>
 __device__ bool attend_share(const AttendCall& c, const char* call, const __half* kv, float* out,
                              const std::uint32_t* counter, std::uint32_t arrivals) {
     const auto blocks = static_cast<std::int32_t>(gridDim.x);
     if (!c.has_member(blocks - 1 - static_cast<std::int32_t>(blockIdx.x), blocks)) return false;
-    const auto of_format = [&](auto format) {
-        constexpr KvFormat kFormat = format;
-        if (c.layout.width == 128) {
-            attend_share_of<128, kFormat, kWarps>(call, kv, out, counter, arrivals);
-        } else if (c.layout.width == 64) {
-            attend_share_of<64, kFormat, kWarps>(call, kv, out, counter, arrivals);
-        } else {
-            attend_share_of<32, kFormat, kWarps>(call, kv, out, counter, arrivals);
-        }
-    };
-    if (c.layout.format == KvFormat::q8) {
-        of_format(std::integral_constant<KvFormat, KvFormat::q8>());
+    if (c.layout.width == 128) {
+        attend_share_of<128, kFormat, kWarps>(call, kv, out, counter, arrivals);
+    } else if (c.layout.width == 64) {
+        attend_share_of<64, kFormat, kWarps>(call, kv, out, counter, arrivals);
     } else {
-        of_format(std::integral_constant<KvFormat, KvFormat::f16>());
+        attend_share_of<32, kFormat, kWarps>(call, kv, out, counter, arrivals);
     }
     return true;
 }
@@ -199,7 +191,8 @@ __device__ inline void depart(const Args& args) {
     counters[kLaunches] += 1;
 }
 
-template <Encoding E, int NT, class Args>
+// kFormat: of the cache that steps attend to, or put K and V aside for.
+template <Encoding E, int NT, KvFormat kFormat, class Args>
 __global__ void __launch_bounds__(gemv_threads(E), 1) gemv(const __grid_constant__ Args args) {
     // Where shared memory begins is a parameter: asking for it takes a while, each time.
     char* const shared = static_cast<char*>(__cvta_shared_to_generic(args.plan.shared_start));
@@ -226,7 +219,7 @@ __global__ void __launch_bounds__(gemv_threads(E), 1) gemv(const __grid_constant
     }
     await_predecessors();
     if (warp > kWarps) {
-        finish_shares<E, NT>(args, shared);
+        finish_shares<E, NT, kFormat>(args, shared);
         if (warp == kWarps + 1 && threadIdx.x % 32 == 0) depart(args);
         return;
     }
@@ -241,10 +234,10 @@ __global__ void __launch_bounds__(gemv_threads(E), 1) gemv(const __grid_constant
             const GemvOp& op = args.op(s);
             if (op.kind == OpKind::attend) {
                 const AttendCall& call = args.attends[op.attend];
-                attended =
-                    attend_share<kWarps>(call, shared + kAttendCalls + op.attend * sizeof(AttendCall), args.step[s].kv,
-                                         call.out + args.turn(op.out_handed, args.step[s].out_turn),
-                                         counters + kMatrixArrivals, state->matrix_arrivals);
+                attended = attend_share<kFormat, kWarps>(call, shared + kAttendCalls + op.attend * sizeof(AttendCall),
+                                                         args.step[s].kv,
+                                                         call.out + args.turn(op.out_handed, args.step[s].out_turn),
+                                                         counters + kMatrixArrivals, state->matrix_arrivals);
                 s = state->step;
                 if (attended && s + 1 < args.steps && !args.op(s).out_handed) {
                     workers_meet<kWarps>();

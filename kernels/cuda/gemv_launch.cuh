@@ -2,14 +2,16 @@
 // instantiates it, so that encodings compile side by side.
 #pragma once
 
+#include <algorithm>
+
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/gemv.cuh"
 
 namespace foresay::kernels::cuda {
 
-template <Encoding E, int NT, class Args>
+template <Encoding E, int NT, KvFormat kFormat, class Args>
 void launch_gemv_kernel(const Args& args, int processors, bool overlap, cudaStream_t stream) {
-    const auto kernel = gemv<E, NT, Args>;
+    const auto kernel = gemv<E, NT, kFormat, Args>;
     cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, args.plan.shared_bytes),
                "cannot have the shared memory");
     // Kernels overlap on a multiprocessor only when they agree on how its memory is divided.
@@ -31,11 +33,22 @@ void launch_gemv_kernel(const Args& args, int processors, bool overlap, cudaStre
 
 template <Encoding E>
 void launch_gemv_as(const GemvArgs<kManySteps>& many, int processors, bool overlap, cudaStream_t stream) {
-    const auto launch = [&](const auto& args) {
+    const auto launch_for = [&](auto format, const auto& args) {
         if (args.rows > 8) {
-            launch_gemv_kernel<E, 2>(args, processors, overlap, stream);
+            launch_gemv_kernel<E, 2, format>(args, processors, overlap, stream);
         } else {
-            launch_gemv_kernel<E, 1>(args, processors, overlap, stream);
+            launch_gemv_kernel<E, 1, format>(args, processors, overlap, stream);
+        }
+    };
+    const bool codes = std::any_of(many.attends, many.attends + many.attend_count,
+                                   [](const AttendCall& call) { return call.layout.format == KvFormat::q8; }) ||
+                       std::any_of(many.ops, many.ops + many.op_count,
+                                   [](const GemvOp& op) { return op.finish.kind == Finish::attention_in_fresh; });
+    const auto launch = [&](const auto& args) {
+        if (codes) {
+            launch_for(std::integral_constant<KvFormat, KvFormat::q8>(), args);
+        } else {
+            launch_for(std::integral_constant<KvFormat, KvFormat::f16>(), args);
         }
     };
     if (many.steps > kFewSteps || many.attend_count > 0) {
