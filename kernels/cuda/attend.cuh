@@ -10,10 +10,10 @@
 //           also from unit to unit. While one group of a multiprocessor meets, another one's loads are on their way.
 // Order:    blocks in order, the products of a key in two sums; chunks in order. All sums of a row depend on its own position
 //           alone; what a row does not attend to adds an exact 0.
-// Threads:  all of a group's, which meet at a named barrier of its own, 1 or 2. What other blocks have written is read past L1. `ready()` is
-//           called once by every thread of a group that may have a unit: when it returns, q, K and V of the forward can be
-//           read. Before it a group reads what earlier forwards have left, and the batch. The caller sees to it that nobody
-//           reads `out` before all units are done.
+// Threads:  all of a group's, which meet at a named barrier of its own, 1 or 2. What other blocks have written is read past
+//           L1. `ready()` is called once by every thread: when it returns, q, K and V of the forward can be read. Before it a
+//           group reads what earlier forwards have left, and the batch. The caller sees to it that nobody reads `out` before
+//           all units are done.
 // Cost:     K and V of the chunk once, 2 * positions * W * 2 bytes, up to 32 KiB of them under way for a group; about
 //           1 microsecond a unit besides.
 #pragma once
@@ -95,8 +95,8 @@ static __device__ __noinline__ void find_unit(const AttendCall& c, const __half*
     if (lane == 0) place.number = -1;
 }
 
-// Puts K and V of the forward's own positions of a unit into the cache. All units that read them do so for themselves, with the
-// same result.
+// Puts K and V of the forward's own positions of a unit into the cache, as codes. All units that read them do so for
+// themselves, with the same result.
 template <class Group>
 __device__ __noinline__ void put_codes(const AttendCall& c, const UnitPlace& unit, const Group& group) {
     const std::int32_t first = unit.first_block << c.block_shift, end = unit.end_block << c.block_shift;
@@ -152,10 +152,11 @@ struct Softmax {
     }
 };
 
-// The blocks of a unit, the one in place `turn`, and what the first block of the next wants. kColumns: eights of operand rows.
-// kSpecial: the rows may be those of a tree, or their scores capped. find_next() is called early enough for others to see what it
-// finds, and late enough for it to have been looked for. Whatever follows from the number of the thread is worked out where it is
-// needed: what is kept in a register too many is spilled, and whoever reads it back waits for all loads that are on their way.
+// The blocks of a unit, the one in place `turn`, and what the first block of the next wants. kColumns: eights of operand
+// rows. kSpecial: the rows may be those of a tree, or their scores capped. find_next() is called early enough for others to see
+// what it finds, and late enough for it to have been looked for. Whatever follows from the number of the thread is worked out
+// where it is needed: what is kept in a register too many is spilled, and whoever reads it back waits for all loads that are on
+// their way.
 template <int kWidth, KvFormat kFormat, bool kSpecial, int kColumns, class Memory, class FindNext>
 __device__ __forceinline__ void attend_blocks(const Memory& memory, int turn, Runs<kWidth, kFormat, kSpecial>& runs,
                                               Softmax<kColumns>& state, const FindNext& find_next) {
@@ -355,8 +356,8 @@ inline constexpr int kAttendPlaces = (sizeof(attention::UnitPlaces) + 15) / 16 *
 template <int kWidth, KvFormat kFormat>
 inline constexpr int kAttendGroup = sizeof(attention::GroupShared<kWidth, kFormat>);
 
-// Where groups have their shared memory, by 32-bit addresses. Base: places_at() and groups_at(), of the first group's, and call(),
-// what is attended.
+// Where groups have their shared memory. Base: places_at() and groups_at(), 32-bit addresses of the first group's, and call(),
+// what is attended. Asked each time (see attend_blocks).
 template <int kWidth, KvFormat kFormat, class Base>
 struct GroupMemory {
     Base base;
@@ -377,7 +378,7 @@ private:
     static __device__ std::uint32_t within() { return thread_now() / (32 * attention::group_warps(kWidth)); }
 };
 
-// What is at known addresses.
+// Of kernels that do nothing but attend: all of it is at addresses that the compiler knows.
 struct AttendMemory {
     const AttendCall& described;
     const char* places;
@@ -389,9 +390,9 @@ struct AttendMemory {
 };
 
 // A share of the units of an attention, by the first 32 * group_warps(kWidth) * kGroups threads of a block, which call it
-// together; all blocks of the launch call it. Neighbouring units read the same keys or lie in the same pages. `kv`: the layer's, in
-// place of c.kv, and `out` in place of c.out. `base`: of kGroups times kAttendPlaces and kAttendGroup. kSpecial: for batches with
-// trees and scores with a cap, too.
+// together; all blocks of the launch call it. Neighbouring units read the same keys or lie in the same pages. `kv`: the layer's,
+// in place of c.kv, and `out` in place of c.out. `base`: of kGroups times kAttendPlaces and kAttendGroup. kSpecial: for batches
+// with trees and scores with a cap, too.
 template <int kWidth, KvFormat kFormat, int kGroups, bool kSpecial, class Base, class Ready>
 __device__ __forceinline__ void attend_group(const AttendCall& described, const __half* kv, float* out,
                                              const Base& base, const Ready& ready) {

@@ -80,7 +80,8 @@ struct AttendCall {
     float* out = nullptr;        // [T, H*Dh]
     const __half* kv = nullptr;  // of the layer
     KvLayout layout;
-    // K and V of the batch's rows, of all heads, that whoever attends has yet to put into the cache as codes; null: it holds them.
+    // K and V of the batch's rows, of all heads, that whoever attends has yet to put into the cache as codes; null: it holds
+    // them.
     const float* fresh = nullptr;  // [T, K | V]
     std::int32_t rows = 0;         // T
     // Decode rows. Of both every launch leaves what it found.

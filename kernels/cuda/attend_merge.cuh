@@ -67,7 +67,8 @@ struct GroupShared {
     };
 };
 
-// A thread's place among the groups of a launch, `kWarps` warps each: a block has one group or several, which go their own ways.
+// A thread's place among the groups of a launch, `kWarps` warps each: a block has one group or several, which go their own
+// ways.
 template <int kWarps>
 struct GroupThread {
     std::int32_t within;  // which group of the block
@@ -83,8 +84,8 @@ struct GroupThread {
     __device__ int quad() const { return lane / 4; }
     __device__ int place() const { return lane % 4; }
     __device__ int thread() const { return 32 * warp + lane; }
-    // Neighbours are on different multiprocessors. Units are dealt out from the last block on, because the first blocks may have had
-    // more to do before, and merges from the first.
+    // Neighbours are on different multiprocessors. Units are dealt out from the last block on, because the first blocks may
+    // have had more to do before, and merges from the first.
     __device__ std::int32_t from_last() const {
         return static_cast<std::int32_t>((within + 1) * gridDim.x - 1 - blockIdx.x);
     }

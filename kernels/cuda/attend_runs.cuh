@@ -4,9 +4,9 @@
 //           heads are wider than 128 there are 16 warps to 128 positions; of codes the block has 128 positions and a warp two
 //           eights of keys, so that as many bytes are under way. A run is what a lane reads at once: values of one key, or
 //           positions of one value, that lie side by side. Lane (quad, place) = (lane / 4, lane % 4) takes key `quad` of an
-//           eight, and values `quad` and quad + 8. Each four of a run are this lane's part of the 16 that one product adds up, so that
-//           products take the values of a head, or the positions of a block, in an order of our own, which queries and weights
-//           follow.
+//           eight, and values `quad` and quad + 8. Each four of a run are this lane's part of the 16 that one product adds up,
+//           so that products take the values of a head, or the positions of a block, in an order of our own, which queries and
+//           weights follow.
 #pragma once
 
 #include "kernels/cuda/attend_tile.cuh"

@@ -53,7 +53,8 @@ inline constexpr int kGemvBarrierBytes = kSharesAt + 384;
 inline constexpr int kSplitInputs = 4096;   // most inputs of a block; wider matrices are split between blocks
 inline constexpr int kScratchCounters = 4;  // of a device, by GridCounter
 
-// What happens to a pair of sums (packed rows 2i, 2i + 1) of a row of the batch. attention_in_fresh: K and V go to FinishArgs::fresh.
+// What happens to a pair of sums (packed rows 2i, 2i + 1) of a row of the batch. attention_in_fresh: K and V go to
+// FinishArgs::fresh.
 enum class Finish : std::uint8_t { attention_in, attention_in_fresh, out, mlp_in, head };
 
 struct FinishArgs {

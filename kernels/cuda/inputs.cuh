@@ -294,11 +294,11 @@ private:
                 for (int g = 0; g < 4; ++g) {
                     const uint4 got = load_shared4(start + behind + g / 2 * pair_bytes + row * 128 +
                                                    (g % 2 ^ row % 2) * 64 + lane % 4 * 16);
-                    std::uint32_t(&to)[4] = x_[plane][4 * v + g];
-                    to[0] = got.x;
-                    to[1] = got.y;
-                    to[2] = got.z;
-                    to[3] = got.w;
+                    std::uint32_t(&operand)[4] = x_[plane][4 * v + g];
+                    operand[0] = got.x;
+                    operand[1] = got.y;
+                    operand[2] = got.z;
+                    operand[3] = got.w;
                 }
             };
             __syncwarp();

@@ -24,6 +24,7 @@ struct LawCase {
     Encoding encoding;
     int threads;
     kernels::KvFormat kv_format = kernels::KvFormat::f16;
+    bool head_norms = true;  // a device attends within the kernel of all layers where there are none
 
     bool reference() const { return backend == "reference"; }
     bool cuda() const { return backend == "cuda"; }
@@ -37,7 +38,8 @@ struct LawCase {
     TinyConfig config() const {
         TinyConfig config = smallest(encoding, backend);
         config.window = 23;
-        config.biases = config.head_norms = true;
+        config.biases = true;
+        config.head_norms = head_norms;
         config.kv_format = kv_format;
         return config;
     }
@@ -45,7 +47,7 @@ struct LawCase {
 
 inline void PrintTo(const LawCase& c, std::ostream* out) {
     *out << c.backend << " " << kernels::info(c.encoding).name << " " << c.threads
-         << (c.kv_format == kernels::KvFormat::q8 ? " q8" : "");
+         << (c.kv_format == kernels::KvFormat::q8 ? " q8" : "") << (c.head_norms ? "" : " without head norms");
 }
 
 inline std::vector<LawCase> law_cases() {
@@ -61,6 +63,11 @@ inline std::vector<LawCase> law_cases() {
                 if (isa == "cuda" && (encoding == Encoding::f32 || encoding == Encoding::q4_0)) {
                     cases.push_back({isa, encoding, threads, kernels::KvFormat::q8});
                 }
+                if (isa == "cuda" && encoding == Encoding::q4_0) {
+                    for (const auto format : {kernels::KvFormat::f16, kernels::KvFormat::q8}) {
+                        cases.push_back({isa, encoding, threads, format, false});
+                    }
+                }
             }
         }
         if (kFullMatrix || encoding == Encoding::f32) cases.push_back({"reference", encoding, 1});
@@ -72,7 +79,8 @@ inline std::vector<LawCase> law_cases() {
 inline std::string law_case_name(const testing::TestParamInfo<LawCase>& info) {
     return info.param.backend + "_" + std::string(kernels::info(info.param.encoding).name) + "_" +
            std::to_string(info.param.threads) + "_threads" +
-           (info.param.kv_format == kernels::KvFormat::q8 ? "_q8" : "");
+           (info.param.kv_format == kernels::KvFormat::q8 ? "_q8" : "") +
+           (info.param.head_norms ? "" : "_without_head_norms");
 }
 
 inline void expect_same_bits(const std::vector<float>& expected, const std::vector<float>& found) {

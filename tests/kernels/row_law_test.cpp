@@ -164,7 +164,56 @@ TEST_P(RowLaw, RunsOfSeveralSequences) {
     }
 }
 
+// More heads and sequences than a device has groups that attend: some take a second unit that reads what the batch has written.
+class SharedOutLaw : public RowLaw {};
+TEST_P(SharedOutLaw, ManyHeadsOfManySequences) {
+    const LawCase& c = GetParam();
+    TinyConfig config = c.config();
+    config.shape.heads = 80;
+    config.shape.kv_heads = 40;
+    config.shape.head_dim = 64;
+    config.window = 0;
+    const TinyModel model(config);
+    constexpr std::int32_t kSequences = 16, kPages = 3;
+    TinyRun run(model, c.ops(), kSequences * kPages, 16);
+    std::vector<Sequence> sequences;
+    std::vector<std::int32_t> next;
+    std::vector<RowResult> expected;
+    for (std::int32_t s = 0; s < kSequences; ++s) {
+        const std::int32_t length = 11 * s;  // up to 165
+        const auto tokens =
+            random_tokens(static_cast<unsigned>(s), static_cast<std::size_t>(length + 1), model.shape().vocab);
+        Sequence sequence{counting(kPages, kPages * s)};
+        feed(run, sequence, std::span(tokens).first(static_cast<std::size_t>(length)), {16});
+        Sequence rest = sequence;
+        expected.push_back(feed(run, rest, std::span(tokens).last(1), {1}).front());
+        next.push_back(tokens.back());
+        sequences.push_back(sequence);
+    }
+    std::vector<SequenceView> views;
+    std::vector<Row> rows;
+    for (std::int32_t s = 0; s < kSequences; ++s) {
+        const Sequence& sequence = sequences[static_cast<std::size_t>(s)];
+        views.push_back({sequence.pages, sequence.length});
+        rows.push_back({TokenRef::id(next[static_cast<std::size_t>(s)]), sequence.length, s});
+    }
+    run.forward({RowClass::decode, false, rows, views, counting(kSequences)});
+    for (std::int32_t s = 0; s < kSequences; ++s) {
+        SCOPED_TRACE(testing::Message() << "sequence " << s);
+        ASSERT_NO_FATAL_FAILURE(
+            expect_same_bits(expected[static_cast<std::size_t>(s)], RowResult{run.residual(s), run.logits(s)}));
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, RowLaw, testing::ValuesIn(law_cases()), law_case_name);
+
+std::vector<LawCase> cases_within_a_kernel() {
+    std::vector<LawCase> cases = law_cases();
+    std::erase_if(cases, [](const LawCase& c) { return c.head_norms; });
+    return cases;
+}
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(SharedOutLaw);  // without a device's backend
+INSTANTIATE_TEST_SUITE_P(All, SharedOutLaw, testing::ValuesIn(cases_within_a_kernel()), law_case_name);
 
 }  // namespace
 }  // namespace foresay::test
