@@ -34,6 +34,7 @@ struct AttendBase {
         return shared_address(shared);
     }
     static __device__ std::uint32_t call_at(const AttendCall& call) { return shared_address(&call); }
+    // By an instruction of its own: the compiler does not come to an end with an address that it sees coming from memory.
     static __device__ const AttendCall& call(const attention::UnitPlaces& places) {
         return *static_cast<const AttendCall*>(
             __cvta_shared_to_generic(static_cast<std::uint32_t>(load_shared1(shared_address(&places.call)))));
