@@ -290,7 +290,7 @@ __device__ __forceinline__ void attend_blocks(const Memory& memory, int turn, Ru
 template <int kWidth, bool kCoded, int kColumns, class Shared, class Group>
 __device__ __forceinline__ void put_rows(const AttendCall& c, const UnitPlace& unit, float* to, Shared& shared,
                                          const Group& group, Softmax<kColumns>& state) {
-    const int quad = group.lane / 4, place = group.lane % 4, d = 16 * group.warp + quad;
+    const int quad = group.quad(), place = group.place(), d = 16 * group.warp + quad;
     const bool alone = unit.alone();
     Partial<kWidth>& partial = chunks_of<kWidth>(c, TileTurn(c, unit.number))[unit.chunk];
     const auto each_value = [&](const auto& put) {

@@ -69,7 +69,14 @@ struct BatchLayout {
     }
 };
 
-// Writes a batch whose tiles have at most `rows_per_tile` rows. `sequence_at`: room for a number of each sequence.
+// What a batch takes, with tiles of at most `rows_per_tile` rows. `sequence_at`: room for a number of each sequence.
+struct BatchMeasure {
+    BatchLayout layout;
+    std::int32_t furthest = 0;  // position
+    std::int64_t listed = 0;    // numbers in the lists, at most
+};
+BatchMeasure measure_batch(const Batch& batch, std::int32_t rows_per_tile, std::span<std::int32_t> sequence_at);
+// Writes it.
 void write_batch(const Batch& batch, std::int32_t rows_per_tile, std::span<std::int32_t> sequence_at,
                  BatchLayout layout, std::byte* to);
 

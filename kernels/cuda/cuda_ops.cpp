@@ -320,26 +320,9 @@ void CudaOps::begin(Activations& act, const Batch& batch) {
     flush_open();
     check_batch(act, batch);
     auto& a = self(act);
-    const auto rows = static_cast<int32_t>(batch.rows.size());
-    const int32_t group = a.shape.heads / a.shape.kv_heads, room = rows_per_tile(group);
-    BatchLayout layout{rows, 0, static_cast<int32_t>(batch.logit_rows.size())};
-    int32_t furthest = 0;
-    int64_t lists = 0;
-    std::fill_n(a.sequence_at.begin(), a.sequence_at.size(), -1);
-    a.sequence_at.resize(batch.sequences.size(), -1);
-    for (int32_t t = 0, in_tile = 0; t < rows; ++t) {
-        const Row& row = batch.rows[size(t)];
-        furthest = std::max(furthest, row.position);
-        const bool joins = t > 0 && !batch.tree && in_tile < room && row.sequence == batch.rows[size(t) - 1].sequence;
-        in_tile = joins ? in_tile + 1 : 1;
-        layout.tiles += joins ? 0 : 1;
-        int32_t& at = a.sequence_at[size(row.sequence)];
-        if (at < 0) {
-            at = 0;
-            lists += static_cast<int64_t>(batch.sequences[size(row.sequence)].pages.size());
-        }
-        if (batch.tree) lists += t + 1;  // no path is longer
-    }
+    const int32_t room = rows_per_tile(a.shape.heads / a.shape.kv_heads);
+    a.sequence_at.resize(batch.sequences.size());
+    const auto [layout, furthest, lists] = measure_batch(batch, room, a.sequence_at);
     a.listed_pages = batch.tree ? -1 : static_cast<int32_t>(lists);
     a.width = {batch.row_class, layout, batch.row_class == RowClass::decode ? attend_reach(furthest) : 0, batch.tree,
                (batch.drawer != nullptr ? self(*batch.drawer) : a).slots.data()};
@@ -354,7 +337,7 @@ void CudaOps::begin(Activations& act, const Batch& batch) {
     Upload& upload = a.uploads[a.next_upload];
     a.next_upload = (a.next_upload + 1) % kUploads;
     cuda_check(cudaEventSynchronize(upload.done), "the device failed");
-    write_batch(batch, rows_per_tile(a.shape.heads / a.shape.kv_heads), a.sequence_at, layout, upload.host.data());
+    write_batch(batch, room, a.sequence_at, layout, upload.host.data());
     cuda_check(cudaMemcpyAsync(a.batch.data(), upload.host.data(), bytes, cudaMemcpyHostToDevice, stream_),
                "cannot copy a batch");
     cuda_check(cudaEventRecord(upload.done, stream_), "cannot record an event");
@@ -479,9 +462,10 @@ void CudaOps::run_attend(CudaActivations& a, const StageCall& noted) {
             call.fresh = a.raw.data();
             call.rows = a.width.layout.rows;
         }
-        const StageCall* const fresh = std::exchange(a.fresh, nullptr);
-        if (a.sequence.attend(call)) return;
-        a.fresh = fresh;
+        if (a.sequence.attend(call)) {
+            a.fresh = nullptr;
+            return;
+        }
         settle(a);
         a.sequence.flush();
         call.fresh = nullptr;

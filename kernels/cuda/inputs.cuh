@@ -197,9 +197,11 @@ private:
                 }
                 const unsigned those = __ballot_sync(~0u, missing);
                 if (those == 0) break;
-                    // Places are worked out anew: kept, they would be spilled.
 #pragma unroll
-                for (int v = 0; v < kVectors; ++v) asm volatile("" : "+r"(stride[v]));
+                for (int v = 0; v < kVectors; ++v) {
+                    asm volatile(""
+                                 : "+r"(stride[v]));  // so that places are worked out anew: kept, they would be spilled
+                }
                 // As long as nothing is there, few look for it.
                 const bool looks = those != ~0u || thread_now() % 16 == 0;
 #pragma unroll
