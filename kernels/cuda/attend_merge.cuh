@@ -91,7 +91,18 @@ struct GroupThread {
     }
     __device__ std::int32_t from_first() const { return static_cast<std::int32_t>(within * gridDim.x + blockIdx.x); }
     // Meets the others of the group.
-    __device__ void meet() const { asm volatile("bar.sync %0, %1;" ::"r"(1 + within), "n"(32 * kWarps) : "memory"); }
+    __device__ void meet() const {
+#ifdef FORESAY_RACECHECK
+        // A number that the tool can read.
+        if (within == 0) {
+            asm volatile("bar.sync 1, %0;" ::"n"(32 * kWarps) : "memory");
+            return;
+        }
+        asm volatile("bar.sync 2, %0;" ::"n"(32 * kWarps) : "memory");
+#else
+        asm volatile("bar.sync %0, %1;" ::"r"(1 + within), "n"(32 * kWarps) : "memory");
+#endif
+    }
 };
 
 // What was summed up to peak `before` is worth this much beside a peak `now`, both times log2(e).

@@ -78,8 +78,8 @@ public:
         std::uint32_t panels = 0;
         const PanelSums sums(shared, plan, rows, panels);
         for (int i = 0; i < plan.part_buffers; ++i) {
-            barrier_init(sums.full(i), Warps);
-            barrier_init(sums.read(i), kFinishers);
+            barrier_init(sums.full(i), Warps * kWarpArrivals);
+            barrier_init(sums.read(i), kFinishers * kWarpArrivals);
         }
     }
     // `panels`: how many there were so far.
@@ -90,10 +90,7 @@ public:
         copy_wait(read(slot(panels_)), parity(panels_) ^ 1);
         return sums() + warp * warp_stride();
     }
-    __device__ void hand_over() {
-        __syncwarp();
-        if (elected()) barrier_arrive(full(slot(panels_)));
-    }
+    __device__ void hand_over() { warp_arrive(full(slot(panels_))); }
     // Of warp 0, once all warps' sums are there; those of the others follow warp_stride() apart.
     __device__ const float* all() {
         copy_wait(full(slot(panels_)), parity(panels_));
@@ -104,10 +101,7 @@ public:
         if (panels_ > 0) copy_wait(read(slot(panels_ - 1)), parity(panels_ - 1));
     }
     __device__ int warp_stride() const { return plan_.part_stride; }
-    __device__ void done() {
-        __syncwarp();
-        if (elected()) barrier_arrive(read(slot(panels_)));
-    }
+    __device__ void done() { warp_arrive(read(slot(panels_))); }
     __device__ void next() { ++panels_; }
 
 private:

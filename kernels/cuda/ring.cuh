@@ -59,7 +59,7 @@ public:
         const int lane = threadIdx.x % 32;
         if (lane < args.plan.stages) {
             copy_barrier_init(ring.full(lane));
-            barrier_init(ring.empty(lane), kWarps);
+            barrier_init(ring.empty(lane), kWarps * kWarpArrivals);
         }
         copy_barriers_ready();
         if (lane < kWarps) store_shared2(ring.parked(lane), {0, 0});
@@ -125,8 +125,7 @@ public:
     __device__ __forceinline__ std::uint32_t address() const { return stage(slot_); }
     // This warp has read its part of it, or has none.
     __device__ __forceinline__ void release() {
-        __syncwarp();
-        if (elected()) barrier_arrive(empty(slot_));
+        warp_arrive(empty(slot_));
         advance();
     }
 
