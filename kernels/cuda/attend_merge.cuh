@@ -96,9 +96,9 @@ struct GroupThread {
         // A number that the tool can read.
         if (within == 0) {
             asm volatile("bar.sync 1, %0;" ::"n"(32 * kWarps) : "memory");
-            return;
+        } else {
+            asm volatile("bar.sync 2, %0;" ::"n"(32 * kWarps) : "memory");
         }
-        asm volatile("bar.sync 2, %0;" ::"n"(32 * kWarps) : "memory");
 #else
         asm volatile("bar.sync %0, %1;" ::"r"(1 + within), "n"(32 * kWarps) : "memory");
 #endif
