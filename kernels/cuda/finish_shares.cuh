@@ -50,70 +50,59 @@ __device__ inline void clear_handed(float* to, std::int32_t floats, int thread, 
     for (std::int32_t i = thread; i < floats / 4; i += threads) put_nothing4(to + 4 * i);
 }
 
-// A step that is a matrix of one kind: this block's panels. kItems: pairs of a thread, at most.
-template <Finish kKind, int kItems, int kWarps>
+// A step that is a matrix of one kind: this block's panels. KeptArgs: op.finish as a copy, or a reference.
+template <Finish kKind, class KeptArgs, int kWarps>
 __device__ __forceinline__ void finish_panels(const GemvOp& op, const GemvStep& step, const GemvPlan& plan, int T,
                                               float* out, const float* from, std::uint32_t tag, const Share& share,
                                               PanelSums<kWarps>& panel_sums, const float* factors, int finisher,
                                               int lane) {
-    const FinishArgs f = op.finish;
+    const KeptArgs f = op.finish;
     const float* const bias = step.bias;
     __half* const kv = step.kv;
     const int split = op.split, stride = panel_sums.warp_stride();
     const bool normed = step.norm != nullptr, finishes = share.part == 0, from_handed = op.from_handed;
 #pragma unroll 1
     for (int panel = share.panel_begin; panel < share.panel_end; ++panel) {
-        // A thread takes row `number % T` of pair `number / T`, several of them side by side, because each has far to go.
-        // Neighbours take neighbours, so that they meet few banks twice. Panels begin with one warp after the other.
-        struct Item {
-            int number, pair, t;
-            bool exists;
-        };
-        const int first = 32 * finisher + lane;
+        // A thread takes row `number % T` of pair `number / T`, one number after the other: several side by side take registers
+        // that are then spilled, and what is read back from there comes behind everything that is on its way. Neighbours take
+        // neighbours, so that they meet few banks twice. Panels begin with one warp after the other.
+        int number = 32 * finisher + lane;
         finisher = finisher + 1 == kFinishers ? 0 : finisher + 1;
-        const auto item_of = [&](int k) {
-            const int number = first + 32 * kFinishers * k, pair = quotient_by(number, plan.rows_inverse);
-            return Item{number, pair, number - pair * T, number < 16 * T};
-        };
-        FinishOperand operand[kItems];
+        const float* all = nullptr;
+#pragma unroll 1
+        for (int left = 16 * T; left > 0; left -= 32 * kFinishers, number += 32 * kFinishers) {
+            const int pair = quotient_by(number, plan.rows_inverse), t = number - pair * T;
+            const bool exists = number < 16 * T;
+            const std::int32_t packed = panel * kPanelRows + 2 * pair;
+            FinishOperand operand;
+            if (exists && finishes) operand = finish_operand<kKind>(f, from, packed, t);
+            if (all == nullptr) all = panel_sums.all();
+            float2 sum = {};
+            if (exists) {
+                const float* of = all + 2 * pair * T + t;
 #pragma unroll
-        for (int k = 0; k < kItems; ++k) {
-            const Item item = item_of(k);
-            if (item.exists && finishes)
-                operand[k] = finish_operand<kKind>(f, from, panel * kPanelRows + 2 * item.pair, item.t);
-        }
-        const float* all = panel_sums.all();
-        float2 sum[kItems] = {};
-#pragma unroll
-        for (int k = 0; k < kItems; ++k) {
-            const Item item = item_of(k);
-            if (!item.exists) continue;
-            const float* of = all + 2 * item.pair * T + item.t;
-#pragma unroll
-            for (int w = 0; w < kWarps; ++w) {
-                sum[k].x += of[w * stride];
-                sum[k].y += of[w * stride + T];
+                for (int w = 0; w < kWarps; ++w) {
+                    sum.x += of[w * stride];
+                    sum.y += of[w * stride + T];
+                }
             }
-        }
-        panel_sums.done();
-        panel_sums.next();
-#pragma unroll
-        for (int k = 0; k < kItems; ++k) {
-            const Item item = item_of(k);
-            if (!item.exists) continue;
+            if (left <= 32 * kFinishers) {
+                panel_sums.done();
+                panel_sums.next();
+            }
+            if (!exists) continue;
             if (split > 1) {
                 const SplitSums sums(op, plan, T, panel, tag);
                 if (!finishes) {
-                    sums.send(share.part, item.number, sum[k].x, sum[k].y);
+                    sums.send(share.part, number, sum.x, sum.y);
                     continue;
                 }
-                sums.add(split, item.number, sum[k]);
-                sums.clear(split, item.number);
+                sums.add(split, number, sum);
+                sums.clear(split, number);
             }
-            const std::int32_t packed = panel * kPanelRows + 2 * item.pair;
-            const float factor = normed ? factors[item.t] : 1.0f;
-            if (from_handed) await_operand<kKind>(f, from, packed, item.t, operand[k]);
-            finish_pair<kKind>(f, out, bias, kv, packed, item.t, sum[k].x * factor, sum[k].y * factor, operand[k]);
+            const float factor = normed ? factors[t] : 1.0f;
+            if (from_handed) await_operand<kKind>(f, from, packed, t, operand);
+            finish_pair<kKind>(f, out, bias, kv, packed, t, sum.x * factor, sum.y * factor, operand);
         }
     }
 }
@@ -122,7 +111,9 @@ __device__ __forceinline__ void finish_panels(const GemvOp& op, const GemvStep& 
 template <Encoding E, int NT, KvFormat kFormat, class Args>
 __device__ __forceinline__ void finish_shares(const Args& args, char* shared) {
     constexpr int kWarps = gemv_warps(E);
-    constexpr int kThreads = 32 * kFinishers, kItems = (16 * 8 * NT + kThreads - 1) / kThreads;  // of a thread, at most
+    constexpr int kThreads = 32 * kFinishers;
+    // A copy where there are registers for it.
+    using KeptArgs = std::conditional_t<NT == 1, const FinishArgs, const FinishArgs&>;
     const int finisher = static_cast<int>(threadIdx.x / 32) - kWarps - 1, lane = static_cast<int>(threadIdx.x % 32);
     const int thread = 32 * finisher + lane;
     const GemvPlan& plan = args.plan;
@@ -190,13 +181,8 @@ __device__ __forceinline__ void finish_shares(const Args& args, char* shared) {
             if constexpr (kind == Finish::attention_in_fresh && kFormat != KvFormat::q8) return;
             float* const out = op.finish.out + args.turn(op.out_handed, step.out_turn);
             const float* const from = op.finish.from + args.turn(op.from_handed, step.from_turn);
-            if (kItems > 1 && (NT > 1 || 16 * T > kThreads)) {
-                finish_panels<kind, kItems, kWarps>(op, step, plan, T, out, from, tag, share, panel_sums, factors,
-                                                    finisher, lane);
-            } else {
-                finish_panels<kind, 1, kWarps>(op, step, plan, T, out, from, tag, share, panel_sums, factors, finisher,
-                                               lane);
-            }
+            finish_panels<kind, KeptArgs, kWarps>(op, step, plan, T, out, from, tag, share, panel_sums, factors, finisher,
+                                                  lane);
         });
         if constexpr (Args::kAttends) {
             if (op.clears) {

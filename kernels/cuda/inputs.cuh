@@ -162,9 +162,9 @@ private:
                 for (int v = 0; v < kVectors; ++v) x[b][v] = look_at4(place_of(row, v));
             }
         };
-        if (B > 1 && r.op.x_handed) {
+        if (B > 1 && nt == NT - 1 && r.op.x_handed) {
             // All of many rows would be much to read in vain, so a few look until something of each panel is there, the last
-            // of it.
+            // of it. What has come of the rows read first has come of the others.
             const bool looks = thread_now() % 8 == 7;
             bool missing = looks;
             while (__any_sync(~0u, missing)) {
@@ -189,13 +189,17 @@ private:
         }
         if (r.op.x_handed) {
             for (;;) {
-                bool missing = false;
+                std::uint32_t most = 0;  // kNothing is the largest word there is
 #pragma unroll
                 for (int b = 0; b < B; ++b) {
 #pragma unroll
-                    for (int v = 0; v < kVectors; ++v) missing |= is_nothing(x[b][v]);
+                    for (int v = 0; v < kVectors; ++v) {
+                        const float4& a = x[b][v];
+                        most = __vimax3_u32(most, __float_as_uint(a.x), __float_as_uint(a.y));
+                        most = __vimax3_u32(most, __float_as_uint(a.z), __float_as_uint(a.w));
+                    }
                 }
-                const unsigned those = __ballot_sync(~0u, missing);
+                const unsigned those = __ballot_sync(~0u, most == kNothing);
                 if (those == 0) break;
 #pragma unroll
                 for (int v = 0; v < kVectors; ++v) {
@@ -228,17 +232,11 @@ private:
                     a = {a.x * w.x, a.y * w.y, a.z * w.z, a.w * w.w};
                 }
             }
-#pragma unroll
-            for (int offset = 16; offset > 0; offset /= 2) {
-#pragma unroll
-                for (int b = 0; b < B; ++b) squares[b] += __shfl_xor_sync(~0u, squares[b], offset);
-            }
-#pragma unroll
-            for (int b = 0; b < B; ++b) {
-                if (lane == b && b < here) stats[16 + 8 * nt + b] = squares[b];
-            }
+            const int b = sum_over_lanes(squares, lane);
+            if (lane % (32 / B) == 0 && b < here) stats[16 + 8 * nt + b] = squares[0];
         }
         uint2 half[Form::planes][B][kVectors];
+        std::uint32_t back = 0;  // the exponent that scales sums of row `lane` back
 #pragma unroll
         for (int b = 0; b < B; ++b) {
             float most = 0.0f;
@@ -250,16 +248,14 @@ private:
             // The largest comes to lie between 2^13 and 2^14.
             const int exponent = max(static_cast<int>(__reduce_max_sync(~0u, __float_as_uint(most)) >> 23), 20);
             const float scale = __uint_as_float(static_cast<std::uint32_t>(267 - exponent) << 23);
-            if (lane == b && b < here) {
-                stats[8 * nt + b] = __uint_as_float(static_cast<std::uint32_t>(exponent - 13) << 23) *
-                                    (Form::floats ? 1.0f : kCodeScale);
-            }
+            if (lane == b) back = static_cast<std::uint32_t>(exponent - 13);
 #pragma unroll
             for (int v = 0; v < kVectors; ++v) {
                 const float4 a = x[b][v];
                 round({a.x * scale, a.y * scale, a.z * scale, a.w * scale}, half, b, v);
             }
         }
+        if (lane < here) stats[8 * nt + lane] = __uint_as_float(back << 23) * (Form::floats ? 1.0f : kCodeScale);
         // Eight lanes have 32 inputs: lane % 8 = 4 s + q.
         const std::uint32_t place = lane % 4 * 16 + lane / 4 % 2 * 8;
 #pragma unroll
@@ -320,6 +316,29 @@ private:
                 __syncwarp();
             }
         }
+    }
+
+    // Sums of B numbers over all lanes, the far lanes' first. Each lane ends with one of the sums, values[0], and is told
+    // which: as long as there are several, a lane gives half of them to the other it adds with.
+    template <int B>
+    static __device__ int sum_over_lanes(float (&values)[B], int lane) {
+        int number = 0;
+#pragma unroll
+        for (int offset = 16, many = B; offset > 0; offset /= 2) {
+            if (many > 1) {
+                many /= 2;
+                const bool upper = (lane & offset) != 0;
+                if (upper) number += many;
+#pragma unroll
+                for (int i = 0; i < many; ++i) {
+                    const float kept = upper ? values[i + many] : values[i], given = upper ? values[i] : values[i + many];
+                    values[i] = kept + __shfl_xor_sync(~0u, given, offset);
+                }
+            } else {
+                values[0] += __shfl_xor_sync(~0u, values[0], offset);
+            }
+        }
+        return number;
     }
 
     // Sums by multiplying with ones; a row's operand serves as operand A.
