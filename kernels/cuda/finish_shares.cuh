@@ -50,13 +50,14 @@ __device__ inline void clear_handed(float* to, std::int32_t floats, int thread, 
     for (std::int32_t i = thread; i < floats / 4; i += threads) put_nothing4(to + 4 * i);
 }
 
-// A step that is a matrix of one kind: this block's panels. KeptArgs: op.finish as a copy, or a reference.
-template <Finish kKind, class KeptArgs, int kWarps>
+// A step that is a matrix of one kind: this block's panels. NT: eights of rows.
+template <Finish kKind, int NT, int kWarps>
 __device__ __forceinline__ void finish_panels(const GemvOp& op, const GemvStep& step, const GemvPlan& plan, int T,
                                               float* out, const float* from, std::uint32_t tag, const Share& share,
                                               PanelSums<kWarps>& panel_sums, const float* factors, int finisher,
                                               int lane) {
-    const KeptArgs f = op.finish;
+    // A copy where there are registers for it.
+    const std::conditional_t<NT == 1, FinishArgs, const FinishArgs&> f = op.finish;
     const float* const bias = step.bias;
     __half* const kv = step.kv;
     const int split = op.split, stride = panel_sums.warp_stride();
@@ -79,7 +80,7 @@ __device__ __forceinline__ void finish_panels(const GemvOp& op, const GemvStep& 
             if (all == nullptr) all = panel_sums.all();
             float2 sum = {};
             if (exists) {
-                const float* of = all + 2 * pair * T + t;
+                const float* of = all + 2 * pair * T + panel_sums.template column<NT>(t, pair);
 #pragma unroll
                 for (int w = 0; w < kWarps; ++w) {
                     sum.x += of[w * stride];
@@ -112,8 +113,6 @@ template <Encoding E, int NT, KvFormat kFormat, class Args>
 __device__ __forceinline__ void finish_shares(const Args& args, char* shared) {
     constexpr int kWarps = gemv_warps(E);
     constexpr int kThreads = 32 * kFinishers;
-    // A copy where there are registers for it.
-    using KeptArgs = std::conditional_t<NT == 1, const FinishArgs, const FinishArgs&>;
     const int finisher = static_cast<int>(threadIdx.x / 32) - kWarps - 1, lane = static_cast<int>(threadIdx.x % 32);
     const int thread = 32 * finisher + lane;
     const GemvPlan& plan = args.plan;
@@ -181,8 +180,8 @@ __device__ __forceinline__ void finish_shares(const Args& args, char* shared) {
             if constexpr (kind == Finish::attention_in_fresh && kFormat != KvFormat::q8) return;
             float* const out = op.finish.out + args.turn(op.out_handed, step.out_turn);
             const float* const from = op.finish.from + args.turn(op.from_handed, step.from_turn);
-            finish_panels<kind, KeptArgs, kWarps>(op, step, plan, T, out, from, tag, share, panel_sums, factors, finisher,
-                                                  lane);
+            finish_panels<kind, NT, kWarps>(op, step, plan, T, out, from, tag, share, panel_sums, factors, finisher,
+                                            lane);
         });
         if constexpr (Args::kAttends) {
             if (op.clears) {

@@ -152,6 +152,23 @@ __device__ __forceinline__ void multiply_share(const Args& args, char* shared) {
             const auto warp = static_cast<int>(thread / 32), lane = static_cast<int>(thread % 32);
             const float* const back = stats_of(shared, plan, warp);
             float* const to = panel_sums.mine(warp) + lane / 4 * T + lane % 4 * 2;
+            if (NT == 2 && T == 16) {
+                // Every column is some row's, so neighbours go together.
+#pragma unroll
+                for (int nt = 0; nt < NT; ++nt) {
+                    const float2 factor = *reinterpret_cast<const float2*>(back + nt * 8 + lane % 4 * 2);
+                    const int columns = panel_sums.template column<NT>(nt * 8, lane / 8);
+#pragma unroll
+                    for (int i = 0; i < 4; ++i) {
+                        const float(&d)[4] = sums[i / 2][nt];
+                        *reinterpret_cast<float2*>(to + i * 8 * T + columns) = {d[i % 2 * 2] * factor.x,
+                                                                                d[i % 2 * 2 + 1] * factor.y};
+                    }
+                }
+                panel_sums.hand_over();
+                panel_sums.next();
+                continue;
+            }
 #pragma unroll
             for (int nt = 0; nt < NT; ++nt) {
 #pragma unroll

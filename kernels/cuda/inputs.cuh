@@ -331,7 +331,8 @@ private:
                 if (upper) number += many;
 #pragma unroll
                 for (int i = 0; i < many; ++i) {
-                    const float kept = upper ? values[i + many] : values[i], given = upper ? values[i] : values[i + many];
+                    const float kept = upper ? values[i + many] : values[i],
+                                given = upper ? values[i] : values[i + many];
                     values[i] = kept + __shfl_xor_sync(~0u, given, offset);
                 }
             } else {

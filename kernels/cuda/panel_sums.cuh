@@ -101,6 +101,12 @@ public:
         if (panels_ > 0) copy_wait(read(slot(panels_ - 1)), parity(panels_ - 1));
     }
     __device__ int warp_stride() const { return plan_.part_stride; }
+    // Where row t of the batch is, of the packed rows 2 pair, 2 pair + 1. Of 16, so that they meet few banks twice, the first
+    // eight change places with the others in every second pair. NT: eights of rows.
+    template <int NT>
+    __device__ int column(int t, int pair) const {
+        return NT == 2 && rows_ == 16 ? t ^ pair % 2 * 8 : t;
+    }
     __device__ void done() { warp_arrive(read(slot(panels_))); }
     __device__ void next() { ++panels_; }
 
