@@ -164,7 +164,7 @@ private:
         };
         if (B > 1 && nt == NT - 1 && r.op.x_handed) {
             // All of many rows would be much to read in vain, so a few look until something of each panel is there, the last
-            // of it. What has come of the rows read first has come of the others.
+            // of it. When it has come of the rows that are read first, it mostly has of the others; who misses some looks again.
             const bool looks = thread_now() % 8 == 7;
             bool missing = looks;
             while (__any_sync(~0u, missing)) {
