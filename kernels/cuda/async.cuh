@@ -50,6 +50,12 @@ __device__ inline void await_predecessors() {
 #endif
 }
 
+// Waits until that many threads, whole warps, are at the block's barrier of that number.
+template <int kNumber, int kThreads>
+__device__ inline void meet_at() {
+    asm volatile("bar.sync %0, %1;" ::"n"(kNumber), "n"(kThreads) : "memory");
+}
+
 // A barrier of warps: `count` arrivals complete a phase, and what was written before them can be read after copy_wait().
 __device__ inline void barrier_init(std::uint32_t barrier, std::uint32_t count) {
     asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory");

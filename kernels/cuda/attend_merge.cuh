@@ -95,9 +95,9 @@ struct GroupThread {
 #ifdef FORESAY_RACECHECK
         // A number that the tool can read.
         if (within == 0) {
-            asm volatile("bar.sync 1, %0;" ::"n"(32 * kWarps) : "memory");
+            meet_at<1, 32 * kWarps>();
         } else {
-            asm volatile("bar.sync 2, %0;" ::"n"(32 * kWarps) : "memory");
+            meet_at<2, 32 * kWarps>();
         }
 #else
         asm volatile("bar.sync %0, %1;" ::"r"(1 + within), "n"(32 * kWarps) : "memory");

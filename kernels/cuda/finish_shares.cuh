@@ -123,7 +123,7 @@ __device__ __forceinline__ void finish_shares(const Args& args, char* shared) {
     std::uint32_t arrivals = 0;  // of the matrices so far
     PanelSums<kWarps> panel_sums(shared, plan, T, panels_summed);
     const std::uint32_t launch = plan.splits ? __ldcg(plan.counters + kLaunches) : 0;
-    const auto meet = [] { asm volatile("bar.sync 14, %0;" ::"n"(kThreads) : "memory"); };
+    const auto meet = meet_at<14, kThreads>;
     if constexpr (Args::kAttends) {
         if (plan.handed != nullptr) {
             clear_handed(plan.handed, kTurns * plan.turn_floats, static_cast<int>(blockIdx.x) * kThreads + thread,

@@ -24,7 +24,7 @@ namespace foresay::kernels::cuda {
 // All threads that multiply.
 template <int Warps>
 __device__ inline void workers_meet() {
-    asm volatile("bar.sync 15, %0;" ::"n"(Warps * 32) : "memory");
+    meet_at<15, Warps * 32>();
 }
 
 // Where attention has its shared memory in this kernel.
@@ -118,6 +118,46 @@ __device__ __forceinline__ void multiply_slice(Stream& ring, const Inputs<E, NT>
     }
 }
 
+// A warp's sums of a panel to where those that finish it look for them. kAlone: the batch has one row.
+template <bool kAlone, int NT, int kWarps>
+__device__ __forceinline__ void put_sums(const float (&sums)[2][NT][4], PanelSums<kWarps>& panel_sums, int rows,
+                                         const GemvPlan& plan, char* shared) {
+    const int T = kAlone ? 1 : rows;
+    const std::uint32_t thread = thread_now();
+    const auto warp = static_cast<int>(thread / 32), lane = static_cast<int>(thread % 32);
+    const float* const back = stats_of(shared, plan, warp);
+    float* const to = panel_sums.mine(warp) + lane / 4 * T + lane % 4 * 2;
+    if (NT == 2 && T == 16) {
+        // Every column is some row's, so neighbours go together.
+#pragma unroll
+        for (int nt = 0; nt < NT; ++nt) {
+            const float2 factor = *reinterpret_cast<const float2*>(back + nt * 8 + lane % 4 * 2);
+            const int columns = panel_sums.template column<NT>(nt * 8, lane / 8);
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                const float(&d)[4] = sums[i / 2][nt];
+                *reinterpret_cast<float2*>(to + i * 8 * T + columns) = {d[i % 2 * 2] * factor.x,
+                                                                        d[i % 2 * 2 + 1] * factor.y};
+            }
+        }
+        return;
+    }
+#pragma unroll
+    for (int nt = 0; nt < NT; ++nt) {
+#pragma unroll
+        for (int i = 0; i < (kAlone ? 1 : 2); ++i) {
+            const int t = nt * 8 + lane % 4 * 2 + i;
+            if (t >= T) continue;
+            const float factor = back[t];
+#pragma unroll
+            for (int tile = 0; tile < 2; ++tile) {
+                to[tile * 16 * T + nt * 8 + i] = sums[tile][nt][i] * factor;
+                to[(tile * 16 + 8) * T + nt * 8 + i] = sums[tile][nt][2 + i] * factor;
+            }
+        }
+    }
+}
+
 // A step that is a matrix: this block's share of it, by the warps that multiply.
 template <Encoding E, int NT, class Args>
 __device__ __forceinline__ void multiply_share(const Args& args, char* shared) {
@@ -147,42 +187,7 @@ __device__ __forceinline__ void multiply_share(const Args& args, char* shared) {
             float sums[2][NT][4] = {};
             multiply_slice<E, NT, alone>(ring, in, blocks, sums);
 
-            const int T = alone ? 1 : args.rows;
-            const std::uint32_t thread = thread_now();
-            const auto warp = static_cast<int>(thread / 32), lane = static_cast<int>(thread % 32);
-            const float* const back = stats_of(shared, plan, warp);
-            float* const to = panel_sums.mine(warp) + lane / 4 * T + lane % 4 * 2;
-            if (NT == 2 && T == 16) {
-                // Every column is some row's, so neighbours go together.
-#pragma unroll
-                for (int nt = 0; nt < NT; ++nt) {
-                    const float2 factor = *reinterpret_cast<const float2*>(back + nt * 8 + lane % 4 * 2);
-                    const int columns = panel_sums.template column<NT>(nt * 8, lane / 8);
-#pragma unroll
-                    for (int i = 0; i < 4; ++i) {
-                        const float(&d)[4] = sums[i / 2][nt];
-                        *reinterpret_cast<float2*>(to + i * 8 * T + columns) = {d[i % 2 * 2] * factor.x,
-                                                                                d[i % 2 * 2 + 1] * factor.y};
-                    }
-                }
-                panel_sums.hand_over();
-                panel_sums.next();
-                continue;
-            }
-#pragma unroll
-            for (int nt = 0; nt < NT; ++nt) {
-#pragma unroll
-                for (int i = 0; i < (alone ? 1 : 2); ++i) {
-                    const int t = nt * 8 + lane % 4 * 2 + i;
-                    if (t >= T) continue;
-                    const float factor = back[t];
-#pragma unroll
-                    for (int tile = 0; tile < 2; ++tile) {
-                        to[tile * 16 * T + nt * 8 + i] = sums[tile][nt][i] * factor;
-                        to[(tile * 16 + 8) * T + nt * 8 + i] = sums[tile][nt][2 + i] * factor;
-                    }
-                }
-            }
+            put_sums<alone>(sums, panel_sums, args.rows, plan, shared);
             panel_sums.hand_over();
             panel_sums.next();
         }

@@ -13,11 +13,12 @@ inline constexpr std::uint32_t kNothing = 0xffffffffu;
 
 __device__ inline bool is_nothing(float x) { return __float_as_uint(x) == kNothing; }
 __device__ inline bool is_nothing(const float2& v) { return is_nothing(v.x) || is_nothing(v.y); }
-__device__ inline bool is_nothing(const float4& v) {
-    // kNothing is the largest word there is.
-    return max(max(__float_as_uint(v.x), __float_as_uint(v.y)), max(__float_as_uint(v.z), __float_as_uint(v.w))) ==
-           kNothing;
+// The largest of the words so far and four more: kNothing, the largest word there is, if one of them is.
+__device__ inline std::uint32_t largest_word(std::uint32_t so_far, const float4& v) {
+    so_far = __vimax3_u32(so_far, __float_as_uint(v.x), __float_as_uint(v.y));
+    return __vimax3_u32(so_far, __float_as_uint(v.z), __float_as_uint(v.w));
 }
+__device__ inline bool is_nothing(const float4& v) { return largest_word(0, v) == kNothing; }
 
 // Looks past L1 at what other blocks may be writing.
 __device__ inline float look_at(const float* from) {

@@ -189,15 +189,11 @@ private:
         }
         if (r.op.x_handed) {
             for (;;) {
-                std::uint32_t most = 0;  // kNothing is the largest word there is
+                std::uint32_t most = 0;
 #pragma unroll
                 for (int b = 0; b < B; ++b) {
 #pragma unroll
-                    for (int v = 0; v < kVectors; ++v) {
-                        const float4& a = x[b][v];
-                        most = __vimax3_u32(most, __float_as_uint(a.x), __float_as_uint(a.y));
-                        most = __vimax3_u32(most, __float_as_uint(a.z), __float_as_uint(a.w));
-                    }
+                    for (int v = 0; v < kVectors; ++v) most = largest_word(most, x[b][v]);
                 }
                 const unsigned those = __ballot_sync(~0u, most == kNothing);
                 if (those == 0) break;
