@@ -19,8 +19,9 @@
 //                                [d (r, t, h)]                                                                6720
 //             f16, bf16  64 inputs   words (t, g, s, lane, c / 2, h)                                          4096
 //             f32        64 inputs   (row, input)                                                             8192
-//           The 12 bytes of a row's 6-bit scales: nibbles of 8 scales, nibbles of 8 minima, then bits 2 g of the upper
-//           two bits of the scales and 16 + 2 g of those of the minima.
+//           The 12 bytes of a row's 6-bit scales, three words: nibbles of 8 scales, nibbles of 8 minima, the upper two bits of
+//           both (ScaleCodePlace). Even groups lie in the lower halves and odd ones in the upper, so that two scales come as
+//           a pair like two codes.
 #pragma once
 
 #include <cstdint>
@@ -90,6 +91,16 @@ FORESAY_HOST_DEVICE constexpr BitPlace upper_place(const Place& p) {
 FORESAY_HOST_DEVICE constexpr int byte_place(const Place& p) {
     return (p.t * 2 + p.g) * 512 + p.lane() * 16 + p.h * 8 + p.s * 4 + p.c / 2 + 2 * (p.c % 2);
 }
+// By how much the 6-bit scale and minimum of group g of a K-quant's row are shifted: in the words of nibbles, and in that of the
+// upper bits. Those of scales lie where a shift by 0 or 6 brings them above nibbles at bits 0 and 4, the minima's in between.
+struct ScaleCodePlace {
+    int nibble, scale_upper, minimum_upper;
+    FORESAY_HOST_DEVICE constexpr explicit ScaleCodePlace(int g)
+        : nibble(16 * (g % 2) + 4 * (g / 2)),
+          scale_upper(16 * (g % 2) + (0xea84 >> (4 * (g / 2)) & 15)),
+          minimum_upper(16 * (g % 2) + (0xc620 >> (4 * (g / 2)) & 15)) {}
+};
+
 // Index of a 16-bit value.
 FORESAY_HOST_DEVICE constexpr int half_place(const Place& p) {
     return ((p.t * 2 + p.g) * 2 + p.s) * 256 + p.lane() * 8 + (p.c / 2) * 4 + p.h * 2 + p.c % 2;

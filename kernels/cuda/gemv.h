@@ -15,22 +15,29 @@
 
 namespace foresay::kernels::cuda {
 
-// Warps of a block; each has its own slice of the inputs. Encodings with large blocks have fewer, so that each warp's ring
-// holds a few blocks.
+// Warps of a block; each has its own slice of the inputs. K-quants have fewer: their products want more registers, and their
+// blocks are so large that a chunk with one for each of 16 warps would leave room for hardly any.
 constexpr int gemv_warps(Encoding encoding) {
-    return encoding == Encoding::q6_k || encoding == Encoding::q5_k ? 8 : 16;
+    switch (encoding) {
+        case Encoding::q4_k:
+        case Encoding::q5_k:
+        case Encoding::q6_k:
+            return 8;
+        default:
+            return 16;
+    }
 }
 // Threads of a block: those warps, one that asks for the weights, and those that finish panels.
 inline constexpr int kFinishers = 3;
 constexpr int gemv_threads(Encoding encoding) { return 32 * (gemv_warps(encoding) + 1 + kFinishers); }
-// Blocks of a panel that are one copy. A multiple of the warps, or a divisor of their number.
+// Blocks of a panel that are one copy. A multiple of the warps, or a divisor of their number; then each chunk makes all warps wait
+// and is only some warps', so that is for blocks of which few chunks of the other kind fit.
 constexpr int chunk_blocks(Encoding encoding, int row_tiles) {
     switch (encoding) {
         case Encoding::q4_0:
             return row_tiles == 1 ? 32 : 16;
         case Encoding::q8_0:
-            return row_tiles == 1 ? 16 : 8;
-        case Encoding::q4_k:
+            return 16;
         case Encoding::f16:
         case Encoding::bf16:
             return row_tiles == 1 ? 8 : 4;
@@ -50,6 +57,7 @@ inline constexpr int kAttendCalls = kStepNumber + 128;      // GemvArgs::attends
 inline constexpr int kAttendPlacesAt = kAttendCalls + 512;  // where attention keeps what it knows of its units
 inline constexpr int kSharesAt = kAttendPlacesAt + 1792;    // the block's shares of GemvArgs::ops
 inline constexpr int kGemvBarrierBytes = kSharesAt + 384;
+static_assert(kGemvBarrierBytes % 128 == 0, "copies to elsewhere in a line of shared memory take a fifth longer");
 inline constexpr int kSplitInputs = 4096;   // most inputs of a block; wider matrices are split between blocks
 inline constexpr int kScratchCounters = 4;  // of a device, by GridCounter
 

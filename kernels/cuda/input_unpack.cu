@@ -109,9 +109,9 @@ struct UnpackK {
             for (int j = 0; j < 3; ++j) w[j] = word(packed[(3 * i + j) / 4], (3 * i + j) % 4);
 #pragma unroll
             for (int g = 0; g < 2; ++g) {
-                const int group = 2 * sub + g;
-                const std::uint32_t s = (w[0] >> (4 * group) & 15u) | (w[2] >> (2 * group) & 3u) << 4;
-                const std::uint32_t m = (w[1] >> (4 * group) & 15u) | (w[2] >> (16 + 2 * group) & 3u) << 4;
+                const ScaleCodePlace place(2 * sub + g);
+                const std::uint32_t s = (w[0] >> place.nibble & 15u) | (w[2] >> place.scale_upper & 3u) << 4;
+                const std::uint32_t m = (w[1] >> place.nibble & 15u) | (w[2] >> place.minimum_upper & 3u) << 4;
                 scale[i][g] = both.x * static_cast<float>(s) * times;
                 minimum[i][g] = both.y * static_cast<float>(m) * times;
             }

@@ -104,13 +104,21 @@ struct Multiply<Encoding::q4_0, NT, kAlone> : MultiplyScaled<Encoding::q4_0, NT,
 template <int NT, bool kAlone>
 struct Multiply<Encoding::q8_0, NT, kAlone> : MultiplyScaled<Encoding::q8_0, NT, kAlone> {};
 
-// A row's 12 bytes of 6-bit numbers: the scale of a group, and the minima of groups 2 q and 2 q + 1 as a pair.
-__device__ inline float k_scale(const std::uint32_t (&words)[3], int group) {
-    return static_cast<float>((words[0] >> (4 * group) & 15u) | (words[2] >> (2 * group) & 3u) << 4);
+// Of a row's 6-bit numbers (ScaleCodePlace): the scales of groups 2 sub and 2 sub + 1, and the minima of groups 2 q and 2 q + 1,
+// as codes.
+__device__ inline std::uint32_t k_scales(std::uint32_t nibbles, std::uint32_t upper, int sub) {
+    if (sub >= 2) {
+        nibbles >>= 8;
+        upper >>= 6;
+    }
+    if (sub % 2 == 0) return (nibbles & 0x000f000fu) | (upper & 0x00300030u);
+    const std::uint32_t higher = (nibbles & 0x00f000f0u) | (upper & 0x03000300u);
+    const __half2 codes = __hmul2(*reinterpret_cast<const __half2*>(&higher), __float2half2_rn(0.0625f));
+    return *reinterpret_cast<const std::uint32_t*>(&codes);
 }
-__device__ inline std::uint32_t k_minima(const std::uint32_t (&words)[3], int q) {
-    const std::uint32_t low = words[1] >> (8 * q), high = words[2] >> (16 + 4 * q);
-    return (low & 15u) | (high & 3u) << 4 | (low & 0xf0u) << 12 | (high & 12u) << 18;
+__device__ inline std::uint32_t k_minima(std::uint32_t nibbles, std::uint32_t upper, int q) {
+    const ScaleCodePlace place(2 * q);
+    return (nibbles >> place.nibble & 0x000f000fu) + (upper >> place.minimum_upper & 0x00030003u) * 16u;
 }
 
 // Q4_K, and Q5_K with its fifth bits.
@@ -122,27 +130,35 @@ struct MultiplyK {
     static __device__ __forceinline__ void run(std::uint32_t block, const Inputs<E, NT>& in, int j,
                                                float (&sums)[2][NT][4], int lane) {
         const std::uint32_t row = lane / 4;
-        const uint4 d_bits = load_shared4(block + kScales + row * 16);
-        std::uint32_t words[4][3];  // (tile, half)
+        float d[4];                               // (tile, half), as codes of scales are scaled
+        std::uint32_t nibbles[4], upper_bits[4];  // of scales
         {
+            const uint4 d_bits = load_shared4(block + kScales + row * 16);
             const uint4 w0 = load_shared4(block + kScales + 128 + row * 48);
             const uint4 w1 = load_shared4(block + kScales + 128 + row * 48 + 16);
             const uint4 w2 = load_shared4(block + kScales + 128 + row * 48 + 32);
             const std::uint32_t flat[12] = {w0.x, w0.y, w0.z, w0.w, w1.x, w1.y, w1.z, w1.w, w2.x, w2.y, w2.z, w2.w};
+            std::uint32_t minima[4];
+            float d_minimum[4];
 #pragma unroll
-            for (int i = 0; i < 12; ++i) words[i / 3][i % 3] = flat[i];
-        }
+            for (int i = 0; i < 4; ++i) {
+                const float2 both = halves(word_of(d_bits, i));
+                d[i] = both.x * kCodeScale;
+                d_minimum[i] = both.y * kMinimumScale;
+                nibbles[i] = flat[3 * i];
+                upper_bits[i] = flat[3 * i + 2];
+                minima[i] = k_minima(flat[3 * i + 1], flat[3 * i + 2], lane % 4);
+            }
 #pragma unroll
-        for (int t = 0; t < 2; ++t) {
-            const std::uint32_t m0 = k_minima(words[2 * t], lane % 4), m1 = k_minima(words[2 * t + 1], lane % 4);
-            const float d0 = halves(word_of(d_bits, 2 * t)).y * kMinimumScale,
-                        d1 = halves(word_of(d_bits, 2 * t + 1)).y * kMinimumScale;
+            for (int t = 0; t < 2; ++t) {
+                const std::uint32_t m0 = minima[2 * t], m1 = minima[2 * t + 1];
 #pragma unroll
-            for (int nt = 0; nt < NT; ++nt) {
-                const float zero[4] = {};
-                float d[4];
-                mma(d, m0, m1, m0, m1, in.sum(j, nt, 0), in.sum(j, nt, 1), zero);
-                add_scaled<kAlone>(sums[t][nt], d, d0, d1);
+                for (int nt = 0; nt < NT; ++nt) {
+                    const float zero[4] = {};
+                    float product[4];
+                    mma(product, m0, m1, m0, m1, in.sum(j, nt, 0), in.sum(j, nt, 1), zero);
+                    add_scaled<kAlone>(sums[t][nt], product, d_minimum[2 * t], d_minimum[2 * t + 1]);
+                }
             }
         }
 #pragma unroll
@@ -151,6 +167,9 @@ struct MultiplyK {
             const uint4 code[2] = {load_shared4(plane + lane * 16), load_shared4(plane + 512 + lane * 16)};
             std::uint32_t fifth[2] = {};
             if (kFifth) load_shared2(fifth[0], fifth[1], block + 4096 + sub * 256 + lane * 8);
+            std::uint32_t scale[4];  // of both groups
+#pragma unroll
+            for (int i = 0; i < 4; ++i) scale[i] = k_scales(nibbles[i], upper_bits[i], sub);
 #pragma unroll
             for (int g = 0; g < 2; ++g) {
                 const int group = 2 * sub + g;
@@ -170,13 +189,14 @@ struct MultiplyK {
                             }
                         }
                     }
-                    const float s0 = halves(word_of(d_bits, 2 * t)).x * k_scale(words[2 * t], group);
-                    const float s1 = halves(word_of(d_bits, 2 * t + 1)).x * k_scale(words[2 * t + 1], group);
+                    const float2 upper_scales = halves(scale[2 * t]), lower_scales = halves(scale[2 * t + 1]);
+                    const float s0 = (g == 0 ? upper_scales.x : upper_scales.y) * d[2 * t];
+                    const float s1 = (g == 0 ? lower_scales.x : lower_scales.y) * d[2 * t + 1];
 #pragma unroll
                     for (int nt = 0; nt < NT; ++nt) {
-                        float d[4];
-                        multiply_group(d, p, in.operand(8 * j + group, nt));
-                        add_scaled<kAlone>(sums[t][nt], d, s0, s1);
+                        float product[4];
+                        multiply_group(product, p, in.operand(8 * j + group, nt));
+                        add_scaled<kAlone>(sums[t][nt], product, s0, s1);
                     }
                 }
             }

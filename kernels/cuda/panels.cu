@@ -48,9 +48,10 @@ __device__ void put_scale_codes(std::uint8_t* block, int at, int slot, const KSc
     for (int g = 0; g < KScales::kGroups; ++g) {
         const auto scale = static_cast<std::uint32_t>(scales.scale(g)),
                    min = static_cast<std::uint32_t>(scales.minimum(g));
-        low |= (scale & 15u) << (4 * g);
-        low_min |= (min & 15u) << (4 * g);
-        high |= (scale >> 4) << (2 * g) | (min >> 4) << (16 + 2 * g);
+        const ScaleCodePlace place(g);
+        low |= (scale & 15u) << place.nibble;
+        low_min |= (min & 15u) << place.nibble;
+        high |= (scale >> 4) << place.scale_upper | (min >> 4) << place.minimum_upper;
     }
     auto* words = reinterpret_cast<std::uint32_t*>(block + at + 12 * slot);
     words[0] = low;
