@@ -23,6 +23,9 @@ int split_of(const GemvOp& op, int processors) {
     return std::min((op.inputs + kSplitInputs - 1) / kSplitInputs, processors);
 }
 
+// Does nothing: for asking what code of this library was compiled for.
+__global__ void compiled() {}
+
 struct Scratch {
     DeviceBuffer<std::uint32_t> counters;
     DeviceBuffer<float> zeros, partials, handed;
@@ -49,7 +52,10 @@ const GemvScratch& gemv_scratch() {
         int reserved = 0;
         cuda_check(cudaDeviceGetAttribute(&reserved, cudaDevAttrReservedSharedMemoryPerBlock, device),
                    "cannot ask for the shared memory that is reserved");
+        cudaFuncAttributes attributes = {};
+        cuda_check(cudaFuncGetAttributes(&attributes, compiled), "cannot ask what kernels were compiled for");
         scratch.view = {static_cast<std::uint32_t>(reserved),
+                        has_little_shared(attributes.ptxVersion),
                         scratch.counters.data(),
                         scratch.zeros.data(),
                         scratch.partials.data(),
@@ -60,11 +66,11 @@ const GemvScratch& gemv_scratch() {
     return scratch.view;
 }
 
-bool plan_gemv(Encoding encoding, std::size_t shared_budget, int processors, int least_stages, std::span<GemvOp> ops,
-               int rows, GemvPlan& plan) {
+bool plan_gemv(Encoding encoding, const GemvScratch& scratch, std::size_t shared_budget, int processors,
+               int least_stages, std::span<GemvOp> ops, int rows, GemvPlan& plan) {
     if (encoding == Encoding::f32) return true;
     const BlockFormat format = block_format(encoding);
-    const GemvScratch& scratch = gemv_scratch();
+    if (scratch.little_shared) shared_budget = std::min(shared_budget, kLittleSharedBytes);
     const int warps = gemv_warps(encoding);
     plan.counters = scratch.counters;
     plan.zeros = scratch.zeros;
@@ -107,7 +113,7 @@ bool plan_gemv(Encoding encoding, std::size_t shared_budget, int processors, int
     // Attention and the sums of panels take turns.
     const int shared_parts = std::max(parts_bytes, attends ? kAttendShared : 0);
     const int fixed = kGemvBarrierBytes + warps * plan.second_bytes + shared_parts + stats_bytes + 3 * 128;
-    const int stage_bytes = chunk_blocks(encoding, rows > 8 ? 2 : 1) * format.bytes;
+    const int stage_bytes = chunk_blocks(encoding, rows > 8 ? 2 : 1, scratch.little_shared) * format.bytes;
     plan.stages = std::min((static_cast<int>(shared_budget) - fixed) / stage_bytes, kMaxStages);
     if (plan.stages < std::max(1, least_stages)) return false;
     int at = kGemvBarrierBytes + plan.stages * stage_bytes;

@@ -30,19 +30,34 @@ constexpr int gemv_warps(Encoding encoding) {
 // Threads of a block: those warps, one that asks for the weights, and those that finish panels.
 inline constexpr int kFinishers = 3;
 constexpr int gemv_threads(Encoding encoding) { return 32 * (gemv_warps(encoding) + 1 + kFinishers); }
+// Whether multiprocessors have 100 KiB of shared memory and not 164 or 228, by the architecture that code is compiled for. Kernels
+// know theirs, hosts ask (GemvScratch). FORESAY_LITTLE_SHARED: as if they all had, to test that elsewhere.
+inline constexpr std::size_t kLittleSharedBytes = 99 * 1024;  // of which a block can have this
+constexpr bool has_little_shared(int architecture) {
+#ifdef FORESAY_LITTLE_SHARED
+    return architecture > 0;
+#else
+    return architecture == 86 || architecture == 89 || (architecture >= 120 && architecture < 130);
+#endif
+}
+#ifdef __CUDA_ARCH__
+inline constexpr bool kLittleShared = has_little_shared(__CUDA_ARCH__ / 10);
+#else
+inline constexpr bool kLittleShared = false;  // nobody's: hosts do not use the ring
+#endif
 // Blocks of a panel that are one copy. A multiple of the warps, or a divisor of their number; then each chunk makes all warps wait
 // and is only some warps', so that is for blocks of which few chunks of the other kind fit.
-constexpr int chunk_blocks(Encoding encoding, int row_tiles) {
+constexpr int chunk_blocks(Encoding encoding, int row_tiles, bool little_shared) {
     switch (encoding) {
         case Encoding::q4_0:
-            return row_tiles == 1 ? 32 : 16;
+            return row_tiles == 1 && !little_shared ? 32 : 16;
         case Encoding::q8_0:
-            return 16;
+            return little_shared ? 8 : 16;
         case Encoding::f16:
         case Encoding::bf16:
-            return row_tiles == 1 ? 8 : 4;
+            return row_tiles == 1 && !little_shared ? 8 : 4;
         default:
-            return 8;
+            return little_shared ? 4 : 8;
     }
 }
 inline constexpr int kMaxStages = 16;  // of the ring
@@ -199,6 +214,7 @@ static_assert(sizeof(GemvArgs<kManySteps>) <= 32764);
 // call for a device.
 struct GemvScratch {
     std::uint32_t shared_start = 0;  // of a block: what the system keeps lies before it
+    bool little_shared = false;      // what the device's code was compiled for
     std::uint32_t* counters = nullptr;
     const float* zeros = nullptr;
     float* partials = nullptr;
@@ -208,10 +224,10 @@ struct GemvScratch {
 };
 const GemvScratch& gemv_scratch();
 
-// Fills in the plan for args.rows rows on `processors` multiprocessors whose blocks may take `shared_budget` bytes; false:
-// not even `least_stages` stages fit. Ops of which each fits with two stages fit together with one.
-bool plan_gemv(Encoding encoding, std::size_t shared_budget, int processors, int least_stages, std::span<GemvOp> ops,
-               int rows, GemvPlan& plan);
+// Fills in the plan for `rows` rows on `processors` multiprocessors whose blocks may take `shared_budget` bytes; false: not even
+// `least_stages` stages fit. Ops of which each fits with two stages fit together with one. Reads nothing of `scratch`'s memory.
+bool plan_gemv(Encoding encoding, const GemvScratch& scratch, std::size_t shared_budget, int processors,
+               int least_stages, std::span<GemvOp> ops, int rows, GemvPlan& plan);
 
 // Enqueues the kernel, one block per multiprocessor.
 void launch_gemv(Encoding encoding, const GemvArgs<kManySteps>& args, int processors, bool overlap,

@@ -38,8 +38,8 @@ struct LinearSequence::State {
     void flush() {
         if (args.steps == 0) return;
         const DeviceInfo& info = current_device();
-        check(plan_gemv(encoding, info.shared_bytes, info.processors, 1, std::span(args.ops, count(args.op_count)),
-                        args.rows, args.plan),
+        check(plan_gemv(encoding, gemv_scratch(), info.shared_bytes, info.processors, 1,
+                        std::span(args.ops, count(args.op_count)), args.rows, args.plan),
               "ops that fit alone fit together");
         hand_over();
         launch_gemv(encoding, args, info.processors, call.overlap, call.stream);
@@ -191,7 +191,7 @@ std::int32_t rows_that_fit(Encoding encoding, const GemvOp& op, std::int32_t row
     const DeviceInfo& device = current_device();
     GemvOp planned = op;
     GemvPlan plan;
-    while (!plan_gemv(encoding, device.shared_bytes, device.processors, 2, {&planned, 1}, rows, plan)) {
+    while (!plan_gemv(encoding, gemv_scratch(), device.shared_bytes, device.processors, 2, {&planned, 1}, rows, plan)) {
         check(rows > 1, "a row of inputs fits into shared memory");
         rows = (rows + 1) / 2;
     }

@@ -50,7 +50,7 @@ struct alignas(16) Share {
 template <Encoding E, int NT, class Args>
 class Ring {
 public:
-    static constexpr int kChunk = chunk_blocks(E, NT), kWarps = gemv_warps(E);
+    static constexpr int kChunk = chunk_blocks(E, NT, kLittleShared), kWarps = gemv_warps(E);
     static constexpr int kBytes = block_format(E).bytes, kStageBytes = kChunk * kBytes;
 
     // As the kernel begins, by one warp; then all threads meet.

@@ -1,0 +1,81 @@
+// Decoding has room in shared memory: of every card that kernels are compiled for, for rows enough to verify drafts with.
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "kernels/cuda/gemv.h"
+
+namespace foresay::kernels::cuda {
+namespace {
+
+constexpr Encoding kPlanned[] = {Encoding::q4_0, Encoding::q8_0, Encoding::q4_k, Encoding::q5_k,
+                                 Encoding::q6_k, Encoding::f16,  Encoding::bf16};
+
+struct Card {
+    int architecture;
+    std::size_t shared_bytes;  // of a block
+    int processors;
+};
+constexpr Card kCards[] = {{80, 163 * 1024, 108}, {86, 99 * 1024, 82},   {89, 99 * 1024, 128},
+                           {90, 227 * 1024, 132}, {120, 99 * 1024, 170}, {120, 99 * 1024, 36}};
+
+// A layer's matrices and its attention, with the largest inputs that a block takes.
+std::vector<GemvOp> layer(Encoding encoding) {
+    GemvOp attend;
+    attend.kind = OpKind::attend;
+    GemvOp matrix;
+    matrix.inputs = kSplitInputs;
+    matrix.panel_count = 128;
+    matrix.blocks = kSplitInputs / 64;
+    GemvOp wide = matrix;
+    wide.inputs = 14336;
+    wide.blocks = wide.inputs / 64;
+    if (encoding == Encoding::q4_k || encoding == Encoding::q5_k || encoding == Encoding::q6_k) {
+        matrix.blocks /= 4;
+        wide.blocks /= 4;
+    }
+    return {matrix, attend, wide};
+}
+
+TEST(GemvPlan, EveryCardHasRoomForEightRows) {
+    for (const Card& card : kCards) {
+        GemvScratch scratch;
+        scratch.shared_start = 1024;
+        scratch.little_shared = has_little_shared(card.architecture);
+        scratch.partial_floats = std::size_t{12} << 20;
+        for (const Encoding encoding : kPlanned) {
+            for (int rows = 1; rows <= 8; ++rows) {
+                SCOPED_TRACE(testing::Message()
+                             << "sm_" << card.architecture << ", " << info(encoding).name << ", " << rows << " rows");
+                std::vector<GemvOp> ops = layer(encoding);
+                GemvPlan plan;
+                ASSERT_TRUE(plan_gemv(encoding, scratch, card.shared_bytes, card.processors, 2, ops, rows, plan));
+                EXPECT_LE(static_cast<std::size_t>(plan.shared_bytes), card.shared_bytes);
+                EXPECT_GE(plan.stages, 2);
+            }
+        }
+    }
+}
+
+TEST(GemvPlan, LargeCardsHaveRoomForSixteenRows) {
+    GemvScratch scratch;
+    scratch.shared_start = 1024;
+    scratch.partial_floats = std::size_t{12} << 20;
+    for (const Encoding encoding : kPlanned) {
+        SCOPED_TRACE(info(encoding).name);
+        std::vector<GemvOp> ops = layer(encoding);
+        GemvPlan plan;
+        EXPECT_TRUE(plan_gemv(encoding, scratch, 227 * 1024, 132, 2, ops, 16, plan));
+    }
+}
+
+TEST(GemvPlan, SaysWhenThereIsNoRoom) {
+    GemvScratch scratch;
+    scratch.partial_floats = std::size_t{12} << 20;
+    std::vector<GemvOp> ops = layer(Encoding::q4_0);
+    GemvPlan plan;
+    EXPECT_FALSE(plan_gemv(Encoding::q4_0, scratch, 48 * 1024, 132, 2, ops, 8, plan));
+}
+
+}  // namespace
+}  // namespace foresay::kernels::cuda
