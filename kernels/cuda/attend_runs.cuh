@@ -10,6 +10,7 @@
 #pragma once
 
 #include "kernels/cuda/attend_tile.cuh"
+#include "kernels/cuda/halves.cuh"
 
 namespace foresay::kernels::cuda::attention {
 
@@ -30,8 +31,7 @@ __device__ inline void load_ordered(uint2& to, const void* from) {
 __device__ inline uint2 halves_of(std::uint32_t codes) {
     const auto two = [&](std::uint32_t which) {
         const std::uint32_t raw = __byte_perm(codes, 0x64646464u, which);
-        const __half2 value = __hsub2(*reinterpret_cast<const __half2*>(&raw), __float2half2_rn(1024.0f + kCodeZero));
-        return *reinterpret_cast<const std::uint32_t*>(&value);
+        return as_bits(__hsub2(as_halves(raw), __float2half2_rn(1024.0f + kCodeZero)));
     };
     return {two(0x4140u), two(0x4342u)};
 }

@@ -1,6 +1,7 @@
 #include "kernels/cuda/input_rows.h"
 
 #include "kernels/cuda/finish.cuh"
+#include "kernels/cuda/halves.cuh"
 
 namespace foresay::kernels::cuda {
 namespace {
@@ -41,9 +42,7 @@ struct Scaling {
 };
 
 __device__ void store4(__half* to, float4 v) {
-    const __half2 a = __floats2half2_rn(v.x, v.y), b = __floats2half2_rn(v.z, v.w);
-    *reinterpret_cast<uint2*>(to) = {*reinterpret_cast<const std::uint32_t*>(&a),
-                                     *reinterpret_cast<const std::uint32_t*>(&b)};
+    *reinterpret_cast<uint2*>(to) = {as_bits(__floats2half2_rn(v.x, v.y)), as_bits(__floats2half2_rn(v.z, v.w))};
 }
 __device__ void store4(float* to, float4 v) { *reinterpret_cast<float4*>(to) = v; }
 

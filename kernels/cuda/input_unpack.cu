@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "kernels/cuda/formats.h"
+#include "kernels/cuda/halves.cuh"
 
 namespace foresay::kernels::cuda {
 namespace {
@@ -16,8 +17,6 @@ constexpr int kWarps = 8;  // of a block; each takes 32 rows x 64 inputs at a ti
 
 __device__ std::uint32_t word(const uint4& v, int i) { return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w; }
 __device__ uint4 read16(const std::uint8_t* from) { return __ldcs(reinterpret_cast<const uint4*>(from)); }
-__device__ __half2 as_halves(std::uint32_t bits) { return *reinterpret_cast<const __half2*>(&bits); }
-__device__ std::uint32_t as_bits(__half2 pair) { return *reinterpret_cast<const std::uint32_t*>(&pair); }
 
 // Codes in the low bits of two halves, below 1,024, less `middle`: exact.
 __device__ __half2 codes(std::uint32_t bits, float middle) {
@@ -43,7 +42,7 @@ struct UnpackScaled {  // one scale per 32 inputs
         factor = times;
     }
     __device__ __half2 scale(int t, int h, int g) const {
-        const float2 pair = __half22float2(as_halves(scales[2 * t + h]));
+        const float2 pair = as_floats(scales[2 * t + h]);
         return __float2half2_rn((g == 0 ? pair.x : pair.y) * factor);
     }
 };
@@ -103,7 +102,7 @@ struct UnpackK {
         for (int i = 0; i < 3; ++i) packed[i] = read16(block + kScales + 128 + r * 48 + i * 16);
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-            const float2 both = __half22float2(as_halves(word(d, i)));
+            const float2 both = as_floats(word(d, i));
             std::uint32_t w[3];
 #pragma unroll
             for (int j = 0; j < 3; ++j) w[j] = word(packed[(3 * i + j) / 4], (3 * i + j) % 4);
@@ -150,7 +149,7 @@ struct Unpack<Encoding::q6_k> {
         }
         scales = read16(block + 6144 + sub * 128 + lane / 4 * 16);
         const uint2 bits = __ldcs(reinterpret_cast<const uint2*>(block + 6656 + lane / 4 * 8));
-        const float2 low = __half22float2(as_halves(bits.x)), high = __half22float2(as_halves(bits.y));
+        const float2 low = as_floats(bits.x), high = as_floats(bits.y);
         d[0] = low.x * times;
         d[1] = low.y * times;
         d[2] = high.x * times;

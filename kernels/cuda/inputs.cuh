@@ -17,6 +17,7 @@
 
 #include "kernels/cuda/async.cuh"
 #include "kernels/cuda/gemv.h"
+#include "kernels/cuda/halves.cuh"
 #include "kernels/cuda/handed.cuh"
 #include "kernels/cuda/mma.cuh"
 
@@ -370,31 +371,28 @@ private:
         if constexpr (Form::bf16) {
             const __nv_bfloat162 lo = __floats2bfloat162_rn(v.x, v.y), hi = __floats2bfloat162_rn(v.z, v.w);
             const float2 a = __bfloat1622float2(lo), c = __bfloat1622float2(hi);
-            half[0][b][i] = {bits(lo), bits(hi)};
-            half[1][b][i] = {bits(__floats2bfloat162_rn(v.x - a.x, v.y - a.y)),
-                             bits(__floats2bfloat162_rn(v.z - c.x, v.w - c.y))};
+            half[0][b][i] = {as_bits(lo), as_bits(hi)};
+            half[1][b][i] = {as_bits(__floats2bfloat162_rn(v.x - a.x, v.y - a.y)),
+                             as_bits(__floats2bfloat162_rn(v.z - c.x, v.w - c.y))};
         } else {
             const __half2 lo = __floats2half2_rn(v.x, v.y), hi = __floats2half2_rn(v.z, v.w);
             if constexpr (Form::floats) {
                 const float2 a = __half22float2(lo), c = __half22float2(hi);
-                half[0][b][i] = {bits(lo), bits(hi)};
-                half[1][b][i] = {bits(__floats2half2_rn(v.x - a.x, v.y - a.y)),
-                                 bits(__floats2half2_rn(v.z - c.x, v.w - c.y))};
+                half[0][b][i] = {as_bits(lo), as_bits(hi)};
+                half[1][b][i] = {as_bits(__floats2half2_rn(v.x - a.x, v.y - a.y)),
+                                 as_bits(__floats2half2_rn(v.z - c.x, v.w - c.y))};
             } else {
-                half[0][b][i] = {bits(lo), bits(Form::quarters_lowered ? __hmul2(hi, __float2half2_rn(0.0625f)) : hi)};
+                half[0][b][i] = {as_bits(lo),
+                                 as_bits(Form::quarters_lowered ? __hmul2(hi, __float2half2_rn(0.0625f)) : hi)};
             }
         }
-    }
-    template <class Pair>
-    static __device__ std::uint32_t bits(Pair pair) {
-        return *reinterpret_cast<const std::uint32_t*>(&pair);
     }
     // Two sums as two pairs of float16, whose sums they are.
     static __device__ void split(float a, float b, std::uint32_t& high, std::uint32_t& low) {
         const __half2 h = __floats2half2_rn(a, b);
         const float2 f = __half22float2(h);
-        high = bits(h);
-        low = bits(__floats2half2_rn(a - f.x, b - f.y));
+        high = as_bits(h);
+        low = as_bits(__floats2half2_rn(a - f.x, b - f.y));
     }
     // Entry 2 q (+ 1) of eight, without an index that registers do not have.
     static __device__ float chosen(const float* of, int q) {

@@ -15,12 +15,11 @@
 
 #include "kernels/cuda/async.cuh"
 #include "kernels/cuda/formats.h"
+#include "kernels/cuda/halves.cuh"
 #include "kernels/cuda/inputs.cuh"
 #include "kernels/cuda/mma.cuh"
 
 namespace foresay::kernels::cuda {
-
-__device__ inline float2 halves(std::uint32_t bits) { return __half22float2(*reinterpret_cast<__half2*>(&bits)); }
 
 // Four pairs of codes of one word, as operands of steps 0 and 1: p[0], p[1] for c = 0, 1 and 2, 3 of step 0, ...
 __device__ inline void unpack_nibbles(std::uint32_t word, std::uint32_t (&p)[4]) {
@@ -71,7 +70,7 @@ struct MultiplyScaled {
 #pragma unroll
         for (int t = 0; t < 2; ++t) {
             const std::uint32_t scale0 = word_of(scale, 2 * t), scale1 = word_of(scale, 2 * t + 1);
-            const float2 s0 = halves(scale0), s1 = halves(scale1);
+            const float2 s0 = as_floats(scale0), s1 = as_floats(scale1);
 #pragma unroll
             for (int nt = 0; nt < NT; ++nt) mma_k8(sums[t][nt], scale0, scale1, in.sum(j, nt, 0), sums[t][nt]);
 #pragma unroll
@@ -113,8 +112,7 @@ __device__ inline std::uint32_t k_scales(std::uint32_t nibbles, std::uint32_t up
     }
     if (sub % 2 == 0) return (nibbles & 0x000f000fu) | (upper & 0x00300030u);
     const std::uint32_t higher = (nibbles & 0x00f000f0u) | (upper & 0x03000300u);
-    const __half2 codes = __hmul2(*reinterpret_cast<const __half2*>(&higher), __float2half2_rn(0.0625f));
-    return *reinterpret_cast<const std::uint32_t*>(&codes);
+    return as_bits(__hmul2(as_halves(higher), __float2half2_rn(0.0625f)));
 }
 __device__ inline std::uint32_t k_minima(std::uint32_t nibbles, std::uint32_t upper, int q) {
     const ScaleCodePlace place(2 * q);
@@ -142,7 +140,7 @@ struct MultiplyK {
             float d_minimum[4];
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
-                const float2 both = halves(word_of(d_bits, i));
+                const float2 both = as_floats(word_of(d_bits, i));
                 d[i] = both.x * kCodeScale;
                 d_minimum[i] = both.y * kMinimumScale;
                 nibbles[i] = flat[3 * i];
@@ -189,7 +187,7 @@ struct MultiplyK {
                             }
                         }
                     }
-                    const float2 upper_scales = halves(scale[2 * t]), lower_scales = halves(scale[2 * t + 1]);
+                    const float2 upper_scales = as_floats(scale[2 * t]), lower_scales = as_floats(scale[2 * t + 1]);
                     const float s0 = (g == 0 ? upper_scales.x : upper_scales.y) * d[2 * t];
                     const float s1 = (g == 0 ? lower_scales.x : lower_scales.y) * d[2 * t + 1];
 #pragma unroll
@@ -211,8 +209,7 @@ struct Multiply<Encoding::q5_k, NT, kAlone> : MultiplyK<Encoding::q5_k, NT, kAlo
 // Two bytes of a word, signed, as a pair of float16.
 __device__ inline std::uint32_t signed_pair(std::uint32_t word, std::uint32_t selector) {
     const std::uint32_t magic = __byte_perm(word ^ 0x80808080u, 0x64646464u, selector);  // 1024 + code + 128
-    const __half2 value = __hsub2(*reinterpret_cast<const __half2*>(&magic), __float2half2_rn(1152.0f));
-    return *reinterpret_cast<const std::uint32_t*>(&value);
+    return as_bits(__hsub2(as_halves(magic), __float2half2_rn(1152.0f)));
 }
 
 template <int NT, bool kAlone>
@@ -285,7 +282,7 @@ struct Multiply<Encoding::q6_k, NT, kAlone> {
         }
         std::uint32_t low, high;
         load_shared2(low, high, block + 6656 + lane / 4 * 8);
-        const float2 d0 = halves(low), d1 = halves(high);
+        const float2 d0 = as_floats(low), d1 = as_floats(high);
 #pragma unroll
         for (int nt = 0; nt < NT; ++nt) {
             add_scaled<kAlone>(sums[0][nt], part[0][nt], d0.x, d0.y);

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "kernels/cuda/formats.h"
 #include "kernels/cuda/gemv.h"
 
 namespace foresay::kernels::cuda {
@@ -26,23 +27,24 @@ std::vector<GemvOp> layer(Encoding encoding) {
     GemvOp matrix;
     matrix.inputs = kSplitInputs;
     matrix.panel_count = 128;
-    matrix.blocks = kSplitInputs / 64;
+    matrix.blocks = matrix.inputs / block_format(encoding).inputs;
     GemvOp wide = matrix;
     wide.inputs = 14336;
-    wide.blocks = wide.inputs / 64;
-    if (encoding == Encoding::q4_k || encoding == Encoding::q5_k || encoding == Encoding::q6_k) {
-        matrix.blocks /= 4;
-        wide.blocks /= 4;
-    }
+    wide.blocks = wide.inputs / block_format(encoding).inputs;
     return {matrix, attend, wide};
+}
+
+GemvScratch scratch_of(int architecture) {
+    GemvScratch scratch;
+    scratch.shared_start = 1024;
+    scratch.little_shared = has_little_shared(architecture);
+    scratch.partial_floats = std::size_t{12} << 20;
+    return scratch;
 }
 
 TEST(GemvPlan, EveryCardHasRoomForEightRows) {
     for (const Card& card : kCards) {
-        GemvScratch scratch;
-        scratch.shared_start = 1024;
-        scratch.little_shared = has_little_shared(card.architecture);
-        scratch.partial_floats = std::size_t{12} << 20;
+        const GemvScratch scratch = scratch_of(card.architecture);
         for (const Encoding encoding : kPlanned) {
             for (int rows = 1; rows <= 8; ++rows) {
                 SCOPED_TRACE(testing::Message()
@@ -58,9 +60,7 @@ TEST(GemvPlan, EveryCardHasRoomForEightRows) {
 }
 
 TEST(GemvPlan, LargeCardsHaveRoomForSixteenRows) {
-    GemvScratch scratch;
-    scratch.shared_start = 1024;
-    scratch.partial_floats = std::size_t{12} << 20;
+    const GemvScratch scratch = scratch_of(90);
     for (const Encoding encoding : kPlanned) {
         SCOPED_TRACE(info(encoding).name);
         std::vector<GemvOp> ops = layer(encoding);
@@ -70,11 +70,9 @@ TEST(GemvPlan, LargeCardsHaveRoomForSixteenRows) {
 }
 
 TEST(GemvPlan, SaysWhenThereIsNoRoom) {
-    GemvScratch scratch;
-    scratch.partial_floats = std::size_t{12} << 20;
     std::vector<GemvOp> ops = layer(Encoding::q4_0);
     GemvPlan plan;
-    EXPECT_FALSE(plan_gemv(Encoding::q4_0, scratch, 48 * 1024, 132, 2, ops, 8, plan));
+    EXPECT_FALSE(plan_gemv(Encoding::q4_0, scratch_of(90), 48 * 1024, 132, 2, ops, 8, plan));
 }
 
 }  // namespace
