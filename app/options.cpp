@@ -64,7 +64,8 @@ void add_inflation(CLI::App& app, Options& options) {
 }
 
 void add_sampling(CLI::App& app, Options& options) {
-    flag(app, "-n", options.max_tokens, "longest completion in tokens (256; 0: to the end of the context)")
+    flag(app, "-n", options.max_tokens,
+         "longest completion in tokens (256, of benchmarks 128; 0: to the end of the context)")
         ->check(check_whole);
     flag(app, "--seed", options.seed, "seed of the noise")->check(check_whole);
     flag(app, "--branch", options.branch, "another text from the same seed")->check(check_whole);
