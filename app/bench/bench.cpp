@@ -60,6 +60,10 @@ double read_bandwidth(kernels::Ops& ops) {
     return best;
 }
 
+std::int32_t tokens_to_write(const Options& options, std::int32_t most) {
+    return static_cast<std::int32_t>(std::min<std::int64_t>(options.max_tokens.value_or(128), most));
+}
+
 double median(std::vector<double> values) {
     if (values.empty()) return 0.0;
     std::sort(values.begin(), values.end());

@@ -27,6 +27,9 @@ void bench_inflation(const Options& options);
 // any cache. Takes about a quarter second.
 double read_bandwidth(kernels::Ops& ops);
 
+// Tokens that a benchmark writes behind a prompt: -n, or what the help says of benchmarks; no more than `most`.
+std::int32_t tokens_to_write(const Options& options, std::int32_t most);
+
 class Stopwatch {
 public:
     double ms() const {

@@ -40,7 +40,7 @@ void bench_decode(const Options& options) {
     needs.tokenizer = false;
     Session session(options, needs);
     const std::int32_t room = session.context_length() - kPrompt - 1;
-    const auto count = static_cast<std::int32_t>(std::clamp<std::int64_t>(options.max_tokens.value_or(128), 1, room));
+    const auto count = std::max(tokens_to_write(options, room), 1);
     const std::int32_t vocabulary = session.target().config().shape.vocab;
     const std::vector<std::int32_t> prompt = some_tokens(vocabulary, kPrompt);
     const std::vector<std::int32_t> tokens = some_tokens(vocabulary, count);

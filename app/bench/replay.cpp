@@ -50,8 +50,7 @@ void bench_replay(const Options& options) {
     needs.draft = false;
     Session session(options, needs);
     PromptRun run;
-    run.max_tokens =
-        static_cast<std::int32_t>(std::min<std::int64_t>(options.max_tokens.value_or(128), session.context_length()));
+    run.max_tokens = tokens_to_write(options, session.context_length());
     run.seed = session.config().seed;
     std::vector<Case> cases;
     for (const std::int32_t wrong : {0, 3}) {

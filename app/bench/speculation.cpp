@@ -91,8 +91,7 @@ void bench_speculation(const Options& options) {
     }
     const double bandwidth = read_bandwidth(session.ops());
     PromptRun run;
-    run.max_tokens =
-        static_cast<std::int32_t>(std::min<std::int64_t>(options.max_tokens.value_or(128), session.context_length()));
+    run.max_tokens = tokens_to_write(options, session.context_length());
     run.seed = session.config().seed;
     nlohmann::ordered_json out;
     label_inflated(out, session);
