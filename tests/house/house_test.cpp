@@ -23,6 +23,9 @@ bool is_document(const std::string& path) { return path.ends_with(".md"); }
 bool is_anything(const std::string&) { return true; }
 
 TEST(House, IncludesFollowTheDag) { expect_kept(check_rooms, is_source); }
+TEST(House, IncludesFollowTheDagThroughOtherHeaders) {
+    for (const std::string& complaint : check_reach(project_files())) ADD_FAILURE() << complaint;
+}
 TEST(House, ThirdPartyHeadersStayInTheirRooms) { expect_kept(check_third_party, is_source); }
 TEST(House, PrivateHeadersStayPrivate) { expect_kept(check_private_headers, is_header); }
 TEST(House, HeadersOpenWithTheirPurpose) { expect_kept(check_header_opening, is_header); }
@@ -39,6 +42,24 @@ TEST(HouseRules, FindAnIncludeAgainstTheDag) {
     EXPECT_EQ(check_rooms({"plugins/wordlist/a.cpp", "#include \"plugins/host/loader.h\"\n"}).size(), 1u);
     EXPECT_EQ(check_rooms({"plugins/wordlist/a.cpp", "#include \"words.h\"\n"}).size(), 0u);
     EXPECT_EQ(check_rooms({"attic/a.cpp", "\n"}).size(), 1u);
+}
+
+TEST(HouseRules, FindAHeaderThatIsSeenThroughOthers) {
+    const std::vector<File> files = {
+        {"samplers/a.cpp", "#include \"samplers/a.h\"\n"},
+        {"samplers/a.h", "\n#include \"kernels/draw.h\"\n"},
+        {"samplers/b.h", "#include \"kernels/draw.h\"\n"},
+        {"kernels/draw.h", "#include \"kernels/math.h\"\n#include \"kernels/ops.h\"\n"},
+        {"kernels/math.h", "#include \"kernels/draw.h\"\n"},
+        {"kernels/ops.h", "#include \"kernels/encoding.h\"\n"},
+        {"kernels/encoding.h", ""},
+    };
+    const Complaints complaints = check_reach(files);
+    ASSERT_EQ(complaints.size(), 1u);
+    EXPECT_EQ(complaints[0],
+              "samplers sees kernels/ops.h through kernels/draw.h: "
+              "samplers/a.h:2 -> kernels/draw.h:2 -> kernels/ops.h (and from 2 more files)");
+    EXPECT_EQ(check_reach({files.begin(), files.begin() + 3}).size(), 0u);
 }
 
 TEST(HouseRules, FindAThirdPartyHeaderOutOfPlace) {

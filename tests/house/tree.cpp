@@ -1,9 +1,12 @@
 #include "tests/house/tree.h"
 
 #include <algorithm>
+#include <deque>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
+#include <set>
 #include <sstream>
 
 namespace foresay::house {
@@ -51,7 +54,8 @@ std::string room_of(std::string_view path) {
     return path.starts_with("plugins/host/") ? "plugins/host" : "plugins";
 }
 
-// Who may be included by whom; a room may always include itself. An entry with a dot or a slash is a path prefix.
+// Who may be included by whom, directly or through other headers; a room may always include itself. An entry with a dot
+// or a slash is a path prefix.
 struct Room {
     std::string_view name;
     std::vector<std::string_view> may_include;
@@ -73,6 +77,29 @@ const std::vector<Room>& rooms() {
         {"tests", {""}},
     };
     return table;
+}
+
+const Room* find_room(const std::string& name) {
+    const auto room = std::find_if(rooms().begin(), rooms().end(), [&](const Room& r) { return r.name == name; });
+    return room == rooms().end() ? nullptr : &*room;
+}
+
+// A name without a folder is a neighbour; a plugin is also built outside this tree and names the SDK's header so.
+std::string included_path(const File& file, const Include& include) {
+    const std::string folder = file.path.substr(0, file.path.rfind('/') + 1);
+    return include.name.find('/') == include.name.npos ? folder + include.name : include.name;
+}
+
+bool may_include(const File& file, const std::string& path) {
+    const std::string own = room_of(file.path);
+    if (own == "plugins") {  // a plugin sees its own folder, not other plugins
+        if (path.starts_with(file.path.substr(0, file.path.rfind('/') + 1))) return true;
+    } else if (room_of(path) == own) {
+        return true;
+    }
+    const std::vector<std::string_view>& allowed = find_room(own)->may_include;
+    return std::any_of(allowed.begin(), allowed.end(),
+                       [&](std::string_view prefix) { return path.starts_with(prefix); });
 }
 
 // A library of others: how its headers begin, and the places whose .cpp files may include them.
@@ -147,19 +174,63 @@ std::vector<Include> includes_of(std::string_view text) {
 Complaints check_rooms(const File& file) {
     Complaints complaints;
     const std::string own = room_of(file.path);
-    const auto room = std::find_if(rooms().begin(), rooms().end(), [&](const Room& r) { return r.name == own; });
-    if (room == rooms().end()) return {file.path + ": lies in no room of the house"};
-    const std::string folder = file.path.substr(0, file.path.rfind('/') + 1);
+    if (find_room(own) == nullptr) return {file.path + ": lies in no room of the house"};
     for (const Include& include : includes_of(file.text)) {
         if (include.angled) continue;
-        // A name without a folder is a neighbour; a plugin is also built outside this tree and names the SDK's header
-        // so.
-        const std::string path = include.name.find('/') == include.name.npos ? folder + include.name : include.name;
-        if (room_of(path) == own && own != "plugins") continue;
-        if (own == "plugins" && path.starts_with(folder)) continue;
-        const bool allowed = std::any_of(room->may_include.begin(), room->may_include.end(),
-                                         [&](std::string_view prefix) { return path.starts_with(prefix); });
-        if (!allowed) complaints.push_back(at(file, include.line) + own + " may not include " + include.name);
+        if (!may_include(file, included_path(file, include)))
+            complaints.push_back(at(file, include.line) + own + " may not include " + include.name);
+    }
+    return complaints;
+}
+
+Complaints check_reach(const std::vector<File>& files) {
+    std::map<std::string, const File*> by_path;
+    for (const File& file : files) by_path[file.path] = &file;
+    // A room, the header that its files must not see, and the last file before it: one fault, however many files reach it.
+    struct Fault {
+        std::string chain;
+        int links = 0;
+        int others = 0;
+    };
+    std::map<std::string, Fault> faults;
+    for (const File& start : files) {
+        if (!is_source(start.path) || find_room(room_of(start.path)) == nullptr) continue;
+        // Breadth first, so that the shortest chain is shown.
+        struct Visit {
+            const File* file;
+            std::string chain;
+            int links;
+        };
+        std::set<std::string> seen = {start.path};
+        std::deque<Visit> queue = {{&start, "", 0}};
+        while (!queue.empty()) {
+            const Visit visit = queue.front();
+            queue.pop_front();
+            for (const Include& include : includes_of(visit.file->text)) {
+                if (include.angled) continue;
+                const std::string path = included_path(*visit.file, include);
+                const auto found = by_path.find(path);
+                if (found == by_path.end() || !seen.insert(path).second) continue;
+                const std::string chain = visit.chain + visit.file->path + ":" + std::to_string(include.line) + " -> ";
+                if (may_include(start, path)) {
+                    queue.push_back({found->second, chain, visit.links + 1});
+                    continue;
+                }
+                if (visit.links == 0) continue;  // check_rooms() says it
+                const std::string what = room_of(start.path) + " sees " + path + " through " + visit.file->path;
+                const auto [place, first] = faults.try_emplace(what, Fault{chain + path, visit.links, 0});
+                if (first) continue;
+                ++place->second.others;
+                if (visit.links >= place->second.links) continue;
+                place->second.chain = chain + path;
+                place->second.links = visit.links;
+            }
+        }
+    }
+    Complaints complaints;
+    for (const auto& [what, fault] : faults) {
+        complaints.push_back(what + ": " + fault.chain +
+                             (fault.others > 0 ? " (and from " + std::to_string(fault.others) + " more files)" : ""));
     }
     return complaints;
 }
