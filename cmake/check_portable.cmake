@@ -1,4 +1,5 @@
-# cmake -DPROGRAM=FILE -DREADELF=FILE -P check_portable.cmake: fails when the program needs more than libc and libstdc++.
+# cmake -DPROGRAM=FILE -DREADELF=FILE -P check_portable.cmake: fails when the program needs more than libc and
+# libstdc++.
 execute_process(COMMAND ${READELF} -d ${PROGRAM} OUTPUT_VARIABLE dynamic COMMAND_ERROR_IS_FATAL ANY)
 string(REGEX MATCHALL "\\(NEEDED\\)[^\n]*\\[[^]]*\\]" needed "${dynamic}")
 foreach(line ${needed})

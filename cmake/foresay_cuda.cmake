@@ -1,14 +1,17 @@
 # The CUDA backend, which is optional: foresay_enable_cuda() sets FORESAY_HAVE_CUDA.
 #
-#   FORESAY_CUDA                 AUTO: when nvcc is found and no sanitizer is on. ON: a missing nvcc is an error. OFF: never
-#   FORESAY_CUDA_ARCHITECTURES   as CMAKE_CUDA_ARCHITECTURES; by default the GPUs of this machine, or 90 where it has none
+#   FORESAY_CUDA                 AUTO: when nvcc is found and no sanitizer is on. ON: a missing nvcc is an error. OFF:
+#                                never
+#   FORESAY_CUDA_ARCHITECTURES   as CMAKE_CUDA_ARCHITECTURES; by default the GPUs of this machine, or 90 where it has
+#                                none
 #
 # The runtime library is linked statically and the driver's is opened when the first device is asked for, so that the
 # program also starts where there is neither.
 
 set(FORESAY_CUDA AUTO CACHE STRING "AUTO, ON or OFF")
 set_property(CACHE FORESAY_CUDA PROPERTY STRINGS AUTO ON OFF)
-set(FORESAY_CUDA_ARCHITECTURES "" CACHE STRING "Compute capabilities such as 80;90; empty: those of this machine's GPUs, else 90")
+set(FORESAY_CUDA_ARCHITECTURES "" CACHE STRING
+  "Compute capabilities such as 80;90; empty: those of this machine's GPUs, else 90")
 
 macro(foresay_enable_cuda)
   set(FORESAY_HAVE_CUDA OFF)
@@ -39,7 +42,8 @@ macro(foresay_enable_cuda)
     endif()
     if(FORESAY_CUDA STREQUAL "ON")
       if(NOT CMAKE_CUDA_COMPILER)
-        message(FATAL_ERROR "FORESAY_CUDA is ON and nvcc was not found: put it on the path, or name it with -DCMAKE_CUDA_COMPILER=")
+        message(FATAL_ERROR
+          "FORESAY_CUDA is ON and nvcc was not found: put it on the path, or name it with -DCMAKE_CUDA_COMPILER=")
       endif()
       enable_language(CUDA)
       set(FORESAY_HAVE_CUDA ON)

@@ -27,7 +27,8 @@ function(foresay_dependency name)
     endif()
     find_library(FORESAY_${name}_LIBRARY ${ARG_LIBRARY})
     if(NOT FORESAY_${name}_LIBRARY)
-      message(FATAL_ERROR "the library ${ARG_LIBRARY} was not found: install ${ARG_PACKAGE}, or its counterpart on this system")
+      message(FATAL_ERROR
+        "the library ${ARG_LIBRARY} was not found: install ${ARG_PACKAGE}, or its counterpart on this system")
     endif()
     target_link_libraries(foresay_dependency_${name} INTERFACE ${FORESAY_${name}_LIBRARY})
   endif()
@@ -37,7 +38,8 @@ foresay_dependency(json HEADER nlohmann/json.hpp PACKAGE nlohmann-json3-dev)
 foresay_dependency(cli11 HEADER CLI/CLI.hpp PACKAGE libcli11-dev)
 foresay_dependency(pcre2 HEADER pcre2.h LIBRARY pcre2-8 PACKAGE libpcre2-dev)
 
-# toml++ compiles four times faster against its library; there is no archive of it, so a static program takes the headers.
+# toml++ compiles four times faster against its library; there is no archive of it, so a static program takes the
+# headers.
 if(FORESAY_STATIC)
   foresay_dependency(toml HEADER toml++/toml.h PACKAGE libtomlplusplus-dev)
 else()

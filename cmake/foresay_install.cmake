@@ -14,13 +14,15 @@ endif()
 set(documents ${CMAKE_BINARY_DIR}/documents)
 file(MAKE_DIRECTORY ${documents})
 function(foresay_document file)
-  add_custom_command(OUTPUT ${documents}/${file} COMMAND foresay ${ARGN} > ${documents}/${file} DEPENDS foresay VERBATIM)
+  add_custom_command(OUTPUT ${documents}/${file} COMMAND foresay ${ARGN} > ${documents}/${file} DEPENDS foresay
+    VERBATIM)
 endfunction()
 foresay_document(foresay.1 manual)
 foresay_document(foresay.bash completion bash)
 foresay_document(_foresay completion zsh)
 foresay_document(foresay.fish completion fish)
-add_custom_target(foresay_documents ${all} DEPENDS ${documents}/foresay.1 ${documents}/foresay.bash ${documents}/_foresay
+add_custom_target(foresay_documents ${all} DEPENDS ${documents}/foresay.1 ${documents}/foresay.bash
+  ${documents}/_foresay
   ${documents}/foresay.fish)
 
 # ---- runtime
@@ -29,7 +31,8 @@ install(TARGETS foresay RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT ru
 install(TARGETS wordlist LIBRARY DESTINATION lib/foresay/plugins COMPONENT runtime)
 install(DIRECTORY configs models DESTINATION ${data}/foresay COMPONENT runtime)
 install(FILES ${documents}/foresay.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT runtime)
-install(FILES ${documents}/foresay.bash DESTINATION ${data}/bash-completion/completions RENAME foresay COMPONENT runtime)
+install(FILES ${documents}/foresay.bash DESTINATION ${data}/bash-completion/completions RENAME foresay COMPONENT
+  runtime)
 install(FILES ${documents}/_foresay DESTINATION ${data}/zsh/vendor-completions COMPONENT runtime)
 install(FILES ${documents}/foresay.fish DESTINATION ${data}/fish/vendor_completions.d COMPONENT runtime)
 install(FILES README.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT runtime)
@@ -75,10 +78,12 @@ set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_NAME foresay)
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_SHLIBDEPS ON)
-set(CPACK_COMPONENT_RUNTIME_DESCRIPTION "A runtime for speculative decoding: the program, its sampler plugins and a small bundled pair of models.")
+set(CPACK_COMPONENT_RUNTIME_DESCRIPTION
+  "A runtime for speculative decoding: the program, its sampler plugins and a small bundled pair of models.")
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME foresay-dev)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS
   "libboost1.81-dev | libboost-dev (>= 1.81), libspdlog-dev, libtomlplusplus-dev, libpcre2-dev")
-set(CPACK_COMPONENT_DEVELOPMENT_DESCRIPTION "Headers, static libraries and CMake files of foresay, for programs that embed the engine and for sampler plugins.")
+set(CPACK_COMPONENT_DEVELOPMENT_DESCRIPTION
+  "Headers, static libraries and CMake files of foresay, for programs that embed the engine and for sampler plugins.")
 include(CPack)

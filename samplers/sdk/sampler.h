@@ -101,7 +101,7 @@ typedef struct foresay_host {
     void (*report)(void* self, foresay_text text);
 } foresay_host;
 
-/* --------------------------------------------------------------------------------------------------------- a sampler */
+/* -------------------------------------------------------------------------------------------------------- a sampler */
 
 /* foresay_sampler.memory: what a state depends on. */
 #define FORESAY_STATELESS 0u /* nothing: the state functions are NULL */

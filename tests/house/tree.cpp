@@ -186,7 +186,8 @@ Complaints check_rooms(const File& file) {
 Complaints check_reach(const std::vector<File>& files) {
     std::map<std::string, const File*> by_path;
     for (const File& file : files) by_path[file.path] = &file;
-    // A room, the header that its files must not see, and the last file before it: one fault, however many files reach it.
+    // A room, the header that its files must not see, and the last file before it: one fault, however many files reach
+    // it.
     struct Fault {
         std::string chain;
         int links = 0;

@@ -34,11 +34,11 @@ std::vector<Include> includes_of(std::string_view text);
 
 // The rooms a file may include, by the house's DAG.
 Complaints check_rooms(const File& file);
-// The same of headers that a file sees through other headers; the shortest chain of includes is shown, once for each room
-// and header. Angled includes are not followed.
+// The same of headers that a file sees through other headers; the shortest chain of includes is shown, once for each
+// room and header. Angled includes are not followed.
 Complaints check_reach(const std::vector<File>& files);
-// Third-party headers: in .cpp files only, and each library only in the room that wraps it. kernels: none at all. A header
-// that says `// Private to NAME.cpp` counts as a part of that file.
+// Third-party headers: in .cpp files only, and each library only in the room that wraps it. kernels: none at all. A
+// header that says `// Private to NAME.cpp` counts as a part of that file.
 Complaints check_third_party(const File& file);
 // A header that says `// Private to NAME.cpp` is included by that file of its folder and its own .cpp only.
 Complaints check_private_headers(const File& file);

@@ -69,7 +69,8 @@ END
    "cacheVariables": {"CMAKE_BUILD_TYPE": "Release"}}]}
 END
 }
-call() { : >"$log"; PATH=$stand_ins:$links "$@" >"$work/out" 2>"$work/err" </dev/null; status=$?; }  # call COMMAND...: sets status
+# call COMMAND...: sets status
+call() { : >"$log"; PATH=$stand_ins:$links "$@" >"$work/out" 2>"$work/err" </dev/null; status=$?; }
 
 here="$work/a tree with [spaces]"
 tree "$here"

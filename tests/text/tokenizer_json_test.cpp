@@ -214,9 +214,9 @@ protected:
 TEST_F(Directory, ReadsTheSettingsBeside) {
     write("tokenizer.json", document().dump());
     EXPECT_FALSE(Tokenizer::from_directory(folder_).adds_bos());
-    write(
-        "tokenizer_config.json",
-        R"({"bos_token": {"content": "<s>"}, "eos_token": "ab", "add_bos_token": true, "chat_template": "<|im_start|>"})");
+    write("tokenizer_config.json",
+          R"({"bos_token": {"content": "<s>"}, "eos_token": "ab", "add_bos_token": true,
+             "chat_template": "<|im_start|>"})");
     write("generation_config.json", R"({"eos_token_id": [97, 98, 999999]})");
     write("config.json", R"({"eos_token_id": 99, "bos_token_id": 1})");
     const Tokenizer tokenizer = Tokenizer::from_directory(folder_);

@@ -13,8 +13,9 @@ using ::testing::ElementsAre;
 using testing::expect_error;
 
 constexpr std::string_view kText = R"({
-    "model_type": "llama", "num_hidden_layers": 12, "theta": 5e5, "tie": true, "none": null, "big": 18446744073709551615,
-    "negative": -3, "half": 0.5, "eos": [1, 2], "bos": 7, "architectures": ["LlamaForCausalLM"], "mixed": [1, "x"],
+    "model_type": "llama", "num_hidden_layers": 12, "theta": 5e5, "tie": true, "none": null,
+    "big": 18446744073709551615, "negative": -3, "half": 0.5, "eos": [1, 2], "bos": 7,
+    "architectures": ["LlamaForCausalLM"], "mixed": [1, "x"],
     "rope": {"type": "llama3", "inner": {"factor": 8.0}}
 })";
 

@@ -1,0 +1,11 @@
+// tests/house/switches.h: rules that the tree does not keep everywhere yet. A rule that is off counts its complaints
+// and is shown as skipped; FORESAY_HOUSE_ALL=1 turns all of them on for one run and lists every place.
+#pragma once
+
+namespace foresay::house {
+
+constexpr bool kColumnsAreKept = false;  // at most 120 columns
+constexpr bool kFormatIsKept = false;    // clang-format changes nothing
+constexpr bool kWordsAreKept = false;    // none of the words of words.cpp
+
+}  // namespace foresay::house
