@@ -53,6 +53,13 @@ function(foresay_library name)
   target_link_libraries(foresay_${name} PUBLIC foresay_options)
 endfunction()
 
+# foresay_absent_cuda_test(NAME LABELS...): in place of a test that a build without CUDA cannot have; ctest shows it as
+# skipped, so that the summary of ./run test counts it.
+function(foresay_absent_cuda_test name)
+  add_test(NAME ${name} COMMAND ${CMAKE_COMMAND} -E echo "not run on CUDA: this build has no CUDA backend")
+  set_tests_properties(${name} PROPERTIES LABELS "${ARGN};cuda" SKIP_REGULAR_EXPRESSION "not run on CUDA: [^\n]*")
+endfunction()
+
 # foresay_test(NAME SOURCES... [LIBS targets] [LABELS labels] [CUDA tests|program]): one GoogleTest binary.
 # CUDA makes a second test NAME_cuda, which ctest shows as skipped where there is no device: of the tests whose names
 # contain "cuda", or of the whole program with FORESAY_TEST_BACKEND=cuda. `program` makes a third one, NAME_paced, which
@@ -83,5 +90,7 @@ function(foresay_test name)
     add_test(NAME ${name}_cuda COMMAND ${name} ${with_cuda})
     set_tests_properties(${name}_cuda PROPERTIES LABELS "${ARG_LABELS};cuda" TIMEOUT ${ARG_TIMEOUT} RUN_SERIAL ON
       SKIP_REGULAR_EXPRESSION "not run on CUDA: [^\n]*" ENVIRONMENT FORESAY_TEST_BACKEND=cuda)
+  elseif(ARG_CUDA)
+    foresay_absent_cuda_test(${name}_cuda ${ARG_LABELS})
   endif()
 endfunction()

@@ -15,10 +15,10 @@ namespace foresay::test {
 namespace cuda = kernels::cuda;
 
 // Skips the test where there is no device.
-#define SKIP_WITHOUT_DEVICE()                                         \
-    do {                                                              \
-        std::string why;                                              \
-        if (kernels::cuda_devices(&why).empty()) GTEST_SKIP() << why; \
+#define SKIP_WITHOUT_DEVICE()                                                                \
+    do {                                                                                     \
+        std::string why;                                                                     \
+        if (kernels::cuda_devices(&why).empty()) GTEST_SKIP() << "not run on CUDA: " << why; \
     } while (false)
 
 template <class T>
@@ -91,8 +91,8 @@ double distance(const std::vector<A>& got, const std::vector<B>& truth) {
     return std::sqrt(difference / length);
 }
 
-// float16 inputs of quantised matrices: 2^-12 of each, averaged. Float matrices see inputs of twice the digits. Input rows
-// have float16 inputs and float16 weights, but for float32 matrices, which stay what they are.
+// float16 inputs of quantised matrices: 2^-12 of each, averaged. Float matrices see inputs of twice the digits. Input
+// rows have float16 inputs and float16 weights, but for float32 matrices, which stay what they are.
 inline double tolerance(Encoding encoding, kernels::RowClass row_class = kernels::RowClass::decode) {
     if (row_class == kernels::RowClass::input) return encoding == Encoding::f32 ? 2e-5 : 6e-4;
     return is_float(encoding) ? 2e-5 : 6e-4;

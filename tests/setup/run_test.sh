@@ -35,6 +35,8 @@ real_ninja="exec '$(command -v ninja)' \"\$@\""
 everything='for p in "$@"; do case $p in -*|*boost1.74*|*" "*) ;; *) printf " installed:%s " "$p" ;; esac; done'
 stand_in apt-get 'exit 1'
 stand_in sudo 'exit 1'
+stand_in tmux 'exit 0'
+stand_in clang-format-14 'echo Debian clang-format version 14.0.6'
 stand_in id 'echo 1000'
 
 tree() {  # tree PATH: the project
@@ -149,6 +151,44 @@ call "$here/run" test -L slow
 expect "and others when told" is "$status $(grep -c Passed "$work/out")" "0 1"
 expect "by label" has "$work/out" long
 call "$here/run" test -R nothing; expect "no tests at all is a failure" is "$((status != 0))" 1
+
+# The summary, and the record.
+recorder=$here/build/release/tests/record/test_record
+mkdir -p "${recorder%/*}"
+printf '#!/bin/bash\necho "record $*"; [[ $1 != summary || ! -e "%s/bad" ]]\n' "$work" >"$recorder"
+chmod +x "$recorder"
+call "$here/run" test
+expect "the summary is the end" is "$status $(tail -n 1 "$work/out")" \
+    "0 record summary $here $here/build/release release"
+call "$here/run" test -L slow
+expect "and told that the tests were chosen" has "$work/out" "record summary $here $here/build/release release chosen"
+: >"$work/bad"; call "$here/run" test; expect "what it finds wrong is a failure" is $status 1; rm "$work/bad"
+sed -i 's/argc == 4/argc == 2/' "$here/app/main.cpp"; call "$here/run" test --record
+expect "a failing test stays one" is "$((status != 0))" 1
+sed -i 's/argc == 2/argc == 4/' "$here/app/main.cpp"
+call "$here/run" test --record; expect "without git nothing is recorded" is $status 1
+expect "and git is asked for" has "$work/err" "needs git"
+git -C "$here" init -q; printf 'build\n' >"$here/.gitignore"; git -C "$here" add .
+git -C "$here" -c user.name=a -c user.email=a@b commit -qm a
+stand_in nvidia-smi 'printf "NVIDIA H200\nNVIDIA H200\n"'
+call "$here/run" test --record -L slow
+expect "--record names device, commit and date" grep -qE \
+    "^record add $here $here/build/release/.*LastTest.log 2 x NVIDIA H200, [0-9]+ cores [0-9a-f]{9} 20..-..-..\$" \
+    "$work/out"
+echo >>"$here/app/CMakeLists.txt"; call "$here/run" test --record
+expect "a tree with changes is not the commit" grep -qE ' [0-9a-f]{9}\+ 20' "$work/out"
+call "$here/run" record --from a.log --device H100 --commit abcdef0 --date 2026-01-02
+expect "another machine's log is recorded" is "$(cat "$work/out")" "record add $here a.log H100 abcdef0 2026-01-02"
+call "$here/run" record --from a.log
+expect "but not without device and commit" is "$status $(cat "$work/out")" "1 "
+call "$here/run" record --script
+expect "a script for devices is printed" has "$work/out" "record script $here $here/build/release"
+
+# Formatting.
+call "$here/run" format
+expect "format calls clang-format 14 with the sources" has "$log" "clang-format-14 -i ./app/main.cpp"
+stand_in clang-format-14 'echo version 15'; rm -f "$links/clang-format"; call "$here/run" format
+expect "and no other version" is "$status $(grep -c -- -i "$log")" "1 0"
 
 echo "$held expectations held, $broken did not"
 ((broken == 0))
