@@ -121,7 +121,7 @@ def lines(plot):
             label[0] = max(label[0], above[0] + 17)
     for y, x, one in labels:
         last = one["points"][-1][1]
-        out.append(text(x, y, f'{one["name"]}: {last:.2f}' if last < 10 else f'{one["name"]}: {last:.1f}', one["colour"]))
+        out.append(text(x, y, f'{one["name"]}: {last:.{2 if last < 10 else 1}f}', one["colour"]))
     return out, bottom + 60
 
 
