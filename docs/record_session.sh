@@ -4,7 +4,7 @@
 set -euo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
 program=$(readlink -f -- "${1-build/release/app/foresay}")
-columns=118 rows=44
+columns=124 rows=44
 state=$(mktemp -d)
 server="foresay_record_$$"
 trap 'tmux -L "$server" kill-server 2>/dev/null || true; rm -rf -- "$state"' EXIT
