@@ -60,6 +60,12 @@ TEST(HouseRules, FindAHeaderThatIsSeenThroughOthers) {
               "samplers sees kernels/ops.h through kernels/draw.h: "
               "samplers/a.h:2 -> kernels/draw.h:2 -> kernels/ops.h (and from 2 more files)");
     EXPECT_EQ(check_reach({files.begin(), files.begin() + 3}).size(), 0u);
+    // kernels/math.h is for samplers, and so for those who see samplers.
+    EXPECT_EQ(check_reach({{"plugins/host/a.cpp", "#include \"samplers/a.h\"\n"},
+                           {"samplers/a.h", "#include \"kernels/math.h\"\n"},
+                           {"kernels/math.h", ""}})
+                  .size(),
+              0u);
 }
 
 TEST(HouseRules, FindAThirdPartyHeaderOutOfPlace) {

@@ -102,6 +102,19 @@ bool may_include(const File& file, const std::string& path) {
                        [&](std::string_view prefix) { return path.starts_with(prefix); });
 }
 
+// What a file may see through other headers: what its room may include, and what the rooms see that it may include
+// whole.
+bool may_see(const File& file, const std::string& path) {
+    if (may_include(file, path)) return true;
+    const std::vector<std::string_view>& allowed = find_room(room_of(file.path))->may_include;
+    return std::any_of(allowed.begin(), allowed.end(), [&](std::string_view prefix) {
+        const Room* room =
+            prefix.ends_with('/') ? find_room(std::string(prefix.substr(0, prefix.size() - 1))) : nullptr;
+        return room != nullptr && std::any_of(room->may_include.begin(), room->may_include.end(),
+                                              [&](std::string_view own) { return path.starts_with(own); });
+    });
+}
+
 // A library of others: how its headers begin, and the places whose .cpp files may include them.
 struct Library {
     std::string_view prefix;
@@ -213,7 +226,7 @@ Complaints check_reach(const std::vector<File>& files) {
                 const auto found = by_path.find(path);
                 if (found == by_path.end() || !seen.insert(path).second) continue;
                 const std::string chain = visit.chain + visit.file->path + ":" + std::to_string(include.line) + " -> ";
-                if (may_include(start, path)) {
+                if (may_see(start, path)) {
                     queue.push_back({found->second, chain, visit.links + 1});
                     continue;
                 }

@@ -34,7 +34,8 @@ std::vector<Include> includes_of(std::string_view text);
 
 // The rooms a file may include, by the house's DAG.
 Complaints check_rooms(const File& file);
-// The same of headers that a file sees through other headers; the shortest chain of includes is shown, once for each
+// The same of headers that a file sees through other headers, where a room that may include another one whole also sees
+// what that one sees. The shortest chain of includes is shown, once for each
 // room and header. Angled includes are not followed.
 Complaints check_reach(const std::vector<File>& files);
 // Third-party headers: in .cpp files only, and each library only in the room that wraps it. kernels: none at all. A
