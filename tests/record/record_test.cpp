@@ -57,6 +57,13 @@ TEST(Log, TellsASkippedTestFromOneThatPassed) {
     EXPECT_EQ(results[0].skips[0].reason, "not run on CUDA: no device was found");
 }
 
+TEST(Log, BelievesAScriptThatSaysItDidNotRun) {
+    const auto results = read_log(entry("plots", "not run: python3 is not installed\n", "Test Passed."));
+    EXPECT_EQ(results[0].passed, 0) << "ctest writes \"Test Passed.\" of a SKIP_RETURN_CODE";
+    ASSERT_EQ(results[0].skips.size(), 1u);
+    EXPECT_EQ(results[0].skips[0].reason, "not run: python3 is not installed");
+}
+
 TEST(Log, TakesNothingUnfinishedForAPass) {
     const std::string failing = "[==========] Running\n[ RUN      ] A.b\n[  FAILED  ] A.b (1 ms)\n";
     EXPECT_TRUE(read_log(entry("a", failing, "Test Failed."))[0].failed);
