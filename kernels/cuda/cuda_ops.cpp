@@ -5,11 +5,11 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "kernels/cuda/activations.h"
-#include "kernels/cuda/attend.h"
-#include "kernels/cuda/embed_table.h"
-#include "kernels/cuda/kv_expand.h"
-#include "kernels/cuda/read_bandwidth.h"
+#include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/device/read_bandwidth.h"
+#include "kernels/cuda/memory/kv_expand.h"
+#include "kernels/cuda/memory/workspace.h"
+#include "kernels/cuda/weights/embed_table.h"
 #include "kernels/stage_checks.h"
 
 namespace foresay::kernels {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "kernels/cuda/gemv.h"
+#include "kernels/cuda/decode/gemv.h"
 
 namespace foresay::kernels::cuda {
 

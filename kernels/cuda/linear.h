@@ -2,18 +2,19 @@
 //
 // Layout:   activations are float32, row-major, one row per row of the batch, without padding: x [T, D],
 //           q and attended [T, H*Dh], ff [T, F], logits [T, V]. K and V go to the cache as float16, as Io
-//           says. Weights are in panels (kernels/cuda/panels.h), packed once when a stage is made.
+//           says. Weights are in panels (kernels/cuda/weights/panels.h), packed once when a stage is made.
 // Precision: activations of quantised matrices become float16 after scaling by a power of two per row and slice of
 //           inputs; products are exact and are summed in float32.
-// Law 1:    for one stage and one row class, what is computed for a row depends on that row alone, bit for bit: never on
-//           `rows` or on the neighbours. Input rows have a path of their own (kernels/cuda/input_linear.h) where there is
-//           cuBLASLt and a workspace, all but the head, which has few; else they run through the decode kernels.
+// Law 1:    for one stage and one row class, what is computed for a row depends on that row alone, bit for bit: never
+//           on `rows` or on the neighbours. Input rows have a path of their own (kernels/cuda/prefill/prefill_matrix.h)
+//           where there is cuBLASLt and a workspace, all but the head, which has few; else they run through the decode
+//           kernels.
 // Threads:  launch() enqueues on the stream and may be captured into a graph: every parameter of a launch is a fixed
 //           address or a constant of the capture.
 // Overlap:  every kernel lets its successor start early (programmatic dependent launch) and begins with the loading of
 //           weights, before it waits for its predecessor. So whatever runs before it on the stream must not write
-//           weights, norms or biases; and each kernel between two of these, if launched as a dependent, must itself call
-//           griddepcontrol.wait before it reads or writes what others share.
+//           weights, norms or biases; and each kernel between two of these, if launched as a dependent, must itself
+//           call griddepcontrol.wait before it reads or writes what others share.
 //           Its blocks wait for each other, so launches of one device are on one stream at a time.
 // Cost:     making a stage copies and repacks its weights and waits. launch() of decode rows reads the weights once per
 //           16 rows, or per 8 or 4 where inputs would leave no room for weights.
@@ -25,10 +26,10 @@
 #include <cstdint>
 #include <memory>
 
-#include "kernels/cuda/attend.h"
-#include "kernels/cuda/device.h"
-#include "kernels/cuda/input_linear.h"
-#include "kernels/cuda/panels.h"
+#include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/device/device.h"
+#include "kernels/cuda/prefill/prefill_matrix.h"
+#include "kernels/cuda/weights/panels.h"
 #include "kernels/ops.h"
 
 namespace foresay::kernels::cuda {
@@ -156,8 +157,8 @@ public:
     struct Io {
         const float* x = nullptr;  // [T, D]
         float* ff = nullptr;       // [T, F]
-        // The next stage of the same workspace, if it alone reads ff: input rows may then go to it in its own form, past
-        // `ff`.
+        // The next stage of the same workspace, if it alone reads ff: input rows may then go to it in its own form,
+        // past `ff`.
         const OutLinear* reader = nullptr;
     };
     void launch(const LinearCall& call, const Io& io) const;

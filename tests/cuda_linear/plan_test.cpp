@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include "kernels/cuda/formats.h"
-#include "kernels/cuda/gemv.h"
+#include "kernels/cuda/decode/gemv.h"
+#include "kernels/cuda/weights/panel_format.h"
 
 namespace foresay::kernels::cuda {
 namespace {

@@ -1,0 +1,501 @@
+// kernels/cuda/attention/decode_attention.cuh: attention of decode rows, by groups of 8 warps (16 where heads are wider
+// than 128), one or two of a block: a device function, so that a kernel which does more than attention can call it.
+//
+// Unit:     (tile, head tile, chunk): up to 16 (row, query head) pairs against the keys of one chunk (attention.h). A
+//           launch has tiles * c.head_tiles * chunks units, of which those of chunks that a tile has no position in are
+//           nobody's. Units may run in any order on any groups. Where a tile has several chunks, groups merge its rows
+//           (merge_chunks.cuh).
+// Layout:   the warps of a group divide a block of 64 positions (kv_fragments.cuh): first keys, for scores, then
+//           values, for outputs. Scores are Q . K^T, outputs V^T . P^T. Q, the weights P and the peaks of scores lie in
+//           shared memory, K and V go from global memory into registers, those of a block while the warps are busy with
+//           the one before it, also from unit to unit. While one group of a multiprocessor meets, another one's loads
+//           are on their way.
+// Order:    blocks in order, the products of a key in two sums; chunks in order. All sums of a row depend on its own
+//           position alone; what a row does not attend to adds an exact 0.
+// Threads:  all of a group's, which meet at a named barrier of its own, 1 or 2. What other blocks have written is read
+//           past L1. `ready()` is called once by every thread: when it returns, q, K and V of the forward can be read.
+//           Before it a group reads what earlier forwards have left, and the batch. The caller sees to it that nobody
+//           reads `out` before all units are done.
+// Cost:     K and V of the chunk once, 2 * positions * W * 2 bytes, up to 32 KiB of them under way for a group; about
+//           1 microsecond a unit besides.
+#pragma once
+
+#include "kernels/cuda/attention/merge_chunks.cuh"
+#include "kernels/cuda/device/async.cuh"
+#include "kernels/cuda/rowwise/heads.cuh"
+
+namespace foresay::kernels::cuda {
+namespace attention {
+
+// Who takes which unit: group i takes unit i, then whatever is next. Turn k of a tile and head tile (TileTurn) is the
+// chunk k before its newest, because later chunks are longer and what is short is best shared out last.
+class UnitQueue {
+public:
+    __device__ UnitQueue(const AttendCall& c, std::int32_t groups)
+        : units_(c.units()), groups_(min(groups, units_)), taken_(c.taken) {}
+    // By one warp; what has() denies when there is none left, then not to be called again. Takes a while to be known.
+    __device__ std::int32_t take() const {
+        if (!more()) return units_;
+        std::int32_t count = 0;
+        if (threadIdx.x % 32 == 0) {
+            count = atomicAdd(taken_, 1);
+            if (count == units_ - 1) __stcg(taken_, 0);  // the last of all
+        }
+        return __shfl_sync(0xffffffffu, count, 0) + groups_;
+    }
+    __device__ bool has(std::int32_t u) const { return u < units_; }
+    __device__ std::int32_t none() const { return units_; }
+    __device__ bool more() const { return units_ > groups_; }
+
+private:
+    std::int32_t units_, groups_;
+    std::int32_t* taken_;
+};
+
+// Where unit u of those that `groups` groups share lies; if it has no positions, the next that is taken and has some,
+// or if it does not take, none. By one warp.
+static __device__ __noinline__ void find_unit(const AttendCall& c, const __half* kv, std::int32_t groups,
+                                              std::int32_t u, bool takes, UnitPlace& to) {
+    // Said because the caller is not seen.
+    auto& place = *static_cast<UnitPlace*>(__cvta_shared_to_generic(__cvta_generic_to_shared(&to)));
+    const UnitQueue queue(c, groups);
+    const std::int32_t block_shift = c.block_shift;
+    const int lane = static_cast<int>(threadIdx.x % 32);
+#pragma unroll 1
+    for (; queue.has(u); u = takes ? queue.take() : queue.none()) {
+        const TileTurn unit(c, u);
+        const Tile tile(c, unit.tile, unit.head_tile);
+        const std::int32_t least = tile.least(c), end = tile.state.highest + 1;
+        const std::int32_t first_chunk = chunk_of(least, block_shift), last_chunk = chunk_of(end - 1, block_shift);
+        const std::int32_t chunk = last_chunk - unit.turn;
+        if (chunk < first_chunk) continue;
+        const std::int32_t first_block = max(chunk_begin(chunk, block_shift), least) >> block_shift;
+        const std::int32_t end_block =
+            (min(chunk_begin(chunk + 1, block_shift), end) + (1 << block_shift) - 1) >> block_shift;
+        const __half* base = kv + tile.kv_head * c.layout.head_stride;
+        const std::int32_t page = (first_block << block_shift) / kPagePositions + lane;
+        if (lane < kMaxChunkPositions / kPagePositions) {
+            place.pages[lane] = page * kPagePositions < end
+                                    ? base + c.batch.lists[tile.state.pages + page] * c.layout.page_stride
+                                    : base;
+        }
+        if (lane < kTileRows) place.positions[lane] = tile.valid(lane) ? c.batch.rows[tile.row(lane)].position : -1;
+        if (lane == 0) {
+            place.tile = tile;
+            place.number = u;
+            place.chunk = chunk;
+            place.first_chunk = first_chunk;
+            place.last_chunk = last_chunk;
+            place.first_block = first_block;
+            place.end_block = end_block;
+            place.in_place = tile.state.branch > 0 ? end - tile.state.branch : 0x7fffffff;
+            place.base = base;
+            place.fresh = end_block << block_shift > tile.state.committed;
+        }
+        return;
+    }
+    if (lane == 0) place.number = -1;
+}
+
+// Puts K and V of the forward's own positions of a unit into the cache, as codes. All units that read them do so for
+// themselves, with the same result.
+template <class Group>
+__device__ __noinline__ void put_codes(const AttendCall& c, const UnitPlace& unit, const Group& group) {
+    const std::int32_t first = unit.first_block << c.block_shift, end = unit.end_block << c.block_shift;
+    const std::int32_t values = c.kv_heads * c.head_dim;  // of K, and of V
+    const TileState tile = unit.tile.state;
+#pragma unroll 1
+    for (std::int32_t task = group.warp; task < 2 * c.rows; task += group.warps()) {
+        const std::int32_t t = task / 2;
+        const RowState row = c.batch.rows[t];
+        if (row.pages != tile.pages || row.position < first || row.position >= end || row.position > tile.highest)
+            continue;
+        const float* const from = c.fresh + (2 * t + task % 2) * values + unit.tile.kv_head * c.head_dim;
+        auto* const page = const_cast<__half*>(unit.pages[(row.position - first) / kPagePositions]);
+        keep_codes(page, c.layout.width, row.position % kPagePositions, task % 2 == 1, c.head_dim, group.lane,
+                   [&](std::int32_t d) { return __ldcg(from + d); });
+    }
+}
+
+// Queries of the tile as operands into shared memory: operand rows quad and quad + 8, the latter where there are any.
+template <class Form, int kWidth, int kColumns, class Shared>
+__device__ void put_queries(const AttendCall& c, const Tile& tile, Shared& shared, int thread) {
+#pragma unroll 1
+    for (int i = thread; i < kWidth * 2; i += 32 * group_warps(kWidth)) {  // a four of each of two rows
+        const int s = i / 32, lane = i % 32;
+        std::uint32_t operand[2][2] = {};
+#pragma unroll
+        for (int n = 0; n < kColumns; ++n) {
+            const std::int32_t r = 8 * n + lane / 4, d = Form::value_of(s, lane % 4);
+            if (!tile.valid(r) || d >= c.head_dim) continue;  // heads are whole fours
+            const float4 four = __ldcg(reinterpret_cast<const float4*>(c.q + tile.values(c, r) + d));
+            operand[n][0] = pack(four.x, four.y);
+            operand[n][1] = pack(four.z, four.w);
+        }
+        shared.queries[s][lane] = {operand[0][0], operand[1][0], operand[0][1], operand[1][1]};
+    }
+}
+
+// The state of an online softmax of a warp.
+template <int kColumns>
+struct Softmax {
+    float peak[kColumns];  // of operand row 8 n + quad: of the scores so far, times log2(e)
+    float sum[kColumns];   // this lane's share
+    // Of operand rows 8 n + 2 place + {0, 1}: value quad of the warp's, then quad + 8.
+    float out[kColumns][4];
+
+    __device__ Softmax() {
+#pragma unroll
+        for (int n = 0; n < kColumns; ++n) {
+            peak[n] = minus_infinity();
+            sum[n] = 0.0f;
+            for (float& value : out[n]) value = 0.0f;
+        }
+    }
+};
+
+// The blocks of a unit, the one in place `turn`, and what the first block of the next wants. kColumns: eights of
+// operand rows. kSpecial: the rows may be those of a tree, or their scores capped. find_next() is called early enough
+// for others to see what it finds, and late enough for it to have been looked for. Whatever follows from the number of
+// the thread is worked out where it is needed: what is kept in a register too many is spilled, and whoever reads it
+// back waits for all loads that are on their way.
+template <int kWidth, KvFormat kFormat, bool kSpecial, int kColumns, class Memory, class FindNext>
+__device__ __forceinline__ void attend_blocks(const Memory& memory, int turn, Runs<kWidth, kFormat, kSpecial>& runs,
+                                              Softmax<kColumns>& state, const FindNext& find_next) {
+    using Form = RunForm<kWidth, kFormat>;
+    using Group = GroupThread<group_warps(kWidth)>;
+    constexpr int kKeySteps = Form::kKeyRun / 4, kValueSteps = Form::kValueRun / 4, kEights = Form::kEights;
+    std::int32_t block = memory.places().of[turn].first_block;
+#pragma unroll 1
+    for (bool last = false; !last; ++block) {
+        const UnitPlaces& places = memory.places();
+        last = block + 1 == places.of[turn].end_block;
+        const UnitPlace& ahead = places.of[last ? turn ^ 1 : turn];
+        const std::int32_t ahead_block = last ? ahead.first_block : block + 1;
+        const AttendCall& c = memory.call();
+        const bool more = ahead.number >= 0 && !(Form::kCoded && last && ahead.fresh && c.fresh != nullptr);
+
+        float scores[kEights][4];
+        const float scale = runs.scale;
+        {
+            const Group group;
+            const auto& shared = memory.shared();
+#pragma unroll
+            for (int e = 0; e < kEights; ++e) {
+                float sums[2][4] = {};
+#pragma unroll
+                for (int g = 0; g < Form::kKeys; ++g) {
+#pragma unroll
+                    for (int s = 0; s < kKeySteps; ++s) {
+                        const uint4 q = shared.queries[g * kKeySteps + s][group.lane];
+                        const uint2 k = Form::four(runs.keys[e][g], s);
+                        multiply_add(sums[s % 2], q.x, q.y, q.z, q.w, k.x, k.y);
+                    }
+                }
+#pragma unroll
+                for (int i = 0; i < 4; ++i) scores[e][i] = sums[0][i] + sums[1][i];
+                if (more) runs.template load_keys<Written::ever>(c, ahead, ahead_block, e, group.warp, group.lane);
+            }
+            if (more) runs.template load_scales<Written::ever>(c, ahead, ahead_block, group.warp, group.lane);
+        }
+        {
+            const Group group;
+            auto& shared = memory.shared();
+            const float factor = c.scale * (Form::kCoded ? kLog2e / kLargestCode : kLog2e);
+#pragma unroll
+            for (int n = 0; n < kColumns; ++n) {
+                // Positions that this lane's row attends to.
+                const std::int32_t to = memory.places().of[turn].positions[8 * n + group.quad()];
+                const std::int32_t from = c.window > 0 ? to - c.window + 1 : 0;
+                float top = minus_infinity();
+#pragma unroll
+                for (int i = 0; i < 2 * kEights; ++i) {
+                    const int e = i / 2, odd = i % 2;
+                    const std::int32_t position =
+                        block * Form::kBlock + runs.eight(group.warp, e) + 2 * group.place() + odd;
+                    float& score = scores[e][2 * n + odd];
+                    if (Form::kCoded) score *= runs.key_scale(scale, e, group.place(), odd);
+                    if (kSpecial && c.soft_cap > 0) {
+                        score = c.soft_cap * tanhf(score * (factor / kLog2e) / c.soft_cap) * kLog2e;
+                    } else {
+                        score *= factor;
+                    }
+                    if (position < from || position > to) score = minus_infinity();
+                    top = fmaxf(top, score);
+                }
+                top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
+                top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
+                if (group.place() == 0) shared.peaks[8 * n + group.quad()][group.warp] = top;
+            }
+            group.meet();
+        }
+        float old[kColumns];  // what outputs and sums so far are worth, of row 8 n + quad
+        {
+            const Group group;
+            auto& shared = memory.shared();
+#pragma unroll
+            for (int n = 0; n < kColumns; ++n) {
+                float top = state.peak[n];
+#pragma unroll
+                for (int i = 0; i < group_warps(kWidth); i += 4) {
+                    const float4 four = *reinterpret_cast<const float4*>(&shared.peaks[8 * n + group.quad()][i]);
+                    top = fmaxf(fmaxf(fmaxf(four.x, four.y), fmaxf(four.z, four.w)), top);
+                }
+                old[n] = worth(state.peak[n], top);
+                state.peak[n] = top;
+                const float zero = top == minus_infinity() ? 0.0f : top;  // nothing attended yet
+                float here = 0.0f;
+#pragma unroll
+                for (int e = 0; e < kEights; ++e) {
+                    float a = power_of_two(scores[e][2 * n] - zero), b = power_of_two(scores[e][2 * n + 1] - zero);
+                    here += a + b;
+                    if (Form::kCoded) {
+                        a *= runs.value_scale(scale, e, group.place(), 0);
+                        b *= runs.value_scale(scale, e, group.place(), 1);
+                    }
+                    const int at = runs.eight(group.warp, e) + 2 * group.place();
+                    *reinterpret_cast<std::uint32_t*>(&shared.weights[8 * n + group.quad()][at]) = pack(a, b);
+                }
+                state.sum[n] = fmaf(state.sum[n], old[n], here);
+            }
+            if (!last && block == memory.places().of[turn].first_block) find_next();
+            group.meet();
+        }
+        const Group group;
+        if (group.warp >= Form::kTiles) continue;
+#pragma unroll
+        for (int n = 0; n < kColumns; ++n) {
+            const float first = __shfl_sync(0xffffffffu, old[n], group.place() * 8);
+            const float second = __shfl_sync(0xffffffffu, old[n], group.place() * 8 + 4);
+            for (int i = 0; i < 4; ++i) state.out[n][i] *= i % 2 == 0 ? first : second;
+        }
+        const auto& shared = memory.shared();
+#pragma unroll
+        for (int g = 0; g < Form::kValues; ++g) {
+#pragma unroll
+            for (int s = 0; s < kValueSteps; ++s) {
+                const uint2 low = Form::four(runs.values[g][0], s);
+                const uint2 high = Form::four(runs.values[g][1], s);
+#pragma unroll
+                for (int n = 0; n < kColumns; ++n) {
+                    const int at = Form::position_of(g * kValueSteps + s, group.place());
+                    const uint2 p = *reinterpret_cast<const uint2*>(&shared.weights[8 * n + group.quad()][at]);
+                    multiply_add(state.out[n], low.x, high.x, low.y, high.y, p.x, p.y);
+                }
+            }
+            if (more) runs.template load_values<Written::ever>(c, ahead, ahead_block, g, group.warp, group.lane);
+        }
+    }
+}
+
+// Puts the rows of a unit where they belong: to `to`, or beside those of other chunks.
+template <int kWidth, bool kCoded, int kColumns, class Shared, class Group>
+__device__ __forceinline__ void put_rows(const AttendCall& c, const UnitPlace& unit, float* to, Shared& shared,
+                                         const Group& group, Softmax<kColumns>& state) {
+    const int quad = group.quad(), place = group.place(), d = 16 * group.warp + quad;
+    const bool alone = unit.alone();
+    Partial<kWidth>& partial = chunks_of<kWidth>(c, TileTurn(c, unit.number))[unit.chunk];
+    const auto each_value = [&](const auto& put) {
+        if (group.warp >= kWidth / 16) return;
+#pragma unroll
+        for (int n = 0; n < kColumns; ++n) {
+#pragma unroll
+            for (int e = 0; e < 2; ++e) {
+                const int r = 8 * n + 2 * place + e;
+                if (unit.positions[r] >= 0) put(r, state.out[n][e], state.out[n][2 + e]);
+            }
+        }
+    };
+    if (kCoded) {
+#pragma unroll
+        for (int n = 0; n < kColumns; ++n) {
+            for (float& value : state.out[n]) value *= 1.0f / kLargestCode;
+        }
+    }
+    if (!alone) {
+        each_value([&](int r, float low, float high) {
+            __stcg(&partial.out[r][d], low);
+            __stcg(&partial.out[r][d + 8], high);
+        });
+    }
+#pragma unroll
+    for (int n = 0; n < kColumns; ++n) {
+        float sum = state.sum[n];
+        sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+        sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+        if (place == 0) shared.sums[8 * n + quad][group.warp] = sum;
+    }
+    group.meet();
+    const auto sum_of = [&](int r) {
+        float sum = 0.0f;
+#pragma unroll
+        for (int warp = 0; warp < group_warps(kWidth); warp += 4) {
+            const float4 four = *reinterpret_cast<const float4*>(&shared.sums[r][warp]);
+            sum = (((sum + four.x) + four.y) + four.z) + four.w;
+        }
+        return sum;
+    };
+    if (!alone) {
+        // By lanes that know the peak.
+        if (group.warp == 0 && place < kColumns && unit.positions[8 * place + quad] >= 0) {
+            const float peak = place == 0 ? state.peak[0] : state.peak[kColumns - 1];
+            __stcg(&partial.peak_and_sum[8 * place + quad], float2{peak, sum_of(8 * place + quad)});
+        }
+        return;
+    }
+    each_value([&](int r, float low, float high) {
+        const float factor = reciprocal(sum_of(r));
+        float* const row = to + unit.tile.values(c, r);
+        if (d < c.head_dim) row[d] = low * factor;
+        if (d + 8 < c.head_dim) row[d + 8] = high * factor;
+    });
+}
+
+}  // namespace attention
+
+// Shared memory of a group, aligned to 16 bytes: of the places of its units, and what it needs after ready().
+inline constexpr int kAttendPlaces = (sizeof(attention::UnitPlaces) + 15) / 16 * 16;
+template <int kWidth, KvFormat kFormat>
+inline constexpr int kAttendGroup = sizeof(attention::GroupShared<kWidth, kFormat>);
+
+// Where groups have their shared memory. Base: places_at() and groups_at(), 32-bit addresses of the first group's, and
+// call(), what is attended. Asked each time (see attend_blocks).
+template <int kWidth, KvFormat kFormat, class Base>
+struct GroupMemory {
+    Base base;
+    using Shared = attention::GroupShared<kWidth, kFormat>;
+
+    __device__ attention::UnitPlaces& places() const {
+        return *static_cast<attention::UnitPlaces*>(
+            __cvta_shared_to_generic(base.places_at() + within() * static_cast<std::uint32_t>(kAttendPlaces)));
+    }
+    __device__ Shared& shared() const {
+        return *static_cast<Shared*>(
+            __cvta_shared_to_generic(base.groups_at() + within() * static_cast<std::uint32_t>(sizeof(Shared))));
+    }
+
+    __device__ const AttendCall& call() const { return base.call(places()); }
+
+private:
+    static __device__ std::uint32_t within() { return thread_now() / (32 * attention::group_warps(kWidth)); }
+};
+
+// Of kernels that do nothing but attend: all of it is at addresses that the compiler knows.
+struct AttendMemory {
+    const AttendCall& described;
+    const char* places;
+    const char* groups;
+    __device__ const AttendCall& call(const attention::UnitPlaces&) const { return described; }
+    static __device__ std::uint32_t call_at(const AttendCall&) { return 0; }
+    __device__ std::uint32_t places_at() const { return shared_address(places); }
+    __device__ std::uint32_t groups_at() const { return shared_address(groups); }
+};
+
+// A share of the units of an attention, by the first 32 * group_warps(kWidth) * kGroups threads of a block, which call
+// it together; all blocks of the launch call it. Neighbouring units read the same keys or lie in the same pages. `kv`:
+// the layer's, in place of c.kv, and `out` in place of c.out. `base`: of kGroups times kAttendPlaces and kAttendGroup.
+// kSpecial: for batches with trees and scores with a cap, too.
+template <int kWidth, KvFormat kFormat, int kGroups, bool kSpecial, class Base, class Ready>
+__device__ __forceinline__ void attend_group(const AttendCall& described, const __half* kv, float* out,
+                                             const Base& base, const Ready& ready) {
+    using namespace attention;
+    using Form = RunForm<kWidth, kFormat>;
+    constexpr int kWarps = group_warps(kWidth);
+    using Group = GroupThread<kWarps>;
+    const GroupMemory<kWidth, kFormat, Base> memory{base};
+    const auto groups = [] { return kGroups * static_cast<std::int32_t>(gridDim.x); };
+    {
+        const Group group;
+        UnitPlaces& places = memory.places();
+        if (group.warp == kWarps - 1) {
+            if (group.lane == 0) {
+                places.kv = kv;
+                places.out = out;
+                places.call = base.call_at(described);
+                places.of[0].number = -1;
+            }
+            __syncwarp();
+            if (UnitQueue(described, groups()).has(group.from_last())) {
+                find_unit(described, kv, groups(), group.from_last(), false, places.of[0]);
+            }
+        }
+        group.meet();
+    }
+    Runs<kWidth, kFormat, kSpecial> runs;
+    const auto load_first = [&](auto written) {
+        const Group group;
+        const UnitPlace& unit = memory.places().of[0];
+        const AttendCall& c = memory.call();
+        if (unit.number >= 0) {
+            runs.template load<written.value>(c, unit, unit.first_block, group.warp, group.lane);
+        }
+        return unit.number >= 0;
+    };
+    bool some = load_first(std::integral_constant<Written, Written::before>());
+    ready();
+    if (!some) {
+        const Group group;
+        const AttendCall& c = memory.call();
+        const UnitQueue queue(c, groups());
+        if (queue.has(group.from_last()) && queue.more()) {
+            group.meet();  // all know
+            UnitPlaces& places = memory.places();
+            if (group.warp == kWarps - 1) find_unit(c, places.kv, groups(), queue.take(), true, places.of[0]);
+            group.meet();
+            some = load_first(std::integral_constant<Written, Written::before>());
+        }
+    }
+    // Whether there were codes to put.
+    const auto put_fresh = [&](int turn) {
+        if constexpr (Form::kCoded) {
+            const AttendCall& c = memory.call();
+            const UnitPlace& unit = memory.places().of[turn];
+            if (c.fresh == nullptr || !unit.fresh) return false;
+            put_codes(c, unit, Group());
+            Group().meet();
+            return true;
+        } else {
+            return false;
+        }
+    };
+    if (some) {
+        put_fresh(0);
+        load_first(std::integral_constant<Written, Written::now>());
+    }
+#pragma unroll 1
+    for (int turn = 0, first = 1; some; turn ^= 1, first = 0) {
+        if (Form::kCoded && first == 0 && put_fresh(turn)) {
+            const Group group;
+            const UnitPlace& unit = memory.places().of[turn];
+            runs.template load<Written::ever>(memory.call(), unit, unit.first_block, group.warp, group.lane);
+        }
+        std::int32_t number = 0;  // of the next unit, which one warp takes
+        if (Group().warp == kWarps - 1) number = UnitQueue(memory.call(), groups()).take();
+        const auto find_next = [&] {
+            if (Group().warp != kWarps - 1) return;
+            UnitPlaces& places = memory.places();
+            find_unit(memory.call(), places.kv, groups(), number, true, places.of[turn ^ 1]);
+        };
+        const auto here = [&]() -> const UnitPlace& { return memory.places().of[turn]; };
+        if (here().first_block + 1 == here().end_block) find_next();
+        const auto with_columns = [&](auto columns) {
+            constexpr int kColumns = columns;
+            put_queries<Form, kWidth, kColumns>(memory.call(), here().tile, memory.shared(), Group().thread());
+            Group().meet();
+            Softmax<kColumns> state;
+            attend_blocks<kWidth, kFormat, kSpecial, kColumns>(memory, turn, runs, state, find_next);
+            put_rows<kWidth, Form::kCoded, kColumns>(memory.call(), here(), memory.places().out, memory.shared(),
+                                                     Group(), state);
+        };
+        if (here().tile.used() <= 8) {
+            with_columns(std::integral_constant<int, 1>());
+        } else {
+            with_columns(std::integral_constant<int, 2>());
+        }
+        some = memory.places().of[turn ^ 1].number >= 0;
+        Group().meet();  // all have done with this unit
+    }
+    merge_rows<kWidth, kWarps>(memory.call(), memory.places().out, memory.shared(), Group(), groups());
+}
+
+}  // namespace foresay::kernels::cuda

@@ -1,0 +1,218 @@
+// kernels/cuda/attention/merge_chunks.cuh: what a group leaves of a unit of attention in shared and in global memory,
+// and how the chunks of a tile are added.
+//
+// Merge:    rows of a tile are merged one by one by the groups that take part in an attention, once they have done
+//           their units. A unit leaves its rows in words that say by themselves whether they have come
+//           (kernels/cuda/decode/flagged_words.cuh); whoever merges looks at them until they are there, and puts them
+//           back to "nothing".
+// Order:    chunk k belongs to share k % 8, whose chunks are added in order; then the shares in order. What a row does
+//           not attend to adds an exact 0.
+#pragma once
+
+#include "kernels/cuda/attention/kv_fragments.cuh"
+#include "kernels/cuda/decode/flagged_words.cuh"
+#include "kernels/cuda/device/async.cuh"
+
+namespace foresay::kernels::cuda::attention {
+
+inline constexpr int kMergeShares = 8;
+static_assert(kNothing == 0x01010101u * kNothingByte);
+
+// What a unit leaves for the merge.
+template <int kWidth>
+struct Partial {
+    float2 peak_and_sum[kTileRows];
+    float out[kTileRows][kWidth];
+};
+
+// Number n of what tiles and head tiles have by turns.
+struct TileTurn {
+    std::int32_t tile, head_tile, turn;
+    __device__ TileTurn(const AttendCall& c, std::int32_t n) {
+        const std::int32_t rest = quotient_by(n, c.tiles_inverse);
+        turn = quotient_by(rest, c.head_tiles_inverse);
+        tile = n - rest * c.tiles;
+        head_tile = rest - turn * c.head_tiles;
+    }
+};
+
+// What the chunks of a tile's rows leave.
+template <int kWidth>
+__device__ Partial<kWidth>* chunks_of(const AttendCall& c, const TileTurn& at) {
+    return reinterpret_cast<Partial<kWidth>*>(c.partial) +
+           (static_cast<std::int64_t>(at.tile) * c.head_tiles + at.head_tile) * c.chunks;
+}
+
+// Places of what several units need; not with the rest, because a group fills the first while others still use the
+// rest.
+struct UnitPlaces {
+    UnitPlace of[2];
+    const __half* kv;  // of the layer
+    float* out;
+    std::uint32_t call;  // where in shared memory what is attended is described, where that is there
+};
+
+// Shared memory of a group. Rows are padded so that lanes meet few banks twice.
+template <int kWidth, KvFormat kFormat>
+struct GroupShared {
+    union {
+        struct {
+            uint4 queries[kWidth / 16][32];  // operands of each lane
+            __half weights[kTileRows][(1 << attend_block_shift(kFormat, kWidth)) + 32];
+            float peaks[kTileRows][group_warps(kWidth) + 4];  // by warps
+            float sums[kTileRows][group_warps(kWidth) + 4];
+        };
+        struct {
+            float2 merged_peak_and_sum[kMergeShares];
+            float merged[kMergeShares][kWidth];
+        };
+    };
+};
+
+// A thread's place among the groups of a launch, `kWarps` warps each: a block has one group or several, which go their
+// own ways.
+template <int kWarps>
+struct GroupThread {
+    std::int32_t within;  // which group of the block
+    int warp, lane;       // of the group
+    // Where it is needed, made anew, so that it takes no registers in between.
+    __device__ GroupThread() {
+        const std::uint32_t thread = thread_now();
+        within = static_cast<std::int32_t>(thread / (32 * kWarps));
+        warp = static_cast<int>(thread / 32 % kWarps);
+        lane = static_cast<int>(thread % 32);
+    }
+    static constexpr __device__ int warps() { return kWarps; }
+    __device__ int quad() const { return lane / 4; }
+    __device__ int place() const { return lane % 4; }
+    __device__ int thread() const { return 32 * warp + lane; }
+    // Neighbours are on different multiprocessors. Units are dealt out from the last block on, because the first blocks
+    // may have had more to do before, and merges from the first.
+    __device__ std::int32_t from_last() const {
+        return static_cast<std::int32_t>((within + 1) * gridDim.x - 1 - blockIdx.x);
+    }
+    __device__ std::int32_t from_first() const { return static_cast<std::int32_t>(within * gridDim.x + blockIdx.x); }
+    // Meets the others of the group.
+    __device__ void meet() const {
+#ifdef FORESAY_RACECHECK
+        // A number that the tool can read.
+        if (within == 0) {
+            meet_at<1, 32 * kWarps>();
+        } else {
+            meet_at<2, 32 * kWarps>();
+        }
+#else
+        asm volatile("bar.sync %0, %1;" ::"r"(1 + within), "n"(32 * kWarps) : "memory");
+#endif
+    }
+};
+
+// What was summed up to peak `before` is worth this much beside a peak `now`, both times log2(e).
+__device__ inline float worth(float before, float now) {
+    return now == minus_infinity() ? 0.0f : power_of_two(before - now);
+}
+
+// Row r of a tile, `to` its first value, from chunks first .. last.
+template <int kWidth, int kWarps, class Shared>
+__device__ __forceinline__ void merge_row(Partial<kWidth>* chunks, std::int32_t first, std::int32_t last, int r,
+                                          float* to, std::int32_t head_dim, Shared& shared,
+                                          const GroupThread<kWarps>& group) {
+    const int warp = group.warp, lane = group.lane;
+    constexpr int kFours = (kWidth + 127) / 128, kAtOnce = kFours == 1 ? 4 : 2;
+    const auto place = [&](int f) { return 4 * (lane + 32 * f); };  // values of this lane, if there are any
+#pragma unroll 1
+    for (int share = warp; share < kMergeShares; share += kWarps) {
+        float peak = minus_infinity(), sum = 0.0f;
+        float4 out[kFours] = {};
+#pragma unroll 1
+        for (std::int32_t k = first + ((share - first) & (kMergeShares - 1)); k <= last; k += kMergeShares * kAtOnce) {
+            float2 weight[kAtOnce];  // peak and sum
+            float4 part[kAtOnce][kFours];
+            bool missing;
+            do {
+                missing = false;
+#pragma unroll
+                for (int i = 0; i < kAtOnce; ++i) {
+                    weight[i] = {minus_infinity(), 0.0f};
+                    const bool exists = k + kMergeShares * i <= last;
+                    const Partial<kWidth>& chunk = chunks[k + kMergeShares * i];
+                    if (exists) weight[i] = look_at2(&chunk.peak_and_sum[r]);
+#pragma unroll
+                    for (int f = 0; f < kFours; ++f) {
+                        part[i][f] = {};
+                        if (exists && place(f) < kWidth) part[i][f] = look_at4(&chunk.out[r][place(f)]);
+                    }
+                }
+#pragma unroll
+                for (int i = 0; i < kAtOnce; ++i) {
+                    missing = missing || is_nothing(weight[i]);
+#pragma unroll
+                    for (int f = 0; f < kFours; ++f) missing = missing || is_nothing(part[i][f]);
+                }
+            } while (__any_sync(~0u, missing));
+#pragma unroll
+            for (int i = 0; i < kAtOnce; ++i) {
+                if (k + kMergeShares * i > last) continue;
+                Partial<kWidth>& chunk = chunks[k + kMergeShares * i];
+                if (lane == 0) put_nothing2(&chunk.peak_and_sum[r]);
+#pragma unroll
+                for (int f = 0; f < kFours; ++f) {
+                    if (place(f) < kWidth) put_nothing4(&chunk.out[r][place(f)]);
+                }
+            }
+#pragma unroll
+            for (int i = 0; i < kAtOnce; ++i) {
+                const float top = fmaxf(peak, weight[i].x), old = worth(peak, top), now = worth(weight[i].x, top);
+                peak = top;
+                sum = fmaf(weight[i].y, now, sum * old);
+#pragma unroll
+                for (int f = 0; f < kFours; ++f) {
+                    const float4 p = part[i][f];
+                    float4& o = out[f];
+                    o = {fmaf(p.x, now, o.x * old), fmaf(p.y, now, o.y * old), fmaf(p.z, now, o.z * old),
+                         fmaf(p.w, now, o.w * old)};
+                }
+            }
+        }
+        if (lane == 0) shared.merged_peak_and_sum[share] = {peak, sum};
+#pragma unroll
+        for (int f = 0; f < kFours; ++f) {
+            if (place(f) < kWidth) *reinterpret_cast<float4*>(&shared.merged[share][place(f)]) = out[f];
+        }
+    }
+    group.meet();
+    for (int d = group.thread(); d < kWidth; d += 32 * kWarps) {
+        float top = minus_infinity(), sum = 0.0f, out = 0.0f;
+#pragma unroll
+        for (int share = 0; share < kMergeShares; ++share) top = fmaxf(top, shared.merged_peak_and_sum[share].x);
+#pragma unroll
+        for (int share = 0; share < kMergeShares; ++share) {
+            const float2 weight = shared.merged_peak_and_sum[share];
+            const float now = worth(weight.x, top);
+            sum = fmaf(weight.y, now, sum);
+            out = fmaf(shared.merged[share][d], now, out);
+        }
+        if (d < head_dim) to[d] = out * reciprocal(sum);
+    }
+    group.meet();  // what is there may be overwritten
+}
+
+// The rows that are this group's to merge, of `groups`.
+template <int kWidth, int kWarps, class Shared>
+__device__ __forceinline__ void merge_rows(const AttendCall& c, float* to, Shared& shared,
+                                           const GroupThread<kWarps>& group, std::int32_t groups) {
+#pragma unroll 1
+    for (std::int32_t m = group.from_first(); m < c.merges(); m += groups) {
+        const TileTurn at(c, m);
+        const std::int32_t r = at.turn;
+        const Tile tile(c, at.tile, at.head_tile);
+        if (!tile.valid(r)) continue;
+        const std::int32_t first = chunk_of(tile.least(c), c.block_shift),
+                           last = chunk_of(tile.state.highest, c.block_shift);
+        if (first == last) continue;
+        merge_row<kWidth, kWarps>(chunks_of<kWidth>(c, at), first, last, r, to + tile.values(c, r), c.head_dim, shared,
+                                  group);
+    }
+}
+
+}  // namespace foresay::kernels::cuda::attention

@@ -1,0 +1,156 @@
+#include "kernels/cuda/decode/gemv.h"
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+
+#include "base/error.h"
+#include "kernels/cuda/decode/activations.cuh"
+#include "kernels/cuda/device/device.h"
+#include "kernels/cuda/weights/panel_format.h"
+
+namespace foresay::kernels::cuda {
+
+template <Encoding E>
+void launch_gemv_as(const GemvArgs<kManySteps>& args, int processors, bool overlap, cudaStream_t stream);
+
+namespace {
+
+constexpr std::int32_t round_up(std::int32_t value, std::int32_t step) { return (value + step - 1) / step * step; }
+
+// How many blocks share the inputs of a panel: by the shape alone, so that sums have one order.
+int split_of(const GemvOp& op, int processors) {
+    return std::min((op.inputs + kSplitInputs - 1) / kSplitInputs, processors);
+}
+
+// Does nothing: for asking what code of this library was compiled for.
+__global__ void compiled() {}
+
+struct Scratch {
+    DeviceBuffer<std::uint32_t> counters;
+    DeviceBuffer<float> zeros, partials, handed;
+    GemvScratch view;
+};
+
+}  // namespace
+
+const GemvScratch& gemv_scratch() {
+    static std::mutex mutex;
+    static std::map<int, Scratch> devices;
+    const std::lock_guard lock(mutex);
+    int device = 0;
+    cuda_check(cudaGetDevice(&device), "cannot ask for the current device");
+    Scratch& scratch = devices[device];
+    if (scratch.counters.empty()) {
+        scratch.counters = DeviceBuffer<std::uint32_t>(kScratchCounters);
+        cuda_check(cudaMemset(scratch.counters.data(), 0, scratch.counters.bytes()), "cannot clear memory");
+        scratch.zeros = DeviceBuffer<float>(4);
+        cuda_check(cudaMemset(scratch.zeros.data(), 0, scratch.zeros.bytes()), "cannot clear memory");
+        scratch.partials = DeviceBuffer<float>(std::size_t{12} << 20);
+        cuda_check(cudaMemset(scratch.partials.data(), 0, scratch.partials.bytes()), "cannot clear memory");
+        scratch.handed = DeviceBuffer<float>(std::size_t{6} << 20);
+        int reserved = 0;
+        cuda_check(cudaDeviceGetAttribute(&reserved, cudaDevAttrReservedSharedMemoryPerBlock, device),
+                   "cannot ask for the shared memory that is reserved");
+        cudaFuncAttributes attributes = {};
+        cuda_check(cudaFuncGetAttributes(&attributes, compiled), "cannot ask what kernels were compiled for");
+        scratch.view = {static_cast<std::uint32_t>(reserved),
+                        has_little_shared(attributes.ptxVersion),
+                        scratch.counters.data(),
+                        scratch.zeros.data(),
+                        scratch.partials.data(),
+                        scratch.partials.size(),
+                        scratch.handed.data(),
+                        scratch.handed.size()};
+    }
+    return scratch.view;
+}
+
+bool plan_gemv(Encoding encoding, const GemvScratch& scratch, std::size_t shared_budget, int processors,
+               int least_stages, std::span<GemvOp> ops, int rows, GemvPlan& plan) {
+    if (encoding == Encoding::f32) return true;
+    const BlockFormat format = block_format(encoding);
+    if (scratch.little_shared) shared_budget = std::min(shared_budget, kLittleSharedBytes);
+    const int warps = gemv_warps(encoding);
+    plan.counters = scratch.counters;
+    plan.zeros = scratch.zeros;
+    plan.shared_start = scratch.shared_start;
+    plan.partials = scratch.partials;
+    bool attends = false;
+    plan.splits = false;
+    std::size_t partial_floats = 0;
+    for (GemvOp& op : ops) {
+        if (op.kind == OpKind::attend) {
+            attends = true;
+            continue;
+        }
+        op.split = split_of(op, processors);
+        op.members = processors / op.split;
+        op.panels_each = op.panel_count / op.members;
+        op.panels_more = op.panel_count % op.members;
+        op.blocks_each = op.blocks / op.split;
+        op.blocks_more = op.blocks % op.split;
+        if (op.split > 1) {
+            plan.splits = true;
+            const std::size_t floats = static_cast<std::size_t>(op.panel_count) * op.split * 17 * 4 * rows;
+            check(floats <= scratch.partial_floats, "the sums of a split matrix fit into the scratch memory");
+            op.partials_at = static_cast<std::int64_t>(partial_floats);
+            partial_floats += floats;
+        }
+    }
+    plan.apart = partial_floats <= scratch.partial_floats;
+    if (!plan.apart) {
+        for (GemvOp& op : ops) op.partials_at = 0;
+    }
+    plan.second_bytes = second_bytes(encoding, rows);
+    plan.part_buffers = rows == 1 ? 8 : rows <= 4 ? 4 : rows <= 8 ? 2 : 1;
+    plan.part_mask = static_cast<std::uint32_t>(plan.part_buffers - 1);
+    // Inputs of up to eight rows pass through here, 128 of a row at a time.
+    plan.part_stride = std::max(plan.part_buffers * kPanelRows * rows, std::min(rows, 8) * 64);
+    plan.rows_inverse = inverse_of(rows);
+    const int parts_bytes = warps * plan.part_stride * 4;
+    const int stats_bytes = warps * 32 * 4;
+    // Attention and the sums of panels take turns.
+    const int shared_parts = std::max(parts_bytes, attends ? kAttendShared : 0);
+    const int fixed = kGemvBarrierBytes + warps * plan.second_bytes + shared_parts + stats_bytes + 3 * 128;
+    const int stage_bytes = chunk_blocks(encoding, rows > 8 ? 2 : 1, scratch.little_shared) * format.bytes;
+    plan.stages = std::min((static_cast<int>(shared_budget) - fixed) / stage_bytes, kMaxStages);
+    if (plan.stages < std::max(1, least_stages)) return false;
+    int at = kGemvBarrierBytes + plan.stages * stage_bytes;
+    const auto take = [&](int bytes) {
+        at = round_up(at, 128);
+        const int begin = at;
+        at += bytes;
+        return begin;
+    };
+    plan.second_at = take(warps * plan.second_bytes);
+    plan.parts_at = take(shared_parts);
+    plan.stats_at = take(stats_bytes);
+    plan.shared_bytes = at;
+    return true;
+}
+
+void launch_gemv(Encoding encoding, const GemvArgs<kManySteps>& args, int processors, bool overlap,
+                 cudaStream_t stream) {
+    switch (encoding) {
+        case Encoding::f32:
+            return launch_gemv_as<Encoding::f32>(args, processors, overlap, stream);
+        case Encoding::f16:
+            return launch_gemv_as<Encoding::f16>(args, processors, overlap, stream);
+        case Encoding::bf16:
+            return launch_gemv_as<Encoding::bf16>(args, processors, overlap, stream);
+        case Encoding::q4_0:
+            return launch_gemv_as<Encoding::q4_0>(args, processors, overlap, stream);
+        case Encoding::q8_0:
+            return launch_gemv_as<Encoding::q8_0>(args, processors, overlap, stream);
+        case Encoding::q4_k:
+            return launch_gemv_as<Encoding::q4_k>(args, processors, overlap, stream);
+        case Encoding::q5_k:
+            return launch_gemv_as<Encoding::q5_k>(args, processors, overlap, stream);
+        case Encoding::q6_k:
+            return launch_gemv_as<Encoding::q6_k>(args, processors, overlap, stream);
+    }
+    bug("unknown weight encoding");
+}
+
+}  // namespace foresay::kernels::cuda

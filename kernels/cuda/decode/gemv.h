@@ -1,0 +1,238 @@
+// kernels/cuda/decode/gemv.h: what the decode kernel takes: stacks of matrices times up to 16 rows, and attention, one
+// after the other in one launch, and how pairs of packed rows are finished.
+#pragma once
+
+#include <cuda_fp16.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
+#include <span>
+
+#include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/weights/panels.h"
+#include "kernels/ops.h"
+
+namespace foresay::kernels::cuda {
+
+// Warps of a block; each has its own slice of the inputs. K-quants have fewer: their products want more registers, and
+// their blocks are so large that a chunk with one for each of 16 warps would leave room for hardly any.
+constexpr int gemv_warps(Encoding encoding) {
+    switch (encoding) {
+        case Encoding::q4_k:
+        case Encoding::q5_k:
+        case Encoding::q6_k:
+            return 8;
+        default:
+            return 16;
+    }
+}
+// Threads of a block: those warps, one that asks for the weights, and those that finish panels.
+inline constexpr int kFinishers = 3;
+constexpr int gemv_threads(Encoding encoding) { return 32 * (gemv_warps(encoding) + 1 + kFinishers); }
+// Whether multiprocessors have 100 KiB of shared memory and not 164 or 228, by the architecture that code is compiled
+// for. Kernels know theirs, hosts ask (GemvScratch). FORESAY_LITTLE_SHARED: as if they all had, to test that elsewhere.
+inline constexpr std::size_t kLittleSharedBytes = 99 * 1024;  // of which a block can have this
+constexpr bool has_little_shared(int architecture) {
+#ifdef FORESAY_LITTLE_SHARED
+    return architecture > 0;
+#else
+    return architecture == 86 || architecture == 89 || (architecture >= 120 && architecture < 130);
+#endif
+}
+#ifdef __CUDA_ARCH__
+inline constexpr bool kLittleShared = has_little_shared(__CUDA_ARCH__ / 10);
+#else
+inline constexpr bool kLittleShared = false;  // nobody's: hosts do not use the ring
+#endif
+// Blocks of a panel that are one copy. A multiple of the warps, or a divisor of their number; then each chunk makes all
+// warps wait and is only some warps', so that is for blocks of which few chunks of the other kind fit.
+constexpr int chunk_blocks(Encoding encoding, int row_tiles, bool little_shared) {
+    switch (encoding) {
+        case Encoding::q4_0:
+            return row_tiles == 1 && !little_shared ? 32 : 16;
+        case Encoding::q8_0:
+            return little_shared ? 8 : 16;
+        case Encoding::f16:
+        case Encoding::bf16:
+            return row_tiles == 1 && !little_shared ? 8 : 4;
+        default:
+            return little_shared ? 4 : 8;
+    }
+}
+inline constexpr int kMaxStages = 16;  // of the ring
+inline constexpr int kMaxBuffers = 8;  // of panels' sums
+// Shared memory begins with barriers, those of the ring and then those of the sums, and with what each warp knows of
+// the ring.
+inline constexpr int kCopyBarrierBytes = 16 * kMaxStages;
+inline constexpr int kStreamStates = kCopyBarrierBytes + 16 * kMaxBuffers;
+inline constexpr int kStepNumber = kStreamStates + 16 * 8;  // which step it is; behind it StepState's other words
+inline constexpr int kNormFactors = kStepNumber + 64;       // of each row, for those that finish panels
+inline constexpr int kAttendCalls = kStepNumber + 128;      // GemvArgs::attends, for code that takes any of them
+inline constexpr int kAttendPlacesAt = kAttendCalls + 512;  // where attention keeps what it knows of its units
+inline constexpr int kSharesAt = kAttendPlacesAt + 1792;    // the block's shares of GemvArgs::ops
+inline constexpr int kGemvBarrierBytes = kSharesAt + 384;
+static_assert(kGemvBarrierBytes % 128 == 0, "copies to elsewhere in a line of shared memory take a fifth longer");
+inline constexpr int kSplitInputs = 4096;   // most inputs of a block; wider matrices are split between blocks
+inline constexpr int kScratchCounters = 4;  // of a device, by GridCounter
+
+// What happens to a pair of sums (packed rows 2i, 2i + 1) of a row of the batch. attention_in_fresh: K and V go to
+// FinishArgs::fresh.
+enum class Finish : std::uint8_t { attention_in, attention_in_fresh, out, mlp_in, head };
+
+struct FinishArgs {
+    Finish kind = Finish::out;
+    Activation activation = Activation::silu;  // mlp_in
+    std::int32_t first_row = 0;                // of the stack: where this part begins
+    std::int32_t rows = 0;                     // of this part, without padding
+    float* out = nullptr;                      // x (added to), ff, logits, or q
+    const float* from = nullptr;               // out: what is added to
+    float* raw = nullptr;         // attention_in, out: sums with their biases, row by row; nothing else is written then
+    std::int64_t out_stride = 0;  // elements between rows of the batch; of raw when that is set
+    float scale = 1.0f, soft_cap = 0.0f;  // head
+    // attention_in
+    std::int32_t query_rows = 0, kv_rows = 0;  // of the stack
+    std::int32_t head_dim = 1, rotated = 0;
+    std::uint32_t head_inverse = 0;        // quotient_by() head_dim
+    bool half_split = false;               // which rows of a head are neighbours
+    const float2* rope = nullptr;          // [T, rotated / 2]
+    const std::int64_t* cell = nullptr;    // [T]
+    const std::int64_t* v_cell = nullptr;  // [T]
+    std::int64_t head_stride = 0;
+    float* fresh = nullptr;  // [T, K | V of all heads]: where K and V go instead of into the cache
+
+    bool operator==(const FinishArgs&) const = default;
+};
+
+// What a step of a launch does. Attention (kernels/cuda/attention/decode_attention.cuh) runs between matrices, so that
+// a launch can be a whole forward.
+enum class OpKind : std::uint8_t { matrix, attend };
+
+// What steps of a launch can have in common: everything but the addresses of a layer.
+struct GemvOp {
+    OpKind kind = OpKind::matrix;
+    std::int32_t attend = 0;  // which of GemvArgs::attends
+    // Whether what the step reads and writes are handed-over numbers (GemvPlan::handed). Then x, finish.from and
+    // finish.out, or the out of the attention, are where they are in turn 0.
+    bool x_handed = false, from_handed = false, out_handed = false;
+    bool clears = false;  // numbers of turns that all blocks are through with
+    std::int32_t panel_count = 0;
+    std::int32_t blocks = 0;  // per panel
+    std::int32_t inputs = 0;
+    const float* x = nullptr;           // [T, inputs]
+    const std::int32_t* row = nullptr;  // which row of x; null: row i
+    float eps = 0;
+    float inputs_inverse = 0;  // 1 / inputs
+    FinishArgs finish;
+    // Set by the plan. Division is slow on the device, so shares come as quotient and remainder.
+    std::int32_t split = 1;                         // blocks that share the inputs of the same panels
+    std::int32_t members = 0;                       // blocks of each of the `split` parts
+    std::int32_t panels_each = 0, panels_more = 0;  // of a member
+    std::int32_t blocks_each = 0, blocks_more = 0;  // of a part
+    std::int64_t partials_at = 0;                   // where its sums lie in GemvPlan::partials
+
+    bool operator==(const GemvOp&) const = default;
+};
+
+// What a layer's step has of its own.
+struct GemvStep {
+    const std::uint8_t* panels = nullptr;
+    const float* norm = nullptr;  // [inputs]; null: none
+    const float* bias = nullptr;  // [rows of the stack]; null: none
+    __half* kv = nullptr;         // attention_in, attend: of the layer
+    std::uint8_t op = 0;          // which of GemvArgs::ops
+    std::uint8_t x_turn = 0, from_turn = 0, out_turn = 0;
+};
+
+// Numbers that a step hands over to the next of a whole forward (kernels/cuda/decode/flagged_words.cuh) lie in memory
+// of their own. A layer has turn (layer % kTurns) of it. Its words are cleared by the attention_out of the layer behind
+// it: whoever is there knows that all blocks have come to the attention, and so are through with all that came before
+// (the outputs of an mlp_out but for what the attention_out adds to, so those are cleared a layer later). The
+// attention_in behind that tells of it with a release, and every block waits for every attention_in, before the turn
+// comes round again.
+inline constexpr int kTurns = 3;
+
+// Set by the plan. Shared memory in bytes, from its start.
+struct GemvPlan {
+    std::int32_t stages = 0;                       // of the ring
+    std::int32_t second_at = 0, second_bytes = 0;  // rows 8 to 15 of the inputs, of one warp
+    std::int32_t parts_at = 0, part_buffers = 1, stats_at = 0, shared_bytes = 0;  // attention shares the parts' place
+    // Here, because what follows from several parameters would take registers in the kernel.
+    std::uint32_t part_mask = 0;        // part_buffers - 1
+    std::int32_t part_stride = 0;       // floats from a warp's buffers to the next one's
+    std::uint32_t rows_inverse = 0;     // quotient_by() the rows
+    bool splits = false;                // some matrix is split
+    bool apart = true;                  // and the sums of each have a place of their own
+    std::uint32_t shared_start = 0;     // the address of its start
+    std::uint32_t* counters = nullptr;  // by GridCounter
+    const float* zeros = nullptr;       // four of them
+    float* partials = nullptr;
+    float* handed = nullptr;        // kTurns times [outputs of mlp_out | of the others], null: nothing is handed over
+    std::int32_t turn_floats = 0;   // of a turn
+    std::int32_t front_floats = 0;  // of mlp_out's outputs
+};
+
+inline constexpr int kAttendShared = 22 * 1024;  // of a block, for attention
+inline constexpr int kMaxGemvOps = 12;           // different ones of a launch
+inline constexpr int kMaxAttendKinds = 2;        // likewise
+inline constexpr int kFewSteps = 4;              // what most launches take
+inline constexpr int kManySteps = 660;           // a whole forward; parameters of a kernel are 32,764 bytes at most
+
+// The parameters of a launch, with room for `Steps` steps.
+template <int Steps>
+struct GemvArgs {
+    static_assert(kMaxAttendKinds * sizeof(AttendCall) <= kAttendPlacesAt - kAttendCalls);
+    static constexpr bool kAttends = Steps > kFewSteps;  // has the code for attention
+    GemvOp ops[kMaxGemvOps];
+    AttendCall attends[kMaxAttendKinds];
+    GemvPlan plan;
+    std::int32_t op_count = 0, attend_count = 0;
+    std::int32_t steps = 0;
+    std::int32_t rows = 0;  // T, at most 16
+    GemvStep step[Steps];
+
+    FORESAY_HOST_DEVICE const GemvOp& op(int i) const { return ops[step[i].op]; }
+    // How far the numbers of a step are from those of turn 0.
+    FORESAY_HOST_DEVICE std::int64_t turn(bool handed, std::uint8_t turn) const {
+        return handed ? std::int64_t{plan.turn_floats} * turn : 0;
+    }
+};
+inline GemvArgs<kFewSteps> few_steps(const GemvArgs<kManySteps>& many) {
+    GemvArgs<kFewSteps> few;
+    std::copy(std::begin(many.ops), std::end(many.ops), few.ops);
+    std::copy(std::begin(many.attends), std::end(many.attends), few.attends);
+    few.plan = many.plan;
+    few.op_count = many.op_count;
+    few.attend_count = many.attend_count;
+    few.steps = many.steps;
+    few.rows = many.rows;
+    std::copy_n(many.step, many.steps, few.step);
+    return few;
+}
+static_assert(sizeof(GemvArgs<kManySteps>) <= 32764);
+
+// Memory that launches of one device share: counters, the sums of split matrices, and what steps hand over. Made at the
+// first call for a device.
+struct GemvScratch {
+    std::uint32_t shared_start = 0;  // of a block: what the system keeps lies before it
+    bool little_shared = false;      // what the device's code was compiled for
+    std::uint32_t* counters = nullptr;
+    const float* zeros = nullptr;
+    float* partials = nullptr;
+    std::size_t partial_floats = 0;
+    float* handed = nullptr;
+    std::size_t handed_floats = 0;
+};
+const GemvScratch& gemv_scratch();
+
+// Fills in the plan for `rows` rows on `processors` multiprocessors whose blocks may take `shared_budget` bytes; false:
+// not even `least_stages` stages fit. Ops of which each fits with two stages fit together with one. Reads nothing of
+// `scratch`'s memory.
+bool plan_gemv(Encoding encoding, const GemvScratch& scratch, std::size_t shared_budget, int processors,
+               int least_stages, std::span<GemvOp> ops, int rows, GemvPlan& plan);
+
+// Enqueues the kernel, one block per multiprocessor.
+void launch_gemv(Encoding encoding, const GemvArgs<kManySteps>& args, int processors, bool overlap,
+                 cudaStream_t stream);
+
+}  // namespace foresay::kernels::cuda

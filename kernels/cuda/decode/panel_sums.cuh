@@ -1,0 +1,132 @@
+// kernels/cuda/decode/panel_sums.cuh: sums on their way: of a panel from the warps that multiply to those that finish
+// it, and of the parts of a split matrix from block to block.
+#pragma once
+
+#include "kernels/cuda/decode/flagged_words.cuh"
+#include "kernels/cuda/decode/gemv.h"
+#include "kernels/cuda/device/async.cuh"
+
+namespace foresay::kernels::cuda {
+
+// Sums of the parts of a split matrix on their way to the block that adds them: packets of two numbers, each beside a
+// tag that no other launch and step has. Eight bytes are written at once, so that a number whose tag is right is right,
+// and nobody has to wait for anything else. Layout: [panel][part][16 T pairs of sums, T squares].
+class SplitSums {
+public:
+    __device__ SplitSums(const GemvOp& op, const GemvPlan& plan, int T, int panel, std::uint32_t tag)
+        : packets_(reinterpret_cast<uint4*>(plan.partials + op.partials_at) +
+                   static_cast<std::int64_t>(panel) * op.split * 17 * T),
+          T_(T),
+          tag_(tag) {}
+    __device__ void send(int part, int place, float a, float b) const {
+        asm volatile("st.relaxed.gpu.global.v4.u32 [%0], {%1, %2, %3, %2};" ::"l"(at(part, place)),
+                     "r"(__float_as_uint(a)), "r"(tag_), "r"(__float_as_uint(b))
+                     : "memory");
+    }
+    // Adds what the parts but the first have sent to a place, in their order. Looks for three at once, because it is
+    // far.
+    __device__ void add(int parts, int place, float2& to) const {
+        constexpr int kAtOnce = 3;
+#pragma unroll 1
+        for (int first = 1; first < parts; first += kAtOnce) {
+            uint4 v[kAtOnce];
+            bool all;
+            do {
+                all = true;
+#pragma unroll
+                for (int i = 0; i < kAtOnce; ++i) {
+                    v[i] = {0, tag_, 0, tag_};
+                    if (first + i >= parts) continue;
+                    asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                                 : "=r"(v[i].x), "=r"(v[i].y), "=r"(v[i].z), "=r"(v[i].w)
+                                 : "l"(at(first + i, place))
+                                 : "memory");
+                }
+#pragma unroll
+                for (int i = 0; i < kAtOnce; ++i) all = all && v[i].y == tag_ && v[i].w == tag_;
+            } while (!all);
+#pragma unroll
+            for (int i = 0; i < kAtOnce; ++i) {
+                if (first + i >= parts) continue;
+                to.x += __uint_as_float(v[i].x);
+                to.y += __uint_as_float(v[i].z);
+            }
+        }
+    }
+    // Takes them away, so that no tag ever comes a second time.
+    __device__ void clear(int parts, int place) const {
+#pragma unroll 1
+        for (int part = 1; part < parts; ++part) __stcg(at(part, place), uint4{});
+    }
+    // The place of the squares of row t; that of pair p is p T + t.
+    __device__ int squares(int t) const { return 16 * T_ + t; }
+
+private:
+    __device__ uint4* at(int part, int place) const { return packets_ + part * 17 * T_ + place; }
+
+    uint4* packets_;
+    int T_;
+    std::uint32_t tag_;
+};
+
+// The sums that warps hand to those that finish a panel: a few buffers, each with a barrier for "all sums are here" and
+// one for "they have been read". A warp's buffers lie together: [warp][buffer][32 packed rows][rows].
+template <int Warps>
+class PanelSums {
+public:
+    // As the kernel begins, by one thread.
+    __device__ static void start(char* shared, const GemvPlan& plan, int rows) {
+        std::uint32_t panels = 0;
+        const PanelSums sums(shared, plan, rows, panels);
+        for (int i = 0; i < plan.part_buffers; ++i) {
+            barrier_init(sums.full(i), Warps * kWarpArrivals);
+            barrier_init(sums.read(i), kFinishers * kWarpArrivals);
+        }
+    }
+    // `panels`: how many there were so far.
+    __device__ PanelSums(char* shared, const GemvPlan& plan, int rows, std::uint32_t& panels)
+        : shared_(shared), plan_(plan), rows_(rows), panels_(panels) {}
+    // Of this warp, once what was there has been read.
+    __device__ float* mine(int warp) {
+        copy_wait(read(slot(panels_)), parity(panels_) ^ 1);
+        return sums() + warp * warp_stride();
+    }
+    __device__ void hand_over() { warp_arrive(full(slot(panels_))); }
+    // Of warp 0, once all warps' sums are there; those of the others follow warp_stride() apart.
+    __device__ const float* all() {
+        copy_wait(full(slot(panels_)), parity(panels_));
+        return sums();
+    }
+    // Waits until all panels so far have been read, with the squares that belong to them.
+    __device__ void all_read() const {
+        if (panels_ > 0) copy_wait(read(slot(panels_ - 1)), parity(panels_ - 1));
+    }
+    __device__ int warp_stride() const { return plan_.part_stride; }
+    // Where row t of the batch is, of the packed rows 2 pair, 2 pair + 1. Of 16, so that they meet few banks twice, the
+    // first eight change places with the others in every second pair. NT: eights of rows.
+    template <int NT>
+    __device__ int column(int t, int pair) const {
+        return NT == 2 && rows_ == 16 ? t ^ pair % 2 * 8 : t;
+    }
+    __device__ void done() { warp_arrive(read(slot(panels_))); }
+    __device__ void next() { ++panels_; }
+
+private:
+    // The number of buffers is a power of two.
+    __device__ std::uint32_t slot(std::uint32_t panel) const { return panel & plan_.part_mask; }
+    __device__ std::uint32_t parity(std::uint32_t panel) const { return (panel & plan_.part_buffers) != 0; }
+    __device__ float* sums() const {
+        return reinterpret_cast<float*>(shared_ + plan_.parts_at) + slot(panels_) * kPanelRows * rows_;
+    }
+    __device__ std::uint32_t full(std::uint32_t i) const {
+        return shared_address(shared_) + kCopyBarrierBytes + 16 * i;
+    }
+    __device__ std::uint32_t read(std::uint32_t i) const { return full(i) + 8; }
+
+    char* shared_;
+    const GemvPlan& plan_;
+    int rows_;
+    std::uint32_t& panels_;
+};
+
+}  // namespace foresay::kernels::cuda

@@ -1,0 +1,61 @@
+// kernels/cuda/prefill/prefill_matrix.h: a stack of weights times input rows: unpack, convert, multiply, finish.
+//
+// A stack is cut into slabs whose plain weights fit the workspace; each is unpacked (dequantize.h) and multiplied
+// (gemm.h) by itself, then the rows are finished (rows.h). Cuts follow from the shape alone.
+//
+// Law 1:    every step treats a row by itself; the products are those that have been checked.
+// Threads:  run() enqueues.
+// Cost:     making one asks for its products and reads the scales of the weights. run() unpacks all weights, whatever
+//           the number of rows: about four times their bytes.
+// Errors:   making one throws Error when there is no memory to check a product.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/cuda/decode/gemv.h"
+#include "kernels/cuda/prefill/gemm.h"
+#include "kernels/cuda/weights/panels.h"
+
+namespace foresay::kernels::cuda {
+
+struct LinearCall;
+
+inline constexpr std::int64_t kSlabBytes = std::int64_t{256} << 20;  // of plain weights, at most
+
+class InputMatrix {
+public:
+    InputMatrix() = default;
+    explicit InputMatrix(const Panels& panels);
+
+    // Whether a call is to go this way: input rows, memory for them, and products that keep the law.
+    bool takes(const LinearCall& call) const;
+    // Everything but the head. `op` and `step` say what is multiplied; of `finish` all but first_row and rows. When the
+    // rows become inputs of `reader` alone, mlp_in leaves them in the workspace in its form, and finish.out as it was.
+    void run(const Panels& panels, const LinearCall& call, const GemvOp& op, const GemvStep& step, FinishArgs finish,
+             const InputMatrix* reader = nullptr) const;
+
+private:
+    // Panels of one part within a slab.
+    struct Piece {
+        std::size_t part;
+        std::int32_t first_panel, panels;
+        std::int64_t slab_row;
+    };
+    struct Slab {
+        const InputProduct* product;
+        InputKind kind;
+        std::int64_t first_row, rows;  // packed, with what pads the parts
+        std::vector<Piece> pieces;
+    };
+    void cut(const Panels& panels, std::size_t begin, std::size_t end, std::int64_t first_row);
+    bool leaves_halves_for(const InputMatrix* reader) const;
+
+    bool usable_ = false;
+    std::int64_t inputs_ = 0, padded_ = 0;  // per row; as the panels have them
+    std::int64_t rows_ = 0;                 // packed, with what pads the parts
+    int shift_ = 0;                         // float16 weights are 2^shift_ times what they stand for
+    std::vector<Slab> slabs_;
+};
+
+}  // namespace foresay::kernels::cuda

@@ -1,0 +1,48 @@
+// kernels/cuda/prefill/rows.h: what happens to input rows before and after their matrix products.
+//
+// Layout:   x [T, inputs] float32 becomes rows of `stride` numbers, zeros behind the inputs; sums [T, stride] in packed
+//           rows, part after part.
+// Precision: a row becomes float16 after a power of two that brings its largest number to about 2^14; what its sums are
+//           to be multiplied with, the norm's factor included, goes to `scale` [T].
+// Law 1:    sums over a row run in an order that its width alone decides.
+// Cost:     each reads its inputs once or twice (the second time from the cache) and writes its outputs once.
+// Errors:   none; every function enqueues on the stream and returns.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/decode/gemv.h"
+
+namespace foresay::kernels::cuda {
+
+struct InputConvert {
+    std::int32_t rows = 0, inputs = 0;
+    const float* x = nullptr;
+    const float* norm = nullptr;  // [inputs]; null: no norm
+    float eps = 0.0f;
+    bool half = true;     // what `out` holds: float16, or float32
+    void* out = nullptr;  // [T, stride]
+    std::int64_t stride = 0;
+    float* scale = nullptr;  // [T]
+};
+void launch_input_convert(cudaStream_t stream, const InputConvert& call);
+
+struct InputSums {
+    std::int32_t rows = 0;
+    const float* sums = nullptr;  // of the part's first row
+    std::int64_t stride = 0;
+    const float* scale = nullptr;  // [T]
+    const float* bias = nullptr;   // [rows of the stack]; null: none
+    __half* kv = nullptr;          // attention_in: of the layer
+};
+// attention_in and out, one part at a time.
+void launch_input_finish(cudaStream_t stream, const InputSums& in, const FinishArgs& finish);
+
+// mlp_in. With `halves` set, the rows go there as mlp_out's inputs, with their scales to `scale`, and finish.out is not
+// written: a row is complete in one block, so that its largest number is known.
+void launch_input_units(cudaStream_t stream, const InputSums& in, const FinishArgs& finish, __half* halves,
+                        std::int64_t halves_stride, float* scale);
+// Whether rows of so many units can become halves: they are held in shared memory.
+bool input_units_fit(std::int64_t units);
+
+}  // namespace foresay::kernels::cuda
