@@ -47,6 +47,8 @@ public:
     InputWorkspace(InputWorkspace&&) noexcept;
     InputWorkspace& operator=(InputWorkspace&&) noexcept;
     static std::int64_t bytes(const ModelShape& shape, std::int32_t max_rows);
+    // Forgets what an op has left for the next one of a forward that was given up.
+    void discard() noexcept;
 
     struct State;
     State* state() const { return state_.get(); }
@@ -65,6 +67,8 @@ public:
     LinearSequence(LinearSequence&&) noexcept;
     LinearSequence& operator=(LinearSequence&&) noexcept;
     void flush();
+    // Forgets what waits.
+    void discard() noexcept;
     // Attention of decode rows behind the stages that wait; false: it must be launched on its own.
     bool attend(const AttendCall& call);
 

@@ -1,12 +1,10 @@
 #include "kernels/cuda/decode/gemv.h"
 
 #include <algorithm>
-#include <map>
-#include <mutex>
 
 #include "base/error.h"
 #include "kernels/cuda/decode/activations.cuh"
-#include "kernels/cuda/device/device.h"
+#include "kernels/cuda/device/device_context.h"
 #include "kernels/cuda/weights/panel_format.h"
 
 namespace foresay::kernels::cuda {
@@ -26,44 +24,43 @@ int split_of(const GemvOp& op, int processors) {
 // Does nothing: for asking what code of this library was compiled for.
 __global__ void compiled() {}
 
-struct Scratch {
+}  // namespace
+
+struct DecodeScratch {
     DeviceBuffer<std::uint32_t> counters;
     DeviceBuffer<float> zeros, partials, handed;
     GemvScratch view;
+
+    explicit DecodeScratch(int device);
 };
 
-}  // namespace
+DecodeScratch::DecodeScratch(int device)
+    : counters(kScratchCounters), zeros(4), partials(std::size_t{12} << 20), handed(std::size_t{6} << 20) {
+    cuda_check(cudaMemset(counters.data(), 0, counters.bytes()), "cannot clear memory");
+    cuda_check(cudaMemset(zeros.data(), 0, zeros.bytes()), "cannot clear memory");
+    cuda_check(cudaMemset(partials.data(), 0, partials.bytes()), "cannot clear memory");
+    int reserved = 0;
+    cuda_check(cudaDeviceGetAttribute(&reserved, cudaDevAttrReservedSharedMemoryPerBlock, device),
+               "cannot ask for the shared memory that is reserved");
+    cudaFuncAttributes attributes = {};
+    cuda_check(cudaFuncGetAttributes(&attributes, compiled), "cannot ask what kernels were compiled for");
+    // Backends may launch on a stream that does not wait for the default one.
+    cuda_check(cudaDeviceSynchronize(), "the device failed");
+    view = {static_cast<std::uint32_t>(reserved),
+            has_little_shared(attributes.ptxVersion),
+            counters.data(),
+            zeros.data(),
+            partials.data(),
+            partials.size(),
+            handed.data(),
+            handed.size()};
+}
 
 const GemvScratch& gemv_scratch() {
-    static std::mutex mutex;
-    static std::map<int, Scratch> devices;
-    const std::lock_guard lock(mutex);
-    int device = 0;
-    cuda_check(cudaGetDevice(&device), "cannot ask for the current device");
-    Scratch& scratch = devices[device];
-    if (scratch.counters.empty()) {
-        scratch.counters = DeviceBuffer<std::uint32_t>(kScratchCounters);
-        cuda_check(cudaMemset(scratch.counters.data(), 0, scratch.counters.bytes()), "cannot clear memory");
-        scratch.zeros = DeviceBuffer<float>(4);
-        cuda_check(cudaMemset(scratch.zeros.data(), 0, scratch.zeros.bytes()), "cannot clear memory");
-        scratch.partials = DeviceBuffer<float>(std::size_t{12} << 20);
-        cuda_check(cudaMemset(scratch.partials.data(), 0, scratch.partials.bytes()), "cannot clear memory");
-        scratch.handed = DeviceBuffer<float>(std::size_t{6} << 20);
-        int reserved = 0;
-        cuda_check(cudaDeviceGetAttribute(&reserved, cudaDevAttrReservedSharedMemoryPerBlock, device),
-                   "cannot ask for the shared memory that is reserved");
-        cudaFuncAttributes attributes = {};
-        cuda_check(cudaFuncGetAttributes(&attributes, compiled), "cannot ask what kernels were compiled for");
-        scratch.view = {static_cast<std::uint32_t>(reserved),
-                        has_little_shared(attributes.ptxVersion),
-                        scratch.counters.data(),
-                        scratch.zeros.data(),
-                        scratch.partials.data(),
-                        scratch.partials.size(),
-                        scratch.handed.data(),
-                        scratch.handed.size()};
-    }
-    return scratch.view;
+    DeviceContext& context = DeviceContext::current();
+    const std::lock_guard lock(device_mutex(context.info().index));
+    if (!context.decode_scratch) context.decode_scratch = std::make_shared<DecodeScratch>(context.info().index);
+    return context.decode_scratch->view;
 }
 
 bool plan_gemv(Encoding encoding, const GemvScratch& scratch, std::size_t shared_budget, int processors,

@@ -211,8 +211,7 @@ inline GemvArgs<kFewSteps> few_steps(const GemvArgs<kManySteps>& many) {
 }
 static_assert(sizeof(GemvArgs<kManySteps>) <= 32764);
 
-// Memory that launches of one device share: counters, the sums of split matrices, and what steps hand over. Made at the
-// first call for a device.
+// Memory that launches of one device share: counters, the sums of split matrices, and what steps hand over.
 struct GemvScratch {
     std::uint32_t shared_start = 0;  // of a block: what the system keeps lies before it
     bool little_shared = false;      // what the device's code was compiled for
@@ -223,6 +222,7 @@ struct GemvScratch {
     float* handed = nullptr;
     std::size_t handed_floats = 0;
 };
+// That of the current device; made at the first call, which must not be within a capture.
 const GemvScratch& gemv_scratch();
 
 // Fills in the plan for `rows` rows on `processors` multiprocessors whose blocks may take `shared_budget` bytes; false:

@@ -59,7 +59,7 @@ void launch_gemv_as<Encoding::f32>(const GemvArgs<kManySteps>& args, int /*proce
     config.stream = stream;
     config.attrs = &attribute;
     config.numAttrs = overlap ? 1 : 0;
-    cuda_check(cudaLaunchKernelEx(&config, gemv_f32, few_steps(args)), "cannot launch gemv_f32");
+    launch_check(cudaLaunchKernelEx(&config, gemv_f32, few_steps(args)), "cannot launch gemv_f32");
 }
 
 }  // namespace foresay::kernels::cuda

@@ -28,7 +28,7 @@ void launch_gemv_kernel(const Args& args, int processors, bool overlap, cudaStre
     config.stream = stream;
     config.attrs = &attribute;
     config.numAttrs = overlap ? 1 : 0;
-    cuda_check(cudaLaunchKernelEx(&config, kernel, args), "cannot launch gemv");
+    launch_check(cudaLaunchKernelEx(&config, kernel, args), "cannot launch gemv");
 }
 
 template <Encoding E>

@@ -1,6 +1,8 @@
 #include "kernels/cuda/device/device.h"
 
+#include <atomic>
 #include <cstdio>
+#include <deque>
 
 #include "base/error.h"
 #include "kernels/cuda/device/probe.h"
@@ -16,12 +18,39 @@ std::string gigabytes(std::size_t bytes) {
     return text;
 }
 
+std::atomic<int> failing_launch = 0;  // counts down to the launch that fail_launch() asked for
+
 }  // namespace
 
 void cuda_check(cudaError_t status, const char* what) {
     if (status == cudaSuccess) return;
     cudaGetLastError();  // an error that is reported must not be found again by the next call
     throw Error(std::string("CUDA: ") + what + ": " + cudaGetErrorString(status));
+}
+
+void launch_check(cudaError_t status, const char* kernel) {
+    if (failing_launch.load(std::memory_order_relaxed) > 0 && failing_launch.fetch_sub(1) == 1) {
+        throw Error(std::string("CUDA: ") + kernel + ": made to fail by a test");
+    }
+    cuda_check(status, kernel);
+}
+
+void fail_launch(int nth) { failing_launch = nth; }
+
+int current_device() {
+    int device = 0;
+    cuda_check(cudaGetDevice(&device), "cannot ask for the current device");
+    return device;
+}
+
+std::recursive_mutex& device_mutex(int device) {
+    // Never destroyed, because buffers that outlive main() still take their device's.
+    static auto& mutexes = *new std::deque<std::recursive_mutex>;
+    static auto& mutex = *new std::mutex;
+    const std::lock_guard lock(mutex);
+    const auto index = static_cast<std::size_t>(device);
+    while (mutexes.size() <= index) mutexes.emplace_back();
+    return mutexes[index];
 }
 
 void* device_allocate(std::size_t bytes) {
@@ -38,7 +67,10 @@ void* device_allocate(std::size_t bytes) {
     return memory;
 }
 
-void device_free(void* memory) noexcept { cudaFree(memory); }
+void device_free(void* memory, int device) noexcept {
+    const DeviceScope scope(device, std::nothrow);
+    cudaFree(memory);
+}
 
 void* pinned_allocate(std::size_t bytes) {
     void* memory = nullptr;
@@ -46,7 +78,10 @@ void* pinned_allocate(std::size_t bytes) {
     return memory;
 }
 
-void pinned_free(void* memory) noexcept { cudaFreeHost(memory); }
+void pinned_free(void* memory, int device) noexcept {
+    const DeviceScope scope(device, std::nothrow);
+    cudaFreeHost(memory);
+}
 
 DeviceInfo device_info(int device) {
     cudaDeviceProp properties{};

@@ -34,7 +34,7 @@ void launch_overlapping(const char* name, void (*kernel)(Params...), dim3 grid, 
     cuda_check(cudaGetDevice(&device), name);
     cuda_check(cudaDeviceGetAttribute(&generation, cudaDevAttrComputeCapabilityMajor, device), name);
     config.numAttrs = generation >= 9 ? 1 : 0;  // devices before do not overlap kernels
-    cuda_check(cudaLaunchKernelEx(&config, kernel, std::forward<Args>(args)...), name);
+    launch_check(cudaLaunchKernelEx(&config, kernel, std::forward<Args>(args)...), name);
 }
 
 }  // namespace foresay::kernels::cuda

@@ -1,169 +1,93 @@
-// kernels/cuda/memory/workspace.h: the working memory of one model's forwards on the device, and the forwards that it
-// has seen.
+// kernels/cuda/memory/workspace.h: the memory of one model's forwards on the device: the batch, activations, logits, token
+// slots, and what attention and prefill need besides.
 //
-// Graphs:   begin() only copies the batch; stage calls are noted, and run when the head is called or something is asked
-//           for. A sequence of calls that comes a second time with the same widths is captured into a graph; from then
-//           on it is one launch. Whatever changes from forward to forward lies in device memory
-//           (kernels/cuda/memory/batch_state.h).
-// Threads:  one caller at a time.
+// Layout:   activations are float32, row-major, one row per row of the batch (kernels/cuda/linear.h).
+// Threads:  one caller at a time; everything here needs a DeviceScope.
+// Cost:     begin() is one copy to the device. It allocates where a batch is larger than all before.
+// Errors:   the constructor and begin() throw Error when the device has no room. What fails in a forward is kept in
+//           `failure` until the next begin(), so that no result of the failed forward can be read.
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
-#include "kernels/cuda/device/device.h"
+#include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/device/device_context.h"
+#include "kernels/cuda/forward/forward_recorder.h"
+#include "kernels/cuda/forward/graph.h"
 #include "kernels/cuda/linear.h"
 #include "kernels/cuda/memory/batch_state.h"
 #include "kernels/cuda/memory/kv_pool.h"
-#include "kernels/cuda/rowwise/rows.h"
-#include "kernels/cuda/sampling/sampling.h"
+#include "kernels/cuda/rowwise/rope_cache.h"
+#include "kernels/cuda/sampling/token_slots.h"
 #include "kernels/ops.h"
 
 namespace foresay::kernels::cuda {
 
-// What a stage of any kind has in common; `id` is never used twice, unlike an address.
-struct CudaStage : Prepared {
-    std::uint64_t id = 0;
+inline constexpr int kUploads = 4;  // forwards whose batches may be on their way at once
+
+struct CudaWorkspace;
+// Which workspace has noted calls that have not run. Shared, because a workspace may go before its backend does.
+struct OpenForward {
+    CudaWorkspace* workspace = nullptr;
 };
 
-enum class StageKind : std::uint8_t { embed, attention_in, attend, attention_out, mlp_in, mlp_out, head };
+struct CudaWorkspace : Activations {
+    CudaWorkspace(DeviceContext& device, std::shared_ptr<OpenForward> open, const ModelShape& shape,
+                  std::int32_t max_rows, std::int32_t max_logit_rows);
+    ~CudaWorkspace() override;
+    static std::int64_t bytes_of(const ModelShape& shape, std::int32_t max_rows, std::int32_t max_logit_rows);
 
-struct StageCall {
-    StageKind kind = StageKind::embed;
-    std::int32_t layer = 0;
-    const CudaStage* stage = nullptr;
-    const CudaKv* kv = nullptr;
-    std::uint64_t stage_id = 0, kv_id = 0;
+    // Takes a batch, whose tokens name `token_slots`.
+    void begin(const Batch& new_batch, const Drawn* token_slots, const RopeCache& ropes);
 
-    bool operator==(const StageCall& other) const {
-        return kind == other.kind && layer == other.layer && stage_id == other.stage_id && kv_id == other.kv_id;
-    }
-};
+    BatchView view() const { return forward.layout.view(batch.data()); }
+    std::int32_t rows() const { return forward.layout.rows; }
+    bool decodes() const { return forward.row_class == RowClass::decode; }
+    // The attention of the batch as a launch sees it, but for the layer.
+    AttendCall attend_call(const ModelShape& of, const KvLayout& kv) const;
+    LinearCall linear_call(std::int32_t of_rows);
 
-// What a launch's configuration depends on.
-struct Width {
-    RowClass row_class = RowClass::decode;
-    BatchLayout layout;
-    std::int32_t reach = 0;  // attention covers positions below it
-    bool tree = false;
-    const Drawn* slots = nullptr;  // that tokens name
+    DeviceContext& device;
+    const Stream& stream;
+    std::string failure;  // of the forward; empty: none
+    ForwardShape forward;
+    ForwardRecorder<Graph> recorder;
 
-    bool operator==(const Width& other) const {
-        return row_class == other.row_class && layout.rows == other.layout.rows && layout.tiles == other.layout.tiles &&
-               layout.logit_rows == other.layout.logit_rows && reach == other.reach && tree == other.tree &&
-               slots == other.slots;
-    }
-};
-
-class Graph {
-public:
-    Graph() = default;
-    ~Graph() { reset(); }
-    Graph(Graph&& other) noexcept : exec_(std::exchange(other.exec_, nullptr)) {}
-    Graph& operator=(Graph&& other) noexcept {
-        std::swap(exec_, other.exec_);
-        return *this;
-    }
-    bool empty() const { return exec_ == nullptr; }
-    void reset() {
-        if (exec_ != nullptr) cudaGraphExecDestroy(std::exchange(exec_, nullptr));
-    }
-    // Captures what `body` enqueues on the stream.
-    template <class Body>
-    void capture(const Stream& stream, const Body& body) {
-        reset();
-        cuda_check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "cannot capture a graph");
-        body();
-        cudaGraph_t graph = nullptr;
-        cuda_check(cudaStreamEndCapture(stream, &graph), "cannot capture a graph");
-        const cudaError_t status = cudaGraphInstantiate(&exec_, graph, 0);
-        cudaGraphDestroy(graph);
-        cuda_check(status, "cannot make a graph");
-    }
-    void launch(const Stream& stream) const { cuda_check(cudaGraphLaunch(exec_, stream), "cannot launch a graph"); }
-
-private:
-    cudaGraphExec_t exec_ = nullptr;
-};
-
-// A sequence of calls that was seen, and its graph once it was seen twice.
-struct KnownForward {
-    Width width;
-    std::vector<StageCall> calls;
-    Graph graph;
-    std::uint64_t used = 0;  // when, to find the one that was not used for longest
-};
-
-inline constexpr int kUploads = 4;          // forwards whose batches may be on their way at once
-inline constexpr int kKnownForwards = 128;  // that are kept
-inline constexpr int kGraphRows = 64;       // wider forwards are not worth a graph
-
-// A batch on its way to the device.
-struct Upload {
-    PinnedBuffer<std::byte> host;
-    cudaEvent_t done = nullptr;
-
-    Upload() { cuda_check(cudaEventCreateWithFlags(&done, cudaEventDisableTiming), "cannot make an event"); }
-    ~Upload() { cudaEventDestroy(done); }
-    Upload(const Upload&) = delete;
-    Upload& operator=(const Upload&) = delete;
-};
-
-struct CudaActivations : Activations {
-    explicit CudaActivations(const Stream& stream) : stream_(&stream) {}
-    ~CudaActivations() override { cudaStreamSynchronize(*stream_); }  // nothing may run that reads what goes now
-
-    const Stream* stream_;
-    // The batch.
+    // The batch as the device reads it, and host copies on their way there.
     DeviceBuffer<std::byte> batch;
+    struct Upload {
+        PinnedBuffer<std::byte> host;
+        Event done;
+    };
     Upload uploads[kUploads];
     int next_upload = 0;
-    Width width;
     std::vector<std::int32_t> sequence_at;  // where each sequence's pages begin in the lists; -1: not there yet
+    std::int32_t listed_pages = 0;          // page numbers at the front of the lists; -1: they lie apart (trees)
 
-    // Rows.
-    DeviceBuffer<float> x, q, attended, ff, raw, logits;
+    // Activations.
+    DeviceBuffer<float> x, q, attended, ff;
+    DeviceBuffer<float> raw;  // projections that another kernel goes on with; also new K and V of a coded cache
     DeviceBuffer<std::int64_t> k_cell, v_cell;
     DeviceBuffer<float2> angles[kMaxRopes];
-    std::int64_t logit_stride = 0;
-    InputWorkspace workspace;
-    LinearSequence sequence;           // decode stages on their way into one launch
-    const StageCall* fresh = nullptr;  // the attention_in whose K and V are in `raw`, and not yet in the cache
+    InputWorkspace prefill;
+    LinearSequence sequence;           // decode ops on their way into one launch
+    const OpCall* new_kv = nullptr;    // the attention_in whose K and V are in `raw` and not yet in the cache
+    DeviceBuffer<__half> expanded_kv;  // a layer's codes as float16, for prefill rows; made when first needed
 
-    // Keys and values of a layer in halves, for input rows over a cache of codes; made when first needed.
-    DeviceBuffer<__half> expanded;
-    std::int32_t listed_pages = 0;  // of the batch: page numbers at the front of its lists; -1: not in one run
-
-    // Attention of decode rows.
+    // Attention of decode rows (AttendCall).
     DeviceBuffer<float> partial;
     DeviceBuffer<std::int32_t> taken;
 
-    // Drawing.
-    DeviceBuffer<Drawn> slots;
-    PinnedBuffer<HostDrawn> host_slots;
-    PinnedBuffer<std::int32_t> kept_ids;  // kMostCandidates for each slot; made when first asked for
-    PinnedBuffer<float> kept_logits;
-    std::uint32_t serials[kDrawSlots] = {};  // that host_slots will have
-    std::uint32_t serial = 0;
-    std::uint32_t plans_serial = 0;  // of the draw whose plans lie in plans_host
-    DrawMemory draw_memory;
-    PinnedBuffer<std::byte> plans_host;
-    DeviceBuffer<std::byte> plans;
-    DrawScratch draw_scratch;
+    LogitRows logits;
+    TokenSlots token_slots;
+    std::vector<float> host_x;  // [T, D], made when first asked for
 
-    // What the host has of the last forward.
-    PinnedBuffer<float> host_logits;           // [logit rows, V]
-    std::vector<std::uint8_t> logits_fetched;  // by logit row
-    std::vector<float> host_x;                 // [T, D], made when first asked for
+private:
+    void reserve(const RopeCache& ropes);
 
-    std::vector<StageCall> calls;  // noted and not yet run
-    std::vector<KnownForward> known;
-    std::uint64_t clock = 0;
-
-    // Memory that graphs refer to has moved.
-    void forget_graphs() {
-        for (KnownForward& forward : known) forward.graph.reset();
-    }
+    std::shared_ptr<OpenForward> open_;
 };
 
 }  // namespace foresay::kernels::cuda

@@ -63,6 +63,9 @@ InputWorkspace::InputWorkspace(const ModelShape& shape, std::int32_t max_rows) {
 InputWorkspace::~InputWorkspace() = default;
 InputWorkspace::InputWorkspace(InputWorkspace&&) noexcept = default;
 InputWorkspace& InputWorkspace::operator=(InputWorkspace&&) noexcept = default;
+void InputWorkspace::discard() noexcept {
+    if (state_ != nullptr) state_->ready = nullptr;
+}
 
 std::int64_t InputWorkspace::bytes(const ModelShape& shape, std::int32_t max_rows) {
     if (cublaslt() == nullptr) return 0;

@@ -1,6 +1,7 @@
 #include "kernels/cuda/weights/panels.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <string>
 
@@ -211,8 +212,10 @@ void fill(const TensorView& view, RowTarget target, const Panels::Part& part) {
 }
 
 void fill_randomly(const Panels::Part& part, std::int64_t inputs) {
-    static std::uint64_t seed = 0;  // another matrix, other numbers; the same program, the same model
-    seed += 0x632be59bd9b4e019ull;
+    // Another matrix, other numbers; the same program, the same model.
+    constexpr std::uint64_t kSeedStep = 0x632be59bd9b4e019ull;
+    static std::atomic<std::uint64_t> last_seed = 0;
+    const std::uint64_t seed = last_seed.fetch_add(kSeedStep) + kSeedStep;
     const auto words = static_cast<std::int64_t>(part.data.size() / 4);
     fill_random<<<2048, 256>>>(reinterpret_cast<std::uint32_t*>(part.data.data()), words, part.encoding,
                                random_scale(part.encoding, inputs), seed);
