@@ -32,7 +32,7 @@ constexpr int kLayers = 8, kWarps = 16, kBlockThreads = 640;
 template <int kWidth, KvFormat kFormat>
 __global__ void __launch_bounds__(kBlockThreads, 1) resident_kernel(cuda::AttendCall c) {
     constexpr int kGroups = kWarps / cuda::attention::group_warps(kWidth);
-    __shared__ __align__(16) char places[kGroups * cuda::kAttendPlaces];
+    __shared__ __align__(16) char places[kGroups * cuda::kAttendUnitBytes];
     __shared__ __align__(16) char groups[kGroups * cuda::kAttendGroup<kWidth, kFormat>];
     if (threadIdx.x >= 32 * kWarps) return;
     cuda::attend_group<kWidth, kFormat, kGroups, false>(c, c.kv, c.out, cuda::AttendMemory{c, places, groups}, [] {});
@@ -97,7 +97,7 @@ void measure(const ModelShape& whole, KvFormat format, int depth, const cuda::St
         call.scale = 0.1f;
         call.q = q.data();
         const cuda::DeviceBuffer<float> partial(static_cast<std::size_t>(cuda::attend_partial_floats(call)));
-        cuda::cuda_check(cudaMemset(partial.data(), cuda::kNothingByte, partial.bytes()), "cannot fill memory");
+        cuda::cuda_check(cudaMemset(partial.data(), cuda::kNotReadyByte, partial.bytes()), "cannot fill memory");
         const cuda::DeviceBuffer<std::int32_t> taken(1);
         cuda::cuda_check(cudaMemset(taken.data(), 0, taken.bytes()), "cannot clear memory");
         call.partial = partial.data();

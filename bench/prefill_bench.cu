@@ -50,12 +50,12 @@ void bench_parts(const char* name, const cuda::Panels& panels, const std::vector
                halves = numbers(most * inputs / 2);
     cuda::cuda_check(cudaDeviceSynchronize(), "the device failed");
 
-    const int shift = cuda::unpack_shift(panels.parts()[0]);
+    const int shift = cuda::dequantize_shift(panels.parts()[0]);
     const auto unpack = [&] {
         std::int64_t row = 0;
         for (const auto& part : panels.parts()) {
-            cuda::launch_unpack(stream, part, 0, part.panels, shift,
-                                reinterpret_cast<__half*>(weights.data()) + row * inputs, inputs);
+            cuda::launch_dequantize(stream, part, 0, part.panels, shift,
+                                    reinterpret_cast<__half*>(weights.data()) + row * inputs, inputs);
             row += static_cast<std::int64_t>(part.panels) * cuda::kPanelRows;
         }
     };
@@ -65,20 +65,20 @@ void bench_parts(const char* name, const cuda::Panels& panels, const std::vector
                 static_cast<double>(panels.bytes() + 2 * outs * inputs) / us * 1e-6);
     std::printf("  convert");
     for (const int rows : widths) {
-        const cuda::InputConvert call{rows,          static_cast<std::int32_t>(panels.inputs()),
-                                      x.data(),      normed ? norm.data() : nullptr,
-                                      1e-5f,         true,
-                                      halves.data(), inputs,
-                                      scale.data()};
-        us = microseconds(stream, [&] { cuda::launch_input_convert(stream, call); });
+        const cuda::ConvertCall call{rows,          static_cast<std::int32_t>(panels.inputs()),
+                                     x.data(),      normed ? norm.data() : nullptr,
+                                     1e-5f,         true,
+                                     halves.data(), inputs,
+                                     scale.data()};
+        us = microseconds(stream, [&] { cuda::launch_convert(stream, call); });
         std::printf(" | %d: %.1f us", rows, us);
     }
     std::printf("\n");
-    const auto* chosen = cuda::InputProduct::find(cuda::InputKind::half, outs, inputs);
+    const auto* chosen = cuda::PrefillGemm::find(cuda::GemmType::half, outs, inputs);
     std::printf("  chosen: %s\n", chosen == nullptr ? "none" : chosen->describe().c_str());
     for (const int asked : {2048, 256}) {
         std::printf("  proposed for %d rows\n", asked);
-        for (const auto& product : cuda::InputProduct::candidates(cuda::InputKind::half, outs, inputs, asked)) {
+        for (const auto& product : cuda::PrefillGemm::candidates(cuda::GemmType::half, outs, inputs, asked)) {
             std::printf("  %s: %s", product.keeps_law() ? "law" : "NOT", product.describe().c_str());
             for (const int rows : widths) {
                 const auto tiles = static_cast<std::int32_t>(cuda::padded_rows(rows));
@@ -136,7 +136,7 @@ void bench_attend(const ModelShape& s, const cuda::KvLayout& layout, const __hal
         call.out = out.data();
         call.kv = kv;
         call.layout = layout;
-        const double us = microseconds(stream, [&] { cuda::launch_attend_input(stream, call); });
+        const double us = microseconds(stream, [&] { cuda::launch_attend_prefill(stream, call); });
         const double flops = 2.0 * static_cast<double>(width) * count * count;
         std::printf(" | %d: %.1f us %.0f T", count, us, flops / us * 1e-6);
     }
@@ -168,7 +168,7 @@ void bench_input(const ModelShape& s, Encoding encoding, const std::vector<int>&
     // Whole stages.
     const std::int64_t most = *std::max_element(widths.begin(), widths.end());
     const cuda::Stream stream;
-    cuda::InputWorkspace workspace(s, static_cast<std::int32_t>(most));
+    cuda::PrefillWorkspace workspace(s, static_cast<std::int32_t>(most));
     const auto x = numbers(most * s.d_model), ff = numbers(most * s.d_ff), attended = numbers(most * q),
                queries = numbers(most * q);
     const std::vector<float> frequencies(static_cast<std::size_t>(s.head_dim / 2), 1.0f);

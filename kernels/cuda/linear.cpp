@@ -34,7 +34,7 @@ LinearSequence& sequence_alone() {
 // All parts of a stack times the rows of a call, in as few readings of the weights as shared memory allows.
 // `shift` moves what belongs to a row of the batch by `t` rows.
 template <class Shift>
-void decode_rows(const Panels& panels, const LinearCall& call, GemvOp op, GemvStep step, FinishArgs finish,
+void decode_rows(const Panels& panels, const LinearCall& call, GemvOp op, GemvStep step, EpilogueArgs epilogue,
                  Shift shift) {
     LinearSequence& sequence = call.sequence != nullptr ? *call.sequence : sequence_alone();
     op.inputs = static_cast<std::int32_t>(panels.inputs());
@@ -43,12 +43,12 @@ void decode_rows(const Panels& panels, const LinearCall& call, GemvOp op, GemvSt
         step.panels = part.data.data();
         op.panel_count = part.panels;
         op.blocks = part.blocks;
-        finish.first_row = static_cast<std::int32_t>(part.first_row);
-        finish.rows = static_cast<std::int32_t>(part.rows);
+        epilogue.first_row = static_cast<std::int32_t>(part.first_row);
+        epilogue.rows = static_cast<std::int32_t>(part.rows);
         for (std::int32_t t = 0; t < call.rows;) {
             const std::int32_t rows = rows_that_fit(part.encoding, op, std::min(call.rows - t, kDecodeTile));
             GemvOp pass = op;
-            pass.finish = finish;
+            pass.epilogue = epilogue;
             shift(pass, t);
             sequence.state()->add(part.encoding, call, rows, pass, step);
             t += rows;
@@ -108,7 +108,7 @@ AttentionInLinear::AttentionInLinear(const AttentionInSpec& spec)
                                   {with_shape(spec.k, kv, shape_.d_model), order},
                                   {with_shape(spec.v, kv, shape_.d_model), HeadOrder{}}};
     panels_ = Panels(sources, RowOrder::stacked);
-    input_ = InputMatrix(panels_);
+    input_ = PrefillMatrix(panels_);
     const TensorView biases[] = {spec.q_bias, spec.k_bias, spec.v_bias};
     const std::int64_t rows[] = {q, kv, kv};
     bias_ = stacked_bias(biases, rows);
@@ -117,36 +117,36 @@ AttentionInLinear::AttentionInLinear(const AttentionInSpec& spec)
 void AttentionInLinear::launch(const LinearCall& call, const Io& io) const {
     check(!head_norms_ || io.raw != nullptr, "heads with norms of their own are finished elsewhere");
     const std::int32_t q = shape_.heads * shape_.head_dim, kv = shape_.kv_heads * shape_.head_dim;
-    FinishArgs finish;
-    finish.kind = io.fresh != nullptr ? Finish::attention_in_fresh : Finish::attention_in;
-    finish.out = io.q;
-    finish.raw = io.raw;
-    finish.out_stride = io.raw != nullptr ? q + 2 * kv : q;
-    finish.query_rows = q;
-    finish.kv_rows = kv;
-    finish.head_dim = shape_.head_dim;
-    finish.head_inverse = inverse_of(shape_.head_dim);
-    finish.half_split = pairs_ == RopePairs::half_split;
-    finish.rotated = io.rope != nullptr || finish.half_split ? rotated_ : 0;
-    finish.rope = io.rope;
-    finish.cell = io.cell;
-    finish.head_stride = io.head_stride;
-    finish.v_cell = io.v_cell;
-    finish.fresh = io.fresh;
+    EpilogueArgs epilogue;
+    epilogue.kind = io.new_kv != nullptr ? Epilogue::attention_in_new_kv : Epilogue::attention_in;
+    epilogue.out = io.q;
+    epilogue.raw = io.raw;
+    epilogue.out_stride = io.raw != nullptr ? q + 2 * kv : q;
+    epilogue.query_rows = q;
+    epilogue.kv_rows = kv;
+    epilogue.head_dim = shape_.head_dim;
+    epilogue.head_inverse = inverse_of(shape_.head_dim);
+    epilogue.half_split = pairs_ == RopePairs::half_split;
+    epilogue.rotated = io.rope != nullptr || epilogue.half_split ? rotated_ : 0;
+    epilogue.rope = io.rope;
+    epilogue.cell = io.cell;
+    epilogue.head_stride = io.head_stride;
+    epilogue.v_cell = io.v_cell;
+    epilogue.new_kv = io.new_kv;
     GemvOp op;
     op.x = io.x;
     op.eps = norm_.eps;
     const GemvStep step{.norm = norm_.weight.data(), .bias = bias_.data(), .kv = io.kv};
-    if (input_.takes(call)) return input_.run(panels_, call, op, step, finish);
-    decode_rows(panels_, call, op, step, finish, [&](GemvOp& pass, std::int32_t t) {
+    if (input_.takes(call)) return input_.run(panels_, call, op, step, epilogue);
+    decode_rows(panels_, call, op, step, epilogue, [&](GemvOp& pass, std::int32_t t) {
         pass.x += static_cast<std::int64_t>(t) * shape_.d_model;
-        FinishArgs& f = pass.finish;
+        EpilogueArgs& f = pass.epilogue;
         if (f.out != nullptr) f.out += t * f.out_stride;
         if (f.raw != nullptr) f.raw += t * f.out_stride;
         if (f.rope != nullptr) f.rope += static_cast<std::int64_t>(t) * (f.rotated / 2);
         if (f.cell != nullptr) f.cell += t;
         if (f.v_cell != nullptr) f.v_cell += t;
-        if (f.fresh != nullptr) f.fresh += static_cast<std::int64_t>(t) * 2 * f.kv_rows;
+        if (f.new_kv != nullptr) f.new_kv += static_cast<std::int64_t>(t) * 2 * f.kv_rows;
     });
 }
 
@@ -155,30 +155,30 @@ std::int64_t AttentionInLinear::bytes() const { return panels_.bytes() + static_
 OutLinear::OutLinear(const AttentionOutSpec& spec) : bias_(device_vector(spec.bias)) {
     const PackSource source[] = {{spec.o, {}}};
     panels_ = Panels(source, RowOrder::stacked);
-    input_ = InputMatrix(panels_);
+    input_ = PrefillMatrix(panels_);
 }
 OutLinear::OutLinear(const MlpOutSpec& spec) {
     const PackSource source[] = {{spec.down, {}}};
     panels_ = Panels(source, RowOrder::stacked);
-    input_ = InputMatrix(panels_);
+    input_ = PrefillMatrix(panels_);
 }
 
 void OutLinear::launch(const LinearCall& call, const Io& io) const {
-    FinishArgs finish;
-    finish.kind = Finish::out;
-    finish.out = io.x;
-    finish.from = io.x;
-    finish.raw = io.raw;
-    finish.out_stride = panels_.rows();
+    EpilogueArgs epilogue;
+    epilogue.kind = Epilogue::out;
+    epilogue.out = io.x;
+    epilogue.residual = io.x;
+    epilogue.raw = io.raw;
+    epilogue.out_stride = panels_.rows();
     GemvOp op;
     op.x = io.input;
     const GemvStep step{.bias = bias_.data()};
-    if (input_.takes(call)) return input_.run(panels_, call, op, step, finish);
-    decode_rows(panels_, call, op, step, finish, [&](GemvOp& pass, std::int32_t t) {
+    if (input_.takes(call)) return input_.run(panels_, call, op, step, epilogue);
+    decode_rows(panels_, call, op, step, epilogue, [&](GemvOp& pass, std::int32_t t) {
         pass.x += t * panels_.inputs();
-        FinishArgs& f = pass.finish;
+        EpilogueArgs& f = pass.epilogue;
         if (f.out != nullptr) f.out += t * f.out_stride;
-        if (f.from != nullptr) f.from += t * f.out_stride;
+        if (f.residual != nullptr) f.residual += t * f.out_stride;
         if (f.raw != nullptr) f.raw += t * f.out_stride;
     });
 }
@@ -188,25 +188,25 @@ std::int64_t OutLinear::bytes() const { return panels_.bytes() + static_cast<std
 MlpInLinear::MlpInLinear(const MlpInSpec& spec) : norm_(spec.norm), activation_(spec.activation) {
     const PackSource sources[] = {{spec.gate, {}}, {spec.up, {}}};
     panels_ = Panels(sources, RowOrder::interleaved);
-    input_ = InputMatrix(panels_);
+    input_ = PrefillMatrix(panels_);
 }
 
 void MlpInLinear::launch(const LinearCall& call, const Io& io) const {
-    FinishArgs finish;
-    finish.kind = Finish::mlp_in;
-    finish.activation = activation_;
-    finish.out = io.ff;
-    finish.out_stride = panels_.rows() / 2;
+    EpilogueArgs epilogue;
+    epilogue.kind = Epilogue::mlp_in;
+    epilogue.activation = activation_;
+    epilogue.out = io.ff;
+    epilogue.out_stride = panels_.rows() / 2;
     GemvOp op;
     op.x = io.x;
     op.eps = norm_.eps;
     const GemvStep step{.norm = norm_.weight.data()};
     if (input_.takes(call)) {
-        return input_.run(panels_, call, op, step, finish, io.reader != nullptr ? &io.reader->input() : nullptr);
+        return input_.run(panels_, call, op, step, epilogue, io.reader != nullptr ? &io.reader->input() : nullptr);
     }
-    decode_rows(panels_, call, op, step, finish, [&](GemvOp& pass, std::int32_t t) {
+    decode_rows(panels_, call, op, step, epilogue, [&](GemvOp& pass, std::int32_t t) {
         pass.x += t * panels_.inputs();
-        pass.finish.out += t * pass.finish.out_stride;
+        pass.epilogue.out += t * pass.epilogue.out_stride;
     });
 }
 
@@ -218,23 +218,23 @@ HeadLinear::HeadLinear(const HeadSpec& spec) : norm_(spec.norm), scale_(spec.sca
 }
 
 void HeadLinear::launch(const LinearCall& call, const Io& io) const {
-    FinishArgs finish;
-    finish.kind = Finish::head;
-    finish.out = io.logits;
-    finish.out_stride = io.logit_stride;
-    finish.scale = scale_;
-    finish.soft_cap = soft_cap_;
+    EpilogueArgs epilogue;
+    epilogue.kind = Epilogue::head;
+    epilogue.out = io.logits;
+    epilogue.out_stride = io.logit_stride;
+    epilogue.scale = scale_;
+    epilogue.soft_cap = soft_cap_;
     GemvOp op;
     op.x = io.x;
     op.row = io.row;
     op.eps = norm_.eps;
-    decode_rows(panels_, call, op, {.norm = norm_.weight.data()}, finish, [&](GemvOp& pass, std::int32_t t) {
+    decode_rows(panels_, call, op, {.norm = norm_.weight.data()}, epilogue, [&](GemvOp& pass, std::int32_t t) {
         if (pass.row != nullptr) {
             pass.row += t;
         } else {
             pass.x += t * panels_.inputs();
         }
-        pass.finish.out += t * pass.finish.out_stride;
+        pass.epilogue.out += t * pass.epilogue.out_stride;
     });
 }
 

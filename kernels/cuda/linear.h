@@ -38,14 +38,14 @@ namespace foresay::kernels::cuda {
 inline constexpr int kDecodeTile = 16;
 
 // Memory for the path of input rows; none where there is no cuBLASLt. One forward at a time uses it.
-class InputWorkspace {
+class PrefillWorkspace {
 public:
-    InputWorkspace();
+    PrefillWorkspace();
     // Large enough for `max_rows` rows of every stage of `shape`.
-    InputWorkspace(const ModelShape& shape, std::int32_t max_rows);
-    ~InputWorkspace();
-    InputWorkspace(InputWorkspace&&) noexcept;
-    InputWorkspace& operator=(InputWorkspace&&) noexcept;
+    PrefillWorkspace(const ModelShape& shape, std::int32_t max_rows);
+    ~PrefillWorkspace();
+    PrefillWorkspace(PrefillWorkspace&&) noexcept;
+    PrefillWorkspace& operator=(PrefillWorkspace&&) noexcept;
     static std::int64_t bytes(const ModelShape& shape, std::int32_t max_rows);
     // Forgets what an op has left for the next one of a forward that was given up.
     void discard() noexcept;
@@ -84,9 +84,9 @@ struct LinearCall {
     cudaStream_t stream = nullptr;
     std::int32_t rows = 0;
     RowClass row_class = RowClass::decode;
-    InputWorkspace* workspace = nullptr;  // for input rows
-    bool overlap = true;                  // launch as a programmatic dependent of what was enqueued before
-    LinearSequence* sequence = nullptr;   // null: launch at once
+    PrefillWorkspace* workspace = nullptr;  // for input rows
+    bool overlap = true;                    // launch as a programmatic dependent of what was enqueued before
+    LinearSequence* sequence = nullptr;     // null: launch at once
 };
 
 // A norm weight as the kernels want it: float32, plus_one already added.
@@ -114,7 +114,7 @@ public:
         std::int64_t head_stride = 0;          // elements from a head to the next
         const float2* rope = nullptr;          // [T, pairs]: cos and sin, times the magnitude; null without rope
         // When set, K and V go here instead of into the cache, rotated.
-        float* fresh = nullptr;  // [T, 2 Hkv * Dh]: k, v
+        float* new_kv = nullptr;  // [T, 2 Hkv * Dh]: k, v
         // When set, the projections with their biases go here instead, and nothing else is written.
         float* raw = nullptr;  // [T, (H + 2 Hkv) * Dh]: q, k, v
     };
@@ -126,7 +126,7 @@ private:
     ModelShape shape_;
     DeviceNorm norm_;
     Panels panels_;
-    InputMatrix input_;
+    PrefillMatrix input_;
     DeviceBuffer<float> bias_;  // [(H + 2 Hkv) * Dh] or empty
     bool head_norms_ = false;
     RopePairs pairs_ = RopePairs::none;
@@ -146,11 +146,11 @@ public:
     };
     void launch(const LinearCall& call, const Io& io) const;
     std::int64_t bytes() const;
-    const InputMatrix& input() const { return input_; }
+    const PrefillMatrix& input() const { return input_; }
 
 private:
     Panels panels_;
-    InputMatrix input_;
+    PrefillMatrix input_;
     DeviceBuffer<float> bias_;
 };
 
@@ -171,7 +171,7 @@ public:
 private:
     DeviceNorm norm_;
     Panels panels_;
-    InputMatrix input_;
+    PrefillMatrix input_;
     Activation activation_ = Activation::silu;
 };
 

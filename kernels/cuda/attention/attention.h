@@ -21,7 +21,7 @@
 namespace foresay::kernels::cuda {
 
 inline constexpr int kTileRows = 16;
-inline constexpr int kNothingByte = 0xff;    // of words that have not come (kernels/cuda/decode/flagged_words.cuh)
+inline constexpr int kNotReadyByte = 0xff;   // of words that have not come (kernels/cuda/decode/flagged_words.cuh)
 inline constexpr int kMaxAttendWidth = 256;  // widest head
 
 // Positions of a block, 64 or 128, as a power of two.
@@ -84,10 +84,10 @@ struct AttendCall {
     KvLayout layout;
     // K and V of the batch's rows, of all heads, that whoever attends has yet to put into the cache as codes; null: it
     // holds them.
-    const float* fresh = nullptr;  // [T, K | V]
-    std::int32_t rows = 0;         // T
+    const float* new_kv = nullptr;  // [T, K | V]
+    std::int32_t rows = 0;          // T
     // Decode rows. Of both every launch leaves what it found.
-    float* partial = nullptr;       // attend_partial_floats(), all bytes kNothingByte
+    float* partial = nullptr;       // attend_partial_floats(), all bytes kNotReadyByte
     std::int32_t* taken = nullptr;  // units that groups have taken; 0
 
     // Of a launch for decode rows.
@@ -121,9 +121,9 @@ std::int64_t attend_partial_floats(const AttendCall& call);
 
 // Whether this attention can run within another kernel (kernels/cuda/attention/decode_attention.cuh), bit for bit as
 // launch_attend_decode().
-bool attends_within(const AttendCall& call);
+bool can_fuse_attention(const AttendCall& call);
 
 void launch_attend_decode(cudaStream_t stream, const AttendCall& call);
-void launch_attend_input(cudaStream_t stream, const AttendCall& call);
+void launch_attend_prefill(cudaStream_t stream, const AttendCall& call);
 
 }  // namespace foresay::kernels::cuda

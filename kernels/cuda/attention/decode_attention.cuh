@@ -27,7 +27,7 @@
 namespace foresay::kernels::cuda {
 namespace attention {
 
-// Who takes which unit: group i takes unit i, then whatever is next. Turn k of a tile and head tile (TileTurn) is the
+// Who takes which unit: group i takes unit i, then whatever is next. Turn k of a tile and head tile (UnitIndex) is the
 // chunk k before its newest, because later chunks are longer and what is short is best shared out last.
 class UnitQueue {
 public:
@@ -55,19 +55,19 @@ private:
 // Where unit u of those that `groups` groups share lies; if it has no positions, the next that is taken and has some,
 // or if it does not take, none. By one warp.
 static __device__ __noinline__ void find_unit(const AttendCall& c, const __half* kv, std::int32_t groups,
-                                              std::int32_t u, bool takes, UnitPlace& to) {
+                                              std::int32_t u, bool takes, UnitDescriptor& to) {
     // Said because the caller is not seen.
-    auto& place = *static_cast<UnitPlace*>(__cvta_shared_to_generic(__cvta_generic_to_shared(&to)));
+    auto& place = *static_cast<UnitDescriptor*>(__cvta_shared_to_generic(__cvta_generic_to_shared(&to)));
     const UnitQueue queue(c, groups);
     const std::int32_t block_shift = c.block_shift;
     const int lane = static_cast<int>(threadIdx.x % 32);
 #pragma unroll 1
     for (; queue.has(u); u = takes ? queue.take() : queue.none()) {
-        const TileTurn unit(c, u);
+        const UnitIndex unit(c, u);
         const Tile tile(c, unit.tile, unit.head_tile);
         const std::int32_t least = tile.least(c), end = tile.state.highest + 1;
         const std::int32_t first_chunk = chunk_of(least, block_shift), last_chunk = chunk_of(end - 1, block_shift);
-        const std::int32_t chunk = last_chunk - unit.turn;
+        const std::int32_t chunk = last_chunk - unit.rank;
         if (chunk < first_chunk) continue;
         const std::int32_t first_block = max(chunk_begin(chunk, block_shift), least) >> block_shift;
         const std::int32_t end_block =
@@ -90,7 +90,7 @@ static __device__ __noinline__ void find_unit(const AttendCall& c, const __half*
             place.end_block = end_block;
             place.in_place = tile.state.branch > 0 ? end - tile.state.branch : 0x7fffffff;
             place.base = base;
-            place.fresh = end_block << block_shift > tile.state.committed;
+            place.has_new_kv = end_block << block_shift > tile.state.committed;
         }
         return;
     }
@@ -100,7 +100,7 @@ static __device__ __noinline__ void find_unit(const AttendCall& c, const __half*
 // Puts K and V of the forward's own positions of a unit into the cache, as codes. All units that read them do so for
 // themselves, with the same result.
 template <class Group>
-__device__ __noinline__ void put_codes(const AttendCall& c, const UnitPlace& unit, const Group& group) {
+__device__ __noinline__ void store_new_codes(const AttendCall& c, const UnitDescriptor& unit, const Group& group) {
     const std::int32_t first = unit.first_block << c.block_shift, end = unit.end_block << c.block_shift;
     const std::int32_t values = c.kv_heads * c.head_dim;  // of K, and of V
     const TileState tile = unit.tile.state;
@@ -110,16 +110,16 @@ __device__ __noinline__ void put_codes(const AttendCall& c, const UnitPlace& uni
         const RowState row = c.batch.rows[t];
         if (row.pages != tile.pages || row.position < first || row.position >= end || row.position > tile.highest)
             continue;
-        const float* const from = c.fresh + (2 * t + task % 2) * values + unit.tile.kv_head * c.head_dim;
+        const float* const from = c.new_kv + (2 * t + task % 2) * values + unit.tile.kv_head * c.head_dim;
         auto* const page = const_cast<__half*>(unit.pages[(row.position - first) / kPagePositions]);
-        keep_codes(page, c.layout.width, row.position % kPagePositions, task % 2 == 1, c.head_dim, group.lane,
-                   [&](std::int32_t d) { return __ldcg(from + d); });
+        store_codes(page, c.layout.width, row.position % kPagePositions, task % 2 == 1, c.head_dim, group.lane,
+                    [&](std::int32_t d) { return __ldcg(from + d); });
     }
 }
 
 // Queries of the tile as operands into shared memory: operand rows quad and quad + 8, the latter where there are any.
 template <class Form, int kWidth, int kColumns, class Shared>
-__device__ void put_queries(const AttendCall& c, const Tile& tile, Shared& shared, int thread) {
+__device__ void store_queries(const AttendCall& c, const Tile& tile, Shared& shared, int thread) {
 #pragma unroll 1
     for (int i = thread; i < kWidth * 2; i += 32 * group_warps(kWidth)) {  // a four of each of two rows
         const int s = i / 32, lane = i % 32;
@@ -160,20 +160,21 @@ struct Softmax {
 // the thread is worked out where it is needed: what is kept in a register too many is spilled, and whoever reads it
 // back waits for all loads that are on their way.
 template <int kWidth, KvFormat kFormat, bool kSpecial, int kColumns, class Memory, class FindNext>
-__device__ __forceinline__ void attend_blocks(const Memory& memory, int turn, Runs<kWidth, kFormat, kSpecial>& runs,
-                                              Softmax<kColumns>& state, const FindNext& find_next) {
-    using Form = RunForm<kWidth, kFormat>;
+__device__ __forceinline__ void attend_blocks(const Memory& memory, int current,
+                                              KvFragments<kWidth, kFormat, kSpecial>& runs, Softmax<kColumns>& state,
+                                              const FindNext& find_next) {
+    using Form = KvFragmentForm<kWidth, kFormat>;
     using Group = GroupThread<group_warps(kWidth)>;
     constexpr int kKeySteps = Form::kKeyRun / 4, kValueSteps = Form::kValueRun / 4, kEights = Form::kEights;
-    std::int32_t block = memory.places().of[turn].first_block;
+    std::int32_t block = memory.units().of[current].first_block;
 #pragma unroll 1
     for (bool last = false; !last; ++block) {
-        const UnitPlaces& places = memory.places();
-        last = block + 1 == places.of[turn].end_block;
-        const UnitPlace& ahead = places.of[last ? turn ^ 1 : turn];
+        const UnitDescriptors& units = memory.units();
+        last = block + 1 == units.of[current].end_block;
+        const UnitDescriptor& ahead = units.of[last ? current ^ 1 : current];
         const std::int32_t ahead_block = last ? ahead.first_block : block + 1;
         const AttendCall& c = memory.call();
-        const bool more = ahead.number >= 0 && !(Form::kCoded && last && ahead.fresh && c.fresh != nullptr);
+        const bool more = ahead.number >= 0 && !(Form::kCoded && last && ahead.has_new_kv && c.new_kv != nullptr);
 
         float scores[kEights][4];
         const float scale = runs.scale;
@@ -205,7 +206,7 @@ __device__ __forceinline__ void attend_blocks(const Memory& memory, int turn, Ru
 #pragma unroll
             for (int n = 0; n < kColumns; ++n) {
                 // Positions that this lane's row attends to.
-                const std::int32_t to = memory.places().of[turn].positions[8 * n + group.quad()];
+                const std::int32_t to = memory.units().of[current].positions[8 * n + group.quad()];
                 const std::int32_t from = c.window > 0 ? to - c.window + 1 : 0;
                 float top = minus_infinity();
 #pragma unroll
@@ -258,7 +259,7 @@ __device__ __forceinline__ void attend_blocks(const Memory& memory, int turn, Ru
                 }
                 state.sum[n] = fmaf(state.sum[n], old[n], here);
             }
-            if (!last && block == memory.places().of[turn].first_block) find_next();
+            if (!last && block == memory.units().of[current].first_block) find_next();
             group.meet();
         }
         const Group group;
@@ -290,11 +291,11 @@ __device__ __forceinline__ void attend_blocks(const Memory& memory, int turn, Ru
 
 // Puts the rows of a unit where they belong: to `to`, or beside those of other chunks.
 template <int kWidth, bool kCoded, int kColumns, class Shared, class Group>
-__device__ __forceinline__ void put_rows(const AttendCall& c, const UnitPlace& unit, float* to, Shared& shared,
-                                         const Group& group, Softmax<kColumns>& state) {
+__device__ __forceinline__ void store_rows(const AttendCall& c, const UnitDescriptor& unit, float* to, Shared& shared,
+                                           const Group& group, Softmax<kColumns>& state) {
     const int quad = group.quad(), place = group.place(), d = 16 * group.warp + quad;
     const bool alone = unit.alone();
-    Partial<kWidth>& partial = chunks_of<kWidth>(c, TileTurn(c, unit.number))[unit.chunk];
+    Partial<kWidth>& partial = chunks_of<kWidth>(c, UnitIndex(c, unit.number))[unit.chunk];
     const auto each_value = [&](const auto& put) {
         if (group.warp >= kWidth / 16) return;
 #pragma unroll
@@ -354,77 +355,77 @@ __device__ __forceinline__ void put_rows(const AttendCall& c, const UnitPlace& u
 }  // namespace attention
 
 // Shared memory of a group, aligned to 16 bytes: of the places of its units, and what it needs after ready().
-inline constexpr int kAttendPlaces = (sizeof(attention::UnitPlaces) + 15) / 16 * 16;
+inline constexpr int kAttendUnitBytes = (sizeof(attention::UnitDescriptors) + 15) / 16 * 16;
 template <int kWidth, KvFormat kFormat>
 inline constexpr int kAttendGroup = sizeof(attention::GroupShared<kWidth, kFormat>);
 
-// Where groups have their shared memory. Base: places_at() and groups_at(), 32-bit addresses of the first group's, and
+// Where groups have their shared memory. Base: units_at() and groups_at(), 32-bit addresses of the first group's, and
 // call(), what is attended. Asked each time (see attend_blocks).
 template <int kWidth, KvFormat kFormat, class Base>
 struct GroupMemory {
     Base base;
     using Shared = attention::GroupShared<kWidth, kFormat>;
 
-    __device__ attention::UnitPlaces& places() const {
-        return *static_cast<attention::UnitPlaces*>(
-            __cvta_shared_to_generic(base.places_at() + within() * static_cast<std::uint32_t>(kAttendPlaces)));
+    __device__ attention::UnitDescriptors& units() const {
+        return *static_cast<attention::UnitDescriptors*>(
+            __cvta_shared_to_generic(base.units_at() + within() * static_cast<std::uint32_t>(kAttendUnitBytes)));
     }
     __device__ Shared& shared() const {
         return *static_cast<Shared*>(
             __cvta_shared_to_generic(base.groups_at() + within() * static_cast<std::uint32_t>(sizeof(Shared))));
     }
 
-    __device__ const AttendCall& call() const { return base.call(places()); }
+    __device__ const AttendCall& call() const { return base.call(units()); }
 
 private:
-    static __device__ std::uint32_t within() { return thread_now() / (32 * attention::group_warps(kWidth)); }
+    static __device__ std::uint32_t within() { return thread_index() / (32 * attention::group_warps(kWidth)); }
 };
 
 // Of kernels that do nothing but attend: all of it is at addresses that the compiler knows.
 struct AttendMemory {
     const AttendCall& described;
-    const char* places;
+    const char* units;
     const char* groups;
-    __device__ const AttendCall& call(const attention::UnitPlaces&) const { return described; }
+    __device__ const AttendCall& call(const attention::UnitDescriptors&) const { return described; }
     static __device__ std::uint32_t call_at(const AttendCall&) { return 0; }
-    __device__ std::uint32_t places_at() const { return shared_address(places); }
+    __device__ std::uint32_t units_at() const { return shared_address(units); }
     __device__ std::uint32_t groups_at() const { return shared_address(groups); }
 };
 
 // A share of the units of an attention, by the first 32 * group_warps(kWidth) * kGroups threads of a block, which call
 // it together; all blocks of the launch call it. Neighbouring units read the same keys or lie in the same pages. `kv`:
-// the layer's, in place of c.kv, and `out` in place of c.out. `base`: of kGroups times kAttendPlaces and kAttendGroup.
+// the layer's, in place of c.kv, and `out` in place of c.out. `base`: of kGroups times kAttendUnitBytes and kAttendGroup.
 // kSpecial: for batches with trees and scores with a cap, too.
 template <int kWidth, KvFormat kFormat, int kGroups, bool kSpecial, class Base, class Ready>
 __device__ __forceinline__ void attend_group(const AttendCall& described, const __half* kv, float* out,
                                              const Base& base, const Ready& ready) {
     using namespace attention;
-    using Form = RunForm<kWidth, kFormat>;
+    using Form = KvFragmentForm<kWidth, kFormat>;
     constexpr int kWarps = group_warps(kWidth);
     using Group = GroupThread<kWarps>;
     const GroupMemory<kWidth, kFormat, Base> memory{base};
     const auto groups = [] { return kGroups * static_cast<std::int32_t>(gridDim.x); };
     {
         const Group group;
-        UnitPlaces& places = memory.places();
+        UnitDescriptors& units = memory.units();
         if (group.warp == kWarps - 1) {
             if (group.lane == 0) {
-                places.kv = kv;
-                places.out = out;
-                places.call = base.call_at(described);
-                places.of[0].number = -1;
+                units.kv = kv;
+                units.out = out;
+                units.call = base.call_at(described);
+                units.of[0].number = -1;
             }
             __syncwarp();
             if (UnitQueue(described, groups()).has(group.from_last())) {
-                find_unit(described, kv, groups(), group.from_last(), false, places.of[0]);
+                find_unit(described, kv, groups(), group.from_last(), false, units.of[0]);
             }
         }
         group.meet();
     }
-    Runs<kWidth, kFormat, kSpecial> runs;
+    KvFragments<kWidth, kFormat, kSpecial> runs;
     const auto load_first = [&](auto written) {
         const Group group;
-        const UnitPlace& unit = memory.places().of[0];
+        const UnitDescriptor& unit = memory.units().of[0];
         const AttendCall& c = memory.call();
         if (unit.number >= 0) {
             runs.template load<written.value>(c, unit, unit.first_block, group.warp, group.lane);
@@ -439,19 +440,19 @@ __device__ __forceinline__ void attend_group(const AttendCall& described, const 
         const UnitQueue queue(c, groups());
         if (queue.has(group.from_last()) && queue.more()) {
             group.meet();  // all know
-            UnitPlaces& places = memory.places();
-            if (group.warp == kWarps - 1) find_unit(c, places.kv, groups(), queue.take(), true, places.of[0]);
+            UnitDescriptors& units = memory.units();
+            if (group.warp == kWarps - 1) find_unit(c, units.kv, groups(), queue.take(), true, units.of[0]);
             group.meet();
             some = load_first(std::integral_constant<Written, Written::before>());
         }
     }
     // Whether there were codes to put.
-    const auto put_fresh = [&](int turn) {
+    const auto put_new_kv = [&](int current) {
         if constexpr (Form::kCoded) {
             const AttendCall& c = memory.call();
-            const UnitPlace& unit = memory.places().of[turn];
-            if (c.fresh == nullptr || !unit.fresh) return false;
-            put_codes(c, unit, Group());
+            const UnitDescriptor& unit = memory.units().of[current];
+            if (c.new_kv == nullptr || !unit.has_new_kv) return false;
+            store_new_codes(c, unit, Group());
             Group().meet();
             return true;
         } else {
@@ -459,43 +460,43 @@ __device__ __forceinline__ void attend_group(const AttendCall& described, const 
         }
     };
     if (some) {
-        put_fresh(0);
+        put_new_kv(0);
         load_first(std::integral_constant<Written, Written::now>());
     }
 #pragma unroll 1
-    for (int turn = 0, first = 1; some; turn ^= 1, first = 0) {
-        if (Form::kCoded && first == 0 && put_fresh(turn)) {
+    for (int current = 0, first = 1; some; current ^= 1, first = 0) {
+        if (Form::kCoded && first == 0 && put_new_kv(current)) {
             const Group group;
-            const UnitPlace& unit = memory.places().of[turn];
+            const UnitDescriptor& unit = memory.units().of[current];
             runs.template load<Written::ever>(memory.call(), unit, unit.first_block, group.warp, group.lane);
         }
         std::int32_t number = 0;  // of the next unit, which one warp takes
         if (Group().warp == kWarps - 1) number = UnitQueue(memory.call(), groups()).take();
         const auto find_next = [&] {
             if (Group().warp != kWarps - 1) return;
-            UnitPlaces& places = memory.places();
-            find_unit(memory.call(), places.kv, groups(), number, true, places.of[turn ^ 1]);
+            UnitDescriptors& units = memory.units();
+            find_unit(memory.call(), units.kv, groups(), number, true, units.of[current ^ 1]);
         };
-        const auto here = [&]() -> const UnitPlace& { return memory.places().of[turn]; };
+        const auto here = [&]() -> const UnitDescriptor& { return memory.units().of[current]; };
         if (here().first_block + 1 == here().end_block) find_next();
         const auto with_columns = [&](auto columns) {
             constexpr int kColumns = columns;
-            put_queries<Form, kWidth, kColumns>(memory.call(), here().tile, memory.shared(), Group().thread());
+            store_queries<Form, kWidth, kColumns>(memory.call(), here().tile, memory.shared(), Group().thread());
             Group().meet();
             Softmax<kColumns> state;
-            attend_blocks<kWidth, kFormat, kSpecial, kColumns>(memory, turn, runs, state, find_next);
-            put_rows<kWidth, Form::kCoded, kColumns>(memory.call(), here(), memory.places().out, memory.shared(),
-                                                     Group(), state);
+            attend_blocks<kWidth, kFormat, kSpecial, kColumns>(memory, current, runs, state, find_next);
+            store_rows<kWidth, Form::kCoded, kColumns>(memory.call(), here(), memory.units().out, memory.shared(),
+                                                       Group(), state);
         };
         if (here().tile.used() <= 8) {
             with_columns(std::integral_constant<int, 1>());
         } else {
             with_columns(std::integral_constant<int, 2>());
         }
-        some = memory.places().of[turn ^ 1].number >= 0;
+        some = memory.units().of[current ^ 1].number >= 0;
         Group().meet();  // all have done with this unit
     }
-    merge_rows<kWidth, kWarps>(memory.call(), memory.places().out, memory.shared(), Group(), groups());
+    merge_rows<kWidth, kWarps>(memory.call(), memory.units().out, memory.shared(), Group(), groups());
 }
 
 }  // namespace foresay::kernels::cuda

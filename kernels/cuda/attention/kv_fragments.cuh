@@ -38,12 +38,12 @@ __device__ inline uint2 halves_of(std::uint32_t codes) {
 }
 
 template <int kWidth, KvFormat kFormat>
-struct RunForm {
+struct KvFragmentForm {
     static constexpr bool kCoded = kFormat == KvFormat::q8;
     static constexpr int kTiles = kWidth / 16;  // of 16 values
     static constexpr int kBlock = 1 << attend_block_shift(kFormat, kWidth), kBlockPages = kBlock / kPagePositions;
-    static constexpr __device__ RunOrder keys() { return key_order(kFormat, kWidth); }
-    static constexpr __device__ RunOrder values() { return value_order(kFormat, kWidth); }
+    static constexpr __device__ KvFragmentOrder keys() { return key_order(kFormat, kWidth); }
+    static constexpr __device__ KvFragmentOrder values() { return value_order(kFormat, kWidth); }
     // Entries of a run, and how many of them a lane has of a warp's keys, and of each of its two values.
     static constexpr int kKeyRun = key_order(kFormat, kWidth).run, kValueRun = value_order(kFormat, kWidth).run;
     static constexpr int kKeys = kWidth / (4 * kKeyRun);
@@ -81,7 +81,7 @@ private:
 
 // What the warps of a group need to know of a unit (decode_attention.cuh) before they can read its keys; in shared
 // memory.
-struct UnitPlace {
+struct UnitDescriptor {
     Tile tile;
     std::int32_t number;  // of the unit; -1: there is none
     std::int32_t chunk, first_chunk, last_chunk;
@@ -91,7 +91,7 @@ struct UnitPlace {
     const __half* pages[kMaxChunkPositions / kPagePositions];  // likewise, from that of first_block on
     std::int32_t positions[kTileRows];                         // of the operand rows; -1: empty
 
-    bool fresh;  // the last positions are those of this forward
+    bool has_new_kv;  // the last positions are those of this forward
 
     // Whether no other unit attends for these rows.
     __device__ bool alone() const { return first_chunk == last_chunk; }
@@ -102,8 +102,8 @@ enum class Written { before, now, ever };
 
 // A lane's runs of a block.
 template <int kWidth, KvFormat kFormat, bool kSpecial>
-struct Runs {
-    using Form = RunForm<kWidth, kFormat>;
+struct KvFragments {
+    using Form = KvFragmentForm<kWidth, kFormat>;
     using Entry = typename Form::Entry;
 
     typename Form::KeyRun keys[Form::kEights][Form::kKeys];
@@ -114,7 +114,7 @@ struct Runs {
     const Entry* keys_from[Form::kEights] = {};
     const Entry* values_from = nullptr;
 
-    __device__ Runs() {
+    __device__ KvFragments() {
 #pragma unroll
         for (int e = 0; e < Form::kEights; ++e) {
             for (auto& run : keys[e]) run = {};
@@ -128,7 +128,7 @@ struct Runs {
 
     // Asks for this lane's key of an eight of a block. What it does not read stays as it is, which is a number.
     template <Written kWritten>
-    __device__ void load_keys(const AttendCall& c, const UnitPlace& unit, std::int32_t block, int e, int warp,
+    __device__ void load_keys(const AttendCall& c, const UnitDescriptor& unit, std::int32_t block, int e, int warp,
                               int lane) {
         const int in_block = eight(warp, e) + lane / 4;
         const std::int32_t position = block * Form::kBlock + in_block;
@@ -141,7 +141,7 @@ struct Runs {
     }
     // For run g of each of its two values; in order, because runs of one page share an address.
     template <Written kWritten>
-    __device__ void load_values(const AttendCall& c, const UnitPlace& unit, std::int32_t block, int g, int warp,
+    __device__ void load_values(const AttendCall& c, const UnitDescriptor& unit, std::int32_t block, int g, int warp,
                                 int lane) {
         if (warp >= Form::kTiles) return;
         const int in_block = g * 4 * Form::kValueRun + lane % 4 * Form::kValueRun;
@@ -165,7 +165,8 @@ struct Runs {
     }
     // Lane l asks for K's (l even) or V's scale of position l / 2 of the warp's.
     template <Written kWritten>
-    __device__ void load_scales(const AttendCall& c, const UnitPlace& unit, std::int32_t block, int warp, int lane) {
+    __device__ void load_scales(const AttendCall& c, const UnitDescriptor& unit, std::int32_t block, int warp,
+                                int lane) {
         if constexpr (Form::kCoded) {
             const int in_block = eight(warp, 0) + lane / 2;
             if (lane / 2 >= 8 * Form::kEights || !wanted<kWritten>(unit, block * Form::kBlock + in_block, 1)) return;
@@ -181,7 +182,7 @@ struct Runs {
         return __shfl_sync(0xffffffffu, scale, 16 * e + 4 * place + 2 * odd + 1);
     }
     template <Written kWritten>
-    __device__ void load(const AttendCall& c, const UnitPlace& unit, std::int32_t block, int warp, int lane) {
+    __device__ void load(const AttendCall& c, const UnitDescriptor& unit, std::int32_t block, int warp, int lane) {
 #pragma unroll
         for (int e = 0; e < Form::kEights; ++e) {
             load_keys<kWritten>(c, unit, block, e, warp, lane);
@@ -198,17 +199,17 @@ private:
         std::int32_t place;
     };
     template <Written kWritten>
-    static __device__ bool wanted(const UnitPlace& unit, std::int32_t position, int count) {
+    static __device__ bool wanted(const UnitDescriptor& unit, std::int32_t position, int count) {
         // What lies in a tree's cells this forward may have written.
         const bool before = !kSpecial && position + count <= unit.tile.state.committed;
         if (kWritten == Written::before) return before;
         return position <= unit.tile.state.highest && (kWritten == Written::ever || !before);
     }
-    static __device__ const Entry* page(const UnitPlace& unit, std::int32_t block, int in_block) {
+    static __device__ const Entry* page(const UnitDescriptor& unit, std::int32_t block, int in_block) {
         return reinterpret_cast<const Entry*>(
             unit.pages[(block - unit.first_block) * Form::kBlockPages + in_block / kPagePositions]);
     }
-    static __device__ Cell cell_of(const AttendCall& c, const UnitPlace& unit, std::int32_t block, int in_block) {
+    static __device__ Cell cell_of(const AttendCall& c, const UnitDescriptor& unit, std::int32_t block, int in_block) {
         const std::int32_t position = block * Form::kBlock + in_block;
         if (kSpecial && position >= unit.in_place) {
             const RowState row = c.batch.rows[unit.tile.state.first];
@@ -219,8 +220,8 @@ private:
         return {page(unit, block, in_block), in_block % kPagePositions};
     }
     // Values d and d + 8, position by position: for cells of a tree.
-    static __device__ void gather(const AttendCall& c, const UnitPlace& unit, std::int32_t block, int in_block, int d,
-                                  typename Form::ValueRun (&to)[2]) {
+    static __device__ void gather(const AttendCall& c, const UnitDescriptor& unit, std::int32_t block, int in_block,
+                                  int d, typename Form::ValueRun (&to)[2]) {
         constexpr int kEach = 4 / sizeof(Entry);  // of a word
         std::uint32_t words[2][Form::kValueRun / kEach] = {};
 #pragma unroll

@@ -16,7 +16,7 @@
 namespace foresay::kernels::cuda::attention {
 
 inline constexpr int kMergeShares = 8;
-static_assert(kNothing == 0x01010101u * kNothingByte);
+static_assert(kNotReady == 0x01010101u * kNotReadyByte);
 
 // What a unit leaves for the merge.
 template <int kWidth>
@@ -26,27 +26,27 @@ struct Partial {
 };
 
 // Number n of what tiles and head tiles have by turns.
-struct TileTurn {
-    std::int32_t tile, head_tile, turn;
-    __device__ TileTurn(const AttendCall& c, std::int32_t n) {
+struct UnitIndex {
+    std::int32_t tile, head_tile, rank;
+    __device__ UnitIndex(const AttendCall& c, std::int32_t n) {
         const std::int32_t rest = quotient_by(n, c.tiles_inverse);
-        turn = quotient_by(rest, c.head_tiles_inverse);
+        rank = quotient_by(rest, c.head_tiles_inverse);
         tile = n - rest * c.tiles;
-        head_tile = rest - turn * c.head_tiles;
+        head_tile = rest - rank * c.head_tiles;
     }
 };
 
 // What the chunks of a tile's rows leave.
 template <int kWidth>
-__device__ Partial<kWidth>* chunks_of(const AttendCall& c, const TileTurn& at) {
+__device__ Partial<kWidth>* chunks_of(const AttendCall& c, const UnitIndex& at) {
     return reinterpret_cast<Partial<kWidth>*>(c.partial) +
            (static_cast<std::int64_t>(at.tile) * c.head_tiles + at.head_tile) * c.chunks;
 }
 
 // Places of what several units need; not with the rest, because a group fills the first while others still use the
 // rest.
-struct UnitPlaces {
-    UnitPlace of[2];
+struct UnitDescriptors {
+    UnitDescriptor of[2];
     const __half* kv;  // of the layer
     float* out;
     std::uint32_t call;  // where in shared memory what is attended is described, where that is there
@@ -77,7 +77,7 @@ struct GroupThread {
     int warp, lane;       // of the group
     // Where it is needed, made anew, so that it takes no registers in between.
     __device__ GroupThread() {
-        const std::uint32_t thread = thread_now();
+        const std::uint32_t thread = thread_index();
         within = static_cast<std::int32_t>(thread / (32 * kWarps));
         warp = static_cast<int>(thread / 32 % kWarps);
         lane = static_cast<int>(thread % 32);
@@ -97,9 +97,9 @@ struct GroupThread {
 #ifdef FORESAY_RACECHECK
         // A number that the tool can read.
         if (within == 0) {
-            meet_at<1, 32 * kWarps>();
+            named_barrier<1, 32 * kWarps>();
         } else {
-            meet_at<2, 32 * kWarps>();
+            named_barrier<2, 32 * kWarps>();
         }
 #else
         asm volatile("bar.sync %0, %1;" ::"r"(1 + within), "n"(32 * kWarps) : "memory");
@@ -136,28 +136,28 @@ __device__ __forceinline__ void merge_row(Partial<kWidth>* chunks, std::int32_t 
                     weight[i] = {minus_infinity(), 0.0f};
                     const bool exists = k + kMergeShares * i <= last;
                     const Partial<kWidth>& chunk = chunks[k + kMergeShares * i];
-                    if (exists) weight[i] = look_at2(&chunk.peak_and_sum[r]);
+                    if (exists) weight[i] = load_flagged2(&chunk.peak_and_sum[r]);
 #pragma unroll
                     for (int f = 0; f < kFours; ++f) {
                         part[i][f] = {};
-                        if (exists && place(f) < kWidth) part[i][f] = look_at4(&chunk.out[r][place(f)]);
+                        if (exists && place(f) < kWidth) part[i][f] = load_flagged4(&chunk.out[r][place(f)]);
                     }
                 }
 #pragma unroll
                 for (int i = 0; i < kAtOnce; ++i) {
-                    missing = missing || is_nothing(weight[i]);
+                    missing = missing || not_ready(weight[i]);
 #pragma unroll
-                    for (int f = 0; f < kFours; ++f) missing = missing || is_nothing(part[i][f]);
+                    for (int f = 0; f < kFours; ++f) missing = missing || not_ready(part[i][f]);
                 }
             } while (__any_sync(~0u, missing));
 #pragma unroll
             for (int i = 0; i < kAtOnce; ++i) {
                 if (k + kMergeShares * i > last) continue;
                 Partial<kWidth>& chunk = chunks[k + kMergeShares * i];
-                if (lane == 0) put_nothing2(&chunk.peak_and_sum[r]);
+                if (lane == 0) reset_flagged2(&chunk.peak_and_sum[r]);
 #pragma unroll
                 for (int f = 0; f < kFours; ++f) {
-                    if (place(f) < kWidth) put_nothing4(&chunk.out[r][place(f)]);
+                    if (place(f) < kWidth) reset_flagged4(&chunk.out[r][place(f)]);
                 }
             }
 #pragma unroll
@@ -203,8 +203,8 @@ __device__ __forceinline__ void merge_rows(const AttendCall& c, float* to, Share
                                            const GroupThread<kWarps>& group, std::int32_t groups) {
 #pragma unroll 1
     for (std::int32_t m = group.from_first(); m < c.merges(); m += groups) {
-        const TileTurn at(c, m);
-        const std::int32_t r = at.turn;
+        const UnitIndex at(c, m);
+        const std::int32_t r = at.rank;
         const Tile tile(c, at.tile, at.head_tile);
         if (!tile.valid(r)) continue;
         const std::int32_t first = chunk_of(tile.least(c), c.block_shift),

@@ -234,7 +234,7 @@ __device__ void attend_strips(const AttendCall& c, const Tile& tile, const Cells
 }
 
 template <int kWidth>
-__device__ Softmax<kWidth> nothing_attended() {
+__device__ Softmax<kWidth> empty_softmax() {
     Softmax<kWidth> state;
     for (int i = 0; i < 2; ++i) {
         state.peak[i] = minus_infinity();
@@ -248,13 +248,13 @@ __device__ Softmax<kWidth> nothing_attended() {
 }
 
 template <int kWidth, bool kSpecial>
-__global__ void __launch_bounds__(kThreads) input_kernel(AttendCall c) {
+__global__ void __launch_bounds__(kThreads) prefill_kernel(AttendCall c) {
     // Later tiles are longer: they begin first.
     const int32_t index = c.tiles - 1 - static_cast<int32_t>(blockIdx.x * kWarps + threadIdx.x / 32);
     if (index < 0) return;
     const Tile tile(c, index, blockIdx.y);
     const int32_t least = tile.least(c), most = tile.state.highest;
-    Softmax<kWidth> state = nothing_attended<kWidth>();
+    Softmax<kWidth> state = empty_softmax<kWidth>();
     const Cells<kWidth> cells(c, tile);
     attend_strips<kWidth, kSpecial>(c, tile, cells, least / kStrip, most / kStrip + 1, state);
     const int lane = threadIdx.x % 32, quad = lane / 4, place = lane % 4;
@@ -275,10 +275,10 @@ __global__ void __launch_bounds__(kThreads) input_kernel(AttendCall c) {
 
 }  // namespace
 
-void launch_attend_input(cudaStream_t stream, const AttendCall& call) {
+void launch_attend_prefill(cudaStream_t stream, const AttendCall& call) {
     const dim3 grid(static_cast<unsigned>((call.tiles + kWarps - 1) / kWarps), static_cast<unsigned>(call.head_tiles));
-    with_attend_kind(
-        call, [&](auto width, auto special) { input_kernel<width, special><<<grid, kThreads, 0, stream>>>(call); });
+    with_attention_variant(
+        call, [&](auto width, auto special) { prefill_kernel<width, special><<<grid, kThreads, 0, stream>>>(call); });
     launched("attention of input rows");
 }
 

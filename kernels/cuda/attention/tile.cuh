@@ -85,7 +85,7 @@ struct Tile {
 
 // Calls body(width, special) with constants.
 template <class Body>
-void with_attend_kind(const AttendCall& call, const Body& body) {
+void with_attention_variant(const AttendCall& call, const Body& body) {
     const auto with_width = [&](auto special) {
         if (call.layout.width == 32) {
             body(std::integral_constant<int, 32>(), special);

@@ -21,6 +21,7 @@
 #include "kernels/cuda/device/async.cuh"
 #include "kernels/cuda/device/half_pairs.cuh"
 #include "kernels/cuda/device/mma.cuh"
+#include "kernels/cuda/weights/panel_format.h"
 
 namespace foresay::kernels::cuda {
 
@@ -28,7 +29,7 @@ inline constexpr float kCodeScale = 16777216.0f;  // 2^24: codes enter as subnor
 
 // What an encoding wants of its inputs.
 template <Encoding E>
-struct InputForm {
+struct ActivationForm {
     static constexpr bool bf16 = E == Encoding::bf16;
     static constexpr bool floats = E == Encoding::f16 || bf16;
     static constexpr int planes = floats ? 2 : 1;  // high and low part
@@ -50,33 +51,33 @@ struct InputForm {
 inline constexpr float kMinimumScale = 32.0f;  // minima enter as code x 2^-24, so this is all that is left to undo
 
 // Bytes from one row of rows 8 to 15 to the next: lanes of two rows meet no bank twice.
-constexpr int second_row_bytes(Encoding e) { return kSplitInputs / gemv_warps(e) * 2 + 64; }
+constexpr int upper_row_bytes(Encoding e) { return kSplitInputs / gemv_warps(e) * 2 + 64; }
 // What a warp needs of shared memory for `rows` rows.
-constexpr int second_bytes(Encoding e, int rows) {
+constexpr int upper_rows_bytes(Encoding e, int rows) {
     const bool floats = e == Encoding::f16 || e == Encoding::bf16;
-    return rows <= 8 ? 0 : (rows - 8) * second_row_bytes(e) * (floats ? 2 : 1);
+    return rows <= 8 ? 0 : (rows - 8) * upper_row_bytes(e) * (floats ? 2 : 1);
 }
 
 // What a warp leaves of its slices in shared memory: 16 numbers that scale sums of a row back, then 16 sums of squares.
-__device__ inline float* stats_of(char* shared, const GemvPlan& plan, int warp) {
-    return reinterpret_cast<float*>(shared + plan.stats_at) + warp * 32;
+__device__ inline float* row_stats(char* shared, const GemvPlan& plan, int warp) {
+    return reinterpret_cast<float*>(shared + plan.row_stats_at) + warp * 32;
 }
 
 template <Encoding E, int NT>
-class Inputs {
+class ActivationOperand {
 public:
-    using Form = InputForm<E>;
+    using Form = ActivationForm<E>;
 
     // Reads this warp's slice of blocks first .. first + count - 1 of every row of `x` (zeros behind it), waits for
     // what is handed over and has not come yet, and leaves, per row, what scales sums back and the sum of squares
-    // (stats_of). Passes rows on through the place of this warp's sums, which must be free.
+    // (row_stats). Passes rows on through the place of this warp's sums, which must be free.
     __device__ void load(const GemvOp& op, const float* x, const float* norm, int first, int count, int rows,
                          const GemvPlan& plan, char* shared) {
         const Reader reader{op, x, norm, first, count, plan, shared};
         if constexpr (NT > 1) {
-            const auto lane = static_cast<int>(thread_now() % 32);
-            second_plane_ = (rows - 8) * second_row_bytes(E);
-            second_ = reader.second() + min(lane / 4, max(rows - 9, 0)) * second_row_bytes(E) + lane % 4 * 16;
+            const auto lane = static_cast<int>(thread_index() % 32);
+            upper_plane_ = (rows - 8) * upper_row_bytes(E);
+            upper_rows_ = reader.second() + min(lane / 4, max(rows - 9, 0)) * upper_row_bytes(E) + lane % 4 * 16;
         }
 #pragma unroll
         for (int nt = NT - 1; nt >= 0; --nt) {
@@ -96,7 +97,7 @@ public:
     // The operand of group g (step 0: x, y; step 1: z, w) of rows 8 nt ...
     __device__ uint4 operand(int g, int nt, int plane = 0) const {
         if (nt == 0) return {x_[plane][g][0], x_[plane][g][1], x_[plane][g][2], x_[plane][g][3]};
-        return load_shared4(second_ + plane * second_plane_ + g * 64);
+        return load_shared4(upper_rows_ + plane * upper_plane_ + g * 64);
     }
     __device__ std::uint32_t sum(int block, int nt, int word) const {
         return sums_[nt][block * Form::sum_words + word];
@@ -116,19 +117,19 @@ private:
         // In shared memory, of this warp. The number of the thread is asked for anew, so that nothing of this takes
         // registers while inputs come.
         __device__ std::uint32_t second() const {
-            return shared_address(shared + plan.second_at +
-                                  thread_now() / 32 * static_cast<std::uint32_t>(plan.second_bytes));
+            return shared_address(shared + plan.upper_rows_at +
+                                  thread_index() / 32 * static_cast<std::uint32_t>(plan.upper_rows_bytes));
         }
-        __device__ int room() const { return plan.part_stride * 4; }
+        __device__ int room() const { return plan.warp_sum_stride * 4; }
         __device__ std::uint32_t passage() const {
-            return shared_address(shared + plan.parts_at) + thread_now() / 32 * static_cast<std::uint32_t>(room());
+            return shared_address(shared + plan.sums_at) + thread_index() / 32 * static_cast<std::uint32_t>(room());
         }
-        __device__ float* stats() const { return stats_of(shared, plan, static_cast<int>(thread_now() / 32)); }
+        __device__ float* stats() const { return row_stats(shared, plan, static_cast<int>(thread_index() / 32)); }
 
         // The input that vector v of this lane begins with; beyond `op.inputs` where there is none.
         __device__ int input_of(int v) const {
             constexpr std::uint32_t inputs = block_format(E).inputs;
-            const std::uint32_t thread = thread_now(), at = static_cast<std::uint32_t>(v) * 128 + thread % 32 * 4;
+            const std::uint32_t thread = thread_index(), at = static_cast<std::uint32_t>(v) * 128 + thread % 32 * 4;
             const auto block = static_cast<int>(at / inputs * gemv_warps(E) + thread / 32);
             return block < count ? (first + block) * static_cast<int>(inputs) + static_cast<int>(at % inputs)
                                  : op.inputs;
@@ -161,22 +162,22 @@ private:
             for (int b = 0; b < B; ++b) {
                 const std::int32_t row = row_of(b);
 #pragma unroll
-                for (int v = 0; v < kVectors; ++v) x[b][v] = look_at4(place_of(row, v));
+                for (int v = 0; v < kVectors; ++v) x[b][v] = load_flagged4(place_of(row, v));
             }
         };
-        if (B > 1 && nt == NT - 1 && r.op.x_handed) {
+        if (B > 1 && nt == NT - 1 && r.op.x_flagged) {
             // All of many rows would be much to read in vain, so a few look until something of each panel is there, the
             // last of it. When it has come of the rows that are read first, it mostly has of the others; who misses
             // some looks again.
-            const bool looks = thread_now() % 8 == 7;
+            const bool looks = thread_index() % 8 == 7;
             bool missing = looks;
             while (__any_sync(~0u, missing)) {
                 float4 last[kVectors] = {};
 #pragma unroll
-                for (int v = 0; v < kVectors; ++v) look_where(last[v], missing, place_of(batch_row(B - 1), v));
+                for (int v = 0; v < kVectors; ++v) load_flagged4_if(last[v], missing, place_of(batch_row(B - 1), v));
                 bool nothing = false;
 #pragma unroll
-                for (int v = 0; v < kVectors; ++v) nothing |= is_nothing(last[v]);
+                for (int v = 0; v < kVectors; ++v) nothing |= not_ready(last[v]);
                 missing = missing && nothing;
             }
         }
@@ -190,7 +191,7 @@ private:
 #pragma unroll
             for (int v = 0; v < kVectors; ++v) weight[v] = r.constant(v);
         }
-        if (r.op.x_handed) {
+        if (r.op.x_flagged) {
             for (;;) {
                 std::uint32_t most = 0;
 #pragma unroll
@@ -198,7 +199,7 @@ private:
 #pragma unroll
                     for (int v = 0; v < kVectors; ++v) most = largest_word(most, x[b][v]);
                 }
-                const unsigned those = __ballot_sync(~0u, most == kNothing);
+                const unsigned those = __ballot_sync(~0u, most == kNotReady);
                 if (those == 0) break;
 #pragma unroll
                 for (int v = 0; v < kVectors; ++v) {
@@ -206,17 +207,17 @@ private:
                                  : "+r"(stride[v]));  // so that places are worked out anew: kept, they would be spilled
                 }
                 // As long as nothing is there, few look for it.
-                const bool looks = those != ~0u || thread_now() % 16 == 0;
+                const bool looks = those != ~0u || thread_index() % 16 == 0;
 #pragma unroll
                 for (int b = 0; b < B; ++b) {
 #pragma unroll
                     for (int v = 0; v < kVectors; ++v) {
-                        look_where(x[b][v], looks && is_nothing(x[b][v]), place_of(batch_row(b), v));
+                        load_flagged4_if(x[b][v], looks && not_ready(x[b][v]), place_of(batch_row(b), v));
                     }
                 }
             }
         }
-        const auto lane = static_cast<int>(thread_now() % 32);
+        const auto lane = static_cast<int>(thread_index() % 32);
         float* const stats = r.stats();
         if (r.norm != nullptr) {
             float squares[B];
@@ -267,7 +268,7 @@ private:
 #pragma unroll
                     for (int v = 0; v < kVectors; ++v) {
                         store_shared2(
-                            second + plane * second_plane_ + b * second_row_bytes(E) + (v * 4 + lane / 8) * 64 + place,
+                            second + plane * upper_plane_ + b * upper_row_bytes(E) + (v * 4 + lane / 8) * 64 + place,
                             half[plane][b][v]);
                     }
                 }
@@ -364,7 +365,7 @@ private:
                 sums[2 * g + 1] = sum(0, one);
             }
         }
-        keep_sums(nt, sums, static_cast<int>(thread_now() % 4));
+        keep_sums(nt, sums, static_cast<int>(thread_index() % 4));
     }
 
     // Four inputs as float16: the pairs c = 0, 1 and c = 2, 3.
@@ -425,8 +426,8 @@ private:
 
     std::uint32_t x_[Form::planes][Form::groups][4];
     std::uint32_t sums_[NT][Form::floats ? 1 : Form::blocks * Form::sum_words];
-    std::uint32_t second_ = 0;
-    int second_plane_ = 0;
+    std::uint32_t upper_rows_ = 0;
+    int upper_plane_ = 0;
 };
 
 }  // namespace foresay::kernels::cuda

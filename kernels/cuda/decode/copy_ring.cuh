@@ -17,12 +17,12 @@
 namespace foresay::kernels::cuda {
 
 // A block's share of a matrix.
-struct alignas(16) Share {
+struct alignas(16) CtaShare {
     int panel_begin = 0, panel_end = 0;
     int first = 0, count = 0;  // blocks of a panel that belong to the part
     int part = 0;              // of the inputs
-    Share() = default;
-    __device__ explicit Share(const GemvOp& op) {
+    CtaShare() = default;
+    __device__ explicit CtaShare(const GemvOp& op) {
         int member = static_cast<int>(blockIdx.x);
         if (op.split > 1) {
             part = member / op.members;
@@ -39,29 +39,29 @@ struct alignas(16) Share {
     // Those of all ops, worked out as the kernel begins by all threads of a block, which then meet.
     template <class Args>
     __device__ static void start(const Args& args, char* shared) {
-        static_assert(sizeof(Share) * kMaxGemvOps <= kGemvBarrierBytes - kSharesAt);
+        static_assert(sizeof(CtaShare) * kMaxGemvOps <= kGemvHeaderBytes - kCtaSharesAt);
         const auto op = static_cast<int>(threadIdx.x);
-        if (op < args.op_count) reinterpret_cast<Share*>(shared + kSharesAt)[op] = Share(args.ops[op]);
+        if (op < args.op_count) reinterpret_cast<CtaShare*>(shared + kCtaSharesAt)[op] = CtaShare(args.ops[op]);
     }
     template <class Args>
-    __device__ static const Share& of(const Args& args, const char* shared, int step) {
-        return reinterpret_cast<const Share*>(shared + kSharesAt)[args.step[step].op];
+    __device__ static const CtaShare& of(const Args& args, const char* shared, int step) {
+        return reinterpret_cast<const CtaShare*>(shared + kCtaSharesAt)[args.step[step].op];
     }
 };
 
 template <Encoding E, int NT, class Args>
-class Ring {
+class CopyRing {
 public:
     static constexpr int kChunk = chunk_blocks(E, NT, kLittleShared), kWarps = gemv_warps(E);
-    static constexpr int kBytes = block_format(E).bytes, kStageBytes = kChunk * kBytes;
+    static constexpr int kBytes = block_format(E).bytes, kSlotBytes = kChunk * kBytes;
 
     // As the kernel begins, by one warp; then all threads meet.
     __device__ static void start(const Args& args, char* shared) {
-        const Ring ring(args, shared);
+        const CopyRing ring(args, shared);
         const int lane = threadIdx.x % 32;
-        if (lane < args.plan.stages) {
+        if (lane < args.plan.ring_slots) {
             copy_barrier_init(ring.full(lane));
-            barrier_init(ring.empty(lane), kWarps * kWarpArrivals);
+            mbarrier_init(ring.empty(lane), kWarps * kWarpArrivals);
         }
         copy_barriers_ready();
         if (lane < kWarps) store_shared2(ring.parked(lane), {0, 0});
@@ -69,17 +69,17 @@ public:
     // What the warp does that asks for the weights. Many copies under way are hardly faster than few, and whatever
     // blocks tell each other waits behind them: there are at most kFlying, and only one while kStock chunks lie ready.
     __device__ static void produce(const Args& args, char* shared) {
-        constexpr int kFlying = 2, kStock = 2;
-        Ring ring(args, shared), landed(args, shared);
+        constexpr int kInFlight = 2, kReady = 2;
+        CopyRing ring(args, shared), landed(args, shared);
         const int lane = threadIdx.x % 32;
 #if __CUDA_ARCH__ >= 900
         if (lane != 0) return;
 #endif
-        int flying = 0;  // chunks
+        int in_flight = 0;  // chunks
 #pragma unroll 1
         for (int s = 0; s < args.steps; ++s) {
             const GemvOp& op = args.op(s);
-            const Share share = Share::of(args, shared, s);
+            const CtaShare share = CtaShare::of(args, shared, s);
             if (share.idle()) continue;
             const std::int64_t panel_bytes = static_cast<std::int64_t>(op.blocks) * kBytes;
             const std::uint8_t* from = args.step[s].panels + share.panel_begin * panel_bytes + share.first * kBytes;
@@ -87,14 +87,14 @@ public:
             for (int panel = share.panel_begin; panel < share.panel_end; ++panel, from += panel_bytes) {
 #pragma unroll 1
                 for (int block = 0; block < share.count; block += kChunk) {
-                    copy_wait(ring.empty(ring.slot_), ring.parity_ ^ 1);
-                    while (flying > 0 && (flying >= kFlying || !ring.lacks(flying, kStock))) {
-                        copy_wait(landed.full(landed.slot_), landed.parity_);
+                    mbarrier_wait(ring.empty(ring.slot_), ring.parity_ ^ 1);
+                    while (in_flight > 0 && (in_flight >= kInFlight || !ring.lacks(in_flight, kReady))) {
+                        mbarrier_wait(landed.full(landed.slot_), landed.parity_);
                         landed.advance();
-                        --flying;
+                        --in_flight;
                     }
-                    ++flying;
-                    bulk_copy(ring.stage(ring.slot_), from + block * kBytes,
+                    ++in_flight;
+                    bulk_copy(ring.slot_address(ring.slot_), from + block * kBytes,
                               static_cast<std::uint32_t>(min(kChunk, share.count - block) * kBytes),
                               ring.full(ring.slot_), lane);
                     ring.advance();
@@ -104,8 +104,8 @@ public:
     }
 
     // Of a warp that multiplies, as a step begins and as it ends.
-    __device__ static Ring resumed(const Args& args, char* shared) {
-        Ring ring(args, shared);
+    __device__ static CopyRing resumed(const Args& args, char* shared) {
+        CopyRing ring(args, shared);
         std::uint32_t packed;
         load_shared2(packed, ring.panels_summed_, ring.parked(threadIdx.x / 32));
         ring.slot_ = static_cast<int>(packed & 0xffffu);
@@ -123,30 +123,30 @@ public:
     __device__ std::uint32_t& panels_summed() { return panels_summed_; }
 
     // Waits for the next chunk.
-    __device__ __forceinline__ void wait() const { copy_wait(full(slot_), parity_); }
-    __device__ __forceinline__ std::uint32_t address() const { return stage(slot_); }
+    __device__ __forceinline__ void wait() const { mbarrier_wait(full(slot_), parity_); }
+    __device__ __forceinline__ std::uint32_t address() const { return slot_address(slot_); }
     // This warp has read its part of it, or has none.
     __device__ __forceinline__ void release() {
-        warp_arrive(empty(slot_));
+        mbarrier_arrive_warp(empty(slot_));
         advance();
     }
 
 private:
-    __device__ Ring(const Args& args, char* shared) : args_(args), shared_(shared_address(shared)) {}
+    __device__ CopyRing(const Args& args, char* shared) : args_(args), shared_(shared_address(shared)) {}
     __device__ __forceinline__ void advance() {
-        if (++slot_ < args_.plan.stages) return;
+        if (++slot_ < args_.plan.ring_slots) return;
         slot_ = 0;
         parity_ ^= 1;
     }
     // Whether fewer than `enough` chunks wait to be read, beside `flying` that are on their way.
-    __device__ bool lacks(int flying, int enough) const {
-        const int stages = args_.plan.stages, at = slot_ + max(stages - flying - enough, 0);
-        return at < stages ? copy_try(empty(at), parity_ ^ 1) : copy_try(empty(at - stages), parity_);
+    __device__ bool lacks(int in_flight, int enough) const {
+        const int ring_slots = args_.plan.ring_slots, at = slot_ + max(ring_slots - in_flight - enough, 0);
+        return at < ring_slots ? mbarrier_test(empty(at), parity_ ^ 1) : mbarrier_test(empty(at - ring_slots), parity_);
     }
     __device__ std::uint32_t full(int slot) const { return shared_ + slot * 16; }
     __device__ std::uint32_t empty(int slot) const { return shared_ + slot * 16 + 8; }
-    __device__ std::uint32_t stage(int slot) const { return shared_ + kGemvBarrierBytes + slot * kStageBytes; }
-    __device__ std::uint32_t parked(int warp) const { return shared_ + kStreamStates + warp * 8; }
+    __device__ std::uint32_t slot_address(int slot) const { return shared_ + kGemvHeaderBytes + slot * kSlotBytes; }
+    __device__ std::uint32_t parked(int warp) const { return shared_ + kRingStatesAt + warp * 8; }
 
     const Args& args_;
     std::uint32_t shared_;

@@ -18,20 +18,20 @@ __device__ inline float activated(Activation kind, float x) {
 }
 
 // The head of a row; its place in the head is what is left.
-__device__ inline std::int32_t head_of(const FinishArgs& f, std::int32_t row) {
+__device__ inline std::int32_t head_of(const EpilogueArgs& f, std::int32_t row) {
     return quotient_by(row, f.head_inverse);
 }
 
-template <Finish kKind>
-inline constexpr bool kProjects = kKind == Finish::attention_in || kKind == Finish::attention_in_fresh;
+template <Epilogue kKind>
+inline constexpr bool kProjects = kKind == Epilogue::attention_in || kKind == Epilogue::attention_in_new_kv;
 
 // The rows of the stack that a pair of packed rows stands for.
 struct PairRows {
     std::int32_t a, b;
     std::int32_t place;  // attention_in: packed place in the head
 };
-template <Finish kKind>
-__device__ inline PairRows pair_rows(const FinishArgs& f, std::int32_t packed) {
+template <Epilogue kKind>
+__device__ inline PairRows pair_rows(const EpilogueArgs& f, std::int32_t packed) {
     const std::int32_t row = f.first_row + packed;
     if (!kProjects<kKind>) return {row, row + 1, 0};
     const std::int32_t place = row - head_of(f, row) * f.head_dim;
@@ -41,42 +41,43 @@ __device__ inline PairRows pair_rows(const FinishArgs& f, std::int32_t packed) {
 }
 
 // What finishing a pair reads besides its sums; asked for early, because it comes from far away.
-struct FinishOperand {
-    float2 with = {0.0f, 0.0f};  // out: what is added to, attention_in: the turn
-    std::int64_t cell = 0;       // attention_in: of K or V
+struct EpilogueOperand {
+    float2 value = {0.0f, 0.0f};  // out: what is added to, attention_in: the turn
+    std::int64_t cell = 0;        // attention_in: of K or V
 };
 
-// `from`: f.from, in its turn.
-template <Finish kKind>
-__device__ inline FinishOperand finish_operand(const FinishArgs& f, const float* from, std::int32_t packed, int t) {
-    FinishOperand operand;
+// `from`: f.residual, in its turn.
+template <Epilogue kKind>
+__device__ inline EpilogueOperand load_epilogue_operand(const EpilogueArgs& f, const float* from, std::int32_t packed,
+                                                        int t) {
+    EpilogueOperand operand;
     if (packed >= f.rows || f.raw != nullptr) return operand;
-    if (kKind == Finish::out) {
+    if (kKind == Epilogue::out) {
         const float* x = from + t * f.out_stride + f.first_row + packed;
-        operand.with = {look_at(x), packed + 1 < f.rows ? look_at(x + 1) : 0.0f};
+        operand.value = {load_flagged(x), packed + 1 < f.rows ? load_flagged(x + 1) : 0.0f};
     }
     if (kProjects<kKind>) {
         const std::int32_t row = f.first_row + packed;
         const std::int32_t place = row - head_of(f, row) * f.head_dim;
-        operand.with = {1.0f, 0.0f};
+        operand.value = {1.0f, 0.0f};
         const bool key = row < f.query_rows + f.kv_rows;
-        if (key && place < f.rotated) operand.with = __ldcg(f.rope + t * (f.rotated / 2) + place / 2);
-        if (kKind == Finish::attention_in && row >= f.query_rows)
+        if (key && place < f.rotated) operand.value = __ldcg(f.rope + t * (f.rotated / 2) + place / 2);
+        if (kKind == Epilogue::attention_in && row >= f.query_rows)
             operand.cell = __ldcg(key ? f.cell + t : f.v_cell + t);
     }
     return operand;
 }
 // Waits for what was handed over and had not come yet.
-template <Finish kKind>
-__device__ inline void await_operand(const FinishArgs& f, const float* from, std::int32_t packed, int t,
-                                     FinishOperand& operand) {
-    while (is_nothing(operand.with)) operand = finish_operand<kKind>(f, from, packed, t);
+template <Epilogue kKind>
+__device__ inline void await_epilogue_operand(const EpilogueArgs& f, const float* from, std::int32_t packed, int t,
+                                              EpilogueOperand& operand) {
+    while (not_ready(operand.value)) operand = load_epilogue_operand<kKind>(f, from, packed, t);
 }
 
 // `bias` and `kv` are the layer's (GemvStep); `out`: f.out, in its turn.
-template <Finish kKind>
-__device__ inline void finish_pair(const FinishArgs& f, float* out, const float* bias, __half* kv, std::int32_t packed,
-                                   int t, float a, float b, const FinishOperand& operand) {
+template <Epilogue kKind>
+__device__ inline void epilogue_pair(const EpilogueArgs& f, float* out, const float* bias, __half* kv,
+                                     std::int32_t packed, int t, float a, float b, const EpilogueOperand& operand) {
     if (packed >= f.rows) return;
     const bool two = packed + 1 < f.rows;
     const PairRows rows = pair_rows<kKind>(f, packed);
@@ -84,36 +85,37 @@ __device__ inline void finish_pair(const FinishArgs& f, float* out, const float*
         a += bias[rows.a];
         if (two) b += bias[rows.b];
     }
-    if ((kProjects<kKind> || kKind == Finish::out) && f.raw != nullptr) {
+    if ((kProjects<kKind> || kKind == Epilogue::out) && f.raw != nullptr) {
         f.raw[t * f.out_stride + rows.a] = a;
         if (two) f.raw[t * f.out_stride + rows.b] = b;
         return;
     }
     float* const to = out + t * f.out_stride;
-    if (kKind == Finish::out) {
-        to[rows.a] = operand.with.x + a;
-        if (two) to[rows.b] = operand.with.y + b;
+    if (kKind == Epilogue::out) {
+        to[rows.a] = operand.value.x + a;
+        if (two) to[rows.b] = operand.value.y + b;
         return;
     }
-    if (kKind == Finish::mlp_in) {
+    if (kKind == Epilogue::mlp_in) {
         to[packed / 2] = activated(f.activation, a) * b;
         return;
     }
-    if (kKind == Finish::head) {
+    if (kKind == Epilogue::head) {
         to[rows.a] = soft_capped(a * f.scale, f.soft_cap);
         if (two) to[rows.b] = soft_capped(b * f.scale, f.soft_cap);
         return;
     }
-    const float ra = fmaf(a, operand.with.x, -(b * operand.with.y)), rb = fmaf(a, operand.with.y, b * operand.with.x);
+    const float ra = fmaf(a, operand.value.x, -(b * operand.value.y)),
+                rb = fmaf(a, operand.value.y, b * operand.value.x);
     if (rows.a < f.query_rows) {
         to[rows.a] = ra;
         to[rows.b] = rb;
         return;
     }
-    if constexpr (kKind == Finish::attention_in_fresh) {
-        float* const fresh = f.fresh + t * 2 * f.kv_rows - f.query_rows;
-        fresh[rows.a] = ra;
-        fresh[rows.b] = rb;
+    if constexpr (kKind == Epilogue::attention_in_new_kv) {
+        float* const new_kv = f.new_kv + t * 2 * f.kv_rows - f.query_rows;
+        new_kv[rows.a] = ra;
+        new_kv[rows.b] = rb;
         return;
     }
     const bool value = rows.a >= f.query_rows + f.kv_rows;
@@ -130,25 +132,25 @@ __device__ inline void finish_pair(const FinishArgs& f, float* out, const float*
 
 // Calls body with the kind as a constant.
 template <class Body>
-__device__ __forceinline__ void with_finish(Finish kind, const Body& body) {
+__device__ __forceinline__ void with_epilogue(Epilogue kind, const Body& body) {
     switch (kind) {
-        case Finish::attention_in:
-            return body(std::integral_constant<Finish, Finish::attention_in>());
-        case Finish::attention_in_fresh:
-            return body(std::integral_constant<Finish, Finish::attention_in_fresh>());
-        case Finish::out:
-            return body(std::integral_constant<Finish, Finish::out>());
-        case Finish::mlp_in:
-            return body(std::integral_constant<Finish, Finish::mlp_in>());
-        case Finish::head:
-            return body(std::integral_constant<Finish, Finish::head>());
+        case Epilogue::attention_in:
+            return body(std::integral_constant<Epilogue, Epilogue::attention_in>());
+        case Epilogue::attention_in_new_kv:
+            return body(std::integral_constant<Epilogue, Epilogue::attention_in_new_kv>());
+        case Epilogue::out:
+            return body(std::integral_constant<Epilogue, Epilogue::out>());
+        case Epilogue::mlp_in:
+            return body(std::integral_constant<Epilogue, Epilogue::mlp_in>());
+        case Epilogue::head:
+            return body(std::integral_constant<Epilogue, Epilogue::head>());
     }
 }
 // For those that do not know the kind, and have nothing to do while the operand comes.
-__device__ inline void finish_pair(const FinishArgs& f, const float* bias, __half* kv, std::int32_t packed, int t,
-                                   float a, float b) {
-    with_finish(f.kind, [&](auto kind) {
-        finish_pair<kind>(f, f.out, bias, kv, packed, t, a, b, finish_operand<kind>(f, f.from, packed, t));
+__device__ inline void epilogue_pair(const EpilogueArgs& f, const float* bias, __half* kv, std::int32_t packed, int t,
+                                     float a, float b) {
+    with_epilogue(f.kind, [&](auto kind) {
+        epilogue_pair<kind>(f, f.out, bias, kv, packed, t, a, b, load_epilogue_operand<kind>(f, f.residual, packed, t));
     });
 }
 

@@ -28,14 +28,14 @@ __global__ void compiled() {}
 
 struct DecodeScratch {
     DeviceBuffer<std::uint32_t> counters;
-    DeviceBuffer<float> zeros, partials, handed;
+    DeviceBuffer<float> zeros, partials, flagged;
     GemvScratch view;
 
     explicit DecodeScratch(int device);
 };
 
 DecodeScratch::DecodeScratch(int device)
-    : counters(kScratchCounters), zeros(4), partials(std::size_t{12} << 20), handed(std::size_t{6} << 20) {
+    : counters(kScratchCounters), zeros(4), partials(std::size_t{12} << 20), flagged(std::size_t{6} << 20) {
     cuda_check(cudaMemset(counters.data(), 0, counters.bytes()), "cannot clear memory");
     cuda_check(cudaMemset(zeros.data(), 0, zeros.bytes()), "cannot clear memory");
     cuda_check(cudaMemset(partials.data(), 0, partials.bytes()), "cannot clear memory");
@@ -52,8 +52,8 @@ DecodeScratch::DecodeScratch(int device)
             zeros.data(),
             partials.data(),
             partials.size(),
-            handed.data(),
-            handed.size()};
+            flagged.data(),
+            flagged.size()};
 }
 
 const GemvScratch& gemv_scratch() {
@@ -64,7 +64,7 @@ const GemvScratch& gemv_scratch() {
 }
 
 bool plan_gemv(Encoding encoding, const GemvScratch& scratch, std::size_t shared_budget, int processors,
-               int least_stages, std::span<GemvOp> ops, int rows, GemvPlan& plan) {
+               int least_slots, std::span<GemvOp> ops, int rows, GemvPlan& plan) {
     if (encoding == Encoding::f32) return true;
     const BlockFormat format = block_format(encoding);
     if (scratch.little_shared) shared_budget = std::min(shared_budget, kLittleSharedBytes);
@@ -99,30 +99,30 @@ bool plan_gemv(Encoding encoding, const GemvScratch& scratch, std::size_t shared
     if (!plan.apart) {
         for (GemvOp& op : ops) op.partials_at = 0;
     }
-    plan.second_bytes = second_bytes(encoding, rows);
-    plan.part_buffers = rows == 1 ? 8 : rows <= 4 ? 4 : rows <= 8 ? 2 : 1;
-    plan.part_mask = static_cast<std::uint32_t>(plan.part_buffers - 1);
+    plan.upper_rows_bytes = upper_rows_bytes(encoding, rows);
+    plan.sum_buffers = rows == 1 ? 8 : rows <= 4 ? 4 : rows <= 8 ? 2 : 1;
+    plan.sum_buffer_mask = static_cast<std::uint32_t>(plan.sum_buffers - 1);
     // Inputs of up to eight rows pass through here, 128 of a row at a time.
-    plan.part_stride = std::max(plan.part_buffers * kPanelRows * rows, std::min(rows, 8) * 64);
+    plan.warp_sum_stride = std::max(plan.sum_buffers * kPanelRows * rows, std::min(rows, 8) * 64);
     plan.rows_inverse = inverse_of(rows);
-    const int parts_bytes = warps * plan.part_stride * 4;
-    const int stats_bytes = warps * 32 * 4;
+    const int sums_bytes = warps * plan.warp_sum_stride * 4;
+    const int row_stats_bytes = warps * 32 * 4;
     // Attention and the sums of panels take turns.
-    const int shared_parts = std::max(parts_bytes, attends ? kAttendShared : 0);
-    const int fixed = kGemvBarrierBytes + warps * plan.second_bytes + shared_parts + stats_bytes + 3 * 128;
-    const int stage_bytes = chunk_blocks(encoding, rows > 8 ? 2 : 1, scratch.little_shared) * format.bytes;
-    plan.stages = std::min((static_cast<int>(shared_budget) - fixed) / stage_bytes, kMaxStages);
-    if (plan.stages < std::max(1, least_stages)) return false;
-    int at = kGemvBarrierBytes + plan.stages * stage_bytes;
+    const int sums_room = std::max(sums_bytes, attends ? kAttendShared : 0);
+    const int fixed = kGemvHeaderBytes + warps * plan.upper_rows_bytes + sums_room + row_stats_bytes + 3 * 128;
+    const int slot_bytes = chunk_blocks(encoding, rows > 8 ? 2 : 1, scratch.little_shared) * format.bytes;
+    plan.ring_slots = std::min((static_cast<int>(shared_budget) - fixed) / slot_bytes, kMaxRingSlots);
+    if (plan.ring_slots < std::max(1, least_slots)) return false;
+    int at = kGemvHeaderBytes + plan.ring_slots * slot_bytes;
     const auto take = [&](int bytes) {
         at = round_up(at, 128);
         const int begin = at;
         at += bytes;
         return begin;
     };
-    plan.second_at = take(warps * plan.second_bytes);
-    plan.parts_at = take(shared_parts);
-    plan.stats_at = take(stats_bytes);
+    plan.upper_rows_at = take(warps * plan.upper_rows_bytes);
+    plan.sums_at = take(sums_room);
+    plan.row_stats_at = take(row_stats_bytes);
     plan.shared_bytes = at;
     return true;
 }

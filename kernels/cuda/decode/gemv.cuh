@@ -26,8 +26,8 @@ namespace foresay::kernels::cuda {
 
 // All threads that multiply.
 template <int Warps>
-__device__ inline void workers_meet() {
-    meet_at<15, Warps * 32>();
+__device__ inline void multiplier_barrier() {
+    named_barrier<15, Warps * 32>();
 }
 
 // Where attention has its shared memory in this kernel.
@@ -39,13 +39,13 @@ struct AttendBase {
     static __device__ std::uint32_t call_at(const AttendCall& call) { return shared_address(&call); }
     // By an instruction of its own: the compiler does not come to an end with an address that it sees coming from
     // memory.
-    static __device__ const AttendCall& call(const attention::UnitPlaces& places) {
+    static __device__ const AttendCall& call(const attention::UnitDescriptors& units) {
         return *static_cast<const AttendCall*>(
-            __cvta_shared_to_generic(static_cast<std::uint32_t>(load_shared1(shared_address(&places.call)))));
+            __cvta_shared_to_generic(static_cast<std::uint32_t>(load_shared1(shared_address(&units.call)))));
     }
-    static __device__ std::uint32_t places_at() { return start() + kAttendPlacesAt; }
+    static __device__ std::uint32_t units_at() { return start() + kAttendUnitsAt; }
     static __device__ std::uint32_t groups_at() {
-        return static_cast<std::uint32_t>(load_shared1(start() + kStepNumber + offsetof(StepState, attend_at)));
+        return static_cast<std::uint32_t>(load_shared1(start() + kStepStateAt + offsetof(StepState, attend_at)));
     }
 };
 
@@ -53,69 +53,69 @@ struct AttendBase {
 // has `arrivals`, those of all projections. Not inlined: it needs all registers there are, and matrices would pay for
 // that.
 template <int kWidth, KvFormat kFormat, int kWarps>
-__device__ __noinline__ void attend_share_of(const char* call, const __half* kv, float* out,
-                                             const std::uint32_t* counter, std::uint32_t arrivals) {
+__device__ __noinline__ void attend_cta_share_of(const char* call, const __half* kv, float* out,
+                                                 const std::uint32_t* counter, std::uint32_t arrivals) {
     using attention::group_warps;
     constexpr int kGroups = kWarps / group_warps(kWidth);
     static_assert(kGroups * kAttendGroup<kWidth, kFormat> <= kAttendShared &&
-                  kGroups * kAttendPlaces <= kSharesAt - kAttendPlacesAt);
+                  kGroups * kAttendUnitBytes <= kCtaSharesAt - kAttendUnitsAt);
     // Said because the caller is not seen.
     const auto& c = *static_cast<const AttendCall*>(__cvta_shared_to_generic(__cvta_generic_to_shared(call)));
     attend_group<kWidth, kFormat, kGroups, false>(c, kv, out, AttendBase(), [&] {
         const attention::GroupThread<group_warps(kWidth)> group;
-        if (group.thread() == 0) look_for(counter, arrivals);
+        if (group.thread() == 0) wait_for_arrivals(counter, arrivals);
         group.meet();
     });
 }
 
 // Likewise, for any width. Whether the block is one of those that tell of the attention.
 template <KvFormat kFormat, int kWarps>
-__device__ bool attend_share(const AttendCall& c, const char* call, const __half* kv, float* out,
-                             const std::uint32_t* counter, std::uint32_t arrivals) {
+__device__ bool attend_cta_share(const AttendCall& c, const char* call, const __half* kv, float* out,
+                                 const std::uint32_t* counter, std::uint32_t arrivals) {
     const auto blocks = static_cast<std::int32_t>(gridDim.x);
     if (!c.has_member(blocks - 1 - static_cast<std::int32_t>(blockIdx.x), blocks)) return false;
     if (c.layout.width == 128) {
-        attend_share_of<128, kFormat, kWarps>(call, kv, out, counter, arrivals);
+        attend_cta_share_of<128, kFormat, kWarps>(call, kv, out, counter, arrivals);
     } else if (c.layout.width == 64) {
-        attend_share_of<64, kFormat, kWarps>(call, kv, out, counter, arrivals);
+        attend_cta_share_of<64, kFormat, kWarps>(call, kv, out, counter, arrivals);
     } else {
-        attend_share_of<32, kFormat, kWarps>(call, kv, out, counter, arrivals);
+        attend_cta_share_of<32, kFormat, kWarps>(call, kv, out, counter, arrivals);
     }
     return true;
 }
 
 // A warp's slice of a panel: block j of the slice is block j Warps + warp of the `blocks` of the part.
-template <Encoding E, int NT, bool kAlone, class Stream>
-__device__ __forceinline__ void multiply_slice(Stream& ring, const Inputs<E, NT>& in, int blocks,
+template <Encoding E, int NT, bool kOneRow, class Stream>
+__device__ __forceinline__ void multiply_slice(Stream& ring, const ActivationOperand<E, NT>& in, int blocks,
                                                float (&sums)[2][NT][4]) {
     constexpr int kChunk = Stream::kChunk, kWarps = Stream::kWarps, kBytes = Stream::kBytes;
-    constexpr int kEach = kChunk > kWarps ? kChunk / kWarps : 1;   // blocks of a chunk that are this warp's
-    constexpr int kTurns = kChunk < kWarps ? kWarps / kChunk : 1;  // chunks of which one has a block of this warp's
-    constexpr int kSteps = InputForm<E>::blocks / kEach;
-    static_assert(InputForm<E>::blocks % kEach == 0);
+    constexpr int kEach = kChunk > kWarps ? kChunk / kWarps : 1;    // blocks of a chunk that are this warp's
+    constexpr int kRounds = kChunk < kWarps ? kWarps / kChunk : 1;  // chunks of which one has a block of this warp's
+    constexpr int kSteps = ActivationForm<E>::blocks / kEach;
+    static_assert(ActivationForm<E>::blocks % kEach == 0);
 #pragma unroll
     for (int i = 0; i < kSteps; ++i) {
 #pragma unroll
-        for (int turn = 0; turn < kTurns; ++turn) {
-            if ((i * kTurns + turn) * kChunk >= blocks) continue;
+        for (int round = 0; round < kRounds; ++round) {
+            if ((i * kRounds + round) * kChunk >= blocks) continue;
             // Also for the others' chunks: a barrier tells this phase from the one before, not from the one before
             // that.
             ring.wait();
-            const std::uint32_t thread = thread_now();
+            const std::uint32_t thread = thread_index();
             const auto warp = static_cast<int>(thread / 32), lane = static_cast<int>(thread % 32);
-            if (kTurns == 1 || turn == warp / kChunk) {
-                const std::uint32_t address = ring.address() + (kTurns == 1 ? warp : warp % kChunk) * kBytes;
+            if (kRounds == 1 || round == warp / kChunk) {
+                const std::uint32_t address = ring.address() + (kRounds == 1 ? warp : warp % kChunk) * kBytes;
                 if (((i + 1) * kEach - 1) * kWarps + warp < blocks) {
                     // No branch between blocks, so that their instructions mix.
 #pragma unroll
                     for (int k = 0; k < kEach; ++k) {
-                        Multiply<E, NT, kAlone>::run(address + k * kWarps * kBytes, in, i * kEach + k, sums, lane);
+                        Multiply<E, NT, kOneRow>::run(address + k * kWarps * kBytes, in, i * kEach + k, sums, lane);
                     }
                 } else {
 #pragma unroll
                     for (int k = 0; k < kEach; ++k) {
                         if ((i * kEach + k) * kWarps + warp >= blocks) break;
-                        Multiply<E, NT, kAlone>::run(address + k * kWarps * kBytes, in, i * kEach + k, sums, lane);
+                        Multiply<E, NT, kOneRow>::run(address + k * kWarps * kBytes, in, i * kEach + k, sums, lane);
                     }
                 }
             }
@@ -124,14 +124,14 @@ __device__ __forceinline__ void multiply_slice(Stream& ring, const Inputs<E, NT>
     }
 }
 
-// A warp's sums of a panel to where those that finish it look for them. kAlone: the batch has one row.
-template <bool kAlone, int NT, int kWarps>
-__device__ __forceinline__ void put_sums(const float (&sums)[2][NT][4], PanelSums<kWarps>& panel_sums, int rows,
-                                         const GemvPlan& plan, char* shared) {
-    const int T = kAlone ? 1 : rows;
-    const std::uint32_t thread = thread_now();
+// A warp's sums of a panel to where those that finish it look for them. kOneRow: the batch has one row.
+template <bool kOneRow, int NT, int kWarps>
+__device__ __forceinline__ void store_sums(const float (&sums)[2][NT][4], PanelSums<kWarps>& panel_sums, int rows,
+                                           const GemvPlan& plan, char* shared) {
+    const int T = kOneRow ? 1 : rows;
+    const std::uint32_t thread = thread_index();
     const auto warp = static_cast<int>(thread / 32), lane = static_cast<int>(thread % 32);
-    const float* const back = stats_of(shared, plan, warp);
+    const float* const back = row_stats(shared, plan, warp);
     float* const to = panel_sums.mine(warp) + lane / 4 * T + lane % 4 * 2;
     if (NT == 2 && T == 16) {
         // Every column is some row's, so neighbours go together.
@@ -151,7 +151,7 @@ __device__ __forceinline__ void put_sums(const float (&sums)[2][NT][4], PanelSum
 #pragma unroll
     for (int nt = 0; nt < NT; ++nt) {
 #pragma unroll
-        for (int i = 0; i < (kAlone ? 1 : 2); ++i) {
+        for (int i = 0; i < (kOneRow ? 1 : 2); ++i) {
             const int t = nt * 8 + lane % 4 * 2 + i;
             if (t >= T) continue;
             const float factor = back[t];
@@ -166,34 +166,35 @@ __device__ __forceinline__ void put_sums(const float (&sums)[2][NT][4], PanelSum
 
 // A step that is a matrix: this block's share of it, by the warps that multiply.
 template <Encoding E, int NT, class Args>
-__device__ __forceinline__ void multiply_share(const Args& args, char* shared) {
+__device__ __forceinline__ void multiply_cta_share(const Args& args, char* shared) {
     constexpr int kWarps = gemv_warps(E);
     // What the step is follows from its number, which is read anew behind the inputs: while they come there is no
     // register to keep anything in, and what is spilled is far away.
-    const auto now = [&] { return load_shared1(shared_address(shared) + kStepNumber); };
+    const auto now = [&] { return load_shared1(shared_address(shared) + kStepStateAt); };
     const GemvPlan& plan = args.plan;
-    Inputs<E, NT> in;
+    ActivationOperand<E, NT> in;
     {
         const int s = now();
         const GemvOp& op = args.op(s);
-        const Share share = Share::of(args, shared, s);
+        const CtaShare share = CtaShare::of(args, shared, s);
         if (share.idle()) return;
-        PanelSums<kWarps>(shared, plan, args.rows, Ring<E, NT, Args>::resumed(args, shared).panels_summed()).all_read();
-        in.load(op, op.x + args.turn(op.x_handed, args.step[s].x_turn), args.step[s].norm, share.first, share.count,
-                args.rows, plan, shared);
+        PanelSums<kWarps>(shared, plan, args.rows, CopyRing<E, NT, Args>::resumed(args, shared).panels_summed())
+            .all_read();
+        in.load(op, op.x + args.flagged_offset(op.x_flagged, args.step[s].x_buffer), args.step[s].norm, share.first,
+                share.count, args.rows, plan, shared);
     }
-    auto ring = Ring<E, NT, Args>::resumed(args, shared);
+    auto ring = CopyRing<E, NT, Args>::resumed(args, shared);
     PanelSums<kWarps> panel_sums(shared, plan, args.rows, ring.panels_summed());
-    const Share share = Share::of(args, shared, now());
+    const CtaShare share = CtaShare::of(args, shared, now());
     const int blocks = share.count;
     int panels = share.panel_end - share.panel_begin;
-    const auto multiply_panels = [&](auto alone) {
+    const auto multiply_panels = [&](auto one_row) {
 #pragma unroll 1
         for (; panels > 0; --panels) {
             float sums[2][NT][4] = {};
-            multiply_slice<E, NT, alone>(ring, in, blocks, sums);
+            multiply_slice<E, NT, one_row>(ring, in, blocks, sums);
 
-            put_sums<alone>(sums, panel_sums, args.rows, plan, shared);
+            store_sums<one_row>(sums, panel_sums, args.rows, plan, shared);
             panel_sums.hand_over();
             panel_sums.next();
         }
@@ -230,77 +231,77 @@ __global__ void __launch_bounds__(gemv_threads(E), 1) gemv(const __grid_constant
     const int warp = static_cast<int>(threadIdx.x / 32);
     allow_successor();
     if (warp == kWarps) {
-        Ring<E, NT, Args>::start(args, shared);
+        CopyRing<E, NT, Args>::start(args, shared);
         if (threadIdx.x % 32 == 0) PanelSums<kWarps>::start(shared, args.plan, args.rows);
     }
     if constexpr (Args::kAttends) {
         constexpr int kWords = sizeof(args.attends) / 4;
         for (int i = static_cast<int>(threadIdx.x); i < kWords; i += static_cast<int>(blockDim.x)) {
-            reinterpret_cast<std::uint32_t*>(shared + kAttendCalls)[i] =
+            reinterpret_cast<std::uint32_t*>(shared + kAttendCallsAt)[i] =
                 reinterpret_cast<const std::uint32_t*>(args.attends)[i];
         }
     }
-    Share::start(args, shared);
+    CtaShare::start(args, shared);
     __syncthreads();
     if (warp == kWarps) {
-        Ring<E, NT, Args>::produce(args, shared);
+        CopyRing<E, NT, Args>::produce(args, shared);
         return;
     }
     await_predecessors();
     if (warp > kWarps) {
-        finish_shares<E, NT, kFormat>(args, shared);
+        run_epilogue<E, NT, kFormat>(args, shared);
         if (warp == kWarps + 1 && threadIdx.x % 32 == 0) depart(args);
         return;
     }
-    auto* const state = reinterpret_cast<StepState*>(shared + kStepNumber);
+    auto* const state = reinterpret_cast<StepState*>(shared + kStepStateAt);
     std::uint32_t* const counters = args.plan.counters;
-    if (threadIdx.x == 0) *state = {0, 0, 0, shared_address(shared + args.plan.parts_at)};
-    workers_meet<kWarps>();
+    if (threadIdx.x == 0) *state = {0, 0, 0, shared_address(shared + args.plan.sums_at)};
+    multiplier_barrier<kWarps>();
     for (;;) {
-        int s = load_shared1(shared_address(shared) + kStepNumber);
+        int s = load_shared1(shared_address(shared) + kStepStateAt);
         bool attended = false;
         if constexpr (Args::kAttends) {
             const GemvOp& op = args.op(s);
             if (op.kind == OpKind::attend) {
                 const AttendCall& call = args.attends[op.attend];
-                attended = attend_share<kFormat, kWarps>(call, shared + kAttendCalls + op.attend * sizeof(AttendCall),
-                                                         args.step[s].kv,
-                                                         call.out + args.turn(op.out_handed, args.step[s].out_turn),
-                                                         counters + kMatrixArrivals, state->matrix_arrivals);
+                attended = attend_cta_share<kFormat, kWarps>(
+                    call, shared + kAttendCallsAt + op.attend * sizeof(AttendCall), args.step[s].kv,
+                    call.out + args.flagged_offset(op.out_flagged, args.step[s].out_buffer), counters + kMatrixArrivals,
+                    state->matrix_arrivals);
                 s = state->step;
-                if (attended && s + 1 < args.steps && !args.op(s).out_handed) {
-                    workers_meet<kWarps>();
+                if (attended && s + 1 < args.steps && !args.op(s).out_flagged) {
+                    multiplier_barrier<kWarps>();
                     if (threadIdx.x == 0) arrive(counters + kAttendArrivals);
                 }
             } else {
-                multiply_share<E, NT>(args, shared);
+                multiply_cta_share<E, NT>(args, shared);
             }
         } else {
-            multiply_share<E, NT>(args, shared);
+            multiply_cta_share<E, NT>(args, shared);
         }
-        s = load_shared1(shared_address(shared) + kStepNumber);
+        s = load_shared1(shared_address(shared) + kStepStateAt);
         if (s + 1 >= args.steps) break;
-        workers_meet<kWarps>();
+        multiplier_barrier<kWarps>();
         if (threadIdx.x == 0) {
             const GemvOp &done = args.op(s), &next = args.op(s + 1);
             // What is handed over is waited for where it is read, and attention waits by itself, for what it cannot do
             // before.
-            const bool waits = !next.x_handed && next.kind != OpKind::attend;
+            const bool waits = !next.x_flagged && next.kind != OpKind::attend;
             if (done.kind != OpKind::attend) {
                 state->matrix_arrivals += gridDim.x;
-                if (waits) look_for(counters + kMatrixArrivals, state->matrix_arrivals);
-            } else if (!done.out_handed) {
+                if (waits) wait_for_arrivals(counters + kMatrixArrivals, state->matrix_arrivals);
+            } else if (!done.out_flagged) {
                 state->attend_arrivals +=
                     static_cast<std::uint32_t>(args.attends[done.attend].members(static_cast<std::int32_t>(gridDim.x)));
-                if (waits) look_for(counters + kAttendArrivals, state->attend_arrivals);
+                if (waits) wait_for_arrivals(counters + kAttendArrivals, state->attend_arrivals);
             } else if (!attended) {
                 // Who has not waited for the projections does so now: words that are looked for from here on have been
                 // cleared.
-                look_for(counters + kMatrixArrivals, state->matrix_arrivals);
+                wait_for_arrivals(counters + kMatrixArrivals, state->matrix_arrivals);
             }
             state->step = s + 1;
         }
-        workers_meet<kWarps>();
+        multiplier_barrier<kWarps>();
     }
     if (threadIdx.x == 0) depart(args);
 }

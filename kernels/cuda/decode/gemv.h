@@ -5,6 +5,7 @@
 #include <cuda_fp16.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <iterator>
 #include <span>
@@ -28,8 +29,8 @@ constexpr int gemv_warps(Encoding encoding) {
     }
 }
 // Threads of a block: those warps, one that asks for the weights, and those that finish panels.
-inline constexpr int kFinishers = 3;
-constexpr int gemv_threads(Encoding encoding) { return 32 * (gemv_warps(encoding) + 1 + kFinishers); }
+inline constexpr int kEpilogueWarps = 3;
+constexpr int gemv_threads(Encoding encoding) { return 32 * (gemv_warps(encoding) + 1 + kEpilogueWarps); }
 // Whether multiprocessors have 100 KiB of shared memory and not 164 or 228, by the architecture that code is compiled
 // for. Kernels know theirs, hosts ask (GemvScratch). FORESAY_LITTLE_SHARED: as if they all had, to test that elsewhere.
 inline constexpr std::size_t kLittleSharedBytes = 99 * 1024;  // of which a block can have this
@@ -60,33 +61,43 @@ constexpr int chunk_blocks(Encoding encoding, int row_tiles, bool little_shared)
             return little_shared ? 4 : 8;
     }
 }
-inline constexpr int kMaxStages = 16;  // of the ring
-inline constexpr int kMaxBuffers = 8;  // of panels' sums
-// Shared memory begins with barriers, those of the ring and then those of the sums, and with what each warp knows of
-// the ring.
-inline constexpr int kCopyBarrierBytes = 16 * kMaxStages;
-inline constexpr int kStreamStates = kCopyBarrierBytes + 16 * kMaxBuffers;
-inline constexpr int kStepNumber = kStreamStates + 16 * 8;  // which step it is; behind it StepState's other words
-inline constexpr int kNormFactors = kStepNumber + 64;       // of each row, for those that finish panels
-inline constexpr int kAttendCalls = kStepNumber + 128;      // GemvArgs::attends, for code that takes any of them
-inline constexpr int kAttendPlacesAt = kAttendCalls + 512;  // where attention keeps what it knows of its units
-inline constexpr int kSharesAt = kAttendPlacesAt + 1792;    // the block's shares of GemvArgs::ops
-inline constexpr int kGemvBarrierBytes = kSharesAt + 384;
-static_assert(kGemvBarrierBytes % 128 == 0, "copies to elsewhere in a line of shared memory take a fifth longer");
+inline constexpr int kMaxRingSlots = 16;  // of the ring
+inline constexpr int kMaxSumBuffers = 8;  // of panels' sums
+// What shared memory begins with. The slots of the ring follow, then what GemvPlan places.
+struct alignas(128) GemvHeader {
+    std::uint64_t slot_barriers[kMaxRingSlots][2];  // mbarriers of each slot of the ring: full, empty
+    std::uint64_t sum_barriers[kMaxSumBuffers][2];  // of each buffer of panel sums: full, read
+    std::uint32_t ring_states[16][2];               // where each multiplying warp is in the ring, between steps
+    std::uint32_t step_state[16];                   // StepState
+    float norm_factors[16];                         // of each row, for the epilogue warps
+    std::uint8_t attend_calls[512];                 // GemvArgs::attends, for code that takes any of them
+    std::uint8_t attend_units[1792];                // what attention knows of its units (UnitDescriptors of each group)
+    std::uint8_t cta_shares[384];                   // CtaShare of each of GemvArgs::ops
+};
+inline constexpr int kCopyBarrierBytes = offsetof(GemvHeader, sum_barriers);
+inline constexpr int kRingStatesAt = offsetof(GemvHeader, ring_states);
+inline constexpr int kStepStateAt = offsetof(GemvHeader, step_state);
+inline constexpr int kNormFactorsAt = offsetof(GemvHeader, norm_factors);
+inline constexpr int kAttendCallsAt = offsetof(GemvHeader, attend_calls);
+inline constexpr int kAttendUnitsAt = offsetof(GemvHeader, attend_units);
+inline constexpr int kCtaSharesAt = offsetof(GemvHeader, cta_shares);
+inline constexpr int kGemvHeaderBytes = sizeof(GemvHeader);
+static_assert(kStepStateAt == 512 && kAttendCallsAt == 640 && kGemvHeaderBytes == 3328);
+static_assert(kGemvHeaderBytes % 128 == 0, "copies to elsewhere in a line of shared memory take a fifth longer");
 inline constexpr int kSplitInputs = 4096;   // most inputs of a block; wider matrices are split between blocks
 inline constexpr int kScratchCounters = 4;  // of a device, by GridCounter
 
-// What happens to a pair of sums (packed rows 2i, 2i + 1) of a row of the batch. attention_in_fresh: K and V go to
-// FinishArgs::fresh.
-enum class Finish : std::uint8_t { attention_in, attention_in_fresh, out, mlp_in, head };
+// What happens to a pair of sums (packed rows 2i, 2i + 1) of a row of the batch. attention_in_new_kv: K and V go to
+// EpilogueArgs::new_kv.
+enum class Epilogue : std::uint8_t { attention_in, attention_in_new_kv, out, mlp_in, head };
 
-struct FinishArgs {
-    Finish kind = Finish::out;
+struct EpilogueArgs {
+    Epilogue kind = Epilogue::out;
     Activation activation = Activation::silu;  // mlp_in
     std::int32_t first_row = 0;                // of the stack: where this part begins
     std::int32_t rows = 0;                     // of this part, without padding
     float* out = nullptr;                      // x (added to), ff, logits, or q
-    const float* from = nullptr;               // out: what is added to
+    const float* residual = nullptr;           // out: what is added to
     float* raw = nullptr;         // attention_in, out: sums with their biases, row by row; nothing else is written then
     std::int64_t out_stride = 0;  // elements between rows of the batch; of raw when that is set
     float scale = 1.0f, soft_cap = 0.0f;  // head
@@ -99,9 +110,9 @@ struct FinishArgs {
     const std::int64_t* cell = nullptr;    // [T]
     const std::int64_t* v_cell = nullptr;  // [T]
     std::int64_t head_stride = 0;
-    float* fresh = nullptr;  // [T, K | V of all heads]: where K and V go instead of into the cache
+    float* new_kv = nullptr;  // [T, K | V of all heads]: where K and V go instead of into the cache
 
-    bool operator==(const FinishArgs&) const = default;
+    bool operator==(const EpilogueArgs&) const = default;
 };
 
 // What a step of a launch does. Attention (kernels/cuda/attention/decode_attention.cuh) runs between matrices, so that
@@ -112,10 +123,10 @@ enum class OpKind : std::uint8_t { matrix, attend };
 struct GemvOp {
     OpKind kind = OpKind::matrix;
     std::int32_t attend = 0;  // which of GemvArgs::attends
-    // Whether what the step reads and writes are handed-over numbers (GemvPlan::handed). Then x, finish.from and
+    // Whether what the step reads and writes are handed-over numbers (GemvPlan::flagged). Then x, finish.from and
     // finish.out, or the out of the attention, are where they are in turn 0.
-    bool x_handed = false, from_handed = false, out_handed = false;
-    bool clears = false;  // numbers of turns that all blocks are through with
+    bool x_flagged = false, residual_flagged = false, out_flagged = false;
+    bool resets_buffers = false;  // numbers of turns that all blocks are through with
     std::int32_t panel_count = 0;
     std::int32_t blocks = 0;  // per panel
     std::int32_t inputs = 0;
@@ -123,7 +134,7 @@ struct GemvOp {
     const std::int32_t* row = nullptr;  // which row of x; null: row i
     float eps = 0;
     float inputs_inverse = 0;  // 1 / inputs
-    FinishArgs finish;
+    EpilogueArgs epilogue;
     // Set by the plan. Division is slow on the device, so shares come as quotient and remainder.
     std::int32_t split = 1;                         // blocks that share the inputs of the same panels
     std::int32_t members = 0;                       // blocks of each of the `split` parts
@@ -141,25 +152,25 @@ struct GemvStep {
     const float* bias = nullptr;  // [rows of the stack]; null: none
     __half* kv = nullptr;         // attention_in, attend: of the layer
     std::uint8_t op = 0;          // which of GemvArgs::ops
-    std::uint8_t x_turn = 0, from_turn = 0, out_turn = 0;
+    std::uint8_t x_buffer = 0, residual_buffer = 0, out_buffer = 0;
 };
 
 // Numbers that a step hands over to the next of a whole forward (kernels/cuda/decode/flagged_words.cuh) lie in memory
-// of their own. A layer has turn (layer % kTurns) of it. Its words are cleared by the attention_out of the layer behind
+// of their own. A layer has turn (layer % kFlaggedBuffers) of it. Its words are cleared by the attention_out of the layer behind
 // it: whoever is there knows that all blocks have come to the attention, and so are through with all that came before
 // (the outputs of an mlp_out but for what the attention_out adds to, so those are cleared a layer later). The
 // attention_in behind that tells of it with a release, and every block waits for every attention_in, before the turn
 // comes round again.
-inline constexpr int kTurns = 3;
+inline constexpr int kFlaggedBuffers = 3;
 
 // Set by the plan. Shared memory in bytes, from its start.
 struct GemvPlan {
-    std::int32_t stages = 0;                       // of the ring
-    std::int32_t second_at = 0, second_bytes = 0;  // rows 8 to 15 of the inputs, of one warp
-    std::int32_t parts_at = 0, part_buffers = 1, stats_at = 0, shared_bytes = 0;  // attention shares the parts' place
+    std::int32_t ring_slots = 0;                           // of the ring
+    std::int32_t upper_rows_at = 0, upper_rows_bytes = 0;  // rows 8 to 15 of the inputs, of one warp
+    std::int32_t sums_at = 0, sum_buffers = 1, row_stats_at = 0, shared_bytes = 0;  // attention shares the parts' place
     // Here, because what follows from several parameters would take registers in the kernel.
-    std::uint32_t part_mask = 0;        // part_buffers - 1
-    std::int32_t part_stride = 0;       // floats from a warp's buffers to the next one's
+    std::uint32_t sum_buffer_mask = 0;  // sum_buffers - 1
+    std::int32_t warp_sum_stride = 0;   // floats from a warp's buffers to the next one's
     std::uint32_t rows_inverse = 0;     // quotient_by() the rows
     bool splits = false;                // some matrix is split
     bool apart = true;                  // and the sums of each have a place of their own
@@ -167,9 +178,10 @@ struct GemvPlan {
     std::uint32_t* counters = nullptr;  // by GridCounter
     const float* zeros = nullptr;       // four of them
     float* partials = nullptr;
-    float* handed = nullptr;        // kTurns times [outputs of mlp_out | of the others], null: nothing is handed over
-    std::int32_t turn_floats = 0;   // of a turn
-    std::int32_t front_floats = 0;  // of mlp_out's outputs
+    float* flagged =
+        nullptr;  // kFlaggedBuffers times [outputs of mlp_out | of the others], null: nothing is handed over
+    std::int32_t buffer_floats = 0;   // of a turn
+    std::int32_t mlp_out_floats = 0;  // of mlp_out's outputs
 };
 
 inline constexpr int kAttendShared = 22 * 1024;  // of a block, for attention
@@ -181,7 +193,7 @@ inline constexpr int kManySteps = 660;           // a whole forward; parameters 
 // The parameters of a launch, with room for `Steps` steps.
 template <int Steps>
 struct GemvArgs {
-    static_assert(kMaxAttendKinds * sizeof(AttendCall) <= kAttendPlacesAt - kAttendCalls);
+    static_assert(kMaxAttendKinds * sizeof(AttendCall) <= kAttendUnitsAt - kAttendCallsAt);
     static constexpr bool kAttends = Steps > kFewSteps;  // has the code for attention
     GemvOp ops[kMaxGemvOps];
     AttendCall attends[kMaxAttendKinds];
@@ -193,8 +205,8 @@ struct GemvArgs {
 
     FORESAY_HOST_DEVICE const GemvOp& op(int i) const { return ops[step[i].op]; }
     // How far the numbers of a step are from those of turn 0.
-    FORESAY_HOST_DEVICE std::int64_t turn(bool handed, std::uint8_t turn) const {
-        return handed ? std::int64_t{plan.turn_floats} * turn : 0;
+    FORESAY_HOST_DEVICE std::int64_t flagged_offset(bool flagged, std::uint8_t buffer) const {
+        return flagged ? std::int64_t{plan.buffer_floats} * buffer : 0;
     }
 };
 inline GemvArgs<kFewSteps> few_steps(const GemvArgs<kManySteps>& many) {
@@ -219,17 +231,17 @@ struct GemvScratch {
     const float* zeros = nullptr;
     float* partials = nullptr;
     std::size_t partial_floats = 0;
-    float* handed = nullptr;
-    std::size_t handed_floats = 0;
+    float* flagged = nullptr;
+    std::size_t flagged_floats = 0;
 };
 // That of the current device; made at the first call, which must not be within a capture.
 const GemvScratch& gemv_scratch();
 
 // Fills in the plan for `rows` rows on `processors` multiprocessors whose blocks may take `shared_budget` bytes; false:
-// not even `least_stages` stages fit. Ops of which each fits with two stages fit together with one. Reads nothing of
+// not even `least_slots` stages fit. Ops of which each fits with two stages fit together with one. Reads nothing of
 // `scratch`'s memory.
 bool plan_gemv(Encoding encoding, const GemvScratch& scratch, std::size_t shared_budget, int processors,
-               int least_stages, std::span<GemvOp> ops, int rows, GemvPlan& plan);
+               int least_slots, std::span<GemvOp> ops, int rows, GemvPlan& plan);
 
 // Enqueues the kernel, one block per multiprocessor.
 void launch_gemv(Encoding encoding, const GemvArgs<kManySteps>& args, int processors, bool overlap,

@@ -19,7 +19,7 @@ __global__ void __launch_bounds__(256) gemv_f32(const __grid_constant__ GemvArgs
     await_predecessors();
     const int lane = threadIdx.x % 32;
     const std::int64_t packed = 2 * (static_cast<std::int64_t>(blockIdx.x) * 8 + threadIdx.x / 32);
-    if (packed >= op.finish.rows) return;
+    if (packed >= op.epilogue.rows) return;
     constexpr BlockFormat format = block_format(Encoding::f32);
     const auto* panel = reinterpret_cast<const float*>(step.panels + packed / kPanelRows * op.blocks *
                                                                          static_cast<std::int64_t>(format.bytes)) +
@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(256) gemv_f32(const __grid_constant__ GemvArgs
         squares = warp_sum(squares);
         if (lane != 0) continue;
         const float factor = step.norm != nullptr ? norm_factor(op, squares) : 1.0f;
-        finish_pair(op.finish, step.bias, step.kv, packed, t, a * factor, b * factor);
+        epilogue_pair(op.epilogue, step.bias, step.kv, packed, t, a * factor, b * factor);
     }
 }
 
@@ -54,7 +54,7 @@ void launch_gemv_as<Encoding::f32>(const GemvArgs<kManySteps>& args, int /*proce
     attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attribute.val.programmaticStreamSerializationAllowed = 1;
     cudaLaunchConfig_t config = {};
-    config.gridDim = dim3(static_cast<unsigned>((args.op(0).finish.rows + 15) / 16));
+    config.gridDim = dim3(static_cast<unsigned>((args.op(0).epilogue.rows + 15) / 16));
     config.blockDim = dim3(256);
     config.stream = stream;
     config.attrs = &attribute;

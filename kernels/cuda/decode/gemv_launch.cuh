@@ -43,7 +43,7 @@ void launch_gemv_as(const GemvArgs<kManySteps>& many, int processors, bool overl
     const bool codes = std::any_of(many.attends, many.attends + many.attend_count,
                                    [](const AttendCall& call) { return call.layout.format == KvFormat::q8; }) ||
                        std::any_of(many.ops, many.ops + many.op_count,
-                                   [](const GemvOp& op) { return op.finish.kind == Finish::attention_in_fresh; });
+                                   [](const GemvOp& op) { return op.epilogue.kind == Epilogue::attention_in_new_kv; });
     const auto launch = [&](const auto& args) {
         if (codes) {
             launch_for(std::integral_constant<KvFormat, KvFormat::q8>(), args);

@@ -23,9 +23,9 @@ std::size_t size(int32_t n) { return static_cast<std::size_t>(n); }
 // Layers differ in where their keys are and in how they look at them.
 bool same_kind(const AttendCall& a, const AttendCall& b) { return a.scale == b.scale && a.window == b.window; }
 
-bool is_matrix(const GemvOp& op, Finish kind) {
-    return op.kind == OpKind::matrix && op.finish.kind == kind && op.finish.raw == nullptr && op.row == nullptr &&
-           op.finish.first_row == 0;
+bool is_matrix(const GemvOp& op, Epilogue kind) {
+    return op.kind == OpKind::matrix && op.epilogue.kind == kind && op.epilogue.raw == nullptr && op.row == nullptr &&
+           op.epilogue.first_row == 0;
 }
 
 // Whether the steps are all those of two layers or more, each as the first one but for its addresses.
@@ -33,9 +33,9 @@ bool are_whole_layers(const Args& args) {
     if (args.steps < 2 * kLayerSteps || args.steps % kLayerSteps != 0) return false;
     for (int32_t at = 0; at < args.steps; at += kLayerSteps) {
         const GemvOp& in = args.op(at + kIn);
-        if (!is_matrix(in, Finish::attention_in) && !is_matrix(in, Finish::attention_in_fresh)) return false;
-        if (args.op(at + kAttend).kind != OpKind::attend || !is_matrix(args.op(at + kOut), Finish::out) ||
-            !is_matrix(args.op(at + kMlpIn), Finish::mlp_in) || !is_matrix(args.op(at + kMlpOut), Finish::out))
+        if (!is_matrix(in, Epilogue::attention_in) && !is_matrix(in, Epilogue::attention_in_new_kv)) return false;
+        if (args.op(at + kAttend).kind != OpKind::attend || !is_matrix(args.op(at + kOut), Epilogue::out) ||
+            !is_matrix(args.op(at + kMlpIn), Epilogue::mlp_in) || !is_matrix(args.op(at + kMlpOut), Epilogue::out))
             return false;
         for (const int32_t i : {kIn, kOut, kMlpIn, kMlpOut}) {
             if (args.step[at + i].op != args.step[i].op) return false;
@@ -48,11 +48,11 @@ bool are_whole_layers(const Args& args) {
 bool are_chained(const Args& args) {
     const GemvOp &in = args.op(kIn), &out = args.op(kOut), &mlp_in = args.op(kMlpIn), &mlp_out = args.op(kMlpOut);
     const AttendCall& attend = args.attends[args.op(kAttend).attend];
-    return out.x == attend.out && mlp_in.x == in.x && out.finish.out == in.x && mlp_out.finish.out == in.x &&
-           mlp_out.x == mlp_in.finish.out && in.finish.out == attend.q;
+    return out.x == attend.out && mlp_in.x == in.x && out.epilogue.out == in.x && mlp_out.epilogue.out == in.x &&
+           mlp_out.x == mlp_in.epilogue.out && in.epilogue.out == attend.q;
 }
 
-// One of the kTurns buffers: outputs of mlp_out, of the attention, of attention_out and of mlp_in, in floats.
+// One of the kFlaggedBuffers buffers: outputs of mlp_out, of the attention, of attention_out and of mlp_in, in floats.
 struct BufferPlaces {
     int32_t x_after_mlp = 0, attended, x_after_attention, ff, floats;
 
@@ -71,37 +71,37 @@ class FlaggedOps {
 public:
     FlaggedOps(Args& args, const BufferPlaces& at) : args_(args) {
         GemvOp in = args.op(kIn), out = args.op(kOut), mlp_in = args.op(kMlpIn), mlp_out = args.op(kMlpOut);
-        float* const buffer = args.plan.handed;
+        float* const buffer = args.plan.flagged;
         static_assert(7 + kMaxAttendKinds <= kMaxGemvOps);
         args.op_count = 0;
         first_in_ = put(in);
-        in.x_handed = true;
+        in.x_flagged = true;
         in.x = buffer + at.x_after_mlp;
         other_in_ = put(in);
-        out.x_handed = out.out_handed = out.clears = true;
+        out.x_flagged = out.out_flagged = out.resets_buffers = true;
         out.x = buffer + at.attended;
-        out.finish.from = out.finish.out;
-        out.finish.out = buffer + at.x_after_attention;
+        out.epilogue.residual = out.epilogue.out;
+        out.epilogue.out = buffer + at.x_after_attention;
         first_out_ = put(out);
-        out.from_handed = true;
-        out.finish.from = buffer + at.x_after_mlp;
+        out.residual_flagged = true;
+        out.epilogue.residual = buffer + at.x_after_mlp;
         other_out_ = put(out);
-        mlp_in.x_handed = mlp_in.out_handed = true;
+        mlp_in.x_flagged = mlp_in.out_flagged = true;
         mlp_in.x = buffer + at.x_after_attention;
-        mlp_in.finish.out = buffer + at.ff;
+        mlp_in.epilogue.out = buffer + at.ff;
         mlp_in_ = put(mlp_in);
-        mlp_out.x_handed = mlp_out.from_handed = true;
+        mlp_out.x_flagged = mlp_out.residual_flagged = true;
         mlp_out.x = buffer + at.ff;
-        mlp_out.finish.from = buffer + at.x_after_attention;
+        mlp_out.epilogue.residual = buffer + at.x_after_attention;
         last_mlp_out_ = put(mlp_out);
-        mlp_out.out_handed = true;
-        mlp_out.finish.out = buffer + at.x_after_mlp;
+        mlp_out.out_flagged = true;
+        mlp_out.epilogue.out = buffer + at.x_after_mlp;
         other_mlp_out_ = put(mlp_out);
         for (int32_t kind = 0; kind < args.attend_count; ++kind) {
             GemvOp op;
             op.kind = OpKind::attend;
             op.attend = kind;
-            op.out_handed = true;
+            op.out_flagged = true;
             args.attends[kind].out = buffer + at.attended;
             attend_[kind] = put(op);
         }
@@ -109,10 +109,11 @@ public:
     // Makes the steps of a layer use them. `kind`: of its attention.
     void use(int32_t layer, int32_t layers, int32_t kind) const {
         GemvStep* const step = args_.step + layer * kLayerSteps;
-        const auto here = static_cast<std::uint8_t>(layer % kTurns);
-        const auto before = static_cast<std::uint8_t>((layer + kTurns - 1) % kTurns);
-        for (int32_t i = 0; i < kLayerSteps; ++i) step[i].x_turn = step[i].from_turn = step[i].out_turn = here;
-        step[kIn].x_turn = step[kOut].from_turn = before;
+        const auto here = static_cast<std::uint8_t>(layer % kFlaggedBuffers);
+        const auto before = static_cast<std::uint8_t>((layer + kFlaggedBuffers - 1) % kFlaggedBuffers);
+        for (int32_t i = 0; i < kLayerSteps; ++i)
+            step[i].x_buffer = step[i].residual_buffer = step[i].out_buffer = here;
+        step[kIn].x_buffer = step[kOut].residual_buffer = before;
         step[kIn].op = layer == 0 ? first_in_ : other_in_;
         step[kAttend].op = attend_[kind];
         step[kOut].op = layer == 0 ? first_out_ : other_out_;
@@ -148,7 +149,7 @@ void LinearSequence::State::add(Encoding encoding, const LinearCall& call, int32
 }
 
 bool LinearSequence::State::attend(const AttendCall& call) {
-    if (args_.steps == 0 || args_.steps == kManySteps || encoding_ == Encoding::f32 || !attends_within(call))
+    if (args_.steps == 0 || args_.steps == kManySteps || encoding_ == Encoding::f32 || !can_fuse_attention(call))
         return false;
     int32_t kind = 0;
     while (kind < args_.attend_count && !same_kind(args_.attends[kind], call)) ++kind;
@@ -180,7 +181,7 @@ void LinearSequence::State::flush() {
 
 // Whole layers pass their activations on in flagged words (gemv.h), without barriers of the grid.
 void LinearSequence::State::flag_layers(const GemvScratch& scratch) {
-    args_.plan.handed = nullptr;
+    args_.plan.flagged = nullptr;
     // Without a barrier nothing keeps the split sums of one matrix from those of the next, so each needs its own place.
     if (!are_whole_layers(args_) || !args_.plan.apart || !are_chained(args_)) return;
     const BufferPlaces places(args_);
@@ -188,10 +189,10 @@ void LinearSequence::State::flag_layers(const GemvScratch& scratch) {
     for (const int32_t i : {kIn, kOut, kMlpOut}) {
         if (args_.op(i).inputs % 4 != 0) return;
     }
-    if (size(places.floats) * kTurns > scratch.handed_floats) return;
-    args_.plan.handed = scratch.handed;
-    args_.plan.turn_floats = places.floats;
-    args_.plan.front_floats = places.attended;
+    if (size(places.floats) * kFlaggedBuffers > scratch.flagged_floats) return;
+    args_.plan.flagged = scratch.flagged;
+    args_.plan.buffer_floats = places.floats;
+    args_.plan.mlp_out_floats = places.attended;
 
     const int32_t layers = args_.steps / kLayerSteps;
     std::array<int32_t, kManySteps / kLayerSteps> kinds;  // of the layers' attentions; their ops change now

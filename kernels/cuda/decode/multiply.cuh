@@ -31,14 +31,14 @@ __device__ inline void unpack_nibbles(std::uint32_t word, std::uint32_t (&p)[4])
     p[3] = upper & 0x00f000f0u;
 }
 
-// sums += scale of the rows r, r + 8 times d. kAlone: the batch has one row, so that the second of two columns is
+// sums += scale of the rows r, r + 8 times d. kOneRow: the batch has one row, so that the second of two columns is
 // nobody's.
-template <bool kAlone>
+template <bool kOneRow>
 __device__ inline void add_scaled(float (&sums)[4], const float (&d)[4], float scale0, float scale1) {
     sums[0] = fmaf(scale0, d[0], sums[0]);
-    if (!kAlone) sums[1] = fmaf(scale0, d[1], sums[1]);
+    if (!kOneRow) sums[1] = fmaf(scale0, d[1], sums[1]);
     sums[2] = fmaf(scale1, d[2], sums[2]);
-    if (!kAlone) sums[3] = fmaf(scale1, d[3], sums[3]);
+    if (!kOneRow) sums[3] = fmaf(scale1, d[3], sums[3]);
 }
 
 __device__ inline std::uint32_t word_of(const uint4& v, int i) {
@@ -53,15 +53,15 @@ __device__ inline void multiply_group(float (&d)[4], const std::uint32_t (&p)[2]
 }
 
 // run(address of the block, inputs, which block of the slice, sums, lane)
-template <Encoding E, int NT, bool kAlone>
+template <Encoding E, int NT, bool kOneRow>
 struct Multiply;
 
 // Q4_0 and Q8_0: a float16 scale for every 32 inputs, whose products with the sums take the middle off.
-template <Encoding E, int NT, bool kAlone>
+template <Encoding E, int NT, bool kOneRow>
 struct MultiplyScaled {
     static constexpr int kScales = block_format(E).scale_begin;
 
-    static __device__ __forceinline__ void run(std::uint32_t block, const Inputs<E, NT>& in, int j,
+    static __device__ __forceinline__ void run(std::uint32_t block, const ActivationOperand<E, NT>& in, int j,
                                                float (&sums)[2][NT][4], int lane) {
         const uint4 scale = load_shared4(block + kScales + lane / 4 * 16);  // (tile, half): groups 0 and 1
         uint4 nibbles[2];
@@ -94,16 +94,16 @@ struct MultiplyScaled {
                 for (int nt = 0; nt < NT; ++nt) {
                     float d[4];
                     multiply_group(d, p, in.operand(2 * j + g, nt));
-                    add_scaled<kAlone>(sums[t][nt], d, g == 0 ? s0.x : s0.y, g == 0 ? s1.x : s1.y);
+                    add_scaled<kOneRow>(sums[t][nt], d, g == 0 ? s0.x : s0.y, g == 0 ? s1.x : s1.y);
                 }
             }
         }
     }
 };
-template <int NT, bool kAlone>
-struct Multiply<Encoding::q4_0, NT, kAlone> : MultiplyScaled<Encoding::q4_0, NT, kAlone> {};
-template <int NT, bool kAlone>
-struct Multiply<Encoding::q8_0, NT, kAlone> : MultiplyScaled<Encoding::q8_0, NT, kAlone> {};
+template <int NT, bool kOneRow>
+struct Multiply<Encoding::q4_0, NT, kOneRow> : MultiplyScaled<Encoding::q4_0, NT, kOneRow> {};
+template <int NT, bool kOneRow>
+struct Multiply<Encoding::q8_0, NT, kOneRow> : MultiplyScaled<Encoding::q8_0, NT, kOneRow> {};
 
 // Of a row's 6-bit numbers (ScaleCodePlace): the scales of groups 2 sub and 2 sub + 1, and the minima of groups 2 q and
 // 2 q + 1, as codes.
@@ -122,12 +122,12 @@ __device__ inline std::uint32_t k_minima(std::uint32_t nibbles, std::uint32_t up
 }
 
 // Q4_K, and Q5_K with its fifth bits.
-template <Encoding E, int NT, bool kAlone>
+template <Encoding E, int NT, bool kOneRow>
 struct MultiplyK {
     static constexpr bool kFifth = E == Encoding::q5_k;
     static constexpr int kScales = kFifth ? 5120 : 4096;
 
-    static __device__ __forceinline__ void run(std::uint32_t block, const Inputs<E, NT>& in, int j,
+    static __device__ __forceinline__ void run(std::uint32_t block, const ActivationOperand<E, NT>& in, int j,
                                                float (&sums)[2][NT][4], int lane) {
         const std::uint32_t row = lane / 4;
         float d[4];                               // (tile, half), as codes of scales are scaled
@@ -157,7 +157,7 @@ struct MultiplyK {
                     const float zero[4] = {};
                     float product[4];
                     mma(product, m0, m1, m0, m1, in.sum(j, nt, 0), in.sum(j, nt, 1), zero);
-                    add_scaled<kAlone>(sums[t][nt], product, d_minimum[2 * t], d_minimum[2 * t + 1]);
+                    add_scaled<kOneRow>(sums[t][nt], product, d_minimum[2 * t], d_minimum[2 * t + 1]);
                 }
             }
         }
@@ -196,17 +196,17 @@ struct MultiplyK {
                     for (int nt = 0; nt < NT; ++nt) {
                         float product[4];
                         multiply_group(product, p, in.operand(8 * j + group, nt));
-                        add_scaled<kAlone>(sums[t][nt], product, s0, s1);
+                        add_scaled<kOneRow>(sums[t][nt], product, s0, s1);
                     }
                 }
             }
         }
     }
 };
-template <int NT, bool kAlone>
-struct Multiply<Encoding::q4_k, NT, kAlone> : MultiplyK<Encoding::q4_k, NT, kAlone> {};
-template <int NT, bool kAlone>
-struct Multiply<Encoding::q5_k, NT, kAlone> : MultiplyK<Encoding::q5_k, NT, kAlone> {};
+template <int NT, bool kOneRow>
+struct Multiply<Encoding::q4_k, NT, kOneRow> : MultiplyK<Encoding::q4_k, NT, kOneRow> {};
+template <int NT, bool kOneRow>
+struct Multiply<Encoding::q5_k, NT, kOneRow> : MultiplyK<Encoding::q5_k, NT, kOneRow> {};
 
 // Two bytes of a word, signed, as a pair of float16.
 __device__ inline std::uint32_t signed_pair(std::uint32_t word, std::uint32_t selector) {
@@ -214,10 +214,10 @@ __device__ inline std::uint32_t signed_pair(std::uint32_t word, std::uint32_t se
     return as_bits(__hsub2(as_halves(magic), __float2half2_rn(1152.0f)));
 }
 
-template <int NT, bool kAlone>
-struct Multiply<Encoding::q6_k, NT, kAlone> {
-    static __device__ __forceinline__ void run(std::uint32_t block, const Inputs<Encoding::q6_k, NT>& in, int j,
-                                               float (&sums)[2][NT][4], int lane) {
+template <int NT, bool kOneRow>
+struct Multiply<Encoding::q6_k, NT, kOneRow> {
+    static __device__ __forceinline__ void run(std::uint32_t block, const ActivationOperand<Encoding::q6_k, NT>& in,
+                                               int j, float (&sums)[2][NT][4], int lane) {
         float part[2][NT][4];  // of this block, before d
         {
             // Scales of half groups 2 q, 2 q + 1 and 8 + 2 q, 9 + 2 q: sub-blocks q / 2 and 2 + q / 2, bytes 2 (q % 2).
@@ -276,7 +276,7 @@ struct Multiply<Encoding::q6_k, NT, kAlone> {
                             float d[4];
                             mma(d, p[0][2 * s], p[1][2 * s], p[0][2 * s + 1], p[1][2 * s + 1], s == 0 ? x.x : x.z,
                                 s == 0 ? x.y : x.w, zero);
-                            add_scaled<kAlone>(part[t][nt], d, s0, s1);
+                            add_scaled<kOneRow>(part[t][nt], d, s0, s1);
                         }
                     }
                 }
@@ -287,16 +287,16 @@ struct Multiply<Encoding::q6_k, NT, kAlone> {
         const float2 d0 = as_floats(low), d1 = as_floats(high);
 #pragma unroll
         for (int nt = 0; nt < NT; ++nt) {
-            add_scaled<kAlone>(sums[0][nt], part[0][nt], d0.x, d0.y);
-            add_scaled<kAlone>(sums[1][nt], part[1][nt], d1.x, d1.y);
+            add_scaled<kOneRow>(sums[0][nt], part[0][nt], d0.x, d0.y);
+            add_scaled<kOneRow>(sums[1][nt], part[1][nt], d1.x, d1.y);
         }
     }
 };
 
 // Plain 16-bit values: the inputs come as two parts, the sums of the small part first.
-template <Encoding E, int NT, bool kAlone>
+template <Encoding E, int NT, bool kOneRow>
 struct MultiplyFloats {
-    static __device__ __forceinline__ void run(std::uint32_t block, const Inputs<E, NT>& in, int j,
+    static __device__ __forceinline__ void run(std::uint32_t block, const ActivationOperand<E, NT>& in, int j,
                                                float (&sums)[2][NT][4], int lane) {
 #pragma unroll
         for (int g = 0; g < 2; ++g) {
@@ -324,9 +324,9 @@ struct MultiplyFloats {
         }
     }
 };
-template <int NT, bool kAlone>
-struct Multiply<Encoding::f16, NT, kAlone> : MultiplyFloats<Encoding::f16, NT, kAlone> {};
-template <int NT, bool kAlone>
-struct Multiply<Encoding::bf16, NT, kAlone> : MultiplyFloats<Encoding::bf16, NT, kAlone> {};
+template <int NT, bool kOneRow>
+struct Multiply<Encoding::f16, NT, kOneRow> : MultiplyFloats<Encoding::f16, NT, kOneRow> {};
+template <int NT, bool kOneRow>
+struct Multiply<Encoding::bf16, NT, kOneRow> : MultiplyFloats<Encoding::bf16, NT, kOneRow> {};
 
 }  // namespace foresay::kernels::cuda

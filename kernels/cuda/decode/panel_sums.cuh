@@ -78,9 +78,9 @@ public:
     __device__ static void start(char* shared, const GemvPlan& plan, int rows) {
         std::uint32_t panels = 0;
         const PanelSums sums(shared, plan, rows, panels);
-        for (int i = 0; i < plan.part_buffers; ++i) {
-            barrier_init(sums.full(i), Warps * kWarpArrivals);
-            barrier_init(sums.read(i), kFinishers * kWarpArrivals);
+        for (int i = 0; i < plan.sum_buffers; ++i) {
+            mbarrier_init(sums.full(i), Warps * kWarpArrivals);
+            mbarrier_init(sums.read(i), kEpilogueWarps * kWarpArrivals);
         }
     }
     // `panels`: how many there were so far.
@@ -88,35 +88,35 @@ public:
         : shared_(shared), plan_(plan), rows_(rows), panels_(panels) {}
     // Of this warp, once what was there has been read.
     __device__ float* mine(int warp) {
-        copy_wait(read(slot(panels_)), parity(panels_) ^ 1);
+        mbarrier_wait(read(slot(panels_)), parity(panels_) ^ 1);
         return sums() + warp * warp_stride();
     }
-    __device__ void hand_over() { warp_arrive(full(slot(panels_))); }
+    __device__ void hand_over() { mbarrier_arrive_warp(full(slot(panels_))); }
     // Of warp 0, once all warps' sums are there; those of the others follow warp_stride() apart.
     __device__ const float* all() {
-        copy_wait(full(slot(panels_)), parity(panels_));
+        mbarrier_wait(full(slot(panels_)), parity(panels_));
         return sums();
     }
     // Waits until all panels so far have been read, with the squares that belong to them.
     __device__ void all_read() const {
-        if (panels_ > 0) copy_wait(read(slot(panels_ - 1)), parity(panels_ - 1));
+        if (panels_ > 0) mbarrier_wait(read(slot(panels_ - 1)), parity(panels_ - 1));
     }
-    __device__ int warp_stride() const { return plan_.part_stride; }
+    __device__ int warp_stride() const { return plan_.warp_sum_stride; }
     // Where row t of the batch is, of the packed rows 2 pair, 2 pair + 1. Of 16, so that they meet few banks twice, the
     // first eight change places with the others in every second pair. NT: eights of rows.
     template <int NT>
     __device__ int column(int t, int pair) const {
         return NT == 2 && rows_ == 16 ? t ^ pair % 2 * 8 : t;
     }
-    __device__ void done() { warp_arrive(read(slot(panels_))); }
+    __device__ void done() { mbarrier_arrive_warp(read(slot(panels_))); }
     __device__ void next() { ++panels_; }
 
 private:
     // The number of buffers is a power of two.
-    __device__ std::uint32_t slot(std::uint32_t panel) const { return panel & plan_.part_mask; }
-    __device__ std::uint32_t parity(std::uint32_t panel) const { return (panel & plan_.part_buffers) != 0; }
+    __device__ std::uint32_t slot(std::uint32_t panel) const { return panel & plan_.sum_buffer_mask; }
+    __device__ std::uint32_t parity(std::uint32_t panel) const { return (panel & plan_.sum_buffers) != 0; }
     __device__ float* sums() const {
-        return reinterpret_cast<float*>(shared_ + plan_.parts_at) + slot(panels_) * kPanelRows * rows_;
+        return reinterpret_cast<float*>(shared_ + plan_.sums_at) + slot(panels_) * kPanelRows * rows_;
     }
     __device__ std::uint32_t full(std::uint32_t i) const {
         return shared_address(shared_) + kCopyBarrierBytes + 16 * i;

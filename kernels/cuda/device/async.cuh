@@ -14,14 +14,14 @@ __device__ inline std::uint32_t shared_address(const void* pointer) {
 }
 
 // threadIdx.x, asked for each time, so that nothing that follows from it takes a register in between.
-__device__ inline std::uint32_t thread_now() {
+__device__ inline std::uint32_t thread_index() {
     std::uint32_t x;
     asm volatile("mov.u32 %0, %%tid.x;" : "=r"(x));
     return x;
 }
 
 // True in one thread of a warp, which calls it together: cheaper to know than one's number.
-__device__ inline bool elected() {
+__device__ inline bool elect_one() {
 #if __CUDA_ARCH__ >= 900
     std::uint32_t chosen;
     asm volatile(
@@ -33,7 +33,7 @@ __device__ inline bool elected() {
         : "=r"(chosen));
     return chosen != 0;
 #else
-    return thread_now() % 32 == 0;
+    return thread_index() % 32 == 0;
 #endif
 }
 
@@ -52,16 +52,16 @@ __device__ inline void await_predecessors() {
 
 // Waits until that many threads, whole warps, are at the block's barrier of that number.
 template <int kNumber, int kThreads>
-__device__ inline void meet_at() {
+__device__ inline void named_barrier() {
     asm volatile("bar.sync %0, %1;" ::"n"(kNumber), "n"(kThreads) : "memory");
 }
 
 // A barrier of warps: `count` arrivals complete a phase, and what was written before them can be read after
-// copy_wait().
-__device__ inline void barrier_init(std::uint32_t barrier, std::uint32_t count) {
+// mbarrier_wait().
+__device__ inline void mbarrier_init(std::uint32_t barrier, std::uint32_t count) {
     asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
 }
-__device__ inline void barrier_arrive(std::uint32_t barrier) {
+__device__ inline void mbarrier_arrive(std::uint32_t barrier) {
     asm volatile("{\n.reg .b64 state;\nmbarrier.arrive.shared.b64 state, [%0];\n}" ::"r"(barrier) : "memory");
 }
 // Arrivals of a warp: one lane's, behind those of the others. compute-sanitizer does not follow that, so with
@@ -71,16 +71,16 @@ inline constexpr std::uint32_t kWarpArrivals = 32;
 #else
 inline constexpr std::uint32_t kWarpArrivals = 1;
 #endif
-__device__ inline void warp_arrive(std::uint32_t barrier) {
+__device__ inline void mbarrier_arrive_warp(std::uint32_t barrier) {
     __syncwarp();
-    if (kWarpArrivals == 32 || elected()) barrier_arrive(barrier);
+    if (kWarpArrivals == 32 || elect_one()) mbarrier_arrive(barrier);
 }
 // A barrier that one warp's bulk copies complete on.
 __device__ inline void copy_barrier_init(std::uint32_t barrier) {
 #if __CUDA_ARCH__ >= 900
-    barrier_init(barrier, 1);
+    mbarrier_init(barrier, 1);
 #else
-    barrier_init(barrier, 32);
+    mbarrier_init(barrier, 32);
 #endif
 }
 __device__ inline void copy_barriers_ready() {
@@ -115,7 +115,7 @@ __device__ inline void bulk_copy(std::uint32_t to, const void* from, std::uint32
 #endif
 }
 // Whether phase `parity` is complete.
-__device__ inline bool copy_try(std::uint32_t barrier, std::uint32_t parity) {
+__device__ inline bool mbarrier_test(std::uint32_t barrier, std::uint32_t parity) {
     std::uint32_t done;
     asm volatile(
         "{\n"
@@ -129,7 +129,7 @@ __device__ inline bool copy_try(std::uint32_t barrier, std::uint32_t parity) {
     return done != 0;
 }
 // Waits until the copies of phase `parity` have landed.
-__device__ inline void copy_wait(std::uint32_t barrier, std::uint32_t parity) {
+__device__ inline void mbarrier_wait(std::uint32_t barrier, std::uint32_t parity) {
 #if __CUDA_ARCH__ >= 900
     asm volatile(
         "{\n"
@@ -141,7 +141,7 @@ __device__ inline void copy_wait(std::uint32_t barrier, std::uint32_t parity) {
         "r"(parity), "n"(1000000)
         : "memory");
 #else
-    while (!copy_try(barrier, parity)) {
+    while (!mbarrier_test(barrier, parity)) {
     }
 #endif
 }

@@ -101,7 +101,7 @@ void ForwardRunner::attention_in(const OpCall& call) {
         io.q = w_.q.data();
         if (coded) {
             w_.new_kv = &call;
-            io.fresh = w_.raw.data();
+            io.new_kv = w_.raw.data();
         }
         io.kv = call.kv->layer(call.layer);
         io.cell = w_.k_cell.data();
@@ -114,7 +114,7 @@ void ForwardRunner::attention_in(const OpCall& call) {
     io.raw = w_.raw.data();
     op.linear.launch(w_.linear_call(w_.rows()), io);
     w_.sequence.flush();
-    FinishHeadsCall heads = heads_call(call, op.shape);
+    HeadsCall heads = heads_call(call, op.shape);
     heads.heads = op.shape.heads;
     heads.q_norm = op.q_norm.weight.data();
     heads.k_norm = op.k_norm.weight.data();
@@ -126,12 +126,12 @@ void ForwardRunner::attention_in(const OpCall& call) {
         heads.angles = w_.angles[op.rope->index].data();
     }
     heads.q = w_.q.data();
-    launch_finish_heads(stream_, heads);
+    launch_heads(stream_, heads);
 }
 
 // K and V alone, rotated already, without norms.
-FinishHeadsCall ForwardRunner::heads_call(const OpCall& call, const ModelShape& shape) const {
-    FinishHeadsCall heads;
+HeadsCall ForwardRunner::heads_call(const OpCall& call, const ModelShape& shape) const {
+    HeadsCall heads;
     heads.batch = w_.view();
     heads.rows = w_.rows();
     heads.kv_heads = shape.kv_heads;
@@ -148,7 +148,7 @@ void ForwardRunner::settle_new_kv() {
     const OpCall* const call = std::exchange(w_.new_kv, nullptr);
     if (call == nullptr) return;
     w_.sequence.flush();
-    launch_finish_heads(stream_, heads_call(*call, prepared<PreparedAttentionIn>(*call).shape));
+    launch_heads(stream_, heads_call(*call, prepared<PreparedAttentionIn>(*call).shape));
 }
 
 void ForwardRunner::attend(const OpCall& call) {
@@ -160,11 +160,11 @@ void ForwardRunner::attend(const OpCall& call) {
     attend.kv = call.kv->layer(call.layer);
     if (!w_.decodes()) {
         if (call.kv->format == KvFormat::q8) expand_kv(call, attend);
-        launch_attend_input(stream_, attend);
+        launch_attend_prefill(stream_, attend);
         return;
     }
     if (w_.new_kv != nullptr) {
-        attend.fresh = w_.raw.data();
+        attend.new_kv = w_.raw.data();
         attend.rows = w_.rows();
     }
     if (w_.sequence.attend(attend)) {
@@ -173,7 +173,7 @@ void ForwardRunner::attend(const OpCall& call) {
     }
     settle_new_kv();
     w_.sequence.flush();
-    attend.fresh = nullptr;
+    attend.new_kv = nullptr;
     launch_attend_decode(stream_, attend);
 }
 

@@ -37,7 +37,7 @@ private:
     // Puts K and V into the cache where no attention has done so.
     void settle_new_kv();
     void expand_kv(const OpCall& call, AttendCall& attend);
-    FinishHeadsCall heads_call(const OpCall& call, const ModelShape& shape) const;
+    HeadsCall heads_call(const OpCall& call, const ModelShape& shape) const;
     RopeTables ropes_of(std::span<const OpCall> calls) const;
 
     CudaWorkspace& w_;

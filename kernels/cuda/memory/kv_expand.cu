@@ -13,7 +13,7 @@ __global__ void expand_kernel(KvExpandCall c) {
                                                                blockIdx.y * c.from_layout.head_stride);
     __half* keys = c.to + page * c.to_layout.page_stride + blockIdx.y * c.to_layout.head_stride;
     __half* values = keys + c.to_layout.v_offset();
-    const RunOrder order = key_order(KvFormat::f16, width);
+    const KvFragmentOrder order = key_order(KvFormat::f16, width);
     static_assert(key_order(KvFormat::f16, 64).run == value_order(KvFormat::f16, 64).run);
     const auto kept = [&](std::int32_t at, std::int32_t place, int which) {
         const auto* scales = reinterpret_cast<const float*>(codes + KvCodes::scales(width, place));

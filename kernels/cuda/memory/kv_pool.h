@@ -3,7 +3,7 @@
 // Layout:   [layer][page][head][K | V]: what one attention reads lies in few pages of the device's memory. In float16,
 //           or (KvFormat::q8) in codes and then K's and V's largest magnitude of each position. W: the head width
 //           rounded up to 32, 64, 128 or 256; what pads a head stays 0. K and V lie in the order in which a warp reads
-//           them (RunOrder): straight into the operands of matrix instructions, 512 bytes side by side
+//           them (KvFragmentOrder): straight into the operands of matrix instructions, 512 bytes side by side
 //           (kernels/cuda/attention/kv_fragments.cuh).
 // Precision: values beyond float16 saturate, so that the pool never holds an infinity or NaN: a position that a row
 //           does not attend to is multiplied by an exact 0.
@@ -22,7 +22,7 @@ namespace foresay::kernels::cuda {
 // Where the entries of K, and of V, lie in a page and head. A lane reads `run` of them at once: values of a key, or
 // positions of a value; four lanes side by side have four runs, and eight times four lanes eight keys, or eight values.
 // Places and values add up: that of value d of position p is place(p) + value(d).
-struct RunOrder {
+struct KvFragmentOrder {
     std::int32_t run, width;
 
     FORESAY_HOST_DEVICE constexpr std::int32_t key_place(std::int32_t p) const {
@@ -39,10 +39,10 @@ struct RunOrder {
     }
 };
 // Entries that a lane has side by side, 16 bytes where there are so many (kernels/cuda/attention/kv_fragments.cuh).
-FORESAY_HOST_DEVICE constexpr RunOrder key_order(KvFormat format, std::int32_t width) {
+FORESAY_HOST_DEVICE constexpr KvFragmentOrder key_order(KvFormat format, std::int32_t width) {
     return {format == KvFormat::q8 && width > 32 ? 16 : 8, width};
 }
-FORESAY_HOST_DEVICE constexpr RunOrder value_order(KvFormat format, std::int32_t width) {
+FORESAY_HOST_DEVICE constexpr KvFragmentOrder value_order(KvFormat format, std::int32_t width) {
     return {format == KvFormat::q8 && width > 64 ? 16 : 8, width};
 }
 
@@ -53,11 +53,11 @@ inline constexpr float kLargestCode = 127.0f;
 struct KvCodes {
     // K's value d, and V's.
     FORESAY_HOST_DEVICE static constexpr std::int32_t key(std::int32_t width, std::int32_t place, std::int32_t d) {
-        const RunOrder order = key_order(KvFormat::q8, width);
+        const KvFragmentOrder order = key_order(KvFormat::q8, width);
         return order.key_place(place) + order.key_value(d);
     }
     FORESAY_HOST_DEVICE static constexpr std::int32_t value(std::int32_t width, std::int32_t place, std::int32_t d) {
-        const RunOrder order = value_order(KvFormat::q8, width);
+        const KvFragmentOrder order = value_order(KvFormat::q8, width);
         return kPagePositions * width + order.value_place(place) + order.value_value(d);
     }
     // Two floats, K's and V's largest magnitude.

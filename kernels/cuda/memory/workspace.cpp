@@ -28,7 +28,7 @@ int64_t CudaWorkspace::bytes_of(const ModelShape& shape, int32_t max_rows, int32
     const int64_t per_row = row.x + 2 * row.q + row.ff + row.raw;
     return static_cast<int64_t>(sizeof(float)) *
                (per_row * max_rows + LogitRows::stride_of(shape.vocab) * max_logit_rows) +
-           InputWorkspace::bytes(shape, max_rows);
+           PrefillWorkspace::bytes(shape, max_rows);
 }
 
 CudaWorkspace::CudaWorkspace(DeviceContext& on, std::shared_ptr<OpenForward> open, const ModelShape& of, int32_t rows,
@@ -50,7 +50,7 @@ CudaWorkspace::CudaWorkspace(DeviceContext& on, std::shared_ptr<OpenForward> ope
     raw = DeviceBuffer<float>(size(rows * row.raw));
     k_cell = DeviceBuffer<int64_t>(size(rows));
     v_cell = DeviceBuffer<int64_t>(size(rows));
-    prefill = InputWorkspace(of, rows);
+    prefill = PrefillWorkspace(of, rows);
     sequence_at.reserve(64);
     bytes = bytes_of(of, rows, logit_rows);
     cuda_check(cudaDeviceSynchronize(), "the device failed");
@@ -95,7 +95,7 @@ void CudaWorkspace::reserve(const RopeCache& ropes) {
         constexpr int32_t none[] = {0};
         taken = to_device(std::span<const int32_t>(none));
         partial = DeviceBuffer<float>(floats + floats / 2);
-        cuda_check(cudaMemset(partial.data(), kNothingByte, partial.bytes()), "cannot fill memory");
+        cuda_check(cudaMemset(partial.data(), kNotReadyByte, partial.bytes()), "cannot fill memory");
         cuda_check(cudaDeviceSynchronize(), "the device failed");
         recorder.forget_graphs();
     }

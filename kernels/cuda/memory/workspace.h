@@ -71,7 +71,7 @@ struct CudaWorkspace : Activations {
     DeviceBuffer<float> raw;  // projections that another kernel goes on with; also new K and V of a coded cache
     DeviceBuffer<std::int64_t> k_cell, v_cell;
     DeviceBuffer<float2> angles[kMaxRopes];
-    InputWorkspace prefill;
+    PrefillWorkspace prefill;
     LinearSequence sequence;           // decode ops on their way into one launch
     const OpCall* new_kv = nullptr;    // the attention_in whose K and V are in `raw` and not yet in the cache
     DeviceBuffer<__half> expanded_kv;  // a layer's codes as float16, for prefill rows; made when first needed

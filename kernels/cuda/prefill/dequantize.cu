@@ -28,9 +28,9 @@ __device__ std::uint32_t nibbles(std::uint32_t w, int s, int p) { return w >> (8
 // A lane's share of 32 rows x 64 inputs of a block: get(t, h, g, s) are inputs 32 g + 16 s + 4 (lane % 4) + {0..3} of
 // row 16 t + 8 h + lane / 4, as four float16 numbers. `sub` counts 64 inputs within a block.
 template <Encoding E>
-struct Unpack;
+struct Dequantize;
 
-struct UnpackScaled {  // one scale per 32 inputs
+struct DequantizeScaled {  // one scale per 32 inputs
     std::uint32_t scales[4];
     float factor;
     __device__ void load_scales(const std::uint8_t* at, int lane, float times) {
@@ -48,9 +48,9 @@ struct UnpackScaled {  // one scale per 32 inputs
 };
 
 template <>
-struct Unpack<Encoding::q4_0> : UnpackScaled {
+struct Dequantize<Encoding::q4_0> : DequantizeScaled {
     uint4 code[2];
-    __device__ Unpack(const std::uint8_t* block, int /*sub*/, int lane, float times) {
+    __device__ Dequantize(const std::uint8_t* block, int /*sub*/, int lane, float times) {
         for (int t = 0; t < 2; ++t) code[t] = read16(block + t * 512 + lane * 16);
         load_scales(block + 1024, lane, times);
     }
@@ -62,9 +62,9 @@ struct Unpack<Encoding::q4_0> : UnpackScaled {
 };
 
 template <>
-struct Unpack<Encoding::q8_0> : UnpackScaled {
+struct Dequantize<Encoding::q8_0> : DequantizeScaled {
     uint4 code[2][2];  // t, g
-    __device__ Unpack(const std::uint8_t* block, int /*sub*/, int lane, float times) {
+    __device__ Dequantize(const std::uint8_t* block, int /*sub*/, int lane, float times) {
         for (int i = 0; i < 4; ++i) code[i / 2][i % 2] = read16(block + i * 512 + lane * 16);
         load_scales(block + 2048, lane, times);
     }
@@ -84,12 +84,12 @@ __device__ uint2 scaled(__half2 first, __half2 second, float scale, float minimu
 }
 
 template <bool Fifth>
-struct UnpackK {
+struct DequantizeK {
     static constexpr int kScales = Fifth ? 5120 : 4096;
     uint4 code[2];
     std::uint32_t fifth[2] = {};
     float scale[4][2], minimum[4][2];  // (t, h), g
-    __device__ UnpackK(const std::uint8_t* block, int sub, int lane, float times) {
+    __device__ DequantizeK(const std::uint8_t* block, int sub, int lane, float times) {
         for (int t = 0; t < 2; ++t) code[t] = read16(block + sub * 1024 + t * 512 + lane * 16);
         if (Fifth) {
             const uint2 bits = __ldcs(reinterpret_cast<const uint2*>(block + 4096 + sub * 256 + lane * 8));
@@ -128,21 +128,21 @@ struct UnpackK {
     }
 };
 template <>
-struct Unpack<Encoding::q4_k> : UnpackK<false> {
-    using UnpackK::UnpackK;
+struct Dequantize<Encoding::q4_k> : DequantizeK<false> {
+    using DequantizeK::DequantizeK;
 };
 template <>
-struct Unpack<Encoding::q5_k> : UnpackK<true> {
-    using UnpackK::UnpackK;
+struct Dequantize<Encoding::q5_k> : DequantizeK<true> {
+    using DequantizeK::DequantizeK;
 };
 
 template <>
-struct Unpack<Encoding::q6_k> {
+struct Dequantize<Encoding::q6_k> {
     uint4 code[2];
     uint2 upper[2];  // t; g
     uint4 scales;    // word (t, h), byte (g, s)
     float d[4];      // (t, h)
-    __device__ Unpack(const std::uint8_t* block, int sub, int lane, float times) {
+    __device__ Dequantize(const std::uint8_t* block, int sub, int lane, float times) {
         for (int t = 0; t < 2; ++t) {
             code[t] = read16(block + sub * 1024 + t * 512 + lane * 16);
             upper[t] = __ldcs(reinterpret_cast<const uint2*>(block + 4096 + sub * 512 + t * 256 + lane * 8));
@@ -166,10 +166,10 @@ struct Unpack<Encoding::q6_k> {
 };
 
 template <bool Bf16>
-struct UnpackFloats {
+struct DequantizeFloats {
     uint4 value[2][2][2];  // t, g, s; words (c / 2, h)
     float factor;
-    __device__ UnpackFloats(const std::uint8_t* block, int /*sub*/, int lane, float times) : factor(times) {
+    __device__ DequantizeFloats(const std::uint8_t* block, int /*sub*/, int lane, float times) : factor(times) {
 #pragma unroll
         for (int i = 0; i < 8; ++i) value[i / 4][i / 2 % 2][i % 2] = read16(block + i * 512 + lane * 16);
     }
@@ -184,18 +184,18 @@ struct UnpackFloats {
     }
 };
 template <>
-struct Unpack<Encoding::f16> : UnpackFloats<false> {
-    using UnpackFloats::UnpackFloats;
+struct Dequantize<Encoding::f16> : DequantizeFloats<false> {
+    using DequantizeFloats::DequantizeFloats;
 };
 template <>
-struct Unpack<Encoding::bf16> : UnpackFloats<true> {
-    using UnpackFloats::UnpackFloats;
+struct Dequantize<Encoding::bf16> : DequantizeFloats<true> {
+    using DequantizeFloats::DequantizeFloats;
 };
 
 // A warp turns 64 inputs of a panel into 128 bytes of each of its rows.
 template <Encoding E>
 __global__ void __launch_bounds__(32 * kWarps)
-    unpack_halves(const std::uint8_t* panels, std::int32_t blocks, float times, __half* out, std::int64_t stride) {
+    dequantize_to_f16(const std::uint8_t* panels, std::int32_t blocks, float times, __half* out, std::int64_t stride) {
     constexpr BlockFormat format = block_format(E);
     constexpr int kSubs = format.inputs / 64;
     const int lane = threadIdx.x % 32;
@@ -204,7 +204,7 @@ __global__ void __launch_bounds__(32 * kWarps)
     if (unit >= blocks * kSubs) return;
     const std::int64_t panel = blockIdx.y;
     const std::uint8_t* block = panels + (panel * blocks + unit / kSubs) * format.bytes;
-    const Unpack<E> from(block, unit % kSubs, lane, times);
+    const Dequantize<E> from(block, unit % kSubs, lane, times);
     // Neighbouring lanes trade steps, so that each has eight inputs that follow one another: even ones of step 0.
     const bool odd = lane % 2 != 0;
     __half* to = out + (panel * kPanelRows + lane / 4) * stride + static_cast<std::int64_t>(unit) * 64 +
@@ -227,7 +227,7 @@ __global__ void __launch_bounds__(32 * kWarps)
 }
 
 __global__ void __launch_bounds__(32 * kWarps)
-    unpack_floats(const std::uint8_t* panels, std::int32_t blocks, float* out, std::int64_t stride) {
+    copy_f32(const std::uint8_t* panels, std::int32_t blocks, float* out, std::int64_t stride) {
     constexpr BlockFormat format = block_format(Encoding::f32);
     const std::int64_t panel = blockIdx.y, block = blockIdx.x;
     const auto* from = reinterpret_cast<const float4*>(panels + (panel * blocks + block) * format.bytes);
@@ -273,17 +273,17 @@ float most_of_scale(Encoding encoding) {
 }
 
 template <Encoding E>
-void unpack_as(cudaStream_t stream, const Panels::Part& part, const std::uint8_t* from, std::int32_t count, int shift,
-               void* out, std::int64_t stride) {
+void dequantize_as(cudaStream_t stream, const Panels::Part& part, const std::uint8_t* from, std::int32_t count,
+                   int shift, void* out, std::int64_t stride) {
     const int units = part.blocks * (block_format(E).inputs / 64);
     const dim3 grid(static_cast<unsigned>((units + kWarps - 1) / kWarps), static_cast<unsigned>(count));
-    unpack_halves<E><<<grid, 32 * kWarps, 0, stream>>>(from, part.blocks, std::ldexp(1.0f, shift),
-                                                       static_cast<__half*>(out), stride);
+    dequantize_to_f16<E><<<grid, 32 * kWarps, 0, stream>>>(from, part.blocks, std::ldexp(1.0f, shift),
+                                                           static_cast<__half*>(out), stride);
 }
 
 }  // namespace
 
-int unpack_shift(const Panels::Part& part) {
+int dequantize_shift(const Panels::Part& part) {
     if (part.encoding == Encoding::f32 || part.encoding == Encoding::f16) return 0;
     const BlockFormat format = block_format(part.encoding);
     const DeviceBuffer<std::uint32_t> found(1);
@@ -300,36 +300,36 @@ int unpack_shift(const Panels::Part& part) {
     return std::clamp(14 - exponent, -120, 120);
 }
 
-void launch_unpack(cudaStream_t stream, const Panels::Part& part, std::int32_t first, std::int32_t count, int shift,
-                   void* out, std::int64_t stride) {
+void launch_dequantize(cudaStream_t stream, const Panels::Part& part, std::int32_t first, std::int32_t count, int shift,
+                       void* out, std::int64_t stride) {
     const std::uint8_t* from = part.data.data() + static_cast<std::int64_t>(first) * part.blocks *
                                                       static_cast<std::int64_t>(block_format(part.encoding).bytes);
     switch (part.encoding) {
         case Encoding::f32: {
             const dim3 grid(static_cast<unsigned>(part.blocks), static_cast<unsigned>(count));
-            unpack_floats<<<grid, 32 * kWarps, 0, stream>>>(from, part.blocks, static_cast<float*>(out), stride);
+            copy_f32<<<grid, 32 * kWarps, 0, stream>>>(from, part.blocks, static_cast<float*>(out), stride);
             break;
         }
         case Encoding::f16:
-            unpack_as<Encoding::f16>(stream, part, from, count, shift, out, stride);
+            dequantize_as<Encoding::f16>(stream, part, from, count, shift, out, stride);
             break;
         case Encoding::bf16:
-            unpack_as<Encoding::bf16>(stream, part, from, count, shift, out, stride);
+            dequantize_as<Encoding::bf16>(stream, part, from, count, shift, out, stride);
             break;
         case Encoding::q4_0:
-            unpack_as<Encoding::q4_0>(stream, part, from, count, shift, out, stride);
+            dequantize_as<Encoding::q4_0>(stream, part, from, count, shift, out, stride);
             break;
         case Encoding::q8_0:
-            unpack_as<Encoding::q8_0>(stream, part, from, count, shift, out, stride);
+            dequantize_as<Encoding::q8_0>(stream, part, from, count, shift, out, stride);
             break;
         case Encoding::q4_k:
-            unpack_as<Encoding::q4_k>(stream, part, from, count, shift, out, stride);
+            dequantize_as<Encoding::q4_k>(stream, part, from, count, shift, out, stride);
             break;
         case Encoding::q5_k:
-            unpack_as<Encoding::q5_k>(stream, part, from, count, shift, out, stride);
+            dequantize_as<Encoding::q5_k>(stream, part, from, count, shift, out, stride);
             break;
         case Encoding::q6_k:
-            unpack_as<Encoding::q6_k>(stream, part, from, count, shift, out, stride);
+            dequantize_as<Encoding::q6_k>(stream, part, from, count, shift, out, stride);
             break;
     }
     launched("unpack");

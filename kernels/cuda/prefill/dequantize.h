@@ -15,10 +15,10 @@
 namespace foresay::kernels::cuda {
 
 // The shift of a part: 0 for float16 and float32. Reads its scales and waits.
-int unpack_shift(const Panels::Part& part);
+int dequantize_shift(const Panels::Part& part);
 
 // Panels [first, first + count) of a part to `out`; stride in elements, a multiple of 8.
-void launch_unpack(cudaStream_t stream, const Panels::Part& part, std::int32_t first, std::int32_t count, int shift,
-                   void* out, std::int64_t stride);
+void launch_dequantize(cudaStream_t stream, const Panels::Part& part, std::int32_t first, std::int32_t count, int shift,
+                       void* out, std::int64_t stride);
 
 }  // namespace foresay::kernels::cuda

@@ -59,25 +59,25 @@ void done(cublasStatus_t status) {
 
 }  // namespace
 
-struct InputProduct::State {
+struct PrefillGemm::State {
     const CublasLt& library;
     cublasLtHandle_t handle;
-    InputKind kind;
+    GemmType kind;
     std::int64_t outs, inputs;
     cublasLtMatmulAlgo_t algo;
-    float waves = 0;  // how often kInputProductRows rows fill the device
+    float waves = 0;  // how often kGemmRows rows fill the device
     // The library is asked in columns: sums^T [outs, rows] = weights^T^T [outs, inputs] times x^T [inputs, rows].
     mutable std::mutex mutex;  // of the layouts, whose width changes
     cublasLtMatmulDesc_t operation = nullptr;
     cublasLtMatrixLayout_t weights = nullptr, x = nullptr, sums = nullptr;
 
-    State(const CublasLt& with, cublasLtHandle_t on, InputKind of, std::int64_t o, std::int64_t i)
+    State(const CublasLt& with, cublasLtHandle_t on, GemmType of, std::int64_t o, std::int64_t i)
         : library(with), handle(on), kind(of), outs(o), inputs(i) {
-        const cudaDataType_t type = kind == InputKind::half ? CUDA_R_16F : CUDA_R_32F;
+        const cudaDataType_t type = kind == GemmType::half ? CUDA_R_16F : CUDA_R_32F;
         const cublasOperation_t transposed = CUBLAS_OP_T;
         done(library.desc_create(&operation, CUBLAS_COMPUTE_32F, CUDA_R_32F));
         done(library.desc_set(operation, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof(transposed)));
-        const auto rows = static_cast<std::uint64_t>(kInputProductRows);
+        const auto rows = static_cast<std::uint64_t>(kGemmRows);
         done(library.layout_create(&weights, type, static_cast<std::uint64_t>(inputs), static_cast<std::uint64_t>(outs),
                                    inputs));
         done(library.layout_create(&x, type, static_cast<std::uint64_t>(inputs), rows, inputs));
@@ -101,9 +101,9 @@ struct InputProduct::State {
     }
 };
 
-std::vector<InputProduct> InputProduct::candidates(InputKind kind, std::int64_t outs, std::int64_t inputs,
-                                                   std::int32_t rows) {
-    std::vector<InputProduct> found;
+std::vector<PrefillGemm> PrefillGemm::candidates(GemmType kind, std::int64_t outs, std::int64_t inputs,
+                                                 std::int32_t rows) {
+    std::vector<PrefillGemm> found;
     const CublasLt* library = cublaslt();
     cublasLtHandle_t handle = cublaslt_handle();
     if (library == nullptr || handle == nullptr) return found;
@@ -142,38 +142,38 @@ std::vector<InputProduct> InputProduct::candidates(InputKind kind, std::int64_t 
     return found;
 }
 
-const InputProduct* InputProduct::find(InputKind kind, std::int64_t outs, std::int64_t inputs) {
-    using Key = std::tuple<int, InputKind, std::int64_t, std::int64_t>;
+const PrefillGemm* PrefillGemm::find(GemmType kind, std::int64_t outs, std::int64_t inputs) {
+    using Key = std::tuple<int, GemmType, std::int64_t, std::int64_t>;
     static std::mutex mutex;
-    static std::map<Key, std::unique_ptr<const InputProduct>> known;
+    static std::map<Key, std::unique_ptr<const PrefillGemm>> known;
     if (cublaslt() == nullptr) return nullptr;
     int device = 0;
     cuda_check(cudaGetDevice(&device), "cannot ask for the current device");
     const std::lock_guard lock(mutex);
     const Key key{device, kind, outs, inputs};
     if (const auto place = known.find(key); place != known.end()) return place->second.get();
-    std::unique_ptr<const InputProduct> chosen;
-    std::vector<InputProduct> proposed = candidates(kind, outs, inputs);
+    std::unique_ptr<const PrefillGemm> chosen;
+    std::vector<PrefillGemm> proposed = candidates(kind, outs, inputs);
     // Small tiles first, that is, many waves: few rows then still keep most of the device busy.
     std::stable_sort(proposed.begin(), proposed.begin() + std::min(kConsidered, proposed.size()),
-                     [](const InputProduct& a, const InputProduct& b) { return a.state_->waves > b.state_->waves; });
-    for (const InputProduct& candidate : proposed) {
+                     [](const PrefillGemm& a, const PrefillGemm& b) { return a.state_->waves > b.state_->waves; });
+    for (const PrefillGemm& candidate : proposed) {
         if (!candidate.keeps_law()) continue;
-        chosen = std::make_unique<const InputProduct>(candidate);
+        chosen = std::make_unique<const PrefillGemm>(candidate);
         break;
     }
     return known.emplace(key, std::move(chosen)).first->second.get();
 }
 
-bool InputProduct::try_run(cudaStream_t stream, const void* weights, const void* x, std::int32_t rows, float scale,
-                           float* sums, std::int64_t stride) const {
+bool PrefillGemm::try_run(cudaStream_t stream, const void* weights, const void* x, std::int32_t rows, float scale,
+                          float* sums, std::int64_t stride) const {
     const State& s = *state_;
-    const std::int64_t x_row = s.inputs * (s.kind == InputKind::half ? 2 : 4);
+    const std::int64_t x_row = s.inputs * (s.kind == GemmType::half ? 2 : 4);
     const float zero = 0.0f;
     const std::lock_guard lock(s.mutex);
     done(s.library.layout_set(s.sums, CUBLASLT_MATRIX_LAYOUT_LD, &stride, sizeof(stride)));
-    for (std::int32_t first = 0; first < rows; first += kInputProductRows) {
-        const auto cols = static_cast<std::uint64_t>(std::min(kInputProductRows, rows - first));
+    for (std::int32_t first = 0; first < rows; first += kGemmRows) {
+        const auto cols = static_cast<std::uint64_t>(std::min(kGemmRows, rows - first));
         done(s.library.layout_set(s.x, CUBLASLT_MATRIX_LAYOUT_COLS, &cols, sizeof(cols)));
         done(s.library.layout_set(s.sums, CUBLASLT_MATRIX_LAYOUT_COLS, &cols, sizeof(cols)));
         float* to = sums + first * stride;
@@ -185,9 +185,9 @@ bool InputProduct::try_run(cudaStream_t stream, const void* weights, const void*
     return true;
 }
 
-void InputProduct::run(cudaStream_t stream, const void* weights, const void* x, std::int32_t rows, float scale,
-                       float* sums, std::int64_t stride) const {
-    check(rows % kInputTile == 0, "products have whole tiles of rows");
+void PrefillGemm::run(cudaStream_t stream, const void* weights, const void* x, std::int32_t rows, float scale,
+                      float* sums, std::int64_t stride) const {
+    check(rows % kGemmTile == 0, "products have whole tiles of rows");
     if (!try_run(stream, weights, x, rows, scale, sums, stride)) {
         throw Error("cuBLASLt refuses a product of " + std::to_string(state_->outs) + " x " +
                     std::to_string(state_->inputs) + " weights and " + std::to_string(rows) +
@@ -195,20 +195,20 @@ void InputProduct::run(cudaStream_t stream, const void* weights, const void* x, 
     }
 }
 
-bool InputProduct::keeps_law() const {
+bool PrefillGemm::keeps_law() const {
     const State& s = *state_;
     const Stream stream;
-    const bool half = s.kind == InputKind::half;
+    const bool half = s.kind == GemmType::half;
     const auto numbers = [&](std::int64_t count, std::uint64_t seed) {
         return half ? uneven<__half>(count, seed, stream) : uneven<float>(count, seed, stream);
     };
-    const auto weights = numbers(s.outs * s.inputs, 1), x = numbers(kInputProductRows * s.inputs, 2);
-    const DeviceBuffer<float> all(static_cast<std::size_t>(kInputProductRows * s.outs));
+    const auto weights = numbers(s.outs * s.inputs, 1), x = numbers(kGemmRows * s.inputs, 2);
+    const DeviceBuffer<float> all(static_cast<std::size_t>(kGemmRows * s.outs));
     const DeviceBuffer<float> some(static_cast<std::size_t>(kCheckedRows[std::size(kCheckedRows) - 1] * s.outs));
     const DeviceBuffer<std::uint32_t> differences(1);
     cuda_check(cudaMemsetAsync(differences.data(), 0, sizeof(std::uint32_t), stream), "cannot clear memory");
     cuda_check(cudaMemsetAsync(all.data(), 0xff, all.bytes(), stream), "cannot fill memory");
-    if (!try_run(stream, weights.data(), x.data(), kInputProductRows, 0.5f, all.data(), s.outs)) return false;
+    if (!try_run(stream, weights.data(), x.data(), kGemmRows, 0.5f, all.data(), s.outs)) return false;
     for (const std::int32_t rows : kCheckedRows) {
         for (const std::int32_t start : {0, kCheckedStart}) {
             const std::byte* from = x.data() + start * s.inputs * (half ? 2 : 4);
@@ -227,7 +227,7 @@ bool InputProduct::keeps_law() const {
     return found == 0;
 }
 
-std::string InputProduct::describe() const {
+std::string PrefillGemm::describe() const {
     const State& s = *state_;
     return "algorithm " + std::to_string(s.config<std::int32_t>(CUBLASLT_ALGO_CONFIG_ID)) + " tile " +
            std::to_string(s.config<std::uint32_t>(CUBLASLT_ALGO_CONFIG_TILE_ID)) + " stages " +

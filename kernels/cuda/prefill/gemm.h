@@ -4,7 +4,7 @@
 //           sums [rows, stride] float32. outs is a multiple of 32, inputs of 64.
 // Precision: sums are float32.
 // Law 1:    the algorithm follows from the shape of the weights alone: of the first few that the library proposes for
-//           kInputProductRows rows, without split sums, the one with the smallest tiles whose rows have the same bits
+//           kGemmRows rows, without split sums, the one with the smallest tiles whose rows have the same bits
 //           alone and among others. That is tried once per shape, on random numbers, at every width that kCheckedRows
 //           names: what cannot promise it is not used.
 // Threads:  find() from any; run() enqueues.
@@ -21,20 +21,20 @@
 
 namespace foresay::kernels::cuda {
 
-inline constexpr std::int32_t kInputTile = 64;  // rows of a product are whole tiles; what fills them is ignored
-inline constexpr std::int32_t kInputProductRows = 2048;  // most rows of one product
+inline constexpr std::int32_t kGemmTile = 64;    // rows of a product are whole tiles; what fills them is ignored
+inline constexpr std::int32_t kGemmRows = 2048;  // most rows of one product
 
-constexpr std::int64_t padded_rows(std::int64_t rows) { return (rows + kInputTile - 1) / kInputTile * kInputTile; }
+constexpr std::int64_t padded_rows(std::int64_t rows) { return (rows + kGemmTile - 1) / kGemmTile * kGemmTile; }
 
-enum class InputKind : std::uint8_t { half, single };
+enum class GemmType : std::uint8_t { half, single };
 
-class InputProduct {
+class PrefillGemm {
 public:
     // The product of a shape on the current device; null: none keeps the law, or there is no library.
-    static const InputProduct* find(InputKind kind, std::int64_t outs, std::int64_t inputs);
+    static const PrefillGemm* find(GemmType kind, std::int64_t outs, std::int64_t inputs);
     // What the library proposes for `rows` rows, best first.
-    static std::vector<InputProduct> candidates(InputKind kind, std::int64_t outs, std::int64_t inputs,
-                                                std::int32_t rows = kInputProductRows);
+    static std::vector<PrefillGemm> candidates(GemmType kind, std::int64_t outs, std::int64_t inputs,
+                                               std::int32_t rows = kGemmRows);
 
     // sums[t][o] = scale * sum of weights[o][k] x[t][k], for whole tiles of rows.
     void run(cudaStream_t stream, const void* weights, const void* x, std::int32_t rows, float scale, float* sums,

@@ -17,8 +17,8 @@ constexpr std::int64_t kSlabRows = 256;  // slabs are multiples of this
 
 std::int64_t rounded_up(std::int64_t value, std::int64_t to) { return (value + to - 1) / to * to; }
 
-InputKind kind_of(Encoding encoding) { return encoding == Encoding::f32 ? InputKind::single : InputKind::half; }
-std::int64_t number_bytes(InputKind kind) { return kind == InputKind::half ? 2 : 4; }
+GemmType kind_of(Encoding encoding) { return encoding == Encoding::f32 ? GemmType::single : GemmType::half; }
+std::int64_t number_bytes(GemmType kind) { return kind == GemmType::half ? 2 : 4; }
 
 // Elements and bytes of what a workspace holds.
 struct Sizes {
@@ -38,11 +38,11 @@ struct Sizes {
 
 }  // namespace
 
-struct InputWorkspace::State {
+struct PrefillWorkspace::State {
     DeviceBuffer<std::byte> inputs, weights;
     DeviceBuffer<float> sums, scale;
     // Whose inputs lie ready, from the stage before, and of how many rows.
-    const InputMatrix* ready = nullptr;
+    const PrefillMatrix* ready = nullptr;
     std::int32_t ready_rows = 0;
 
     explicit State(const Sizes& sizes)
@@ -56,31 +56,31 @@ struct InputWorkspace::State {
     }
 };
 
-InputWorkspace::InputWorkspace() = default;
-InputWorkspace::InputWorkspace(const ModelShape& shape, std::int32_t max_rows) {
+PrefillWorkspace::PrefillWorkspace() = default;
+PrefillWorkspace::PrefillWorkspace(const ModelShape& shape, std::int32_t max_rows) {
     if (cublaslt() != nullptr) state_ = std::make_unique<State>(Sizes(shape, max_rows));
 }
-InputWorkspace::~InputWorkspace() = default;
-InputWorkspace::InputWorkspace(InputWorkspace&&) noexcept = default;
-InputWorkspace& InputWorkspace::operator=(InputWorkspace&&) noexcept = default;
-void InputWorkspace::discard() noexcept {
+PrefillWorkspace::~PrefillWorkspace() = default;
+PrefillWorkspace::PrefillWorkspace(PrefillWorkspace&&) noexcept = default;
+PrefillWorkspace& PrefillWorkspace::operator=(PrefillWorkspace&&) noexcept = default;
+void PrefillWorkspace::discard() noexcept {
     if (state_ != nullptr) state_->ready = nullptr;
 }
 
-std::int64_t InputWorkspace::bytes(const ModelShape& shape, std::int32_t max_rows) {
+std::int64_t PrefillWorkspace::bytes(const ModelShape& shape, std::int32_t max_rows) {
     if (cublaslt() == nullptr) return 0;
     const Sizes sizes(shape, max_rows);
     return sizes.inputs_bytes + sizes.weights_bytes + 4 * (sizes.sums + sizes.rows);
 }
 
-InputMatrix::InputMatrix(const Panels& panels)
+PrefillMatrix::PrefillMatrix(const Panels& panels)
     : usable_(cublaslt() != nullptr), inputs_(panels.inputs()), padded_(rounded_up(panels.inputs(), 64)) {
     if (!usable_) return;
     const std::span<const Panels::Part> parts = panels.parts();
     int shift = 127;
     for (const Panels::Part& part : parts) {
         check(part.blocks * block_format(part.encoding).inputs == padded_, "parts of a stack are padded alike");
-        if (kind_of(part.encoding) == InputKind::half) shift = std::min(shift, unpack_shift(part));
+        if (kind_of(part.encoding) == GemmType::half) shift = std::min(shift, dequantize_shift(part));
     }
     shift_ = shift == 127 ? 0 : shift;
     // Parts that become float16 are one matrix, those of float32 another.
@@ -97,8 +97,8 @@ InputMatrix::InputMatrix(const Panels& panels)
 }
 
 // Even slabs of the parts [begin, end), whose first packed row is `first_row`.
-void InputMatrix::cut(const Panels& panels, std::size_t begin, std::size_t end, std::int64_t first_row) {
-    const InputKind kind = kind_of(panels.parts()[begin].encoding);
+void PrefillMatrix::cut(const Panels& panels, std::size_t begin, std::size_t end, std::int64_t first_row) {
+    const GemmType kind = kind_of(panels.parts()[begin].encoding);
     const std::int64_t rows = rows_ - first_row;
     const std::int64_t most = std::max(kSlabRows, kSlabBytes / (padded_ * number_bytes(kind)) / kSlabRows * kSlabRows);
     const std::int64_t count = (rows + most - 1) / most;
@@ -115,68 +115,69 @@ void InputMatrix::cut(const Panels& panels, std::size_t begin, std::size_t end, 
             }
             part_row += part_rows;
         }
-        slab.product = InputProduct::find(kind, slab.rows, padded_);
+        slab.product = PrefillGemm::find(kind, slab.rows, padded_);
         slabs_.push_back(std::move(slab));
     }
 }
 
-bool InputMatrix::takes(const LinearCall& call) const {
+bool PrefillMatrix::takes(const LinearCall& call) const {
     return usable_ && call.row_class == RowClass::input && call.workspace != nullptr &&
            call.workspace->state() != nullptr;
 }
 
-bool InputMatrix::leaves_halves_for(const InputMatrix* reader) const {
-    return reader != nullptr && reader->usable_ && reader->slabs_.front().kind == InputKind::half &&
-           input_units_fit(reader->inputs_);
+bool PrefillMatrix::leaves_halves_for(const PrefillMatrix* reader) const {
+    return reader != nullptr && reader->usable_ && reader->slabs_.front().kind == GemmType::half &&
+           mlp_rows_fit(reader->inputs_);
 }
 
-void InputMatrix::run(const Panels& panels, const LinearCall& call, const GemvOp& op, const GemvStep& step,
-                      FinishArgs finish, const InputMatrix* reader) const {
-    InputWorkspace::State& w = *call.workspace->state();
+void PrefillMatrix::run(const Panels& panels, const LinearCall& call, const GemvOp& op, const GemvStep& step,
+                        EpilogueArgs epilogue, const PrefillMatrix* reader) const {
+    PrefillWorkspace::State& w = *call.workspace->state();
     const std::int64_t tiles = padded_rows(call.rows);
     check(static_cast<std::size_t>(tiles * rows_) <= w.sums.size() && static_cast<std::size_t>(tiles) <= w.scale.size(),
           "input rows fit their workspace");
     bool converted = std::exchange(w.ready, nullptr) == this && w.ready_rows == call.rows;
-    InputKind held = InputKind::half;
+    GemmType held = GemmType::half;
     for (const Slab& slab : slabs_) {
         const std::int64_t bytes = number_bytes(slab.kind);
         check(static_cast<std::size_t>(tiles * padded_ * bytes) <= w.inputs.bytes() &&
                   static_cast<std::size_t>(slab.rows * padded_ * bytes) <= w.weights.bytes(),
               "input rows fit their workspace");
         for (const Piece& piece : slab.pieces) {
-            launch_unpack(call.stream, panels.parts()[piece.part], piece.first_panel, piece.panels, shift_,
-                          w.weights.data() + piece.slab_row * padded_ * bytes, padded_);
+            launch_dequantize(call.stream, panels.parts()[piece.part], piece.first_panel, piece.panels, shift_,
+                              w.weights.data() + piece.slab_row * padded_ * bytes, padded_);
         }
         if (!converted || held != slab.kind) {
-            InputConvert convert;
+            ConvertCall convert;
             convert.rows = call.rows;
             convert.inputs = static_cast<std::int32_t>(inputs_);
             convert.x = op.x;
             convert.norm = step.norm;
             convert.eps = op.eps;
-            convert.half = slab.kind == InputKind::half;
+            convert.half = slab.kind == GemmType::half;
             convert.out = w.inputs.data();
             convert.stride = padded_;
             convert.scale = w.scale.data();
-            launch_input_convert(call.stream, convert);
+            launch_convert(call.stream, convert);
             converted = true;
             held = slab.kind;
         }
         slab.product->run(call.stream, w.weights.data(), w.inputs.data(), static_cast<std::int32_t>(tiles),
-                          slab.kind == InputKind::half ? std::ldexp(1.0f, -shift_) : 1.0f,
+                          slab.kind == GemmType::half ? std::ldexp(1.0f, -shift_) : 1.0f,
                           w.sums.data() + slab.first_row, rows_);
     }
-    const bool halves = finish.kind == Finish::mlp_in && leaves_halves_for(reader);
+    const bool halves = epilogue.kind == Epilogue::mlp_in && leaves_halves_for(reader);
     std::int64_t column = 0;
     for (const Panels::Part& part : panels.parts()) {
-        const InputSums sums{call.rows, w.sums.data() + column, rows_, w.scale.data(), step.bias, step.kv};
-        finish.first_row = static_cast<std::int32_t>(part.first_row);
-        finish.rows = static_cast<std::int32_t>(part.rows);
-        if (finish.kind == Finish::mlp_in) {
-            launch_input_units(call.stream, sums, finish, halves ? reinterpret_cast<__half*>(w.inputs.data()) : nullptr,
-                               halves ? reader->padded_ : 0, w.scale.data());
+        const GemmSums sums{call.rows, w.sums.data() + column, rows_, w.scale.data(), step.bias, step.kv};
+        epilogue.first_row = static_cast<std::int32_t>(part.first_row);
+        epilogue.rows = static_cast<std::int32_t>(part.rows);
+        if (epilogue.kind == Epilogue::mlp_in) {
+            launch_mlp_epilogue(call.stream, sums, epilogue,
+                                halves ? reinterpret_cast<__half*>(w.inputs.data()) : nullptr,
+                                halves ? reader->padded_ : 0, w.scale.data());
         } else {
-            launch_input_finish(call.stream, sums, finish);
+            launch_epilogue(call.stream, sums, epilogue);
         }
         column += static_cast<std::int64_t>(part.panels) * kPanelRows;
     }

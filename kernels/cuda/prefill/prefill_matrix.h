@@ -23,17 +23,17 @@ struct LinearCall;
 
 inline constexpr std::int64_t kSlabBytes = std::int64_t{256} << 20;  // of plain weights, at most
 
-class InputMatrix {
+class PrefillMatrix {
 public:
-    InputMatrix() = default;
-    explicit InputMatrix(const Panels& panels);
+    PrefillMatrix() = default;
+    explicit PrefillMatrix(const Panels& panels);
 
     // Whether a call is to go this way: input rows, memory for them, and products that keep the law.
     bool takes(const LinearCall& call) const;
     // Everything but the head. `op` and `step` say what is multiplied; of `finish` all but first_row and rows. When the
     // rows become inputs of `reader` alone, mlp_in leaves them in the workspace in its form, and finish.out as it was.
-    void run(const Panels& panels, const LinearCall& call, const GemvOp& op, const GemvStep& step, FinishArgs finish,
-             const InputMatrix* reader = nullptr) const;
+    void run(const Panels& panels, const LinearCall& call, const GemvOp& op, const GemvStep& step,
+             EpilogueArgs epilogue, const PrefillMatrix* reader = nullptr) const;
 
 private:
     // Panels of one part within a slab.
@@ -43,13 +43,13 @@ private:
         std::int64_t slab_row;
     };
     struct Slab {
-        const InputProduct* product;
-        InputKind kind;
+        const PrefillGemm* product;
+        GemmType kind;
         std::int64_t first_row, rows;  // packed, with what pads the parts
         std::vector<Piece> pieces;
     };
     void cut(const Panels& panels, std::size_t begin, std::size_t end, std::int64_t first_row);
-    bool leaves_halves_for(const InputMatrix* reader) const;
+    bool leaves_halves_for(const PrefillMatrix* reader) const;
 
     bool usable_ = false;
     std::int64_t inputs_ = 0, padded_ = 0;  // per row; as the panels have them

@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kUnitThreads = 512;
-constexpr int kFinishRows = 32, kFinishPairs = 32;  // of finish_tiles
+constexpr int kFinishRows = 32, kFinishPairs = 32;  // of epilogue_tiles
 
 __device__ float warp_sum(float value) {
 #pragma unroll
@@ -48,7 +48,7 @@ __device__ void store4(float* to, float4 v) { *reinterpret_cast<float4*>(to) = v
 
 // A block per row. Inputs and stride are multiples of 4.
 template <class T>
-__global__ void __launch_bounds__(kThreads) convert(const InputConvert c) {
+__global__ void __launch_bounds__(kThreads) convert(const ConvertCall c) {
     const std::int64_t t = blockIdx.x;
     const auto* x = reinterpret_cast<const float4*>(c.x + t * c.inputs);
     const auto* norm = reinterpret_cast<const float4*>(c.norm);
@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(kThreads) convert(const InputConvert c) {
 }
 
 // x += sums, four at a time.
-__global__ void __launch_bounds__(kThreads) add_rows(const InputSums in, const FinishArgs f) {
+__global__ void __launch_bounds__(kThreads) add_rows(const GemmSums in, const EpilogueArgs f) {
     const std::int64_t t = blockIdx.y;
     const int i = static_cast<int>(blockIdx.x * kThreads + threadIdx.x);
     if (4 * i >= f.rows) return;
@@ -98,13 +98,13 @@ __global__ void __launch_bounds__(kThreads) add_rows(const InputSums in, const F
 }
 
 // 32 rows x 32 pairs of packed rows. V lies transposed in the cache, so there the lanes of a warp take rows.
-__global__ void __launch_bounds__(kThreads) finish_tiles(const InputSums in, const FinishArgs f) {
+__global__ void __launch_bounds__(kThreads) epilogue_tiles(const GemmSums in, const EpilogueArgs f) {
     __shared__ float tile[kFinishRows][2 * kFinishPairs + 1];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int t0 = static_cast<int>(blockIdx.y) * kFinishRows,
               packed0 = static_cast<int>(blockIdx.x) * 2 * kFinishPairs;
     const bool values =
-        f.kind == Finish::attention_in && f.raw == nullptr && f.first_row + packed0 >= f.query_rows + f.kv_rows;
+        f.kind == Epilogue::attention_in && f.raw == nullptr && f.first_row + packed0 >= f.query_rows + f.kv_rows;
     for (int row = warp; row < kFinishRows; row += kThreads / 32) {
         const int t = t0 + row, packed = packed0 + 2 * lane;
         if (t >= in.rows || packed >= f.rows) continue;
@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(kThreads) finish_tiles(const InputSums in, con
             tile[row][2 * lane] = sum.x * scale;
             tile[row][2 * lane + 1] = sum.y * scale;
         } else {
-            finish_pair(f, in.bias, in.kv, packed, t, sum.x * scale, sum.y * scale);
+            epilogue_pair(f, in.bias, in.kv, packed, t, sum.x * scale, sum.y * scale);
         }
     }
     if (!values) return;
@@ -122,13 +122,13 @@ __global__ void __launch_bounds__(kThreads) finish_tiles(const InputSums in, con
     for (int pair = warp; pair < kFinishPairs; pair += kThreads / 32) {
         const int t = t0 + lane, packed = packed0 + 2 * pair;
         if (t >= in.rows || packed >= f.rows) continue;
-        finish_pair(f, in.bias, in.kv, packed, t, tile[lane][2 * pair], tile[lane][2 * pair + 1]);
+        epilogue_pair(f, in.bias, in.kv, packed, t, tile[lane][2 * pair], tile[lane][2 * pair + 1]);
     }
 }
 
 // A block per row: packed rows 2 i and 2 i + 1 are gate and up of unit i.
 __global__ void __launch_bounds__(kUnitThreads)
-    finish_units(const InputSums in, const FinishArgs f, __half* halves, std::int64_t halves_stride, float* scale) {
+    mlp_epilogue(const GemmSums in, const EpilogueArgs f, __half* halves, std::int64_t halves_stride, float* scale) {
     extern __shared__ float units[];
     const std::int64_t t = blockIdx.x;
     const int count = f.rows / 2;
@@ -164,7 +164,7 @@ unsigned blocks_of(std::int64_t count, std::int64_t each) { return static_cast<u
 
 }  // namespace
 
-bool input_units_fit(std::int64_t units) {
+bool mlp_rows_fit(std::int64_t units) {
     int device = 0, most = 0;
     cuda_check(cudaGetDevice(&device), "cannot ask for the current device");
     cuda_check(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
@@ -172,7 +172,7 @@ bool input_units_fit(std::int64_t units) {
     return unit_bytes(units) + 1024 <= most;
 }
 
-void launch_input_convert(cudaStream_t stream, const InputConvert& call) {
+void launch_convert(cudaStream_t stream, const ConvertCall& call) {
     const auto rows = static_cast<unsigned>(call.rows);
     if (call.half) {
         convert<__half><<<rows, kThreads, 0, stream>>>(call);
@@ -182,25 +182,25 @@ void launch_input_convert(cudaStream_t stream, const InputConvert& call) {
     launched("input convert");
 }
 
-void launch_input_finish(cudaStream_t stream, const InputSums& in, const FinishArgs& finish) {
-    if (finish.kind == Finish::out && finish.rows % 4 == 0 && finish.out_stride % 4 == 0) {
-        const dim3 grid(blocks_of(finish.rows, 4 * kThreads), static_cast<unsigned>(in.rows));
-        add_rows<<<grid, kThreads, 0, stream>>>(in, finish);
+void launch_epilogue(cudaStream_t stream, const GemmSums& in, const EpilogueArgs& epilogue) {
+    if (epilogue.kind == Epilogue::out && epilogue.rows % 4 == 0 && epilogue.out_stride % 4 == 0) {
+        const dim3 grid(blocks_of(epilogue.rows, 4 * kThreads), static_cast<unsigned>(in.rows));
+        add_rows<<<grid, kThreads, 0, stream>>>(in, epilogue);
     } else {
-        const dim3 grid(blocks_of(finish.rows, 2 * kFinishPairs), blocks_of(in.rows, kFinishRows));
-        finish_tiles<<<grid, kThreads, 0, stream>>>(in, finish);
+        const dim3 grid(blocks_of(epilogue.rows, 2 * kFinishPairs), blocks_of(in.rows, kFinishRows));
+        epilogue_tiles<<<grid, kThreads, 0, stream>>>(in, epilogue);
     }
     launched("input finish");
 }
 
-void launch_input_units(cudaStream_t stream, const InputSums& in, const FinishArgs& finish, __half* halves,
-                        std::int64_t halves_stride, float* scale) {
-    const int bytes = halves == nullptr ? 0 : unit_bytes(finish.rows / 2);
+void launch_mlp_epilogue(cudaStream_t stream, const GemmSums& in, const EpilogueArgs& epilogue, __half* halves,
+                         std::int64_t halves_stride, float* scale) {
+    const int bytes = halves == nullptr ? 0 : unit_bytes(epilogue.rows / 2);
     if (bytes > 48 * 1024) {
-        cuda_check(cudaFuncSetAttribute(finish_units, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
+        cuda_check(cudaFuncSetAttribute(mlp_epilogue, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
                    "input units");
     }
-    finish_units<<<static_cast<unsigned>(in.rows), kUnitThreads, bytes, stream>>>(in, finish, halves, halves_stride,
+    mlp_epilogue<<<static_cast<unsigned>(in.rows), kUnitThreads, bytes, stream>>>(in, epilogue, halves, halves_stride,
                                                                                   scale);
     launched("input units");
 }

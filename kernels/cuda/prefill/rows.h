@@ -15,7 +15,7 @@
 
 namespace foresay::kernels::cuda {
 
-struct InputConvert {
+struct ConvertCall {
     std::int32_t rows = 0, inputs = 0;
     const float* x = nullptr;
     const float* norm = nullptr;  // [inputs]; null: no norm
@@ -25,9 +25,9 @@ struct InputConvert {
     std::int64_t stride = 0;
     float* scale = nullptr;  // [T]
 };
-void launch_input_convert(cudaStream_t stream, const InputConvert& call);
+void launch_convert(cudaStream_t stream, const ConvertCall& call);
 
-struct InputSums {
+struct GemmSums {
     std::int32_t rows = 0;
     const float* sums = nullptr;  // of the part's first row
     std::int64_t stride = 0;
@@ -36,13 +36,13 @@ struct InputSums {
     __half* kv = nullptr;          // attention_in: of the layer
 };
 // attention_in and out, one part at a time.
-void launch_input_finish(cudaStream_t stream, const InputSums& in, const FinishArgs& finish);
+void launch_epilogue(cudaStream_t stream, const GemmSums& in, const EpilogueArgs& epilogue);
 
 // mlp_in. With `halves` set, the rows go there as mlp_out's inputs, with their scales to `scale`, and finish.out is not
 // written: a row is complete in one block, so that its largest number is known.
-void launch_input_units(cudaStream_t stream, const InputSums& in, const FinishArgs& finish, __half* halves,
-                        std::int64_t halves_stride, float* scale);
+void launch_mlp_epilogue(cudaStream_t stream, const GemmSums& in, const EpilogueArgs& epilogue, __half* halves,
+                         std::int64_t halves_stride, float* scale);
 // Whether rows of so many units can become halves: they are held in shared memory.
-bool input_units_fit(std::int64_t units);
+bool mlp_rows_fit(std::int64_t units);
 
 }  // namespace foresay::kernels::cuda

@@ -17,8 +17,8 @@ __device__ inline float saturated(float value) { return fminf(fmaxf(value, -6550
 
 // A head's K or V to codes at a place of its page, by one warp. value(d): value d of it.
 template <class Value>
-__device__ inline void keep_codes(__half* page, std::int32_t width, std::int32_t place, bool is_value,
-                                  std::int32_t head_dim, int lane, const Value& value) {
+__device__ inline void store_codes(__half* page, std::int32_t width, std::int32_t place, bool is_value,
+                                   std::int32_t head_dim, int lane, const Value& value) {
     auto* base = reinterpret_cast<unsigned char*>(page);
     float values[kMaxHeadDim / 32], largest = 0;
 #pragma unroll
@@ -42,8 +42,7 @@ __device__ inline void keep_codes(__half* page, std::int32_t width, std::int32_t
 }
 
 // Head `head` of row t: of q, then k, then v. `values`: kMaxHeadDim floats of shared memory of the warp's own.
-__device__ inline void finish_head(const FinishHeadsCall& c, std::int32_t t, std::int32_t head, float* values,
-                                   int lane) {
+__device__ inline void write_head(const HeadsCall& c, std::int32_t t, std::int32_t head, float* values, int lane) {
     const std::int32_t all = c.heads + 2 * c.kv_heads;
     const float* raw = c.raw + (static_cast<std::int64_t>(t) * all + head) * c.head_dim;
     const bool coded = c.layout.format == KvFormat::q8;
@@ -87,8 +86,8 @@ __device__ inline void finish_head(const FinishHeadsCall& c, std::int32_t t, std
         const RowState row = c.batch.rows[t];
         const std::int32_t page = c.batch.lists[row.pages + row.cell / kPagePositions];
         const std::int32_t kv_head = value ? head - c.heads - c.kv_heads : head - c.heads;
-        keep_codes(c.kv + page * c.layout.page_stride + kv_head * c.layout.head_stride, c.layout.width,
-                   row.cell % kPagePositions, value, c.head_dim, lane, [&](std::int32_t d) { return values[d]; });
+        store_codes(c.kv + page * c.layout.page_stride + kv_head * c.layout.head_stride, c.layout.width,
+                    row.cell % kPagePositions, value, c.head_dim, lane, [&](std::int32_t d) { return values[d]; });
     } else {
         __half* k = c.kv + c.k_cell[t] + (head - c.heads) * c.layout.head_stride;
         for (std::int32_t d = lane; d < c.head_dim; d += 32)

@@ -13,7 +13,7 @@ using std::int64_t;
 
 constexpr int kThreads = 256;
 
-__device__ void turn(const RopeTable& rope, int32_t t, int32_t position) {
+__device__ void compute_angles(const RopeTable& rope, int32_t t, int32_t position) {
     for (int32_t i = threadIdx.x; i < rope.pairs; i += kThreads) {
         const double angle = static_cast<double>(position) * rope.inverse_frequency[i];
         double s, c;
@@ -24,7 +24,7 @@ __device__ void turn(const RopeTable& rope, int32_t t, int32_t position) {
 }
 
 __global__ void angles_kernel(BatchView batch, RopeTables ropes) {
-    turn(ropes.table[blockIdx.y], blockIdx.x, batch.rows[blockIdx.x].position);
+    compute_angles(ropes.table[blockIdx.y], blockIdx.x, batch.rows[blockIdx.x].position);
 }
 
 template <class Q>
@@ -48,7 +48,7 @@ __global__ void embed_kernel(EmbedCall c) {
         }
         return;
     }
-    turn(c.ropes.table[blockIdx.y - 1], t, row.position);
+    compute_angles(c.ropes.table[blockIdx.y - 1], t, row.position);
 }
 
 // The sum of `value` over a block, the same in every thread.
@@ -74,13 +74,13 @@ __global__ void add_normed_kernel(int32_t width, const float* y, const float* we
 }
 
 // One warp for a head of a row.
-__global__ void finish_heads_kernel(FinishHeadsCall c) {
+__global__ void heads_kernel(HeadsCall c) {
     __shared__ float values[kThreads / 32][kMaxHeadDim];
     allow_successor();
     await_predecessors();
     const int warp = threadIdx.x / 32;
     const int32_t head = blockIdx.y * (kThreads / 32) + warp;
-    if (head < c.heads + 2 * c.kv_heads) finish_head(c, blockIdx.x, head, values[warp], threadIdx.x % 32);
+    if (head < c.heads + 2 * c.kv_heads) write_head(c, blockIdx.x, head, values[warp], threadIdx.x % 32);
 }
 
 }  // namespace
@@ -104,10 +104,10 @@ void launch_add_normed(cudaStream_t stream, int32_t rows, int32_t width, const f
                        y, weight, eps, x);
 }
 
-void launch_finish_heads(cudaStream_t stream, const FinishHeadsCall& call) {
+void launch_heads(cudaStream_t stream, const HeadsCall& call) {
     const int heads = call.heads + 2 * call.kv_heads, per_block = kThreads / 32;
     const dim3 grid(static_cast<unsigned>(call.rows), static_cast<unsigned>((heads + per_block - 1) / per_block));
-    launch_overlapping("heads", finish_heads_kernel, grid, kThreads, 0, stream, call);
+    launch_overlapping("heads", heads_kernel, grid, kThreads, 0, stream, call);
 }
 
 }  // namespace foresay::kernels::cuda

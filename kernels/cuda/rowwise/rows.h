@@ -53,7 +53,7 @@ void launch_angles(cudaStream_t stream, const BatchView& batch, std::int32_t row
 void launch_add_normed(cudaStream_t stream, std::int32_t rows, std::int32_t width, const float* y, const float* weight,
                        float eps, float* x);
 
-struct FinishHeadsCall {
+struct HeadsCall {
     BatchView batch;  // codes find their cells by it
     std::int32_t rows = 0, heads = 0, kv_heads = 0, head_dim = 0;
     const float* raw = nullptr;     // [T, (H + 2 Hkv) * Dh]: q, k, v
@@ -70,6 +70,6 @@ struct FinishHeadsCall {
     KvLayout layout;
 };
 // Per-head norms and rope of projected rows; K and V into the cache.
-void launch_finish_heads(cudaStream_t stream, const FinishHeadsCall& call);
+void launch_heads(cudaStream_t stream, const HeadsCall& call);
 
 }  // namespace foresay::kernels::cuda
