@@ -158,13 +158,15 @@ void TokenSlots::draw_on_device(const Stream& stream, LogitRows& logits, std::sp
 
 Drawn TokenSlots::sampled(int32_t slot, int device, const Stream& stream) const {
     const volatile HostDrawn& held = host_slots_.data()[slot];
-    for (std::uint32_t looks = 1; held.serial != serials_[slot]; ++looks) {
+    // A serial number that is later than the awaited one is that of a draw whose launch was reported as failed.
+    const auto awaits = [&] { return static_cast<int32_t>(held.serial - serials_[slot]) < 0; };
+    for (std::uint32_t looks = 1; awaits(); ++looks) {
         if (looks % 4096 != 0) continue;
         const DeviceScope scope(device);
         const cudaError_t status = cudaStreamQuery(stream);
         if (status == cudaErrorNotReady) continue;
         cuda_check(status, "the device failed");
-        check(held.serial == serials_[slot], "a draw has ended without a token");
+        check(!awaits(), "a draw has ended without a token");
     }
     std::atomic_thread_fence(std::memory_order_acquire);
     return host_slots_.data()[slot].drawn;
