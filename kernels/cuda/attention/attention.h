@@ -1,13 +1,16 @@
-// kernels/cuda/attention/attention.h: softmax attention over pages.
+// kernels/cuda/attention/attention.h: softmax attention over the pages of the KV cache: the parameters of both kernels.
 //
-// Order:    a tile is up to 16 (row, query head) pairs that share a key-value head, the rows of one 16-row matrix
-//           operand. Positions are cut at fixed places: for decode rows into chunks (chunk_begin) of blocks, which
-//           warps divide (decode_attention.cuh); blocks of a chunk come in order, and chunks are merged in a fixed
-//           order. All of that depends on absolute positions alone; what a neighbour in the tile adds is an exact 0. So
-//           a row's bits are its own (law 1). Input rows take another path: one warp for a tile, all strips in order,
-//           nothing to merge.
+// Tile:     up to 16 (row, query head) pairs that share a KV head, the rows of one 16-row matrix operand.
+// Decode:   positions are cut at fixed absolute places into chunks (chunk_begin) of blocks of 64 or 128. A unit is one
+//           tile against one chunk (decode_attention.cuh). Blocks of a chunk come in order, and chunks are merged in a
+//           fixed order.
+// Prefill:  one warp takes a tile through all its positions in strips of 32, so there is nothing to merge
+//           (prefill_attention.cu).
+// Law 1:    all of that depends on absolute positions alone, and what a neighbour in the tile does not attend to adds
+//           an exact 0, so a row's bits are its own. Changing where chunks begin changes the bits of every text longer
+//           than 1,024 positions.
 // Precision: queries and weights in float16, scores, sums and maxima in float32.
-// Cost:     reads K and V of the attended positions once per tile of a key-value head (tiles share it through L2).
+// Cost:     reads K and V of the attended positions once per tile of a KV head (tiles share it through L2).
 #pragma once
 
 #include <cuda_fp16.h>
@@ -29,7 +32,8 @@ FORESAY_HOST_DEVICE constexpr std::int32_t attend_block_shift(KvFormat format, s
     return width > 128 || format == KvFormat::q8 ? 7 : 6;
 }
 
-// Chunks of decode rows: of one block each at first, 2 from 16 on, 8 from 64 on, 16 from 256 on.
+// Chunks of decode rows grow with the position, so that a long context has few of them and a short one still keeps many
+// multiprocessors busy: 1 block each up to block 16, 2 blocks up to 64, 8 up to 256, then 16.
 inline constexpr std::int32_t kMaxChunkPositions = 2048;
 FORESAY_HOST_DEVICE constexpr std::int32_t chunk_begin(std::int32_t chunk, std::int32_t block_shift) {
     return (chunk <= 16   ? chunk
@@ -46,14 +50,14 @@ FORESAY_HOST_DEVICE constexpr std::int32_t chunk_of(std::int32_t position, std::
                          : 64 + (block - 256) / 16;
 }
 
-// Positions that a launch covers, beyond the furthest: a few numbers, so that a growing sequence seldom needs another
-// graph.
+// Positions that a launch covers, at least up to the furthest. Few different numbers, so that a growing sequence seldom
+// needs another graph.
 constexpr std::int32_t attend_reach(std::int32_t furthest) {
     const std::int32_t shift = attend_block_shift(KvFormat::f16, 0), chunks = chunk_of(furthest, shift) + 1;
     return chunk_begin(chunks <= 4 ? 4 : (chunks + 7) / 8 * 8, shift);
 }
 
-// Query heads of a key-value head that one tile takes, and the rows it then has room for.
+// Query heads of a KV head that one tile takes, and the rows for which it then has room.
 FORESAY_HOST_DEVICE constexpr std::int32_t heads_per_tile(std::int32_t group) {
     return group < kTileRows ? group : kTileRows;
 }
@@ -82,19 +86,19 @@ struct AttendCall {
     float* out = nullptr;        // [T, H*Dh]
     const __half* kv = nullptr;  // of the layer
     KvLayout layout;
-    // K and V of the batch's rows, of all heads, that whoever attends has yet to put into the cache as codes; null: it
-    // holds them.
+    // K and V of the batch's rows, of all heads, that the attention has yet to write into the cache as codes. Null: the
+    // cache has them.
     const float* new_kv = nullptr;  // [T, K | V]
     std::int32_t rows = 0;          // T
-    // Decode rows. Of both every launch leaves what it found.
+    // Decode rows. Every launch leaves both as it found them.
     float* partial = nullptr;       // attend_partial_floats(), all bytes kNotReadyByte
     std::int32_t* taken = nullptr;  // units that groups have taken; 0
 
-    // Of a launch for decode rows.
+    // Units of a launch for decode rows, empty ones included.
     FORESAY_HOST_DEVICE std::int32_t units() const { return tiles * head_tiles * chunks; }
-    // Rows of tiles whose chunks may have to be merged.
+    // Rows whose chunks may have to be merged.
     FORESAY_HOST_DEVICE std::int32_t merges() const { return chunks > 1 ? tiles * head_tiles * kTileRows : 0; }
-    // Of `blocks` the first have units, the last have rows to merge: how many take part, and whether one does.
+    // Of `blocks` CTAs the first have units and the last have rows to merge: how many take part, and whether one does.
     FORESAY_HOST_DEVICE std::int32_t members(std::int32_t blocks) const {
         const std::int32_t wanted = units() + merges();
         return wanted < blocks ? wanted : blocks;
@@ -104,7 +108,7 @@ struct AttendCall {
     }
 };
 
-// What follows from the heads, the tiles and the layout of a call.
+// Fills in what follows from the heads, the tiles and the layout of a call.
 inline void shape_attention(AttendCall& call) {
     call.block_shift = attend_block_shift(call.layout.format, call.layout.width);
     call.group = call.heads / call.kv_heads;
@@ -119,8 +123,8 @@ inline void shape_attention(AttendCall& call) {
 
 std::int64_t attend_partial_floats(const AttendCall& call);
 
-// Whether this attention can run within another kernel (kernels/cuda/attention/decode_attention.cuh), bit for bit as
-// launch_attend_decode().
+// Whether this attention can run within the decode kernel, bit for bit as launch_attend_decode(): no trees, no capped
+// scores, heads of at most 128 values, which would need more registers than that kernel has.
 bool can_fuse_attention(const AttendCall& call);
 
 void launch_attend_decode(cudaStream_t stream, const AttendCall& call);

@@ -1,3 +1,6 @@
+// Attention of decode rows as a kernel of its own, for what does not fit into the decode kernel (can_fuse_attention).
+// One group per CTA, one or two CTAs per multiprocessor; everything else is in decode_attention.cuh.
+
 #include "kernels/cuda/attention/decode_attention.cuh"
 
 #include <algorithm>
@@ -10,10 +13,10 @@ namespace {
 
 using std::int64_t;
 
-// Blocks, one group each, of a multiprocessor.
+// CTAs, one group each, of a multiprocessor.
 constexpr int blocks_of(int width) { return width > 128 ? 1 : 2; }
 
-// Groups take units by turns, as many groups as find room.
+// As many groups as find room take the units.
 template <int kWidth, KvFormat kFormat, bool kSpecial>
 __global__ void __launch_bounds__(32 * attention::group_warps(kWidth), blocks_of(kWidth)) decode_kernel(AttendCall c) {
     __shared__ __align__(16) char units[kAttendUnitBytes];

@@ -1,23 +1,40 @@
-// kernels/cuda/attention/decode_attention.cuh: attention of decode rows, by groups of 8 warps (16 where heads are wider
-// than 128), one or two of a block: a device function, so that a kernel which does more than attention can call it.
+// kernels/cuda/attention/decode_attention.cuh: attention of decode rows as a device function, so that the decode kernel
+// can run it between its matrices.
 //
-// Unit:     (tile, head tile, chunk): up to 16 (row, query head) pairs against the keys of one chunk (attention.h). A
-//           launch has tiles * c.head_tiles * chunks units, of which those of chunks that a tile has no position in are
-//           nobody's. Units may run in any order on any groups. Where a tile has several chunks, groups merge its rows
-//           (merge_chunks.cuh).
-// Layout:   the warps of a group divide a block of 64 positions (kv_fragments.cuh): first keys, for scores, then
-//           values, for outputs. Scores are Q . K^T, outputs V^T . P^T. Q, the weights P and the peaks of scores lie in
-//           shared memory, K and V go from global memory into registers, those of a block while the warps are busy with
-//           the one before it, also from unit to unit. While one group of a multiprocessor meets, another one's loads
-//           are on their way.
-// Order:    blocks in order, the products of a key in two sums; chunks in order. All sums of a row depend on its own
-//           position alone; what a row does not attend to adds an exact 0.
-// Threads:  all of a group's, which meet at a named barrier of its own, 1 or 2. What other blocks have written is read
-//           past L1. `ready()` is called once by every thread: when it returns, q, K and V of the forward can be read.
-//           Before it a group reads what earlier forwards have left, and the batch. The caller sees to it that nobody
-//           reads `out` before all units are done.
-// Cost:     K and V of the chunk once, 2 * positions * W * 2 bytes, up to 32 KiB of them under way for a group; about
-//           1 microsecond a unit besides.
+// Unit:     (tile, head tile, chunk): up to 16 (row, query head) pairs that share a KV head, the M of one mma, against
+//           the keys of one chunk (attention.h). A launch has tiles * head_tiles * chunks units, some of them empty: a
+//           tile has no positions in every chunk. Units run in any order on any group.
+// Group:    8 warps (16 for heads wider than 128) work on one unit at a time. A CTA has one or two groups, which never
+//           wait for each other: while one meets at its barrier, the other one's loads are in flight.
+//
+// Data flow of a block of 64 or 128 positions, per group:
+//
+//   K       global --> registers of the warp that has these positions           (KvFragments::load_keys)
+//   scores  Q . K^T by mma, Q from shared memory; peak of each row --> shared memory
+//   meet
+//   weights exp2(score - peak) --> shared memory, as float16; the old sums and outputs are scaled down
+//   meet
+//   V       global --> registers of the warp that has these 16 values           (KvFragments::load_values)
+//   output  V^T . P^T by mma into registers, P from shared memory
+//
+// Each fragment of K and V is loaded for the next block as soon as the products have used it, also across units, so
+// that up to 32 KiB of a group are in flight.
+//
+// Warps:    for scores a warp has 8 (or 16) positions of the block, for outputs 16 values of the head. Lane (quad,
+//           place) = (lane / 4, lane % 4).
+// Shared:   GroupShared (queries, weights, peaks, sums; the merge uses the same memory), and two UnitDescriptors: of
+//           the current unit and of the next one, which the last warp of the group looks up meanwhile.
+// Units:    group i begins with unit i. After that units are taken from a counter (UnitQueue), where there are more
+//           units than groups.
+// Waits:    the meeting of a group is named barrier 1 or 2. `ready()` returns when Q, K and V of this forward can be
+//           read: before it a group loads only positions of earlier forwards. Loads bypass L1, because other CTAs have
+//           written what they read.
+// Merge:    where a tile has several chunks, each unit leaves (peak, sum, output) in global memory in flagged words,
+//           and groups merge the rows when they have no units left (merge_chunks.cuh).
+// Order:    blocks in order, two accumulators for the scores of a block, chunks in order. All sums of a row depend on
+//           its own position alone; what a row does not attend to adds an exact 0 (law 1).
+// Caller:   no one may read `out` before all units and merges of the launch are done.
+// Cost:     reads K and V of a chunk once, 2 * positions * W * 2 bytes; about 1 microsecond per unit besides.
 #pragma once
 
 #include "kernels/cuda/attention/merge_chunks.cuh"
@@ -27,19 +44,21 @@
 namespace foresay::kernels::cuda {
 namespace attention {
 
-// Who takes which unit: group i takes unit i, then whatever is next. Turn k of a tile and head tile (UnitIndex) is the
-// chunk k before its newest, because later chunks are longer and what is short is best shared out last.
+// Which group takes which unit: group i takes unit i, then the next one that no group has taken. Unit numbers count
+// ranks slowest (UnitIndex): rank k of a tile is the chunk k before its newest, because later chunks are longer, and
+// what is short is best dealt out last.
 class UnitQueue {
 public:
     __device__ UnitQueue(const AttendCall& c, std::int32_t groups)
         : units_(c.units()), groups_(min(groups, units_)), taken_(c.taken) {}
-    // By one warp; what has() denies when there is none left, then not to be called again. Takes a while to be known.
+    // By one warp. Returns a number that has() refuses when there are no more; take() must not be called again then.
+    // The result takes as long as an atomic in L2.
     __device__ std::int32_t take() const {
         if (!more()) return units_;
         std::int32_t count = 0;
         if (threadIdx.x % 32 == 0) {
             count = atomicAdd(taken_, 1);
-            if (count == units_ - 1) __stcg(taken_, 0);  // the last of all
+            if (count == units_ - 1) __stcg(taken_, 0);  // the last take of the launch leaves the counter as it was
         }
         return __shfl_sync(0xffffffffu, count, 0) + groups_;
     }
@@ -52,11 +71,11 @@ private:
     std::int32_t* taken_;
 };
 
-// Where unit u of those that `groups` groups share lies; if it has no positions, the next that is taken and has some,
-// or if it does not take, none. By one warp.
+// Writes the descriptor of unit u, of the units that `groups` groups share. If u is empty: of the next one that is
+// taken and is not, or if the group does not take (`takes`), number -1. By one warp.
 static __device__ __noinline__ void find_unit(const AttendCall& c, const __half* kv, std::int32_t groups,
                                               std::int32_t u, bool takes, UnitDescriptor& to) {
-    // Said because the caller is not seen.
+    // Tells the compiler that the pointer is to shared memory, which it cannot see from a function that is not inlined.
     auto& place = *static_cast<UnitDescriptor*>(__cvta_shared_to_generic(__cvta_generic_to_shared(&to)));
     const UnitQueue queue(c, groups);
     const std::int32_t block_shift = c.block_shift;
@@ -97,8 +116,8 @@ static __device__ __noinline__ void find_unit(const AttendCall& c, const __half*
     if (lane == 0) place.number = -1;
 }
 
-// Puts K and V of the forward's own positions of a unit into the cache, as codes. All units that read them do so for
-// themselves, with the same result.
+// Writes K and V of the forward's own positions of a unit into the cache, as codes. Every unit that reads them writes
+// them for itself; all write the same bytes.
 template <class Group>
 __device__ __noinline__ void store_new_codes(const AttendCall& c, const UnitDescriptor& unit, const Group& group) {
     const std::int32_t first = unit.first_block << c.block_shift, end = unit.end_block << c.block_shift;
@@ -117,7 +136,8 @@ __device__ __noinline__ void store_new_codes(const AttendCall& c, const UnitDesc
     }
 }
 
-// Queries of the tile as operands into shared memory: operand rows quad and quad + 8, the latter where there are any.
+// Queries of the tile as operands A into shared memory: rows quad and quad + 8 of each lane, in the order of values
+// that key fragments have. kColumns: 1 when rows 8 to 15 are empty.
 template <class Form, int kWidth, int kColumns, class Shared>
 __device__ void store_queries(const AttendCall& c, const Tile& tile, Shared& shared, int thread) {
 #pragma unroll 1
@@ -136,11 +156,11 @@ __device__ void store_queries(const AttendCall& c, const Tile& tile, Shared& sha
     }
 }
 
-// The state of an online softmax of a warp.
+// The online softmax of a warp's rows, between blocks.
 template <int kColumns>
 struct Softmax {
     float peak[kColumns];  // of operand row 8 n + quad: of the scores so far, times log2(e)
-    float sum[kColumns];   // this lane's share
+    float sum[kColumns];   // of this lane's positions
     // Of operand rows 8 n + 2 place + {0, 1}: value quad of the warp's, then quad + 8.
     float out[kColumns][4];
 
@@ -154,11 +174,11 @@ struct Softmax {
     }
 };
 
-// The blocks of a unit, the one in place `turn`, and what the first block of the next wants. kColumns: eights of
-// operand rows. kSpecial: the rows may be those of a tree, or their scores capped. find_next() is called early enough
-// for others to see what it finds, and late enough for it to have been looked for. Whatever follows from the number of
-// the thread is worked out where it is needed: what is kept in a register too many is spilled, and whoever reads it
-// back waits for all loads that are on their way.
+// All blocks of the unit in descriptor `current`, and the loads for the first block of the next unit. kColumns: eights
+// of operand rows. kSpecial: the rows may be those of a tree, or their scores capped. find_next() fills the other
+// descriptor; it is called after the first block, early enough for the loads of the last one, and late enough for
+// UnitQueue::take() to have an answer. What follows from the thread's number is computed where it is used: one register
+// too many is a spill, and a reload of a spilled value waits for all loads in flight.
 template <int kWidth, KvFormat kFormat, bool kSpecial, int kColumns, class Memory, class FindNext>
 __device__ __forceinline__ void attend_blocks(const Memory& memory, int current,
                                               KvFragments<kWidth, kFormat, kSpecial>& runs, Softmax<kColumns>& state,
@@ -230,7 +250,7 @@ __device__ __forceinline__ void attend_blocks(const Memory& memory, int current,
             }
             group.meet();
         }
-        float old[kColumns];  // what outputs and sums so far are worth, of row 8 n + quad
+        float old[kColumns];  // factor of the outputs and sums so far, of row 8 n + quad
         {
             const Group group;
             auto& shared = memory.shared();
@@ -289,7 +309,8 @@ __device__ __forceinline__ void attend_blocks(const Memory& memory, int current,
     }
 }
 
-// Puts the rows of a unit where they belong: to `to`, or beside those of other chunks.
+// The rows of a finished unit: divided by their sums to `to` where the tile has this chunk only, else with peak and sum
+// to the flagged words of the merge.
 template <int kWidth, bool kCoded, int kColumns, class Shared, class Group>
 __device__ __forceinline__ void store_rows(const AttendCall& c, const UnitDescriptor& unit, float* to, Shared& shared,
                                            const Group& group, Softmax<kColumns>& state) {
@@ -354,13 +375,13 @@ __device__ __forceinline__ void store_rows(const AttendCall& c, const UnitDescri
 
 }  // namespace attention
 
-// Shared memory of a group, aligned to 16 bytes: of the places of its units, and what it needs after ready().
+// Shared memory of a group, aligned to 16 bytes: its two unit descriptors, and what it needs after ready().
 inline constexpr int kAttendUnitBytes = (sizeof(attention::UnitDescriptors) + 15) / 16 * 16;
 template <int kWidth, KvFormat kFormat>
 inline constexpr int kAttendGroup = sizeof(attention::GroupShared<kWidth, kFormat>);
 
-// Where groups have their shared memory. Base: units_at() and groups_at(), 32-bit addresses of the first group's, and
-// call(), what is attended. Asked each time (see attend_blocks).
+// Where the groups of a CTA have their shared memory. Base has units_at() and groups_at(), the 32-bit addresses of the
+// first group's, and call(), which describes the attention. Asked for at each use (see attend_blocks).
 template <int kWidth, KvFormat kFormat, class Base>
 struct GroupMemory {
     Base base;
@@ -381,7 +402,7 @@ private:
     static __device__ std::uint32_t within() { return thread_index() / (32 * attention::group_warps(kWidth)); }
 };
 
-// Of kernels that do nothing but attend: all of it is at addresses that the compiler knows.
+// Of kernels that do nothing but attend: everything is at addresses that the compiler knows.
 struct AttendMemory {
     const AttendCall& described;
     const char* units;
@@ -392,10 +413,11 @@ struct AttendMemory {
     __device__ std::uint32_t groups_at() const { return shared_address(groups); }
 };
 
-// A share of the units of an attention, by the first 32 * group_warps(kWidth) * kGroups threads of a block, which call
-// it together; all blocks of the launch call it. Neighbouring units read the same keys or lie in the same pages. `kv`:
-// the layer's, in place of c.kv, and `out` in place of c.out. `base`: of kGroups times kAttendUnitBytes and kAttendGroup.
-// kSpecial: for batches with trees and scores with a cap, too.
+// A CTA's units and merges of an attention, by its first 32 * group_warps(kWidth) * kGroups threads, which call it
+// together. All CTAs of the launch call it. `kv`: of the layer, in place of c.kv, and `out` in place of c.out. `base`:
+// kGroups times kAttendUnitBytes and kAttendGroup. kSpecial: also for trees and capped scores.
+// Neighbouring units read the same keys or lie in the same pages, so groups on different multiprocessors find them in
+// L2.
 template <int kWidth, KvFormat kFormat, int kGroups, bool kSpecial, class Base, class Ready>
 __device__ __forceinline__ void attend_group(const AttendCall& described, const __half* kv, float* out,
                                              const Base& base, const Ready& ready) {
@@ -446,7 +468,7 @@ __device__ __forceinline__ void attend_group(const AttendCall& described, const 
             some = load_first(std::integral_constant<Written, Written::before>());
         }
     }
-    // Whether there were codes to put.
+    // Returns whether there were codes to write, and so new positions to load.
     const auto put_new_kv = [&](int current) {
         if constexpr (Form::kCoded) {
             const AttendCall& c = memory.call();
@@ -470,7 +492,7 @@ __device__ __forceinline__ void attend_group(const AttendCall& described, const 
             const UnitDescriptor& unit = memory.units().of[current];
             runs.template load<Written::ever>(memory.call(), unit, unit.first_block, group.warp, group.lane);
         }
-        std::int32_t number = 0;  // of the next unit, which one warp takes
+        std::int32_t number = 0;  // of the next unit, which the last warp takes
         if (Group().warp == kWarps - 1) number = UnitQueue(memory.call(), groups()).take();
         const auto find_next = [&] {
             if (Group().warp != kWarps - 1) return;
@@ -494,7 +516,7 @@ __device__ __forceinline__ void attend_group(const AttendCall& described, const 
             with_columns(std::integral_constant<int, 2>());
         }
         some = memory.units().of[current ^ 1].number >= 0;
-        Group().meet();  // all have done with this unit
+        Group().meet();  // all are done with this unit
     }
     merge_rows<kWidth, kWarps>(memory.call(), memory.units().out, memory.shared(), Group(), groups());
 }

@@ -1,13 +1,18 @@
-// kernels/cuda/attention/kv_fragments.cuh: keys and values of decode rows as the lanes of a warp read them, for each
+// kernels/cuda/attention/kv_fragments.cuh: keys and values of decode rows as the lanes of a warp load them, for each
 // format of the cache.
 //
-// Layout:   a block is 64 positions, which the 8 warps of a group divide: of keys eight each, of values 16 values each.
-//           Where heads are wider than 128 there are 16 warps to 128 positions; of codes the block has 128 positions
-//           and a warp two eights of keys, so that as many bytes are under way. A run is what a lane reads at once:
-//           values of one key, or positions of one value, that lie side by side. Lane (quad, place) = (lane / 4, lane %
-//           4) takes key `quad` of an eight, and values `quad` and quad + 8. Each four of a run are this lane's part of
-//           the 16 that one product adds up, so that products take the values of a head, or the positions of a block,
-//           in an order of our own, which queries and weights follow.
+// Layout:   a block is 64 positions of K and V, 128 where heads are wider than 128 (16 warps) or the cache has codes,
+//           so that as many bytes are in flight. Of its keys each warp has eight positions (16 of codes), of its values
+//           each warp has 16 values of the head at all positions.
+// Run:      what a lane loads at once, 8 or 16 bytes: neighbouring values of one key, or neighbouring positions of one
+//           value. The cache is laid out so that the runs of a warp are contiguous (KvFragmentOrder in
+//           kernels/cuda/memory/kv_pool.h).
+// Lanes:    lane (quad, place) = (lane / 4, lane % 4) has key `quad` of an eight, and values `quad` and quad + 8.
+// Operands: four entries of a run are this lane's part of the 16 that one mma contracts. So an mma takes values (or
+//           positions) in an order of our own, not the natural one; queries and weights are stored in the same order
+//           (value_of, position_of).
+// Codes:    int8 codes become float16 by integer instructions, exactly; the scale of a key multiplies its score, the
+//           scale of a value its weight.
 #pragma once
 
 #include "kernels/cuda/attention/tile.cuh"
@@ -18,7 +23,8 @@ namespace foresay::kernels::cuda::attention {
 // Warps of a group.
 FORESAY_HOST_DEVICE constexpr int group_warps(int width) { return width > 128 ? 16 : 8; }
 
-// 16 or 8 bytes past L1, in program order with other instructions of this kind and with products.
+// 16 or 8 bytes that bypass L1. Volatile, so the compiler keeps the order of these loads and the products between them,
+// which is what hides their latency.
 __device__ inline void load_ordered(uint4& to, const void* from) {
     asm volatile("ld.global.cg.v4.u32 {%0, %1, %2, %3}, [%4];"
                  : "=r"(to.x), "=r"(to.y), "=r"(to.z), "=r"(to.w)
@@ -28,7 +34,7 @@ __device__ inline void load_ordered(uint2& to, const void* from) {
     asm volatile("ld.global.cg.v2.u32 {%0, %1}, [%2];" : "=r"(to.x), "=r"(to.y) : "l"(from));
 }
 
-// Four codes to halves, exactly: 0x6400 | u is 1024 + u.
+// Four codes to float16, exactly: the bits 0x6400 | u are the number 1024 + u.
 __device__ inline uint2 halves_of(std::uint32_t codes) {
     const auto two = [&](std::uint32_t which) {
         const std::uint32_t raw = __byte_perm(codes, 0x64646464u, which);
@@ -56,9 +62,9 @@ struct KvFragmentForm {
     using ValueRun = std::conditional_t<kValueRun * sizeof(Entry) == 16, uint4, uint2>;
 
     // Where V lies behind K, in entries.
-    static constexpr int kValuesAt = kPagePositions * kWidth;
+    static constexpr int kValuesAt = kPagePositions * kWidth;  // where V begins after K, in entries
 
-    // Value of a head that four `s` of the lanes `place` begin with, and position of a block.
+    // The value of a head, and the position of a block, that four `s` of the lanes `place` begins with.
     static __device__ int value_of(int s, int place) { return four_of<kKeyRun>(s, place); }
     static __device__ int position_of(int s, int place) { return four_of<kValueRun>(s, place); }
     // Four `s` of a run as halves.
@@ -79,16 +85,16 @@ private:
     static __device__ std::uint32_t word(const uint2& v, int i) { return i == 0 ? v.x : v.y; }
 };
 
-// What the warps of a group need to know of a unit (decode_attention.cuh) before they can read its keys; in shared
+// What the warps of a group need to know of a unit (decode_attention.cuh) before they can load its keys; in shared
 // memory.
 struct UnitDescriptor {
     Tile tile;
     std::int32_t number;  // of the unit; -1: there is none
     std::int32_t chunk, first_chunk, last_chunk;
     std::int32_t first_block, end_block;
-    std::int32_t in_place;                                     // positions from here on lie in the cells of a tree
+    std::int32_t in_place;                                     // positions from here on lie in the cells of a tree path
     const __half* base;                                        // of the key-value head, in page 0
-    const __half* pages[kMaxChunkPositions / kPagePositions];  // likewise, from that of first_block on
+    const __half* pages[kMaxChunkPositions / kPagePositions];  // likewise, of the pages of the chunk
     std::int32_t positions[kTileRows];                         // of the operand rows; -1: empty
 
     bool has_new_kv;  // the last positions are those of this forward
@@ -97,10 +103,11 @@ struct UnitDescriptor {
     __device__ bool alone() const { return first_chunk == last_chunk; }
 };
 
-// Which positions are read: of earlier forwards, of this one, or both.
+// Which positions are loaded: those of earlier forwards, those of this one, or both.
 enum class Written { before, now, ever };
 
-// A lane's runs of a block.
+// A lane's fragments of a block: the operands B of scores (keys) and A of outputs (values). Loads write into them
+// directly; a product that uses a fragment waits for its load.
 template <int kWidth, KvFormat kFormat, bool kSpecial>
 struct KvFragments {
     using Form = KvFragmentForm<kWidth, kFormat>;
@@ -109,8 +116,8 @@ struct KvFragments {
     typename Form::KeyRun keys[Form::kEights][Form::kKeys];
     typename Form::ValueRun values[Form::kValues][2];
     float scale = 0.0f;  // codes
-    // Where loads under way read from. Kept to the next, because who writes to the address of a load waits for its
-    // data.
+    // Addresses of the loads in flight. Kept until the next load, because overwriting the register of an address has to
+    // wait for the load's data.
     const Entry* keys_from[Form::kEights] = {};
     const Entry* values_from = nullptr;
 
@@ -126,7 +133,8 @@ struct KvFragments {
     // The first position of an eight in the block.
     static __device__ int eight(int warp, int e) { return 8 * (Form::kEights * warp + e); }
 
-    // Asks for this lane's key of an eight of a block. What it does not read stays as it is, which is a number.
+    // Loads this lane's key of an eight of a block. Where there is no position to load, the registers keep what they
+    // have, which is a finite number.
     template <Written kWritten>
     __device__ void load_keys(const AttendCall& c, const UnitDescriptor& unit, std::int32_t block, int e, int warp,
                               int lane) {
@@ -139,7 +147,7 @@ struct KvFragments {
 #pragma unroll
         for (int g = 0; g < Form::kKeys; ++g) load_ordered(keys[e][g], keys_from[e] + g * 32 * Form::kKeyRun);
     }
-    // For run g of each of its two values; in order, because runs of one page share an address.
+    // Loads run g of each of this lane's two values. In increasing g, because the runs of a page share an address.
     template <Written kWritten>
     __device__ void load_values(const AttendCall& c, const UnitDescriptor& unit, std::int32_t block, int g, int warp,
                                 int lane) {
@@ -152,7 +160,7 @@ struct KvFragments {
             gather(c, unit, block, in_block, d, values[g]);
             return;
         }
-        // The runs of a page lie behind one another.
+        // The runs of a page follow each other.
         constexpr int kOfPage = kPagePositions / (4 * Form::kValueRun), kNext = 64 * Form::kValueRun;
         if (g % kOfPage == 0) {
             keep(values_from);
@@ -163,7 +171,7 @@ struct KvFragments {
         load_ordered(values[g][0], from);
         load_ordered(values[g][1], from + 32 * Form::kValueRun);
     }
-    // Lane l asks for K's (l even) or V's scale of position l / 2 of the warp's.
+    // Lane l loads K's (l even) or V's scale of position l / 2 of the warp's.
     template <Written kWritten>
     __device__ void load_scales(const AttendCall& c, const UnitDescriptor& unit, std::int32_t block, int warp,
                                 int lane) {
@@ -174,7 +182,7 @@ struct KvFragments {
             scale = __ldcg(reinterpret_cast<const float*>(cell.page + KvCodes::scales(kWidth, cell.place)) + lane % 2);
         }
     }
-    // From what all lanes have: of the position 2 place + odd of an eight.
+    // The scale of position 2 place + odd of an eight, from the lane that has it.
     static __device__ float key_scale(float scale, int e, int place, int odd) {
         return __shfl_sync(0xffffffffu, scale, 16 * e + 4 * place + 2 * odd);
     }
@@ -200,7 +208,7 @@ private:
     };
     template <Written kWritten>
     static __device__ bool wanted(const UnitDescriptor& unit, std::int32_t position, int count) {
-        // What lies in a tree's cells this forward may have written.
+        // The cells of a tree path may have been written by this forward, whatever their positions.
         const bool before = !kSpecial && position + count <= unit.tile.state.committed;
         if (kWritten == Written::before) return before;
         return position <= unit.tile.state.highest && (kWritten == Written::ever || !before);
@@ -219,7 +227,7 @@ private:
         }
         return {page(unit, block, in_block), in_block % kPagePositions};
     }
-    // Values d and d + 8, position by position: for cells of a tree.
+    // Values d and d + 8, position by position: for the cells of a tree path.
     static __device__ void gather(const AttendCall& c, const UnitDescriptor& unit, std::int32_t block, int in_block,
                                   int d, typename Form::ValueRun (&to)[2]) {
         constexpr int kEach = 4 / sizeof(Entry);  // of a word

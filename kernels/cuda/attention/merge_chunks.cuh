@@ -1,12 +1,17 @@
-// kernels/cuda/attention/merge_chunks.cuh: what a group leaves of a unit of attention in shared and in global memory,
-// and how the chunks of a tile are added.
+// kernels/cuda/attention/merge_chunks.cuh: what the groups of a unit share, and how the chunks of a tile become one row
+// of output.
 //
-// Merge:    rows of a tile are merged one by one by the groups that take part in an attention, once they have done
-//           their units. A unit leaves its rows in words that say by themselves whether they have come
-//           (kernels/cuda/decode/flagged_words.cuh); whoever merges looks at them until they are there, and puts them
-//           back to "nothing".
-// Order:    chunk k belongs to share k % 8, whose chunks are added in order; then the shares in order. What a row does
-//           not attend to adds an exact 0.
+// Partials: a unit of a tile with several chunks leaves, for each of its rows, peak, sum and unscaled output (Partial)
+//           in AttendCall::partial, as flagged words (kernels/cuda/decode/flagged_words.cuh). Layout: [tile][head
+//           tile][chunk] Partial.
+// Merge:    rows are dealt out to groups like units, from the other end of the grid. Share k % 8 of a row's chunks is
+//           one warp's: it polls its chunks until they are there, adds them in order, and resets their words. Then all
+//           threads add the eight shares in order.
+// Waits:    a group merges only after its own units are done. Units never wait for merges, so the polling ends.
+// Order:    the shares follow from the absolute number of the chunk, so a row's sum has one order. What a row does not
+//           attend to adds an exact 0.
+// Reset:    the only reader resets, and the next launch writes the words only after this one is done (attention of the
+//           next layer waits for its projections, which wait for this output).
 #pragma once
 
 #include "kernels/cuda/attention/kv_fragments.cuh"
@@ -25,7 +30,7 @@ struct Partial {
     float out[kTileRows][kWidth];
 };
 
-// Number n of what tiles and head tiles have by turns.
+// Number n of units (rank: which chunk, counted from a tile's newest) or of merges (rank: which row), tiles fastest.
 struct UnitIndex {
     std::int32_t tile, head_tile, rank;
     __device__ UnitIndex(const AttendCall& c, std::int32_t n) {
@@ -36,23 +41,24 @@ struct UnitIndex {
     }
 };
 
-// What the chunks of a tile's rows leave.
+// The partials of a tile and head tile, by chunk.
 template <int kWidth>
 __device__ Partial<kWidth>* chunks_of(const AttendCall& c, const UnitIndex& at) {
     return reinterpret_cast<Partial<kWidth>*>(c.partial) +
            (static_cast<std::int64_t>(at.tile) * c.head_tiles + at.head_tile) * c.chunks;
 }
 
-// Places of what several units need; not with the rest, because a group fills the first while others still use the
-// rest.
+// What several units need. Apart from GroupShared, because the last warp fills the next descriptor while the other
+// warps still use that memory.
 struct UnitDescriptors {
     UnitDescriptor of[2];
     const __half* kv;  // of the layer
     float* out;
-    std::uint32_t call;  // where in shared memory what is attended is described, where that is there
+    std::uint32_t call;  // shared-memory address of the AttendCall; unused by kernels that have it as a parameter
 };
 
-// Shared memory of a group. Rows are padded so that lanes meet few banks twice.
+// Shared memory of a group. The rows of `weights` and `peaks` are padded so that lanes of different rows meet few banks
+// twice. The merge overlays the rest.
 template <int kWidth, KvFormat kFormat>
 struct GroupShared {
     union {
@@ -69,13 +75,12 @@ struct GroupShared {
     };
 };
 
-// A thread's place among the groups of a launch, `kWarps` warps each: a block has one group or several, which go their
-// own ways.
+// A thread's place among the groups of a launch, `kWarps` warps each. Constructed where it is used, so that it takes no
+// registers in between.
 template <int kWarps>
 struct GroupThread {
     std::int32_t within;  // which group of the block
     int warp, lane;       // of the group
-    // Where it is needed, made anew, so that it takes no registers in between.
     __device__ GroupThread() {
         const std::uint32_t thread = thread_index();
         within = static_cast<std::int32_t>(thread / (32 * kWarps));
@@ -86,8 +91,8 @@ struct GroupThread {
     __device__ int quad() const { return lane / 4; }
     __device__ int place() const { return lane % 4; }
     __device__ int thread() const { return 32 * warp + lane; }
-    // Neighbours are on different multiprocessors. Units are dealt out from the last block on, because the first blocks
-    // may have had more to do before, and merges from the first.
+    // The group's number for units, and for merges. Neighbours are on different multiprocessors. Units are dealt out
+    // from the last CTA on, because the first ones may have had more panels before, and merges from the first.
     __device__ std::int32_t from_last() const {
         return static_cast<std::int32_t>((within + 1) * gridDim.x - 1 - blockIdx.x);
     }
@@ -107,12 +112,12 @@ struct GroupThread {
     }
 };
 
-// What was summed up to peak `before` is worth this much beside a peak `now`, both times log2(e).
+// The factor of what was summed up with peak `before`, beside a peak `now`. Both are times log2(e).
 __device__ inline float worth(float before, float now) {
     return now == minus_infinity() ? 0.0f : power_of_two(before - now);
 }
 
-// Row r of a tile, `to` its first value, from chunks first .. last.
+// Row r of a tile, whose first value goes to `to`, from chunks first .. last.
 template <int kWidth, int kWarps, class Shared>
 __device__ __forceinline__ void merge_row(Partial<kWidth>* chunks, std::int32_t first, std::int32_t last, int r,
                                           float* to, std::int32_t head_dim, Shared& shared,
@@ -194,10 +199,10 @@ __device__ __forceinline__ void merge_row(Partial<kWidth>* chunks, std::int32_t 
         }
         if (d < head_dim) to[d] = out * reciprocal(sum);
     }
-    group.meet();  // what is there may be overwritten
+    group.meet();  // the memory may be overwritten from here on
 }
 
-// The rows that are this group's to merge, of `groups`.
+// This group's share of the rows to merge.
 template <int kWidth, int kWarps, class Shared>
 __device__ __forceinline__ void merge_rows(const AttendCall& c, float* to, Shared& shared,
                                            const GroupThread<kWarps>& group, std::int32_t groups) {

@@ -1,3 +1,20 @@
+// Attention of prefill rows. One warp takes a tile (16 rows of the operand) through all its positions in order, 32 at a
+// time, so there is no merge and no barrier; shared memory is not used.
+//
+// Data flow of a strip of 32 positions, per warp:
+//
+//   K        global, through L1 --> registers, four mma columns of 8 positions  (Keys::load)
+//   scores   Q . K^T, Q in registers for the whole tile
+//   V        global --> registers, asked for before the softmax of the strip
+//   softmax  online: peak and sum of the two rows that a lane has, quad and quad + 8; lanes of a quad exchange by shuffles
+//   output   P . V, P packed from the lane's own scores: the accumulator layout of the scores is the operand layout of P
+//
+// Order:    the positions of a row come in order from a fixed absolute beginning, so its sums do not depend on the tile
+//           (law 1).
+// Layout:   the mma columns of scores are permuted (Keys::position) so that a lane ends up with eight neighbouring
+//           positions, which are 16 contiguous bytes of V.
+// Threads:  four warps per CTA, four tiles; they share nothing but L1, where neighbours find each other's keys.
+
 #include "kernels/cuda/attention/tile.cuh"
 #include "kernels/cuda/device/device.h"
 
@@ -21,18 +38,18 @@ __device__ void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
     attention::multiply_add(c, a[0], a[1], a[2], a[3], b0, b1);
 }
 
-// The state of an online softmax of a warp: of its operand rows lane / 4 and lane / 4 + 8.
+// The online softmax of a warp: of operand rows lane / 4 and lane / 4 + 8.
 template <int kWidth>
 struct Softmax {
     float peak[2];             // of the scores so far, times log2(e)
-    float sum[2];              // this lane's share
+    float sum[2];              // of this lane's positions
     float out[kWidth / 8][4];  // columns 8 i + 2 (lane % 4) + {0, 1}, of both rows
 };
 
-// Neighbours find in L1 what a warp has read.
+// Through L1, where the other warps of the CTA find it.
 __device__ uint4 load16(const __half* from) { return *reinterpret_cast<const uint4*>(from); }
 
-// Where a tile's keys and values are.
+// Where the keys and values of a tile are.
 template <int kWidth>
 struct Cells {
     const __half* base;
@@ -55,8 +72,8 @@ struct Cells {
     }
 };
 
-// K of a strip, as operands. Column `quad` of the n-th product is position 8 (quad / 2) + 2 n + quad % 2, so that a
-// lane ends up with the scores of eight neighbours.
+// K of a strip as operands B. Column `quad` of mma n is position 8 (quad / 2) + 2 n + quad % 2, so that a lane gets the
+// scores of eight neighbours.
 template <int kWidth>
 struct Keys {
     uint4 k[4][kWidth / 32];
@@ -78,8 +95,8 @@ struct Keys {
     }
 };
 
-// kSpecial: the rows may be those of a tree, or their scores capped. The usual case is compiled apart, because code
-// that runs once costs as much time to fetch as to run.
+// All strips of a tile. kSpecial: the rows may be those of a tree, or their scores capped. The usual case is compiled
+// apart, because code that runs once costs as much to fetch as to run.
 template <int kWidth, bool kSpecial>
 __device__ void attend_strips(const AttendCall& c, const Tile& tile, const Cells<kWidth>& cells, int32_t first,
                               int32_t last, Softmax<kWidth>& state) {
@@ -87,8 +104,8 @@ __device__ void attend_strips(const AttendCall& c, const Tile& tile, const Cells
     const int lane = threadIdx.x % 32, quad = lane / 4, place = lane % 4;
     const int32_t head_dim = c.head_dim;
 
-    // Values of the operands are taken in an order of our own, the same for queries and keys: lane `place` of a quad
-    // holds values 32 g + 8 place ... + 7, which are 16 contiguous bytes of K.
+    // The values of a head are contracted in an order of our own, the same for queries and keys: lane `place` of a quad
+    // has values 32 g + 8 place ... + 7, which are 16 contiguous bytes of K.
     uint32_t q[2 * kGroups][4];
     int32_t from[2], to[2];  // positions that the two rows attend to: from <= p <= to
     for (int i = 0; i < 2; ++i) {
@@ -151,7 +168,7 @@ __device__ void attend_strips(const AttendCall& c, const Tile& tile, const Cells
                 multiply_add(scores[n], q[2 * g + 1], keys.k[n][g].z, keys.k[n][g].w);
             }
         }
-        // While weights are made of the scores, V is on its way.
+        // V is in flight while the scores become weights.
         uint4 v[kWidth / 8];
         if (!gather) {
             const __half* values = cells.values(start);
@@ -249,7 +266,7 @@ __device__ Softmax<kWidth> empty_softmax() {
 
 template <int kWidth, bool kSpecial>
 __global__ void __launch_bounds__(kThreads) prefill_kernel(AttendCall c) {
-    // Later tiles are longer: they begin first.
+    // Later tiles have more positions, so they start first.
     const int32_t index = c.tiles - 1 - static_cast<int32_t>(blockIdx.x * kWarps + threadIdx.x / 32);
     if (index < 0) return;
     const Tile tile(c, index, blockIdx.y);

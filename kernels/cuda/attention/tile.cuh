@@ -1,5 +1,4 @@
-// kernels/cuda/attention/tile.cuh: what the kernels of attention share: which rows a tile holds, and the instructions
-// they use.
+// kernels/cuda/attention/tile.cuh: what both attention kernels share: which rows a tile holds, and their instructions.
 #pragma once
 
 #include <type_traits>
@@ -9,11 +8,13 @@
 namespace foresay::kernels::cuda {
 namespace attention {
 
+// Scores are kept times log2(e), so that exp becomes ex2, one instruction.
 inline constexpr float kLog2e = 1.44269504f;
 
 __device__ inline float minus_infinity() { return __int_as_float(0xff800000); }
 
-// c += a . b, a 16 x 16 times 16 x 8 product of halves with float sums.
+// c += a . b: 16 x 16 times 16 x 8, float16 operands, float32 sums. Volatile, so that the compiler keeps its place
+// among ordered loads (kv_fragments.cuh).
 __device__ inline void multiply_add(float (&c)[4], std::uint32_t a0, std::uint32_t a1, std::uint32_t a2,
                                     std::uint32_t a3, std::uint32_t b0, std::uint32_t b1) {
     asm volatile(
@@ -38,14 +39,15 @@ __device__ inline float power_of_two(float x) {
     return y;
 }
 
-// To a unit in the last place or so, in one instruction.
+// To about a unit in the last place, in one instruction.
 __device__ inline float reciprocal(float x) {
     float y;
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
 
-// Which (row, head) the 16 rows of a tile's operand are, and what they attend to.
+// Which (row, query head) the 16 operand rows of a tile are: per_tile heads of the first batch row, then of the second,
+// and so on.
 struct Tile {
     TileState state;
     std::int32_t head_first;  // query head of the tile's row 0
@@ -63,7 +65,7 @@ struct Tile {
         head_first = kv_head * c.group + first;
         heads = min(per_tile, c.group - first);
     }
-    // Least position that any row attends to; rows come in increasing position.
+    // The least position that any row attends to. The rows of a tile come in increasing position.
     __device__ std::int32_t least(const AttendCall& c) const {
         return c.window > 0 ? max(0, state.lowest - c.window + 1) : 0;
     }

@@ -1,13 +1,21 @@
-// kernels/cuda/decode/copy_ring.cuh: a block's stream of weights, through all matrices of a launch, and the shares it
-// consists of.
+// kernels/cuda/decode/copy_ring.cuh: the ring of weight chunks in shared memory, through all matrices of a launch, and
+// which panels a CTA takes.
 //
-// Layout:   blocks of the grid take runs of a matrix' panels. The blocks of a panel go to the warps by turns, so that a
-//           run of them, a chunk, is one copy into one stage of the ring, of which each warp reads its part, if it has
-//           one. A chunk never crosses a panel.
-// Threads:  one warp beside those that multiply asks for the weights (produce()); the others wait for a stage, read it,
-//           and release it.
-// Overlap:  the ring runs ahead of the products as far as it is deep: across panels, matrices, and whatever blocks wait
-//           for.
+// Layout:   kChunk neighbouring blocks of a panel are one copy into one slot. A chunk never crosses a panel, so the
+//           last one of a panel may be shorter. Slot s lies at kGemvHeaderBytes + s * kSlotBytes.
+// Producer: one warp. For each slot it waits until the slot is empty (all multiplying warps have released it), then
+//           issues one cp.async.bulk, whose bytes complete the slot's full barrier. Before sm_90 all 32 lanes issue
+//           16-byte copies instead.
+// Consumer: each multiplying warp waits for the full barrier, reads its blocks, and arrives at the empty barrier. Every
+//           warp does so for every chunk, also for those in which it has no block.
+// Phases:   a slot's barriers complete one phase each time round, so the parity bit flips when the ring wraps. The
+//           producer waits for `empty` with the opposite parity, which lets it through in the first round, when nothing
+//           has been released yet.
+// Overlap:  the producer runs ahead across panels and matrices. Weights depend on no step, so it waits for slots only.
+// State:    consumers keep slot and parity in registers within a step and in GemvHeader::ring_states between steps,
+//           where they would be spilled otherwise.
+// Breaks:   producer and consumers must walk over the very same chunks. A step that one side skips and the other does
+//           not hangs the CTA.
 #pragma once
 
 #include "kernels/cuda/decode/gemv.h"
@@ -16,11 +24,12 @@
 
 namespace foresay::kernels::cuda {
 
-// A block's share of a matrix.
+// A CTA's panels of a matrix, and the blocks of a panel (part of K) that it multiplies. CTAs 0 .. members - 1 have part
+// 0, the next `members` part 1, and so on; CTAs left over are idle in the step.
 struct alignas(16) CtaShare {
     int panel_begin = 0, panel_end = 0;
-    int first = 0, count = 0;  // blocks of a panel that belong to the part
-    int part = 0;              // of the inputs
+    int first = 0, count = 0;  // blocks of a panel, within the part
+    int part = 0;              // of K
     CtaShare() = default;
     __device__ explicit CtaShare(const GemvOp& op) {
         int member = static_cast<int>(blockIdx.x);
@@ -36,7 +45,7 @@ struct alignas(16) CtaShare {
     }
     __device__ bool idle() const { return panel_begin == panel_end; }
 
-    // Those of all ops, worked out as the kernel begins by all threads of a block, which then meet.
+    // Those of all ops, computed at the start of the kernel by one thread each. A __syncthreads() follows.
     template <class Args>
     __device__ static void start(const Args& args, char* shared) {
         static_assert(sizeof(CtaShare) * kMaxGemvOps <= kGemvHeaderBytes - kCtaSharesAt);
@@ -55,7 +64,7 @@ public:
     static constexpr int kChunk = chunk_blocks(E, NT, kLittleShared), kWarps = gemv_warps(E);
     static constexpr int kBytes = block_format(E).bytes, kSlotBytes = kChunk * kBytes;
 
-    // As the kernel begins, by one warp; then all threads meet.
+    // At the start of the kernel, by the producer warp. A __syncthreads() follows.
     __device__ static void start(const Args& args, char* shared) {
         const CopyRing ring(args, shared);
         const int lane = threadIdx.x % 32;
@@ -66,8 +75,8 @@ public:
         copy_barriers_ready();
         if (lane < kWarps) store_shared2(ring.parked(lane), {0, 0});
     }
-    // What the warp does that asks for the weights. Many copies under way are hardly faster than few, and whatever
-    // blocks tell each other waits behind them: there are at most kFlying, and only one while kStock chunks lie ready.
+    // The producer warp. More copies in flight are hardly faster, and they delay the words that CTAs poll, which queue
+    // after them in memory: at most kInFlight at a time, and only one while kReady chunks lie unread.
     __device__ static void produce(const Args& args, char* shared) {
         constexpr int kInFlight = 2, kReady = 2;
         CopyRing ring(args, shared), landed(args, shared);
@@ -103,7 +112,7 @@ public:
         }
     }
 
-    // Of a warp that multiplies, as a step begins and as it ends.
+    // A multiplying warp at the start of a step.
     __device__ static CopyRing resumed(const Args& args, char* shared) {
         CopyRing ring(args, shared);
         std::uint32_t packed;
@@ -112,6 +121,7 @@ public:
         ring.parity_ = packed >> 16;
         return ring;
     }
+    // And at its end.
     __device__ void park() const {
         __syncwarp();
         if (threadIdx.x % 32 == 0) {
@@ -125,7 +135,7 @@ public:
     // Waits for the next chunk.
     __device__ __forceinline__ void wait() const { mbarrier_wait(full(slot_), parity_); }
     __device__ __forceinline__ std::uint32_t address() const { return slot_address(slot_); }
-    // This warp has read its part of it, or has none.
+    // This warp has read its blocks of the chunk, or has none.
     __device__ __forceinline__ void release() {
         mbarrier_arrive_warp(empty(slot_));
         advance();
@@ -138,7 +148,8 @@ private:
         slot_ = 0;
         parity_ ^= 1;
     }
-    // Whether fewer than `enough` chunks wait to be read, beside `flying` that are on their way.
+    // Whether fewer than `enough` chunks lie unread, beside `in_flight` that are still being copied: asks whether the
+    // slot that far back has been released.
     __device__ bool lacks(int in_flight, int enough) const {
         const int ring_slots = args_.plan.ring_slots, at = slot_ + max(ring_slots - in_flight - enough, 0);
         return at < ring_slots ? mbarrier_test(empty(at), parity_ ^ 1) : mbarrier_test(empty(at - ring_slots), parity_);

@@ -1,5 +1,11 @@
 // kernels/cuda/decode/epilogue.cuh: what becomes of the sums of a pair of packed rows: bias, rope, activation,
-// residual.
+// residual, and where the result goes.
+//
+// Packed rows 2i and 2i + 1 are chosen when weights are packed so that one thread has all it needs: the two rows that
+// rope rotates together, or gate and up of one unit (kernels/cuda/weights/panels.h).
+//
+// Operand:  what an epilogue reads besides its sums (residual, angles, cell) is loaded early, before the sums are
+//           awaited, because it comes from L2.
 #pragma once
 
 #include <type_traits>
@@ -17,7 +23,7 @@ __device__ inline float activated(Activation kind, float x) {
     return 0.5f * x * (1.0f + tanhf(inner));
 }
 
-// The head of a row; its place in the head is what is left.
+// The head that a row of the stack belongs to. Its place in the head is what is left.
 __device__ inline std::int32_t head_of(const EpilogueArgs& f, std::int32_t row) {
     return quotient_by(row, f.head_inverse);
 }
@@ -40,13 +46,13 @@ __device__ inline PairRows pair_rows(const EpilogueArgs& f, std::int32_t packed)
     return {a, a + f.rotated / 2, place};
 }
 
-// What finishing a pair reads besides its sums; asked for early, because it comes from far away.
+// What the epilogue of a pair reads besides its sums.
 struct EpilogueOperand {
-    float2 value = {0.0f, 0.0f};  // out: what is added to, attention_in: the turn
+    float2 value = {0.0f, 0.0f};  // out: the residual; attention_in: cos and sin
     std::int64_t cell = 0;        // attention_in: of K or V
 };
 
-// `from`: f.residual, in its turn.
+// `from`: f.residual, in the buffer of the step where it is flagged.
 template <Epilogue kKind>
 __device__ inline EpilogueOperand load_epilogue_operand(const EpilogueArgs& f, const float* from, std::int32_t packed,
                                                         int t) {
@@ -67,14 +73,15 @@ __device__ inline EpilogueOperand load_epilogue_operand(const EpilogueArgs& f, c
     }
     return operand;
 }
-// Waits for what was handed over and had not come yet.
+// Loads again until a flagged residual is there.
 template <Epilogue kKind>
 __device__ inline void await_epilogue_operand(const EpilogueArgs& f, const float* from, std::int32_t packed, int t,
                                               EpilogueOperand& operand) {
     while (not_ready(operand.value)) operand = load_epilogue_operand<kKind>(f, from, packed, t);
 }
 
-// `bias` and `kv` are the layer's (GemvStep); `out`: f.out, in its turn.
+// a, b: the finished sums of the pair for row t of the batch. `bias` and `kv` are the layer's (GemvStep); `out` is
+// f.out, in the buffer of the step where it is flagged.
 template <Epilogue kKind>
 __device__ inline void epilogue_pair(const EpilogueArgs& f, float* out, const float* bias, __half* kv,
                                      std::int32_t packed, int t, float a, float b, const EpilogueOperand& operand) {
@@ -122,7 +129,8 @@ __device__ inline void epilogue_pair(const EpilogueArgs& f, float* out, const fl
     const std::int32_t row_a = rows.a - f.query_rows - (value ? f.kv_rows : 0);
     const std::int32_t row_b = rows.b - f.query_rows - (value ? f.kv_rows : 0);
     const std::int32_t head_a = head_of(f, row_a), head_b = head_of(f, row_b);
-    // Saturated, NaN included: what a row does not attend to is multiplied by an exact 0.
+    // Saturates, NaN included: what a row does not attend to is multiplied by an exact 0, which an infinity would turn
+    // into NaN.
     const auto half = [](float x) { return __float2half_rn(fminf(fmaxf(x, -65504.0f), 65504.0f)); };
     __half* const cell = kv + operand.cell;
     const auto place = [&](std::int32_t d) { return value ? KvLayout::value_value(d) : KvLayout::key_value(d); };
@@ -130,7 +138,7 @@ __device__ inline void epilogue_pair(const EpilogueArgs& f, float* out, const fl
     cell[head_b * f.head_stride + place(row_b - head_b * f.head_dim)] = half(rb);
 }
 
-// Calls body with the kind as a constant.
+// Calls body with the kind as a constant, so that each kind is compiled by itself.
 template <class Body>
 __device__ __forceinline__ void with_epilogue(Epilogue kind, const Body& body) {
     switch (kind) {
@@ -146,7 +154,7 @@ __device__ __forceinline__ void with_epilogue(Epilogue kind, const Body& body) {
             return body(std::integral_constant<Epilogue, Epilogue::head>());
     }
 }
-// For those that do not know the kind, and have nothing to do while the operand comes.
+// For callers that do not know the kind at compile time, and have nothing to do while the operand arrives.
 __device__ inline void epilogue_pair(const EpilogueArgs& f, const float* bias, __half* kv, std::int32_t packed, int t,
                                      float a, float b) {
     with_epilogue(f.kind, [&](auto kind) {

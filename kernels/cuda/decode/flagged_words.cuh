@@ -1,9 +1,15 @@
-// kernels/cuda/decode/flagged_words.cuh: numbers that blocks hand to each other, of which every word says by itself
-// whether it has come.
+// kernels/cuda/decode/flagged_words.cuh: values that CTAs pass to each other and that carry their own ready flag.
 //
-// Words that have not come are kNotReady, the bits of a NaN that no instruction gives. So nobody has to wait until all
-// that a block has written can be read everywhere: who wants a number looks at it until it is one. Whoever has read it
-// last puts kNotReady back, before it can be written again.
+// A word that is not written yet is kNotReady, the bits of a NaN that no instruction produces. A reader loads the word
+// until it is something else: no counter, no fence, and it waits for no value but the ones it needs. Loads and stores
+// of up to 16 bytes are single accesses of the L2, so a vector is either seen word by word as old or new; each word is
+// checked.
+//
+// Protocol: every word is written once, read by all who need it, then reset to kNotReady. The reset must come after the
+//           last read and before the next write; how the steps of the decode kernel guarantee that is at
+//           kFlaggedBuffers (gemv.h), for attention in merge_chunks.cuh.
+// Breaks:   a NaN with exactly these bits as a result would be waited for until the end of time. Arithmetic
+//           instructions yield 0x7fffffff. Copying foreign bits through these words is not allowed.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +20,15 @@ inline constexpr std::uint32_t kNotReady = 0xffffffffu;
 
 __device__ inline bool not_ready(float x) { return __float_as_uint(x) == kNotReady; }
 __device__ inline bool not_ready(const float2& v) { return not_ready(v.x) || not_ready(v.y); }
-// The largest of the words so far and four more: kNotReady, the largest word there is, if one of them is.
+// The largest of the words so far and four more. kNotReady is the largest word there is, so the result is kNotReady if
+// one of them is.
 __device__ inline std::uint32_t largest_word(std::uint32_t so_far, const float4& v) {
     so_far = __vimax3_u32(so_far, __float_as_uint(v.x), __float_as_uint(v.y));
     return __vimax3_u32(so_far, __float_as_uint(v.z), __float_as_uint(v.w));
 }
 __device__ inline bool not_ready(const float4& v) { return largest_word(0, v) == kNotReady; }
 
-// Looks past L1 at what other blocks may be writing.
+// Relaxed loads at the scope of the device: from L2, because lines in L1 may be older.
 __device__ inline float load_flagged(const float* from) {
     float value;
     asm volatile("ld.relaxed.gpu.global.f32 %0, [%1];" : "=f"(value) : "l"(from) : "memory");
@@ -41,7 +48,7 @@ __device__ inline float4 load_flagged4(const void* from) {
     return value;
 }
 
-// Looks if `wanted`; without a branch, so that several can be under way.
+// Loads if `wanted`, by a predicate instead of a branch, so that several loads can be in flight.
 __device__ inline void load_flagged4_if(float4& value, bool wanted, const void* from) {
     asm volatile(
         "{\n"

@@ -1,20 +1,43 @@
-// kernels/cuda/decode/gemv.cuh: the decode kernel: stacks of matrices times 1 to 16 rows, and attention, at the speed
-// of memory.
+// kernels/cuda/decode/gemv.cuh: the decode kernel: stacks of matrices times 1 to 16 rows, and attention, one persistent
+// launch for up to all layers of a forward.
 //
-// Shape:    one block per multiprocessor, 8 or 16 warps. A block owns a run of panels of each matrix; each warp owns
-//           one slice of the inputs, the same for all panels. So a warp's inputs stay where they are
-//           (kernels/cuda/decode/activations.cuh), and its weights come through a ring in shared memory that one more
-//           warp fills (kernels/cuda/decode/copy_ring.cuh). A panel's sums of the slices are added in the order of the
-//           warps and finished by three more warps, while the others go on (PanelSums). Matrices wider than
-//           kSplitInputs are split between blocks; the one with the first inputs adds the sums of all, in the order of
-//           the inputs (SplitSums).
-// Sequence: a launch runs its steps one after the other, up to a whole forward. Where a step is handed its inputs in
-//           words that say by themselves whether they have come (kernels/cuda/decode/flagged_words.cuh), warps look at
-//           those until they are there; else all blocks meet at a barrier before it. The ring runs ahead in any case,
-//           so memory stays busy meanwhile.
-// Overlap:  the ring is filled before the kernel waits for its predecessors, too.
-// Threads:  blocks wait for each other, so all must be resident: launches of one device are on one stream at a time.
-// Law 1:    slices follow from the shape alone; every step treats a column (row of the batch) by itself.
+// Grid:     one CTA per multiprocessor, all of them resident, because they wait for each other. 8 or 16 multiplying
+//           warps (gemv_warps), then one producer warp, then three epilogue warps.
+// Work:     a CTA owns a run of the panels (32 packed rows) of each matrix: CtaShare. Within a panel each multiplying
+//           warp owns a slice of K (the inputs): block j of its slice is block j * warps + warp of the panel. The slice
+//           is the same for all panels of a matrix, so a warp loads its activations once per matrix and keeps them
+//           (ActivationOperand).
+//
+// Data flow of a matrix step, per CTA:
+//
+//   producer warp       global weights --cp.async.bulk--> ring slot            (CopyRing::produce)
+//   multiplying warps   ring slot, activations --mma--> accumulators --> sums of the slice in shared memory
+//                                                                              (multiply_slice, store_sums)
+//   epilogue warps      sums of all slices, in the order of the warps --> split-K sums of other CTAs, if K is split
+//                       --> norm factor, bias, rope, activation, residual --> global memory (run_epilogue)
+//
+// Waits:    ring slot, full: multiplying warps wait for the producer's copy. Ring slot, empty: the producer waits for
+//           all multiplying warps. Sum buffer, full: the epilogue waits for all multiplying warps. Sum buffer, read: a
+//           multiplying warp waits for the epilogue before it writes there again. All four are mbarriers whose phase is
+//           one parity bit.
+// Steps:    the multiplying warps walk through the steps together, named barrier 15 between two. The epilogue warps
+//           walk by themselves, named barrier 14. The producer does not stop between steps: it runs ahead as far as the
+//           ring is deep, so memory stays busy while others wait.
+// Between CTAs: a step reads what other CTAs wrote in the step before. Within whole layers the values carry their own
+// ready flag (flagged_words.cuh), and a reader polls the very words it needs. Otherwise all CTAs meet at a counter in
+// global memory (GridCounter). Attention waits for the counter of the projections. Split K passes sums in tagged
+// packets (panel_sums.cuh).
+// Shared:   GemvHeader, ring slots, rows 8 to 15 of the activations of each warp, then the panel sums, which attention
+//           uses instead while it runs, then row statistics. GemvPlan has the offsets.
+// Overlap:  the producer fills the ring before the kernel waits for its predecessors on the stream (programmatic
+//           dependent launch). Nothing before it may write weights.
+// Registers: 65,536 per multiprocessor for 12 or 20 warps: the inner loop spills at the slightest. So values that
+//           follow from the thread's number are computed where they are used (thread_index()), and a step's number is
+//           read again from shared memory instead of being kept.
+// Law 1:    slices follow from the shape alone, and every step treats a column (row of the batch) by itself. The order
+//           of a sum is: mma groups within a warp's slice, warps 0, 1, ..., then the parts of a split K.
+// Breaks:   a launch with fewer resident CTAs than the grid hangs. So do two launches side by side on one device
+//           (kernels/cuda/device/device_context.h). Reordering the additions changes the bits of every text.
 #pragma once
 
 #include "kernels/cuda/attention/decode_attention.cuh"
@@ -24,21 +47,22 @@
 
 namespace foresay::kernels::cuda {
 
-// All threads that multiply.
+// Meets all multiplying threads of the CTA. Barriers 1 and 2 are those of attention groups, 14 is the epilogue's.
 template <int Warps>
 __device__ inline void multiplier_barrier() {
     named_barrier<15, Warps * 32>();
 }
 
-// Where attention has its shared memory in this kernel.
+// Where attention finds its shared memory in this kernel (GroupMemory): units in the header, the groups' own memory in
+// place of the panel sums, which are free during an attention step.
 struct AttendBase {
     static __device__ std::uint32_t start() {
         extern __shared__ __align__(128) char shared[];
         return shared_address(shared);
     }
     static __device__ std::uint32_t call_at(const AttendCall& call) { return shared_address(&call); }
-    // By an instruction of its own: the compiler does not come to an end with an address that it sees coming from
-    // memory.
+    // Loaded by an explicit instruction. Where the compiler sees that the address comes from memory, it does not
+    // terminate in a reasonable time (CUDA 13.0).
     static __device__ const AttendCall& call(const attention::UnitDescriptors& units) {
         return *static_cast<const AttendCall*>(
             __cvta_shared_to_generic(static_cast<std::uint32_t>(load_shared1(shared_address(&units.call)))));
@@ -49,9 +73,9 @@ struct AttendBase {
     }
 };
 
-// What this block does of the attention of decode rows. `call`: an AttendCall in shared memory. Waits until `counter`
-// has `arrivals`, those of all projections. Not inlined: it needs all registers there are, and matrices would pay for
-// that.
+// This CTA's units of the attention of decode rows. `call` points to an AttendCall in shared memory. Before it reads
+// keys of this forward it waits until `counter` has `arrivals`, those of all projections so far. Not inlined: it needs
+// every register there is, and inlined it would take them from the matrix steps.
 template <int kWidth, KvFormat kFormat, int kWarps>
 __device__ __noinline__ void attend_cta_share_of(const char* call, const __half* kv, float* out,
                                                  const std::uint32_t* counter, std::uint32_t arrivals) {
@@ -59,7 +83,8 @@ __device__ __noinline__ void attend_cta_share_of(const char* call, const __half*
     constexpr int kGroups = kWarps / group_warps(kWidth);
     static_assert(kGroups * kAttendGroup<kWidth, kFormat> <= kAttendShared &&
                   kGroups * kAttendUnitBytes <= kCtaSharesAt - kAttendUnitsAt);
-    // Said because the caller is not seen.
+    // Tells the compiler that the pointer is to shared memory, which it cannot see from a function that is not inlined;
+    // otherwise every access is a generic one.
     const auto& c = *static_cast<const AttendCall*>(__cvta_shared_to_generic(__cvta_generic_to_shared(call)));
     attend_group<kWidth, kFormat, kGroups, false>(c, kv, out, AttendBase(), [&] {
         const attention::GroupThread<group_warps(kWidth)> group;
@@ -68,7 +93,7 @@ __device__ __noinline__ void attend_cta_share_of(const char* call, const __half*
     });
 }
 
-// Likewise, for any width. Whether the block is one of those that tell of the attention.
+// The same for any width. Returns whether the CTA takes part, and so has to arrive at the counter of attention.
 template <KvFormat kFormat, int kWarps>
 __device__ bool attend_cta_share(const AttendCall& c, const char* call, const __half* kv, float* out,
                                  const std::uint32_t* counter, std::uint32_t arrivals) {
@@ -84,7 +109,10 @@ __device__ bool attend_cta_share(const AttendCall& c, const char* call, const __
     return true;
 }
 
-// A warp's slice of a panel: block j of the slice is block j Warps + warp of the `blocks` of the part.
+// A warp's slice of one panel: adds weights times activations to `sums`. `blocks`: of the panel, within the part of K
+// that is this CTA's. A chunk of the ring has kChunk neighbouring blocks: where that is more than the warps, a warp has
+// kEach of each chunk; where it is fewer, only some warps have a block in a chunk, and the others wait for it and
+// release it all the same.
 template <Encoding E, int NT, bool kOneRow, class Stream>
 __device__ __forceinline__ void multiply_slice(Stream& ring, const ActivationOperand<E, NT>& in, int blocks,
                                                float (&sums)[2][NT][4]) {
@@ -98,8 +126,8 @@ __device__ __forceinline__ void multiply_slice(Stream& ring, const ActivationOpe
 #pragma unroll
         for (int round = 0; round < kRounds; ++round) {
             if ((i * kRounds + round) * kChunk >= blocks) continue;
-            // Also for the others' chunks: a barrier tells this phase from the one before, not from the one before
-            // that.
+            // Also for chunks without a block of this warp: the parity bit distinguishes a phase from the one before
+            // it, but not from the phase two before.
             ring.wait();
             const std::uint32_t thread = thread_index();
             const auto warp = static_cast<int>(thread / 32), lane = static_cast<int>(thread % 32);
@@ -124,7 +152,9 @@ __device__ __forceinline__ void multiply_slice(Stream& ring, const ActivationOpe
     }
 }
 
-// A warp's sums of a panel to where those that finish it look for them. kOneRow: the batch has one row.
+// A warp's sums of a panel to its place in the current sum buffer, scaled back by the power of two of each row
+// (ActivationOperand). Waits until the epilogue has read what was there. Sums lie [packed row][row of the batch];
+// kOneRow: the batch has one row, so the second column of each accumulator pair is unused.
 template <bool kOneRow, int NT, int kWarps>
 __device__ __forceinline__ void store_sums(const float (&sums)[2][NT][4], PanelSums<kWarps>& panel_sums, int rows,
                                            const GemvPlan& plan, char* shared) {
@@ -164,12 +194,12 @@ __device__ __forceinline__ void store_sums(const float (&sums)[2][NT][4], PanelS
     }
 }
 
-// A step that is a matrix: this block's share of it, by the warps that multiply.
+// A matrix step, by the multiplying warps: load the activations of the slice, then one panel after the other.
 template <Encoding E, int NT, class Args>
 __device__ __forceinline__ void multiply_cta_share(const Args& args, char* shared) {
     constexpr int kWarps = gemv_warps(E);
-    // What the step is follows from its number, which is read anew behind the inputs: while they come there is no
-    // register to keep anything in, and what is spilled is far away.
+    // The number of the step, read again from shared memory after the activations are loaded: while they arrive no
+    // register is free to keep it, and a spilled value has to wait for all loads under way.
     const auto now = [&] { return load_shared1(shared_address(shared) + kStepStateAt); };
     const GemvPlan& plan = args.plan;
     ActivationOperand<E, NT> in;
@@ -207,8 +237,8 @@ __device__ __forceinline__ void multiply_cta_share(const Args& args, char* share
     ring.park();
 }
 
-// The last to leave, of a block those that multiply and those that finish each for themselves, puts the counters back
-// for the next launch, which has the next number. By one thread.
+// By one thread of the multiplying warps and one of the epilogue of each CTA: the last of all 2 * gridDim.x puts the
+// counters back to zero for the next launch and counts the launch. No thread polls the counters any more by then.
 template <class Args>
 __device__ inline void depart(const Args& args) {
     if (args.steps == 1 && !args.plan.splits) return;
@@ -221,10 +251,13 @@ __device__ inline void depart(const Args& args) {
     counters[kLaunches] += 1;
 }
 
-// kFormat: of the cache that steps attend to, or put K and V aside for.
+// The kernel. NT: eights of rows (1 or 2). kFormat: of the cache that steps attend to, or put K and V aside for; one
+// code path each, so that the other one costs no registers. Args: with room for few steps or for a whole forward; only
+// the latter has the code for attention.
 template <Encoding E, int NT, KvFormat kFormat, class Args>
 __global__ void __launch_bounds__(gemv_threads(E), 1) gemv(const __grid_constant__ Args args) {
-    // Where shared memory begins is a parameter: asking for it takes a while, each time.
+    // The start of shared memory comes as a parameter, because the instruction that asks for it takes a while each
+    // time. The trap catches a driver that reserves another amount than the host was told.
     char* const shared = static_cast<char*>(__cvta_shared_to_generic(args.plan.shared_start));
     if (AttendBase::start() != args.plan.shared_start) __trap();
     constexpr int kWarps = gemv_warps(E);
@@ -235,6 +268,8 @@ __global__ void __launch_bounds__(gemv_threads(E), 1) gemv(const __grid_constant
         if (threadIdx.x % 32 == 0) PanelSums<kWarps>::start(shared, args.plan, args.rows);
     }
     if constexpr (Args::kAttends) {
+        // The calls of attention go to shared memory: parameters cannot be indexed through a pointer without a local
+        // copy.
         constexpr int kWords = sizeof(args.attends) / 4;
         for (int i = static_cast<int>(threadIdx.x); i < kWords; i += static_cast<int>(blockDim.x)) {
             reinterpret_cast<std::uint32_t*>(shared + kAttendCallsAt)[i] =
@@ -284,8 +319,8 @@ __global__ void __launch_bounds__(gemv_threads(E), 1) gemv(const __grid_constant
         multiplier_barrier<kWarps>();
         if (threadIdx.x == 0) {
             const GemvOp &done = args.op(s), &next = args.op(s + 1);
-            // What is handed over is waited for where it is read, and attention waits by itself, for what it cannot do
-            // before.
+            // Flagged words are awaited where they are read, and attention waits inside, after what it can do earlier.
+            // All else waits here for the grid.
             const bool waits = !next.x_flagged && next.kind != OpKind::attend;
             if (done.kind != OpKind::attend) {
                 state->matrix_arrivals += gridDim.x;
@@ -295,8 +330,8 @@ __global__ void __launch_bounds__(gemv_threads(E), 1) gemv(const __grid_constant
                     static_cast<std::uint32_t>(args.attends[done.attend].members(static_cast<std::int32_t>(gridDim.x)));
                 if (waits) wait_for_arrivals(counters + kAttendArrivals, state->attend_arrivals);
             } else if (!attended) {
-                // Who has not waited for the projections does so now: words that are looked for from here on have been
-                // cleared.
+                // A CTA without a unit has not waited for the projections. It does so now, because only after them have
+                // all words that it polls from here on been reset.
                 wait_for_arrivals(counters + kMatrixArrivals, state->matrix_arrivals);
             }
             state->step = s + 1;

@@ -1,5 +1,10 @@
-// kernels/cuda/decode/gemv.h: what the decode kernel takes: stacks of matrices times up to 16 rows, and attention, one
-// after the other in one launch, and how pairs of packed rows are finished.
+// kernels/cuda/decode/gemv.h: the parameters of the decode kernel (gemv.cuh): the steps of a launch, what they have in
+// common, and the layout of shared memory.
+//
+// Terms:    a step is one matrix stack or one attention of one layer. An op is what steps of all layers share, so that
+//           660 steps fit into the 32,764 bytes of kernel parameters: a step has addresses, its op has everything else.
+//           A part is a piece of K (the inputs) where K is split between CTAs.
+// Errors:   plan_gemv returns false where shared memory does not suffice. launch_gemv throws Error.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -16,8 +21,8 @@
 
 namespace foresay::kernels::cuda {
 
-// Warps of a block; each has its own slice of the inputs. K-quants have fewer: their products want more registers, and
-// their blocks are so large that a chunk with one for each of 16 warps would leave room for hardly any.
+// Multiplying warps of a CTA; each has its own slice of K. K-quants have fewer: their products want more registers, and
+// their blocks are so large that a chunk with one block for each of 16 warps would leave room for hardly any.
 constexpr int gemv_warps(Encoding encoding) {
     switch (encoding) {
         case Encoding::q4_k:
@@ -28,7 +33,7 @@ constexpr int gemv_warps(Encoding encoding) {
             return 16;
     }
 }
-// Threads of a block: those warps, one that asks for the weights, and those that finish panels.
+// Threads of a CTA: the multiplying warps, one producer warp and the epilogue warps.
 inline constexpr int kEpilogueWarps = 3;
 constexpr int gemv_threads(Encoding encoding) { return 32 * (gemv_warps(encoding) + 1 + kEpilogueWarps); }
 // Whether multiprocessors have 100 KiB of shared memory and not 164 or 228, by the architecture that code is compiled
@@ -44,10 +49,11 @@ constexpr bool has_little_shared(int architecture) {
 #ifdef __CUDA_ARCH__
 inline constexpr bool kLittleShared = has_little_shared(__CUDA_ARCH__ / 10);
 #else
-inline constexpr bool kLittleShared = false;  // nobody's: hosts do not use the ring
+inline constexpr bool kLittleShared = false;  // unused on the host, which plans with GemvScratch::little_shared
 #endif
-// Blocks of a panel that are one copy. A multiple of the warps, or a divisor of their number; then each chunk makes all
-// warps wait and is only some warps', so that is for blocks of which few chunks of the other kind fit.
+// Blocks of a panel that are one copy. A multiple of the warps, or a divisor of their number. In the second case a
+// chunk is some warps' only but makes all of them wait, so it is for blocks so large that few chunks of the first kind
+// fit.
 constexpr int chunk_blocks(Encoding encoding, int row_tiles, bool little_shared) {
     switch (encoding) {
         case Encoding::q4_0:
@@ -62,7 +68,7 @@ constexpr int chunk_blocks(Encoding encoding, int row_tiles, bool little_shared)
     }
 }
 inline constexpr int kMaxRingSlots = 16;  // of the ring
-inline constexpr int kMaxSumBuffers = 8;  // of panels' sums
+inline constexpr int kMaxSumBuffers = 8;  // of panel sums
 // What shared memory begins with. The slots of the ring follow, then what GemvPlan places.
 struct alignas(128) GemvHeader {
     std::uint64_t slot_barriers[kMaxRingSlots][2];  // mbarriers of each slot of the ring: full, empty
@@ -84,11 +90,12 @@ inline constexpr int kCtaSharesAt = offsetof(GemvHeader, cta_shares);
 inline constexpr int kGemvHeaderBytes = sizeof(GemvHeader);
 static_assert(kStepStateAt == 512 && kAttendCallsAt == 640 && kGemvHeaderBytes == 3328);
 static_assert(kGemvHeaderBytes % 128 == 0, "copies to elsewhere in a line of shared memory take a fifth longer");
-inline constexpr int kSplitInputs = 4096;   // most inputs of a block; wider matrices are split between blocks
+// most inputs that one CTA takes; wider matrices are split between CTAs (split K)
+inline constexpr int kSplitInputs = 4096;
 inline constexpr int kScratchCounters = 4;  // of a device, by GridCounter
 
-// What happens to a pair of sums (packed rows 2i, 2i + 1) of a row of the batch. attention_in_new_kv: K and V go to
-// EpilogueArgs::new_kv.
+// What becomes of a pair of sums (packed rows 2i, 2i + 1) of a row of the batch. attention_in_new_kv: K and V go to
+// EpilogueArgs::new_kv, for a cache of codes, which needs whole heads.
 enum class Epilogue : std::uint8_t { attention_in, attention_in_new_kv, out, mlp_in, head };
 
 struct EpilogueArgs {
@@ -115,18 +122,18 @@ struct EpilogueArgs {
     bool operator==(const EpilogueArgs&) const = default;
 };
 
-// What a step of a launch does. Attention (kernels/cuda/attention/decode_attention.cuh) runs between matrices, so that
-// a launch can be a whole forward.
+// Attention (kernels/cuda/attention/decode_attention.cuh) runs between matrices, so that a launch can be a whole
+// forward.
 enum class OpKind : std::uint8_t { matrix, attend };
 
 // What steps of a launch can have in common: everything but the addresses of a layer.
 struct GemvOp {
     OpKind kind = OpKind::matrix;
     std::int32_t attend = 0;  // which of GemvArgs::attends
-    // Whether what the step reads and writes are handed-over numbers (GemvPlan::flagged). Then x, finish.from and
-    // finish.out, or the out of the attention, are where they are in turn 0.
+    // Whether what the step reads (x, epilogue.residual) and writes (epilogue.out, or the out of an attention) are flagged
+    // words. Then the pointers are those into buffer 0 (GemvPlan::flagged).
     bool x_flagged = false, residual_flagged = false, out_flagged = false;
-    bool resets_buffers = false;  // numbers of turns that all blocks are through with
+    bool resets_buffers = false;  // resets words of buffers that all CTAs are through with
     std::int32_t panel_count = 0;
     std::int32_t blocks = 0;  // per panel
     std::int32_t inputs = 0;
@@ -135,9 +142,9 @@ struct GemvOp {
     float eps = 0;
     float inputs_inverse = 0;  // 1 / inputs
     EpilogueArgs epilogue;
-    // Set by the plan. Division is slow on the device, so shares come as quotient and remainder.
-    std::int32_t split = 1;                         // blocks that share the inputs of the same panels
-    std::int32_t members = 0;                       // blocks of each of the `split` parts
+    // Set by the plan. Division is slow on the device, so the shares of CTAs come as quotient and remainder.
+    std::int32_t split = 1;                         // parts that K is split into
+    std::int32_t members = 0;                       // CTAs of each part
     std::int32_t panels_each = 0, panels_more = 0;  // of a member
     std::int32_t blocks_each = 0, blocks_more = 0;  // of a part
     std::int64_t partials_at = 0;                   // where its sums lie in GemvPlan::partials
@@ -145,7 +152,7 @@ struct GemvOp {
     bool operator==(const GemvOp&) const = default;
 };
 
-// What a layer's step has of its own.
+// What a step has of its own: the addresses of its layer.
 struct GemvStep {
     const std::uint8_t* panels = nullptr;
     const float* norm = nullptr;  // [inputs]; null: none
@@ -155,33 +162,35 @@ struct GemvStep {
     std::uint8_t x_buffer = 0, residual_buffer = 0, out_buffer = 0;
 };
 
-// Numbers that a step hands over to the next of a whole forward (kernels/cuda/decode/flagged_words.cuh) lie in memory
-// of their own. A layer has turn (layer % kFlaggedBuffers) of it. Its words are cleared by the attention_out of the layer behind
-// it: whoever is there knows that all blocks have come to the attention, and so are through with all that came before
-// (the outputs of an mlp_out but for what the attention_out adds to, so those are cleared a layer later). The
-// attention_in behind that tells of it with a release, and every block waits for every attention_in, before the turn
-// comes round again.
+// Activations that steps of whole layers pass on lie in kFlaggedBuffers buffers of flagged words (flagged_words.cuh).
+// Layer l uses buffer l % 3: [x after mlp_out | attended | x after attention_out | ff].
+// Who resets: the attention_out of layer l + 1 resets what layer l left, because a CTA that is there knows that all
+//           CTAs have passed the projections of layer l + 1 (attention waits for their counter), and so have read all
+//           that came before. What attention_out adds to, the x after mlp_out, is read later than that, so it is reset
+//           one layer later still.
+// Who waits: the attention_in after that arrives with a release, and every CTA waits for every attention_in. So the
+//           words are kNotReady again before the buffer is used again, two layers on. With two buffers a fast CTA could
+//           write a word that a slow one has yet to reset.
 inline constexpr int kFlaggedBuffers = 3;
 
-// Set by the plan. Shared memory in bytes, from its start.
+// Set by the plan. Offsets and sizes of shared memory are in bytes, from its start.
 struct GemvPlan {
-    std::int32_t ring_slots = 0;                           // of the ring
-    std::int32_t upper_rows_at = 0, upper_rows_bytes = 0;  // rows 8 to 15 of the inputs, of one warp
-    std::int32_t sums_at = 0, sum_buffers = 1, row_stats_at = 0, shared_bytes = 0;  // attention shares the parts' place
-    // Here, because what follows from several parameters would take registers in the kernel.
+    std::int32_t ring_slots = 0;                           // of the copy ring
+    std::int32_t upper_rows_at = 0, upper_rows_bytes = 0;  // rows 8 to 15 of the activations; bytes: of one warp
+    std::int32_t sums_at = 0, sum_buffers = 1, row_stats_at = 0, shared_bytes = 0;  // attention uses the sums' memory
+    // Worked out here, because in the kernel it would take registers.
     std::uint32_t sum_buffer_mask = 0;  // sum_buffers - 1
-    std::int32_t warp_sum_stride = 0;   // floats from a warp's buffers to the next one's
+    std::int32_t warp_sum_stride = 0;   // floats from one warp's sum buffers to the next warp's
     std::uint32_t rows_inverse = 0;     // quotient_by() the rows
     bool splits = false;                // some matrix is split
-    bool apart = true;                  // and the sums of each have a place of their own
+    bool apart = true;                  // and the split sums of each have a place of their own
     std::uint32_t shared_start = 0;     // the address of its start
     std::uint32_t* counters = nullptr;  // by GridCounter
     const float* zeros = nullptr;       // four of them
     float* partials = nullptr;
-    float* flagged =
-        nullptr;  // kFlaggedBuffers times [outputs of mlp_out | of the others], null: nothing is handed over
-    std::int32_t buffer_floats = 0;   // of a turn
-    std::int32_t mlp_out_floats = 0;  // of mlp_out's outputs
+    float* flagged = nullptr;         // kFlaggedBuffers times [x after mlp_out | the others]; null: nothing is flagged
+    std::int32_t buffer_floats = 0;   // of one buffer
+    std::int32_t mlp_out_floats = 0;  // of mlp_out's outputs, which come first
 };
 
 inline constexpr int kAttendShared = 22 * 1024;  // of a block, for attention
@@ -204,7 +213,7 @@ struct GemvArgs {
     GemvStep step[Steps];
 
     FORESAY_HOST_DEVICE const GemvOp& op(int i) const { return ops[step[i].op]; }
-    // How far the numbers of a step are from those of turn 0.
+    // Floats from buffer 0 to the buffer of a step.
     FORESAY_HOST_DEVICE std::int64_t flagged_offset(bool flagged, std::uint8_t buffer) const {
         return flagged ? std::int64_t{plan.buffer_floats} * buffer : 0;
     }
@@ -223,7 +232,7 @@ inline GemvArgs<kFewSteps> few_steps(const GemvArgs<kManySteps>& many) {
 }
 static_assert(sizeof(GemvArgs<kManySteps>) <= 32764);
 
-// Memory that launches of one device share: counters, the sums of split matrices, and what steps hand over.
+// Memory that the launches of one device share: counters, zeros, sums of split matrices, flagged words.
 struct GemvScratch {
     std::uint32_t shared_start = 0;  // of a block: what the system keeps lies before it
     bool little_shared = false;      // what the device's code was compiled for

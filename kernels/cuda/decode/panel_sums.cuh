@@ -1,5 +1,5 @@
-// kernels/cuda/decode/panel_sums.cuh: sums on their way: of a panel from the warps that multiply to those that finish
-// it, and of the parts of a split matrix from block to block.
+// kernels/cuda/decode/panel_sums.cuh: partial sums on their way: of a panel from the multiplying warps to the epilogue
+// warps, and of the parts of a split K from CTA to CTA.
 #pragma once
 
 #include "kernels/cuda/decode/flagged_words.cuh"
@@ -8,9 +8,12 @@
 
 namespace foresay::kernels::cuda {
 
-// Sums of the parts of a split matrix on their way to the block that adds them: packets of two numbers, each beside a
-// tag that no other launch and step has. Eight bytes are written at once, so that a number whose tag is right is right,
-// and nobody has to wait for anything else. Layout: [panel][part][16 T pairs of sums, T squares].
+// Sums of the parts of a split K, on their way to the CTA that has part 0 and adds them in the order of the parts. A
+// packet is 16 bytes: two sums, each beside a tag that no other launch and step has. It is written and read as a whole,
+// so a packet with the right tag is complete: no counter and no fence.
+// Layout in GemvPlan::partials: [panel][part][16 T packets of pairs of sums, T packets of squares].
+// Tags:     launch number * 1024 + step + 1. Packets are cleared after they are read, so that a tag that comes again
+//           after 2^22 launches finds no old packet.
 class SplitSums {
 public:
     __device__ SplitSums(const GemvOp& op, const GemvPlan& plan, int T, int panel, std::uint32_t tag)
@@ -23,8 +26,8 @@ public:
                      "r"(__float_as_uint(a)), "r"(tag_), "r"(__float_as_uint(b))
                      : "memory");
     }
-    // Adds what the parts but the first have sent to a place, in their order. Looks for three at once, because it is
-    // far.
+    // Adds what the parts other than the first have sent, in their order. Polls three at once, because the L2 is far
+    // away.
     __device__ void add(int parts, int place, float2& to) const {
         constexpr int kAtOnce = 3;
 #pragma unroll 1
@@ -53,12 +56,12 @@ public:
             }
         }
     }
-    // Takes them away, so that no tag ever comes a second time.
+    // Clears the packets that were added.
     __device__ void clear(int parts, int place) const {
 #pragma unroll 1
         for (int part = 1; part < parts; ++part) __stcg(at(part, place), uint4{});
     }
-    // The place of the squares of row t; that of pair p is p T + t.
+    // The place of the sum of squares of row t. That of pair p of row t is p T + t.
     __device__ int squares(int t) const { return 16 * T_ + t; }
 
 private:
@@ -69,12 +72,16 @@ private:
     std::uint32_t tag_;
 };
 
-// The sums that warps hand to those that finish a panel: a few buffers, each with a barrier for "all sums are here" and
-// one for "they have been read". A warp's buffers lie together: [warp][buffer][32 packed rows][rows].
+// The sums of a panel, from the multiplying warps to the epilogue warps, in GemvPlan::sum_buffers buffers (1 to 8, a
+// power of two).
+// Layout:   [warp][buffer][32 packed rows][rows of the batch] floats from GemvPlan::sums_at.
+// Barriers of a buffer: `full` has one arrival of each multiplying warp, `read` one of each epilogue warp. Both
+// complete one phase per panel that passes through the buffer. A multiplying warp waits for `read` with the opposite
+// parity, which lets it through the first time.
 template <int Warps>
 class PanelSums {
 public:
-    // As the kernel begins, by one thread.
+    // At the start of the kernel, by one thread.
     __device__ static void start(char* shared, const GemvPlan& plan, int rows) {
         std::uint32_t panels = 0;
         const PanelSums sums(shared, plan, rows, panels);
@@ -83,27 +90,28 @@ public:
             mbarrier_init(sums.read(i), kEpilogueWarps * kWarpArrivals);
         }
     }
-    // `panels`: how many there were so far.
+    // `panels`: how many panels there were so far in this launch, which gives buffer and parity.
     __device__ PanelSums(char* shared, const GemvPlan& plan, int rows, std::uint32_t& panels)
         : shared_(shared), plan_(plan), rows_(rows), panels_(panels) {}
-    // Of this warp, once what was there has been read.
+    // A multiplying warp's place in the buffer, once the epilogue has read what was there.
     __device__ float* mine(int warp) {
         mbarrier_wait(read(slot(panels_)), parity(panels_) ^ 1);
         return sums() + warp * warp_stride();
     }
     __device__ void hand_over() { mbarrier_arrive_warp(full(slot(panels_))); }
-    // Of warp 0, once all warps' sums are there; those of the others follow warp_stride() apart.
+    // Warp 0's sums, once those of all warps are there. The other warps' follow warp_stride() apart.
     __device__ const float* all() {
         mbarrier_wait(full(slot(panels_)), parity(panels_));
         return sums();
     }
-    // Waits until all panels so far have been read, with the squares that belong to them.
+    // Waits until the epilogue has read all panels so far, with the row statistics that belong to them. Needed before
+    // the statistics and the sums' memory are used for something else.
     __device__ void all_read() const {
         if (panels_ > 0) mbarrier_wait(read(slot(panels_ - 1)), parity(panels_ - 1));
     }
     __device__ int warp_stride() const { return plan_.warp_sum_stride; }
-    // Where row t of the batch is, of the packed rows 2 pair, 2 pair + 1. Of 16, so that they meet few banks twice, the
-    // first eight change places with the others in every second pair. NT: eights of rows.
+    // Where row t of the batch lies within the packed rows 2 pair, 2 pair + 1. With 16 rows the two eights change
+    // places in every second pair, so that accesses meet few banks twice. NT: eights of rows.
     template <int NT>
     __device__ int column(int t, int pair) const {
         return NT == 2 && rows_ == 16 ? t ^ pair % 2 * 8 : t;

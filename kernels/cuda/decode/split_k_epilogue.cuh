@@ -1,8 +1,19 @@
-// kernels/cuda/decode/split_k_epilogue.cuh: what the warps of the decode kernel do that finish panels, and how blocks
-// count what is done.
+// kernels/cuda/decode/split_k_epilogue.cuh: the epilogue warps of the decode kernel, and the counters at which CTAs
+// meet.
 //
-// A panel's sums of the slices are added in the order of the warps, those of the parts of a split matrix behind them in
-// the order of the inputs; what then becomes of a pair of rows is in kernels/cuda/decode/epilogue.cuh.
+// Three warps walk over all matrix steps of the launch. For each panel of the CTA they wait until the multiplying
+// warps' sums are in shared memory (PanelSums), add them in the order of the warps, exchange split-K sums with the CTAs
+// of the other parts (SplitSums: part 0 adds them in the order of K and runs the epilogue, the others only send), apply
+// the norm factor, and run the epilogue of each pair.
+//
+// Threads:  number = 32 * epilogue warp + lane takes the pairs and rows number, number + 96, ... of a panel: pair =
+//           number / T, row = number % T. Panels begin with a different warp each, so that all three are busy where a
+//           panel has less than 96 of them.
+// Norms:    the multiplying warps leave sums of squares per row and slice (row_stats); these warps add them once per
+//           step and scale every sum of the row by 1 / rms. The norm's weights are multiplied into the activations
+//           before.
+// Order:    the epilogue of step s may run while the multiplying warps are at step s + 1. It arrives at the grid's
+//           counter when all of the CTA's panels of a step are written.
 #pragma once
 
 #include "kernels/cuda/decode/copy_ring.cuh"
@@ -16,23 +27,25 @@ __device__ inline float norm_factor(const GemvOp& op, float squares) {
     return rsqrtf(fmaf(squares, op.inputs_inverse, op.eps));
 }
 
-// What blocks of a launch count together. Zero between launches, but for the number of launches.
+// Counters that the CTAs of a launch share, in GemvScratch::counters. Zero between launches, except for the number of
+// launches.
 enum GridCounter : int { kMatrixArrivals, kDepartures, kLaunches, kAttendArrivals };
 static_assert(kAttendArrivals < kScratchCounters);
 
-// What a block knows of where it is, in shared memory: words from kStepStateAt on.
+// Where a CTA's multiplying warps are, in GemvHeader::step_state. Written by thread 0 between two meetings at barrier
+// 15.
 struct StepState {
     std::int32_t step;
-    // Arrivals that complete the matrices, and the attentions, before this step.
+    // Arrivals that complete all matrices, and all attentions, before this step.
     std::uint32_t matrix_arrivals, attend_arrivals;
-    std::uint32_t attend_at;  // where attention has its groups' memory
+    std::uint32_t attend_at;  // address of attention's memory (AttendBase)
 };
 static_assert(sizeof(StepState) <= kNormFactorsAt - kStepStateAt);
 
-// A barrier of all blocks, in two halves. What others wrote before it is read from L2 after it (__ldcg), so that
-// nothing in L1 needs to be dropped: a relaxed look at the counter is enough, and the cheaper one by far. Of a matrix
-// all blocks tell, of an attention those that take part. handed: all that was written says by itself whether it has
-// come, so that it need not have.
+// A barrier of all CTAs in two halves, arrive() and wait_for_arrivals(). What others wrote before it is read with loads
+// that bypass L1 (__ldcg), so no cache has to be invalidated, and polling with relaxed loads is enough; that is much
+// cheaper than acquire. All CTAs arrive for a matrix, and for an attention those that take part. flagged: everything
+// written carries its own flag, so the arrival need not be a release.
 __device__ inline void arrive(std::uint32_t* counter, bool flagged = false) {
     if (flagged) {
         asm volatile("red.relaxed.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
@@ -47,12 +60,13 @@ __device__ inline void wait_for_arrivals(const std::uint32_t* counter, std::uint
     } while (seen < arrivals);
 }
 
-// Clears numbers that are handed over, by finishers: thread `thread` of `threads`.
+// Resets flagged words, by thread `thread` of `threads`.
 __device__ inline void reset_flagged(float* to, std::int32_t floats, int thread, int threads) {
     for (std::int32_t i = thread; i < floats / 4; i += threads) reset_flagged4(to + 4 * i);
 }
 
-// A step that is a matrix of one kind: this block's panels. NT: eights of rows.
+// This CTA's panels of a matrix step of one kind. NT: eights of rows. `factors`: 1 / rms by row. `epilogue_warp`: the
+// warp that begins the next panel is rotated from it.
 template <Epilogue kKind, int NT, int kWarps>
 __device__ __forceinline__ void epilogue_panels(const GemvOp& op, const GemvStep& step, const GemvPlan& plan, int T,
                                                 float* out, const float* from, std::uint32_t tag, const CtaShare& share,
@@ -66,9 +80,9 @@ __device__ __forceinline__ void epilogue_panels(const GemvOp& op, const GemvStep
     const bool normed = step.norm != nullptr, first_part = share.part == 0, residual_flagged = op.residual_flagged;
 #pragma unroll 1
     for (int panel = share.panel_begin; panel < share.panel_end; ++panel) {
-        // A thread takes row `number % T` of pair `number / T`, one number after the other: several side by side take
-        // registers that are then spilled, and what is read back from there comes behind everything that is on its way.
-        // Neighbours take neighbours, so that they meet few banks twice. Panels begin with one warp after the other.
+        // One number after the other: several at once take registers that are then spilled, and a reload of a spilled
+        // value waits for all loads in flight. Neighbouring lanes take neighbouring rows, so that they meet few banks
+        // twice.
         int number = 32 * epilogue_warp + lane;
         epilogue_warp = epilogue_warp + 1 == kEpilogueWarps ? 0 : epilogue_warp + 1;
         const float* all = nullptr;
@@ -79,6 +93,8 @@ __device__ __forceinline__ void epilogue_panels(const GemvOp& op, const GemvStep
             const std::int32_t packed = panel * kPanelRows + 2 * pair;
             EpilogueOperand operand;
             if (exists && first_part) operand = load_epilogue_operand<kKind>(f, from, packed, t);
+            // The squares of a row are complete with the first panel. Those of the other parts of K come with their
+            // first panels.
             if (all == nullptr) all = panel_sums.all();
             float2 sum = {};
             if (exists) {
@@ -110,7 +126,8 @@ __device__ __forceinline__ void epilogue_panels(const GemvOp& op, const GemvStep
     }
 }
 
-// All steps, by the warps that finish panels. They tell the grid when this block's share of a matrix is done.
+// All steps, by the epilogue warps. They arrive at the counter of the grid when this CTA's share of a matrix is
+// written.
 template <Encoding E, int NT, KvFormat kFormat, class Args>
 __device__ __forceinline__ void run_epilogue(const Args& args, char* shared) {
     constexpr int kWarps = gemv_warps(E);
@@ -138,11 +155,11 @@ __device__ __forceinline__ void run_epilogue(const Args& args, char* shared) {
     for (int s = 0; s < args.steps; ++s) {
         const GemvOp& op = args.op(s);
         const GemvStep& step = args.step[s];
-        if (op.kind != OpKind::matrix) continue;  // those that attend tell
+        if (op.kind != OpKind::matrix) continue;  // the multiplying warps arrive for attention
         const CtaShare share = CtaShare::of(args, shared, s);
         const bool last = s + 1 == args.steps;
         if (share.idle()) {
-            // Nothing to do is no reason to be early: arrivals are only counted.
+            // An idle CTA still arrives, and not before the step begins: arrivals of all steps share one counter.
             if (!last && thread == 0) {
                 wait_for_arrivals(plan.counters + kMatrixArrivals, arrivals);
                 arrive(plan.counters + kMatrixArrivals, op.out_flagged);
@@ -150,7 +167,7 @@ __device__ __forceinline__ void run_epilogue(const Args& args, char* shared) {
             arrivals += gridDim.x;
             continue;
         }
-        // What is added to is read early, but not while the step before may still write it.
+        // The residual is read early, but not while the step before may still be writing it.
         if (s > 0 && op.epilogue.kind == Epilogue::out && args.op(s - 1).kind == OpKind::matrix &&
             args.op(s - 1).epilogue.kind == Epilogue::out) {
             if (lane == 0) wait_for_arrivals(plan.counters + kMatrixArrivals, arrivals);
@@ -179,7 +196,7 @@ __device__ __forceinline__ void run_epilogue(const Args& args, char* shared) {
             meet();
         }
         with_epilogue(op.epilogue.kind, [&](auto kind) {
-            // Code that is not there does not cost those that are.
+            // Leaves out the code of a kind that this cache format never has.
             if constexpr (kind == Epilogue::attention_in_new_kv && kFormat != KvFormat::q8) return;
             float* const out = op.epilogue.out + args.flagged_offset(op.out_flagged, step.out_buffer);
             const float* const from =
