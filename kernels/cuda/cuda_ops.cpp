@@ -1,8 +1,8 @@
-// The CUDA backend: kernels/ops.h over the folders beside this file. An op call is noted (forward/forward_recorder.h); what
-// is noted runs when the LM head is called or a result is asked for (forward/forward_runner.h).
+// The CUDA backend: kernels/ops.h over the folders beside this file. An op call is noted (forward/forward_recorder.h);
+// what is noted runs when the LM head is called or a result is asked for (forward/forward_runner.h).
 //
-// Every method that touches the device opens a DeviceScope first: whichever thread calls, the backend's device is current
-// in it until the method returns, and no other thread uses the device meanwhile.
+// Every method that touches the device opens a DeviceScope first: whichever thread calls, the backend's device is
+// current in it until the method returns, and no other thread uses the device meanwhile.
 
 #include <algorithm>
 #include <atomic>

@@ -1,3 +1,6 @@
+// The weights of each op on the device, and what its launches are given: an op of the decode kernel, or a prefill
+// matrix.
+
 #include "kernels/cuda/linear.h"
 
 #include <algorithm>
@@ -12,7 +15,7 @@ namespace foresay::kernels::cuda {
 
 namespace {
 
-// Rows of one pass: all of them, or as many as leave room for weights.
+// Rows of one pass over the weights: all of them, or as many as leave room for two slots of the ring.
 std::int32_t rows_that_fit(Encoding encoding, const GemvOp& op, std::int32_t rows) {
     const DeviceInfo& device = DeviceContext::current().info();
     GemvOp planned = op;
@@ -24,15 +27,15 @@ std::int32_t rows_that_fit(Encoding encoding, const GemvOp& op, std::int32_t row
     return rows;
 }
 
-// For calls that have no sequence. Kept, because it is large and may be wanted in mid-text.
+// For calls without a sequence. Kept per thread, because it is large.
 LinearSequence& sequence_alone() {
     thread_local LinearSequence sequence;
     sequence.discard();
     return sequence;
 }
 
-// All parts of a stack times the rows of a call, in as few readings of the weights as shared memory allows.
-// `shift` moves what belongs to a row of the batch by `t` rows.
+// All parts of a stack times the rows of a call, in as few passes over the weights as shared memory allows. `shift`
+// moves what belongs to a row of the batch by `t` rows.
 template <class Shift>
 void decode_rows(const Panels& panels, const LinearCall& call, GemvOp op, GemvStep step, EpilogueArgs epilogue,
                  Shift shift) {
@@ -62,7 +65,7 @@ TensorView with_shape(const TensorView& view, std::int64_t rows, std::int64_t co
     return view;
 }
 
-// The biases of q, k and v behind one another; zeros where one is absent.
+// The biases of q, k and v, one after the other; zeros where one is absent.
 DeviceBuffer<float> stacked_bias(std::span<const TensorView> biases, std::span<const std::int64_t> rows) {
     std::vector<float> values;
     bool any = false;

@@ -6,8 +6,9 @@
 //   K        global, through L1 --> registers, four mma columns of 8 positions  (Keys::load)
 //   scores   Q . K^T, Q in registers for the whole tile
 //   V        global --> registers, asked for before the softmax of the strip
-//   softmax  online: peak and sum of the two rows that a lane has, quad and quad + 8; lanes of a quad exchange by shuffles
-//   output   P . V, P packed from the lane's own scores: the accumulator layout of the scores is the operand layout of P
+//   softmax  online: peak and sum of the two rows that a lane has, quad and quad + 8; lanes of a quad exchange by
+//   shuffles output   P . V, P packed from the lane's own scores: the accumulator layout of the scores is the operand
+//   layout of P
 //
 // Order:    the positions of a row come in order from a fixed absolute beginning, so its sums do not depend on the tile
 //           (law 1).

@@ -1,14 +1,28 @@
-// kernels/cuda/decode/activations.cuh: a warp's slice of the inputs of up to 16 rows, as the operands B of its
+// kernels/cuda/decode/activations.cuh: a warp's slice of the activations of up to 16 rows, as operands B of its
 // products.
 //
-// Slice:    of the blocks of a part of the inputs, those whose number leaves the warp's when divided by the warps.
+// Slice:    of the blocks of a part of K, those whose number modulo the warps is the warp's.
 // Layout:   lane 4 r + q holds row r (and 8 + r) of the batch: of each 16 inputs the four from 4 q on. Rows 0 to 7 stay
-//           in registers for as long as a matrix lasts, because every product needs them and shared memory is what
-//           products wait for; rows 8 to 15 lie in shared memory, [plane][row][group of 32 inputs][q][step].
-// Precision: float16 after scaling by a power of two per row and slice; float matrices see a second float16 of what the
-//           first leaves (planes). The sums that take the middle off the codes are those of the inputs as rounded, kept
-//           as two float16 numbers, so that the weights' scales times the sums are a product of the same kind.
-// Law 1:    a row's numbers depend on that row alone.
+//           in registers for as long as a matrix lasts, because every product needs them and reading shared memory is
+//           what products wait for. Rows 8 to 15 lie in shared memory: [plane][row][group of 32 inputs][q][step],
+//           GemvPlan::upper_rows_bytes per warp.
+//
+// Data flow of load(), per warp, for rows 8 to 15 first and then 0 to 7:
+//
+//   global (float32)  each lane loads neighbouring fours of all rows, all loads in flight at once (read)
+//   flagged words     polled again until all are there
+//   norm weight       multiplied in; sums of squares per row --> row statistics
+//   scale             the largest magnitude of the row's slice --> a power of two; float16 after scaling
+//   transpose         through shared memory (the warp's sum buffers, which are free between steps): lane 4 r + q gets
+//   row r sums              of groups of 16 or 32 inputs, by mma with ones (sum_up)
+//
+// Precision: float16 after scaling by a power of two per row and slice, so the largest value lies between 2^13 and
+//           2^14. Matrices of floats get a second float16 of what the first leaves (planes). The sums that take the
+//           offset off the codes are those of the rounded values, as two float16 numbers each, so that scales times
+//           sums are an mma of the same kind.
+// Waits:    within the warp only (__syncwarp), apart from flagged words. The caller waits until the sum buffers are
+//           free (PanelSums::all_read).
+// Law 1:    a row's numbers depend on that row alone: its own scale, its own sums.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -27,7 +41,7 @@ namespace foresay::kernels::cuda {
 
 inline constexpr float kCodeScale = 16777216.0f;  // 2^24: codes enter as subnormal float16 numbers, code x 2^-24
 
-// What an encoding wants of its inputs.
+// What a quantisation type wants of its activations.
 template <Encoding E>
 struct ActivationForm {
     static constexpr bool bf16 = E == Encoding::bf16;
@@ -35,10 +49,10 @@ struct ActivationForm {
     static constexpr int planes = floats ? 2 : 1;  // high and low part
     static constexpr bool minima = E == Encoding::q4_k || E == Encoding::q5_k;
     static constexpr int sum_inputs = E == Encoding::q6_k ? 16 : 32;  // inputs per sum
-    // Pairs c = 2, 3 meet codes that were left four bits higher.
+    // Pairs c = 2, 3 are multiplied with codes four bits higher in their word, so these inputs are scaled by 1 / 16.
     static constexpr bool quarters_lowered = !floats && E != Encoding::q8_0;
-    // What a sum is multiplied by: minus the middle of the codes, as the codes are scaled; with minima a power of two
-    // that keeps it in range (kMinimumScale undoes it).
+    // What a sum is multiplied by: minus the offset of the codes, scaled as the codes are. With minima: a power of two
+    // that keeps the sum in range, which kMinimumScale undoes.
     static constexpr float sum_factor = minima                ? -0.03125f
                                         : E == Encoding::q4_0 ? -8.0f / kCodeScale
                                         : E == Encoding::q8_0 ? -128.0f / kCodeScale
@@ -50,7 +64,7 @@ struct ActivationForm {
 };
 inline constexpr float kMinimumScale = 32.0f;  // minima enter as code x 2^-24, so this is all that is left to undo
 
-// Bytes from one row of rows 8 to 15 to the next: lanes of two rows meet no bank twice.
+// Bytes from one of rows 8 to 15 to the next. The 64 extra bytes keep lanes of two rows on different banks.
 constexpr int upper_row_bytes(Encoding e) { return kSplitInputs / gemv_warps(e) * 2 + 64; }
 // What a warp needs of shared memory for `rows` rows.
 constexpr int upper_rows_bytes(Encoding e, int rows) {
@@ -58,7 +72,8 @@ constexpr int upper_rows_bytes(Encoding e, int rows) {
     return rows <= 8 ? 0 : (rows - 8) * upper_row_bytes(e) * (floats ? 2 : 1);
 }
 
-// What a warp leaves of its slices in shared memory: 16 numbers that scale sums of a row back, then 16 sums of squares.
+// What a warp leaves about its slice in shared memory: 16 factors that scale the sums of a row back, then 16 sums of
+// squares.
 __device__ inline float* row_stats(char* shared, const GemvPlan& plan, int warp) {
     return reinterpret_cast<float*>(shared + plan.row_stats_at) + warp * 32;
 }
@@ -68,9 +83,9 @@ class ActivationOperand {
 public:
     using Form = ActivationForm<E>;
 
-    // Reads this warp's slice of blocks first .. first + count - 1 of every row of `x` (zeros behind it), waits for
-    // what is handed over and has not come yet, and leaves, per row, what scales sums back and the sum of squares
-    // (row_stats). Passes rows on through the place of this warp's sums, which must be free.
+    // Loads this warp's slice of blocks first .. first + count - 1 of every row of `x` (zeros beyond), waits for
+    // flagged words, and leaves the row statistics. Rows pass through the memory of this warp's panel sums, which must
+    // be free.
     __device__ void load(const GemvOp& op, const float* x, const float* norm, int first, int count, int rows,
                          const GemvPlan& plan, char* shared) {
         const Reader reader{op, x, norm, first, count, plan, shared};
@@ -104,7 +119,7 @@ public:
     }
 
 private:
-    static constexpr int kVectors = Form::groups / 4;  // fours of inputs that a lane reads of a row
+    static constexpr int kVectors = Form::groups / 4;  // fours of inputs that a lane loads of a row
 
     struct Reader {
         const GemvOp& op;
@@ -114,8 +129,8 @@ private:
         const GemvPlan& plan;
         char* shared;
 
-        // In shared memory, of this warp. The number of the thread is asked for anew, so that nothing of this takes
-        // registers while inputs come.
+        // Addresses in shared memory, of this warp. The number of the thread is asked for each time, so that nothing of
+        // this takes registers while activations arrive.
         __device__ std::uint32_t second() const {
             return shared_address(shared + plan.upper_rows_at +
                                   thread_index() / 32 * static_cast<std::uint32_t>(plan.upper_rows_bytes));
@@ -126,7 +141,7 @@ private:
         }
         __device__ float* stats() const { return row_stats(shared, plan, static_cast<int>(thread_index() / 32)); }
 
-        // The input that vector v of this lane begins with; beyond `op.inputs` where there is none.
+        // The input that vector v of this lane begins with; op.inputs where there is none.
         __device__ int input_of(int v) const {
             constexpr std::uint32_t inputs = block_format(E).inputs;
             const std::uint32_t thread = thread_index(), at = static_cast<std::uint32_t>(v) * 128 + thread % 32 * 4;
@@ -140,8 +155,8 @@ private:
         }
     };
 
-    // Rows 8 nt .. 8 nt + here - 1, at most B, all on their way at once. A lane reads neighbours of all rows, and has
-    // to give them to those that multiply with them.
+    // Rows 8 nt .. 8 nt + here - 1, at most B, all in flight at once. A lane loads neighbouring inputs of all rows, and
+    // has to pass them to the lanes that multiply with them.
     template <int B>
     __device__ void read(int nt, const Reader& r, int here) {
         float4 x[B][kVectors];
@@ -149,7 +164,7 @@ private:
         std::int32_t stride[kVectors];
 #pragma unroll
         for (int v = 0; v < kVectors; ++v) {
-            // Where there is nothing, all rows are the same zeros, so that nobody has to ask.
+            // Where there is nothing to load, all rows are the same zeros, so that no load needs a condition.
             const int at = r.input_of(v);
             const bool exists = at < r.op.inputs;
             from[v] = exists ? r.x + at : r.plan.zeros;
@@ -166,9 +181,9 @@ private:
             }
         };
         if (B > 1 && nt == NT - 1 && r.op.x_flagged) {
-            // All of many rows would be much to read in vain, so a few look until something of each panel is there, the
-            // last of it. When it has come of the rows that are read first, it mostly has of the others; who misses
-            // some looks again.
+            // Polling all of many rows would be much traffic for nothing. So a few lanes poll first, for the last words
+            // of each panel in the row that is loaded first. When those are there, most others are too; words that are
+            // still missing are polled below.
             const bool looks = thread_index() % 8 == 7;
             bool missing = looks;
             while (__any_sync(~0u, missing)) {
@@ -203,10 +218,11 @@ private:
                 if (those == 0) break;
 #pragma unroll
                 for (int v = 0; v < kVectors; ++v) {
-                    asm volatile(""
-                                 : "+r"(stride[v]));  // so that places are worked out anew: kept, they would be spilled
+                    asm volatile(
+                        ""
+                        : "+r"(stride[v]));  // so that addresses are computed again: kept, they would be spilled
                 }
-                // As long as nothing is there, few look for it.
+                // As long as nothing is there, few lanes poll.
                 const bool looks = those != ~0u || thread_index() % 16 == 0;
 #pragma unroll
                 for (int b = 0; b < B; ++b) {
@@ -236,7 +252,7 @@ private:
             if (lane % (32 / B) == 0 && b < here) stats[16 + 8 * nt + b] = squares[0];
         }
         uint2 half[Form::planes][B][kVectors];
-        std::uint32_t back = 0;  // the exponent that scales sums of row `lane` back
+        std::uint32_t back = 0;  // the exponent that scales the sums of row `lane` back
 #pragma unroll
         for (int b = 0; b < B; ++b) {
             float most = 0.0f;
@@ -245,7 +261,7 @@ private:
                 const float4 a = x[b][v];
                 most = fmaxf(most, fmaxf(fmaxf(fabsf(a.x), fabsf(a.y)), fmaxf(fabsf(a.z), fabsf(a.w))));
             }
-            // The largest comes to lie between 2^13 and 2^14.
+            // The largest magnitude ends up between 2^13 and 2^14.
             const int exponent = max(static_cast<int>(__reduce_max_sync(~0u, __float_as_uint(most)) >> 23), 20);
             const float scale = __uint_as_float(static_cast<std::uint32_t>(267 - exponent) << 23);
             if (lane == b) back = static_cast<std::uint32_t>(exponent - 13);
@@ -274,8 +290,8 @@ private:
                 }
                 continue;
             }
-            // All at once where there is room, else one vector at a time: groups in pairs, which change places in odd
-            // rows so that rows meet no bank twice.
+            // All vectors at once where there is room, else one at a time. Groups lie in pairs that change places in
+            // odd rows, so that rows never meet on a bank.
             const std::uint32_t pair_bytes = here * 128, vector_bytes = 2 * pair_bytes;
             const bool at_once = r.room() >= static_cast<int>(kVectors * vector_bytes);
             const std::uint32_t start = r.passage();
@@ -318,8 +334,9 @@ private:
         }
     }
 
-    // Sums of B numbers over all lanes, the far lanes' first. Each lane ends with one of the sums, values[0], and is
-    // told which: as long as there are several, a lane gives half of them to the other it adds with.
+    // Sums of B numbers over all lanes. While there are several, a lane passes half of them to the lane it adds with
+    // and keeps the other half, so the work halves with each step. Each lane ends with one of the sums, values[0];
+    // returns which.
     template <int B>
     static __device__ int sum_over_lanes(float (&values)[B], int lane) {
         int number = 0;
@@ -342,7 +359,7 @@ private:
         return number;
     }
 
-    // Sums by multiplying with ones; a row's operand serves as operand A.
+    // Sums of groups, by multiplying with ones; a row's operand B serves as operand A.
     __device__ void sum_up(int nt) {
         if (nt == 1) __syncwarp();
         constexpr std::uint32_t one = 0x3c003c00u;
@@ -390,14 +407,14 @@ private:
             }
         }
     }
-    // Two sums as two pairs of float16, whose sums they are.
+    // Two sums as two pairs of float16 that add up to them.
     static __device__ void split(float a, float b, std::uint32_t& high, std::uint32_t& low) {
         const __half2 h = __floats2half2_rn(a, b);
         const float2 f = __half22float2(h);
         high = as_bits(h);
         low = as_bits(__floats2half2_rn(a - f.x, b - f.y));
     }
-    // Entry 2 q (+ 1) of eight, without an index that registers do not have.
+    // Entry 2 q (+ 1) of eight, without an index, which registers do not have.
     static __device__ float chosen(const float* of, int q) {
         const float low = q & 1 ? of[2] : of[0], high = q & 1 ? of[6] : of[4];
         return q & 2 ? high : low;

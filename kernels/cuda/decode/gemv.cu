@@ -1,3 +1,5 @@
+// The plan of a decode launch: how panels and K are divided among CTAs, and what lies where in shared memory.
+
 #include "kernels/cuda/decode/gemv.h"
 
 #include <algorithm>
@@ -16,12 +18,12 @@ namespace {
 
 constexpr std::int32_t round_up(std::int32_t value, std::int32_t step) { return (value + step - 1) / step * step; }
 
-// How many blocks share the inputs of a panel: by the shape alone, so that sums have one order.
+// Parts that K is split into: by the shape alone, so that sums have one order.
 int split_of(const GemvOp& op, int processors) {
     return std::min((op.inputs + kSplitInputs - 1) / kSplitInputs, processors);
 }
 
-// Does nothing: for asking what code of this library was compiled for.
+// Does nothing; asks what architecture the code of this library was compiled for.
 __global__ void compiled() {}
 
 }  // namespace
@@ -102,12 +104,12 @@ bool plan_gemv(Encoding encoding, const GemvScratch& scratch, std::size_t shared
     plan.upper_rows_bytes = upper_rows_bytes(encoding, rows);
     plan.sum_buffers = rows == 1 ? 8 : rows <= 4 ? 4 : rows <= 8 ? 2 : 1;
     plan.sum_buffer_mask = static_cast<std::uint32_t>(plan.sum_buffers - 1);
-    // Inputs of up to eight rows pass through here, 128 of a row at a time.
+    // Activations of up to eight rows pass through the sums' memory, 128 inputs of a row at a time.
     plan.warp_sum_stride = std::max(plan.sum_buffers * kPanelRows * rows, std::min(rows, 8) * 64);
     plan.rows_inverse = inverse_of(rows);
     const int sums_bytes = warps * plan.warp_sum_stride * 4;
     const int row_stats_bytes = warps * 32 * 4;
-    // Attention and the sums of panels take turns.
+    // Attention and panel sums use the same memory, in different steps.
     const int sums_room = std::max(sums_bytes, attends ? kAttendShared : 0);
     const int fixed = kGemvHeaderBytes + warps * plan.upper_rows_bytes + sums_room + row_stats_bytes + 3 * 128;
     const int slot_bytes = chunk_blocks(encoding, rows > 8 ? 2 : 1, scratch.little_shared) * format.bytes;

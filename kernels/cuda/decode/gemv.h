@@ -130,8 +130,8 @@ enum class OpKind : std::uint8_t { matrix, attend };
 struct GemvOp {
     OpKind kind = OpKind::matrix;
     std::int32_t attend = 0;  // which of GemvArgs::attends
-    // Whether what the step reads (x, epilogue.residual) and writes (epilogue.out, or the out of an attention) are flagged
-    // words. Then the pointers are those into buffer 0 (GemvPlan::flagged).
+    // Whether what the step reads (x, epilogue.residual) and writes (epilogue.out, or the out of an attention) are
+    // flagged words. Then the pointers are those into buffer 0 (GemvPlan::flagged).
     bool x_flagged = false, residual_flagged = false, out_flagged = false;
     bool resets_buffers = false;  // resets words of buffers that all CTAs are through with
     std::int32_t panel_count = 0;

@@ -1,5 +1,5 @@
-// The decode kernel of float32 matrices, which only small models and tests have: a warp per pair of packed rows, plain
-// multiplications.
+// The decode kernel of float32 matrices, which only small models and tests have: a warp per pair of packed rows, lanes
+// divide K, plain multiplications, one row of the batch after the other. No ring, no CTA waits for another.
 
 #include "kernels/cuda/decode/gemv_launch.cuh"
 

@@ -1,5 +1,8 @@
-// kernels/cuda/decode/gemv_launch.cuh: the launch of the decode kernel of one encoding. Each gemv_<encoding>.cu is one
-// line that instantiates it, so that encodings compile side by side.
+// kernels/cuda/decode/gemv_launch.cuh: the launch of the decode kernel of one quantisation type. Each gemv_<type>.cu is
+// one line that instantiates it, so that types compile side by side.
+//
+// Variants: NT 1 or 2 (rows up to 8 or 16), cache in f16 or codes, few steps or a whole forward: eight kernels of each
+//           type.
 #pragma once
 
 #include <algorithm>

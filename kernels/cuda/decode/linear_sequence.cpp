@@ -1,3 +1,5 @@
+// Gathers decode ops into launches of the decode kernel, and turns whole layers into steps that pass flagged words on.
+
 #include "kernels/cuda/decode/linear_sequence.h"
 
 #include <algorithm>

@@ -1,12 +1,18 @@
-// kernels/cuda/decode/multiply.cuh: a block of a panel times the inputs of up to 16 rows, by tensor cores, for every
-// encoding.
+// kernels/cuda/decode/multiply.cuh: a block of a panel times the activations of up to 16 rows, by tensor cores, for
+// every quantisation type.
 //
 // Layout:   a warp holds the sums of 32 packed rows x 8 NT rows of the batch as accumulators of mma.m16n8k16:
-//           sums[tile][nt][i], i as the instruction has it. Blocks are in shared memory, inputs where Inputs has them.
-// Precision: codes enter as subnormal float16 numbers, code x 2^-24, exact (mma is as fast with them); products are
-//           exact; the sum of 16 or 32 of them is float32 and meets its scale once. The middle of the codes (or the
-//           minimum) is taken off by a product of the scales (minima) and the sums of the inputs.
-// Law 1:    a column of an mma depends on that column of B alone. The order of sums is that of the inputs.
+//           sums[tile][nt][i], i as the instruction has it (row lane / 4 or + 8, column 2 (lane % 4) or + 1). Weights
+//           are operand A, from a ring slot in shared memory; activations are operand B (ActivationOperand).
+// Weights:  a block is laid out for this code (kernels/cuda/weights/panel_format.h): one 16-byte load yields the codes
+//           of two operands, which masks alone unpack.
+// Codes:    a masked code is the mantissa of a subnormal float16, code x 2^-24, exact; mma is as fast with subnormals.
+//           The factor 2^24 is in the scales (kCodeScale).
+// Scales:   products of 16 or 32 inputs are summed by mma in float32 and multiplied with their scale once (add_scaled).
+//           The offset of the codes (8 for q4_0) or the minimum is taken off by one small mma: scales (minima) times
+//           the sums of the activations.
+// Law 1:    a column of an mma depends on that column of B alone. The order of the sums is that of the inputs, written
+//           out here.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -22,7 +28,7 @@
 
 namespace foresay::kernels::cuda {
 
-// Four pairs of codes of one word, as operands of steps 0 and 1: p[0], p[1] for c = 0, 1 and 2, 3 of step 0, ...
+// Eight codes of a word as four pairs: p[0], p[1] are c = 0, 1 and 2, 3 of step 0, p[2], p[3] those of step 1.
 __device__ inline void unpack_nibbles(std::uint32_t word, std::uint32_t (&p)[4]) {
     const std::uint32_t upper = word >> 8;
     p[0] = word & 0x000f000fu;
@@ -31,8 +37,8 @@ __device__ inline void unpack_nibbles(std::uint32_t word, std::uint32_t (&p)[4])
     p[3] = upper & 0x00f000f0u;
 }
 
-// sums += scale of the rows r, r + 8 times d. kOneRow: the batch has one row, so that the second of two columns is
-// nobody's.
+// sums += d times the scales of rows r and r + 8. kOneRow: the batch has one row, so the second column of each pair is
+// never read.
 template <bool kOneRow>
 __device__ inline void add_scaled(float (&sums)[4], const float (&d)[4], float scale0, float scale1) {
     sums[0] = fmaf(scale0, d[0], sums[0]);
@@ -45,18 +51,18 @@ __device__ inline std::uint32_t word_of(const uint4& v, int i) {
     return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
 }
 
-// A tile's product with a group of 32 inputs, from the codes of rows r (p[0]) and r + 8 (p[1]).
+// The product of a tile with a group of 32 inputs, from the codes of rows r (p[0]) and r + 8 (p[1]).
 __device__ inline void multiply_group(float (&d)[4], const std::uint32_t (&p)[2][4], const uint4& x) {
     const float zero[4] = {};
     mma(d, p[0][0], p[1][0], p[0][1], p[1][1], x.x, x.y, zero);
     mma(d, p[0][2], p[1][2], p[0][3], p[1][3], x.z, x.w, d);
 }
 
-// run(address of the block, inputs, which block of the slice, sums, lane)
+// run(address of the block, activations, which block of the slice, sums, lane)
 template <Encoding E, int NT, bool kOneRow>
 struct Multiply;
 
-// Q4_0 and Q8_0: a float16 scale for every 32 inputs, whose products with the sums take the middle off.
+// Q4_0 and Q8_0: a float16 scale per 32 inputs.
 template <Encoding E, int NT, bool kOneRow>
 struct MultiplyScaled {
     static constexpr int kScales = block_format(E).scale_begin;
@@ -105,8 +111,8 @@ struct Multiply<Encoding::q4_0, NT, kOneRow> : MultiplyScaled<Encoding::q4_0, NT
 template <int NT, bool kOneRow>
 struct Multiply<Encoding::q8_0, NT, kOneRow> : MultiplyScaled<Encoding::q8_0, NT, kOneRow> {};
 
-// Of a row's 6-bit numbers (ScaleCodePlace): the scales of groups 2 sub and 2 sub + 1, and the minima of groups 2 q and
-// 2 q + 1, as codes.
+// Of a row's 6-bit numbers (ScaleCodePlace), as pairs of codes: the scales of groups 2 sub and 2 sub + 1, and the
+// minima of groups 2 q and 2 q + 1.
 __device__ inline std::uint32_t k_scales(std::uint32_t nibbles, std::uint32_t upper, int sub) {
     if (sub >= 2) {
         nibbles >>= 8;
@@ -121,7 +127,8 @@ __device__ inline std::uint32_t k_minima(std::uint32_t nibbles, std::uint32_t up
     return (nibbles >> place.nibble & 0x000f000fu) + (upper >> place.minimum_upper & 0x00030003u) * 16u;
 }
 
-// Q4_K, and Q5_K with its fifth bits.
+// Q4_K, and Q5_K with its fifth bits: per row and block two float16 factors, d and dmin, and 6-bit scales and minima of
+// 8 groups of 32 inputs. The minima of all groups go into one mma with the sums of the activations.
 template <Encoding E, int NT, bool kOneRow>
 struct MultiplyK {
     static constexpr bool kFifth = E == Encoding::q5_k;
@@ -208,12 +215,14 @@ struct Multiply<Encoding::q4_k, NT, kOneRow> : MultiplyK<Encoding::q4_k, NT, kOn
 template <int NT, bool kOneRow>
 struct Multiply<Encoding::q5_k, NT, kOneRow> : MultiplyK<Encoding::q5_k, NT, kOneRow> {};
 
-// Two bytes of a word, signed, as a pair of float16.
+// Two bytes of a word, signed, as a pair of float16: 0x6400 | u is 1024 + u.
 __device__ inline std::uint32_t signed_pair(std::uint32_t word, std::uint32_t selector) {
     const std::uint32_t magic = __byte_perm(word ^ 0x80808080u, 0x64646464u, selector);  // 1024 + code + 128
     return as_bits(__hsub2(as_halves(magic), __float2half2_rn(1152.0f)));
 }
 
+// Q6_K: one float16 factor per row and block and int8 scales of 16 groups of 16 inputs. The products of a block are
+// summed without the factor, which multiplies them once at the end.
 template <int NT, bool kOneRow>
 struct Multiply<Encoding::q6_k, NT, kOneRow> {
     static __device__ __forceinline__ void run(std::uint32_t block, const ActivationOperand<Encoding::q6_k, NT>& in,
@@ -293,7 +302,8 @@ struct Multiply<Encoding::q6_k, NT, kOneRow> {
     }
 };
 
-// Plain 16-bit values: the inputs come as two parts, the sums of the small part first.
+// Plain 16-bit weights: activations come as two planes. The sums of the low plane are added first, because they are
+// small.
 template <Encoding E, int NT, bool kOneRow>
 struct MultiplyFloats {
     static __device__ __forceinline__ void run(std::uint32_t block, const ActivationOperand<E, NT>& in, int j,

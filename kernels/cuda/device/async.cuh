@@ -1,7 +1,10 @@
 // kernels/cuda/device/async.cuh: the few instructions of the device that C++ has no name for: overlap of kernels, bulk
-// copies into shared memory that complete on a barrier, barriers of warps.
+// copies into shared memory that complete on an mbarrier, barriers of warps.
 //
 // Layout:   shared-memory addresses are 32-bit, as the instructions want them (shared_address).
+// mbarrier: `count` arrivals complete a phase; phases alternate between parity 0 and 1. A waiter names the parity of
+// the phase it waits for, so it can tell this phase from the one before, but not from the one two before: no waiter may
+// fall two phases behind.
 // Fallback: before sm_90 kernels do not overlap, and a bulk copy is 16-byte copies by all lanes of a warp.
 #pragma once
 
@@ -13,14 +16,14 @@ __device__ inline std::uint32_t shared_address(const void* pointer) {
     return static_cast<std::uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
-// threadIdx.x, asked for each time, so that nothing that follows from it takes a register in between.
+// threadIdx.x, asked for each time, so that nothing derived from it takes a register in between.
 __device__ inline std::uint32_t thread_index() {
     std::uint32_t x;
     asm volatile("mov.u32 %0, %%tid.x;" : "=r"(x));
     return x;
 }
 
-// True in one thread of a warp, which calls it together: cheaper to know than one's number.
+// True in one thread of a warp, which calls it together. Cheaper than comparing the thread's number.
 __device__ inline bool elect_one() {
 #if __CUDA_ARCH__ >= 900
     std::uint32_t chosen;
@@ -50,13 +53,13 @@ __device__ inline void await_predecessors() {
 #endif
 }
 
-// Waits until that many threads, whole warps, are at the block's barrier of that number.
+// Waits until kThreads threads, whole warps, are at barrier kNumber of the CTA. Number 0 is __syncthreads().
 template <int kNumber, int kThreads>
 __device__ inline void named_barrier() {
     asm volatile("bar.sync %0, %1;" ::"n"(kNumber), "n"(kThreads) : "memory");
 }
 
-// A barrier of warps: `count` arrivals complete a phase, and what was written before them can be read after
+// An mbarrier of warps: `count` arrivals complete a phase, and what was written before them can be read after
 // mbarrier_wait().
 __device__ inline void mbarrier_init(std::uint32_t barrier, std::uint32_t count) {
     asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
@@ -67,6 +70,8 @@ __device__ inline void mbarrier_arrive(std::uint32_t barrier) {
 // Arrivals of a warp: one lane's, behind those of the others. compute-sanitizer does not follow that, so with
 // FORESAY_RACECHECK every lane arrives for itself.
 #ifdef FORESAY_RACECHECK
+// An arrival of a warp is one lane's, after a __syncwarp(). compute-sanitizer does not follow that, so with
+// FORESAY_RACECHECK every lane arrives for itself.
 inline constexpr std::uint32_t kWarpArrivals = 32;
 #else
 inline constexpr std::uint32_t kWarpArrivals = 1;
@@ -75,7 +80,7 @@ __device__ inline void mbarrier_arrive_warp(std::uint32_t barrier) {
     __syncwarp();
     if (kWarpArrivals == 32 || elect_one()) mbarrier_arrive(barrier);
 }
-// A barrier that one warp's bulk copies complete on.
+// An mbarrier on which the bulk copies of one warp complete.
 __device__ inline void copy_barrier_init(std::uint32_t barrier) {
 #if __CUDA_ARCH__ >= 900
     mbarrier_init(barrier, 1);
@@ -91,8 +96,8 @@ __device__ inline void copy_barriers_ready() {
     __syncwarp();
 }
 
-// Streams `bytes` (a multiple of 16) from global to shared memory; all lanes of the warp call it.
-// Weights are read once per forward: the cache should drop them first.
+// Streams `bytes` (a multiple of 16) from global to shared memory; all lanes of the warp call it. Weights are read once
+// per forward, so the L2 should drop them first.
 __device__ inline void bulk_copy(std::uint32_t to, const void* from, std::uint32_t bytes, std::uint32_t barrier,
                                  int lane) {
 #if __CUDA_ARCH__ >= 900
@@ -114,7 +119,7 @@ __device__ inline void bulk_copy(std::uint32_t to, const void* from, std::uint32
     asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(barrier) : "memory");
 #endif
 }
-// Whether phase `parity` is complete.
+// Whether the phase with that parity is complete.
 __device__ inline bool mbarrier_test(std::uint32_t barrier, std::uint32_t parity) {
     std::uint32_t done;
     asm volatile(
@@ -128,14 +133,15 @@ __device__ inline bool mbarrier_test(std::uint32_t barrier, std::uint32_t parity
         : "memory");
     return done != 0;
 }
-// Waits until the copies of phase `parity` have landed.
+// Waits until the phase with that parity is complete. The hardware suspends the warp meanwhile, for at most the given
+// time; polling would take issue slots from other warps.
 __device__ inline void mbarrier_wait(std::uint32_t barrier, std::uint32_t parity) {
 #if __CUDA_ARCH__ >= 900
     asm volatile(
         "{\n"
         ".reg .pred done;\n"
         "again:\n"
-        "mbarrier.try_wait.parity.shared.b64 done, [%0], %1, %2;\n"  // asleep for as long: looking takes others' turns
+        "mbarrier.try_wait.parity.shared.b64 done, [%0], %1, %2;\n"
         "@!done bra again;\n"
         "}" ::"r"(barrier),
         "r"(parity), "n"(1000000)
@@ -146,7 +152,7 @@ __device__ inline void mbarrier_wait(std::uint32_t barrier, std::uint32_t parity
 #endif
 }
 
-// Reads of shared memory that keep their order with the waits above.
+// Volatile, so that these loads keep their order with the waits above.
 __device__ inline uint4 load_shared4(std::uint32_t address) {
     uint4 value;
     asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"

@@ -1,3 +1,5 @@
+// Checked calls, allocation, and the list of devices.
+
 #include "kernels/cuda/device/device.h"
 
 #include <atomic>
@@ -28,6 +30,7 @@ void cuda_check(cudaError_t status, const char* what) {
     throw Error(std::string("CUDA: ") + what + ": " + cudaGetErrorString(status));
 }
 
+// A launch that a test makes fail has run all the same: the caller cannot tell, and must not rely on either.
 void launch_check(cudaError_t status, const char* kernel) {
     if (failing_launch.load(std::memory_order_relaxed) > 0 && failing_launch.fetch_sub(1) == 1) {
         throw Error(std::string("CUDA: ") + kernel + ": made to fail by a test");

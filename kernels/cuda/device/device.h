@@ -2,11 +2,11 @@
 // memory, streams and events.
 //
 // Units:    bytes where a name says so, elements of T otherwise.
-// Devices:  CUDA keeps a current device for each thread. Memory, streams and events belong to the device that was current
-//           when they were made; they remember it, and go back to it whatever is current then. Everything else runs on
-//           the current device: a public method of the backend opens a DeviceScope first.
-// Threads:  a DeviceScope holds the device's lock, so that threads take turns on a device. A buffer takes the lock to free
-//           its memory.
+// Devices:  CUDA keeps a current device for each thread. Memory, streams and events belong to the device that was
+//           current when they were made; they remember it, and go back to it whatever is current then. Everything else
+//           runs on the current device: a public method of the backend opens a DeviceScope first.
+// Threads:  a DeviceScope holds the device's lock, so that threads take turns on a device. A buffer takes the lock to
+//           free its memory.
 // Cost:     allocations synchronise the device; they belong into prepare() and allocate*(), never into a forward.
 // Errors:   cuda_check throws Error: an allocation that fails says how much was wanted and how much was free. Anything
 //           that fails on the device later is a bug or a broken device and surfaces at the next synchronisation.
@@ -26,8 +26,8 @@ namespace foresay::kernels::cuda {
 
 // Throws Error "<what>: <reason>" unless `status` is success.
 void cuda_check(cudaError_t status, const char* what);
-// After a launch, or with what a launch returned: throws Error with the kernel's name. All launches pass through here, so
-// that a test can make one fail.
+// After a launch, or with what a launch returned: throws Error with the kernel's name. All launches pass through here,
+// so that a test can make one fail.
 void launch_check(cudaError_t status, const char* kernel);
 inline void launched(const char* kernel) { launch_check(cudaGetLastError(), kernel); }
 // For tests: the nth launch from now on of this process is reported as failed, once. 0: none is.

@@ -1,3 +1,5 @@
+// The devices of this process, by index.
+
 #include "kernels/cuda/device/device_context.h"
 
 #include <map>

@@ -17,7 +17,7 @@ void launch_overlapping(const char* name, void (*kernel)(Params...), dim3 grid, 
     if (shared_bytes > 48 * 1024) {
         cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes), name);
     }
-    // Kernels share a multiprocessor only when they agree on how its memory is divided.
+    // Kernels share a multiprocessor only when they agree on how its memory is divided into L1 and shared memory.
     cuda_check(
         cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared),
         name);

@@ -1,5 +1,10 @@
-// kernels/cuda/device/mma.cuh: the matrix instructions that products use: 16 x 16 (or 16 x 8) times 16 (8) x 8, float32
-// sums.
+// kernels/cuda/device/mma.cuh: the matrix instructions of the products: 16 x 16 (or 16 x 8) times 16 (8) x 8, float32
+// accumulators.
+//
+// Lanes:    with r = lane / 4 and q = lane % 4, each register a pair of 16-bit numbers. A (row-major): a0 row r, a1 row
+//           r + 8, inputs 2 q, 2 q + 1; a2, a3 the same rows, inputs 8 more. B: b0 inputs 2 q, 2 q + 1 of column r, b1
+//           inputs 8 more. D: d[0], d[1] row r, columns 2 q, 2 q + 1; d[2], d[3] row r + 8.
+// Order:    the hardware adds the products of one instruction in an order of its own, the same for every column.
 #pragma once
 
 #include <cuda_fp16.h>

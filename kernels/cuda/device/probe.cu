@@ -1,3 +1,5 @@
+// A kernel that does nothing: a device for which this build has no code refuses even that.
+
 #include "kernels/cuda/device/probe.h"
 
 #include "kernels/cuda/device/device.h"

@@ -1,3 +1,5 @@
+// Reads a buffer far larger than the caches several times and reports the best pass.
+
 #include "kernels/cuda/device/read_bandwidth.h"
 
 #include <algorithm>

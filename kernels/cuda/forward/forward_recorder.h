@@ -1,14 +1,16 @@
-// kernels/cuda/forward/forward_recorder.h: the op calls of a forward, noted first and run together, and the forwards that
-// were seen before.
+// kernels/cuda/forward/forward_recorder.h: the op calls of a forward, noted first and run together, and the forwards
+// that were seen before.
 //
-// An op call only notes what is to be done. The noted calls run when the LM head is called or a result is asked for. Calls
-// that come a second time with the same shape are captured into a graph, which is one launch from then on. Whatever
-// changes from forward to forward lies in device memory (kernels/cuda/memory/batch_state.h), so nothing in a graph does.
+// An op call only notes what is to be done. The noted calls run when the LM head is called or a result is asked for.
+// Calls that come a second time with the same shape are captured into a graph, which is one launch from then on.
+// Whatever changes from forward to forward lies in device memory (kernels/cuda/memory/batch_state.h), so nothing in a
+// graph does.
 //
-// Layout:   plain C++ without CUDA. What a graph is, and what runs calls, is the caller's, so tests run it without a GPU.
+// Layout:   plain C++ without CUDA. What a graph is, and what runs calls, is the caller's, so tests run it without a
+//           GPU.
 // Threads:  one caller at a time.
-// Errors:   what the target throws goes through run(). The noted calls are gone then, and the target was told to abandon
-//           what it had begun: the next forward starts from nothing.
+// Errors:   what the target throws goes through run(). The noted calls are gone then, and the target was told to
+//           abandon what it had begun: the next forward starts from nothing.
 #pragma once
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// One function per op: its arguments from the workspace, and its launch.
+
 #include "kernels/cuda/forward/forward_runner.h"
 
 #include <utility>
@@ -144,6 +146,8 @@ HeadsCall ForwardRunner::heads_call(const OpCall& call, const ModelShape& shape)
     return heads;
 }
 
+// Writes K and V of the last attention_in into a cache of codes, if no attention has done so since: attention outside
+// the decode kernel reads them from the cache.
 void ForwardRunner::settle_new_kv() {
     const OpCall* const call = std::exchange(w_.new_kv, nullptr);
     if (call == nullptr) return;
@@ -215,6 +219,7 @@ void ForwardRunner::out(const OpCall& call, const DeviceBuffer<float>& input) {
 }
 
 void ForwardRunner::mlp_in(const OpCall& call, const OpCall* next) {
+    // Where mlp_out follows, prefill may leave the rows in the form that it multiplies.
     MlpInLinear::Io io{w_.x.data(), w_.ff.data(), nullptr};
     if (next != nullptr && next->op == ForwardOp::mlp_out) io.reader = &prepared<PreparedOut>(*next).linear;
     prepared<PreparedMlpIn>(call).linear.launch(w_.linear_call(w_.rows()), io);

@@ -1,10 +1,11 @@
 // kernels/cuda/forward/forward_runner.h: the noted op calls of a forward as launches on the device's stream.
 //
-// Decode ops wait in the workspace's LinearSequence until something else has to be enqueued, so that a whole forward is one
-// launch where it can be. Prefill ops are launched one by one.
+// Decode ops wait in the workspace's LinearSequence until something else has to be enqueued, so that a whole forward is
+// one launch where it can be. Prefill ops are launched one by one.
 //
 // Threads:  needs a DeviceScope.
-// Errors:   what a launch throws. abandon() then empties the sequence, so that nothing of the failed forward runs later.
+// Errors:   what a launch throws. abandon() then empties the sequence, so that nothing of the failed forward runs
+//           later.
 #pragma once
 
 #include <span>

@@ -1,7 +1,7 @@
 // kernels/cuda/forward/graph.h: a CUDA graph that can be launched.
 //
-// Threads:  capture() and launch() need a DeviceScope of the stream's device. A capture sees what any thread enqueues on
-//           the stream, so none but the capturing one may.
+// Threads:  capture() and launch() need a DeviceScope of the stream's device. A capture sees what any thread enqueues
+//           on the stream, so none but the capturing one may.
 // Errors:   capture() throws what its body throws, and leaves the stream as it was and the graph empty.
 #pragma once
 

@@ -1,3 +1,6 @@
+// Measures a batch and writes it in the layout of batch_state.h. Rows of one sequence that follow each other share a
+// tile, as many as its 16 operand rows have room for; rows of a tree are alone.
+
 #include "kernels/cuda/memory/batch_state.h"
 
 #include <algorithm>

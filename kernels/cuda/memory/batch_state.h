@@ -1,4 +1,4 @@
-// kernels/cuda/memory/batch_state.h: a Batch as the device sees it: one block of plain data at a fixed address, filled
+// kernels/cuda/memory/batch_state.h: a Batch as the device sees it: one piece of plain data at a fixed address, filled
 // by one copy per forward, so that nothing about a captured graph ever changes.
 //
 // Layout:   RowState [T], TileState [tiles], logit rows [n], then lists of 32-bit numbers (page lists, tree cells).

@@ -1,3 +1,6 @@
+// Codes of a layer to float16, page by page. A CTA takes a page of a head: threads walk over K by values and over V by
+// positions, so that their writes are contiguous.
+
 #include "kernels/cuda/memory/kv_expand.h"
 
 namespace foresay::kernels::cuda {
@@ -5,7 +8,6 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// A block has a page of a head.
 __global__ void expand_kernel(KvExpandCall c) {
     const std::int32_t page = c.list != nullptr ? c.list[blockIdx.x] : static_cast<std::int32_t>(blockIdx.x);
     const std::int32_t width = c.to_layout.width;

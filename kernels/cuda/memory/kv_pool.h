@@ -1,12 +1,12 @@
-// kernels/cuda/memory/kv_pool.h: key-value pages in device memory.
+// kernels/cuda/memory/kv_pool.h: the KV cache in device memory: where each number of a page lies.
 //
-// Layout:   [layer][page][head][K | V]: what one attention reads lies in few pages of the device's memory. In float16,
-//           or (KvFormat::q8) in codes and then K's and V's largest magnitude of each position. W: the head width
-//           rounded up to 32, 64, 128 or 256; what pads a head stays 0. K and V lie in the order in which a warp reads
-//           them (KvFragmentOrder): straight into the operands of matrix instructions, 512 bytes side by side
+// Layout:   [layer][page][head][K | V], so that what one attention reads lies in few pages of the device's memory. In
+//           float16, or (KvFormat::q8) in codes, followed by the largest magnitude of K and of V of each position. W:
+//           the head width rounded up to 32, 64, 128 or 256; padding stays 0. K and V lie in the order in which a warp
+//           loads them (KvFragmentOrder): straight into the operands of mma, 512 contiguous bytes per load
 //           (kernels/cuda/attention/kv_fragments.cuh).
-// Precision: values beyond float16 saturate, so that the pool never holds an infinity or NaN: a position that a row
-//           does not attend to is multiplied by an exact 0.
+// Precision: values beyond float16 saturate, so the pool never holds an infinity or NaN: a position that a row does not
+//           attend to is multiplied by an exact 0.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -19,9 +19,9 @@
 
 namespace foresay::kernels::cuda {
 
-// Where the entries of K, and of V, lie in a page and head. A lane reads `run` of them at once: values of a key, or
-// positions of a value; four lanes side by side have four runs, and eight times four lanes eight keys, or eight values.
-// Places and values add up: that of value d of position p is place(p) + value(d).
+// Where the entries of K, and of V, lie in a page and head. A lane loads `run` entries at once: values of one key, or
+// positions of one value. Four lanes side by side have four runs; eight times four lanes have eight keys, or eight
+// values. Places and values add up: value d of position p is at place(p) + value(d).
 struct KvFragmentOrder {
     std::int32_t run, width;
 
@@ -38,7 +38,7 @@ struct KvFragmentOrder {
         return d / 16 * 16 * kPagePositions + d % 16 / 8 * 32 * run + d % 8 * 4 * run;
     }
 };
-// Entries that a lane has side by side, 16 bytes where there are so many (kernels/cuda/attention/kv_fragments.cuh).
+// Contiguous entries of a lane: 16 bytes where there are so many.
 FORESAY_HOST_DEVICE constexpr KvFragmentOrder key_order(KvFormat format, std::int32_t width) {
     return {format == KvFormat::q8 && width > 32 ? 16 : 8, width};
 }
@@ -69,11 +69,11 @@ struct KvCodes {
     }
 };
 
-// Strides in halves, for kernels.
+// Strides in float16 elements, for kernels.
 struct KvLayout {
     KvFormat format = KvFormat::f16;
     std::int32_t width = 0;        // W
-    std::int64_t head_stride = 0;  // from a head to the next; f16: V lies half of it behind K
+    std::int64_t head_stride = 0;  // from a head to the next; f16: V begins half of it after K
     std::int64_t page_stride = 0;
     std::int64_t layer_stride = 0;
 
@@ -89,8 +89,8 @@ struct KvLayout {
     KvLayout() = default;
 
     FORESAY_HOST_DEVICE std::int64_t v_offset() const { return head_stride / 2; }
-    // f16, of head 0 of layer 0 in a page: value 0 of K, of V. Value d of a head is h * head_stride + key_value(d)
-    // behind it, or value_value(d).
+    // f16: value 0 of K, and of V, of head 0 of layer 0 at a place of a page. Value d of head h is h * head_stride +
+    // key_value(d), or value_value(d), further.
     FORESAY_HOST_DEVICE std::int64_t k_cell(std::int32_t page, std::int32_t place) const {
         return page * page_stride + key_order(KvFormat::f16, width).key_place(place);
     }

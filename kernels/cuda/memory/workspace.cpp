@@ -1,3 +1,5 @@
+// Allocation of a workspace, and the copy of a batch to the device.
+
 #include "kernels/cuda/memory/workspace.h"
 
 #include <algorithm>
@@ -11,7 +13,7 @@ using std::int64_t;
 
 std::size_t size(int64_t value) { return static_cast<std::size_t>(value); }
 
-// Floats of a row of each kind.
+// Floats of a row of each kind of activations.
 struct RowFloats {
     int64_t q, raw, ff, x;
     explicit RowFloats(const ModelShape& s)
@@ -77,6 +79,7 @@ void CudaWorkspace::begin(const Batch& new_batch, const Drawn* slots, const Rope
         recorder.forget_graphs();
     }
     reserve(ropes);
+    // Host copies are used in rotation: the one that is written now was read by the copy of kUploads forwards ago.
     Upload& upload = uploads[next_upload];
     next_upload = (next_upload + 1) % kUploads;
     upload.done.wait();
@@ -87,7 +90,7 @@ void CudaWorkspace::begin(const Batch& new_batch, const Drawn* slots, const Rope
     logits.forget();
 }
 
-// Room for the attention and the angles of the batch.
+// Room for the attention and the angles of the batch. Graphs have addresses in them, so they go when memory moves.
 void CudaWorkspace::reserve(const RopeCache& ropes) {
     const auto floats = decodes() ? size(attend_partial_floats(attend_call(shape, KvLayout(shape, 1)))) : 0;
     if (floats > partial.size()) {

@@ -1,5 +1,5 @@
-// kernels/cuda/memory/workspace.h: the memory of one model's forwards on the device: the batch, activations, logits, token
-// slots, and what attention and prefill need besides.
+// kernels/cuda/memory/workspace.h: the memory of one model's forwards on the device: the batch, activations, logits,
+// token slots, and what attention and prefill need besides.
 //
 // Layout:   activations are float32, row-major, one row per row of the batch (kernels/cuda/linear.h).
 // Threads:  one caller at a time; everything here needs a DeviceScope.

@@ -1,3 +1,5 @@
+// Opens cuBLASLt at run time. A version whose functions are not all there is passed over.
+
 #include "kernels/cuda/prefill/cublaslt.h"
 
 #include <dlfcn.h>

@@ -1,3 +1,13 @@
+// Panels to plain rows.
+//
+// A warp takes 32 rows x 64 inputs of a panel at a time. Each lane loads the codes of its place in the mma fragments
+// with 16-byte loads, because that is how panels are laid out (kernels/cuda/weights/panel_format.h), computes the
+// weights in float16, and trades halves with its neighbour, so that each lane writes 16 contiguous bytes of a row.
+// Nothing is shared between warps.
+//
+// Exactness: codes become float16 by integer instructions; scale times code (minus minimum) is computed in float32 for
+//           K-quants and rounded once.
+
 #include "kernels/cuda/prefill/dequantize.h"
 
 #include <cuda_bf16.h>
@@ -18,19 +28,20 @@ constexpr int kWarps = 8;  // of a block; each takes 32 rows x 64 inputs at a ti
 __device__ std::uint32_t word(const uint4& v, int i) { return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w; }
 __device__ uint4 read16(const std::uint8_t* from) { return __ldcs(reinterpret_cast<const uint4*>(from)); }
 
-// Codes in the low bits of two halves, below 1,024, less `middle`: exact.
+// Codes in the low bits of two halves, below 1,024, minus `middle`. Exact: 0x6400 | u is 1024 + u.
 __device__ __half2 codes(std::uint32_t bits, float middle) {
     return __hsub2(as_halves(bits | 0x64006400u), __float2half2_rn(1024.0f + middle));
 }
 // Pair (c, c + 1) = (2 p, 2 p + 1) of step s in a word of nibbles.
 __device__ std::uint32_t nibbles(std::uint32_t w, int s, int p) { return w >> (8 * s + 4 * p) & 0x000f000fu; }
 
-// A lane's share of 32 rows x 64 inputs of a block: get(t, h, g, s) are inputs 32 g + 16 s + 4 (lane % 4) + {0..3} of
-// row 16 t + 8 h + lane / 4, as four float16 numbers. `sub` counts 64 inputs within a block.
+// A lane's weights of 32 rows x 64 inputs of a block: get(t, h, g, s) are inputs 32 g + 16 s + 4 (lane % 4) + {0..3} of
+// row 16 t + 8 h + lane / 4, as four float16 numbers. `sub` counts 64 inputs within a block. The constructor issues all
+// loads.
 template <Encoding E>
 struct Dequantize;
 
-struct DequantizeScaled {  // one scale per 32 inputs
+struct DequantizeScaled {  // one scale per 32 inputs: q4_0, q8_0
     std::uint32_t scales[4];
     float factor;
     __device__ void load_scales(const std::uint8_t* at, int lane, float times) {
@@ -76,13 +87,14 @@ struct Dequantize<Encoding::q8_0> : DequantizeScaled {
     }
 };
 
-// Four codes, an exact float32 scale and minimum.
+// Four codes times an exact float32 scale minus a minimum.
 __device__ uint2 scaled(__half2 first, __half2 second, float scale, float minimum) {
     const float2 a = __half22float2(first), b = __half22float2(second);
     return {as_bits(__floats2half2_rn(fmaf(a.x, scale, -minimum), fmaf(a.y, scale, -minimum))),
             as_bits(__floats2half2_rn(fmaf(b.x, scale, -minimum), fmaf(b.y, scale, -minimum)))};
 }
 
+// Q4_K and Q5_K: scale and minimum of each group are computed once per 64 inputs.
 template <bool Fifth>
 struct DequantizeK {
     static constexpr int kScales = Fifth ? 5120 : 4096;
@@ -136,6 +148,7 @@ struct Dequantize<Encoding::q5_k> : DequantizeK<true> {
     using DequantizeK::DequantizeK;
 };
 
+// Q6_K: upper two bits from their own plane, an int8 scale per 16 inputs.
 template <>
 struct Dequantize<Encoding::q6_k> {
     uint4 code[2];
@@ -165,6 +178,7 @@ struct Dequantize<Encoding::q6_k> {
     }
 };
 
+// Float16 passes through. Bfloat16 is scaled by the shift and rounded to float16.
 template <bool Bf16>
 struct DequantizeFloats {
     uint4 value[2][2][2];  // t, g, s; words (c / 2, h)
@@ -195,6 +209,7 @@ struct Dequantize<Encoding::bf16> : DequantizeFloats<true> {
 // A warp turns 64 inputs of a panel into 128 bytes of each of its rows.
 template <Encoding E>
 __global__ void __launch_bounds__(32 * kWarps)
+    // One warp per 64 inputs of a panel: 128 bytes of each of its 32 rows.
     dequantize_to_f16(const std::uint8_t* panels, std::int32_t blocks, float times, __half* out, std::int64_t stride) {
     constexpr BlockFormat format = block_format(E);
     constexpr int kSubs = format.inputs / 64;
@@ -205,7 +220,8 @@ __global__ void __launch_bounds__(32 * kWarps)
     const std::int64_t panel = blockIdx.y;
     const std::uint8_t* block = panels + (panel * blocks + unit / kSubs) * format.bytes;
     const Dequantize<E> from(block, unit % kSubs, lane, times);
-    // Neighbouring lanes trade steps, so that each has eight inputs that follow one another: even ones of step 0.
+    // Neighbouring lanes trade steps, so that each has eight inputs that follow one another: even lanes those of step
+    // 0.
     const bool odd = lane % 2 != 0;
     __half* to = out + (panel * kPanelRows + lane / 4) * stride + static_cast<std::int64_t>(unit) * 64 +
                  (odd ? 16 + 4 * (lane % 4 - 1) : 4 * (lane % 4));
@@ -227,6 +243,7 @@ __global__ void __launch_bounds__(32 * kWarps)
 }
 
 __global__ void __launch_bounds__(32 * kWarps)
+    // Float32 panels: a copy into rows.
     copy_f32(const std::uint8_t* panels, std::int32_t blocks, float* out, std::int64_t stride) {
     constexpr BlockFormat format = block_format(Encoding::f32);
     const std::int64_t panel = blockIdx.y, block = blockIdx.x;
@@ -237,7 +254,8 @@ __global__ void __launch_bounds__(32 * kWarps)
     }
 }
 
-// The largest magnitude among the 16-bit numbers of bytes [begin, end) of every block, as the bits of a float.
+// The largest magnitude among the 16-bit numbers of bytes [begin, end) of every block, as the bits of a float: bits of
+// positive floats compare like integers, so atomicMax does.
 __global__ void largest(const std::uint8_t* panels, std::int64_t blocks, std::int32_t bytes, std::int32_t begin,
                         std::int32_t end, bool bf16, std::uint32_t* found) {
     const std::int64_t each = (end - begin) / 2, step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
@@ -254,7 +272,7 @@ __global__ void largest(const std::uint8_t* panels, std::int64_t blocks, std::in
     if (threadIdx.x % 32 == 0) atomicMax(found, of_warp);
 }
 
-// How many times its scale a weight may be.
+// The largest weight as a multiple of its scale.
 float most_of_scale(Encoding encoding) {
     switch (encoding) {
         case Encoding::q4_0:

@@ -1,9 +1,9 @@
-// kernels/cuda/prefill/dequantize.h: panels back to plain rows of numbers, for the matrix products of input rows.
+// kernels/cuda/prefill/dequantize.h: panels back to plain rows of numbers, for the matrix products of prefill rows.
 //
-// Layout:   out [packed rows, stride], packed rows as the panels have them, inputs padded to whole blocks; what pads
-//           either is 0. Float32 panels become float32, all others float16.
-// Precision: float16 numbers are the weights times 2^shift, rounded once; the shift makes the largest of a part about
-//           2^14, so that small weights keep their digits and large ones stay finite.
+// Layout:   out [packed rows, stride], packed rows as the panels have them, inputs padded to whole blocks; padding is
+//           0. Float32 panels become float32, all others float16.
+// Precision: float16 numbers are the weights times 2^shift, rounded once. The shift makes the largest weight of a part
+//           about 2^14, so that small weights keep their digits and large ones stay finite.
 // Cost:     reads the panels and writes the rows once, at the speed of memory.
 // Errors:   none at run time.
 #pragma once

@@ -1,3 +1,6 @@
+// Which algorithms of cuBLASLt keep law 1, found by trying: a row's sums must have the same bits whatever rows are
+// beside it and wherever it lies in its tile.
+
 #include "kernels/cuda/prefill/gemm.h"
 
 #include <cuda_fp16.h>
@@ -13,18 +16,19 @@
 namespace foresay::kernels::cuda {
 namespace {
 
-constexpr int kProposals = 16;
+constexpr int kProposals = 16;          // that the library is asked for
 constexpr std::size_t kConsidered = 6;  // of the proposals: they differ by a few percent for many rows
 constexpr std::int32_t kCheckedRows[] = {64, 128, 192, 256, 320, 512, 1024, 1984};
 constexpr std::int32_t kCheckedStart = 38;  // a row has another place in its tile then
 
+// The finaliser of splitmix64.
 __device__ std::uint32_t scramble(std::uint64_t x) {
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
     x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
     return static_cast<std::uint32_t>(x ^ (x >> 31));
 }
 
-// Numbers of either sign and of sizes from 2^-6 to 2: their sums round differently in every order.
+// Numbers of either sign and of sizes from 2^-6 to 2, whose sums round differently in every order.
 template <class T>
 __global__ void fill_uneven(T* to, std::int64_t count, std::uint64_t seed) {
     const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
@@ -35,6 +39,7 @@ __global__ void fill_uneven(T* to, std::int64_t count, std::uint64_t seed) {
     }
 }
 
+// Counts words that differ or are not finite.
 __global__ void count_differences(const std::uint32_t* a, const std::uint32_t* b, std::int64_t count,
                                   std::uint32_t* differences) {
     const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
@@ -101,6 +106,7 @@ struct PrefillGemm::State {
     }
 };
 
+// Asks without workspace and without split K, whose sums would depend on the number of rows.
 std::vector<PrefillGemm> PrefillGemm::candidates(GemmType kind, std::int64_t outs, std::int64_t inputs,
                                                  std::int32_t rows) {
     std::vector<PrefillGemm> found;
@@ -153,6 +159,7 @@ const PrefillGemm* PrefillGemm::find(GemmType kind, std::int64_t outs, std::int6
     const Key key{device, kind, outs, inputs};
     if (const auto place = known.find(key); place != known.end()) return place->second.get();
     std::unique_ptr<const PrefillGemm> chosen;
+    // Held while products are tried: two threads that ask for a shape of one device would try it twice.
     std::vector<PrefillGemm> proposed = candidates(kind, outs, inputs);
     // Small tiles first, that is, many waves: few rows then still keep most of the device busy.
     std::stable_sort(proposed.begin(), proposed.begin() + std::min(kConsidered, proposed.size()),
@@ -195,6 +202,8 @@ void PrefillGemm::run(cudaStream_t stream, const void* weights, const void* x, s
     }
 }
 
+// Computes kGemmRows rows at once, then runs of them at each width, from the first row and from one that lies elsewhere
+// in its tile, and compares bits.
 bool PrefillGemm::keeps_law() const {
     const State& s = *state_;
     const Stream stream;

@@ -1,13 +1,13 @@
-// kernels/cuda/prefill/gemm.h: matrix products of input rows by cuBLASLt, each with one pinned algorithm.
+// kernels/cuda/prefill/gemm.h: matrix products of prefill rows by cuBLASLt, each with one pinned algorithm.
 //
-// Layout:   weights [outs, inputs] and x [rows, inputs], row-major without padding, both float16 or both float32;
-//           sums [rows, stride] float32. outs is a multiple of 32, inputs of 64.
-// Precision: sums are float32.
+// Layout:   weights [outs, inputs] and x [rows, inputs], row-major without padding, both float16 or both float32; sums
+//           [rows, stride] float32. outs is a multiple of 32, inputs of 64.
+// Precision: float32 sums.
 // Law 1:    the algorithm follows from the shape of the weights alone: of the first few that the library proposes for
-//           kGemmRows rows, without split sums, the one with the smallest tiles whose rows have the same bits
-//           alone and among others. That is tried once per shape, on random numbers, at every width that kCheckedRows
-//           names: what cannot promise it is not used.
-// Threads:  find() from any; run() enqueues.
+//           kGemmRows rows, without split K, the one with the smallest tiles whose rows have the same bits alone and
+//           among others. That is tried once per shape and device, on random numbers, at every width that kCheckedRows
+//           names. An algorithm that fails is not used.
+// Threads:  find() from any thread; run() enqueues.
 // Cost:     the first find() of a shape computes a few products and takes memory of about the matrix and its sums.
 // Errors:   find() throws Error when there is no memory; run() when the library refuses, which the check excludes.
 #pragma once

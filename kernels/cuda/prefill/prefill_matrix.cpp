@@ -1,3 +1,5 @@
+// Slabs of a stack of weights and the steps that a prefill op runs.
+
 #include "kernels/cuda/prefill/prefill_matrix.h"
 
 #include <algorithm>
@@ -20,7 +22,7 @@ std::int64_t rounded_up(std::int64_t value, std::int64_t to) { return (value + t
 GemmType kind_of(Encoding encoding) { return encoding == Encoding::f32 ? GemmType::single : GemmType::half; }
 std::int64_t number_bytes(GemmType kind) { return kind == GemmType::half ? 2 : 4; }
 
-// Elements and bytes of what a workspace holds.
+// Elements and bytes of what a workspace holds: the largest of any op of the shape.
 struct Sizes {
     std::int64_t inputs_bytes, weights_bytes, sums, rows;
 
@@ -41,7 +43,7 @@ struct Sizes {
 struct PrefillWorkspace::State {
     DeviceBuffer<std::byte> inputs, weights;
     DeviceBuffer<float> sums, scale;
-    // Whose inputs lie ready, from the stage before, and of how many rows.
+    // Which matrix finds its rows converted in `inputs`, because the op before left them there, and how many rows.
     const PrefillMatrix* ready = nullptr;
     std::int32_t ready_rows = 0;
 
@@ -96,7 +98,7 @@ PrefillMatrix::PrefillMatrix(const Panels& panels)
     usable_ = std::ranges::all_of(slabs_, [](const Slab& slab) { return slab.product != nullptr; });
 }
 
-// Even slabs of the parts [begin, end), whose first packed row is `first_row`.
+// Cuts the parts [begin, end), whose first packed row is `first_row`, into slabs of even size.
 void PrefillMatrix::cut(const Panels& panels, std::size_t begin, std::size_t end, std::int64_t first_row) {
     const GemmType kind = kind_of(panels.parts()[begin].encoding);
     const std::int64_t rows = rows_ - first_row;
@@ -138,6 +140,7 @@ void PrefillMatrix::run(const Panels& panels, const LinearCall& call, const Gemv
           "input rows fit their workspace");
     bool converted = std::exchange(w.ready, nullptr) == this && w.ready_rows == call.rows;
     GemmType held = GemmType::half;
+    // Slabs use the same memory for their weights one after the other; stream order keeps them apart.
     for (const Slab& slab : slabs_) {
         const std::int64_t bytes = number_bytes(slab.kind);
         check(static_cast<std::size_t>(tiles * padded_ * bytes) <= w.inputs.bytes() &&

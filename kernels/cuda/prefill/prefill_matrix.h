@@ -1,12 +1,21 @@
-// kernels/cuda/prefill/prefill_matrix.h: a stack of weights times input rows: unpack, convert, multiply, finish.
+// kernels/cuda/prefill/prefill_matrix.h: a stack of weights times prefill rows: dequantise, convert, multiply,
+// epilogue.
 //
-// A stack is cut into slabs whose plain weights fit the workspace; each is unpacked (dequantize.h) and multiplied
-// (gemm.h) by itself, then the rows are finished (rows.h). Cuts follow from the shape alone.
+// Data flow of run(), all on one stream, each step a kernel:
 //
-// Law 1:    every step treats a row by itself; the products are those that have been checked.
+//   for each slab of the stack:
+//     panels --> plain float16 or float32 rows of weights in the workspace      (dequantize.h)
+//     x --> float16 rows, norm weight multiplied in, scale per row              (rows.h, once per stack)
+//     weights times x --> float32 sums in the workspace                         (gemm.h)
+//   for each part of the stack: sums --> bias, rope, activation, residual       (rows.h)
+//
+// A slab is as many packed rows as have room in the workspace as plain weights. Slabs follow from the shape alone, and
+// so do the algorithms of their products.
+//
+// Law 1:    every step treats a row by itself, and only products that passed the check of gemm.h are used.
 // Threads:  run() enqueues.
-// Cost:     making one asks for its products and reads the scales of the weights. run() unpacks all weights, whatever
-//           the number of rows: about four times their bytes.
+// Cost:     making one asks for its products and reads the scales of the weights. run() dequantises all weights,
+//           whatever the number of rows: about four times their bytes of traffic.
 // Errors:   making one throws Error when there is no memory to check a product.
 #pragma once
 
@@ -28,10 +37,11 @@ public:
     PrefillMatrix() = default;
     explicit PrefillMatrix(const Panels& panels);
 
-    // Whether a call is to go this way: input rows, memory for them, and products that keep the law.
+    // Whether a call is to go this way: prefill rows, memory for them, and products that keep the law.
     bool takes(const LinearCall& call) const;
-    // Everything but the head. `op` and `step` say what is multiplied; of `finish` all but first_row and rows. When the
-    // rows become inputs of `reader` alone, mlp_in leaves them in the workspace in its form, and finish.out as it was.
+    // All but the LM head. `op` and `step` say what is multiplied; of `epilogue` all but first_row and rows. Where
+    // `reader` alone reads the rows, mlp_in leaves them in the workspace in the form that the reader multiplies, and
+    // epilogue.out is not written.
     void run(const Panels& panels, const LinearCall& call, const GemvOp& op, const GemvStep& step,
              EpilogueArgs epilogue, const PrefillMatrix* reader = nullptr) const;
 

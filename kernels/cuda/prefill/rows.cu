@@ -1,3 +1,12 @@
+// What happens to prefill rows around the matrix products.
+//
+// convert: a CTA per row. Two passes over the row, the second one from the cache: sum of squares and largest number,
+// then float16 after scaling. Zeros fill the row up to the stride.
+// add_rows: four outputs per thread, x += sums.
+// epilogue_tiles: 32 rows x 32 pairs per CTA. Lanes take pairs, because rows are contiguous in memory, except for V,
+// which lies transposed in the cache: there the CTA turns the tile in shared memory and lanes take rows.
+// mlp_epilogue: a CTA per row. With halves, the row is held in shared memory until its largest number is known.
+
 #include "kernels/cuda/prefill/rows.h"
 
 #include "kernels/cuda/decode/epilogue.cuh"
@@ -16,7 +25,8 @@ __device__ float warp_sum(float value) {
     return value;
 }
 
-// The sum of `squares` and the largest `most` (not negative) over a block, the same in every thread.
+// The sum of `squares` and the largest `most` (not negative) over a CTA, the same in every thread. Warps are added in
+// their order.
 __device__ float2 over_block(float squares, float most) {
     __shared__ float2 parts[32];
     squares = warp_sum(squares);
@@ -31,7 +41,7 @@ __device__ float2 over_block(float squares, float most) {
     return all;
 }
 
-// Powers of two that take numbers up to `most` to at most 2^14, and back.
+// Powers of two that scale numbers up to `most` to at most 2^14, and back.
 struct Scaling {
     float up, back;
     __device__ explicit Scaling(float most) {
@@ -46,7 +56,7 @@ __device__ void store4(__half* to, float4 v) {
 }
 __device__ void store4(float* to, float4 v) { *reinterpret_cast<float4*>(to) = v; }
 
-// A block per row. Inputs and stride are multiples of 4.
+// A CTA per row. Inputs and stride are multiples of 4.
 template <class T>
 __global__ void __launch_bounds__(kThreads) convert(const ConvertCall c) {
     const std::int64_t t = blockIdx.x;
@@ -97,7 +107,7 @@ __global__ void __launch_bounds__(kThreads) add_rows(const GemmSums in, const Ep
     *to = {x.x + y.x, x.y + y.y, x.z + y.z, x.w + y.w};
 }
 
-// 32 rows x 32 pairs of packed rows. V lies transposed in the cache, so there the lanes of a warp take rows.
+// 32 rows x 32 pairs of packed rows.
 __global__ void __launch_bounds__(kThreads) epilogue_tiles(const GemmSums in, const EpilogueArgs f) {
     __shared__ float tile[kFinishRows][2 * kFinishPairs + 1];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -128,6 +138,7 @@ __global__ void __launch_bounds__(kThreads) epilogue_tiles(const GemmSums in, co
 
 // A block per row: packed rows 2 i and 2 i + 1 are gate and up of unit i.
 __global__ void __launch_bounds__(kUnitThreads)
+    // A CTA per row: packed rows 2 i and 2 i + 1 are gate and up of unit i.
     mlp_epilogue(const GemmSums in, const EpilogueArgs f, __half* halves, std::int64_t halves_stride, float* scale) {
     extern __shared__ float units[];
     const std::int64_t t = blockIdx.x;
@@ -150,7 +161,7 @@ __global__ void __launch_bounds__(kUnitThreads)
         most = fmaxf(most, fmaxf(fabsf(a), fabsf(b)));
     }
     if (halves == nullptr) return;
-    const Scaling scaling(over_block(0.0f, most).y);  // and all units are there
+    const Scaling scaling(over_block(0.0f, most).y);  // also a barrier: all units are there
     for (int i = static_cast<int>(threadIdx.x); i < halves_stride / 4; i += kUnitThreads) {
         const auto unit = [&](int k) { return k < count ? units[k] * scaling.up : 0.0f; };
         store4(halves + t * halves_stride + 4 * i, {unit(4 * i), unit(4 * i + 1), unit(4 * i + 2), unit(4 * i + 3)});

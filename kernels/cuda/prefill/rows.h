@@ -1,6 +1,6 @@
 // kernels/cuda/prefill/rows.h: what happens to input rows before and after their matrix products.
 //
-// Layout:   x [T, inputs] float32 becomes rows of `stride` numbers, zeros behind the inputs; sums [T, stride] in packed
+// Layout:   x [T, inputs] float32 becomes rows of `stride` numbers, zeros after the inputs; sums [T, stride] in packed
 //           rows, part after part.
 // Precision: a row becomes float16 after a power of two that brings its largest number to about 2^14; what its sums are
 //           to be multiplied with, the norm's factor included, goes to `scale` [T].
@@ -27,6 +27,7 @@ struct ConvertCall {
 };
 void launch_convert(cudaStream_t stream, const ConvertCall& call);
 
+// The sums of a part and what scales them back.
 struct GemmSums {
     std::int32_t rows = 0;
     const float* sums = nullptr;  // of the part's first row
@@ -38,11 +39,11 @@ struct GemmSums {
 // attention_in and out, one part at a time.
 void launch_epilogue(cudaStream_t stream, const GemmSums& in, const EpilogueArgs& epilogue);
 
-// mlp_in. With `halves` set, the rows go there as mlp_out's inputs, with their scales to `scale`, and finish.out is not
-// written: a row is complete in one block, so that its largest number is known.
+// mlp_in. With `halves` set, rows go there in the form that mlp_out multiplies, with their scales to `scale`, and
+// epilogue.out is not written. A CTA has a whole row then, so that its largest number is known.
 void launch_mlp_epilogue(cudaStream_t stream, const GemmSums& in, const EpilogueArgs& epilogue, __half* halves,
                          std::int64_t halves_stride, float* scale);
-// Whether rows of so many units can become halves: they are held in shared memory.
+// Whether rows of so many units can become halves: a row is held in shared memory.
 bool mlp_rows_fit(std::int64_t units);
 
 }  // namespace foresay::kernels::cuda

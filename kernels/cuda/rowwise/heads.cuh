@@ -1,7 +1,8 @@
 // kernels/cuda/rowwise/heads.cuh: what becomes of a projected head: norm, rope, and its way into q or the cache. For
 // models with norms of heads, and for caches whose codes need the whole of a head.
 //
-// Threads:  one warp for a head of a row. Reads what other blocks have written past L1.
+// Threads:  a warp for a head of a row. Loads what other CTAs have written past L1.
+// Codes:    the scale of a head is the largest magnitude of its values, a maximum over the warp.
 // Cost:     about a microsecond; heads + 2 * kv_heads warps for each row.
 #pragma once
 
@@ -12,10 +13,10 @@ namespace foresay::kernels::cuda {
 
 inline constexpr int kMaxHeadDim = 256;
 
-// Saturated, NaN included: what a row does not attend to is multiplied by an exact 0.
+// Saturates, NaN included: what a row does not attend to is multiplied by an exact 0.
 __device__ inline float saturated(float value) { return fminf(fmaxf(value, -65504.0f), 65504.0f); }
 
-// A head's K or V to codes at a place of its page, by one warp. value(d): value d of it.
+// K or V of a head, as codes at a place of its page, by one warp. value(d): value d of it.
 template <class Value>
 __device__ inline void store_codes(__half* page, std::int32_t width, std::int32_t place, bool is_value,
                                    std::int32_t head_dim, int lane, const Value& value) {

@@ -1,3 +1,5 @@
+// Rope tables by their angles; the cache holds them weakly, the prepared ops keep them.
+
 #include "kernels/cuda/rowwise/rope_cache.h"
 
 #include <string>

@@ -1,3 +1,11 @@
+// Kernels over rows between the matrices.
+//
+// embed: CTA (t, 0) writes x[t] and the cache cells of row t; CTA (t, 1 + i) computes the angles of rope table i for
+// the row. It is the first kernel of a forward and launched without overlap: it reads the batch, which a copy on the
+// stream has just written.
+// add_normed: a CTA per row, post norms.
+// heads: a warp per head of a row (heads.cuh).
+
 #include "kernels/cuda/rowwise/rows.h"
 
 #include "kernels/cuda/device/async.cuh"
@@ -13,6 +21,7 @@ using std::int64_t;
 
 constexpr int kThreads = 256;
 
+// Angles in double precision: position times frequency has too many digits for float32 at 100,000 positions.
 __device__ void compute_angles(const RopeTable& rope, int32_t t, int32_t position) {
     for (int32_t i = threadIdx.x; i < rope.pairs; i += kThreads) {
         const double angle = static_cast<double>(position) * rope.inverse_frequency[i];
@@ -51,7 +60,7 @@ __global__ void embed_kernel(EmbedCall c) {
     compute_angles(c.ropes.table[blockIdx.y - 1], t, row.position);
 }
 
-// The sum of `value` over a block, the same in every thread.
+// The sum of `value` over a CTA, the same in every thread. Warps are added in their order.
 __device__ float block_sum(float value) {
     __shared__ float partial[32];
     for (int offset = 16; offset > 0; offset >>= 1) value += __shfl_xor_sync(0xffffffffu, value, offset);
@@ -73,7 +82,7 @@ __global__ void add_normed_kernel(int32_t width, const float* y, const float* we
     for (int32_t i = threadIdx.x; i < width; i += kThreads) x[i] = __ldcg(x + i) + __ldcg(y + i) * scale * weight[i];
 }
 
-// One warp for a head of a row.
+// A warp for a head of a row.
 __global__ void heads_kernel(HeadsCall c) {
     __shared__ float values[kThreads / 32][kMaxHeadDim];
     allow_successor();

@@ -1,9 +1,9 @@
-// kernels/cuda/sampling/token_slots.h: logits of a forward on either side of the bus, and the slots that sampled tokens are
-// left in.
+// kernels/cuda/sampling/token_slots.h: logits of a forward on either side of the bus, and the slots that sampled tokens
+// are left in.
 //
-// Protocol: a sampling kernel writes a token to its slot in device memory, where later rows find it, and to page-locked host
-//           memory: first the token, then the serial number of the draw. The host knows which serial number a slot will
-//           have, and looks at the slot until it has it. Nothing waits for the stream.
+// Protocol: a sampling kernel writes a token to its slot in device memory, where later rows find it, and to page-locked
+//           host memory: first the token, then the serial number of the draw. The host knows which serial number a slot
+//           will have, and looks at the slot until it has it. Nothing waits for the stream.
 // Threads:  one caller at a time. All but sampled() needs a DeviceScope; sampled() takes one where it asks the stream.
 // Errors:   draw() throws Error when a launch or a copy fails; its slots then keep what they had.
 #pragma once

@@ -1,3 +1,5 @@
+// The embedding table, in the layout of its file: rows are looked up one by one, so nothing is gained by packing.
+
 #include "kernels/cuda/weights/embed_table.h"
 
 #include <vector>

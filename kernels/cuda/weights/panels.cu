@@ -1,3 +1,9 @@
+// Packs the tensors of a file into panels, on the device: a slab of a tensor's bytes is copied over, then one thread
+// per quantisation block writes its numbers where panel_format.h says.
+//
+// Threads of neighbouring rows write into the same words (codes of several rows share no word, but planes of bits do),
+// so bits are set by atomicOr into memory that was cleared.
+
 #include "kernels/cuda/weights/panels.h"
 
 #include <algorithm>
@@ -15,7 +21,7 @@ namespace {
 
 constexpr std::int64_t kSlabBytes = std::int64_t{64} << 20;  // of the file's bytes on the device at a time
 
-// Where the rows [first, first + count) of one matrix go.
+// Where the rows of one matrix go in the stack.
 struct RowTarget {
     std::int64_t first = 0;
     std::int64_t offset = 0;  // packed row of the matrix's row 0
@@ -38,12 +44,14 @@ __device__ void put_half(std::uint8_t* block, int byte, StoredF16 value) {
     reinterpret_cast<StoredF16*>(block + byte)[0] = value;
 }
 
+// Sets the 4-bit code of a row and input in its plane.
 __device__ void put_nibbles(std::uint32_t* plane, int row, int input, int code) {
     const Place place(row, input);
     const BitPlace bits = nibble_place(place);
     atomicOr(plane + bits.word, static_cast<std::uint32_t>(code & 15) << bits.shift);
 }
 
+// The eight 6-bit scales and minima of a K-quant block, as three words (ScaleCodePlace).
 __device__ void put_scale_codes(std::uint8_t* block, int at, int slot, const KScales& scales) {
     std::uint32_t low = 0, low_min = 0, high = 0;
     for (int g = 0; g < KScales::kGroups; ++g) {
@@ -60,7 +68,7 @@ __device__ void put_scale_codes(std::uint8_t* block, int at, int slot, const KSc
     words[2] = high;
 }
 
-// One source block of row `row` of a panel into block memory that was zero. `input` is the first input of the source
+// One source block of row `row` of a panel, into panel memory that was cleared. `input`: first input of the source
 // block within the panel's block.
 __device__ void put(const Q4_0::Block& from, std::uint8_t* block, int row, int input) {
     for (int i = 0; i < 32; ++i) {
@@ -140,7 +148,7 @@ __device__ std::uint32_t scramble(std::uint64_t x) {
     return static_cast<std::uint32_t>(x ^ (x >> 31));
 }
 
-// Random words; scales and plain values become numbers of about `size`.
+// Random words for synthetic weights; scales and plain values become numbers of about `size`.
 __global__ void fill_random(std::uint32_t* words, std::int64_t count, Encoding encoding, float size,
                             std::uint64_t seed) {
     const BlockFormat format = block_format(encoding);
@@ -167,7 +175,7 @@ __global__ void fill_random(std::uint32_t* words, std::int64_t count, Encoding e
     }
 }
 
-// The scale that makes random codes of an encoding about 1 / sqrt(inputs) in size.
+// The scale with which random codes give weights of about 1 / sqrt(inputs).
 float random_scale(Encoding encoding, std::int64_t inputs) {
     const float unit = 1.0f / std::sqrt(static_cast<float>(inputs));
     switch (encoding) {
@@ -195,6 +203,7 @@ void repack_slab(const std::byte* slab, std::int64_t count, std::int64_t cols, c
     launched("repack");
 }
 
+// Copies and packs a tensor, kSlabBytes at a time.
 void fill(const TensorView& view, RowTarget target, const Panels::Part& part) {
     const std::int64_t row = row_bytes(view.encoding, view.cols);
     const std::int64_t slab_rows = std::clamp<std::int64_t>(kSlabBytes / row, 1, view.rows);
@@ -236,7 +245,7 @@ Panels::Part make_part(Encoding encoding, std::int64_t first_row, std::int64_t r
     return part;
 }
 
-// A matrix decoded to float32, for stacks that cannot be packed as they are.
+// A matrix dequantised to float32, for stacks of unlike types that interleave.
 std::vector<float> decoded(const TensorView& view) {
     std::vector<float> values(static_cast<std::size_t>(view.elements()));
     for (std::int64_t row = 0; row < view.rows; ++row) {
@@ -250,7 +259,8 @@ std::vector<float> decoded(const TensorView& view) {
 }  // namespace
 
 Panels::Panels(std::span<const PackSource> matrices, RowOrder order) : inputs_(matrices[0].view.cols) {
-    gemv_scratch();  // allocations are not allowed later, while a graph is captured
+    // Made now, because nothing can be allocated while a graph is captured.
+    gemv_scratch();
     if (inputs_ % 4 != 0) {
         throw Error("a matrix with " + std::to_string(inputs_) +
                     " inputs per row, which is no multiple of 4, cannot run on the device; use --device cpu");

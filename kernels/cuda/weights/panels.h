@@ -2,10 +2,10 @@
 // into it.
 //
 // Layout:   the matrices that read the same input are stacked into one: packed rows, in the order that the epilogue of
-//           their stage wants, two neighbours (2i, 2i + 1) being a pair that is finished together. 32 packed rows are a
-//           panel; a panel is a row of blocks in input order (kernels/cuda/weights/panel_format.h), and panels follow
-//           one another. Lossless: every number of the file is kept as it is. Rows and inputs beyond the matrix have
-//           scale 0.
+//           their op wants, two neighbours (2i, 2i + 1) being a pair that one thread handles
+//           (kernels/cuda/decode/epilogue.cuh). 32 packed rows are a panel; a panel is a row of blocks in input order
+//           (panel_format.h), and panels follow one another. Lossless: every number of the file is kept as it is. Rows
+//           and inputs beyond the matrix have scale 0.
 // Cost:     packing copies each byte to the device once and rearranges it there.
 // Errors:   Error when the device has no room.
 #pragma once
