@@ -1,4 +1,4 @@
-// kernels/cuda/linear.h: everything that reads weight matrices on the device: one class per fused stage.
+// kernels/cuda/linear.h: everything that reads weight matrices on the device: one class per fused op.
 //
 // Layout:   activations are float32, row-major, one row per row of the batch, without padding: x [T, D],
 //           q and attended [T, H*Dh], ff [T, F], logits [T, V]. K and V go to the cache as float16, as Io
@@ -34,10 +34,10 @@
 
 namespace foresay::kernels::cuda {
 
-// Rows of one launch of the decode path that share one reading of the weights.
+// Rows of one launch of the decode kernel that share one reading of the weights.
 inline constexpr int kDecodeTile = 16;
 
-// Memory for the path of input rows; none where there is no cuBLASLt. One forward at a time uses it.
+// Memory for prefill; empty where there is no cuBLASLt. One forward at a time uses it.
 class PrefillWorkspace {
 public:
     PrefillWorkspace();
@@ -57,7 +57,7 @@ private:
     std::unique_ptr<State> state_;
 };
 
-// Decode stages that follow one another without anything in between run as one kernel, up to a whole forward: launches
+// Decode ops that follow one another without anything in between run as one kernel, up to a whole forward: launches
 // given a sequence wait in it until flush(), which is due before anything else is enqueued on the stream. They flush by
 // themselves when they cannot join what is waiting.
 class LinearSequence {
@@ -69,7 +69,7 @@ public:
     void flush();
     // Forgets what waits.
     void discard() noexcept;
-    // Attention of decode rows behind the stages that wait; false: it must be launched on its own.
+    // Attention of decode rows, after the ops that wait. False: it must be launched on its own, after a flush().
     bool attend(const AttendCall& call);
 
     struct State;

@@ -196,6 +196,8 @@ __device__ __forceinline__ void attend_blocks(const Memory& memory, int current,
         const AttendCall& c = memory.call();
         const bool more = ahead.number >= 0 && !(Form::kCoded && last && ahead.has_new_kv && c.new_kv != nullptr);
 
+        // Scores of this block: Q . K^T. Two accumulators, because one would make each mma wait for the one before it.
+        // The keys of the next block are asked for as soon as an eight is used.
         float scores[kEights][4];
         const float scale = runs.scale;
         {
@@ -222,6 +224,7 @@ __device__ __forceinline__ void attend_blocks(const Memory& memory, int current,
         {
             const Group group;
             auto& shared = memory.shared();
+            // Scale, mask, and the peak of each row among this warp's positions, to shared memory.
             const float factor = c.scale * (Form::kCoded ? kLog2e / kLargestCode : kLog2e);
 #pragma unroll
             for (int n = 0; n < kColumns; ++n) {
@@ -256,6 +259,8 @@ __device__ __forceinline__ void attend_blocks(const Memory& memory, int current,
             auto& shared = memory.shared();
 #pragma unroll
             for (int n = 0; n < kColumns; ++n) {
+                // The peak over all warps and all blocks so far, then the weights exp2(score - peak), which go to
+                // shared memory as float16 for all warps.
                 float top = state.peak[n];
 #pragma unroll
                 for (int i = 0; i < group_warps(kWidth); i += 4) {
@@ -283,6 +288,8 @@ __device__ __forceinline__ void attend_blocks(const Memory& memory, int current,
             group.meet();
         }
         const Group group;
+        // Outputs:  V^T . P^T. Warps beyond the values of the head have none. The old outputs are scaled to the new
+        //           peak first.
         if (group.warp >= Form::kTiles) continue;
 #pragma unroll
         for (int n = 0; n < kColumns; ++n) {
@@ -454,8 +461,10 @@ __device__ __forceinline__ void attend_group(const AttendCall& described, const 
         }
         return unit.number >= 0;
     };
+    // Positions of earlier forwards can be loaded before ready(): this overlaps with the projections.
     bool some = load_first(std::integral_constant<Written, Written::before>());
     ready();
+    // A group whose first unit is empty takes others, if there are more units than groups.
     if (!some) {
         const Group group;
         const AttendCall& c = memory.call();
@@ -481,6 +490,8 @@ __device__ __forceinline__ void attend_group(const AttendCall& described, const 
             return false;
         }
     };
+    // Now the rest of the first block: positions of this forward, after their codes are written where the cache has
+    // codes.
     if (some) {
         put_new_kv(0);
         load_first(std::integral_constant<Written, Written::now>());
@@ -500,6 +511,7 @@ __device__ __forceinline__ void attend_group(const AttendCall& described, const 
             find_unit(memory.call(), units.kv, groups(), number, true, units.of[current ^ 1]);
         };
         const auto here = [&]() -> const UnitDescriptor& { return memory.units().of[current]; };
+        // A unit of one block has no time to look the next one up in between.
         if (here().first_block + 1 == here().end_block) find_next();
         const auto with_columns = [&](auto columns) {
             constexpr int kColumns = columns;
@@ -518,6 +530,7 @@ __device__ __forceinline__ void attend_group(const AttendCall& described, const 
         some = memory.units().of[current ^ 1].number >= 0;
         Group().meet();  // all are done with this unit
     }
+    // No unit is left for this group.
     merge_rows<kWidth, kWarps>(memory.call(), memory.units().out, memory.shared(), Group(), groups());
 }
 

@@ -108,7 +108,8 @@ __device__ void attend_strips(const AttendCall& c, const Tile& tile, const Cells
     // The values of a head are contracted in an order of our own, the same for queries and keys: lane `place` of a quad
     // has values 32 g + 8 place ... + 7, which are 16 contiguous bytes of K.
     uint32_t q[2 * kGroups][4];
-    int32_t from[2], to[2];  // positions that the two rows attend to: from <= p <= to
+    // Positions that the two rows attend to: from <= p <= to. Operand rows without a batch row attend to nothing.
+    int32_t from[2], to[2];
     for (int i = 0; i < 2; ++i) {
         const int32_t r = quad + 8 * i;
         const bool valid = tile.valid(r);
@@ -159,6 +160,7 @@ __device__ void attend_strips(const AttendCall& c, const Tile& tile, const Cells
         } else {
             keys.load(cells.keys(start));
         }
+        // Scores of 32 positions: four mma columns of eight.
         float scores[4][4];
 #pragma unroll
         for (int n = 0; n < 4; ++n) {
@@ -178,6 +180,7 @@ __device__ void attend_strips(const AttendCall& c, const Tile& tile, const Cells
                 v[d] = load16(values + KvLayout::value_value(8 * d + quad) + 8 * place);
             }
         }
+        // Scale, cap and mask, and the largest score of each row among this lane's positions, then among the quad's.
         float top[2] = {minus_infinity(), minus_infinity()};
 #pragma unroll
         for (int n = 0; n < 4; ++n) {
@@ -192,6 +195,7 @@ __device__ void attend_strips(const AttendCall& c, const Tile& tile, const Cells
                 top[i] = fmaxf(top[i], score);
             }
         }
+        // Everything so far is scaled to the new peak.
         float old_weight[2];
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
@@ -212,6 +216,7 @@ __device__ void attend_strips(const AttendCall& c, const Tile& tile, const Cells
             }
             state.sum[i] = fmaf(state.sum[i], old_weight[i], sum);
         }
+        // The accumulators of the scores are, packed, operand A of the next product: no exchange between lanes.
         uint32_t weights[2][4];
 #pragma unroll
         for (int m = 0; m < 2; ++m) {

@@ -13,8 +13,8 @@
 //   flagged words     polled again until all are there
 //   norm weight       multiplied in; sums of squares per row --> row statistics
 //   scale             the largest magnitude of the row's slice --> a power of two; float16 after scaling
-//   transpose         through shared memory (the warp's sum buffers, which are free between steps): lane 4 r + q gets
-//   row r sums              of groups of 16 or 32 inputs, by mma with ones (sum_up)
+//   transpose         through shared memory (the warp's sum buffers, free between steps): lane 4 r + q gets row r
+//   sums              of groups of 16 or 32 inputs, by mma with ones (sum_up)
 //
 // Precision: float16 after scaling by a power of two per row and slice, so the largest value lies between 2^13 and
 //           2^14. Matrices of floats get a second float16 of what the first leaves (planes). The sums that take the
@@ -196,16 +196,20 @@ private:
                 missing = missing && nothing;
             }
         }
+        // All loads of the rows, before anything else. The LM head reads chosen rows, whose numbers come from memory
+        // first.
         if (r.op.row == nullptr) {
             look_at_all(batch_row);
         } else {
             look_at_all([&](int b) { return __ldcg(r.op.row + batch_row(b)); });
         }
+        // The weights of the norm arrive after the rows.
         float4 weight[kVectors] = {};
         if (r.norm != nullptr) {
 #pragma unroll
             for (int v = 0; v < kVectors; ++v) weight[v] = r.constant(v);
         }
+        // Loads again what was kNotReady, until all lanes of the warp have everything.
         if (r.op.x_flagged) {
             for (;;) {
                 std::uint32_t most = 0;
@@ -236,6 +240,8 @@ private:
         const auto lane = static_cast<int>(thread_index() % 32);
         float* const stats = r.stats();
         if (r.norm != nullptr) {
+            // Squares before the norm weight, which is multiplied in now. 1 / rms multiplies the sums in the epilogue,
+            // so nothing waits for the squares of other warps here.
             float squares[B];
 #pragma unroll
             for (int b = 0; b < B; ++b) {
@@ -251,6 +257,8 @@ private:
             const int b = sum_over_lanes(squares, lane);
             if (lane % (32 / B) == 0 && b < here) stats[16 + 8 * nt + b] = squares[0];
         }
+        // Scale and round each row. The exponent is that of the largest magnitude of the row's slice, at least 20, so
+        // that rows of zeros have a finite scale.
         uint2 half[Form::planes][B][kVectors];
         std::uint32_t back = 0;  // the exponent that scales the sums of row `lane` back
 #pragma unroll
@@ -272,7 +280,7 @@ private:
             }
         }
         if (lane < here) stats[8 * nt + lane] = __uint_as_float(back << 23) * (Form::floats ? 1.0f : kCodeScale);
-        // Eight lanes have 32 inputs: lane % 8 = 4 s + q.
+        // Eight lanes have the 32 inputs of a group: lane % 8 = 4 s + q.
         const std::uint32_t place = lane % 4 * 16 + lane / 4 % 2 * 8;
 #pragma unroll
         for (int plane = 0; plane < Form::planes; ++plane) {
@@ -297,6 +305,8 @@ private:
             const std::uint32_t start = r.passage();
             const std::uint32_t to = start + lane / 16 * pair_bytes + place;
             const int row = min(lane / 4, here - 1);
+            // give: each lane writes its inputs of all rows. take: each lane reads the four of each 16 inputs that its
+            // row and q need.
             const auto give = [&](int v, std::uint32_t behind) {
 #pragma unroll
                 for (int b = 0; b < B; ++b) {

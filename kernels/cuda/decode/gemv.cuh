@@ -30,7 +30,7 @@
 // Shared:   GemvHeader, ring slots, rows 8 to 15 of the activations of each warp, then the panel sums, which attention
 //           uses instead while it runs, then row statistics. GemvPlan has the offsets.
 // Overlap:  the producer fills the ring before the kernel waits for its predecessors on the stream (programmatic
-//           dependent launch). Nothing before it may write weights.
+//           dependent launch). No earlier kernel may write weights.
 // Registers: 65,536 per multiprocessor for 12 or 20 warps: the inner loop spills at the slightest. So values that
 //           follow from the thread's number are computed where they are used (thread_index()), and a step's number is
 //           read again from shared memory instead of being kept.
@@ -121,6 +121,7 @@ __device__ __forceinline__ void multiply_slice(Stream& ring, const ActivationOpe
     constexpr int kRounds = kChunk < kWarps ? kWarps / kChunk : 1;  // chunks of which one has a block of this warp's
     constexpr int kSteps = ActivationForm<E>::blocks / kEach;
     static_assert(ActivationForm<E>::blocks % kEach == 0);
+    // The loops are unrolled over the whole slice, so that the registers of the activations have constant indices.
 #pragma unroll
     for (int i = 0; i < kSteps; ++i) {
 #pragma unroll
@@ -133,6 +134,7 @@ __device__ __forceinline__ void multiply_slice(Stream& ring, const ActivationOpe
             const auto warp = static_cast<int>(thread / 32), lane = static_cast<int>(thread % 32);
             if (kRounds == 1 || round == warp / kChunk) {
                 const std::uint32_t address = ring.address() + (kRounds == 1 ? warp : warp % kChunk) * kBytes;
+                // A slice that ends within this chunk takes the other branch.
                 if (((i + 1) * kEach - 1) * kWarps + warp < blocks) {
                     // No branch between blocks, so that their instructions mix.
 #pragma unroll
@@ -263,6 +265,7 @@ __global__ void __launch_bounds__(gemv_threads(E), 1) gemv(const __grid_constant
     constexpr int kWarps = gemv_warps(E);
     const int warp = static_cast<int>(threadIdx.x / 32);
     allow_successor();
+    // The producer warp makes the barriers, the first threads copy what all of them index.
     if (warp == kWarps) {
         CopyRing<E, NT, Args>::start(args, shared);
         if (threadIdx.x % 32 == 0) PanelSums<kWarps>::start(shared, args.plan, args.rows);
@@ -279,15 +282,18 @@ __global__ void __launch_bounds__(gemv_threads(E), 1) gemv(const __grid_constant
     CtaShare::start(args, shared);
     __syncthreads();
     if (warp == kWarps) {
+        // Weights do not depend on earlier kernels, so the producer starts before the wait below.
         CopyRing<E, NT, Args>::produce(args, shared);
         return;
     }
     await_predecessors();
+    // Epilogue warps walk over all steps by themselves.
     if (warp > kWarps) {
         run_epilogue<E, NT, kFormat>(args, shared);
         if (warp == kWarps + 1 && threadIdx.x % 32 == 0) depart(args);
         return;
     }
+    // The multiplying warps, step by step.
     auto* const state = reinterpret_cast<StepState*>(shared + kStepStateAt);
     std::uint32_t* const counters = args.plan.counters;
     if (threadIdx.x == 0) *state = {0, 0, 0, shared_address(shared + args.plan.sums_at)};
@@ -303,6 +309,7 @@ __global__ void __launch_bounds__(gemv_threads(E), 1) gemv(const __grid_constant
                     call, shared + kAttendCallsAt + op.attend * sizeof(AttendCall), args.step[s].kv,
                     call.out + args.flagged_offset(op.out_flagged, args.step[s].out_buffer), counters + kMatrixArrivals,
                     state->matrix_arrivals);
+                // Read again: attention is a call, and keeps no registers of the caller.
                 s = state->step;
                 if (attended && s + 1 < args.steps && !args.op(s).out_flagged) {
                     multiplier_barrier<kWarps>();

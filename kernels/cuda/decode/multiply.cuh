@@ -79,6 +79,7 @@ struct MultiplyScaled {
         for (int t = 0; t < 2; ++t) {
             const std::uint32_t scale0 = word_of(scale, 2 * t), scale1 = word_of(scale, 2 * t + 1);
             const float2 s0 = as_floats(scale0), s1 = as_floats(scale1);
+            // Takes the offset off: minus 8 (128) times the sums of the activations, times the scales.
 #pragma unroll
             for (int nt = 0; nt < NT; ++nt) mma_k8(sums[t][nt], scale0, scale1, in.sum(j, nt, 0), sums[t][nt]);
 #pragma unroll
@@ -140,6 +141,7 @@ struct MultiplyK {
         float d[4];                               // (tile, half), as codes of scales are scaled
         std::uint32_t nibbles[4], upper_bits[4];  // of scales
         {
+            // Four rows of the lane (tile, half): d and dmin, then 12 bytes of 6-bit scales each, in three loads.
             const uint4 d_bits = load_shared4(block + kScales + row * 16);
             const uint4 w0 = load_shared4(block + kScales + 128 + row * 48);
             const uint4 w1 = load_shared4(block + kScales + 128 + row * 48 + 16);
@@ -170,6 +172,7 @@ struct MultiplyK {
         }
 #pragma unroll
         for (int sub = 0; sub < 4; ++sub) {
+            // 64 inputs at a time: a plane of 4-bit codes, and the groups 2 sub and 2 sub + 1.
             const std::uint32_t plane = block + sub * 1024;
             const uint4 code[2] = {load_shared4(plane + lane * 16), load_shared4(plane + 512 + lane * 16)};
             std::uint32_t fifth[2] = {};
@@ -189,6 +192,8 @@ struct MultiplyK {
                         if (kFifth) {
 #pragma unroll
                             for (int s = 0; s < 2; ++s) {
+                                // The fifth bits of both halves of a word lie side by side; a shift brings them above
+                                // their nibbles.
                                 const int slot = 4 * g + 2 * h + s, shift = (slot < 4 ? slot : slot + 4) - 4;
                                 const std::uint32_t bits = shift < 0 ? fifth[t] << -shift : fifth[t] >> shift;
                                 p[h][2 * s] |= bits & 0x00100010u;
@@ -196,6 +201,7 @@ struct MultiplyK {
                             }
                         }
                     }
+                    // Scale codes are subnormal float16 too; d carries the factor that makes them whole.
                     const float2 upper_scales = as_floats(scale[2 * t]), lower_scales = as_floats(scale[2 * t + 1]);
                     const float s0 = (g == 0 ? upper_scales.x : upper_scales.y) * d[2 * t];
                     const float s1 = (g == 0 ? lower_scales.x : lower_scales.y) * d[2 * t + 1];
@@ -227,7 +233,8 @@ template <int NT, bool kOneRow>
 struct Multiply<Encoding::q6_k, NT, kOneRow> {
     static __device__ __forceinline__ void run(std::uint32_t block, const ActivationOperand<Encoding::q6_k, NT>& in,
                                                int j, float (&sums)[2][NT][4], int lane) {
-        float part[2][NT][4];  // of this block, before d
+        // Sums of this block, before they are multiplied with d.
+        float part[2][NT][4];
         {
             // Scales of half groups 2 q, 2 q + 1 and 8 + 2 q, 9 + 2 q: sub-blocks q / 2 and 2 + q / 2, bytes 2 (q % 2).
             const std::uint32_t at = block + 6144 + lane / 4 * 16, q = lane % 4;
@@ -312,6 +319,7 @@ struct MultiplyFloats {
         for (int g = 0; g < 2; ++g) {
 #pragma unroll
             for (int t = 0; t < 2; ++t) {
+                // Operand A as it lies in memory: step 0, then step 1.
                 const uint4 a0 = load_shared4(block + (t * 2 + g) * 1024 + lane * 16);
                 const uint4 a1 = load_shared4(block + (t * 2 + g) * 1024 + 512 + lane * 16);
 #pragma unroll
@@ -319,6 +327,7 @@ struct MultiplyFloats {
                     const uint4 high = in.operand(2 * j + g, nt, 0), low = in.operand(2 * j + g, nt, 1);
                     float(&d)[4] = sums[t][nt];
                     if constexpr (E == Encoding::bf16) {
+                        // Low plane first, then the high one, for each 16 inputs.
                         mma_bf16(d, a0.x, a0.y, a0.z, a0.w, low.x, low.y, d);
                         mma_bf16(d, a0.x, a0.y, a0.z, a0.w, high.x, high.y, d);
                         mma_bf16(d, a1.x, a1.y, a1.z, a1.w, low.z, low.w, d);

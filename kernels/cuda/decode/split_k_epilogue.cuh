@@ -92,24 +92,27 @@ __device__ __forceinline__ void epilogue_panels(const GemvOp& op, const GemvStep
             const bool exists = number < 16 * T;
             const std::int32_t packed = panel * kPanelRows + 2 * pair;
             EpilogueOperand operand;
+            // The residual or the angles: asked for before the sums are awaited.
             if (exists && first_part) operand = load_epilogue_operand<kKind>(f, from, packed, t);
-            // The squares of a row are complete with the first panel. Those of the other parts of K come with their
-            // first panels.
+            // Waits for the multiplying warps, once per panel.
             if (all == nullptr) all = panel_sums.all();
             float2 sum = {};
             if (exists) {
                 const float* of = all + 2 * pair * T + panel_sums.template column<NT>(t, pair);
+                // Slices in the order of the warps.
 #pragma unroll
                 for (int w = 0; w < kWarps; ++w) {
                     sum.x += of[w * stride];
                     sum.y += of[w * stride + T];
                 }
             }
+            // The last sums of the panel are read: its buffer may be written again.
             if (left <= 32 * kEpilogueWarps) {
                 panel_sums.done();
                 panel_sums.next();
             }
             if (!exists) continue;
+            // Split K: part 0 adds what the others send, in the order of the parts.
             if (split > 1) {
                 const SplitSums sums(op, plan, T, panel, tag);
                 if (!first_part) {
@@ -145,6 +148,9 @@ __device__ __forceinline__ void run_epilogue(const Args& args, char* shared) {
     const std::uint32_t launch = plan.splits ? __ldcg(plan.counters + kLaunches) : 0;
     const auto meet = named_barrier<14, kThreads>;
     if constexpr (Args::kAttends) {
+        // All buffers are reset at the start of the launch, because the last one may have left words in them.
+        // Projections of layer 0 read x from the workspace, and everything flagged comes after the first matrix
+        // barrier.
         if (plan.flagged != nullptr) {
             reset_flagged(plan.flagged, kFlaggedBuffers * plan.buffer_floats,
                           static_cast<int>(blockIdx.x) * kThreads + thread, static_cast<int>(gridDim.x) * kThreads);
@@ -173,6 +179,7 @@ __device__ __forceinline__ void run_epilogue(const Args& args, char* shared) {
             if (lane == 0) wait_for_arrivals(plan.counters + kMatrixArrivals, arrivals);
             __syncwarp();
         }
+        // Differs from the tags of all steps of this launch and of the launches before.
         const std::uint32_t tag = launch * 1024u + static_cast<std::uint32_t>(s) + 1u;
         if (step.norm != nullptr) {
             // The squares of a row are there with the first panel, and its parts' with the parts' first panels.
@@ -205,6 +212,8 @@ __device__ __forceinline__ void run_epilogue(const Args& args, char* shared) {
                                               epilogue_warp, lane);
         });
         if constexpr (Args::kAttends) {
+            // The CTAs that have panels of this op divide the words to reset: x after mlp_out of the buffer after this
+            // one's, the rest of the one after that (kFlaggedBuffers).
             if (op.resets_buffers) {
                 const int each = min(op.members, op.panel_count);
                 const int index = share.part * each + static_cast<int>(blockIdx.x) - share.part * op.members;

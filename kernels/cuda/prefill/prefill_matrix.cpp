@@ -138,6 +138,7 @@ void PrefillMatrix::run(const Panels& panels, const LinearCall& call, const Gemv
     const std::int64_t tiles = padded_rows(call.rows);
     check(static_cast<std::size_t>(tiles * rows_) <= w.sums.size() && static_cast<std::size_t>(tiles) <= w.scale.size(),
           "input rows fit their workspace");
+    // Whether mlp_in has left the rows in the form that this matrix multiplies.
     bool converted = std::exchange(w.ready, nullptr) == this && w.ready_rows == call.rows;
     GemmType held = GemmType::half;
     // Slabs use the same memory for their weights one after the other; stream order keeps them apart.
@@ -170,6 +171,7 @@ void PrefillMatrix::run(const Panels& panels, const LinearCall& call, const Gemv
                           w.sums.data() + slab.first_row, rows_);
     }
     const bool halves = epilogue.kind == Epilogue::mlp_in && leaves_halves_for(reader);
+    // Sums of the parts lie side by side in a row, each with the padding of its panels.
     std::int64_t column = 0;
     for (const Panels::Part& part : panels.parts()) {
         const GemmSums sums{call.rows, w.sums.data() + column, rows_, w.scale.data(), step.bias, step.kv};

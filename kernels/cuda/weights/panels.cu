@@ -258,6 +258,7 @@ std::vector<float> decoded(const TensorView& view) {
 
 }  // namespace
 
+// Neighbouring matrices of one quantisation type become one part.
 Panels::Panels(std::span<const PackSource> matrices, RowOrder order) : inputs_(matrices[0].view.cols) {
     // Made now, because nothing can be allocated while a graph is captured.
     gemv_scratch();
