@@ -9,7 +9,7 @@
 
 namespace foresay {
 
-// Microseconds of what `enqueue` puts on the stream: the median of `repeats`, behind two that are not counted.
+// Microseconds of what `enqueue` puts on the stream: the median of `repeats`, after two that are not counted.
 inline double stream_microseconds(const kernels::cuda::Stream& stream, int repeats,
                                   const std::function<void()>& enqueue) {
     cudaEvent_t begin, end;

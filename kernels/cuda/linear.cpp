@@ -48,6 +48,7 @@ void decode_rows(const Panels& panels, const LinearCall& call, GemvOp op, GemvSt
         op.blocks = part.blocks;
         epilogue.first_row = static_cast<std::int32_t>(part.first_row);
         epilogue.rows = static_cast<std::int32_t>(part.rows);
+        // Each pass reads the weights once.
         for (std::int32_t t = 0; t < call.rows;) {
             const std::int32_t rows = rows_that_fit(part.encoding, op, std::min(call.rows - t, kDecodeTile));
             GemvOp pass = op;
@@ -106,6 +107,7 @@ AttentionInLinear::AttentionInLinear(const AttentionInSpec& spec)
                                                   : static_cast<std::int32_t>(2 * spec.rope.inverse_frequency.size())) {
     const std::int64_t q = static_cast<std::int64_t>(shape_.heads) * shape_.head_dim;
     const std::int64_t kv = static_cast<std::int64_t>(shape_.kv_heads) * shape_.head_dim;
+    // The rows that rope rotates together become neighbours; V is not rotated.
     const HeadOrder order{shape_.head_dim, pairs_ == RopePairs::half_split ? rotated_ : 0};
     const PackSource sources[] = {{with_shape(spec.q, q, shape_.d_model), order},
                                   {with_shape(spec.k, kv, shape_.d_model), order},

@@ -61,7 +61,7 @@ struct KvFragmentForm {
     using KeyRun = std::conditional_t<kKeyRun * sizeof(Entry) == 16, uint4, uint2>;
     using ValueRun = std::conditional_t<kValueRun * sizeof(Entry) == 16, uint4, uint2>;
 
-    // Where V lies behind K, in entries.
+    // Where V begins after K, in entries.
     static constexpr int kValuesAt = kPagePositions * kWidth;  // where V begins after K, in entries
 
     // The value of a head, and the position of a block, that four `s` of the lanes `place` begins with.

@@ -65,24 +65,16 @@ const GemvScratch& gemv_scratch() {
     return context.decode_scratch->view;
 }
 
-bool plan_gemv(Encoding encoding, const GemvScratch& scratch, std::size_t shared_budget, int processors,
-               int least_slots, std::span<GemvOp> ops, int rows, GemvPlan& plan) {
-    if (encoding == Encoding::f32) return true;
-    const BlockFormat format = block_format(encoding);
-    if (scratch.little_shared) shared_budget = std::min(shared_budget, kLittleSharedBytes);
-    const int warps = gemv_warps(encoding);
-    plan.counters = scratch.counters;
-    plan.zeros = scratch.zeros;
-    plan.shared_start = scratch.shared_start;
-    plan.partials = scratch.partials;
-    bool attends = false;
+namespace {
+
+// Panels and parts of K of each op, and where the sums of split ones lie.
+void divide_among_ctas(const GemvScratch& scratch, int processors, std::span<GemvOp> ops, int rows, GemvPlan& plan) {
     plan.splits = false;
     std::size_t partial_floats = 0;
     for (GemvOp& op : ops) {
-        if (op.kind == OpKind::attend) {
-            attends = true;
-            continue;
-        }
+        if (op.kind == OpKind::attend) continue;
+        // The first `members` CTAs have part 0, the next ones part 1, and so on. What does not divide evenly goes to the
+        // first of them, one panel or block each.
         op.split = split_of(op, processors);
         op.members = processors / op.split;
         op.panels_each = op.panel_count / op.members;
@@ -91,17 +83,28 @@ bool plan_gemv(Encoding encoding, const GemvScratch& scratch, std::size_t shared
         op.blocks_more = op.blocks % op.split;
         if (op.split > 1) {
             plan.splits = true;
+            // 16 pairs of sums and a sum of squares per row, 16 bytes each (SplitSums).
             const std::size_t floats = static_cast<std::size_t>(op.panel_count) * op.split * 17 * 4 * rows;
             check(floats <= scratch.partial_floats, "the sums of a split matrix fit into the scratch memory");
             op.partials_at = static_cast<std::int64_t>(partial_floats);
             partial_floats += floats;
         }
     }
+    // Where the places together are too large, all matrices use the same one. Barriers between them keep that apart, so
+    // layers then do not pass flagged words (linear_sequence.cpp).
     plan.apart = partial_floats <= scratch.partial_floats;
     if (!plan.apart) {
         for (GemvOp& op : ops) op.partials_at = 0;
     }
+}
+
+// Shared memory: header, ring, rows 8 to 15 of the activations, panel sums, row statistics. The ring gets what the others
+// leave. False: that is less than `least_slots` slots.
+bool place_shared(Encoding encoding, bool little_shared, std::size_t shared_budget, int least_slots, bool attends,
+                  int rows, GemvPlan& plan) {
+    const int warps = gemv_warps(encoding);
     plan.upper_rows_bytes = upper_rows_bytes(encoding, rows);
+    // More buffers let the epilogue lag further; their memory is the ring's loss.
     plan.sum_buffers = rows == 1 ? 8 : rows <= 4 ? 4 : rows <= 8 ? 2 : 1;
     plan.sum_buffer_mask = static_cast<std::uint32_t>(plan.sum_buffers - 1);
     // Activations of up to eight rows pass through the sums' memory, 128 inputs of a row at a time.
@@ -112,11 +115,11 @@ bool plan_gemv(Encoding encoding, const GemvScratch& scratch, std::size_t shared
     // Attention and panel sums use the same memory, in different steps.
     const int sums_room = std::max(sums_bytes, attends ? kAttendShared : 0);
     const int fixed = kGemvHeaderBytes + warps * plan.upper_rows_bytes + sums_room + row_stats_bytes + 3 * 128;
-    const int slot_bytes = chunk_blocks(encoding, rows > 8 ? 2 : 1, scratch.little_shared) * format.bytes;
+    const int slot_bytes = chunk_blocks(encoding, rows > 8 ? 2 : 1, little_shared) * block_format(encoding).bytes;
     plan.ring_slots = std::min((static_cast<int>(shared_budget) - fixed) / slot_bytes, kMaxRingSlots);
     if (plan.ring_slots < std::max(1, least_slots)) return false;
     int at = kGemvHeaderBytes + plan.ring_slots * slot_bytes;
-    const auto take = [&](int bytes) {
+    const auto take = [&](int bytes) {  // on lines of 128 bytes, which `fixed` has three of for rounding
         at = round_up(at, 128);
         const int begin = at;
         at += bytes;
@@ -127,6 +130,22 @@ bool plan_gemv(Encoding encoding, const GemvScratch& scratch, std::size_t shared
     plan.row_stats_at = take(row_stats_bytes);
     plan.shared_bytes = at;
     return true;
+}
+
+}  // namespace
+
+bool plan_gemv(Encoding encoding, const GemvScratch& scratch, std::size_t shared_budget, int processors,
+               int least_slots, std::span<GemvOp> ops, int rows, GemvPlan& plan) {
+    if (encoding == Encoding::f32) return true;
+    plan.counters = scratch.counters;
+    plan.zeros = scratch.zeros;
+    plan.shared_start = scratch.shared_start;
+    plan.partials = scratch.partials;
+    divide_among_ctas(scratch, processors, ops, rows, plan);
+    const bool attends =
+        std::any_of(ops.begin(), ops.end(), [](const GemvOp& op) { return op.kind == OpKind::attend; });
+    if (scratch.little_shared) shared_budget = std::min(shared_budget, kLittleSharedBytes);
+    return place_shared(encoding, scratch.little_shared, shared_budget, least_slots, attends, rows, plan);
 }
 
 void launch_gemv(Encoding encoding, const GemvArgs<kManySteps>& args, int processors, bool overlap,

@@ -24,6 +24,7 @@ __global__ void __launch_bounds__(256) gemv_f32(const __grid_constant__ GemvArgs
     const auto* panel = reinterpret_cast<const float*>(step.panels + packed / kPanelRows * op.blocks *
                                                                          static_cast<std::int64_t>(format.bytes)) +
                         packed % kPanelRows * format.inputs;
+    // A row is read again for each pair of packed rows: these matrices are small, and the cache has it.
     for (int t = 0; t < args.rows; ++t) {
         const int row = op.row != nullptr ? __ldcg(op.row + t) : t;
         const float* x = op.x + static_cast<std::int64_t>(row) * op.inputs;

@@ -76,6 +76,7 @@ public:
         float* const buffer = args.plan.flagged;
         static_assert(7 + kMaxAttendKinds <= kMaxGemvOps);
         args.op_count = 0;
+        // attention_in of layer 0 reads x from the workspace, the others from the buffer of the layer before.
         first_in_ = put(in);
         in.x_flagged = true;
         in.x = buffer + at.x_after_mlp;
@@ -84,6 +85,7 @@ public:
         out.x = buffer + at.attended;
         out.epilogue.residual = out.epilogue.out;
         out.epilogue.out = buffer + at.x_after_attention;
+        // attention_out adds to what attention_in has read.
         first_out_ = put(out);
         out.residual_flagged = true;
         out.epilogue.residual = buffer + at.x_after_mlp;
@@ -95,6 +97,7 @@ public:
         mlp_out.x_flagged = mlp_out.residual_flagged = true;
         mlp_out.x = buffer + at.ff;
         mlp_out.epilogue.residual = buffer + at.x_after_attention;
+        // mlp_out of the last layer writes x back to the workspace.
         last_mlp_out_ = put(mlp_out);
         mlp_out.out_flagged = true;
         mlp_out.epilogue.out = buffer + at.x_after_mlp;
@@ -115,6 +118,7 @@ public:
         const auto before = static_cast<std::uint8_t>((layer + kFlaggedBuffers - 1) % kFlaggedBuffers);
         for (int32_t i = 0; i < kLayerSteps; ++i)
             step[i].x_buffer = step[i].residual_buffer = step[i].out_buffer = here;
+        // What attention_in reads, and attention_out adds to, is the layer before's.
         step[kIn].x_buffer = step[kOut].residual_buffer = before;
         step[kIn].op = layer == 0 ? first_in_ : other_in_;
         step[kAttend].op = attend_[kind];
@@ -138,6 +142,7 @@ private:
 
 void LinearSequence::State::add(Encoding encoding, const LinearCall& call, int32_t rows, const GemvOp& op,
                                 GemvStep step) {
+    // One launch has one quantisation type, one number of rows, and few different ops.
     const bool joins = args_.steps > 0 && args_.steps < kManySteps && encoding_ == encoding && args_.rows == rows &&
                        call_.stream == call.stream && encoding_ != Encoding::f32 &&
                        (find(op) < args_.op_count || args_.op_count < kMaxGemvOps);

@@ -2,9 +2,8 @@
 // copies into shared memory that complete on an mbarrier, barriers of warps.
 //
 // Layout:   shared-memory addresses are 32-bit, as the instructions want them (shared_address).
-// mbarrier: `count` arrivals complete a phase; phases alternate between parity 0 and 1. A waiter names the parity of
-// the phase it waits for, so it can tell this phase from the one before, but not from the one two before: no waiter may
-// fall two phases behind.
+// mbarrier: `count` arrivals complete a phase; phases alternate between parity 0 and 1. A waiter names the parity of the
+//           phase it waits for, so no waiter may be more than one phase late.
 // Fallback: before sm_90 kernels do not overlap, and a bulk copy is 16-byte copies by all lanes of a warp.
 #pragma once
 
@@ -67,7 +66,7 @@ __device__ inline void mbarrier_init(std::uint32_t barrier, std::uint32_t count)
 __device__ inline void mbarrier_arrive(std::uint32_t barrier) {
     asm volatile("{\n.reg .b64 state;\nmbarrier.arrive.shared.b64 state, [%0];\n}" ::"r"(barrier) : "memory");
 }
-// Arrivals of a warp: one lane's, behind those of the others. compute-sanitizer does not follow that, so with
+// Arrivals of a warp: one lane's, after a __syncwarp(). compute-sanitizer does not follow that, so with
 // FORESAY_RACECHECK every lane arrives for itself.
 #ifdef FORESAY_RACECHECK
 // An arrival of a warp is one lane's, after a __syncwarp(). compute-sanitizer does not follow that, so with

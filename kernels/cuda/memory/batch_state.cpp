@@ -59,6 +59,7 @@ void write_batch(const Batch& batch, std::int32_t rows_per_tile, std::span<std::
         RowState& state = rows[t];
         state = {row.token.value, row.position, row.cell < 0 ? row.position : row.cell, at, 0, used};
         if (batch.tree) {
+            // The cells of the row's path, its own first: ancestors come before it in the batch.
             for (std::int32_t r = t; r >= 0; r = batch.rows[size(r)].parent) {
                 lists[used++] = rows[r].cell;
                 ++state.branch;

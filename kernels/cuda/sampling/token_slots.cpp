@@ -119,8 +119,10 @@ void TokenSlots::draw_on_device(const Stream& stream, LogitRows& logits, std::sp
                                 std::span<const int32_t> slots, int64_t words) {
     const std::size_t lists_at = plans.size() * sizeof(DevicePlan);
     const std::size_t bytes = lists_at + size(words) * sizeof(std::uint32_t);
+    // The plan of a single row without lists is a parameter of the launch; others are copied before it.
     const bool travels = plans.size() == 1 && words == 0;  // with the launch
     if (!travels) reserve_plans(bytes, slots_.device(), stream);
+    // A stage on the host may have written to rows that it has seen.
     for (std::size_t i = 0; i < plans.size(); ++i) logits.give_back(static_cast<int32_t>(i), stream);
 
     DevicePlan single;

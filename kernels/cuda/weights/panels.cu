@@ -238,6 +238,7 @@ Panels::Part make_part(Encoding encoding, std::int64_t first_row, std::int64_t r
     part.encoding = encoding;
     part.first_row = first_row;
     part.rows = rows;
+    // Cleared, because codes are set by atomicOr, and what pads a panel has scale 0.
     part.panels = static_cast<std::int32_t>((rows + kPanelRows - 1) / kPanelRows);
     part.blocks = static_cast<std::int32_t>((inputs + format.inputs - 1) / format.inputs);
     part.data = DeviceBuffer<std::uint8_t>(static_cast<std::size_t>(part.panels) * part.blocks * format.bytes);
@@ -270,6 +271,7 @@ Panels::Panels(std::span<const PackSource> matrices, RowOrder order) : inputs_(m
         check(matrix.view.cols == inputs_, "stacked matrices read the same input");
         rows_ += matrix.view.rows;
     }
+    // Interleaved: row i of both matrices are neighbours. Unlike types are dequantised to float32 first.
     if (order == RowOrder::interleaved) {
         check(matrices.size() == 2 && matrices[0].view.rows == matrices[1].view.rows,
               "two matrices of one shape interleave");
@@ -291,6 +293,7 @@ Panels::Panels(std::span<const PackSource> matrices, RowOrder order) : inputs_(m
         }
         return;
     }
+    // Stacked: neighbours of one quantisation type become one part.
     std::int64_t first_row = 0;
     for (std::size_t begin = 0; begin < matrices.size();) {
         std::size_t end = begin;
