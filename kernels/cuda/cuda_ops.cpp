@@ -209,6 +209,7 @@ private:
         return counted<Op>(spec);
     }
 
+    // Writes a call down. Touches no device, so it needs no DeviceScope.
     void note(ForwardOp op, const Prepared& prepared, Activations& act, const KvPages* kv = nullptr,
               int32_t layer = 0) {
         const auto& known = static_cast<const PreparedOp&>(prepared);
@@ -241,6 +242,7 @@ private:
             return body();
         });
     }
+    // Runs what any workspace of this backend has noted, before something else is enqueued.
     void run_open() {
         if (open_->workspace != nullptr) run_noted(*open_->workspace, [] {});
     }

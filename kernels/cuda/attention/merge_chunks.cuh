@@ -125,6 +125,7 @@ __device__ __forceinline__ void merge_row(Partial<kWidth>* chunks, std::int32_t 
     const int warp = group.warp, lane = group.lane;
     constexpr int kFours = (kWidth + 127) / 128, kAtOnce = kFours == 1 ? 4 : 2;
     const auto place = [&](int f) { return 4 * (lane + 32 * f); };  // values of this lane, if there are any
+    // One share per warp: kAtOnce chunks in flight, loaded again until all their words are there.
 #pragma unroll 1
     for (int share = warp; share < kMergeShares; share += kWarps) {
         float peak = minus_infinity(), sum = 0.0f;
@@ -157,6 +158,7 @@ __device__ __forceinline__ void merge_row(Partial<kWidth>* chunks, std::int32_t 
             } while (__any_sync(~0u, missing));
 #pragma unroll
             for (int i = 0; i < kAtOnce; ++i) {
+                // This is the only reader, so it resets the words as soon as it has them.
                 if (k + kMergeShares * i > last) continue;
                 Partial<kWidth>& chunk = chunks[k + kMergeShares * i];
                 if (lane == 0) reset_flagged2(&chunk.peak_and_sum[r]);
@@ -167,6 +169,7 @@ __device__ __forceinline__ void merge_row(Partial<kWidth>* chunks, std::int32_t 
             }
 #pragma unroll
             for (int i = 0; i < kAtOnce; ++i) {
+                // Adds the chunk: what has the lower peak is scaled down.
                 const float top = fmaxf(peak, weight[i].x), old = worth(peak, top), now = worth(weight[i].x, top);
                 peak = top;
                 sum = fmaf(weight[i].y, now, sum * old);
@@ -186,6 +189,7 @@ __device__ __forceinline__ void merge_row(Partial<kWidth>* chunks, std::int32_t 
         }
     }
     group.meet();
+    // The shares in order, one value of the row per thread.
     for (int d = group.thread(); d < kWidth; d += 32 * kWarps) {
         float top = minus_infinity(), sum = 0.0f, out = 0.0f;
 #pragma unroll

@@ -102,6 +102,7 @@ DeviceInfo device_info(int device) {
 
 }  // namespace cuda
 
+// Asking has_code_for() and for free memory creates the device's context, for every device of the machine.
 std::vector<CudaDevice> cuda_devices(std::string* why) {
     const auto give_up = [&](std::string reason) {
         if (why != nullptr) *why = std::move(reason);

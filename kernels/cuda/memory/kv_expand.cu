@@ -17,6 +17,7 @@ __global__ void expand_kernel(KvExpandCall c) {
     __half* values = keys + c.to_layout.v_offset();
     const KvFragmentOrder order = key_order(KvFormat::f16, width);
     static_assert(key_order(KvFormat::f16, 64).run == value_order(KvFormat::f16, 64).run);
+    // Code at `at`, which belongs to position `place`: times the largest magnitude of its K (0) or V (1).
     const auto kept = [&](std::int32_t at, std::int32_t place, int which) {
         const auto* scales = reinterpret_cast<const float*>(codes + KvCodes::scales(width, place));
         return __float2half_rn(static_cast<float>(codes[at] - kCodeZero) * (scales[which] / kLargestCode));

@@ -108,6 +108,7 @@ struct DequantizeK {
             fifth[0] = bits.x;
             fifth[1] = bits.y;
         }
+        // The lane's four rows (t, h): d and dmin, then three words of 6-bit scales and minima each.
         const int r = lane / 4;
         const uint4 d = read16(block + kScales + r * 16);
         uint4 packed[3];
@@ -120,6 +121,7 @@ struct DequantizeK {
             for (int j = 0; j < 3; ++j) w[j] = word(packed[(3 * i + j) / 4], (3 * i + j) % 4);
 #pragma unroll
             for (int g = 0; g < 2; ++g) {
+                // Scale and minimum of the row for each of the two groups of these 64 inputs, with the shift in them.
                 const ScaleCodePlace place(2 * sub + g);
                 const std::uint32_t s = (w[0] >> place.nibble & 15u) | (w[2] >> place.scale_upper & 3u) << 4;
                 const std::uint32_t m = (w[1] >> place.nibble & 15u) | (w[2] >> place.minimum_upper & 3u) << 4;
@@ -160,6 +162,7 @@ struct Dequantize<Encoding::q6_k> {
             code[t] = read16(block + sub * 1024 + t * 512 + lane * 16);
             upper[t] = __ldcs(reinterpret_cast<const uint2*>(block + 4096 + sub * 512 + t * 256 + lane * 8));
         }
+        // Int8 scales of the four rows and four halves of groups, one load; d of the rows, another.
         scales = read16(block + 6144 + sub * 128 + lane / 4 * 16);
         const uint2 bits = __ldcs(reinterpret_cast<const uint2*>(block + 6656 + lane / 4 * 8));
         const float2 low = as_floats(bits.x), high = as_floats(bits.y);

@@ -113,6 +113,7 @@ __global__ void __launch_bounds__(kThreads) epilogue_tiles(const GemmSums in, co
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int t0 = static_cast<int>(blockIdx.y) * kFinishRows,
               packed0 = static_cast<int>(blockIdx.x) * 2 * kFinishPairs;
+    // Whether all of this tile is V and goes to the cache. A tile that begins before V takes the plain way.
     const bool values =
         f.kind == Epilogue::attention_in && f.raw == nullptr && f.first_row + packed0 >= f.query_rows + f.kv_rows;
     for (int row = warp; row < kFinishRows; row += kThreads / 32) {
@@ -127,6 +128,7 @@ __global__ void __launch_bounds__(kThreads) epilogue_tiles(const GemmSums in, co
             epilogue_pair(f, in.bias, in.kv, packed, t, sum.x * scale, sum.y * scale);
         }
     }
+    // V:        lanes take rows, whose positions are neighbours in the cache.
     if (!values) return;
     __syncthreads();
     for (int pair = warp; pair < kFinishPairs; pair += kThreads / 32) {
