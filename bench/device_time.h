@@ -5,11 +5,11 @@
 #include <functional>
 #include <vector>
 
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/device/device.h"
 
 namespace foresay {
 
-// Microseconds of what `enqueue` puts on the stream: the median of `repeats`, behind two that are not counted.
+// Microseconds of what `enqueue` puts on the stream: the median of `repeats`, after two that are not counted.
 inline double stream_microseconds(const kernels::cuda::Stream& stream, int repeats,
                                   const std::function<void()>& enqueue) {
     cudaEvent_t begin, end;

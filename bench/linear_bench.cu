@@ -20,10 +20,10 @@
 
 #include "base/error.h"
 #include "bench/device_time.h"
-#include "bench/input_bench.h"
 #include "bench/named_shapes.h"
-#include "kernels/cuda/async.cuh"
-#include "kernels/cuda/gemv.h"
+#include "bench/prefill_bench.h"
+#include "kernels/cuda/decode/gemv.h"
+#include "kernels/cuda/device/async.cuh"
 #include "kernels/cuda/linear.h"
 
 namespace foresay {

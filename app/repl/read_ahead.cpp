@@ -43,6 +43,11 @@ void ReadAhead::stop() {
     cancel_ = false;
 }
 
+std::string ReadAhead::failure() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(failure_, {});
+}
+
 void ReadAhead::run() {
     std::unique_lock lock(mutex_);
     for (;;) {
@@ -51,12 +56,14 @@ void ReadAhead::run() {
         const std::string text = *std::exchange(next_, std::nullopt);
         busy_ = true;
         lock.unlock();
+        std::string problem;
         try {
             work_(text, cancel_);
-        } catch (const std::exception&) {
-            // The same text says it again when it is entered.
+        } catch (const std::exception& error) {
+            problem = error.what();
         }
         lock.lock();
+        if (failure_.empty()) failure_ = std::move(problem);
         busy_ = false;
         changed_.notify_all();
     }

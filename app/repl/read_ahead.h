@@ -4,7 +4,8 @@
 // evaluation of a prompt's first tokens, which the cache keeps as far as they are the prompt's.
 //
 // Threads:  the caller's one, and one inside. From text() on what `work` uses is the inner thread's, until stop().
-// Errors:   what `work` throws is dropped: the same text entered says it again.
+// Errors:   what `work` throws is kept until failure() is asked for. A device that failed once may work when the text is
+//           entered, and then only this tells.
 #pragma once
 
 #include <atomic>
@@ -30,6 +31,8 @@ public:
     void text(std::string text);
     // Forgets what is left and waits until nothing is being done.
     void stop();
+    // What `work` threw first since the last call; empty: nothing. Takes it away.
+    std::string failure();
 
 private:
     void run();
@@ -37,7 +40,8 @@ private:
     Work work_;
     std::mutex mutex_;
     std::condition_variable changed_;
-    std::optional<std::string> next_;  // under mutex_, as the two below
+    std::optional<std::string> next_;  // under mutex_, as the three below
+    std::string failure_;
     bool busy_ = false;
     bool done_ = false;
     std::atomic<bool> cancel_{false};

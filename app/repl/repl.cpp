@@ -82,9 +82,12 @@ int Repl::run() {
             continue;
         }
         last_interrupt_.reset();
+        const std::string ahead = reading_ ? reading_->failure() : std::string();
         try {
             handle(entry);
             workspace_.save();
+            // The answer did not need what was read ahead, but the person should know.
+            if (!ahead.empty()) throw Error("reading ahead failed: " + ahead);
         } catch (const OutputFailed&) {
             throw;  // nobody would see the answers
         } catch (const core::ConfigError& problem) {

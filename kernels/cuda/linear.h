@@ -1,19 +1,20 @@
-// kernels/cuda/linear.h: everything that reads weight matrices on the device: one class per fused stage.
+// kernels/cuda/linear.h: everything that reads weight matrices on the device: one class per fused op.
 //
 // Layout:   activations are float32, row-major, one row per row of the batch, without padding: x [T, D],
 //           q and attended [T, H*Dh], ff [T, F], logits [T, V]. K and V go to the cache as float16, as Io
-//           says. Weights are in panels (kernels/cuda/panels.h), packed once when a stage is made.
+//           says. Weights are in panels (kernels/cuda/weights/panels.h), packed once when a stage is made.
 // Precision: activations of quantised matrices become float16 after scaling by a power of two per row and slice of
 //           inputs; products are exact and are summed in float32.
-// Law 1:    for one stage and one row class, what is computed for a row depends on that row alone, bit for bit: never on
-//           `rows` or on the neighbours. Input rows have a path of their own (kernels/cuda/input_linear.h) where there is
-//           cuBLASLt and a workspace, all but the head, which has few; else they run through the decode kernels.
+// Law 1:    for one stage and one row class, what is computed for a row depends on that row alone, bit for bit: never
+//           on `rows` or on the neighbours. Input rows have a path of their own (kernels/cuda/prefill/prefill_matrix.h)
+//           where there is cuBLASLt and a workspace, all but the head, which has few; else they run through the decode
+//           kernels.
 // Threads:  launch() enqueues on the stream and may be captured into a graph: every parameter of a launch is a fixed
 //           address or a constant of the capture.
 // Overlap:  every kernel lets its successor start early (programmatic dependent launch) and begins with the loading of
 //           weights, before it waits for its predecessor. So whatever runs before it on the stream must not write
-//           weights, norms or biases; and each kernel between two of these, if launched as a dependent, must itself call
-//           griddepcontrol.wait before it reads or writes what others share.
+//           weights, norms or biases; and each kernel between two of these, if launched as a dependent, must itself
+//           call griddepcontrol.wait before it reads or writes what others share.
 //           Its blocks wait for each other, so launches of one device are on one stream at a time.
 // Cost:     making a stage copies and repacks its weights and waits. launch() of decode rows reads the weights once per
 //           16 rows, or per 8 or 4 where inputs would leave no room for weights.
@@ -25,27 +26,29 @@
 #include <cstdint>
 #include <memory>
 
-#include "kernels/cuda/attend.h"
-#include "kernels/cuda/device.h"
-#include "kernels/cuda/input_linear.h"
-#include "kernels/cuda/panels.h"
+#include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/device/device.h"
+#include "kernels/cuda/prefill/prefill_matrix.h"
+#include "kernels/cuda/weights/panels.h"
 #include "kernels/ops.h"
 
 namespace foresay::kernels::cuda {
 
-// Rows of one launch of the decode path that share one reading of the weights.
+// Rows of one launch of the decode kernel that share one reading of the weights.
 inline constexpr int kDecodeTile = 16;
 
-// Memory for the path of input rows; none where there is no cuBLASLt. One forward at a time uses it.
-class InputWorkspace {
+// Memory for prefill; empty where there is no cuBLASLt. One forward at a time uses it.
+class PrefillWorkspace {
 public:
-    InputWorkspace();
+    PrefillWorkspace();
     // Large enough for `max_rows` rows of every stage of `shape`.
-    InputWorkspace(const ModelShape& shape, std::int32_t max_rows);
-    ~InputWorkspace();
-    InputWorkspace(InputWorkspace&&) noexcept;
-    InputWorkspace& operator=(InputWorkspace&&) noexcept;
+    PrefillWorkspace(const ModelShape& shape, std::int32_t max_rows);
+    ~PrefillWorkspace();
+    PrefillWorkspace(PrefillWorkspace&&) noexcept;
+    PrefillWorkspace& operator=(PrefillWorkspace&&) noexcept;
     static std::int64_t bytes(const ModelShape& shape, std::int32_t max_rows);
+    // Forgets what an op has left for the next one of a forward that was given up.
+    void discard() noexcept;
 
     struct State;
     State* state() const { return state_.get(); }
@@ -54,7 +57,7 @@ private:
     std::unique_ptr<State> state_;
 };
 
-// Decode stages that follow one another without anything in between run as one kernel, up to a whole forward: launches
+// Decode ops that follow one another without anything in between run as one kernel, up to a whole forward: launches
 // given a sequence wait in it until flush(), which is due before anything else is enqueued on the stream. They flush by
 // themselves when they cannot join what is waiting.
 class LinearSequence {
@@ -64,7 +67,9 @@ public:
     LinearSequence(LinearSequence&&) noexcept;
     LinearSequence& operator=(LinearSequence&&) noexcept;
     void flush();
-    // Attention of decode rows behind the stages that wait; false: it must be launched on its own.
+    // Forgets what waits.
+    void discard() noexcept;
+    // Attention of decode rows, after the ops that wait. False: it must be launched on its own, after a flush().
     bool attend(const AttendCall& call);
 
     struct State;
@@ -79,9 +84,9 @@ struct LinearCall {
     cudaStream_t stream = nullptr;
     std::int32_t rows = 0;
     RowClass row_class = RowClass::decode;
-    InputWorkspace* workspace = nullptr;  // for input rows
-    bool overlap = true;                  // launch as a programmatic dependent of what was enqueued before
-    LinearSequence* sequence = nullptr;   // null: launch at once
+    PrefillWorkspace* workspace = nullptr;  // for input rows
+    bool overlap = true;                    // launch as a programmatic dependent of what was enqueued before
+    LinearSequence* sequence = nullptr;     // null: launch at once
 };
 
 // A norm weight as the kernels want it: float32, plus_one already added.
@@ -109,7 +114,7 @@ public:
         std::int64_t head_stride = 0;          // elements from a head to the next
         const float2* rope = nullptr;          // [T, pairs]: cos and sin, times the magnitude; null without rope
         // When set, K and V go here instead of into the cache, rotated.
-        float* fresh = nullptr;  // [T, 2 Hkv * Dh]: k, v
+        float* new_kv = nullptr;  // [T, 2 Hkv * Dh]: k, v
         // When set, the projections with their biases go here instead, and nothing else is written.
         float* raw = nullptr;  // [T, (H + 2 Hkv) * Dh]: q, k, v
     };
@@ -121,7 +126,7 @@ private:
     ModelShape shape_;
     DeviceNorm norm_;
     Panels panels_;
-    InputMatrix input_;
+    PrefillMatrix input_;
     DeviceBuffer<float> bias_;  // [(H + 2 Hkv) * Dh] or empty
     bool head_norms_ = false;
     RopePairs pairs_ = RopePairs::none;
@@ -141,11 +146,11 @@ public:
     };
     void launch(const LinearCall& call, const Io& io) const;
     std::int64_t bytes() const;
-    const InputMatrix& input() const { return input_; }
+    const PrefillMatrix& input() const { return input_; }
 
 private:
     Panels panels_;
-    InputMatrix input_;
+    PrefillMatrix input_;
     DeviceBuffer<float> bias_;
 };
 
@@ -156,8 +161,8 @@ public:
     struct Io {
         const float* x = nullptr;  // [T, D]
         float* ff = nullptr;       // [T, F]
-        // The next stage of the same workspace, if it alone reads ff: input rows may then go to it in its own form, past
-        // `ff`.
+        // The next stage of the same workspace, if it alone reads ff: input rows may then go to it in its own form,
+        // past `ff`.
         const OutLinear* reader = nullptr;
     };
     void launch(const LinearCall& call, const Io& io) const;
@@ -166,7 +171,7 @@ public:
 private:
     DeviceNorm norm_;
     Panels panels_;
-    InputMatrix input_;
+    PrefillMatrix input_;
     Activation activation_ = Activation::silu;
 };
 

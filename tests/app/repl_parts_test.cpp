@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <deque>
+#include <stdexcept>
+#include <thread>
 
 #include "app/repl/blocks.h"
 #include "app/repl/command.h"
@@ -12,6 +15,7 @@
 #include "app/repl/keyboard.h"
 #include "app/repl/latencies.h"
 #include "app/repl/line_reader.h"
+#include "app/repl/read_ahead.h"
 #include "base/error.h"
 
 namespace foresay::app {
@@ -230,6 +234,29 @@ TEST(KeysAhead, EntriesBecomeTextWhenHeld) {
     keyboard.type_ahead("one\rtwo\x1b\r\x1b[200~a\rb\x1b[201~\r\r");
     keyboard.hold_ahead();
     EXPECT_EQ(keyboard.ahead(), "one\x1b\rtwo\x1b\r\x1b[200~a\rb\x1b[201~");
+}
+
+TEST(ReadAhead, WhatFailedIsToldOnce) {
+    std::atomic<int> worked = 0;
+    ReadAhead reading([&](const std::string& text, const std::atomic<bool>&) {
+        ++worked;
+        if (text == "bad") throw Error("the device failed");
+        if (text == "worse") throw std::runtime_error("no memory");
+    });
+    const auto read = [&](const char* text) {
+        const int before = worked;
+        reading.text(text);
+        while (worked == before) std::this_thread::yield();
+        reading.stop();
+    };
+    EXPECT_EQ(reading.failure(), "");
+    read("bad");
+    read("good");
+    read("worse");
+    EXPECT_EQ(reading.failure(), "the device failed") << "the first of two, whatever was read in between";
+    EXPECT_EQ(reading.failure(), "");
+    read("good");
+    EXPECT_EQ(reading.failure(), "");
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ class InputRowLaw : public testing::TestWithParam<Encoding> {
 protected:
     void SetUp() override {
         SKIP_WITHOUT_DEVICE();
-        workspace = cuda::InputWorkspace({1, 4096, 32, 8, 128, 14336, 1}, kMost);
+        workspace = cuda::PrefillWorkspace({1, 4096, 32, 8, 128, 14336, 1}, kMost);
         if (workspace.state() == nullptr) GTEST_SKIP() << "there is no cuBLASLt here: input rows go with decode rows";
     }
     cuda::LinearCall call(std::int32_t rows) { return {nullptr, rows, kernels::RowClass::input, &workspace, true}; }
@@ -39,7 +39,7 @@ protected:
         }
     }
 
-    cuda::InputWorkspace workspace;
+    cuda::PrefillWorkspace workspace;
     Random random{77u + static_cast<unsigned>(GetParam())};
 };
 
@@ -117,19 +117,19 @@ TEST_P(InputRowLaw, HandingOverChangesNothing) {
 }
 
 // The estimate of memory before a model is loaded counts on it.
-TEST(InputWorkspace, TakesWhatItSays) {
+TEST(PrefillWorkspace, TakesWhatItSays) {
     SKIP_WITHOUT_DEVICE();
     const kernels::ModelShape shape{1, 4096, 32, 8, 128, 14336, 1};
-    const std::int64_t said = cuda::InputWorkspace::bytes(shape, kMost);
+    const std::int64_t said = cuda::PrefillWorkspace::bytes(shape, kMost);
     if (said == 0) GTEST_SKIP() << "there is no cuBLASLt here: input rows go with decode rows";
     const auto free_bytes = [] {
         std::size_t free = 0, total = 0;
         cuda::cuda_check(cudaMemGetInfo(&free, &total), "cannot ask for free memory");
         return static_cast<std::int64_t>(free);
     };
-    cuda::InputWorkspace(shape, kMost);  // what the library takes at its first use is not counted here
+    cuda::PrefillWorkspace(shape, kMost);  // what the library takes at its first use is not counted here
     const std::int64_t before = free_bytes();
-    const cuda::InputWorkspace workspace(shape, kMost);
+    const cuda::PrefillWorkspace workspace(shape, kMost);
     const std::int64_t taken = before - free_bytes();
     constexpr std::int64_t kGranularity = 2 << 20;  // of each of four allocations
     EXPECT_GE(taken, said);

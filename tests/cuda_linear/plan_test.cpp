@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include "kernels/cuda/formats.h"
-#include "kernels/cuda/gemv.h"
+#include "kernels/cuda/decode/gemv.h"
+#include "kernels/cuda/weights/panel_format.h"
 
 namespace foresay::kernels::cuda {
 namespace {
@@ -53,7 +53,7 @@ TEST(GemvPlan, EveryCardHasRoomForEightRows) {
                 GemvPlan plan;
                 ASSERT_TRUE(plan_gemv(encoding, scratch, card.shared_bytes, card.processors, 2, ops, rows, plan));
                 EXPECT_LE(static_cast<std::size_t>(plan.shared_bytes), card.shared_bytes);
-                EXPECT_GE(plan.stages, 2);
+                EXPECT_GE(plan.ring_slots, 2);
             }
         }
     }

@@ -17,13 +17,13 @@ protected:
         SKIP_WITHOUT_DEVICE();
         if (row_class() == kernels::RowClass::decode) return;
         // Inputs and outputs of every case fit.
-        workspace = cuda::InputWorkspace({1, 9216, 144, 1, 64, 9216, 1}, 64);
+        workspace = cuda::PrefillWorkspace({1, 9216, 144, 1, 64, 9216, 1}, 64);
         if (workspace.state() == nullptr) GTEST_SKIP() << "there is no cuBLASLt here: input rows go with decode rows";
     }
     Encoding encoding() const { return std::get<0>(GetParam()); }
     kernels::RowClass row_class() const { return std::get<1>(GetParam()); }
     double limit(Encoding of) const { return tolerance(of, row_class()); }
-    cuda::InputWorkspace workspace;
+    cuda::PrefillWorkspace workspace;
     Random random{20261121u + static_cast<unsigned>(encoding())};
     // Widths of inputs: a whole number of blocks, but not always of a warp's share.
     std::vector<std::int64_t> widths() const {

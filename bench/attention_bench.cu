@@ -1,0 +1,158 @@
+// attention_bench: how fast the device attends.
+//
+//   attention_bench SHAPE [f16|q8] [DEPTH..]    attention of one layer at 1, 2, 4, 8, 16 decode rows over DEPTH positions
+//
+// Two columns: the kernel of its own (launch_attend_decode), and blocks with as few registers for a thread as the
+// kernel of all layers has. Rates count K and V once, whatever the number of rows. Every time is the median of replays
+// of a graph that goes over several layers, so that nothing is left in the L2 from the time before.
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <numeric>
+#include <random>
+#include <vector>
+
+#include "base/error.h"
+#include "bench/device_time.h"
+#include "bench/named_shapes.h"
+#include "kernels/cuda/attention/decode_attention.cuh"
+
+namespace foresay {
+namespace {
+
+namespace cuda = kernels::cuda;
+using kernels::KvFormat;
+using kernels::ModelShape;
+
+constexpr int kLayers = 8, kWarps = 16, kBlockThreads = 640;
+
+template <int kWidth, KvFormat kFormat>
+__global__ void __launch_bounds__(kBlockThreads, 1) resident_kernel(cuda::AttendCall c) {
+    constexpr int kGroups = kWarps / cuda::attention::group_warps(kWidth);
+    __shared__ __align__(16) char places[kGroups * cuda::kAttendUnitBytes];
+    __shared__ __align__(16) char groups[kGroups * cuda::kAttendGroup<kWidth, kFormat>];
+    if (threadIdx.x >= 32 * kWarps) return;
+    cuda::attend_group<kWidth, kFormat, kGroups, false>(c, c.kv, c.out, cuda::AttendMemory{c, places, groups}, [] {});
+}
+
+void launch_resident(const cuda::AttendCall& call, cudaStream_t stream) {
+    const bool narrow = call.layout.width == 64, codes = call.layout.format == KvFormat::q8;
+    const auto kernel = narrow  ? codes ? resident_kernel<64, KvFormat::q8> : resident_kernel<64, KvFormat::f16>
+                         : codes ? resident_kernel<128, KvFormat::q8>
+                                : resident_kernel<128, KvFormat::f16>;
+    kernel<<<132, kBlockThreads, 0, stream>>>(call);
+    cuda::launched("resident attention");
+}
+
+__global__ void fill_small(__half* data, std::int64_t count) {
+    const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+    for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step) {
+        const std::uint32_t mixed = static_cast<std::uint32_t>(i) * 2654435761u;
+        data[i] = __float2half(static_cast<float>(mixed >> 8) * (2.0f / 16777216.0f) - 1.0f);
+    }
+}
+
+void measure(const ModelShape& whole, KvFormat format, int depth, const cuda::Stream& stream) {
+    ModelShape shape = whole;
+    shape.layers = kLayers;
+    constexpr int kMaxRows = 16;
+    const int pages = (depth + kMaxRows + kernels::kPagePositions - 1) / kernels::kPagePositions;
+    const cuda::KvLayout layout(shape, pages, format);
+    const cuda::DeviceBuffer<__half> pool(static_cast<std::size_t>(layout.layer_stride * kLayers));
+    fill_small<<<1024, 256, 0, stream>>>(pool.data(), layout.layer_stride * kLayers);
+    std::vector<std::int32_t> list(static_cast<std::size_t>(pages));
+    std::iota(list.begin(), list.end(), 0);
+    std::shuffle(list.begin(), list.end(), std::mt19937(1));
+    const auto on_device_list = cuda::to_device(std::span<const std::int32_t>(list));
+    const std::size_t q_floats = static_cast<std::size_t>(kMaxRows * shape.heads * shape.head_dim);
+    std::vector<float> queries(q_floats);
+    for (float& q : queries) q = static_cast<float>(std::rand()) / static_cast<float>(RAND_MAX) - 0.5f;
+    const auto q = cuda::to_device(std::span<const float>(queries));
+    const cuda::DeviceBuffer<float> out(q_floats), resident_out(q_floats);
+    const double bytes = 2.0 * static_cast<double>(layout.page_stride) / kernels::kPagePositions * depth;
+    for (const int rows : {1, 2, 4, 8, 16}) {
+        const int room = cuda::rows_per_tile(shape.heads / shape.kv_heads);
+        std::vector<cuda::RowState> states;
+        std::vector<cuda::TileState> tiles;
+        for (int t = 0; t < rows; ++t) {
+            states.push_back({0, depth + t, depth + t, 0, 0, 0});
+            if (t % room == 0) tiles.push_back({t, 0, 0, depth, depth + t, 0, 0, 0});
+            ++tiles.back().rows;
+            tiles.back().highest = depth + t;
+        }
+        const auto on_device_rows = cuda::to_device(std::span<const cuda::RowState>(states));
+        const auto on_device_tiles = cuda::to_device(std::span<const cuda::TileState>(tiles));
+        cuda::AttendCall call;
+        call.batch = {on_device_rows.data(), on_device_tiles.data(), nullptr, on_device_list.data()};
+        call.tiles = static_cast<std::int32_t>(tiles.size());
+        call.heads = shape.heads;
+        call.kv_heads = shape.kv_heads;
+        call.head_dim = shape.head_dim;
+        call.layout = layout;
+        cuda::shape_attention(call);
+        call.chunks = (cuda::chunk_of(depth + rows - 1, call.block_shift) + 8) / 8 * 8;
+        call.scale = 0.1f;
+        call.q = q.data();
+        const cuda::DeviceBuffer<float> partial(static_cast<std::size_t>(cuda::attend_partial_floats(call)));
+        cuda::cuda_check(cudaMemset(partial.data(), cuda::kNotReadyByte, partial.bytes()), "cannot fill memory");
+        const cuda::DeviceBuffer<std::int32_t> taken(1);
+        cuda::cuda_check(cudaMemset(taken.data(), 0, taken.bytes()), "cannot clear memory");
+        call.partial = partial.data();
+        call.taken = taken.data();
+        const auto time = [&](float* to, const auto& launch) {
+            call.out = to;
+            return graph_microseconds(stream, 9,
+                                      [&] {
+                                          for (int layer = 0; layer < kLayers; ++layer) {
+                                              call.kv = pool.data() + layer * layout.layer_stride;
+                                              launch();
+                                          }
+                                      }) /
+                   kLayers;
+        };
+        const double own = time(out.data(), [&] { cuda::launch_attend_decode(stream, call); });
+        const double resident = time(resident_out.data(), [&] { launch_resident(call, stream); });
+        std::vector<float> one(static_cast<std::size_t>(rows * shape.heads * shape.head_dim)), two(one.size());
+        cuda::cuda_check(cudaMemcpy(one.data(), out.data(), one.size() * sizeof(float), cudaMemcpyDeviceToHost),
+                         "copy");
+        cuda::cuda_check(
+            cudaMemcpy(two.data(), resident_out.data(), two.size() * sizeof(float), cudaMemcpyDeviceToHost), "copy");
+        std::printf("depth %6d rows %2d: own %7.1f us %5.2f TB/s, resident %7.1f us %5.2f TB/s%s\n", depth, rows, own,
+                    bytes / own * 1e-6, resident, bytes / resident * 1e-6,
+                    std::memcmp(one.data(), two.data(), one.size() * sizeof(float)) == 0 ? "" : " DIFFERENT BITS");
+    }
+}
+
+int run(int argc, char** argv) {
+    for (const NamedShape& known : kShapes) {
+        if (argc < 2 || std::strcmp(argv[1], known.name) != 0) continue;
+        const cuda::Stream stream;
+        std::vector<int> depths;
+        KvFormat format = KvFormat::f16;
+        for (int i = 2; i < argc; ++i) {
+            const bool name = std::strcmp(argv[i], "q8") == 0 || std::strcmp(argv[i], "f16") == 0;
+            if (name) format = argv[i][0] == 'q' ? KvFormat::q8 : KvFormat::f16;
+            if (!name) depths.push_back(std::atoi(argv[i]));
+        }
+        if (depths.empty()) depths = {64, 1024, 4096, 32768};
+        for (const int depth : depths) measure(known.shape, format, depth, stream);
+        return 0;
+    }
+    std::fprintf(stderr, "usage: attention_bench 8b|70b|1b [f16|q8] [DEPTH..]\n");
+    return 2;
+}
+
+}  // namespace
+}  // namespace foresay
+
+int main(int argc, char** argv) {
+    try {
+        return foresay::run(argc, argv);
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "attention_bench: %s\n", error.what());
+        return 1;
+    }
+}

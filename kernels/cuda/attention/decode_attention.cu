@@ -1,0 +1,50 @@
+// Attention of decode rows as a kernel of its own, for what does not fit into the decode kernel (can_fuse_attention).
+// One group per CTA, one or two CTAs per multiprocessor; everything else is in decode_attention.cuh.
+
+#include "kernels/cuda/attention/decode_attention.cuh"
+
+#include <algorithm>
+
+#include "kernels/cuda/device/async.cuh"
+#include "kernels/cuda/device/launch.cuh"
+
+namespace foresay::kernels::cuda {
+namespace {
+
+using std::int64_t;
+
+// CTAs, one group each, of a multiprocessor.
+constexpr int blocks_of(int width) { return width > 128 ? 1 : 2; }
+
+// As many groups as find room take the units.
+template <int kWidth, KvFormat kFormat, bool kSpecial>
+__global__ void __launch_bounds__(32 * attention::group_warps(kWidth), blocks_of(kWidth)) decode_kernel(AttendCall c) {
+    __shared__ __align__(16) char units[kAttendUnitBytes];
+    __shared__ __align__(16) char group[kAttendGroup<kWidth, kFormat>];
+    allow_successor();
+    attend_group<kWidth, kFormat, 1, kSpecial>(c, c.kv, c.out, AttendMemory{c, units, group},
+                                               [] { await_predecessors(); });
+}
+
+}  // namespace
+
+std::int64_t attend_partial_floats(const AttendCall& call) {
+    return static_cast<int64_t>(call.units()) * kTileRows * (2 + call.layout.width);
+}
+
+bool can_fuse_attention(const AttendCall& call) { return !call.tree && call.soft_cap <= 0 && call.layout.width <= 128; }
+
+void launch_attend_decode(cudaStream_t stream, const AttendCall& call) {
+    int device = 0, processors = 0;
+    cuda_check(cudaGetDevice(&device), "cannot ask for the current device");
+    cuda_check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device),
+               "cannot ask for the number of multiprocessors");
+    with_attention_variant(call, [&](auto width, auto special) {
+        const dim3 grid(static_cast<unsigned>(call.members(processors * blocks_of(width))));
+        const auto kernel = call.layout.format == KvFormat::q8 ? decode_kernel<width, KvFormat::q8, special>
+                                                               : decode_kernel<width, KvFormat::f16, special>;
+        launch_overlapping("attention", kernel, grid, 32 * attention::group_warps(width), 0, stream, call);
+    });
+}
+
+}  // namespace foresay::kernels::cuda

@@ -1,0 +1,64 @@
+// kernels/cuda/decode/gemv_launch.cuh: the launch of the decode kernel of one quantisation type. Each gemv_<type>.cu is
+// one line that instantiates it, so that types compile side by side.
+//
+// Variants: NT 1 or 2 (rows up to 8 or 16), cache in f16 or codes, few steps or a whole forward: eight kernels of each
+//           type.
+#pragma once
+
+#include <algorithm>
+
+#include "kernels/cuda/decode/gemv.cuh"
+#include "kernels/cuda/device/device.h"
+
+namespace foresay::kernels::cuda {
+
+template <Encoding E, int NT, KvFormat kFormat, class Args>
+void launch_gemv_kernel(const Args& args, int processors, bool overlap, cudaStream_t stream) {
+    const auto kernel = gemv<E, NT, kFormat, Args>;
+    cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, args.plan.shared_bytes),
+               "cannot have the shared memory");
+    // Kernels overlap on a multiprocessor only when they agree on how its memory is divided.
+    cuda_check(
+        cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared),
+        "cannot choose the division of memory");
+    cudaLaunchAttribute attribute = {};
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(static_cast<unsigned>(processors));
+    config.blockDim = dim3(gemv_threads(E));
+    config.dynamicSmemBytes = static_cast<std::size_t>(args.plan.shared_bytes);
+    config.stream = stream;
+    config.attrs = &attribute;
+    config.numAttrs = overlap ? 1 : 0;
+    launch_check(cudaLaunchKernelEx(&config, kernel, args), "cannot launch gemv");
+}
+
+template <Encoding E>
+void launch_gemv_as(const GemvArgs<kManySteps>& many, int processors, bool overlap, cudaStream_t stream) {
+    const auto launch_for = [&](auto format, const auto& args) {
+        if (args.rows > 8) {
+            launch_gemv_kernel<E, 2, format>(args, processors, overlap, stream);
+        } else {
+            launch_gemv_kernel<E, 1, format>(args, processors, overlap, stream);
+        }
+    };
+    const bool codes = std::any_of(many.attends, many.attends + many.attend_count,
+                                   [](const AttendCall& call) { return call.layout.format == KvFormat::q8; }) ||
+                       std::any_of(many.ops, many.ops + many.op_count,
+                                   [](const GemvOp& op) { return op.epilogue.kind == Epilogue::attention_in_new_kv; });
+    const auto launch = [&](const auto& args) {
+        if (codes) {
+            launch_for(std::integral_constant<KvFormat, KvFormat::q8>(), args);
+        } else {
+            launch_for(std::integral_constant<KvFormat, KvFormat::f16>(), args);
+        }
+    };
+    if (many.steps > kFewSteps || many.attend_count > 0) {
+        launch(many);
+    } else {
+        launch(few_steps(many));
+    }
+}
+
+}  // namespace foresay::kernels::cuda

@@ -1,0 +1,225 @@
+// Gathers decode ops into launches of the decode kernel, and turns whole layers into steps that pass flagged words on.
+
+#include "kernels/cuda/decode/linear_sequence.h"
+
+#include <algorithm>
+#include <array>
+#include <span>
+#include <utility>
+
+#include "base/error.h"
+#include "kernels/cuda/device/device_context.h"
+
+namespace foresay::kernels::cuda {
+namespace {
+
+using std::int32_t;
+
+using Args = GemvArgs<kManySteps>;
+
+// The steps of a layer.
+enum LayerStep : int32_t { kIn, kAttend, kOut, kMlpIn, kMlpOut, kLayerSteps };
+
+std::size_t size(int32_t n) { return static_cast<std::size_t>(n); }
+
+// Layers differ in where their keys are and in how they look at them.
+bool same_kind(const AttendCall& a, const AttendCall& b) { return a.scale == b.scale && a.window == b.window; }
+
+bool is_matrix(const GemvOp& op, Epilogue kind) {
+    return op.kind == OpKind::matrix && op.epilogue.kind == kind && op.epilogue.raw == nullptr && op.row == nullptr &&
+           op.epilogue.first_row == 0;
+}
+
+// Whether the steps are all those of two layers or more, each as the first one but for its addresses.
+bool are_whole_layers(const Args& args) {
+    if (args.steps < 2 * kLayerSteps || args.steps % kLayerSteps != 0) return false;
+    for (int32_t at = 0; at < args.steps; at += kLayerSteps) {
+        const GemvOp& in = args.op(at + kIn);
+        if (!is_matrix(in, Epilogue::attention_in) && !is_matrix(in, Epilogue::attention_in_new_kv)) return false;
+        if (args.op(at + kAttend).kind != OpKind::attend || !is_matrix(args.op(at + kOut), Epilogue::out) ||
+            !is_matrix(args.op(at + kMlpIn), Epilogue::mlp_in) || !is_matrix(args.op(at + kMlpOut), Epilogue::out))
+            return false;
+        for (const int32_t i : {kIn, kOut, kMlpIn, kMlpOut}) {
+            if (args.step[at + i].op != args.step[i].op) return false;
+        }
+    }
+    return true;
+}
+
+// Whether each step reads what the step before it writes, all within one workspace.
+bool are_chained(const Args& args) {
+    const GemvOp &in = args.op(kIn), &out = args.op(kOut), &mlp_in = args.op(kMlpIn), &mlp_out = args.op(kMlpOut);
+    const AttendCall& attend = args.attends[args.op(kAttend).attend];
+    return out.x == attend.out && mlp_in.x == in.x && out.epilogue.out == in.x && mlp_out.epilogue.out == in.x &&
+           mlp_out.x == mlp_in.epilogue.out && in.epilogue.out == attend.q;
+}
+
+// One of the kFlaggedBuffers buffers: outputs of mlp_out, of the attention, of attention_out and of mlp_in, in floats.
+struct BufferPlaces {
+    int32_t x_after_mlp = 0, attended, x_after_attention, ff, floats;
+
+    explicit BufferPlaces(const Args& args) {
+        const int32_t rows = args.rows, width = rows * args.op(kIn).inputs;
+        attended = width;
+        x_after_attention = attended + rows * args.op(kOut).inputs;
+        ff = x_after_attention + width;
+        floats = ff + rows * args.op(kMlpOut).inputs;
+    }
+};
+
+// The ops of layers that pass flagged words on. The first layer reads x from the workspace, and the last one writes it
+// there; all between stays in the buffers.
+class FlaggedOps {
+public:
+    FlaggedOps(Args& args, const BufferPlaces& at) : args_(args) {
+        GemvOp in = args.op(kIn), out = args.op(kOut), mlp_in = args.op(kMlpIn), mlp_out = args.op(kMlpOut);
+        float* const buffer = args.plan.flagged;
+        static_assert(7 + kMaxAttendKinds <= kMaxGemvOps);
+        args.op_count = 0;
+        // attention_in of layer 0 reads x from the workspace, the others from the buffer of the layer before.
+        first_in_ = put(in);
+        in.x_flagged = true;
+        in.x = buffer + at.x_after_mlp;
+        other_in_ = put(in);
+        out.x_flagged = out.out_flagged = out.resets_buffers = true;
+        out.x = buffer + at.attended;
+        out.epilogue.residual = out.epilogue.out;
+        out.epilogue.out = buffer + at.x_after_attention;
+        // attention_out adds to what attention_in has read.
+        first_out_ = put(out);
+        out.residual_flagged = true;
+        out.epilogue.residual = buffer + at.x_after_mlp;
+        other_out_ = put(out);
+        mlp_in.x_flagged = mlp_in.out_flagged = true;
+        mlp_in.x = buffer + at.x_after_attention;
+        mlp_in.epilogue.out = buffer + at.ff;
+        mlp_in_ = put(mlp_in);
+        mlp_out.x_flagged = mlp_out.residual_flagged = true;
+        mlp_out.x = buffer + at.ff;
+        mlp_out.epilogue.residual = buffer + at.x_after_attention;
+        // mlp_out of the last layer writes x back to the workspace.
+        last_mlp_out_ = put(mlp_out);
+        mlp_out.out_flagged = true;
+        mlp_out.epilogue.out = buffer + at.x_after_mlp;
+        other_mlp_out_ = put(mlp_out);
+        for (int32_t kind = 0; kind < args.attend_count; ++kind) {
+            GemvOp op;
+            op.kind = OpKind::attend;
+            op.attend = kind;
+            op.out_flagged = true;
+            args.attends[kind].out = buffer + at.attended;
+            attend_[kind] = put(op);
+        }
+    }
+    // Makes the steps of a layer use them. `kind`: of its attention.
+    void use(int32_t layer, int32_t layers, int32_t kind) const {
+        GemvStep* const step = args_.step + layer * kLayerSteps;
+        const auto here = static_cast<std::uint8_t>(layer % kFlaggedBuffers);
+        const auto before = static_cast<std::uint8_t>((layer + kFlaggedBuffers - 1) % kFlaggedBuffers);
+        for (int32_t i = 0; i < kLayerSteps; ++i)
+            step[i].x_buffer = step[i].residual_buffer = step[i].out_buffer = here;
+        // What attention_in reads, and attention_out adds to, is the layer before's.
+        step[kIn].x_buffer = step[kOut].residual_buffer = before;
+        step[kIn].op = layer == 0 ? first_in_ : other_in_;
+        step[kAttend].op = attend_[kind];
+        step[kOut].op = layer == 0 ? first_out_ : other_out_;
+        step[kMlpIn].op = mlp_in_;
+        step[kMlpOut].op = layer == layers - 1 ? last_mlp_out_ : other_mlp_out_;
+    }
+
+private:
+    std::uint8_t put(const GemvOp& op) {
+        args_.ops[args_.op_count] = op;
+        return static_cast<std::uint8_t>(args_.op_count++);
+    }
+
+    Args& args_;
+    std::uint8_t first_in_, other_in_, first_out_, other_out_, mlp_in_, last_mlp_out_, other_mlp_out_;
+    std::uint8_t attend_[kMaxAttendKinds];
+};
+
+}  // namespace
+
+void LinearSequence::State::add(Encoding encoding, const LinearCall& call, int32_t rows, const GemvOp& op,
+                                GemvStep step) {
+    // One launch has one quantisation type, one number of rows, and few different ops.
+    const bool joins = args_.steps > 0 && args_.steps < kManySteps && encoding_ == encoding && args_.rows == rows &&
+                       call_.stream == call.stream && encoding_ != Encoding::f32 &&
+                       (find(op) < args_.op_count || args_.op_count < kMaxGemvOps);
+    if (!joins) flush();
+    encoding_ = encoding;
+    call_ = call;
+    args_.rows = rows;
+    step.op = static_cast<std::uint8_t>(find(op));
+    if (step.op == args_.op_count) args_.ops[args_.op_count++] = op;
+    args_.step[args_.steps++] = step;
+}
+
+bool LinearSequence::State::attend(const AttendCall& call) {
+    if (args_.steps == 0 || args_.steps == kManySteps || encoding_ == Encoding::f32 || !can_fuse_attention(call))
+        return false;
+    int32_t kind = 0;
+    while (kind < args_.attend_count && !same_kind(args_.attends[kind], call)) ++kind;
+    if (kind == kMaxAttendKinds) return false;
+    GemvOp op;
+    op.kind = OpKind::attend;
+    op.attend = kind;
+    if (find(op) == kMaxGemvOps) return false;
+    if (kind == args_.attend_count) args_.attends[args_.attend_count++] = call;
+    add(encoding_, call_, args_.rows, op, {.kv = const_cast<__half*>(call.kv)});
+    return true;
+}
+
+void LinearSequence::State::flush() {
+    if (args_.steps == 0) return;
+    const DeviceInfo& info = DeviceContext::current().info();
+    const GemvScratch& scratch = gemv_scratch();
+    check(plan_gemv(encoding_, scratch, info.shared_bytes, info.processors, 1,
+                    std::span(args_.ops, size(args_.op_count)), args_.rows, args_.plan),
+          "ops that fit alone fit together");
+    flag_layers(scratch);
+    // Gone before the launch, which may throw.
+    struct Discard {
+        State& state;
+        ~Discard() { state.discard(); }
+    } const discard{*this};
+    launch_gemv(encoding_, args_, info.processors, call_.overlap, call_.stream);
+}
+
+// Whole layers pass their activations on in flagged words (gemv.h), without barriers of the grid.
+void LinearSequence::State::flag_layers(const GemvScratch& scratch) {
+    args_.plan.flagged = nullptr;
+    // Without a barrier nothing keeps the split sums of one matrix from those of the next, so each needs its own place.
+    if (!are_whole_layers(args_) || !args_.plan.apart || !are_chained(args_)) return;
+    const BufferPlaces places(args_);
+    // Rows are read in fours.
+    for (const int32_t i : {kIn, kOut, kMlpOut}) {
+        if (args_.op(i).inputs % 4 != 0) return;
+    }
+    if (size(places.floats) * kFlaggedBuffers > scratch.flagged_floats) return;
+    args_.plan.flagged = scratch.flagged;
+    args_.plan.buffer_floats = places.floats;
+    args_.plan.mlp_out_floats = places.attended;
+
+    const int32_t layers = args_.steps / kLayerSteps;
+    std::array<int32_t, kManySteps / kLayerSteps> kinds;  // of the layers' attentions; their ops change now
+    for (int32_t layer = 0; layer < layers; ++layer) {
+        kinds[size(layer)] = args_.op(layer * kLayerSteps + kAttend).attend;
+    }
+    const FlaggedOps ops(args_, places);
+    for (int32_t layer = 0; layer < layers; ++layer) ops.use(layer, layers, kinds[size(layer)]);
+}
+
+int32_t LinearSequence::State::find(const GemvOp& op) const {
+    return static_cast<int32_t>(std::find(args_.ops, args_.ops + args_.op_count, op) - args_.ops);
+}
+
+LinearSequence::LinearSequence() : state_(std::make_unique<State>()) {}
+LinearSequence::~LinearSequence() = default;
+LinearSequence::LinearSequence(LinearSequence&&) noexcept = default;
+LinearSequence& LinearSequence::operator=(LinearSequence&&) noexcept = default;
+void LinearSequence::flush() { state_->flush(); }
+void LinearSequence::discard() noexcept { state_->discard(); }
+bool LinearSequence::attend(const AttendCall& call) { return state_->attend(call); }
+
+}  // namespace foresay::kernels::cuda

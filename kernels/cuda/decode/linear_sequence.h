@@ -1,0 +1,26 @@
+// kernels/cuda/decode/linear_sequence.h: the steps that wait in a LinearSequence for their launch.
+#pragma once
+
+#include "kernels/cuda/decode/gemv.h"
+#include "kernels/cuda/linear.h"
+
+namespace foresay::kernels::cuda {
+
+struct LinearSequence::State {
+    // Appends a matrix step; launches what waits first if it cannot run in the same launch.
+    void add(Encoding encoding, const LinearCall& call, std::int32_t rows, const GemvOp& op, GemvStep step);
+    // Appends attention; false: it cannot run in this launch, and nothing has changed.
+    bool attend(const AttendCall& call);
+    void flush();
+    void discard() noexcept { args_.steps = args_.op_count = args_.attend_count = 0; }
+
+private:
+    void flag_layers(const GemvScratch& scratch);
+    std::int32_t find(const GemvOp& op) const;
+
+    GemvArgs<kManySteps> args_;
+    Encoding encoding_ = Encoding::f32;
+    LinearCall call_;
+};
+
+}  // namespace foresay::kernels::cuda

@@ -1,0 +1,42 @@
+// kernels/cuda/device/device_context.h: what all backends of one device share in this process.
+//
+// The decode kernel's thread blocks wait for each other, so all of them must be resident, and they count in memory that
+// belongs to the device (kernels/cuda/decode/gemv.h). Two launches that ran side by side would wait for multiprocessors
+// that the other holds, and count in each other's counters. So a device has one stream, and every backend of the device
+// enqueues on it.
+//
+// Life:     made at the first use, kept for as long as the process runs.
+// Threads:  of() and current() from any. Whatever enqueues, waits or captures holds a DeviceScope of the device: a
+//           launch of one thread must not get into the graph that another one captures on the same stream.
+// Errors:   of() and current() throw Error when the device cannot be asked.
+#pragma once
+
+#include <memory>
+
+#include "kernels/cuda/device/device.h"
+
+namespace foresay::kernels::cuda {
+
+struct DecodeScratch;  // kernels/cuda/decode/gemv.cu
+
+class DeviceContext {
+public:
+    static DeviceContext& of(int device);
+    static DeviceContext& current() { return of(current_device()); }
+    DeviceContext(const DeviceContext&) = delete;
+    DeviceContext& operator=(const DeviceContext&) = delete;
+
+    const DeviceInfo& info() const { return info_; }
+    // Made at the first call. Needs a DeviceScope.
+    const Stream& stream();
+    // Memory of the decode kernel, which makes it when it packs the first weights.
+    std::shared_ptr<DecodeScratch> decode_scratch;
+
+private:
+    explicit DeviceContext(int device) : info_(device_info(device)) {}
+
+    DeviceInfo info_;
+    std::unique_ptr<Stream> stream_;
+};
+
+}  // namespace foresay::kernels::cuda

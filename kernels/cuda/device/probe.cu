@@ -1,0 +1,20 @@
+// A kernel that does nothing: a device for which this build has no code refuses even that.
+
+#include "kernels/cuda/device/probe.h"
+
+#include "kernels/cuda/device/device.h"
+
+namespace foresay::kernels::cuda {
+namespace {
+__global__ void probe() {}
+}  // namespace
+
+bool has_code_for(int device) {
+    DeviceGuard guard(device);
+    cudaFuncAttributes attributes{};
+    if (cudaFuncGetAttributes(&attributes, probe) == cudaSuccess) return true;
+    cudaGetLastError();
+    return false;
+}
+
+}  // namespace foresay::kernels::cuda

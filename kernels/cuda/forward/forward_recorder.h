@@ -1,0 +1,143 @@
+// kernels/cuda/forward/forward_recorder.h: the op calls of a forward, noted first and run together, and the forwards
+// that were seen before.
+//
+// An op call only notes what is to be done. The noted calls run when the LM head is called or a result is asked for.
+// Calls that come a second time with the same shape are captured into a graph, which is one launch from then on.
+// Whatever changes from forward to forward lies in device memory (kernels/cuda/memory/batch_state.h), so nothing in a
+// graph does.
+//
+// Layout:   plain C++ without CUDA. What a graph is, and what runs calls, is the caller's, so tests run it without a
+//           GPU.
+// Threads:  one caller at a time.
+// Errors:   what the target throws goes through run(). The noted calls are gone then, and the target was told to
+//           abandon what it had begun: the next forward starts from nothing.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/cuda/memory/batch_state.h"
+#include "kernels/ops.h"
+
+namespace foresay::kernels::cuda {
+
+struct PreparedOp;
+struct CudaKv;
+
+enum class ForwardOp : std::uint8_t { embed, attention_in, attend, attention_out, mlp_in, mlp_out, head };
+
+struct OpCall {
+    ForwardOp op = ForwardOp::embed;
+    std::int32_t layer = 0;
+    const PreparedOp* prepared = nullptr;
+    const CudaKv* kv = nullptr;
+    std::uint64_t prepared_id = 0, kv_id = 0;  // addresses may be used twice, ids are not
+
+    bool operator==(const OpCall& other) const {
+        return op == other.op && layer == other.layer && prepared_id == other.prepared_id && kv_id == other.kv_id;
+    }
+};
+
+// What the launches of a forward depend on besides its calls.
+struct ForwardShape {
+    RowClass row_class = RowClass::decode;
+    BatchLayout layout;
+    std::int32_t reach = 0;  // attention covers positions below it
+    bool tree = false;
+    const Drawn* slots = nullptr;  // that tokens name
+
+    bool operator==(const ForwardShape& other) const {
+        return row_class == other.row_class && layout.rows == other.layout.rows && layout.tiles == other.layout.tiles &&
+               layout.logit_rows == other.layout.logit_rows && reach == other.reach && tree == other.tree &&
+               slots == other.slots;
+    }
+};
+
+inline constexpr std::size_t kKnownForwards = 128;  // that are kept
+inline constexpr std::int32_t kGraphRows = 64;      // wider forwards are not worth a graph
+
+// Graph has empty() and reset(). A target, which run() is given, has
+//   enqueue(calls)          enqueues the calls
+//   capture(graph, calls)   makes a graph of what enqueue(calls) enqueues; the graph stays empty when that throws
+//   launch(graph)
+//   wait()                  until all that was launched is done
+//   abandon() noexcept      forgets what an enqueue() or capture() that threw has left half done
+template <class Graph>
+class ForwardRecorder {
+public:
+    explicit ForwardRecorder(std::size_t most_calls) : known_(kKnownForwards) {
+        calls_.reserve(most_calls);
+        for (KnownForward& forward : known_) forward.calls.reserve(most_calls);
+    }
+
+    void note(const OpCall& call) { calls_.push_back(call); }
+    bool empty() const { return calls_.empty(); }
+    void discard() { calls_.clear(); }
+    // Memory that graphs refer to has moved.
+    void forget_graphs() {
+        for (KnownForward& forward : known_) forward.graph.reset();
+    }
+
+    // Runs the noted calls and forgets them, also when that throws.
+    template <class Target>
+    void run(const ForwardShape& shape, Target&& target) {
+        if (calls_.empty()) return;
+        try {
+            run_noted(shape, target);
+        } catch (...) {
+            calls_.clear();
+            target.abandon();
+            throw;
+        }
+        calls_.clear();
+    }
+
+private:
+    struct KnownForward {
+        ForwardShape shape;
+        std::vector<OpCall> calls;
+        Graph graph;             // empty until the calls came a second time
+        std::uint64_t used = 0;  // at which run last
+    };
+
+    template <class Target>
+    void run_noted(const ForwardShape& shape, Target& target) {
+        ++runs_;
+        if (shape.layout.rows > kGraphRows || shape.row_class == RowClass::input) return target.enqueue(calls());
+        const auto known = std::find_if(known_.begin(), known_.end(), [&](const KnownForward& forward) {
+            return forward.shape == shape && forward.calls == calls_;
+        });
+        if (known == known_.end()) {
+            target.enqueue(calls());
+            remember(shape, target);
+            return;
+        }
+        if (known->graph.empty()) target.capture(known->graph, calls());
+        known->used = runs_;
+        target.launch(known->graph);
+    }
+
+    // In place of the forward that was not used for longest.
+    template <class Target>
+    void remember(const ForwardShape& shape, Target& target) {
+        KnownForward& place = *std::min_element(known_.begin(), known_.end(),
+                                                [](const auto& one, const auto& two) { return one.used < two.used; });
+        if (!place.graph.empty()) {
+            target.wait();  // it may be running
+            place.graph.reset();
+        }
+        place.shape = shape;
+        place.calls = calls_;
+        place.used = runs_;
+    }
+
+    std::span<const OpCall> calls() const { return calls_; }
+
+    std::vector<OpCall> calls_;  // noted and not yet run
+    std::vector<KnownForward> known_;
+    std::uint64_t runs_ = 0;
+};
+
+}  // namespace foresay::kernels::cuda

@@ -1,0 +1,237 @@
+// One function per op: its arguments from the workspace, and its launch.
+
+#include "kernels/cuda/forward/forward_runner.h"
+
+#include <utility>
+
+#include "kernels/cuda/forward/prepared_ops.h"
+#include "kernels/cuda/memory/kv_expand.h"
+#include "kernels/cuda/rowwise/rows.h"
+
+namespace foresay::kernels::cuda {
+namespace {
+
+template <class Op>
+const Op& prepared(const OpCall& call) {
+    return static_cast<const Op&>(*call.prepared);
+}
+
+}  // namespace
+
+void ForwardRunner::enqueue(std::span<const OpCall> calls) {
+    const RopeTables ropes = ropes_of(calls);
+    if (calls.front().op != ForwardOp::embed) launch_angles(stream_, w_.view(), w_.rows(), ropes);
+    for (std::size_t i = 0; i < calls.size(); ++i) {
+        const OpCall& call = calls[i];
+        switch (call.op) {
+            case ForwardOp::embed:
+                embed(call, ropes);
+                break;
+            case ForwardOp::attention_in:
+                attention_in(call);
+                break;
+            case ForwardOp::attend:
+                attend(call);
+                break;
+            case ForwardOp::attention_out:
+                out(call, w_.attended);
+                break;
+            case ForwardOp::mlp_in:
+                mlp_in(call, i + 1 < calls.size() ? &calls[i + 1] : nullptr);
+                break;
+            case ForwardOp::mlp_out:
+                out(call, w_.ff);
+                break;
+            case ForwardOp::head:
+                head(call);
+                break;
+        }
+    }
+    settle_new_kv();
+    w_.sequence.flush();
+}
+
+void ForwardRunner::abandon() noexcept {
+    w_.sequence.discard();
+    w_.prefill.discard();
+    w_.new_kv = nullptr;
+}
+
+// The tables that the calls use.
+RopeTables ForwardRunner::ropes_of(std::span<const OpCall> calls) const {
+    RopeTables tables;
+    bool taken[kMaxRopes] = {};
+    for (const OpCall& call : calls) {
+        if (call.op != ForwardOp::attention_in) continue;
+        const Rope* rope = prepared<PreparedAttentionIn>(call).rope.get();
+        if (rope == nullptr || std::exchange(taken[rope->index], true)) continue;
+        tables.table[tables.count++] = {rope->on_device.data(),
+                                        static_cast<std::int32_t>(rope->inverse_frequency.size()), rope->magnitude,
+                                        w_.angles[rope->index].data()};
+    }
+    return tables;
+}
+
+void ForwardRunner::embed(const OpCall& call, const RopeTables& ropes) {
+    w_.sequence.flush();
+    const auto& op = prepared<PreparedEmbed>(call);
+    EmbedCall embed;
+    embed.batch = w_.view();
+    embed.rows = w_.rows();
+    embed.table = op.table.data();
+    embed.encoding = op.encoding;
+    embed.vocab = op.vocab;
+    embed.d_model = w_.shape.d_model;
+    embed.scale = op.scale;
+    embed.slots = w_.forward.slots;
+    embed.x = w_.x.data();
+    embed.kv = KvLayout(w_.shape, 1);
+    embed.k_cell = w_.k_cell.data();
+    embed.v_cell = w_.v_cell.data();
+    embed.ropes = ropes;
+    launch_embed(stream_, embed);
+}
+
+void ForwardRunner::attention_in(const OpCall& call) {
+    const auto& op = prepared<PreparedAttentionIn>(call);
+    settle_new_kv();
+    AttentionInLinear::Io io;
+    io.x = w_.x.data();
+    // Codes need the whole of a head: those of decode rows are made by the attention, or right before it.
+    const bool coded = call.kv->format == KvFormat::q8;
+    if (!op.linear.has_head_norms() && (!coded || w_.decodes())) {
+        io.q = w_.q.data();
+        if (coded) {
+            w_.new_kv = &call;
+            io.new_kv = w_.raw.data();
+        }
+        io.kv = call.kv->layer(call.layer);
+        io.cell = w_.k_cell.data();
+        io.v_cell = w_.v_cell.data();
+        io.head_stride = call.kv->layout.head_stride;
+        if (op.rope) io.rope = w_.angles[op.rope->index].data();
+        op.linear.launch(w_.linear_call(w_.rows()), io);
+        return;
+    }
+    io.raw = w_.raw.data();
+    op.linear.launch(w_.linear_call(w_.rows()), io);
+    w_.sequence.flush();
+    HeadsCall heads = heads_call(call, op.shape);
+    heads.heads = op.shape.heads;
+    heads.q_norm = op.q_norm.weight.data();
+    heads.k_norm = op.k_norm.weight.data();
+    heads.q_eps = op.q_norm.eps;
+    heads.k_eps = op.k_norm.eps;
+    if (op.rope) {
+        heads.pairs = op.rope->pairs;
+        heads.rope_pairs = static_cast<std::int32_t>(op.rope->inverse_frequency.size());
+        heads.angles = w_.angles[op.rope->index].data();
+    }
+    heads.q = w_.q.data();
+    launch_heads(stream_, heads);
+}
+
+// K and V alone, rotated already, without norms.
+HeadsCall ForwardRunner::heads_call(const OpCall& call, const ModelShape& shape) const {
+    HeadsCall heads;
+    heads.batch = w_.view();
+    heads.rows = w_.rows();
+    heads.kv_heads = shape.kv_heads;
+    heads.head_dim = shape.head_dim;
+    heads.raw = w_.raw.data();
+    heads.kv = call.kv->layer(call.layer);
+    heads.k_cell = w_.k_cell.data();
+    heads.v_cell = w_.v_cell.data();
+    heads.layout = call.kv->layout;
+    return heads;
+}
+
+// Writes K and V of the last attention_in into a cache of codes, if no attention has done so since: attention outside
+// the decode kernel reads them from the cache.
+void ForwardRunner::settle_new_kv() {
+    const OpCall* const call = std::exchange(w_.new_kv, nullptr);
+    if (call == nullptr) return;
+    w_.sequence.flush();
+    launch_heads(stream_, heads_call(*call, prepared<PreparedAttentionIn>(*call).shape));
+}
+
+void ForwardRunner::attend(const OpCall& call) {
+    const AttendSpec& spec = prepared<PreparedAttend>(call).spec;
+    AttendCall attend = w_.attend_call(spec.shape, call.kv->layout);
+    attend.scale = spec.scale;
+    attend.window = spec.window;
+    attend.soft_cap = spec.soft_cap;
+    attend.kv = call.kv->layer(call.layer);
+    if (!w_.decodes()) {
+        if (call.kv->format == KvFormat::q8) expand_kv(call, attend);
+        launch_attend_prefill(stream_, attend);
+        return;
+    }
+    if (w_.new_kv != nullptr) {
+        attend.new_kv = w_.raw.data();
+        attend.rows = w_.rows();
+    }
+    if (w_.sequence.attend(attend)) {
+        w_.new_kv = nullptr;
+        return;
+    }
+    settle_new_kv();
+    w_.sequence.flush();
+    attend.new_kv = nullptr;
+    launch_attend_decode(stream_, attend);
+}
+
+// Prefill rows are many: they read codes once, as float16.
+void ForwardRunner::expand_kv(const OpCall& call, AttendCall& attend) {
+    ModelShape layer = call.kv->shape;
+    layer.layers = 1;
+    KvExpandCall expansion;
+    expansion.from = attend.kv;
+    expansion.from_layout = attend.layout;
+    expansion.to_layout = KvLayout(layer, call.kv->pages);
+    const auto halves = static_cast<std::size_t>(expansion.to_layout.layer_stride);
+    if (halves > w_.expanded_kv.size()) {
+        stream_.wait();
+        w_.expanded_kv = DeviceBuffer<__half>(halves);
+    }
+    expansion.to = w_.expanded_kv.data();
+    expansion.kv_heads = attend.kv_heads;
+    expansion.head_dim = attend.head_dim;
+    expansion.pages = w_.listed_pages < 0 ? call.kv->pages : w_.listed_pages;
+    expansion.list = w_.listed_pages < 0 ? nullptr : attend.batch.lists;
+    launch_kv_expand(stream_, expansion);
+    attend.kv = expansion.to;
+    attend.layout = expansion.to_layout;
+}
+
+void ForwardRunner::out(const OpCall& call, const DeviceBuffer<float>& input) {
+    const auto& op = prepared<PreparedOut>(call);
+    OutLinear::Io io;
+    io.input = input.data();
+    io.x = w_.x.data();
+    const bool normed = !op.post_norm.weight.empty();
+    if (normed) io.raw = w_.raw.data();
+    op.linear.launch(w_.linear_call(w_.rows()), io);
+    if (!normed) return;
+    w_.sequence.flush();
+    launch_add_normed(stream_, w_.rows(), w_.shape.d_model, w_.raw.data(), op.post_norm.weight.data(), op.post_norm.eps,
+                      w_.x.data());
+}
+
+void ForwardRunner::mlp_in(const OpCall& call, const OpCall* next) {
+    // Where mlp_out follows, prefill may leave the rows in the form that it multiplies.
+    MlpInLinear::Io io{w_.x.data(), w_.ff.data(), nullptr};
+    if (next != nullptr && next->op == ForwardOp::mlp_out) io.reader = &prepared<PreparedOut>(*next).linear;
+    prepared<PreparedMlpIn>(call).linear.launch(w_.linear_call(w_.rows()), io);
+}
+
+void ForwardRunner::head(const OpCall& call) {
+    HeadLinear::Io io;
+    io.x = w_.x.data();
+    io.row = w_.view().logit_rows;
+    io.logits = w_.logits.data();
+    io.logit_stride = w_.logits.stride();
+    prepared<PreparedHead>(call).linear.launch(w_.linear_call(w_.forward.layout.logit_rows), io);
+}
+
+}  // namespace foresay::kernels::cuda

@@ -1,0 +1,48 @@
+// kernels/cuda/forward/forward_runner.h: the noted op calls of a forward as launches on the device's stream.
+//
+// Decode ops wait in the workspace's LinearSequence until something else has to be enqueued, so that a whole forward is
+// one launch where it can be. Prefill ops are launched one by one.
+//
+// Threads:  needs a DeviceScope.
+// Errors:   what a launch throws. abandon() then empties the sequence, so that nothing of the failed forward runs
+//           later.
+#pragma once
+
+#include <span>
+
+#include "kernels/cuda/memory/workspace.h"
+
+namespace foresay::kernels::cuda {
+
+// The target of a ForwardRecorder.
+class ForwardRunner {
+public:
+    explicit ForwardRunner(CudaWorkspace& workspace) : w_(workspace), stream_(workspace.stream) {}
+
+    void enqueue(std::span<const OpCall> calls);
+    void capture(Graph& graph, std::span<const OpCall> calls) {
+        graph.capture(stream_, [&] { enqueue(calls); });
+    }
+    void launch(const Graph& graph) { graph.launch(stream_); }
+    void wait() { stream_.wait(); }
+    void abandon() noexcept;
+
+private:
+    void embed(const OpCall& call, const RopeTables& ropes);
+    void attention_in(const OpCall& call);
+    void attend(const OpCall& call);
+    void out(const OpCall& call, const DeviceBuffer<float>& input);
+    void mlp_in(const OpCall& call, const OpCall* next);
+    void head(const OpCall& call);
+
+    // Puts K and V into the cache where no attention has done so.
+    void settle_new_kv();
+    void expand_kv(const OpCall& call, AttendCall& attend);
+    HeadsCall heads_call(const OpCall& call, const ModelShape& shape) const;
+    RopeTables ropes_of(std::span<const OpCall> calls) const;
+
+    CudaWorkspace& w_;
+    const Stream& stream_;
+};
+
+}  // namespace foresay::kernels::cuda

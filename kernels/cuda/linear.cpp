@@ -1,0 +1,248 @@
+// The weights of each op on the device, and what its launches are given: an op of the decode kernel, or a prefill
+// matrix.
+
+#include "kernels/cuda/linear.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "base/error.h"
+#include "kernels/cuda/decode/gemv.h"
+#include "kernels/cuda/decode/linear_sequence.h"
+#include "kernels/cuda/device/device_context.h"
+
+namespace foresay::kernels::cuda {
+
+namespace {
+
+// Rows of one pass over the weights: all of them, or as many as leave room for two slots of the ring.
+std::int32_t rows_that_fit(Encoding encoding, const GemvOp& op, std::int32_t rows) {
+    const DeviceInfo& device = DeviceContext::current().info();
+    GemvOp planned = op;
+    GemvPlan plan;
+    while (!plan_gemv(encoding, gemv_scratch(), device.shared_bytes, device.processors, 2, {&planned, 1}, rows, plan)) {
+        check(rows > 1, "a row of inputs fits into shared memory");
+        rows = (rows + 1) / 2;
+    }
+    return rows;
+}
+
+// For calls without a sequence. Kept per thread, because it is large.
+LinearSequence& sequence_alone() {
+    thread_local LinearSequence sequence;
+    sequence.discard();
+    return sequence;
+}
+
+// All parts of a stack times the rows of a call, in as few passes over the weights as shared memory allows. `shift`
+// moves what belongs to a row of the batch by `t` rows.
+template <class Shift>
+void decode_rows(const Panels& panels, const LinearCall& call, GemvOp op, GemvStep step, EpilogueArgs epilogue,
+                 Shift shift) {
+    LinearSequence& sequence = call.sequence != nullptr ? *call.sequence : sequence_alone();
+    op.inputs = static_cast<std::int32_t>(panels.inputs());
+    op.inputs_inverse = 1.0f / static_cast<float>(op.inputs);
+    for (const Panels::Part& part : panels.parts()) {
+        step.panels = part.data.data();
+        op.panel_count = part.panels;
+        op.blocks = part.blocks;
+        epilogue.first_row = static_cast<std::int32_t>(part.first_row);
+        epilogue.rows = static_cast<std::int32_t>(part.rows);
+        // Each pass reads the weights once.
+        for (std::int32_t t = 0; t < call.rows;) {
+            const std::int32_t rows = rows_that_fit(part.encoding, op, std::min(call.rows - t, kDecodeTile));
+            GemvOp pass = op;
+            pass.epilogue = epilogue;
+            shift(pass, t);
+            sequence.state()->add(part.encoding, call, rows, pass, step);
+            t += rows;
+        }
+    }
+    if (call.sequence == nullptr) sequence.flush();
+}
+
+TensorView with_shape(const TensorView& view, std::int64_t rows, std::int64_t cols) {
+    check(view.rows == rows && view.cols == cols, "a matrix has the shape of its stage");
+    return view;
+}
+
+// The biases of q, k and v, one after the other; zeros where one is absent.
+DeviceBuffer<float> stacked_bias(std::span<const TensorView> biases, std::span<const std::int64_t> rows) {
+    std::vector<float> values;
+    bool any = false;
+    for (std::size_t i = 0; i < biases.size(); ++i) {
+        const std::size_t begin = values.size();
+        values.resize(begin + static_cast<std::size_t>(rows[i]));
+        if (biases[i].empty()) continue;
+        any = true;
+        decode_row(biases[i], 0, std::span(values).subspan(begin));
+    }
+    return any ? to_device(std::span<const float>(values)) : DeviceBuffer<float>();
+}
+
+}  // namespace
+
+DeviceBuffer<float> device_vector(const TensorView& view) {
+    if (view.empty()) return {};
+    std::vector<float> values(static_cast<std::size_t>(view.cols));
+    decode_row(view, 0, values);
+    return to_device(std::span<const float>(values));
+}
+
+DeviceNorm::DeviceNorm(const NormSpec& spec) : eps(spec.eps) {
+    std::vector<float> values(static_cast<std::size_t>(spec.weight.cols), 1.0f);  // no data: a made-up model
+    if (spec.weight.data != nullptr) decode_row(spec.weight, 0, values);
+    if (spec.plus_one && spec.weight.data != nullptr) {
+        for (float& value : values) value += 1.0f;
+    }
+    weight = to_device(std::span<const float>(values));
+}
+
+AttentionInLinear::AttentionInLinear(const AttentionInSpec& spec)
+    : shape_(spec.shape),
+      norm_(spec.norm),
+      head_norms_(!spec.q_norm.empty() || !spec.k_norm.empty()),
+      pairs_(spec.rope.pairs),
+      rotated_(spec.rope.pairs == RopePairs::none ? 0
+                                                  : static_cast<std::int32_t>(2 * spec.rope.inverse_frequency.size())) {
+    const std::int64_t q = static_cast<std::int64_t>(shape_.heads) * shape_.head_dim;
+    const std::int64_t kv = static_cast<std::int64_t>(shape_.kv_heads) * shape_.head_dim;
+    // The rows that rope rotates together become neighbours; V is not rotated.
+    const HeadOrder order{shape_.head_dim, pairs_ == RopePairs::half_split ? rotated_ : 0};
+    const PackSource sources[] = {{with_shape(spec.q, q, shape_.d_model), order},
+                                  {with_shape(spec.k, kv, shape_.d_model), order},
+                                  {with_shape(spec.v, kv, shape_.d_model), HeadOrder{}}};
+    panels_ = Panels(sources, RowOrder::stacked);
+    input_ = PrefillMatrix(panels_);
+    const TensorView biases[] = {spec.q_bias, spec.k_bias, spec.v_bias};
+    const std::int64_t rows[] = {q, kv, kv};
+    bias_ = stacked_bias(biases, rows);
+}
+
+void AttentionInLinear::launch(const LinearCall& call, const Io& io) const {
+    check(!head_norms_ || io.raw != nullptr, "heads with norms of their own are finished elsewhere");
+    const std::int32_t q = shape_.heads * shape_.head_dim, kv = shape_.kv_heads * shape_.head_dim;
+    EpilogueArgs epilogue;
+    epilogue.kind = io.new_kv != nullptr ? Epilogue::attention_in_new_kv : Epilogue::attention_in;
+    epilogue.out = io.q;
+    epilogue.raw = io.raw;
+    epilogue.out_stride = io.raw != nullptr ? q + 2 * kv : q;
+    epilogue.query_rows = q;
+    epilogue.kv_rows = kv;
+    epilogue.head_dim = shape_.head_dim;
+    epilogue.head_inverse = inverse_of(shape_.head_dim);
+    epilogue.half_split = pairs_ == RopePairs::half_split;
+    epilogue.rotated = io.rope != nullptr || epilogue.half_split ? rotated_ : 0;
+    epilogue.rope = io.rope;
+    epilogue.cell = io.cell;
+    epilogue.head_stride = io.head_stride;
+    epilogue.v_cell = io.v_cell;
+    epilogue.new_kv = io.new_kv;
+    GemvOp op;
+    op.x = io.x;
+    op.eps = norm_.eps;
+    const GemvStep step{.norm = norm_.weight.data(), .bias = bias_.data(), .kv = io.kv};
+    if (input_.takes(call)) return input_.run(panels_, call, op, step, epilogue);
+    decode_rows(panels_, call, op, step, epilogue, [&](GemvOp& pass, std::int32_t t) {
+        pass.x += static_cast<std::int64_t>(t) * shape_.d_model;
+        EpilogueArgs& f = pass.epilogue;
+        if (f.out != nullptr) f.out += t * f.out_stride;
+        if (f.raw != nullptr) f.raw += t * f.out_stride;
+        if (f.rope != nullptr) f.rope += static_cast<std::int64_t>(t) * (f.rotated / 2);
+        if (f.cell != nullptr) f.cell += t;
+        if (f.v_cell != nullptr) f.v_cell += t;
+        if (f.new_kv != nullptr) f.new_kv += static_cast<std::int64_t>(t) * 2 * f.kv_rows;
+    });
+}
+
+std::int64_t AttentionInLinear::bytes() const { return panels_.bytes() + static_cast<std::int64_t>(bias_.bytes()); }
+
+OutLinear::OutLinear(const AttentionOutSpec& spec) : bias_(device_vector(spec.bias)) {
+    const PackSource source[] = {{spec.o, {}}};
+    panels_ = Panels(source, RowOrder::stacked);
+    input_ = PrefillMatrix(panels_);
+}
+OutLinear::OutLinear(const MlpOutSpec& spec) {
+    const PackSource source[] = {{spec.down, {}}};
+    panels_ = Panels(source, RowOrder::stacked);
+    input_ = PrefillMatrix(panels_);
+}
+
+void OutLinear::launch(const LinearCall& call, const Io& io) const {
+    EpilogueArgs epilogue;
+    epilogue.kind = Epilogue::out;
+    epilogue.out = io.x;
+    epilogue.residual = io.x;
+    epilogue.raw = io.raw;
+    epilogue.out_stride = panels_.rows();
+    GemvOp op;
+    op.x = io.input;
+    const GemvStep step{.bias = bias_.data()};
+    if (input_.takes(call)) return input_.run(panels_, call, op, step, epilogue);
+    decode_rows(panels_, call, op, step, epilogue, [&](GemvOp& pass, std::int32_t t) {
+        pass.x += t * panels_.inputs();
+        EpilogueArgs& f = pass.epilogue;
+        if (f.out != nullptr) f.out += t * f.out_stride;
+        if (f.residual != nullptr) f.residual += t * f.out_stride;
+        if (f.raw != nullptr) f.raw += t * f.out_stride;
+    });
+}
+
+std::int64_t OutLinear::bytes() const { return panels_.bytes() + static_cast<std::int64_t>(bias_.bytes()); }
+
+MlpInLinear::MlpInLinear(const MlpInSpec& spec) : norm_(spec.norm), activation_(spec.activation) {
+    const PackSource sources[] = {{spec.gate, {}}, {spec.up, {}}};
+    panels_ = Panels(sources, RowOrder::interleaved);
+    input_ = PrefillMatrix(panels_);
+}
+
+void MlpInLinear::launch(const LinearCall& call, const Io& io) const {
+    EpilogueArgs epilogue;
+    epilogue.kind = Epilogue::mlp_in;
+    epilogue.activation = activation_;
+    epilogue.out = io.ff;
+    epilogue.out_stride = panels_.rows() / 2;
+    GemvOp op;
+    op.x = io.x;
+    op.eps = norm_.eps;
+    const GemvStep step{.norm = norm_.weight.data()};
+    if (input_.takes(call)) {
+        return input_.run(panels_, call, op, step, epilogue, io.reader != nullptr ? &io.reader->input() : nullptr);
+    }
+    decode_rows(panels_, call, op, step, epilogue, [&](GemvOp& pass, std::int32_t t) {
+        pass.x += t * panels_.inputs();
+        pass.epilogue.out += t * pass.epilogue.out_stride;
+    });
+}
+
+std::int64_t MlpInLinear::bytes() const { return panels_.bytes(); }
+
+HeadLinear::HeadLinear(const HeadSpec& spec) : norm_(spec.norm), scale_(spec.scale), soft_cap_(spec.soft_cap) {
+    const PackSource source[] = {{spec.weight, {}}};
+    panels_ = Panels(source, RowOrder::stacked);
+}
+
+void HeadLinear::launch(const LinearCall& call, const Io& io) const {
+    EpilogueArgs epilogue;
+    epilogue.kind = Epilogue::head;
+    epilogue.out = io.logits;
+    epilogue.out_stride = io.logit_stride;
+    epilogue.scale = scale_;
+    epilogue.soft_cap = soft_cap_;
+    GemvOp op;
+    op.x = io.x;
+    op.row = io.row;
+    op.eps = norm_.eps;
+    decode_rows(panels_, call, op, {.norm = norm_.weight.data()}, epilogue, [&](GemvOp& pass, std::int32_t t) {
+        if (pass.row != nullptr) {
+            pass.row += t;
+        } else {
+            pass.x += t * panels_.inputs();
+        }
+        pass.epilogue.out += t * pass.epilogue.out_stride;
+    });
+}
+
+std::int64_t HeadLinear::bytes() const { return panels_.bytes(); }
+
+}  // namespace foresay::kernels::cuda

@@ -1,0 +1,125 @@
+// kernels/cuda/memory/kv_pool.h: the KV cache in device memory: where each number of a page lies.
+//
+// Layout:   [layer][page][head][K | V], so that what one attention reads lies in few pages of the device's memory. In
+//           float16, or (KvFormat::q8) in codes, followed by the largest magnitude of K and of V of each position. W:
+//           the head width rounded up to 32, 64, 128 or 256; padding stays 0. K and V lie in the order in which a warp
+//           loads them (KvFragmentOrder): straight into the operands of mma, 512 contiguous bytes per load
+//           (kernels/cuda/attention/kv_fragments.cuh).
+// Precision: values beyond float16 saturate, so the pool never holds an infinity or NaN: a position that a row does not
+//           attend to is multiplied by an exact 0.
+#pragma once
+
+#include <cuda_fp16.h>
+
+#include <cstdint>
+
+#include "kernels/cuda/device/device.h"
+#include "kernels/host_device.h"
+#include "kernels/ops.h"
+
+namespace foresay::kernels::cuda {
+
+// Where the entries of K, and of V, lie in a page and head. A lane loads `run` entries at once: values of one key, or
+// positions of one value. Four lanes side by side have four runs; eight times four lanes have eight keys, or eight
+// values. Places and values add up: value d of position p is at place(p) + value(d).
+struct KvFragmentOrder {
+    std::int32_t run, width;
+
+    FORESAY_HOST_DEVICE constexpr std::int32_t key_place(std::int32_t p) const {
+        return p / 8 * 8 * width + p % 8 * 4 * run;
+    }
+    FORESAY_HOST_DEVICE constexpr std::int32_t key_value(std::int32_t d) const {
+        return d / (4 * run) * 32 * run + d % (4 * run);
+    }
+    FORESAY_HOST_DEVICE constexpr std::int32_t value_place(std::int32_t p) const {
+        return p / (4 * run) * 64 * run + p % (4 * run);
+    }
+    FORESAY_HOST_DEVICE constexpr std::int32_t value_value(std::int32_t d) const {
+        return d / 16 * 16 * kPagePositions + d % 16 / 8 * 32 * run + d % 8 * 4 * run;
+    }
+};
+// Contiguous entries of a lane: 16 bytes where there are so many.
+FORESAY_HOST_DEVICE constexpr KvFragmentOrder key_order(KvFormat format, std::int32_t width) {
+    return {format == KvFormat::q8 && width > 32 ? 16 : 8, width};
+}
+FORESAY_HOST_DEVICE constexpr KvFragmentOrder value_order(KvFormat format, std::int32_t width) {
+    return {format == KvFormat::q8 && width > 64 ? 16 : 8, width};
+}
+
+// Where the codes of a page and head lie, in bytes. A code u stands for (u - kCodeZero) / kLargestCode times the
+// largest magnitude of its position's K or V.
+inline constexpr std::int32_t kCodeZero = 128;
+inline constexpr float kLargestCode = 127.0f;
+struct KvCodes {
+    // K's value d, and V's.
+    FORESAY_HOST_DEVICE static constexpr std::int32_t key(std::int32_t width, std::int32_t place, std::int32_t d) {
+        const KvFragmentOrder order = key_order(KvFormat::q8, width);
+        return order.key_place(place) + order.key_value(d);
+    }
+    FORESAY_HOST_DEVICE static constexpr std::int32_t value(std::int32_t width, std::int32_t place, std::int32_t d) {
+        const KvFragmentOrder order = value_order(KvFormat::q8, width);
+        return kPagePositions * width + order.value_place(place) + order.value_value(d);
+    }
+    // Two floats, K's and V's largest magnitude.
+    FORESAY_HOST_DEVICE static constexpr std::int32_t scales(std::int32_t width, std::int32_t place) {
+        return 2 * kPagePositions * width + 8 * place;
+    }
+    FORESAY_HOST_DEVICE static constexpr std::int32_t bytes(std::int32_t width) {
+        return scales(width, kPagePositions);
+    }
+};
+
+// Strides in float16 elements, for kernels.
+struct KvLayout {
+    KvFormat format = KvFormat::f16;
+    std::int32_t width = 0;        // W
+    std::int64_t head_stride = 0;  // from a head to the next; f16: V begins half of it after K
+    std::int64_t page_stride = 0;
+    std::int64_t layer_stride = 0;
+
+    KvLayout(const ModelShape& s, std::int32_t pages, KvFormat f = KvFormat::f16)
+        : format(f),
+          width(s.head_dim <= 32    ? 32
+                : s.head_dim <= 64  ? 64
+                : s.head_dim <= 128 ? 128
+                                    : 256),
+          head_stride(f == KvFormat::q8 ? KvCodes::bytes(width) / 2 : 2LL * kPagePositions * width),
+          page_stride(head_stride * s.kv_heads),
+          layer_stride(page_stride * pages) {}
+    KvLayout() = default;
+
+    FORESAY_HOST_DEVICE std::int64_t v_offset() const { return head_stride / 2; }
+    // f16: value 0 of K, and of V, of head 0 of layer 0 at a place of a page. Value d of head h is h * head_stride +
+    // key_value(d), or value_value(d), further.
+    FORESAY_HOST_DEVICE std::int64_t k_cell(std::int32_t page, std::int32_t place) const {
+        return page * page_stride + key_order(KvFormat::f16, width).key_place(place);
+    }
+    FORESAY_HOST_DEVICE std::int64_t v_cell(std::int32_t page, std::int32_t place) const {
+        return page * page_stride + v_offset() + value_order(KvFormat::f16, width).value_place(place);
+    }
+    FORESAY_HOST_DEVICE static constexpr std::int32_t key_value(std::int32_t d) {
+        return key_order(KvFormat::f16, 0).key_value(d);
+    }
+    FORESAY_HOST_DEVICE static constexpr std::int32_t value_value(std::int32_t d) {
+        return value_order(KvFormat::f16, 0).value_value(d);
+    }
+};
+
+struct CudaKv : KvPages {
+    DeviceBuffer<__half> memory;
+    KvLayout layout;
+    std::uint64_t id = 0;  // never used twice
+
+    __half* layer(std::int32_t index) const { return memory.data() + index * layout.layer_stride; }
+    // Enqueues a copy for each layer: they may lie further apart than the pitch of one copy can be.
+    void copy_page(std::int32_t from, std::int32_t to, cudaStream_t stream) const {
+        const auto bytes = static_cast<std::size_t>(layout.page_stride) * sizeof(__half);
+        for (std::int32_t i = 0; i < shape.layers; ++i) {
+            cuda_check(cudaMemcpyAsync(layer(i) + to * layout.page_stride, layer(i) + from * layout.page_stride, bytes,
+                                       cudaMemcpyDeviceToDevice, stream),
+                       "cannot copy a page");
+        }
+    }
+};
+
+}  // namespace foresay::kernels::cuda

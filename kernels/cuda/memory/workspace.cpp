@@ -1,0 +1,137 @@
+// Allocation of a workspace, and the copy of a batch to the device.
+
+#include "kernels/cuda/memory/workspace.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace foresay::kernels::cuda {
+namespace {
+
+using std::int32_t;
+using std::int64_t;
+
+std::size_t size(int64_t value) { return static_cast<std::size_t>(value); }
+
+// Floats of a row of each kind of activations.
+struct RowFloats {
+    int64_t q, raw, ff, x;
+    explicit RowFloats(const ModelShape& s)
+        : q(static_cast<int64_t>(s.heads) * s.head_dim),
+          raw(std::max<int64_t>(q + 2LL * s.kv_heads * s.head_dim, s.d_model)),
+          ff(s.d_ff),
+          x(s.d_model) {}
+};
+
+}  // namespace
+
+int64_t CudaWorkspace::bytes_of(const ModelShape& shape, int32_t max_rows, int32_t max_logit_rows) {
+    const RowFloats row(shape);
+    const int64_t per_row = row.x + 2 * row.q + row.ff + row.raw;
+    return static_cast<int64_t>(sizeof(float)) *
+               (per_row * max_rows + LogitRows::stride_of(shape.vocab) * max_logit_rows) +
+           PrefillWorkspace::bytes(shape, max_rows);
+}
+
+CudaWorkspace::CudaWorkspace(DeviceContext& on, std::shared_ptr<OpenForward> open, const ModelShape& of, int32_t rows,
+                             int32_t logit_rows)
+    : device(on),
+      stream(on.stream()),
+      recorder(size(5 * of.layers + 8)),
+      logits(logit_rows, of.vocab),
+      token_slots(logit_rows, of.vocab),
+      open_(std::move(open)) {
+    shape = of;
+    max_rows = rows;
+    max_logit_rows = logit_rows;
+    const RowFloats row(of);
+    x = DeviceBuffer<float>(size(rows * row.x));
+    q = DeviceBuffer<float>(size(rows * row.q));
+    attended = DeviceBuffer<float>(size(rows * row.q));
+    ff = DeviceBuffer<float>(size(rows * row.ff));
+    raw = DeviceBuffer<float>(size(rows * row.raw));
+    k_cell = DeviceBuffer<int64_t>(size(rows));
+    v_cell = DeviceBuffer<int64_t>(size(rows));
+    prefill = PrefillWorkspace(of, rows);
+    sequence_at.reserve(64);
+    bytes = bytes_of(of, rows, logit_rows);
+    cuda_check(cudaDeviceSynchronize(), "the device failed");
+}
+
+CudaWorkspace::~CudaWorkspace() {
+    if (open_->workspace == this) open_->workspace = nullptr;
+    const DeviceScope scope(device.info().index, std::nothrow);
+    cudaStreamSynchronize(stream);  // nothing may run that reads what goes now
+}
+
+void CudaWorkspace::begin(const Batch& new_batch, const Drawn* slots, const RopeCache& ropes) {
+    const int32_t room = rows_per_tile(shape.heads / shape.kv_heads);
+    sequence_at.resize(new_batch.sequences.size());
+    const auto [layout, furthest, lists] = measure_batch(new_batch, room, sequence_at);
+    listed_pages = new_batch.tree ? -1 : static_cast<int32_t>(lists);
+    forward = {new_batch.row_class, layout, new_batch.row_class == RowClass::decode ? attend_reach(furthest) : 0,
+               new_batch.tree, slots};
+    const auto needed = size(layout.lists_at() + lists * static_cast<int64_t>(sizeof(int32_t)));
+    if (needed > batch.size()) {
+        stream.wait();
+        batch = DeviceBuffer<std::byte>(std::max(2 * needed, size(64) * 1024));
+        for (Upload& upload : uploads) upload.host = PinnedBuffer<std::byte>(batch.size());
+        recorder.forget_graphs();
+    }
+    reserve(ropes);
+    // Host copies are used in rotation: the one that is written now was read by the copy of kUploads forwards ago.
+    Upload& upload = uploads[next_upload];
+    next_upload = (next_upload + 1) % kUploads;
+    upload.done.wait();
+    write_batch(new_batch, room, sequence_at, layout, upload.host.data());
+    cuda_check(cudaMemcpyAsync(batch.data(), upload.host.data(), needed, cudaMemcpyHostToDevice, stream),
+               "cannot copy a batch");
+    upload.done.record(stream);
+    logits.forget();
+}
+
+// Room for the attention and the angles of the batch. Graphs have addresses in them, so they go when memory moves.
+void CudaWorkspace::reserve(const RopeCache& ropes) {
+    const auto floats = decodes() ? size(attend_partial_floats(attend_call(shape, KvLayout(shape, 1)))) : 0;
+    if (floats > partial.size()) {
+        stream.wait();
+        constexpr int32_t none[] = {0};
+        taken = to_device(std::span<const int32_t>(none));
+        partial = DeviceBuffer<float>(floats + floats / 2);
+        cuda_check(cudaMemset(partial.data(), kNotReadyByte, partial.bytes()), "cannot fill memory");
+        cuda_check(cudaDeviceSynchronize(), "the device failed");
+        recorder.forget_graphs();
+    }
+    for (std::size_t i = 0; i < kMaxRopes; ++i) {
+        const std::size_t most = size(max_rows) * ropes.pairs_of(i);
+        if (angles[i].size() >= most) continue;
+        stream.wait();
+        angles[i] = DeviceBuffer<float2>(most);
+        recorder.forget_graphs();
+    }
+}
+
+AttendCall CudaWorkspace::attend_call(const ModelShape& of, const KvLayout& kv) const {
+    AttendCall call;
+    call.batch = view();
+    call.tiles = forward.layout.tiles;
+    call.tree = forward.tree;
+    call.heads = of.heads;
+    call.kv_heads = of.kv_heads;
+    call.head_dim = of.head_dim;
+    call.layout = kv;
+    call.q = q.data();
+    call.out = attended.data();
+    call.partial = partial.data();
+    call.taken = taken.data();
+    shape_attention(call);
+    call.chunks = forward.reach > 0 ? chunk_of(forward.reach - 1, call.block_shift) + 1 : 0;
+    return call;
+}
+
+LinearCall CudaWorkspace::linear_call(int32_t of_rows) {
+    return {
+        stream, of_rows, forward.row_class, &prefill, device.info().capability >= 90, decodes() ? &sequence : nullptr};
+}
+
+}  // namespace foresay::kernels::cuda

@@ -1,0 +1,93 @@
+// kernels/cuda/memory/workspace.h: the memory of one model's forwards on the device: the batch, activations, logits,
+// token slots, and what attention and prefill need besides.
+//
+// Layout:   activations are float32, row-major, one row per row of the batch (kernels/cuda/linear.h).
+// Threads:  one caller at a time; everything here needs a DeviceScope.
+// Cost:     begin() is one copy to the device. It allocates where a batch is larger than all before.
+// Errors:   the constructor and begin() throw Error when the device has no room. What fails in a forward is kept in
+//           `failure` until the next begin(), so that no result of the failed forward can be read.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/device/device_context.h"
+#include "kernels/cuda/forward/forward_recorder.h"
+#include "kernels/cuda/forward/graph.h"
+#include "kernels/cuda/linear.h"
+#include "kernels/cuda/memory/batch_state.h"
+#include "kernels/cuda/memory/kv_pool.h"
+#include "kernels/cuda/rowwise/rope_cache.h"
+#include "kernels/cuda/sampling/token_slots.h"
+#include "kernels/ops.h"
+
+namespace foresay::kernels::cuda {
+
+inline constexpr int kUploads = 4;  // forwards whose batches may be on their way at once
+
+struct CudaWorkspace;
+// Which workspace has noted calls that have not run. Shared, because a workspace may go before its backend does.
+struct OpenForward {
+    CudaWorkspace* workspace = nullptr;
+};
+
+struct CudaWorkspace : Activations {
+    CudaWorkspace(DeviceContext& device, std::shared_ptr<OpenForward> open, const ModelShape& shape,
+                  std::int32_t max_rows, std::int32_t max_logit_rows);
+    ~CudaWorkspace() override;
+    static std::int64_t bytes_of(const ModelShape& shape, std::int32_t max_rows, std::int32_t max_logit_rows);
+
+    // Takes a batch, whose tokens name `token_slots`.
+    void begin(const Batch& new_batch, const Drawn* token_slots, const RopeCache& ropes);
+
+    BatchView view() const { return forward.layout.view(batch.data()); }
+    std::int32_t rows() const { return forward.layout.rows; }
+    bool decodes() const { return forward.row_class == RowClass::decode; }
+    // The attention of the batch as a launch sees it, but for the layer.
+    AttendCall attend_call(const ModelShape& of, const KvLayout& kv) const;
+    LinearCall linear_call(std::int32_t of_rows);
+
+    DeviceContext& device;
+    const Stream& stream;
+    std::string failure;  // of the forward; empty: none
+    ForwardShape forward;
+    ForwardRecorder<Graph> recorder;
+
+    // The batch as the device reads it, and host copies on their way there.
+    DeviceBuffer<std::byte> batch;
+    struct Upload {
+        PinnedBuffer<std::byte> host;
+        Event done;
+    };
+    Upload uploads[kUploads];
+    int next_upload = 0;
+    std::vector<std::int32_t> sequence_at;  // where each sequence's pages begin in the lists; -1: not there yet
+    std::int32_t listed_pages = 0;          // page numbers at the front of the lists; -1: they lie apart (trees)
+
+    // Activations.
+    DeviceBuffer<float> x, q, attended, ff;
+    DeviceBuffer<float> raw;  // projections that another kernel goes on with; also new K and V of a coded cache
+    DeviceBuffer<std::int64_t> k_cell, v_cell;
+    DeviceBuffer<float2> angles[kMaxRopes];
+    PrefillWorkspace prefill;
+    LinearSequence sequence;           // decode ops on their way into one launch
+    const OpCall* new_kv = nullptr;    // the attention_in whose K and V are in `raw` and not yet in the cache
+    DeviceBuffer<__half> expanded_kv;  // a layer's codes as float16, for prefill rows; made when first needed
+
+    // Attention of decode rows (AttendCall).
+    DeviceBuffer<float> partial;
+    DeviceBuffer<std::int32_t> taken;
+
+    LogitRows logits;
+    TokenSlots token_slots;
+    std::vector<float> host_x;  // [T, D], made when first asked for
+
+private:
+    void reserve(const RopeCache& ropes);
+
+    std::shared_ptr<OpenForward> open_;
+};
+
+}  // namespace foresay::kernels::cuda

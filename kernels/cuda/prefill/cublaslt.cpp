@@ -1,0 +1,69 @@
+// Opens cuBLASLt at run time. A version whose functions are not all there is passed over.
+
+#include "kernels/cuda/prefill/cublaslt.h"
+
+#include <dlfcn.h>
+
+#include <map>
+#include <mutex>
+
+#include "kernels/cuda/device/device.h"
+
+namespace foresay::kernels::cuda {
+namespace {
+
+// Versions whose calls and constants are those of the header. The folder is where the toolkit is installed by default.
+constexpr const char* kNames[] = {"libcublasLt.so.13", "/usr/local/cuda/lib64/libcublasLt.so.13", "libcublasLt.so.12",
+                                  "/usr/local/cuda/lib64/libcublasLt.so.12"};
+
+template <class Function>
+bool find(void* library, const char* name, Function& function) {
+    function = reinterpret_cast<Function>(dlsym(library, name));
+    return function != nullptr;
+}
+
+bool fill(void* library, CublasLt& t) {
+    return find(library, "cublasLtGetVersion", t.version) && find(library, "cublasLtCreate", t.create) &&
+           find(library, "cublasLtMatmul", t.matmul) && find(library, "cublasLtMatmulAlgoGetHeuristic", t.heuristic) &&
+           find(library, "cublasLtMatmulAlgoConfigGetAttribute", t.algo_get) &&
+           find(library, "cublasLtMatmulDescCreate", t.desc_create) &&
+           find(library, "cublasLtMatmulDescDestroy", t.desc_destroy) &&
+           find(library, "cublasLtMatmulDescSetAttribute", t.desc_set) &&
+           find(library, "cublasLtMatrixLayoutCreate", t.layout_create) &&
+           find(library, "cublasLtMatrixLayoutDestroy", t.layout_destroy) &&
+           find(library, "cublasLtMatrixLayoutSetAttribute", t.layout_set) &&
+           find(library, "cublasLtMatmulPreferenceCreate", t.preference_create) &&
+           find(library, "cublasLtMatmulPreferenceDestroy", t.preference_destroy) &&
+           find(library, "cublasLtMatmulPreferenceSetAttribute", t.preference_set);
+}
+
+}  // namespace
+
+const CublasLt* cublaslt() {
+    static const CublasLt* const table = []() -> const CublasLt* {
+        static CublasLt filled;
+        for (const char* name : kNames) {
+            void* library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+            if (library == nullptr) continue;
+            if (fill(library, filled)) return &filled;
+            dlclose(library);
+        }
+        return nullptr;
+    }();
+    return table;
+}
+
+cublasLtHandle_t cublaslt_handle() {
+    static std::mutex mutex;
+    static std::map<int, cublasLtHandle_t> handles;
+    const CublasLt* library = cublaslt();
+    if (library == nullptr) return nullptr;
+    int device = 0;
+    cuda_check(cudaGetDevice(&device), "cannot ask for the current device");
+    const std::lock_guard lock(mutex);
+    const auto [place, added] = handles.try_emplace(device, nullptr);
+    if (added && library->create(&place->second) != CUBLAS_STATUS_SUCCESS) place->second = nullptr;
+    return place->second;
+}
+
+}  // namespace foresay::kernels::cuda

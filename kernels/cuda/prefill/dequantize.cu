@@ -1,0 +1,359 @@
+// Panels to plain rows.
+//
+// A warp takes 32 rows x 64 inputs of a panel at a time. Each lane loads the codes of its place in the mma fragments
+// with 16-byte loads, because that is how panels are laid out (kernels/cuda/weights/panel_format.h), computes the
+// weights in float16, and trades halves with its neighbour, so that each lane writes 16 contiguous bytes of a row.
+// Nothing is shared between warps.
+//
+// Exactness: codes become float16 by integer instructions; scale times code (minus minimum) is computed in float32 for
+//           K-quants and rounded once.
+
+#include "kernels/cuda/prefill/dequantize.h"
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "kernels/cuda/device/half_pairs.cuh"
+#include "kernels/cuda/weights/panel_format.h"
+
+namespace foresay::kernels::cuda {
+namespace {
+
+constexpr int kWarps = 8;  // of a block; each takes 32 rows x 64 inputs at a time
+
+__device__ std::uint32_t word(const uint4& v, int i) { return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w; }
+__device__ uint4 read16(const std::uint8_t* from) { return __ldcs(reinterpret_cast<const uint4*>(from)); }
+
+// Codes in the low bits of two halves, below 1,024, minus `middle`. Exact: 0x6400 | u is 1024 + u.
+__device__ __half2 codes(std::uint32_t bits, float middle) {
+    return __hsub2(as_halves(bits | 0x64006400u), __float2half2_rn(1024.0f + middle));
+}
+// Pair (c, c + 1) = (2 p, 2 p + 1) of step s in a word of nibbles.
+__device__ std::uint32_t nibbles(std::uint32_t w, int s, int p) { return w >> (8 * s + 4 * p) & 0x000f000fu; }
+
+// A lane's weights of 32 rows x 64 inputs of a block: get(t, h, g, s) are inputs 32 g + 16 s + 4 (lane % 4) + {0..3} of
+// row 16 t + 8 h + lane / 4, as four float16 numbers. `sub` counts 64 inputs within a block. The constructor issues all
+// loads.
+template <Encoding E>
+struct Dequantize;
+
+struct DequantizeScaled {  // one scale per 32 inputs: q4_0, q8_0
+    std::uint32_t scales[4];
+    float factor;
+    __device__ void load_scales(const std::uint8_t* at, int lane, float times) {
+        const uint4 v = read16(at + lane / 4 * 16);
+        scales[0] = v.x;
+        scales[1] = v.y;
+        scales[2] = v.z;
+        scales[3] = v.w;
+        factor = times;
+    }
+    __device__ __half2 scale(int t, int h, int g) const {
+        const float2 pair = as_floats(scales[2 * t + h]);
+        return __float2half2_rn((g == 0 ? pair.x : pair.y) * factor);
+    }
+};
+
+template <>
+struct Dequantize<Encoding::q4_0> : DequantizeScaled {
+    uint4 code[2];
+    __device__ Dequantize(const std::uint8_t* block, int /*sub*/, int lane, float times) {
+        for (int t = 0; t < 2; ++t) code[t] = read16(block + t * 512 + lane * 16);
+        load_scales(block + 1024, lane, times);
+    }
+    __device__ uint2 get(int t, int h, int g, int s) const {
+        const std::uint32_t w = word(code[t], 2 * g + h);
+        const __half2 d = scale(t, h, g);
+        return {as_bits(__hmul2(codes(nibbles(w, s, 0), 8.0f), d)), as_bits(__hmul2(codes(nibbles(w, s, 1), 8.0f), d))};
+    }
+};
+
+template <>
+struct Dequantize<Encoding::q8_0> : DequantizeScaled {
+    uint4 code[2][2];  // t, g
+    __device__ Dequantize(const std::uint8_t* block, int /*sub*/, int lane, float times) {
+        for (int i = 0; i < 4; ++i) code[i / 2][i % 2] = read16(block + i * 512 + lane * 16);
+        load_scales(block + 2048, lane, times);
+    }
+    __device__ uint2 get(int t, int h, int g, int s) const {
+        const std::uint32_t w = word(code[t][g], 2 * h + s);
+        const __half2 d = scale(t, h, g);
+        return {as_bits(__hmul2(codes(w & 0x00ff00ffu, 128.0f), d)),
+                as_bits(__hmul2(codes(w >> 8 & 0x00ff00ffu, 128.0f), d))};
+    }
+};
+
+// Four codes times an exact float32 scale minus a minimum.
+__device__ uint2 scaled(__half2 first, __half2 second, float scale, float minimum) {
+    const float2 a = __half22float2(first), b = __half22float2(second);
+    return {as_bits(__floats2half2_rn(fmaf(a.x, scale, -minimum), fmaf(a.y, scale, -minimum))),
+            as_bits(__floats2half2_rn(fmaf(b.x, scale, -minimum), fmaf(b.y, scale, -minimum)))};
+}
+
+// Q4_K and Q5_K: scale and minimum of each group are computed once per 64 inputs.
+template <bool Fifth>
+struct DequantizeK {
+    static constexpr int kScales = Fifth ? 5120 : 4096;
+    uint4 code[2];
+    std::uint32_t fifth[2] = {};
+    float scale[4][2], minimum[4][2];  // (t, h), g
+    __device__ DequantizeK(const std::uint8_t* block, int sub, int lane, float times) {
+        for (int t = 0; t < 2; ++t) code[t] = read16(block + sub * 1024 + t * 512 + lane * 16);
+        if (Fifth) {
+            const uint2 bits = __ldcs(reinterpret_cast<const uint2*>(block + 4096 + sub * 256 + lane * 8));
+            fifth[0] = bits.x;
+            fifth[1] = bits.y;
+        }
+        // The lane's four rows (t, h): d and dmin, then three words of 6-bit scales and minima each.
+        const int r = lane / 4;
+        const uint4 d = read16(block + kScales + r * 16);
+        uint4 packed[3];
+        for (int i = 0; i < 3; ++i) packed[i] = read16(block + kScales + 128 + r * 48 + i * 16);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            const float2 both = as_floats(word(d, i));
+            std::uint32_t w[3];
+#pragma unroll
+            for (int j = 0; j < 3; ++j) w[j] = word(packed[(3 * i + j) / 4], (3 * i + j) % 4);
+#pragma unroll
+            for (int g = 0; g < 2; ++g) {
+                // Scale and minimum of the row for each of the two groups of these 64 inputs, with the shift in them.
+                const ScaleCodePlace place(2 * sub + g);
+                const std::uint32_t s = (w[0] >> place.nibble & 15u) | (w[2] >> place.scale_upper & 3u) << 4;
+                const std::uint32_t m = (w[1] >> place.nibble & 15u) | (w[2] >> place.minimum_upper & 3u) << 4;
+                scale[i][g] = both.x * static_cast<float>(s) * times;
+                minimum[i][g] = both.y * static_cast<float>(m) * times;
+            }
+        }
+    }
+    __device__ uint2 get(int t, int h, int g, int s) const {
+        const std::uint32_t w = word(code[t], 2 * g + h);
+        std::uint32_t first = nibbles(w, s, 0), second = nibbles(w, s, 1);
+        if (Fifth) {
+            const int slot = 4 * g + 2 * h + s, e = slot < 4 ? slot : slot + 4;
+            first |= (fifth[t] >> e & 0x00010001u) << 4;
+            second |= (fifth[t] >> (e + 4) & 0x00010001u) << 4;
+        }
+        return scaled(codes(first, 0.0f), codes(second, 0.0f), scale[2 * t + h][g], minimum[2 * t + h][g]);
+    }
+};
+template <>
+struct Dequantize<Encoding::q4_k> : DequantizeK<false> {
+    using DequantizeK::DequantizeK;
+};
+template <>
+struct Dequantize<Encoding::q5_k> : DequantizeK<true> {
+    using DequantizeK::DequantizeK;
+};
+
+// Q6_K: upper two bits from their own plane, an int8 scale per 16 inputs.
+template <>
+struct Dequantize<Encoding::q6_k> {
+    uint4 code[2];
+    uint2 upper[2];  // t; g
+    uint4 scales;    // word (t, h), byte (g, s)
+    float d[4];      // (t, h)
+    __device__ Dequantize(const std::uint8_t* block, int sub, int lane, float times) {
+        for (int t = 0; t < 2; ++t) {
+            code[t] = read16(block + sub * 1024 + t * 512 + lane * 16);
+            upper[t] = __ldcs(reinterpret_cast<const uint2*>(block + 4096 + sub * 512 + t * 256 + lane * 8));
+        }
+        // Int8 scales of the four rows and four halves of groups, one load; d of the rows, another.
+        scales = read16(block + 6144 + sub * 128 + lane / 4 * 16);
+        const uint2 bits = __ldcs(reinterpret_cast<const uint2*>(block + 6656 + lane / 4 * 8));
+        const float2 low = as_floats(bits.x), high = as_floats(bits.y);
+        d[0] = low.x * times;
+        d[1] = low.y * times;
+        d[2] = high.x * times;
+        d[3] = high.y * times;
+    }
+    __device__ uint2 get(int t, int h, int g, int s) const {
+        const std::uint32_t w = word(code[t], 2 * g + h), up = g == 0 ? upper[t].x : upper[t].y;
+        const int slot = 2 * h + s, e = 2 * (slot % 2) + 8 * (slot / 2);
+        const std::uint32_t first = nibbles(w, s, 0) | (up >> e & 0x00030003u) << 4;
+        const std::uint32_t second = nibbles(w, s, 1) | (up >> (e + 4) & 0x00030003u) << 4;
+        const auto code8 = static_cast<std::int8_t>(word(scales, 2 * t + h) >> (8 * (2 * g + s)) & 0xffu);
+        return scaled(codes(first, 32.0f), codes(second, 32.0f), d[2 * t + h] * static_cast<float>(code8), 0.0f);
+    }
+};
+
+// Float16 passes through. Bfloat16 is scaled by the shift and rounded to float16.
+template <bool Bf16>
+struct DequantizeFloats {
+    uint4 value[2][2][2];  // t, g, s; words (c / 2, h)
+    float factor;
+    __device__ DequantizeFloats(const std::uint8_t* block, int /*sub*/, int lane, float times) : factor(times) {
+#pragma unroll
+        for (int i = 0; i < 8; ++i) value[i / 4][i / 2 % 2][i % 2] = read16(block + i * 512 + lane * 16);
+    }
+    __device__ std::uint32_t half(std::uint32_t bits) const {
+        if (!Bf16) return bits;
+        const float2 pair = __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(&bits));
+        return as_bits(__floats2half2_rn(pair.x * factor, pair.y * factor));
+    }
+    __device__ uint2 get(int t, int h, int g, int s) const {
+        const uint4& v = value[t][g][s];
+        return {half(word(v, h)), half(word(v, 2 + h))};
+    }
+};
+template <>
+struct Dequantize<Encoding::f16> : DequantizeFloats<false> {
+    using DequantizeFloats::DequantizeFloats;
+};
+template <>
+struct Dequantize<Encoding::bf16> : DequantizeFloats<true> {
+    using DequantizeFloats::DequantizeFloats;
+};
+
+// A warp turns 64 inputs of a panel into 128 bytes of each of its rows.
+template <Encoding E>
+__global__ void __launch_bounds__(32 * kWarps)
+    // One warp per 64 inputs of a panel: 128 bytes of each of its 32 rows.
+    dequantize_to_f16(const std::uint8_t* panels, std::int32_t blocks, float times, __half* out, std::int64_t stride) {
+    constexpr BlockFormat format = block_format(E);
+    constexpr int kSubs = format.inputs / 64;
+    const int lane = threadIdx.x % 32;
+    const std::int32_t unit =
+        static_cast<std::int32_t>(blockIdx.x) * kWarps + static_cast<std::int32_t>(threadIdx.x) / 32;
+    if (unit >= blocks * kSubs) return;
+    const std::int64_t panel = blockIdx.y;
+    const std::uint8_t* block = panels + (panel * blocks + unit / kSubs) * format.bytes;
+    const Dequantize<E> from(block, unit % kSubs, lane, times);
+    // Neighbouring lanes trade steps, so that each has eight inputs that follow one another: even lanes those of step
+    // 0.
+    const bool odd = lane % 2 != 0;
+    __half* to = out + (panel * kPanelRows + lane / 4) * stride + static_cast<std::int64_t>(unit) * 64 +
+                 (odd ? 16 + 4 * (lane % 4 - 1) : 4 * (lane % 4));
+#pragma unroll
+    for (int t = 0; t < 2; ++t) {
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+#pragma unroll
+            for (int g = 0; g < 2; ++g) {
+                const uint2 first = from.get(t, h, g, 0), second = from.get(t, h, g, 1);
+                const uint2 away = odd ? first : second;
+                const uint2 got = {__shfl_xor_sync(~0u, away.x, 1), __shfl_xor_sync(~0u, away.y, 1)};
+                const uint4 eight =
+                    odd ? uint4{got.x, got.y, second.x, second.y} : uint4{first.x, first.y, got.x, got.y};
+                *reinterpret_cast<uint4*>(to + (16 * t + 8 * h) * stride + 32 * g) = eight;
+            }
+        }
+    }
+}
+
+__global__ void __launch_bounds__(32 * kWarps)
+    // Float32 panels: a copy into rows.
+    copy_f32(const std::uint8_t* panels, std::int32_t blocks, float* out, std::int64_t stride) {
+    constexpr BlockFormat format = block_format(Encoding::f32);
+    const std::int64_t panel = blockIdx.y, block = blockIdx.x;
+    const auto* from = reinterpret_cast<const float4*>(panels + (panel * blocks + block) * format.bytes);
+    for (int i = static_cast<int>(threadIdx.x); i < kPanelRows * 16; i += 32 * kWarps) {
+        *reinterpret_cast<float4*>(out + (panel * kPanelRows + i / 16) * stride + block * 64 + i % 16 * 4) =
+            __ldcs(from + i);
+    }
+}
+
+// The largest magnitude among the 16-bit numbers of bytes [begin, end) of every block, as the bits of a float: bits of
+// positive floats compare like integers, so atomicMax does.
+__global__ void largest(const std::uint8_t* panels, std::int64_t blocks, std::int32_t bytes, std::int32_t begin,
+                        std::int32_t end, bool bf16, std::uint32_t* found) {
+    const std::int64_t each = (end - begin) / 2, step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+    float most = 0.0f;
+    for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < blocks * each;
+         i += step) {
+        const auto bits =
+            *reinterpret_cast<const std::uint16_t*>(panels + i / each * bytes + begin + 2 * static_cast<int>(i % each));
+        const float value = bf16 ? __uint_as_float(static_cast<std::uint32_t>(bits) << 16)
+                                 : __half2float(*reinterpret_cast<const __half*>(&bits));
+        if (fabsf(value) <= 3.4e38f) most = fmaxf(most, fabsf(value));  // what is not finite stays so anyway
+    }
+    const std::uint32_t of_warp = __reduce_max_sync(~0u, __float_as_uint(most));
+    if (threadIdx.x % 32 == 0) atomicMax(found, of_warp);
+}
+
+// The largest weight as a multiple of its scale.
+float most_of_scale(Encoding encoding) {
+    switch (encoding) {
+        case Encoding::q4_0:
+            return 8.0f;
+        case Encoding::q8_0:
+            return 128.0f;
+        case Encoding::q4_k:
+            return 63.0f * 16.0f;
+        case Encoding::q5_k:
+            return 63.0f * 32.0f;
+        case Encoding::q6_k:
+            return 128.0f * 32.0f;
+        default:
+            return 1.0f;
+    }
+}
+
+template <Encoding E>
+void dequantize_as(cudaStream_t stream, const Panels::Part& part, const std::uint8_t* from, std::int32_t count,
+                   int shift, void* out, std::int64_t stride) {
+    const int units = part.blocks * (block_format(E).inputs / 64);
+    const dim3 grid(static_cast<unsigned>((units + kWarps - 1) / kWarps), static_cast<unsigned>(count));
+    dequantize_to_f16<E><<<grid, 32 * kWarps, 0, stream>>>(from, part.blocks, std::ldexp(1.0f, shift),
+                                                           static_cast<__half*>(out), stride);
+}
+
+}  // namespace
+
+int dequantize_shift(const Panels::Part& part) {
+    if (part.encoding == Encoding::f32 || part.encoding == Encoding::f16) return 0;
+    const BlockFormat format = block_format(part.encoding);
+    const DeviceBuffer<std::uint32_t> found(1);
+    cuda_check(cudaMemset(found.data(), 0, sizeof(std::uint32_t)), "cannot clear memory");
+    largest<<<1024, 256>>>(part.data.data(), static_cast<std::int64_t>(part.panels) * part.blocks, format.bytes,
+                           format.scale_begin, format.scale_end, part.encoding == Encoding::bf16, found.data());
+    launched("largest");
+    float most = 0.0f;
+    cuda_check(cudaMemcpy(&most, found.data(), sizeof(most), cudaMemcpyDeviceToHost), "cannot read back");
+    if (most == 0.0f) return 0;
+    int exponent = 0;
+    std::frexp(static_cast<double>(most) * static_cast<double>(most_of_scale(part.encoding)),
+               &exponent);  // below 2^exponent
+    return std::clamp(14 - exponent, -120, 120);
+}
+
+void launch_dequantize(cudaStream_t stream, const Panels::Part& part, std::int32_t first, std::int32_t count, int shift,
+                       void* out, std::int64_t stride) {
+    const std::uint8_t* from = part.data.data() + static_cast<std::int64_t>(first) * part.blocks *
+                                                      static_cast<std::int64_t>(block_format(part.encoding).bytes);
+    switch (part.encoding) {
+        case Encoding::f32: {
+            const dim3 grid(static_cast<unsigned>(part.blocks), static_cast<unsigned>(count));
+            copy_f32<<<grid, 32 * kWarps, 0, stream>>>(from, part.blocks, static_cast<float*>(out), stride);
+            break;
+        }
+        case Encoding::f16:
+            dequantize_as<Encoding::f16>(stream, part, from, count, shift, out, stride);
+            break;
+        case Encoding::bf16:
+            dequantize_as<Encoding::bf16>(stream, part, from, count, shift, out, stride);
+            break;
+        case Encoding::q4_0:
+            dequantize_as<Encoding::q4_0>(stream, part, from, count, shift, out, stride);
+            break;
+        case Encoding::q8_0:
+            dequantize_as<Encoding::q8_0>(stream, part, from, count, shift, out, stride);
+            break;
+        case Encoding::q4_k:
+            dequantize_as<Encoding::q4_k>(stream, part, from, count, shift, out, stride);
+            break;
+        case Encoding::q5_k:
+            dequantize_as<Encoding::q5_k>(stream, part, from, count, shift, out, stride);
+            break;
+        case Encoding::q6_k:
+            dequantize_as<Encoding::q6_k>(stream, part, from, count, shift, out, stride);
+            break;
+    }
+    launched("unpack");
+}
+
+}  // namespace foresay::kernels::cuda

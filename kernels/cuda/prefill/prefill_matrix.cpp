@@ -1,0 +1,195 @@
+// Slabs of a stack of weights and the steps that a prefill op runs.
+
+#include "kernels/cuda/prefill/prefill_matrix.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "kernels/cuda/linear.h"
+#include "kernels/cuda/prefill/cublaslt.h"
+#include "kernels/cuda/prefill/dequantize.h"
+#include "kernels/cuda/prefill/rows.h"
+#include "kernels/cuda/weights/panel_format.h"
+
+namespace foresay::kernels::cuda {
+namespace {
+
+constexpr std::int64_t kSlabRows = 256;  // slabs are multiples of this
+
+std::int64_t rounded_up(std::int64_t value, std::int64_t to) { return (value + to - 1) / to * to; }
+
+GemmType kind_of(Encoding encoding) { return encoding == Encoding::f32 ? GemmType::single : GemmType::half; }
+std::int64_t number_bytes(GemmType kind) { return kind == GemmType::half ? 2 : 4; }
+
+// Elements and bytes of what a workspace holds: the largest of any op of the shape.
+struct Sizes {
+    std::int64_t inputs_bytes, weights_bytes, sums, rows;
+
+    Sizes(const ModelShape& s, std::int32_t max_rows) : rows(padded_rows(max_rows)) {
+        const std::int64_t q = static_cast<std::int64_t>(s.heads) * s.head_dim,
+                           kv = static_cast<std::int64_t>(s.kv_heads) * s.head_dim;
+        const std::int64_t d = rounded_up(s.d_model, 64), f = rounded_up(s.d_ff, 64), h = rounded_up(q, 64);
+        const std::int64_t attention_in = q + 2 * kv + 3 * kPanelRows, mlp_in = 2LL * s.d_ff + kPanelRows,
+                           out = s.d_model + kPanelRows;
+        inputs_bytes = rows * std::max({d, f, h}) * 4;
+        sums = rows * rounded_up(std::max({attention_in, mlp_in, out}), kPanelRows);
+        weights_bytes = std::min(kSlabBytes, 4 * std::max({attention_in * d, mlp_in * d, out * f, out * h}));
+    }
+};
+
+}  // namespace
+
+struct PrefillWorkspace::State {
+    DeviceBuffer<std::byte> inputs, weights;
+    DeviceBuffer<float> sums, scale;
+    // Which matrix finds its rows converted in `inputs`, because the op before left them there, and how many rows.
+    const PrefillMatrix* ready = nullptr;
+    std::int32_t ready_rows = 0;
+
+    explicit State(const Sizes& sizes)
+        : inputs(static_cast<std::size_t>(sizes.inputs_bytes)),
+          weights(static_cast<std::size_t>(sizes.weights_bytes)),
+          sums(static_cast<std::size_t>(sizes.sums)),
+          scale(static_cast<std::size_t>(sizes.rows)) {
+        // Rows that fill a tile are multiplied too, and ignored.
+        cuda_check(cudaMemset(inputs.data(), 0, inputs.bytes()), "cannot clear memory");
+        cuda_check(cudaDeviceSynchronize(), "the device failed");
+    }
+};
+
+PrefillWorkspace::PrefillWorkspace() = default;
+PrefillWorkspace::PrefillWorkspace(const ModelShape& shape, std::int32_t max_rows) {
+    if (cublaslt() != nullptr) state_ = std::make_unique<State>(Sizes(shape, max_rows));
+}
+PrefillWorkspace::~PrefillWorkspace() = default;
+PrefillWorkspace::PrefillWorkspace(PrefillWorkspace&&) noexcept = default;
+PrefillWorkspace& PrefillWorkspace::operator=(PrefillWorkspace&&) noexcept = default;
+void PrefillWorkspace::discard() noexcept {
+    if (state_ != nullptr) state_->ready = nullptr;
+}
+
+std::int64_t PrefillWorkspace::bytes(const ModelShape& shape, std::int32_t max_rows) {
+    if (cublaslt() == nullptr) return 0;
+    const Sizes sizes(shape, max_rows);
+    return sizes.inputs_bytes + sizes.weights_bytes + 4 * (sizes.sums + sizes.rows);
+}
+
+PrefillMatrix::PrefillMatrix(const Panels& panels)
+    : usable_(cublaslt() != nullptr), inputs_(panels.inputs()), padded_(rounded_up(panels.inputs(), 64)) {
+    if (!usable_) return;
+    const std::span<const Panels::Part> parts = panels.parts();
+    int shift = 127;
+    for (const Panels::Part& part : parts) {
+        check(part.blocks * block_format(part.encoding).inputs == padded_, "parts of a stack are padded alike");
+        if (kind_of(part.encoding) == GemmType::half) shift = std::min(shift, dequantize_shift(part));
+    }
+    shift_ = shift == 127 ? 0 : shift;
+    // Parts that become float16 are one matrix, those of float32 another.
+    for (std::size_t begin = 0; begin < parts.size();) {
+        std::size_t end = begin;
+        const std::int64_t first_row = rows_;
+        for (; end < parts.size() && kind_of(parts[end].encoding) == kind_of(parts[begin].encoding); ++end) {
+            rows_ += static_cast<std::int64_t>(parts[end].panels) * kPanelRows;
+        }
+        cut(panels, begin, end, first_row);
+        begin = end;
+    }
+    usable_ = std::ranges::all_of(slabs_, [](const Slab& slab) { return slab.product != nullptr; });
+}
+
+// Cuts the parts [begin, end), whose first packed row is `first_row`, into slabs of even size.
+void PrefillMatrix::cut(const Panels& panels, std::size_t begin, std::size_t end, std::int64_t first_row) {
+    const GemmType kind = kind_of(panels.parts()[begin].encoding);
+    const std::int64_t rows = rows_ - first_row;
+    const std::int64_t most = std::max(kSlabRows, kSlabBytes / (padded_ * number_bytes(kind)) / kSlabRows * kSlabRows);
+    const std::int64_t count = (rows + most - 1) / most;
+    const std::int64_t each = count == 1 ? rows : rounded_up((rows + count - 1) / count, kSlabRows);
+    for (std::int64_t at = 0; at < rows; at += each) {
+        Slab slab{nullptr, kind, first_row + at, std::min(each, rows - at), {}};
+        std::int64_t part_row = 0;  // within these parts
+        for (std::size_t p = begin; p < end; ++p) {
+            const std::int64_t part_rows = static_cast<std::int64_t>(panels.parts()[p].panels) * kPanelRows;
+            const std::int64_t from = std::max(at, part_row), to = std::min(at + slab.rows, part_row + part_rows);
+            if (from < to) {
+                slab.pieces.push_back({p, static_cast<std::int32_t>((from - part_row) / kPanelRows),
+                                       static_cast<std::int32_t>((to - from) / kPanelRows), from - at});
+            }
+            part_row += part_rows;
+        }
+        slab.product = PrefillGemm::find(kind, slab.rows, padded_);
+        slabs_.push_back(std::move(slab));
+    }
+}
+
+bool PrefillMatrix::takes(const LinearCall& call) const {
+    return usable_ && call.row_class == RowClass::input && call.workspace != nullptr &&
+           call.workspace->state() != nullptr;
+}
+
+bool PrefillMatrix::leaves_halves_for(const PrefillMatrix* reader) const {
+    return reader != nullptr && reader->usable_ && reader->slabs_.front().kind == GemmType::half &&
+           mlp_rows_fit(reader->inputs_);
+}
+
+void PrefillMatrix::run(const Panels& panels, const LinearCall& call, const GemvOp& op, const GemvStep& step,
+                        EpilogueArgs epilogue, const PrefillMatrix* reader) const {
+    PrefillWorkspace::State& w = *call.workspace->state();
+    const std::int64_t tiles = padded_rows(call.rows);
+    check(static_cast<std::size_t>(tiles * rows_) <= w.sums.size() && static_cast<std::size_t>(tiles) <= w.scale.size(),
+          "input rows fit their workspace");
+    // Whether mlp_in has left the rows in the form that this matrix multiplies.
+    bool converted = std::exchange(w.ready, nullptr) == this && w.ready_rows == call.rows;
+    GemmType held = GemmType::half;
+    // Slabs use the same memory for their weights one after the other; stream order keeps them apart.
+    for (const Slab& slab : slabs_) {
+        const std::int64_t bytes = number_bytes(slab.kind);
+        check(static_cast<std::size_t>(tiles * padded_ * bytes) <= w.inputs.bytes() &&
+                  static_cast<std::size_t>(slab.rows * padded_ * bytes) <= w.weights.bytes(),
+              "input rows fit their workspace");
+        for (const Piece& piece : slab.pieces) {
+            launch_dequantize(call.stream, panels.parts()[piece.part], piece.first_panel, piece.panels, shift_,
+                              w.weights.data() + piece.slab_row * padded_ * bytes, padded_);
+        }
+        if (!converted || held != slab.kind) {
+            ConvertCall convert;
+            convert.rows = call.rows;
+            convert.inputs = static_cast<std::int32_t>(inputs_);
+            convert.x = op.x;
+            convert.norm = step.norm;
+            convert.eps = op.eps;
+            convert.half = slab.kind == GemmType::half;
+            convert.out = w.inputs.data();
+            convert.stride = padded_;
+            convert.scale = w.scale.data();
+            launch_convert(call.stream, convert);
+            converted = true;
+            held = slab.kind;
+        }
+        slab.product->run(call.stream, w.weights.data(), w.inputs.data(), static_cast<std::int32_t>(tiles),
+                          slab.kind == GemmType::half ? std::ldexp(1.0f, -shift_) : 1.0f,
+                          w.sums.data() + slab.first_row, rows_);
+    }
+    const bool halves = epilogue.kind == Epilogue::mlp_in && leaves_halves_for(reader);
+    // Sums of the parts lie side by side in a row, each with the padding of its panels.
+    std::int64_t column = 0;
+    for (const Panels::Part& part : panels.parts()) {
+        const GemmSums sums{call.rows, w.sums.data() + column, rows_, w.scale.data(), step.bias, step.kv};
+        epilogue.first_row = static_cast<std::int32_t>(part.first_row);
+        epilogue.rows = static_cast<std::int32_t>(part.rows);
+        if (epilogue.kind == Epilogue::mlp_in) {
+            launch_mlp_epilogue(call.stream, sums, epilogue,
+                                halves ? reinterpret_cast<__half*>(w.inputs.data()) : nullptr,
+                                halves ? reader->padded_ : 0, w.scale.data());
+        } else {
+            launch_epilogue(call.stream, sums, epilogue);
+        }
+        column += static_cast<std::int64_t>(part.panels) * kPanelRows;
+    }
+    if (halves) {
+        w.ready = reader;
+        w.ready_rows = call.rows;
+    }
+}
+
+}  // namespace foresay::kernels::cuda

@@ -1,0 +1,71 @@
+// kernels/cuda/prefill/prefill_matrix.h: a stack of weights times prefill rows: dequantise, convert, multiply,
+// epilogue.
+//
+// Data flow of run(), all on one stream, each step a kernel:
+//
+//   for each slab of the stack:
+//     panels --> plain float16 or float32 rows of weights in the workspace      (dequantize.h)
+//     x --> float16 rows, norm weight multiplied in, scale per row              (rows.h, once per stack)
+//     weights times x --> float32 sums in the workspace                         (gemm.h)
+//   for each part of the stack: sums --> bias, rope, activation, residual       (rows.h)
+//
+// A slab is as many packed rows as have room in the workspace as plain weights. Slabs follow from the shape alone, and
+// so do the algorithms of their products.
+//
+// Law 1:    every step treats a row by itself, and only products that passed the check of gemm.h are used.
+// Threads:  run() enqueues.
+// Cost:     making one asks for its products and reads the scales of the weights. run() dequantises all weights,
+//           whatever the number of rows: about four times their bytes of traffic.
+// Errors:   making one throws Error when there is no memory to check a product.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/cuda/decode/gemv.h"
+#include "kernels/cuda/prefill/gemm.h"
+#include "kernels/cuda/weights/panels.h"
+
+namespace foresay::kernels::cuda {
+
+struct LinearCall;
+
+inline constexpr std::int64_t kSlabBytes = std::int64_t{256} << 20;  // of plain weights, at most
+
+class PrefillMatrix {
+public:
+    PrefillMatrix() = default;
+    explicit PrefillMatrix(const Panels& panels);
+
+    // Whether a call is to go this way: prefill rows, memory for them, and products that keep the law.
+    bool takes(const LinearCall& call) const;
+    // All but the LM head. `op` and `step` say what is multiplied; of `epilogue` all but first_row and rows. Where
+    // `reader` alone reads the rows, mlp_in leaves them in the workspace in the form that the reader multiplies, and
+    // epilogue.out is not written.
+    void run(const Panels& panels, const LinearCall& call, const GemvOp& op, const GemvStep& step,
+             EpilogueArgs epilogue, const PrefillMatrix* reader = nullptr) const;
+
+private:
+    // Panels of one part within a slab.
+    struct Piece {
+        std::size_t part;
+        std::int32_t first_panel, panels;
+        std::int64_t slab_row;
+    };
+    struct Slab {
+        const PrefillGemm* product;
+        GemmType kind;
+        std::int64_t first_row, rows;  // packed, with what pads the parts
+        std::vector<Piece> pieces;
+    };
+    void cut(const Panels& panels, std::size_t begin, std::size_t end, std::int64_t first_row);
+    bool leaves_halves_for(const PrefillMatrix* reader) const;
+
+    bool usable_ = false;
+    std::int64_t inputs_ = 0, padded_ = 0;  // per row; as the panels have them
+    std::int64_t rows_ = 0;                 // packed, with what pads the parts
+    int shift_ = 0;                         // float16 weights are 2^shift_ times what they stand for
+    std::vector<Slab> slabs_;
+};
+
+}  // namespace foresay::kernels::cuda

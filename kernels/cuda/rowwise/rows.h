@@ -1,0 +1,75 @@
+// kernels/cuda/rowwise/rows.h: what happens to rows between the matrices: embedding, angles, norms, heads.
+//
+// Layout:   as kernels/cuda/linear.h.
+// Law 1:    a row's sums run in an order that its width alone decides.
+// Errors:   none; every function enqueues on the stream and returns.
+#pragma once
+
+#include <cuda_fp16.h>
+
+#include <cstdint>
+
+#include "kernels/cuda/memory/batch_state.h"
+#include "kernels/cuda/memory/kv_pool.h"
+
+namespace foresay::kernels::cuda {
+
+// A rope table; angles are position * inverse_frequency, computed in double precision.
+struct RopeTable {
+    const float* inverse_frequency = nullptr;  // [pairs], device
+    std::int32_t pairs = 0;
+    float magnitude = 1.0f;
+    float2* angles = nullptr;  // [T, pairs]: cos and sin times the magnitude
+};
+inline constexpr int kMaxRopes = 8;
+
+// The tables that the stages of a forward use.
+struct RopeTables {
+    RopeTable table[kMaxRopes];
+    std::int32_t count = 0;
+};
+
+struct EmbedCall {
+    BatchView batch;
+    std::int32_t rows = 0;
+    const std::byte* table = nullptr;  // [V, D] as in the file
+    Encoding encoding = Encoding::f32;
+    std::int64_t vocab = 0;
+    std::int32_t d_model = 0;
+    float scale = 1.0f;
+    const Drawn* slots = nullptr;
+    float* x = nullptr;  // [T, D]
+    KvLayout kv;
+    std::int64_t* k_cell = nullptr;  // [T]
+    std::int64_t* v_cell = nullptr;  // [T]
+    RopeTables ropes;
+};
+// The first kernel of a forward: tokens to x, and what the stages need of each row: its cells and its angles.
+void launch_embed(cudaStream_t stream, const EmbedCall& call);
+// The angles alone, for stages that run without an embedding before them.
+void launch_angles(cudaStream_t stream, const BatchView& batch, std::int32_t rows, const RopeTables& ropes);
+
+// x[t] += norm(y[t]), D wide.
+void launch_add_normed(cudaStream_t stream, std::int32_t rows, std::int32_t width, const float* y, const float* weight,
+                       float eps, float* x);
+
+struct HeadsCall {
+    BatchView batch;  // codes find their cells by it
+    std::int32_t rows = 0, heads = 0, kv_heads = 0, head_dim = 0;
+    const float* raw = nullptr;     // [T, (H + 2 Hkv) * Dh]: q, k, v
+    const float* q_norm = nullptr;  // [Dh] or null
+    const float* k_norm = nullptr;
+    float q_eps = 0, k_eps = 0;
+    RopePairs pairs = RopePairs::none;
+    std::int32_t rope_pairs = 0;
+    const float2* angles = nullptr;        // [T, pairs]
+    float* q = nullptr;                    // [T, H*Dh]
+    __half* kv = nullptr;                  // of the layer
+    const std::int64_t* k_cell = nullptr;  // f16
+    const std::int64_t* v_cell = nullptr;
+    KvLayout layout;
+};
+// Per-head norms and rope of projected rows; K and V into the cache.
+void launch_heads(cudaStream_t stream, const HeadsCall& call);
+
+}  // namespace foresay::kernels::cuda

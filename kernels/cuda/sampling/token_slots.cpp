@@ -1,0 +1,182 @@
+#include "kernels/cuda/sampling/token_slots.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+
+#include "base/error.h"
+
+namespace foresay::kernels::cuda {
+namespace {
+
+using std::int32_t;
+using std::int64_t;
+
+std::size_t size(int64_t value) { return static_cast<std::size_t>(value); }
+
+}  // namespace
+
+// ------------------------------------------------------------------------------------------------------------ logits
+
+LogitRows::LogitRows(int32_t rows, int32_t vocab)
+    : vocab_(vocab),
+      device_(size(stride_of(vocab) * rows)),
+      host_(size(static_cast<int64_t>(vocab) * rows)),
+      copied_(size(rows)) {}
+
+std::span<float> LogitRows::on_host(int32_t i, const Stream& stream) {
+    float* const row = host_.data() + static_cast<int64_t>(i) * vocab_;
+    if (copied_[size(i)] == 0) {
+        cuda_check(
+            cudaMemcpyAsync(row, data() + i * stride(), size(vocab_) * sizeof(float), cudaMemcpyDeviceToHost, stream),
+            "cannot copy logits");
+        stream.wait();
+        copied_[size(i)] = 1;
+    }
+    return {row, size(vocab_)};
+}
+
+void LogitRows::give_back(int32_t i, const Stream& stream) {
+    if (copied_[size(i)] == 0) return;
+    cuda_check(cudaMemcpyAsync(data() + i * stride(), host_.data() + static_cast<int64_t>(i) * vocab_,
+                               size(vocab_) * sizeof(float), cudaMemcpyHostToDevice, stream),
+               "cannot copy logits");
+    copied_[size(i)] = 0;
+}
+
+void LogitRows::forget() { std::fill(copied_.begin(), copied_.end(), std::uint8_t{0}); }
+
+// ------------------------------------------------------------------------------------------------------------- slots
+
+TokenSlots::TokenSlots(int32_t max_logit_rows, int32_t vocab) : slots_(kDrawSlots), host_slots_(kDrawSlots) {
+    cuda_check(cudaMemset(slots_.data(), 0, slots_.bytes()), "cannot clear memory");
+    std::memset(static_cast<void*>(host_slots_.data()), 0, host_slots_.bytes());
+    memory_.allocate(max_logit_rows, vocab);
+    scratch_.reserve(vocab);
+}
+
+void TokenSlots::draw(const Stream& stream, LogitRows& logits, std::span<const DrawPlan> plans,
+                      std::span<const int32_t> slots) {
+    if (plans.empty()) return;
+    bool on_device = true, keeps = false;
+    int64_t words = 0;
+    for (const DrawPlan& plan : plans) {
+        on_device = on_device && plan_runs(plan, logits.vocab());
+        keeps = keeps || plan.keep;
+        words += plan_words(plan);
+    }
+    ++serial_;
+    if (keeps && kept_ids_.empty()) {
+        kept_ids_ = PinnedBuffer<int32_t>(size(kDrawSlots) * kMostCandidates);
+        kept_logits_ = PinnedBuffer<float>(kept_ids_.size());
+    }
+    try {
+        if (on_device) {
+            draw_on_device(stream, logits, plans, slots, words);
+        } else {
+            draw_on_host(stream, logits, plans, slots);
+        }
+    } catch (...) {
+        cudaStreamSynchronize(stream);  // page-locked memory may still be read, and the next draw writes to it
+        throw;
+    }
+}
+
+void TokenSlots::draw_on_host(const Stream& stream, LogitRows& logits, std::span<const DrawPlan> plans,
+                              std::span<const int32_t> slots) {
+    for (std::size_t i = 0; i < plans.size(); ++i) {
+        check(!plans[i].keep, "a plan that keeps its candidates has a cut");
+        HostDrawn& held = host_slots_.data()[slots[i]];
+        held.drawn = draw_row(logits.on_host(static_cast<int32_t>(i), stream), plans[i], scratch_);
+        held.serial = serials_[slots[i]] = serial_;
+        cuda_check(
+            cudaMemcpyAsync(slots_.data() + slots[i], &held.drawn, sizeof(Drawn), cudaMemcpyHostToDevice, stream),
+            "cannot copy a token");
+    }
+    stream.wait();
+}
+
+// Room for plans, in memory that no earlier draw still reads.
+void TokenSlots::reserve_plans(std::size_t bytes, int device, const Stream& stream) {
+    if (bytes > plans_.size()) {
+        stream.wait();
+        plans_ = DeviceBuffer<std::byte>(std::max<std::size_t>(2 * bytes, 64 * 1024));
+        plans_host_ = PinnedBuffer<std::byte>(plans_.size());
+        return;
+    }
+    if (plans_serial_ == 0) return;
+    // The last plans must have left page-locked memory: they have once a token of theirs, or a later one, is known.
+    int32_t known = -1;
+    for (int32_t slot = 0; slot < kDrawSlots; ++slot) {
+        const bool later = serials_[slot] >= plans_serial_;
+        if (later && (known < 0 || serials_[slot] < serials_[known])) known = slot;
+    }
+    check(known >= 0, "a draw that brought plans has a slot");
+    sampled(known, device, stream);
+}
+
+void TokenSlots::draw_on_device(const Stream& stream, LogitRows& logits, std::span<const DrawPlan> plans,
+                                std::span<const int32_t> slots, int64_t words) {
+    const std::size_t lists_at = plans.size() * sizeof(DevicePlan);
+    const std::size_t bytes = lists_at + size(words) * sizeof(std::uint32_t);
+    // The plan of a single row without lists is a parameter of the launch; others are copied before it.
+    const bool travels = plans.size() == 1 && words == 0;  // with the launch
+    if (!travels) reserve_plans(bytes, slots_.device(), stream);
+    // A stage on the host may have written to rows that it has seen.
+    for (std::size_t i = 0; i < plans.size(); ++i) logits.give_back(static_cast<int32_t>(i), stream);
+
+    DevicePlan single;
+    DevicePlan* const encoded = travels ? &single : reinterpret_cast<DevicePlan*>(plans_host_.data());
+    auto* const lists = travels ? nullptr : reinterpret_cast<std::uint32_t*>(plans_host_.data() + lists_at);
+    int64_t used = 0;
+    int32_t candidates = 1;
+    for (std::size_t i = 0; i < plans.size(); ++i) {
+        encode_plan(plans[i], logits.vocab(), slots[i], encoded[i], lists, used);
+        candidates = std::max(candidates, encoded[i].vocab);
+    }
+    DrawCall call;
+    call.rows = static_cast<int32_t>(plans.size());
+    call.vocab = logits.vocab();
+    call.logits = logits.data();
+    call.stride = logits.stride();
+    call.candidates = candidates;
+    if (!travels) {
+        cuda_check(cudaMemcpyAsync(plans_.data(), plans_host_.data(), bytes, cudaMemcpyHostToDevice, stream),
+                   "cannot copy plans");
+        call.plans = reinterpret_cast<const DevicePlan*>(plans_.data());
+        call.words = reinterpret_cast<const std::uint32_t*>(plans_.data() + lists_at);
+    }
+    call.slots = slots_.data();
+    call.host_slots = host_slots_.data();
+    call.host_ids = kept_ids_.data();
+    call.host_logits = kept_logits_.data();
+    call.serial = serial_;
+    call.memory = &memory_;
+    launch_draw(stream, call, single);
+    // Only now: the host looks at a slot until it has its serial number.
+    for (const int32_t slot : slots) serials_[slot] = serial_;
+    if (!travels) plans_serial_ = serial_;
+}
+
+Drawn TokenSlots::sampled(int32_t slot, int device, const Stream& stream) const {
+    const volatile HostDrawn& held = host_slots_.data()[slot];
+    // A serial number that is later than the awaited one is that of a draw whose launch was reported as failed.
+    const auto awaits = [&] { return static_cast<int32_t>(held.serial - serials_[slot]) < 0; };
+    for (std::uint32_t looks = 1; awaits(); ++looks) {
+        if (looks % 4096 != 0) continue;
+        const DeviceScope scope(device);
+        const cudaError_t status = cudaStreamQuery(stream);
+        if (status == cudaErrorNotReady) continue;
+        cuda_check(status, "the device failed");
+        check(!awaits(), "a draw has ended without a token");
+    }
+    std::atomic_thread_fence(std::memory_order_acquire);
+    return host_slots_.data()[slot].drawn;
+}
+
+Candidates TokenSlots::candidates(int32_t slot) const {
+    const std::size_t first = size(slot) * kMostCandidates;
+    return {kept_ids_.data() + first, kept_logits_.data() + first, host_slots_.data()[slot].candidates};
+}
+
+}  // namespace foresay::kernels::cuda

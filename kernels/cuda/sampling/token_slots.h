@@ -1,0 +1,81 @@
+// kernels/cuda/sampling/token_slots.h: logits of a forward on either side of the bus, and the slots that sampled tokens
+// are left in.
+//
+// Protocol: a sampling kernel writes a token to its slot in device memory, where later rows find it, and to page-locked
+//           host memory: first the token, then the serial number of the draw. The host knows which serial number a slot
+//           will have, and looks at the slot until it has it. Nothing waits for the stream.
+// Threads:  one caller at a time. All but sampled() needs a DeviceScope; sampled() takes one where it asks the stream.
+// Errors:   draw() throws Error when a launch or a copy fails; its slots then keep what they had.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/cuda/device/device_context.h"
+#include "kernels/cuda/sampling/sampling.h"
+#include "kernels/draw.h"
+#include "kernels/ops.h"
+
+namespace foresay::kernels::cuda {
+
+// The logits of a forward: rows on the device, and copies of those that the host asked for.
+class LogitRows {
+public:
+    // Floats from a row to the next.
+    static std::int64_t stride_of(std::int32_t vocab) { return (static_cast<std::int64_t>(vocab) + 63) / 64 * 64; }
+
+    LogitRows(std::int32_t rows, std::int32_t vocab);
+    float* data() const { return device_.data(); }
+    std::int64_t stride() const { return stride_of(vocab_); }
+    std::int32_t vocab() const { return vocab_; }
+
+    // Row i on the host, copied at the first call; the host may write to it. Waits for the stream.
+    std::span<float> on_host(std::int32_t i, const Stream& stream);
+    // A row that the host has goes back to the device, as it may have been written to.
+    void give_back(std::int32_t i, const Stream& stream);
+    // Another forward begins.
+    void forget();
+
+private:
+    std::int32_t vocab_;
+    DeviceBuffer<float> device_;        // [rows, stride]
+    PinnedBuffer<float> host_;          // [rows, V]
+    std::vector<std::uint8_t> copied_;  // by row
+};
+
+class TokenSlots {
+public:
+    TokenSlots(std::int32_t max_logit_rows, std::int32_t vocab);
+
+    // By slot, in device memory.
+    const Drawn* data() const { return slots_.data(); }
+    // Samples from logit row i by plans[i] into slot slots[i].
+    void draw(const Stream& stream, LogitRows& logits, std::span<const DrawPlan> plans,
+              std::span<const std::int32_t> slots);
+    // What a slot holds, once it is known.
+    Drawn sampled(std::int32_t slot, int device, const Stream& stream) const;
+    // The candidates of a slot whose token is known.
+    Candidates candidates(std::int32_t slot) const;
+
+private:
+    void draw_on_host(const Stream& stream, LogitRows& logits, std::span<const DrawPlan> plans,
+                      std::span<const std::int32_t> slots);
+    void draw_on_device(const Stream& stream, LogitRows& logits, std::span<const DrawPlan> plans,
+                        std::span<const std::int32_t> slots, std::int64_t words);
+    void reserve_plans(std::size_t bytes, int device, const Stream& stream);
+
+    DeviceBuffer<Drawn> slots_;
+    PinnedBuffer<HostDrawn> host_slots_;
+    PinnedBuffer<std::int32_t> kept_ids_;  // kMostCandidates for each slot; made when first asked for
+    PinnedBuffer<float> kept_logits_;
+    std::uint32_t serials_[kDrawSlots] = {};  // that host_slots_ will have
+    std::uint32_t serial_ = 0;                // of the last draw
+    std::uint32_t plans_serial_ = 0;          // of the draw whose plans lie in plans_host_
+    DrawMemory memory_;
+    PinnedBuffer<std::byte> plans_host_;
+    DeviceBuffer<std::byte> plans_;
+    DrawScratch scratch_;
+};
+
+}  // namespace foresay::kernels::cuda

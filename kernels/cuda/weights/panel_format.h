@@ -1,0 +1,110 @@
+// kernels/cuda/weights/panel_format.h: one block of a panel for every encoding: where each number lies.
+//
+// Layout:   a block is 32 rows x 64 inputs (256 for K-quants). Codes lie as the operand A of mma.m16n8k16 wants them,
+//           so that a lane of a warp reads its share with 16-byte loads and unpacks it with masks alone. Row and input
+//           of a number fall apart into
+//               row    16 t + 8 h + r          t tile, h half, r = lane / 4
+//               input  32 g + 16 s + 4 q + c   g group, s step (one mma), q = lane % 4, c = 0..3
+//           4-bit plane of 64 inputs, 1024 bytes: word (t, lane, g, h) holds the 8 codes (s, c), code (s, c) in nibble
+//           2 s + c / 2 + 4 (c % 2): masks 0x000f000f and 0x00f000f0 then give pairs (c, c + 1) as the low bits of two
+//           float16 numbers, which are subnormal and so equal to code x 2^-24 or code x 2^-20.
+//           Upper bit plane (Q5_K), 256 bytes per 64 inputs: word (lane, t); upper two bits (Q6_K), 512 bytes: word
+//           (t, lane, g); bits placed so that a shift brings them above their nibbles.
+//           Blocks, in bytes; scales are float16 unless said otherwise:
+//             q4_0   64 inputs   [4-bit plane] [scales (r, t, h, g)]                                          1152
+//             q8_0   64 inputs   [bytes code + 128, words (t, g, lane, h, s)] [scales (r, t, h, g)]           2176
+//             q4_k  256 inputs   [4-bit plane] x 4 [d, dmin (r, t, h)] [6-bit scales, 12 bytes (r, t, h)]     4608
+//             q5_k  256 inputs   [4-bit plane] x 4 [fifth bit] x 4 [d, dmin (r, t, h)] [6-bit scales]         5632
+//             q6_k  256 inputs   [4-bit plane] x 4 [upper two bits] x 4 [int8 scales (sub-block, r, t, h, group of 16)]
+//                                [d (r, t, h)]                                                                6720
+//             f16, bf16  64 inputs   words (t, g, s, lane, c / 2, h)                                          4096
+//             f32        64 inputs   (row, input)                                                             8192
+//           The 12 bytes of a row's 6-bit scales, three words: nibbles of 8 scales, nibbles of 8 minima, the upper two
+//           bits of both (ScaleCodePlace). Even groups lie in the lower halves and odd ones in the upper, so that two
+//           scales come as a pair like two codes.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/encoding.h"
+#include "kernels/host_device.h"
+
+namespace foresay::kernels::cuda {
+
+struct BlockFormat {
+    std::int32_t inputs = 64;      // per block
+    std::int32_t bytes = 0;        // per block of 32 rows
+    std::int32_t scale_begin = 0;  // float16 scales, for random weights; [begin, end)
+    std::int32_t scale_end = 0;
+};
+
+FORESAY_HOST_DEVICE constexpr BlockFormat block_format(Encoding encoding) {
+    switch (encoding) {
+        case Encoding::q4_0:
+            return {64, 1152, 1024, 1152};
+        case Encoding::q8_0:
+            return {64, 2176, 2048, 2176};
+        case Encoding::q4_k:
+            return {256, 4608, 4096, 4224};
+        case Encoding::q5_k:
+            return {256, 5632, 5120, 5248};
+        case Encoding::q6_k:
+            return {256, 6720, 6656, 6720};
+        case Encoding::f16:
+        case Encoding::bf16:
+            return {64, 4096, 0, 4096};
+        case Encoding::f32:
+            return {64, 8192, 0, 8192};
+    }
+    return {};
+}
+
+// A number's place in the fragments.
+struct Place {
+    int t, h, r, g, s, q, c;
+    FORESAY_HOST_DEVICE constexpr Place(int row, int input)  // input below 64
+        : t(row / 16), h(row / 8 % 2), r(row % 8), g(input / 32), s(input / 16 % 2), q(input / 4 % 4), c(input % 4) {}
+    FORESAY_HOST_DEVICE constexpr int lane() const { return 4 * r + q; }
+    FORESAY_HOST_DEVICE constexpr int row_slot() const { return 4 * r + 2 * t + h; }  // (r, t, h)
+};
+
+// Byte and shift of a 4-bit code in its plane.
+struct BitPlace {
+    int word, shift;
+};
+FORESAY_HOST_DEVICE constexpr BitPlace nibble_place(const Place& p) {
+    return {p.t * 128 + p.lane() * 4 + 2 * p.g + p.h, 4 * (2 * p.s + p.c / 2 + 4 * (p.c % 2))};
+}
+// Of a fifth bit. Pairs with c < 2 go to bit 4 of a half, the others to bit 8: places e and e + 4 share a shift.
+FORESAY_HOST_DEVICE constexpr BitPlace fifth_place(const Place& p) {
+    const int slot = 4 * p.g + 2 * p.h + p.s;  // 0..7
+    const int e = slot < 4 ? slot : slot + 4;  // 0..3, 8..11
+    return {p.lane() * 2 + p.t, e + 4 * (p.c / 2) + 16 * (p.c % 2)};
+}
+// Of the upper two bits.
+FORESAY_HOST_DEVICE constexpr BitPlace upper_place(const Place& p) {
+    const int slot = 2 * p.h + p.s;                 // 0..3
+    const int e = 2 * (slot % 2) + 8 * (slot / 2);  // 0, 2, 8, 10
+    return {p.t * 64 + p.lane() * 2 + p.g, e + 4 * (p.c / 2) + 16 * (p.c % 2)};
+}
+// Byte of an 8-bit code: c 0..3 at bytes 0, 2, 1, 3 of its word.
+FORESAY_HOST_DEVICE constexpr int byte_place(const Place& p) {
+    return (p.t * 2 + p.g) * 512 + p.lane() * 16 + p.h * 8 + p.s * 4 + p.c / 2 + 2 * (p.c % 2);
+}
+// By how much the 6-bit scale and minimum of group g of a K-quant's row are shifted: in the words of nibbles, and in
+// that of the upper bits. Those of scales lie where a shift by 0 or 6 brings them above nibbles at bits 0 and 4, the
+// minima's in between.
+struct ScaleCodePlace {
+    int nibble, scale_upper, minimum_upper;
+    FORESAY_HOST_DEVICE constexpr explicit ScaleCodePlace(int g)
+        : nibble(16 * (g % 2) + 4 * (g / 2)),
+          scale_upper(16 * (g % 2) + (0xea84 >> (4 * (g / 2)) & 15)),
+          minimum_upper(16 * (g % 2) + (0xc620 >> (4 * (g / 2)) & 15)) {}
+};
+
+// Index of a 16-bit value.
+FORESAY_HOST_DEVICE constexpr int half_place(const Place& p) {
+    return ((p.t * 2 + p.g) * 2 + p.s) * 256 + p.lane() * 8 + (p.c / 2) * 4 + p.h * 2 + p.c % 2;
+}
+
+}  // namespace foresay::kernels::cuda

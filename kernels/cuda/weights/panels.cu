@@ -1,0 +1,325 @@
+// Packs the tensors of a file into panels, on the device: a slab of a tensor's bytes is copied over, then one thread
+// per quantisation block writes its numbers where panel_format.h says.
+//
+// Threads of neighbouring rows write into the same words (codes of several rows share no word, but planes of bits do),
+// so bits are set by atomicOr into memory that was cleared.
+
+#include "kernels/cuda/weights/panels.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <string>
+
+#include "base/error.h"
+#include "kernels/cuda/decode/gemv.h"
+#include "kernels/cuda/weights/panel_format.h"
+#include "kernels/quant/visit.h"
+
+namespace foresay::kernels::cuda {
+namespace {
+
+constexpr std::int64_t kSlabBytes = std::int64_t{64} << 20;  // of the file's bytes on the device at a time
+
+// Where the rows of one matrix go in the stack.
+struct RowTarget {
+    std::int64_t first = 0;
+    std::int64_t offset = 0;  // packed row of the matrix's row 0
+    std::int32_t stride = 1;  // 2: interleaved with another
+    HeadOrder order;
+
+    // The packed row of row `row` of the matrix.
+    FORESAY_HOST_DEVICE std::int64_t packed(std::int64_t row) const {
+        const std::int64_t head = row / order.head;
+        std::int32_t in_head = static_cast<std::int32_t>(row % order.head);
+        if (in_head < order.rotated) {
+            const std::int32_t half = order.rotated / 2;
+            in_head = in_head < half ? 2 * in_head : 2 * (in_head - half) + 1;
+        }
+        return offset + stride * (head * order.head + in_head);
+    }
+};
+
+__device__ void put_half(std::uint8_t* block, int byte, StoredF16 value) {
+    reinterpret_cast<StoredF16*>(block + byte)[0] = value;
+}
+
+// Sets the 4-bit code of a row and input in its plane.
+__device__ void put_nibbles(std::uint32_t* plane, int row, int input, int code) {
+    const Place place(row, input);
+    const BitPlace bits = nibble_place(place);
+    atomicOr(plane + bits.word, static_cast<std::uint32_t>(code & 15) << bits.shift);
+}
+
+// The eight 6-bit scales and minima of a K-quant block, as three words (ScaleCodePlace).
+__device__ void put_scale_codes(std::uint8_t* block, int at, int slot, const KScales& scales) {
+    std::uint32_t low = 0, low_min = 0, high = 0;
+    for (int g = 0; g < KScales::kGroups; ++g) {
+        const auto scale = static_cast<std::uint32_t>(scales.scale(g)),
+                   min = static_cast<std::uint32_t>(scales.minimum(g));
+        const ScaleCodePlace place(g);
+        low |= (scale & 15u) << place.nibble;
+        low_min |= (min & 15u) << place.nibble;
+        high |= (scale >> 4) << place.scale_upper | (min >> 4) << place.minimum_upper;
+    }
+    auto* words = reinterpret_cast<std::uint32_t*>(block + at + 12 * slot);
+    words[0] = low;
+    words[1] = low_min;
+    words[2] = high;
+}
+
+// One source block of row `row` of a panel, into panel memory that was cleared. `input`: first input of the source
+// block within the panel's block.
+__device__ void put(const Q4_0::Block& from, std::uint8_t* block, int row, int input) {
+    for (int i = 0; i < 32; ++i) {
+        put_nibbles(reinterpret_cast<std::uint32_t*>(block), row, input + i, from.codes[i % 16] >> (i / 16 * 4));
+    }
+    put_half(block, 1024 + 4 * Place(row, 0).row_slot() + 2 * (input / 32), from.d);
+}
+__device__ void put(const Q8_0::Block& from, std::uint8_t* block, int row, int input) {
+    for (int i = 0; i < 32; ++i) {
+        block[byte_place(Place(row, input + i))] = static_cast<std::uint8_t>(from.codes[i] + 128);
+    }
+    put_half(block, 2048 + 4 * Place(row, 0).row_slot() + 2 * (input / 32), from.d);
+}
+__device__ void put(const Q4_K::Block& from, std::uint8_t* block, int row, int /*input*/) {
+    for (int i = 0; i < 256; ++i) {
+        put_nibbles(reinterpret_cast<std::uint32_t*>(block + i / 64 * 1024), row, i % 64, Q4_K::code(from, i));
+    }
+    const int slot = Place(row, 0).row_slot();
+    put_half(block, 4096 + 4 * slot, from.d);
+    put_half(block, 4096 + 4 * slot + 2, from.dmin);
+    put_scale_codes(block, 4224, slot, from.scales);
+}
+__device__ void put(const Q5_K::Block& from, std::uint8_t* block, int row, int /*input*/) {
+    for (int i = 0; i < 256; ++i) {
+        const int code = Q5_K::code(from, i);
+        put_nibbles(reinterpret_cast<std::uint32_t*>(block + i / 64 * 1024), row, i % 64, code);
+        const BitPlace bits = fifth_place(Place(row, i % 64));
+        atomicOr(reinterpret_cast<std::uint32_t*>(block + 4096 + i / 64 * 256) + bits.word,
+                 static_cast<std::uint32_t>(code >> 4) << bits.shift);
+    }
+    const int slot = Place(row, 0).row_slot();
+    put_half(block, 5120 + 4 * slot, from.d);
+    put_half(block, 5120 + 4 * slot + 2, from.dmin);
+    put_scale_codes(block, 5248, slot, from.scales);
+}
+__device__ void put(const Q6_K::Block& from, std::uint8_t* block, int row, int /*input*/) {
+    for (int i = 0; i < 256; ++i) {
+        const int code = Q6_K::code(from, i);
+        put_nibbles(reinterpret_cast<std::uint32_t*>(block + i / 64 * 1024), row, i % 64, code);
+        const BitPlace bits = upper_place(Place(row, i % 64));
+        atomicOr(reinterpret_cast<std::uint32_t*>(block + 4096 + i / 64 * 512) + bits.word,
+                 static_cast<std::uint32_t>(code >> 4) << bits.shift);
+    }
+    const int slot = Place(row, 0).row_slot();
+    for (int i = 0; i < 16; ++i) {
+        block[6144 + i / 4 * 128 + 4 * slot + i % 4] = static_cast<std::uint8_t>(from.scales[i]);
+    }
+    put_half(block, 6656 + 2 * slot, from.d);
+}
+__device__ void put(const F16::Block& from, std::uint8_t* block, int row, int input) {
+    put_half(block, 2 * half_place(Place(row, input)), from);
+}
+__device__ void put(const BF16::Block& from, std::uint8_t* block, int row, int input) {
+    put_half(block, 2 * half_place(Place(row, input)), StoredF16{from.low, from.high});
+}
+__device__ void put(const F32::Block& from, std::uint8_t* block, int row, int input) {
+    reinterpret_cast<F32::Block*>(block)[row * 64 + input] = from;
+}
+
+// A thread per source block of `count` rows.
+template <class Q>
+__global__ void repack(const typename Q::Block* from, std::int64_t count, std::int64_t row_blocks, RowTarget target,
+                       std::uint8_t* panels, std::int32_t panel_blocks) {
+    constexpr BlockFormat format = block_format(Q::kEncoding);
+    const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (i >= count * row_blocks) return;
+    const std::int64_t packed = target.packed(target.first + i / row_blocks);
+    const std::int64_t input = i % row_blocks * Q::kElements;
+    std::uint8_t* block =
+        panels + (packed / kPanelRows * panel_blocks + input / format.inputs) * static_cast<std::int64_t>(format.bytes);
+    put(from[i], block, static_cast<int>(packed % kPanelRows), static_cast<int>(input % format.inputs));
+}
+
+__device__ std::uint32_t scramble(std::uint64_t x) {
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
+    return static_cast<std::uint32_t>(x ^ (x >> 31));
+}
+
+// Random words for synthetic weights; scales and plain values become numbers of about `size`.
+__global__ void fill_random(std::uint32_t* words, std::int64_t count, Encoding encoding, float size,
+                            std::uint64_t seed) {
+    const BlockFormat format = block_format(encoding);
+    const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+    for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step) {
+        std::uint32_t bits = scramble(seed + static_cast<std::uint64_t>(i) * 0x9e3779b97f4a7c15ull);
+        const auto at = static_cast<std::int32_t>(i * 4 % format.bytes);
+        if (at >= format.scale_begin && at < format.scale_end) {
+            const bool is_scale = format.scale_begin > 0;
+            float values[2];
+            for (int j = 0; j < 2; ++j) {
+                const float unit = static_cast<float>(bits >> (16 * j) & 0x7fffu) / 32768.0f + 0.5f;
+                values[j] = (!is_scale && (bits >> (16 * j) & 0x8000u) ? -unit : unit) * size;
+            }
+            if (encoding == Encoding::f32) {
+                bits = f32_bits(values[0]);
+            } else if (encoding == Encoding::bf16) {
+                bits = f32_to_bf16(values[0]) | static_cast<std::uint32_t>(f32_to_bf16(values[1])) << 16;
+            } else {
+                bits = f32_to_f16(values[0]) | static_cast<std::uint32_t>(f32_to_f16(values[1])) << 16;
+            }
+        }
+        words[i] = bits;
+    }
+}
+
+// The scale with which random codes give weights of about 1 / sqrt(inputs).
+float random_scale(Encoding encoding, std::int64_t inputs) {
+    const float unit = 1.0f / std::sqrt(static_cast<float>(inputs));
+    switch (encoding) {
+        case Encoding::q4_0:
+            return unit / 4.6f;
+        case Encoding::q8_0:
+            return unit / 74.0f;
+        case Encoding::q4_k:
+            return unit / (4.6f * 36.0f);  // minima as large as the middle code: sums stay near zero
+        case Encoding::q5_k:
+            return unit / (9.2f * 36.0f);
+        case Encoding::q6_k:
+            return unit / (18.0f * 74.0f);
+        default:
+            return unit;
+    }
+}
+
+template <class Q>
+void repack_slab(const std::byte* slab, std::int64_t count, std::int64_t cols, const RowTarget& target,
+                 const Panels::Part& part) {
+    const std::int64_t row_blocks = cols / Q::kElements, threads = count * row_blocks;
+    repack<Q><<<static_cast<unsigned>((threads + 255) / 256), 256>>>(
+        reinterpret_cast<const typename Q::Block*>(slab), count, row_blocks, target, part.data.data(), part.blocks);
+    launched("repack");
+}
+
+// Copies and packs a tensor, kSlabBytes at a time.
+void fill(const TensorView& view, RowTarget target, const Panels::Part& part) {
+    const std::int64_t row = row_bytes(view.encoding, view.cols);
+    const std::int64_t slab_rows = std::clamp<std::int64_t>(kSlabBytes / row, 1, view.rows);
+    const DeviceBuffer<std::byte> slab(static_cast<std::size_t>(slab_rows * row));
+    for (std::int64_t first = 0; first < view.rows; first += slab_rows) {
+        const std::int64_t count = std::min(slab_rows, view.rows - first);
+        cuda_check(cudaMemcpy(slab.data(), view.data + first * row, static_cast<std::size_t>(count * row),
+                              cudaMemcpyHostToDevice),
+                   "cannot copy weights to the device");
+        target.first = first;
+        visit_encoding(view.encoding,
+                       [&](auto q) { repack_slab<decltype(q)>(slab.data(), count, view.cols, target, part); });
+    }
+    cuda_check(cudaDeviceSynchronize(), "cannot pack weights");
+}
+
+void fill_randomly(const Panels::Part& part, std::int64_t inputs) {
+    // Another matrix, other numbers; the same program, the same model.
+    constexpr std::uint64_t kSeedStep = 0x632be59bd9b4e019ull;
+    static std::atomic<std::uint64_t> last_seed = 0;
+    const std::uint64_t seed = last_seed.fetch_add(kSeedStep) + kSeedStep;
+    const auto words = static_cast<std::int64_t>(part.data.size() / 4);
+    fill_random<<<2048, 256>>>(reinterpret_cast<std::uint32_t*>(part.data.data()), words, part.encoding,
+                               random_scale(part.encoding, inputs), seed);
+    launched("fill_random");
+    cuda_check(cudaDeviceSynchronize(), "cannot make random weights");
+}
+
+Panels::Part make_part(Encoding encoding, std::int64_t first_row, std::int64_t rows, std::int64_t inputs) {
+    const BlockFormat format = block_format(encoding);
+    Panels::Part part;
+    part.encoding = encoding;
+    part.first_row = first_row;
+    part.rows = rows;
+    // Cleared, because codes are set by atomicOr, and what pads a panel has scale 0.
+    part.panels = static_cast<std::int32_t>((rows + kPanelRows - 1) / kPanelRows);
+    part.blocks = static_cast<std::int32_t>((inputs + format.inputs - 1) / format.inputs);
+    part.data = DeviceBuffer<std::uint8_t>(static_cast<std::size_t>(part.panels) * part.blocks * format.bytes);
+    cuda_check(cudaMemset(part.data.data(), 0, part.data.bytes()), "cannot clear memory");
+    return part;
+}
+
+// A matrix dequantised to float32, for stacks of unlike types that interleave.
+std::vector<float> decoded(const TensorView& view) {
+    std::vector<float> values(static_cast<std::size_t>(view.elements()));
+    for (std::int64_t row = 0; row < view.rows; ++row) {
+        decode_row(
+            view, row,
+            std::span(values).subspan(static_cast<std::size_t>(row * view.cols), static_cast<std::size_t>(view.cols)));
+    }
+    return values;
+}
+
+}  // namespace
+
+// Neighbouring matrices of one quantisation type become one part.
+Panels::Panels(std::span<const PackSource> matrices, RowOrder order) : inputs_(matrices[0].view.cols) {
+    // Made now, because nothing can be allocated while a graph is captured.
+    gemv_scratch();
+    if (inputs_ % 4 != 0) {
+        throw Error("a matrix with " + std::to_string(inputs_) +
+                    " inputs per row, which is no multiple of 4, cannot run on the device; use --device cpu");
+    }
+    for (const PackSource& matrix : matrices) {
+        check(matrix.view.cols == inputs_, "stacked matrices read the same input");
+        rows_ += matrix.view.rows;
+    }
+    // Interleaved: row i of both matrices are neighbours. Unlike types are dequantised to float32 first.
+    if (order == RowOrder::interleaved) {
+        check(matrices.size() == 2 && matrices[0].view.rows == matrices[1].view.rows,
+              "two matrices of one shape interleave");
+        const bool alike = matrices[0].view.encoding == matrices[1].view.encoding;
+        const Encoding encoding = alike ? matrices[0].view.encoding : Encoding::f32;
+        Part& part = parts_.emplace_back(make_part(encoding, 0, rows_, inputs_));
+        if (matrices[0].view.data == nullptr) {
+            fill_randomly(part, inputs_);
+            return;
+        }
+        for (std::int64_t m = 0; m < 2; ++m) {
+            TensorView view = matrices[static_cast<std::size_t>(m)].view;
+            std::vector<float> values;
+            if (!alike) {
+                values = decoded(view);
+                view = {Encoding::f32, view.rows, view.cols, reinterpret_cast<const std::byte*>(values.data())};
+            }
+            fill(view, {0, m, 2, {}}, part);
+        }
+        return;
+    }
+    // Stacked: neighbours of one quantisation type become one part.
+    std::int64_t first_row = 0;
+    for (std::size_t begin = 0; begin < matrices.size();) {
+        std::size_t end = begin;
+        std::int64_t rows = 0;
+        for (; end < matrices.size() && matrices[end].view.encoding == matrices[begin].view.encoding; ++end) {
+            rows += matrices[end].view.rows;
+        }
+        Part& part = parts_.emplace_back(make_part(matrices[begin].view.encoding, first_row, rows, inputs_));
+        if (matrices[begin].view.data == nullptr) {
+            fill_randomly(part, inputs_);
+        } else {
+            std::int64_t offset = 0;
+            for (std::size_t m = begin; m < end; ++m) {
+                fill(matrices[m].view, {0, offset, 1, matrices[m].order}, part);
+                offset += matrices[m].view.rows;
+            }
+        }
+        first_row += rows;
+        begin = end;
+    }
+}
+
+std::int64_t Panels::bytes() const {
+    std::int64_t sum = 0;
+    for (const Part& part : parts_) sum += static_cast<std::int64_t>(part.data.bytes());
+    return sum;
+}
+
+}  // namespace foresay::kernels::cuda

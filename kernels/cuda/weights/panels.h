@@ -1,0 +1,77 @@
+// kernels/cuda/weights/panels.h: the one layout in which the CUDA backend keeps weights, and how a file's tensors get
+// into it.
+//
+// Layout:   the matrices that read the same input are stacked into one: packed rows, in the order that the epilogue of
+//           their op wants, two neighbours (2i, 2i + 1) being a pair that one thread handles
+//           (kernels/cuda/decode/epilogue.cuh). 32 packed rows are a panel; a panel is a row of blocks in input order
+//           (panel_format.h), and panels follow one another. Lossless: every number of the file is kept as it is. Rows
+//           and inputs beyond the matrix have scale 0.
+// Cost:     packing copies each byte to the device once and rearranges it there.
+// Errors:   Error when the device has no room.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/cuda/device/device.h"
+#include "kernels/encoding.h"
+#include "kernels/host_device.h"
+
+namespace foresay::kernels::cuda {
+
+inline constexpr int kPanelRows = 32;
+
+// Within each head of `head` rows the first `rotated` are reordered so that rows i and i + rotated / 2 become
+// neighbours. rotated 0: rows keep their order.
+struct HeadOrder {
+    std::int32_t head = 1;
+    std::int32_t rotated = 0;
+};
+
+// The row of its head that lies at place `packed` of the head.
+FORESAY_HOST_DEVICE constexpr std::int32_t row_of_head(HeadOrder order, std::int32_t packed) {
+    if (packed >= order.rotated) return packed;
+    return packed / 2 + packed % 2 * (order.rotated / 2);
+}
+
+// A matrix of a stack. A view that has a shape but no data stands for random numbers, made on the device: about normal
+// in size for the width of its input, never zero.
+struct PackSource {
+    TensorView view;
+    HeadOrder order;
+};
+
+// How the rows of several matrices become packed rows.
+enum class RowOrder : std::uint8_t {
+    stacked,      // matrix after matrix
+    interleaved,  // of two matrices of one shape: packed rows 2i and 2i + 1 are row i of the first and of the second
+};
+
+class Panels {
+public:
+    // A run of packed rows in one encoding. Stacked matrices of different encodings lie in parts of their own;
+    // interleaved ones are decoded to float32 first.
+    struct Part {
+        Encoding encoding = Encoding::f32;
+        std::int64_t first_row = 0;  // of the stack
+        std::int64_t rows = 0;       // without padding
+        std::int32_t panels = 0;
+        std::int32_t blocks = 0;  // per panel
+        DeviceBuffer<std::uint8_t> data;
+    };
+
+    Panels() = default;
+    Panels(std::span<const PackSource> matrices, RowOrder order);
+
+    std::int64_t rows() const { return rows_; }
+    std::int64_t inputs() const { return inputs_; }
+    std::span<const Part> parts() const { return parts_; }
+    std::int64_t bytes() const;
+
+private:
+    std::int64_t rows_ = 0, inputs_ = 0;
+    std::vector<Part> parts_;
+};
+
+}  // namespace foresay::kernels::cuda

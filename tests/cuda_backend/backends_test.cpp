@@ -1,0 +1,149 @@
+// Several CUDA backends in one process, on one device and on two, used from any thread.
+
+#include <optional>
+
+#include "tests/cuda_backend/device_runs.h"
+
+namespace foresay::test {
+namespace {
+
+using namespace kernels;
+
+constexpr std::size_t kSteps = 60;
+
+// A backend with a model on it.
+struct Loaded {
+    std::unique_ptr<Ops> ops;
+    std::optional<TinyRun> run;
+
+    Loaded(const TinyModel& model, int device) : ops(make_cuda_ops({.device = device})) {
+        run.emplace(model, *ops, 4, 64);
+    }
+};
+
+// What a backend that is alone computes.
+std::vector<float> logits_of(const TinyModel& model, int device) {
+    Loaded loaded(model, device);
+    return text_logits(*loaded.run, model.shape().vocab, kSteps);
+}
+
+int current() {
+    int device = -1;
+    EXPECT_EQ(cudaGetDevice(&device), cudaSuccess);
+    return device;
+}
+
+TEST(Backends, cuda_TwoOfOneDeviceInTwoThreads) {
+    SKIP_WITHOUT_CUDA();
+    within_a_minute("two backends of one device", [] {
+        const TinyModel model(fused_config());
+        const int device = usable_devices().front();
+        const std::vector<float> expected = logits_of(model, device);
+        const auto work = [&] {
+            Loaded loaded(model, device);
+            for (int i = 0; i < 20; ++i) {
+                ASSERT_EQ(text_logits(*loaded.run, model.shape().vocab, kSteps), expected) << "text " << i;
+            }
+        };
+        std::future<void> one = std::async(std::launch::async, work), two = std::async(std::launch::async, work);
+        one.get();
+        two.get();
+    });
+}
+
+TEST(Backends, cuda_TwoOfOneDeviceByTurns) {
+    SKIP_WITHOUT_CUDA();
+    within_a_minute("two backends of one device, by turns", [] {
+        const TinyModel model(fused_config());
+        const int device = usable_devices().front();
+        Loaded one(model, device);
+        const std::vector<float> expected = text_logits(*one.run, model.shape().vocab, kSteps);
+        for (int i = 0; i < 5; ++i) {
+            Loaded two(model, device);
+            EXPECT_EQ(text_logits(*two.run, model.shape().vocab, kSteps), expected);
+            EXPECT_EQ(text_logits(*one.run, model.shape().vocab, kSteps), expected);
+        }
+    });
+}
+
+TEST(Backends, cuda_AForwardThatIsLeftHalfNotedGoesWithItsWorkspace) {
+    SKIP_WITHOUT_CUDA();
+    const TinyModel model(fused_config());
+    Loaded loaded(model, usable_devices().front());
+    const std::vector<float> expected = text_logits(*loaded.run, model.shape().vocab, 2);
+    {
+        TinyRun other(model, *loaded.ops, 4, 64);
+        const std::vector<std::int32_t> pages = {0};
+        const Row row{.token = TokenRef::id(1), .position = 0};
+        const SequenceView view{pages, 0};
+        other.begin({.rows = {&row, 1}, .sequences = {&view, 1}});
+        other.embed();
+        other.keep(0);
+    }
+    EXPECT_EQ(text_logits(*loaded.run, model.shape().vocab, 2), expected);
+}
+
+TEST(Backends, cuda_TwoDevicesAreAlikeInAnyThread) {
+    SKIP_WITHOUT_TWO_DEVICES();
+    within_a_minute("a device that is not the thread's", [] {
+        const std::vector<int> devices = usable_devices();
+        const TinyModel model(fused_config());
+        const int before = current();
+        const std::vector<float> expected = logits_of(model, devices[0]);
+        Loaded second(model, devices[1]);
+        EXPECT_EQ(current(), before);
+        // Whichever device is current, and in a thread that has never chosen one.
+        for (const int chosen : {devices[0], devices[1]}) {
+            ASSERT_EQ(cudaSetDevice(chosen), cudaSuccess);
+            EXPECT_EQ(text_logits(*second.run, model.shape().vocab, kSteps), expected);
+            EXPECT_EQ(current(), chosen);
+        }
+        ASSERT_EQ(cudaSetDevice(before), cudaSuccess);
+        std::async(std::launch::async, [&] {
+            const int fresh = current();
+            EXPECT_EQ(text_logits(*second.run, model.shape().vocab, kSteps), expected);
+            EXPECT_EQ(current(), fresh);
+            TinyRun other(model, *second.ops, 4, 64);
+            EXPECT_EQ(text_logits(other, model.shape().vocab, kSteps), expected);
+        }).get();
+    });
+}
+
+TEST(Backends, cuda_TwoDevicesAtOnce) {
+    SKIP_WITHOUT_TWO_DEVICES();
+    within_a_minute("two devices", [] {
+        const std::vector<int> devices = usable_devices();
+        const TinyModel model(fused_config());
+        Loaded one(model, devices[0]), two(model, devices[1]);
+        const std::vector<float> expected = text_logits(*one.run, model.shape().vocab, kSteps);
+        EXPECT_EQ(text_logits(*two.run, model.shape().vocab, kSteps), expected);
+        const auto work = [&](Loaded& loaded) {
+            for (int i = 0; i < 10; ++i) {
+                ASSERT_EQ(text_logits(*loaded.run, model.shape().vocab, kSteps), expected) << "text " << i;
+            }
+        };
+        std::future<void> first = std::async(std::launch::async, work, std::ref(one));
+        work(two);
+        first.get();
+    });
+}
+
+TEST(Backends, cuda_TwoDevicesAndMemoryOfOneFreedFromTheOther) {
+    SKIP_WITHOUT_TWO_DEVICES();
+    const std::vector<int> devices = usable_devices();
+    const TinyModel model(fused_config());
+    const std::unique_ptr<Ops> ops = make_cuda_ops({.device = devices[1]});
+    { TinyRun warm(model, *ops, 4, 64); }
+    ASSERT_EQ(cudaSetDevice(devices[0]), cudaSuccess);
+    const std::int64_t free = ops->free_memory();
+    for (int i = 0; i < 8; ++i) {
+        std::unique_ptr<KvPages> kv = ops->allocate_kv(model.shape(), 20000, KvFormat::f16);
+        EXPECT_LT(ops->free_memory(), free - (std::int64_t{1} << 30));
+        kv.reset();
+        EXPECT_GE(ops->free_memory(), free);
+        EXPECT_EQ(current(), devices[0]);
+    }
+}
+
+}  // namespace
+}  // namespace foresay::test
