@@ -112,7 +112,7 @@ TEST_P(RowInvariance, EveryWidthAndChunking) {
 
 // On a host both classes are the same arithmetic.
 TEST_P(RowInvariance, InputAndDecodeRowsAreEqualOnTheHost) {
-    if (backends()[GetParam().backend].name == "cuda") return;
+    if (backends()[GetParam().backend].name == "cuda") GTEST_SKIP() << "a device computes the two classes differently";
     expect_same_bits(evaluate(kernels::RowClass::decode, {1}), evaluate(kernels::RowClass::input, {64}), "classes");
 }
 
