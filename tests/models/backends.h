@@ -39,9 +39,7 @@ inline const std::vector<Backend>& backends() {
     //              less than int8, times 4. In the tiny models the cache's noise is joined by that of six matrices
     static const std::vector<Backend> all = {
         {"reference", 1e-3, 1e-5, 1e-3, 12},
-#ifndef FORESAY_TEST_NO_CPU
         {"cpu", 0.6, 2e-3, 0.1, 96},
-#endif
 #ifdef FORESAY_HAVE_CUDA
         {"cuda", 0.08, 5e-3, 0.01, 96},
 #endif
@@ -79,12 +77,15 @@ inline const Backend& fast_backend() {
     return backends().front();
 }
 
-// Skips every test of a program that is asked to run on a device that is not there.
+// Skips every test of a program that is asked to run on a device that is not there. A name that means no backend fails, so
+// that nothing runs on another one than was meant.
 class DeviceCheck : public testing::Environment {
 public:
     void SetUp() override {
         const char* wanted = std::getenv("FORESAY_TEST_BACKEND");
-        FORESAY_SKIP_WITHOUT_DEVICE(std::string(wanted != nullptr ? wanted : ""));
+        if (wanted == nullptr) return;
+        FORESAY_SKIP_WITHOUT_DEVICE(std::string(wanted));
+        ASSERT_EQ(fast_backend().name, wanted) << "FORESAY_TEST_BACKEND names no backend";
     }
 };
 inline testing::Environment* const kDeviceCheck = testing::AddGlobalTestEnvironment(new DeviceCheck);
@@ -102,15 +103,11 @@ inline kernels::Ops& Backend::ops() const {
         static const std::unique_ptr<kernels::Ops> paced = std::make_unique<PacedOps>(backends()[1].ops());
         return *paced;
     }
-#ifndef FORESAY_TEST_NO_CPU
     // FORESAY_TEST_THREADS=1 is kinder to a machine that runs other tests at the same time.
     const char* threads = std::getenv("FORESAY_TEST_THREADS");
     static const std::unique_ptr<kernels::Ops> cpu =
         kernels::make_cpu_ops({.threads = threads != nullptr ? std::atoi(threads) : 0});
     return *cpu;
-#else
-    std::abort();
-#endif
 }
 
 inline std::string bundled_path(const std::string& which) {
