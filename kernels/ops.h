@@ -279,7 +279,7 @@ struct CpuOptions {
     std::string isa;  // "avx512", "avx2", "portable"; empty: FORESAY_CPU_ISA from the environment, else the best
 };
 
-// SIMD on the host, int8 activations, a scale per 128 inputs, for quantised weights, float32 otherwise; K and V in f16 only.
+// SIMD on the host: activations in int8 with a scale per 128 inputs for quantised weights, in float32 otherwise.
 // Errors: an instruction set that is unknown or that this processor lacks.
 std::unique_ptr<Ops> make_cpu_ops(const CpuOptions& options);
 

@@ -28,35 +28,35 @@ void MeteredOps::measure(MeteredStage stage, const Prepared& prepared, std::int6
 void MeteredOps::begin(Activations& act, const kernels::Batch& batch) {
     rows_ = static_cast<std::int64_t>(batch.rows.size());
     logit_rows_ = static_cast<std::int64_t>(batch.logit_rows.size());
-    inner_->begin(act, batch);
+    inner().begin(act, batch);
 }
 
 void MeteredOps::embed(const Prepared& stage, Activations& act) {
-    measure(MeteredStage::embed, stage, rows_, [&] { inner_->embed(stage, act); });
+    measure(MeteredStage::embed, stage, rows_, [&] { inner().embed(stage, act); });
 }
 
 void MeteredOps::attention_in(const Prepared& stage, Activations& act, KvPages& kv, std::int32_t layer) {
-    measure(MeteredStage::attention_in, stage, rows_, [&] { inner_->attention_in(stage, act, kv, layer); });
+    measure(MeteredStage::attention_in, stage, rows_, [&] { inner().attention_in(stage, act, kv, layer); });
 }
 
 void MeteredOps::attend(const Prepared& stage, Activations& act, const KvPages& kv, std::int32_t layer) {
-    measure(MeteredStage::attend, stage, rows_, [&] { inner_->attend(stage, act, kv, layer); });
+    measure(MeteredStage::attend, stage, rows_, [&] { inner().attend(stage, act, kv, layer); });
 }
 
 void MeteredOps::attention_out(const Prepared& stage, Activations& act) {
-    measure(MeteredStage::attention_out, stage, rows_, [&] { inner_->attention_out(stage, act); });
+    measure(MeteredStage::attention_out, stage, rows_, [&] { inner().attention_out(stage, act); });
 }
 
 void MeteredOps::mlp_in(const Prepared& stage, Activations& act) {
-    measure(MeteredStage::mlp_in, stage, rows_, [&] { inner_->mlp_in(stage, act); });
+    measure(MeteredStage::mlp_in, stage, rows_, [&] { inner().mlp_in(stage, act); });
 }
 
 void MeteredOps::mlp_out(const Prepared& stage, Activations& act) {
-    measure(MeteredStage::mlp_out, stage, rows_, [&] { inner_->mlp_out(stage, act); });
+    measure(MeteredStage::mlp_out, stage, rows_, [&] { inner().mlp_out(stage, act); });
 }
 
 void MeteredOps::head(const Prepared& stage, Activations& act) {
-    measure(MeteredStage::head, stage, logit_rows_, [&] { inner_->head(stage, act); });
+    measure(MeteredStage::head, stage, logit_rows_, [&] { inner().head(stage, act); });
 }
 
 }  // namespace foresay::app

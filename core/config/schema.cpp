@@ -116,7 +116,7 @@ std::vector<KeySpec> make_schema() {
          {},
          {},
          {"f16", "q8"},
-         "how keys and values are kept; q8: in 8 bits, which is half the memory and traffic, on cuda"},
+         "how keys and values are kept; q8: in 8 bits, which is half the memory and traffic"},
         {"runtime.isa",
          ValueType::choice,
          std::string("auto"),

@@ -1,6 +1,6 @@
 // The CPU backend's attention: projection of queries, keys and values with their rotation, the cache, and attending.
+#include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/stage_checks.h"
@@ -60,15 +60,38 @@ void CpuOps::finish_head(const AttentionInStage& s, CpuActivations& a, CpuKv& kv
     const int32_t place = cell % kPagePositions;
     float* k = q + a.q_stride;
     if (const int h = head - heads; h < kv_heads) {
-        std::uint16_t halves[kMaxHeadDim];
-        isa_.to_half(finish(k, h, s.k_bias, &s.k_norm), dh, halves);
-        std::uint16_t* at = kv.k(layer, page, h) + static_cast<int64_t>(place / 16) * 16 * dh + place % 16;
-        for (int32_t d = 0; d < dh; ++d) at[16 * d] = halves[d];
+        store_key(kv, kv.k(layer, page, h), place, finish(k, h, s.k_bias, &s.k_norm));
         return;
     }
     const int h = head - heads - kv_heads;
-    isa_.to_half(finish(k + a.kv_stride, h, s.v_bias, nullptr), dh,
-                 kv.v(layer, page, h) + place * CpuKv::v_stride(s.shape));
+    store_value(kv, kv.v(layer, page, h), place, finish(k + a.kv_stride, h, s.v_bias, nullptr));
+}
+
+// Writes a head's key at `place` of the page's keys.
+void CpuOps::store_key(const CpuKv& kv, std::uint8_t* keys, int32_t place, const float* x) const {
+    const int32_t dh = kv.shape.head_dim;
+    const auto scatter = [&](const auto* values, auto* out) {
+        for (int32_t d = 0; d < dh; ++d) out[kv.k_index(place) + 16 * d] = values[d];
+    };
+    if (kv.format == KvFormat::q8) {
+        std::int8_t codes[kMaxHeadDim];
+        kv.k_steps(keys)[place] = isa_.to_kv_codes(x, dh, codes);
+        scatter(codes, reinterpret_cast<std::int8_t*>(keys));
+    } else {
+        std::uint16_t halves[kMaxHeadDim];
+        isa_.to_half(x, dh, halves);
+        scatter(halves, reinterpret_cast<std::uint16_t*>(keys));
+    }
+}
+
+// Writes a head's value vector at `place` of the page's values.
+void CpuOps::store_value(const CpuKv& kv, std::uint8_t* values, int32_t place, const float* x) const {
+    const int64_t at = place * CpuKv::v_stride(kv.shape);
+    if (kv.format == KvFormat::q8) {
+        kv.v_steps(values)[place] = isa_.to_kv_codes(x, kv.shape.head_dim, reinterpret_cast<std::int8_t*>(values) + at);
+    } else {
+        isa_.to_half(x, kv.shape.head_dim, reinterpret_cast<std::uint16_t*>(values) + at);
+    }
 }
 
 void CpuOps::attention_in(const Prepared& prepared, Activations& act, KvPages& pages, int32_t layer) {
@@ -112,19 +135,29 @@ void CpuOps::gather_tree_tile(const CpuActivations& a, const CpuKv& kv, int32_t 
     const ModelShape& s = kv.shape;
     const auto& pages = a.batch.sequences[a.batch.rows[t].sequence].pages;
     const int64_t v_stride = CpuKv::v_stride(s);
-    std::uint16_t* tile_k = scratch.tree_k.data() + gathered * CpuKv::k_halves(s);
-    std::uint16_t* tile_v = scratch.tree_v.data() + gathered * CpuKv::v_halves(s);
+    std::uint8_t* tile_k = scratch.tree_k.data() + gathered * CpuKv::k_bytes(s, kv.format);
+    std::uint8_t* tile_v = scratch.tree_v.data() + gathered * CpuKv::v_bytes(s, kv.format);
+    const auto gather = [&]<class Value>(Value, const std::uint8_t* k, const std::uint8_t* v, int32_t place,
+                                         int32_t i) {
+        const Value* from_k = reinterpret_cast<const Value*>(k) + kv.k_index(place);
+        Value* to_k = reinterpret_cast<Value*>(tile_k) + kv.k_index(i);
+        for (int32_t d = 0; d < s.head_dim; ++d) to_k[16 * d] = from_k[16 * d];
+        std::copy_n(reinterpret_cast<const Value*>(v) + place * v_stride, v_stride,
+                    reinterpret_cast<Value*>(tile_v) + i * v_stride);
+    };
     for (int32_t i = 0; i < kPagePositions; ++i) {
         const int32_t position = tile * kPagePositions + i;
         if (position > a.batch.rows[t].position) break;
         const int32_t cell = scratch.cells[static_cast<std::size_t>(position)];
         const int32_t page = pages[cell / kPagePositions], place = cell % kPagePositions;
-        const std::uint16_t* k =
-            kv.k(layer, page, head) + static_cast<int64_t>(place / 16) * 16 * s.head_dim + place % 16;
-        std::uint16_t* to = tile_k + static_cast<int64_t>(i / 16) * 16 * s.head_dim + i % 16;
-        for (int32_t d = 0; d < s.head_dim; ++d) to[16 * d] = k[16 * d];
-        std::memcpy(tile_v + i * v_stride, kv.v(layer, page, head) + place * v_stride,
-                    static_cast<std::size_t>(2 * v_stride));
+        std::uint8_t *k = kv.k(layer, page, head), *v = kv.v(layer, page, head);
+        if (kv.format == KvFormat::q8) {
+            gather(std::int8_t{}, k, v, place, i);
+            kv.k_steps(tile_k)[i] = kv.k_steps(k)[place];
+            kv.v_steps(tile_v)[i] = kv.v_steps(v)[place];
+        } else {
+            gather(std::uint16_t{}, k, v, place, i);
+        }
     }
 }
 
@@ -179,6 +212,7 @@ void CpuOps::attend(const Prepared& prepared, Activations& act, const KvPages& p
             work.last = row.position;
             work.scale = spec.scale;
             work.soft_cap = spec.soft_cap;
+            work.coded = kv.format == KvFormat::q8;
             scratch.k_tiles.clear();
             scratch.v_tiles.clear();
             // Positions before the batch lie in their own cells even for tree rows.
@@ -187,8 +221,8 @@ void CpuOps::attend(const Prepared& prepared, Activations& act, const KvPages& p
             if (in_place < tiles) {
                 attended_cells(a.batch, t, 0, scratch.cells);
                 const auto more = static_cast<std::size_t>(tiles - in_place);
-                scratch.tree_k.resize(more * static_cast<std::size_t>(CpuKv::k_halves(kv.shape)));
-                scratch.tree_v.resize(more * static_cast<std::size_t>(CpuKv::v_halves(kv.shape)));
+                scratch.tree_k.resize(more * static_cast<std::size_t>(CpuKv::k_bytes(kv.shape, kv.format)));
+                scratch.tree_v.resize(more * static_cast<std::size_t>(CpuKv::v_bytes(kv.shape, kv.format)));
             }
             for (int tile = work.first / kPagePositions; tile < tiles; ++tile) {
                 if (tile < in_place) {
@@ -199,8 +233,8 @@ void CpuOps::attend(const Prepared& prepared, Activations& act, const KvPages& p
                 }
                 const int gathered = tile - in_place;
                 gather_tree_tile(a, kv, layer, head, t, tile, gathered, scratch);
-                scratch.k_tiles.push_back(scratch.tree_k.data() + gathered * CpuKv::k_halves(kv.shape));
-                scratch.v_tiles.push_back(scratch.tree_v.data() + gathered * CpuKv::v_halves(kv.shape));
+                scratch.k_tiles.push_back(scratch.tree_k.data() + gathered * CpuKv::k_bytes(kv.shape, kv.format));
+                scratch.v_tiles.push_back(scratch.tree_v.data() + gathered * CpuKv::v_bytes(kv.shape, kv.format));
             }
             work.k_tiles = scratch.k_tiles.data();
             work.v_tiles = scratch.v_tiles.data();

@@ -1,8 +1,10 @@
 // kernels/cpu/cpu_memory.h: key-value pages and working memory of the CPU backend.
 //
-// Layout:   K of a page and head is [kPagePositions / 16, Dh, 16] float16: 16 positions side by side, so that scores need
-//           no sum across lanes. V is [kPagePositions, Dh rounded up to 16] float16. Order: page, layer, head, then K, V, so
-//           that memory is first touched page by page as a sequence grows.
+// Layout:   a page's keys of one head in one layer are [kPagePositions / 16, Dh, 16] values: 16 positions side by side, so
+//           that scores need no sum across lanes. Its values are [kPagePositions, Dh rounded up to 16]. f16: float16 each.
+//           q8: an int8 code each (kernels/kv_code.h), and after the codes, of K and of V alike, the steps of the positions:
+//           float [kPagePositions], largest magnitude / 127. Order: page, layer, head, then K, V, so that memory is first
+//           touched page by page as a sequence grows.
 #pragma once
 
 #include <atomic>
@@ -19,21 +21,37 @@ namespace foresay::kernels::cpu {
 struct CpuKv : KvPages {
     Block memory;
 
-    static std::int64_t k_halves(const ModelShape& s) { return static_cast<std::int64_t>(kPagePositions) * s.head_dim; }
     static std::int64_t v_stride(const ModelShape& s) { return round_up(s.head_dim, 16); }
-    static std::int64_t v_halves(const ModelShape& s) { return kPagePositions * v_stride(s); }
-    // Halves of one layer of one page: all heads, K and V.
-    static std::int64_t page_halves(const ModelShape& s) { return s.kv_heads * (k_halves(s) + v_halves(s)); }
+    // Bytes of a page's keys of one head in one layer; of its values.
+    static std::int64_t k_bytes(const ModelShape& s, KvFormat f) { return tile_bytes(s.head_dim, f); }
+    static std::int64_t v_bytes(const ModelShape& s, KvFormat f) { return tile_bytes(v_stride(s), f); }
+    // Bytes of one layer of one page: all heads, K and V.
+    static std::int64_t page_bytes(const ModelShape& s, KvFormat f) {
+        return s.kv_heads * (k_bytes(s, f) + v_bytes(s, f));
+    }
 
-    std::uint16_t* page(std::int32_t layer, std::int32_t index) const {
-        return reinterpret_cast<std::uint16_t*>(memory.data) +
-               (static_cast<std::int64_t>(index) * shape.layers + layer) * page_halves(shape);
+    std::uint8_t* page(std::int32_t layer, std::int32_t index) const {
+        return reinterpret_cast<std::uint8_t*>(memory.data) +
+               (static_cast<std::int64_t>(index) * shape.layers + layer) * page_bytes(shape, format);
     }
-    std::uint16_t* k(std::int32_t layer, std::int32_t index, std::int32_t head) const {
-        return page(layer, index) + head * (k_halves(shape) + v_halves(shape));
+    std::uint8_t* k(std::int32_t layer, std::int32_t index, std::int32_t head) const {
+        return page(layer, index) + head * (k_bytes(shape, format) + v_bytes(shape, format));
     }
-    std::uint16_t* v(std::int32_t layer, std::int32_t index, std::int32_t head) const {
-        return k(layer, index, head) + k_halves(shape);
+    std::uint8_t* v(std::int32_t layer, std::int32_t index, std::int32_t head) const {
+        return k(layer, index, head) + k_bytes(shape, format);
+    }
+    // Index of value 0 of the key at `place` in its page; value d lies 16 d further on.
+    std::int64_t k_index(std::int32_t place) const {
+        return static_cast<std::int64_t>(place / 16) * 16 * shape.head_dim + place % 16;
+    }
+    // q8: the steps of a page's keys k() or values v().
+    float* k_steps(std::uint8_t* k) const { return reinterpret_cast<float*>(k + kPagePositions * shape.head_dim); }
+    float* v_steps(std::uint8_t* v) const { return reinterpret_cast<float*>(v + kPagePositions * v_stride(shape)); }
+
+private:
+    static std::int64_t tile_bytes(std::int64_t width, KvFormat f) {
+        const std::int64_t values = kPagePositions * width;
+        return f == KvFormat::q8 ? values + kPagePositions * static_cast<std::int64_t>(sizeof(float)) : 2 * values;
     }
 };
 
@@ -47,8 +65,8 @@ struct RowAngles {
 struct ThreadScratch {
     std::vector<float> row;     // one row after a norm
     std::vector<float> attend;  // attend_scratch_floats
-    std::vector<const std::uint16_t*> k_tiles, v_tiles;
-    std::vector<std::uint16_t> tree_k, tree_v;  // tiles gathered for tree rows
+    std::vector<const std::uint8_t*> k_tiles, v_tiles;
+    std::vector<std::uint8_t> tree_k, tree_v;  // tiles gathered for tree rows
     std::vector<std::int32_t> cells;
     DrawScratch draw;
 };

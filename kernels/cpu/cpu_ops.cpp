@@ -27,17 +27,14 @@ BackendInfo CpuOps::describe() const {
 }
 
 int64_t CpuOps::kv_bytes(const ModelShape& shape, int32_t pages, KvFormat format) const {
-    if (format != KvFormat::f16) {
-        throw Error(
-            "the cpu backend keeps keys and values in 16 bits only; set runtime.kv_cache to f16, or use --device cuda");
-    }
-    return 2 * CpuKv::page_halves(shape) * shape.layers * pages;
+    return CpuKv::page_bytes(shape, format) * shape.layers * pages;
 }
 
 std::unique_ptr<KvPages> CpuOps::allocate_kv(const ModelShape& shape, int32_t pages, KvFormat format) {
     auto kv = std::make_unique<CpuKv>();
     kv->shape = shape;
     kv->pages = pages;
+    kv->format = format;
     kv->bytes = kv_bytes(shape, pages, format);
     kv->memory = Arena::allocate_alone(kv->bytes);
     return kv;
@@ -92,7 +89,7 @@ std::unique_ptr<Activations> CpuOps::allocate_activations(const ModelShape& shap
 void CpuOps::copy_page(KvPages& pages, int32_t from, int32_t to) {
     auto& kv = static_cast<CpuKv&>(pages);
     std::memcpy(kv.page(0, to), kv.page(0, from),
-                static_cast<std::size_t>(2 * CpuKv::page_halves(kv.shape) * kv.shape.layers));
+                static_cast<std::size_t>(CpuKv::page_bytes(kv.shape, kv.format) * kv.shape.layers));
 }
 
 void CpuOps::begin(Activations& act, const Batch& batch) {

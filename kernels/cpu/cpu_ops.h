@@ -124,6 +124,8 @@ private:
     void rotate(const CpuActivations& a, int table, int t, float* head) const;
     void group_rows(CpuActivations& a, int heads_per_kv, const AttendSpec& spec) const;
     void finish_head(const AttentionInStage& s, CpuActivations& a, CpuKv& kv, int32_t layer, int head, int t);
+    void store_key(const CpuKv& kv, std::uint8_t* keys, int32_t place, const float* x) const;
+    void store_value(const CpuKv& kv, std::uint8_t* values, int32_t place, const float* x) const;
     void gather_tree_tile(const CpuActivations& a, const CpuKv& kv, int32_t layer, int head, int t, int tile,
                           int gathered, ThreadScratch& scratch);
 

@@ -41,8 +41,8 @@ struct PanelRange {
 
 enum class Store : std::uint8_t { set, add };
 
-// Query rows at consecutive positions against one key-value head. K of a page is [kPagePositions / 16, Dh, 16] float16,
-// V is [kPagePositions, dh_padded] float16, dh_padded = Dh rounded up to 16.
+// Query rows at consecutive positions against one key-value head. Keys and values of a page as in
+// kernels/cpu/cpu_memory.h.
 struct AttendTask {
     const float* q;  // [rows, heads, head_dim], rows q_stride apart
     float* out;      // the same, rows out_stride apart
@@ -52,9 +52,10 @@ struct AttendTask {
     int head_dim;
     int first, last;  // positions attended by row 0, inclusive; row r ends at last + r
     float scale, soft_cap;
-    const std::uint16_t* const* k_tiles;  // per page of positions, first page = first / kPagePositions
-    const std::uint16_t* const* v_tiles;
-    float* scratch;  // attend_scratch_floats(head_dim) values
+    const std::uint8_t* const* k_tiles;  // keys by page of positions, first page = first / kPagePositions
+    const std::uint8_t* const* v_tiles;
+    float* scratch;      // attend_scratch_floats(head_dim) values
+    bool coded = false;  // int8 codes and steps; otherwise float16
 };
 
 // Queries (rows x heads) that a kernel takes at a time.
@@ -82,6 +83,8 @@ struct IsaKernels {
     void (*rotate)(float* head, const float* cos, const float* sin, int pairs, bool adjacent);
     // out[i] = half(x[i])
     void (*to_half)(const float* x, int n, std::uint16_t* out);
+    // The codes of a head's key or value x[n] (kernels/kv_code.h); returns their step, largest magnitude / 127.
+    float (*to_kv_codes)(const float* x, int n, std::int8_t* codes);
     // sum of `bytes` bytes as 64-bit words: the fastest read of memory, to measure its bandwidth.
     std::uint64_t (*read)(const void* data, std::int64_t bytes);
 };

@@ -390,15 +390,17 @@ TEST(Perplexity, ScoresTheSecondHalves) {
     const std::string file = write_scratch("text.py", text);
     const json out = json::parse(run({"perplexity", "-f", file, "--context", "128", "--json"}).out);
     EXPECT_EQ(out.at("context"), 128);
-    EXPECT_EQ(out.at("tokens").get<int>() % 63, 0);
-    EXPECT_GT(out.at("perplexity"), 1.0);
-    EXPECT_LT(out.at("perplexity"), 10.0);
+    // What the model gives to these texts, by another route: the reference backend, row by row, and the softmax in extended
+    // precision. The rest is for the int8 inputs of the CPU backend, which move it by 0.13 %.
+    EXPECT_EQ(out.at("tokens"), 4 * 63);
+    EXPECT_NEAR(out.at("perplexity").get<double>(), 1.046649, 0.005 * 1.046649);
     // Words in disorder are harder to predict.
     std::string noise;
-    for (int i = 0; i < 400; ++i) noise += std::to_string((i * 7919) % 1009) + (i % 3 ? " qx" : "\nZ");
+    for (int i = 0; i < 150; ++i) noise += std::to_string((i * 7919) % 1009) + (i % 3 ? " qx" : "\nZ");
     const json worse =
         json::parse(run({"perplexity", "-f", write_scratch("noise.txt", noise), "--context", "128", "--json"}).out);
-    EXPECT_GT(worse.at("perplexity").get<double>(), out.at("perplexity").get<double>());
+    EXPECT_EQ(worse.at("tokens"), 4 * 63);
+    EXPECT_NEAR(worse.at("perplexity").get<double>(), 15.332588, 0.005 * 15.332588);
 }
 
 TEST(Perplexity, DamagedWeightsAreAnError) {

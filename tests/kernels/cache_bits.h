@@ -10,29 +10,38 @@
 
 namespace foresay::test {
 
-inline std::span<std::uint16_t> all_halves(kernels::KvPages& pages) {
+// A byte that makes a NaN of every float16 and of every step of codes.
+inline constexpr std::uint8_t kNanByte = 0xff;
+
+inline std::span<std::uint8_t> all_bytes(kernels::KvPages& pages) {
     auto& kv = static_cast<kernels::cpu::CpuKv&>(pages);
-    return {reinterpret_cast<std::uint16_t*>(kv.memory.data), static_cast<std::size_t>(kv.bytes / 2)};
+    return {reinterpret_cast<std::uint8_t*>(kv.memory.data), static_cast<std::size_t>(kv.bytes)};
 }
 
 // K and V of all layers and heads in one cell.
-inline std::vector<std::uint16_t> cell_halves(const kernels::KvPages& pages, std::span<const std::int32_t> list,
-                                              std::int32_t cell) {
+inline std::vector<std::uint8_t> cell_bytes(const kernels::KvPages& pages, std::span<const std::int32_t> list,
+                                            std::int32_t cell) {
     const auto& kv = static_cast<const kernels::cpu::CpuKv&>(pages);
+    const bool codes = kv.format == kernels::KvFormat::q8;
+    const std::int64_t size = codes ? 1 : 2, v_stride = kernels::cpu::CpuKv::v_stride(kv.shape);
     const std::int32_t page = list[static_cast<std::size_t>(cell / kernels::kPagePositions)];
     const std::int32_t place = cell % kernels::kPagePositions, dh = kv.shape.head_dim;
-    std::vector<std::uint16_t> out;
+    std::vector<std::uint8_t> out;
+    const auto append = [&](const void* from, std::int64_t bytes) {
+        const auto* p = static_cast<const std::uint8_t*>(from);
+        out.insert(out.end(), p, p + bytes);
+    };
     for (std::int32_t layer = 0; layer < kv.shape.layers; ++layer) {
         for (std::int32_t head = 0; head < kv.shape.kv_heads; ++head) {
-            for (std::int32_t d = 0; d < dh; ++d)
-                out.push_back(kv.k(layer, page, head)[(place / 16 * dh + d) * 16 + place % 16]);
-            const std::uint16_t* v = kv.v(layer, page, head) + place * kernels::cpu::CpuKv::v_stride(kv.shape);
-            out.insert(out.end(), v, v + dh);
+            std::uint8_t *k = kv.k(layer, page, head), *v = kv.v(layer, page, head);
+            for (std::int32_t d = 0; d < dh; ++d) append(k + size * (kv.k_index(place) + 16 * d), size);
+            append(v + size * place * v_stride, size * dh);
+            if (!codes) continue;
+            append(kv.k_steps(k) + place, sizeof(float));
+            append(kv.v_steps(v) + place, sizeof(float));
         }
     }
     return out;
 }
-
-inline constexpr std::uint16_t kHalfNan = 0x7e00;
 
 }  // namespace foresay::test

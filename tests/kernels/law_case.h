@@ -60,7 +60,8 @@ inline std::vector<LawCase> law_cases() {
                 if (!kFullMatrix && threads > 1 && encoding != Encoding::q8_0) continue;
                 if (kFullMatrix && threads > 2 && encoding != Encoding::q4_k && encoding != Encoding::f16) continue;
                 cases.push_back({isa, encoding, threads});
-                if (isa == "cuda" && (encoding == Encoding::f32 || encoding == Encoding::q4_0)) {
+                // The cache's format and that of the weights have nothing to do with each other.
+                if (encoding == Encoding::f32 || encoding == (isa == "cuda" ? Encoding::q4_0 : Encoding::q8_0)) {
                     cases.push_back({isa, encoding, threads, kernels::KvFormat::q8});
                 }
                 if (isa == "cuda" && encoding == Encoding::q4_0) {

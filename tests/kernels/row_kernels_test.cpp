@@ -6,8 +6,10 @@
 #include <limits>
 #include <tuple>
 
+#include "kernels/cpu/cpu_memory.h"
 #include "kernels/cpu/input_tiles.h"
 #include "kernels/cpu/isa_select.h"
+#include "kernels/kv_code.h"
 #include "tests/kernels/oracle.h"
 #include "tests/kernels/tiny_model.h"
 #include "tests/kernels/tolerances.h"
@@ -144,27 +146,93 @@ TEST_P(RowKernels, HalvesAreRoundedToNearestEven) {
     }
 }
 
+// What the cache keeps in 8 bits of a head's vector, by the functions of kernels/kv_code.h.
+struct KvCodes {
+    std::vector<std::int8_t> codes;
+    float step = 0;
+
+    explicit KvCodes(std::span<const float> x) {
+        float largest = 0;
+        for (const float value : x) largest = std::max(largest, std::fabs(value));
+        for (const float value : x) codes.push_back(static_cast<std::int8_t>(kv_code(value, kv_code_scale(largest))));
+        step = largest / kLargestKvCode;
+    }
+};
+
+TEST_P(RowKernels, CacheCodesEqualTheSpecification) {
+    for (const int n : {1, 3, 15, 16, 17, 32, 64, 80, 128, 256}) {
+        for (const float spread : {1.0f, 1e-3f, 1e4f, 1e-29f, 1e-31f, 1e-40f, 0.0f, 1e36f}) {
+            for (int i = 0; i < 20; ++i) {
+                auto x = bell(random_, static_cast<std::size_t>(n), spread);
+                // Halves between two codes, which go to the even one.
+                if (i == 0 && n > 2) x = std::vector<float>(x.size(), 0.5f * spread), x[1] = 127 * spread;
+                if (i == 1 && n > 2) x = std::vector<float>(x.size(), -1.5f * spread), x[2] = -127 * spread;
+                const KvCodes expected(x);
+                std::vector<std::int8_t> codes(x.size() + 1, 99);
+                ASSERT_EQ(isa().to_kv_codes(x.data(), n, codes.data()), expected.step);
+                for (std::size_t d = 0; d < x.size(); ++d) {
+                    ASSERT_EQ(codes[d], expected.codes[d]) << "value " << d << " of " << n << ": " << x[d];
+                }
+                ASSERT_EQ(codes.back(), 99) << "wrote beyond the vector";
+            }
+        }
+    }
+}
+
+// An overflow must show, not become a plausible number.
+TEST_P(RowKernels, CacheCodesOfAnInfinityAreNotFinite) {
+    for (const float infinity : {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()}) {
+        auto x = bell(random_, 40, 1.0f);
+        x[17] = infinity;
+        std::vector<std::int8_t> codes(x.size());
+        const float step = isa().to_kv_codes(x.data(), 40, codes.data());
+        EXPECT_FALSE(std::isfinite(step * codes[17]));
+    }
+}
+
 struct Pages {
-    std::vector<std::vector<std::uint16_t>> k, v;
-    std::vector<const std::uint16_t*> k_tiles, v_tiles;
+    std::vector<std::vector<std::uint8_t>> k, v;
+    std::vector<const std::uint8_t*> k_tiles, v_tiles;
 };
 
 // Pages with K and V of positions [first, last]; everything else is NaN, since contents are unspecified until written.
-Pages pages_of(const std::vector<float>& k, const std::vector<float>& v, int head_dim, int first, int last) {
+Pages pages_of(const std::vector<float>& k, const std::vector<float>& v, int head_dim, int first, int last,
+               KvFormat format) {
+    const cpu::CpuKv kv = [&] {
+        cpu::CpuKv kv;
+        kv.shape.head_dim = head_dim;
+        kv.format = format;
+        return kv;
+    }();
+    const std::int64_t padded = cpu::CpuKv::v_stride(kv.shape);
     Pages pages;
-    const int padded = (head_dim + 15) / 16 * 16;
+    const auto put = [](std::vector<std::uint8_t>& tile, std::int64_t index, auto value) {
+        std::memcpy(tile.data() + index * static_cast<std::int64_t>(sizeof value), &value, sizeof value);
+    };
     for (int tile = first / 64; tile <= last / 64; ++tile) {
-        auto& tile_k = pages.k.emplace_back(static_cast<std::size_t>(64 * head_dim), 0x7e00);
-        auto& tile_v = pages.v.emplace_back(static_cast<std::size_t>(64 * padded), 0x7e00);
+        auto& tile_k = pages.k.emplace_back(static_cast<std::size_t>(cpu::CpuKv::k_bytes(kv.shape, format)), 0xff);
+        auto& tile_v = pages.v.emplace_back(static_cast<std::size_t>(cpu::CpuKv::v_bytes(kv.shape, format)), 0xff);
         for (int i = 0; i < 64; ++i) {
             const int position = 64 * tile + i;
             if (position < first || position > last) continue;
-            for (int d = 0; d < padded; ++d) {
-                const auto from = static_cast<std::size_t>(position * head_dim + d);
-                tile_v[static_cast<std::size_t>(i * padded + d)] = d < head_dim ? f32_to_f16(v[from]) : 0;
-                if (d < head_dim)
-                    tile_k[static_cast<std::size_t>((i / 16 * head_dim + d) * 16 + i % 16)] = f32_to_f16(k[from]);
+            const auto from = static_cast<std::size_t>(position * head_dim);
+            const std::span<const float> key(k.data() + from, static_cast<std::size_t>(head_dim));
+            const std::span<const float> value(v.data() + from, static_cast<std::size_t>(head_dim));
+            const KvCodes key_codes(key), value_codes(value);
+            for (int d = 0; d < head_dim; ++d) {
+                const auto at = static_cast<std::size_t>(d);
+                const std::int64_t key_index = kv.k_index(i) + 16 * d, value_index = i * padded + d;
+                if (format == KvFormat::q8) {
+                    put(tile_k, key_index, key_codes.codes[at]);
+                    put(tile_v, value_index, value_codes.codes[at]);
+                } else {
+                    put(tile_k, key_index, f32_to_f16(key[at]));
+                    put(tile_v, value_index, f32_to_f16(value[at]));
+                }
             }
+            if (format != KvFormat::q8) continue;
+            kv.k_steps(tile_k.data())[i] = key_codes.step;
+            kv.v_steps(tile_v.data())[i] = value_codes.step;
         }
     }
     for (const auto& tile : pages.k) pages.k_tiles.push_back(tile.data());
@@ -172,9 +240,24 @@ Pages pages_of(const std::vector<float>& k, const std::vector<float>& v, int hea
     return pages;
 }
 
+// What the cache makes of all vectors of `width` values.
+std::vector<float> kept(const std::vector<float>& x, int width, KvFormat format) {
+    std::vector<float> out;
+    for (std::size_t at = 0; at < x.size(); at += static_cast<std::size_t>(width)) {
+        const std::span<const float> vector(x.data() + at, static_cast<std::size_t>(width));
+        const KvCodes codes(vector);
+        for (std::size_t d = 0; d < vector.size(); ++d) {
+            out.push_back(format == KvFormat::q8 ? static_cast<float>(codes.codes[d]) * codes.step
+                                                 : f16_to_f32(f32_to_f16(vector[d])));
+        }
+    }
+    return out;
+}
+
 struct Attention {
     int rows, heads, head_dim, first, last;  // positions of row 0; row r attends up to last + r
     float soft_cap;
+    KvFormat format;
 };
 
 void check_attention(const IsaKernels& isa, Random& random, const Attention& a) {
@@ -185,13 +268,14 @@ void check_attention(const IsaKernels& isa, Random& random, const Attention& a) 
     const auto q = bell(random, static_cast<std::size_t>(a.rows) * q_stride, 3.0f);
     const auto count = static_cast<std::size_t>(a.last + a.rows) * head_dim;
     const auto k = bell(random, count, 1.0f), v = bell(random, count, 1.0f);
-    const Pages pages = pages_of(k, v, a.head_dim, a.first, a.last + a.rows - 1);
+    const Pages pages = pages_of(k, v, a.head_dim, a.first, a.last + a.rows - 1, a.format);
+    const auto kept_k = kept(k, a.head_dim, a.format), kept_v = kept(v, a.head_dim, a.format);
     const float scale = 1.0f / std::sqrt(static_cast<float>(a.head_dim));
     std::vector<float> out(static_cast<std::size_t>(a.rows) * out_stride, 77.0f);
     std::vector<float> scratch(static_cast<std::size_t>(attend_scratch_floats(a.head_dim)));
     isa.attend({q.data(), out.data(), static_cast<std::int64_t>(q_stride), static_cast<std::int64_t>(out_stride),
                 a.rows, a.heads, a.head_dim, a.first, a.last, scale, a.soft_cap, pages.k_tiles.data(),
-                pages.v_tiles.data(), scratch.data()});
+                pages.v_tiles.data(), scratch.data(), a.format == KvFormat::q8});
     for (std::size_t row = 0; row < static_cast<std::size_t>(a.rows); ++row) {
         const int last = a.last + static_cast<int>(row);
         for (std::size_t h = 0; h < heads; ++h) {
@@ -200,7 +284,7 @@ void check_attention(const IsaKernels& isa, Random& random, const Attention& a) 
             for (int p = a.first; p <= last; ++p) {
                 double score = 0;
                 for (std::size_t d = 0; d < head_dim; ++d) {
-                    const float key = f16_to_f32(f32_to_f16(k[static_cast<std::size_t>(p) * head_dim + d]));
+                    const float key = kept_k[static_cast<std::size_t>(p) * head_dim + d];
                     score += static_cast<double>(q[row * q_stride + h * head_dim + d]) * key;
                 }
                 score *= scale;
@@ -211,7 +295,7 @@ void check_attention(const IsaKernels& isa, Random& random, const Attention& a) 
                 const double weight = std::exp(scores[static_cast<std::size_t>(p - a.first)] - peak);
                 total += weight;
                 for (std::size_t d = 0; d < head_dim; ++d) {
-                    const float value = f16_to_f32(f32_to_f16(v[static_cast<std::size_t>(p) * head_dim + d]));
+                    const float value = kept_v[static_cast<std::size_t>(p) * head_dim + d];
                     sum[d] += weight * value;
                     largest = std::max<double>(largest, std::fabs(value));
                 }
@@ -244,9 +328,13 @@ TEST_P(RowKernels, AttentionEqualsPlainLoops) {
                                                                                               {9, 0, 70},
                                                                                               {64, 0, 64}}) {
                     if (rows > 3 && (head_dim > 32 || heads > 8)) continue;
-                    SCOPED_TRACE(testing::Message() << rows << " rows, " << heads << " heads of " << head_dim
-                                                    << ", positions " << first << " to " << last << ", cap " << cap);
-                    ASSERT_NO_FATAL_FAILURE(check_attention(isa(), random_, {rows, heads, head_dim, first, last, cap}));
+                    for (const KvFormat format : {KvFormat::f16, KvFormat::q8}) {
+                        SCOPED_TRACE(testing::Message() << rows << " rows, " << heads << " heads of " << head_dim
+                                                        << ", positions " << first << " to " << last << ", cap " << cap
+                                                        << (format == KvFormat::q8 ? ", q8" : ""));
+                        ASSERT_NO_FATAL_FAILURE(
+                            check_attention(isa(), random_, {rows, heads, head_dim, first, last, cap, format}));
+                    }
                 }
             }
         }

@@ -11,12 +11,20 @@
 //                                                         whose step is 2^-11: about 3e-4 after averaging
 //   stage, codes in cache  as above                      K and V differ by rounding before they become codes: here and
 //                                                         there a code is one apart
-//   stage, quantised     length of what the stage adds    inputs become int8 per 128: an error of up to 1/254 of the
-//                                                         group's peak in each, uniform, that is 0.5 % of the length of
-//                                                         a bell-shaped group; a stage of two matrices has it twice,
-//                                                         and short vectors scatter around it
+//   stage, int8          length of what the stage adds    the CPU's inputs of quantised matrices become int8 per 128: an
+//                                                         error of up to 1/254 of the group's peak in each, uniform, that
+//                                                         is 0.5 % of the length of a bell-shaped group; a stage of two
+//                                                         matrices has it twice, and short vectors scatter around it
+//   stage, float16       length of what the stage adds    a device's inputs of quantised matrices become float16, with 11
+//                                                         significant bits: an error of 2^-11 of the binade, uniform, is
+//                                                         2^-11 / sqrt(3) / 1.4 = 2.0e-4 of the length. Stages of two
+//                                                         matrices have it twice, 2.8e-4; times 4 for short vectors. K
+//                                                         and V add the cache's share
 #pragma once
 
+#include <string>
+
+#include "kernels/ops.h"
 #include "tests/kernels/tensors.h"
 
 namespace foresay::test {
@@ -30,11 +38,17 @@ inline constexpr double kFloatStage = 1e-5;
 inline constexpr double kHalfCacheStage = 2e-3;
 inline constexpr double kCodeCacheStage = 5e-3;
 inline constexpr double kInt8Stage = 0.04;
+inline constexpr double kHalfInputStage = 1.2e-3;
 
-// Of a stage whose matrices are in `encoding`.
-inline double stage_tolerance(Encoding encoding, bool reads_cache) {
-    if (!is_float(encoding)) return kInt8Stage;
-    return reads_cache ? kHalfCacheStage : kFloatStage;
+inline double cache_tolerance(kernels::KvFormat format) {
+    return format == kernels::KvFormat::q8 ? kCodeCacheStage : kHalfCacheStage;
+}
+
+// Of a stage of `backend` whose matrices are in `encoding`.
+inline double stage_tolerance(const std::string& backend, Encoding encoding, bool reads_cache) {
+    const double cache = reads_cache ? kHalfCacheStage : kFloatStage;
+    if (is_float(encoding)) return cache;
+    return backend == "cuda" ? kHalfInputStage + cache : kInt8Stage;
 }
 
 }  // namespace foresay::test

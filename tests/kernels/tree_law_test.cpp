@@ -55,14 +55,14 @@ protected:
         const std::vector<std::int32_t> pages = {3, 5, 0, 1, 4, 2};
         Sequence sequence{pages};
         const bool cpu = GetParam().cpu();
-        if (cpu) std::ranges::fill(all_halves(run.kv()), kHalfNan);
+        if (cpu) std::ranges::fill(all_bytes(run.kv()), kNanByte);
         feed(run, sequence, random_tokens(9, static_cast<std::size_t>(prefix), vocab_), {64});
         std::vector<RowResult> expected;
-        std::vector<std::vector<std::uint16_t>> cache;
+        std::vector<std::vector<std::uint8_t>> cache;
         for (std::int32_t node = 0; node < tree.size(); ++node) {
             Sequence path = sequence;
             expected.push_back(feed(run, path, tree.path(node), {64}).back());
-            if (cpu) cache.push_back(cell_halves(run.kv(), pages, path.length - 1));
+            if (cpu) cache.push_back(cell_bytes(run.kv(), pages, path.length - 1));
         }
         const auto cell = cells(prefix, tree.size());
         std::vector<Row> rows;
@@ -78,7 +78,7 @@ protected:
                                             << " after " << prefix << " positions");
             ASSERT_NO_FATAL_FAILURE(expect_same_bits(expected[i], RowResult{run.residual(node), run.logits(node)}));
             if (cpu) {
-                ASSERT_EQ(cache[i], cell_halves(run.kv(), pages, cell[i])) << "K or V";
+                ASSERT_EQ(cache[i], cell_bytes(run.kv(), pages, cell[i])) << "K or V";
             }
         }
     }

@@ -1,5 +1,5 @@
 // Same prompt, same seed, same bytes: with speculation off or on, with any draft, any draft length, at any temperature,
-// with any chain and a plugin in it.
+// with any chain and a plugin in it; and these are the bytes of an oracle that knows none of that (text_oracle.h).
 //
 // FORESAY_MATRIX_FRACTION=0.05 runs a fixed twentieth of the matrix (sanitizers); without it all of it runs.
 
@@ -10,6 +10,7 @@
 #include <cstdlib>
 
 #include "plugins/host/plugin_host.h"
+#include "tests/laws/text_oracle.h"
 #include "tests/speculative/session.h"
 
 namespace foresay::test {
@@ -211,6 +212,98 @@ TEST(IdentityMatrix, EveryPathGivesThePlainText) {
     EXPECT_EQ(totals.differing, 0);
     // The matrix means nothing unless runs were accepted and rejected.
     EXPECT_GT(totals.accepted, totals.cases);
+    EXPECT_GT(totals.drafted - totals.accepted, totals.cases);
+}
+
+// Ways to generate that the oracle's text is compared with.
+struct Way {
+    const char* name;
+    speculative::SpeculationOptions speculation;
+    bool draft, lookup;
+};
+const Way kWays[] = {
+    {"plain", off(), false, false},
+    {"draft, fixed", fixed(5), true, false},
+    {"draft and lookup", automatic(), true, true},
+};
+
+// The bundled pair with a number of threads, where the backend has threads to choose.
+std::shared_ptr<const core::Model> model_of(const std::string& which, int threads) {
+    const std::string& backend = fast_backend().name;
+    if (backend != "cpu" && backend != "paced") return bundled(fast_backend(), which);
+    return on_threads(which, threads, backend == "paced");
+}
+// What the oracle runs on: the host with one thread, at once; a device where the test is about one.
+std::shared_ptr<const core::Model> oracle_model() {
+    return fast_backend().name == "paced" ? on_threads("target", 1, false) : model_of("target", 1);
+}
+
+struct OracleTotals {
+    std::int64_t cases = 0, stopped = 0, drafted = 0, accepted = 0;
+};
+
+// Two conversation turns with stop strings, against the oracle on the host with one thread.
+void expect_oracle(const std::function<std::unique_ptr<samplers::Chain>()>& chain, kernels::KvFormat format,
+                   std::uint64_t seed, const std::string& what, Fraction& fraction, OracleTotals& totals) {
+    core::ContextOptions options = session_options();
+    options.kv_format = format;
+    const std::string first = kPrompts[seed % 4], second = "\n\n# And then\ndef ";
+    const std::vector<std::string> stops = {"\n\n\n", "):\n", "self."};
+    const std::vector<std::int32_t> inputs[] = {tokenizer().encode(first),
+                                                tokenizer().encode(second, {.add_special = false})};
+    std::vector<TextOracle::Answer> expected;
+    for (const int threads : {1, 2, 3}) {
+        for (const Way& way : kWays) {
+            if (!fraction.next()) continue;
+            SCOPED_TRACE(what + ", " + way.name + ", " + std::to_string(threads) + " threads");
+            auto drafters = sources(way.draft ? model_drafter(model_of("draft", threads), options) : nullptr,
+                                    way.lookup ? suffix_drafter() : nullptr);
+            speculative::Generator generator =
+                make_generator(chain(), std::move(drafters), way.speculation, options, model_of("target", threads));
+            TextOracle oracle(oracle_model(), options);
+            const bool known = !expected.empty();
+            const auto oracle_chain = chain();
+            for (std::size_t turn = 0; turn < 2; ++turn) {
+                // The first turn is cut by stop strings, mostly; the second runs to its limit.
+                speculative::GenerateRequest request{
+                    .input = inputs[turn], .max_tokens = 40, .seed = seed, .branch = turn, .ignore_eos = turn == 1};
+                if (turn == 0) request.stop = stops;
+                if (!known) expected.push_back(oracle.answer(request, *oracle_chain));
+                const speculative::GenerateResult found = generator.generate(request);
+                ASSERT_EQ(found.tokens, expected[turn].tokens) << "turn " << turn;
+                ASSERT_EQ(found.text, expected[turn].text) << "turn " << turn;
+                ASSERT_EQ(found.finish, expected[turn].finish) << "turn " << turn;
+                totals.stopped += found.finish == speculative::FinishReason::stop ? 1 : 0;
+                totals.drafted += found.speculation.drafted;
+                totals.accepted += found.speculation.accepted;
+            }
+            ++totals.cases;
+        }
+    }
+}
+
+TEST(IdentityMatrix, TextsAreThoseOfTheOracle) {
+    Fraction fraction;
+    OracleTotals totals;
+    std::uint64_t seed = 10;
+    for (const bool plugin : {false, true}) {
+        for (int chain = 0; chain < kChains; ++chain) {
+            for (const double temperature : {0.0, 0.7, 1.2}) {
+                for (const auto format : {kernels::KvFormat::f16, kernels::KvFormat::q8}) {
+                    const std::string what = "chain " + std::to_string(chain) + (plugin ? " with plugin" : "") +
+                                             ", temperature " + std::to_string(temperature) +
+                                             (format == kernels::KvFormat::q8 ? ", 8-bit cache" : "");
+                    ASSERT_NO_FATAL_FAILURE(expect_oracle([&] { return matrix_chain(chain, temperature, plugin); },
+                                                          format, ++seed, what, fraction, totals));
+                }
+            }
+        }
+    }
+    std::printf("%lld conversations of two turns, %lld turns ended by a stop, %lld tokens drafted, %lld accepted\n",
+                static_cast<long long>(totals.cases), static_cast<long long>(totals.stopped),
+                static_cast<long long>(totals.drafted), static_cast<long long>(totals.accepted));
+    EXPECT_GT(totals.stopped, totals.cases / 4);
+    EXPECT_GT(totals.accepted, 4 * totals.cases);
     EXPECT_GT(totals.drafted - totals.accepted, totals.cases);
 }
 

@@ -53,9 +53,12 @@ void expect_same_bits(const Rows& expected, const Rows& found, const std::string
 struct Case {
     std::size_t backend;
     std::string model;  // an encoding, or "target" and "draft" of the bundled pair
+    kernels::KvFormat kv_format = kernels::KvFormat::f16;
 };
 
-void PrintTo(const Case& c, std::ostream* out) { *out << backends()[c.backend].name << " " << c.model; }
+const char* suffix(const Case& c) { return c.kv_format == kernels::KvFormat::q8 ? "_kv_q8" : ""; }
+
+void PrintTo(const Case& c, std::ostream* out) { *out << backends()[c.backend].name << " " << c.model << suffix(c); }
 
 class RowInvariance : public testing::TestWithParam<Case> {
 protected:
@@ -76,7 +79,11 @@ protected:
     }
 
     core::Context context(std::int32_t sequences = 1) const {
-        return core::Context(model_, {.length = 256, .input_rows = 64, .decode_rows = 64, .sequences = sequences});
+        return core::Context(model_, {.length = 256,
+                                      .input_rows = 64,
+                                      .decode_rows = 64,
+                                      .sequences = sequences,
+                                      .kv_format = GetParam().kv_format});
     }
     Rows evaluate(kernels::RowClass row_class, const std::vector<std::size_t>& widths) const {
         core::Context c = context();
@@ -112,7 +119,7 @@ TEST_P(RowInvariance, EveryWidthAndChunking) {
 
 // On a host both classes are the same arithmetic.
 TEST_P(RowInvariance, InputAndDecodeRowsAreEqualOnTheHost) {
-    if (backends()[GetParam().backend].name == "cuda") return;
+    if (backends()[GetParam().backend].name == "cuda") GTEST_SKIP() << "a device computes the two classes differently";
     expect_same_bits(evaluate(kernels::RowClass::decode, {1}), evaluate(kernels::RowClass::input, {64}), "classes");
 }
 
@@ -170,7 +177,10 @@ std::vector<Case> cases() {
         for (const char* model : {"f32", "f16", "bf16", "q4_0", "q8_0", "q4_k", "q5_k", "q6_k", "q8_0+bias"}) {
             all.push_back({backend, model});
         }
+        all.push_back({backend, "f32", kernels::KvFormat::q8});
+        all.push_back({backend, "q8_0+bias", kernels::KvFormat::q8});
         if (backend == 0) continue;
+        all.push_back({backend, "target", kernels::KvFormat::q8});
         all.push_back({backend, "target"});
         all.push_back({backend, "draft"});
     }
@@ -178,7 +188,7 @@ std::vector<Case> cases() {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, RowInvariance, testing::ValuesIn(cases()), [](const auto& info) {
-    std::string name = backends()[info.param.backend].name + "_" + info.param.model;
+    std::string name = backends()[info.param.backend].name + "_" + info.param.model + suffix(info.param);
     std::ranges::replace(name, '+', '_');
     return name;
 });

@@ -16,8 +16,10 @@ using speculative::GenerateResult;
 using speculative::Generator;
 using Tokens = std::vector<std::int32_t>;
 
-core::ContextOptions with_branches(std::int32_t length, std::int32_t branches) {
+core::ContextOptions with_branches(std::int32_t length, std::int32_t branches,
+                                   kernels::KvFormat format = kernels::KvFormat::f16) {
     core::ContextOptions options = session_options();
+    options.kv_format = format;
     options.length = length;
     options.branches = branches;
     return options;
@@ -27,8 +29,8 @@ Generator plain(core::ContextOptions options) {
     return make_generator(temperature_chain(0.9), sources(nullptr), off(), options);
 }
 
-GenerateResult alone(std::uint64_t branch, std::int32_t max_tokens) {
-    Generator generator = plain(session_options());
+GenerateResult alone(std::uint64_t branch, std::int32_t max_tokens, kernels::KvFormat format = kernels::KvFormat::f16) {
+    Generator generator = plain(with_branches(session_options().length, 0, format));
     const Tokens input = prompt();
     GenerateRequest request;
     request.input = input;
@@ -52,7 +54,7 @@ void expect_each_as_alone(core::ContextOptions options, std::int32_t max_tokens,
         request, branches, [&](std::size_t index, const auto& event) { streamed[index] += event.text; });
     ASSERT_EQ(results.size(), branches.size());
     for (std::size_t i = 0; i < results.size(); ++i) {
-        const GenerateResult expected = alone(branches[i], max_tokens);
+        const GenerateResult expected = alone(branches[i], max_tokens, options.kv_format);
         EXPECT_EQ(results[i].tokens, expected.tokens) << "branch " << branches[i];
         EXPECT_EQ(results[i].text, expected.text);
         EXPECT_EQ(streamed[i], expected.text);
@@ -62,6 +64,16 @@ void expect_each_as_alone(core::ContextOptions options, std::int32_t max_tokens,
 }
 
 TEST(Branches, SideBySideEachIsWhatItIsAlone) { expect_each_as_alone(with_branches(512, 8), 40, 5); }
+
+TEST(Branches, SideBySideWithAnEightBitCache) {
+    expect_each_as_alone(with_branches(512, 8, kernels::KvFormat::q8), 40, 4);
+    // It is another cache: somewhere in these texts its rounding shows.
+    bool differs = false;
+    for (const std::uint64_t branch : {0, 3, 6, 9}) {
+        differs = differs || alone(branch, 40).tokens != alone(branch, 40, kernels::KvFormat::q8).tokens;
+    }
+    EXPECT_TRUE(differs);
+}
 
 // Pages for two or three branches at a time: the others wait for their turn.
 TEST(Branches, InGroupsWhereTheCacheIsSmall) { expect_each_as_alone(with_branches(256, 8), 60, 7); }
@@ -99,8 +111,8 @@ struct Document {
     }
 };
 
-TEST(Branches, SwitchingBackFindsTheCacheAsItWas) {
-    Generator generator = plain(with_branches(512, 4));
+void expect_switching_back_finds_the_cache(kernels::KvFormat format) {
+    Generator generator = plain(with_branches(512, 4, format));
     Document start;
     start.add(prompt(), 0);
     GenerateRequest request;
@@ -124,10 +136,15 @@ TEST(Branches, SwitchingBackFindsTheCacheAsItWas) {
         longer.add(tokenizer().encode("\nimport os\n", {false, true}), 0);
         generator.switch_to(longer.tokens, longer.drawn);
         const Tokens switched = generator.generate(request).tokens;
-        Generator fresh = plain(session_options());
+        Generator fresh = plain(with_branches(512, 0, format));
         fresh.switch_to(longer.tokens, longer.drawn);
         EXPECT_EQ(switched, fresh.generate(request).tokens);
     }
+}
+
+TEST(Branches, SwitchingBackFindsTheCacheAsItWas) { expect_switching_back_finds_the_cache(kernels::KvFormat::f16); }
+TEST(Branches, SwitchingBackFindsAnEightBitCacheAsItWas) {
+    expect_switching_back_finds_the_cache(kernels::KvFormat::q8);
 }
 
 // More branches than fit: the oldest are given up, and nothing that is drawn changes.

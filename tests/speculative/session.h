@@ -175,9 +175,11 @@ inline std::unique_ptr<speculative::Drafter> suffix_drafter() {
 inline speculative::Generator make_generator(std::unique_ptr<samplers::Chain> chain,
                                              std::vector<std::unique_ptr<speculative::Drafter>> drafters,
                                              speculative::SpeculationOptions speculation,
-                                             core::ContextOptions options = session_options()) {
+                                             core::ContextOptions options = session_options(),
+                                             std::shared_ptr<const core::Model> target = nullptr) {
+    if (target == nullptr) target = bundled(fast_backend(), "target");
     speculative::GeneratorParts parts;
-    parts.target = std::make_unique<core::Context>(bundled(fast_backend(), "target"), options);
+    parts.target = std::make_unique<core::Context>(std::move(target), options);
     parts.chain = std::move(chain);
     parts.drafters = std::move(drafters);
     parts.tokenizer = &tokenizer();

@@ -14,15 +14,30 @@ using std::uint16_t;
 
 constexpr int kTile = 64;
 
-// scores[j, 64] of 16 positions: q[j] . k, even and odd places of the head apart.
-template <int Q>
-FORESAY_INLINE void score_block(const float* const* q, int head_dim, const uint16_t* k, float* scores) {
+// The formats of the cache. load() widens 16 of its values to float32; where kSteps, they are still to be multiplied by the
+// step of their position.
+struct Halves {
+    using Value = uint16_t;
+    static constexpr bool kSteps = false;
+    FORESAY_INLINE F load16(const Value* p) { return load_half(p); }
+};
+struct Codes {
+    using Value = std::int8_t;
+    static constexpr bool kSteps = true;
+    FORESAY_INLINE F load16(const Value* p) { return to_float(load_i8(reinterpret_cast<const std::uint8_t*>(p))); }
+};
+
+// scores[j, 64] of 16 positions: q[j] . k, even and odd places of the head apart. The positions are the lanes, so that a
+// step is one factor at the end.
+template <class Cache, int Q>
+FORESAY_INLINE void score_block(const float* const* q, int head_dim, const typename Cache::Value* k, const float* steps,
+                                float* scores) {
     F even[Q], odd[Q];
 #pragma GCC unroll 8
     for (int j = 0; j < Q; ++j) even[j] = odd[j] = set(0.0f);
     int d = 0;
     for (; d + 2 <= head_dim; d += 2) {
-        const F k0 = load_half(k + 16 * d), k1 = load_half(k + 16 * d + 16);
+        const F k0 = Cache::load16(k + 16 * d), k1 = Cache::load16(k + 16 * d + 16);
 #pragma GCC unroll 8
         for (int j = 0; j < Q; ++j) {
             even[j] = fma(k0, set(q[j][d]), even[j]);
@@ -30,19 +45,22 @@ FORESAY_INLINE void score_block(const float* const* q, int head_dim, const uint1
         }
     }
     if (d < head_dim) {
-        const F k0 = load_half(k + 16 * d);
+        const F k0 = Cache::load16(k + 16 * d);
 #pragma GCC unroll 8
         for (int j = 0; j < Q; ++j) even[j] = fma(k0, set(q[j][d]), even[j]);
     }
 #pragma GCC unroll 8
-    for (int j = 0; j < Q; ++j) store(scores + j * kTile, add(even[j], odd[j]));
+    for (int j = 0; j < Q; ++j) {
+        const F sum = add(even[j], odd[j]);
+        store(scores + j * kTile, Cache::kSteps ? mul(sum, load(steps)) : sum);
+    }
 }
 
 // values[j, 16 V of the head] = values * decay[j] + sum over positions [begin, end) of weight * v. V vectors at a time,
 // because a sum over positions is one chain of additions: Q * V chains keep the units busy.
-template <int Q, int V>
-FORESAY_INLINE void weigh_columns(const float* weights, const float* decay, const uint16_t* v, int v_stride, int begin,
-                                  int end, float* values) {
+template <class Cache, int Q, int V>
+FORESAY_INLINE void weigh_columns(const float* weights, const float* decay, const typename Cache::Value* v,
+                                  int v_stride, int begin, int end, float* values) {
     F acc[Q][V];
 #pragma GCC unroll 8
     for (int j = 0; j < Q; ++j) {
@@ -52,7 +70,7 @@ FORESAY_INLINE void weigh_columns(const float* weights, const float* decay, cons
     for (int p = begin; p < end; ++p) {
         F row[V];
 #pragma GCC unroll 8
-        for (int i = 0; i < V; ++i) row[i] = load_half(v + static_cast<int64_t>(p) * v_stride + 16 * i);
+        for (int i = 0; i < V; ++i) row[i] = Cache::load16(v + static_cast<int64_t>(p) * v_stride + 16 * i);
 #pragma GCC unroll 8
         for (int j = 0; j < Q; ++j) {
             const F weight = set(weights[j * kTile + p]);
@@ -67,15 +85,15 @@ FORESAY_INLINE void weigh_columns(const float* weights, const float* decay, cons
     }
 }
 
-template <int Q>
-FORESAY_INLINE void weigh_values(const float* weights, const float* decay, const uint16_t* v, int padded, int begin,
-                                 int end, float* values) {
+template <class Cache, int Q>
+FORESAY_INLINE void weigh_values(const float* weights, const float* decay, const typename Cache::Value* v, int padded,
+                                 int begin, int end, float* values) {
     constexpr int V = Q <= 4 ? 4 : 2;
     int d = 0;
     for (; d + 16 * V <= padded; d += 16 * V) {
-        weigh_columns<Q, V>(weights, decay, v + d, padded, begin, end, values + d);
+        weigh_columns<Cache, Q, V>(weights, decay, v + d, padded, begin, end, values + d);
     }
-    for (; d < padded; d += 16) weigh_columns<Q, 1>(weights, decay, v + d, padded, begin, end, values + d);
+    for (; d < padded; d += 16) weigh_columns<Cache, Q, 1>(weights, decay, v + d, padded, begin, end, values + d);
 }
 
 // Scales and caps the scores of lanes [begin, end) of one tile, in place; the other lanes become very small. Returns the
@@ -95,25 +113,36 @@ FORESAY_INLINE float scale_scores(float* scores, int begin, int end, float scale
     return max_lanes(best);
 }
 
-// Turns scaled scores into weights against the running maximum; returns their sum.
-FORESAY_INLINE float soften(float* scores, float peak) {
+// Turns scaled scores into weights against the running maximum; returns their sum. The weights that are kept have the steps
+// of the values in them, once for the whole width of a head.
+template <class Cache>
+FORESAY_INLINE float soften(float* scores, float peak, const float* steps) {
     F sum = set(0.0f);
 #pragma GCC unroll 4
     for (int b = 0; b < 4; ++b) {
         const F weight = exp(sub(load(scores + 16 * b), set(peak)));
-        store(scores + 16 * b, weight);
+        store(scores + 16 * b, Cache::kSteps ? mul(weight, load(steps + 16 * b)) : weight);
         sum = add(sum, weight);
     }
     return sum_lanes(sum);
 }
 
-FORESAY_INLINE void prefetch_halves(const uint16_t* p, int count) {
-    for (int i = 0; i < count; i += 32) prefetch(p + i);
+template <class Value>
+FORESAY_INLINE void prefetch_values(const Value* p, int count) {
+    constexpr int kLine = 64 / static_cast<int>(sizeof(Value));
+    for (int i = 0; i < count; i += kLine) prefetch(p + i);
+}
+
+// The steps that follow the `width` values of each position of a page.
+template <class Cache>
+FORESAY_INLINE const float* steps_of(const typename Cache::Value* values, int width) {
+    return Cache::kSteps ? reinterpret_cast<const float*>(values + kTile * width) : nullptr;
 }
 
 // Queries [from, from + Q) of the task, numbered row by row.
-template <int Q>
+template <class Cache, int Q>
 void attend_queries(const AttendTask& t, int from) {
+    using Value = typename Cache::Value;
     const int padded = (t.head_dim + 15) / 16 * 16;
     float* scores = t.scratch;              // [Q, 64]
     float* values = t.scratch + Q * kTile;  // [Q, padded]
@@ -129,17 +158,22 @@ void attend_queries(const AttendTask& t, int from) {
     store(peak, set(-1.0e38f));
     for (int i = 0; i < Q * padded; i += 16) store(values + i, set(0.0f));
     const int first_tile = t.first / kTile, last_tile = t.last / kTile;
-    prefetch_halves(t.k_tiles[0], kTile * t.head_dim);
+    const auto tile_of = [&](const std::uint8_t* const* tiles, int tile) {
+        return reinterpret_cast<const Value*>(tiles[tile - first_tile]);
+    };
+    prefetch_values(tile_of(t.k_tiles, first_tile), kTile * t.head_dim);
     for (int tile = first_tile; tile <= last_tile; ++tile) {
         const bool tail = tile == last_tile;
         const int begin = tile == first_tile ? t.first % kTile : 0;
         const int end = tail ? last[0] % kTile + 1 : kTile, longest = tail ? last[Q - 1] % kTile + 1 : kTile;
-        const uint16_t* k = t.k_tiles[tile - first_tile];
-        const uint16_t* v = t.v_tiles[tile - first_tile];
+        const Value* k = tile_of(t.k_tiles, tile);
+        const Value* v = tile_of(t.v_tiles, tile);
+        const float *k_steps = steps_of<Cache>(k, t.head_dim), *v_steps = steps_of<Cache>(v, padded);
         // Tiles are too short for the processor's own prefetcher: ask for the values now, for the next keys below.
-        prefetch_halves(v + static_cast<int64_t>(begin) * padded, (longest - begin) * padded);
+        prefetch_values(v + static_cast<int64_t>(begin) * padded, (longest - begin) * padded);
         for (int b = begin / 16; 16 * b < longest; ++b) {
-            score_block<Q>(q, t.head_dim, k + 16 * b * t.head_dim, scores + 16 * b);
+            score_block<Cache, Q>(q, t.head_dim, k + 16 * b * t.head_dim, Cache::kSteps ? k_steps + 16 * b : nullptr,
+                                  scores + 16 * b);
         }
         float before[16];
         store(before, load(peak));
@@ -149,13 +183,17 @@ void attend_queries(const AttendTask& t, int from) {
             peak[j] = top > peak[j] ? top : peak[j];
         }
         store(decay, exp(sub(load(before), load(peak))));
-        for (int j = 0; j < Q; ++j) total[j] = total[j] * decay[j] + soften(scores + j * kTile, peak[j]);
-        if (!tail) prefetch_halves(t.k_tiles[tile - first_tile + 1], kTile * t.head_dim);
-        weigh_values<Q>(scores, decay, v, padded, begin, end, values);
+        for (int j = 0; j < Q; ++j) {
+            total[j] = total[j] * decay[j] + soften<Cache>(scores + j * kTile, peak[j], v_steps);
+        }
+        if (!tail) prefetch_values(tile_of(t.k_tiles, tile + 1), kTile * t.head_dim);
+        weigh_values<Cache, Q>(scores, decay, v, padded, begin, end, values);
         for (int j = 0; j < Q && tail; ++j) {  // positions that only the later rows attend to
             const int own_end = last[j] % kTile + 1;
             const float keep = 1.0f;
-            if (own_end > end) weigh_values<1>(scores + j * kTile, &keep, v, padded, end, own_end, values + j * padded);
+            if (own_end > end) {
+                weigh_values<Cache, 1>(scores + j * kTile, &keep, v, padded, end, own_end, values + j * padded);
+            }
         }
     }
     for (int j = 0; j < Q; ++j) {
@@ -166,43 +204,52 @@ void attend_queries(const AttendTask& t, int from) {
     }
 }
 
-}  // namespace
-
-void attend(const AttendTask& task) {
+template <class Cache>
+void attend_all(const AttendTask& task) {
     const int queries = task.rows * task.heads;
-    const int parts =
-        (queries + kAttendQueries - 1) / kAttendQueries;  // as even as can be: a part reads all of K and V
+    // As even as can be: a part reads all of K and V.
+    const int parts = (queries + kAttendQueries - 1) / kAttendQueries;
     for (int part = 0, from = 0; part < parts; ++part) {
         const int count = (queries - from) / (parts - part);
         switch (count) {
             case 1:
-                attend_queries<1>(task, from);
+                attend_queries<Cache, 1>(task, from);
                 break;
             case 2:
-                attend_queries<2>(task, from);
+                attend_queries<Cache, 2>(task, from);
                 break;
             case 3:
-                attend_queries<3>(task, from);
+                attend_queries<Cache, 3>(task, from);
                 break;
             case 4:
-                attend_queries<4>(task, from);
+                attend_queries<Cache, 4>(task, from);
                 break;
             case 5:
-                attend_queries<5>(task, from);
+                attend_queries<Cache, 5>(task, from);
                 break;
             case 6:
-                attend_queries<6>(task, from);
+                attend_queries<Cache, 6>(task, from);
                 break;
             case 7:
-                attend_queries<7>(task, from);
+                attend_queries<Cache, 7>(task, from);
                 break;
             case 8:
-                attend_queries<8>(task, from);
+                attend_queries<Cache, 8>(task, from);
                 break;
             default:
                 __builtin_trap();
         }
         from += count;
+    }
+}
+
+}  // namespace
+
+void attend(const AttendTask& task) {
+    if (task.coded) {
+        attend_all<Codes>(task);
+    } else {
+        attend_all<Halves>(task);
     }
 }
 

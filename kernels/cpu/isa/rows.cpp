@@ -1,6 +1,7 @@
 // kernels/cpu/isa/rows.cpp: what happens to one row of activations between matrices: norm, int8 codes, float16.
 
 #include "kernels/cpu/isa/table.h"
+#include "kernels/kv_code.h"
 
 namespace foresay::kernels::cpu::FORESAY_ISA {
 
@@ -133,6 +134,33 @@ void to_half(const float* x, int n, std::uint16_t* out) {
         store_half(halves, load(rest));
         for (int j = i; j < n; ++j) out[j] = halves[j - i];
     }
+}
+
+// Step and codes as kernels/kv_code.h computes them, by the same operations. Its inline functions are not called from here:
+// the linker could take the copy compiled for this instruction set for the whole program. A vector with an infinity or a
+// NaN gets codes or a step that make the scores of its position infinite or NaN.
+float to_kv_codes(const float* x, int n, std::int8_t* codes) {
+    const auto load_some = [&](int i) {
+        if (i + 16 <= n) return load(x + i);
+        float rest[16] = {};
+        for (int j = i; j < n; ++j) rest[j - i] = x[j];
+        return load(rest);
+    };
+    F top = set(0.0f);
+    for (int i = 0; i < n; i += 16) top = max(top, abs(load_some(i)));
+    const float largest = max_lanes(top);
+    const F scale = set(largest < kLeastKvMagnitude ? 0.0f : kLargestKvCode / largest);
+    for (int i = 0; i < n; i += 16) {
+        const I rounded = to_int(limit(mul(load_some(i), scale)));
+        if (i + 16 <= n) {
+            store_i8(codes + i, rounded);
+        } else {
+            std::int8_t rest[16];
+            store_i8(rest, rounded);
+            for (int j = i; j < n; ++j) codes[j] = rest[j - i];
+        }
+    }
+    return largest / kLargestKvCode;
 }
 
 std::uint64_t read(const void* data, int64_t bytes) {

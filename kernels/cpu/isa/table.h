@@ -15,6 +15,7 @@ void rms_norm(const float* x, const float* weight, float eps, int n, float* y);
 void attend(const AttendTask& task);
 void rotate(float* head, const float* cos, const float* sin, int pairs, bool adjacent);
 void to_half(const float* x, int n, std::uint16_t* out);
+float to_kv_codes(const float* x, int n, std::int8_t* codes);
 std::uint64_t read(const void* data, std::int64_t bytes);
 
 }  // namespace foresay::kernels::cpu::FORESAY_ISA

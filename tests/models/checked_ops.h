@@ -1,0 +1,201 @@
+// tests/models/checked_ops.h: runs two backends side by side, and notes the first op at which they differ.
+//
+// Results are those of the first backend; the second one repeats every call. Ops show the residual stream and the logits,
+// so an op is named by the first of these that differs: embed, attention_out (with attention_in and attend before it),
+// mlp_out (with mlp_in) and head.
+//
+// Tolerance: of what an op adds to a row, or of a row of logits: values may differ by this share of the row's largest
+//           magnitude. It has to leave room for differences that earlier ops hand on.
+// Threads:  one caller at a time.
+// Cost:     both backends, and copies of every row after every op: for tests and diagnoses.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/ops_decorator.h"
+
+namespace foresay::test {
+
+// Where two backends part.
+struct OpDifference {
+    std::string op;
+    std::int32_t layer = -1;  // -1: embed and head belong to none
+    std::int32_t row = 0;     // of the batch; of the logit rows for head
+    std::int32_t index = 0;
+    float expected = 0.0f, found = 0.0f;
+
+    std::string text() const {
+        return op + (layer >= 0 ? " of layer " + std::to_string(layer) : std::string()) + ", row " +
+               std::to_string(row) + ", index " + std::to_string(index) + ": " + std::to_string(found) +
+               " where the first backend has " + std::to_string(expected);
+    }
+};
+
+class CheckedOps final : public kernels::Ops {
+public:
+    CheckedOps(kernels::Ops& expected, kernels::Ops& checked, double tolerance)
+        : ops_{&expected, &checked}, tolerance_(tolerance) {}
+
+    const std::optional<OpDifference>& difference() const { return difference_; }
+
+    kernels::BackendInfo describe() const override {
+        return {"checked", ops_[0]->describe().name + " and " + ops_[1]->describe().name, 1};
+    }
+    std::int32_t input_rows() const override { return std::min(ops_[0]->input_rows(), ops_[1]->input_rows()); }
+
+    std::unique_ptr<kernels::Prepared> prepare(const kernels::EmbedSpec& s) override { return both(s); }
+    std::unique_ptr<kernels::Prepared> prepare(const kernels::AttentionInSpec& s) override { return both(s); }
+    std::unique_ptr<kernels::Prepared> prepare(const kernels::AttendSpec& s) override { return both(s); }
+    std::unique_ptr<kernels::Prepared> prepare(const kernels::AttentionOutSpec& s) override { return both(s); }
+    std::unique_ptr<kernels::Prepared> prepare(const kernels::MlpInSpec& s) override { return both(s); }
+    std::unique_ptr<kernels::Prepared> prepare(const kernels::MlpOutSpec& s) override { return both(s); }
+    std::unique_ptr<kernels::Prepared> prepare(const kernels::HeadSpec& s) override { return both(s); }
+
+    std::int64_t kv_bytes(const kernels::ModelShape& shape, std::int32_t pages,
+                          kernels::KvFormat format) const override {
+        return ops_[0]->kv_bytes(shape, pages, format) + ops_[1]->kv_bytes(shape, pages, format);
+    }
+    std::unique_ptr<kernels::KvPages> allocate_kv(const kernels::ModelShape& shape, std::int32_t pages,
+                                                  kernels::KvFormat format) override {
+        return std::make_unique<Both<kernels::KvPages>>(ops_[0]->allocate_kv(shape, pages, format),
+                                                        ops_[1]->allocate_kv(shape, pages, format));
+    }
+    std::unique_ptr<kernels::Activations> allocate_activations(const kernels::ModelShape& shape, std::int32_t rows,
+                                                               std::int32_t logit_rows) override {
+        return std::make_unique<BothActivations>(ops_[0]->allocate_activations(shape, rows, logit_rows),
+                                                 ops_[1]->allocate_activations(shape, rows, logit_rows));
+    }
+    void copy_page(kernels::KvPages& kv, std::int32_t from, std::int32_t to) override {
+        each([&](int i) { ops_[i]->copy_page(of(kv, i), from, to); });
+    }
+
+    void begin(kernels::Activations& act, const kernels::Batch& batch) override {
+        self(act).rows = static_cast<std::int32_t>(batch.rows.size());
+        self(act).logit_rows = static_cast<std::int32_t>(batch.logit_rows.size());
+        each([&](int i) {
+            kernels::Batch own = batch;
+            if (batch.drawer != nullptr) own.drawer = &of(*batch.drawer, i);
+            ops_[i]->begin(of(act, i), own);
+        });
+    }
+    void embed(const kernels::Prepared& stage, kernels::Activations& act) override {
+        each([&](int i) { ops_[i]->embed(of(stage, i), of(act, i)); });
+        self(act).layer = -1;
+        for (auto& rows : self(act).before) rows.clear();
+        compare_rows(act, "embed");
+    }
+    void attention_in(const kernels::Prepared& stage, kernels::Activations& act, kernels::KvPages& kv,
+                      std::int32_t layer) override {
+        self(act).layer = layer;
+        each([&](int i) { ops_[i]->attention_in(of(stage, i), of(act, i), of(kv, i), layer); });
+    }
+    void attend(const kernels::Prepared& stage, kernels::Activations& act, const kernels::KvPages& kv,
+                std::int32_t layer) override {
+        each([&](int i) { ops_[i]->attend(of(stage, i), of(act, i), of(kv, i), layer); });
+    }
+    void attention_out(const kernels::Prepared& stage, kernels::Activations& act) override {
+        each([&](int i) { ops_[i]->attention_out(of(stage, i), of(act, i)); });
+        compare_rows(act, "attention_out");
+    }
+    void mlp_in(const kernels::Prepared& stage, kernels::Activations& act) override {
+        each([&](int i) { ops_[i]->mlp_in(of(stage, i), of(act, i)); });
+    }
+    void mlp_out(const kernels::Prepared& stage, kernels::Activations& act) override {
+        each([&](int i) { ops_[i]->mlp_out(of(stage, i), of(act, i)); });
+        compare_rows(act, "mlp_out");
+    }
+    void head(const kernels::Prepared& stage, kernels::Activations& act) override {
+        each([&](int i) { ops_[i]->head(of(stage, i), of(act, i)); });
+        for (std::int32_t row = 0; row < self(act).logit_rows && !difference_; ++row)
+            compare("head", -1, row, ops_[0]->logits(of(act, 0), row), ops_[1]->logits(of(act, 1), row));
+    }
+
+    void draw(kernels::Activations& act, std::span<const kernels::DrawPlan> plans,
+              std::span<const std::int32_t> slots) override {
+        each([&](int i) { ops_[i]->draw(of(act, i), plans, slots); });
+    }
+    kernels::Drawn drawn(kernels::Activations& act, std::int32_t slot) override {
+        return ops_[0]->drawn(of(act, 0), slot);
+    }
+    kernels::Candidates candidates(kernels::Activations& act, std::int32_t slot) override {
+        return ops_[0]->candidates(of(act, 0), slot);
+    }
+    std::span<float> logits(kernels::Activations& act, std::int32_t i) override {
+        return ops_[0]->logits(of(act, 0), i);
+    }
+    std::span<const float> residual(kernels::Activations& act, std::int32_t t) override {
+        return ops_[0]->residual(of(act, 0), t);
+    }
+
+private:
+    // What the two backends made of one request.
+    template <class Base>
+    struct Both : Base {
+        Both(std::unique_ptr<Base> first, std::unique_ptr<Base> second)
+            : Base(*first), inner{std::move(first), std::move(second)} {}
+        std::unique_ptr<Base> inner[2];
+    };
+    struct BothActivations final : Both<kernels::Activations> {
+        using Both::Both;
+        std::int32_t rows = 0, logit_rows = 0, layer = -1;
+        std::vector<std::vector<float>> before[2];  // residual stream before the op; empty: zeros
+    };
+
+    template <class Base>
+    static Base& of(Base& both, int i) {
+        return *static_cast<const Both<std::remove_const_t<Base>>&>(both).inner[i];
+    }
+    static BothActivations& self(kernels::Activations& act) { return static_cast<BothActivations&>(act); }
+    template <class Call>
+    static void each(const Call& call) {
+        call(0);
+        call(1);
+    }
+    template <class Spec>
+    std::unique_ptr<kernels::Prepared> both(const Spec& spec) {
+        return std::make_unique<Both<kernels::Prepared>>(ops_[0]->prepare(spec), ops_[1]->prepare(spec));
+    }
+
+    void compare_rows(kernels::Activations& act, const char* op) {
+        if (difference_) return;
+        BothActivations& a = self(act);
+        std::vector<std::vector<float>> now[2];
+        for (std::int32_t row = 0; row < a.rows; ++row) {
+            std::vector<float> added[2];
+            each([&](int i) {
+                const std::span<const float> x = ops_[i]->residual(of(act, i), row);
+                now[i].emplace_back(x.begin(), x.end());
+                added[i] = now[i].back();
+                if (a.before[i].empty()) return;
+                const std::vector<float>& old = a.before[i][static_cast<std::size_t>(row)];
+                for (std::size_t d = 0; d < old.size(); ++d) added[i][d] -= old[d];
+            });
+            if (!difference_) compare(op, a.layer, row, added[0], added[1]);
+        }
+        each([&](int i) { a.before[i] = std::move(now[i]); });
+    }
+
+    void compare(const char* op, std::int32_t layer, std::int32_t row, std::span<const float> expected,
+                 std::span<const float> found) {
+        float peak = 0.0f;
+        for (const float value : expected) peak = std::max(peak, std::fabs(value));
+        for (std::size_t i = 0; i < expected.size(); ++i) {
+            // Written so that NaN counts as a difference.
+            if (std::fabs(static_cast<double>(found[i]) - expected[i]) <= tolerance_ * peak) continue;
+            difference_ = {op, layer, row, static_cast<std::int32_t>(i), expected[i], found[i]};
+            return;
+        }
+    }
+
+    kernels::Ops* ops_[2];
+    double tolerance_;
+    std::optional<OpDifference> difference_;
+};
+
+}  // namespace foresay::test

@@ -1,0 +1,98 @@
+// Two backends side by side: what differs is found where it begins.
+
+#include "tests/models/checked_ops.h"
+
+#include <cmath>
+
+#include "tests/models/backends.h"
+
+namespace foresay::test {
+namespace {
+
+// The reference backend with one wrong value: in one row, after one op of one layer.
+class WrongOps final : public kernels::OpsDecorator {
+public:
+    std::string op;
+    std::int32_t layer = 0, row = 0, index = 0;
+    float error = 0.0f;
+
+    WrongOps() : OpsDecorator(kernels::make_reference_ops()) {}
+    void attention_in(const kernels::Prepared& stage, kernels::Activations& act, kernels::KvPages& kv,
+                      std::int32_t of) override {
+        layer_ = of;
+        OpsDecorator::attention_in(stage, act, kv, of);
+    }
+    void attention_out(const kernels::Prepared& stage, kernels::Activations& act) override {
+        OpsDecorator::attention_out(stage, act);
+        spoil("attention_out", act);
+    }
+    void mlp_out(const kernels::Prepared& stage, kernels::Activations& act) override {
+        OpsDecorator::mlp_out(stage, act);
+        spoil("mlp_out", act);
+    }
+    void head(const kernels::Prepared& stage, kernels::Activations& act) override {
+        OpsDecorator::head(stage, act);
+        if (op == "head") logits(act, row)[static_cast<std::size_t>(index)] += error;
+    }
+
+private:
+    void spoil(const char* now, kernels::Activations& act) {
+        if (op != now || layer != layer_) return;
+        // The reference keeps the residual stream where residual() shows it.
+        const_cast<float&>(residual(act, row)[static_cast<std::size_t>(index)]) += error;
+    }
+    std::int32_t layer_ = 0;
+};
+
+std::optional<OpDifference> compare(kernels::Ops& checked, double tolerance) {
+    static const std::unique_ptr<kernels::Ops> reference = kernels::make_reference_ops();
+    CheckedOps both(*reference, checked, tolerance);
+    core::ModelConfig config = small_config();
+    config.shape.layers = 3;
+    core::Context context(random_model(config, kernels::Encoding::f32, kernels::Encoding::f32, both),
+                          {.length = 64, .input_rows = 8, .decode_rows = 8});
+    const std::vector<std::int32_t> tokens = {7, 300, 12, 5};
+    EXPECT_TRUE(context.decode(tokens));
+    EXPECT_TRUE(std::isfinite(context.logits(3)[0]));
+    return both.difference();
+}
+
+TEST(Checked, EqualBackendsDoNotDiffer) {
+    WrongOps same;
+    EXPECT_FALSE(compare(same, 0.0).has_value());
+}
+
+TEST(Checked, TheFirstDifferenceIsNamed) {
+    for (const char* op : {"attention_out", "mlp_out", "head"}) {
+        WrongOps wrong;
+        wrong.op = op;
+        wrong.layer = 1;
+        wrong.row = 2;
+        wrong.index = 45;
+        wrong.error = 0.5f;
+        const auto found = compare(wrong, 1e-3);
+        ASSERT_TRUE(found.has_value()) << op;
+        EXPECT_EQ(found->op, op);
+        EXPECT_EQ(found->layer, wrong.op == "head" ? -1 : 1);
+        EXPECT_EQ(found->row, 2);
+        EXPECT_EQ(found->index, 45);
+        EXPECT_NEAR(found->found - found->expected, 0.5, 1e-4) << found->text();
+    }
+}
+
+TEST(Checked, NotANumberIsADifference) {
+    WrongOps wrong;
+    wrong.op = "mlp_out";
+    wrong.error = std::nanf("");
+    ASSERT_TRUE(compare(wrong, 1e9).has_value());
+}
+
+TEST(Checked, WithinTheToleranceIsNoDifference) {
+    WrongOps wrong;
+    wrong.op = "mlp_out";
+    wrong.error = 1e-4f;
+    EXPECT_FALSE(compare(wrong, 0.05).has_value());
+}
+
+}  // namespace
+}  // namespace foresay::test

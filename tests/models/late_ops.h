@@ -1,0 +1,475 @@
+// tests/models/late_ops.h: a backend that runs apart from the host, as late as kernels/ops.h allows. Every forward, draw and
+// page copy is queued, and runs on another backend only when a result is read. What a test would never see on a backend
+// that computes at once shows here:
+//
+//   - a batch, or a list that a plan borrows, that changes or dies before the backend is done with it: reported;
+//   - a slot that no draw fills, candidates that no plan kept, logits that no head() computed: reported;
+//   - logits and candidates that are kept past the call that ends their life: NaN, and ids that do not exist.
+//
+// Copies:   what the contract lets a caller take back when a call returns, and no more: plans and slots at draw(), the batch
+//           at begin(). Lists inside a plan are read when the draw runs; copies of them serve for comparison only.
+// Order:    one queue, first in, first out, for all activations, as one stream of a device. Reading runs the queue up to what
+//           is read. Freeing pages, activations or stages runs all of it, as freeing memory of a device does.
+// Threads:  one caller at a time.
+// Cost:     allocates nothing once its pool has grown.
+// Errors:   broken contracts are failures of the test that runs.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "kernels/ops_decorator.h"
+
+namespace foresay::test {
+
+class LateOps : public kernels::OpsDecorator {
+public:
+    explicit LateOps(kernels::Ops& inner) : OpsDecorator(inner), queue_(std::make_shared<Queue>(inner)) {}
+    ~LateOps() override {
+        queue_->run_all();
+        queue_->ops = nullptr;
+    }
+
+    bool asynchronous() const override { return true; }
+    void wait(kernels::Activations& act) override { queue_->run_until(self(act).last); }
+
+    std::unique_ptr<kernels::Prepared> prepare(const kernels::EmbedSpec& s) override { return late(s); }
+    std::unique_ptr<kernels::Prepared> prepare(const kernels::AttentionInSpec& s) override { return late(s); }
+    std::unique_ptr<kernels::Prepared> prepare(const kernels::AttendSpec& s) override { return late(s); }
+    std::unique_ptr<kernels::Prepared> prepare(const kernels::AttentionOutSpec& s) override { return late(s); }
+    std::unique_ptr<kernels::Prepared> prepare(const kernels::MlpInSpec& s) override { return late(s); }
+    std::unique_ptr<kernels::Prepared> prepare(const kernels::MlpOutSpec& s) override { return late(s); }
+    std::unique_ptr<kernels::Prepared> prepare(const kernels::HeadSpec& s) override { return late(s); }
+
+    std::unique_ptr<kernels::KvPages> allocate_kv(const kernels::ModelShape& shape, std::int32_t pages,
+                                                  kernels::KvFormat format) override {
+        return std::make_unique<LateKv>(inner().allocate_kv(shape, pages, format), queue_);
+    }
+    std::unique_ptr<kernels::Activations> allocate_activations(const kernels::ModelShape& shape, std::int32_t max_rows,
+                                                               std::int32_t max_logit_rows) override {
+        return std::make_unique<LateActivations>(inner().allocate_activations(shape, max_rows, max_logit_rows), queue_);
+    }
+    void copy_page(kernels::KvPages& kv, std::int32_t from, std::int32_t to) override {
+        Work& work = queue_->add(Kind::copy, nullptr);
+        work.kv = static_cast<LateKv&>(kv).inner.get();
+        work.from = from;
+        work.to = to;
+    }
+
+    void begin(kernels::Activations& act, const kernels::Batch& batch) override {
+        LateActivations& a = self(act);
+        a.poison_all();
+        a.logit_rows = 0;
+        queue_->close(a);
+        Work& work = queue_->add(Kind::forward, &a);
+        a.open = &work;
+        work.keep(batch);
+        work.batch.drawer = batch.drawer != nullptr ? self(*batch.drawer).inner.get() : nullptr;
+        const LateActivations& drawer = batch.drawer != nullptr ? self(*batch.drawer) : a;
+        for (const kernels::Row& row : batch.rows) {
+            if (row.token.is_slot() && !drawer.slots[at(row.token.slot_index())].filled) {
+                ADD_FAILURE() << "a row takes its token from slot " << row.token.slot_index()
+                              << ", which no draw fills";
+            }
+        }
+    }
+    void embed(const kernels::Prepared& s, kernels::Activations& act) override { call(Op::embed, s, act); }
+    void attention_in(const kernels::Prepared& s, kernels::Activations& act, kernels::KvPages& kv,
+                      std::int32_t layer) override {
+        call(Op::attention_in, s, act, &kv, layer);
+    }
+    void attend(const kernels::Prepared& s, kernels::Activations& act, const kernels::KvPages& kv,
+                std::int32_t layer) override {
+        call(Op::attend, s, act, &kv, layer);
+    }
+    void attention_out(const kernels::Prepared& s, kernels::Activations& act) override {
+        call(Op::attention_out, s, act);
+    }
+    void mlp_in(const kernels::Prepared& s, kernels::Activations& act) override { call(Op::mlp_in, s, act); }
+    void mlp_out(const kernels::Prepared& s, kernels::Activations& act) override { call(Op::mlp_out, s, act); }
+    void head(const kernels::Prepared& s, kernels::Activations& act) override {
+        call(Op::head, s, act);
+        LateActivations& a = self(act);
+        a.logit_rows = static_cast<std::int32_t>(a.open->batch.logit_rows.size());
+    }
+
+    void draw(kernels::Activations& act, std::span<const kernels::DrawPlan> plans,
+              std::span<const std::int32_t> slots) override {
+        LateActivations& a = self(act);
+        if (plans.size() != slots.size() || std::ssize(plans) > a.logit_rows) {
+            ADD_FAILURE() << plans.size() << " plans for " << slots.size() << " slots and " << a.logit_rows
+                          << " rows of logits";
+            return;
+        }
+        Work& work = queue_->add(Kind::draw, &a);
+        work.plans.assign(plans.begin(), plans.end());
+        work.slots.assign(slots.begin(), slots.end());
+        for (const kernels::DrawPlan& plan : plans) work.keep_lists(plan);
+        // Rows that the host has read, and may have written to, go back.
+        for (std::int32_t row = 0; row < std::ssize(plans); ++row) {
+            if (!a.fetched[at(row)]) continue;
+            const std::span<const float> host = a.host_row(row);
+            work.written_rows.push_back(row);
+            work.written.insert(work.written.end(), host.begin(), host.end());
+            a.poison(row);
+        }
+        for (std::size_t i = 0; i < slots.size(); ++i) {
+            Slot& slot = a.slots[at(slots[i])];
+            slot = {.filled = true, .kept = plans[i].keep, .draw = &work};
+            a.poison_candidates(slots[i]);
+        }
+    }
+    kernels::Drawn drawn(kernels::Activations& act, std::int32_t slot) override {
+        LateActivations& a = self(act);
+        if (!a.slots[at(slot)].filled) ADD_FAILURE() << "slot " << slot << " is read, and no draw fills it";
+        queue_->run_until(a.slots[at(slot)].draw);
+        return inner().drawn(*a.inner, slot);
+    }
+    kernels::Candidates candidates(kernels::Activations& act, std::int32_t slot) override {
+        LateActivations& a = self(act);
+        Slot& s = a.slots[at(slot)];
+        if (!s.kept) ADD_FAILURE() << "candidates of slot " << slot << " are read, and no plan kept them";
+        queue_->run_until(s.draw);
+        if (!s.fetched) {
+            const kernels::Candidates found = inner().candidates(*a.inner, slot);
+            s.count = found.count;
+            std::copy_n(found.ids, found.count, a.candidate_ids(slot));
+            std::copy_n(found.logits, found.count, a.candidate_logits(slot));
+            s.fetched = true;
+        }
+        return {a.candidate_ids(slot), a.candidate_logits(slot), s.count};
+    }
+    std::span<float> logits(kernels::Activations& act, std::int32_t i) override {
+        LateActivations& a = self(act);
+        if (i < 0 || i >= a.logit_rows) {
+            ADD_FAILURE() << "row " << i << " of the logits is read, and the last forward has " << a.logit_rows;
+            i = 0;
+        }
+        queue_->run_until(a.last);
+        const std::span<float> host = a.host_row(i);
+        if (!a.fetched[at(i)]) {
+            std::ranges::copy(inner().logits(*a.inner, i), host.begin());
+            a.fetched[at(i)] = true;
+        }
+        return host;
+    }
+    std::span<const float> residual(kernels::Activations& act, std::int32_t t) override {
+        LateActivations& a = self(act);
+        queue_->run_until(a.last);
+        return inner().residual(*a.inner, t);
+    }
+
+private:
+    enum class Kind : std::uint8_t { forward, draw, copy };
+    enum class Op : std::uint8_t { embed, attention_in, attend, attention_out, mlp_in, mlp_out, head };
+
+    static std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
+    static constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+    struct LateActivations;
+    struct Call {
+        Op op;
+        const kernels::Prepared* stage;
+        kernels::KvPages* kv;
+        std::int32_t layer;
+    };
+
+    // What has been asked for. Objects are reused, so that their vectors stop growing.
+    struct Work {
+        Kind kind = Kind::forward;
+        LateActivations* act = nullptr;
+        bool queued = false, begun = false;
+
+        // A forward.
+        kernels::Batch borrowed, batch;
+        std::vector<kernels::Row> rows;
+        std::vector<kernels::SequenceView> sequences;
+        std::vector<std::int32_t> pages, logit_rows;
+        std::vector<Call> calls;
+        std::size_t done = 0;  // calls that have run
+
+        // A draw.
+        std::vector<kernels::DrawPlan> plans;
+        std::vector<std::int32_t> slots, written_rows;
+        std::vector<std::byte> lists;  // what the plans' lists held at draw()
+        std::vector<float> written;
+
+        // A copy of a page.
+        kernels::KvPages* kv = nullptr;
+        std::int32_t from = 0, to = 0;
+
+        Work() {
+            rows.reserve(64);
+            sequences.reserve(64);
+            pages.reserve(4096);
+            logit_rows.reserve(64);
+            calls.reserve(512);
+            plans.reserve(kernels::kDrawSlots);
+            slots.reserve(kernels::kDrawSlots);
+            written_rows.reserve(kernels::kDrawSlots);
+            lists.reserve(1 << 18);
+        }
+        void reset(Kind of, LateActivations* activations) {
+            kind = of;
+            act = activations;
+            begun = false;
+            done = 0;
+            calls.clear();
+            written_rows.clear();
+            written.clear();
+            lists.clear();
+        }
+
+        void keep(const kernels::Batch& given) {
+            borrowed = batch = given;
+            rows.assign(given.rows.begin(), given.rows.end());
+            logit_rows.assign(given.logit_rows.begin(), given.logit_rows.end());
+            sequences.assign(given.sequences.begin(), given.sequences.end());
+            pages.clear();
+            for (const kernels::SequenceView& view : sequences)
+                pages.insert(pages.end(), view.pages.begin(), view.pages.end());
+            std::size_t first = 0;
+            for (kernels::SequenceView& view : sequences) {
+                view.pages = std::span(pages).subspan(first, view.pages.size());
+                first += view.pages.size();
+            }
+            batch.rows = rows;
+            batch.sequences = sequences;
+            batch.logit_rows = logit_rows;
+        }
+        // Whether the caller's batch still says what it said at begin().
+        bool unchanged() const {
+            const auto same_row = [](const kernels::Row& a, const kernels::Row& b) {
+                return a.token.value == b.token.value && a.position == b.position && a.sequence == b.sequence &&
+                       a.cell == b.cell && a.parent == b.parent;
+            };
+            return std::ranges::equal(borrowed.rows, rows, same_row) &&
+                   std::ranges::equal(borrowed.logit_rows, logit_rows) &&
+                   std::ranges::equal(borrowed.sequences, sequences,
+                                      [](const kernels::SequenceView& a, const kernels::SequenceView& b) {
+                                          return a.length == b.length && std::ranges::equal(a.pages, b.pages);
+                                      });
+        }
+
+        template <class Visit>
+        static void each_list(kernels::DrawPlan& plan, const Visit& visit) {
+            for (std::int32_t i = 0; i < plan.step_count; ++i) {
+                visit(plan.steps[i].values);
+                visit(plan.steps[i].counts);
+                visit(plan.steps[i].bits);
+            }
+        }
+        void keep_lists(kernels::DrawPlan plan) {
+            each_list(plan, [&](const auto& list) {
+                const auto bytes = std::as_bytes(list);
+                lists.insert(lists.end(), bytes.begin(), bytes.end());
+            });
+        }
+        // Compares what the plans borrow with what it was. Plans go on with the copies where it has changed.
+        void check_lists() {
+            const std::byte* kept = lists.data();
+            bool changed = false;
+            for (kernels::DrawPlan& plan : plans) {
+                each_list(plan, [&](auto& list) {
+                    using Value = typename std::remove_cvref_t<decltype(list)>::element_type;
+                    if (!list.empty() && std::memcmp(list.data(), kept, list.size_bytes()) != 0) {
+                        changed = true;
+                        list = {reinterpret_cast<Value*>(kept), list.size()};
+                    }
+                    kept += list.size_bytes();
+                });
+            }
+            if (changed) ADD_FAILURE() << "a list that a plan borrows has changed before its draw was read";
+        }
+    };
+
+    struct Queue {
+        kernels::Ops* ops;
+        std::vector<std::unique_ptr<Work>> pool;
+        std::vector<Work*> unused, pending;
+
+        explicit Queue(kernels::Ops& inner) : ops(&inner) {
+            constexpr std::size_t kAtFirst = 64;
+            pending.reserve(4 * kAtFirst);
+            while (pool.size() < kAtFirst) grow();
+        }
+        void grow() {
+            pool.push_back(std::make_unique<Work>());
+            unused.reserve(pool.size());
+            unused.push_back(pool.back().get());
+        }
+
+        Work& add(Kind kind, LateActivations* act) {
+            if (unused.empty()) grow();
+            Work& work = *unused.back();
+            unused.pop_back();
+            work.reset(kind, act);
+            enqueue(work);
+            return work;
+        }
+        void enqueue(Work& work) {
+            if (!work.queued) pending.push_back(&work);
+            work.queued = true;
+            if (work.act != nullptr) work.act->last = &work;
+        }
+        // The last forward of `act` gets no more calls.
+        void close(LateActivations& act) {
+            Work* const work = std::exchange(act.open, nullptr);
+            if (work != nullptr && !work->queued) release(*work);
+        }
+        void release(Work& work) {
+            if (work.act != nullptr && work.act->last == &work) work.act->last = nullptr;
+            unused.push_back(&work);
+        }
+        void run_all() { run_until(pending.empty() ? nullptr : pending.back()); }
+        // Runs the queue up to `last`; nothing when that has run already.
+        void run_until(const Work* last) {
+            const auto found = std::find(pending.begin(), pending.end(), last);
+            if (found == pending.end() || ops == nullptr) return;
+            const auto end = found + 1;
+            for (auto next = pending.begin(); next != end; ++next) {
+                Work& work = **next;
+                work.queued = false;
+                run(work);
+                // A forward whose last op is still to come keeps its batch.
+                if (work.kind != Kind::forward || work.act->open != &work) release(work);
+            }
+            pending.erase(pending.begin(), end);
+        }
+        void run(Work& work) {
+            if (work.kind == Kind::copy) {
+                ops->copy_page(*work.kv, work.from, work.to);
+                return;
+            }
+            kernels::Activations& act = *work.act->inner;
+            if (work.kind == Kind::draw) {
+                work.check_lists();
+                const float* values = work.written.data();
+                for (const std::int32_t row : work.written_rows) {
+                    const std::span<float> logits = ops->logits(act, row);
+                    std::copy_n(values, logits.size(), logits.begin());
+                    values += logits.size();
+                }
+                ops->draw(act, work.plans, work.slots);
+                for (const std::int32_t slot : work.slots) {
+                    Work const*& draw = work.act->slots[at(slot)].draw;
+                    if (draw == &work) draw = nullptr;
+                }
+                return;
+            }
+            if (!std::exchange(work.begun, true)) ops->begin(act, work.batch);
+            for (; work.done < work.calls.size(); ++work.done) run(work.calls[work.done], act);
+        }
+        void run(const Call& call, kernels::Activations& act) {
+            switch (call.op) {
+                case Op::embed:
+                    return ops->embed(*call.stage, act);
+                case Op::attention_in:
+                    return ops->attention_in(*call.stage, act, *call.kv, call.layer);
+                case Op::attend:
+                    return ops->attend(*call.stage, act, *call.kv, call.layer);
+                case Op::attention_out:
+                    return ops->attention_out(*call.stage, act);
+                case Op::mlp_in:
+                    return ops->mlp_in(*call.stage, act);
+                case Op::mlp_out:
+                    return ops->mlp_out(*call.stage, act);
+                case Op::head:
+                    return ops->head(*call.stage, act);
+            }
+        }
+    };
+
+    struct LatePrepared final : kernels::Prepared {
+        LatePrepared(std::unique_ptr<kernels::Prepared> stage, std::shared_ptr<Queue> q)
+            : inner(std::move(stage)), queue(std::move(q)) {
+            weight_bytes = inner->weight_bytes;
+            macs_per_row = inner->macs_per_row;
+        }
+        ~LatePrepared() override { queue->run_all(); }
+        std::unique_ptr<kernels::Prepared> inner;
+        std::shared_ptr<Queue> queue;
+    };
+    struct LateKv final : kernels::KvPages {
+        LateKv(std::unique_ptr<kernels::KvPages> kv, std::shared_ptr<Queue> q)
+            : kernels::KvPages(*kv), inner(std::move(kv)), queue(std::move(q)) {}
+        ~LateKv() override { queue->run_all(); }
+        std::unique_ptr<kernels::KvPages> inner;
+        std::shared_ptr<Queue> queue;
+    };
+
+    struct Slot {
+        bool filled = false;         // by a draw that has been asked for
+        bool kept = false;           // with its candidates
+        bool fetched = false;        // and the host has them
+        std::int32_t count = 0;      // of them
+        const Work* draw = nullptr;  // still to run
+    };
+    struct LateActivations final : kernels::Activations {
+        LateActivations(std::unique_ptr<kernels::Activations> act, std::shared_ptr<Queue> q)
+            : kernels::Activations(*act),
+              inner(std::move(act)),
+              queue(std::move(q)),
+              host_logits(at(max_logit_rows) * at(shape.vocab), kNan),
+              fetched(at(max_logit_rows), false),
+              ids(at(kernels::kDrawSlots * kernels::kCandidateCut)),
+              values(ids.size(), kNan) {}
+        ~LateActivations() override {
+            queue->run_all();
+            queue->close(*this);
+        }
+        std::unique_ptr<kernels::Activations> inner;
+        std::shared_ptr<Queue> queue;
+        Work* open = nullptr;        // the last forward, to which calls are added
+        const Work* last = nullptr;  // what was asked for last
+        std::int32_t logit_rows = 0;
+        std::vector<float> host_logits;
+        std::vector<bool> fetched;  // rows that the host has
+        std::array<Slot, kernels::kDrawSlots> slots;
+        std::vector<std::int32_t> ids;  // candidates of all slots
+        std::vector<float> values;
+
+        std::span<float> host_row(std::int32_t row) {
+            return std::span(host_logits).subspan(at(row) * at(shape.vocab), at(shape.vocab));
+        }
+        void poison(std::int32_t row) {
+            if (fetched[at(row)]) std::ranges::fill(host_row(row), kNan);
+            fetched[at(row)] = false;
+        }
+        void poison_all() {
+            for (std::int32_t row = 0; row < max_logit_rows; ++row) poison(row);
+        }
+        std::int32_t* candidate_ids(std::int32_t slot) { return ids.data() + slot * kernels::kCandidateCut; }
+        float* candidate_logits(std::int32_t slot) { return values.data() + slot * kernels::kCandidateCut; }
+        void poison_candidates(std::int32_t slot) {
+            std::fill_n(candidate_ids(slot), kernels::kCandidateCut, std::numeric_limits<std::int32_t>::max());
+            std::fill_n(candidate_logits(slot), kernels::kCandidateCut, kNan);
+        }
+    };
+
+    static LateActivations& self(kernels::Activations& act) { return static_cast<LateActivations&>(act); }
+
+    template <class Spec>
+    std::unique_ptr<kernels::Prepared> late(const Spec& spec) {
+        return std::make_unique<LatePrepared>(inner().prepare(spec), queue_);
+    }
+    void call(Op op, const kernels::Prepared& stage, kernels::Activations& act, const kernels::KvPages* kv = nullptr,
+              std::int32_t layer = 0) {
+        Work& work = *self(act).open;
+        if (!work.unchanged()) ADD_FAILURE() << "a batch has changed before the last op of its forward returned";
+        kernels::KvPages* const pages = kv != nullptr ? static_cast<const LateKv*>(kv)->inner.get() : nullptr;
+        work.calls.push_back({op, static_cast<const LatePrepared&>(stage).inner.get(), pages, layer});
+        queue_->enqueue(work);
+    }
+
+    std::shared_ptr<Queue> queue_;
+};
+
+}  // namespace foresay::test

@@ -1,0 +1,161 @@
+// The backend that runs late gives what the backend inside gives, and notices what the backend inside would not.
+
+#include "tests/models/late_ops.h"
+
+#include <gtest/gtest-spi.h>
+
+#include <cmath>
+
+#include "tests/models/backends.h"
+
+namespace foresay::test {
+namespace {
+
+using kernels::TokenRef;
+
+// Counts the forwards that begin.
+class CountingOps final : public kernels::OpsDecorator {
+public:
+    CountingOps() : OpsDecorator(kernels::make_reference_ops()) {}
+    void begin(kernels::Activations& act, const kernels::Batch& batch) override {
+        ++begun;
+        OpsDecorator::begin(act, batch);
+    }
+    int begun = 0;
+};
+
+class Late : public testing::Test {
+protected:
+    std::shared_ptr<const core::Model> model(kernels::Ops& ops) const {
+        core::ModelConfig config = small_config();
+        config.shape.layers = 1;
+        return random_model(config, kernels::Encoding::f32, kernels::Encoding::f32, ops);
+    }
+    core::Context context(kernels::Ops& ops) const {
+        return core::Context(model(ops), {.length = 128, .input_rows = 8, .decode_rows = 8});
+    }
+    static kernels::DrawPlan plan(std::span<const kernels::TokenValue> bias = {}) {
+        kernels::DrawPlan plan;
+        plan.greedy = true;
+        if (bias.empty()) return plan;
+        plan.step_count = 1;
+        plan.steps[0] = {.kind = kernels::DrawStepKind::bias, .values = bias};
+        return plan;
+    }
+    static void draw(core::Context& c, const kernels::DrawPlan& plan, std::int32_t slot) {
+        c.ops().draw(c.activations(), {&plan, 1}, {&slot, 1});
+    }
+    kernels::Drawn drawn(std::int32_t slot) { return late_.drawn(context_.activations(), slot); }
+    bool decode(std::int32_t token) { return context_.decode(std::span(&token, 1)); }
+
+    CountingOps inner_;
+    LateOps late_{inner_};
+    core::Context context_ = context(late_);
+};
+
+TEST_F(Late, NothingRunsBeforeItIsRead) {
+    ASSERT_TRUE(decode(3));
+    ASSERT_TRUE(decode(4));
+    draw(context_, plan(), 0);
+    ASSERT_TRUE(decode(5));
+    EXPECT_EQ(inner_.begun, 0);
+    drawn(0);
+    EXPECT_EQ(inner_.begun, 2);
+    context_.wait();
+    EXPECT_EQ(inner_.begun, 3);
+}
+
+TEST_F(Late, GivesWhatTheBackendInsideGives) {
+    const std::unique_ptr<kernels::Ops> plain = kernels::make_reference_ops();
+    core::Context expected = context(*plain);
+    const std::vector<std::int32_t> input = {1, 5, 9, 2, 200};
+    ASSERT_TRUE(expected.prefill(input));
+    ASSERT_TRUE(context_.prefill(input));
+    // Tokens go from slot to slot here, and by the host there.
+    TokenRef next = TokenRef::id(7);
+    std::vector<std::int32_t> tokens = {7};
+    for (std::int32_t step = 0; step < 6; ++step) {
+        ASSERT_TRUE(expected.decode(std::span(&tokens.back(), 1)));
+        ASSERT_TRUE(context_.decode(std::span(&next, 1)));
+        draw(expected, plan(), step);
+        draw(context_, plan(), step);
+        next = TokenRef::slot(step);
+        tokens.push_back(plain->drawn(expected.activations(), step).token);
+    }
+    for (std::int32_t step = 0; step < 6; ++step)
+        EXPECT_EQ(drawn(step).token, tokens[static_cast<std::size_t>(step) + 1]);
+    ASSERT_TRUE(expected.decode(tokens, 2));
+    ASSERT_TRUE(context_.decode(tokens, 2));
+    for (const std::int32_t row : {0, 1}) EXPECT_TRUE(std::ranges::equal(expected.logits(row), context_.logits(row)));
+}
+
+// What the host writes into a row is what is drawn from.
+TEST_F(Late, WrittenLogitsAreDrawnFrom) {
+    ASSERT_TRUE(decode(3));
+    context_.logits(0)[77] = 1000.0f;
+    draw(context_, plan(), 4);
+    EXPECT_EQ(drawn(4).token, 77);
+}
+
+TEST_F(Late, LogitsDieWithTheNextForward) {
+    ASSERT_TRUE(decode(3));
+    const std::span<const float> kept = context_.logits(0);
+    EXPECT_TRUE(std::isfinite(kept[0]));
+    ASSERT_TRUE(decode(4));
+    EXPECT_TRUE(std::isnan(kept[0]));
+}
+
+TEST_F(Late, CandidatesDieWithTheNextDrawIntoTheirSlot) {
+    kernels::DrawPlan keeping = plan();
+    keeping.keep = true;
+    keeping.cut = 10;
+    ASSERT_TRUE(decode(3));
+    draw(context_, keeping, 2);
+    const kernels::Candidates kept = late_.candidates(context_.activations(), 2);
+    EXPECT_EQ(kept.count, 10);
+    EXPECT_EQ(kept.ids[0], drawn(2).token);
+    draw(context_, plan(), 2);
+    EXPECT_TRUE(std::isnan(kept.logits[0]));
+    EXPECT_NONFATAL_FAILURE(late_.candidates(context_.activations(), 2), "no plan kept them");
+}
+
+TEST_F(Late, ABorrowedListMustLiveUntilItsDrawIsRead) {
+    std::vector<kernels::TokenValue> bias = {{.token = 11, .value = 1000.0f}};
+    ASSERT_TRUE(decode(3));
+    draw(context_, plan(bias), 0);
+    EXPECT_EQ(drawn(0).token, 11);
+    bias[0].token = 12;  // it was read: free to change
+    draw(context_, plan(bias), 0);
+    bias[0].token = 13;
+    EXPECT_NONFATAL_FAILURE(drawn(0), "a list that a plan borrows has changed");
+}
+
+TEST_F(Late, ASlotMustBeFilledBeforeItIsRead) {
+    ASSERT_TRUE(decode(3));
+    EXPECT_NONFATAL_FAILURE(drawn(9), "no draw fills it");
+    const TokenRef next = TokenRef::slot(8);
+    EXPECT_NONFATAL_FAILURE(context_.decode(std::span(&next, 1)), "slot 8, which no draw fills");
+}
+
+TEST_F(Late, LogitsMustHaveBeenAskedFor) {
+    const std::vector<std::int32_t> tokens = {1, 2, 3};
+    ASSERT_TRUE(context_.decode(tokens, 1));
+    EXPECT_NONFATAL_FAILURE(context_.logits(1), "row 1 of the logits is read, and the last forward has 1");
+}
+
+TEST_F(Late, ABatchMustLiveUntilItsLastOp) {
+    const auto& shape = context_.model().config().shape;
+    const auto kv = late_.allocate_kv(shape, 1, kernels::KvFormat::f16);
+    const auto act = late_.allocate_activations(shape, 1, 1);
+    std::vector<kernels::Row> rows = {{TokenRef::id(3), 0}};
+    const std::vector<std::int32_t> pages = {0};
+    const kernels::SequenceView view = {pages, 0};
+    late_.begin(*act, {kernels::RowClass::decode, false, rows, {&view, 1}, {}});
+    late_.embed(context_.model().embed(), *act);
+    rows[0].token = TokenRef::id(4);
+    EXPECT_NONFATAL_FAILURE(late_.attention_in(*context_.model().layers()[0].attention_in, *act, *kv, 0),
+                            "a batch has changed");
+}
+
+}  // namespace
+}  // namespace foresay::test
