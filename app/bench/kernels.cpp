@@ -103,9 +103,7 @@ double measure_draw(Session& session, core::Context& context, bool greedy, int s
     return ms;
 }
 
-}  // namespace
-
-void bench_kernels(const Options& options) {
+void bench_kernels(const BenchOptions& options) {
     SessionNeeds needs;
     needs.draft = false;
     needs.tokenizer = false;
@@ -156,5 +154,10 @@ void bench_kernels(const Options& options) {
     }
     print(bench_title(session) + format("read bandwidth %.1f GB/s\n", bandwidth / 1e9) + text);
 }
+
+const RegisterBenchmark kKernels("kernels", "the time of each op, and the share of the bandwidth it reaches",
+                                 bench_kernels);
+
+}  // namespace
 
 }  // namespace foresay::app

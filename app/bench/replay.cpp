@@ -42,9 +42,7 @@ struct Case {
     std::int32_t wrong_every;
 };
 
-}  // namespace
-
-void bench_replay(const Options& options) {
+void bench_replay(const BenchOptions& options) {
     const std::vector<Prompt> prompts = bench_prompts(options);
     SessionNeeds needs;
     needs.draft = false;
@@ -101,5 +99,9 @@ void bench_replay(const Options& options) {
     }
     print(bench_title(session) + text);
 }
+
+const RegisterBenchmark kReplay("replay", "what verification gains when drafts cost nothing", bench_replay);
+
+}  // namespace
 
 }  // namespace foresay::app

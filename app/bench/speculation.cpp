@@ -78,9 +78,7 @@ nlohmann::ordered_json to_json(const Prompt& prompt, double temperature, const M
     return out;
 }
 
-}  // namespace
-
-void bench_speculation(const Options& options) {
+void bench_speculation(const BenchOptions& options) {
     const std::vector<Prompt> prompts = bench_prompts(options);
     Session session(options, SessionNeeds{});
     if (!session.draft() && !session.has_source("suffix")) {
@@ -147,5 +145,9 @@ void bench_speculation(const Options& options) {
     }
     print("\nevery text is that of plain decoding\n");
 }
+
+const RegisterBenchmark kSpeculation("speculation", "what speculation gains over plain decoding", bench_speculation);
+
+}  // namespace
 
 }  // namespace foresay::app
