@@ -114,7 +114,7 @@ void bench_kernels(const BenchOptions& options) {
     context->prefill(tokens);
     const double bandwidth = read_bandwidth(session.ops());
     nlohmann::ordered_json rows = nlohmann::ordered_json::array();
-    std::string text = "stage          rows   ms/step     GB/s  of read   GMAC/s\n";
+    std::string text = "op             rows   ms/step     GB/s  of read   GMAC/s\n";
     for (const std::int32_t width : kWidths) {
         const int steps = kSteps * options.runs;
         const auto batch = std::span(tokens).first(static_cast<std::size_t>(width));

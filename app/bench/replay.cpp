@@ -75,7 +75,7 @@ void bench_replay(const BenchOptions& options) {
                 const auto result = run_prompt(generator, input, run);
                 if (result.tokens != reference.tokens) {
                     throw Error("prompt " + prompt.id +
-                                ": a draft changed the text; this is a defect of foresay, please report it");
+                                ": a draft changed the text; this is a bug in foresay, please report it");
                 }
                 rates.push_back(result.decode_tokens_per_second);
             }

@@ -265,7 +265,7 @@ TEST(Chat, WithoutATerminalThereAreNoPromptsAndNoColour) {
     const Outcome outcome = run({"chat", "-n", "8"}, "def f(x):\n/stats\n/nonsense\nclass A:\n");
     EXPECT_EQ(outcome.status, 1) << "a line that fails must show in the status of a script";
     EXPECT_THAT(outcome.out, AllOf(Not(HasSubstr("> ")), Not(HasSubstr("\x1b"))));
-    EXPECT_THAT(outcome.error, AllOf(HasSubstr("there is no command /nonsense"), HasSubstr("answers   1, 8 tokens")));
+    EXPECT_THAT(outcome.error, AllOf(HasSubstr("unknown command /nonsense"), HasSubstr("answers   1, 8 tokens")));
     EXPECT_THAT(outcome.error, Not(HasSubstr("\x1b")));
     // The first answer is what `complete` says.
     const Outcome completed = run({"complete", "-p", "def f(x):", "-n", "8"});
@@ -321,13 +321,13 @@ TEST(Chat, HelpComesFromTheTable) {
     const Outcome all = run({"chat"}, "/help\n");
     EXPECT_THAT(all.error, AllOf(HasSubstr("/retry [SEED]"), HasSubstr("/set KEY VALUE"), HasSubstr("Ctrl-C")));
     const Outcome one = run({"chat"}, "/help retry\n/help /stats\n/? quit\n/help retyr\n");
-    EXPECT_THAT(one.error, AllOf(HasSubstr("/retry [SEED]\nThe last answer again"), HasSubstr("/stats\n"),
+    EXPECT_THAT(one.error, AllOf(HasSubstr("/retry [SEED]\nGenerate the last answer again"), HasSubstr("/stats\n"),
                                  HasSubstr("Also /exit."), HasSubstr("did you mean /retry?")));
 }
 
 TEST(Chat, TheBeginningOfANameIsEnoughWhereOnlyOneHasIt) {
     EXPECT_THAT(run({"chat"}, "/stat\n").error, HasSubstr("answers   0"));
-    EXPECT_THAT(run({"chat"}, "/s\n").error, AllOf(HasSubstr("/s is the beginning of "), HasSubstr("/set")));
+    EXPECT_THAT(run({"chat"}, "/s\n").error, AllOf(HasSubstr("/s is ambiguous: it could be "), HasSubstr("/set")));
     EXPECT_THAT(run({"chat"}, "/\n").error, HasSubstr("/help lists them"));
     EXPECT_EQ(run({"chat", "-n", "4"}, "/exit\nx\n").out, "");
 }
