@@ -54,8 +54,8 @@ std::optional<std::string> last_code_block(std::string_view text) {
 
 std::string clipboard_sequence(std::string_view text) {
     if (text.size() > kMostBytes) {
-        throw Error("the text has " + std::to_string(text.size()) + " bytes, and terminals take " +
-                    std::to_string(kMostBytes) + " into the clipboard; /save it, or copy a smaller block");
+        throw Error("the text has " + std::to_string(text.size()) + " bytes, but terminals accept at most " +
+                    std::to_string(kMostBytes) + " for the clipboard; /save it, or copy a smaller block");
     }
     return "\x1b]52;c;" + base64(text) + "\x07";
 }

@@ -97,8 +97,7 @@ const std::vector<core::StageSchema>& stage_schemas() {
 
 Configuration::Configuration(const Options& options) {
     need_target_ = options.shape.empty();
-    // A file that is checked is checked by itself, whoever checks it.
-    if (options.command != Command::config_check) {
+    if (!options.config_alone) {
         for (const auto& path : core::standard_config_files(read_variable)) {
             std::error_code ignored;
             if (std::filesystem::exists(path, ignored)) append_file(layers_, path);
@@ -106,8 +105,8 @@ Configuration::Configuration(const Options& options) {
     }
     if (options.session_layer) layers_.push_back(*options.session_layer);
     if (!options.config.empty()) append_file(layers_, options.config);
-    if (options.command != Command::config_check) append(layers_, core::environment_layers(whole_environment()));
-    append(layers_, option_layers(options));
+    if (!options.config_alone) append(layers_, core::environment_layers(whole_environment()));
+    append(layers_, options.overrides);
     // The bundled pair lies below everything and is there only when nobody names a model.
     const bool named = std::any_of(layers_.begin(), layers_.end(),
                                    [](const auto& layer) { return core::states(layer, "target.model"); });
@@ -117,7 +116,7 @@ Configuration::Configuration(const Options& options) {
         layers_ = std::move(bundled);
     }
     config_ = load(layers_);
-    if (options.command != Command::bench && !options.temperatures.empty()) {
+    if (options.append_temperature) {
         append_temperature(layers_, config_);
         config_ = load(layers_);
     }

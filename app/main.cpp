@@ -3,10 +3,9 @@
 #include <new>
 #include <string>
 
-#include "app/commands/commands.h"
+#include "app/command_line/parser.h"
 #include "app/interrupt.h"
 #include "app/log.h"
-#include "app/options.h"
 #include "app/output.h"
 #include "base/error.h"
 #include "core/config/diagnostic.h"
@@ -18,61 +17,15 @@ constexpr int kDone = 0;
 constexpr int kError = 1;  // the world is wrong
 constexpr int kUsage = 2;  // the command line is wrong
 
-int run(const Options& options) {
-    switch (options.command) {
-        case Command::chat:
-            return run_chat(options);
-        case Command::complete:
-            return run_complete(options);
-        case Command::bench:
-            return run_bench(options);
-        case Command::perplexity:
-            return run_perplexity(options);
-        case Command::logits:
-            return run_logits(options);
-        case Command::tokenize:
-            return run_tokenize(options);
-        case Command::inspect:
-            return run_inspect(options);
-        case Command::config_check:
-            return run_config_check(options);
-        case Command::config_show:
-            return run_config_show(options);
-        case Command::config_schema:
-            return run_config_schema(options);
-        case Command::config_reference:
-            return run_config_reference(options);
-        case Command::completion:
-            return run_completion(options);
-        case Command::manual:
-            return run_manual(options);
-        case Command::plugin_list:
-            return run_plugin_list(options);
-        case Command::plugin_show:
-            return run_plugin_show(options);
-        case Command::session_list:
-            return run_session_list(options);
-        case Command::session_show:
-            return run_session_show(options);
-        case Command::session_replay:
-            return run_session_replay(options);
-        case Command::session_delete:
-            return run_session_delete(options);
-        case Command::repl_reference:
-            return run_repl_reference(options);
-    }
-    return kUsage;
-}
-
 int guarded(int argc, const char* const* argv) {
     try {
-        const ParsedOptions parsed = parse_options(argc, argv);
+        const ParsedCommand parsed = parse_command_line(argc, argv);
         if (parsed.text) {
             print(*parsed.text);
             return kDone;
         }
         start_log();
-        return run(parsed.options);
+        return parsed.command->run();
     } catch (const OutputClosed&) {
         return kDone;  // the reader has all it wanted
     } catch (const UsageError& problem) {

@@ -1,6 +1,7 @@
-// app/options.h: the command line as plain data. Its .cpp is the only file that parses arguments.
+// app/options.h: the options that several commands share, declared once, and what they come to.
 //
-// Errors:   parse_options() throws UsageError for a command line that is wrong (exit status 2).
+// To add one that is a key of the configuration under another name: a line in options.cpp. One that is not needs a
+// member here as well.
 #pragma once
 
 #include <cstdint>
@@ -12,84 +13,39 @@
 
 namespace foresay::app {
 
-enum class Command : std::uint8_t {
-    chat,
-    complete,
-    bench,
-    perplexity,
-    logits,
-    tokenize,
-    inspect,
-    config_check,
-    config_show,
-    config_schema,
-    config_reference,
-    completion,
-    manual,
-    plugin_list,
-    plugin_show,
-    session_list,
-    session_show,
-    session_replay,
-    session_delete,
-    repl_reference,
-};
+class OptionParser;
 
 struct Options {
-    Command command = Command::chat;
+    std::string config;  // CONFIG; empty: the bundled pair, unless a model or a shape is named
+    // --set, and the options that are keys of the configuration under another name. Lowest first.
+    std::vector<core::ConfigLayer> overrides;
+    bool append_temperature = false;  // --temperature: a chain without a temperature stage gets one
+    bool config_alone = false;        // leaves out the files of the system and the user, and the environment
+    std::optional<core::ConfigLayer> session_layer;  // the settings of a session that goes on, above the user's files
 
-    // Every command.
-    std::vector<std::string> sets;
-    std::string model, draft;
-    std::string shape, encoding;
-    std::string inflate, inflate_draft, draft_encoding;  // empty: the models as they are
-    std::optional<std::int64_t> context, threads;
-    std::string kv_cache;
-    std::string device;
-    std::string config;  // empty: the bundled pair, unless a model or a shape is named
-
-    bool simple_io = false;  // chat: no line editing
-
-    // complete, and where they apply the others.
-    std::optional<std::string> prompt;
-    std::string file;
-    std::optional<std::int64_t> max_tokens, seed, branch;
-    std::vector<double> temperatures;  // complete: at most one
-    std::string speculation;           // auto, off, a number; empty: as configured
-    std::vector<std::string> stop;
-    bool ignore_eos = false;
-    bool json = false;
-    bool token_ids = false;
-
-    // logits, tokenize
-    std::string tokens_file;
-    int width = 0;  // 0: as input rows
-    bool hex = false;
-    bool no_special = false;
-
-    // bench
-    std::string bench;
-    std::string prompts_file;
-    int runs = 3;
-
-    // chat
-    bool continue_last = false;
-    std::string session;  // a name or a path; empty: a new one
-    bool no_save = false;
-    std::optional<core::ConfigLayer> session_layer;  // the settings of the session that goes on, above the user's files
-
-    std::vector<std::string> paths;  // inspect, config check, session delete
-    std::string name;                // plugin show, session show and replay, completion
+    std::string model;                     // --model, which is also among the overrides
+    std::optional<std::int64_t> context;   // --context, which is also among the overrides
+    std::string shape;                     // random weights in a published shape; empty: a model
+    std::string inflate, inflate_draft;    // shapes; empty: the models as they are
+    std::string encoding, draft_encoding;  // --quant, --draft-quant
 };
 
-struct ParsedOptions {
-    Options options;
-    std::optional<std::string> text;  // help or version: print it and be done
-};
+// Model, device, context and --set: the options that almost every command has. Checks on its own what contradicts.
+void add_common_options(OptionParser& parser, Options& options);
+// For the commands that measure or compare.
+void add_inflation_options(OptionParser& parser, Options& options);
+// The optional argument CONFIG.
+void add_config_argument(OptionParser& parser, Options& options);
+// --seed, --branch and --speculation.
+void add_sampling_options(OptionParser& parser, Options& options);
+// --temperature, once.
+void add_temperature_option(OptionParser& parser, Options& options);
+// -n as a number, for the commands that do not read it from the configuration.
+void add_max_tokens_option(OptionParser& parser, std::optional<std::int64_t>& value, const std::string& doc);
+// --json
+void add_json_flag(OptionParser& parser, bool& json);
 
-ParsedOptions parse_options(int argc, const char* const* argv);
-
-// The flags that are configuration under another name, as layers above the file.
-std::vector<core::ConfigLayer> option_layers(const Options& options);
+// Sets `key` as the option `name` of the command line does. `value` is TOML.
+void override_key(Options& options, const std::string& name, const std::string& key, const std::string& value);
 
 }  // namespace foresay::app

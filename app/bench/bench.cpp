@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <memory>
 #include <thread>
+#include <utility>
 
 #include "app/interrupt.h"
 
@@ -30,7 +31,22 @@ std::uint64_t read_all(const Lane* data, std::size_t lanes) {
     return sum[0] + sum[1] + sum[2] + sum[3];
 }
 
+std::vector<Benchmark>& benchmarks() {
+    static std::vector<Benchmark> all;  // in a function, so that it is there when the first file registers
+    return all;
+}
+
 }  // namespace
+
+RegisterBenchmark::RegisterBenchmark(std::string name, std::string doc, void (*run)(const BenchOptions& options)) {
+    benchmarks().push_back({std::move(name), std::move(doc), run});
+}
+
+std::vector<Benchmark> registered_benchmarks() {
+    std::vector<Benchmark> all = benchmarks();
+    std::sort(all.begin(), all.end(), [](const Benchmark& a, const Benchmark& b) { return a.name < b.name; });
+    return all;
+}
 
 double read_bandwidth(kernels::Ops& ops) {
     if (const double device = ops.read_bandwidth(); device > 0.0) return device;
@@ -60,8 +76,8 @@ double read_bandwidth(kernels::Ops& ops) {
     return best;
 }
 
-std::int32_t tokens_to_write(const Options& options, std::int32_t most) {
-    return static_cast<std::int32_t>(std::min<std::int64_t>(options.max_tokens.value_or(128), most));
+std::int32_t tokens_to_write(const BenchOptions& options, std::int32_t most) {
+    return static_cast<std::int32_t>(std::min<std::int64_t>(options.max_tokens.value_or(kDefaultBenchTokens), most));
 }
 
 double median(std::vector<double> values) {

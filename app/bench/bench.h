@@ -1,11 +1,14 @@
-// app/bench/bench.h: what the benchmarks share, and their entries: one file each.
+// app/bench/bench.h: the benchmarks of `foresay bench`, one file each, and what they share.
 //
+// A benchmark is a function and a RegisterBenchmark in its own file; nothing else names it. Like the commands they are
+// linked as objects (app/command_line/command.h).
 // Every benchmark measures the read bandwidth of the machine in the same run, with the same number of threads, so that
 // its results can be quoted as a share of it. Times are medians over runs.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,21 +17,36 @@
 
 namespace foresay::app {
 
-void bench_decode(const Options& options);
-void bench_verify(const Options& options);
-void bench_prefill(const Options& options);
-void bench_speculation(const Options& options);
-void bench_kernels(const Options& options);
-void bench_replay(const Options& options);
-void bench_repl(const Options& options);
-void bench_inflation(const Options& options);
+struct BenchOptions : Options {
+    std::optional<std::int64_t> max_tokens;
+    std::vector<double> temperatures;  // empty: the benchmark's own
+    std::string prompts_file;          // empty: the prompts that come with the program
+    int runs = 3;                      // of each measurement
+    bool json = false;
+};
+
+struct Benchmark {
+    std::string name;
+    std::string doc;  // as help shows it
+    // Measures and prints. Throws Cancelled, and what is wrong.
+    void (*run)(const BenchOptions& options) = nullptr;
+};
+
+struct RegisterBenchmark {
+    RegisterBenchmark(std::string name, std::string doc, void (*run)(const BenchOptions& options));
+};
+
+// All of them, in alphabetical order.
+std::vector<Benchmark> registered_benchmarks();
 
 // Bytes per second that the backend's device reads, or that as many threads as it has read from a buffer far larger than
 // any cache. Takes about a quarter second.
 double read_bandwidth(kernels::Ops& ops);
 
-// Tokens that a benchmark writes behind a prompt: -n, or what the help says of benchmarks; no more than `most`.
-std::int32_t tokens_to_write(const Options& options, std::int32_t most);
+inline constexpr std::int32_t kDefaultBenchTokens = 128;
+
+// Tokens that a benchmark generates after a prompt: -n, or the default; no more than `most`.
+std::int32_t tokens_to_write(const BenchOptions& options, std::int32_t most);
 
 class Stopwatch {
 public:

@@ -32,9 +32,7 @@ double forced(core::Context& context, std::span<const std::int32_t> prompt, std:
     return static_cast<double>(tokens.size()) * 1000.0 / watch.ms();
 }
 
-}  // namespace
-
-void bench_decode(const Options& options) {
+void bench_decode(const BenchOptions& options) {
     SessionNeeds needs;
     needs.draft = false;
     needs.tokenizer = false;
@@ -72,5 +70,9 @@ void bench_decode(const Options& options) {
     print(format("forced            %8.1f tokens/s, %.1f GB/s, %.0f %% of the bandwidth\n", forced_rate,
                  forced_rate * bytes / 1e9, 100.0 * forced_rate * bytes / bandwidth));
 }
+
+const RegisterBenchmark kDecode("decode", "tokens per second of plain decoding", bench_decode);
+
+}  // namespace
 
 }  // namespace foresay::app

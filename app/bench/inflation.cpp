@@ -222,7 +222,7 @@ const char* verdict(bool good) { return good ? "yes" : "NO"; }
 // The two models of a session and what they are measured by.
 class Controls {
 public:
-    Controls(Session& session, const Options& options)
+    Controls(Session& session, const BenchOptions& options)
         : session_(session), options_(options), chooser_(make_chooser(session, options)) {
         target_ = make_twins(session.config().target_model, session.shared_target(), options.inflate, options.encoding);
         if (session.draft() != nullptr) {
@@ -269,7 +269,7 @@ public:
     }
 
 private:
-    static Chooser make_chooser(const Session& session, const Options& options) {
+    static Chooser make_chooser(const Session& session, const BenchOptions& options) {
         std::vector<double> temperatures = bench_temperatures(options);
         temperatures.insert(temperatures.begin(), 0.0);
         return Chooser(session.tokenizer().vocab_size(), session.config().seed, std::move(temperatures));
@@ -350,7 +350,7 @@ private:
     }
 
     Session& session_;
-    const Options& options_;
+    const BenchOptions& options_;
     Chooser chooser_;
     Twins target_;
     std::optional<Twins> draft_;
@@ -359,9 +359,7 @@ private:
                                                       // inflated for the inflated
 };
 
-}  // namespace
-
-void bench_inflation(const Options& options) {
+void bench_inflation(const BenchOptions& options) {
     if (options.inflate.empty() && options.inflate_draft.empty()) {
         throw UsageError("bench inflation compares inflated models with their originals; name a shape with --inflate");
     }
@@ -370,5 +368,9 @@ void bench_inflation(const Options& options) {
     controls.read_texts();
     controls.print_report(options.json);
 }
+
+const RegisterBenchmark kInflation("inflation", "whether inflated models behave like the small ones", bench_inflation);
+
+}  // namespace
 
 }  // namespace foresay::app

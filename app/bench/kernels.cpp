@@ -103,9 +103,7 @@ double measure_draw(Session& session, core::Context& context, bool greedy, int s
     return ms;
 }
 
-}  // namespace
-
-void bench_kernels(const Options& options) {
+void bench_kernels(const BenchOptions& options) {
     SessionNeeds needs;
     needs.draft = false;
     needs.tokenizer = false;
@@ -116,7 +114,7 @@ void bench_kernels(const Options& options) {
     context->prefill(tokens);
     const double bandwidth = read_bandwidth(session.ops());
     nlohmann::ordered_json rows = nlohmann::ordered_json::array();
-    std::string text = "stage          rows   ms/step     GB/s  of read   GMAC/s\n";
+    std::string text = "op             rows   ms/step     GB/s  of read   GMAC/s\n";
     for (const std::int32_t width : kWidths) {
         const int steps = kSteps * options.runs;
         const auto batch = std::span(tokens).first(static_cast<std::size_t>(width));
@@ -156,5 +154,10 @@ void bench_kernels(const Options& options) {
     }
     print(bench_title(session) + format("read bandwidth %.1f GB/s\n", bandwidth / 1e9) + text);
 }
+
+const RegisterBenchmark kKernels("kernels", "the time of each op, and the share of the bandwidth it reaches",
+                                 bench_kernels);
+
+}  // namespace
 
 }  // namespace foresay::app

@@ -10,9 +10,7 @@ namespace foresay::app {
 namespace {
 constexpr std::int32_t kLengths[] = {128, 256, 512, 2048, 8192, 32768};
 constexpr double kLongest = 4000.0;  // milliseconds that a prompt may be expected to take
-}  // namespace
-
-void bench_prefill(const Options& options) {
+void bench_prefill(const BenchOptions& options) {
     SessionNeeds needs;
     needs.draft = false;
     needs.tokenizer = false;
@@ -52,5 +50,9 @@ void bench_prefill(const Options& options) {
     }
     print(bench_title(session) + format("read bandwidth %.1f GB/s\n", bandwidth / 1e9) + text);
 }
+
+const RegisterBenchmark kPrefill("prefill", "tokens per second of prompts", bench_prefill);
+
+}  // namespace
 
 }  // namespace foresay::app

@@ -7,7 +7,7 @@
 
 namespace foresay::app {
 
-std::vector<Prompt> bench_prompts(const Options& options) {
+std::vector<Prompt> bench_prompts(const BenchOptions& options) {
     const std::string path =
         options.prompts_file.empty() ? data_file("bench/prompts/code.jsonl").string() : options.prompts_file;
     return parse_prompts(read_file(path, "the prompts"), path);
@@ -27,7 +27,7 @@ speculative::GenerateResult run_prompt(speculative::Generator& generator, std::s
     return result;
 }
 
-std::vector<double> bench_temperatures(const Options& options) {
+std::vector<double> bench_temperatures(const BenchOptions& options) {
     return options.temperatures.empty() ? std::vector<double>{0.0, 0.6} : options.temperatures;
 }
 

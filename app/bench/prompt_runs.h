@@ -10,7 +10,7 @@
 namespace foresay::app {
 
 // The prompts of --prompts, or the ones that come with the program.
-std::vector<Prompt> bench_prompts(const Options& options);
+std::vector<Prompt> bench_prompts(const BenchOptions& options);
 
 struct PromptRun {
     std::int32_t max_tokens = 128;
@@ -22,7 +22,7 @@ speculative::GenerateResult run_prompt(speculative::Generator& generator, std::s
                                        const PromptRun& run);
 
 // The temperatures to measure at: those of --temperature, or 0 and 0.6.
-std::vector<double> bench_temperatures(const Options& options);
+std::vector<double> bench_temperatures(const BenchOptions& options);
 void set_temperature(Session& session, double temperature);
 
 }  // namespace foresay::app

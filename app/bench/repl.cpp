@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <sstream>
 
 #include "app/bench/bench.h"
 #include "app/bench/pseudo_terminal.h"
@@ -52,7 +53,7 @@ struct Series {
 };
 
 // Prefill plus one step, by the engine alone.
-std::vector<Series> measure_engine(const Options& options) {
+std::vector<Series> measure_engine(const BenchOptions& options) {
     Session session(options, {});
     speculative::Generator generator = session.make_generator();
     std::vector<Series> all;
@@ -151,18 +152,13 @@ public:
 private:
     static std::vector<std::string> arguments(const Options& options) {
         std::vector<std::string> words = {"chat"};
-        const auto add = [&](const std::string& flag, const std::string& value) {
-            if (!value.empty()) words.insert(words.end(), {flag, value});
-        };
         if (!options.config.empty()) words.push_back(options.config);
-        add("--model", options.model);
-        add("--draft", options.draft);
-        add("--device", options.device);
-        add("--speculation", options.speculation);
-        if (options.context) add("--context", std::to_string(*options.context));
-        if (options.threads) add("--threads", std::to_string(*options.threads));
-        for (const std::string& set : options.sets) add("--set", set);
-        add("--set", "chat.style=complete");
+        const auto set = [&](const std::string& assignment) { words.insert(words.end(), {"--set", assignment}); };
+        for (const core::ConfigLayer& layer : options.overrides) {
+            std::istringstream lines(layer.text);
+            for (std::string line; std::getline(lines, line);) set(line);
+        }
+        set("chat.style=complete");
         return words;
     }
 
@@ -186,9 +182,10 @@ private:
     std::mt19937 random_{1};
 };
 
-}  // namespace
-
-void bench_repl(const Options& options) {
+void bench_repl(const BenchOptions& options) {
+    if (!options.inflate.empty() || !options.inflate_draft.empty()) {
+        throw UsageError("bench repl runs `foresay chat`, which has no inflated models; leave --inflate out");
+    }
     std::string home = (std::filesystem::temp_directory_path() / "foresay-XXXXXX").string();
     if (!::mkdtemp(home.data())) throw Error("cannot make a folder in " + home);
     const std::vector<Series> engine = measure_engine(options);
@@ -244,5 +241,9 @@ void bench_repl(const Options& options) {
     out["showing"] = showing;
     print(options.json ? out.dump() + "\n" : text + showing + "\n");
 }
+
+const RegisterBenchmark kRepl("repl", "latencies of the conversation loop", bench_repl);
+
+}  // namespace
 
 }  // namespace foresay::app

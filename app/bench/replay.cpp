@@ -42,9 +42,7 @@ struct Case {
     std::int32_t wrong_every;
 };
 
-}  // namespace
-
-void bench_replay(const Options& options) {
+void bench_replay(const BenchOptions& options) {
     const std::vector<Prompt> prompts = bench_prompts(options);
     SessionNeeds needs;
     needs.draft = false;
@@ -77,7 +75,7 @@ void bench_replay(const Options& options) {
                 const auto result = run_prompt(generator, input, run);
                 if (result.tokens != reference.tokens) {
                     throw Error("prompt " + prompt.id +
-                                ": a draft changed the text; this is a defect of foresay, please report it");
+                                ": a draft changed the text; this is a bug in foresay, please report it");
                 }
                 rates.push_back(result.decode_tokens_per_second);
             }
@@ -101,5 +99,9 @@ void bench_replay(const Options& options) {
     }
     print(bench_title(session) + text);
 }
+
+const RegisterBenchmark kReplay("replay", "what verification gains when drafts cost nothing", bench_replay);
+
+}  // namespace
 
 }  // namespace foresay::app

@@ -44,8 +44,7 @@ Measured measure(speculative::Generator& plain, speculative::Generator& speculat
         const auto reference = run_prompt(plain, prompt, run);
         const auto result = run_prompt(speculating, prompt, run);
         if (result.tokens != reference.tokens) {
-            throw Error("prompt " + id +
-                        ": speculation changed the text; this is a defect of foresay, please report it");
+            throw Error("prompt " + id + ": speculation changed the text; this is a bug in foresay, please report it");
         }
         if (reference.decode_tokens_per_second > 0) plain_rates.push_back(reference.decode_tokens_per_second);
         if (result.decode_tokens_per_second > 0) rates.push_back(result.decode_tokens_per_second);
@@ -78,13 +77,11 @@ nlohmann::ordered_json to_json(const Prompt& prompt, double temperature, const M
     return out;
 }
 
-}  // namespace
-
-void bench_speculation(const Options& options) {
+void bench_speculation(const BenchOptions& options) {
     const std::vector<Prompt> prompts = bench_prompts(options);
     Session session(options, SessionNeeds{});
     if (!session.draft() && !session.has_source("suffix")) {
-        throw Error("there is nothing to speculate with; name a draft model with --draft PATH");
+        throw Error("there is no source of drafts; name a draft model with --draft PATH");
     }
     if (session.config().speculation_mode == core::SpeculationMode::off) {
         throw Error("speculation is off; use --speculation auto or a number");
@@ -147,5 +144,9 @@ void bench_speculation(const Options& options) {
     }
     print("\nevery text is that of plain decoding\n");
 }
+
+const RegisterBenchmark kSpeculation("speculation", "what speculation gains over plain decoding", bench_speculation);
+
+}  // namespace
 
 }  // namespace foresay::app

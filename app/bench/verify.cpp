@@ -31,9 +31,7 @@ double step_ms(core::Context& context, std::span<const std::int32_t> tokens, std
     return median(times);
 }
 
-}  // namespace
-
-void bench_verify(const Options& options) {
+void bench_verify(const BenchOptions& options) {
     SessionNeeds needs;
     needs.draft = false;
     needs.tokenizer = false;
@@ -82,5 +80,9 @@ void bench_verify(const Options& options) {
     }
     print(bench_title(session) + format("read bandwidth %.1f GB/s\n", bandwidth / 1e9) + text);
 }
+
+const RegisterBenchmark kVerify("verify", "the time of one step by its number of rows", bench_verify);
+
+}  // namespace
 
 }  // namespace foresay::app

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <functional>
 
-#include "app/command_line/command_line.h"
+#include "app/command_line/description.h"
 #include "app/configuration.h"
 #include "base/error.h"
 #include "core/config/nearest.h"

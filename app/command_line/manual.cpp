@@ -1,7 +1,7 @@
-// The manual page, from the description of the command line and what holds for all of it.
+// The manual page: what the commands say of themselves, and what holds for all of them.
 #include <algorithm>
 
-#include "app/command_line/command_line.h"
+#include "app/command_line/description.h"
 
 namespace foresay::app {
 
@@ -37,8 +37,9 @@ std::string command(const CommandDescription& command) {
     std::string usage = "\\fBforesay " + roff(command.name) + "\\fR";
     if (std::any_of(command.options.begin(), command.options.end(), [](const auto& o) { return !o.names.empty(); }))
         usage += " [\\fIoptions\\fR]";
+    if (!command.usage.empty()) usage += " \\fI" + roff(command.usage) + "\\fR";
     for (const OptionDescription& argument : command.options) {
-        if (!argument.names.empty()) continue;
+        if (!argument.names.empty() || !command.usage.empty()) continue;
         const std::string name = "\\fI" + roff(argument.value) + "\\fR" + (argument.repeatable ? "..." : "");
         usage += argument.required ? " " + name : " [" + name + "]";
     }
@@ -46,22 +47,23 @@ std::string command(const CommandDescription& command) {
     for (const OptionDescription& described : command.options) {
         if (!described.shared && described.names != std::vector<std::string>{"-h", "--help"}) out += option(described);
     }
+    if (!command.details.empty()) out += ".PP\n.nf\n" + roff(command.details) + ".fi\n";
     return out;
 }
 
 constexpr const char* kDescription = R"(.SH DESCRIPTION
-foresay runs a large language model and a small one side by side. The small one guesses a run of tokens ahead, the
-large one checks the whole run in a single pass, and sampler plugins shape every choice. Same prompt, same seed, same
-bytes: the text depends on none of that machinery.
+foresay runs a large language model and a small draft model. The draft model guesses several tokens ahead, the large
+model verifies them in a single pass, and sampler plugins shape every choice. Same prompt, same seed, same bytes: the
+text depends on none of that machinery.
 .PP
-Without a configuration and without \fB\-\-model\fR the bundled pair is used.
+Without a configuration and without \fB\-\-model\fR, the bundled pair is used.
 )";
 
 constexpr const char* kRest = R"(.SH CONFIGURATION
 A configuration is a TOML file. The layers, lowest first: the built\-in defaults; the system's file; the user's file;
-the file that is named, and below it what it extends; the environment; \fB\-\-set\fR; the other options.
-Tables merge key by key; scalars and lists replace. \fBforesay config show\fR prints every key and where its value was
-said, \fBforesay config reference\fR every key with its meaning.
+the file that is named, after those it extends; the environment; \fB\-\-set\fR; the other options.
+Tables merge key by key; scalars and lists replace. \fBforesay config show\fR prints every key and where its value comes
+from, \fBforesay config reference\fR every key with its meaning.
 .SH ENVIRONMENT
 .TP
 \fBFORESAY_\fITABLE\fB__\fIKEY\fR
@@ -92,7 +94,7 @@ History and other state (\fBXDG_STATE_HOME\fR).
 Done.
 .TP
 1
-Something in the world is wrong; standard error says what, where, and what to do.
+An error; standard error says what is wrong, where, and what to do.
 .TP
 2
 The command line is wrong.
@@ -101,7 +103,7 @@ The command line is wrong.
 Cancelled.
 .SH EXAMPLES
 .TP
-A session with the bundled pair
+A conversation with the bundled pair
 \fBforesay chat\fR
 .TP
 One completion, and the same text without a draft
@@ -122,14 +124,14 @@ std::string manual_page() {
     const auto commands = command_line();
     std::string out = ".\\\" Made from the program's own options: foresay manual\n";
     out += ".TH FORESAY 1 \"\" \"foresay " FORESAY_VERSION "\" \"User Commands\"\n";
-    out += ".SH NAME\nforesay \\- a large language model and a small one that guesses ahead for it\n";
+    out += ".SH NAME\nforesay \\- run a large language model, and a small one that guesses ahead for it\n";
     out += ".SH SYNOPSIS\n\\fBforesay\\fR \\fICOMMAND\\fR [\\fIoptions\\fR] [\\fIarguments\\fR]\n";
     out += kDescription;
     out += ".SH COMMANDS\n";
     for (const CommandDescription& described : commands) {
         if (!described.name.empty()) out += command(described);
     }
-    out += ".SH OPTIONS OF EVERY COMMAND\n";
+    out += ".SH COMMON OPTIONS\n";
     std::vector<std::vector<std::string>> said;
     for (const CommandDescription& described : commands) {
         for (const OptionDescription& shared : described.options) {

@@ -1,31 +1,84 @@
 // foresay bench: measurements, one file each in app/bench.
 #include "app/bench/bench.h"
 
-#include "app/commands/commands.h"
+#include <algorithm>
+
+#include "app/command_line/command.h"
+#include "app/command_line/parser.h"
 #include "app/interrupt.h"
+#include "app/options.h"
 #include "base/error.h"
+#include "core/config/nearest.h"
 
 namespace foresay::app {
 
-int run_bench(const Options& options) {
-    struct Entry {
-        std::string_view name;
-        void (*run)(const Options&);
-    };
-    constexpr Entry entries[] = {{"decode", bench_decode},   {"verify", bench_verify},
-                                 {"prefill", bench_prefill}, {"speculation", bench_speculation},
-                                 {"kernels", bench_kernels}, {"replay", bench_replay},
-                                 {"repl", bench_repl},       {"inflation", bench_inflation}};
-    for (const Entry& entry : entries) {
-        if (entry.name != options.bench) continue;
+namespace {
+
+class Bench : public Command {
+public:
+    void declare(OptionParser& parser) override {
+        parser.after_parsing([this] { choose(); });  // finds CONFIG, which the check of the common options needs
+        add_common_options(parser, options_);
+        add_inflation_options(parser, options_);
+        std::vector<std::string> names;
+        std::string list = "Benchmarks:\n";
+        for (const Benchmark& benchmark : registered_benchmarks()) {
+            names.push_back(benchmark.name);
+            list += "  " + benchmark.name + std::string(14 - std::min<std::size_t>(benchmark.name.size(), 13), ' ') +
+                    benchmark.doc + "\n";
+        }
+        parser.argument_list(arguments_,
+                             {.value = "BENCHMARK",
+                              .doc = "what to measure; a configuration file can stand before it",
+                              .words = names,
+                              .required = true},
+                             1, 2);
+        add_max_tokens_option(parser, options_.max_tokens,
+                              "tokens to generate [default: " + std::to_string(kDefaultBenchTokens) + "]");
+        add_sampling_options(parser, options_);
+        parser.option_list("--temperature", options_.temperatures,
+                           {.value = "T", .doc = "sampling temperature (repeatable)"});
+        parser.option("--prompts", options_.prompts_file,
+                      {.value = "FILE",
+                       .doc = "prompts for speculation, replay and inflation, one JSON object per line",
+                       .hint = ValueHint::file});
+        parser.option("--runs", options_.runs,
+                      {.value = "N", .doc = "runs of each measurement [default: 3]", .least = 1, .most = 1000});
+        add_json_flag(parser, options_.json);
+        parser.usage("[CONFIG] BENCHMARK");
+        parser.details(list);
+    }
+
+    int run() override {
         try {
-            entry.run(options);
+            benchmark_.run(options_);
         } catch (const Cancelled&) {
             return kCancelled;
         }
         return 0;
     }
-    throw UsageError("there is no benchmark '" + options.bench + "'");
-}
+
+private:
+    void choose() {
+        if (arguments_.size() == 2) options_.config = arguments_.front();
+        std::vector<std::string> names;
+        for (Benchmark& benchmark : registered_benchmarks()) {
+            if (benchmark.name == arguments_.back()) benchmark_ = std::move(benchmark);
+            names.push_back(benchmark.name);
+        }
+        if (benchmark_.run == nullptr) {
+            throw UsageError("unknown benchmark '" + arguments_.back() + "'" +
+                             core::suggestion(arguments_.back(), names));
+        }
+    }
+
+    BenchOptions options_;
+    std::vector<std::string> arguments_;
+    Benchmark benchmark_;
+};
+
+const RegisterCommand<Bench> kBench("bench", "run a benchmark", CommandGroup::measure);
+
+}  // namespace
 
 }  // namespace foresay::app

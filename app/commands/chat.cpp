@@ -1,10 +1,12 @@
 // foresay chat: the conversation loop on a session.
 #include <filesystem>
 
-#include "app/commands/commands.h"
+#include "app/command_line/command.h"
+#include "app/command_line/parser.h"
 #include "app/conversation/style.h"
 #include "app/interrupt.h"
 #include "app/journal/store.h"
+#include "app/options.h"
 #include "app/output.h"
 #include "app/repl/repl.h"
 #include "app/session.h"
@@ -20,14 +22,14 @@ struct Start {
     std::optional<SavedSession> saved;
 };
 
-Start find_start(const Options& options) {
+Start find_start(bool continue_last, const std::string& name) {
     Start start;
-    if (options.continue_last) {
+    if (continue_last) {
         const std::vector<SessionFile> files = list_sessions();
         if (files.empty()) throw Error("there is no saved session to continue; start one with `foresay chat`");
         start.path = files.front().path;
-    } else if (!options.session.empty()) {
-        start.path = session_path(options.session);
+    } else if (!name.empty()) {
+        start.path = session_path(name);
         std::error_code ignored;
         if (!std::filesystem::exists(start.path, ignored)) return start;
     } else {
@@ -68,28 +70,55 @@ void begin(Repl& repl, const Start& start) {
     }
 }
 
-}  // namespace
-
-int run_chat(const Options& given) {
-    Options options = given;
-    const Start start = find_start(options);
-    if (start.saved) options.session_layer = session_layer(start.path, *start.saved);
-    SessionNeeds needs;
-    needs.branches = kCachedBranches;
-    needs.meter = true;  // for /profile; costs two looks at a clock for each stage
-    Session session(options, needs);
-    if (interrupted()) return kCancelled;
-    Repl repl(session, {.simple_io = options.simple_io});
-    const std::string notice = unknown_format_notice(session.config(), session.tokenizer());
-    if (!notice.empty()) complain(notice);
-    repl.banner();
-    begin(repl, start);
-    const int status = repl.run();
-    if (repl.interactive() && !repl.workspace().file().empty()) {
-        say(dim("Saved; foresay chat --session " + repl.workspace().file().stem().string() + " goes on with it.") +
-            "\n");
+class Chat : public Command {
+public:
+    void declare(OptionParser& parser) override {
+        add_common_options(parser, options_);
+        add_config_argument(parser, options_);
+        const auto take_max_tokens = [this](const std::string& value) {
+            override_key(options_, "-n", "chat.max_tokens", value);
+        };
+        parser.integer_option("-n", take_max_tokens,
+                              {.value = "N", .doc = "longest answer, in tokens; 0: to the end of the context"});
+        add_sampling_options(parser, options_);
+        parser.flag("--simple-io", simple_io_, "read plain lines: no editing, no cursor movement");
+        parser.flag("--continue,-c", continue_last_, "continue the most recent session");
+        parser.option("--session", session_, {.value = "NAME", .doc = "continue the session NAME, or start it"});
+        parser.exclude("--session", "--continue");
+        parser.flag("--no-save", no_save_, "do not save the conversation");
+        parser.after_parsing([this] {
+            if (no_save_) override_key(options_, "--no-save", "chat.save", "false");
+        });
     }
-    return status;
-}
+
+    int run() override {
+        const Start start = find_start(continue_last_, session_);
+        if (start.saved) options_.session_layer = session_layer(start.path, *start.saved);
+        SessionNeeds needs;
+        needs.branches = kCachedBranches;
+        needs.meter = true;  // for /profile; costs two looks at a clock for each op
+        Session session(options_, needs);
+        if (interrupted()) return kCancelled;
+        Repl repl(session, {.simple_io = simple_io_});
+        const std::string notice = unknown_format_notice(session.config(), session.tokenizer());
+        if (!notice.empty()) complain(notice);
+        repl.banner();
+        begin(repl, start);
+        const int status = repl.run();
+        if (repl.interactive() && !repl.workspace().file().empty()) {
+            say(dim("Saved; continue with: foresay chat --session " + repl.workspace().file().stem().string()) + "\n");
+        }
+        return status;
+    }
+
+private:
+    Options options_;
+    std::string session_;
+    bool simple_io_ = false, continue_last_ = false, no_save_ = false;
+};
+
+const RegisterCommand<Chat> kChat("chat", "talk to a model, or let it continue what you write", CommandGroup::generate);
+
+}  // namespace
 
 }  // namespace foresay::app

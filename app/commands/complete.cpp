@@ -1,9 +1,11 @@
 // foresay complete: one completion, streamed to standard output.
 #include <algorithm>
 
-#include "app/commands/commands.h"
+#include "app/command_line/command.h"
+#include "app/command_line/parser.h"
 #include "app/files.h"
 #include "app/interrupt.h"
+#include "app/options.h"
 #include "app/output.h"
 #include "app/session.h"
 #include "app/statistics.h"
@@ -14,52 +16,82 @@ namespace {
 
 constexpr std::int32_t kDefaultTokens = 256;
 
-std::string prompt_of(const Options& options) {
-    if (options.prompt) return *options.prompt;
-    return read_text(options.file, "the prompt");
-}
+class Complete : public Command {
+public:
+    void declare(OptionParser& parser) override {
+        add_common_options(parser, options_);
+        add_inflation_options(parser, options_);
+        add_config_argument(parser, options_);
+        parser.option("-p", prompt_, {.value = "TEXT", .doc = "the prompt", .any_text = true});
+        parser.option(
+            "-f", file_,
+            {.value = "FILE", .doc = "read the prompt from FILE [default: standard input]", .hint = ValueHint::file});
+        parser.exclude("-f", "-p");
+        add_max_tokens_option(parser, max_tokens_,
+                              "generate at most N tokens; 0: to the end of the context [default: " +
+                                  std::to_string(kDefaultTokens) + "]");
+        add_sampling_options(parser, options_);
+        add_temperature_option(parser, options_);
+        parser.option_list("--stop", stop_,
+                           {.value = "TEXT", .doc = "stop before this text (repeatable)", .any_text = true});
+        parser.flag("--ignore-eos", ignore_eos_, "keep generating after an end-of-text token");
+        add_json_flag(parser, json_);
+        parser.flag("--token-ids", token_ids_, "print token ids instead of text");
+    }
 
-}  // namespace
+    int run() override {
+        const std::string prompt = prompt_ ? *prompt_ : read_text(file_, "the prompt");
+        SessionNeeds needs;
+        needs.speculating = true;
+        Session session(options_, needs);
+        speculative::Generator generator = session.make_generator();
+        const std::vector<std::int32_t> tokens = session.tokenizer().encode(prompt);
 
-int run_complete(const Options& options) {
-    const std::string prompt = prompt_of(options);
-    SessionNeeds needs;
-    needs.speculating = true;
-    Session session(options, needs);
-    speculative::Generator generator = session.make_generator();
-    const std::vector<std::int32_t> tokens = session.tokenizer().encode(prompt);
+        speculative::GenerateRequest request;
+        request.input = tokens;
+        request.max_tokens =
+            static_cast<std::int32_t>(std::min<std::int64_t>(max_tokens_.value_or(kDefaultTokens), 1 << 30));
+        request.seed = session.config().seed;
+        request.branch = session.config().branch;
+        request.stop = stop_;
+        request.ignore_eos = ignore_eos_;
+        request.cancel = &interrupted();
+        const speculative::GenerateResult result = generator.generate(request, printer());
+        session.report_stages(generator.chain());
+        if (json_) {
+            const core::Config& config = session.config();
+            print(completion_json(result, config.seed, config.branch, session.load_ms(), session.inflated()) + "\n");
+        } else if (token_ids_ || stdout_is_terminal()) {
+            print("\n");
+        }
+        return result.finish == speculative::FinishReason::cancelled ? kCancelled : 0;
+    }
 
-    speculative::GenerateRequest request;
-    request.input = tokens;
-    request.max_tokens =
-        static_cast<std::int32_t>(std::min<std::int64_t>(options.max_tokens.value_or(kDefaultTokens), 1 << 30));
-    request.seed = session.config().seed;
-    request.branch = session.config().branch;
-    request.stop = options.stop;
-    request.ignore_eos = options.ignore_eos;
-    request.cancel = &interrupted();
-    speculative::TokenCallback show;
-    bool first = true;
-    if (!options.json && options.token_ids) {
-        show = [&](const speculative::TokenEvent& event) {
-            if (!first) print(" ");
-            print(std::to_string(event.token));
-            first = false;
-        };
-    } else if (!options.json) {
-        show = [](const speculative::TokenEvent& event) {
+private:
+    // Prints each token as it comes; nothing where one JSON object is wanted at the end.
+    speculative::TokenCallback printer() const {
+        if (json_) return {};
+        if (token_ids_) {
+            return [first = true](const speculative::TokenEvent& event) mutable {
+                print((first ? "" : " ") + std::to_string(event.token));
+                first = false;
+            };
+        }
+        return [](const speculative::TokenEvent& event) {
             if (!event.text.empty()) print(event.text);
         };
     }
-    const speculative::GenerateResult result = generator.generate(request, show);
-    session.report_stages(generator.chain());
-    if (options.json) {
-        const core::Config& config = session.config();
-        print(completion_json(result, config.seed, config.branch, session.load_ms(), session.inflated()) + "\n");
-    } else if (options.token_ids || stdout_is_terminal()) {
-        print("\n");
-    }
-    return result.finish == speculative::FinishReason::cancelled ? kCancelled : 0;
-}
+
+    Options options_;
+    std::optional<std::string> prompt_;
+    std::string file_;
+    std::optional<std::int64_t> max_tokens_;
+    std::vector<std::string> stop_;
+    bool ignore_eos_ = false, json_ = false, token_ids_ = false;
+};
+
+const RegisterCommand<Complete> kComplete("complete", "print one completion of a prompt", CommandGroup::generate);
+
+}  // namespace
 
 }  // namespace foresay::app

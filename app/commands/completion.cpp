@@ -1,18 +1,30 @@
-// foresay completion, foresay manual: texts made from the command line itself.
-#include "app/command_line/command_line.h"
-#include "app/commands/commands.h"
+// foresay completion: a script for a shell, made from the command line itself.
+#include "app/command_line/command.h"
+#include "app/command_line/description.h"
+#include "app/command_line/parser.h"
 #include "app/output.h"
 
 namespace foresay::app {
 
-int run_completion(const Options& options) {
-    print(completion_script(options.name));
-    return 0;
-}
+namespace {
 
-int run_manual(const Options&) {
-    print(manual_page());
-    return 0;
-}
+class Completion : public Command {
+public:
+    void declare(OptionParser& parser) override {
+        parser.argument(shell_,
+                        {.value = "SHELL", .doc = "bash, zsh or fish", .words = completion_shells(), .required = true});
+    }
+    int run() override {
+        print(completion_script(shell_));
+        return 0;
+    }
+
+private:
+    std::string shell_;
+};
+
+const RegisterCommand<Completion> kCompletion("completion", "print a shell completion script", CommandGroup::other);
+
+}  // namespace
 
 }  // namespace foresay::app

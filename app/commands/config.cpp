@@ -1,8 +1,11 @@
 // foresay config: check configuration files, show the whole of one; the schema for editors and for people.
+#include "app/configuration.h"
+
 #include <exception>
 
-#include "app/commands/commands.h"
-#include "app/configuration.h"
+#include "app/command_line/command.h"
+#include "app/command_line/parser.h"
+#include "app/options.h"
 #include "app/output.h"
 #include "app/session.h"
 #include "base/error.h"
@@ -12,46 +15,97 @@
 
 namespace foresay::app {
 
-int run_config_check(const Options& options) {
-    int status = 0;
-    for (const std::string& path : options.paths) {
-        Options one = options;
-        one.config = path;
+namespace {
+
+class Check : public Command {
+public:
+    void declare(OptionParser& parser) override {
+        add_common_options(parser, options_);
+        parser.argument_list(
+            paths_, {.value = "FILE", .doc = "configuration file", .hint = ValueHint::config_file, .required = true});
+        options_.config_alone = true;  // a file that is sound is so on every machine and for every user
+    }
+
+    int run() override {
+        int status = 0;
+        for (const std::string& path : paths_) {
+            if (!sound(path)) status = 1;
+        }
+        return status;
+    }
+
+private:
+    // The models' headers, whether they pair, plugins, chain and device. Says what is wrong.
+    bool sound(const std::string& path) const {
+        Options options = options_;
+        options.config = path;
+        SessionNeeds needs;
+        needs.tokenizer = false;
+        needs.weights = false;
         try {
-            SessionNeeds needs;
-            needs.tokenizer = false;
-            needs.weights = false;
-            const Session session(one, needs);  // the models' headers, whether they pair, plugins, chain and device
-            print(path + ": ok\n");
+            const Session session(options, needs);
         } catch (const core::ConfigError& problem) {
             complain(problem.what());
-            status = 1;
+            return false;
         } catch (const Error& problem) {
             complain(std::string("foresay: ") + problem.what());
-            status = 1;
+            return false;
         }
+        print(path + ": ok\n");
+        return true;
     }
-    return status;
-}
 
-int run_config_show(const Options& options) {
-    const Configuration configuration(options);
-    std::string layers = "# layers, lowest first: default";
-    for (const core::ConfigLayer& layer : configuration.layers()) {
-        if (layer.place != core::Origin{}.place) layers += ", " + layer.place;
+    Options options_;
+    std::vector<std::string> paths_;
+};
+
+class Show : public Command {
+public:
+    void declare(OptionParser& parser) override {
+        add_common_options(parser, options_);
+        add_config_argument(parser, options_);
     }
-    print(printable(layers) + "\n\n" + core::to_toml(configuration.config(), stage_schemas(), true));
-    return 0;
-}
 
-int run_config_schema(const Options&) {
-    print(core::to_json_schema(stage_schemas()));
-    return 0;
-}
+    int run() override {
+        const Configuration configuration(options_);
+        std::string layers = "# layers, lowest first: default";
+        for (const core::ConfigLayer& layer : configuration.layers()) {
+            if (layer.place != core::Origin{}.place) layers += ", " + layer.place;
+        }
+        print(printable(layers) + "\n\n" + core::to_toml(configuration.config(), stage_schemas(), true));
+        return 0;
+    }
 
-int run_config_reference(const Options&) {
-    print(core::to_markdown(stage_schemas()));
-    return 0;
-}
+private:
+    Options options_;
+};
+
+class Schema : public Command {
+public:
+    void declare(OptionParser&) override {}
+    int run() override {
+        print(core::to_json_schema(stage_schemas()));
+        return 0;
+    }
+};
+
+class Reference : public Command {
+public:
+    void declare(OptionParser&) override {}
+    int run() override {
+        print(core::to_markdown(stage_schemas()));
+        return 0;
+    }
+};
+
+constexpr CommandGroup kGroup = CommandGroup::models;
+const RegisterCommandFamily kConfig("config", "check and show configurations", kGroup);
+const RegisterCommand<Check> kCheck("config check", "check configuration files", kGroup);
+const RegisterCommand<Show> kShow("config show", "show every setting and where its value comes from", kGroup);
+const RegisterCommand<Schema> kSchema("config schema", "print a JSON Schema of configurations, for editors", kGroup);
+const RegisterCommand<Reference> kReference("config reference",
+                                            "print every key with its type, default and meaning, as Markdown", kGroup);
+
+}  // namespace
 
 }  // namespace foresay::app

@@ -6,9 +6,11 @@
 #include <string>
 
 #include "app/backend.h"
-#include "app/commands/commands.h"
+#include "app/command_line/command.h"
+#include "app/command_line/parser.h"
 #include "app/configuration.h"
 #include "app/model_text.h"
+#include "app/options.h"
 #include "app/output.h"
 #include "app/session.h"
 #include "base/error.h"
@@ -159,8 +161,7 @@ std::unique_ptr<core::ModelSource> open_inflated(const std::string& path, const 
     return core::ModelSource::inflate(std::move(source), shape, core::encoding_by_name(encoding));
 }
 
-int inspect_pair(const Options& options) {
-    const std::string &target_path = options.paths[0], &draft_path = options.paths[1];
+int inspect_pair(const std::string& target_path, const std::string& draft_path, const Options& options) {
     const auto target = open_inflated(target_path, options.inflate, options.encoding);
     const auto draft = open_inflated(draft_path, options.inflate_draft, options.draft_encoding);
     const auto target_tokens = find_tokenizer(*target, target_path);
@@ -181,8 +182,8 @@ int inspect_pair(const Options& options) {
 }
 
 // What a model would be and take in the shape that it is inflated to.
-int inspect_inflated(const Options& options) {
-    const auto source = open_inflated(options.paths[0], options.inflate, options.encoding);
+int inspect_inflated(const std::string& path, const Options& options) {
+    const auto source = open_inflated(path, options.inflate, options.encoding);
     const std::int32_t length = context_of(*source, options.context);
     const auto ops = backend(options);
     const speculative::MemoryEstimate estimate = memory(*source, length, *ops);
@@ -192,18 +193,38 @@ int inspect_inflated(const Options& options) {
     return 0;
 }
 
-}  // namespace
-
-int run_inspect(const Options& options) {
-    if (options.paths.size() == 2) return inspect_pair(options);
-    if (!options.inflate.empty() || !options.inflate_draft.empty()) {
-        if (options.paths.size() != 1 || !options.inflate_draft.empty()) {
-            throw UsageError("inspect takes one model with --inflate, or a pair with --inflate-draft as well");
-        }
-        return inspect_inflated(options);
+class Inspect : public Command {
+public:
+    void declare(OptionParser& parser) override {
+        add_common_options(parser, options_);
+        add_inflation_options(parser, options_);
+        parser.argument_list(
+            paths_,
+            {.value = "PATH", .doc = "model; with two, the draft second", .hint = ValueHint::file, .required = true});
+        parser.after_parsing([this] {
+            const bool inflated = !options_.inflate.empty() || !options_.inflate_draft.empty();
+            const bool one = paths_.size() == 1 && options_.inflate_draft.empty();
+            if (inflated && !one && paths_.size() != 2) {
+                throw UsageError("inspect takes one model with --inflate, or a pair with --inflate-draft as well");
+            }
+        });
     }
-    for (const std::string& path : options.paths) inspect_one(path, options);
-    return 0;
-}
+
+    int run() override {
+        if (paths_.size() == 2) return inspect_pair(paths_[0], paths_[1], options_);
+        if (!options_.inflate.empty()) return inspect_inflated(paths_[0], options_);
+        for (const std::string& path : paths_) inspect_one(path, options_);
+        return 0;
+    }
+
+private:
+    Options options_;
+    std::vector<std::string> paths_;
+};
+
+const RegisterCommand<Inspect> kInspect("inspect", "show what a model file holds, or whether two models can pair",
+                                        CommandGroup::models);
+
+}  // namespace
 
 }  // namespace foresay::app

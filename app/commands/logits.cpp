@@ -8,9 +8,11 @@
 #include <string>
 #include <vector>
 
-#include "app/commands/commands.h"
+#include "app/command_line/command.h"
+#include "app/command_line/parser.h"
 #include "app/files.h"
 #include "app/json.h"
+#include "app/options.h"
 #include "app/output.h"
 #include "app/session.h"
 #include "base/error.h"
@@ -73,31 +75,61 @@ std::map<std::int32_t, std::string> evaluate(core::Context& context, const Token
     return rows;
 }
 
-}  // namespace
-
-int run_logits(const Options& options) {
-    SessionNeeds needs;
-    needs.draft = false;
-    needs.tokenizer = false;
-    needs.decode_rows = kLogitRows;
-    const std::string text = read_file(options.tokens_file, "the tokens");
-    Session session(options, needs);
-    const TokensFile file = parse_tokens_file(text, options.tokens_file, session.target().config().shape.vocab);
-    const auto context = session.make_context();
-    const bool decode = options.width > 0;
-    const std::int32_t width = decode ? options.width : std::min(kLogitRows, context->max_rows());
-    const auto rows =
-        evaluate(*context, file, width, decode ? kernels::RowClass::decode : kernels::RowClass::input, options.hex);
-    const std::string inflated = session.inflated();  // names of shapes and encodings, which need no escapes
-    print(inflated.empty() ? "{" : "{\"inflated\": \"" + inflated + "\",\n");
-    print("\"logits\": [");
-    bool first = true;
-    for (const std::int32_t position : file.positions) {
-        print((first ? "" : ",\n") + rows.at(position));
-        first = false;
+class Logits : public Command {
+public:
+    void declare(OptionParser& parser) override {
+        add_common_options(parser, options_);
+        add_inflation_options(parser, options_);
+        parser.option("--tokens", tokens_file_,
+                      {.value = "FILE",
+                       .doc = "JSON file: {\"tokens\": [...], \"positions\": [...]}",
+                       .hint = ValueHint::file,
+                       .required = true});
+        parser.option("--width", width_,
+                      {.value = "N",
+                       .doc = "evaluate N tokens at a time, as decode rows [default: as prefill rows]",
+                       .least = 1,
+                       .most = kLogitRows});
+        parser.flag("--hex", hex_, "print the bits of each number in hexadecimal");
+        parser.after_parsing([this] {
+            if (options_.model.empty() && options_.shape.empty()) throw UsageError("name the model with --model PATH");
+        });
     }
-    print("]}\n");
-    return 0;
-}
+
+    int run() override {
+        SessionNeeds needs;
+        needs.draft = false;
+        needs.tokenizer = false;
+        needs.decode_rows = kLogitRows;
+        const std::string text = read_file(tokens_file_, "the tokens");
+        Session session(options_, needs);
+        const TokensFile file = parse_tokens_file(text, tokens_file_, session.target().config().shape.vocab);
+        const auto context = session.make_context();
+        const bool decode = width_ > 0;
+        const std::int32_t width = decode ? width_ : std::min(kLogitRows, context->max_rows());
+        const auto rows =
+            evaluate(*context, file, width, decode ? kernels::RowClass::decode : kernels::RowClass::input, hex_);
+        const std::string inflated = session.inflated();  // names of shapes and types, which need no escapes
+        print(inflated.empty() ? "{" : "{\"inflated\": \"" + inflated + "\",\n");
+        print("\"logits\": [");
+        bool first = true;
+        for (const std::int32_t position : file.positions) {
+            print((first ? "" : ",\n") + rows.at(position));
+            first = false;
+        }
+        print("]}\n");
+        return 0;
+    }
+
+private:
+    Options options_;
+    std::string tokens_file_;
+    int width_ = 0;  // 0: as prefill rows
+    bool hex_ = false;
+};
+
+const RegisterCommand<Logits> kLogits("logits", "print raw logits, to compare implementations", CommandGroup::measure);
+
+}  // namespace
 
 }  // namespace foresay::app

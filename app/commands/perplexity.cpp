@@ -6,9 +6,11 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "app/commands/commands.h"
+#include "app/command_line/command.h"
+#include "app/command_line/parser.h"
 #include "app/files.h"
 #include "app/interrupt.h"
+#include "app/options.h"
 #include "app/output.h"
 #include "app/session.h"
 #include "base/error.h"
@@ -31,6 +33,8 @@ double negative_log_likelihood(std::span<const float> logits, std::int32_t token
 struct Score {
     double sum = 0.0;  // nats
     std::int64_t tokens = 0;
+
+    double perplexity() const { return std::exp(sum / static_cast<double>(tokens)); }
 };
 
 // Scores tokens [first + 1, n) of one window. False when cancelled.
@@ -57,61 +61,93 @@ bool score_window(core::Context& context, std::span<const std::int32_t> window, 
     return true;
 }
 
-}  // namespace
+class Perplexity : public Command {
+public:
+    void declare(OptionParser& parser) override {
+        add_common_options(parser, options_);
+        add_inflation_options(parser, options_);
+        add_config_argument(parser, options_);
+        parser.option("-f", file_,
+                      {.value = "FILE", .doc = "the text to score", .hint = ValueHint::file, .required = true});
+        add_json_flag(parser, json_);
+        parser.after_parsing([this] {
+            // The window, not what the configuration says about conversations.
+            if (!options_.context) override_key(options_, "--context", "target.context", "0");
+        });
+    }
 
-int run_perplexity(const Options& options) {
-    SessionNeeds needs;
-    needs.draft = false;
-    needs.decode_rows = kRows;
-    needs.default_context = kDefaultWindow;
-    const std::string text = read_file(options.file, "the text");
-    Options bounded = options;
-    if (!bounded.context) bounded.context = 0;  // the window, not what the configuration says about conversations
-    Session session(bounded, needs);
-    const core::Tokenizer& tokenizer = session.tokenizer();
-    const auto context = session.make_context();
-    const std::int32_t window = context->capacity();
-    std::vector<std::int32_t> tokens = tokenizer.encode(text);
-    const std::size_t windows = tokens.size() / static_cast<std::size_t>(window);
-    if (window < kShortestWindow) {
-        throw UsageError("--context must be at least " + std::to_string(kShortestWindow) +
-                         " for windows of which the second half is scored, not " + std::to_string(window));
-    }
-    if (windows < 1) {
-        throw Error(options.file + " holds " + std::to_string(tokens.size()) + " tokens, less than one window of " +
-                    std::to_string(window) + "; use a longer text or a smaller --context");
-    }
-    Score score;
-    for (std::size_t i = 0; i < windows; ++i) {
-        const std::span<std::int32_t> part(tokens.data() + i * static_cast<std::size_t>(window),
-                                           static_cast<std::size_t>(window));
-        if (tokenizer.adds_bos()) part[0] = tokenizer.special().bos;
-        if (!score_window(*context, part, window / 2, score)) return kCancelled;
-        if (stderr_is_terminal()) {
-            say("\r\x1b[K" +
-                dim("window " + std::to_string(i + 1) + " of " + std::to_string(windows) + ", perplexity " +
-                    std::to_string(std::exp(score.sum / static_cast<double>(score.tokens)))));
+    int run() override {
+        SessionNeeds needs;
+        needs.draft = false;
+        needs.decode_rows = kRows;
+        needs.default_context = kDefaultWindow;
+        const std::string text = read_file(file_, "the text");
+        Session session(options_, needs);
+        const auto context = session.make_context();
+        const std::int32_t window = context->capacity();
+        if (window < kShortestWindow) {
+            throw UsageError("--context must be at least " + std::to_string(kShortestWindow) +
+                             ", because the second half of each window is scored; not " + std::to_string(window));
         }
+        std::vector<std::int32_t> tokens = session.tokenizer().encode(text);
+        if (tokens.size() < static_cast<std::size_t>(window)) {
+            throw Error(file_ + " holds " + std::to_string(tokens.size()) + " tokens, less than one window of " +
+                        std::to_string(window) + "; use a longer text or a smaller --context");
+        }
+        Score score;
+        if (!score_windows(*context, session.tokenizer(), tokens, score)) return kCancelled;
+        report(session, score, window);
+        return 0;
     }
-    if (stderr_is_terminal()) say("\r\x1b[K");
-    const double perplexity = std::exp(score.sum / static_cast<double>(score.tokens));
-    if (std::isnan(perplexity)) {
-        throw Error(session.target().source().path() +
-                    ": the logits are not numbers, so the weights are damaged; get the file again");
+
+private:
+    // Scores `tokens` window by window and shows how far it is. False when cancelled.
+    static bool score_windows(core::Context& context, const core::Tokenizer& tokenizer, std::span<std::int32_t> tokens,
+                              Score& score) {
+        const auto window = static_cast<std::size_t>(context.capacity());
+        const std::size_t windows = tokens.size() / window;
+        for (std::size_t i = 0; i < windows; ++i) {
+            const std::span<std::int32_t> part = tokens.subspan(i * window, window);
+            if (tokenizer.adds_bos()) part[0] = tokenizer.special().bos;
+            if (!score_window(context, part, context.capacity() / 2, score)) return false;
+            if (stderr_is_terminal()) {
+                say("\r\x1b[K" + dim("window " + std::to_string(i + 1) + " of " + std::to_string(windows) +
+                                     ", perplexity " + std::to_string(score.perplexity())));
+            }
+        }
+        if (stderr_is_terminal()) say("\r\x1b[K");
+        return true;
     }
-    if (options.json) {
-        nlohmann::ordered_json out;
-        if (const std::string inflated = session.inflated(); !inflated.empty()) out["inflated"] = inflated;
-        out["perplexity"] = perplexity;
-        out["tokens"] = score.tokens;
-        out["context"] = window;
-        print(out.dump() + "\n");
-    } else {
+
+    void report(const Session& session, const Score& score, std::int32_t window) const {
+        const double perplexity = score.perplexity();
+        if (std::isnan(perplexity)) {
+            throw Error(session.target().source().path() +
+                        ": the logits are not numbers, so the weights are damaged; get the file again");
+        }
+        const std::string inflated = session.inflated();
+        if (json_) {
+            nlohmann::ordered_json out;
+            if (!inflated.empty()) out["inflated"] = inflated;
+            out["perplexity"] = perplexity;
+            out["tokens"] = score.tokens;
+            out["context"] = window;
+            print(out.dump() + "\n");
+            return;
+        }
         print("perplexity " + std::to_string(perplexity) + " over " + std::to_string(score.tokens) +
-              " tokens in windows of " + std::to_string(window) +
-              (session.inflated().empty() ? "" : ", inflated: " + session.inflated()) + "\n");
+              " tokens in windows of " + std::to_string(window) + (inflated.empty() ? "" : ", inflated: " + inflated) +
+              "\n");
     }
-    return 0;
-}
+
+    Options options_;
+    std::string file_;
+    bool json_ = false;
+};
+
+const RegisterCommand<Perplexity> kPerplexity("perplexity", "measure how well a model predicts a text",
+                                              CommandGroup::measure);
+
+}  // namespace
 
 }  // namespace foresay::app

@@ -4,7 +4,10 @@
 #include <string>
 #include <vector>
 
-#include "app/commands/commands.h"
+#include "app/command_line/command.h"
+#include "app/command_line/parser.h"
+#include "app/configuration.h"
+#include "app/options.h"
 #include "app/output.h"
 #include "app/plugins.h"
 #include "base/error.h"
@@ -70,43 +73,73 @@ std::string describe(const samplers::StageDescription& stage) {
     return out;
 }
 
+class List : public Command {
+public:
+    void declare(OptionParser& parser) override { add_common_options(parser, options_); }
+
+    int run() override {
+        std::string out = "built-in\n";
+        for (const auto& factory : samplers::builtin_factories()) {
+            out += "  " + padded(factory->description().name, 18) + factory->description().doc + "\n";
+        }
+        const auto host = make_plugin_host();
+        const auto files = host->scan();
+        out += files.empty() ? "no plugins on the plugin path\n" : "plugins\n";
+        for (const plugins::PluginFile& file : files) {
+            out += "  " + padded(file.name, 18) + file.path.string();
+            out += file.problem.empty() ? "\n" : "  cannot be loaded: " + file.problem + "\n";
+        }
+        print(out);
+        return 0;
+    }
+
+private:
+    Options options_;
+};
+
+class Show : public Command {
+public:
+    void declare(OptionParser& parser) override {
+        add_common_options(parser, options_);
+        std::vector<std::string> stages;
+        for (const core::StageSchema& stage : stage_schemas()) stages.push_back(stage.name);
+        parser.argument(name_, {.value = "NAME",
+                                .doc = "stage, plugin, or a plugin's file",
+                                .words = std::move(stages),
+                                .required = true});
+    }
+
+    int run() override {
+        if (const auto builtin = samplers::find_builtin(name_)) {
+            print(describe(builtin->description()));
+            return 0;
+        }
+        const auto host = make_plugin_host();
+        const std::filesystem::path path(name_);
+        if (path.extension() == ".so") {
+            print(describe(host->load(path.stem().string(), std::filesystem::absolute(path))->description()));
+            return 0;
+        }
+        std::vector<std::string> names;
+        for (const auto& factory : samplers::builtin_factories()) names.push_back(factory->description().name);
+        for (const plugins::PluginFile& file : host->scan()) names.push_back(file.name);
+        if (std::find(names.begin(), names.end(), name_) == names.end()) {
+            throw Error("there is no stage or plugin '" + name_ + "'" + core::suggestion(name_, names));
+        }
+        print(describe(host->load(name_)->description()));
+        return 0;
+    }
+
+private:
+    Options options_;
+    std::string name_;
+};
+
+constexpr CommandGroup kGroup = CommandGroup::models;
+const RegisterCommandFamily kPlugin("plugin", "list and describe sampler stages and plugins", kGroup);
+const RegisterCommand<List> kList("plugin list", "list the built-in stages and the plugins found", kGroup);
+const RegisterCommand<Show> kShow("plugin show", "describe a stage or plugin and its parameters", kGroup);
+
 }  // namespace
-
-int run_plugin_list(const Options&) {
-    std::string out = "built-in\n";
-    for (const auto& factory : samplers::builtin_factories()) {
-        out += "  " + padded(factory->description().name, 18) + factory->description().doc + "\n";
-    }
-    const auto host = make_plugin_host();
-    const auto files = host->scan();
-    out += files.empty() ? "no plugins on the plugin path\n" : "plugins\n";
-    for (const plugins::PluginFile& file : files) {
-        out += "  " + padded(file.name, 18) + file.path.string();
-        out += file.problem.empty() ? "\n" : "  cannot be loaded: " + file.problem + "\n";
-    }
-    print(out);
-    return 0;
-}
-
-int run_plugin_show(const Options& options) {
-    if (const auto builtin = samplers::find_builtin(options.name)) {
-        print(describe(builtin->description()));
-        return 0;
-    }
-    const auto host = make_plugin_host();
-    const std::filesystem::path path(options.name);
-    if (path.extension() == ".so") {
-        print(describe(host->load(path.stem().string(), std::filesystem::absolute(path))->description()));
-        return 0;
-    }
-    std::vector<std::string> names;
-    for (const auto& factory : samplers::builtin_factories()) names.push_back(factory->description().name);
-    for (const plugins::PluginFile& file : host->scan()) names.push_back(file.name);
-    if (std::find(names.begin(), names.end(), options.name) == names.end()) {
-        throw Error("there is no stage or plugin '" + options.name + "'" + core::suggestion(options.name, names));
-    }
-    print(describe(host->load(options.name)->description()));
-    return 0;
-}
 
 }  // namespace foresay::app

@@ -1,13 +1,25 @@
-// foresay repl-reference: docs/repl.md, from the table of the commands of chat.
-#include "app/commands/commands.h"
+// foresay repl-reference: docs/repl.md, from the table of the commands of chat. Of no use to anybody else, so help does
+// not name it.
+#include "app/command_line/command.h"
 #include "app/output.h"
 #include "app/repl/command.h"
 
 namespace foresay::app {
 
-int run_repl_reference(const Options&) {
-    print(commands_markdown());
-    return 0;
-}
+namespace {
+
+class ReplReference : public Command {
+public:
+    void declare(OptionParser&) override {}
+    int run() override {
+        print(commands_markdown());
+        return 0;
+    }
+};
+
+const RegisterCommand<ReplReference> kReplReference("repl-reference", "print the commands of chat as Markdown",
+                                                    CommandGroup::hidden);
+
+}  // namespace
 
 }  // namespace foresay::app

@@ -2,12 +2,14 @@
 #include <algorithm>
 #include <string>
 
-#include "app/commands/commands.h"
+#include "app/command_line/command.h"
+#include "app/command_line/parser.h"
 #include "app/conversation/replay.h"
 #include "app/conversation/workspace.h"
 #include "app/interrupt.h"
 #include "app/journal/store.h"
 #include "app/model_text.h"
+#include "app/options.h"
 #include "app/output.h"
 #include "base/error.h"
 
@@ -35,84 +37,132 @@ std::string topic(const SavedSession& session) {
     return text.substr(0, end) + "...";
 }
 
-}  // namespace
+class List : public Command {
+public:
+    void declare(OptionParser&) override {}
 
-int run_session_list(const Options&) {
-    const std::vector<SessionFile> files = list_sessions();
-    if (files.empty()) {
-        say("No conversations are saved yet; `foresay chat` saves those that are held at a terminal.\n");
+    int run() override {
+        const std::vector<SessionFile> files = list_sessions();
+        if (files.empty()) {
+            say("No sessions are saved yet; `foresay chat` at a terminal saves the conversation.\n");
+            return 0;
+        }
+        for (const SessionFile& file : files) {
+            std::string line = padded(file.name, 22) + utc_time(file.modified_s) + "  ";
+            try {
+                const SavedSession session = read_session(file.path);
+                line += padded(count(session.tree.nodes().size(), "turn"), 10) + topic(session);
+            } catch (const Error& problem) {
+                line += printable(problem.what());
+            }
+            print(line + "\n");
+        }
         return 0;
     }
-    for (const SessionFile& file : files) {
-        std::string line = padded(file.name, 22) + utc_time(file.modified_s) + "  ";
-        try {
-            const SavedSession session = read_session(file.path);
-            line += padded(count(session.tree.nodes().size(), "turn"), 10) + topic(session);
-        } catch (const Error& problem) {
-            line += printable(problem.what());
-        }
-        print(line + "\n");
-    }
-    return 0;
+};
+
+void add_session_argument(OptionParser& parser, std::string& name) {
+    parser.argument(name, {.value = "SESSION", .doc = "name or path of a session", .required = true});
 }
 
-int run_session_show(const Options& options) {
-    const SavedSession session = read_session(existing_session(options.name));
-    const core::Tokenizer tokenizer = read_tokenizer(session.engines.back().model);
-    const auto& state = session.tree.state();
-    for (std::size_t i = 0; i < state.heads.size(); ++i) {
-        if (state.heads.size() > 1) {
-            print("==== branch " + std::to_string(i) + (i == state.current ? " (the present one)" : "") + "\n");
-        }
-        for (const Turn* turn : session.tree.line(state.heads[i])) {
-            print(printable("> " + turn->said) + "\n");
-            print(printable(tokenizer.decode(turn->given) + tokenizer.decode(turn->answer)) + "\n");
-        }
-    }
-    return 0;
-}
+class Show : public Command {
+public:
+    void declare(OptionParser& parser) override { add_session_argument(parser, name_); }
 
-int run_session_replay(const Options& given) {
-    const std::filesystem::path path = existing_session(given.name);
-    const SavedSession saved = read_session(path);
-    Options options = given;
-    options.session_layer = session_layer(path, saved);
-    SessionNeeds needs;
-    needs.branches = kCachedBranches;
-    Session session(options, needs);
-    std::size_t same = 0, differing = 0, skipped = 0;
-    const bool whole = replay(session, saved, interrupted(), [&](const ReplayedTurn& turn) {
+    int run() override {
+        const SavedSession session = read_session(existing_session(name_));
+        const core::Tokenizer tokenizer = read_tokenizer(session.engines.back().model);
+        const auto& state = session.tree.state();
+        for (std::size_t i = 0; i < state.heads.size(); ++i) {
+            if (state.heads.size() > 1) {
+                print("==== branch " + std::to_string(i) + (i == state.current ? " (the current one)" : "") + "\n");
+            }
+            for (const Turn* turn : session.tree.line(state.heads[i])) {
+                print(printable("> " + turn->said) + "\n");
+                print(printable(tokenizer.decode(turn->given) + tokenizer.decode(turn->answer)) + "\n");
+            }
+        }
+        return 0;
+    }
+
+private:
+    std::string name_;
+};
+
+class Replay : public Command {
+public:
+    void declare(OptionParser& parser) override {
+        add_common_options(parser, options_);
+        add_session_argument(parser, name_);
+    }
+
+    int run() override {
+        const std::filesystem::path path = existing_session(name_);
+        const SavedSession saved = read_session(path);
+        options_.session_layer = session_layer(path, saved);
+        SessionNeeds needs;
+        needs.branches = kCachedBranches;
+        Session session(options_, needs);
+        if (!replay(session, saved, interrupted(), [&](const ReplayedTurn& turn) { report(turn); })) return kCancelled;
+        print(count(same_ + differing_ + skipped_, "turn") + ": " + std::to_string(same_) + " the same, " +
+              std::to_string(differing_) + " different, " + std::to_string(skipped_) + " skipped\n");
+        if (differing_ > 0) {
+            throw Error(path.string() + ": " + count(differing_, "turn") + " could not be reproduced");
+        }
+        return 0;
+    }
+
+private:
+    void report(const ReplayedTurn& turn) {
         std::string line = "turn " + std::to_string(turn.turn) + ": ";
         switch (turn.outcome) {
             case ReplayedTurn::Outcome::same:
-                ++same;
+                ++same_;
                 line += count(turn.tokens, "token") + ", the same";
                 break;
             case ReplayedTurn::Outcome::differs:
-                ++differing;
+                ++differing_;
                 line += "differs from token " + std::to_string(turn.first_difference) + " of " +
                         std::to_string(turn.tokens) + " on";
                 break;
             case ReplayedTurn::Outcome::skipped:
-                ++skipped;
-                line += "left out";
+                ++skipped_;
+                line += "skipped";
                 break;
         }
         print(line + (turn.note.empty() ? "" : "; " + turn.note) + "\n");
-    });
-    if (!whole) return kCancelled;
-    print(count(same + differing + skipped, "turn") + ": " + std::to_string(same) + " the same, " +
-          std::to_string(differing) + " different, " + std::to_string(skipped) + " left out\n");
-    if (differing > 0) throw Error(path.string() + ": " + count(differing, "turn") + " could not be drawn again");
-    return 0;
-}
-
-int run_session_delete(const Options& options) {
-    for (const std::string& name : options.paths) {
-        delete_session(name);
-        print("deleted " + name + "\n");
     }
-    return 0;
-}
+
+    Options options_;
+    std::string name_;
+    std::size_t same_ = 0, differing_ = 0, skipped_ = 0;
+};
+
+class Delete : public Command {
+public:
+    void declare(OptionParser& parser) override {
+        parser.argument_list(names_, {.value = "SESSION", .doc = "names of sessions", .required = true});
+    }
+    int run() override {
+        for (const std::string& name : names_) {
+            delete_session(name);
+            print("deleted " + name + "\n");
+        }
+        return 0;
+    }
+
+private:
+    std::vector<std::string> names_;
+};
+
+constexpr CommandGroup kGroup = CommandGroup::generate;
+const RegisterCommandFamily kSession("session", "list, show, replay and delete saved conversations", kGroup);
+const RegisterCommand<List> kList("session list", "list the saved sessions, the most recent first", kGroup);
+const RegisterCommand<Show> kShow("session show", "print the text of a session", kGroup);
+const RegisterCommand<Replay> kReplay("session replay", "generate every answer of a session again, and compare",
+                                      kGroup);
+const RegisterCommand<Delete> kDelete("session delete", "delete sessions", kGroup);
+
+}  // namespace
 
 }  // namespace foresay::app

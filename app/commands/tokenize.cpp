@@ -2,33 +2,60 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "app/commands/commands.h"
+#include "app/command_line/command.h"
+#include "app/command_line/parser.h"
 #include "app/configuration.h"
 #include "app/files.h"
 #include "app/model_text.h"
+#include "app/options.h"
 #include "app/output.h"
 #include "base/error.h"
 
 namespace foresay::app {
 
-int run_tokenize(const Options& options) {
-    if (options.model.empty()) throw UsageError("a shape has no tokenizer; name a model with --model PATH");
-    const Configuration configuration(options);
-    const core::Tokenizer tokenizer = read_tokenizer(configuration.config().target_model);
-    const std::string text = read_text(options.file, "the text");
-    const bool special = !options.no_special;
-    const std::vector<std::int32_t> ids = tokenizer.encode(text, {special, special});
-    if (options.json) {
-        print(nlohmann::json({{"token_ids", ids}}).dump() + "\n");
+namespace {
+
+class Tokenize : public Command {
+public:
+    void declare(OptionParser& parser) override {
+        add_common_options(parser, options_);
+        parser.option(
+            "-f", file_,
+            {.value = "FILE", .doc = "read the text from FILE instead of standard input", .hint = ValueHint::file});
+        parser.flag("--no-special", no_special_, "add no BOS token, and read the text of special tokens as plain text");
+        add_json_flag(parser, json_);
+        parser.after_parsing([this] {
+            if (!options_.shape.empty()) throw UsageError("a shape has no tokenizer; name a model with --model PATH");
+            if (options_.model.empty()) throw UsageError("name the model with --model PATH");
+        });
+    }
+
+    int run() override {
+        const Configuration configuration(options_);
+        const core::Tokenizer tokenizer = read_tokenizer(configuration.config().target_model);
+        const std::string text = read_text(file_, "the text");
+        const std::vector<std::int32_t> ids = tokenizer.encode(text, {!no_special_, !no_special_});
+        if (json_) {
+            print(nlohmann::json({{"token_ids", ids}}).dump() + "\n");
+            return 0;
+        }
+        std::string out;
+        for (const std::int32_t id : ids) {
+            if (!out.empty()) out += ' ';
+            out += std::to_string(id);
+        }
+        print(out + "\n");
         return 0;
     }
-    std::string out;
-    for (const std::int32_t id : ids) {
-        if (!out.empty()) out += ' ';
-        out += std::to_string(id);
-    }
-    print(out + "\n");
-    return 0;
-}
+
+private:
+    Options options_;
+    std::string file_;
+    bool no_special_ = false, json_ = false;
+};
+
+const RegisterCommand<Tokenize> kTokenize("tokenize", "print the token ids of a text", CommandGroup::models);
+
+}  // namespace
 
 }  // namespace foresay::app

@@ -35,15 +35,15 @@ std::vector<std::int32_t> Conversation::encode(const std::string& text) const {
 }
 
 Document Conversation::upcoming(const std::string& text) const {
-    std::vector<std::int32_t> sure = encode(text);
-    // What is written next may join the last word, end it, or be one more blank of it. Where a guess is wrong, work is
-    // lost and nothing else: what is evaluated for the answer is compared with its own tokens.
+    std::vector<std::int32_t> stable = encode(text);
+    // What is typed next may extend the last word, end it, or add a space to it, and so change the last tokens. A wrong
+    // guess costs work and nothing else: the answer compares what was evaluated with its own tokens.
     for (const char* more : {"a", " a", "\n", "1", "(", "."}) {
         const std::vector<std::int32_t> other = encode(text + more);
-        sure.erase(std::mismatch(sure.begin(), sure.end(), other.begin(), other.end()).first, sure.end());
+        stable.erase(std::mismatch(stable.begin(), stable.end(), other.begin(), other.end()).first, stable.end());
     }
     Document prompt = document();
-    prompt.add(sure, 0);
+    prompt.add(stable, 0);
     return prompt;
 }
 
@@ -54,7 +54,7 @@ std::int64_t Conversation::file_tokens() const {
     return static_cast<std::int64_t>(encode("").size()) - static_cast<std::int64_t>(bare.encode("").size());
 }
 
-// Branches of the noise were used where the same tokens stood in front of an answer with the same seed.
+// A branch of the seed is used if an answer to the same tokens was sampled from it.
 std::uint64_t Conversation::unused_branch(const Turn& turn, int parent) const {
     Document prompt = tree_.document(parent);
     prompt.add_prompt(turn);
@@ -76,10 +76,11 @@ std::int64_t Conversation::prepare(const Turn& turn, int parent) {
     const auto length = static_cast<std::int64_t>(prompt.tokens.size());
     if (length >= generator_->capacity()) {
         throw Error("the conversation would take " + std::to_string(length) + " of " +
-                    std::to_string(generator_->capacity()) + " positions; /clear starts anew, /undo goes back");
+                    std::to_string(generator_->capacity()) +
+                    " positions of the context; /clear starts a new one, /undo goes back");
     }
     generator_->switch_to(prompt.tokens, prompt.drawn);
-    // The last token is always evaluated again, because its logits are needed.
+    // The last token is always evaluated, because its logits are needed.
     return length - std::min<std::int64_t>(generator_->held(), length - 1);
 }
 
@@ -87,7 +88,7 @@ void Conversation::take(Turn& turn, const speculative::GenerateResult& result) c
     turn.answer = result.tokens;
     turn.finish = finish_of(result.finish);
     turn.ended = !turn.answer.empty() && tokenizer_.is_end_of_text(turn.answer.back());
-    // A document goes on behind an end of text as if it had not been written.
+    // In a document the text continues as if the end-of-text token had not been generated.
     if (turn.ended && style_.format == core::ChatFormat::complete) turn.answer.pop_back();
 }
 
@@ -109,7 +110,7 @@ void Conversation::apply(TurnTree::Change change) {
     unsaved_.push_back(std::move(change));
 }
 
-// The turn becomes the end of the present branch.
+// The turn becomes the end of the current branch.
 void Conversation::commit(Turn turn, int parent) {
     TurnTree::Change change{{}, tree_.state(), false};
     change.state.heads[change.state.current] = static_cast<int>(tree_.nodes().size());
@@ -123,7 +124,7 @@ Conversation::Answer Conversation::answer(const std::string& text, const Limits&
     turn.input = encode(text);
     turn.seed = limits.seed;
     turn.branch = limits.branch;
-    if (empty() && turn.input.empty()) throw Error("there is nothing to go on from; write something first");
+    if (empty() && turn.input.empty()) throw Error("there is nothing to continue; write something first");
     const int parent = tree_.head();
     Answer answer = generate(turn, parent, limits, show);
     answer.line = current_branch();
@@ -152,7 +153,7 @@ Conversation::Answer Conversation::edit(const std::string& text, const Limits& l
     std::vector<std::uint8_t> drawn = turn.given_drawn;
     said.insert(said.end(), turn.answer.begin(), turn.answer.end());
     drawn.resize(said.size(), 1);
-    // The end of an answer is taken away with it: the edited one goes on.
+    // Without its end-of-text token, because generation continues after the edited text.
     if (turn.ended && !said.empty() && tokenizer_.is_end_of_text(said.back())) said.pop_back();
     EditedAnswer edited = encode_edit(tokenizer_, said, text);
     turn.given = std::move(edited.tokens);
@@ -168,7 +169,7 @@ Conversation::Answer Conversation::fill(const std::string& prefix, const std::st
                                         const Show& show) {
     Turn turn;
     turn.said = prefix;
-    // Half the context at least is for the texts, and as much as the answer leaves.
+    // The texts may take what the answer leaves of the context, and at least half of it.
     const std::int64_t most = limits.max_tokens > 0 ? limits.max_tokens : generator_->capacity() / 4;
     const std::int64_t room = std::max<std::int64_t>(generator_->capacity() / 2, generator_->capacity() - most);
     turn.input = encode_fill(tokenizer_, prefix, suffix, room);
@@ -176,7 +177,7 @@ Conversation::Answer Conversation::fill(const std::string& prefix, const std::st
     turn.branch = limits.branch;
     Answer answer = generate(turn, TurnTree::kRoot, limits, show);
     TurnTree::Change change{{}, tree_.state(), false};
-    // In an empty conversation it takes the place of the beginning.
+    // In an empty conversation there is no branch to keep: it becomes the current one.
     if (!empty()) {
         change.state.current = change.state.heads.size();
         change.state.heads.push_back(TurnTree::kRoot);
@@ -191,6 +192,8 @@ Conversation::Answer Conversation::fill(const std::string& prefix, const std::st
 std::vector<Conversation::Answer> Conversation::answers(const std::optional<std::string>& text, std::size_t count,
                                                         const Limits& limits, const speculative::BranchCallback& show) {
     check(count > 0 && (text || !empty()), "answers() needs something to answer");
+    // The first answer to a new message stays on the current branch.
+    require_room_for_branches(text ? count - 1 : count);
     Turn turn;
     int parent = tree_.head();
     if (text) {
@@ -202,7 +205,7 @@ std::vector<Conversation::Answer> Conversation::answers(const std::optional<std:
         parent = tree_.parent(tree_.head());
     }
     if (parent == TurnTree::kRoot && turn.input.empty()) {
-        throw Error("there is nothing to go on from; write something first");
+        throw Error("there is nothing to continue; write something first");
     }
     const std::uint64_t first = unused_branch(turn, parent);
     std::vector<std::uint64_t> branches;
@@ -215,29 +218,38 @@ std::vector<Conversation::Answer> Conversation::answers(const std::optional<std:
     const auto results = generator_->generate_branches(request, branches, show);
 
     std::vector<Answer> answers;
-    TurnTree::Change change{{}, tree_.state(), false};
-    if (tree_.state().heads.size() + count > TurnTree::kMaxBranches) {
-        throw Error("a conversation has at most " + std::to_string(TurnTree::kMaxBranches) + " branches");
-    }
     for (std::size_t i = 0; i < count; ++i) {
-        turn.branch = branches[i];
-        take(turn, results[i]);
+        answers.push_back({results[i], i == 0 ? evaluated : 0, turn.seed, branches[i]});
+    }
+    commit_side_by_side(std::move(turn), parent, text.has_value(), answers);
+    if (text) files_.clear();
+    return answers;
+}
+
+// Adds a turn for each answer, and says in it which branch of the conversation it ends. The first answer to a new
+// message stays on the current branch; each other one gets its own.
+void Conversation::commit_side_by_side(Turn turn, int parent, bool new_message, std::vector<Answer>& answers) {
+    TurnTree::Change change{{}, tree_.state(), false};
+    for (std::size_t i = 0; i < answers.size(); ++i) {
+        turn.branch = answers[i].branch;
+        take(turn, answers[i].result);
         const int node = static_cast<int>(tree_.nodes().size() + i);
         change.added.push_back({turn, parent});
-        // What was said anew stays in the present branch with its first answer; other answers get branches.
-        std::size_t line = change.state.heads.size();
-        if (text && i == 0) {
-            line = change.state.current;
-            change.state.heads[line] = node;
+        if (new_message && i == 0) {
+            answers[i].line = change.state.current;
+            change.state.heads[change.state.current] = node;
         } else {
+            answers[i].line = change.state.heads.size();
             change.state.heads.push_back(node);
         }
-        answers.push_back({results[i], i == 0 ? evaluated : 0, turn.seed, turn.branch, line});
     }
     change.state.current = answers.front().line;
     apply(std::move(change));
-    if (text) files_.clear();
-    return answers;
+}
+
+void Conversation::require_room_for_branches(std::size_t count) const {
+    if (branch_count() + count <= TurnTree::kMaxBranches) return;
+    throw Error("a conversation has at most " + std::to_string(TurnTree::kMaxBranches) + " branches");
 }
 
 bool Conversation::undo() {
@@ -266,9 +278,7 @@ void Conversation::switch_branch(std::size_t index) {
 }
 
 void Conversation::new_branch(std::size_t turns) {
-    if (branch_count() >= TurnTree::kMaxBranches) {
-        throw Error("a conversation has at most " + std::to_string(TurnTree::kMaxBranches) + " branches");
-    }
+    require_room_for_branches(1);
     int head = tree_.head();
     std::size_t count = tree_.line(head).size();
     check(turns <= count, "the branch has fewer turns");
@@ -315,7 +325,7 @@ std::size_t place_of(const std::vector<std::int32_t>& tokens, std::int32_t id) {
     return static_cast<std::size_t>(std::find(tokens.begin(), tokens.end(), id) - tokens.begin());
 }
 
-// A hole between two texts, from its tokens; false when these are none.
+// Reads back the texts around a hole from the tokens that encode_fill() made; false when they are others.
 bool read_fill(const core::Tokenizer& tokenizer, const std::vector<std::int32_t>& input, std::string& prefix,
                std::string& suffix) {
     const core::SpecialTokens& special = tokenizer.special();
@@ -353,7 +363,7 @@ void Conversation::rebind(speculative::Generator& generator, const core::Tokeniz
         turn.given.clear();
         turn.given_drawn.clear();
         turn.answer = tokenizer_.encode(text, plain);
-        turn.ended = false;  // whatever token ended it, the next turn's markup says so in the new format
+        turn.ended = false;  // the next turn's markup ends it in the new format
     });
     unsaved_.clear();
 }

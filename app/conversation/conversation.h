@@ -1,9 +1,9 @@
-// app/conversation/conversation.h: what is done with a conversation: answering, retrying, editing, branching, going
-// back. The generator's cache follows: what two states share is never computed again.
+// app/conversation/conversation.h: the operations of a conversation: answer, retry, edit, branch, undo. What two of its
+// states share stays in the generator's KV cache and is not computed again.
 //
-// Life:     every operation is one change of the tree; take_unsaved() hands the changes to whoever saves them.
-// Errors:   operations throw Error when the text does not fit the context or a stage fails; the conversation is then as
-//           before.
+// Life:     every operation is one change of the tree; take_unsaved() returns the changes, to be saved.
+// Errors:   operations throw Error when the text does not fit the context or a stage fails; the conversation is then
+//           unchanged.
 #pragma once
 
 #include <cstdint>
@@ -34,28 +34,28 @@ public:
         speculative::GenerateResult result;
         std::int64_t input_tokens = 0;  // that had to be evaluated
         std::uint64_t seed = 0;
-        std::uint64_t branch = 0;  // of the noise
+        std::uint64_t branch = 0;  // of the seed
         std::size_t line = 0;      // the branch of the conversation that ends with it
     };
     using Show = speculative::TokenCallback;
 
     // ---- turns
-    // Says `text`, the attached files in front, and generates the answer.
+    // Adds `text`, after the attached files, and generates the answer.
     Answer answer(const std::string& text, const Limits& limits, const Show& show);
-    // The last turn's answer again: with `seed` and branch 0, or with the turn's own seed and the next branch that was
-    // not used yet for it. There must be a turn.
+    // Generates the last answer again: from `seed` and branch 0, or from the turn's own seed and its next unused branch.
+    // There must be a turn.
     Answer retry(std::optional<std::uint64_t> seed, const Limits& limits, const Show& show);
     // The last turn's answer, changed to `text` and continued. There must be a turn.
     Answer edit(const std::string& text, const Limits& limits, const Show& show);
     // Fills the hole between two texts, as the first turn of a new branch.
     Answer fill(const std::string& prefix, const std::string& suffix, const Limits& limits, const Show& show);
-    // `count` answers side by side, each on a branch of its own: to `text`, with branches 0, 1, 2...; without a text to
-    // what was said last, with the next branches that were not used yet. The first of them becomes the present one.
+    // `count` answers side by side, each on its own branch: to `text`, or again to the last message, from the next unused
+    // branches of the seed. The first of them becomes the current branch.
     std::vector<Answer> answers(const std::optional<std::string>& text, std::size_t count, const Limits& limits,
                                 const speculative::BranchCallback& show);
 
     // ---- going back
-    bool undo();   // takes back what was done last, or else the last file attached; false: nothing to take back
+    bool undo();   // detaches the last file, or else undoes the last change; false: nothing to undo
     void clear();  // an empty conversation
     bool can_undo() const { return !files_.empty() || tree_.can_undo(); }
 
@@ -64,23 +64,23 @@ public:
     std::size_t current_branch() const { return tree_.state().current; }
     std::vector<const Turn*> branch(std::size_t index) const { return tree_.line(tree_.state().heads[index]); }
     void switch_branch(std::size_t index);
-    // A new branch that begins behind the first `turns` turns of the present one, which stays as it is.
+    // A new branch that begins after the first `turns` turns of the current one, which stays as it is.
     void new_branch(std::size_t turns);
 
-    // ---- files that go in front of what is said next
+    // ---- files that come before the next message
     void attach(Attachment file) { files_.push_back(std::move(file)); }
     const std::vector<Attachment>& files() const { return files_; }
-    // Tokens that the next input has because of them.
+    // Tokens that they add to the next message.
     std::int64_t file_tokens() const;
 
     // ---- what there is
     bool empty() const { return tree_.head() == TurnTree::kRoot; }
-    std::vector<const Turn*> turns() const { return tree_.line(tree_.head()); }  // of the present branch
+    std::vector<const Turn*> turns() const { return tree_.line(tree_.head()); }  // of the current branch
     const Turn& last() const { return tree_.turn(tree_.head()); }                // there must be one
-    std::string answer_text(const Turn& turn) const;                             // given and drawn
+    std::string answer_text(const Turn& turn) const;                             // given and sampled
     const TurnTree& tree() const { return tree_; }
-    // The beginning of what answer(`text`) would evaluate: as much of it as is the same whatever more is written behind
-    // `text`. Nothing is evaluated; safe beside other calls that only look.
+    // The beginning of what answer(`text`) would evaluate, as far as it stays the same whatever is typed after `text`.
+    // Evaluates nothing; safe beside other const calls.
     Document upcoming(const std::string& text) const;
     Document document() const { return tree_.document(tree_.head()); }
     std::int64_t tokens() const { return static_cast<std::int64_t>(document().tokens.size()); }
@@ -90,28 +90,29 @@ public:
     speculative::Generator& generator() { return *generator_; }
     const core::Tokenizer& tokenizer() const { return tokenizer_; }
 
-    // The logits that each token of the last answer was drawn from, by its index in given + answer.
+    // The logits that each token of the last answer was sampled from, by its index in given + answer.
     void visit_answer(const std::function<void(std::size_t index, std::int32_t token, std::span<const float>)>& visit);
 
     // ---- saving
     // The changes since the last call, in order.
     std::vector<TurnTree::Change> take_unsaved() { return std::exchange(unsaved_, {}); }
-    // A conversation as it was saved. Throws Error when its tokens are not this model's.
+    // Replaces the conversation by a saved one. Throws Error when its tokens are not this model's.
     void restore(TurnTree tree);
-    // Another generator, perhaps of another model. Where its vocabulary is another one, every turn is spelt in it anew:
-    // the conversation says the same, but that it would be drawn again is no longer promised, and take_unsaved() has
-    // nothing to say: save a snapshot.
+    // Another generator, perhaps of another model. If its vocabulary is another one, every turn is tokenised again: the
+    // text stays, but sampling it again need not reproduce it. take_unsaved() then returns nothing: save a snapshot.
     void rebind(speculative::Generator& generator, const core::Tokenizer& tokenizer, ChatStyle style,
                 bool same_vocabulary);
 
 private:
     std::vector<std::int32_t> encode(const std::string& text) const;
     Answer generate(Turn& turn, int parent, const Limits& limits, const Show& show);
-    // Positions the generator behind the turn's prompt; returns how many tokens have to be evaluated.
+    // Positions the generator after the turn's prompt; returns how many tokens have to be evaluated.
     std::int64_t prepare(const Turn& turn, int parent);
     void take(Turn& turn, const speculative::GenerateResult& result) const;
     void apply(TurnTree::Change change);
     void commit(Turn turn, int parent);
+    void commit_side_by_side(Turn turn, int parent, bool new_message, std::vector<Answer>& answers);
+    void require_room_for_branches(std::size_t count) const;
     std::uint64_t unused_branch(const Turn& turn, int parent) const;
 
     speculative::Generator* generator_;

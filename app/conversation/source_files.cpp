@@ -33,17 +33,17 @@ std::string read_text_file(const fs::path& path) {
     std::error_code problem;
     const fs::file_status status = fs::status(path, problem);
     if (!fs::exists(status)) throw Error("there is no file " + path.string());
-    if (fs::is_directory(status)) throw Error(path.string() + " is a folder; /dir takes the text files in it");
-    if (!fs::is_regular_file(status)) throw Error(path.string() + " is no regular file");
+    if (fs::is_directory(status)) throw Error(path.string() + " is a folder; /dir attaches the text files in it");
+    if (!fs::is_regular_file(status)) throw Error(path.string() + " is not a regular file");
     std::string text = read_file(path, "the file", kMaxContextFileBytes);
-    if (!is_text(text)) throw Error(path.string() + " is no text: it holds zero bytes, or is not UTF-8");
+    if (!is_text(text)) throw Error(path.string() + " is not text: it holds zero bytes, or is not UTF-8");
     return text;
 }
 
 FolderFiles find_text_files(const fs::path& folder) {
     FolderFiles found;
     std::error_code problem;
-    if (!fs::is_directory(folder, problem)) throw Error(folder.string() + " is no folder; /file takes a file");
+    if (!fs::is_directory(folder, problem)) throw Error(folder.string() + " is not a folder; /file attaches a file");
     fs::recursive_directory_iterator it(folder, fs::directory_options::skip_permission_denied, problem);
     if (problem) throw Error("cannot read the folder " + folder.string() + ": " + problem.message());
     for (; it != fs::recursive_directory_iterator(); it.increment(problem)) {
@@ -84,7 +84,7 @@ FilePlace parse_place(const std::string& text) {
     FilePlace place;
     const std::size_t last = text.rfind(':');
     const std::int64_t right = last == std::string::npos ? -1 : number(std::string_view(text).substr(last + 1));
-    if (right < 0) throw Error("'" + text + "' names no place; write FILE:LINE or FILE:LINE:COLUMN");
+    if (right < 0) throw Error("'" + text + "' is not a place; write FILE:LINE or FILE:LINE:COLUMN");
     const std::size_t before = last > 0 ? text.rfind(':', last - 1) : std::string::npos;
     const std::int64_t left =
         before == std::string::npos ? -1 : number(std::string_view(text).substr(before + 1, last - before - 1));

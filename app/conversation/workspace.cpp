@@ -144,7 +144,7 @@ void Workspace::save_copy(const fs::path& path) {
 std::vector<std::string> Workspace::resume(const fs::path& path, const SavedSession& saved, bool with_settings) {
     std::error_code ignored;
     if (journal_ && fs::equivalent(path, journal_->path(), ignored)) {
-        throw Error("this is the session " + path.string() + " already");
+        throw Error("this is already the session " + path.string());
     }
     std::vector<std::string> notes;
     Configuration next = session_.configuration();
@@ -156,7 +156,7 @@ std::vector<std::string> Workspace::resume(const fs::path& path, const SavedSess
     const EngineRecord present{wanted, fs::exists(wanted, ignored) ? model_identity(wanted) : wanted, 0, {}};
     if (const auto difference = model_difference(drawn, present)) {
         throw Error(path.string() + ": " + *difference +
-                    "; name that model, or continue the session with it and change over with /model");
+                    "; use that model, or continue the session with it and switch with /model");
     }
     Journal journal = Journal::open(path, saved);
     if (with_settings) notes = configure(next);

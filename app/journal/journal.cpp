@@ -71,7 +71,7 @@ std::string text_of(const std::vector<SessionRecord>& records) {
     std::string text;
     for (const SessionRecord& record : records) {
         std::string line = record_line(record);
-        if (line.size() > kMaxRecordBytes) throw Error("a turn is too long to be saved");
+        if (line.size() > kMaxRecordBytes) throw Error("the turn is too long to save");
         text += line;
     }
     return text;
@@ -91,7 +91,7 @@ public:
             if (json.empty()) {
                 // Cut off by a crash if nothing follows; else somebody has changed it.
                 const bool last = end == std::string::npos || end + 1 == text.size();
-                if (line_ == 1) fail("this is no saved session of foresay");
+                if (line_ == 1) fail("not a saved session of foresay");
                 if (!last) fail("the line is damaged; the lines before it are whole, so a copy of them is a session");
                 session_.cut_off = true;
                 break;
@@ -104,7 +104,7 @@ public:
             begin = end + 1;
         }
         session_.whole_bytes = static_cast<std::int64_t>(begin);
-        if (session_.engines.empty()) fail("this is no saved session of foresay");
+        if (session_.engines.empty()) fail("not a saved session of foresay");
         return std::move(session_);
     }
 
@@ -115,15 +115,15 @@ private:
 
     void take(SessionRecord record) {
         if (auto* header = std::get_if<SessionHeader>(&record)) {
-            if (line_ != 1) throw Error("a second beginning");
+            if (line_ != 1) throw Error("the file has a second header");
             if (header->version != kSessionVersion) {
                 throw Error("the session has version " + std::to_string(header->version) +
-                            " of the format, and this program knows version " + std::to_string(kSessionVersion));
+                            " of the format, but this program reads version " + std::to_string(kSessionVersion));
             }
             session_.header = std::move(*header);
             return;
         }
-        if (line_ == 1) throw Error("this is no saved session of foresay");
+        if (line_ == 1) throw Error("not a saved session of foresay");
         if (auto* engine = std::get_if<EngineRecord>(&record)) {
             session_.engines.push_back(std::move(*engine));
         } else if (auto* settings = std::get_if<SettingsRecord>(&record)) {
@@ -186,7 +186,7 @@ void Journal::lock() {
     ::close(std::exchange(descriptor_, -1));
     if (busy) {
         throw Error("the session " + path_.string() +
-                    " is open in another foresay; leave that one, or name another session");
+                    " is open in another foresay; quit that one, or name another session");
     }
 }
 
@@ -198,11 +198,13 @@ Journal Journal::open(const fs::path& path, const SavedSession& session) {
     const int descriptor = ::open(path.c_str(), O_RDWR | O_APPEND | O_CLOEXEC);
     if (descriptor < 0) fail("write", path);
     Journal journal(path, descriptor);
-    if (journal.size_ < session.whole_bytes) throw Error("the session " + path.string() + " was changed just now");
+    if (journal.size_ < session.whole_bytes)
+        throw Error("the session " + path.string() + " has just been changed by another program");
     // The line that a crash cut off goes, so that the next one begins where a line begins.
     if (session.cut_off && ::ftruncate(descriptor, session.whole_bytes) != 0) fail("write", path);
     if (session.cut_off) journal.size_ = session.whole_bytes;
-    if (journal.size_ != session.whole_bytes) throw Error("the session " + path.string() + " was changed just now");
+    if (journal.size_ != session.whole_bytes)
+        throw Error("the session " + path.string() + " has just been changed by another program");
     return journal;
 }
 

@@ -188,7 +188,7 @@ std::string_view whole_line(std::string_view line) {
 SessionRecord parse_record(std::string_view text_of_record) {
     core::check_json_depth(text_of_record, "the session");
     const json object = json::parse(text_of_record, nullptr, false);
-    if (object.is_discarded() || !object.is_object()) throw Error("it is no JSON object");
+    if (object.is_discarded() || !object.is_object()) throw Error("not a JSON object");
     if (object.contains("foresay_session")) {
         SessionHeader header;
         header.version = static_cast<int>(integer(get(object, "foresay_session"), "foresay_session", 0, 1 << 30));

@@ -85,8 +85,7 @@ void sweep(const fs::path& folder) {
 fs::path sessions_folder() {
     const fs::path state = state_folder();
     if (state.empty()) {
-        throw Error(
-            "there is no folder for saved sessions; set HOME or XDG_STATE_HOME to a folder that can be written");
+        throw Error("there is no folder for sessions; set HOME or XDG_STATE_HOME to a writable folder");
     }
     const fs::path folder = state / "sessions";
     if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
@@ -100,7 +99,7 @@ fs::path session_path(const std::string& name) {
     if (!is_name(name)) {
         throw Error("a session's name has up to " + std::to_string(kMaxName) +
                     " letters, digits, '.', '_' and '-', and does not begin with '.' or '-'; '" + name +
-                    "' has something else");
+                    "' is not such a name");
     }
     return sessions_folder() / (name + kExtension);
 }
@@ -154,11 +153,10 @@ std::vector<SessionFile> list_sessions() {
 
 void delete_session(const std::string& name) {
     if (name.find('/') != std::string::npos) {
-        throw Error(name +
-                    " is a path, not the name of a saved session; a session elsewhere is a file: delete it there");
+        throw Error(name + " is a path, not the name of a session; delete that file yourself");
     }
     if (!unlink_unless_open(existing_session(name))) {
-        throw Error("the session " + name + " is open in another foresay; leave that one first");
+        throw Error("the session " + name + " is open in another foresay; quit that one first");
     }
 }
 

@@ -62,8 +62,7 @@ std::string commands_help(std::size_t columns) {
     }
     out.append("Keys\n");
     for (const Habit& habit : kHabits) out += entry(habit.keys, habit.help, columns);
-    return out + wrapped("/help COMMAND says more. The beginning of a name is enough where only one command has it.",
-                         columns);
+    return out + wrapped("/help COMMAND says more. An unambiguous beginning of a name is enough.", columns);
 }
 
 std::string command_help(const ReplCommand& command, std::size_t columns) {
@@ -77,10 +76,10 @@ std::string commands_markdown() {
     std::string out =
         "<!-- generated from the command table (app/repl/commands); renew with: foresay repl-reference -->\n"
         "# The conversation loop\n\n"
-        "What you write is said to the model; a line that begins with a slash is a command. The beginning of a name "
-        "is\n"
-        "enough where only one command has it. `/help` shows this list and `/help COMMAND` one entry.\n\n"
-        "What begins with a blank is not kept in the history. Keys that are typed during an answer are shown below it "
+        "What you write goes to the model; a line that begins with a slash is a command. An unambiguous beginning of "
+        "a\n"
+        "command's name is enough. `/help` shows this list and `/help COMMAND` one entry.\n\n"
+        "An entry that begins with a space is not kept in the history. Keys typed during an answer are shown below it "
         "and\n"
         "belong to the next entry.\n\n"
         "| key | does |\n|---|---|\n";

@@ -17,11 +17,11 @@ std::string_view trimmed(std::string_view text) {
     return text.substr(0, text.find_last_not_of(kBlank) + 1);
 }
 
-// "a, b and c", each with a slash.
+// "a, b or c", each with a slash.
 std::string listed(const std::vector<std::string>& names) {
     std::string out;
     for (std::size_t i = 0; i < names.size(); ++i) {
-        if (i > 0) out += i + 1 == names.size() ? " and " : ", ";
+        if (i > 0) out += i + 1 == names.size() ? " or " : ", ";
         out += "/" + names[i];
     }
     return out;
@@ -51,10 +51,10 @@ const ReplCommand& find_command(std::string_view name) {
     }
     if (beginnings.size() == 1) return *begun;
     if (!beginnings.empty()) {
-        throw Error("/" + std::string(name) + " is the beginning of " + listed(beginnings) + "; write more of it");
+        throw Error("/" + std::string(name) + " is ambiguous: it could be " + listed(beginnings));
     }
     const std::string near = name.empty() ? "" : core::nearest(name, names);
-    throw Error("there is no command /" + std::string(name) +
+    throw Error("unknown command /" + std::string(name) +
                 (near.empty() ? "; /help lists them" : "; did you mean /" + near + "?"));
 }
 

@@ -1,4 +1,9 @@
-// Lines edited with libedit: what its keys do besides what libedit does by itself.
+// Lines edited with libedit, and the keys that do more than libedit's own: completion, pastes of several lines, line
+// breaks, an external editor, lines and history on the arrow keys, and searching.
+//
+// libedit calls a function for each key and returns an action code from it. Characters come from read_character(), which
+// libedit calls for the next one. While a search is active, every key becomes kOwnKey, which is bound to search_key(),
+// so that libedit does not act on it; the bytes of the key are kept in `search_bytes_`.
 #include "app/repl/line_reader.h"
 
 #ifdef FORESAY_HAVE_LIBEDIT
@@ -20,6 +25,7 @@
 #include "app/repl/history.h"
 #include "app/terminal.h"
 #include "base/error.h"
+#include "core/text/utf8.h"
 
 namespace foresay::app {
 
@@ -27,8 +33,8 @@ namespace {
 
 constexpr std::size_t kMostPasted = std::size_t{16} << 20;
 constexpr std::string_view kPasteEnd = "\x1b[201~";
-constexpr std::size_t kTab = 4;
-constexpr wchar_t kOwnKey = 0x1f;  // the keys of a search, and what is only to be drawn: not for libedit to obey
+constexpr std::size_t kTab = 4;    // columns
+constexpr wchar_t kOwnKey = 0x1f;  // Ctrl-_: stands for a key that libedit must not act on
 
 std::wstring wide(std::string_view text) {
     std::wstring out;
@@ -38,18 +44,14 @@ std::wstring wide(std::string_view text) {
 
 std::string narrow(std::wstring_view text) {
     std::string out;
-    for (const wchar_t wide_character : text) {
-        const auto c = static_cast<std::uint32_t>(wide_character);
-        if (c < 0x80) {
-            out += static_cast<char>(c);
-            continue;
-        }
-        const int more = c < 0x800 ? 1 : c < 0x10000 ? 2 : 3;
-        constexpr std::uint32_t kLead[] = {0, 0xc0, 0xe0, 0xf0};
-        out += static_cast<char>(kLead[more] | c >> (6 * more));
-        for (int i = more - 1; i >= 0; --i) out += static_cast<char>(0x80 | (c >> (6 * i) & 0x3f));
-    }
+    for (const wchar_t character : text) core::append_utf8(static_cast<char32_t>(character), out);
     return out;
+}
+
+// Where the line of `text` begins that `place` is in.
+std::size_t line_start(std::wstring_view text, std::size_t place) {
+    const std::size_t line_break = text.substr(0, place).find_last_of(L'\n');
+    return line_break == text.npos ? 0 : line_break + 1;
 }
 
 class EditingReader : public LineReader {
@@ -63,7 +65,7 @@ public:
         if (!edit_) throw Error("cannot edit lines on this terminal; use --simple-io, or set TERM");
         el_set(edit_, EL_EDITOR, "emacs");
         el_set(edit_, EL_SIGNAL, 0);
-        // Between two lines the terminal stays as TerminalMode has it.
+        // Between two lines the terminal keeps the modes that TerminalMode has set.
         el_set(edit_, EL_SETTY, "-x", "-echo", "-icanon", nullptr);
         el_set(edit_, EL_CLIENTDATA, this);
         el_set(edit_, EL_PROMPT_ESC, prompt_of, '\1');
@@ -104,7 +106,7 @@ private:
         el_get(edit, EL_CLIENTDATA, &data);
         return *static_cast<EditingReader*>(data);
     }
-    // In libedit's escapes, which keep the codes out of its count of columns.
+    // libedit does not count what stands between two \1 as columns.
     static std::string emphasized(const std::string& prompt) {
         return colourful_output() ? "\1\x1b[1m\1" + prompt + "\1\x1b[0m\1" : prompt;
     }
@@ -126,12 +128,16 @@ private:
     unsigned char up();
     unsigned char down();
     unsigned char begin_search();
-    unsigned char search_on();
+    unsigned char search_key();
     unsigned char show_search();
 
-    std::string pasted();
+    std::string read_paste();
+    unsigned char indent(const std::string& line);
+    unsigned char complete_command(const std::string& line);
+    // Long texts appear as a label.
+    std::wstring as_shown(const std::string& text) { return wide(Blocks::is_long(text) ? blocks_.label(text) : text); }
     void insert(const std::string& text);
-    // The buffer and the characters in front of the cursor.
+    // libedit's line, and the cursor's place in it, in characters.
     std::wstring_view buffer() const {
         const LineInfoW* line = el_wline(edit_);
         return {line->buffer, static_cast<std::size_t>(line->lastchar - line->buffer)};
@@ -147,23 +153,23 @@ private:
     Blocks blocks_;
     EntryHistory history_;
     EntrySearch search_;
-    std::string search_key_;  // the last key of a search
+    std::string search_bytes_;  // of the last key of a search
     EditLine* edit_ = nullptr;
     std::string prompt_, usual_prompt_, initial_;
     bool literal_ = false;
     bool continues_ = false;
-    Keyboard::Event end_ = Keyboard::Event::byte;  // why a line ended without a line
+    Keyboard::Event end_ = Keyboard::Event::byte;  // why reading ended without a line
 };
 
 void EditingReader::add_keys() {
-    el_wset(edit_, EL_ADDFN, L"complete-word", L"Complete what stands at the cursor", call<&EditingReader::complete>);
+    el_wset(edit_, EL_ADDFN, L"complete-word", L"Complete the word at the cursor", call<&EditingReader::complete>);
     el_wset(edit_, EL_ADDFN, L"paste-block", L"Take a paste as one piece", call<&EditingReader::paste>);
     el_wset(edit_, EL_ADDFN, L"new-line", L"Insert a line break", call<&EditingReader::new_line>);
     el_wset(edit_, EL_ADDFN, L"edit-outside", L"Edit with $EDITOR", call<&EditingReader::external_editor>);
     el_wset(edit_, EL_ADDFN, L"line-or-entry-up", L"A line up, or an older entry", call<&EditingReader::up>);
     el_wset(edit_, EL_ADDFN, L"line-or-entry-down", L"A line down, or a newer entry", call<&EditingReader::down>);
     el_wset(edit_, EL_ADDFN, L"search-entries", L"Search earlier entries", call<&EditingReader::begin_search>);
-    el_wset(edit_, EL_ADDFN, L"search-on", L"The next key of a search", call<&EditingReader::search_on>);
+    el_wset(edit_, EL_ADDFN, L"search-key", L"A key of a search", call<&EditingReader::search_key>);
     constexpr const char* kKeys[][2] = {
         {"^I", "complete-word"},
         {"\\e[200~", "paste-block"},
@@ -171,7 +177,7 @@ void EditingReader::add_keys() {
         {"\\e^J", "new-line"},
         {"^X^E", "edit-outside"},
         {"^R", "search-entries"},
-        {"^_", "search-on"},  // kOwnKey
+        {"^_", "search-key"},  // kOwnKey
         {"^W", "ed-delete-prev-word"},
         {"^U", "vi-kill-line-prev"},
         {"^P", "line-or-entry-up"},
@@ -191,14 +197,14 @@ void EditingReader::add_keys() {
         {"\\e[1;3D", "ed-prev-word"},
         {"\\e[1;5C", "em-next-word"},
         {"\\e[1;3C", "em-next-word"},
-        // What up() and down() push when they mean the history.
+        // up() and down() push these to reach the history.
         {"\\e[foresay-up", "ed-prev-history"},
         {"\\e[foresay-down", "ed-next-history"},
     };
     for (const auto& [keys, function] : kKeys) el_set(edit_, EL_BIND, keys, function, nullptr);
 }
 
-// 1 and a byte; 0 at the end, -1 when Ctrl-C ended the line.
+// Returns 1 and sets `byte`; 0 at the end of input, -1 when Ctrl-C ended the line.
 int EditingReader::next_byte(char& byte) {
     const auto pause = [this] {
         if (options_.pause && !continues_) options_.pause(blocks_.expanded(narrow(buffer())));
@@ -208,7 +214,7 @@ int EditingReader::next_byte(char& byte) {
         if (end_ == Keyboard::Event::byte) return 1;
         if (end_ == Keyboard::Event::end) return 0;
         if (end_ == Keyboard::Event::interrupted) return -1;
-        // Another size, or a shell had the terminal meanwhile.
+        // The terminal was resized, or a shell used it in the meantime.
         renew_terminal_mode();
         el_set(edit_, EL_PREP_TERM, 0);
         el_set(edit_, EL_PREP_TERM, 1);
@@ -221,7 +227,7 @@ int EditingReader::read_character(EditLine* edit, wchar_t* out) {
     EditingReader& self = of(edit);
     if (!self.initial_.empty()) {
         self.insert(std::exchange(self.initial_, {}));
-        *out = kOwnKey;  // draws the line
+        *out = kOwnKey;  // makes libedit draw the line
         return 1;
     }
     std::string bytes;
@@ -233,24 +239,23 @@ int EditingReader::read_character(EditLine* edit, wchar_t* out) {
         std::size_t at = 0;
         const char32_t character = next_character(bytes, at);
         if (character != U'\ufffd') {
-            if (self.search_.active()) self.search_key_ = bytes;
+            if (self.search_.active()) self.search_bytes_ = bytes;
             *out = self.search_.active() ? kOwnKey : static_cast<wchar_t>(character);
             return 1;
         }
         const auto first = static_cast<unsigned char>(bytes[0]);
         const std::size_t length = first >> 5 == 6 ? 2 : first >> 4 == 14 ? 3 : first >> 3 == 30 ? 4 : 1;
-        if (bytes.size() >= length) bytes.clear();  // no character: dropped
+        if (bytes.size() >= length) bytes.clear();  // not a character: dropped
     }
 }
 
 void EditingReader::insert(const std::string& text) {
-    const bool block = Blocks::is_long(text);
-    const std::wstring shown = wide(block ? blocks_.label(text) : text);
+    const std::wstring shown = as_shown(text);
     if (!shown.empty()) el_winsertstr(edit_, shown.c_str());
 }
 
-// The bytes up to the end of a bracketed paste.
-std::string EditingReader::pasted() {
+// The text of a bracketed paste, up to its end mark.
+std::string EditingReader::read_paste() {
     std::string text;
     char byte = 0;
     while (keyboard_.next_of_burst(byte)) {
@@ -261,7 +266,7 @@ std::string EditingReader::pasted() {
         }
         if (text.size() > kMostPasted) break;
     }
-    // Line breaks arrive as the Enter key; other control characters have no place in a text.
+    // Line breaks arrive as the Enter key; other control characters do not belong into text.
     std::string clean;
     for (std::size_t i = 0; i < text.size(); ++i) {
         if (text[i] == '\r') {
@@ -275,8 +280,8 @@ std::string EditingReader::pasted() {
 }
 
 unsigned char EditingReader::paste() {
-    std::string text = pasted();
-    if (std::count(text.begin(), text.end(), '\n') == 1 && text.ends_with('\n')) text.pop_back();  // of one line
+    std::string text = read_paste();
+    if (std::count(text.begin(), text.end(), '\n') == 1 && text.ends_with('\n')) text.pop_back();  // a single line
     if (cursor() == 0 && text.find('\n') != std::string::npos) literal_ = true;
     insert(text);
     return CC_REFRESH;
@@ -289,12 +294,18 @@ unsigned char EditingReader::new_line() {
 
 unsigned char EditingReader::complete() {
     const std::string line = narrow(buffer().substr(0, cursor()));
-    if (!line.starts_with('/')) {  // text: a step to the next column of indentation
-        const std::size_t column =
-            line.size() - (line.find_last_of('\n') == std::string::npos ? 0 : line.find_last_of('\n') + 1);
-        el_winsertstr(edit_, std::wstring(kTab - column % kTab, L' ').c_str());
-        return CC_REFRESH;
-    }
+    return line.starts_with('/') ? complete_command(line) : indent(line);
+}
+
+// To the next tab stop. `line`: what is left of the cursor, which may have several lines.
+unsigned char EditingReader::indent(const std::string& line) {
+    const std::size_t line_break = line.find_last_of('\n');
+    const std::size_t column = line.size() - (line_break == std::string::npos ? 0 : line_break + 1);
+    el_winsertstr(edit_, std::wstring(kTab - column % kTab, L' ').c_str());
+    return CC_REFRESH;
+}
+
+unsigned char EditingReader::complete_command(const std::string& line) {
     if (!options_.complete) return CC_ERROR;
     const LineCompletion found = options_.complete(line);
     if (found.candidates.empty()) return CC_ERROR;
@@ -322,41 +333,39 @@ unsigned char EditingReader::external_editor() {
         after = before;
     }
     el_set(edit_, EL_PREP_TERM, 1);
-    const bool block = Blocks::is_long(after);
-    el_wreplacestr(edit_, wide(block ? blocks_.label(after) : after).c_str());
+    el_wreplacestr(edit_, as_shown(after).c_str());
     move_to(buffer().size());
-    // Code may begin with a slash; a command has a letter behind it.
+    // Code may begin with a slash; a command has a letter after it.
     const bool command = after.size() > 1 && after[0] == '/' && std::isalpha(static_cast<unsigned char>(after[1])) != 0;
     literal_ = literal_ || (after.find('\n') != std::string::npos && !command);
     return CC_REDISPLAY;
 }
 
+// To the same column of the line above, or to an older entry from the first line.
 unsigned char EditingReader::up() {
     const std::wstring_view text = buffer();
-    const std::size_t place = cursor();
-    const std::size_t before = text.substr(0, place).find_last_of(L'\n');
-    if (before == text.npos) {
+    const std::size_t start = line_start(text, cursor());
+    if (start == 0) {
         el_push(edit_, "\x1b[foresay-up");
         return CC_NORM;
     }
-    const std::size_t above = before == 0 ? text.npos : text.substr(0, before).find_last_of(L'\n');
-    const std::size_t start = above == text.npos ? 0 : above + 1;
-    move_to(std::min(start + (place - before - 1), before));
+    const std::size_t above_end = start - 1;  // its line break
+    const std::size_t column = cursor() - start;
+    move_to(std::min(line_start(text, above_end) + column, above_end));
     return CC_REFRESH;
 }
 
+// To the same column of the line below, or to a newer entry from the last line.
 unsigned char EditingReader::down() {
     const std::wstring_view text = buffer();
-    const std::size_t place = cursor();
-    const std::size_t next = text.find(L'\n', place);
-    if (next == text.npos) {
+    const std::size_t end = text.find(L'\n', cursor());
+    if (end == text.npos) {
         el_push(edit_, "\x1b[foresay-down");
         return CC_NORM;
     }
-    const std::size_t before = text.substr(0, place).find_last_of(L'\n');
-    const std::size_t column = place - (before == text.npos ? 0 : before + 1);
-    const std::size_t end = std::min(text.find(L'\n', next + 1), text.size());
-    move_to(std::min(next + 1 + column, end));
+    const std::size_t column = cursor() - line_start(text, cursor());
+    const std::size_t below_end = std::min(text.find(L'\n', end + 1), text.size());
+    move_to(std::min(end + 1 + column, below_end));
     return CC_REFRESH;
 }
 
@@ -365,12 +374,12 @@ unsigned char EditingReader::begin_search() {
     return show_search();
 }
 
-unsigned char EditingReader::search_on() {
+unsigned char EditingReader::search_key() {
     if (!search_.active()) return CC_REFRESH;
     std::size_t at = 0;
-    const EntrySearch::After after = search_.key(next_character(search_key_, at));
-    // The key that ends a search is obeyed after the line was drawn once more, with the usual prompt.
-    if (after == EntrySearch::After::left) el_push(edit_, search_key_.c_str());
+    const EntrySearch::After after = search_.key(next_character(search_bytes_, at));
+    // The key that ends a search acts on the line found, once that is drawn with the usual prompt.
+    if (after == EntrySearch::After::left) el_push(edit_, search_bytes_.c_str());
     return show_search();
 }
 

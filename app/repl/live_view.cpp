@@ -1,4 +1,9 @@
-// The view of an answer on a terminal: a thread that writes and listens.
+// The view of an answer on a terminal.
+//
+// Two threads. The generating one calls add() with each token's text and never waits: it appends to `unsent_` and, where
+// the lock is free, moves that to `inbox_`. The terminal's thread owns standard output, standard input and `screen_`: once
+// a frame it empties the inbox, shows the tokens that are due, and in between it shows keys as they are typed.
+// Verification accepts several tokens at once; they are spread over the time until the next ones are expected.
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -33,41 +38,41 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-// Tokens that come within this time are one burst: the rows of one verification.
+// Tokens that arrive within this time are one burst: what one verification accepted.
 constexpr microseconds kOneBurst{3000};
-// The last token of a burst is shown at most so long after it came.
+// The last token of a burst is shown at most this long after it arrived.
 constexpr microseconds kLongestDelay{60'000};
-// How often new text is looked for, and shown. More often costs the computation more than the eye gains.
+// How often the inbox is emptied. More often costs the computation more than the eye gains.
 constexpr microseconds kFrame{12'000};
-constexpr milliseconds kLookAround{200};  // the same while there is no text yet
+constexpr milliseconds kIdleFrame{200};  // the same while there is no text yet
 
-// When the pieces of bursts are due, so that they appear evenly.
-class Pace {
+// When each token of a burst is due, so that tokens appear evenly.
+class BurstSchedule {
 public:
-    // A burst of so many pieces has come, or more pieces of the last one. True: it is a new one.
-    bool came(Clock::time_point now, std::size_t pieces) {
+    // `pieces` more have arrived. Returns whether they begin a new burst.
+    bool arrived(Clock::time_point now, std::size_t pieces) {
         const auto since = std::chrono::duration_cast<microseconds>(now - start_);
-        const bool another = count_ == 0 || since > kOneBurst;
-        if (another) {
+        const bool new_burst = count_ == 0 || since > kOneBurst;
+        if (new_burst) {
             if (count_ > 0) interval_ = (3 * interval_ + std::min(since, kLongestDelay)) / 4;
             start_ = now;
             count_ = 0;
         }
         count_ += pieces;
-        return another;
+        return new_burst;
     }
-    // Of the burst's piece `index`.
+    // When piece `index` of the burst is to be shown.
     Clock::time_point due(std::size_t index) const {
         return start_ + interval_ * static_cast<std::int64_t>(index) / static_cast<std::int64_t>(count_);
     }
 
 private:
-    Clock::time_point start_;
+    Clock::time_point start_;        // of the burst
     microseconds interval_{20'000};  // between bursts, smoothed
     std::size_t count_ = 0;
 };
 
-std::int64_t thread_time_ns() {
+std::int64_t thread_cpu_time_ns() {
     timespec spent{};
     ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &spent);
     return std::int64_t{spent.tv_sec} * 1'000'000'000 + spent.tv_nsec;
@@ -77,38 +82,38 @@ class LiveView : public AnswerView {
 public:
     LiveView(Keyboard& keyboard, bool tint)
         : keyboard_(keyboard), tint_(tint), screen_(terminal_columns(), colourful_output()) {
-        wake_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-        check(wake_ >= 0, "there is always an event descriptor left");
-        // Signals are the main thread's.
+        wake_event_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        check(wake_event_ >= 0, "there is always an event descriptor left");
+        // The new thread blocks every signal: the main thread handles them.
         sigset_t all, before;
         sigfillset(&all);
         pthread_sigmask(SIG_SETMASK, &all, &before);
-        thread_ = std::thread([this] { run(); });
+        thread_ = std::thread([this] { terminal_thread(); });
         pthread_sigmask(SIG_SETMASK, &before, nullptr);
     }
     ~LiveView() override {
         stop();
-        ::close(wake_);
+        ::close(wake_event_);
     }
     LiveView(const LiveView&) = delete;
     LiveView& operator=(const LiveView&) = delete;
 
-    // Never waits: what cannot be handed over now goes with the next token. Only the first text wakes the other thread,
-    // which would take the processor from the computation; it looks for the rest in time for the next frame.
+    // Never waits: what cannot be sent now goes with the next token. Only the first text wakes the terminal's thread;
+    // waking it for each token would take a core from the computation, and it looks again within a frame.
     void add(std::string_view text, bool drafted) override {
         if (failed_.load(std::memory_order_relaxed)) finish();
         if (text.empty()) return;
-        const std::int64_t start = thread_time_ns();
-        added_.text += text;
-        added_.pieces.push_back({text.size(), drafted});
-        hand_over(std::unique_lock(mutex_, std::try_to_lock));
-        if (!started_) wake();
-        started_ = true;
-        adding_ns_ += thread_time_ns() - start;
+        const std::int64_t start = thread_cpu_time_ns();
+        unsent_.text += text;
+        unsent_.pieces.push_back({text.size(), drafted});
+        send(std::unique_lock(mutex_, std::try_to_lock));
+        if (!has_text_) wake();
+        has_text_ = true;
+        adding_ns_ += thread_cpu_time_ns() - start;
     }
 
     void finish() override {
-        if (thread_.joinable()) hand_over(std::unique_lock(mutex_));
+        if (thread_.joinable()) send(std::unique_lock(mutex_));
         stop();
         if (problem_) std::rethrow_exception(std::exchange(problem_, nullptr));
     }
@@ -117,6 +122,7 @@ public:
     double cost_ms() const override { return static_cast<double>(adding_ns_ + showing_ns_) / 1e6; }
 
 private:
+    // The text of one token.
     struct Piece {
         std::size_t bytes;
         bool drafted;
@@ -124,106 +130,114 @@ private:
     struct Pieces {
         std::string text;
         std::vector<Piece> pieces;
+
+        void append(const Pieces& more) {
+            text += more.text;
+            pieces.insert(pieces.end(), more.pieces.begin(), more.pieces.end());
+        }
+        void clear() {
+            text.clear();
+            pieces.clear();
+        }
     };
 
-    void hand_over(const std::unique_lock<std::mutex>& lock) {
-        if (!lock || added_.pieces.empty()) return;
-        incoming_.text += added_.text;
-        incoming_.pieces.insert(incoming_.pieces.end(), added_.pieces.begin(), added_.pieces.end());
-        added_.text.clear();
-        added_.pieces.clear();
+    // ---- the generating thread
+    void send(const std::unique_lock<std::mutex>& lock) {
+        if (!lock || unsent_.pieces.empty()) return;
+        inbox_.append(unsent_);
+        unsent_.clear();
         answering_ = true;
     }
     void wake() {
         const std::uint64_t one = 1;
-        const ssize_t ignored = ::write(wake_, &one, sizeof one);
+        const ssize_t ignored = ::write(wake_event_, &one, sizeof one);
         static_cast<void>(ignored);  // an event cannot overflow
     }
     void stop() {
         if (!thread_.joinable()) return;
-        done_ = true;
+        stopping_ = true;
         wake();
         thread_.join();
     }
 
-    void run() {
-        run_at_once(true);  // keys are shown while every core computes
+    // ---- the terminal's thread
+    void terminal_thread() {
+        run_at_once(true);  // so that keys are shown although every core computes
         try {
             write(screen_.show_typed(typed_look(keyboard_.ahead())));
-            while (!done_) {
+            while (!stopping_) {
                 wait();
-                take();
+                receive();
                 show(Clock::now());
             }
-            take();
+            receive();
             show(Clock::time_point::max());
             write(screen_.finish());
-            showing_ns_ = thread_time_ns();
+            showing_ns_ = thread_cpu_time_ns();
         } catch (...) {
             problem_ = std::current_exception();
             failed_ = true;
         }
     }
 
+    // Until a key, a wake-up or the next frame.
     void wait() {
-        const std::chrono::nanoseconds most = answering_ ? std::chrono::nanoseconds(kFrame) : kLookAround;
+        const std::chrono::nanoseconds most = answering_ ? std::chrono::nanoseconds(kFrame) : kIdleFrame;
         const timespec timeout{most.count() / 1'000'000'000, most.count() % 1'000'000'000};
-        std::array<pollfd, 2> wait{{{wake_, POLLIN, 0}, {listening_ ? STDIN_FILENO : -1, POLLIN, 0}}};
+        std::array<pollfd, 2> wait{{{wake_event_, POLLIN, 0}, {reads_keys_ ? STDIN_FILENO : -1, POLLIN, 0}}};
         ::ppoll(wait.data(), wait.size(), &timeout, nullptr);
-        if (wait[1].revents != 0) listen();
+        if (wait[1].revents != 0) read_keys();
         if (wait[0].revents != 0) {
             std::uint64_t count = 0;
-            const ssize_t ignored = ::read(wake_, &count, sizeof count);
+            const ssize_t ignored = ::read(wake_event_, &count, sizeof count);
             static_cast<void>(ignored);
         }
         if (keyboard_.take_change()) renew_terminal_mode();
         screen_.resize(terminal_columns());
     }
 
-    // Keys are shown at once.
-    void listen() {
+    // Shows keys at once and keeps them for the next prompt.
+    void read_keys() {
         std::array<char, 4096> chunk{};
         const ssize_t got = ::read(STDIN_FILENO, chunk.data(), chunk.size());
         if (got > 0) {
             keyboard_.type_ahead({chunk.data(), static_cast<std::size_t>(got)});
             write(screen_.show_typed(typed_look(keyboard_.ahead())));
         } else if (got == 0 || (errno != EINTR && errno != EAGAIN)) {
-            listening_ = false;
+            reads_keys_ = false;
         }
     }
 
-    // Takes over what the generating thread has added.
-    void take() {
+    // Empties the inbox.
+    void receive() {
         const std::lock_guard lock(mutex_);
-        if (incoming_.pieces.empty()) return;
-        if (pace_.came(Clock::now(), incoming_.pieces.size())) {
-            show_until(shown_.pieces.size());  // never more than one burst behind
-            shown_.text.clear();
-            shown_.pieces.clear();
-            next_ = place_ = 0;
+        if (inbox_.pieces.empty()) return;
+        if (schedule_.arrived(Clock::now(), inbox_.pieces.size())) {
+            show_until(burst_.pieces.size());  // the view lags by one burst at most
+            burst_.clear();
+            next_piece_ = next_byte_ = 0;
         }
-        shown_.text += incoming_.text;
-        shown_.pieces.insert(shown_.pieces.end(), incoming_.pieces.begin(), incoming_.pieces.end());
-        incoming_.text.clear();
-        incoming_.pieces.clear();
+        burst_.append(inbox_);
+        inbox_.clear();
     }
 
     // Shows the pieces that are due.
     void show(Clock::time_point now) {
-        std::size_t end = next_;
-        while (end < shown_.pieces.size() && pace_.due(end) <= now) ++end;
+        std::size_t end = next_piece_;
+        while (end < burst_.pieces.size() && schedule_.due(end) <= now) ++end;
         show_until(end);
     }
 
     void show_until(std::size_t end) {
         std::string out;
-        while (next_ < end) {
-            // Neighbours of one kind are written as one.
-            const bool drafted = shown_.pieces[next_].drafted;
+        while (next_piece_ < end) {
+            // Neighbours of one colour are written together.
+            const bool drafted = burst_.pieces[next_piece_].drafted;
             std::size_t bytes = 0;
-            for (; next_ < end && shown_.pieces[next_].drafted == drafted; ++next_) bytes += shown_.pieces[next_].bytes;
-            out += screen_.add(printable(std::string_view(shown_.text).substr(place_, bytes)), drafted && tint_);
-            place_ += bytes;
+            for (; next_piece_ < end && burst_.pieces[next_piece_].drafted == drafted; ++next_piece_)
+                bytes += burst_.pieces[next_piece_].bytes;
+            out += screen_.add(printable(std::string_view(burst_.text).substr(next_byte_, bytes)), drafted && tint_);
+            next_byte_ += bytes;
         }
         write(out);
     }
@@ -234,24 +248,28 @@ private:
 
     Keyboard& keyboard_;
     bool tint_;
-    ScreenText screen_;
-    int wake_ = -1;
-    std::mutex mutex_;
-    Pieces added_;          // the generating thread's: not handed over yet
-    bool started_ = false;  // the same: there was text
-    Pieces incoming_;       // under mutex_
-    std::atomic<bool> answering_{false}, done_{false}, failed_{false};
-    std::exception_ptr problem_;
-    std::int64_t adding_ns_ = 0;   // processor time of the generating thread
-    std::int64_t showing_ns_ = 0;  // of the other one
+    int wake_event_ = -1;
     std::thread thread_;
 
-    // The thread's own.
-    Pieces shown_;
-    std::size_t next_ = 0;   // piece that is shown next
-    std::size_t place_ = 0;  // where its text begins
-    Pace pace_;
-    bool listening_ = true;
+    // The generating thread's.
+    Pieces unsent_;
+    bool has_text_ = false;
+    std::int64_t adding_ns_ = 0;  // CPU time
+
+    // Both threads'.
+    std::mutex mutex_;
+    Pieces inbox_;  // under mutex_
+    std::atomic<bool> answering_{false}, stopping_{false}, failed_{false};
+
+    // The terminal's thread's, and the other's after it has ended.
+    ScreenText screen_;
+    Pieces burst_;
+    std::size_t next_piece_ = 0;  // of burst_, to be shown next
+    std::size_t next_byte_ = 0;   // where its text begins
+    BurstSchedule schedule_;
+    bool reads_keys_ = true;       // false after the end of standard input
+    std::int64_t showing_ns_ = 0;  // CPU time
+    std::exception_ptr problem_;   // what failed, before failed_ is set
 };
 
 }  // namespace

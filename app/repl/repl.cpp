@@ -61,7 +61,7 @@ void Repl::banner() {
         text += " with " + std::filesystem::path(session_.draft()->source().path()).filename().string();
     text += ", " + session_.backend() + ". /help lists the commands.\n";
     if (conversation().format() == core::ChatFormat::complete)
-        text += "What you write is continued; a \\ at the end of a line goes on in the next.\n";
+        text += "The model continues what you write; end a line with \\ to go on in the next.\n";
     text = wrapped(text, terminal_columns());
     text.pop_back();
     say(dim(text) + "\n");  // the terminal would count escape codes at the beginning of a line as columns of it

@@ -108,7 +108,7 @@ ConfigLayer read_config_file(const fs::path& path) {
     }
     if (static_cast<std::int64_t>(layer.text.size()) > kMaxConfigBytes) {
         throw Error(name + ": larger than " + std::to_string(kMaxConfigBytes) +
-                    " bytes; this is no configuration file");
+                    " bytes; this is not a configuration file");
     }
     return layer;
 }
@@ -117,7 +117,7 @@ ConfigLayer override_layer(std::string_view assignment, const std::string& place
     const auto equals = assignment.find('=');
     const std::string key(trim(assignment.substr(0, equals)));
     if (equals == std::string_view::npos || key.empty()) {
-        throw UsageError(place + ": '" + std::string(assignment) + "' is no assignment; write key.path=value");
+        throw UsageError(place + ": '" + std::string(assignment) + "' is not an assignment; write key.path=value");
     }
     const std::string_view value = trim(assignment.substr(equals + 1));
     std::error_code ignored;

@@ -118,7 +118,7 @@ void refuse_single_underscores(const std::string& name) {
         std::string single = upper(spec.key);
         std::replace(single.begin(), single.end(), '.', '_');
         if (name == std::string(kPrefix) + single) {
-            throw UsageError("the variable " + name + " means nothing; did you mean " + variable_of(spec.key) +
+            throw UsageError("unknown variable " + name + "; did you mean " + variable_of(spec.key) +
                              ", with two underscores for the dot of " + spec.key + "?");
         }
     }

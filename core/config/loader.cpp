@@ -252,8 +252,7 @@ void ConfigLoader::plugin_member(PluginSpec& plugin, const TomlNode::Member& mem
         complain(member.line, member.column,
                  "unknown key '" + member.key + "' in [[plugin]]" + suggestion(member.key, names));
     } else if (!text || member.value.text.empty()) {
-        complain(member.value.line, member.value.column,
-                 "'" + member.key + "' of a plugin must be a string that is not empty");
+        complain(member.value.line, member.value.column, "'" + member.key + "' of a plugin must be a non-empty string");
     } else if (member.key == "name") {
         plugin.name = member.value.text;
     } else {
@@ -312,7 +311,7 @@ void ConfigLoader::check_chain() {
     for (const std::string& name : chain) {
         if (std::find(known.begin(), known.end(), name) == known.end()) {
             complain(setting.origin,
-                     "'sampling.chain' names '" + name + "', which is no stage" + suggestion(name, known));
+                     "'sampling.chain' names '" + name + "', which is not a stage" + suggestion(name, known));
         } else if (!seen.insert(name).second) {
             complain(setting.origin, "'sampling.chain' names '" + name + "' twice");
         }
@@ -369,7 +368,7 @@ Config ConfigLoader::finish() {
     if (request_.need_target && std::get<std::string>(target.value).empty() && diagnostics_.empty()) {
         Origin where = target.origin;
         if (where.is_default() && !request_.layers.empty()) where = Origin{request_.layers.front().place, 0, 0};
-        complain(where, "no target model; state 'model' in [target], or pass --model PATH");
+        complain(where, "no target model; set 'model' in [target], or use --model PATH");
     }
     if (request_.need_files) check_files();
     check_chain();

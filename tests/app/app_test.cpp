@@ -8,6 +8,7 @@
 #include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "tests/app/program.h"
 
@@ -52,7 +53,7 @@ TEST(Usage, WrongCommandLinesExitWithTwo) {
                                                          {"complete", "-p", "x", "--seed", "-1"},
                                                          {"complete", "-p", "x", "--seed", "9223372036854775808"},
                                                          {"complete", "-p", "x", "--branch", "1e3"},
-                                                         {"complete", "-p", "x", "--encoding", "q8_0"},
+                                                         {"complete", "-p", "x", "--quant", "q8_0"},
                                                          {"complete", "-p", "x", "--set", "novalue"},
                                                          {"perplexity", "-f", source("README.md"), "--context", "3"},
                                                          {"bench", "everything"},
@@ -73,8 +74,15 @@ TEST(Usage, HelpAndVersionAreOutput) {
     for (const std::string command : {"chat", "complete", "bench", "perplexity", "logits", "tokenize", "inspect"}) {
         const Outcome outcome = run({command, "--help"});
         EXPECT_EQ(outcome.status, 0);
-        EXPECT_THAT(outcome.out, AllOf(HasSubstr("--set"), HasSubstr("--threads")));
+        EXPECT_THAT(outcome.out, AllOf(HasSubstr("Usage: foresay " + command), HasSubstr("--set KEY=VALUE"),
+                                       HasSubstr("--threads N")));
+        std::istringstream lines(outcome.out);
+        for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 80u) << line;
     }
+    EXPECT_THAT(run({"--help"}).out,
+                AllOf(HasSubstr("\n  chat "), HasSubstr("\n  inspect "), Not(HasSubstr("manual"))));
+    EXPECT_THAT(run({"session", "--help"}).out, AllOf(HasSubstr("\n  list "), HasSubstr("\n  replay ")));
+    EXPECT_THAT(run({"bench", "--help"}).out, AllOf(HasSubstr("\n  decode "), HasSubstr("\n  verify ")));
     EXPECT_THAT(run({"--version"}).out, StartsWith("foresay "));
 }
 
@@ -257,7 +265,7 @@ TEST(Chat, WithoutATerminalThereAreNoPromptsAndNoColour) {
     const Outcome outcome = run({"chat", "-n", "8"}, "def f(x):\n/stats\n/nonsense\nclass A:\n");
     EXPECT_EQ(outcome.status, 1) << "a line that fails must show in the status of a script";
     EXPECT_THAT(outcome.out, AllOf(Not(HasSubstr("> ")), Not(HasSubstr("\x1b"))));
-    EXPECT_THAT(outcome.error, AllOf(HasSubstr("there is no command /nonsense"), HasSubstr("answers   1, 8 tokens")));
+    EXPECT_THAT(outcome.error, AllOf(HasSubstr("unknown command /nonsense"), HasSubstr("answers   1, 8 tokens")));
     EXPECT_THAT(outcome.error, Not(HasSubstr("\x1b")));
     // The first answer is what `complete` says.
     const Outcome completed = run({"complete", "-p", "def f(x):", "-n", "8"});
@@ -313,13 +321,13 @@ TEST(Chat, HelpComesFromTheTable) {
     const Outcome all = run({"chat"}, "/help\n");
     EXPECT_THAT(all.error, AllOf(HasSubstr("/retry [SEED]"), HasSubstr("/set KEY VALUE"), HasSubstr("Ctrl-C")));
     const Outcome one = run({"chat"}, "/help retry\n/help /stats\n/? quit\n/help retyr\n");
-    EXPECT_THAT(one.error, AllOf(HasSubstr("/retry [SEED]\nThe last answer again"), HasSubstr("/stats\n"),
+    EXPECT_THAT(one.error, AllOf(HasSubstr("/retry [SEED]\nGenerate the last answer again"), HasSubstr("/stats\n"),
                                  HasSubstr("Also /exit."), HasSubstr("did you mean /retry?")));
 }
 
 TEST(Chat, TheBeginningOfANameIsEnoughWhereOnlyOneHasIt) {
     EXPECT_THAT(run({"chat"}, "/stat\n").error, HasSubstr("answers   0"));
-    EXPECT_THAT(run({"chat"}, "/s\n").error, AllOf(HasSubstr("/s is the beginning of "), HasSubstr("/set")));
+    EXPECT_THAT(run({"chat"}, "/s\n").error, AllOf(HasSubstr("/s is ambiguous: it could be "), HasSubstr("/set")));
     EXPECT_THAT(run({"chat"}, "/\n").error, HasSubstr("/help lists them"));
     EXPECT_EQ(run({"chat", "-n", "4"}, "/exit\nx\n").out, "");
 }
@@ -414,16 +422,41 @@ TEST(Perplexity, DamagedWeightsAreAnError) {
     EXPECT_THAT(outcome.error, HasSubstr("hold NaN or infinities"));
 }
 
+TEST(CommandLine, OldSpellingsOfOptionsAreAcceptedAndNotShown) {
+    const Outcome help = run({"complete", "--help"});
+    EXPECT_THAT(help.out, AllOf(HasSubstr("--quant TYPE"), HasSubstr("--draft-quant TYPE")));
+    EXPECT_THAT(help.out, Not(HasSubstr("encoding")));
+    for (const std::string name : {"--quant", "--encoding"}) {
+        EXPECT_THAT(run({"logits", "--shape", "llama-3.2-1b", name, "q9_9", "--tokens",
+                         write_scratch("few.json", "{\"tokens\": [1], \"positions\": [0]}")})
+                        .error,
+                    HasSubstr("q9_9"))
+            << name;
+    }
+}
+
 TEST(CommandLine, SaysWhatWasProbablyMeant) {
     const std::vector<std::pair<std::vector<std::string>, std::string>> mistakes = {
-        {{"caht"}, "foresay: there is no command 'caht'; did you mean 'chat'?"},
-        {{"sesion", "list"}, "foresay: there is no command 'sesion'; did you mean 'session'?"},
-        {{"session", "lst"}, "foresay: session has no command 'lst'; did you mean 'list'?"},
-        {{"chat", "--contniue"}, "foresay: chat has no option '--contniue'; did you mean '--continue'?"},
-        {{"complete", "-p", "x", "--tempreature=0"}, "no option '--tempreature'; did you mean '--temperature'?"},
-        {{"chat", "--xyzzy"}, "foresay: chat has no option '--xyzzy' (foresay --help"},
-        {{"session"}, "subcommand is required"},
+        {{"caht"}, "foresay: unknown command 'caht'; did you mean 'chat'? (see foresay --help)"},
+        {{"sesion", "list"}, "foresay: unknown command 'sesion'; did you mean 'session'?"},
+        {{"session", "lst"},
+         "foresay: unknown command 'session lst'; did you mean 'list'? (see foresay session --help)"},
+        {{"chat", "--contniue"}, "foresay: unknown option '--contniue' for chat; did you mean '--continue'?"},
+        {{"complete", "-p", "x", "--tempreature=0"},
+         "unknown option '--tempreature' for complete; did you mean '--temperature'?"},
+        {{"chat", "--xyzzy"}, "foresay: unknown option '--xyzzy' for chat (see foresay chat --help)"},
+        {{"session"}, "foresay: a command is required (see foresay session --help)"},
         {{"inspect"}, "PATH is required"},
+        {{"complete", "one.toml", "two.toml"}, "foresay: unexpected argument 'two.toml'"},
+        {{"complete", "-p"}, "foresay: -p needs a value"},
+        {{"complete", "-p", "x", "-f", "y"}, "-f and -p cannot be used together"},
+        {{"bench", "decod"}, "foresay: unknown benchmark 'decod'; did you mean 'decode'?"},
+        {{"bench", "decode", "--runs", "0"}, "--runs: must be an integer from 1 to 1000, not '0'"},
+        {{"complete", "-p", "x", "--context", "many"}, "--context: must be an integer, not 'many'"},
+        {{"complete", "-p", "x", "--quant", "q8_0"}, "foresay: --quant needs --shape or --inflate"},
+        // The spelling of earlier versions, which is the same option.
+        {{"complete", "-p", "x", "--encoding", "q8_0"}, "foresay: --quant needs --shape or --inflate"},
+        {{"bench", "decode", "--shape", "s", "--quant", "q4_0", "--encoding", "q8_0"}, "cannot be used together"},
     };
     for (const auto& [arguments, sentence] : mistakes) {
         const Outcome outcome = run(arguments);

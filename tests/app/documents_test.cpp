@@ -13,8 +13,11 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <regex>
+#include <set>
 
-#include "app/command_line/command_line.h"
+#include "app/bench/bench.h"
+#include "app/command_line/command.h"
+#include "app/command_line/description.h"
 #include "app/configuration.h"
 #include "core/config/json_schema.h"
 #include "core/config/layers.h"
@@ -140,11 +143,35 @@ TEST(CommandLine, EveryOptionSaysWhatItIsAndWhatItsValueCanBe) {
             const std::string name = option.names.empty() ? option.value : option.names.front();
             EXPECT_NE(option.doc, "") << command.name << " " << name;
             if (option.value.empty() || option.hint != ValueHint::none) continue;
-            EXPECT_THAT(free, Contains(name)) << command.name << ": give it a hint in app/options.cpp, or name it here";
+            EXPECT_THAT(free, Contains(name))
+                << command.name << ": give it a hint where it is declared, or name it here";
         }
     }
     EXPECT_THAT(names, IsSupersetOf({"chat", "complete", "bench", "config check", "config show", "plugin list"}));
     EXPECT_THAT(names, Not(Contains("manual")));
+}
+
+// A file that registers nothing, or whose object the linker left out, would only be missed by who looks for it.
+TEST(CommandLine, EveryFileOfCommandsAndBenchmarksIsOnTheList) {
+    std::set<std::string> commands, benchmarks;
+    for (const CommandEntry& entry : registered_commands()) {
+        std::string word = entry.name.substr(0, entry.name.find(' '));
+        std::replace(word.begin(), word.end(), '-', '_');
+        commands.insert(word + ".cpp");
+        if (entry.name.find(' ') == std::string::npos) continue;
+        EXPECT_TRUE(commands.contains(word + ".cpp")) << entry.name << " comes before its first word";
+    }
+    for (const Benchmark& benchmark : registered_benchmarks()) benchmarks.insert(benchmark.name + ".cpp");
+    std::set<std::string> files;
+    for (const auto& entry : fs::directory_iterator(source("app/commands"))) files.insert(entry.path().filename());
+    EXPECT_EQ(commands, files);
+    files.clear();
+    for (const auto& entry : fs::directory_iterator(source("app/bench"))) {
+        if (read(entry.path()).find("const RegisterBenchmark") != std::string::npos)
+            files.insert(entry.path().filename());
+    }
+    EXPECT_EQ(benchmarks, files);
+    EXPECT_GE(benchmarks.size(), 8u);
 }
 
 TEST(CommandLine, TheManualPageIsSound) {
@@ -169,10 +196,11 @@ TEST(CommandLine, BashCompletes) {
     EXPECT_EQ(complete("inspe"), "inspect\n");
     EXPECT_EQ(complete("chat --thr"), "--threads\n");
     EXPECT_EQ(complete("complete --speculation \"\""), "auto off\n");
-    EXPECT_EQ(complete("config s"), "show schema\n");
+    EXPECT_EQ(complete("config s"), "schema show\n");
     EXPECT_EQ(complete("config show --set sampling.top_k"), "sampling.top_k.k=\n");
     EXPECT_THAT(complete("chat configs/py"), HasSubstr("configs/python-coder.toml"));
     EXPECT_THAT(complete("chat configs/sch"), Not(HasSubstr("schema.json")));
+    EXPECT_EQ(complete("bench --quant q8"), "q8_0\n");
     EXPECT_THAT(complete("inspect READ"), HasSubstr("README.md"));
     EXPECT_EQ(complete("completion z"), "zsh\n");
     EXPECT_EQ(complete("bench --seed 1 dec"), "decode\n");

@@ -26,15 +26,16 @@ struct Refusal {
 
 TEST(Inflate, RefusesInOneSentence) {
     const std::vector<Refusal> refusals = {
-        {{"complete", "-p", "x", "--inflate", "llama-3.1-8b", "--shape", "llama-3.1-8b"}, 2, "leave one of them out"},
-        {{"complete", "-p", "x", "--draft-encoding", "q8_0"}, 2, "--inflate-draft"},
-        {{"complete", "-p", "x", "--encoding", "q8_0"}, 2, "--inflate"},
+        {{"complete", "-p", "x", "--inflate", "llama-3.1-8b", "--shape", "llama-3.1-8b"}, 2, "use one of them"},
+        {{"complete", "-p", "x", "--draft-quant", "q8_0"}, 2, "--draft-quant needs --inflate-draft"},
+        {{"complete", "-p", "x", "--draft-encoding", "q8_0"}, 2, "--draft-quant needs --inflate-draft"},
+        {{"complete", "-p", "x", "--quant", "q8_0"}, 2, "--inflate"},
         {{"chat", "--inflate", "llama-3.1-8b"}, 2, "--inflate"},
-        {{"bench", "repl", "--inflate", "llama-3.1-8b"}, 2, "conversations"},
+        {{"bench", "repl", "--inflate", "llama-3.1-8b"}, 2, "bench repl runs `foresay chat`"},
         {{"bench", "inflation"}, 2, "name a shape with --inflate"},
         {{"inspect", target(), "--inflate-draft", "llama-3.1-8b"}, 2, "inspect takes one model"},
         {{"complete", "-p", "x", "--inflate", "llama-3.1-9b"}, 1, "llama-3.1-8b"},
-        {{"complete", "-p", "x", "--inflate", "llama-3.1-8b", "--encoding", "q3"}, 1, "'q3' is not known"},
+        {{"complete", "-p", "x", "--inflate", "llama-3.1-8b", "--quant", "q3"}, 1, "'q3' is not known"},
         {{"bench", "decode", "--inflate", "llama-3.2-3b"}, 1, "a head of its own"},
         {{"complete", "-p", "x", "--model", target(), "--inflate-draft", "llama-3.2-1b"}, 1, "no draft model"},
         {{"complete", "-p", "x", "--inflate", "llama-3.2-1b", "--context", "4096"}, 1, "longer than the 2048"},
@@ -48,7 +49,7 @@ TEST(Inflate, RefusesInOneSentence) {
 }
 
 TEST(Inflate, InspectTellsWhatAModelWouldTake) {
-    const Outcome one = run({"inspect", target(), "--inflate", "llama-3.1-8b", "--encoding", "q8_0"});
+    const Outcome one = run({"inspect", target(), "--inflate", "llama-3.1-8b", "--quant", "q8_0"});
     EXPECT_EQ(one.status, 0) << one.error;
     EXPECT_THAT(one.out,
                 AllOf(HasSubstr("inflated to llama-3.1-8b in q8_0"), HasSubstr("32, 4096, 14336"),

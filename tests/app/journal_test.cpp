@@ -139,9 +139,9 @@ TEST(Journal, DamageInTheMiddleIsRefusedWithItsLine) {
         EXPECT_THAT(error_of(damaged),
                     HasSubstr("damaged.session:" + std::to_string(line + 1) + ": the line is damaged"));
     }
-    EXPECT_THAT(error_of(""), HasSubstr("no saved session"));
-    EXPECT_THAT(error_of("hello\nworld\n"), HasSubstr("no saved session"));
-    EXPECT_THAT(error_of(text.substr(0, begins[1])), HasSubstr("no saved session"));
+    EXPECT_THAT(error_of(""), HasSubstr("not a saved session of foresay"));
+    EXPECT_THAT(error_of("hello\nworld\n"), HasSubstr("not a saved session of foresay"));
+    EXPECT_THAT(error_of(text.substr(0, begins[1])), HasSubstr("not a saved session of foresay"));
 }
 
 // Lines that are whole and lie. The reader must end with a sentence, never with anything else.
@@ -156,8 +156,8 @@ TEST(Journal, LinesThatLieAreRefused) {
     };
     EXPECT_EQ(error_of(begin + checked_line(turn_with("")) + end), "");
     const std::vector<std::pair<std::string, std::string>> lies = {
-        {"[]", "no JSON object"},
-        {"{\"foresay_session\":1,\"created\":\"\"}", "second beginning"},
+        {"[]", "not a JSON object"},
+        {"{\"foresay_session\":1,\"created\":\"\"}", "second header"},
         {"{\"engine\":3}", "'engine' must be an object"},
         {"{\"engine\":{\"model\":\"\",\"identity\":\"\",\"backend\":\"\",\"vocabulary\":-1}}", "'vocabulary' must be"},
         {"{\"settings\":1}", "'settings' must be text"},

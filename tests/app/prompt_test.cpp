@@ -114,7 +114,7 @@ TEST(SourceFiles, PlacesAreLinesAndCharacters) {
     EXPECT_EQ(whole.column, 3);
     EXPECT_EQ(parse_place("a:7").column, 0);
     for (const char* wrong : {"a", "a:", "a:x", "a:0", "a:-1", "a:1:99999999999999999999", ":"}) {
-        EXPECT_THAT(error_of([&] { parse_place(wrong); }), HasSubstr("names no place")) << wrong;
+        EXPECT_THAT(error_of([&] { parse_place(wrong); }), HasSubstr("is not a place")) << wrong;
     }
     const std::string text = "one\nz\xc3\xa4hl\n\nend";
     EXPECT_EQ(offset_of(text, {"f", 1, 1}), 0u);

@@ -101,7 +101,7 @@ TEST_F(ReplDisplay, DraftedTokensAreTintedOnDemand) {
     wait_for_answers(1);
     EXPECT_THAT(colours(), Not(HasSubstr("\x1b[32m")));
     type("/view Space on Enter");
-    expect_screen(HasSubstr("drafted tokens are marked"));
+    expect_screen(HasSubstr("Drafted tokens are marked"));
     type("/retry Enter");
     wait_for_answers(2);
     EXPECT_THAT(colours(), HasSubstr("\x1b[32m"));
@@ -113,7 +113,7 @@ TEST_F(ReplDisplay, NoColorMeansNone) {
     type("'" + kPrompt + "' Enter");
     wait_for_answers(1);
     type("/nonsense Enter");
-    wait_for("no command");
+    wait_for("unknown command");
     EXPECT_THAT(colours(), Not(HasSubstr("\x1b[")));
 }
 
@@ -166,7 +166,7 @@ TEST_F(ReplDisplay, ControlCharactersOfFilesDoNotReachTheTerminal) {
     start("-n 2");
     wait_for("\n>");
     type("'/show a' C-v Escape '[31mb' Enter");
-    expect_screen(HasSubstr("nothing called"));
+    expect_screen(HasSubstr("no key or table"));
     EXPECT_THAT(colours(), Not(HasSubstr("\x1b[31m")));
 }
 

@@ -71,13 +71,13 @@ TEST_F(ReplEditing, ShortPasteIsShownAndIsTextWhateverItBeginsWith) {
     expect_screen(HasSubstr("> // no command\nint main() {\n}"));
     type("Enter");
     wait_for_answers(1);
-    expect_screen(Not(HasSubstr("there is no command")));
+    expect_screen(Not(HasSubstr("unknown command")));
     // It comes back from the history as text.
     type("Up");
     expect_screen(HasSubstr("> \"\"\"\n// no command\nint main() {\n}\n\"\"\""));
     type("Enter");
     wait_for_answers(2);
-    EXPECT_THAT(screen(), Not(HasSubstr("there is no command")));
+    EXPECT_THAT(screen(), Not(HasSubstr("unknown command")));
 }
 
 TEST_F(ReplEditing, SeveralLinesByBackslashQuotesAndAltEnter) {

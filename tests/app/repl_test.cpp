@@ -28,7 +28,7 @@ TEST_F(Repl, AnswersRetriesAndLeaves) {
     wait_for_answers(1);
     expect_screen(HasSubstr("output "));
     type("/retyr Enter");
-    expect_screen(HasSubstr("there is no command /retyr; did you mean /retry?"));
+    expect_screen(HasSubstr("unknown command /retyr; did you mean /retry?"));
     type("/retry Enter");
     type("/stats Enter");
     expect_screen(AllOf(HasSubstr("answers   2"), HasSubstr("first     token after ")));

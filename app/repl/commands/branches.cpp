@@ -41,7 +41,7 @@ void branch(Repl& repl, const std::string& arguments) {
     if (words[0] == "new") {
         const std::size_t turns = conversation.turns().size();
         const std::size_t begin =
-            words.size() > 1 ? whole_number(words[1], "the number of answers to begin behind", 0, turns) : turns;
+            words.size() > 1 ? whole_number(words[1], "the number of answers to keep", 0, turns) : turns;
         conversation.new_branch(begin);
     } else {
         conversation.switch_branch(whole_number(words[0], "a branch", 0, conversation.branch_count() - 1));
@@ -82,7 +82,7 @@ void several(Repl& repl, const std::string& arguments) {
             return answers[i];
         });
     }
-    say(dim("The first is the present one (/branch " + std::to_string(answers.front().line) + ": seed " +
+    say(dim("The first is the current one (/branch " + std::to_string(answers.front().line) + ": seed " +
             std::to_string(answers.front().seed) + ", branch " + std::to_string(answers.front().branch) + ").") +
         "\n");
 }
@@ -93,7 +93,7 @@ void edit(Repl& repl, const std::string& arguments) {
     std::string text = arguments;
     if (text.size() > 1 && text.starts_with('"') && text.ends_with('"')) text = text.substr(1, text.size() - 2);
     if (text.empty()) {
-        if (!repl.interactive()) throw Error("write the new text behind /edit; an editor needs a terminal");
+        if (!repl.interactive()) throw Error("write the new text after /edit; an editor needs a terminal");
         text = edited_text(conversation.answer_text(conversation.last()));
     }
     print(text);
@@ -101,21 +101,22 @@ void edit(Repl& repl, const std::string& arguments) {
 }
 
 constexpr ReplCommand kCommands[] = {
-    {"n", "K [TEXT]", "K answers side by side, each on a branch of its own",
-     "To TEXT, or again to what was said last. All are drawn together, on branches of one cache. Each is what its seed "
-     "and "
-     "branch yield alone: `foresay complete --seed S --branch B` reproduces it. The first becomes the present branch; "
-     "/branch lists them.",
+    {"n", "K [TEXT]", "generate K answers side by side, each on its own branch",
+     "They answer TEXT, or the last message again. All are generated together, on branches of one KV cache. Each is "
+     "the answer that its seed and branch give alone: `foresay complete --seed S --branch B` reproduces it. The first "
+     "becomes the current branch; /branch lists them.",
      several},
-    {"branch", "[N|new [ANSWERS]]", "the branches of the conversation; go to one, or begin one",
-     "Without an argument it lists them, the present one marked. `new` begins a branch here, or behind so many answers "
-     "of "
-     "this branch, and leaves the old one as it is. /undo goes back to where you were.",
+    {"branch", "[N|new [ANSWERS]]", "list the conversation's branches, switch to one, or start one",
+     "Without an argument it lists them and marks the current one. `new` starts a branch here, or after the first "
+     "ANSWERS "
+     "answers of this branch, and leaves the old one as it is. /undo goes back to where you were.",
      branch, complete_branch},
     {"edit", "[TEXT]", "change the last answer, and continue from it",
-     "Without TEXT the answer opens in your editor ($VISUAL, $EDITOR). What stays of it keeps its tokens; the new one "
-     "goes on "
-     "behind your text. Between double quotes TEXT may begin and end with blanks. /undo brings the old answer back.",
+     "Without TEXT the answer opens in your editor ($VISUAL, $EDITOR). The unchanged beginning keeps its tokens, and "
+     "the "
+     "model continues after your text. In double quotes TEXT may begin and end with spaces. /undo brings the old "
+     "answer "
+     "back.",
      edit},
 };
 

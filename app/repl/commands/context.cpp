@@ -34,7 +34,7 @@ void say_total(Repl& repl) {
     Conversation& conversation = repl.conversation();
     const std::size_t count = conversation.files().size();
     say(dim(std::to_string(count) + (count == 1 ? " file, " : " files, ") + std::to_string(conversation.file_tokens()) +
-            " tokens, in front of what you say next; /undo takes the last one back.") +
+            " tokens, will come before your next message; /undo removes the last one.") +
         "\n");
 }
 
@@ -48,7 +48,7 @@ void file(Repl& repl, const std::string& arguments) {
     if (words.empty()) {
         for (const Attachment& attached : repl.conversation().files()) say(printable(attached.name) + "\n");
     }
-    if (repl.conversation().files().empty()) throw Error("no file waits to be said; /file PATH takes one");
+    if (repl.conversation().files().empty()) throw Error("no file is attached; /file PATH attaches one");
     say_total(repl);
 }
 
@@ -73,7 +73,7 @@ void directory(Repl& repl, const std::string& arguments) {
         throw;
     }
     if (found.left_out > 0) {
-        say(dim(std::to_string(found.left_out) + " left out: no text, or larger than 256 KiB.") + "\n");
+        say(dim(std::to_string(found.left_out) + " skipped: not text, or larger than 256 KiB.") + "\n");
     }
     say_total(repl);
 }
@@ -96,7 +96,7 @@ void fill(Repl& repl, const std::string& arguments) {
     repl.show_answer(
         [&](const Repl::Show& show) { return repl.conversation().fill(prefix, suffix, repl.limits(), show); });
     if (repl.conversation().branch_count() > 1) {
-        say(dim("On a branch of its own (" + std::to_string(repl.conversation().current_branch()) +
+        say(dim("On its own branch (" + std::to_string(repl.conversation().current_branch()) +
                 "); /undo goes back to the conversation.") +
             "\n");
     }
@@ -111,7 +111,7 @@ void system(Repl& repl, const std::string& arguments) {
     next.set_text("chat.system = " + core::to_toml(core::ConfigValue(arguments == "none" ? "" : arguments)), "/system");
     repl.configure(next);
     if (!repl.conversation().empty()) {
-        say(dim(std::string("The next conversation begins ") + (arguments == "none" ? "without one" : "with it") +
+        say(dim(std::string("The next conversation starts ") + (arguments == "none" ? "without one" : "with it") +
                 "; /clear starts one.") +
             "\n");
     }
@@ -124,21 +124,20 @@ Candidates complete_folder(const CompletionRequest& request) {
 }
 
 constexpr ReplCommand kCommands[] = {
-    {"file", "[PATH...]", "files in front of what you say next, with their token counts",
-     "Their text is plain text: what looks like a special token in it is none. Without a path it lists what waits.",
+    {"file", "[PATH...]", "attach files before your next message, and show their token counts",
+     "Their content is plain text: the text of a special token stays text. Without a path it lists the attached files.",
      file, complete_files},
-    {"dir", "FOLDER [SUFFIX]", "every text file below a folder, in front of what you say next",
-     "Hidden files, links, what is no text and what is larger than 256 KiB are left out. With SUFFIX only files whose "
-     "names "
-     "end in it: /dir src .py",
+    {"dir", "FOLDER [SUFFIX]", "attach every text file below a folder before your next message",
+     "Hidden files, links, files that are not text and files larger than 256 KiB are skipped. With SUFFIX, only files "
+     "whose names end in it: /dir src .py",
      directory, complete_folder},
-    {"fim", "FILE:LINE[:COLUMN] | TEXT", "fill in the middle: what fits between what is before a place and behind it",
+    {"fim", "FILE:LINE[:COLUMN] | TEXT",
+     "fill in the middle: generate what fits between the text before and after a place",
      "Without a column the place is the end of the line. In TEXT, <FILL> marks the hole: /fim def f(x):<FILL>    "
-     "return y. "
-     "It is a branch of its own, where /retry, /n and /top work as ever.",
+     "return y. The result is on its own branch, where /retry, /n and /top work as usual.",
      fill, complete_files},
-    {"system", "[TEXT|none]", "the system prompt that a conversation begins with",
-     "The same as /set chat.system. It is read when a conversation begins.", system},
+    {"system", "[TEXT|none]", "show or set the system prompt of new conversations",
+     "The same as /set chat.system. It takes effect when a conversation starts.", system},
 };
 
 }  // namespace

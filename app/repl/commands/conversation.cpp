@@ -18,7 +18,7 @@ void clear(Repl& repl, const std::string&) {
 }
 
 void retry(Repl& repl, const std::string& arguments) {
-    if (repl.conversation().empty()) throw Error("there is no answer to try again");
+    if (repl.conversation().empty()) throw Error("there is no answer to retry");
     const auto again = [&](std::optional<std::uint64_t> seed) {
         repl.show_answer([&](const Repl::Show& show) { return repl.conversation().retry(seed, repl.limits(), show); });
     };
@@ -35,7 +35,7 @@ void undo(Repl& repl, const std::string&) {
     const std::vector<Attachment> files = repl.conversation().files();
     if (!repl.conversation().undo()) throw Error("there is nothing to undo");
     if (!files.empty()) {
-        return say(dim(printable(files.back().name) + " no longer goes in front of what you say next.") + "\n");
+        return say(dim(printable(files.back().name) + " is no longer attached.") + "\n");
     }
     const std::size_t turns = repl.conversation().turns().size();
     say(dim("Back to " +
@@ -46,13 +46,13 @@ void undo(Repl& repl, const std::string&) {
 }
 
 constexpr ReplCommand kCommands[] = {
-    {"retry", "[SEED]", "the last answer again: the next branch, or another seed",
-     "Without a seed the answer is drawn from the next branch that was not used yet; with one, from that seed and "
-     "branch "
-     "0. `foresay complete --seed S --branch B` reproduces either.",
+    {"retry", "[SEED]", "generate the last answer again, from the next branch or another seed",
+     "Without SEED the answer is sampled from the next unused branch of the same seed; with SEED, from branch 0 of "
+     "that "
+     "seed. `foresay complete --seed S --branch B` reproduces either.",
      retry},
-    {"undo", "", "back to the state before the last answer, retry or clear",
-     "Files that wait to be said (/file) are taken back first, the last one first.", undo},
+    {"undo", "", "undo the last answer, /retry or /clear",
+     "Files attached with /file and not sent yet are removed first, the last one first.", undo},
     {"clear", "", "start a new conversation", "/undo brings the old one back.", clear},
 };
 

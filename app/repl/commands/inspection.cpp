@@ -96,7 +96,7 @@ void tokens(Repl& repl, const std::string& arguments) {
             tokenizer.encode(arguments, {.add_special = false, .parse_special = true});
         return say(token_lines(tokenizer, ids) + std::to_string(ids.size()) + " tokens\n");
     }
-    if (conversation.empty()) throw Error("nothing was said yet; write /tokens TEXT");
+    if (conversation.empty()) throw Error("the conversation is empty; write /tokens TEXT");
     const Turn& turn = conversation.last();
     say("said\n" + token_lines(tokenizer, turn.input) + (turn.given.empty() ? "" : "edited\n") +
         token_lines(tokenizer, turn.given) + "answer\n" + token_lines(tokenizer, turn.answer) +
@@ -108,24 +108,24 @@ void tokens(Repl& repl, const std::string& arguments) {
 void copy(Repl& repl, const std::string&) {
     Conversation& conversation = repl.conversation();
     if (conversation.empty()) throw Error("there is no answer to copy");
-    if (!stdout_is_terminal()) throw Error("/copy hands the text to a terminal, and there is none");
+    if (!stdout_is_terminal()) throw Error("/copy needs a terminal");
     const std::string answer = conversation.answer_text(conversation.last());
     const std::optional<std::string> block = last_code_block(answer);
     const std::string& text = block ? *block : answer;
     print(clipboard_sequence(text));
-    say(dim(std::string(block ? "The last code block" : "The last answer") + " is in the clipboard, " +
+    say(dim(std::string(block ? "The last code block" : "The last answer") + " was sent to the clipboard, " +
             std::to_string(text.size()) + " bytes, if the terminal allows it.") +
         "\n");
 }
 
 constexpr ReplCommand kCommands[] = {
-    {"top", "[N]", "the likeliest tokens at each position of the last answer",
-     "For each token: how likely the model found it and its rank, before any sampler; then the N (5) likeliest ones, "
-     "as far as they have 0.1 % or more. Without N there are as many as fit the terminal.",
+    {"top", "[N]", "show the likeliest tokens at each position of the last answer",
+     "For each token: its probability and rank in the model's output, before any sampler; then the N likeliest tokens "
+     "[default: 5] that have at least 0.1 %. Without N there are as many as fit the terminal.",
      top},
-    {"tokens", "[TEXT]", "the tokens of a text, or of what was said and answered last", "", tokens},
-    {"copy", "", "the last code block of the last answer, or all of it, to the clipboard",
-     "By the terminal's OSC 52 sequence, which most terminals know and some have to be told to allow.", copy},
+    {"tokens", "[TEXT]", "show the tokens of a text, or of the last message and answer", "", tokens},
+    {"copy", "", "copy the last code block of the last answer, or the whole answer",
+     "It uses the terminal's OSC 52 sequence, which most terminals support and some have to be told to allow.", copy},
 };
 
 }  // namespace

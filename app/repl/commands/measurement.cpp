@@ -42,7 +42,7 @@ void stats(Repl& repl, const std::string&) {
     }
     if (waited.gap_ms().count() > 0) {
         row("between", "tokens p50 " + number(waited.gap_ms().quantile(0.5)) + ", p99 " +
-                           number(waited.gap_ms().quantile(0.99)) + " ms; tokens of one round come together");
+                           number(waited.gap_ms().quantile(0.99)) + " ms; the tokens of one step come together");
     }
     if (totals.show_ms > 0 && totals.decode_ms > 0) {
         row("showing", "answers took " + number(totals.show_ms) + " ms, " +
@@ -61,7 +61,7 @@ std::string table(const MeteredOps::Meters& meters, double bandwidth) {
     double all = 0.0;
     for (const StageMeter& meter : meters) all += meter.ms;
     if (all <= 0.0) return "  nothing was computed\n";
-    std::string out = "  stage             calls        ms   share     GB/s  of read   GMAC/s\n";
+    std::string out = "  op                calls        ms   share     GB/s  of read   GMAC/s\n";
     for (int i = 0; i < kMeteredStages; ++i) {
         const StageMeter& meter = meters[static_cast<std::size_t>(i)];
         if (meter.calls == 0 || meter.ms <= 0.0) continue;
@@ -75,30 +75,29 @@ std::string table(const MeteredOps::Meters& meters, double bandwidth) {
 }
 
 void profile(Repl& repl, const std::string&) {
-    if (repl.profile().empty()) throw Error("there is no answer to take apart yet; ask for one");
+    if (repl.profile().empty()) throw Error("there is no answer to profile yet");
     if (repl.session().ops().asynchronous()) {
-        throw Error("stages on " + repl.session().backend() +
-                    " run by themselves and cannot be told apart here; `foresay bench kernels` measures them");
+        throw Error("/profile cannot time the ops of " + repl.session().backend() +
+                    ", which run asynchronously; use `foresay bench kernels`");
     }
     const int threads = repl.session().ops().describe().threads;
     const double bandwidth = read_bandwidth(repl.session().ops());
     std::string out = format("reading memory with %d threads: %.1f GB/s\n", threads, bandwidth / 1e9);
     out += "up to the first token of the last answer\n" + table(repl.profile().front(), bandwidth);
-    if (repl.profile().size() > 1) out += "behind it, drafting and verifying\n" + table(repl.profile()[1], bandwidth);
+    if (repl.profile().size() > 1) out += "after it, drafting and verifying\n" + table(repl.profile()[1], bandwidth);
     say(out);
 }
 
 constexpr ReplCommand kCommands[] = {
-    {"stats", "", "what this session did so far, and how long one waited",
-     "The time to the first token counts from the Enter key. Times between tokens are those of the engine; a burst of "
-     "tokens is shown a little more evenly than it comes. p50 is what half of the times do not exceed, p99 what 99 of "
-     "a "
-     "hundred do not.",
+    {"stats", "", "show what was generated so far, and the latencies",
+     "The time to the first token counts from the Enter key. Times between tokens are those of the engine; the tokens "
+     "of "
+     "one step are shown a little more evenly than they come. p50 is the median, p99 the 99th percentile.",
      stats},
-    {"profile", "", "where the time of the last answer went, against the memory's bandwidth",
-     "For each stage of a forward, of target and draft together: its calls, its time and share, the weight bytes and "
-     "multiply-accumulates it got through, and how near that is to the rate at which memory can be read, which is "
-     "measured anew. Weights that stay in a cache of the processor can be read faster than memory.",
+    {"profile", "", "show where the time of the last answer went",
+     "For each op of a forward pass, target and draft together: its calls, its time and share of the total, the weight "
+     "bytes and multiply-accumulates per second, and how that compares with the memory's read bandwidth, measured "
+     "now. Weights that stay in a CPU cache can be read faster than memory.",
      profile},
 };
 

@@ -21,13 +21,13 @@ std::string draft_text(Repl& repl) {
     std::string out = "speculation ";
     switch (config.speculation_mode) {
         case core::SpeculationMode::automatic:
-            out += "auto, up to " + std::to_string(config.max_draft) + " tokens a round";
+            out += "auto, up to " + std::to_string(config.max_draft) + " tokens per step";
             break;
         case core::SpeculationMode::off:
             out += "off";
             break;
         case core::SpeculationMode::fixed:
-            out += "fixed, " + std::to_string(config.draft_length) + " tokens a round";
+            out += "fixed, " + std::to_string(config.draft_length) + " tokens per step";
             break;
     }
     const core::Model* draft = repl.session().draft();
@@ -77,13 +77,13 @@ Candidates complete_draft(const CompletionRequest& request) {
 }
 
 constexpr ReplCommand kCommands[] = {
-    {"draft", "[on|off|N|MODEL]", "how the draft works: as far as it pays, not at all, N tokens a round, another model",
-     "The text is the same whatever you choose; only the speed is not. `/draft none` goes on without a draft model.",
-     draft, complete_draft},
-    {"model", "[PATH [DRAFT]]", "go over to another model, and keep the conversation",
-     "A draft that does not fit the new model is left out, with the reason. Where the new model has another vocabulary "
-     "the "
-     "conversation is spelt anew in its tokens.",
+    {"draft", "[on|off|N|MODEL]",
+     "show or change speculation: as many tokens as pay off, none, N per step, or another draft model",
+     "It changes the speed, never the text. `/draft none` unloads the draft model.", draft, complete_draft},
+    {"model", "[PATH [DRAFT]]", "switch to another model, and keep the conversation",
+     "A draft model that does not fit the new model is dropped, with the reason. If the new model has another "
+     "vocabulary, "
+     "the conversation is tokenised again.",
      model, complete_files},
 };
 

@@ -28,8 +28,8 @@ void view(Repl& repl, const std::string& arguments) {
         throw Error("write /view on or /view off, not /view " + arguments);
     }
     if (!arguments.empty()) repl.tint_drafts(arguments == "on");
-    say(repl.tints_drafts() ? "drafted tokens are marked in answers; /view off shows plain text\n"
-                            : "answers are plain text; /view on marks the tokens that a drafter proposed\n");
+    say(repl.tints_drafts() ? "Drafted tokens are marked in answers; /view off shows plain text.\n"
+                            : "Answers are plain text; /view on marks drafted tokens.\n");
 }
 
 Candidates complete_switch(const CompletionRequest& request) {
@@ -42,13 +42,13 @@ void editor(Repl& repl, const std::string& arguments) { repl.offer(edit_external
 void quit(Repl& repl, const std::string&) { repl.quit(); }
 
 constexpr ReplCommand kCommands[] = {
-    {"help", "[COMMAND]", "this list, or more about one command", "", help, complete_commands, "?"},
-    {"editor", "[TEXT]", "write the next entry in $VISUAL or $EDITOR",
-     "The editor's text stands at the prompt when the editor is done; Enter says it. Ctrl-X Ctrl-E does the same with "
-     "what is being typed.",
+    {"help", "[COMMAND]", "show this list, or more about one command", "", help, complete_commands, "?"},
+    {"editor", "[TEXT]", "write the next message in $VISUAL or $EDITOR",
+     "When the editor is done, its text is at the prompt; Enter sends it. Ctrl-X Ctrl-E does the same with what you "
+     "are typing.",
      editor},
-    {"view", "[on|off]", "mark the tokens of answers that a drafter proposed and the target confirmed",
-     "They are tinted green, or underlined where NO_COLOR is set. Off at first. The text is the same.", view,
+    {"view", "[on|off]", "mark the tokens of answers that were drafted and accepted",
+     "They are tinted green, or underlined where NO_COLOR is set. Off by default. The text is the same.", view,
      complete_switch},
     {"quit", "", "leave", "Ctrl-D at an empty prompt is the same.", quit, nullptr, "exit"},
 };

@@ -48,7 +48,7 @@ void check_known(const core::Config& config, const std::string& name) {
     const std::vector<std::string> names = known_stages(config);
     if (std::find(names.begin(), names.end(), name) != names.end()) return;
     throw Error("there is no sampler '" + name + "'" + core::suggestion(name, names) +
-                "; /plugin load NAME loads one from a file");
+                "; /plugin load NAME loads a plugin");
 }
 
 std::vector<std::string>::iterator place_in(std::vector<std::string>& chain, const std::string& name) {
@@ -69,7 +69,7 @@ std::string chain_text(Repl& repl) {
         }
         out += printable(values) + "\n";
     }
-    if (out.empty()) out = "The chain is empty: the likeliest tokens are as likely as the model says.\n";
+    if (out.empty()) out = "The chain is empty: tokens are sampled with the model's own probabilities.\n";
     const core::Config& config = repl.session().config();
     std::string others;
     for (const core::StageSchema& stage : stage_schemas()) {
@@ -110,8 +110,7 @@ void sampler(Repl& repl, const std::string& arguments) {
         chain.insert(chain.begin() + static_cast<std::ptrdiff_t>(place - 1), name());
         toml = chain_toml(chain) + assignments(prefix_of(config, name()), words, placed ? 3 : 2);
     } else if (verb == "remove") {
-        if (is_plugin(config, name()))
-            throw Error(name() + " is a plugin; /plugin unload " + name() + " takes it away");
+        if (is_plugin(config, name())) throw Error(name() + " is a plugin; /plugin unload " + name() + " removes it");
         chain.erase(place_in(chain, name()));
         toml = chain_toml(chain);
     } else if (verb == "move") {
@@ -236,7 +235,7 @@ Candidates complete_plugin(const CompletionRequest& request) {
 }
 
 constexpr ReplCommand kCommands[] = {
-    {"sampler", "[NAME KEY=VALUE...|add|remove|move]", "the chain that shapes each choice, and changes to it",
+    {"sampler", "[NAME KEY=VALUE...|add|remove|move]", "show or change the sampler chain",
      "    /sampler                        the chain with the values in force\n"
      "    /sampler top_k                  what a sampler does, and its parameters\n"
      "    /sampler top_k k=20             a parameter\n"
@@ -244,12 +243,11 @@ constexpr ReplCommand kCommands[] = {
      "    /sampler move temperature 1\n"
      "    /sampler remove top_p",
      sampler, complete_sampler},
-    {"plugin", "[list|load NAME|unload NAME]", "sampler plugins: what there is, load one, take one away",
-     "A name is looked for on the plugin path; what has a slash in it or ends in .so is a file. The plugin comes first "
-     "in the chain, "
-     "and "
-     "KEY=VALUE words behind it are its options: /plugin load wordlist 'forbid=[\"TODO\"]'. /sampler move puts it "
-     "elsewhere.",
+    {"plugin", "[list|load NAME|unload NAME]", "list, load or unload sampler plugins",
+     "A name is searched for on the plugin path; a NAME with a slash or ending in .so is a file. The plugin becomes "
+     "the "
+     "first stage of the chain, and KEY=VALUE words after NAME are its options: /plugin load wordlist "
+     "'forbid=[\"TODO\"]'. /sampler move puts it elsewhere.",
      plugin, complete_plugin},
 };
 

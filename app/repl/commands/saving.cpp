@@ -39,7 +39,7 @@ void load(Repl& repl, const std::string& arguments) {
     if (arguments.empty()) {
         std::string out;
         for (const SessionFile& file : list_sessions()) out += utc_time(file.modified_s) + "  " + file.name + "\n";
-        return say(out.empty() ? "No conversations are saved yet.\n" : out);
+        return say(out.empty() ? "No sessions are saved yet.\n" : out);
     }
     const std::filesystem::path path = existing_session(one_name(arguments, "/load"));
     const SavedSession saved = read_session(path);
@@ -47,7 +47,7 @@ void load(Repl& repl, const std::string& arguments) {
     for (const std::string& note : repl.workspace().resume(path, saved, true)) complain(note);
     Conversation& conversation = repl.conversation();
     const std::size_t turns = conversation.turns().size();
-    say(dim("Going on with " + path.stem().string() + ": " + std::to_string(turns) +
+    say(dim("Continuing " + path.stem().string() + ": " + std::to_string(turns) +
             (turns == 1 ? " answer, " : " answers, ") + std::to_string(conversation.tokens()) + " tokens.") +
         "\n");
 }
@@ -65,14 +65,15 @@ Candidates complete_session(const CompletionRequest& request) {
 }
 
 constexpr ReplCommand kCommands[] = {
-    {"save", "[NAME]", "a copy of the conversation under a name",
-     "A conversation at a terminal is saved by itself, after every turn; without NAME this says where. A name with a "
-     "slash is "
-     "a path.",
+    {"save", "[NAME]", "save a copy of the conversation under a name",
+     "At a terminal the conversation is saved after every turn anyway; without NAME this says where. A name with a "
+     "slash "
+     "is a path.",
      save, complete_session},
-    {"load", "[NAME]", "go on with a saved conversation; without a name, list them",
-     "With its settings, and it goes on being saved there. The present one stays as it was saved.", load,
-     complete_session},
+    {"load", "[NAME]", "continue a saved session; without a name, list them",
+     "It comes with its settings, and is saved to the same file from then on. The conversation before it stays as it "
+     "was saved.",
+     load, complete_session},
 };
 
 }  // namespace

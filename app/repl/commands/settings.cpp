@@ -73,8 +73,7 @@ void show(Repl& repl, const std::string& arguments) {
             out += padded(key + " = " + core::to_toml(setting.value), 44) + "# " + setting.origin.text() + "\n";
         }
     }
-    if (out.empty())
-        throw Error("there is nothing called '" + arguments + "' to show" + core::suggestion(arguments, names));
+    if (out.empty()) throw Error("there is no key or table '" + arguments + "'" + core::suggestion(arguments, names));
     say(out);
 }
 
@@ -89,16 +88,16 @@ Candidates complete_shown(const CompletionRequest& request) {
 }
 
 constexpr ReplCommand kCommands[] = {
-    {"set", "KEY VALUE", "change a key of the configuration for this session",
-     "It takes effect with the next answer; models that it names are loaded, and the conversation stays. /set "
-     "KEY=VALUE is "
-     "the same. Text needs no quotes.\n"
+    {"set", "KEY VALUE", "change a configuration key for this conversation",
+     "It takes effect with the next answer. If it names another model, that model is loaded and the conversation "
+     "stays. "
+     "/set KEY=VALUE is the same. Strings need no quotes.\n"
      "\n"
      "    /set sampling.temperature.value 0.2\n"
      "    /set plugin.wordlist.options.forbid [\"TODO\"]",
      set, complete_keys},
-    {"show", "[KEY|TABLE|config|model]", "the configuration and where its values come from; the models",
-     "Without an argument, or with config, the whole configuration as TOML.", show, complete_shown},
+    {"show", "[KEY|TABLE|config|model]", "show the configuration and where its values come from, or the models",
+     "Without an argument, or with `config`, it prints the whole configuration as TOML.", show, complete_shown},
 };
 
 }  // namespace

@@ -1,10 +1,11 @@
-// app/command_line/command_line.h: the program's commands and options as plain data, for the manual page and the shells'
-// completions. The data comes from the parser itself (app/options.cpp), so that nothing can be forgotten.
+// app/command_line/description.h: the program's commands and options as plain data, for the manual page and the shells'
+// completions. The data is recorded while the commands declare their options, so that nothing can be forgotten.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace foresay::app {
@@ -22,7 +23,7 @@ struct OptionDescription {
     std::vector<std::string> names;  // "-n", "--seed"; empty for an argument without a name
     std::string value;               // what the value or the argument is called; empty for a switch
     std::string doc;
-    bool shared = false;    // every command has it
+    bool shared = false;    // one of the common options
     bool required = false;  // an argument that may not be left out
     bool repeatable = false;
     ValueHint hint = ValueHint::none;
@@ -33,12 +34,27 @@ struct CommandDescription {
     std::string name;  // "complete", "config check"
     std::string doc;
     std::string parent_doc;                  // of "config" in "config check"; empty for a command of one word
-    std::vector<OptionDescription> options;  // named ones in the parser's order, then arguments
+    std::string usage;                       // of its arguments, where their names alone do not say it
+    std::string details;                     // more about the command; empty for most
+    std::vector<OptionDescription> options;  // named ones in the order of their declaration, then arguments
 };
 
 // The commands that a person calls, in the order of the program's help; "" is the program itself, with --help and
 // --version.
 std::vector<CommandDescription> command_line();
+
+// What `foresay COMMAND --help` prints.
+std::string command_help(const CommandDescription& command);
+
+// Commands below a heading, each with its doc.
+struct CommandHeading {
+    std::string title;
+    std::vector<std::pair<std::string, std::string>> commands;
+};
+// What --help prints for the program, and for the first word of commands of two.
+std::string command_list_help(const std::string& name, const std::string& doc,
+                              const std::vector<CommandHeading>& headings,
+                              const std::vector<OptionDescription>& options);
 
 // The manual page, for man(1).
 std::string manual_page();

@@ -1,0 +1,138 @@
+// Options of CLI11, as the commands declare them.
+#include "app/command_line/parser.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+
+#include "base/error.h"
+
+namespace foresay::app {
+
+namespace {
+
+// Numbers are checked as text, before CLI11 converts them: it turns an integer that is too large into the largest one.
+CLI::Validator integer_check(std::int64_t least, std::int64_t most) {
+    const auto check = [least, most](const std::string& text) -> std::string {
+        std::int64_t value = 0;
+        const char* end = text.data() + text.size();
+        const auto [stop, error] = std::from_chars(text.data(), end, value);
+        if (error == std::errc() && stop == end && value >= least && value <= most) return "";
+        std::string range;
+        if (most != std::numeric_limits<std::int64_t>::max()) {
+            range = " from " + std::to_string(least) + " to " + std::to_string(most);
+        } else if (least != kAnyInteger) {
+            range = " of at least " + std::to_string(least);
+        }
+        return "must be an integer" + range + ", not '" + text + "'";
+    };
+    return CLI::Validator(check, "");
+}
+
+std::string check_number(const std::string& text) {
+    char* stop = nullptr;
+    std::strtod(text.c_str(), &stop);
+    const bool whole = !text.empty() && stop == text.c_str() + text.size();
+    return whole ? "" : "must be a number, not '" + text + "'";
+}
+
+}  // namespace
+
+template <typename T>
+CLI::Option* OptionParser::add(const std::string& names, T& value, const OptionText& text) {
+    CLI::Option* option = app_.add_option(names, value, text.doc);
+    if (!text.old_name.empty()) {
+        app_.add_option(text.old_name, value, text.doc)->take_last()->group("");
+        exclude(names, text.old_name);
+    }
+    describe(option, text);
+    return option;
+}
+
+CLI::Option* OptionParser::add_take(const std::string& names, Take take, const OptionText& text) {
+    CLI::Option* option = app_.add_option_function<std::string>(names, std::move(take), text.doc)->take_last();
+    describe(option, text);
+    return option;
+}
+
+void OptionParser::option(const std::string& names, std::string& value, OptionText text) {
+    add(names, value, text)->take_last();
+}
+void OptionParser::option(const std::string& names, std::optional<std::string>& value, OptionText text) {
+    add(names, value, text)->take_last();
+}
+void OptionParser::option(const std::string& names, int& value, OptionText text) {
+    add(names, value, text)->take_last()->check(integer_check(text.least, text.most));
+}
+void OptionParser::option(const std::string& names, std::optional<std::int64_t>& value, OptionText text) {
+    add(names, value, text)->take_last()->check(integer_check(text.least, text.most));
+}
+void OptionParser::option(const std::string& names, Take take, OptionText text) {
+    add_take(names, std::move(take), text);
+}
+void OptionParser::integer_option(const std::string& names, Take take, OptionText text) {
+    add_take(names, std::move(take), text)->check(integer_check(text.least, text.most));
+}
+void OptionParser::number_option(const std::string& names, Take take, OptionText text) {
+    add_take(names, std::move(take), text)->check(check_number);
+}
+
+void OptionParser::option_list(const std::string& names, std::vector<std::string>& values, OptionText text) {
+    add(names, values, text)->allow_extra_args(false);
+}
+void OptionParser::option_list(const std::string& names, std::vector<double>& values, OptionText text) {
+    add(names, values, text)->allow_extra_args(false)->check(check_number);
+}
+void OptionParser::option_list(const std::string& names, TakeAll take, OptionText text) {
+    CLI::Option* option = app_.add_option_function<std::vector<std::string>>(names, std::move(take), text.doc);
+    describe(option->allow_extra_args(false), text);
+}
+
+void OptionParser::flag(const std::string& names, bool& value, const std::string& doc) {
+    describe(app_.add_flag(names, value, doc), {.value = "", .doc = doc});
+}
+
+void OptionParser::argument(std::string& value, OptionText text) {
+    CLI::Option* option = app_.add_option(text.value, value, text.doc);
+    describe(option, text, true);
+}
+
+void OptionParser::argument_list(std::vector<std::string>& values, OptionText text, int least, int most) {
+    CLI::Option* option = app_.add_option(text.value, values, text.doc);
+    if (most != kUnbounded) option->expected(least, most);
+    describe(option, text, true);
+    description_.options.back().repeatable = most == kUnbounded;
+}
+
+void OptionParser::exclude(const std::string& first, const std::string& second) {
+    after_parsing([this, first, second] {
+        if (app_.count(first) == 0 || app_.count(second) == 0) return;
+        throw UsageError(first + " and " + second + " cannot be used together");
+    });
+}
+
+void OptionParser::finish() const {
+    for (const auto& check : checks_) check();
+}
+
+void OptionParser::describe(CLI::Option* option, const OptionText& text, bool argument) {
+    option->required(text.required);
+    OptionDescription out;
+    for (const std::string& name : option->get_snames()) out.names.push_back("-" + name);
+    for (const std::string& name : option->get_lnames()) out.names.push_back("--" + name);
+    if (text.any_text) any_text_names_.insert(any_text_names_.end(), out.names.begin(), out.names.end());
+    out.value = text.value;
+    out.doc = text.doc;
+    out.shared = common_;
+    out.required = argument && text.required;
+    out.repeatable = option->get_items_expected_max() > 1;
+    out.hint = text.words.empty() ? text.hint : ValueHint::words;
+    out.words = text.words;
+    std::vector<OptionDescription>& all = description_.options;
+    const auto place =
+        argument ? all.end() : std::find_if(all.begin(), all.end(), [](const auto& o) { return o.names.empty(); });
+    all.insert(place, std::move(out));
+}
+
+}  // namespace foresay::app

@@ -1,0 +1,112 @@
+// app/command_line/parser.h: how a command declares its options and arguments, and how a command line is parsed.
+//
+// A declaration says all there is to say of an option: the variable it sets, its help, what a shell offers for its
+// value, and which values are right. The manual page and the completions are made from the declarations.
+// Errors:   parse_command_line() throws UsageError (exit status 2) for a command line that is wrong.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "app/command_line/command.h"
+#include "app/command_line/description.h"
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
+
+namespace foresay::app {
+
+inline constexpr std::int64_t kAnyInteger = std::numeric_limits<std::int64_t>::min();
+
+struct OptionText {
+    std::string value;  // what help calls the value: "FILE"
+    std::string doc;
+    ValueHint hint = ValueHint::none;
+    std::vector<std::string> words = {};  // what a shell offers; with words no hint is needed
+    std::int64_t least = 0;               // of an integer; kAnyInteger: the configuration checks its range
+    std::int64_t most = std::numeric_limits<std::int64_t>::max();
+    bool required = false;
+    bool any_text = false;      // the value may begin with a dash: -p '- item'
+    std::string old_name = "";  // accepted, but not shown in help
+};
+
+class OptionParser {
+public:
+    OptionParser(CLI::App& app, CommandDescription& description) : app_(app), description_(description) {}
+    OptionParser(const OptionParser&) = delete;
+    OptionParser& operator=(const OptionParser&) = delete;
+
+    // Options with a value. Given twice, the last one counts. `names`: "--continue,-c".
+    void option(const std::string& names, std::string& value, OptionText text);
+    void option(const std::string& names, std::optional<std::string>& value, OptionText text);
+    void option(const std::string& names, int& value, OptionText text);
+    void option(const std::string& names, std::optional<std::int64_t>& value, OptionText text);
+    // Calls `take` with the value as it was written, after parsing and in the order of the declarations.
+    using Take = std::function<void(const std::string& value)>;
+    void option(const std::string& names, Take take, OptionText text);
+    void integer_option(const std::string& names, Take take, OptionText text);
+    void number_option(const std::string& names, Take take, OptionText text);
+
+    // Options that can be given several times.
+    void option_list(const std::string& names, std::vector<std::string>& values, OptionText text);
+    void option_list(const std::string& names, std::vector<double>& values, OptionText text);
+    using TakeAll = std::function<void(const std::vector<std::string>& values)>;
+    void option_list(const std::string& names, TakeAll take, OptionText text);
+
+    // Switches.
+    void flag(const std::string& names, bool& value, const std::string& doc);
+
+    // Arguments without a name. OptionText::value is what they are called.
+    void argument(std::string& value, OptionText text);
+    void argument_list(std::vector<std::string>& values, OptionText text, int least = 1, int most = kUnbounded);
+    static constexpr int kUnbounded = std::numeric_limits<int>::max();
+
+    // Of two options declared above only one can be given.
+    void exclude(const std::string& first, const std::string& second);
+    // Whether the options declared from here on are among the common ones, which help and the manual page list apart.
+    void common(bool on) { common_ = on; }
+    // How help shows the arguments, where their names alone do not say it: "[CONFIG] BENCHMARK".
+    void usage(const std::string& text) { description_.usage = text; }
+    // More about the command, below its options in help. Lines of at most 80 columns.
+    void details(const std::string& text) { description_.details = text; }
+
+    // What has to be checked, or completed, once all options are known; may throw UsageError.
+    void after_parsing(std::function<void()> check) { checks_.push_back(std::move(check)); }
+    void finish() const;
+
+    // Names of options with `any_text`.
+    const std::vector<std::string>& any_text_names() const { return any_text_names_; }
+
+private:
+    template <typename T>
+    CLI::Option* add(const std::string& names, T& value, const OptionText& text);
+    CLI::Option* add_take(const std::string& names, Take take, const OptionText& text);
+    // Records the option for help, the manual page and the completions.
+    void describe(CLI::Option* option, const OptionText& text, bool argument = false);
+
+    CLI::App& app_;
+    CommandDescription& description_;
+    std::vector<std::function<void()>> checks_;
+    std::vector<std::string> any_text_names_;
+    bool common_ = false;
+};
+
+struct ParsedCommand {
+    std::unique_ptr<Command> command;
+    std::optional<std::string> text;  // of --help or --version: print it and be done; there is no command
+};
+
+ParsedCommand parse_command_line(int argc, const char* const* argv);
+
+// What was probably meant where a command or an option does not exist; empty where that is not what is wrong.
+// `app`: the program's parser.
+std::string mistyped(const CLI::App& app, int argc, const char* const* argv);
+
+}  // namespace foresay::app
