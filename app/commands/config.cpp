@@ -45,12 +45,12 @@ int run_config_show(const Options& options) {
 }
 
 int run_config_schema(const Options&) {
-    print(core::to_json_schema(stage_schemas()));
+    print(core::to_json_schema(stage_schemas(), engine::source_schemas()));
     return 0;
 }
 
 int run_config_reference(const Options&) {
-    print(core::to_markdown(stage_schemas()));
+    print(core::to_markdown(stage_schemas(), engine::source_schemas()));
     return 0;
 }
 

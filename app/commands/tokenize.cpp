@@ -5,16 +5,16 @@
 #include "app/commands/commands.h"
 #include "app/configuration.h"
 #include "app/files.h"
-#include "app/model_text.h"
 #include "app/output.h"
 #include "base/error.h"
+#include "core/text/tokenizer.h"
 
 namespace foresay::app {
 
 int run_tokenize(const Options& options) {
     if (options.model.empty()) throw UsageError("a shape has no tokenizer; name a model with --model PATH");
     const Configuration configuration(options);
-    const core::Tokenizer tokenizer = read_tokenizer(configuration.config().target_model);
+    const core::Tokenizer tokenizer = core::Tokenizer::open(configuration.config().target_model);
     const std::string text = read_text(options.file, "the text");
     const bool special = !options.no_special;
     const std::vector<std::int32_t> ids = tokenizer.encode(text, {special, special});

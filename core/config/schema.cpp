@@ -50,13 +50,7 @@ std::vector<KeySpec> make_schema() {
          {},
          "longest run that auto drafts"},
         {"speculation.length", ValueType::integer, std::int64_t{4}, 1, kMaxDraft, {}, "tokens per run in mode fixed"},
-        {"speculation.sources",
-         ValueType::text_list,
-         Strings{"draft", "suffix"},
-         {},
-         {},
-         {"draft", "suffix"},
-         "who proposes: the draft model; suffix: how the text went on before"},
+        {"speculation.sources", ValueType::text_list, Strings{"draft", "ngram"}, {}, {}, {}, "who drafts"},
         {"sampling.seed", ValueType::integer, none, 0, {}, {}, "seed of the noise: same prompt, same seed, same bytes"},
         {"sampling.branch", ValueType::integer, none, 0, {}, {}, "another text from the same seed"},
         {"sampling.chain",
@@ -128,6 +122,18 @@ std::vector<KeySpec> make_schema() {
 }
 
 }  // namespace
+
+KeySpec sources_key(std::span<const SourceSchema> sources) {
+    KeySpec key = *find_key("speculation.sources");
+    std::string doc;
+    for (const SourceSchema& source : sources) {
+        doc += (doc.empty() ? ": " : "; ") + source.name + ": " + source.doc;
+        key.choices.push_back(source.name);
+        for (const std::string& alias : source.aliases) key.aliases.emplace_back(alias, source.name);
+    }
+    key.doc += doc;
+    return key;
+}
 
 std::span<const KeySpec> core_schema() {
     static const std::vector<KeySpec> schema = make_schema();
