@@ -1,4 +1,4 @@
-// app/configuration.h: from a command line to a checked configuration, and from a configuration to the stages of a chain.
+// app/configuration.h: from a command line to a checked configuration.
 //
 // Errors:   core::ConfigError with file, line and column.
 #pragma once
@@ -7,17 +7,15 @@
 #include <vector>
 
 #include "app/options.h"
-#include "app/plugins.h"
 #include "core/config/config.h"
-#include "samplers/chain.h"
+#include "engine/configuration.h"
 
 namespace foresay::app {
 
 // How the places of a saved session's settings begin.
 inline constexpr std::string_view kSessionPlace = "session ";
 
-// The built-in stages as the configuration's schema.
-const std::vector<core::StageSchema>& stage_schemas();
+using engine::stage_schemas;
 
 // The configuration that a command line asks for. Its layers, lowest first: the bundled pair when nobody names a model,
 // the files of the system and of the user, CONFIG, the environment, --set, the flags, and what set() sets.
@@ -43,11 +41,8 @@ private:
     core::Config config_;
 };
 
-// A sentence for each stage whose parameters are stated though the chain does not name it, so that they do nothing. Not
-// for those that a layer below the chain's states: who names another chain has no use for them, and knows it.
+// A sentence for each stage whose parameters are stated but do nothing, because the chain does not name it. Stages stated
+// in a layer below the chain's are left out: a chain that replaces another one is meant to drop them.
 std::vector<std::string> unused_stages(const Configuration& configuration);
-
-// The chain of `config`.
-samplers::ChainSpec chain_spec(const core::Config& config, const PluginFactories& plugins);
 
 }  // namespace foresay::app

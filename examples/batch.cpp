@@ -1,5 +1,6 @@
 // Many prompts, one load: each line of standard input is a prompt, each answer is printed under it.
 //     batch TARGET DRAFT < PROMPTS
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <iostream>
@@ -18,30 +19,32 @@ int main(int argc, char** argv) try {
     if (argc != 3) return std::fputs("usage: batch TARGET DRAFT < PROMPTS\n", stderr), 2;
     const auto ops = kernels::make_cpu_ops({});
     auto target_file = core::ModelSource::open(argv[1]), draft_file = core::ModelSource::open(argv[2]);
-    const core::Tokenizer tokenizer = core::Tokenizer::from_gguf(*target_file->gguf());
-    const core::Tokenizer draft_tokenizer = core::Tokenizer::from_gguf(*draft_file->gguf());
+    const core::Tokenizer tokenizer = core::Tokenizer::of(*target_file);
+    const core::Tokenizer draft_tokenizer = core::Tokenizer::of(*draft_file);
     // Before the weights are loaded: may the second draft for the first?
     speculative::check_pairing({target_file->config(), &tokenizer, argv[1]},
                                {draft_file->config(), &draft_tokenizer, argv[2]});
     const auto target = core::Model::load(std::move(target_file), *ops);
     const auto draft = core::Model::load(std::move(draft_file), *ops);
     const auto vocabulary = speculative::make_vocabulary(tokenizer);
-    const core::ContextOptions context{.length = 1024};
+    const auto context = [](const std::shared_ptr<const core::Model>& model) {
+        return std::make_unique<core::Context>(
+            model, core::ContextOptions{.length = std::min(1024, model->config().context_length)});
+    };
 
     speculative::GeneratorParts parts;
-    parts.target = std::make_unique<core::Context>(target, context);
-    parts.drafters.push_back(speculative::make_model_drafter(std::make_unique<core::Context>(draft, context)));
+    parts.target = context(target);
+    parts.drafters.push_back(speculative::make_model_drafter(context(draft)));
     parts.chain = std::make_unique<samplers::Chain>(
         samplers::ChainSpec{{.name = "top_p", .parameters = {}}, {.name = "temperature", .parameters = {}}},
         *vocabulary);
-    parts.tokenizer = &tokenizer;
-    parts.end_tokens.assign(tokenizer.end_of_text_ids().begin(), tokenizer.end_of_text_ids().end());
+    parts.tokenizer = &tokenizer;  // brings the tokens that end a text
     speculative::Generator generator(std::move(parts));
 
     const std::vector<std::string> stop = {"\n\n"};
     std::int64_t tokens = 0, forwards = 0;
     for (std::string line; std::getline(std::cin, line);) {
-        generator.truncate(0);  // a new session in the same memory: an answer does not depend on those before
+        generator.truncate(0);  // an empty sequence in the same memory: an answer does not depend on those before
         const std::vector<std::int32_t> prompt = tokenizer.encode(line);
         const auto result = generator.generate({.input = prompt, .max_tokens = 32, .seed = 1, .stop = stop});
         std::printf("### %s\n%s\n", line.c_str(), result.text.c_str());

@@ -1,5 +1,5 @@
-// A chain with a stage of one's own: plain_ascii drops every candidate that is not printable ASCII, and takes its place
-// among the built-in stages. The draft sees it too, because it has no state; what it allows is decided on the target.
+// A chain with a stage of your own: plain_ascii drops every candidate that is not printable ASCII, among built-in stages.
+// The draft sees it too, because it has no state; what it allows is decided on the target.
 //     custom_chain TARGET PROMPT
 #include <algorithm>
 #include <cstdio>
@@ -8,7 +8,7 @@
 #include "core/models/model.h"
 #include "core/text/tokenizer.h"
 #include "samplers/chain.h"
-#include "speculative/drafters/suffix_drafter.h"
+#include "speculative/drafters/ngram_drafter.h"
 #include "speculative/generator.h"
 #include "speculative/vocabulary.h"
 
@@ -17,12 +17,11 @@ using namespace foresay;
 // One row's candidates are ids and logits side by side; a stage edits them in place and may lower their number.
 class PlainAscii : public samplers::Stage {
 public:
-    explicit PlainAscii(const samplers::Vocabulary& vocabulary)
-        : allowed_(static_cast<std::size_t>(vocabulary.size())) {
+    explicit PlainAscii(const samplers::Vocabulary& vocabulary) {
         const auto plain = [](char c) { return c == '\n' || (c >= ' ' && c <= '~'); };
         for (std::int32_t id = 0; id < vocabulary.size(); ++id) {
             const std::string_view text = vocabulary.text(id);  // empty for control tokens, which stay
-            allowed_[static_cast<std::size_t>(id)] = std::all_of(text.begin(), text.end(), plain);
+            allowed_.push_back(std::all_of(text.begin(), text.end(), plain));
         }
     }
     bool whole_vocabulary() const override { return true; }
@@ -30,9 +29,9 @@ public:
                              kernels::Candidates& row) const override {
         std::int32_t kept = 0;
         for (std::int32_t i = 0; i < row.count; ++i) {
-            if (!allowed_[static_cast<std::size_t>(row.ids[i])]) continue;
             row.ids[kept] = row.ids[i];
-            row.logits[kept++] = row.logits[i];
+            row.logits[kept] = row.logits[i];
+            if (allowed_[static_cast<std::size_t>(row.ids[i])]) ++kept;
         }
         row.count = kept;
         return kept > 0 ? std::string_view() : "no candidate is printable ASCII";
@@ -51,17 +50,15 @@ public:
     }
 
 private:
-    samplers::StageDescription description_{.name = "plain_ascii",
-                                            .doc = "drops candidates that are not printable ASCII",
-                                            .traits = {.masks_only = true, .whole_vocabulary = true},
-                                            .parameters = {}};
+    const samplers::StageTraits traits_{.masks_only = true, .whole_vocabulary = true};
+    const samplers::StageDescription description_{"plain_ascii", "drops what is not printable ASCII", traits_, {}};
 };
 
 int main(int argc, char** argv) try {
     if (argc != 3) return std::fputs("usage: custom_chain TARGET PROMPT\n", stderr), 2;
     const auto ops = kernels::make_cpu_ops({});
     const auto target = core::Model::load(core::ModelSource::open(argv[1]), *ops);
-    const core::Tokenizer tokenizer = core::Tokenizer::from_gguf(*target->source().gguf());
+    const core::Tokenizer tokenizer = core::Tokenizer::of(target->source());
     const auto vocabulary = speculative::make_vocabulary(tokenizer);
     samplers::StageSpec own{.name = "plain_ascii", .parameters = {}};
     own.factory = std::make_shared<PlainAsciiFactory>();
@@ -69,15 +66,14 @@ int main(int argc, char** argv) try {
                                        {.name = "penalties", .parameters = {{"repeat", 1.1}}},
                                        {.name = "min_p", .parameters = {{"p", 0.05}}},
                                        {.name = "temperature", .parameters = {{"value", 0.8}}}};
-
+    const std::int32_t length = std::min(1024, target->config().context_length);
     speculative::GeneratorParts parts;
-    parts.target = std::make_unique<core::Context>(target, core::ContextOptions{.length = 1024});
-    parts.drafters.push_back(speculative::make_suffix_drafter(1024));  // no draft model: the text itself proposes
+    parts.target = std::make_unique<core::Context>(target, core::ContextOptions{.length = length});
+    parts.drafters.push_back(speculative::make_ngram_drafter(length));  // n-gram lookup needs no draft model
     parts.chain = std::make_unique<samplers::Chain>(chain, *vocabulary);
-    parts.tokenizer = &tokenizer;
+    parts.tokenizer = &tokenizer;  // brings the tokens that end a text
     speculative::Generator generator(std::move(parts));
-    const std::vector<std::int32_t> prompt = tokenizer.encode(argv[2]);
-    std::puts(generator.generate({.input = prompt, .max_tokens = 64, .seed = 3}).text.c_str());
+    std::puts(generator.generate({.input = tokenizer.encode(argv[2]), .max_tokens = 64, .seed = 3}).text.c_str());
 } catch (const std::exception& problem) {
     std::fprintf(stderr, "custom_chain: %s\n", problem.what());
     return 1;

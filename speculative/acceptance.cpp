@@ -15,7 +15,7 @@ constexpr double kTiltMemory = 0.95;
 constexpr double kPriorRate = 0.7;
 constexpr double kPriorWeight = 4.0;
 constexpr double kViewShift[kViews] = {0.0, 0.2, -0.15};
-// An offer with a longer match is more often the draft's token too.
+// A proposal with a longer match is more often the draft's token too.
 constexpr double kPriorSame[kMatchClasses] = {0.0, 0.4, 0.7, 0.9};
 
 double blend(double hits, double total, double prior, double weight) {

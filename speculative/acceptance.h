@@ -1,10 +1,10 @@
 // speculative/acceptance.h: how likely the draft model's next token is to be the target's, learnt while generating.
 //
-// Layout:   counts per bin of the drafter's margin, for each of three views: no other source had an offer, one offered
-//           the same token, or another one; and those again per class of how long the offer's match was, which is known
-//           before the draft runs. Counts decay, so that they follow the text. Thin cells lean on the bin of their
-//           view, thin bins on the view. A common shift of the odds follows the last few rounds: texts turn from easy
-//           to hard within a line.
+// Layout:   counts per bin of the draft model's margin, for each of three views: no lookup had a proposal, one proposed the
+//           same token, or one proposed another token. The same again per class of how long the lookup's match was, which
+//           is known before the draft model runs. Counts decay, so that they follow the text. Cells with few counts lean
+//           on the bin of their view, bins with few counts on the view. A common shift of the odds follows the last few
+//           rounds: texts turn from easy to hard within a line.
 // Threads:  one caller at a time.
 // Cost:     a few additions per drafted token; no allocation.
 #pragma once
@@ -17,28 +17,29 @@ namespace foresay::speculative {
 inline constexpr int kMarginBins = 12;
 inline constexpr int kMatchClasses = 4;
 
+// What the lookups said of the token: nothing, the same token, or another one.
 enum class View : std::uint8_t { alone, same, other };
 inline constexpr int kViews = 3;
 
-// Classes of an offer's length, 0 for none: 0, 1, 2 to 4, 5 and on.
+// Classes of the length of a match: 0 (no proposal), 1, 2 to 4, 5 or more.
 int match_class(std::int32_t length);
 
 class Acceptance {
 public:
     Acceptance();
-    // P(the token is accepted | those before it were, what is known of it).
+    // P(the token is accepted | those before it were accepted, and what is known of the token).
     double given(int match, View view, float margin) const { return rate(match, view, margin_bin(margin)); }
-    // The same before the draft has run.
+    // The same before the draft model has run.
     double expected(int match) const;
     // The same for a token further ahead, of which nothing is known.
     double expected() const;
-    // How often a view comes up in a class, a bin in that view, and the chance that goes with them.
+    // The share of a view in a class and of a bin in that view, and the chance of acceptance there.
     double view_share(int match, View view) const;
     double bin_share(View view, int bin) const;
     double bin_rate(int match, View view, int bin) const { return rate(match, view, bin); }
 
     void observe(int match, View view, float margin, bool accepted);
-    // A token went by without a draft: what the last rounds said fades.
+    // A token was emitted without a draft: the common shift fades.
     void relax();
 
 private:

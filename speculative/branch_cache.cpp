@@ -43,7 +43,7 @@ std::int32_t BranchCache::common(const Lane& lane, std::span<const std::int32_t>
 }
 
 std::int32_t BranchCache::switch_to(std::span<const std::int32_t> tokens, std::span<const std::uint8_t> drawn) {
-    check(tokens.size() == drawn.size(), "each token was drawn or given");
+    check(tokens.size() == drawn.size(), "each token was generated or given");
     const std::int32_t shared = common(lane_, tokens, drawn);
     const auto useful = [&](const Lane& lane) {
         return std::min(common(lane, tokens, drawn), target_->length(lane.sequence));
@@ -80,7 +80,7 @@ void BranchCache::make_room(std::int32_t rows) {
         drop_oldest();
 }
 
-// Evaluates the session from what the cache holds up to index `end`; tokens of one class only.
+// Evaluates the sequence from what the cache holds up to index `end`; all tokens of one row class.
 bool BranchCache::evaluate_run(std::int32_t end, std::int32_t logit_rows, const std::atomic<bool>* cancel) {
     const std::int32_t start = held();
     const auto run = tokens().subspan(static_cast<std::size_t>(start), static_cast<std::size_t>(end - start));
@@ -109,7 +109,7 @@ bool BranchCache::decode(std::span<const kernels::TokenRef> rows) {
 }
 
 void BranchCache::visit_logits(std::int32_t from, const Visitor& visit) {
-    check(from >= 1, "the first token was drawn from nothing");
+    check(from >= 1, "the first token was sampled from nothing");
     if (from >= size()) return;
     if (held() > from - 1) target_->truncate(from - 1, lane_.sequence);
     make_room(size() - held());

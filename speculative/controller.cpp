@@ -6,26 +6,26 @@ namespace foresay::speculative {
 namespace {
 
 constexpr std::int32_t kLookAhead = 8;
-// Tokens that a run must promise beyond its cost: estimates are optimistic where the best of many is taken.
+// Tokens that a draft must promise beyond its cost: the best of many estimates is optimistic.
 constexpr double kLeastGain = 0.05;
 constexpr std::int32_t kFirstPlainSpan = 4;
 constexpr std::int32_t kLastPlainSpan = 32;
-constexpr std::int32_t kProbeLength = 4;  // the longest; probes vary, to see every short width
+constexpr std::int32_t kProbeLength = 4;  // of the longest probe; lengths vary, so that every short width is measured
 constexpr double kRateBlend = 1.0 / 30.0;
-// A token that is right brings those behind it: what its chance is worth in tokens.
+// Tokens that a right one is worth: only after it can the next ones be right.
 constexpr double kFollowers = 2.0;
-// Offers are not taken beyond a run that hardly survives.
+// No further proposal is taken where the draft is hardly accepted so far.
 constexpr double kLeastSurvival = 0.05;
-// What is saved where the host need not know a token: from the end of a draw on a device to the start of what follows.
+// Saved where the device need not wait for the host: from the end of sampling to the start of the next kernel.
 constexpr double kRoundTripMs = 0.025;
 constexpr int kHalvings = 6;
 // Interruptions only ever add time, so a short measurement counts for more than a long one.
 constexpr double kDraftShorter = 0.2;
 constexpr double kDraftLonger = 0.05;
-// A round that took more than this times what it usually does was interrupted; the rest is not its own.
+// A round that took more than this times its usual time was interrupted, and the excess is not counted.
 constexpr double kInterrupted = 1.5;
-// The ledger in units of a plain step: at kTrip plain steps follow, twice as many each time until drafting has gained
-// again; at most kCredit of old gains is kept.
+// The ledger in units of a plain step: a loss of kTrip makes plain steps follow, twice as many each time until drafting has
+// gained again; at most kCredit of old gains is kept.
 constexpr double kTrip = 8.0;
 constexpr double kCredit = 3.0;
 constexpr std::int32_t kFirstPause = 32;
@@ -35,7 +35,7 @@ constexpr std::int32_t kLastPause = 512;
 
 double Controller::value_of_time() const { return std::max(rate_, 1.0 / costs_.verify_ms(1)); }
 
-// The best sum of chances less costs behind a next token that survives with chance `reached`.
+// The best sum of chances less costs from the next token on, which survives with chance `reached`.
 double Controller::gain_beyond(std::int32_t count, double reached, double time_value, std::int32_t last) const {
     const double base = costs_.verify_ms(count + 1);
     const double further = acceptance_.expected();
@@ -56,8 +56,7 @@ double Controller::gain_of_draft(std::int32_t count, double survival, std::int32
     const std::int32_t last = std::min(limit_, count + kLookAhead);
     if (!model_ || count >= last) return -1.0;
     double gain = -time_value * draft_ms_;
-    // The next token's margin, and whether it is the offered one, decide how it goes on: only what is worth verifying
-    // counts.
+    // What follows depends on the next token's margin and on whether a lookup proposed the same token, so sum over both.
     for (const View view : {View::alone, View::same, View::other}) {
         const double share = acceptance_.view_share(match, view);
         if (share <= 0.0) continue;
@@ -91,18 +90,18 @@ void Controller::begin() {
     ledger_ms_ = std::min(ledger_ms_, 0.0);
 }
 
-std::int32_t Controller::plan(std::int32_t limit, bool model, const Offer& offer) {
+std::int32_t Controller::plan(std::int32_t limit, bool model, const Proposal& proposal) {
     limit_ = std::min(limit, core::kMaxDraft);
     model_ = model;
     probing_ = false;
     count_ = 0;
     steps_ = 0;
     survival_ = 1.0;
-    if (limit_ < 1 || !costs_.calibrated() || (!model && offer.token < 0)) return 0;
+    if (limit_ < 1 || !costs_.calibrated() || (!model && proposal.token < 0)) return 0;
     if (tripped()) return 0;
     const double row = value_of_time() * (costs_.verify_ms(2) - costs_.verify_ms(1));
-    if (gain_of_draft(count_, survival_, match_class(offer.length)) > kLeastGain ||
-        (offer.token >= 0 && offer.chance > row + kLeastGain)) {
+    if (gain_of_draft(count_, survival_, match_class(proposal.length)) > kLeastGain ||
+        (proposal.token >= 0 && proposal.chance > row + kLeastGain)) {
         plain_span_ = 0;
         plain_left_ = 0;
         return limit_;
@@ -120,28 +119,30 @@ std::int32_t Controller::plan(std::int32_t limit, bool model, const Offer& offer
     return limit_;
 }
 
-Controller::Next Controller::next(const Offer& offer) {
+Controller::Next Controller::next(const Proposal& proposal) {
     if (count_ >= limit_) return Next::stop;
-    if (probing_) return model_ ? Next::draft : offer.token >= 0 ? Next::take : Next::stop;
-    const double gain = gain_of_draft(count_, survival_, match_class(offer.length));
-    if (offer.token < 0) return gain > 0.0 ? Next::draft : Next::stop;
-    const double better = survival_ * (acceptance_.expected(match_class(offer.length)) - offer.chance) * kFollowers;
+    if (probing_) return model_ ? Next::draft : proposal.token >= 0 ? Next::take : Next::stop;
+    const double gain = gain_of_draft(count_, survival_, match_class(proposal.length));
+    if (proposal.token < 0) return gain > 0.0 ? Next::draft : Next::stop;
+    const double better =
+        survival_ * (acceptance_.expected(match_class(proposal.length)) - proposal.chance) * kFollowers;
     if (gain > 0.0 && better > value_of_time() * draft_ms_) return Next::draft;
-    return survival_ * offer.chance > kLeastSurvival ? Next::take : Next::stop;
+    return survival_ * proposal.chance > kLeastSurvival ? Next::take : Next::stop;
 }
 
-RunGauge::Outlook Controller::outlook(const Offer& offer) const {
-    using Outlook = RunGauge::Outlook;
-    if (count_ + 1 >= limit_) return Outlook::end;
-    if (probing_) return Outlook::more;
-    // The gain grows with the chance that the run survives. What comes behind the token, nothing is known of.
+DraftStopRule::Lookahead Controller::lookahead(const Proposal& proposal) const {
+    using Lookahead = DraftStopRule::Lookahead;
+    if (count_ + 1 >= limit_) return Lookahead::end;
+    if (probing_) return Lookahead::more;
+    // The gain grows with the chance that the draft survives, so the least sufficient chance is found by halving. Nothing
+    // is known of the tokens after the next one.
     double enough = survival_;
-    if (gain_of_draft(count_ + 1, enough, 0) <= 0.0) return Outlook::end;
+    if (gain_of_draft(count_ + 1, enough, 0) <= 0.0) return Lookahead::end;
     for (double low = 0.0, step = 0; step < kHalvings; ++step) {
         const double middle = 0.5 * (low + enough);
         (gain_of_draft(count_ + 1, middle, 0) > 0.0 ? enough : low) = middle;
     }
-    const int match = match_class(offer.length);
+    const int match = match_class(proposal.length);
     double chance = 0.0;
     for (const View view : {View::alone, View::same, View::other}) {
         const double share = acceptance_.view_share(match, view);
@@ -150,22 +151,22 @@ RunGauge::Outlook Controller::outlook(const Offer& offer) const {
             chance += goes_on ? share * acceptance_.bin_share(view, bin) : 0.0;
         }
     }
-    // A step that is not wanted after all keeps the device busy while the host could have gone on.
+    // A step that turns out to be unwanted keeps the device busy while the host could have started the next round.
     const bool pays = chance * kRoundTripMs > (1.0 - chance) * (draft_ms_ - kRoundTripMs);
-    return pays ? Outlook::more : Outlook::unknown;
+    return pays ? Lookahead::more : Lookahead::unknown;
 }
 
-void Controller::take(const Offer& offer) {
+void Controller::take(const Proposal& proposal) {
     if (count_ >= core::kMaxDraft) return;
-    run_[static_cast<std::size_t>(count_++)] = {.chance = offer.chance};
-    survival_ *= offer.chance;
+    draft_[static_cast<std::size_t>(count_++)] = {.chance = proposal.chance};
+    survival_ *= proposal.chance;
     step_start_ = -1.0;
 }
 
-void Controller::drafted(const Offer& offer, std::int32_t token, float margin) {
+void Controller::drafted(const Proposal& proposal, std::int32_t token, float margin) {
     if (count_ >= core::kMaxDraft) return;
     const double now = now_();
-    // The first step of a sequence also brings the draft's cache up to date; it is no measure of a step.
+    // The first of several steps also brings the draft model's cache up to date, so it is no measure of a step.
     if (step_start_ >= 0.0) {
         const double ms = now - step_start_;
         const double clamped = draft_ms_ > 0.0 ? std::clamp(ms, 0.5 * draft_ms_, 2.0 * draft_ms_) : ms;
@@ -173,18 +174,18 @@ void Controller::drafted(const Offer& offer, std::int32_t token, float margin) {
         draft_ms_ = draft_ms_ > 0.0 ? draft_ms_ + blend * (clamped - draft_ms_) : clamped;
     }
     step_start_ = now;
-    Token& entry = run_[static_cast<std::size_t>(count_++)];
-    entry = {.drafted = true, .match = match_class(offer.length), .margin = margin};
-    if (offer.token >= 0) entry.view = offer.token == token ? View::same : View::other;
+    Token& entry = draft_[static_cast<std::size_t>(count_++)];
+    entry = {.drafted = true, .match = match_class(proposal.length), .margin = margin};
+    if (proposal.token >= 0) entry.view = proposal.token == token ? View::same : View::other;
     entry.chance = acceptance_.given(entry.match, entry.view, margin);
     survival_ *= entry.chance;
     ++steps_;
 }
 
-std::int32_t Controller::finish_run(double draft_ms) {
+std::int32_t Controller::finish_draft(double draft_ms) {
     if (steps_ == 1 && draft_ms_ <= 0.0) draft_ms_ = draft_ms;
     if (probing_) return count_;
-    // The drafting is paid for; what counts is the value of each row in the verification.
+    // Drafting is paid for by now; what counts is what each row adds to the cost of the verification.
     const double time_value = value_of_time();
     const double base = costs_.verify_ms(1);
     double chain = 1.0;
@@ -192,7 +193,7 @@ std::int32_t Controller::finish_run(double draft_ms) {
     double best = 0.0;
     std::int32_t keep = 0;
     for (std::int32_t n = 1; n <= count_; ++n) {
-        chain *= run_[static_cast<std::size_t>(n - 1)].chance;
+        chain *= draft_[static_cast<std::size_t>(n - 1)].chance;
         sum += chain;
         const double value = sum - time_value * (costs_.verify_ms(n + 1) - base);
         if (value > best) {
@@ -206,14 +207,14 @@ std::int32_t Controller::finish_run(double draft_ms) {
 void Controller::observe(std::int32_t verified, std::int32_t accepted, std::int32_t emitted, double verify_ms,
                          double round_ms) {
     costs_.observe(verified + 1, verify_ms);
-    // Positions behind the first rejection were never judged; neither were those behind the end of the text.
+    // Tokens after the first rejection were never judged, nor were those after the end of the text.
     for (std::int32_t i = 0; i < verified && i <= accepted; ++i) {
         if (i == accepted && emitted <= accepted) break;
-        const Token& token = run_[static_cast<std::size_t>(i)];
+        const Token& token = draft_[static_cast<std::size_t>(i)];
         if (token.drafted) acceptance_.observe(token.match, token.view, token.margin, i < accepted);
     }
     if (emitted < 1 || !(round_ms > 0.0)) return;
-    // What the machine does to a round that it interrupts, it would have done to plain steps as well.
+    // An interruption would have hit plain steps as well, so it must not count against drafting.
     const double step = costs_.verify_ms(1);
     const double usual = costs_.verify_ms(verified + 1) + static_cast<double>(steps_) * draft_ms_;
     const double ms = std::min(round_ms, kInterrupted * usual);

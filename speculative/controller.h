@@ -1,9 +1,9 @@
-// speculative/controller.h: decides, round by round and token by token, how long a run becomes and who continues it.
+// speculative/controller.h: decides, round by round and token by token, how many tokens are drafted and by whom.
 //
 // The rule: a token is worth drafting while its chance to be emitted, times the value of time (tokens per millisecond
-// of the best policy), exceeds the measured cost of a draft step and one more verified row. An offered token costs only
-// its row; the draft model is asked instead where what it is better by is worth its step. Width 0 is a plan: then plain
-// steps follow, and a short probe now and then. A ledger of time lost against plain decoding is the circuit breaker,
+// of the best policy), exceeds the measured cost of a draft step and one more verified row. A token that a lookup proposes
+// costs only its row; the draft model is asked instead where its better chance is worth its step. Drafting nothing is a plan
+// too: then plain steps follow, and a short probe now and then. A ledger of time lost against plain decoding stops drafting
 // however wrong the estimates are.
 //
 // Threads:  one caller at a time.
@@ -30,25 +30,26 @@ public:
     // Milliseconds of a draft step, from a measurement in quiet.
     void calibrate_draft(double step_ms) { draft_ms_ = step_ms; }
 
-    // Another text begins: what was learnt stays, pauses end.
+    // A generation begins: what was learnt stays, pauses end.
     void begin();
-    // A round begins, with or without a draft model; `offer` is what a free source has for its first token. How many
-    // tokens the run may hold, at most `limit`. 0: a plain step.
-    std::int32_t plan(std::int32_t limit, bool model, const Offer& offer);
+    // A round begins, with or without a draft model; `proposal` is what a lookup has for its first token. Returns how many
+    // tokens the draft may hold, at most `limit`. 0: a plain step.
+    std::int32_t plan(std::int32_t limit, bool model, const Proposal& proposal);
 
-    // What the run's next token shall be, when `offer` could be it.
+    // Where the draft's next token comes from, when `proposal` could be it.
     enum class Next : std::uint8_t { stop, take, draft };
-    Next next(const Offer& offer);
-    // What next() will say of the token behind the one that is being drawn now, before that one is known: `end` when it
-    // cannot be `draft`, `more` when it pays to count on that.
-    RunGauge::Outlook outlook(const Offer& offer) const;
+    Next next(const Proposal& proposal);
+    // What next() will say after the token that is being sampled now, before that token is known: `end` when it cannot be
+    // `draft`, `more` when it pays to count on `draft`.
+    DraftStopRule::Lookahead lookahead(const Proposal& proposal) const;
     // The drafter starts a step, or a sequence of steps.
     void start_steps() { step_start_ = -1.0; }
-    // The run has got a token: the offered one, or one of the draft with its margin where `offer` was to be had.
-    void take(const Offer& offer);
-    void drafted(const Offer& offer, std::int32_t token, float margin);
-    // The run has ended: how many of its tokens are worth verifying. `draft_ms`: what it took in all.
-    std::int32_t finish_run(double draft_ms);
+    // The draft has a new token: the one that a lookup proposed, or one of the draft model with its margin, where
+    // `proposal` could have been taken.
+    void take(const Proposal& proposal);
+    void drafted(const Proposal& proposal, std::int32_t token, float margin);
+    // The draft has ended: how many of its tokens are worth verifying. `draft_ms`: what it took in all.
+    std::int32_t finish_draft(double draft_ms);
 
     // `verified` tokens were verified and `accepted` of them emitted, `emitted` in all. `verify_ms` is the forward
     // alone, `round_ms` everything from plan() on.
@@ -66,8 +67,8 @@ private:
     };
 
     double value_of_time() const;
-    // The best gain, in tokens, of asking the draft for the next token, and perhaps more, behind a run of `count` tokens
-    // that survives with chance `survival`.
+    // The best gain, in tokens, of asking the draft model for the next token, and perhaps more, after `count` tokens that
+    // are all accepted with chance `survival`.
     double gain_of_draft(std::int32_t count, double survival, std::int32_t match) const;
     double gain_beyond(std::int32_t count, double reached, double time_value, std::int32_t last) const;
     bool tripped();
@@ -76,13 +77,13 @@ private:
     CostModel costs_;
     Acceptance acceptance_;
     double draft_ms_ = 0.0;
-    double rate_ = 0.0;  // tokens per millisecond of late; 0 before anything is known
+    double rate_ = 0.0;  // tokens per millisecond over the last rounds; 0 before anything is known
 
-    // The run.
-    std::array<Token, core::kMaxDraft> run_;
+    // The draft of this round.
+    std::array<Token, core::kMaxDraft> draft_;
     std::int32_t count_ = 0;
     std::int32_t steps_ = 0;  // of the draft model
-    double survival_ = 1.0;
+    double survival_ = 1.0;   // chance that all of it is accepted
     std::int32_t limit_ = 0;
     bool model_ = false;
     double step_start_ = 0.0;
@@ -93,7 +94,7 @@ private:
     bool probing_ = false;
     std::int32_t probe_ = 0;
 
-    std::int32_t pause_ = 0;  // length of the last pause that the ledger ordered
+    std::int32_t pause_ = 0;  // length of the last pause that the ledger asked for
     std::int32_t pause_left_ = 0;
     double ledger_ms_ = 0.0;  // time lost against plain decoding
 };

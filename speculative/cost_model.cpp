@@ -7,9 +7,9 @@ namespace {
 
 // How far a measurement moves an estimate, for pace and shape each.
 constexpr double kBlend = 0.05;
-// How fast the price of widths that nobody tries is forgotten: they are tried again after some hundred rounds.
+// How fast the cost of untried widths is forgotten: they are tried again after some hundred rounds.
 constexpr double kDoubt = 0.004;
-// Before widths are measured: each further row costs this share of one.
+// Before widths are measured: each further row costs this share of a plain step.
 constexpr double kRowPrior = 0.08;
 
 }  // namespace

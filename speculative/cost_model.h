@@ -1,9 +1,9 @@
 // speculative/cost_model.h: what a forward of the target costs by its number of rows, kept current.
 //
-// A common pace, which follows the machine and the growing context, times a shape per width. Widths never measured are
-// interpolated between those that were. No width is dearer than a larger one, nor than one row less and a plain step:
-// both could be run instead. Widths just beyond those in use slowly become cheaper, so that one which once looked dear
-// by accident is tried again.
+// The cost of a width (a number of rows) is a common pace, which follows the machine and the growing context, times a shape
+// per width. Widths that were never measured are interpolated. No width costs more than a larger one, nor more than one row
+// less and a plain step, since either could be run instead. Widths just beyond those in use slowly become cheaper, so that a
+// width that once looked expensive by accident is tried again.
 // Threads:  one caller at a time.
 // Cost:     reading is a table look-up; no allocation.
 #pragma once
@@ -19,7 +19,7 @@ class CostModel {
 public:
     static constexpr std::int32_t kMaxWidth = core::kMaxDraft + 1;
 
-    // A forward of `rows` rows took `ms`. calibrate() takes it at its word (measurements in quiet), observe() blends.
+    // A forward of `rows` rows took `ms`. calibrate() takes the value as it is, observe() blends it in.
     void calibrate(std::int32_t rows, double ms);
     void observe(std::int32_t rows, double ms);
 
@@ -31,7 +31,7 @@ private:
 
     double pace_ = 1.0;
     std::array<double, kMaxWidth + 1> shape_{};  // as measured, by rows; 0 is unused
-    std::array<double, kMaxWidth + 1> table_{};  // as it can be
+    std::array<double, kMaxWidth + 1> table_{};  // with the rules above applied
     std::array<bool, kMaxWidth + 1> known_{};
 };
 

@@ -1,13 +1,12 @@
 // speculative/drafter.h: a source of drafted tokens.
 //
 // A drafter guesses; it never decides. Whatever it proposes, the emitted tokens are the same: a wrong guess costs time
-// only. The generator asks for at most one run per round, verifies it, and reports what became of it.
+// only. The generator asks for at most one draft per round and verifies it; what was accepted shows in the next task.
 //
-// Life:     begin() once per generation, then propose()/observe() in turn; rewind() whenever the session forgets
-//           tokens.
+// Life:     begin() once per generation, then look_up() and propose(); rewind() whenever the sequence forgets tokens.
 // Threads:  one caller at a time.
 // Cost:     part of every round: must not allocate once warm.
-// Errors:   none; a drafter that cannot propose returns an empty run.
+// Errors:   none; a drafter that has nothing to propose adds nothing.
 #pragma once
 
 #include <cstdint>
@@ -26,34 +25,34 @@ class Chain;
 
 namespace foresay::speculative {
 
-// Decides, token by token, how long a run of one source becomes.
-class RunGauge {
+// Decides, token by token, how many tokens a drafter proposes.
+class DraftStopRule {
 public:
-    virtual ~RunGauge() = default;
-    // The `count`-th token of the run has just been proposed with confidence `margin`. True: propose another one.
-    virtual bool extend(std::int32_t count, float margin) = 0;
-    // What extend() will say of the token that is being drawn now, before it is known. A drafter that runs apart from the
-    // host may then start the next step, or leave the run open, instead of waiting.
-    enum class Outlook : std::uint8_t { unknown, more, end };
-    virtual Outlook outlook() { return Outlook::more; }
+    virtual ~DraftStopRule() = default;
+    // The `count`-th token of the draft has just been proposed with confidence `margin`. True: propose another one.
+    virtual bool keep_drafting(std::int32_t count, float margin) = 0;
+    // What keep_drafting() will say of the token that is being sampled now, before that token is known. `more`: a drafter
+    // that runs apart from the host may start the next step without waiting. `end`: it may leave the draft open.
+    enum class Lookahead : std::uint8_t { unknown, more, end };
+    virtual Lookahead lookahead() { return Lookahead::more; }
 };
 
 // What a drafter is asked.
 struct DraftTask {
-    std::span<const std::int32_t> tokens;      // the session so far, input and generated; the run continues it
-    std::int32_t max_tokens = 0;               // hard limit of the run, with what it holds already
+    std::span<const std::int32_t> tokens;      // the sequence so far, input and generated; the draft continues it
+    std::int32_t max_tokens = 0;               // hard limit of the draft, with what it holds already
     const samplers::Chain* chain = nullptr;    // the target's chain in its present state, for noise, temperature, masks
-    std::span<const std::int32_t> end_tokens;  // tokens that end the text: a run is cut behind the first of them
-    RunGauge* gauge = nullptr;                 // null: exactly max_tokens
-    bool may_stay_open = false;                // the run may end in a token that is not known yet
+    std::span<const std::int32_t> end_tokens;  // tokens that end the text: a draft is cut after the first of them
+    DraftStopRule* stop_rule = nullptr;        // null: exactly max_tokens
+    bool may_stay_open = false;                // the draft may end in a token that is not known yet
 };
 
-// A run and, per token, the drafter's margin (best minus second-best score), +inf when it does not know better.
-struct DraftRun {
+// A draft and, per token, the drafter's margin (best minus second-best score), +inf when it does not know better.
+struct DraftedTokens {
     std::vector<std::int32_t> tokens;
     std::vector<float> margins;
-    std::int32_t open_slot =
-        -1;  // not negative: there is one more token, which a draw of Drafter::drawer() leaves here
+    // Not negative: there is one more token, which is still being sampled into this slot of Drafter::drawer().
+    std::int32_t open_slot = -1;
     void clear() {
         tokens.clear();
         margins.clear();
@@ -61,36 +60,37 @@ struct DraftRun {
     }
 };
 
-// One token that costs nothing to name. `length`: how many tokens of the text speak for it.
-struct Offer {
+// One token that a lookup found.
+struct Proposal {
     std::int32_t token = -1;  // -1: none
     double chance = 0.0;      // that it is the target's
-    std::int32_t length = 0;
+    std::int32_t length = 0;  // of the match: how many tokens before it speak for it
 };
 
 class Drafter {
 public:
     virtual ~Drafter() = default;
     virtual std::string_view name() const = 0;
-    // True: a source that costs nothing and answers offer().
-    virtual bool offers() const { return false; }
-    // The token that follows `session` and, behind it, `run`.
-    virtual Offer offer(std::span<const std::int32_t> session, std::span<const std::int32_t> run) {
-        (void)session;
-        (void)run;
+    // True: a lookup in what is known already, which costs next to nothing and answers look_up(). A generator uses any
+    // number of lookups, and one drafter that is none.
+    virtual bool is_lookup() const { return false; }
+    // The token that follows `sequence` and then `draft`.
+    virtual Proposal look_up(std::span<const std::int32_t> sequence, std::span<const std::int32_t> draft) {
+        (void)sequence;
+        (void)draft;
         return {};
     }
     // Touches memory and takes its first measurements, before the first generation.
     virtual void warm_up(Now now) { (void)now; }
-    // A generation starts: `tokens` are the session so far.
+    // A generation starts with the sequence `tokens`.
     virtual void begin(std::span<const std::int32_t> tokens) { (void)tokens; }
-    // Continues `run`, which may hold tokens of another source, up to task.max_tokens tokens in all.
-    virtual void propose(const DraftTask& task, DraftRun& run) = 0;
-    // The session has forgotten everything from position `length` on.
+    // Continues `draft`, which may hold tokens of another source, up to task.max_tokens tokens in all.
+    virtual void propose(const DraftTask& task, DraftedTokens& draft) = 0;
+    // The sequence has forgotten everything from position `length` on.
     virtual void rewind(std::int32_t length) { (void)length; }
-    // Whose draws the slots of open runs are; null: there are none.
+    // The context whose token slots hold the last tokens of open drafts; null: drafts are never open.
     virtual core::Context* drawer() { return nullptr; }
-    // Milliseconds of one step as measured by warm_up(), 0 when a run costs nothing.
+    // Milliseconds of one step as measured by warm_up(), 0 when a step costs nothing.
     virtual double step_ms() const { return 0.0; }
 };
 

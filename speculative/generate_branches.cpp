@@ -1,5 +1,5 @@
-// Several answers to one prompt at once: each round is one forward with a row of every branch that still goes on. Law 1
-// makes each row what it would have been alone.
+// Several answers to one prompt at once: each round is one forward with a row for every branch that goes on. By law 1 each
+// row is what it would be alone.
 #include <chrono>
 
 #include "base/error.h"
@@ -25,7 +25,7 @@ struct Branch {
     bool done = false;
 };
 
-// The branches of one group, drawn side by side.
+// The branches of one group, generated side by side.
 class Group {
 public:
     Group(core::Context& target, const GenerateRequest& request, std::span<const std::int32_t> ends,
@@ -34,7 +34,7 @@ public:
 
     std::vector<Branch>& branches() { return branches_; }
 
-    // Draws from a row of logits, which is left in an unspecified state. False: the logits are not numbers.
+    // Samples from a row of logits, which is left in an unspecified state. False: the logits are not numbers.
     bool step(Branch& branch, std::span<float> logits) {
         if (!all_finite(logits)) return false;
         const samplers::Decision decision = branch.chain->decide(logits);
@@ -57,7 +57,7 @@ public:
         return true;
     }
 
-    // One forward. False when all branches are done; throws nothing but what step() throws.
+    // One forward. Throws only what step() throws.
     enum class Round : std::uint8_t { more, done, broken };
     Round round() {
         if (request_.cancel != nullptr && request_.cancel->load(std::memory_order_relaxed)) {
@@ -113,10 +113,10 @@ std::vector<GenerateResult> Generator::generate_branches(const GenerateRequest& 
                                                          const BranchCallback& callback) {
     State& s = *state_;
     s.check_input(request.input);
-    for (const std::int32_t token : request.input) s.session.append(token, false);
-    const std::vector<std::int32_t> prompt(s.session.tokens().begin(), s.session.tokens().end());
-    const std::vector<std::uint8_t> drawn(s.session.drawn().begin(), s.session.drawn().end());
-    std::int32_t room = s.target().capacity() - s.session.size();
+    for (const std::int32_t token : request.input) s.sequence.append(token, false);
+    const std::vector<std::int32_t> prompt(s.sequence.tokens().begin(), s.sequence.tokens().end());
+    const std::vector<std::uint8_t> drawn(s.sequence.drawn().begin(), s.sequence.drawn().end());
+    std::int32_t room = s.target().capacity() - s.sequence.size();
     if (request.max_tokens > 0) room = std::min(room, request.max_tokens);
 
     std::vector<GenerateResult> results(branches.size());
@@ -125,10 +125,10 @@ std::vector<GenerateResult> Generator::generate_branches(const GenerateRequest& 
         switch_to(prompt, drawn);
         const auto start = Clock::now();
         const std::int32_t wanted = static_cast<std::int32_t>(branches.size() - next);
-        const bool ready = room > 0 && s.session.evaluate(request.cancel);
-        const std::int32_t count = ready ? s.session.room_for_branches(wanted, room) : 0;
+        const bool ready = room > 0 && s.sequence.evaluate(request.cancel);
+        const std::int32_t count = ready ? s.sequence.room_for_branches(wanted, room) : 0;
         if (count < 2) {
-            // Alone there is always room, and speculation.
+            // A single branch always has room, and can use speculation.
             GenerateRequest one = request;
             one.input = {};
             one.branch = branches[next];
@@ -144,7 +144,7 @@ std::vector<GenerateResult> Generator::generate_branches(const GenerateRequest& 
         Group group(s.target(), request, s.parts.end_tokens, callback);
         for (std::int32_t i = 0; i < count; ++i) {
             Branch branch{.index = next + static_cast<std::size_t>(i),
-                          .sequence = s.session.fork(),
+                          .sequence = s.sequence.fork(),
                           .chain = s.parts.chain->duplicate(),
                           .text = TextStream(s.parts.tokenizer),
                           .room = room};
@@ -152,7 +152,7 @@ std::vector<GenerateResult> Generator::generate_branches(const GenerateRequest& 
             branch.text.begin(request.stop);
             branch.chain->begin(request.seed, branches[branch.index], prompt,
                                 prompt.size() + static_cast<std::size_t>(room));
-            branch.result.prompt_tokens = s.session.size();
+            branch.result.prompt_tokens = s.sequence.size();
             branch.result.prefill_ms = prefill_ms;
             branch.result.speculation.mode = "off";
             group.branches().push_back(std::move(branch));
@@ -160,7 +160,7 @@ std::vector<GenerateResult> Generator::generate_branches(const GenerateRequest& 
         const auto release = [&](bool keep) {
             for (Branch& branch : group.branches()) {
                 if (keep) {
-                    s.session.park(branch.sequence, branch.result.tokens);
+                    s.sequence.park(branch.sequence, branch.result.tokens);
                 } else {
                     s.target().cache().drop(branch.sequence);
                 }

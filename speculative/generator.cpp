@@ -22,15 +22,15 @@ std::string_view mode_name(core::SpeculationMode mode) {
     return "";
 }
 
-// Times forwards of several widths behind what the cache holds, the most telling ones first, within a budget. The rows are
-// forgotten again.
+// Times forwards of several widths after what the cache holds, the most telling ones first, within a budget. Leaves the
+// cache as it was.
 void calibrate(core::Context& target, core::SequenceId sequence, CostModel& costs, std::int32_t max_width, Now now) {
     std::vector<std::int32_t> widths = {1, 4, 2, 8, 3, 6, 16, 5, 12, 32};
     double budget_ms = 60.0;
     const bool device = target.ops().asynchronous();
     if (device) {
-        // Rows are taken by the tile there, and the first two forwards of any width prepare the others: all widths, and
-        // time for them, however long a forward is.
+        // A device computes rows in tiles, and the first two forwards of a width capture its graph, so every width is timed,
+        // however long a forward is.
         widths = {1, 8, 16, 4, max_width, 2, 12};
         for (std::int32_t width = 1; width < max_width; ++width) {
             if (std::ranges::find(widths, width) == widths.end()) widths.push_back(width);
@@ -74,25 +74,25 @@ std::string_view name(FinishReason reason) {
     return "";
 }
 
-// Costs are measured in quiet, once, before the first token.
+// Costs are measured once, before the first token, while nothing else runs.
 void Generator::State::warm_up() {
     if (parts.drafters.empty() || parts.speculation.mode != core::SpeculationMode::automatic) return;
     if (controller.costs().calibrated()) return;
-    session.make_room(CostModel::kMaxWidth);
-    calibrate(target(), session.sequence(), controller.costs(),
-              std::min(parts.speculation.max_draft, core::kMaxDraft) + 1, parts.now);
+    sequence.make_room(CostModel::kMaxWidth);
+    calibrate(target(), sequence.id(), controller.costs(), std::min(parts.speculation.max_draft, core::kMaxDraft) + 1,
+              parts.now);
     for (const auto& drafter : parts.drafters) drafter->warm_up(parts.now);
     if (const Drafter* model = builder.model()) controller.calibrate_draft(model->step_ms());
 }
 
-void Generator::State::take_open_runs() {
+void Generator::State::take_open_drafts() {
     drawer = builder.model() != nullptr ? builder.model()->drawer() : nullptr;
     if (drawer != nullptr && &drawer->ops() != &target().ops()) drawer = nullptr;
     target().take_slots_of(drawer);
 }
 
 void Generator::State::check_input(std::span<const std::int32_t> input) const {
-    const std::int64_t length = static_cast<std::int64_t>(session.tokens().size() + input.size());
+    const std::int64_t length = static_cast<std::int64_t>(sequence.tokens().size() + input.size());
     if (length > target().capacity()) {
         throw Error("the text is " + std::to_string(length) + " tokens long but the context holds " +
                     std::to_string(target().capacity()) + "; shorten it or raise --context");
@@ -126,10 +126,10 @@ public:
         prepare();
         if (room_ < 1) {
             result_.finish = FinishReason::length;
-            if (!s_.session.evaluate(request_.cancel)) result_.finish = FinishReason::cancelled;
+            if (!s_.sequence.evaluate(request_.cancel)) result_.finish = FinishReason::cancelled;
             return finish();
         }
-        if (!s_.session.evaluate(request_.cancel)) {
+        if (!s_.sequence.evaluate(request_.cancel)) {
             result_.finish = FinishReason::cancelled;
             return finish();
         }
@@ -156,20 +156,20 @@ private:
     void prepare() {
         s_.check_input(request_.input);
         s_.text.begin(request_.stop);
-        for (const std::int32_t token : request_.input) s_.session.append(token, false);
-        result_.prompt_tokens = s_.session.size();
-        room_ = s_.target().capacity() - s_.session.size();
+        for (const std::int32_t token : request_.input) s_.sequence.append(token, false);
+        result_.prompt_tokens = s_.sequence.size();
+        room_ = s_.target().capacity() - s_.sequence.size();
         if (request_.max_tokens > 0) room_ = std::min(room_, request_.max_tokens);
         result_.tokens.reserve(static_cast<std::size_t>(room_));
-        s_.session.reserve(s_.session.tokens().size() + static_cast<std::size_t>(room_));
+        s_.sequence.reserve(s_.sequence.tokens().size() + static_cast<std::size_t>(room_));
         result_.text.reserve(static_cast<std::size_t>(room_) * 8);
-        s_.parts.chain->begin(request_.seed, request_.branch, s_.session.tokens(),
-                              s_.session.tokens().size() + static_cast<std::size_t>(room_));
+        s_.parts.chain->begin(request_.seed, request_.branch, s_.sequence.tokens(),
+                              s_.sequence.tokens().size() + static_cast<std::size_t>(room_));
         s_.target().take_slots_of(s_.speculating() ? s_.drawer : nullptr);
         s_.controller.begin();
         if (s_.parts.speculation.mode != core::SpeculationMode::off) {
             for (const auto& drafter : s_.parts.drafters) {
-                drafter->begin(s_.session.tokens());
+                drafter->begin(s_.sequence.tokens());
                 result_.speculation.sources.push_back({.name = std::string(drafter->name())});
             }
         }
@@ -185,7 +185,7 @@ private:
                 ++row;
                 return emit(token, agreed, drafter);
             });
-        if (outcome.end == WalkEnd::failure || outcome.end == WalkEnd::broken) s_.session.trim();
+        if (outcome.end == WalkEnd::failure || outcome.end == WalkEnd::broken) s_.sequence.trim();
         if (outcome.end == WalkEnd::failure) fail(outcome.failure);
         if (outcome.end == WalkEnd::broken) s_.fail_broken();
         return outcome;
@@ -193,7 +193,7 @@ private:
 
     // True when the text ends here.
     bool emit(std::int32_t token, bool drafted, std::string_view source) {
-        s_.session.append(token, true);
+        s_.sequence.append(token, true);
         result_.tokens.push_back(token);
         --room_;
         const bool end = !request_.ignore_eos && s_.is_end(token);
@@ -208,7 +208,7 @@ private:
         return room_ == 0;
     }
 
-    // The chain could not draw. What was emitted stays.
+    // The chain could not sample. What was emitted stays.
     [[noreturn]] void fail(const samplers::StageFailure* failure) {
         throw Error(failure != nullptr ? failure->message : "the sampling chain ruled out every token");
     }
@@ -219,17 +219,17 @@ private:
         return true;
     }
 
-    // Builds the round's run, of which keep_ tokens are worth verifying.
+    // Drafts for this round; keep_ tokens are worth verifying.
     void draft() {
         s_.builder.clear();
         keep_ = 0;
         if (!s_.speculating()) return;
         const SpeculationOptions& options = s_.parts.speculation;
         const bool automatic = options.mode == core::SpeculationMode::automatic;
-        // A run of k tokens may emit k + 1.
+        // A draft of k tokens may emit k + 1.
         const std::int32_t limit = std::min({automatic ? options.max_draft : options.draft_length, room_ - 1,
                                              s_.target().options().decode_rows - 1, core::kMaxDraft});
-        const DraftTask task{.tokens = s_.session.tokens(),
+        const DraftTask task{.tokens = s_.sequence.tokens(),
                              .max_tokens = limit,
                              .chain = s_.parts.chain.get(),
                              .end_tokens = request_.ignore_eos ? std::span<const std::int32_t>{}
@@ -239,7 +239,7 @@ private:
         check_ids();
     }
 
-    // A drafted id that the target does not have ends the run.
+    // The draft ends before an id that the target does not have.
     void check_ids() {
         const std::int32_t vocab = s_.target().model().config().shape.vocab;
         const auto run = s_.builder.tokens().first(static_cast<std::size_t>(keep_));
@@ -248,10 +248,10 @@ private:
             run.begin());
     }
 
-    // The run with the token before it, as rows of a verification. What is still being drawn is a row by its slot. True
-    // when there is such a row.
+    // The rows of the verification: the last token of the sequence and the draft. A token that is still being sampled is
+    // named by its slot. True when there is such a row.
     bool make_rows() {
-        s_.rows.assign(1, kernels::TokenRef::id(s_.session.tokens().back()));
+        s_.rows.assign(1, kernels::TokenRef::id(s_.sequence.tokens().back()));
         const auto drafted = s_.builder.tokens().first(static_cast<std::size_t>(keep_));
         for (const std::int32_t token : drafted) s_.rows.push_back(kernels::TokenRef::id(token));
         if (s_.builder.open() < 0 || drafted.size() < s_.builder.tokens().size()) return false;
@@ -259,13 +259,13 @@ private:
         return true;
     }
 
-    // Plain decoding where a device draws: each forward takes its token from the slot of the draw before it, and the host
-    // reads that token while the forward runs. What was computed behind the last token is dropped.
+    // Plain decoding where a device samples: each forward takes its token from the slot that the one before left it in, and
+    // the host reads that token while the forward runs. What was computed after the last token is dropped.
     void run_ahead() {
         const kernels::TokenRef next = kernels::TokenRef::slot(0);
         for (bool first = true;; first = false) {
             const double start = now();
-            const bool decoded = room_ > 1 && s_.session.decode(std::span(&next, 1));
+            const bool decoded = room_ > 1 && s_.sequence.decode(std::span(&next, 1));
             const WalkOutcome outcome = step({}, RowSource::tokens);
             if (first) {
                 note_first();
@@ -275,7 +275,7 @@ private:
             if (outcome.end != WalkEnd::row || !decoded || cancelled()) break;
             check(s_.draws.draw(s_.target(), *s_.parts.chain, {}) == RowSource::tokens, "a device that drew draws on");
         }
-        s_.session.trim();
+        s_.sequence.trim();
     }
 
     // One forward of the target. True when the text goes on.
@@ -285,7 +285,7 @@ private:
         draft();
         const bool open = make_rows();
         double forward = now();
-        if (!s_.session.decode(s_.rows)) {
+        if (!s_.sequence.decode(s_.rows)) {
             result_.finish = FinishReason::length;
             return false;
         }
@@ -297,7 +297,7 @@ private:
         }
         result_.speculation.draft_ms += s_.builder.draft_ms();
         const auto drafted = s_.builder.tokens().first(static_cast<std::size_t>(keep_));
-        // What can be drawn where the logits are is asked for before anyone waits for them.
+        // A device starts sampling before the host waits for logits.
         const RowSource source = s_.draws.draw(s_.target(), *s_.parts.chain, drafted);
         if (source == RowSource::logits) {
             s_.target().wait();
@@ -306,7 +306,7 @@ private:
         }
         const double verify_ms = now() - forward;
         const WalkOutcome outcome = step(drafted, source);
-        s_.session.trim();
+        s_.sequence.trim();
         account(outcome, verify_ms, now() - start);
         return outcome.end == WalkEnd::row;
     }
@@ -356,7 +356,7 @@ private:
     const TokenCallback& callback_;
     GenerateResult result_;
     double start_;           // ms
-    double first_ = 0.0;     // when the first token was there
+    double first_ = 0.0;     // when the first token was known
     std::int32_t room_ = 0;  // tokens that may still be emitted
     std::int32_t keep_ = 0;  // drafted tokens that this round verifies
 };
@@ -365,10 +365,14 @@ private:
 
 Generator::Generator(GeneratorParts parts) {
     check(parts.target != nullptr && parts.chain != nullptr, "a generator needs a target and a chain");
+    if (parts.end_tokens.empty() && parts.tokenizer != nullptr) {
+        const auto ends = parts.tokenizer->end_of_text_ids();
+        parts.end_tokens.assign(ends.begin(), ends.end());
+    }
     state_ = std::make_unique<State>(std::move(parts));
     State& s = *state_;
     s.rows.reserve(core::kMaxDraft + 1);
-    s.take_open_runs();
+    s.take_open_drafts();
     s.warm_up();
 }
 
@@ -380,23 +384,23 @@ GenerateResult Generator::generate(const GenerateRequest& request, const TokenCa
     return Generation<State>(*state_, request, callback).run();
 }
 
-std::span<const std::int32_t> Generator::tokens() const { return state_->session.tokens(); }
+std::span<const std::int32_t> Generator::tokens() const { return state_->sequence.tokens(); }
 std::int32_t Generator::capacity() const { return state_->parts.target->capacity(); }
 
-std::span<const std::uint8_t> Generator::drawn() const { return state_->session.drawn(); }
-std::int32_t Generator::held() const { return state_->session.held(); }
+std::span<const std::uint8_t> Generator::drawn() const { return state_->sequence.drawn(); }
+std::int32_t Generator::held() const { return state_->sequence.held(); }
 
 bool Generator::prepare(std::span<const std::int32_t> input, const std::atomic<bool>* cancel) {
     constexpr std::size_t kStep = 64;
     State& s = *state_;
-    if (s.session.size() + static_cast<std::int64_t>(input.size()) > s.target().capacity()) return false;
-    if (s.session.size() + input.size() == 0) return true;
+    if (s.sequence.size() + static_cast<std::int64_t>(input.size()) > s.target().capacity()) return false;
+    if (s.sequence.size() + input.size() == 0) return true;
     s.check_input(input);
     for (;;) {
         const auto step = input.first(std::min(input.size(), kStep));
-        for (const std::int32_t token : step) s.session.append(token, false);
-        if (s.session.held() < s.session.size() && !s.session.evaluate(cancel)) {
-            s.truncate(s.session.held());
+        for (const std::int32_t token : step) s.sequence.append(token, false);
+        if (s.sequence.held() < s.sequence.size() && !s.sequence.evaluate(cancel)) {
+            s.truncate(s.sequence.held());
             return false;
         }
         input = input.subspan(step.size());
@@ -407,12 +411,12 @@ bool Generator::prepare(std::span<const std::int32_t> input, const std::atomic<b
 
 void Generator::switch_to(std::span<const std::int32_t> tokens, std::span<const std::uint8_t> drawn) {
     State& s = *state_;
-    const std::int32_t shared = s.session.switch_to(tokens, drawn);
+    const std::int32_t shared = s.sequence.switch_to(tokens, drawn);
     for (const auto& drafter : s.parts.drafters) drafter->rewind(shared);
 }
 
 void Generator::visit_logits(std::int32_t from, const LogitsVisitor& visit) {
-    state_->session.visit_logits(from, visit);
+    state_->sequence.visit_logits(from, visit);
 }
 
 void Generator::truncate(std::int32_t length) { state_->truncate(std::max(0, length)); }

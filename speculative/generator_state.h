@@ -9,25 +9,25 @@
 #include "speculative/branch_cache.h"
 #include "speculative/controller.h"
 #include "speculative/device_draws.h"
+#include "speculative/draft_builder.h"
 #include "speculative/generator.h"
-#include "speculative/run_builder.h"
 #include "speculative/text_stream.h"
 
 namespace foresay::speculative {
 
 struct Generator::State {
     GeneratorParts parts;
-    BranchCache session;
+    BranchCache sequence;
     Controller controller;
     TextStream text;
-    RunBuilder builder;
+    DraftBuilder builder;
     std::vector<kernels::TokenRef> rows;  // of a verification
-    core::Context* drawer = nullptr;      // draws tokens that a run may end in before they are known; null: none does
+    core::Context* drawer = nullptr;      // samples the open last token of a draft; null: drafts are never open
     DeviceDraws draws;
 
     explicit State(GeneratorParts given)
         : parts(std::move(given)),
-          session(*parts.target),
+          sequence(*parts.target),
           controller(parts.now),
           text(parts.tokenizer),
           builder(parts.drafters, parts.now) {}
@@ -35,17 +35,17 @@ struct Generator::State {
     core::Context& target() const { return *parts.target; }
 
     void truncate(std::int32_t length) {
-        session.truncate(length);
+        sequence.truncate(length);
         for (const auto& drafter : parts.drafters) drafter->rewind(length);
     }
 
-    // Whether runs are drafted at all.
+    // Whether anything is drafted.
     bool speculating() const { return parts.speculation.mode != core::SpeculationMode::off && !parts.drafters.empty(); }
-    // Lets the target verify tokens that the draft is still drawing, where both run on one backend.
-    void take_open_runs();
+    // Lets the target verify a token that the draft model is still sampling, where both run on one backend.
+    void take_open_drafts();
     // Measures costs, once, before the first token.
     void warm_up();
-    // Throws Error when the session with `input` behind it is no prompt: too long, empty, ids that do not exist.
+    // Throws Error when the sequence followed by `input` is no prompt: too long, empty, or with ids that do not exist.
     void check_input(std::span<const std::int32_t> input) const;
     // The error of a model whose logits are not numbers.
     [[noreturn]] void fail_broken() const;

@@ -9,7 +9,7 @@
 namespace foresay::speculative {
 namespace {
 
-// Rows of padding behind a vocabulary: published families pad to different multiples.
+// Rows of padding after a vocabulary: published families pad to different multiples.
 constexpr std::int32_t kMaxPadding = 1024;
 
 }  // namespace

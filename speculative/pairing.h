@@ -17,7 +17,7 @@ struct PairingModel {
     std::string path;                  // for messages
 };
 
-// Vocabularies are compared token by token; rows of padding behind the vocabulary may differ in number.
+// Vocabularies are compared token by token; the number of padding rows after the vocabulary may differ.
 void check_pairing(const PairingModel& target, const PairingModel& draft);
 
 }  // namespace foresay::speculative

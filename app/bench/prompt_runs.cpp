@@ -35,9 +35,9 @@ void set_temperature(Session& session, double temperature) {
     std::vector<std::string> chain = session.config().chain;
     if (std::find(chain.begin(), chain.end(), "temperature") == chain.end()) {
         chain.push_back("temperature");
-        session.configuration().set("sampling.chain=" + core::to_toml(core::ConfigValue(chain)), "--temperature");
+        session.set("sampling.chain=" + core::to_toml(core::ConfigValue(chain)), "--temperature");
     }
-    session.configuration().set("sampling.temperature.value=" + core::to_toml(core::ConfigValue(temperature)),
+    session.set("sampling.temperature.value=" + core::to_toml(core::ConfigValue(temperature)),
                                 "--temperature");
 }
 

@@ -23,7 +23,7 @@ public:
 
     std::string_view name() const override { return "record"; }
 
-    void propose(const speculative::DraftTask& task, speculative::DraftRun& run) override {
+    void propose(const speculative::DraftTask& task, speculative::DraftedTokens& run) override {
         for (std::size_t i = task.tokens.size(); i < record_.size(); ++i) {
             if (static_cast<std::int32_t>(run.tokens.size()) >= task.max_tokens) return;
             const bool wrong = wrong_every_ > 0 && i % static_cast<std::size_t>(wrong_every_) == 0;
@@ -57,15 +57,15 @@ void bench_replay(const BenchOptions& options) {
     std::vector<std::vector<double>> ratios(cases.size());
     for (const Prompt& prompt : prompts) {
         const std::vector<std::int32_t> input = session.tokenizer().encode(prompt.text);
-        session.configuration().set("speculation.mode=off", "bench");
+        session.set("speculation.mode=off", "bench");
         speculative::Generator plain = session.make_generator({});
         const auto reference = run_prompt(plain, input, run);
         if (reference.decode_tokens_per_second <= 0) continue;
         std::vector<std::int32_t> record = input;
         record.insert(record.end(), reference.tokens.begin(), reference.tokens.end());
-        session.configuration().set("speculation.mode=fixed", "bench");
+        session.set("speculation.mode=fixed", "bench");
         for (std::size_t i = 0; i < cases.size(); ++i) {
-            session.configuration().set("speculation.length=" + std::to_string(cases[i].length), "bench");
+            session.set("speculation.length=" + std::to_string(cases[i].length), "bench");
             std::vector<std::unique_ptr<speculative::Drafter>> drafters;
             drafters.push_back(std::make_unique<RecordDrafter>(record, cases[i].wrong_every));
             speculative::Generator generator = session.make_generator(std::move(drafters));

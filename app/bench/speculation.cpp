@@ -80,8 +80,8 @@ nlohmann::ordered_json to_json(const Prompt& prompt, double temperature, const M
 void bench_speculation(const BenchOptions& options) {
     const std::vector<Prompt> prompts = bench_prompts(options);
     Session session(options, SessionNeeds{});
-    if (!session.draft() && !session.has_source("suffix")) {
-        throw Error("there is no source of drafts; name a draft model with --draft PATH");
+    if (!session.draft() && !session.has_source("ngram")) {
+        throw Error("there is nothing to speculate with; name a draft model with --draft PATH");
     }
     if (session.config().speculation_mode == core::SpeculationMode::off) {
         throw Error("speculation is off; use --speculation auto or a number");

@@ -84,7 +84,7 @@ class Schema : public Command {
 public:
     void declare(OptionParser&) override {}
     int run() override {
-        print(core::to_json_schema(stage_schemas()));
+        print(core::to_json_schema(stage_schemas(), engine::source_schemas()));
         return 0;
     }
 };
@@ -93,7 +93,7 @@ class Reference : public Command {
 public:
     void declare(OptionParser&) override {}
     int run() override {
-        print(core::to_markdown(stage_schemas()));
+        print(core::to_markdown(stage_schemas(), engine::source_schemas()));
         return 0;
     }
 };

@@ -5,11 +5,9 @@
 #include <optional>
 #include <string>
 
-#include "app/backend.h"
 #include "app/command_line/command.h"
 #include "app/command_line/parser.h"
 #include "app/configuration.h"
-#include "app/model_text.h"
 #include "app/options.h"
 #include "app/output.h"
 #include "app/session.h"
@@ -18,6 +16,7 @@
 #include "core/weights/gguf.h"
 #include "core/weights/model_file.h"
 #include "core/weights/safetensors.h"
+#include "engine/backend.h"
 #include "speculative/memory_estimate.h"
 #include "speculative/pairing.h"
 
@@ -81,7 +80,7 @@ std::string model_text(const core::ModelConfig& config) {
 // The backend that a session would have here.
 std::unique_ptr<kernels::Ops> backend(const Options& options) {
     const core::Config config = Configuration(options).config();
-    return open_backend(config, choose_backend(config));
+    return engine::open_backend(config, engine::choose_backend(config));
 }
 
 void inspect_one(const std::string& path, const Options& options) {
@@ -96,7 +95,7 @@ void inspect_one(const std::string& path, const Options& options) {
     // A file may hold a vocabulary alone, or an architecture that is not known here: that is worth a line, not an error.
     try {
         print(printable(model_text(core::ModelSource::open(path)->config())));
-        print(printable(field("would run on", backend_text(*backend(options)))));
+        print(printable(field("would run on", engine::backend_text(*backend(options)))));
     } catch (const Error& problem) {
         print(printable(std::string("model\n") + field("cannot run here", problem.what())));
     }
@@ -124,7 +123,7 @@ std::int32_t context_of(const core::ModelSource& target, std::optional<std::int6
 
 std::string memory_heading(std::int32_t length, const kernels::Ops& ops) {
     return "memory with a context of " + std::to_string(length) + " positions (--context N for another)\n" +
-           field("on", backend_text(ops));
+           field("on", engine::backend_text(ops));
 }
 
 std::string available_text(std::int64_t needed, const kernels::Ops& ops) {
@@ -164,8 +163,8 @@ std::unique_ptr<core::ModelSource> open_inflated(const std::string& path, const 
 int inspect_pair(const std::string& target_path, const std::string& draft_path, const Options& options) {
     const auto target = open_inflated(target_path, options.inflate, options.encoding);
     const auto draft = open_inflated(draft_path, options.inflate_draft, options.draft_encoding);
-    const auto target_tokens = find_tokenizer(*target, target_path);
-    const auto draft_tokens = find_tokenizer(*draft, draft_path);
+    const auto target_tokens = core::Tokenizer::of_optional(*target);
+    const auto draft_tokens = core::Tokenizer::of_optional(*draft);
     for (const auto* source : {target.get(), draft.get()}) {
         print(printable(source->path() + "\n" + model_text(source->config())));
     }

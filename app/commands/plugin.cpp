@@ -9,7 +9,7 @@
 #include "app/configuration.h"
 #include "app/options.h"
 #include "app/output.h"
-#include "app/plugins.h"
+#include "app/plugin_path.h"
 #include "base/error.h"
 #include "core/config/nearest.h"
 #include "core/config/value.h"

@@ -8,7 +8,6 @@
 #include "app/conversation/workspace.h"
 #include "app/interrupt.h"
 #include "app/journal/store.h"
-#include "app/model_text.h"
 #include "app/options.h"
 #include "app/output.h"
 #include "base/error.h"
@@ -71,7 +70,7 @@ public:
 
     int run() override {
         const SavedSession session = read_session(existing_session(name_));
-        const core::Tokenizer tokenizer = read_tokenizer(session.engines.back().model);
+        const core::Tokenizer tokenizer = core::Tokenizer::open(session.engines.back().model);
         const auto& state = session.tree.state();
         for (std::size_t i = 0; i < state.heads.size(); ++i) {
             if (state.heads.size() > 1) {

@@ -6,10 +6,10 @@
 #include "app/command_line/parser.h"
 #include "app/configuration.h"
 #include "app/files.h"
-#include "app/model_text.h"
 #include "app/options.h"
 #include "app/output.h"
 #include "base/error.h"
+#include "core/text/tokenizer.h"
 
 namespace foresay::app {
 
@@ -32,7 +32,7 @@ public:
 
     int run() override {
         const Configuration configuration(options_);
-        const core::Tokenizer tokenizer = read_tokenizer(configuration.config().target_model);
+        const core::Tokenizer tokenizer = core::Tokenizer::open(configuration.config().target_model);
         const std::string text = read_text(file_, "the text");
         const std::vector<std::int32_t> ids = tokenizer.encode(text, {!no_special_, !no_special_});
         if (json_) {

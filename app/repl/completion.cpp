@@ -7,7 +7,7 @@
 
 #include "app/configuration.h"
 #include "app/output.h"
-#include "app/plugins.h"
+#include "app/plugin_path.h"
 #include "app/repl/repl.h"
 #include "app/terminal.h"
 #include "base/error.h"
@@ -51,18 +51,8 @@ fs::path expanded(const std::string& folder) {
     return folder.empty() ? fs::path(".") : fs::path(folder);
 }
 
-const core::KeySpec* find_stage_key(const std::string& key) {
-    for (const core::StageSchema& stage : stage_schemas()) {
-        for (const core::KeySpec& parameter : stage.parameters) {
-            if (key == "sampling." + stage.name + "." + parameter.key) return &parameter;
-        }
-    }
-    return nullptr;
-}
-
 Candidates values_of(const std::string& key) {
-    const core::KeySpec* spec = core::find_key(key);
-    if (!spec) spec = find_stage_key(key);
+    const core::KeySpec* spec = engine::find_key(key);
     if (!spec) return {};
     if (spec->type == core::ValueType::boolean) return {"true", "false"};
     return spec->choices;

@@ -81,10 +81,11 @@ private:
 };
 
 struct ConfigRequest {
-    std::vector<ConfigLayer> layers;      // lowest first
-    std::span<const StageSchema> stages;  // every stage that is built in
-    bool need_target = true;              // some layer must state target.model
-    bool need_files = true;               // model and plugin files must exist
+    std::vector<ConfigLayer> layers;        // lowest first
+    std::span<const StageSchema> stages;    // every stage that is built in
+    std::span<const SourceSchema> sources;  // every drafter; empty: their names are not checked
+    bool need_target = true;                // some layer must state target.model
+    bool need_files = true;                 // model and plugin files must exist
 };
 
 // Checks and merges the layers.

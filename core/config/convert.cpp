@@ -36,6 +36,7 @@ bool in_range(const KeySpec& spec, double value, std::string& complaint) {
 bool is_choice(const KeySpec& spec, const std::string& value, std::string& complaint) {
     if (spec.choices.empty() || std::find(spec.choices.begin(), spec.choices.end(), value) != spec.choices.end())
         return true;
+    if (std::ranges::any_of(spec.aliases, [&](const auto& alias) { return alias.first == value; })) return true;
     std::string list;
     for (const std::string& choice : spec.choices) list += (list.empty() ? "" : ", ") + choice;
     complaint = "must be " + std::string(spec.choices.size() > 1 ? "one of " : "") + list + ", not '" + value + "'";

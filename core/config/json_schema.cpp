@@ -23,6 +23,7 @@ Json scalar(const char* type, const KeySpec& spec) {
     if (spec.min) out["minimum"] = bound(*spec.min);
     if (spec.max) out["maximum"] = bound(*spec.max);
     if (!spec.choices.empty()) out["enum"] = spec.choices;
+    for (const auto& [alias, choice] : spec.aliases) out["enum"].push_back(alias);
     return out;
 }
 
@@ -93,7 +94,7 @@ Json plugin_schema() {
 
 }  // namespace
 
-std::string to_json_schema(std::span<const StageSchema> stages) {
+std::string to_json_schema(std::span<const StageSchema> stages, std::span<const SourceSchema> sources) {
     Json root = {{"$schema", "http://json-schema.org/draft-07/schema#"},
                  {"title", "A configuration of foresay"},
                  {"type", "object"},
@@ -105,11 +106,12 @@ std::string to_json_schema(std::span<const StageSchema> stages) {
                              {"oneOf",
                               {{{"type", "string"}, {"minLength", 1}},
                                {{"type", "array"}, {"items", {{"type", "string"}, {"minLength", 1}}}}}}};
+    const KeySpec known_sources = sources_key(sources);
     Json names = Json::array();
     for (const StageSchema& stage : stages) names.push_back(stage.name);
     for (const KeySpec& spec : core_schema()) {
         Json& place = properties_of(root, spec.key)[spec.key.substr(spec.key.rfind('.') + 1)];
-        place = property(spec);
+        place = property(spec.key == known_sources.key ? known_sources : spec);
         // Editors offer the built-in stages and take the name of any plugin.
         if (spec.key == "sampling.chain") place["items"] = {{"anyOf", {{{"enum", names}}, {{"type", "string"}}}}};
     }

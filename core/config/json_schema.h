@@ -10,6 +10,6 @@
 namespace foresay::core {
 
 // Indented by two, with a newline at the end.
-std::string to_json_schema(std::span<const StageSchema> stages);
+std::string to_json_schema(std::span<const StageSchema> stages, std::span<const SourceSchema> sources);
 
 }  // namespace foresay::core

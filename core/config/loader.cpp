@@ -35,11 +35,18 @@ bool is_table_name(const std::string& key) {
                        [&](const KeySpec& spec) { return spec.key.starts_with(key + "."); });
 }
 
+// Writes `name` for every `alias` in a text or a list of texts.
+void replace(ConfigValue& value, const std::string& alias, const std::string& name) {
+    if (auto* text = std::get_if<std::string>(&value); text != nullptr && *text == alias) *text = name;
+    if (auto* list = std::get_if<std::vector<std::string>>(&value)) std::ranges::replace(*list, alias, name);
+}
+
 std::string in_table(const std::string& prefix) { return prefix.empty() ? "" : " in [" + prefix + "]"; }
 
 }  // namespace
 
-ConfigLoader::ConfigLoader(const ConfigRequest& request) : request_(request) {
+ConfigLoader::ConfigLoader(const ConfigRequest& request)
+    : request_(request), sources_key_(sources_key(request.sources)) {
     for (const KeySpec& spec : core_schema()) config_.settings_[spec.key] = {spec.fallback, Origin{}};
 }
 
@@ -94,7 +101,7 @@ void ConfigLoader::walk(const TomlNode& table, const std::string& prefix) {
             // What a file extends are layers by now (core/config/layers.h).
             if (layer_->flag) complain(member.line, member.column, "'extends' belongs in a configuration file");
         } else if (const KeySpec* spec = find_key(key)) {
-            set(*spec, key, member);
+            set(key == sources_key_.key ? sources_key_ : *spec, key, member);
         } else if (const StageSchema* schema = prefix == "sampling" ? find_stage(member.key) : nullptr) {
             if (member.value.kind == Kind::table) {
                 stage(*schema, member.value);
@@ -156,6 +163,7 @@ void ConfigLoader::set(const KeySpec& spec, const std::string& key, const TomlNo
         complain(member.value.line, member.value.column, "'" + key + "' " + complaint);
         return;
     }
+    for (const auto& [alias, name] : spec.aliases) replace(*value, alias, name);
     if (spec.type == ValueType::path) value = resolve(std::get<std::string>(*value)).string();
     config_.settings_[key] = {std::move(*value), here(member.line, member.column)};
 }

@@ -43,6 +43,7 @@ private:
     void complain(int line, int column, std::string message);
 
     const ConfigRequest& request_;
+    const KeySpec sources_key_;
     const ConfigLayer* layer_ = nullptr;
     Config config_;
     std::vector<Diagnostic> diagnostics_;

@@ -44,7 +44,7 @@ constexpr const char* kHead = "\n| key | takes | default | means |\n|---|---|---
 
 }  // namespace
 
-std::string to_markdown(std::span<const StageSchema> stages) {
+std::string to_markdown(std::span<const StageSchema> stages, std::span<const SourceSchema> sources) {
     std::string out =
         "# Configuration reference\n\n"
         "Every key of a configuration, made from the program's own table (`foresay config reference`).\n"
@@ -53,12 +53,13 @@ std::string to_markdown(std::span<const StageSchema> stages) {
         "`--set speculation.max_draft=8`, in the environment as `" +
         variable_of("speculation.max_draft") + "=8`,\nand in a session as `/set speculation.max_draft 8`.\n\n" +
         "At the top of a file, outside all tables, `extends = \"FILE\"` or a list of files names what it builds on.\n";
+    const KeySpec known_sources = sources_key(sources);
     std::string table;
     for (const KeySpec& spec : core_schema()) {
         const std::string own = spec.key.substr(0, spec.key.rfind('.'));
         if (own != table) out += "\n## [" + own + "]\n" + kHead;
         table = own;
-        out += row(spec);
+        out += row(spec.key == known_sources.key ? known_sources : spec);
     }
     out += "\n## [[plugin]]\n\nOne entry for each sampler plugin that `sampling.chain` names.\n" + std::string(kHead) +
            "| `name` | string | | found on the plugin path by this name |\n"

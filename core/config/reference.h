@@ -9,6 +9,6 @@
 
 namespace foresay::core {
 
-std::string to_markdown(std::span<const StageSchema> stages);
+std::string to_markdown(std::span<const StageSchema> stages, std::span<const SourceSchema> sources);
 
 }  // namespace foresay::core

@@ -59,11 +59,11 @@ std::vector<KeySpec> make_schema() {
          "tokens drafted per step in mode fixed"},
         {"speculation.sources",
          ValueType::text_list,
-         Strings{"draft", "suffix"},
+         Strings{"draft", "ngram"},
          {},
          {},
-         {"draft", "suffix"},
-         "who proposes: the draft model; suffix: how the text went on before"},
+         {},
+         "what proposes tokens"},
         {"sampling.seed",
          ValueType::integer,
          none,
@@ -129,6 +129,18 @@ std::vector<KeySpec> make_schema() {
 }
 
 }  // namespace
+
+KeySpec sources_key(std::span<const SourceSchema> sources) {
+    KeySpec key = *find_key("speculation.sources");
+    std::string doc;
+    for (const SourceSchema& source : sources) {
+        doc += (doc.empty() ? ": " : "; ") + source.name + ": " + source.doc;
+        key.choices.push_back(source.name);
+        for (const std::string& alias : source.aliases) key.aliases.emplace_back(alias, source.name);
+    }
+    key.doc += doc;
+    return key;
+}
 
 std::span<const KeySpec> core_schema() {
     static const std::vector<KeySpec> schema = make_schema();

@@ -2,13 +2,15 @@
 // choices, one line of documentation. The loader, `config show`, `/set` and the error messages are driven by it.
 //
 // To add a key: one row in schema.cpp, and its field in config.h if the program reads it by name.
-// The keys of [sampling.STAGE] are not here: the samplers own them, and hand them over as StageSchema.
+// The keys of [sampling.STAGE] and the names of drafters are not here: who loads a configuration hands them over, as
+// StageSchema and SourceSchema.
 #pragma once
 
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/config/value.h"
@@ -23,6 +25,8 @@ struct KeySpec {
     std::optional<double> max;
     std::vector<std::string> choices;  // for ValueType::choice, and for the entries of a text_list if not empty
     std::string doc;                   // one line
+    // Older spellings of choices, {spelling, choice}: accepted and replaced.
+    std::vector<std::pair<std::string, std::string>> aliases = {};
 };
 
 // A stage that a chain may name, and its parameters.
@@ -31,6 +35,16 @@ struct StageSchema {
     std::string doc;
     std::vector<KeySpec> parameters;
 };
+
+// A drafter that `speculation.sources` may name.
+struct SourceSchema {
+    std::string name;
+    std::string doc;  // one clause
+    std::vector<std::string> aliases;
+};
+
+// The row of `speculation.sources` with `sources` as its choices. Without sources: any name may be stated.
+KeySpec sources_key(std::span<const SourceSchema> sources);
 
 // The table.
 std::span<const KeySpec> core_schema();

@@ -1,7 +1,7 @@
 // core/models/architecture.h: what one family of models calls things in its files, and where it differs from others.
 //
 // To add an architecture: a file of this folder that fills in an Architecture, and its line in architecture.cpp. What
-// the stages of kernels/ops.h cannot express is refused by `check`, in one sentence.
+// the ops of kernels/ops.h cannot express is refused in one sentence, by check_config() or where the keys are read.
 #pragma once
 
 #include <array>

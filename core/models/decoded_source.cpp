@@ -20,6 +20,7 @@ public:
     }
 
     const GgufFile* gguf() const override { return source_->gguf(); }
+    std::filesystem::path folder() const override { return source_->folder(); }
 
 private:
     void fill(TensorRole role, std::int32_t layer, std::vector<std::byte>& data) override {

@@ -139,6 +139,7 @@ public:
     }
 
     const GgufFile* gguf() const override { return small_->gguf(); }
+    std::filesystem::path folder() const override { return small_->folder(); }
 
 private:
     Encoding encoding_of(TensorRole role) const override {

@@ -120,6 +120,8 @@ public:
         finish(architecture.hf_tensors, static_cast<std::int32_t>(vocab));
     }
 
+    std::filesystem::path folder() const override { return dir_.directory(); }
+
 protected:
     const TensorTable& table() const override { return dir_.tensors(); }
 

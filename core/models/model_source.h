@@ -81,8 +81,10 @@ public:
     virtual std::int64_t weight_bytes() = 0;
     // Bytes of the embedding table as stored, without making it where it would have to be made.
     virtual std::int64_t embedding_bytes() { return tensor(TensorRole::embedding, 0).bytes(); }
-    // The GGUF file behind it, for its tokenizer; null for the others.
+    // Where its tokenizer is (core::Tokenizer::of reads it): a GGUF file, or a folder that may hold a tokenizer.json.
+    // Null and empty: random weights have none.
     virtual const GgufFile* gguf() const { return nullptr; }
+    virtual std::filesystem::path folder() const { return {}; }
 
 protected:
     ModelConfig config_;

@@ -28,6 +28,7 @@
 namespace foresay::core {
 
 class GgufFile;
+class ModelSource;
 
 struct EncodeOptions {
     bool add_special = true;    // BOS and EOS as the model asks for them
@@ -37,6 +38,13 @@ struct EncodeOptions {
 class Tokenizer {
 public:
     explicit Tokenizer(const TokenizerData& data);
+
+    // The tokenizer of an open model, wherever its format keeps it. Throws Error when the model has none.
+    static Tokenizer of(const ModelSource& model);
+    static std::optional<Tokenizer> of_optional(const ModelSource& model);  // nullopt when it has none
+    // The tokenizer of the model at `path`, or of a tokenizer.json. Opens no weights, so a file with a vocabulary alone
+    // will do.
+    static Tokenizer open(const std::filesystem::path& path);
 
     // Reads `tokenizer.ggml.*`. A file without a tokenizer is an Error that says so: ask has_tokenizer() first where
     // one is not needed.

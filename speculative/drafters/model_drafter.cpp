@@ -5,6 +5,7 @@
 #include "core/config/schema.h"
 #include "samplers/chain.h"
 #include "speculative/device_draws.h"
+#include "speculative/drafters/drafters.h"
 
 namespace foresay::speculative {
 namespace {
@@ -42,32 +43,32 @@ public:
 
     void rewind(std::int32_t length) override { checked_ = std::clamp(length - base_, 0, checked_); }
 
-    void propose(const DraftTask& task, DraftRun& run) override {
-        const std::int32_t before = static_cast<std::int32_t>(run.tokens.size());
-        if (task.max_tokens <= before || task.tokens.empty() || !catch_up(task, run.tokens)) return;
+    void propose(const DraftTask& task, DraftedTokens& draft) override {
+        const std::int32_t before = static_cast<std::int32_t>(draft.tokens.size());
+        if (task.max_tokens <= before || task.tokens.empty() || !catch_up(task, draft.tokens)) return;
         if (context_->ops().asynchronous()) {
             chain_.start_without_masks(*task.chain);
         } else {
             chain_.start(*task.chain);
         }
-        for (const std::int32_t token : run.tokens) chain_.advance(token);
+        for (const std::int32_t token : draft.tokens) chain_.advance(token);
         const std::int32_t limit =
             std::min(task.max_tokens, before + context_->capacity() - static_cast<std::int32_t>(held_.size()) + 1);
         for (std::int32_t count = before + 1;; ++count) {
-            // Where a draw runs apart from the host, the next step follows it without waiting, as long as it is likely
-            // to be wanted. If it is not, the cache holds the token already when it is accepted.
+            // Where sampling runs apart from the host, the next step follows without waiting for the token, as long as
+            // that step is likely to be wanted. If it is not, the cache has the token already when it is accepted.
             const std::int32_t slot = count % 2;
             const RowSource source = start_draw(slot);
             bool evaluated = false;
-            const auto outlook = source != RowSource::tokens ? RunGauge::Outlook::unknown
-                                 : count == limit            ? RunGauge::Outlook::end
-                                 : task.gauge == nullptr     ? RunGauge::Outlook::more
-                                                             : task.gauge->outlook();
-            if (outlook == RunGauge::Outlook::end && task.may_stay_open) {
-                run.open_slot = slot;
+            const auto lookahead = source != RowSource::tokens ? DraftStopRule::Lookahead::unknown
+                                   : count == limit            ? DraftStopRule::Lookahead::end
+                                   : task.stop_rule == nullptr ? DraftStopRule::Lookahead::more
+                                                               : task.stop_rule->lookahead();
+            if (lookahead == DraftStopRule::Lookahead::end && task.may_stay_open) {
+                draft.open_slot = slot;
                 return;
             }
-            if (outlook == RunGauge::Outlook::more) {
+            if (lookahead == DraftStopRule::Lookahead::more) {
                 const kernels::TokenRef next = kernels::TokenRef::slot(slot);
                 evaluated = context_->decode(std::span(&next, 1));
             }
@@ -77,10 +78,10 @@ public:
                 return;
             }
             if (evaluated) held_.push_back(drawn.token);
-            run.tokens.push_back(drawn.token);
-            run.margins.push_back(drawn.margin);
+            draft.tokens.push_back(drawn.token);
+            draft.margins.push_back(drawn.margin);
             if (count == limit || std::ranges::find(task.end_tokens, drawn.token) != task.end_tokens.end()) return;
-            if (task.gauge != nullptr && !task.gauge->extend(count, drawn.margin)) return;
+            if (task.stop_rule != nullptr && !task.stop_rule->keep_drafting(count, drawn.margin)) return;
             chain_.advance(drawn.token);
             if (evaluated) continue;
             if (!context_->decode(std::span(&drawn.token, 1))) return;
@@ -89,7 +90,7 @@ public:
     }
 
 private:
-    // A device prepares itself for a number of rows in two forwards: any may be missing behind a run of another source.
+    // A device prepares each number of rows in two forwards. After tokens of another source any number may be missing here.
     void prepare_widths() {
         if (!context_->ops().asynchronous()) return;
         const std::int32_t widest = std::min(context_->options().decode_rows, core::kMaxDraft + 1);
@@ -103,7 +104,7 @@ private:
         context_->wait();
     }
 
-    // Starts the chain's draw from the last forward's row where the logits are, as far as it can be run there.
+    // Starts sampling from the last forward's row where its logits are, as far as the chain can run there.
     RowSource start_draw(std::int32_t slot) {
         if (!context_->ops().asynchronous()) return RowSource::logits;
         const auto compile = [&] { return chain_.compile(plan_) == nullptr || chain_.compile_head(plan_); };
@@ -120,8 +121,8 @@ private:
         return chain_.propose(context_->ops().candidates(act, slot));
     }
 
-    // Lists of counted tokens grow with the text; the first time that there is one, it gets room for all of it. True: what
-    // the plan refers to has moved.
+    // Lists of counted tokens grow with the text. Each gets room for all of it at its first use, so that no step allocates.
+    // True: a list that the plan refers to has moved.
     bool make_room(samplers::PlanBuffer& plan) const {
         const std::size_t most = held_.capacity();
         bool moved = false;
@@ -133,21 +134,21 @@ private:
         return moved;
     }
 
-    // Brings the cache to the end of the session and of `run` behind it, logits of the last token included. What the
-    // cache holds and the text still says is not evaluated again.
-    bool catch_up(const DraftTask& task, std::span<const std::int32_t> run) {
-        const std::int32_t session = static_cast<std::int32_t>(task.tokens.size());
-        const std::int32_t length = session + static_cast<std::int32_t>(run.size());
-        if (session < base_ || length - base_ + 1 > context_->capacity()) {
-            // The text has outgrown the cache: go on with its latest half.
-            base_ = std::max(0, session - context_->capacity() / 2);
+    // Brings the cache to the end of the sequence and of `draft` after it, with logits of the last token. Tokens that the
+    // cache holds already are not evaluated again.
+    bool catch_up(const DraftTask& task, std::span<const std::int32_t> draft) {
+        const std::int32_t sequence = static_cast<std::int32_t>(task.tokens.size());
+        const std::int32_t length = sequence + static_cast<std::int32_t>(draft.size());
+        if (sequence < base_ || length - base_ + 1 > context_->capacity()) {
+            // The text has outgrown the cache: continue with the latest half.
+            base_ = std::max(0, sequence - context_->capacity() / 2);
             held_.clear();
             context_->truncate(0);
             checked_ = 0;
         }
         const auto text = [&](std::size_t index) {
             const std::size_t i = index + static_cast<std::size_t>(base_);
-            return i < task.tokens.size() ? task.tokens[i] : run[i - task.tokens.size()];
+            return i < task.tokens.size() ? task.tokens[i] : draft[i - task.tokens.size()];
         };
         if (length - base_ > context_->capacity()) return false;
         const std::size_t size = static_cast<std::size_t>(length - base_);
@@ -166,7 +167,7 @@ private:
             held_.resize(same);
             return false;
         }
-        checked_ = std::min(static_cast<std::int32_t>(held_.size()), session - base_);
+        checked_ = std::min(static_cast<std::int32_t>(held_.size()), sequence - base_);
         return true;
     }
 
@@ -174,9 +175,9 @@ private:
     std::string name_;
     samplers::DraftChain chain_;
     samplers::PlanBuffer plan_;
-    std::vector<std::int32_t> held_;  // tokens in the cache, from session index base_ on
+    std::vector<std::int32_t> held_;  // tokens in the cache, from sequence index base_ on
     std::int32_t base_ = 0;
-    std::int32_t checked_ = 0;  // of them known to be the session's
+    std::int32_t checked_ = 0;  // of them compared with the sequence and equal
     double step_ms_ = 0.0;
 };
 
@@ -184,6 +185,17 @@ private:
 
 std::unique_ptr<Drafter> make_model_drafter(std::unique_ptr<core::Context> context, std::string name) {
     return std::make_unique<ModelDrafter>(std::move(context), std::move(name));
+}
+
+DrafterKind model_drafter_kind() {
+    return {.name = "draft",
+            .doc = "the draft model",
+            .aliases = {},
+            .needs_draft_model = true,
+            .make = [](const DrafterParts& parts) -> std::unique_ptr<Drafter> {
+                if (!parts.draft) return nullptr;
+                return make_model_drafter(std::make_unique<core::Context>(parts.draft, parts.draft_context), "draft");
+            }};
 }
 
 }  // namespace foresay::speculative

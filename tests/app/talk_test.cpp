@@ -345,9 +345,9 @@ TEST(Defects, ATableOfASamplerThatIsNotUsedIsNamed) {
 }
 
 TEST(Defects, MisspeltSourcesGetASuggestion) {
-    const Outcome outcome = run({"complete", "-p", "x", "--set", "speculation.sources=[\"sufix\"]"});
+    const Outcome outcome = run({"complete", "-p", "x", "--set", "speculation.sources=[\"ngrm\"]"});
     EXPECT_EQ(outcome.status, 1);
-    EXPECT_THAT(outcome.error, AllOf(HasSubstr("sufix"), HasSubstr("did you mean 'suffix'?")));
+    EXPECT_THAT(outcome.error, AllOf(HasSubstr("ngrm"), HasSubstr("did you mean 'ngram'?")));
 }
 
 }  // namespace

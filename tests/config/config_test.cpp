@@ -54,6 +54,7 @@ protected:
         ConfigRequest request;
         request.layers = layers_;
         request.stages = stages_;
+        request.sources = sources_;
         return load_config(request);
     }
     // The message of the error that `text` must raise.
@@ -70,7 +71,19 @@ protected:
     fs::path directory_;
     std::vector<ConfigLayer> layers_;
     const std::vector<StageSchema> stages_ = stages();
+    std::vector<SourceSchema> sources_ = {{"draft", "a model", {}}, {"ngram", "a lookup", {"suffix", "lookup"}}};
 };
+
+TEST_F(ConfigTest, OlderNamesOfSourcesAreReplaced) {
+    const Config config = load(target_ + "[speculation]\nsources = [\"suffix\", \"draft\"]\n");
+    EXPECT_THAT(config.sources, ElementsAre("ngram", "draft"));
+    EXPECT_THAT(to_toml(config, stages_, false), HasSubstr("sources = [\"ngram\", \"draft\"]"));
+    EXPECT_THAT(error(target_ + "[speculation]\nsources = [\"lookups\"]\n"),
+                HasSubstr("must be one of draft, ngram, not 'lookups'"));
+    // Who knows no sources leaves their names to others.
+    sources_.clear();
+    EXPECT_THAT(load(target_ + "[speculation]\nsources = [\"any\"]\n").sources, ElementsAre("any"));
+}
 
 TEST_F(ConfigTest, EveryKeyArrives) {
     const Config config = load(R"(

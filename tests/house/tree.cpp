@@ -71,9 +71,10 @@ const std::vector<Room>& rooms() {
         {"speculative", {"base/", "kernels/", "core/", "samplers/"}},
         {"plugins/host", {"base/", "samplers/", "kernels/draw.h"}},
         {"plugins", {"samplers/sdk/"}},
-        {"app", {"base/", "kernels/", "core/", "samplers/", "speculative/", "plugins/host/"}},
-        {"bench", {"base/", "kernels/", "core/", "samplers/", "speculative/", "plugins/host/"}},
-        {"examples", {"base/", "kernels/", "core/", "samplers/", "speculative/", "plugins/host/"}},
+        {"engine", {"base/", "kernels/", "core/", "samplers/", "speculative/", "plugins/host/"}},
+        {"app", {"base/", "kernels/", "core/", "samplers/", "speculative/", "plugins/host/", "engine/"}},
+        {"bench", {"base/", "kernels/", "core/", "samplers/", "speculative/", "plugins/host/", "engine/"}},
+        {"examples", {"base/", "kernels/", "core/", "samplers/", "speculative/", "plugins/host/", "engine/"}},
         {"tests", {""}},
     };
     return table;

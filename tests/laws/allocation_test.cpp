@@ -75,7 +75,7 @@ struct Case {
     const char* name;
     speculative::SpeculationOptions speculation;
     double temperature;
-    bool suffix = false;
+    bool ngram = false;
 };
 
 class GenerationAllocates : public testing::TestWithParam<Case> {};
@@ -85,7 +85,7 @@ TEST_P(GenerationAllocates, NothingPerToken) {
     core::ContextOptions options = session_options();
     options.length = 1024;
     auto drafters = sources(model_drafter(bundled(fast_backend(), "draft"), options),
-                            c.suffix ? speculative::make_suffix_drafter(options.length) : nullptr);
+                            c.ngram ? speculative::make_ngram_drafter(options.length) : nullptr);
     speculative::Generator generator =
         make_generator(usual_chain(c.temperature), std::move(drafters), c.speculation, options);
     const std::vector<std::string> stops = {"never seen in any text"};
@@ -112,8 +112,8 @@ INSTANTIATE_TEST_SUITE_P(Modes, GenerationAllocates,
                                          Case{"fixed_1", fixed(1), 0.6}, Case{"fixed_4", fixed(4), 0.6},
                                          Case{"fixed_16", fixed(16), 0.6}, Case{"automatic", automatic(), 0.6},
                                          Case{"automatic_greedy", automatic(), 0.0},
-                                         Case{"suffix", automatic(), 0.6, true},
-                                         Case{"suffix_greedy", automatic(), 0.0, true}),
+                                         Case{"ngram", automatic(), 0.6, true},
+                                         Case{"ngram_greedy", automatic(), 0.0, true}),
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

@@ -73,7 +73,7 @@ struct Variant {
     // Made anew for each case when the drafter has to know the answer.
     std::function<std::unique_ptr<speculative::Drafter>(const std::vector<std::int32_t>& session, unsigned seed)>
         drafter;
-    bool suffix = false;  // a suffix source takes part as well; without a drafter, alone
+    bool ngram = false;  // n-gram lookup takes part as well; without a drafter, alone
     bool knows = false;
     std::unique_ptr<speculative::Generator> generator;
 };
@@ -91,15 +91,15 @@ std::vector<Variant> variants() {
                    }});
     const auto nobody = [](auto&, unsigned) { return nullptr; };
     all.push_back(
-        {.name = "suffix", .modes = {fixed(1), fixed(4), fixed(16), automatic()}, .drafter = nobody, .suffix = true});
-    all.push_back({.name = "draft and suffix",
+        {.name = "ngram", .modes = {fixed(1), fixed(4), fixed(16), automatic()}, .drafter = nobody, .ngram = true});
+    all.push_back({.name = "draft and ngram",
                    .modes = {automatic()},
                    .drafter = [=](auto&, unsigned) { return model_drafter(draft); },
-                   .suffix = true});
-    all.push_back({.name = "random tokens and suffix",
+                   .ngram = true});
+    all.push_back({.name = "random tokens and ngram",
                    .modes = {automatic()},
                    .drafter = [](auto&, unsigned) { return random_drafter(7); },
-                   .suffix = true});
+                   .ngram = true});
     all.push_back({.name = "random lengths", .modes = {fixed(16)}, .drafter = [=](auto&, unsigned) {
                        return std::make_unique<RandomLengthDrafter>(model_drafter(draft), 5);
                    }});
@@ -164,7 +164,7 @@ void run_case(std::vector<Variant>& all, Fraction& fraction,
             }
             if (!variant.generator || variant.knows) {
                 auto drafters = sources(variant.drafter(session, static_cast<unsigned>(totals.cases)),
-                                        variant.suffix ? suffix_drafter() : nullptr);
+                                        variant.ngram ? ngram_drafter() : nullptr);
                 variant.generator =
                     std::make_unique<speculative::Generator>(make_generator(chain(), std::move(drafters), mode));
             }

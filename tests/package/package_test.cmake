@@ -48,7 +48,10 @@ elseif(PART STREQUAL consumer)
     -DCMAKE_CXX_COMPILER=${COMPILER} -DCMAKE_BUILD_TYPE=${BUILD_TYPE} -DCMAKE_PREFIX_PATH=${prefix})
   call("" ${CMAKE_COMMAND} --build ${SCRATCH}/build)
   set(pair ${prefix}/share/foresay/models/python-coder)
-  call("area" ${SCRATCH}/build/embed ${pair}/target-q4_k_m.gguf ${pair}/draft-q8_0.gguf ${prompt})
+  file(WRITE ${SCRATCH}/pair.toml "[target]\nmodel = \"${pair}/target-q4_k_m.gguf\"\n"
+    "[draft]\nmodel = \"${pair}/draft-q8_0.gguf\"\n[sampling]\nseed = 7\nchain = [\"top_k\", \"temperature\"]\n"
+    "[sampling.temperature]\nvalue = 0.6\n")
+  call("area" ${SCRATCH}/build/embed ${SCRATCH}/pair.toml ${prompt})
   # The plugin that it built, loaded by the installed program: it forbids the letter e.
   file(WRITE ${SCRATCH}/no_e.toml "[target]\nmodel = \"${pair}/target-q4_k_m.gguf\"\n[sampling]\n"
     "chain = [\"no_letter\", \"temperature\"]\n[[plugin]]\nname = \"no_letter\"\n"

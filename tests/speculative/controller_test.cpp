@@ -16,7 +16,7 @@ namespace foresay::test {
 namespace {
 
 using speculative::Controller;
-using speculative::Offer;
+using speculative::Proposal;
 
 constexpr std::int32_t kLongest = 16;
 constexpr std::int32_t kTokens = 6000;
@@ -95,16 +95,16 @@ Outcome simulate(const Text& text, const Machine& machine, std::int32_t fixed, u
         const double round_start = virtual_ms;
         std::int32_t keep = 0;
         const std::int32_t limit = std::min(kLongest, kTokens - t - 1);
-        const std::int32_t length = fixed >= 0 ? std::min(fixed, limit) : controller.plan(limit, true, Offer{});
+        const std::int32_t length = fixed >= 0 ? std::min(fixed, limit) : controller.plan(limit, true, Proposal{});
         const auto& margins = text.margins[static_cast<std::size_t>(t)];
         if (length > 0) {
             std::int32_t count = 0;
             controller.start_steps();
-            while (fixed >= 0 ? count < length : controller.next(Offer{}) == Controller::Next::draft) {
+            while (fixed >= 0 ? count < length : controller.next(Proposal{}) == Controller::Next::draft) {
                 virtual_ms += jitter(machine.draft_ms);
-                controller.drafted(Offer{}, 0, margins[static_cast<std::size_t>(count++)]);
+                controller.drafted(Proposal{}, 0, margins[static_cast<std::size_t>(count++)]);
             }
-            keep = fixed >= 0 ? length : controller.finish_run(virtual_ms - round_start);
+            keep = fixed >= 0 ? length : controller.finish_draft(virtual_ms - round_start);
         }
         const double verify_ms = jitter(machine.verify(keep + 1));
         virtual_ms += verify_ms;

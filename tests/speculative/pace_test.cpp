@@ -59,7 +59,7 @@ Generator paced(double temperature, const speculative::SpeculationOptions& specu
         {stage("penalties"), stage("top_k"), stage("top_p"), stage("temperature", {{"value", temperature}})});
     if (speculation.mode != core::SpeculationMode::off) {
         parts.drafters = sources(model_drafter(bundled(paced_backend(), "draft"), options),
-                                 speculative::make_suffix_drafter(options.length));
+                                 speculative::make_ngram_drafter(options.length));
     }
     parts.tokenizer = &tokenizer();
     parts.end_tokens.assign(tokenizer().end_of_text_ids().begin(), tokenizer().end_of_text_ids().end());

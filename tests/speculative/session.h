@@ -10,7 +10,7 @@
 #include "core/weights/gguf.h"
 #include "samplers/chain.h"
 #include "speculative/drafters/model_drafter.h"
-#include "speculative/drafters/suffix_drafter.h"
+#include "speculative/drafters/ngram_drafter.h"
 #include "speculative/generator.h"
 #include "tests/models/backends.h"
 
@@ -67,14 +67,14 @@ public:
     using Script = std::function<std::vector<std::int32_t>(std::span<const std::int32_t> tokens, std::int32_t count)>;
     ScriptedDrafter(std::string name, Script script) : name_(std::move(name)), script_(std::move(script)) {}
     std::string_view name() const override { return name_; }
-    void propose(const speculative::DraftTask& task, speculative::DraftRun& run) override {
+    void propose(const speculative::DraftTask& task, speculative::DraftedTokens& run) override {
         for (const std::int32_t token : script_(task.tokens, task.max_tokens)) {
             run.tokens.push_back(token);
             run.margins.push_back(1.0f);
             const bool end = std::ranges::find(task.end_tokens, token) != task.end_tokens.end();
             const std::int32_t count = static_cast<std::int32_t>(run.tokens.size());
             if (end || count == task.max_tokens) return;
-            if (task.gauge != nullptr && !task.gauge->extend(count, 1.0f)) return;
+            if (task.stop_rule != nullptr && !task.stop_rule->keep_drafting(count, 1.0f)) return;
         }
     }
 
@@ -116,7 +116,7 @@ public:
     std::string_view name() const override { return "random length"; }
     void begin(std::span<const std::int32_t> tokens) override { inner_->begin(tokens); }
     void rewind(std::int32_t length) override { inner_->rewind(length); }
-    void propose(const speculative::DraftTask& task, speculative::DraftRun& run) override {
+    void propose(const speculative::DraftTask& task, speculative::DraftedTokens& run) override {
         speculative::DraftTask cut = task;
         cut.max_tokens = static_cast<std::int32_t>(random_() % static_cast<unsigned>(task.max_tokens + 1));
         if (cut.max_tokens > 0) inner_->propose(cut, run);
@@ -133,7 +133,7 @@ public:
     explicit SecondBestDrafter(std::shared_ptr<const core::Model> model)
         : context_(std::move(model), session_options()) {}
     std::string_view name() const override { return "second best"; }
-    void propose(const speculative::DraftTask& task, speculative::DraftRun& run) override {
+    void propose(const speculative::DraftTask& task, speculative::DraftedTokens& run) override {
         context_.truncate(0);
         context_.prefill(task.tokens);
         for (std::int32_t i = 0; i < task.max_tokens; ++i) {
@@ -166,8 +166,8 @@ inline std::unique_ptr<speculative::Drafter> model_drafter(std::shared_ptr<const
     return speculative::make_model_drafter(std::make_unique<core::Context>(std::move(model), options));
 }
 
-inline std::unique_ptr<speculative::Drafter> suffix_drafter() {
-    return speculative::make_suffix_drafter(session_options().length);
+inline std::unique_ptr<speculative::Drafter> ngram_drafter() {
+    return speculative::make_ngram_drafter(session_options().length);
 }
 
 // ------------------------------------------------------------------------------------------------------- generators

@@ -6,7 +6,7 @@
 
 #include "app/conversation/source_files.h"
 #include "app/output.h"
-#include "app/plugins.h"
+#include "app/plugin_path.h"
 #include "app/repl/commands/arguments.h"
 #include "app/repl/commands/topics.h"
 #include "app/repl/completion.h"

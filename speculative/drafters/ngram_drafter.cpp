@@ -1,4 +1,4 @@
-#include "speculative/drafters/suffix_drafter.h"
+#include "speculative/drafters/ngram_drafter.h"
 
 #include <algorithm>
 #include <array>
@@ -6,21 +6,22 @@
 #include <cmath>
 
 #include "core/config/schema.h"
+#include "speculative/drafters/drafters.h"
 
 namespace foresay::speculative {
 namespace {
 
-constexpr std::int32_t kLongest = 32;  // common tokens beyond these make no place better
-constexpr int kMostPlaces = 64;        // looked at per search
+constexpr std::int32_t kLongest = 32;  // tokens that are compared: a longer match makes no place better
+constexpr int kMostPlaces = 64;        // compared per search
 constexpr std::int32_t kMostReserved = 1 << 20;
 
-// Chances by common length: what text usually does, and how fast that gives way to what this text does.
+// Chances by length of the match: what text usually does, and how fast that gives way to what this text does.
 constexpr int kBins = 8;
 constexpr std::int32_t kBinStart[kBins] = {1, 2, 3, 4, 5, 7, 10, 16};
 constexpr double kPrior[kBins] = {0.35, 0.5, 0.6, 0.7, 0.75, 0.8, 0.88, 0.93};
 constexpr double kPriorWeight = 6.0;
 constexpr double kDecay = 0.99;
-// The common shift of the odds, which follows the last lines: how far one surprise moves it, and how fast it is forgotten.
+// A common shift of the odds follows the last lines: how far one surprise moves it, and how fast it is forgotten.
 constexpr double kTiltRate = 0.25;
 constexpr double kTiltMemory = 0.95;
 
@@ -70,9 +71,9 @@ private:
     std::vector<std::int32_t> previous_;  // by position
 };
 
-class SuffixDrafter final : public Drafter {
+class NgramDrafter final : public Drafter {
 public:
-    SuffixDrafter(std::int32_t capacity, std::string name) : name_(std::move(name)) {
+    NgramDrafter(std::int32_t capacity, std::string name) : name_(std::move(name)) {
         const std::size_t most = static_cast<std::size_t>(std::clamp(capacity, 1, kMostReserved));
         text_.reserve(most + core::kMaxDraft);
         singles_.reserve(most);
@@ -80,57 +81,57 @@ public:
     }
 
     std::string_view name() const override { return name_; }
-    bool offers() const override { return true; }
+    bool is_lookup() const override { return true; }
 
     void begin(std::span<const std::int32_t> tokens) override {
-        forget_run();
+        forget_draft();
         const auto same = std::ranges::mismatch(text_, tokens).in1 - text_.begin();
         rewind(static_cast<std::int32_t>(same));
         follow(tokens);
     }
 
     void rewind(std::int32_t length) override {
-        forget_run();
+        forget_draft();
         if (length < 0 || length >= std::ssize(text_)) return;
         while (std::ssize(text_) > length) {
             text_.pop_back();
             singles_.pop(text_);
             pairs_.pop(text_);
         }
-        session_ = search();
+        followed_ = search();
     }
 
-    Offer offer(std::span<const std::int32_t> session, std::span<const std::int32_t> run) override {
-        if (session.size() + static_cast<std::size_t>(run_length_) != text_.size()) {
-            forget_run();
-            follow(session);
+    Proposal look_up(std::span<const std::int32_t> sequence, std::span<const std::int32_t> draft) override {
+        if (sequence.size() + static_cast<std::size_t>(drafted_) != text_.size()) {
+            forget_draft();
+            follow(sequence);
         }
-        if (static_cast<std::size_t>(run_length_) > run.size()) forget_run();
-        while (static_cast<std::size_t>(run_length_) < run.size()) {
-            const std::int32_t token = run[static_cast<std::size_t>(run_length_)];
+        if (static_cast<std::size_t>(drafted_) > draft.size()) forget_draft();
+        while (static_cast<std::size_t>(drafted_) < draft.size()) {
+            const std::int32_t token = draft[static_cast<std::size_t>(drafted_)];
             const bool right = place_.length > 0 && at(place_) == token;
             text_.push_back(token);
-            ++run_length_;
+            ++drafted_;
             place_ = right ? Place{place_.position + 1, place_.length + 1} : search();
         }
         if (place_.length == 0) return {};
         return {.token = at(place_), .chance = chance(place_.length), .length = place_.length};
     }
 
-    void propose(const DraftTask& task, DraftRun& run) override {
-        while (std::ssize(run.tokens) < task.max_tokens) {
-            const Offer next = offer(task.tokens, run.tokens);
+    void propose(const DraftTask& task, DraftedTokens& draft) override {
+        while (std::ssize(draft.tokens) < task.max_tokens) {
+            const Proposal next = look_up(task.tokens, draft.tokens);
             if (next.token < 0) return;
-            run.tokens.push_back(next.token);
-            run.margins.push_back(static_cast<float>(next.length));
+            draft.tokens.push_back(next.token);
+            draft.margins.push_back(static_cast<float>(next.length));
             if (std::ranges::find(task.end_tokens, next.token) != task.end_tokens.end()) return;
-            const std::int32_t count = static_cast<std::int32_t>(run.tokens.size());
-            if (task.gauge != nullptr && !task.gauge->extend(count, run.margins.back())) return;
+            const std::int32_t count = static_cast<std::int32_t>(draft.tokens.size());
+            if (task.stop_rule != nullptr && !task.stop_rule->keep_drafting(count, draft.margins.back())) return;
         }
     }
 
 private:
-    // Where the text stood before as it stands now: the position behind it, and how many tokens before it are equal.
+    // An earlier place that reads like the end of the text: the position after it, and how many tokens before are equal.
     struct Place {
         std::int32_t position = 0;
         std::int32_t length = 0;  // 0: nowhere
@@ -152,27 +153,27 @@ private:
         total_[bin] = total_[bin] * kDecay + 1.0;
     }
 
-    // Takes over what the session has become; the run must be forgotten.
-    void follow(std::span<const std::int32_t> session) {
-        if (session.size() < text_.size()) rewind(static_cast<std::int32_t>(session.size()));
-        for (const std::int32_t token : session.subspan(text_.size())) {
-            const bool right = session_.length > 0 && at(session_) == token;
-            if (session_.length > 0) learn(session_.length, right);
+    // Takes over the tokens that the sequence has gained. The draft must be forgotten before.
+    void follow(std::span<const std::int32_t> sequence) {
+        if (sequence.size() < text_.size()) rewind(static_cast<std::int32_t>(sequence.size()));
+        for (const std::int32_t token : sequence.subspan(text_.size())) {
+            const bool right = followed_.length > 0 && at(followed_) == token;
+            if (followed_.length > 0) learn(followed_.length, right);
             singles_.push(text_);
             pairs_.push(text_);
             text_.push_back(token);
-            session_ = right ? Place{session_.position + 1, session_.length + 1} : search();
+            followed_ = right ? Place{followed_.position + 1, followed_.length + 1} : search();
         }
-        place_ = session_;
+        place_ = followed_;
     }
 
-    void forget_run() {
-        text_.resize(text_.size() - static_cast<std::size_t>(run_length_));
-        run_length_ = 0;
-        place_ = session_;
+    void forget_draft() {
+        text_.resize(text_.size() - static_cast<std::size_t>(drafted_));
+        drafted_ = 0;
+        place_ = followed_;
     }
 
-    // Only positions of the session are known to the tables, so every one found is within the text.
+    // The tables know positions of the sequence alone, so each one that is found lies within the text.
     Place search() const {
         const Place best = longest(pairs_);
         return best.length > 0 ? best : longest(singles_);
@@ -196,12 +197,12 @@ private:
     }
 
     std::string name_;
-    std::vector<std::int32_t> text_;  // the session and, behind it, run_length_ tokens of the run
-    std::int32_t run_length_ = 0;
+    std::vector<std::int32_t> text_;  // the sequence, then drafted_ tokens of the draft
+    std::int32_t drafted_ = 0;
     Places<1> singles_;
     Places<2> pairs_;
-    Place session_;      // at the end of the session
-    Place place_;        // at the end of the run
+    Place followed_;     // at the end of the sequence
+    Place place_;        // at the end of the draft
     double tilt_ = 1.0;  // multiplies the odds
     std::array<double, kBins> hits_{};
     std::array<double, kBins> total_{};
@@ -209,8 +210,16 @@ private:
 
 }  // namespace
 
-std::unique_ptr<Drafter> make_suffix_drafter(std::int32_t capacity, std::string name) {
-    return std::make_unique<SuffixDrafter>(capacity, std::move(name));
+std::unique_ptr<Drafter> make_ngram_drafter(std::int32_t capacity, std::string name) {
+    return std::make_unique<NgramDrafter>(capacity, std::move(name));
+}
+
+DrafterKind ngram_drafter_kind() {
+    return {.name = "ngram",
+            .doc = "how the text went on before, by n-gram lookup",
+            .aliases = {"suffix"},
+            .needs_draft_model = false,
+            .make = [](const DrafterParts& parts) { return make_ngram_drafter(parts.context_length, "ngram"); }};
 }
 
 }  // namespace foresay::speculative

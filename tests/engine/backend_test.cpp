@@ -1,5 +1,5 @@
 // Which GPU a machine has, from a list of PCI devices.
-#include "app/backend.h"
+#include "engine/backend.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 
 #include "tests/app/program.h"
 
-namespace foresay::app {
+namespace foresay::engine {
 namespace {
 
 namespace fs = std::filesystem;
@@ -34,4 +34,4 @@ TEST(BackendText, NamesTheInstructionSetAndTheThreads) {
 }
 
 }  // namespace
-}  // namespace foresay::app
+}  // namespace foresay::engine

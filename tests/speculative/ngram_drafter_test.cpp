@@ -1,6 +1,6 @@
-// The suffix source against a search of the whole text, and its way back.
+// N-gram lookup against a search of the whole text, and after the sequence went back.
 
-#include "speculative/drafters/suffix_drafter.h"
+#include "speculative/drafters/ngram_drafter.h"
 
 #include <gtest/gtest.h>
 
@@ -11,8 +11,8 @@
 namespace foresay::test {
 namespace {
 
-using speculative::DraftRun;
-using speculative::Offer;
+using speculative::DraftedTokens;
+using speculative::Proposal;
 
 std::vector<std::int32_t> random_text(std::size_t length, int alphabet, unsigned seed) {
     std::mt19937 random(seed);
@@ -43,44 +43,44 @@ std::int32_t longest_match(std::span<const std::int32_t> text) {
     return best;
 }
 
-TEST(SuffixDrafter, FollowsTheLongestMatch) {
+TEST(NgramDrafter, FollowsTheLongestMatch) {
     const std::vector<std::int32_t> text = random_text(400, 40, 1);
-    const auto drafter = speculative::make_suffix_drafter(512);
+    const auto drafter = speculative::make_ngram_drafter(512);
     drafter->begin({});
     for (std::size_t length = 1; length <= text.size(); ++length) {
         const std::span<const std::int32_t> session = std::span(text).first(length);
-        const Offer offer = drafter->offer(session, {});
+        const Proposal proposal = drafter->look_up(session, {});
         const std::int32_t longest = longest_match(session);
-        ASSERT_EQ(std::min(offer.length, 32), std::min(longest, 32)) << length;
-        if (offer.token < 0) continue;
-        // The offered token did follow such a match.
+        ASSERT_EQ(std::min(proposal.length, 32), std::min(longest, 32)) << length;
+        if (proposal.token < 0) continue;
+        // The proposed token did follow such a match.
         bool seen = false;
         const std::size_t common = static_cast<std::size_t>(std::min(longest, 32));
         for (std::size_t end = common; end < length; ++end) {
             seen = seen ||
-                   (text[end] == offer.token &&
+                   (text[end] == proposal.token &&
                     std::equal(text.begin() + static_cast<std::ptrdiff_t>(end - common),
                                text.begin() + static_cast<std::ptrdiff_t>(end),
                                session.end() - std::ssize(session) + static_cast<std::ptrdiff_t>(length - common)));
         }
         ASSERT_TRUE(seen) << length;
-        EXPECT_GT(offer.chance, 0.0);
-        EXPECT_LT(offer.chance, 1.0);
+        EXPECT_GT(proposal.chance, 0.0);
+        EXPECT_LT(proposal.chance, 1.0);
     }
 }
 
-TEST(SuffixDrafter, PrefersTheLatestOfEquals) {
+TEST(NgramDrafter, PrefersTheLatestOfEquals) {
     const std::vector<std::int32_t> text = {1, 2, 3, 9, 1, 2, 4, 9, 5, 1, 2};
-    const auto drafter = speculative::make_suffix_drafter(64);
+    const auto drafter = speculative::make_ngram_drafter(64);
     drafter->begin(text);
-    EXPECT_EQ(drafter->offer(text, {}).token, 4);
+    EXPECT_EQ(drafter->look_up(text, {}).token, 4);
 }
 
 // Going back and on is the same as never having been elsewhere.
-TEST(SuffixDrafter, RewindRestoresEveryPrefix) {
+TEST(NgramDrafter, RewindRestoresEveryPrefix) {
     const std::vector<std::int32_t> text = random_text(300, 8, 2);
     std::mt19937 random(3);
-    const auto wandering = speculative::make_suffix_drafter(512);
+    const auto wandering = speculative::make_ngram_drafter(512);
     wandering->begin({});
     for (int round = 0; round < 200; ++round) {
         const std::size_t length = 1 + random() % text.size();
@@ -93,12 +93,12 @@ TEST(SuffixDrafter, RewindRestoresEveryPrefix) {
         wandering->begin(other);
         const std::span<const std::int32_t> session = std::span(text).first(length);
         wandering->begin(session);
-        const auto fresh = speculative::make_suffix_drafter(16);
+        const auto fresh = speculative::make_ngram_drafter(16);
         fresh->begin(session);
         std::vector<std::int32_t> run;
         for (int i = 0; i < 6; ++i) {
-            const Offer a = wandering->offer(session, run);
-            const Offer b = fresh->offer(session, run);
+            const Proposal a = wandering->look_up(session, run);
+            const Proposal b = fresh->look_up(session, run);
             ASSERT_EQ(a.token, b.token) << length << " + " << i;
             if (b.token < 0) break;
             run.push_back(i == 3 ? 1 : b.token);
@@ -106,27 +106,27 @@ TEST(SuffixDrafter, RewindRestoresEveryPrefix) {
     }
 }
 
-TEST(SuffixDrafter, LearnsHowFarToTrustTheText) {
+TEST(NgramDrafter, LearnsHowFarToTrustTheText) {
     std::vector<std::int32_t> faithful;
     for (int i = 0; i < 300; ++i) faithful.push_back(i % 7);
-    const auto copying = speculative::make_suffix_drafter(512);
+    const auto copying = speculative::make_ngram_drafter(512);
     copying->begin(faithful);
-    EXPECT_GT(copying->offer(faithful, {}).chance, 0.97);
+    EXPECT_GT(copying->look_up(faithful, {}).chance, 0.97);
     // Every third token is new: what followed a token once never follows it again.
     std::vector<std::int32_t> fickle;
     for (int i = 0; i < 300; ++i) fickle.push_back(i % 3 == 2 ? 1000 + i : i % 3);
-    const auto doubting = speculative::make_suffix_drafter(512);
+    const auto doubting = speculative::make_ngram_drafter(512);
     fickle.resize(299);
     doubting->begin(fickle);
-    EXPECT_LT(doubting->offer(fickle, {}).chance, 0.2);
+    EXPECT_LT(doubting->look_up(fickle, {}).chance, 0.2);
 }
 
-TEST(SuffixDrafter, EndsARunBehindAnEndToken) {
+TEST(NgramDrafter, EndsARunBehindAnEndToken) {
     const std::vector<std::int32_t> text = {1, 2, 3, 4, 5, 6, 1, 2, 3};
     const std::vector<std::int32_t> ends = {5};
-    const auto drafter = speculative::make_suffix_drafter(64);
+    const auto drafter = speculative::make_ngram_drafter(64);
     drafter->begin(text);
-    DraftRun run;
+    DraftedTokens run;
     drafter->propose({.tokens = text, .max_tokens = 8, .end_tokens = ends}, run);
     EXPECT_EQ(run.tokens, (std::vector<std::int32_t>{4, 5}));
     run.clear();
@@ -141,10 +141,10 @@ TEST(SuffixSource, TextNeverDependsOnIt) {
     const auto second = tokenizer().encode("\n\ndef mul(a, b):\n", {.add_special = false});
     for (const double temperature : {0.0, 0.7}) {
         auto plain = make_generator(temperature_chain(temperature), nullptr, off());
-        auto alone = make_generator(temperature_chain(temperature), suffix_drafter(), automatic());
+        auto alone = make_generator(temperature_chain(temperature), ngram_drafter(), automatic());
         auto both =
             make_generator(temperature_chain(temperature),
-                           sources(model_drafter(bundled(fast_backend(), "draft")), suffix_drafter()), automatic());
+                           sources(model_drafter(bundled(fast_backend(), "draft")), ngram_drafter()), automatic());
         std::int64_t taken = 0;
         for (int retry = 0; retry < 3; ++retry) {
             for (const auto& input : {first, second}) {
@@ -159,7 +159,7 @@ TEST(SuffixSource, TextNeverDependsOnIt) {
                 const auto& counts = mixed.speculation.sources;
                 EXPECT_EQ(counts[0].drafted + counts[1].drafted, mixed.speculation.drafted);
                 EXPECT_EQ(counts[0].accepted + counts[1].accepted, mixed.speculation.accepted);
-                EXPECT_EQ(counts[1].name, "suffix");
+                EXPECT_EQ(counts[1].name, "ngram");
                 taken += counts[1].accepted + found.speculation.accepted;
             }
             // Back to somewhere within the first turn.

@@ -1,6 +1,6 @@
-// app/backend.h: the backend that `runtime.device` names, what it is called, and why `auto` came to the processor.
+// engine/backend.h: the backend that `runtime.device` names, its name for people, and why `auto` chose the processor.
 //
-// Errors:   Error: a device that is not there or cannot be used, an instruction set that is unknown or that the processor
+// Errors:   Error: a device that is missing or cannot be used, an instruction set that is unknown or that the processor
 //           lacks.
 #pragma once
 
@@ -12,13 +12,14 @@
 #include "core/config/config.h"
 #include "kernels/ops.h"
 
-namespace foresay::app {
+namespace foresay::engine {
 
 struct BackendChoice {
     bool cuda = false;
     std::int32_t device = 0;    // of cuda
     std::string why_processor;  // why `auto` chose no GPU, in one clause; empty when it was not asked or did
-    const char* key() const { return cuda ? "runtime.device" : "runtime.isa"; }  // what is wrong when it does not open
+    // The configuration key to blame when the backend does not open.
+    const char* key() const { return cuda ? "runtime.device" : "runtime.isa"; }
 };
 
 BackendChoice choose_backend(const core::Config& config);
@@ -28,7 +29,7 @@ std::unique_ptr<kernels::Ops> open_backend(const core::Config& config, const Bac
 std::string backend_text(const kernels::BackendInfo& info);
 std::string backend_text(const kernels::Ops& ops);
 
-// Whether this machine has an NVIDIA GPU, driver or not, as far as the system's list of PCI devices tells.
+// Whether this machine has an NVIDIA GPU, with or without a driver, according to the system's list of PCI devices.
 bool has_nvidia_gpu(const std::filesystem::path& pci_devices = "/sys/bus/pci/devices");
 
-}  // namespace foresay::app
+}  // namespace foresay::engine

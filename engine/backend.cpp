@@ -1,10 +1,10 @@
-#include "app/backend.h"
+#include "engine/backend.h"
 
 #include <fstream>
 #include <system_error>
 #include <vector>
 
-namespace foresay::app {
+namespace foresay::engine {
 
 namespace fs = std::filesystem;
 
@@ -47,4 +47,4 @@ bool has_nvidia_gpu(const fs::path& pci_devices) {
     return false;
 }
 
-}  // namespace foresay::app
+}  // namespace foresay::engine

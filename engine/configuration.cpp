@@ -1,0 +1,111 @@
+#include "engine/configuration.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/config/layers.h"
+#include "speculative/drafters/drafters.h"
+
+namespace foresay::engine {
+
+namespace {
+
+core::ValueType value_type(samplers::ParameterType type) {
+    switch (type) {
+        case samplers::ParameterType::boolean:
+            return core::ValueType::boolean;
+        case samplers::ParameterType::integer:
+            return core::ValueType::integer;
+        case samplers::ParameterType::real:
+            return core::ValueType::real;
+        case samplers::ParameterType::text:
+            return core::ValueType::text;
+        case samplers::ParameterType::choice:
+            return core::ValueType::choice;
+        case samplers::ParameterType::text_list:
+            return core::ValueType::text_list;
+        case samplers::ParameterType::integer_list:
+            return core::ValueType::integer_list;
+        case samplers::ParameterType::real_list:
+            return core::ValueType::real_list;
+    }
+    return core::ValueType::any;
+}
+
+core::StageSchema schema_of(const samplers::StageDescription& description) {
+    core::StageSchema schema{description.name, description.doc, {}};
+    for (const samplers::ParameterSchema& parameter : description.parameters) {
+        schema.parameters.push_back({parameter.name, value_type(parameter.type), parameter.fallback, parameter.min,
+                                     parameter.max, parameter.choices, parameter.doc});
+    }
+    return schema;
+}
+
+}  // namespace
+
+const std::vector<core::StageSchema>& stage_schemas() {
+    static const std::vector<core::StageSchema> schemas = [] {
+        std::vector<core::StageSchema> all;
+        for (const auto& factory : samplers::builtin_factories()) all.push_back(schema_of(factory->description()));
+        return all;
+    }();
+    return schemas;
+}
+
+const std::vector<core::SourceSchema>& source_schemas() {
+    static const std::vector<core::SourceSchema> schemas = [] {
+        std::vector<core::SourceSchema> all;
+        for (const auto& kind : speculative::drafter_kinds()) all.push_back({kind.name, kind.doc, kind.aliases});
+        return all;
+    }();
+    return schemas;
+}
+
+const core::KeySpec* find_key(const std::string& key) {
+    static const core::KeySpec sources = core::sources_key(source_schemas());
+    if (key == sources.key) return &sources;
+    for (const core::StageSchema& stage : stage_schemas()) {
+        for (const core::KeySpec& parameter : stage.parameters) {
+            if (key == "sampling." + stage.name + "." + parameter.key) return &parameter;
+        }
+    }
+    return core::find_key(key);
+}
+
+core::Config load_config(std::vector<core::ConfigLayer> layers, bool need_target) {
+    core::ConfigRequest request;
+    request.layers = std::move(layers);
+    request.stages = stage_schemas();
+    request.sources = source_schemas();
+    request.need_target = need_target;
+    return core::load_config(request);
+}
+
+core::Config load_config(const std::filesystem::path& file, std::span<const std::string> settings) {
+    std::vector<core::ConfigLayer> layers = core::read_config_layers(file);
+    for (const std::string& setting : settings) layers.push_back(core::override_layer(setting, setting));
+    return load_config(std::move(layers));
+}
+
+samplers::ChainSpec chain_spec(const core::Config& config, const PluginFactories& plugins) {
+    samplers::ChainSpec chain;
+    for (const std::string& name : config.chain) {
+        samplers::StageSpec stage;
+        stage.name = name;
+        const auto plugin = plugins.find(name);
+        if (plugin != plugins.end()) {
+            stage.factory = plugin->second;
+            const auto spec = std::find_if(config.plugins.begin(), config.plugins.end(),
+                                           [&](const core::PluginSpec& loaded) { return loaded.name == name; });
+            if (spec != config.plugins.end()) {
+                for (const auto& [key, setting] : spec->options) stage.parameters.emplace_back(key, setting.value);
+            }
+        } else {
+            for (const auto& [key, setting] : config.stage(name)) stage.parameters.emplace_back(key, setting.value);
+        }
+        chain.push_back(std::move(stage));
+    }
+    return chain;
+}
+
+}  // namespace foresay::engine

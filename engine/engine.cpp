@@ -1,0 +1,146 @@
+#include "engine/engine.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "base/error.h"
+#include "engine/backend.h"
+#include "engine/engine_state.h"
+#include "speculative/drafters/drafters.h"
+
+namespace foresay::engine {
+
+Engine::Engine(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Engine::~Engine() = default;
+Engine::Engine(Engine&&) noexcept = default;
+Engine& Engine::operator=(Engine&&) noexcept = default;
+
+Engine Engine::open(core::Config config, EngineOptions options) {
+    const auto start = std::chrono::steady_clock::now();
+    auto state = std::make_unique<State>();
+    state->options = std::move(options);
+    LoadedPlugins plugins = load_plugins(config, state->options.plugins);
+    if (plugins.host && !plugins.host->culprit().empty()) state->notice(Notice::plugin_blamed, plugins.host->culprit());
+    const EngineOptions& wanted = state->options;
+    if (wanted.draft && !wanted.inflate_draft.shape.empty() && state->draft_of(config).empty()) {
+        throw Error("there is no draft model to inflate; name one in draft.model");
+    }
+    OpenedParts parts = state->open_parts(config, std::move(plugins));
+    state->adopt(parts);
+    state->open = true;
+    state->load_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+    return Engine(std::move(state));
+}
+
+const core::Config& Engine::config() const { return state_->config; }
+const core::Model& Engine::target() const { return *state_->target; }
+const core::Model* Engine::draft() const { return state_->draft.get(); }
+const std::shared_ptr<const core::Model>& Engine::shared_target() const { return state_->target; }
+const std::shared_ptr<const core::Model>& Engine::shared_draft() const { return state_->draft; }
+bool Engine::has_tokenizer() const { return state_->tokenizer != nullptr; }
+kernels::Ops& Engine::ops() const { return *state_->ops; }
+std::int32_t Engine::context_length() const { return state_->context_length; }
+double Engine::load_ms() const { return state_->load_ms; }
+std::optional<kernels::Encoding> Engine::draft_head() const { return draft_head_of(config()); }
+const std::string& Engine::why_no_device() const { return state_->why_no_device; }
+std::string Engine::backend() const { return backend_text(ops()); }
+
+const core::Tokenizer& Engine::tokenizer() const {
+    if (!has_tokenizer()) throw Error(target().source().path() + " has no tokenizer");
+    return *state_->tokenizer;
+}
+
+bool Engine::has_source(std::string_view name) const {
+    return std::ranges::find(config().sources, name) != config().sources.end();
+}
+
+std::unique_ptr<samplers::Chain> Engine::make_chain() const {
+    return std::make_unique<samplers::Chain>(chain_spec(config(), state_->plugins.factories), *state_->vocabulary);
+}
+
+speculative::SpeculationOptions Engine::speculation() const {
+    return {config().speculation_mode, config().max_draft, config().draft_length};
+}
+
+std::unique_ptr<core::Context> Engine::make_context() const {
+    core::ContextOptions context = state_->context_options(context_length());
+    context.decode_rows = state_->options.decode_rows;
+    context.branches = state_->options.branches;
+    return std::make_unique<core::Context>(state_->target, context);
+}
+
+speculative::Generator Engine::make_generator() const {
+    speculative::DrafterParts parts{.context_length = context_length(), .draft = state_->draft, .draft_context = {}};
+    if (draft() != nullptr) {
+        parts.draft_context = state_->context_options(std::min(context_length(), draft()->config().context_length));
+    }
+    std::vector<std::unique_ptr<speculative::Drafter>> drafters;
+    for (const speculative::DrafterKind& kind : speculative::drafter_kinds()) {
+        if (!has_source(kind.name)) continue;
+        if (auto drafter = kind.make(parts)) drafters.push_back(std::move(drafter));
+    }
+    return make_generator(std::move(drafters));
+}
+
+speculative::Generator Engine::make_generator(std::vector<std::unique_ptr<speculative::Drafter>> drafters) const {
+    speculative::GeneratorParts parts;
+    parts.target = make_context();
+    parts.chain = make_chain();
+    parts.drafters = std::move(drafters);
+    parts.tokenizer = state_->tokenizer.get();
+    parts.speculation = speculation();
+    return speculative::Generator(std::move(parts));
+}
+
+bool Engine::needs_reload(const core::Config& next) const {
+    const State& s = *state_;
+    return runtime_of(next) != s.runtime || next.target_model != s.loaded_target ||
+           s.draft_of(next) != s.loaded_draft || (s.draft && next.draft_head_as_stored != s.loaded_head_as_stored) ||
+           next.sources != s.config.sources || s.context_of(next, s.target->source()) != s.context_length;
+}
+
+void Engine::reconfigure(const core::Config& next) {
+    LoadedPlugins plugins = load_plugins(next, state_->options.plugins, state_->plugins.host);
+    samplers::Chain(chain_spec(next, plugins.factories), *state_->vocabulary);
+    state_->config = next;
+    state_->plugins = std::move(plugins);
+}
+
+ReloadResult Engine::reload(const core::Config& next, const std::function<void()>& release) {
+    State& s = *state_;
+    const auto open = [&](const core::Config& config) {
+        return s.open_parts(config, load_plugins(config, s.options.plugins, s.plugins.host));
+    };
+    const core::Config before = s.config;
+    OpenedParts parts = open(next);
+    ReloadResult result = std::move(parts.result);
+    release();
+    try {
+        s.adopt(parts);
+    } catch (...) {
+        OpenedParts old = open(before);
+        s.adopt(old);
+        throw;
+    }
+    return result;
+}
+
+std::string Engine::instruction_set() const {
+    kernels::BackendInfo info = ops().describe();
+    info.detail.resize(std::min(info.detail.size(), info.detail.find(',')));
+    return backend_text(info);
+}
+
+std::string Engine::inflated() const {
+    std::string text;
+    const auto add = [&](const char* what, const SyntheticModel& model) {
+        if (model.shape.empty()) return;
+        text += (text.empty() ? "" : ", ") + std::string(what) + " " + model.shape + " in " + model.encoding;
+    };
+    add("target", state_->options.inflate_target);
+    if (draft() != nullptr) add("draft", state_->options.inflate_draft);
+    return text;
+}
+
+}  // namespace foresay::engine

@@ -1,0 +1,158 @@
+// engine/engine.h: models, backend, tokenizer, plugins and drafters, opened from a configuration. What an embedding program
+// or a server starts with:
+//
+//     const engine::Engine engine = engine::Engine::open(engine::load_config("pair.toml"));
+//     speculative::Generator generator = engine.make_generator();
+//     generator.generate({.input = engine.tokenizer().encode("Once")}, print);
+//
+// The engine is a library: it reads no command line, prints nothing and has no globals. Whatever a program may want to show
+// goes to its Observer.
+//
+// Life:     generators, contexts and chains must be gone before their engine is.
+// Threads:  one caller at a time. Generators of one engine share its backend, so they take turns as well.
+// Cost:     open() reads and packs the weights.
+// Errors:   Error, before any weight is loaded: a model that cannot be read, a pair that does not fit, a plugin that does
+//           not load, a context longer than the model's, too little memory.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/config/config.h"
+#include "core/models/context.h"
+#include "core/models/model.h"
+#include "core/text/tokenizer.h"
+#include "engine/configuration.h"
+#include "plugins/host/plugin_host.h"
+#include "samplers/chain.h"
+#include "speculative/generator.h"
+
+namespace foresay::engine {
+
+enum class Notice : std::uint8_t {
+    plugin_blamed,  // a plugin was running when the program last died
+    no_device,      // `auto` chose the processor, and why
+    memory,         // what the models will take
+    loading,        // a model's weights, and the file they come from
+    hidden_stage,   // a stage of the chain that the draft does not see
+};
+
+// What a program learns while an engine opens or reloads. Calls come from the thread that asked for it.
+class Observer {
+public:
+    virtual ~Observer() = default;
+    // `sentence` has no full stop and begins in lower case.
+    virtual void notice(Notice kind, const std::string& sentence) {
+        (void)kind;
+        (void)sentence;
+    }
+    // A model's weights are being loaded: `what` is "loading the target". end_load() follows however the load ends.
+    virtual void begin_load(const std::string& what) { (void)what; }
+    virtual void progress(std::int64_t done_bytes, std::int64_t all_bytes) {
+        (void)done_bytes;
+        (void)all_bytes;
+    }
+    virtual void end_load() {}
+    // True: open() gives up with an Error. Not asked by reload(), which must end with a whole engine.
+    virtual bool cancelled() { return false; }
+};
+
+// Weights that no file holds as they are: `shape` is the name of a published shape (core/models/shapes.h). No shape: none.
+struct SyntheticModel {
+    std::string shape;
+    std::string encoding = "q4_0";
+};
+
+struct EngineOptions {
+    bool weights = true;            // false: check that everything fits together, and load nothing
+    bool tokenizer = true;          // the target must have one
+    bool draft = true;              // check and load the draft model, if one is configured
+    bool fixed_mode = false;        // speculation.mode will not change: with mode off the draft model stays on disk
+    std::int32_t decode_rows = 33;  // most rows of one decode
+    std::int32_t branches = 0;      // of a conversation, that one cache holds besides the present one
+    std::int32_t default_context = 8192;  // longest context when the configuration names none
+
+    SyntheticModel random_target;                  // random weights, when the configuration names no target
+    SyntheticModel inflate_target, inflate_draft;  // the model of the configuration, embedded in a larger shape
+
+    plugins::PluginOptions plugins;  // where plugins without a path are looked for
+    std::shared_ptr<Observer> observer;
+    // Wraps each backend that the engine opens, for measurements.
+    std::function<std::unique_ptr<kernels::Ops>(std::unique_ptr<kernels::Ops>)> wrap_backend;
+};
+
+// What reload() did besides what was asked.
+struct ReloadResult {
+    bool draft_left_out = false;     // the present draft model does not fit the new target
+    std::vector<std::string> notes;  // sentences for people
+};
+
+class Engine {
+public:
+    // Opens all that `config` names.
+    static Engine open(core::Config config, EngineOptions options = {});
+    ~Engine();
+    Engine(Engine&&) noexcept;
+    Engine& operator=(Engine&&) noexcept;
+
+    // ---- what is open
+    const core::Config& config() const;
+    const core::Model& target() const;
+    const core::Model* draft() const;  // null: none is loaded
+    // For contexts of the caller's.
+    const std::shared_ptr<const core::Model>& shared_target() const;
+    const std::shared_ptr<const core::Model>& shared_draft() const;
+    // Throws when the target has no tokenizer.
+    const core::Tokenizer& tokenizer() const;
+    bool has_tokenizer() const;
+    kernels::Ops& ops() const;
+    std::int32_t context_length() const;
+    double load_ms() const;  // what open() took
+    // Whether speculation.sources names it.
+    bool has_source(std::string_view name) const;
+    // What the draft's LM head is quantised to when that makes it smaller; none: it stays as stored.
+    std::optional<kernels::Encoding> draft_head() const;
+
+    // ---- to work with
+    // One sequence: a context of the target, a chain and the drafters of the configuration.
+    speculative::Generator make_generator() const;
+    // The same with drafters of the caller's.
+    speculative::Generator make_generator(std::vector<std::unique_ptr<speculative::Drafter>> drafters) const;
+    std::unique_ptr<core::Context> make_context() const;
+    std::unique_ptr<samplers::Chain> make_chain() const;
+    speculative::SpeculationOptions speculation() const;
+
+    // ---- another configuration
+    // Whether `next` needs another model, draft, backend or context. Then every generator and context has to be gone before
+    // reload().
+    bool needs_reload(const core::Config& next) const;
+    // Takes over `next`, which needs no reload. On error nothing changes.
+    void reconfigure(const core::Config& next);
+    // Takes over `next`. Whatever can be checked is checked before `release` is called, which must destroy the generators
+    // and contexts; then models that `next` does not name are dropped, and the others loaded. On error the engine is as
+    // before, though its models may have been loaded again.
+    ReloadResult reload(const core::Config& next, const std::function<void()>& release);
+
+    // ---- for reports
+    // "cpu (avx512, 2 threads)"
+    std::string backend() const;
+    // "cpu (avx512)": what the bits of a text depend on besides its model.
+    std::string instruction_set() const;
+    // Why `auto` did not choose a device; empty when it was not asked or did.
+    const std::string& why_no_device() const;
+    // "target llama-3.1-8b in q4_0, draft llama-3.2-1b in q4_0": which models are small ones inflated to which shape. Every
+    // number measured with them has to say so. Empty: none.
+    std::string inflated() const;
+
+private:
+    struct State;
+    explicit Engine(std::unique_ptr<State> state);
+    std::unique_ptr<State> state_;
+};
+
+}  // namespace foresay::engine

@@ -1,0 +1,78 @@
+// engine/engine_state.h: what an Engine is made of; shared by the files that implement it.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+#include "engine/plugins.h"
+
+namespace foresay::engine {
+
+// A model that was opened and checked; its weights are not loaded yet.
+struct OpenedModel {
+    std::shared_ptr<core::ModelSource> source;  // null: none, or the present model stays
+    std::shared_ptr<const core::Tokenizer> tokenizer;
+};
+
+// All that a configuration names, opened and checked, before any weight is loaded.
+struct OpenedParts {
+    core::Config config;
+    LoadedPlugins plugins;
+    std::unique_ptr<kernels::Ops> ops;  // null: the present backend stays
+    std::string why_no_device;          // with ops
+    OpenedModel target, draft;
+    bool keep_target = false, keep_draft = false;
+    std::unique_ptr<samplers::Vocabulary> vocabulary;
+    std::int32_t context_length = 0;
+    ReloadResult result;
+};
+
+struct Engine::State {
+    core::Config config;
+    EngineOptions options;
+    std::unique_ptr<kernels::Ops> ops;
+    std::string why_no_device;
+    std::shared_ptr<const core::Tokenizer> tokenizer;  // null: the target has none
+    std::unique_ptr<samplers::Vocabulary> vocabulary;
+    LoadedPlugins plugins;
+    std::shared_ptr<const core::Model> target, draft;
+    std::filesystem::path loaded_target, loaded_draft;  // where they come from; empty: none, or random weights
+    bool loaded_head_as_stored = false;                 // of the draft
+    std::string runtime;                                // what ops was made from
+    std::int32_t context_length = 0;
+    double load_ms = 0.0;
+    bool open = false;  // Engine::open() has done its work
+
+    // ---- open_parts.cpp
+    // Opens and checks all that `next` names. What the engine has already stays here.
+    OpenedParts open_parts(const core::Config& next, LoadedPlugins with_plugins) const;
+    std::int32_t context_of(const core::Config& next, const core::ModelSource& model) const;
+    std::filesystem::path draft_of(const core::Config& next) const;  // empty: none is wanted
+
+    // ---- load_parts.cpp
+    // Takes `parts` over and loads the weights.
+    void adopt(OpenedParts& parts);
+    core::ContextOptions context_options(std::int32_t length) const;
+
+    void notice(Notice kind, const std::string& sentence) const {
+        if (options.observer) options.observer->notice(kind, sentence);
+    }
+
+private:
+    std::unique_ptr<kernels::Ops> open_backend(const core::Config& next, std::string& why_no_device) const;
+    OpenedModel open_model(const core::Config& next, const std::string& key, const std::filesystem::path& path) const;
+    void open_draft(OpenedParts& parts, const core::ModelSource& target_source) const;
+    void check_memory(core::ModelSource* target_source, core::ModelSource* draft_source) const;
+    std::shared_ptr<const core::Model> load(std::shared_ptr<core::ModelSource> source, const std::string& what,
+                                            core::LoadOptions load_options = {}) const;
+};
+
+// What a backend is made from.
+std::string runtime_of(const core::Config& config);
+// The LM head of the draft model as `config` wants it; nullopt: as stored.
+std::optional<kernels::Encoding> draft_head_of(const core::Config& config);
+
+}  // namespace foresay::engine

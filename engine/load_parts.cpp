@@ -1,0 +1,95 @@
+// Loads the weights of what open_parts.cpp has opened.
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "engine/engine_state.h"
+#include "speculative/memory_estimate.h"
+
+namespace foresay::engine {
+
+void Engine::State::adopt(OpenedParts& parts) {
+    if (!parts.keep_draft) {
+        draft.reset();
+        loaded_draft.clear();
+    }
+    if (!parts.keep_target) {
+        target.reset();
+        loaded_target.clear();
+    }
+    if (parts.ops) {
+        ops = std::move(parts.ops);
+        why_no_device = std::move(parts.why_no_device);
+        runtime = runtime_of(parts.config);
+    }
+    config = std::move(parts.config);
+    plugins = std::move(parts.plugins);
+    tokenizer = std::move(parts.target.tokenizer);
+    vocabulary = std::move(parts.vocabulary);
+    context_length = parts.context_length;
+    if (!options.weights) return;
+    check_memory(parts.target.source.get(), parts.draft.source.get());
+    if (parts.target.source) {
+        target = load(std::move(parts.target.source), "loading the target");
+        loaded_target = config.target_model;
+    }
+    if (!parts.draft.source) return;
+    core::LoadOptions load_options;
+    load_options.head = draft_head_of(config);
+    draft = load(std::move(parts.draft.source), "loading the draft", load_options);
+    loaded_draft = config.draft_model;
+    loaded_head_as_stored = config.draft_head_as_stored;
+    const samplers::Chain chain(chain_spec(config, plugins.factories), *vocabulary);
+    for (const std::string& stage : chain.hidden_from_draft()) {
+        notice(Notice::hidden_stage, "the draft does not see the stage " + stage + ", which cannot be cloned");
+    }
+}
+
+core::ContextOptions Engine::State::context_options(std::int32_t length) const {
+    core::ContextOptions context;
+    context.length = length;
+    context.kv_format = config.kv_format;
+    context.input_rows = std::min(ops->input_rows(), length);
+    return context;
+}
+
+void Engine::State::check_memory(core::ModelSource* target_source, core::ModelSource* draft_source) const {
+    if (!target_source && !draft_source) return;
+    core::ContextOptions context = context_options(context_length);
+    context.decode_rows = options.decode_rows;
+    speculative::MemoryEstimate estimate;
+    for (core::ModelSource* source : {target_source, draft_source}) {
+        if (source) estimate += speculative::estimate_memory(*source, context, *ops);
+    }
+    notice(Notice::memory, "memory: weights " + speculative::format_bytes(estimate.weights) + ", cache " +
+                               speculative::format_bytes(estimate.cache) + ", activations " +
+                               speculative::format_bytes(estimate.activations));
+    const std::string& path = (target_source ? target_source : draft_source)->path();
+    const std::int64_t own = ops->free_memory();
+    if (own >= 0) {
+        speculative::require_memory(estimate, own, path, "device memory");
+    } else {
+        speculative::require_memory(estimate, speculative::available_memory(), path);
+    }
+}
+
+std::shared_ptr<const core::Model> Engine::State::load(std::shared_ptr<core::ModelSource> source,
+                                                       const std::string& what, core::LoadOptions load_options) const {
+    Observer* const observer = options.observer.get();
+    if (observer == nullptr) return core::Model::load(std::move(source), *ops, load_options);
+    notice(Notice::loading, what + " " + source->path());
+    load_options.progress = [&](std::int64_t done, std::int64_t all) {
+        // An engine that reloads has models to go back to, which must not be left half loaded.
+        if (!open && observer->cancelled()) throw Error("cancelled while " + what);
+        observer->progress(done, all);
+    };
+    struct Report {
+        Observer* observer;
+        ~Report() { observer->end_load(); }
+    };
+    observer->begin_load(what);
+    const Report report{observer};
+    return core::Model::load(std::move(source), *ops, load_options);
+}
+
+}  // namespace foresay::engine

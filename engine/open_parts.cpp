@@ -1,0 +1,147 @@
+// Opens and checks all that a configuration names, before any weight is loaded.
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "core/models/shapes.h"
+#include "engine/backend.h"
+#include "engine/engine_state.h"
+#include "speculative/drafters/drafters.h"
+#include "speculative/pairing.h"
+#include "speculative/vocabulary.h"
+
+namespace foresay::engine {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+// Positions of a context for random weights when the configuration names none: benchmarks need no more.
+constexpr std::int32_t kSyntheticContext = 2048;
+
+// `problem` with the place that states `setting` before it.
+Error at(const core::Setting& setting, const Error& problem) {
+    return Error(setting.origin.is_default() ? problem.what() : setting.origin.text() + ": " + problem.what());
+}
+
+}  // namespace
+
+std::string runtime_of(const core::Config& config) {
+    return config.device + " " + config.isa + " " + std::to_string(config.threads) +
+           (config.kv_format == kernels::KvFormat::q8 ? " q8" : "");
+}
+
+std::optional<kernels::Encoding> draft_head_of(const core::Config& config) {
+    if (config.draft_head_as_stored) return std::nullopt;
+    return kernels::Encoding::q4_0;
+}
+
+std::unique_ptr<kernels::Ops> Engine::State::open_backend(const core::Config& next, std::string& why) const {
+    const BackendChoice choice = choose_backend(next);
+    std::unique_ptr<kernels::Ops> opened;
+    try {
+        opened = engine::open_backend(next, choice);
+    } catch (const Error& problem) {
+        throw at(next.setting(choice.key()), problem);
+    }
+    why = choice.why_processor;
+    if (!why.empty()) notice(Notice::no_device, why);
+    return options.wrap_backend ? options.wrap_backend(std::move(opened)) : std::move(opened);
+}
+
+OpenedModel Engine::State::open_model(const core::Config& next, const std::string& key, const fs::path& path) const {
+    const bool is_draft = key == "draft.model";
+    const SyntheticModel& inflate = is_draft ? options.inflate_draft : options.inflate_target;
+    std::unique_ptr<core::ModelSource> source;
+    OpenedModel opened;
+    try {
+        source = core::ModelSource::open(path);
+        if (auto tokens = core::Tokenizer::of_optional(*source)) {
+            opened.tokenizer = std::make_shared<const core::Tokenizer>(*std::move(tokens));
+        }
+    } catch (const Error& problem) {
+        throw at(next.setting(key), problem);
+    }
+    if (!inflate.shape.empty()) {
+        source = core::ModelSource::inflate(std::move(source), inflate.shape, core::encoding_by_name(inflate.encoding),
+                                            is_draft ? draft_head_of(next) : std::nullopt);
+    }
+    opened.source = std::move(source);
+    return opened;
+}
+
+std::int32_t Engine::State::context_of(const core::Config& next, const core::ModelSource& model) const {
+    const std::int32_t longest = model.config().context_length;
+    const std::int32_t most = next.target_model.empty() ? kSyntheticContext : options.default_context;
+    const std::int32_t length = next.target_context > 0 ? next.target_context : std::min(longest, most);
+    if (length > longest) {
+        const Error problem("the context of " + std::to_string(length) + " positions is longer than the " +
+                            std::to_string(longest) + " that " + model.path() + " was made for");
+        throw at(next.setting("target.context"), problem);
+    }
+    return length;
+}
+
+fs::path Engine::State::draft_of(const core::Config& next) const {
+    const bool wanted = options.draft && std::ranges::any_of(next.sources, [](const std::string& name) {
+                            const speculative::DrafterKind* kind = speculative::find_drafter_kind(name);
+                            return kind != nullptr && kind->needs_draft_model;
+                        });
+    return wanted ? next.draft_model : fs::path();
+}
+
+OpenedParts Engine::State::open_parts(const core::Config& next, LoadedPlugins with_plugins) const {
+    OpenedParts parts{.config = next, .plugins = std::move(with_plugins)};
+    const bool same_backend = ops && runtime_of(next) == runtime;
+    if (!same_backend) parts.ops = open_backend(next, parts.why_no_device);
+    parts.keep_target = same_backend && target && next.target_model == loaded_target;
+    if (parts.keep_target) {
+        parts.target.tokenizer = tokenizer;
+    } else if (!next.target_model.empty()) {
+        parts.target = open_model(next, "target.model", next.target_model);
+    } else {
+        const kernels::Ops& backend = parts.ops ? *parts.ops : *ops;
+        const SyntheticModel& random = options.random_target;
+        if (random.shape.empty()) throw Error("the configuration names no target model; state target.model");
+        parts.target.source = core::ModelSource::random(random.shape, core::encoding_by_name(random.encoding),
+                                                        backend.makes_random_weights());
+    }
+    const core::ModelSource& model = parts.keep_target ? target->source() : *parts.target.source;
+    const core::Tokenizer* tokens = parts.target.tokenizer.get();
+    if (options.tokenizer && tokens == nullptr) {
+        throw Error(model.path() + " has no tokenizer, so there is no text to work with; use a model that has one");
+    }
+    parts.vocabulary = tokens != nullptr ? speculative::make_vocabulary(*tokens)
+                                         : speculative::make_bare_vocabulary(model.config().shape.vocab);
+    parts.context_length = context_of(next, model);
+    if (!draft_of(next).empty()) open_draft(parts, model);
+    // Complains about the chain before any weight is loaded.
+    samplers::Chain(chain_spec(next, parts.plugins.factories), *parts.vocabulary);
+    if (options.fixed_mode && next.speculation_mode == core::SpeculationMode::off) parts.draft.source.reset();
+    return parts;
+}
+
+void Engine::State::open_draft(OpenedParts& parts, const core::ModelSource& target_source) const {
+    const core::Config& next = parts.config;
+    const bool present = draft && next.draft_model == loaded_draft;
+    parts.keep_draft = !parts.ops && present && next.draft_head_as_stored == loaded_head_as_stored;
+    if (parts.keep_draft && parts.keep_target) return;
+    parts.draft = open_model(next, "draft.model", next.draft_model);
+    try {
+        speculative::check_pairing(
+            {target_source.config(), parts.target.tokenizer.get(), target_source.path()},
+            {parts.draft.source->config(), parts.draft.tokenizer.get(), parts.draft.source->path()});
+    } catch (const Error& problem) {
+        // A draft that was asked for is an error. One that was there before another target came is left out.
+        if (!present) throw at(next.setting("draft.model"), problem);
+        parts.result.notes.push_back(std::string("the draft model is left out: ") + problem.what());
+        parts.result.draft_left_out = true;
+        parts.keep_draft = false;
+        parts.draft.source.reset();
+        parts.config.draft_model.clear();
+        return;
+    }
+    if (parts.keep_draft) parts.draft.source.reset();
+}
+
+}  // namespace foresay::engine

@@ -1,0 +1,34 @@
+#include "engine/plugins.h"
+
+#include <utility>
+
+#include "base/error.h"
+
+namespace foresay::engine {
+
+LoadedPlugins load_plugins(const core::Config& config, const plugins::PluginOptions& options,
+                           std::shared_ptr<plugins::PluginHost> host) {
+    LoadedPlugins loaded;
+    loaded.host = std::move(host);
+    if (config.plugins.empty()) return loaded;
+    if (!loaded.host) loaded.host = std::make_shared<plugins::PluginHost>(options);
+    PluginFactories& factories = loaded.factories;
+    for (const core::PluginSpec& plugin : config.plugins) {
+        try {
+            factories[plugin.name] = loaded.host->load(plugin.name, plugin.path);
+        } catch (const Error& problem) {
+            throw Error(plugin.origin.text() + ": " + problem.what());
+        }
+        // Each complaint about an option names the option's place.
+        for (const auto& [key, setting] : plugin.options) {
+            try {
+                samplers::complete_parameters(factories[plugin.name]->description(), {{key, setting.value}});
+            } catch (const Error& problem) {
+                throw Error(setting.origin.text() + ": " + problem.what());
+            }
+        }
+    }
+    return loaded;
+}
+
+}  // namespace foresay::engine

@@ -1,0 +1,28 @@
+// engine/plugins.h: the sampler plugins of a configuration, loaded.
+//
+// Errors:   Error with the place in the configuration that loads the plugin, and the host's sentence.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "core/config/config.h"
+#include "plugins/host/plugin_host.h"
+#include "samplers/stage.h"
+
+namespace foresay::engine {
+
+using PluginFactories = std::map<std::string, std::shared_ptr<const samplers::StageFactory>>;
+
+struct LoadedPlugins {
+    std::shared_ptr<plugins::PluginHost> host;  // null: no plugin was ever loaded
+    PluginFactories factories;
+};
+
+// Loads the plugins of `config` and checks their options against what they declare. `host` is the engine's present one;
+// null: a host is made with `options` when a plugin needs it. The host keeps the crash marker while plugins run.
+LoadedPlugins load_plugins(const core::Config& config, const plugins::PluginOptions& options,
+                           std::shared_ptr<plugins::PluginHost> host = nullptr);
+
+}  // namespace foresay::engine

@@ -1,0 +1,215 @@
+// An engine from a configuration: what it opens, what its observer learns, and how it goes over to another configuration.
+#include "engine/engine.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <utility>
+
+#include "base/error.h"
+#include "tests/app/program.h"
+
+namespace foresay::engine {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::StartsWith;
+
+const char* const kTarget = "models/python-coder/target-q4_k_m.gguf";
+const char* const kDraft = "models/python-coder/draft-q8_0.gguf";
+
+// The bundled pair on one thread, and `more` after it.
+core::Config pair(const std::string& more = "") {
+    const std::string text = "target.model = \"" + testing::source(kTarget) + "\"\ndraft.model = \"" +
+                             testing::source(kDraft) + "\"\ntarget.context = 256\nruntime.device = \"cpu\"\n" +
+                             "runtime.threads = 1\n" + more;
+    return load_config(testing::write_scratch("pair.toml", text));
+}
+
+std::vector<std::int32_t> generate(const Engine& engine, const core::SpeculationMode mode, std::int32_t count = 24) {
+    speculative::Generator generator = engine.make_generator();
+    generator.set_speculation({.mode = mode});
+    const std::vector<std::int32_t> prompt = engine.tokenizer().encode("def add(a, b):\n");
+    return generator.generate({.input = prompt, .max_tokens = count, .seed = 5}).tokens;
+}
+
+// The smallest safetensors model of the golden files, which has no tokenizer.
+std::string tiny() { return testing::source("tests/golden/tiny/llama3"); }
+
+std::string failure(const std::function<void()>& call) {
+    try {
+        call();
+    } catch (const Error& problem) {
+        return problem.what();
+    }
+    return "no error";
+}
+
+struct Recorder : Observer {
+    void notice(Notice kind, const std::string&) override { kinds.push_back(kind); }
+    void begin_load(const std::string& what) override {
+        loads.push_back(what);
+        if (std::exchange(fail, false)) throw Error("the disk is gone");
+    }
+    void progress(std::int64_t done, std::int64_t all) override {
+        EXPECT_LE(done, all);
+        ++steps;
+    }
+    void end_load() override { loads.push_back("end"); }
+    bool cancelled() override { return cancel; }
+
+    std::vector<Notice> kinds;
+    std::vector<std::string> loads;
+    int steps = 0;
+    bool cancel = false;
+    bool fail = false;  // the next load
+};
+
+TEST(Engine, OpensAPairAndPrintsNothing) {
+    ::testing::internal::CaptureStdout();
+    ::testing::internal::CaptureStderr();
+    const Engine engine = Engine::open(pair());
+    const auto plain = generate(engine, core::SpeculationMode::off);
+    EXPECT_EQ(plain.size(), 24u);
+    EXPECT_EQ(generate(engine, core::SpeculationMode::automatic), plain);
+    EXPECT_EQ(::testing::internal::GetCapturedStdout(), "");
+    EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+    EXPECT_EQ(engine.context_length(), 256);
+    EXPECT_NE(engine.draft(), nullptr);
+    EXPECT_EQ(engine.backend().substr(0, 5), "cpu (");
+}
+
+TEST(Engine, CanBeMovedAndStandBesideAnother) {
+    Engine first = Engine::open(pair());
+    const auto expected = generate(first, core::SpeculationMode::off);
+    const Engine second = Engine::open(pair("runtime.isa = \"portable\"\n"));
+    Engine moved = std::move(first);
+    EXPECT_EQ(generate(moved, core::SpeculationMode::automatic), expected);
+    EXPECT_EQ(generate(second, core::SpeculationMode::automatic), generate(second, core::SpeculationMode::off));
+}
+
+TEST(Engine, TellsItsObserverWhatItLoads) {
+    const auto recorder = std::make_shared<Recorder>();
+    EngineOptions options;
+    options.observer = recorder;
+    const Engine engine = Engine::open(pair(), options);
+    EXPECT_THAT(recorder->loads, ElementsAre("loading the target", "end", "loading the draft", "end"));
+    EXPECT_THAT(recorder->kinds, ElementsAre(Notice::memory, Notice::loading, Notice::loading));
+    EXPECT_GT(recorder->steps, 10);
+
+    recorder->loads.clear();
+    recorder->cancel = true;
+    EXPECT_EQ(failure([&] { Engine::open(pair(), options); }), "cancelled while loading the target");
+    EXPECT_THAT(recorder->loads, ElementsAre("loading the target", "end"));
+}
+
+TEST(Engine, ChecksWithoutLoadingWeights) {
+    EngineOptions options;
+    options.weights = false;
+    const auto recorder = std::make_shared<Recorder>();
+    options.observer = recorder;
+    const Engine engine = Engine::open(pair(), options);
+    EXPECT_THAT(recorder->loads, IsEmpty());
+    EXPECT_TRUE(engine.has_tokenizer());
+    EXPECT_THAT(failure([&] { Engine::open(pair("draft.model = \"" + tiny() + "\"\n"), options); }),
+                HasSubstr("pair.toml"));
+}
+
+TEST(Engine, NamesThePlaceOfWhatIsWrong) {
+    EXPECT_THAT(
+        failure([] { Engine::open(pair("[[plugin]]\nname = \"none_such\"\n[sampling]\nchain = [\"none_such\"]")); }),
+        HasSubstr("pair.toml:"));
+    core::Config config = load_config(
+        testing::write_scratch("pair.toml", "target.model = \"" + tiny() + "\"\ndraft.model = \"" +
+                                                testing::source(kDraft) + "\"\nruntime.device = \"cpu\"\n"));
+    EXPECT_THAT(failure([&] { Engine::open(config); }), HasSubstr("has no tokenizer"));
+    EngineOptions options;
+    options.tokenizer = false;
+    EXPECT_THAT(failure([&] { Engine::open(config, options); }), HasSubstr("cannot draft for"));
+    options.inflate_draft = {.shape = "llama-3.2-1b"};
+    config.sources = {"ngram"};
+    EXPECT_THAT(failure([&] { Engine::open(config, options); }), HasSubstr("no draft model to inflate"));
+}
+
+TEST(Engine, RandomWeightsStandForATargetThatTheConfigurationDoesNotName) {
+    core::Config config = load_config({}, false);
+    config.device = "cpu";
+    EngineOptions options;
+    options.weights = options.tokenizer = false;
+    EXPECT_THAT(failure([&] { Engine::open(config, options); }), HasSubstr("target.model"));
+    options.random_target = {.shape = "llama-3.2-1b"};
+    EXPECT_EQ(Engine::open(config, options).context_length(), 2048);
+}
+
+TEST(Engine, ReloadsAndTakesALeftOutDraftAway) {
+    EngineOptions options;
+    options.tokenizer = false;
+    Engine engine = Engine::open(pair(), options);
+    EXPECT_FALSE(engine.needs_reload(pair("sampling.seed = 3\n")));
+    EXPECT_TRUE(engine.needs_reload(pair("speculation.sources = [\"ngram\"]\n")));
+    engine.reconfigure(pair("sampling.seed = 3\n"));
+    EXPECT_EQ(engine.config().seed, 3u);
+
+    // A file that is missing is an error before anything is released.
+    core::Config next = pair();
+    next.target_model = "none.gguf";
+    bool released = false;
+    EXPECT_THAT(failure([&] { engine.reload(next, [&] { released = true; }); }), HasSubstr("none.gguf"));
+    EXPECT_FALSE(released);
+    EXPECT_NE(engine.draft(), nullptr);
+
+    next.target_model = tiny();
+    const ReloadResult result = engine.reload(next, [&] { released = true; });
+    EXPECT_TRUE(released);
+    EXPECT_TRUE(result.draft_left_out);
+    EXPECT_THAT(result.notes, ElementsAre(StartsWith("the draft model is left out: ")));
+    EXPECT_EQ(engine.draft(), nullptr);
+    EXPECT_FALSE(engine.has_tokenizer());
+    EXPECT_EQ(engine.make_context()->capacity(), 256);
+}
+
+TEST(Engine, AFailedLoadBringsBackWhatWasThere) {
+    const auto recorder = std::make_shared<Recorder>();
+    EngineOptions options;
+    options.observer = recorder;
+    Engine engine = Engine::open(pair(), options);
+    const auto expected = generate(engine, core::SpeculationMode::off);
+    core::Config next = pair("sampling.seed = 9\n");
+    next.target_model = testing::source(kDraft);
+    recorder->fail = true;
+    recorder->cancel = true;  // not asked any more
+    EXPECT_EQ(failure([&] { engine.reload(next, [] {}); }), "the disk is gone");
+    EXPECT_EQ(engine.config().target_model, pair().target_model);
+    EXPECT_NE(engine.draft(), nullptr);
+    EXPECT_EQ(generate(engine, core::SpeculationMode::automatic), expected);
+}
+
+TEST(Engine, ReloadsOnAnotherBackendAndBack) {
+    Engine engine = Engine::open(pair());
+    const auto expected = generate(engine, core::SpeculationMode::off);
+    core::Config next = pair();
+    next.device = "reference";
+    next.threads = 2;
+    EXPECT_TRUE(engine.needs_reload(next));
+    EXPECT_THAT(engine.reload(next, [] {}).notes, IsEmpty());
+    EXPECT_EQ(engine.backend().substr(0, 9), "reference");
+    engine.reload(pair(), [] {});
+    EXPECT_EQ(generate(engine, core::SpeculationMode::off), expected);
+}
+
+TEST(EngineConfiguration, NamesTheDraftersAndAcceptsOlderNames) {
+    EXPECT_THAT(pair("speculation.sources = [\"suffix\"]\n").sources, ElementsAre("ngram"));
+    EXPECT_THAT(pair().sources, ElementsAre("draft", "ngram"));
+    EXPECT_THAT(failure([] { pair("speculation.sources = [\"ngrm\"]\n"); }), HasSubstr("did you mean 'ngram'?"));
+    EXPECT_THAT(find_key("speculation.sources")->choices, ElementsAre("draft", "ngram"));
+    EXPECT_EQ(find_key("sampling.top_k.k")->key, "k");
+    EXPECT_EQ(find_key("sampling.seed")->key, "sampling.seed");
+    EXPECT_EQ(find_key("none.such"), nullptr);
+}
+
+}  // namespace
+}  // namespace foresay::engine
