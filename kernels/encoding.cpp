@@ -21,7 +21,7 @@ void decode_row(const TensorView& tensor, std::int64_t row, std::span<float> out
     check(tensor.data != nullptr && row >= 0 && row < tensor.rows, "decode_row outside the tensor");
     check(static_cast<std::int64_t>(out.size()) == tensor.cols, "decode_row into a span of another size");
     check(tensor.cols % info(tensor.encoding).block_elements == 0,
-          "decode_row of a row that is no whole number of blocks");
+          "decode_row of a row that is not a whole number of blocks");
     const std::byte* data = tensor.data + row * row_bytes(tensor.encoding, tensor.cols);
     visit_encoding(tensor.encoding, [&](auto q) {
         using Q = decltype(q);
@@ -34,7 +34,7 @@ void decode_row(const TensorView& tensor, std::int64_t row, std::span<float> out
 
 void encode_row(Encoding encoding, std::span<const float> values, std::span<std::byte> out) {
     const auto cols = static_cast<std::int64_t>(values.size());
-    check(cols % info(encoding).block_elements == 0, "encode_row of a row that is no whole number of blocks");
+    check(cols % info(encoding).block_elements == 0, "encode_row of a row that is not a whole number of blocks");
     check(static_cast<std::int64_t>(out.size()) == row_bytes(encoding, cols), "encode_row into a span of another size");
     visit_encoding(encoding, [&](auto q) {
         using Q = decltype(q);

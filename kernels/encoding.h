@@ -49,12 +49,12 @@ struct TensorView {
     std::int64_t elements() const { return rows * cols; }
 };
 
-// Decodes row `row` of `tensor` to float32; `out` holds tensor.cols values. The slow, exact path: the oracle of every
-// packed kernel and the embedding look-up. Cost: one pass over the row.
+// Dequantises row `row` of `tensor` to float32; `out` holds tensor.cols values. The exact path: used for embeddings,
+// and the oracle of every packed kernel. Cost: one pass over the row.
 void decode_row(const TensorView& tensor, std::int64_t row, std::span<float> out);
 
-// Encodes `cols` values into blocks of `encoding` (round to nearest; a plain, valid choice of scales, not a search).
-// For `--shape`, tests and benches. `out` holds row_bytes(encoding, values.size()) bytes.
+// Quantises `values` into blocks of `encoding` (round to nearest, scales chosen without a search). For `--shape`, tests
+// and benchmarks. `out` holds row_bytes(encoding, values.size()) bytes.
 void encode_row(Encoding encoding, std::span<const float> values, std::span<std::byte> out);
 
 }  // namespace foresay::kernels

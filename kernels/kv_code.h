@@ -1,6 +1,6 @@
-// kernels/kv_code.h: the codes of keys and values that are kept in 8 bits (KvFormat::q8), the same on host and device.
+// kernels/kv_code.h: the int8 codes of the KV cache (KvFormat::q8), the same in every backend.
 //
-// Layout:   a head's key or value x, with m its largest magnitude, is kept as m and round(127 x / m).
+// Layout:   a head's key or value vector x, with m its largest magnitude, becomes round(127 x / m) and m, or m / 127.
 // Precision: half a code, m / 254. Vectors whose m is below kLeastKvMagnitude are kept as zeros.
 #pragma once
 
@@ -13,11 +13,11 @@ namespace foresay::kernels {
 inline constexpr float kLargestKvCode = 127.0f;
 inline constexpr float kLeastKvMagnitude = 1e-30f;
 
-// What values are multiplied with to become codes.
+// The factor that turns values into codes.
 FORESAY_HOST_DEVICE inline float kv_code_scale(float largest) {
     return largest < kLeastKvMagnitude ? 0.0f : kLargestKvCode / largest;
 }
-// -127 ... 127; halves go to the even one.
+// -127 ... 127, rounded to nearest, ties to even.
 FORESAY_HOST_DEVICE inline float kv_code(float x, float scale) { return rintf(x * scale); }
 
 }  // namespace foresay::kernels

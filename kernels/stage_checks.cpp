@@ -21,7 +21,7 @@ void expect(const char* what, const TensorView& tensor, int64_t rows, int64_t co
     }
     if (tensor.cols % info(tensor.encoding).block_elements != 0) {
         throw Error(std::string(what) + " has rows of " + std::to_string(tensor.cols) +
-                    " values, which are no whole blocks of " + std::string(info(tensor.encoding).name));
+                    " values, which is not a whole number of " + std::string(info(tensor.encoding).name) + " blocks");
     }
 }
 

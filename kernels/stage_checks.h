@@ -1,6 +1,6 @@
-// kernels/stage_checks.h: what every backend checks about stages and batches, once, so that no kernel has to.
+// kernels/stage_checks.h: checks of specs and batches that every backend runs once, so that no kernel has to.
 //
-// Errors:   check_stage throws Error when the shapes of a stage contradict each other. check_batch aborts: a bad batch
+// Errors:   check_stage throws Error when the shapes of a spec contradict each other. check_batch aborts: a bad batch
 //           is a bug of the caller.
 #pragma once
 
@@ -18,7 +18,7 @@ void check_stage(const MlpInSpec& spec);
 void check_stage(const MlpOutSpec& spec);
 void check_stage(const HeadSpec& spec);
 
-// Sets weight_bytes and macs_per_row of a stage from the tensors as they are encoded in the file.
+// Sets weight_bytes and macs_per_row of an op from its tensors as they are in the file.
 void count_work(const AttentionInSpec& spec, Prepared& stage);
 void count_work(const AttentionOutSpec& spec, Prepared& stage);
 void count_work(const MlpInSpec& spec, Prepared& stage);

@@ -1,8 +1,7 @@
-// core/cache/kv_cache.h: the paged key-value cache: a pool of pages, and sequences that are lists of pages and a
-// length.
+// core/cache/kv_cache.h: the paged KV cache: a pool of pages, and sequences, each a list of pages and a length.
 //
-// Layout:   a page holds K and V of all layers for kernels::kPagePositions consecutive positions. Pages are counted;
-//           sequences made by fork() share them and copy the one they are about to write.
+// Layout:   a page holds K and V of all layers for kernels::kPagePositions consecutive positions. Pages have reference
+//           counts: sequences made by fork() share them, and reserve() copies a shared page before it is written.
 // Threads:  one caller at a time.
 // Cost:     truncate() and fork() touch no K or V; reserve() copies at most one page. Steady state allocates nothing.
 // Errors:   the constructor throws Error (no memory); a full pool is a Reserve value, never a throw.
@@ -26,8 +25,8 @@ enum class Reserve : std::uint8_t {
 
 class KvCache {
 public:
-    // Pages for `sequences` sequences of `capacity` positions each; one empty sequence, 0, exists. `branches` further
-    // sequences may exist, with no pages of their own: they live on what they share and on what the others leave.
+    // Pages for `sequences` sequences of `capacity` positions each. Sequence 0 exists and is empty. `branches` more
+    // sequences may be created for which no pages are set aside: they use shared pages and those that are free.
     KvCache(kernels::Ops& ops, const kernels::ModelShape& shape, std::int32_t capacity, std::int32_t sequences = 1,
             std::int32_t branches = 0, kernels::KvFormat format = kernels::KvFormat::f16);
 
@@ -42,12 +41,12 @@ public:
     std::int32_t free_sequences() const;  // that create() and fork() can still make
 
     std::int32_t length(SequenceId sequence) const { return sequences_[sequence].length; }
-    // Makes cells [length, length + rows) writable: takes pages, copies a shared last page. Changes no length.
+    // Makes cells [length, length + rows) writable: takes free pages, copies a shared last page. length() stays.
     Reserve reserve(SequenceId sequence, std::int32_t rows);
-    // The rows written into reserved cells now count.
+    // Adds `rows` rows, written into reserved cells, to the length.
     void commit(SequenceId sequence, std::int32_t rows);
-    // Forgets positions from `length` on; `length` may not exceed the present one. Pages stay with the sequence until
-    // other sequences need them.
+    // Drops positions from `length` on, at most the present length. With one sequence all pages stay with it; with
+    // several, it keeps one page more than it needs and returns the rest.
     void truncate(SequenceId sequence, std::int32_t length);
 
     kernels::SequenceView view(SequenceId sequence) const;

@@ -1,7 +1,7 @@
 #include "core/models/random_blocks.h"
 
+#include <algorithm>
 #include <cstring>
-#include <type_traits>
 
 #include "base/error.h"
 #include "kernels/quant/f16.h"
@@ -12,10 +12,7 @@ namespace {
 
 using kernels::Encoding;
 
-void put_f16(std::byte* at, float value) {
-    const std::uint16_t half = kernels::f32_to_f16(value);
-    std::memcpy(at, &half, 2);
-}
+kernels::StoredF16 f16(float value) { return kernels::StoredF16::from_bits(kernels::f32_to_f16(value)); }
 
 void fill_bytes(std::span<std::byte> bytes, Random& random) {
     std::size_t at = 0;
@@ -26,41 +23,39 @@ void fill_bytes(std::span<std::byte> bytes, Random& random) {
     for (; at < bytes.size(); ++at) bytes[at] = static_cast<std::byte>(random.next() >> 56);
 }
 
-// Sets the scales of the block at `block`, whose codes are random, so that its values have the deviation `deviation`.
-void set_scales(Encoding encoding, std::byte* block, float deviation) {
-    // Six-bit scales and minima of the 4- and 5-bit K encodings, every one of them 32.
-    constexpr unsigned char kAll32[12] = {0xa0, 0xa0, 0xa0, 0xa0, 0xa0, 0xa0, 0xa0, 0xa0, 0, 0, 0, 0};
-    switch (encoding) {
-        case Encoding::q4_0:
-            put_f16(block, deviation / 4.6f);
-            break;
-        case Encoding::q8_0:
-            put_f16(block, deviation / 74.0f);
-            break;
-        case Encoding::q4_k:
-            put_f16(block, deviation / (4.6f * 32.0f));
-            put_f16(block + 2, 7.5f * deviation / (4.6f * 32.0f));
-            std::memcpy(block + 4, kAll32, sizeof kAll32);
-            break;
-        case Encoding::q5_k:
-            put_f16(block, deviation / (9.2f * 32.0f));
-            put_f16(block + 2, 15.5f * deviation / (9.2f * 32.0f));
-            std::memcpy(block + 4, kAll32, sizeof kAll32);
-            break;
-        case Encoding::q6_k:
-            std::memset(block + 192, 32, 16);
-            put_f16(block + 208, deviation / (18.5f * 32.0f));
-            break;
-        case Encoding::f32:
-        case Encoding::f16:
-        case Encoding::bf16:
-            break;
-    }
+constexpr int kUniformScale = 32;  // the scale of every group of a K type
+
+void set_uniform(kernels::KScales& scales) {
+    scales = {};
+    for (int group = 0; group < kernels::KScales::kGroups; ++group) scales.set(group, kUniformScale, kUniformScale);
+}
+
+// set_scales() gives the values of a block, whose codes are random, the deviation `deviation`. The divisors are the
+// deviation of the codes.
+void set_scales(kernels::Q4_0::Block& block, float deviation) { block.d = f16(deviation / 4.6f); }
+
+void set_scales(kernels::Q8_0::Block& block, float deviation) { block.d = f16(deviation / 74.0f); }
+
+void set_scales(kernels::Q4_K::Block& block, float deviation) {
+    block.d = f16(deviation / (4.6f * kUniformScale));
+    block.dmin = f16(7.5f * deviation / (4.6f * kUniformScale));  // 7.5: the mean code
+    set_uniform(block.scales);
+}
+
+void set_scales(kernels::Q5_K::Block& block, float deviation) {
+    block.d = f16(deviation / (9.2f * kUniformScale));
+    block.dmin = f16(15.5f * deviation / (9.2f * kUniformScale));
+    set_uniform(block.scales);
+}
+
+void set_scales(kernels::Q6_K::Block& block, float deviation) {
+    std::ranges::fill(block.scales, static_cast<std::int8_t>(kUniformScale));
+    block.d = f16(deviation / (18.5f * kUniformScale));
 }
 
 bool is_zero(kernels::StoredF16 value) { return (value.bits() & 0x7fffu) == 0; }
 
-// The bytes of one block that no value depends on become random.
+// scramble() makes the bytes of a block random that no value depends on.
 void scramble(kernels::Q4_0::Block& block, Random& random) {
     if (is_zero(block.d)) fill_bytes(std::as_writable_bytes(std::span(block.codes)), random);
 }
@@ -118,6 +113,18 @@ void scramble(kernels::Q6_K::Block& block, Random& random) {
     }
 }
 
+// Calls body(block) with each quantisation block among `bytes`; with none where the numbers are stored as they are.
+template <class Body>
+void for_each_block(Encoding encoding, std::span<std::byte> bytes, const Body& body) {
+    kernels::visit_encoding(encoding, [&](auto type) {
+        if constexpr (decltype(type)::kElements > 1) {
+            using Block = typename decltype(type)::Block;
+            auto* blocks = reinterpret_cast<Block*>(bytes.data());
+            for (std::size_t i = 0; i < bytes.size() / sizeof(Block); ++i) body(blocks[i]);
+        }
+    });
+}
+
 }  // namespace
 
 void put_value(Encoding encoding, float value, std::byte* out) {
@@ -126,38 +133,29 @@ void put_value(Encoding encoding, float value, std::byte* out) {
 }
 
 void fill_random(Encoding encoding, std::span<std::byte> blocks, float deviation, Random& random) {
-    const std::size_t block = static_cast<std::size_t>(kernels::info(encoding).block_bytes);
     if (kernels::info(encoding).block_elements == 1) {
         constexpr float kSpread = 1.7f;  // half the width of a uniform distribution of deviation 1
-        for (std::size_t at = 0; at < blocks.size(); at += block) {
+        const std::size_t size = static_cast<std::size_t>(kernels::info(encoding).block_bytes);
+        for (std::size_t at = 0; at < blocks.size(); at += size) {
             put_value(encoding, kSpread * deviation * random.uniform(), blocks.data() + at);
         }
         return;
     }
     fill_bytes(blocks, random);
-    for (std::size_t at = 0; at < blocks.size(); at += block) set_scales(encoding, blocks.data() + at, deviation);
+    for_each_block(encoding, blocks, [&](auto& block) { set_scales(block, deviation); });
 }
 
 void fill_zero_scaled(Encoding encoding, std::span<std::byte> blocks, Random& random) {
     check(kernels::info(encoding).block_elements > 1, "values without a scale cannot be scaled to zero");
     fill_bytes(blocks, random);
-    const std::size_t block = static_cast<std::size_t>(kernels::info(encoding).block_bytes);
-    const std::size_t d = encoding == Encoding::q6_k ? 208 : 0;
-    const bool has_minima = encoding == Encoding::q4_k || encoding == Encoding::q5_k;
-    for (std::size_t at = 0; at < blocks.size(); at += block) {
-        put_f16(blocks.data() + at + d, 0.0f);
-        if (has_minima) put_f16(blocks.data() + at + 2, 0.0f);
-    }
+    for_each_block(encoding, blocks, [](auto& block) {
+        block.d = {};
+        if constexpr (requires { block.dmin; }) block.dmin = {};
+    });
 }
 
 void scramble_zero_scaled(Encoding encoding, std::span<std::byte> blocks, Random& random) {
-    kernels::visit_encoding(encoding, [&](auto q) {
-        using Q = decltype(q);
-        if constexpr (Q::kElements > 1) {
-            auto* block = reinterpret_cast<typename Q::Block*>(blocks.data());
-            for (std::size_t i = 0; i < blocks.size() / sizeof(typename Q::Block); ++i) scramble(block[i], random);
-        }
-    });
+    for_each_block(encoding, blocks, [&](auto& block) { scramble(block, random); });
 }
 
 }  // namespace foresay::core

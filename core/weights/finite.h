@@ -1,7 +1,8 @@
-// core/weights/finite.h: are the numbers of a tensor numbers?
+// core/weights/finite.h: finds weights that are NaN or infinite.
 //
-// Damaged or badly converted weights hold NaN or infinities, and a model with them says nonsense without any complaint.
-// Cost:     reads every value of unquantised tensors, and the scales of quantised ones: a fraction of packing them.
+// Damaged or badly converted files hold such values, and a model with them generates nonsense without any error.
+// Cost:     reads every value of float tensors and the float16 scales of quantised ones: a fraction of the packing
+//           time.
 // Threads:  any.
 #pragma once
 

@@ -1,15 +1,16 @@
 // core/weights/gguf.h: reader of GGUF model files, versions 2 and 3, over a memory mapping.
 //
 // Layout:   "GGUF", u32 version, u64 tensors, u64 metadata entries; the entries (key, u32 type, value); per tensor
-//           name, u32 dimensions, u64 each (contiguous one first), u32 type, u64 offset; then, aligned to `general.alignment`
-//           (32 by default), the data that offsets count from. Little-endian. Strings are u64 length and bytes.
+//           name, u32 dimensions, u64 each (contiguous one first), u32 type, u64 offset; then, aligned to
+//           `general.alignment` (32 by default), the data that offsets count from. Little-endian. Strings are u64
+//           length and bytes.
 // Life:     string views, tensor views and metadata entries point into the mapping and live as long as the object;
 //           moving the object keeps them valid.
 // Threads:  immutable after opening; any thread may read.
 // Cost:     opening walks the metadata once and touches no tensor data.
-// Errors:   the file is untrusted: every length, count, offset and alignment is checked before use and the first lie
-//           throws Error. Typed access throws when a key is missing (the `_or` forms give the fallback instead) or
-//           holds another type; both name file and key.
+// Errors:   the file is untrusted: every length, count, offset and alignment is checked before use, and the first
+//           inconsistency throws Error. Typed access throws when a key is missing (the `_or` forms give the fallback
+//           instead) or holds another type; both name file and key.
 // Source:   the GGUF specification (ggml, docs/gguf.md).
 #pragma once
 

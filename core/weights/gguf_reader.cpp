@@ -15,7 +15,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "GGUF is little-endian");
 
-// Real files hold thousands. The limits bound what a lying file can make the reader allocate.
+// Real files hold thousands. The limits bound what a hostile file can make the reader allocate.
 constexpr std::uint64_t kMaxEntries = 1'000'000;
 constexpr std::uint64_t kMaxTensors = 1'000'000;
 constexpr std::uint32_t kMaxDimensions = 4;
@@ -198,7 +198,7 @@ TensorInfo Reader::read_tensor(const std::string& file) {
         }
         tensor.shape.push_back(size);
     }
-    // A zero hides an overflow of the dimensions after it, so the product is taken again without it.
+    // A zero dimension hides an overflow of those after it: then all become zero, so that no later product overflows.
     if (elements == 0) tensor.shape.assign(tensor.shape.size(), 0);
     std::reverse(tensor.shape.begin(), tensor.shape.end());
     const GgmlType type = ggml_type(number<std::uint32_t>("a tensor description"));

@@ -1,4 +1,4 @@
-// core/weights/json_config.h: a JSON document of settings, such as a model's config.json, read by typed getters.
+// core/weights/json_config.h: typed access to a JSON document of settings, such as a model's config.json.
 //
 // Paths:    members are named by path, "rope_parameters.rope_type". A member that is null counts as absent.
 // Threads:  immutable; any thread may read. Copies share the document.

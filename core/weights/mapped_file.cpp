@@ -35,7 +35,7 @@ private:
 }  // namespace
 
 MappedFile::MappedFile(const std::filesystem::path& path) {
-    // Without O_NONBLOCK a named pipe would block here until somebody writes to it.
+    // Without O_NONBLOCK, opening a named pipe would block until a writer opens it.
     const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     if (file.get() < 0) fail(path, "cannot open the file");
     struct stat status {};

@@ -4,8 +4,8 @@
 //           object moves the mapping without changing the address.
 // Threads:  any thread may read the bytes.
 // Errors:   a missing, unreadable or irregular file (a directory, a device) throws Error. An empty file maps to an
-//           empty span. A file that another program truncates while it is mapped kills the process with SIGBUS when the lost
-//           part is read, as for every memory-mapped reader; replacing a file by renaming is safe.
+//           empty span. A file that another program truncates while it is mapped kills the process with SIGBUS when the
+//           lost part is read, as for every memory-mapped reader; replacing a file by renaming is safe.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
-// core/weights/model_file.h: what kind of model lies at a path, by looking at it.
+// core/weights/model_file.h: recognises the format of the model at a path.
 //
-// Errors:   anything that is no model throws Error with one sentence that says what it is instead and what to do.
+// Errors:   for anything else, throws Error with one sentence: what the path is, and what to do.
 #pragma once
 
 #include <filesystem>

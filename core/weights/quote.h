@@ -1,4 +1,4 @@
-// core/weights/quote.h: names out of untrusted files, made fit for an error message.
+// core/weights/quote.h: makes names from untrusted files safe to print in an error message.
 #pragma once
 
 #include <cstddef>

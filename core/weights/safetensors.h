@@ -5,8 +5,8 @@
 // Life:     tensor views point into the mappings and live as long as the object; moving it keeps them valid.
 // Threads:  immutable after opening; any thread may read.
 // Cost:     opening parses the headers and touches no tensor data.
-// Errors:   the files are untrusted: every length, offset and shape is checked before use and the first lie throws
-//           Error. Shard names may not leave the directory.
+// Errors:   the files are untrusted: every length, offset and shape is checked before use, and the first
+//           inconsistency throws Error. Shard names may not leave the directory.
 // Source:   the safetensors format description (huggingface/safetensors, README).
 #pragma once
 

@@ -39,7 +39,7 @@ const Dtype kDtypes[] = {
     {"F4", 4, std::nullopt},
 };
 
-// Common part of the two event handlers: keeps the nesting, refuses what neither format contains, keeps the first
+// Base of the two event handlers: tracks the nesting, rejects what neither format contains, and keeps the first
 // complaint. Handlers return false to stop the parser.
 class Events : public nlohmann::json_sax<json> {
 public:
@@ -213,7 +213,7 @@ void check_shape(TensorInfo& tensor, const std::string& path) {
     std::int64_t elements = 1;
     const bool has_zero = std::find(tensor.shape.begin(), tensor.shape.end(), 0) != tensor.shape.end();
     if (has_zero) {
-        tensor.shape.assign(tensor.shape.size(), 0);  // so that the product cannot overflow before it meets the zero
+        tensor.shape.assign(tensor.shape.size(), 0);  // the product could overflow before it reaches the zero
         elements = 0;
     }
     std::int64_t bits = 0;
@@ -224,7 +224,7 @@ void check_shape(TensorInfo& tensor, const std::string& path) {
             fail(path, "tensor " + quote(tensor.name) + " has an impossible size");
         }
     }
-    if (known == std::end(kDtypes)) {  // listed, refused when asked for
+    if (known == std::end(kDtypes)) {  // listed; TensorTable::get() rejects it
         tensor.type = quote(tensor.type);
         return;
     }

@@ -1,8 +1,8 @@
 // core/weights/safetensors_reader.h: turns one safetensors file image, or the index of a sharded model, into checked
 // entries. Used by safetensors.cpp only.
 //
-// Errors:   the first lie in the file throws Error that names the file. JSON is read event by event, without a tree, so
-//           that neither nesting nor size can exhaust memory or stack.
+// Errors:   the first inconsistency throws Error, which names the file. JSON is read event by event, without a tree,
+//           so that neither nesting nor size can exhaust memory or stack.
 #pragma once
 
 #include <cstddef>

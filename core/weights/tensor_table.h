@@ -4,8 +4,8 @@
 //           TensorView the last dimension becomes `cols` and all others fold into `rows`; a vector has one row.
 // Life:     views and data pointers live as long as the file object that owns the table.
 // Threads:  immutable once a reader hands it out; any thread may read.
-// Errors:   get() throws Error when the tensor is missing, has no values, or is stored in a type that foresay cannot
-//           compute with; such tensors are still listed.
+// Errors:   get() throws Error when the tensor is missing, has no values, or has a type that foresay cannot compute
+//           with; list() and find() still show such tensors.
 #pragma once
 
 #include <cstddef>

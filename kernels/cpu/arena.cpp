@@ -18,7 +18,7 @@ std::int64_t round_up(std::int64_t value, std::int64_t step) { return (value + s
 
 Block Arena::allocate_alone(std::int64_t bytes) {
     const std::int64_t size = round_up(bytes > 0 ? bytes : 1, kHugePage);
-    // One huge page more than needed, so that the start can be aligned to one.
+    // One huge page more than needed, so that the start can be aligned.
     const std::int64_t mapped = size + kHugePage;
     void* base = mmap(nullptr, static_cast<std::size_t>(mapped), PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -30,7 +30,7 @@ Block Arena::allocate_alone(std::int64_t bytes) {
     const auto address = reinterpret_cast<std::uintptr_t>(base);
     auto* data = static_cast<std::byte*>(base) +
                  (round_up(static_cast<std::int64_t>(address), kHugePage) - static_cast<std::int64_t>(address));
-    madvise(data, static_cast<std::size_t>(size), MADV_HUGEPAGE);  // a wish; failure costs only speed
+    madvise(data, static_cast<std::size_t>(size), MADV_HUGEPAGE);  // advice: failure costs only speed
     return {std::move(owner), data, bytes};
 }
 

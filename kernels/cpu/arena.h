@@ -1,5 +1,5 @@
-// kernels/cpu/arena.h: memory for packed weights and caches: few large mappings that ask for huge pages, because weight
-// streams cross a new page every few hundred nanoseconds.
+// kernels/cpu/arena.h: memory for packed weights and KV caches: few large mappings with huge pages where the system
+// gives them, because streaming weights touches a new page every few hundred nanoseconds.
 //
 // Layout:   every allocation is aligned to 64 bytes and zeroed.
 // Threads:  one at a time.
@@ -12,7 +12,7 @@
 
 namespace foresay::kernels::cpu {
 
-// A piece of an arena's mapping. The mapping goes when its last piece goes.
+// A piece of an arena's mapping. The mapping is released with its last piece.
 struct Block {
     std::shared_ptr<void> owner;
     std::byte* data = nullptr;

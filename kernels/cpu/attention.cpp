@@ -1,4 +1,4 @@
-// The CPU backend's attention: projection of queries, keys and values with their rotation, the cache, and attending.
+// Attention of the CPU backend: attention_in (projections, bias, norm, rope, writing the cache) and attend.
 #include <algorithm>
 #include <cmath>
 
@@ -36,9 +36,9 @@ void CpuOps::rotate(const CpuActivations& a, int table, int t, float* head) cons
                 rope.pairs == RopePairs::adjacent);
 }
 
-// What follows the projections for one head of one row, numbered over query, key and value heads: bias, norm, rotation,
-// and keys and values into the cache.
-void CpuOps::finish_head(const AttentionInStage& s, CpuActivations& a, CpuKv& kv, int32_t layer, int head, int t) {
+// The epilogue of the projections for one head of one row: bias, norm, rope; keys and values go into the cache. `head`
+// counts query heads, then key heads, then value heads.
+void CpuOps::finish_head(const AttentionInOp& s, CpuActivations& a, CpuKv& kv, int32_t layer, int head, int t) {
     const int32_t dh = s.shape.head_dim, heads = s.shape.heads, kv_heads = s.shape.kv_heads;
     const Row& row = a.batch.rows[t];
     const auto finish = [&](float* x, int h, const std::vector<float>& bias, const Norm* norm) {
@@ -95,10 +95,10 @@ void CpuOps::store_value(const CpuKv& kv, std::uint8_t* values, int32_t place, c
 }
 
 void CpuOps::attention_in(const Prepared& prepared, Activations& act, KvPages& pages, int32_t layer) {
-    const auto& s = static_cast<const AttentionInStage&>(prepared);
+    const auto& s = static_cast<const AttentionInOp&>(prepared);
     auto& a = self(act);
     auto& kv = static_cast<CpuKv&>(pages);
-    prepare_inputs(a, a.tiles, a.x, a.d_stride, s.shape.d_model, &s.norm, s.codes, s.floats);
+    fill_tiles(a, a.tiles, a.x, a.d_stride, s.shape.d_model, &s.norm, s.codes, s.floats);
     if (s.rope >= 0) angles(a, s.rope);
     const int total = s.q.panels + s.k.panels + s.v.panels;
     const auto project = [&](int begin, int end) {
@@ -128,8 +128,8 @@ void CpuOps::attention_in(const Prepared& prepared, Activations& act, KvPages& p
     });
 }
 
-// Copies K and V of the positions of one tile of a tree row, which may lie in any cells, into the scratch, as its tile
-// number `gathered`.
+// Copies K and V of one tile of positions of a tree row, which may lie in any cells, into the scratch, as tile number
+// `gathered` there.
 void CpuOps::gather_tree_tile(const CpuActivations& a, const CpuKv& kv, int32_t layer, int head, int t, int tile,
                               int gathered, ThreadScratch& scratch) {
     const ModelShape& s = kv.shape;
@@ -161,8 +161,8 @@ void CpuOps::gather_tree_tile(const CpuActivations& a, const CpuKv& kv, int32_t 
     }
 }
 
-// Cuts the batch's rows into groups that attend together: consecutive positions of one sequence in the same page, as
-// many as one call takes, but not so many that threads go without work.
+// Cuts the batch's rows into groups that attend together and so share the reading of K and V: consecutive positions of
+// one sequence in one page, but not so many that threads go without work.
 void CpuOps::group_rows(CpuActivations& a, int heads_per_kv, const AttendSpec& spec) const {
     const int count = rows(a);
     const int spread = std::max(1, count * spec.shape.kv_heads / pool_.threads());
@@ -184,16 +184,16 @@ void CpuOps::group_rows(CpuActivations& a, int heads_per_kv, const AttendSpec& s
 }
 
 void CpuOps::attend(const Prepared& prepared, Activations& act, const KvPages& pages, int32_t layer) {
-    const AttendSpec& spec = static_cast<const AttendStage&>(prepared).spec;
+    const AttendSpec& spec = static_cast<const AttendOp&>(prepared).spec;
     auto& a = self(act);
     const auto& kv = static_cast<const CpuKv&>(pages);
     const int32_t dh = spec.shape.head_dim, group = spec.shape.heads / spec.shape.kv_heads;
     group_rows(a, group, spec);
     const int groups = static_cast<int>(a.groups.size()) - 1;
-    // The heads of a task are whole stretches of inputs with a scale of their own: the task codes them for attention_out.
+    // If the outputs of a task are whole groups of kScaleInputs, the task quantises them for attention_out.
     a.attended_coded = group * dh % kScaleInputs == 0;
-    // A task is one group of rows and one key-value head; consecutive tasks share the head, whose pages then stay in the
-    // cache.
+    // A task is one group of rows and one key-value head. Consecutive tasks share the head, so its pages stay in the
+    // processor's cache.
     pool_.run(groups * spec.shape.kv_heads, groups > 8 ? 4 : 1, [&](int begin, int end, int thread) {
         ThreadScratch& scratch = a.scratch[static_cast<std::size_t>(thread)];
         for (int task = begin; task < end; ++task) {

@@ -1,18 +1,18 @@
 // kernels/cpu/cpu_memory.h: key-value pages and working memory of the CPU backend.
 //
-// Layout:   a page's keys of one head in one layer are [kPagePositions / 16, Dh, 16] values: 16 positions side by side, so
-//           that scores need no sum across lanes. Its values are [kPagePositions, Dh rounded up to 16]. f16: float16 each.
-//           q8: an int8 code each (kernels/kv_code.h), and after the codes, of K and of V alike, the steps of the positions:
-//           float [kPagePositions], largest magnitude / 127. Order: page, layer, head, then K, V, so that memory is first
-//           touched page by page as a sequence grows.
+// Layout:   a page's keys of one head in one layer are [kPagePositions / 16, Dh, 16] values: 16 positions side by side,
+//           so that scores need no sum across lanes. Its values are [kPagePositions, Dh rounded up to 16]. f16: float16
+//           each. q8: an int8 code each (kernels/kv_code.h), and after the codes, of K and of V alike, the steps of the
+//           positions: float [kPagePositions], largest magnitude / 127. Order: page, layer, head, then K, V, so that
+//           memory is first touched page by page as a sequence grows.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <vector>
 
+#include "kernels/cpu/activation_tiles.h"
 #include "kernels/cpu/arena.h"
-#include "kernels/cpu/input_tiles.h"
 #include "kernels/cpu/panels.h"
 #include "kernels/draw.h"
 
@@ -55,13 +55,13 @@ private:
     }
 };
 
-// cos and sin of every row's angles for one rope table; filled by the first stage of a forward that needs it.
+// cos and sin of every row's angles for one rope table; filled by the first op of a forward that needs it.
 struct RowAngles {
     std::vector<float> cos, sin;  // [T, pairs]
     bool valid = false;
 };
 
-// What one thread needs for itself.
+// Scratch of one thread.
 struct ThreadScratch {
     std::vector<float> row;     // one row after a norm
     std::vector<float> attend;  // attend_scratch_floats
@@ -81,11 +81,11 @@ struct CpuActivations : Activations {
     float* logits = nullptr;     // [logit rows, vocab_stride]
     float* projected = nullptr;  // [T, d_stride], outputs that a norm follows
     std::int64_t d_stride = 0, q_stride = 0, kv_stride = 0, ff_stride = 0, vocab_stride = 0;
-    InputTiles tiles;     // inputs of the next linear stage
-    InputTiles ff_tiles;  // those of mlp_out, which mlp_in fills while it reads `tiles`
-    // Whether attend has left the codes of `attended` in `tiles`, and mlp_in those of `ff` in `ff_tiles`.
+    ActivationTiles tiles;     // activations of the next linear op
+    ActivationTiles ff_tiles;  // those of mlp_out, which mlp_in fills while it reads `tiles`
+    // Whether attend has quantised `attended` into `tiles` already, and mlp_in `ff` into `ff_tiles`.
     bool attended_coded = false, ff_coded = false;
-    std::vector<std::atomic<int>> finished;  // by part of a stage's outputs: panels that are done
+    std::vector<std::atomic<int>> finished;  // by part of an op's outputs: panels done (CpuOps::run_parts)
     std::vector<RowAngles> angles;           // by rope table
     std::vector<ThreadScratch> scratch;
     std::vector<Drawn> slots;

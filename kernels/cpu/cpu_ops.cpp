@@ -13,8 +13,8 @@ namespace foresay::kernels {
 namespace cpu {
 namespace {
 
-// Pages of one sequence that a thread's list has room for from the start: 131,072 positions. It grows beyond them, but
-// decoding up to there must not allocate.
+// Pages of one sequence for which each thread's list has room from the start: 131,072 positions. Decoding must not
+// allocate up to there; beyond, the lists grow.
 constexpr std::size_t kPagesReserved = 2048;
 
 }  // namespace
@@ -103,8 +103,8 @@ void CpuOps::begin(Activations& act, const Batch& batch) {
     a.attended_coded = a.ff_coded = false;
 }
 
-void CpuOps::prepare_inputs(CpuActivations& a, InputTiles& tiles, const float* source, int64_t stride, int inputs,
-                            const Norm* norm, bool codes, bool floats) {
+void CpuOps::fill_tiles(CpuActivations& a, ActivationTiles& tiles, const float* source, int64_t stride, int inputs,
+                        const Norm* norm, bool codes, bool floats) {
     const int count = rows(a);
     pool_.run(count, serial_grain(count, inputs), [&](int begin, int end, int thread) {
         float* normed = a.scratch[static_cast<std::size_t>(thread)].row.data();
@@ -120,7 +120,7 @@ void CpuOps::prepare_inputs(CpuActivations& a, InputTiles& tiles, const float* s
 }
 
 void CpuOps::embed(const Prepared& prepared, Activations& act) {
-    const EmbedSpec& spec = static_cast<const EmbedStage&>(prepared).spec;
+    const EmbedSpec& spec = static_cast<const EmbedOp&>(prepared).spec;
     auto& a = self(act);
     check(spec.table.cols == a.shape.d_model, "the embedding is as wide as the model");
     const CpuActivations& drawer = a.batch.drawer != nullptr ? self(*a.batch.drawer) : a;
@@ -138,13 +138,13 @@ void CpuOps::embed(const Prepared& prepared, Activations& act) {
     });
 }
 
-void CpuOps::prepare_projection(const OutStage& s, CpuActivations& a, InputTiles& tiles, const float* input,
-                                int64_t stride) {
+void CpuOps::fill_projection_tiles(const ProjectionOp& s, CpuActivations& a, ActivationTiles& tiles, const float* input,
+                                   int64_t stride) {
     const bool floats = is_float(s.matrix.encoding);
-    prepare_inputs(a, tiles, input, stride, static_cast<int>(s.matrix.inputs), nullptr, !floats, floats);
+    fill_tiles(a, tiles, input, stride, static_cast<int>(s.matrix.inputs), nullptr, !floats, floats);
 }
 
-void CpuOps::add_projection(const OutStage& s, CpuActivations& a, const InputTiles& tiles) {
+void CpuOps::add_projection(const ProjectionOp& s, CpuActivations& a, const ActivationTiles& tiles) {
     const bool direct = s.bias.empty() && s.post_norm.empty();
     float* out = direct ? a.x : a.projected;
     run_panels(a, s.matrix.panels, s.matrix.inputs, [&](int begin, int end) {
@@ -168,16 +168,16 @@ void CpuOps::add_projection(const OutStage& s, CpuActivations& a, const InputTil
 
 void CpuOps::attention_out(const Prepared& prepared, Activations& act) {
     auto& a = self(act);
-    const auto& s = static_cast<const OutStage&>(prepared);
-    if (!a.attended_coded || is_float(s.matrix.encoding)) prepare_projection(s, a, a.tiles, a.attended, a.q_stride);
+    const auto& s = static_cast<const ProjectionOp&>(prepared);
+    if (!a.attended_coded || is_float(s.matrix.encoding)) fill_projection_tiles(s, a, a.tiles, a.attended, a.q_stride);
     add_projection(s, a, a.tiles);
 }
 
 void CpuOps::mlp_in(const Prepared& prepared, Activations& act) {
-    const auto& s = static_cast<const MlpInStage&>(prepared);
+    const auto& s = static_cast<const MlpInOp&>(prepared);
     auto& a = self(act);
     const auto ff = static_cast<int>(s.gate.outputs);
-    prepare_inputs(a, a.tiles, a.x, a.d_stride, static_cast<int>(s.gate.inputs), &s.norm, s.codes, s.floats);
+    fill_tiles(a, a.tiles, a.x, a.d_stride, static_cast<int>(s.gate.inputs), &s.norm, s.codes, s.floats);
     a.ff_coded = s.codes;
     const auto project = [&](int begin, int end) {
         for (int i = 0; i < a.tiles.tiles(); ++i) {
@@ -194,13 +194,13 @@ void CpuOps::mlp_in(const Prepared& prepared, Activations& act) {
 
 void CpuOps::mlp_out(const Prepared& prepared, Activations& act) {
     auto& a = self(act);
-    const auto& s = static_cast<const OutStage&>(prepared);
-    if (!a.ff_coded || is_float(s.matrix.encoding)) prepare_projection(s, a, a.ff_tiles, a.ff, a.ff_stride);
+    const auto& s = static_cast<const ProjectionOp&>(prepared);
+    if (!a.ff_coded || is_float(s.matrix.encoding)) fill_projection_tiles(s, a, a.ff_tiles, a.ff, a.ff_stride);
     add_projection(s, a, a.ff_tiles);
 }
 
 void CpuOps::head(const Prepared& prepared, Activations& act) {
-    const auto& s = static_cast<const HeadStage&>(prepared);
+    const auto& s = static_cast<const HeadOp&>(prepared);
     auto& a = self(act);
     const auto count = static_cast<int>(a.batch.logit_rows.size());
     if (count == 0) return;

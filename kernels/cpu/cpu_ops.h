@@ -1,8 +1,8 @@
 // kernels/cpu/cpu_ops.h: the CPU backend's Ops. Weights are packed in prepare.cpp, attention is in attention.cpp, every
-// other stage in cpu_ops.cpp.
+// other op in cpu_ops.cpp.
 //
-// Threads:  as kernels/ops.h says; a stage runs on the backend's own team of threads.
-// Cost:     a stage is one parallel loop or two; no allocation once activations exist, but for contexts beyond
+// Threads:  as kernels/ops.h says; an op runs on the backend's own thread pool.
+// Cost:     an op is one or two parallel loops. No allocation once activations exist, except for contexts beyond
 //           kPagesReserved pages.
 #pragma once
 
@@ -13,7 +13,7 @@
 #include "kernels/cpu/arena.h"
 #include "kernels/cpu/cpu_memory.h"
 #include "kernels/cpu/isa_kernels.h"
-#include "kernels/cpu/stages.h"
+#include "kernels/cpu/packed_ops.h"
 #include "kernels/cpu/thread_pool.h"
 
 namespace foresay::kernels::cpu {
@@ -21,13 +21,14 @@ namespace foresay::kernels::cpu {
 using std::int32_t;
 using std::int64_t;
 
-// Values up to which the caller prepares inputs alone: starting the team would cost more.
+// Up to this many values the caller fills the tiles alone: waking the pool would cost more.
 constexpr int64_t kSerialValues = 2048;
-// Panels that a thread takes at a time when there are many rows: their weights stay in the cache while tiles pass.
+// Panels that a thread takes at a time when there are several tiles of rows: their weights stay in the cache from tile
+// to tile.
 constexpr int kPanelGrain = 4;
-// Inputs times rows of a unit of panels otherwise: a few tenths of a microsecond.
+// Otherwise: inputs times rows that a thread takes at a time, a few tenths of a microsecond.
 constexpr int64_t kUnitInputs = 4096;
-// Heads that fit the scratch of one row.
+// The widest head.
 constexpr int kMaxHeadDim = 1024;
 
 struct RopeTable {
@@ -82,8 +83,8 @@ private:
         return rows * values_per_row <= kSerialValues ? rows : 1;
     }
 
-    // Runs body(begin, end) over the panels of matrices with `inputs` inputs, in units small enough to share out evenly
-    // and large enough to be worth taking.
+    // Runs body(begin, end) over ranges of `panels` panels with `inputs` inputs: small enough to balance the threads,
+    // large enough to be worth taking.
     template <class Body>
     void run_panels(const CpuActivations& a, int panels, int64_t inputs, const Body& body) {
         const int share = std::max(1, panels / (pool_.threads() * 8));
@@ -92,10 +93,11 @@ private:
         pool_.run(panels, grain, [&](int begin, int end, int) { body(begin, end); });
     }
 
-    // The same, and finish(i) as soon as the panels of part i, which has `part` of them, are done, by the thread that did
-    // the last: what follows for those outputs then needs no loop of its own.
-    template <class Body, class Finish>
-    void run_parts(CpuActivations& a, int panels, int64_t inputs, int part, const Body& body, const Finish& finish) {
+    // The same, with an epilogue for each part of `part` panels (a head, a scale's worth of outputs): the thread that
+    // finishes the last panel of part i runs epilogue(i) at once, so that no second loop and barrier is needed.
+    template <class Body, class Epilogue>
+    void run_parts(CpuActivations& a, int panels, int64_t inputs, int part, const Body& body,
+                   const Epilogue& epilogue) {
         for (int i = 0; i * part < panels; ++i)
             a.finished[static_cast<std::size_t>(i)].store(0, std::memory_order_relaxed);
         run_panels(a, panels, inputs, [&](int begin, int end) {
@@ -104,7 +106,7 @@ private:
                 const int first = i * part, last = std::min(first + part, panels);
                 const int own = std::min(last, end) - std::max(first, begin);
                 const int before = a.finished[static_cast<std::size_t>(i)].fetch_add(own, std::memory_order_acq_rel);
-                if (before + own == last - first) finish(i);
+                if (before + own == last - first) epilogue(i);
             }
         });
     }
@@ -113,17 +115,18 @@ private:
     std::unique_ptr<Prepared> prepare_out(const Spec& spec, const TensorView& matrix, const TensorView& bias,
                                           const NormSpec& norm);
 
-    // The inputs of the next linear stage: rows of `source`, normed when `norm` is given, in the forms asked for.
-    void prepare_inputs(CpuActivations& a, InputTiles& tiles, const float* source, int64_t stride, int inputs,
-                        const Norm* norm, bool codes, bool floats);
-    void prepare_projection(const OutStage& s, CpuActivations& a, InputTiles& tiles, const float* input,
-                            int64_t stride);
-    void add_projection(const OutStage& s, CpuActivations& a, const InputTiles& tiles);
+    // Fills `tiles` with the activations of the next linear op: rows of `source`, normed if `norm` is given, as int8
+    // codes, float32, or both.
+    void fill_tiles(CpuActivations& a, ActivationTiles& tiles, const float* source, int64_t stride, int inputs,
+                    const Norm* norm, bool codes, bool floats);
+    void fill_projection_tiles(const ProjectionOp& s, CpuActivations& a, ActivationTiles& tiles, const float* input,
+                               int64_t stride);
+    void add_projection(const ProjectionOp& s, CpuActivations& a, const ActivationTiles& tiles);
     int rope_table(const RopeSpec& spec);
     const RowAngles& angles(CpuActivations& a, int table);
     void rotate(const CpuActivations& a, int table, int t, float* head) const;
     void group_rows(CpuActivations& a, int heads_per_kv, const AttendSpec& spec) const;
-    void finish_head(const AttentionInStage& s, CpuActivations& a, CpuKv& kv, int32_t layer, int head, int t);
+    void finish_head(const AttentionInOp& s, CpuActivations& a, CpuKv& kv, int32_t layer, int head, int t);
     void store_key(const CpuKv& kv, std::uint8_t* keys, int32_t place, const float* x) const;
     void store_value(const CpuKv& kv, std::uint8_t* values, int32_t place, const float* x) const;
     void gather_tree_tile(const CpuActivations& a, const CpuKv& kv, int32_t layer, int head, int t, int tile,

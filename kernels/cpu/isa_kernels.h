@@ -10,15 +10,19 @@
 
 namespace foresay::kernels::cpu {
 
-// Inputs that share one scale. Each scale costs a multiply-add per row and output; 256 inputs lose too much accuracy.
+// Activations that share one int8 scale. Each scale costs a multiply-add per row and output; 256 lose too much
+// accuracy.
 inline constexpr int kScaleInputs = 128;
 
-// Up to 16 rows of inputs of linear layers, interleaved so that a kernel of `stride` rows finds everything of a group of
-// 32 inputs together. Rows beyond `rows` hold anything; their results are dropped.
+// The activations that a linear layer multiplies, of up to 16 rows, quantised to int8, in float32, or both. Rows are
+// interleaved, so that a kernel of `stride` rows finds everything of a group of 32 inputs together. Rows beyond `rows`
+// hold anything; their results are dropped.
 //   q [K/32, stride, 32]  int8 codes, x ~= scale * q      scale [K/128, stride]     sum [K/32, stride]  sum(q), exact
-//   minus8, minus128 [K/32, stride]  -8 and -128 times sum(q); minus32 [K/32, stride, 2]  -32 times the sum of each half
-//   values [K, stride]    the inputs in float32, for float weights
-struct InputTile {
+//   minus8, minus128 [K/32, stride]  -8 and -128 times sum(q); minus32 [K/32, stride, 2]  -32 times the sum of each
+//   half:
+//                         what takes the zero point of the weights' codes off an integer sum
+//   values [K, stride]    float32, for float weights
+struct ActivationTile {
     int rows = 0;
     int stride = 0;
     std::int8_t* q = nullptr;
@@ -67,19 +71,21 @@ struct IsaKernels {
     const char* name;
     int max_tile;  // largest stride that the linear kernels like
 
-    // The stride for a tile of `rows` rows, 1 <= rows <= 16: the next width that kernels exist for.
+    // The stride of a tile of `rows` rows, 1 <= rows <= 16: the next width for which there are kernels.
     int (*tile_stride)(int rows);
-    // y[m, 16 p + o] (=, +=) W x for the tile's rows m; y rows are y_stride apart and padded to 16.
-    void (*linear)(const PanelRange& w, const InputTile& x, float* y, std::int64_t y_stride, Store store);
+    // y[m, 16 p + o] (=, +=) W x for the tile's rows m and panels p; rows of y are y_stride apart and padded to 16.
+    void (*linear)(const PanelRange& w, const ActivationTile& x, float* y, std::int64_t y_stride, Store store);
     // y = activation(gate x) * (up x); both ranges cover the same panels. gelu: tanh form, otherwise silu.
-    void (*gated)(const PanelRange& gate, const PanelRange& up, const InputTile& x, float* y, std::int64_t y_stride,
-                  bool gelu);
-    // Fills row m of the tile from x[inputs]; inputs up to padded_inputs are zeros. floats: also `values`.
-    void (*fill_tile)(const float* x, int inputs, int padded_inputs, bool codes, bool floats, InputTile& tile, int m);
+    void (*gated)(const PanelRange& gate, const PanelRange& up, const ActivationTile& x, float* y,
+                  std::int64_t y_stride, bool gelu);
+    // Quantises x[inputs] into row m of the tile (codes), copies it into `values` (floats), or both. Inputs up to
+    // padded_inputs become zeros.
+    void (*fill_tile)(const float* x, int inputs, int padded_inputs, bool codes, bool floats, ActivationTile& tile,
+                      int m);
     // y = x / rms(x) * weight
     void (*rms_norm)(const float* x, const float* weight, float eps, int n, float* y);
     void (*attend)(const AttendTask& task);
-    // Turns the pairs (2i, 2i+1), or (i, i + pairs), of a head by the angles given by cos and sin.
+    // Rope: rotates the pairs (2i, 2i+1), or (i, i + pairs), of a head by the angles with these cos and sin.
     void (*rotate)(float* head, const float* cos, const float* sin, int pairs, bool adjacent);
     // out[i] = half(x[i])
     void (*to_half)(const float* x, int n, std::uint16_t* out);

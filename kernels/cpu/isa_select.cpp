@@ -16,7 +16,7 @@ struct Candidate {
 
 std::vector<Candidate> candidates() {
 #if defined(__x86_64__)
-    __builtin_cpu_init();  // its answers include what the system saves on a context switch
+    __builtin_cpu_init();  // also checks that the system saves the vector registers
     const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && cpu_has_f16c();
     const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&

@@ -4,6 +4,11 @@
 #include <cstring>
 
 #include "kernels/cpu/thread_pool.h"
+#include "kernels/quant/q4_0.h"
+#include "kernels/quant/q4_k.h"
+#include "kernels/quant/q5_k.h"
+#include "kernels/quant/q6_k.h"
+#include "kernels/quant/q8_0.h"
 
 namespace foresay::kernels::cpu {
 namespace {
@@ -11,163 +16,167 @@ namespace {
 using std::uint32_t;
 using std::uint8_t;
 
-// Codes move four at a time: a word holds those of inputs 4 j to 4 j + 3 of a group, one in each byte, and a vector of a
-// panel holds such a word for each of its outputs. Shifts stay within bytes by their masks, so byte order does not matter.
+// Codes move four at a time: a word holds those of inputs 4 j to 4 j + 3 of a group, one in each byte, and a vector of
+// a panel holds such a word for each of its outputs. Shifts stay within bytes by their masks, so byte order does not
+// matter.
 constexpr uint32_t kNibbles = 0x0f0f0f0f;
 
-uint32_t word(const uint8_t* from) {
+uint32_t word(const void* from) {
     uint32_t value;
     std::memcpy(&value, from, sizeof value);
     return value;
 }
 
-// Vector `vector` of a group's codes, for one output.
-void put_word(uint8_t* out, int vector, int output, uint32_t value) {
-    std::memcpy(out + 64 * vector + 4 * output, &value, sizeof value);
+void put_word(uint8_t (&vector)[kVectorBytes], int output, uint32_t value) {
+    std::memcpy(vector + 4 * output, &value, sizeof value);
 }
 
-void or_word(uint8_t* out, int vector, int output, uint32_t value) {
-    put_word(out, vector, output, word(out + 64 * vector + 4 * output) | value);
+void or_word(uint8_t (&vector)[kVectorBytes], int output, uint32_t value) {
+    put_word(vector, output, word(vector + 4 * output) | value);
 }
 
-// The 32 four-bit codes of a group, which lie in the lower or the upper halves of 32 bytes. A byte of the panel holds
+// The 32 four-bit codes of a group, which lie in the low or the high nibbles of 32 bytes. A byte of the panel holds
 // inputs k and k + 16.
-void put_nibbles(const uint8_t* bytes, bool upper, uint8_t* out, int output) {
+void put_nibbles(const uint8_t* bytes, bool high, uint8_t (&low)[4][kVectorBytes], int output) {
     for (int j = 0; j < 4; ++j) {
         const uint32_t first = word(bytes + 4 * j), second = word(bytes + 16 + 4 * j);
-        put_word(
-            out, j, output,
-            upper ? (first >> 4 & kNibbles) | (second & ~kNibbles) : (first & kNibbles) | (second & kNibbles) << 4);
+        put_word(low[j], output,
+                 high ? (first >> 4 & kNibbles) | (second & ~kNibbles) : (first & kNibbles) | (second & kNibbles) << 4);
     }
 }
 
 // The rows of one panel in the file; rows beyond the matrix are null and become zeros.
 struct Source {
     const uint8_t* rows[kPanelOutputs];
+
+    // Block `index` of the row of `output`; null beyond the matrix.
+    template <class Block>
+    const Block* block(int output, std::int64_t index) const {
+        return rows[output] ? reinterpret_cast<const Block*>(rows[output]) + index : nullptr;
+    }
 };
 
-void put_half(const uint8_t* from, uint8_t* out, int output) { std::memcpy(out + 2 * output, from, 2); }
-
-void pack_q4_0(const Source& source, std::int64_t block, std::int64_t groups, uint8_t* out) {
+// Each pack() fills block `block` of a panel, which is zero. `groups`: blocks of a row in the file.
+void pack(const Source& source, std::int64_t block, std::int64_t groups, PanelQ4_0& out) {
     for (int half = 0; half < 2; ++half) {
         const std::int64_t group = 2 * block + half;
         for (int output = 0; output < kPanelOutputs; ++output) {
-            if (!source.rows[output] || group >= groups) continue;
-            const uint8_t* from = source.rows[output] + group * 18;
-            put_half(from, out + 32 * half, output);
+            const auto* from = source.block<Q4_0::Block>(output, group);
+            if (!from || group >= groups) continue;
+            out.d[half][output] = from->d.bits();
             // The file pairs inputs k and k + 16 as well.
-            for (int j = 0; j < 4; ++j) put_word(out + 64 + 256 * half, j, output, word(from + 2 + 4 * j));
+            for (int j = 0; j < 4; ++j) put_word(out.codes[half].low[j], output, word(from->codes + 4 * j));
         }
     }
 }
 
-void pack_q8_0(const Source& source, std::int64_t block, std::int64_t groups, uint8_t* out) {
+void pack(const Source& source, std::int64_t block, std::int64_t groups, PanelQ8_0& out) {
     constexpr uint32_t kZero = 0x80808080;  // codes are stored with 128 added
     for (int half = 0; half < 2; ++half) {
         const std::int64_t group = 2 * block + half;
         for (int output = 0; output < kPanelOutputs; ++output) {
-            const bool absent = !source.rows[output] || group >= groups;
-            const uint8_t* from = absent ? nullptr : source.rows[output] + group * 34;
-            if (from) put_half(from, out + 32 * half, output);
+            const auto* from = group < groups ? source.block<Q8_0::Block>(output, group) : nullptr;
+            if (from) out.d[half][output] = from->d.bits();
             for (int j = 0; j < 8; ++j) {
-                put_word(out + 64 + 512 * half, j, output, from ? word(from + 2 + 4 * j) ^ kZero : kZero);
+                put_word(out.codes[half].vectors[j], output, from ? word(from->codes + 4 * j) ^ kZero : kZero);
             }
         }
     }
 }
 
-// The 6-bit scale and minimum of group g from the 12 bytes of a K-quant super-block.
-void scale_and_min(const uint8_t* packed, int g, uint8_t& scale, uint8_t& min) {
-    if (g < 4) {
-        scale = packed[g] & 63;
-        min = packed[g + 4] & 63;
-    } else {
-        scale = static_cast<uint8_t>((packed[g + 4] & 15) | (packed[g - 4] >> 6 << 4));
-        min = static_cast<uint8_t>((packed[g + 4] >> 4) | (packed[g] >> 6 << 4));
+void put_scales(const KScales& from, PairScales (&out)[4], int output) {
+    for (int g = 0; g < KScales::kGroups; ++g) {
+        const int scale = from.scale(g), minimum = from.minimum(g);
+        PairScales& pair = out[g / 2];
+        pair.low[g % 2][output] = static_cast<uint8_t>((scale & 15) | (minimum & 15) << 4);
+        pair.high[output] = static_cast<uint8_t>(pair.high[output] | (scale >> 4 | minimum >> 4 << 2) << (4 * (g % 2)));
     }
 }
 
-// q4_k and q5_k share everything but the fifth bit.
-void pack_k45(const Source& source, std::int64_t block, bool five, uint8_t* out) {
-    const int source_bytes = five ? 176 : 144, group_bytes = five ? 320 : 256;
+void pack(const Source& source, std::int64_t block, std::int64_t /*groups*/, PanelQ4_K& out) {
     for (int output = 0; output < kPanelOutputs; ++output) {
-        if (!source.rows[output]) continue;
-        const uint8_t* from = source.rows[output] + block * source_bytes;
-        const uint8_t* low = from + (five ? 48 : 16);
-        const uint8_t* high = from + 16;  // five: 32 bytes, bit g of byte k belongs to group g
-        put_half(from, out, output);
-        put_half(from + 2, out + 32, output);
+        const auto* from = source.block<Q4_K::Block>(output, block);
+        if (!from) continue;
+        out.d[output] = from->d.bits();
+        out.dmin[output] = from->dmin.bits();
+        put_scales(from->scales, out.scales, output);
+        for (int g = 0; g < 8; ++g) put_nibbles(from->codes + 32 * (g / 2), g % 2 == 1, out.codes[g].low, output);
+    }
+}
+
+void pack(const Source& source, std::int64_t block, std::int64_t /*groups*/, PanelQ5_K& out) {
+    for (int output = 0; output < kPanelOutputs; ++output) {
+        const auto* from = source.block<Q5_K::Block>(output, block);
+        if (!from) continue;
+        out.d[output] = from->d.bits();
+        out.dmin[output] = from->dmin.bits();
+        put_scales(from->scales, out.scales, output);
         for (int g = 0; g < 8; ++g) {
-            uint8_t scale, min;
-            scale_and_min(from + 4, g, scale, min);
-            uint8_t* scales = out + 64 + 48 * (g / 2);
-            scales[16 * (g % 2) + output] = static_cast<uint8_t>((scale & 15) | (min << 4));
-            scales[32 + output] |= static_cast<uint8_t>(((scale >> 4) | (min >> 4 << 2)) << (4 * (g % 2)));
-            uint8_t* codes = out + 256 + group_bytes * g;
-            put_nibbles(low + 32 * (g / 2), g % 2 == 1, codes, output);
-            if (!five) continue;
+            put_nibbles(from->low + 32 * (g / 2), g % 2 == 1, out.codes[g].low, output);
             uint32_t bits = 0;
-            for (int j = 0; j < 8; ++j) bits |= (word(high + 4 * j) >> g & 0x01010101) << j;
-            put_word(codes + 256, 0, output, bits);
+            for (int j = 0; j < 8; ++j) bits |= (word(from->high + 4 * j) >> g & 0x01010101) << j;
+            put_word(out.codes[g].fifth, output, bits);
         }
     }
 }
 
-void pack_q6_k(const Source& source, std::int64_t block, uint8_t* out) {
+void pack(const Source& source, std::int64_t block, std::int64_t /*groups*/, PanelQ6_K& out) {
     for (int output = 0; output < kPanelOutputs; ++output) {
-        if (!source.rows[output]) continue;
-        const uint8_t* from = source.rows[output] + block * 210;
-        put_half(from + 208, out, output);
-        for (int s = 0; s < 16; ++s) out[64 + 16 * s + output] = from[192 + s];
+        const auto* from = source.block<Q6_K::Block>(output, block);
+        if (!from) continue;
+        out.d[output] = from->d.bits();
+        for (int s = 0; s < 16; ++s) out.scales[s][output] = from->scales[s];
         for (int g = 0; g < 8; ++g) {
             const int half = g / 4, quarter = g % 4;
-            uint8_t* codes = out + 320 + 384 * g;
-            put_nibbles(from + 64 * half + 32 * (quarter % 2), quarter >= 2, codes, output);
-            const uint8_t* high = from + 128 + 32 * half;  // bits 2 q and 2 q + 1 belong to quarter q
+            put_nibbles(from->low + 64 * half + 32 * (quarter % 2), quarter >= 2, out.codes[g].low, output);
+            const uint8_t* high = from->high + 32 * half;  // bits 2 q and 2 q + 1 belong to quarter q
             for (int j = 0; j < 8; ++j) {
-                or_word(codes + 256, j / 4, output,
+                or_word(out.codes[g].upper[j / 4], output,
                         (word(high + 4 * j) >> (2 * quarter) & 0x03030303) << (2 * (j % 4)));
             }
         }
     }
 }
 
-void pack_values(const Source& source, std::int64_t input, int value_bytes, uint8_t* out) {
+// f16, bf16 and f32: numbers move as they are.
+template <class Block>
+void pack_values(const Source& source, std::int64_t input, Block& out) {
+    const std::int64_t offset = input * static_cast<std::int64_t>(sizeof out.values[0]);
     for (int output = 0; output < kPanelOutputs; ++output) {
         if (!source.rows[output]) continue;
-        std::memcpy(out + value_bytes * output, source.rows[output] + input * value_bytes,
-                    static_cast<std::size_t>(value_bytes));
+        std::memcpy(out.values + output, source.rows[output] + offset, sizeof out.values[0]);
     }
+}
+void pack(const Source& source, std::int64_t input, std::int64_t /*groups*/, PanelF16& out) {
+    pack_values(source, input, out);
+}
+void pack(const Source& source, std::int64_t input, std::int64_t /*groups*/, PanelF32& out) {
+    pack_values(source, input, out);
+}
+
+template <class Block>
+void pack_panel(const TensorView& tensor, const Source& source, int blocks, uint8_t* out) {
+    const std::int64_t groups = tensor.cols / info(tensor.encoding).block_elements;
+    for (int b = 0; b < blocks; ++b) pack(source, b, groups, reinterpret_cast<Block*>(out)[b]);
 }
 
 void pack_panel(const TensorView& tensor, const Source& source, int blocks, uint8_t* out) {
-    const int bytes = panel_format(tensor.encoding).block_bytes;
-    const std::int64_t groups = tensor.cols / kGroupInputs;
-    for (std::int64_t b = 0; b < blocks; ++b, out += bytes) {
-        switch (tensor.encoding) {
-            case Encoding::q4_0:
-                pack_q4_0(source, b, groups, out);
-                break;
-            case Encoding::q8_0:
-                pack_q8_0(source, b, groups, out);
-                break;
-            case Encoding::q4_k:
-                pack_k45(source, b, false, out);
-                break;
-            case Encoding::q5_k:
-                pack_k45(source, b, true, out);
-                break;
-            case Encoding::q6_k:
-                pack_q6_k(source, b, out);
-                break;
-            case Encoding::f16:
-            case Encoding::bf16:
-                pack_values(source, b, 2, out);
-                break;
-            case Encoding::f32:
-                pack_values(source, b, 4, out);
-                break;
-        }
+    switch (tensor.encoding) {
+        case Encoding::q4_0:
+            return pack_panel<PanelQ4_0>(tensor, source, blocks, out);
+        case Encoding::q8_0:
+            return pack_panel<PanelQ8_0>(tensor, source, blocks, out);
+        case Encoding::q4_k:
+            return pack_panel<PanelQ4_K>(tensor, source, blocks, out);
+        case Encoding::q5_k:
+            return pack_panel<PanelQ5_K>(tensor, source, blocks, out);
+        case Encoding::q6_k:
+            return pack_panel<PanelQ6_K>(tensor, source, blocks, out);
+        case Encoding::f16:
+        case Encoding::bf16:
+            return pack_panel<PanelF16>(tensor, source, blocks, out);
+        case Encoding::f32:
+            return pack_panel<PanelF32>(tensor, source, blocks, out);
     }
 }
 

@@ -1,4 +1,4 @@
-// Weights of the CPU backend: each stage packed into panels once, at load.
+// Ops::prepare of the CPU backend: weights are packed into panels once, at load.
 #include <string>
 
 #include "base/error.h"
@@ -8,21 +8,22 @@
 namespace foresay::kernels::cpu {
 namespace {
 
-std::vector<float> decode(const TensorView& tensor) {
+std::vector<float> dequantize(const TensorView& tensor) {
     std::vector<float> values(static_cast<std::size_t>(tensor.elements()));
     if (!tensor.empty()) decode_row(tensor, 0, values);
     return values;
 }
 
 Norm prepare_norm(const NormSpec& spec) {
-    Norm norm{decode(spec.weight), spec.eps};
+    Norm norm{dequantize(spec.weight), spec.eps};
     if (spec.plus_one) {
         for (float& w : norm.weight) w += 1.0f;
     }
     return norm;
 }
 
-void note_inputs(const PanelMatrix& m, bool& codes, bool& floats) { (is_float(m.encoding) ? floats : codes) = true; }
+// Whether `m` multiplies int8 codes or float32.
+void note_form(const PanelMatrix& m, bool& codes, bool& floats) { (is_float(m.encoding) ? floats : codes) = true; }
 
 }  // namespace
 
@@ -42,19 +43,19 @@ int CpuOps::rope_table(const RopeSpec& spec) {
 template <class Spec>
 std::unique_ptr<Prepared> CpuOps::prepare_out(const Spec& spec, const TensorView& matrix, const TensorView& bias,
                                               const NormSpec& norm) {
-    auto stage = std::make_unique<OutStage>();
-    stage->matrix = pack(matrix, arena_, pool_);
-    stage->bias = decode(bias);
-    stage->post_norm = prepare_norm(norm);
-    count_work(spec, *stage);
-    return stage;
+    auto op = std::make_unique<ProjectionOp>();
+    op->matrix = pack(matrix, arena_, pool_);
+    op->bias = dequantize(bias);
+    op->post_norm = prepare_norm(norm);
+    count_work(spec, *op);
+    return op;
 }
 
 std::unique_ptr<Prepared> CpuOps::prepare(const EmbedSpec& spec) {
     check_stage(spec);
-    auto stage = std::make_unique<EmbedStage>();
-    stage->spec = spec;
-    return stage;
+    auto op = std::make_unique<EmbedOp>();
+    op->spec = spec;
+    return op;
 }
 
 std::unique_ptr<Prepared> CpuOps::prepare(const AttentionInSpec& spec) {
@@ -63,28 +64,28 @@ std::unique_ptr<Prepared> CpuOps::prepare(const AttentionInSpec& spec) {
         throw Error("heads of " + std::to_string(spec.shape.head_dim) + " values are wider than the cpu backend's " +
                     std::to_string(kMaxHeadDim));
     }
-    auto stage = std::make_unique<AttentionInStage>();
-    stage->shape = spec.shape;
-    stage->norm = prepare_norm(spec.norm);
-    stage->q_norm = prepare_norm(spec.q_norm);
-    stage->k_norm = prepare_norm(spec.k_norm);
-    stage->q = pack(spec.q, arena_, pool_);
-    stage->k = pack(spec.k, arena_, pool_);
-    stage->v = pack(spec.v, arena_, pool_);
-    stage->q_bias = decode(spec.q_bias);
-    stage->k_bias = decode(spec.k_bias);
-    stage->v_bias = decode(spec.v_bias);
-    stage->rope = rope_table(spec.rope);
-    for (const PanelMatrix* m : {&stage->q, &stage->k, &stage->v}) note_inputs(*m, stage->codes, stage->floats);
-    count_work(spec, *stage);
-    return stage;
+    auto op = std::make_unique<AttentionInOp>();
+    op->shape = spec.shape;
+    op->norm = prepare_norm(spec.norm);
+    op->q_norm = prepare_norm(spec.q_norm);
+    op->k_norm = prepare_norm(spec.k_norm);
+    op->q = pack(spec.q, arena_, pool_);
+    op->k = pack(spec.k, arena_, pool_);
+    op->v = pack(spec.v, arena_, pool_);
+    op->q_bias = dequantize(spec.q_bias);
+    op->k_bias = dequantize(spec.k_bias);
+    op->v_bias = dequantize(spec.v_bias);
+    op->rope = rope_table(spec.rope);
+    for (const PanelMatrix* m : {&op->q, &op->k, &op->v}) note_form(*m, op->codes, op->floats);
+    count_work(spec, *op);
+    return op;
 }
 
 std::unique_ptr<Prepared> CpuOps::prepare(const AttendSpec& spec) {
     check_stage(spec);
-    auto stage = std::make_unique<AttendStage>();
-    stage->spec = spec;
-    return stage;
+    auto op = std::make_unique<AttendOp>();
+    op->spec = spec;
+    return op;
 }
 
 std::unique_ptr<Prepared> CpuOps::prepare(const AttentionOutSpec& spec) {
@@ -94,14 +95,14 @@ std::unique_ptr<Prepared> CpuOps::prepare(const AttentionOutSpec& spec) {
 
 std::unique_ptr<Prepared> CpuOps::prepare(const MlpInSpec& spec) {
     check_stage(spec);
-    auto stage = std::make_unique<MlpInStage>();
-    stage->norm = prepare_norm(spec.norm);
-    stage->gate = pack(spec.gate, arena_, pool_);
-    stage->up = pack(spec.up, arena_, pool_);
-    stage->activation = spec.activation;
-    for (const PanelMatrix* m : {&stage->gate, &stage->up}) note_inputs(*m, stage->codes, stage->floats);
-    count_work(spec, *stage);
-    return stage;
+    auto op = std::make_unique<MlpInOp>();
+    op->norm = prepare_norm(spec.norm);
+    op->gate = pack(spec.gate, arena_, pool_);
+    op->up = pack(spec.up, arena_, pool_);
+    op->activation = spec.activation;
+    for (const PanelMatrix* m : {&op->gate, &op->up}) note_form(*m, op->codes, op->floats);
+    count_work(spec, *op);
+    return op;
 }
 
 std::unique_ptr<Prepared> CpuOps::prepare(const MlpOutSpec& spec) {
@@ -111,13 +112,13 @@ std::unique_ptr<Prepared> CpuOps::prepare(const MlpOutSpec& spec) {
 
 std::unique_ptr<Prepared> CpuOps::prepare(const HeadSpec& spec) {
     check_stage(spec);
-    auto stage = std::make_unique<HeadStage>();
-    stage->norm = prepare_norm(spec.norm);
-    stage->matrix = pack(spec.weight, arena_, pool_);
-    stage->scale = spec.scale;
-    stage->soft_cap = spec.soft_cap;
-    count_work(spec, *stage);
-    return stage;
+    auto op = std::make_unique<HeadOp>();
+    op->norm = prepare_norm(spec.norm);
+    op->matrix = pack(spec.weight, arena_, pool_);
+    op->scale = spec.scale;
+    op->soft_cap = spec.soft_cap;
+    count_work(spec, *op);
+    return op;
 }
 
 }  // namespace foresay::kernels::cpu

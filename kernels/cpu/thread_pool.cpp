@@ -16,8 +16,8 @@
 namespace foresay::kernels::cpu {
 namespace {
 
-// How long an idle worker spins before it sleeps. Long enough to bridge the sampling between two forwards, short enough
-// that an idle program uses no processor time.
+// How long an idle worker spins before it sleeps: longer than the sampling between two forwards, and so short that an
+// idle program uses no processor time.
 constexpr auto kSpin = std::chrono::microseconds(300);
 
 inline void pause() {
@@ -47,13 +47,13 @@ bool spin_until(const Ready& ready) {
 
 }  // namespace
 
-// A loop is cut into units of `grain` items, and every thread gets a run of units of its own, in a slot of its own: taking
-// from it touches no other thread's cache line. Who has emptied his slot takes from the others'. So a worker that is
-// late, because the system lent its core to somebody else, holds nobody up: its units are taken, and only a worker that
-// is inside a unit is waited for.
+// A loop is cut into units of `grain` items. Each thread owns a slot with an equal share of the units, in a cache line
+// of its own, so taking a unit normally contends with no other thread. A thread whose slot is empty steals from the
+// others'. So a worker whose core the system has lent to another process delays nothing: its units are stolen, and only
+// a worker in the middle of a unit is waited for.
 struct ThreadPool::Team {
-    // A slot: loop number in the upper half, then first and end unit, 16 bits each. A number never returns, so a compare
-    // and exchange by a late thread fails once its loop is over.
+    // A slot: loop number in the upper half, then first and end unit, 16 bits each. Loop numbers do not repeat, so the
+    // compare-and-exchange of a late thread fails once its loop is over.
     struct alignas(64) Slot {
         std::atomic<std::uint64_t> units{0};
     };
@@ -63,8 +63,8 @@ struct ThreadPool::Team {
                static_cast<std::uint64_t>(end);
     }
 
-    // The loop in flight, in one cache line with the number that announces it. A thread that has read fields of a later
-    // loop cannot take a unit of an earlier one, since that one is over: release and acquire make it see so.
+    // The running loop, in one cache line with its number. A thread may read fields of a later loop than the one it is
+    // working on, but then it cannot take a unit: the earlier loop is over, and release and acquire make it see that.
     alignas(64) std::atomic<std::uint32_t> epoch{0};  // number of the loop; sleepers wait on it
     std::atomic<int> items{0};
     std::atomic<int> grain{1};

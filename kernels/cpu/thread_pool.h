@@ -1,7 +1,7 @@
-// kernels/cpu/thread_pool.h: a fixed team of threads that runs short parallel loops with a barrier at the end.
+// kernels/cpu/thread_pool.h: a fixed number of threads that run short parallel loops, each with a barrier at its end.
 //
-// Threads:  run() is called by one thread at a time, which takes part in the work. Workers spin for a short while after a
-//           loop, because decoding issues several hundred loops per token, and then sleep.
+// Threads:  run() is called by one thread at a time, which takes part in the work. Workers spin for a short while after
+//           a loop, because decoding issues several hundred loops per token, and then sleep.
 // Cost:     a loop on spinning workers starts and ends in well under a microsecond.
 // Errors:   the constructor throws Error when threads cannot be started. Loop bodies must not throw.
 #pragma once

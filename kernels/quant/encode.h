@@ -1,8 +1,8 @@
-// kernels/quant/encode.h: a block of float32 values to each encoding.
+// kernels/quant/encode.h: quantises a block of float32 values to each type.
 //
 // Precision: scales are chosen so that every value lies within its group's range, then codes round to nearest. With s
 //           the step between neighbouring codes of a group the error is at most s / 2 (Q4_0: s, see below). There is no
-//           search for better scales: these are for random weights, tests and benches, not for making model files.
+//           search for better scales: for random weights, tests and benchmarks, not for making model files.
 // Threads:  any.
 // Errors:   none; values must be finite and small enough for an f16 scale (below 65504 times the largest code).
 #pragma once

@@ -7,6 +7,7 @@
 // Source:   GGUF type 2.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "kernels/encoding.h"
@@ -23,7 +24,7 @@ struct Q4_0 {
         StoredF16 d;
         std::uint8_t codes[16];
     };
-    static_assert(sizeof(Block) == 18 && alignof(Block) == 1);
+    static_assert(sizeof(Block) == 18 && alignof(Block) == 1 && offsetof(Block, codes) == 2);
 
     // Code of value `element`, 0 to 15.
     FORESAY_HOST_DEVICE static int code(const Block& block, int element) {

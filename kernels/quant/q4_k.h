@@ -1,12 +1,14 @@
 // kernels/quant/q4_k.h: 4-bit codes in groups of 32 with a scale and a minimum each, eight groups to a block.
 //
 // Layout:   144 bytes for 256 values: f16 d, f16 dmin, 12 bytes of 6-bit scales and minima (k_scales.h), 128 bytes of
-//           codes. Groups come in pairs: 32 bytes hold group 2c in their low nibbles and group 2c + 1 in their high ones.
+//           codes. Groups come in pairs: 32 bytes hold group 2c in their low nibbles and group 2c + 1 in their high
+//           ones.
 //               value = (d * scale[group]) * code - dmin * minimum[group]            4.5 bits per value
 // Precision: both products are exact in float32; the subtraction rounds once.
 // Source:   GGUF type 12.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "kernels/encoding.h"
@@ -28,6 +30,7 @@ struct Q4_K {
         std::uint8_t codes[128];
     };
     static_assert(sizeof(Block) == 144 && alignof(Block) == 1);
+    static_assert(offsetof(Block, dmin) == 2 && offsetof(Block, scales) == 4 && offsetof(Block, codes) == 16);
 
     // Code of value `element`, 0 to 15.
     FORESAY_HOST_DEVICE static int code(const Block& block, int element) {

@@ -8,6 +8,7 @@
 // Source:   GGUF type 13.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "kernels/encoding.h"
@@ -30,6 +31,8 @@ struct Q5_K {
         std::uint8_t low[128];
     };
     static_assert(sizeof(Block) == 176 && alignof(Block) == 1);
+    static_assert(offsetof(Block, dmin) == 2 && offsetof(Block, scales) == 4 && offsetof(Block, high) == 16 &&
+                  offsetof(Block, low) == 48);
 
     // Code of value `element`, 0 to 31.
     FORESAY_HOST_DEVICE static int code(const Block& block, int element) {

@@ -9,6 +9,7 @@
 // Source:   GGUF type 14.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "kernels/encoding.h"
@@ -29,6 +30,7 @@ struct Q6_K {
         StoredF16 d;
     };
     static_assert(sizeof(Block) == 210 && alignof(Block) == 1);
+    static_assert(offsetof(Block, high) == 128 && offsetof(Block, scales) == 192 && offsetof(Block, d) == 208);
 
     // Code of value `element`, 0 to 63.
     FORESAY_HOST_DEVICE static int code(const Block& block, int element) {

@@ -6,6 +6,7 @@
 // Source:   GGUF type 8.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "kernels/encoding.h"
@@ -22,7 +23,7 @@ struct Q8_0 {
         StoredF16 d;
         std::int8_t codes[32];
     };
-    static_assert(sizeof(Block) == 34 && alignof(Block) == 1);
+    static_assert(sizeof(Block) == 34 && alignof(Block) == 1 && offsetof(Block, codes) == 2);
 
     FORESAY_HOST_DEVICE static float decode(const Block& block, int element) {
         return block.d.value() * static_cast<float>(block.codes[element]);

@@ -1,4 +1,4 @@
-// kernels/quant/visit.h: calls a function template with the type of one encoding, chosen at run time.
+// kernels/quant/visit.h: from an Encoding known at run time to its struct (F32, ..., Q6_K) as a template argument.
 #pragma once
 
 #include <utility>

@@ -1,5 +1,5 @@
-// Attention where the work is cut: rows at the borders of chunks and behind some thousand positions, against the reference
-// and against rows alone, with keys and values in each format.
+// Attention where the work is cut: rows at the borders of chunks and behind some thousand positions, against the
+// reference and against rows alone, with keys and values in each format.
 
 #include <gtest/gtest.h>
 

@@ -5,7 +5,7 @@
 
 #include <tuple>
 
-#include "kernels/cpu/input_tiles.h"
+#include "kernels/cpu/activation_tiles.h"
 #include "kernels/cpu/isa_select.h"
 #include "kernels/cpu/panels.h"
 #include "kernels/cpu/thread_pool.h"
@@ -42,7 +42,7 @@ protected:
     Encoding encoding() const { return std::get<1>(GetParam()); }
 
     // `rows` rows of random inputs as tiles.
-    std::vector<std::vector<float>> fill(InputTiles& tiles, int rows, std::int64_t inputs) {
+    std::vector<std::vector<float>> fill(ActivationTiles& tiles, int rows, std::int64_t inputs) {
         std::vector<std::vector<float>> x;
         tiles.set_rows(rows, isa());
         for (int row = 0; row < rows; ++row) {
@@ -59,7 +59,7 @@ protected:
                                    : Tensor::random(random_, encoding(), shape.outputs, shape.inputs);
         const PanelMatrix matrix = pack(tensor.view(), arena_, pool_);
         const std::vector<float> weights = tensor.values();
-        InputTiles tiles;
+        ActivationTiles tiles;
         tiles.reserve(64, shape.inputs);
         const auto x = fill(tiles, rows, shape.inputs);
         const std::int64_t stride = matrix.padded_outputs();
@@ -117,7 +117,7 @@ TEST_P(Linear, PanelsOutsideTheRangeStayUntouched) {
     const MatrixShape shape = {80, shapes(encoding()).back().inputs};
     const Tensor tensor = Tensor::random(random_, encoding(), shape.outputs, shape.inputs);
     const PanelMatrix matrix = pack(tensor.view(), arena_, pool_);
-    InputTiles tiles;
+    ActivationTiles tiles;
     tiles.reserve(8, shape.inputs);
     fill(tiles, 3, shape.inputs);
     std::vector<float> all(3 * 80, kUntouched), part(3 * 80, kUntouched), gated(3 * 80, kUntouched);
@@ -148,7 +148,7 @@ TEST_P(Linear, GatedEqualsPlainLoops) {
         const Tensor up = Tensor::random(random_, encoding(), shape.outputs, shape.inputs);
         const PanelMatrix gates = pack(gate.view(), arena_, pool_), ups = pack(up.view(), arena_, pool_);
         const std::vector<float> gate_values = gate.values(), up_values = up.values();
-        InputTiles tiles;
+        ActivationTiles tiles;
         tiles.reserve(64, shape.inputs);
         for (const int rows : {1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 16, 33}) {
             const auto x = fill(tiles, rows, shape.inputs);

@@ -1,4 +1,4 @@
-// Packing keeps every number: values read back from the panel layout, as kernels/cpu/panels.h describes it, are those of
+// Packing keeps every number: values read back from the panel layout, as kernels/cpu/panel_blocks.h describes it, are those of
 // the file.
 
 #include <gtest/gtest.h>

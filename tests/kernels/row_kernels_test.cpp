@@ -6,8 +6,8 @@
 #include <limits>
 #include <tuple>
 
+#include "kernels/cpu/activation_tiles.h"
 #include "kernels/cpu/cpu_memory.h"
-#include "kernels/cpu/input_tiles.h"
 #include "kernels/cpu/isa_select.h"
 #include "kernels/kv_code.h"
 #include "tests/kernels/oracle.h"
@@ -50,7 +50,7 @@ TEST_P(RowKernels, NormEqualsPlainLoops) {
 }
 
 TEST_P(RowKernels, CodesEqualPlainLoops) {
-    InputTiles tiles;
+    ActivationTiles tiles;
     tiles.reserve(64, 512);
     for (const int inputs : {32, 64, 96, 160, 256, 512}) {
         for (const int rows : {1, 2, 3, 5, 9, 13, 16, 17, 33}) {
@@ -64,7 +64,7 @@ TEST_P(RowKernels, CodesEqualPlainLoops) {
                 const Codes codes(x);
                 int index = 0;
                 while (index + 1 < tiles.tiles() && tiles.first_row(index + 1) <= row) ++index;
-                const InputTile& tile = tiles.tile(index);
+                const ActivationTile& tile = tiles.tile(index);
                 const int m = row - tiles.first_row(index);
                 ASSERT_LT(m, tile.rows);
                 ASSERT_LE(tile.rows, tile.stride);
@@ -83,7 +83,7 @@ TEST_P(RowKernels, CodesEqualPlainLoops) {
 }
 
 TEST_P(RowKernels, CodesFilledInPartsEqualThoseFilledAtOnce) {
-    InputTiles whole, parts;
+    ActivationTiles whole, parts;
     whole.reserve(17, 640);
     parts.reserve(17, 640);
     for (const int inputs : {96, 128, 192, 256, 576, 640}) {
@@ -100,7 +100,7 @@ TEST_P(RowKernels, CodesFilledInPartsEqualThoseFilledAtOnce) {
                 }
             }
             for (int i = 0; i < whole.tiles(); ++i) {
-                const InputTile &a = whole.tile(i), &b = parts.tile(i);
+                const ActivationTile &a = whole.tile(i), &b = parts.tile(i);
                 for (int m = 0; m < a.rows; ++m) {
                     for (int group = 0; group < (inputs + 31) / 32; ++group) {
                         const std::int64_t at = static_cast<std::int64_t>(group) * a.stride + m;
@@ -179,14 +179,16 @@ TEST_P(RowKernels, CacheCodesEqualTheSpecification) {
     }
 }
 
-// An overflow must show, not become a plausible number.
-TEST_P(RowKernels, CacheCodesOfAnInfinityAreNotFinite) {
-    for (const float infinity : {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()}) {
-        auto x = bell(random_, 40, 1.0f);
-        x[17] = infinity;
-        std::vector<std::int8_t> codes(x.size());
-        const float step = isa().to_kv_codes(x.data(), 40, codes.data());
-        EXPECT_FALSE(std::isfinite(step * codes[17]));
+// What is not finite must show, not become a plausible number.
+TEST_P(RowKernels, CacheCodesOfWhatIsNotFiniteHaveNoStep) {
+    constexpr float kInfinity = std::numeric_limits<float>::infinity();
+    for (const float bad : {kInfinity, -kInfinity, std::numeric_limits<float>::quiet_NaN()}) {
+        for (const std::size_t at : {0, 17, 39}) {
+            auto x = bell(random_, 40, 1.0f);
+            x[at] = bad;
+            std::vector<std::int8_t> codes(x.size());
+            EXPECT_TRUE(std::isnan(isa().to_kv_codes(x.data(), 40, codes.data()))) << bad << " at " << at;
+        }
     }
 }
 

@@ -191,13 +191,13 @@ TEST_F(StageChecks, WrongShapes) {
 TEST_F(StageChecks, RowsThatAreNoWholeBlocks) {
     MlpInSpec mlp = model_.mlp_in(0);
     mlp.up.encoding = Encoding::q4_k;
-    EXPECT_EQ(refusal(mlp), "the up projection has rows of 64 values, which are no whole blocks of q4_k");
+    EXPECT_EQ(refusal(mlp), "the up projection has rows of 64 values, which is not a whole number of q4_k blocks");
     EmbedSpec embed = model_.embed();
     embed.table.encoding = Encoding::q6_k;
-    EXPECT_EQ(refusal(embed), "the token embedding has rows of 64 values, which are no whole blocks of q6_k");
+    EXPECT_EQ(refusal(embed), "the token embedding has rows of 64 values, which is not a whole number of q6_k blocks");
     AttentionInSpec in = model_.attention_in(0);
     in.q_norm.weight.encoding = Encoding::q8_0;
-    EXPECT_EQ(refusal(in), "the query norm has rows of 16 values, which are no whole blocks of q8_0");
+    EXPECT_EQ(refusal(in), "the query norm has rows of 16 values, which is not a whole number of q8_0 blocks");
 }
 
 TEST_F(StageChecks, RopeWiderThanAHead) {

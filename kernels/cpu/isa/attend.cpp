@@ -1,8 +1,24 @@
 // kernels/cpu/isa/attend.cpp: softmax attention of the query heads that share a key-value head, of one row or of a few
 // rows at consecutive positions, which then share the reading of keys and values.
 //
-// Law 1: positions are taken in tiles of 64 that start at multiples of 64, each tile in increasing position; the running
-// maximum, sum and weighted values are updated tile by tile. A row's bits depend on its own positions only.
+// Data flow (online softmax, as in FlashAttention): Q <= 8 queries (row x head) at a time pass over tiles of 64
+// positions. For a tile:
+//
+//     score_block    scores[j, 64] = q[j] . k        positions in the lanes: no sum across lanes, no shuffles
+//     scale_scores   scale, soft cap, mask; the tile's maximum, and so the running maximum peak[j]
+//     soften         weights[j, 64] = exp(score - peak), in place; total[j] = total[j] * decay[j] + their sum
+//     weigh_values   values[j, Dh] = values[j, Dh] * decay[j] + weights . v        values of the head in the lanes
+//
+// where decay[j] = exp(old peak - new peak). The end divides by total[j]. Scratch holds scores and values of the Q
+// queries.
+//
+// Formats: keys and values are widened to float32 in registers. In the int8 format a key's step is one factor of its
+// score, and a value's step is multiplied into its weight, so that the inner loops have one conversion more and nothing
+// else.
+//
+// Law 1: tiles begin at multiples of 64 and are taken in increasing position; peak, total and values are updated tile
+// by tile. A row's bits depend on its own positions only. Unwritten positions may hold anything, NaN included: their
+// scores are replaced, their values are not read.
 
 #include "kernels/cpu/isa/table.h"
 
@@ -14,8 +30,8 @@ using std::uint16_t;
 
 constexpr int kTile = 64;
 
-// The formats of the cache. load() widens 16 of its values to float32; where kSteps, they are still to be multiplied by the
-// step of their position.
+// The formats of the cache. load16() widens 16 of its values to float32; where kSteps, the step of their position is
+// still to be multiplied in.
 struct Halves {
     using Value = uint16_t;
     static constexpr bool kSteps = false;
@@ -24,11 +40,11 @@ struct Halves {
 struct Codes {
     using Value = std::int8_t;
     static constexpr bool kSteps = true;
-    FORESAY_INLINE F load16(const Value* p) { return to_float(load_i8(reinterpret_cast<const std::uint8_t*>(p))); }
+    FORESAY_INLINE F load16(const Value* p) { return to_float(load_i8(p)); }
 };
 
-// scores[j, 64] of 16 positions: q[j] . k, even and odd places of the head apart. The positions are the lanes, so that a
-// step is one factor at the end.
+// scores[j, 64] of 16 positions: q[j] . k, even and odd places of the head apart. The positions are the lanes, so that
+// a step is one factor at the end.
 template <class Cache, int Q>
 FORESAY_INLINE void score_block(const float* const* q, int head_dim, const typename Cache::Value* k, const float* steps,
                                 float* scores) {
@@ -56,8 +72,8 @@ FORESAY_INLINE void score_block(const float* const* q, int head_dim, const typen
     }
 }
 
-// values[j, 16 V of the head] = values * decay[j] + sum over positions [begin, end) of weight * v. V vectors at a time,
-// because a sum over positions is one chain of additions: Q * V chains keep the units busy.
+// values[j, 16 V of the head] = values * decay[j] + sum over positions [begin, end) of weight * v. A sum over positions
+// is one chain of dependent additions: Q * V of them side by side keep the units busy.
 template <class Cache, int Q, int V>
 FORESAY_INLINE void weigh_columns(const float* weights, const float* decay, const typename Cache::Value* v,
                                   int v_stride, int begin, int end, float* values) {
@@ -96,8 +112,16 @@ FORESAY_INLINE void weigh_values(const float* weights, const float* decay, const
     for (; d < padded; d += 16) weigh_columns<Cache, Q, 1>(weights, decay, v + d, padded, begin, end, values + d);
 }
 
-// Scales and caps the scores of lanes [begin, end) of one tile, in place; the other lanes become very small. Returns the
-// largest.
+// The same for one query, not inlined: the positions of the last tile that only later rows attend to.
+template <class Cache>
+__attribute__((noinline)) void weigh_rest(const float* weights, const typename Cache::Value* v, int padded, int begin,
+                                          int end, float* values) {
+    const float keep = 1.0f;
+    weigh_values<Cache, 1>(weights, &keep, v, padded, begin, end, values);
+}
+
+// Scales and caps the scores of positions [begin, end) of one tile, in place; the others become so low that their
+// weight is 0. Returns the largest.
 FORESAY_INLINE float scale_scores(float* scores, int begin, int end, float scale, float soft_cap) {
     const F none = set(-3.0e38f);
     F best = none;
@@ -113,8 +137,8 @@ FORESAY_INLINE float scale_scores(float* scores, int begin, int end, float scale
     return max_lanes(best);
 }
 
-// Turns scaled scores into weights against the running maximum; returns their sum. The weights that are kept have the steps
-// of the values in them, once for the whole width of a head.
+// Turns scaled scores into weights against the running maximum; returns their sum. The weights that stay have the steps
+// of the values multiplied in.
 template <class Cache>
 FORESAY_INLINE float soften(float* scores, float peak, const float* steps) {
     F sum = set(0.0f);
@@ -139,7 +163,7 @@ FORESAY_INLINE const float* steps_of(const typename Cache::Value* values, int wi
     return Cache::kSteps ? reinterpret_cast<const float*>(values + kTile * width) : nullptr;
 }
 
-// Queries [from, from + Q) of the task, numbered row by row.
+// Queries [from, from + Q) of the task, numbered row by row, over all tiles.
 template <class Cache, int Q>
 void attend_queries(const AttendTask& t, int from) {
     using Value = typename Cache::Value;
@@ -169,7 +193,7 @@ void attend_queries(const AttendTask& t, int from) {
         const Value* k = tile_of(t.k_tiles, tile);
         const Value* v = tile_of(t.v_tiles, tile);
         const float *k_steps = steps_of<Cache>(k, t.head_dim), *v_steps = steps_of<Cache>(v, padded);
-        // Tiles are too short for the processor's own prefetcher: ask for the values now, for the next keys below.
+        // Tiles are too short for the hardware prefetcher: the values are prefetched here, the next tile's keys below.
         prefetch_values(v + static_cast<int64_t>(begin) * padded, (longest - begin) * padded);
         for (int b = begin / 16; 16 * b < longest; ++b) {
             score_block<Cache, Q>(q, t.head_dim, k + 16 * b * t.head_dim, Cache::kSteps ? k_steps + 16 * b : nullptr,
@@ -190,10 +214,7 @@ void attend_queries(const AttendTask& t, int from) {
         weigh_values<Cache, Q>(scores, decay, v, padded, begin, end, values);
         for (int j = 0; j < Q && tail; ++j) {  // positions that only the later rows attend to
             const int own_end = last[j] % kTile + 1;
-            const float keep = 1.0f;
-            if (own_end > end) {
-                weigh_values<Cache, 1>(scores + j * kTile, &keep, v, padded, end, own_end, values + j * padded);
-            }
+            if (own_end > end) weigh_rest<Cache>(scores + j * kTile, v, padded, end, own_end, values + j * padded);
         }
     }
     for (int j = 0; j < Q; ++j) {
@@ -207,7 +228,7 @@ void attend_queries(const AttendTask& t, int from) {
 template <class Cache>
 void attend_all(const AttendTask& task) {
     const int queries = task.rows * task.heads;
-    // As even as can be: a part reads all of K and V.
+    // Parts as even as possible: each reads all of K and V.
     const int parts = (queries + kAttendQueries - 1) / kAttendQueries;
     for (int part = 0, from = 0; part < parts; ++part) {
         const int count = (queries - from) / (parts - part);

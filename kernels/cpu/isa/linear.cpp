@@ -1,14 +1,27 @@
 // kernels/cpu/isa/linear.cpp: y = W x over panels, for 1 to 16 rows of x at a time.
 //
-// Law 1: the sum for an output and a row runs over groups of 32 inputs in increasing order, one fused multiply-add per
-// group (per half group and minimum where the encoding has them); within a group it is an exact integer. Neither the
+// Data flow: a thread takes whole panels, 16 outputs each. For a panel it streams through the blocks (panel_blocks.h)
+// in order; for a group of 32 inputs it unpacks the codes into eight vectors `Group` (vector g: inputs 4 g .. 4 g + 3
+// of the 16 outputs) and multiplies them with each row's int8 codes, four bytes broadcast to all lanes:
+//
+//     int32 sums of the group  -> float, times the weights' scale, += part[m]    per group of 32 (or 16) inputs
+//     part[m], times the scale of the activations, += acc[m]                     per 128 inputs (kScaleInputs)
+//     acc[m] -> y[m, 16 outputs]                                                 at the end of the panel
+//
+// Zero points (codes minus 8, 32 or 128) never touch a code: the integer sum begins at minus zero point times the sum
+// of the row's codes, which the tile holds ready (minus8, minus32, minus128).
+//
+// Law 1: the sum for an output and a row runs over groups in increasing order, one fused multiply-add per group (per
+// half group, and one for the minimum, where the type has them); within a group it is an exact integer. Neither the
 // number of rows nor the panel's place enters, so the bits of a row are the same at every width.
 //
-// One row is bound by memory: the loop streams through the panel and asks for it ahead. Many rows are bound by the
-// int8 dot products: codes are unpacked once into eight registers and used by every row, each row's activations are
-// broadcast operands.
+// One row is bound by memory: the loop streams through the panel and prefetches. Many rows are bound by the int8 dot
+// products: codes are unpacked once into eight registers and used by every row.
+
+#include <cstddef>
 
 #include "kernels/cpu/isa/table.h"
+#include "kernels/cpu/panel_blocks.h"
 
 namespace foresay::kernels::cpu::FORESAY_ISA {
 namespace {
@@ -16,40 +29,44 @@ namespace {
 using std::int32_t;
 using std::int64_t;
 using std::int8_t;
+using std::uint16_t;
 using std::uint8_t;
 
-// How far ahead weights are asked for, in bytes: far ahead into the second-level cache, since the first has no room for
-// what many rows take long to use, and shortly before use into the first where few rows use them up quickly. Chosen by
-// measuring over models that fit the caches and models that do not.
+// Prefetch distances in bytes: far ahead into L2, since L1 cannot hold what many rows take long to use; a short way
+// ahead into L1 where few rows use it up quickly. Measured on models that fit the caches and on models that do not.
 constexpr int kIntoL2 = 16384, kIntoL1 = 2048;
 constexpr int kFewRows = 4;
 
+// Prefetches what follows the `Bytes` bytes at `at` at those distances.
 template <int M, int Bytes>
-FORESAY_INLINE void prefetch_block(const uint8_t* block) {
+FORESAY_INLINE void prefetch_ahead(const void* at) {
+    const auto* p = static_cast<const uint8_t*>(at);
     for (int i = 0; i < Bytes; i += 64) {
-        prefetch_l2(block + kIntoL2 + i);
-        if constexpr (M <= kFewRows) prefetch(block + kIntoL1 + i);
+        prefetch_l2(p + kIntoL2 + i);
+        if constexpr (M <= kFewRows) prefetch(p + kIntoL1 + i);
     }
 }
 
-// Codes of a group of 32 inputs; vector g holds inputs 4 g .. 4 g + 3 of 16 outputs.
+// Unpacked codes of a group of 32 inputs; vector g holds inputs 4 g .. 4 g + 3 of 16 outputs.
 struct Group {
     B code[8];
 };
 
-FORESAY_INLINE Group unpack4(const uint8_t* p) {
+FORESAY_INLINE Group unpack_nibbles(const uint8_t (&low)[4][kVectorBytes]) {
     Group group;
     for (int j = 0; j < 4; ++j) {
-        const B both = load_bytes(p + 64 * j);
+        const B both = load_bytes(low[j]);
         group.code[j] = and_bytes(both, 15);
         group.code[j + 4] = and_bytes(shift_bytes<4>(both), 15);
     }
     return group;
 }
 
-FORESAY_INLINE Group unpack5(const uint8_t* p) {
-    Group group = unpack4(p);
-    const B high = load_bytes(p + 256);
+FORESAY_INLINE Group unpack(const Codes4& codes) { return unpack_nibbles(codes.low); }
+
+FORESAY_INLINE Group unpack(const Codes5& codes) {
+    Group group = unpack_nibbles(codes.low);
+    const B high = load_bytes(codes.fifth);
     group.code[0] = or_bytes(group.code[0], and_bytes(shift_bytes<-4>(high), 16));
     group.code[1] = or_bytes(group.code[1], and_bytes(shift_bytes<-3>(high), 16));
     group.code[2] = or_bytes(group.code[2], and_bytes(shift_bytes<-2>(high), 16));
@@ -61,10 +78,10 @@ FORESAY_INLINE Group unpack5(const uint8_t* p) {
     return group;
 }
 
-FORESAY_INLINE Group unpack6(const uint8_t* p) {
-    Group group = unpack4(p);
+FORESAY_INLINE Group unpack(const Codes6& codes) {
+    Group group = unpack_nibbles(codes.low);
     for (int h = 0; h < 2; ++h) {
-        const B high = load_bytes(p + 256 + 64 * h);
+        const B high = load_bytes(codes.upper[h]);
         group.code[4 * h] = or_bytes(group.code[4 * h], and_bytes(shift_bytes<-4>(high), 48));
         group.code[4 * h + 1] = or_bytes(group.code[4 * h + 1], and_bytes(shift_bytes<-2>(high), 48));
         group.code[4 * h + 2] = or_bytes(group.code[4 * h + 2], and_bytes(high, 48));
@@ -73,9 +90,9 @@ FORESAY_INLINE Group unpack6(const uint8_t* p) {
     return group;
 }
 
-FORESAY_INLINE Group load8(const uint8_t* p) {
+FORESAY_INLINE Group unpack(const Codes8& codes) {
     Group group;
-    for (int g = 0; g < 8; ++g) group.code[g] = load_bytes(p + 64 * g);
+    for (int g = 0; g < 8; ++g) group.code[g] = load_bytes(codes.vectors[g]);
     return group;
 }
 
@@ -84,8 +101,7 @@ FORESAY_INLINE I dot_group(I acc, const Group& group, const int8_t* x) {
     return acc;
 }
 
-// The inputs' scale is shared by 128 of them (kScaleInputs), so a row's sum runs through its codes first: `part` holds
-// scale-free sums of such a stretch, and one multiply-add per stretch brings it to `acc`.
+// part: sums over the inputs that share a scale of the activations, without that scale; acc: the sums with it.
 template <int M>
 FORESAY_INLINE void clear(F (&part)[M]) {
 #pragma GCC unroll 16
@@ -97,71 +113,56 @@ FORESAY_INLINE void add_parts(const F (&part)[M], const float* scale, F (&acc)[M
     for (int m = 0; m < M; ++m) acc[m] = fma(part[m], set(scale[m]), acc[m]);
 }
 
-struct CodesQ4 {
-    FORESAY_INLINE Group unpack(const uint8_t* p) { return unpack4(p); }
-    FORESAY_INLINE I sum(const Group& group, const InputTile& x, int64_t at) {
-        return dot_group(set_int(x.minus8[at]), group, x.q + 32 * at);
-    }
-};
-struct CodesQ8 {
-    FORESAY_INLINE Group unpack(const uint8_t* p) { return load8(p); }
-    FORESAY_INLINE I sum(const Group& group, const InputTile& x, int64_t at) {
-        I sum = set_int(wide_seed(x.minus128[at]));
-        for (int g = 0; g < 8; ++g) sum = dot_wide(sum, group.code[g], x.q + 32 * at + 4 * g);
-        return sum;
-    }
-};
+// The exact sum of a group's products, codes less their zero point times the row's codes. `at`: group and row.
+FORESAY_INLINE I sum_products(const PanelQ4_0&, const Group& group, const ActivationTile& x, int64_t at) {
+    return dot_group(set_int(x.minus8[at]), group, x.q + 32 * at);
+}
+FORESAY_INLINE I sum_products(const PanelQ8_0&, const Group& group, const ActivationTile& x, int64_t at) {
+    I sum = set_int(wide_seed(x.minus128[at]));
+    for (int g = 0; g < 8; ++g) sum = dot_wide(sum, group.code[g], x.q + 32 * at + 4 * g);
+    return sum;
+}
 
-// Blocks of 64 inputs with a float16 scale per output and group of 32. `Codes` unpacks a group and sums its products.
-template <int M, int BlockBytes, class Codes>
-FORESAY_INLINE void scaled_blocks(const uint8_t* p, int blocks, const InputTile& x, F (&acc)[M]) {
-    constexpr int kGroupBytes = (BlockBytes - 64) / 2;
+// q4_0 and q8_0: a float16 scale for each output and group of 32 inputs.
+template <int M, class Block>
+FORESAY_INLINE void scaled_blocks(const Block* block, int blocks, const ActivationTile& x, F (&acc)[M]) {
     for (int first = 0; first < blocks; first += 2) {
         F part[M];
         clear<M>(part);
         const int end = first + 2 < blocks ? first + 2 : blocks;
-        for (int b = first; b < end; ++b, p += BlockBytes) {
-            prefetch_block<M, BlockBytes>(p);
+        for (int b = first; b < end; ++b, ++block) {
+            prefetch_ahead<M, sizeof(Block)>(block);
             for (int h = 0; h < 2; ++h) {
-                const Group group = Codes::unpack(p + 64 + kGroupBytes * h);
-                const F d = load_half(p + 32 * h);
+                const Group group = unpack(block->codes[h]);
+                const F d = load_half(block->d[h]);
                 const int64_t at = static_cast<int64_t>(2 * b + h) * M;
 #pragma GCC unroll 16
-                for (int m = 0; m < M; ++m) part[m] = fma(to_float(Codes::sum(group, x, at + m)), d, part[m]);
+                for (int m = 0; m < M; ++m) {
+                    part[m] = fma(to_float(sum_products(*block, group, x, at + m)), d, part[m]);
+                }
             }
         }
         add_parts<M>(part, x.scale + static_cast<int64_t>(first / 2) * M, acc);
     }
 }
 
-template <int M>
-FORESAY_INLINE void q4_0(const uint8_t* p, int blocks, const InputTile& x, F (&acc)[M]) {
-    scaled_blocks<M, 576, CodesQ4>(p, blocks, x, acc);
-}
-
-template <int M>
-FORESAY_INLINE void q8_0(const uint8_t* p, int blocks, const InputTile& x, F (&acc)[M]) {
-    scaled_blocks<M, 1088, CodesQ8>(p, blocks, x, acc);
-}
-
-template <int M, bool Five>
-FORESAY_INLINE void q45_k(const uint8_t* p, int blocks, const InputTile& x, F (&acc)[M]) {
-    constexpr int kGroupBytes = Five ? 320 : 256;
-    constexpr int kBlockBytes = 256 + 8 * kGroupBytes;
-    for (int b = 0; b < blocks; ++b, p += kBlockBytes) {
-        const F d = load_half(p), dmin = load_half(p + 32);
-        prefetch_block<M, 256>(p);
+// q4_k and q5_k: a scale and a minimum for each output and group of 32 inputs.
+template <int M, class Block>
+FORESAY_INLINE void k_blocks(const Block* block, int blocks, const ActivationTile& x, F (&acc)[M]) {
+    for (int b = 0; b < blocks; ++b, ++block) {
+        const F d = load_half(block->d), dmin = load_half(block->dmin);
+        prefetch_ahead<M, offsetof(Block, codes)>(block);
         for (int half = 0; half < 2; ++half) {
             F part[M];
             clear<M>(part);
             for (int pair = 2 * half; pair < 2 * half + 2; ++pair) {
-                const uint8_t* s = p + 64 + 48 * pair;
-                const I high = load_u8(s + 32);
+                const PairScales& scales = block->scales[pair];
+                const I high = load_u8(scales.high);
                 for (int h = 0; h < 2; ++h) {
-                    const uint8_t* codes = p + 256 + kGroupBytes * (2 * pair + h);
-                    prefetch_block<M, kGroupBytes>(codes);
-                    const Group group = Five ? unpack5(codes) : unpack4(codes);
-                    const I low = load_u8(s + 16 * h);
+                    const auto& codes = block->codes[2 * pair + h];
+                    prefetch_ahead<M, sizeof codes>(&codes);
+                    const Group group = unpack(codes);
+                    const I low = load_u8(scales.low[h]);
                     const I high2 = h ? shift_right<4>(high) : high;
                     const F scale = mul(d, to_float(or_int(and_int(low, 15), shift_left<4>(and_int(high2, 3)))));
                     const F min = mul(dmin, to_float(or_int(shift_right<4>(low), shift_left<2>(and_int(high2, 12)))));
@@ -179,20 +180,21 @@ FORESAY_INLINE void q45_k(const uint8_t* p, int blocks, const InputTile& x, F (&
     }
 }
 
+// q6_k: a scale for each output and 16 inputs.
 template <int M>
-FORESAY_INLINE void q6_k(const uint8_t* p, int blocks, const InputTile& x, F (&acc)[M]) {
-    for (int b = 0; b < blocks; ++b, p += 3392) {
-        const F d = load_half(p);
-        prefetch_block<M, 320>(p);
+FORESAY_INLINE void q6_k_blocks(const PanelQ6_K* block, int blocks, const ActivationTile& x, F (&acc)[M]) {
+    for (int b = 0; b < blocks; ++b, ++block) {
+        const F d = load_half(block->d);
+        prefetch_ahead<M, offsetof(PanelQ6_K, codes)>(block);
         for (int half = 0; half < 2; ++half) {
             F part[M];
             clear<M>(part);
             for (int g = 4 * half; g < 4 * half + 4; ++g) {
-                const uint8_t* codes = p + 320 + 384 * g;
-                prefetch_block<M, 384>(codes);
-                const Group group = unpack6(codes);
-                const F scale0 = mul(d, to_float(load_i8(p + 64 + 32 * g)));
-                const F scale1 = mul(d, to_float(load_i8(p + 80 + 32 * g)));
+                const Codes6& codes = block->codes[g];
+                prefetch_ahead<M, sizeof codes>(&codes);
+                const Group group = unpack(codes);
+                const F scale0 = mul(d, to_float(load_i8(block->scales[2 * g])));
+                const F scale1 = mul(d, to_float(load_i8(block->scales[2 * g + 1])));
                 const int64_t at = static_cast<int64_t>(8 * b + g) * M;
 #pragma GCC unroll 16
                 for (int m = 0; m < M; ++m) {
@@ -209,29 +211,16 @@ FORESAY_INLINE void q6_k(const uint8_t* p, int blocks, const InputTile& x, F (&a
     }
 }
 
-struct LoadF32 {
-    static constexpr int kBytes = 64;
-    FORESAY_INLINE F get(const uint8_t* p) { return load(reinterpret_cast<const float*>(p)); }
-};
-struct LoadF16 {
-    static constexpr int kBytes = 32;
-    FORESAY_INLINE F get(const uint8_t* p) { return load_half(p); }
-};
-struct LoadBf16 {
-    static constexpr int kBytes = 32;
-    FORESAY_INLINE F get(const uint8_t* p) { return load_bf16(p); }
-};
-
-// Float weights: even and odd inputs in two sums, so that the additions of one row overlap.
-template <int M, class Load>
-FORESAY_INLINE void floats(const uint8_t* p, int inputs, const InputTile& x, F (&acc)[M]) {
+// Float weights: even and odd inputs in two sums, so that the additions of one row overlap. `load_values`: 16 numbers.
+template <int M, class Block, class Load>
+FORESAY_INLINE void floats(const Block* block, int inputs, const ActivationTile& x, F (&acc)[M], Load load_values) {
     F odd[M];
     clear<M>(odd);
     const float* v = x.values;
     int k = 0;
-    for (; k + 2 <= inputs; k += 2, p += 2 * Load::kBytes, v += 2 * M) {
-        prefetch_block<M, 2 * Load::kBytes>(p);
-        const F w0 = Load::get(p), w1 = Load::get(p + Load::kBytes);
+    for (; k + 2 <= inputs; k += 2, block += 2, v += 2 * M) {
+        prefetch_ahead<M, 2 * sizeof(Block)>(block);
+        const F w0 = load_values(block[0].values), w1 = load_values(block[1].values);
 #pragma GCC unroll 16
         for (int m = 0; m < M; ++m) {
             acc[m] = fma(w0, set(v[m]), acc[m]);
@@ -239,45 +228,50 @@ FORESAY_INLINE void floats(const uint8_t* p, int inputs, const InputTile& x, F (
         }
     }
     if (k < inputs) {
-        const F w = Load::get(p);
+        const F w = load_values(block->values);
         for (int m = 0; m < M; ++m) acc[m] = fma(w, set(v[m]), acc[m]);
     }
     for (int m = 0; m < M; ++m) acc[m] = add(acc[m], odd[m]);
 }
 
+template <class Block>
+FORESAY_INLINE const Block* as(const uint8_t* p) {
+    return reinterpret_cast<const Block*>(p);
+}
+
 template <int M>
-FORESAY_INLINE void panel(Encoding encoding, const uint8_t* p, int blocks, const InputTile& x, F (&acc)[M]) {
+FORESAY_INLINE void panel(Encoding encoding, const uint8_t* p, int blocks, const ActivationTile& x, F (&acc)[M]) {
     clear<M>(acc);
     switch (encoding) {
         case Encoding::q4_0:
-            q4_0<M>(p, blocks, x, acc);
+            scaled_blocks<M>(as<PanelQ4_0>(p), blocks, x, acc);
             break;
         case Encoding::q8_0:
-            q8_0<M>(p, blocks, x, acc);
+            scaled_blocks<M>(as<PanelQ8_0>(p), blocks, x, acc);
             break;
         case Encoding::q4_k:
-            q45_k<M, false>(p, blocks, x, acc);
+            k_blocks<M>(as<PanelQ4_K>(p), blocks, x, acc);
             break;
         case Encoding::q5_k:
-            q45_k<M, true>(p, blocks, x, acc);
+            k_blocks<M>(as<PanelQ5_K>(p), blocks, x, acc);
             break;
         case Encoding::q6_k:
-            q6_k<M>(p, blocks, x, acc);
+            q6_k_blocks<M>(as<PanelQ6_K>(p), blocks, x, acc);
             break;
         case Encoding::f32:
-            floats<M, LoadF32>(p, blocks, x, acc);
+            floats<M>(as<PanelF32>(p), blocks, x, acc, [](const float* w) { return load(w); });
             break;
         case Encoding::f16:
-            floats<M, LoadF16>(p, blocks, x, acc);
+            floats<M>(as<PanelF16>(p), blocks, x, acc, [](const uint16_t* w) { return load_half(w); });
             break;
         case Encoding::bf16:
-            floats<M, LoadBf16>(p, blocks, x, acc);
+            floats<M>(as<PanelF16>(p), blocks, x, acc, [](const uint16_t* w) { return load_bf16(w); });
             break;
     }
 }
 
 template <int M>
-void linear_rows(const PanelRange& w, const InputTile& x, float* y, int64_t y_stride, Store mode) {
+void linear_rows(const PanelRange& w, const ActivationTile& x, float* y, int64_t y_stride, Store mode) {
     for (int p = w.begin; p < w.end; ++p) {
         F acc[M];
         panel<M>(w.encoding, w.data + p * w.panel_bytes, w.blocks, x, acc);
@@ -296,7 +290,7 @@ FORESAY_INLINE F gelu_tanh(F v) {
 }
 
 template <int M>
-void gated_rows(const PanelRange& gate, const PanelRange& up, const InputTile& x, float* y, int64_t y_stride,
+void gated_rows(const PanelRange& gate, const PanelRange& up, const ActivationTile& x, float* y, int64_t y_stride,
                 bool gelu) {
     for (int p = gate.begin; p < gate.end; ++p) {
         F g[M], u[M];
@@ -350,11 +344,12 @@ int tile_stride(int rows) {
     return rows > 8 ? 10 : rows;
 }
 
-void linear(const PanelRange& w, const InputTile& x, float* y, int64_t y_stride, Store mode) {
+void linear(const PanelRange& w, const ActivationTile& x, float* y, int64_t y_stride, Store mode) {
     with_stride(x.stride, [&]<int M>() { linear_rows<M>(w, x, y, y_stride, mode); });
 }
 
-void gated(const PanelRange& gate, const PanelRange& up, const InputTile& x, float* y, int64_t y_stride, bool gelu) {
+void gated(const PanelRange& gate, const PanelRange& up, const ActivationTile& x, float* y, int64_t y_stride,
+           bool gelu) {
     with_stride(x.stride, [&]<int M>() { gated_rows<M>(gate, up, x, y, y_stride, gelu); });
 }
 

@@ -1,4 +1,5 @@
-// kernels/cpu/isa/rows.cpp: what happens to one row of activations between matrices: norm, int8 codes, float16.
+// kernels/cpu/isa/rows.cpp: what happens to one row of activations between matrices: norm, quantisation into a tile,
+// rope, and the two formats of the cache; and the memory read that measures bandwidth.
 
 #include "kernels/cpu/isa/table.h"
 #include "kernels/kv_code.h"
@@ -28,10 +29,10 @@ void rms_norm(const float* x, const float* weight, float eps, int n, float* y) {
 
 namespace {
 
-constexpr int kBatch = 16;  // groups whose scales are computed side by side
+constexpr int kBatch = 16;  // groups of 32 values whose scales are computed side by side, one in each lane
 constexpr int kScaleGroups = kScaleInputs / 32;
 
-// Codes of up to 16 groups of 32 values, with what InputTile wants to know of each.
+// Codes of up to 16 groups of 32 values, with what an ActivationTile holds of each.
 struct CodedGroups {
     std::int8_t q[kBatch][32];
     float scale[kBatch], sum[kBatch];
@@ -40,7 +41,7 @@ struct CodedGroups {
 
 FORESAY_INLINE void store_ints(int32_t* p, I v) { std::memcpy(p, &v, sizeof v); }
 
-// What a code can be. A value that is not a number becomes the lower end.
+// The range of a code. NaN becomes the lower end.
 FORESAY_INLINE F limit(F v) { return min(max(v, set(-127.0f)), set(127.0f)); }
 
 // scale = largest magnitude among kScaleInputs inputs / 127, code = nearest integer to x / scale. Zeros, and inputs so
@@ -65,7 +66,7 @@ FORESAY_INLINE void code_groups(const float* x, int groups, CodedGroups& out) {
         store_i8(out.q[g] + 16, to_int(b));
     }
     if (groups % 2 != 0) std::memset(out.q[groups], 0, 32);
-    for (int g = 0; g < groups; g += 2) sum_runs(out.q[g], first + g, second + g);
+    for (int g = 0; g < groups; g += 2) sum_halves(out.q[g], first + g, second + g);
     const F one = load(first), two = load(second), sum = add(one, two);
     store(out.scale, scale);
     store(out.sum, sum);
@@ -77,7 +78,7 @@ FORESAY_INLINE void code_groups(const float* x, int groups, CodedGroups& out) {
 
 }  // namespace
 
-void fill_tile(const float* x, int inputs, int padded_inputs, bool codes, bool floats, InputTile& tile, int m) {
+void fill_tile(const float* x, int inputs, int padded_inputs, bool codes, bool floats, ActivationTile& tile, int m) {
     const int stride = tile.stride;
     if (floats) {
         for (int k = 0; k < inputs; ++k) tile.values[static_cast<int64_t>(k) * stride + m] = x[k];
@@ -136,9 +137,9 @@ void to_half(const float* x, int n, std::uint16_t* out) {
     }
 }
 
-// Step and codes as kernels/kv_code.h computes them, by the same operations. Its inline functions are not called from here:
-// the linker could take the copy compiled for this instruction set for the whole program. A vector with an infinity or a
-// NaN gets codes or a step that make the scores of its position infinite or NaN.
+// The operations of kernels/kv_code.h, whose inline functions are not called from here: the linker could take the copy
+// that was compiled for this instruction set for the whole program. A vector with an infinity or a NaN gets NaN as its
+// step.
 float to_kv_codes(const float* x, int n, std::int8_t* codes) {
     const auto load_some = [&](int i) {
         if (i + 16 <= n) return load(x + i);
@@ -146,8 +147,12 @@ float to_kv_codes(const float* x, int n, std::int8_t* codes) {
         for (int j = i; j < n; ++j) rest[j - i] = x[j];
         return load(rest);
     };
-    F top = set(0.0f);
-    for (int i = 0; i < n; i += 16) top = max(top, abs(load_some(i)));
+    F top = set(0.0f), zeros = set(0.0f);
+    for (int i = 0; i < n; i += 16) {
+        const F values = load_some(i);
+        top = max(top, abs(values));
+        zeros = add(zeros, mul(values, set(0.0f)));  // NaN where a value is not finite
+    }
     const float largest = max_lanes(top);
     const F scale = set(largest < kLeastKvMagnitude ? 0.0f : kLargestKvCode / largest);
     for (int i = 0; i < n; i += 16) {
@@ -160,7 +165,7 @@ float to_kv_codes(const float* x, int n, std::int8_t* codes) {
             for (int j = i; j < n; ++j) codes[j] = rest[j - i];
         }
     }
-    return largest / kLargestKvCode;
+    return largest / kLargestKvCode + sum_lanes(zeros);
 }
 
 std::uint64_t read(const void* data, int64_t bytes) {
@@ -169,8 +174,6 @@ std::uint64_t read(const void* data, int64_t bytes) {
     for (int64_t i = 0; i + 256 <= bytes; i += 256) {
         for (int j = 0; j < 4; ++j) {
             prefetch(p + i + 64 * j + 8192);
-            int32_t lanes[16];
-            (void)lanes;
             I v;
             std::memcpy(&v, p + i + 64 * j, 64);
             sum[j] = add_int(sum[j], v);

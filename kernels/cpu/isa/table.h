@@ -7,10 +7,10 @@
 namespace foresay::kernels::cpu::FORESAY_ISA {
 
 int tile_stride(int rows);
-void linear(const PanelRange& w, const InputTile& x, float* y, std::int64_t y_stride, Store store);
-void gated(const PanelRange& gate, const PanelRange& up, const InputTile& x, float* y, std::int64_t y_stride,
+void linear(const PanelRange& w, const ActivationTile& x, float* y, std::int64_t y_stride, Store store);
+void gated(const PanelRange& gate, const PanelRange& up, const ActivationTile& x, float* y, std::int64_t y_stride,
            bool gelu);
-void fill_tile(const float* x, int inputs, int padded_inputs, bool codes, bool floats, InputTile& tile, int m);
+void fill_tile(const float* x, int inputs, int padded_inputs, bool codes, bool floats, ActivationTile& tile, int m);
 void rms_norm(const float* x, const float* weight, float eps, int n, float* y);
 void attend(const AttendTask& task);
 void rotate(float* head, const float* cos, const float* sin, int pairs, bool adjacent);

@@ -63,7 +63,7 @@ struct Dequantize<Encoding::q4_0> : DequantizeScaled {
     uint4 code[2];
     __device__ Dequantize(const std::uint8_t* block, int /*sub*/, int lane, float times) {
         for (int t = 0; t < 2; ++t) code[t] = read16(block + t * 512 + lane * 16);
-        load_scales(block + 1024, lane, times);
+        load_scales(block + offsetof(PanelQ4_0, d), lane, times);
     }
     __device__ uint2 get(int t, int h, int g, int s) const {
         const std::uint32_t w = word(code[t], 2 * g + h);
@@ -77,7 +77,7 @@ struct Dequantize<Encoding::q8_0> : DequantizeScaled {
     uint4 code[2][2];  // t, g
     __device__ Dequantize(const std::uint8_t* block, int /*sub*/, int lane, float times) {
         for (int i = 0; i < 4; ++i) code[i / 2][i % 2] = read16(block + i * 512 + lane * 16);
-        load_scales(block + 2048, lane, times);
+        load_scales(block + offsetof(PanelQ8_0, d), lane, times);
     }
     __device__ uint2 get(int t, int h, int g, int s) const {
         const std::uint32_t w = word(code[t][g], 2 * h + s);
@@ -97,14 +97,16 @@ __device__ uint2 scaled(__half2 first, __half2 second, float scale, float minimu
 // Q4_K and Q5_K: scale and minimum of each group are computed once per 64 inputs.
 template <bool Fifth>
 struct DequantizeK {
-    static constexpr int kScales = Fifth ? 5120 : 4096;
+    static constexpr int kScales = Fifth ? offsetof(PanelQ5_K, d) : offsetof(PanelQ4_K, d);
+    static constexpr int kScaleCodes = Fifth ? offsetof(PanelQ5_K, scales) : offsetof(PanelQ4_K, scales);
     uint4 code[2];
     std::uint32_t fifth[2] = {};
     float scale[4][2], minimum[4][2];  // (t, h), g
     __device__ DequantizeK(const std::uint8_t* block, int sub, int lane, float times) {
         for (int t = 0; t < 2; ++t) code[t] = read16(block + sub * 1024 + t * 512 + lane * 16);
         if (Fifth) {
-            const uint2 bits = __ldcs(reinterpret_cast<const uint2*>(block + 4096 + sub * 256 + lane * 8));
+            const uint2 bits =
+                __ldcs(reinterpret_cast<const uint2*>(block + offsetof(PanelQ5_K, fifth) + sub * 256 + lane * 8));
             fifth[0] = bits.x;
             fifth[1] = bits.y;
         }
@@ -112,7 +114,7 @@ struct DequantizeK {
         const int r = lane / 4;
         const uint4 d = read16(block + kScales + r * 16);
         uint4 packed[3];
-        for (int i = 0; i < 3; ++i) packed[i] = read16(block + kScales + 128 + r * 48 + i * 16);
+        for (int i = 0; i < 3; ++i) packed[i] = read16(block + kScaleCodes + r * 48 + i * 16);
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
             const float2 both = as_floats(word(d, i));
@@ -160,11 +162,12 @@ struct Dequantize<Encoding::q6_k> {
     __device__ Dequantize(const std::uint8_t* block, int sub, int lane, float times) {
         for (int t = 0; t < 2; ++t) {
             code[t] = read16(block + sub * 1024 + t * 512 + lane * 16);
-            upper[t] = __ldcs(reinterpret_cast<const uint2*>(block + 4096 + sub * 512 + t * 256 + lane * 8));
+            const std::uint8_t* bits = block + offsetof(PanelQ6_K, upper) + sub * 512 + t * 256 + lane * 8;
+            upper[t] = __ldcs(reinterpret_cast<const uint2*>(bits));
         }
         // Int8 scales of the four rows and four halves of groups, one load; d of the rows, another.
-        scales = read16(block + 6144 + sub * 128 + lane / 4 * 16);
-        const uint2 bits = __ldcs(reinterpret_cast<const uint2*>(block + 6656 + lane / 4 * 8));
+        scales = read16(block + offsetof(PanelQ6_K, scales) + sub * 128 + lane / 4 * 16);
+        const uint2 bits = __ldcs(reinterpret_cast<const uint2*>(block + offsetof(PanelQ6_K, d) + lane / 4 * 8));
         const float2 low = as_floats(bits.x), high = as_floats(bits.y);
         d[0] = low.x * times;
         d[1] = low.y * times;

@@ -24,12 +24,52 @@
 //           scales come as a pair like two codes.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "kernels/encoding.h"
 #include "kernels/host_device.h"
+#include "kernels/quant/f16.h"
 
 namespace foresay::kernels::cuda {
+
+inline constexpr int kBlockRows = 32;
+inline constexpr int kPlaneBytes = 1024;  // a 4-bit plane
+
+// The blocks of quantised weights. Rows of d, dmin and scales are numbered by Place::row_slot().
+struct PanelQ4_0 {
+    std::uint8_t codes[kPlaneBytes];
+    StoredF16 d[kBlockRows][2];  // g
+};
+struct PanelQ8_0 {
+    std::uint8_t codes[2 * kPlaneBytes];
+    StoredF16 d[kBlockRows][2];
+};
+struct RowScales {
+    StoredF16 d, dmin;
+};
+struct RowScaleCodes {
+    std::uint32_t scales, minima, upper;  // ScaleCodePlace
+};
+struct PanelQ4_K {
+    std::uint8_t codes[4][kPlaneBytes];
+    RowScales d[kBlockRows];
+    RowScaleCodes scales[kBlockRows];
+};
+struct PanelQ5_K {
+    std::uint8_t codes[4][kPlaneBytes];
+    std::uint8_t fifth[4][kPlaneBytes / 4];
+    RowScales d[kBlockRows];
+    RowScaleCodes scales[kBlockRows];
+};
+struct PanelQ6_K {
+    std::uint8_t codes[4][kPlaneBytes];
+    std::uint8_t upper[4][kPlaneBytes / 2];
+    std::int8_t scales[4][kBlockRows][4];  // [sub-block][row][16 inputs of it]
+    StoredF16 d[kBlockRows];
+};
+static_assert(sizeof(PanelQ4_0) == 1152 && sizeof(PanelQ8_0) == 2176 && sizeof(PanelQ4_K) == 4608 &&
+              sizeof(PanelQ5_K) == 5632 && sizeof(PanelQ6_K) == 6720);
 
 struct BlockFormat {
     std::int32_t inputs = 64;      // per block
@@ -41,15 +81,15 @@ struct BlockFormat {
 FORESAY_HOST_DEVICE constexpr BlockFormat block_format(Encoding encoding) {
     switch (encoding) {
         case Encoding::q4_0:
-            return {64, 1152, 1024, 1152};
+            return {64, sizeof(PanelQ4_0), offsetof(PanelQ4_0, d), sizeof(PanelQ4_0)};
         case Encoding::q8_0:
-            return {64, 2176, 2048, 2176};
+            return {64, sizeof(PanelQ8_0), offsetof(PanelQ8_0, d), sizeof(PanelQ8_0)};
         case Encoding::q4_k:
-            return {256, 4608, 4096, 4224};
+            return {256, sizeof(PanelQ4_K), offsetof(PanelQ4_K, d), offsetof(PanelQ4_K, scales)};
         case Encoding::q5_k:
-            return {256, 5632, 5120, 5248};
+            return {256, sizeof(PanelQ5_K), offsetof(PanelQ5_K, d), offsetof(PanelQ5_K, scales)};
         case Encoding::q6_k:
-            return {256, 6720, 6656, 6720};
+            return {256, sizeof(PanelQ6_K), offsetof(PanelQ6_K, d), sizeof(PanelQ6_K)};
         case Encoding::f16:
         case Encoding::bf16:
             return {64, 4096, 0, 4096};

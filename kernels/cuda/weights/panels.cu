@@ -45,78 +45,74 @@ __device__ void put_half(std::uint8_t* block, int byte, StoredF16 value) {
 }
 
 // Sets the 4-bit code of a row and input in its plane.
-__device__ void put_nibbles(std::uint32_t* plane, int row, int input, int code) {
+__device__ void put_nibbles(std::uint8_t* plane, int row, int input, int code) {
     const Place place(row, input);
     const BitPlace bits = nibble_place(place);
-    atomicOr(plane + bits.word, static_cast<std::uint32_t>(code & 15) << bits.shift);
+    atomicOr(reinterpret_cast<std::uint32_t*>(plane) + bits.word, static_cast<std::uint32_t>(code & 15) << bits.shift);
 }
 
 // The eight 6-bit scales and minima of a K-quant block, as three words (ScaleCodePlace).
-__device__ void put_scale_codes(std::uint8_t* block, int at, int slot, const KScales& scales) {
-    std::uint32_t low = 0, low_min = 0, high = 0;
+__device__ RowScaleCodes scale_codes(const KScales& scales) {
+    RowScaleCodes out = {};
     for (int g = 0; g < KScales::kGroups; ++g) {
         const auto scale = static_cast<std::uint32_t>(scales.scale(g)),
                    min = static_cast<std::uint32_t>(scales.minimum(g));
         const ScaleCodePlace place(g);
-        low |= (scale & 15u) << place.nibble;
-        low_min |= (min & 15u) << place.nibble;
-        high |= (scale >> 4) << place.scale_upper | (min >> 4) << place.minimum_upper;
+        out.scales |= (scale & 15u) << place.nibble;
+        out.minima |= (min & 15u) << place.nibble;
+        out.upper |= (scale >> 4) << place.scale_upper | (min >> 4) << place.minimum_upper;
     }
-    auto* words = reinterpret_cast<std::uint32_t*>(block + at + 12 * slot);
-    words[0] = low;
-    words[1] = low_min;
-    words[2] = high;
+    return out;
 }
 
 // One source block of row `row` of a panel, into panel memory that was cleared. `input`: first input of the source
 // block within the panel's block.
 __device__ void put(const Q4_0::Block& from, std::uint8_t* block, int row, int input) {
-    for (int i = 0; i < 32; ++i) {
-        put_nibbles(reinterpret_cast<std::uint32_t*>(block), row, input + i, from.codes[i % 16] >> (i / 16 * 4));
-    }
-    put_half(block, 1024 + 4 * Place(row, 0).row_slot() + 2 * (input / 32), from.d);
+    auto& out = *reinterpret_cast<PanelQ4_0*>(block);
+    for (int i = 0; i < 32; ++i) put_nibbles(out.codes, row, input + i, from.codes[i % 16] >> (i / 16 * 4));
+    out.d[Place(row, 0).row_slot()][input / 32] = from.d;
 }
 __device__ void put(const Q8_0::Block& from, std::uint8_t* block, int row, int input) {
+    auto& out = *reinterpret_cast<PanelQ8_0*>(block);
     for (int i = 0; i < 32; ++i) {
-        block[byte_place(Place(row, input + i))] = static_cast<std::uint8_t>(from.codes[i] + 128);
+        out.codes[byte_place(Place(row, input + i))] = static_cast<std::uint8_t>(from.codes[i] + 128);
     }
-    put_half(block, 2048 + 4 * Place(row, 0).row_slot() + 2 * (input / 32), from.d);
+    out.d[Place(row, 0).row_slot()][input / 32] = from.d;
 }
 __device__ void put(const Q4_K::Block& from, std::uint8_t* block, int row, int /*input*/) {
-    for (int i = 0; i < 256; ++i) {
-        put_nibbles(reinterpret_cast<std::uint32_t*>(block + i / 64 * 1024), row, i % 64, Q4_K::code(from, i));
-    }
+    auto& out = *reinterpret_cast<PanelQ4_K*>(block);
+    for (int i = 0; i < 256; ++i) put_nibbles(out.codes[i / 64], row, i % 64, Q4_K::code(from, i));
     const int slot = Place(row, 0).row_slot();
-    put_half(block, 4096 + 4 * slot, from.d);
-    put_half(block, 4096 + 4 * slot + 2, from.dmin);
-    put_scale_codes(block, 4224, slot, from.scales);
+    out.d[slot].d = from.d;
+    out.d[slot].dmin = from.dmin;
+    out.scales[slot] = scale_codes(from.scales);
 }
 __device__ void put(const Q5_K::Block& from, std::uint8_t* block, int row, int /*input*/) {
+    auto& out = *reinterpret_cast<PanelQ5_K*>(block);
     for (int i = 0; i < 256; ++i) {
         const int code = Q5_K::code(from, i);
-        put_nibbles(reinterpret_cast<std::uint32_t*>(block + i / 64 * 1024), row, i % 64, code);
+        put_nibbles(out.codes[i / 64], row, i % 64, code);
         const BitPlace bits = fifth_place(Place(row, i % 64));
-        atomicOr(reinterpret_cast<std::uint32_t*>(block + 4096 + i / 64 * 256) + bits.word,
-                 static_cast<std::uint32_t>(code >> 4) << bits.shift);
+        atomicOr(reinterpret_cast<std::uint32_t*>(out.fifth[i / 64]) + bits.word, static_cast<std::uint32_t>(code >> 4)
+                                                                                      << bits.shift);
     }
     const int slot = Place(row, 0).row_slot();
-    put_half(block, 5120 + 4 * slot, from.d);
-    put_half(block, 5120 + 4 * slot + 2, from.dmin);
-    put_scale_codes(block, 5248, slot, from.scales);
+    out.d[slot].d = from.d;
+    out.d[slot].dmin = from.dmin;
+    out.scales[slot] = scale_codes(from.scales);
 }
 __device__ void put(const Q6_K::Block& from, std::uint8_t* block, int row, int /*input*/) {
+    auto& out = *reinterpret_cast<PanelQ6_K*>(block);
     for (int i = 0; i < 256; ++i) {
         const int code = Q6_K::code(from, i);
-        put_nibbles(reinterpret_cast<std::uint32_t*>(block + i / 64 * 1024), row, i % 64, code);
+        put_nibbles(out.codes[i / 64], row, i % 64, code);
         const BitPlace bits = upper_place(Place(row, i % 64));
-        atomicOr(reinterpret_cast<std::uint32_t*>(block + 4096 + i / 64 * 512) + bits.word,
-                 static_cast<std::uint32_t>(code >> 4) << bits.shift);
+        atomicOr(reinterpret_cast<std::uint32_t*>(out.upper[i / 64]) + bits.word, static_cast<std::uint32_t>(code >> 4)
+                                                                                      << bits.shift);
     }
     const int slot = Place(row, 0).row_slot();
-    for (int i = 0; i < 16; ++i) {
-        block[6144 + i / 4 * 128 + 4 * slot + i % 4] = static_cast<std::uint8_t>(from.scales[i]);
-    }
-    put_half(block, 6656 + 2 * slot, from.d);
+    for (int i = 0; i < 16; ++i) out.scales[i / 4][slot][i % 4] = from.scales[i];
+    out.d[slot] = from.d;
 }
 __device__ void put(const F16::Block& from, std::uint8_t* block, int row, int input) {
     put_half(block, 2 * half_place(Place(row, input)), from);

@@ -1,4 +1,5 @@
-// kernels/cpu/stages.h: the stages of kernels/ops.h as the CPU backend keeps them: weights in panels, norms in float32.
+// kernels/cpu/packed_ops.h: what prepare() makes of the specs of kernels/ops.h: matrices packed into panels, norms and
+// biases in float32.
 #pragma once
 
 #include <vector>
@@ -14,38 +15,38 @@ struct Norm {
     bool empty() const { return weight.empty(); }
 };
 
-struct EmbedStage : Prepared {
+struct EmbedOp : Prepared {
     EmbedSpec spec;
 };
 
-struct AttentionInStage : Prepared {
+struct AttentionInOp : Prepared {
     ModelShape shape;
     Norm norm, q_norm, k_norm;
     PanelMatrix q, k, v;
     std::vector<float> q_bias, k_bias, v_bias;
-    int rope = -1;                       // index into the backend's rope tables; -1: none
-    bool codes = false, floats = false;  // which forms of its input the matrices read
+    int rope = -1;                       // index into CpuOps::ropes_; -1: none
+    bool codes = false, floats = false;  // the forms of activations that the matrices read
 };
 
-struct AttendStage : Prepared {
+struct AttendOp : Prepared {
     AttendSpec spec;
 };
 
 // attention_out and mlp_out: x += [post_norm](matrix . input + bias)
-struct OutStage : Prepared {
+struct ProjectionOp : Prepared {
     PanelMatrix matrix;
     std::vector<float> bias;
     Norm post_norm;
 };
 
-struct MlpInStage : Prepared {
+struct MlpInOp : Prepared {
     Norm norm;
     PanelMatrix gate, up;
     Activation activation = Activation::silu;
     bool codes = false, floats = false;
 };
 
-struct HeadStage : Prepared {
+struct HeadOp : Prepared {
     Norm norm;
     PanelMatrix matrix;
     float scale = 1, soft_cap = 0;

@@ -1,4 +1,4 @@
-#include "kernels/cpu/input_tiles.h"
+#include "kernels/cpu/activation_tiles.h"
 
 #include <algorithm>
 #include <cstring>
@@ -14,38 +14,38 @@ using std::int64_t;
 constexpr int kMaxPadding = 3;
 constexpr int kWidestTile = 16;
 
-// Bytes of one row's place per group of 32 inputs, all arrays of InputTile together.
+// Bytes of a row in a group of 32 inputs: all int8 arrays of ActivationTile together, and its float32 values.
 constexpr int64_t kCodeBytes = 32 + 2 * sizeof(float) + 4 * sizeof(std::int32_t);
 constexpr int64_t kValueBytes = kGroupInputs * sizeof(float);
 
-// Inputs up to which a matrix's blocks reach.
+// Inputs of a matrix rounded up to whole blocks of its panels.
 int padded(int inputs) { return static_cast<int>(round_up(inputs, inputs % 256 == 0 ? 256 : 64)); }
 
 }  // namespace
 
-void InputTiles::reserve(int max_rows, int64_t max_inputs) {
+void ActivationTiles::reserve(int max_rows, int64_t max_inputs) {
     max_inputs_ = round_up(max_inputs, 256);
-    slots_ = max_rows + kMaxPadding + kWidestTile;
-    memory_ = Arena::allocate_alone(slots_ * (max_inputs_ / kGroupInputs) * (kCodeBytes + kValueBytes) + 64 * 16);
+    max_places_ = max_rows + kMaxPadding + kWidestTile;
+    memory_ = Arena::allocate_alone(max_places_ * (max_inputs_ / kGroupInputs) * (kCodeBytes + kValueBytes) + 64 * 16);
     const auto most = static_cast<std::size_t>(max_rows);
     tiles_.reserve(most);
     first_row_.reserve(most);
     tile_of_row_.reserve(most);
 }
 
-void InputTiles::set_rows(int rows, const IsaKernels& isa) {
+void ActivationTiles::set_rows(int rows, const IsaKernels& isa) {
     tiles_.clear();
     first_row_.clear();
     tile_of_row_.clear();
     const int64_t groups = max_inputs_ / kGroupInputs;
     auto* base = memory_.data;
-    auto* values = base + slots_ * groups * kCodeBytes;
+    auto* values = base + max_places_ * groups * kCodeBytes;
     int64_t place = 0;
     for (int row = 0; row < rows;) {
-        InputTile tile;
+        ActivationTile tile;
         tile.rows = std::min(rows - row, isa.max_tile);
         tile.stride = isa.tile_stride(tile.rows);
-        // Each tile owns a contiguous piece; its arrays follow one another in it.
+        // The arrays of a tile follow one another.
         std::byte* at = base + place * groups * kCodeBytes;
         const int64_t cells = groups * tile.stride;
         tile.q = reinterpret_cast<std::int8_t*>(at);
@@ -63,14 +63,14 @@ void InputTiles::set_rows(int rows, const IsaKernels& isa) {
     }
 }
 
-void InputTiles::fill(const IsaKernels& isa, int row, const float* x, int inputs, bool codes, bool floats) {
+void ActivationTiles::fill(const IsaKernels& isa, int row, const float* x, int inputs, bool codes, bool floats) {
     const auto index = static_cast<std::size_t>(tile_of_row_[static_cast<std::size_t>(row)]);
     isa.fill_tile(x, inputs, padded(inputs), codes, floats, tiles_[index], row - first_row_[index]);
 }
 
-void InputTiles::fill_codes(const IsaKernels& isa, int row, const float* x, int inputs, int begin, int end) {
+void ActivationTiles::fill_codes(const IsaKernels& isa, int row, const float* x, int inputs, int begin, int end) {
     const auto index = static_cast<std::size_t>(tile_of_row_[static_cast<std::size_t>(row)]);
-    InputTile part = tiles_[index];
+    ActivationTile part = tiles_[index];
     const int64_t groups = static_cast<int64_t>(begin / kGroupInputs) * part.stride;
     part.q += kGroupInputs * groups;
     part.scale += static_cast<int64_t>(begin / kScaleInputs) * part.stride;

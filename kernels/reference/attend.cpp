@@ -1,0 +1,60 @@
+// attend: softmax attention of each row and head over the row's own prefix, the row included.
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "kernels/reference/reference_ops.h"
+
+namespace foresay::kernels::reference {
+namespace {
+
+struct Attend : Prepared {
+    AttendSpec spec;
+};
+
+}  // namespace
+
+std::unique_ptr<Prepared> ReferenceOps::prepare(const AttendSpec& spec) {
+    check_stage(spec);
+    auto op = std::make_unique<Attend>();
+    op->spec = spec;
+    return op;
+}
+
+void ReferenceOps::attend(const Prepared& prepared, Activations& act, const KvPages& pages, int32_t layer) {
+    const AttendSpec& spec = static_cast<const Attend&>(prepared).spec;
+    auto& a = self(act);
+    const auto& kv = static_cast<const ReferenceKv&>(pages);
+    const int32_t dh = spec.shape.head_dim, group = spec.shape.heads / spec.shape.kv_heads;
+    std::vector<int32_t> cells;
+    std::vector<double> weights;
+    for (std::size_t t = 0; t < a.batch.rows.size(); ++t) {
+        attended_cells(a.batch, static_cast<int32_t>(t), spec.window, cells);
+        const auto& table = a.batch.sequences[a.batch.rows[t].sequence].pages;
+        for (int32_t h = 0; h < spec.shape.heads; ++h) {
+            // Where the key and value of the i-th attended cell lie.
+            const auto offset = [&](std::size_t i) {
+                return kv.offset(layer, table[cells[i] / kPagePositions], cells[i] % kPagePositions, h / group);
+            };
+            const float* q = row(a.q, t, spec.shape.heads * dh) + h * dh;
+            weights.assign(cells.size(), 0);
+            double peak = -std::numeric_limits<double>::infinity();
+            for (std::size_t i = 0; i < cells.size(); ++i) {
+                weights[i] = soft_cap(dot(q, kv.k.data() + offset(i), dh) * spec.scale, spec.soft_cap);
+                peak = std::max(peak, weights[i]);
+            }
+            double total = 0;
+            for (double& w : weights) total += w = std::exp(w - peak);
+            std::vector<double> sum(static_cast<std::size_t>(dh));
+            for (std::size_t i = 0; i < cells.size(); ++i) {
+                const float* v = kv.v.data() + offset(i);
+                for (int32_t d = 0; d < dh; ++d) sum[d] += weights[i] * v[d];
+            }
+            float* out = row(a.attended, t, spec.shape.heads * dh) + h * dh;
+            for (int32_t d = 0; d < dh; ++d) out[d] = static_cast<float>(sum[d] / total);
+        }
+    }
+}
+
+}  // namespace foresay::kernels::reference

@@ -1,0 +1,106 @@
+// attention_in: q, k, v = projections of norm(x) + bias; q and k are normed and rotated head by head; k and v go into
+// the cache.
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/kv_code.h"
+#include "kernels/reference/reference_ops.h"
+
+namespace foresay::kernels::reference {
+namespace {
+
+struct AttentionIn : Prepared {
+    ModelShape shape;
+    Norm norm, q_norm, k_norm;
+    Matrix q, k, v;
+    Floats q_bias, k_bias, v_bias, inverse_frequency;
+    RopePairs pairs;
+    float attention_factor;
+
+    explicit AttentionIn(const AttentionInSpec& s)
+        : shape(s.shape),
+          norm(s.norm),
+          q_norm(s.q_norm),
+          k_norm(s.k_norm),
+          q(s.q),
+          k(s.k),
+          v(s.v),
+          q_bias(dequantize(s.q_bias)),
+          k_bias(dequantize(s.k_bias)),
+          v_bias(dequantize(s.v_bias)),
+          inverse_frequency(s.rope.inverse_frequency.begin(), s.rope.inverse_frequency.end()),
+          pairs(s.rope.pairs),
+          attention_factor(s.rope.magnitude) {}
+
+    // Rope: pair i of the head turns by position * inverse_frequency[i].
+    void rotate(int32_t position, float* head) const {
+        if (pairs == RopePairs::none) return;
+        const std::size_t half = inverse_frequency.size();
+        for (std::size_t i = 0; i < half; ++i) {
+            const double angle = static_cast<double>(position) * inverse_frequency[i];
+            const double c = std::cos(angle) * attention_factor, s = std::sin(angle) * attention_factor;
+            float& a = pairs == RopePairs::adjacent ? head[2 * i] : head[i];
+            float& b = pairs == RopePairs::adjacent ? head[2 * i + 1] : head[i + half];
+            const double x = a, y = b;
+            a = static_cast<float>(x * c - y * s);
+            b = static_cast<float>(x * s + y * c);
+        }
+    }
+
+    // Norm and rotation of each of `heads` heads.
+    void finish_heads(const Norm& head_norm, int32_t position, float* x, int32_t heads) const {
+        for (int32_t h = 0; h < heads; ++h) {
+            float* head = x + h * shape.head_dim;
+            if (!head_norm.empty()) head_norm.apply(head, head);
+            rotate(position, head);
+        }
+    }
+};
+
+// What KvFormat::q8 keeps of each head's key or value.
+void round_to_codes(Floats& x, int32_t head_dim) {
+    const auto width = static_cast<std::size_t>(head_dim);
+    for (std::size_t head = 0; head < x.size(); head += width) {
+        float largest = 0;
+        for (std::size_t i = head; i < head + width; ++i) largest = std::max(largest, std::abs(x[i]));
+        const float scale = kv_code_scale(largest);
+        for (std::size_t i = head; i < head + width; ++i) x[i] = kv_code(x[i], scale) * (largest / kLargestKvCode);
+    }
+}
+
+}  // namespace
+
+std::unique_ptr<Prepared> ReferenceOps::prepare(const AttentionInSpec& spec) { return make<AttentionIn>(spec); }
+
+void ReferenceOps::attention_in(const Prepared& prepared, Activations& act, KvPages& pages, int32_t layer) {
+    const auto& op = static_cast<const AttentionIn&>(prepared);
+    auto& a = self(act);
+    auto& kv = static_cast<ReferenceKv&>(pages);
+    Floats k(static_cast<std::size_t>(op.k.outputs)), v(k.size());
+    for (std::size_t t = 0; t < a.batch.rows.size(); ++t) {
+        const Row& r = a.batch.rows[t];
+        float* normed = a.scratch.data();
+        float* q = row(a.q, t, op.q.outputs);
+        op.norm.apply(row(a.x, t, op.shape.d_model), normed);
+        op.q.apply(normed, q);
+        op.k.apply(normed, k.data());
+        op.v.apply(normed, v.data());
+        add(q, op.q_bias);
+        add(k.data(), op.k_bias);
+        add(v.data(), op.v_bias);
+        op.finish_heads(op.q_norm, r.position, q, op.shape.heads);
+        op.finish_heads(op.k_norm, r.position, k.data(), op.shape.kv_heads);
+        if (kv.format == KvFormat::q8) {
+            round_to_codes(k, op.shape.head_dim);
+            round_to_codes(v, op.shape.head_dim);
+        }
+        const int32_t cell = r.cell < 0 ? r.position : r.cell;
+        const int32_t page = a.batch.sequences[r.sequence].pages[cell / kPagePositions];
+        const int64_t at = kv.offset(layer, page, cell % kPagePositions, 0);
+        std::copy(k.begin(), k.end(), kv.k.begin() + at);
+        std::copy(v.begin(), v.end(), kv.v.begin() + at);
+    }
+}
+
+}  // namespace foresay::kernels::reference

@@ -1,0 +1,77 @@
+// The reference backend's memory: cache pages, working memory, and what the host reads of it.
+
+#include <algorithm>
+
+#include "kernels/reference/reference_ops.h"
+
+namespace foresay::kernels::reference {
+
+int64_t ReferenceOps::kv_bytes(const ModelShape& shape, int32_t pages, KvFormat /*format*/) const {
+    return static_cast<int64_t>(2) * sizeof(float) * shape.layers * pages * kPagePositions * shape.kv_heads *
+           shape.head_dim;
+}
+
+std::unique_ptr<KvPages> ReferenceOps::allocate_kv(const ModelShape& shape, int32_t pages, KvFormat format) {
+    auto kv = std::make_unique<ReferenceKv>();
+    kv->shape = shape;
+    kv->pages = pages;
+    kv->format = format;
+    kv->bytes = kv_bytes(shape, pages, format);
+    kv->k.resize(static_cast<std::size_t>(kv->bytes / 8));
+    kv->v.resize(kv->k.size());
+    return kv;
+}
+
+std::unique_ptr<Activations> ReferenceOps::allocate_activations(const ModelShape& shape, int32_t max_rows,
+                                                                int32_t max_logit_rows) {
+    auto act = std::make_unique<ReferenceActivations>();
+    act->shape = shape;
+    act->max_rows = max_rows;
+    act->max_logit_rows = max_logit_rows;
+    const auto rows = static_cast<std::size_t>(max_rows);
+    const auto attention = static_cast<std::size_t>(shape.heads) * shape.head_dim;
+    act->x.resize(rows * shape.d_model);
+    act->q.resize(rows * attention);
+    act->attended.resize(rows * attention);
+    act->ff.resize(rows * shape.d_ff);
+    act->scratch.resize(2 * std::max<std::size_t>({static_cast<std::size_t>(shape.d_model), attention,
+                                                   static_cast<std::size_t>(shape.d_ff)}));
+    act->logits.resize(static_cast<std::size_t>(max_logit_rows) * shape.vocab);
+    act->slots.resize(kDrawSlots);
+    act->bytes = static_cast<int64_t>(sizeof(float) * (act->x.size() + act->q.size() * 2 + act->ff.size() +
+                                                       act->scratch.size() + act->logits.size()));
+    return act;
+}
+
+void ReferenceOps::copy_page(KvPages& pages, int32_t from, int32_t to) {
+    auto& kv = static_cast<ReferenceKv&>(pages);
+    const int64_t n = static_cast<int64_t>(kPagePositions) * kv.shape.kv_heads * kv.shape.head_dim;
+    for (int32_t layer = 0; layer < kv.shape.layers; ++layer) {
+        for (Floats* values : {&kv.k, &kv.v}) {
+            std::copy_n(values->data() + kv.offset(layer, from, 0, 0), n, values->data() + kv.offset(layer, to, 0, 0));
+        }
+    }
+}
+
+void ReferenceOps::begin(Activations& act, const Batch& batch) {
+    check_batch(act, batch);
+    self(act).batch = batch;
+}
+
+std::span<float> ReferenceOps::logits(Activations& act, int32_t i) {
+    return {row(self(act).logits, static_cast<std::size_t>(i), act.shape.vocab),
+            static_cast<std::size_t>(act.shape.vocab)};
+}
+
+std::span<const float> ReferenceOps::residual(Activations& act, int32_t t) {
+    return {row(self(act).x, static_cast<std::size_t>(t), act.shape.d_model),
+            static_cast<std::size_t>(act.shape.d_model)};
+}
+
+}  // namespace foresay::kernels::reference
+
+namespace foresay::kernels {
+
+std::unique_ptr<Ops> make_reference_ops() { return std::make_unique<reference::ReferenceOps>(); }
+
+}  // namespace foresay::kernels

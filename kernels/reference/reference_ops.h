@@ -1,0 +1,86 @@
+// kernels/reference/reference_ops.h: the specification of every op in plain loops: what each backend is compared with.
+// Each op is a file of this folder: what prepare() keeps of its spec, and what it does with a batch.
+//
+// Layout:   weights and cache in float32, dequantised or rounded as the formats say.
+// Precision: float32 activations, sums in double precision (kernels/reference/arrays.h).
+// Threads:  one.
+// Cost:     slow on purpose.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "kernels/draw.h"
+#include "kernels/reference/arrays.h"
+#include "kernels/stage_checks.h"
+
+namespace foresay::kernels::reference {
+
+struct ReferenceKv : KvPages {
+    Floats k, v;  // [layers, pages, kPagePositions, Hkv, Dh]
+
+    int64_t offset(int32_t layer, int32_t page, int32_t position, int32_t head) const {
+        return (((static_cast<int64_t>(layer) * pages + page) * kPagePositions + position) * shape.kv_heads + head) *
+               shape.head_dim;
+    }
+};
+
+struct ReferenceActivations : Activations {
+    Batch batch;
+    Floats x, q, attended, ff, scratch, logits;  // [T, D], [T, H*Dh], [T, H*Dh], [T, F], one row, [logit rows, V]
+    std::vector<Drawn> slots;
+    KeptCandidates kept;
+    DrawScratch draw_scratch;
+};
+
+// Row t of an array whose rows have `width` values.
+inline float* row(Floats& values, std::size_t t, int64_t width) {
+    return values.data() + static_cast<int64_t>(t) * width;
+}
+
+class ReferenceOps final : public Ops {
+public:
+    BackendInfo describe() const override { return {"reference", "plain loops, double sums", 1}; }
+
+    std::unique_ptr<Prepared> prepare(const EmbedSpec& spec) override;
+    std::unique_ptr<Prepared> prepare(const AttentionInSpec& spec) override;
+    std::unique_ptr<Prepared> prepare(const AttendSpec& spec) override;
+    std::unique_ptr<Prepared> prepare(const AttentionOutSpec& spec) override;
+    std::unique_ptr<Prepared> prepare(const MlpInSpec& spec) override;
+    std::unique_ptr<Prepared> prepare(const MlpOutSpec& spec) override;
+    std::unique_ptr<Prepared> prepare(const HeadSpec& spec) override;
+
+    int64_t kv_bytes(const ModelShape& shape, int32_t pages, KvFormat format) const override;
+    std::unique_ptr<KvPages> allocate_kv(const ModelShape& shape, int32_t pages, KvFormat format) override;
+    std::unique_ptr<Activations> allocate_activations(const ModelShape& shape, int32_t max_rows,
+                                                      int32_t max_logit_rows) override;
+    void copy_page(KvPages& pages, int32_t from, int32_t to) override;
+
+    void begin(Activations& act, const Batch& batch) override;
+    void embed(const Prepared& prepared, Activations& act) override;
+    void attention_in(const Prepared& prepared, Activations& act, KvPages& pages, int32_t layer) override;
+    void attend(const Prepared& prepared, Activations& act, const KvPages& pages, int32_t layer) override;
+    void attention_out(const Prepared& prepared, Activations& act) override;
+    void mlp_in(const Prepared& prepared, Activations& act) override;
+    void mlp_out(const Prepared& prepared, Activations& act) override;
+    void head(const Prepared& prepared, Activations& act) override;
+
+    void draw(Activations& act, std::span<const DrawPlan> plans, std::span<const int32_t> slots) override;
+    Drawn drawn(Activations& act, int32_t slot) override;
+    Candidates candidates(Activations& act, int32_t slot) override;
+    std::span<float> logits(Activations& act, int32_t i) override;
+    std::span<const float> residual(Activations& act, int32_t t) override;
+
+private:
+    static ReferenceActivations& self(Activations& act) { return static_cast<ReferenceActivations&>(act); }
+
+    template <class Op, class Spec>
+    static std::unique_ptr<Prepared> make(const Spec& spec) {
+        check_stage(spec);
+        auto op = std::make_unique<Op>(spec);
+        count_work(spec, *op);
+        return op;
+    }
+};
+
+}  // namespace foresay::kernels::reference
