@@ -124,6 +124,20 @@ TEST_F(ConversationTest, AnswersSideBySideAreWhatRetryDraws) {
     EXPECT_EQ(conversation_.branch_count(), 4u);
 }
 
+TEST_F(ConversationTest, TooManyBranchesAreRefusedBeforeAnythingIsGenerated) {
+    conversation_.answer("import re\n", limits(2), kNobody);
+    while (conversation_.branch_count() + 1 < TurnTree::kMaxBranches) conversation_.new_branch(1);
+    std::size_t generated = 0;
+    const auto count = [&](std::size_t, const speculative::TokenEvent&) { ++generated; };
+    EXPECT_THROW(conversation_.answers("x = 1\n", 3, limits(2), count), Error);
+    EXPECT_THROW(conversation_.answers(std::nullopt, 2, limits(2), count), Error);
+    EXPECT_EQ(generated, 0u);
+    // The first answer to a new message needs no branch of its own, so two fit.
+    EXPECT_EQ(conversation_.answers("x = 1\n", 2, limits(2), count).size(), 2u);
+    EXPECT_EQ(conversation_.branch_count(), TurnTree::kMaxBranches);
+    EXPECT_THROW(conversation_.new_branch(0), Error);
+}
+
 TEST_F(ConversationTest, BranchesGoTheirOwnWays) {
     conversation_.answer("import re\n", limits(), kNobody);
     conversation_.answer("\ndef parse(text):\n", limits(), kNobody);
