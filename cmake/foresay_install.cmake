@@ -6,7 +6,7 @@ include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 # ---- made by the program: the manual page and the completions. Not by a sanitized one: where addresses are randomised
-# widely it may not start, and nobody installs it.
+# widely it may not start, and no one installs it.
 set(all ALL)
 if(FORESAY_SANITIZER)
   set(all)

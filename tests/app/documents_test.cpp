@@ -223,7 +223,7 @@ TEST(CommandLine, ZshAndFishTakeTheirScripts) {
     }
 }
 
-// The commands that a page shows in its code blocks, as a shell takes them: "./run ..." up to the remark behind it.
+// The commands that a page shows in its code blocks, as a shell takes them: "./run ..." up to the remark after it.
 std::vector<std::string> commands_of(const std::string& page) {
     std::vector<std::string> commands;
     std::ifstream file(source(page));

@@ -122,12 +122,12 @@ echo 'int x = "' >>"$here/app/main.cpp"; call "$here/run"
 expect "a compile error stops with 1" is $status 1
 expect "stdout stays empty" is "$(cat "$work/out")" ""
 expect "the compiler is heard" has "$work/err" main.cpp
-expect "nothing is thrown away" lacks "$work/err" anew
+expect "nothing is thrown away" lacks "$work/err" "is broken"
 sed -i '$d' "$here/app/main.cpp"; call "$here/run"; expect "and then mended" is "$status $(cat "$work/out")" "0 two"
 
 # The build folder is not what it should be.
 mv "$here" "$work/elsewhere"; here=$work/elsewhere; call "$here/run"
-expect "a moved tree is built anew" is "$status $(cat "$work/out")" "0 two"
+expect "a moved tree is built again" is "$status $(cat "$work/out")" "0 two"
 cp -a "$here" "$work/copy"; rm -rf "$here/app"; call "$work/copy/run"
 expect "a copied tree does not use the original" is "$status $(cat "$work/out")" "0 two"
 here=$work/copy
