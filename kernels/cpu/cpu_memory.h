@@ -13,6 +13,7 @@
 #include "kernels/cpu/input_tiles.h"
 #include "kernels/cpu/panels.h"
 #include "kernels/draw.h"
+#include "kernels/ops.h"
 
 namespace foresay::kernels::cpu {
 
