@@ -2,7 +2,8 @@
 // choices, one line of documentation. The loader, `config show`, `/set` and the error messages are driven by it.
 //
 // To add a key: one row in schema.cpp, and its field in config.h if the program reads it by name.
-// The keys of [sampling.STAGE] are not here: the samplers own them, and hand them over as StageSchema.
+// The keys of [sampling.STAGE] are not here: the samplers own them, and hand them over as StageSchema. The one that all
+// stages share is on_error_key().
 #pragma once
 
 #include <optional>
@@ -24,6 +25,9 @@ struct KeySpec {
     std::vector<std::string> choices;  // for ValueType::choice, and for the entries of a text_list if not empty
     std::string doc;                   // one line
 };
+
+// The key that every stage has besides its own parameters: in [sampling.STAGE] of a built-in one, in [[plugin]] of another.
+const KeySpec& on_error_key();
 
 // A stage that a chain may name, and its parameters.
 struct StageSchema {

@@ -15,6 +15,7 @@
 #include "kernels/cuda/kv_pool.h"
 #include "kernels/cuda/linear.h"
 #include "kernels/cuda/rows.h"
+#include "kernels/draw.h"
 #include "kernels/ops.h"
 
 namespace foresay::kernels::cuda {
