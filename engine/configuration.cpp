@@ -38,7 +38,13 @@ core::StageSchema schema_of(const samplers::StageDescription& description) {
         schema.parameters.push_back({parameter.name, value_type(parameter.type), parameter.fallback, parameter.min,
                                      parameter.max, parameter.choices, parameter.doc});
     }
+    schema.parameters.push_back(core::on_error_key());
     return schema;
+}
+
+samplers::StageSpec::OnError on_error(const core::Setting& setting) {
+    using OnError = samplers::StageSpec::OnError;
+    return std::get<std::string>(setting.value) == "skip" ? OnError::skip : OnError::stop;
 }
 
 }  // namespace
@@ -98,10 +104,17 @@ samplers::ChainSpec chain_spec(const core::Config& config, const PluginFactories
             const auto spec = std::find_if(config.plugins.begin(), config.plugins.end(),
                                            [&](const core::PluginSpec& loaded) { return loaded.name == name; });
             if (spec != config.plugins.end()) {
+                stage.on_error = on_error(spec->on_error);
                 for (const auto& [key, setting] : spec->options) stage.parameters.emplace_back(key, setting.value);
             }
         } else {
-            for (const auto& [key, setting] : config.stage(name)) stage.parameters.emplace_back(key, setting.value);
+            for (const auto& [key, setting] : config.stage(name)) {
+                if (key == core::on_error_key().key) {
+                    stage.on_error = on_error(setting);
+                } else {
+                    stage.parameters.emplace_back(key, setting.value);
+                }
+            }
         }
         chain.push_back(std::move(stage));
     }

@@ -2,44 +2,17 @@
 
 #include <algorithm>
 #include <cfloat>
-#include <limits>
 #include <utility>
 
 #include "base/error.h"
 #include "kernels/draw_simd.h"
+#include "kernels/sampling_steps.h"
 
 namespace foresay::kernels {
 namespace {
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
-bool allowed(std::span<const std::uint32_t> bits, std::int32_t id) {
-    const std::size_t word = static_cast<std::size_t>(id) / 32;
-    return word < bits.size() && (bits[word] >> (id % 32) & 1u) != 0;
-}
-
-float penalised(float x, const DrawStep& step, std::int32_t count) {
-    x = x > 0.0f ? x / step.a : x * step.a;
-    x -= static_cast<float>(count) * step.b;
-    return x - step.c;
-}
-
-// The entry of `token` in a list that ascends by token, or nullptr.
-template <typename Entry>
-const Entry* find(std::span<const Entry> entries, std::int32_t token) {
-    const auto at = std::lower_bound(entries.begin(), entries.end(), token,
-                                     [](const Entry& entry, std::int32_t id) { return entry.token < id; });
-    return at != entries.end() && at->token == token ? &*at : nullptr;
-}
-
-// Bits that rise with the value.
-std::uint32_t rising_bits(float value) {
-    const std::uint32_t bits = math::bits_of(value);
-    return (bits & 0x80000000u) ? ~bits : bits | 0x80000000u;
-}
-
-// A value that k of values[0, n) reach, k <= n, within a hundredth of the k-th largest: counted by the upper 16 bits,
-// 8 at a time, because selecting by comparison spends its time on mispredicted branches.
+// A value that at least k of values[0, n) reach, k <= n, within a hundredth of the k-th largest. Counts the upper 16
+// bits, 8 at a time, because selecting by comparison spends its time on mispredicted branches.
 float kth_largest_or_less(const float* values, std::int32_t n, std::int32_t k) {
     std::uint32_t prefix = 0;
     for (int shift = 24; shift >= 16; shift -= 8) {
@@ -48,16 +21,15 @@ float kth_largest_or_less(const float* values, std::int32_t n, std::int32_t k) {
             const std::uint32_t bits = rising_bits(values[i]);
             counts[(bits >> shift) & 255] += shift == 24 || bits >> 24 == prefix >> 24;
         }
-        std::uint32_t byte = 255;
-        for (; byte > 0 && counts[byte] < k; --byte) k -= counts[byte];
-        prefix |= byte << shift;
+        const RankedByte at = kth_largest_byte(counts, k);
+        prefix |= static_cast<std::uint32_t>(at.byte) << shift;
+        k = at.rank;
     }
-    if (prefix <= rising_bits(-FLT_MAX)) return -FLT_MAX;  // what lies below is no number
-    return math::of_bits((prefix & 0x80000000u) ? prefix & 0x7fffffffu : ~prefix);
+    return prefix_bound(prefix);
 }
 
-// A value that at least min(k, n) values reach, about as close to the k-th largest as lane maxima tell: k disjoint groups
-// of values have a maximum that reaches it. `work` holds as many floats as `lanes`.
+// A value that at least min(k, n) values reach, about as close to the k-th largest as lane maxima tell: the maxima of k
+// disjoint groups of values reach it. `work` holds as many floats as `lanes`.
 float threshold_for(const float* lanes, std::int32_t count, std::int32_t k, float* work) {
     if (count < k) return -FLT_MAX;
     const std::int32_t fold = std::max(1, count / (3 * k));
@@ -161,7 +133,7 @@ void DrawScratch::cut(std::int32_t count) {
     count_ = std::min(found, count);
     for (std::int32_t i = 0; i < count_; ++i) {
         ids_[i] = key_id(keys[i]);
-        logits_[i] = std::min(key_logit(keys[i]), FLT_MAX);
+        logits_[i] = finite_logit(key_logit(keys[i]));
     }
     whole_ = false;
     sorted_ = true;
@@ -171,9 +143,9 @@ void DrawScratch::make_list() {
     if (!whole_) return;
     count_ = 0;
     for (std::size_t id = 0; id < row_.size(); ++id) {
-        if (!(row_[id] > -kInfinity)) continue;
+        if (!is_candidate(row_[id])) continue;
         ids_[count_] = static_cast<std::int32_t>(id);
-        logits_[count_++] = std::min(row_[id], FLT_MAX);
+        logits_[count_++] = finite_logit(row_[id]);
     }
     whole_ = false;
     sorted_ = false;
@@ -182,9 +154,9 @@ void DrawScratch::make_list() {
 void DrawScratch::drop_dead() {
     std::int32_t kept = 0;
     for (std::int32_t i = 0; i < count_; ++i) {
-        if (!(logits_[i] > -kInfinity)) continue;
+        if (!is_candidate(logits_[i])) continue;
         ids_[kept] = ids_[i];
-        logits_[kept++] = std::min(logits_[i], FLT_MAX);
+        logits_[kept++] = finite_logit(logits_[i]);
     }
     count_ = kept;
 }
@@ -233,14 +205,14 @@ void DrawScratch::apply(const DrawStep& step, const NoiseKey& key) {
             }
             break;
         case DrawStepKind::top_k:
-            cut(static_cast<std::int32_t>(std::min<std::uint32_t>(step.k, 1u << 30)));
+            cut(top_k_count(step.top_k));
             break;
         case DrawStepKind::top_p:
         case DrawStepKind::min_p:
         case DrawStepKind::xtc:
             make_list();
             sort();
-            apply_ranked(step, key);
+            apply_ranking(step, key);
             break;
     }
 }
@@ -256,59 +228,65 @@ void DrawScratch::apply_whole(const DrawStep& step) {
         case DrawStepKind::penalties:
             for (const TokenCount& entry : step.counts) {
                 if (entry.token < 0 || entry.token >= n) continue;
-                row_[entry.token] = penalised(row_[entry.token], step, entry.count);
+                row_[entry.token] = penalised(row_[entry.token], step.penalties, entry.count);
             }
             break;
-        case DrawStepKind::mask:
+        case DrawStepKind::mask: {
+            const std::int32_t words = static_cast<std::int32_t>(step.bits.size());
             for (std::int32_t id = 0; id < n; ++id) {
-                if (!allowed(step.bits, id)) row_[id] = -kInfinity;
+                if (!is_allowed(step.bits.data(), words, id)) row_[id] = -positive_infinity();
             }
             break;
+        }
         default:
-            draw_kernels().divide(row_.data(), n, step.a);
+            draw_kernels().divide(row_.data(), n, step.temperature);
             break;
     }
 }
 
 void DrawScratch::apply_elements(const DrawStep& step) {
     switch (step.kind) {
-        case DrawStepKind::bias:
+        case DrawStepKind::bias: {
+            const std::int32_t size = static_cast<std::int32_t>(step.values.size());
             for (std::int32_t i = 0; i < count_; ++i) {
-                if (const TokenValue* entry = find(step.values, ids_[i])) logits_[i] += entry->value;
+                if (const TokenValue* entry = find_entry(step.values.data(), size, ids_[i])) logits_[i] += entry->value;
             }
             break;
-        case DrawStepKind::penalties:
+        }
+        case DrawStepKind::penalties: {
+            const std::int32_t size = static_cast<std::int32_t>(step.counts.size());
             for (std::int32_t i = 0; i < count_; ++i) {
-                if (const TokenCount* entry = find(step.counts, ids_[i])) {
-                    logits_[i] = penalised(logits_[i], step, entry->count);
-                }
+                const TokenCount* entry = find_entry(step.counts.data(), size, ids_[i]);
+                if (entry != nullptr) logits_[i] = penalised(logits_[i], step.penalties, entry->count);
             }
             break;
-        case DrawStepKind::mask:
+        }
+        case DrawStepKind::mask: {
+            const std::int32_t words = static_cast<std::int32_t>(step.bits.size());
             for (std::int32_t i = 0; i < count_; ++i) {
-                if (!allowed(step.bits, ids_[i])) logits_[i] = -kInfinity;
+                if (!is_allowed(step.bits.data(), words, ids_[i])) logits_[i] = -positive_infinity();
             }
             break;
+        }
         default:
-            draw_kernels().divide(logits_.data(), count_, step.a);
+            draw_kernels().divide(logits_.data(), count_, step.temperature);
             break;
     }
     drop_dead();
     sorted_ = false;
 }
 
-void DrawScratch::apply_ranked(const DrawStep& step, const NoiseKey& key) {
+void DrawScratch::apply_ranking(const DrawStep& step, const NoiseKey& key) {
     if (count_ == 0) return;
     if (step.kind == DrawStepKind::min_p) {
-        const float least = logits_[0] + step.a;
+        const float least = min_p_logit(step.min_p_log, logits_[0]);
         std::int32_t kept = 1;
         while (kept < count_ && logits_[kept] >= least) ++kept;
         count_ = kept;
         return;
     }
     if (step.kind == DrawStepKind::top_p) {
-        const std::uint64_t sum = weigh();
-        const std::uint64_t enough = static_cast<std::uint64_t>(static_cast<double>(step.a) * static_cast<double>(sum));
+        const std::uint64_t enough = top_p_weight(step.top_p, weigh());
         std::uint64_t reached = weights_[0];
         std::int32_t kept = 1;
         while (kept < count_ && reached < enough) reached += weights_[kept++];
@@ -316,10 +294,10 @@ void DrawScratch::apply_ranked(const DrawStep& step, const NoiseKey& key) {
         return;
     }
     // xtc
-    if (count_ < 2 || !(step.b <= 0.5f) || !(stage_uniform(key, step.k, 0) < step.a)) return;
-    const double least = static_cast<double>(step.b) * static_cast<double>(weigh());
+    if (count_ < 2 || !xtc_acts(step.xtc, key)) return;
+    const std::uint64_t sum = weigh();
     std::int32_t likely = 0;
-    while (likely < count_ && static_cast<double>(weights_[likely]) >= least) ++likely;
+    while (likely < count_ && xtc_is_likely(step.xtc, weights_[likely], sum)) ++likely;
     if (likely < 2) return;
     const std::int32_t dropped = likely - 1;
     std::copy(ids_.begin() + dropped, ids_.begin() + count_, ids_.begin());
@@ -329,7 +307,7 @@ void DrawScratch::apply_ranked(const DrawStep& step, const NoiseKey& key) {
 
 Drawn DrawScratch::draw(const NoiseKey& key, bool greedy) {
     const DrawKernels& kernels = draw_kernels();
-    BestTwo two{-kInfinity, -kInfinity, -1};
+    BestTwo two = BestTwo::none();
     if (whole_) {
         const std::int32_t n = static_cast<std::int32_t>(row_.size());
         float* lanes = maxima_.data();
@@ -337,7 +315,7 @@ Drawn DrawScratch::draw(const NoiseKey& key, bool greedy) {
         if (greedy) {
             two = kernels.best_whole(row_.data(), n, lanes);
         } else {
-            // The second-best score of the best logits bounds the second-best score of all from below.
+            // The second-best score among the best logits is a lower bound of the second-best score of all.
             constexpr std::int32_t kFirst = 8;
             const float threshold = threshold_for(lanes, lane_count(n), kFirst, lanes + lane_count(n));
             const std::int32_t found = kernels.collect(row_.data(), n, lanes, threshold, keys_.data());
@@ -355,8 +333,7 @@ Drawn DrawScratch::draw(const NoiseKey& key, bool greedy) {
     } else {
         two = kernels.draw_list(ids_.data(), logits_.data(), count_, key);
     }
-    if (two.id < 0) return {};
-    return {two.id, two.second > -kInfinity ? two.best - two.second : kInfinity};
+    return {two.id, two.margin()};
 }
 
 float DrawScratch::log_probability(std::int32_t token) {
@@ -364,10 +341,9 @@ float DrawScratch::log_probability(std::int32_t token) {
     sort();
     for (std::int32_t i = 0; i < count_; ++i) {
         if (ids_[i] != token) continue;
-        const float share = static_cast<float>(static_cast<double>(weigh()) * (1.0 / 1099511627776.0));
-        return logits_[i] - logits_[0] - math::log(share);
+        return logits_[i] - logits_[0] - log_of_fixed(weigh());
     }
-    return -kInfinity;
+    return -positive_infinity();
 }
 
 namespace {
@@ -386,6 +362,11 @@ void run_steps(std::span<float> logits, const DrawPlan& plan, DrawScratch& scrat
 Drawn draw_row(std::span<float> logits, const DrawPlan& plan, DrawScratch& scratch) {
     run_steps(logits, plan, scratch);
     return scratch.draw(plan.key, plan.greedy);
+}
+
+Candidates candidates_row(std::span<float> logits, const DrawPlan& plan, DrawScratch& scratch) {
+    run_steps(logits, plan, scratch);
+    return scratch.list();
 }
 
 void KeptCandidates::reserve(std::span<const DrawPlan> plans) {
@@ -409,11 +390,6 @@ Drawn KeptCandidates::draw(std::span<float> logits, const DrawPlan& plan, DrawSc
 Candidates KeptCandidates::at(std::int32_t slot) {
     const std::size_t first = static_cast<std::size_t>(slot) * kCandidateCut;
     return {ids_.data() + first, logits_.data() + first, counts_[static_cast<std::size_t>(slot)]};
-}
-
-Candidates candidates_row(std::span<float> logits, const DrawPlan& plan, DrawScratch& scratch) {
-    run_steps(logits, plan, scratch);
-    return scratch.list();
 }
 
 }  // namespace foresay::kernels

@@ -1,7 +1,6 @@
 #include "kernels/draw_simd.h"
 
 #include <bit>
-#include <cfloat>
 #include <cstring>
 #include <limits>
 
@@ -84,7 +83,7 @@ FORESAY_INLINE void divide(float* x, std::int32_t n, float divisor) {
 FORESAY_INLINE std::uint64_t weigh(const float* x, std::int32_t n, float top, std::uint64_t* weights) {
     std::uint64_t sum = 0;
     for (std::int32_t i = 0; i < n; ++i) {
-        weights[i] = static_cast<std::uint64_t>(static_cast<std::int64_t>(math::exp(x[i] - top) * 1099511627776.0f));
+        weights[i] = fixed_weight(x[i], top);
         sum += weights[i];
     }
     return sum;
@@ -136,15 +135,14 @@ FORESAY_INLINE void coarse_chunk(std::int32_t first, const NoiseKey& key, std::u
 // Scores one id unless its bound shows that it cannot reach `floor`, the least second-best score.
 FORESAY_INLINE void consider(float logit, std::int32_t id, std::uint32_t coarse, const NoiseKey& key, float& floor,
                              BestTwo& two) {
-    if (!(logit > -kInfinity) || logit + kBounds.bound[coarse] < floor) return;
-    if (logit > FLT_MAX) logit = FLT_MAX;
-    two.add(logit + gumbel_of(fine_noise(key, id, coarse)), id);
+    if (!is_candidate(logit) || logit + kBounds.bound[coarse] < floor) return;
+    two.add(finite_logit(logit) + gumbel_of(fine_noise(key, id, coarse)), id);
     if (two.second > floor) floor = two.second;
 }
 
 FORESAY_INLINE BestTwo draw_whole(const float* x, std::int32_t n, const float* lanes, float floor,
                                   const NoiseKey& key) {
-    BestTwo two{-kInfinity, -kInfinity, -1};
+    BestTwo two = BestTwo::none();
     alignas(64) std::uint8_t coarse[kChunk];
     alignas(64) std::uint8_t flag[kChunk];
     for (std::int32_t first = 0; first < n; first += kChunk, lanes += kLanes) {
@@ -171,7 +169,7 @@ FORESAY_INLINE BestTwo draw_whole(const float* x, std::int32_t n, const float* l
 }
 
 FORESAY_INLINE BestTwo draw_list(const std::int32_t* ids, const float* x, std::int32_t n, const NoiseKey& key) {
-    BestTwo two{-kInfinity, -kInfinity, -1};
+    BestTwo two = BestTwo::none();
     float floor = -kInfinity;
     std::uint32_t purpose[kLanes] = {}, words[4][kLanes];
     for (std::int32_t first = 0; first < n; first += kLanes) {
@@ -188,15 +186,14 @@ FORESAY_INLINE BestTwo draw_list(const std::int32_t* ids, const float* x, std::i
 }
 
 FORESAY_INLINE BestTwo best_whole(const float* x, std::int32_t n, const float* lanes) {
-    BestTwo two{-kInfinity, -kInfinity, -1};
+    BestTwo two = BestTwo::none();
     const std::int32_t count = lane_count(n);
     for (std::int32_t lane = 0; lane < count; ++lane) {
         if (!(lanes[lane] > -kInfinity) || lanes[lane] < two.second) continue;
         const std::int32_t first = lane / kLanes * kChunk + lane % kLanes;
         const std::int32_t last = first + kChunk < n ? first + kChunk : n;
         for (std::int32_t i = first; i < last; i += kLanes) {
-            const float value = x[i] > FLT_MAX ? FLT_MAX : x[i];
-            if (value > -kInfinity) two.add(value, i);
+            if (is_candidate(x[i])) two.add(finite_logit(x[i]), i);
         }
     }
     return two;

@@ -1,4 +1,4 @@
-// kernels/draw_simd.h: the loops of a draw that touch many values, compiled once per instruction set.
+// kernels/draw_simd.h: the loops of sampling that touch many values, compiled once per instruction set.
 //
 // Identity: every version yields the same bits; they differ in speed only. Tests run each that the processor has.
 // Threads:  pure functions.
@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <span>
 
-#include "kernels/draw.h"
 #include "kernels/noise.h"
+#include "kernels/sampling_steps.h"
 
 namespace foresay::kernels {
 
@@ -16,36 +16,6 @@ namespace foresay::kernels {
 inline constexpr std::int32_t kLanes = 16;
 inline constexpr std::int32_t kChunk = kLanes * kLanes;
 constexpr std::int32_t lane_count(std::int32_t n) { return (n + kChunk - 1) / kChunk * kLanes; }
-
-// Sorts ascending by logit, highest first, then by id. Logits must be numbers.
-FORESAY_HOST_DEVICE inline std::uint64_t order_key(float logit, std::int32_t id) {
-    const std::uint32_t bits = math::bits_of(logit + 0.0f);  // -0 becomes +0, so that they tie
-    const std::uint32_t rising = (bits & 0x80000000u) ? ~bits : bits | 0x80000000u;
-    return (std::uint64_t{~rising} << 32) | static_cast<std::uint32_t>(id);
-}
-FORESAY_HOST_DEVICE inline std::int32_t key_id(std::uint64_t key) {
-    return static_cast<std::int32_t>(key & 0xffffffffu);
-}
-FORESAY_HOST_DEVICE inline float key_logit(std::uint64_t key) {
-    const std::uint32_t rising = ~static_cast<std::uint32_t>(key >> 32);
-    return math::of_bits((rising & 0x80000000u) ? rising & 0x7fffffffu : ~rising);
-}
-
-// The two best scores so far and the best one's id.
-struct BestTwo {
-    float best;
-    float second;
-    std::int32_t id;
-    FORESAY_HOST_DEVICE void add(float score, std::int32_t candidate) {
-        if (score > best || (score == best && candidate < id)) {
-            second = best;
-            best = score;
-            id = candidate;
-        } else if (score > second) {
-            second = score;
-        }
-    }
-};
 
 struct DrawKernels {
     const char* isa;

@@ -1,4 +1,4 @@
-// kernels/math.h: log and exp of our own, so that a draw does not depend on where it was made.
+// kernels/math.h: log and exp of our own, so that sampling gives the same token on every machine.
 //
 // Precision: float32; within 2 units in the last place of the true value over the whole range, denormals included
 //           (tests/samplers/math_test.cpp measures it).

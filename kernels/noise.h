@@ -1,26 +1,33 @@
-// kernels/noise.h: the random numbers of law 2. Each is a function of what it is for; no generator has a state.
+// kernels/noise.h: the random numbers of law 2. Each is a function of its purpose and its key; no generator has a
+// state.
 //
 // Generator: Philox4x32-10. Key: the seed (low word, high word). Counter words:
-//             0  what the block is for (below)   1  index   2, 3  branch (low, high)
+//             0  what the numbers are for (below)   1  index   2, 3  branch (low, high)
 //           Word 0 of the noise of a token:     coarse  id / 16         bytes 0..15 are of ids 16i..16i+15
 //                                               fine    2^30 + id / 2   words 0, 1: the even id; 2, 3: the odd one
 //           Word 0 of the numbers of a stage:   key     2^31 + 2^30     word 1 is the stage; words 0, 1 of the block
 //                                                                       are the key of the stage's own blocks
 //                                               number  the counter     under that key, word 0 of the block
 // Noise:    V, uniform in (0, 1), has the coarse byte as its first 8 bits and then 56 bits of the fine words, of which
-//           24 significant ones count: near 0 it is as fine as floats are, so over a vocabulary of 128k ids nothing ties.
-//           G = -log(-log(1 - V)) is Gumbel; a large G is a small V.
+//           24 significant ones count: near 0 it is as fine as floats are, so over a vocabulary of 128k ids nothing
+//           ties. G = -log(-log(1 - V)) is Gumbel; a large G is a small V.
 // Cost:     the coarse byte bounds G, so the fine block and the logarithms are needed only for ids that can still win.
 // Source:   J. Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011.
 #pragma once
 
 #include <cstdint>
 
-#include "kernels/draw.h"
 #include "kernels/host_device.h"
 #include "kernels/math.h"
 
 namespace foresay::kernels {
+
+// What the noise of one token depends on, besides the candidate's id.
+struct NoiseKey {
+    std::uint64_t seed = 0;
+    std::uint64_t branch = 0;
+    std::uint32_t index = 0;  // absolute index of the token being sampled; BOS is 0
+};
 
 struct PhiloxBlock {
     std::uint32_t word[4];

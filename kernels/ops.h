@@ -24,10 +24,11 @@
 #include <vector>
 
 #include "kernels/encoding.h"
+#include "kernels/sampled_token.h"
 
 namespace foresay::kernels {
 
-struct DrawPlan;    // kernels/draw.h
+struct DrawPlan;    // kernels/sampling_plan.h
 struct Candidates;  // likewise
 
 // ---------------------------------------------------------------------------------------------------------- shapes
@@ -194,15 +195,6 @@ public:
     std::int64_t bytes = 0;
 };
 
-inline constexpr std::int32_t kDrawSlots = 64;
-
-// What a draw yields.
-struct Drawn {
-    std::int32_t token = -1;  // -1: no candidate was left
-    float margin = 0.0f;      // best minus second-best score after noise; +inf when there was no second
-    bool finite = true;       // false: the row held a NaN or an infinity; only asynchronous backends look
-};
-
 struct BackendInfo {
     std::string name;    // "reference", "cpu"
     std::string detail;  // instruction set, threads, device
@@ -256,13 +248,15 @@ public:
     virtual void mlp_out(const Prepared& stage, Activations& act) = 0;
     virtual void head(const Prepared& stage, Activations& act) = 0;
 
-    // Draws from logit row i of the last head() by plans[i] into draw slot slots[i]. plans.size() == slots.size(), at
-    // most the number of logit rows. Logits may be modified in place.
+    // Samples from logit row i of the last head() by plans[i] into token slot slots[i]. plans.size() == slots.size(),
+    // at most the number of logit rows. Logits may be modified in place. Engines call it on asynchronous backends only
+    // (speculative/device_draws.h); host backends have it so that one suite tests all, and as the inside of the test
+    // backend that paces a host backend like a device (tests/models/paced_ops.h).
     virtual void draw(Activations& act, std::span<const DrawPlan> plans, std::span<const std::int32_t> slots) = 0;
-    // What slot `slot` holds. Waits for the draw that fills it.
+    // What slot `slot` holds. Waits until it is filled.
     virtual Drawn drawn(Activations& act, std::int32_t slot) = 0;
-    // The candidates, best first, from which slot `slot` was drawn by a plan that keeps them: where a chain goes on from
-    // on the host. Writable until the next draw into the slot. Waits likewise.
+    // The candidates, best first, that a plan which keeps them left for slot `slot`; a chain goes on from them on the
+    // host. Writable until the slot is next filled. Waits likewise.
     virtual Candidates candidates(Activations& act, std::int32_t slot) = 0;
 
     // Logit row i of the last head(), V values on the host, writable until the next begin(). Waits for the stages.

@@ -45,8 +45,8 @@ Decision Chain::decide(std::span<float> logits) {
     return {drawn.token, drawn.margin, walk_->failure()};
 }
 
-Decision Chain::decide(const kernels::Candidates& head) {
-    const kernels::Drawn drawn = walk_->run(head);
+Decision Chain::decide(const kernels::Candidates& candidates) {
+    const kernels::Drawn drawn = walk_->run(candidates);
     return {drawn.token, drawn.margin, walk_->failure()};
 }
 
@@ -108,7 +108,7 @@ void DraftChain::follow(const Chain& live, bool without_masks) {
 }
 
 kernels::Drawn DraftChain::propose(std::span<float> logits) { return walk_->run(logits); }
-kernels::Drawn DraftChain::propose(const kernels::Candidates& head) { return walk_->run(head); }
+kernels::Drawn DraftChain::propose(const kernels::Candidates& candidates) { return walk_->run(candidates); }
 void DraftChain::advance(std::int32_t token) { walk_->accept(token); }
 const char* DraftChain::compile(PlanBuffer& buffer) const { return walk_->compile(buffer); }
 bool DraftChain::compile_head(PlanBuffer& buffer) const { return walk_->compile_head(buffer); }

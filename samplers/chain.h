@@ -1,16 +1,16 @@
-// samplers/chain.h: an ordered list of stages that shapes a row of logits, and the draw from what leaves it.
+// samplers/chain.h: an ordered list of stages that shapes a row of logits, and samples a token from what it leaves.
 //
-// One live state walks the emitted tokens: begin() with the tokens so far, then decide() and accept() in turn. Nothing
-// is ever rolled back. DraftChain is the same chain with states of its own, for shaping a draft ahead of the live
-// state.
+// The live states follow the emitted tokens: begin() with the tokens so far, then decide() and accept() in turn.
+// Nothing is ever rolled back. DraftChain is the same chain with copies of the states, which run ahead of the live
+// ones.
 //
-// State:    at begin() the state of every stage is a function of the token history alone (feedback stages start anew),
-//           so a retried or repeated generation starts exactly where the first one did.
+// State:    at begin() the state of every stage is a function of the token history alone (feedback stages start from
+//           scratch), so a repeated generation starts exactly where the first one did.
 // Threads:  one caller at a time per Chain or DraftChain; compile() and DraftChain::start() only read the Chain.
-// Cost:     no allocation per token once warm. See kernels/draw.h for the draw; penalties cost O(distinct tokens in
+// Cost:     no allocation per token once warm. Sampling: see kernels/draw.h. Penalties cost O(distinct tokens in the
 //           window).
 // Errors:   the constructor throws Error (unknown stage or parameter, wrong type, out of range, a plugin that refuses).
-//           decide() never throws: a stage that fails is named in the Decision, and only there.
+//           decide() does not throw: the Decision names the stage that failed.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,8 @@
 #include <string_view>
 #include <vector>
 
-#include "kernels/draw.h"
+#include "kernels/sampled_token.h"
+#include "kernels/sampling_plan.h"
 #include "samplers/stage.h"
 
 namespace foresay::samplers {
@@ -31,8 +32,8 @@ struct StageSpec {
     std::string name;
     Parameters parameters;                        // the others have their defaults
     std::shared_ptr<const StageFactory> factory;  // null: the built-in stage of that name
-    // What to do when the stage breaks its contract. `stop` ends the generation with the failure; `skip` treats the row
-    // as if the stage were not there, and counts it. The default is stop: skipping silently changes the text.
+    // When the stage fails or breaks its contract: `stop` ends the generation with the failure; `skip` goes on as if
+    // the stage were not there for that token, and counts it. stop is the default, because skipping changes the text.
     enum class OnError : std::uint8_t { stop, skip } on_error = OnError::stop;
 };
 
@@ -50,11 +51,12 @@ struct StageFailure {
 struct Decision {
     std::int32_t token = -1;
     float margin = 0.0f;  // best minus second-best score after noise; +inf without a second
-    const StageFailure* failure =
-        nullptr;  // not null: token is -1, the generation has to stop; valid until the next call
+    // Not null: token is -1 and the generation has to stop. Valid until the next call.
+    const StageFailure* failure = nullptr;
 };
 
-// What a stage has cost and how often it failed. `slow` is a sentence for the user, empty while the stage is quick.
+// What a host stage has cost and how often it failed. `slow` is a sentence for the user, empty while the stage is
+// quick.
 struct StageReport {
     std::string stage;
     std::int64_t calls = 0;
@@ -65,15 +67,15 @@ struct StageReport {
     std::string slow;
 };
 
-// Backing store of a compiled plan. Reused plan after plan, it stops allocating. One per row that is in flight.
+// A compiled plan and the lists that it borrows. Reused for plan after plan, it stops allocating. One for each row in
+// flight.
 class PlanBuffer {
 public:
     kernels::DrawPlan plan;
     std::vector<kernels::TokenCount> counts[kernels::kMaxDrawSteps];
 };
 
-// Stages and one set of states. What Chain and DraftChain share.
-class StageWalk;
+class StageWalk;  // samplers/stage_walk.h: stages and one set of states
 
 class Chain {
 public:
@@ -83,36 +85,36 @@ public:
     Chain(Chain&&) noexcept;
     Chain& operator=(Chain&&) noexcept;
 
-    // Starts a generation behind `history`, which holds every token from index 0 on, the prompt included. Makes room
-    // for `capacity` tokens.
+    // Starts a generation after `history`, which holds every token from index 0 on, the prompt included. Makes room for
+    // `capacity` tokens.
     void begin(std::uint64_t seed, std::uint64_t branch, std::span<const std::int32_t> history,
                std::size_t capacity = 0);
 
-    // Draws the token at index history().size() from a row of logits, which is modified in place. Changes no state: the
-    // same row decides the same again.
+    // Samples the token at index history().size() from a row of logits, which is modified in place. Changes no state:
+    // the same row gives the same token again.
     Decision decide(std::span<float> logits);
-    // The same where a backend has run compile_head(): from the candidates that its plan keeps.
-    Decision decide(const kernels::Candidates& head);
-    // The token was emitted. For feedback stages it must be the one that the last decide() drew.
+    // The same where a backend has run the plan of compile_head(): from the candidates that it keeps.
+    Decision decide(const kernels::Candidates& candidates);
+    // The token was emitted. For feedback stages it must be the one that the last decide() sampled.
     void accept(std::int32_t token);
 
-    // Another chain of the same stages, with states of its own that have seen nothing yet.
+    // Another chain of the same stages. Its states have accepted nothing.
     std::unique_ptr<Chain> duplicate() const;
 
     std::span<const std::int32_t> history() const;
     std::uint64_t seed() const;
     std::uint64_t branch() const;
 
-    // Fills `buffer` with the plan for the next token and returns nullptr, or returns the name of the first stage that
-    // has to run on the host. compile() and a backend's draw() yield what decide() yields, bit for bit.
+    // Fills `buffer` with the plan for the next token and returns nullptr, or returns the name of the first host stage.
+    // A backend that runs the plan yields what decide() yields, bit for bit.
     const char* compile(PlanBuffer& buffer) const;
-    // Fills `buffer` with the plan of the stages before the first that has to run on the host, which keeps its candidates.
-    // False: there is no such stage, or it sees the whole vocabulary.
+    // Fills `buffer` with the plan of the stages before the first host stage. The plan keeps its candidates, for
+    // decide(). False: there is no host stage, or the first one sees the whole vocabulary.
     bool compile_head(PlanBuffer& buffer) const;
-    // The name of the first stage that has to run on the host; nullptr when compile() always succeeds.
+    // The name of the first host stage; nullptr when there is none and compile() always succeeds.
     const char* host_stage() const;
 
-    // Whether a temperature of 0 makes the chain draw without noise.
+    // Whether a temperature of 0 makes the chain sample without noise.
     bool greedy() const;
     // The stages in order, with the values in force.
     std::vector<StageSpec> spec() const;
@@ -125,9 +127,8 @@ private:
     std::unique_ptr<StageWalk> walk_;
 };
 
-// The chain as the draft sees it: phase `propose`, copies of the live states that run ahead and are dropped.
-//
-// A stage that fails here is left out for that row: a draft may only cost speed.
+// The chain as the draft sees it: in phase `propose`, with copies of the live states, which run ahead and are dropped.
+// A stage that fails here is left out for that row: the draft then guesses worse, and the text stays the same.
 class DraftChain {
 public:
     DraftChain();
@@ -135,19 +136,19 @@ public:
     DraftChain(DraftChain&&) noexcept;
     DraftChain& operator=(DraftChain&&) noexcept;
 
-    // A round begins: states, history and key are those of `live`; what was advanced before is dropped. Rebuilds itself
+    // A round begins: takes over states, history and key of `live` and drops what was advanced before. Rebuilds itself
     // when `live` is another chain than last time.
     void start(const Chain& live);
-    // As start(), without the host stages that only drop candidates, as long as those that they drop are seldom likely
-    // ones: for a draft that would otherwise wait for the host at every token.
+    // As start(), but leaves out host stages that only drop candidates, as long as they seldom drop likely ones. For a
+    // draft that would otherwise wait for the host at every token.
     void start_without_masks(const Chain& live);
     // The draft's token at the next index, from the draft's logits.
     kernels::Drawn propose(std::span<float> logits);
-    // The same from what compile_head() leaves of them.
-    kernels::Drawn propose(const kernels::Candidates& head);
+    // The same from the candidates that the plan of compile_head() keeps.
+    kernels::Drawn propose(const kernels::Candidates& candidates);
     // Appends a drafted token.
     void advance(std::int32_t token);
-    // As Chain::compile(), for the draft's next token. Stages that must run on the host make it fail likewise.
+    // As those of Chain, for the draft's next token.
     const char* compile(PlanBuffer& buffer) const;
     bool compile_head(PlanBuffer& buffer) const;
     // Whether it has all stages of the chain that it follows.

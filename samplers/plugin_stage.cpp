@@ -16,7 +16,7 @@ constexpr std::size_t kMaxReport = 1000;  // bytes of a plugin's message that ar
 // What the call in progress on this thread has reported.
 thread_local std::string reported;
 
-// The host struct of one instance, and the vocabulary behind it.
+// The host struct of one instance, and the vocabulary that it serves.
 class HostServices {
 public:
     HostServices(const Vocabulary& vocabulary, const std::string& name) : vocabulary_(vocabulary), name_(name) {
@@ -52,7 +52,7 @@ private:
     foresay_host host_{};
 };
 
-// Counts a call into a plugin while it lasts, for whoever finds the count after a crash.
+// Counts a call into a plugin while it lasts: after a crash the count tells whether the plugin was running.
 class Running {
 public:
     explicit Running(std::atomic<std::uint32_t>* count) : count_(count) {
@@ -75,7 +75,7 @@ std::string_view outcome(std::int32_t status) {
     return reported;
 }
 
-// An instance and what it needs, shared by the stage and its states, so that no order of destruction matters.
+// An instance and what it needs. The stage and its states share it, so they may be destroyed in any order.
 struct Instance {
     const foresay_sampler& sampler;
     std::shared_ptr<const void> keep_alive;
@@ -126,7 +126,7 @@ private:
     void* state_ = nullptr;
 };
 
-// The C context, with the host's own behind it.
+// The C context as the plugin sees it, and the host's own for its callbacks.
 struct CallContext : foresay_context {
     const StageContext* own = nullptr;
 };

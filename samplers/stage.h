@@ -1,7 +1,7 @@
 // samplers/stage.h: what a stage of a chain is: a description, immutable parameters, and states.
 //
-// A stage is of one of two kinds. A step stage turns its state into kernels::DrawStep data, which any backend runs. A
-// host stage transforms candidates in a function: plugins (sdk/sampler.h) and mirostat.
+// There are two kinds. A step stage describes itself for the next token as a kernels::DrawStep, which any backend runs.
+// A host stage transforms candidates in a function: plugins (sdk/sampler.h) and mirostat.
 //
 // Threads:  a Stage is immutable and may be shared; a StageState belongs to one chain.
 // Errors:   factories throw Error. process() reports failure in its result and never throws.
@@ -18,7 +18,7 @@
 #include <variant>
 #include <vector>
 
-#include "kernels/draw.h"
+#include "kernels/sampling_plan.h"
 
 namespace foresay::samplers {
 
@@ -43,15 +43,15 @@ struct ParameterSchema {
 enum class StageMemory : std::uint8_t {
     stateless,
     history,   // the tokens so far
-    feedback,  // also the probability that each drawn token had
+    feedback,  // also the probability that each token had when it was sampled
 };
 
 struct StageTraits {
     StageMemory memory = StageMemory::stateless;
-    bool randomised = false;        // draws keyed numbers
-    bool masks_only = false;        // drops candidates, never changes a logit
-    bool whole_vocabulary = false;  // sees all candidates; otherwise the 512 best
-    bool clonable = true;           // the draft can see it
+    bool randomised = false;        // uses keyed random numbers
+    bool masks_only = false;        // drops candidates and never changes a logit
+    bool whole_vocabulary = false;  // sees all candidates; otherwise the kCandidateCut best
+    bool clonable = true;           // states can be copied, so the draft can be shaped by it
 };
 
 struct StageDescription {
@@ -61,7 +61,7 @@ struct StageDescription {
     std::vector<ParameterSchema> parameters;
 };
 
-// The tokenizer's ids and their bytes. Implemented by whoever has a tokenizer.
+// The tokenizer's ids and their bytes.
 class Vocabulary {
 public:
     virtual ~Vocabulary() = default;
@@ -72,10 +72,11 @@ public:
 
 enum class Phase : std::uint8_t { decide, propose };
 
-// What a host stage may know about a row. Row index, run width and whether the row was drafted are not here.
+// What a host stage may know about a row. Row index, number of rows and whether the row was drafted are left out on
+// purpose: text must not depend on them.
 struct StageContext {
     Phase phase = Phase::decide;
-    kernels::NoiseKey key;                  // key.index: absolute index of the token being drawn
+    kernels::NoiseKey key;                  // key.index: absolute index of the token being sampled
     std::uint32_t stage = 0;                // stream of keyed numbers
     std::span<const std::int32_t> history;  // every token before that index
 };
@@ -87,7 +88,8 @@ public:
     virtual std::string_view reset() = 0;
     // Becomes equal to `other`, a state of the same stage. Only for clonable stages.
     virtual std::string_view copy(const StageState& other) = 0;
-    // `tokens` follow those accepted before. `log_probability`: of the one token, as drawn; nullptr for given text.
+    // `tokens` follow those accepted before. `log_probability`: of the one token when it was sampled; nullptr for text
+    // that was given.
     virtual std::string_view accept(std::span<const std::int32_t> tokens, const float* log_probability) = 0;
 };
 
@@ -96,16 +98,16 @@ public:
     virtual ~Stage() = default;
     // Null for a stateless stage.
     virtual std::unique_ptr<StageState> make_state() const { return nullptr; }
-    // Whether the stage, with its parameters, changes nothing at all; then the chain leaves it out.
+    // True: with these parameters the stage changes nothing, and the chain leaves it out.
     virtual bool idle() const { return false; }
-    // Whether it sees all candidates with its parameters.
+    // Whether it sees all candidates, with these parameters.
     virtual bool whole_vocabulary() const = 0;
 
-    // Step stages: true. step() describes the row, with its counts in `counts`. An xtc step's k, the stream of keyed
-    // numbers, is filled in by the chain.
+    // Step stages: true, and step() is the step for the next token. Counts that it borrows go into the vector. The
+    // chain fills in the stream of an xtc step.
     virtual bool has_step() const { return false; }
     virtual kernels::DrawStep step(const StageState*, std::vector<kernels::TokenCount>&) const { return {}; }
-    // A temperature of 0: no step, but the chain draws without noise.
+    // A temperature of 0: no step; the chain samples without noise.
     virtual bool greedy() const { return false; }
 
     // Host stages: transforms the candidates in place; count may shrink. Returns an empty text, or what went wrong,
@@ -113,7 +115,7 @@ public:
     virtual std::string_view process(const StageState*, const StageContext&, kernels::Candidates&) const { return {}; }
 };
 
-// Makes stages of one kind. Keeps a plugin's library loaded.
+// Makes stages of one kind. That of a plugin keeps the library loaded.
 class StageFactory {
 public:
     virtual ~StageFactory() = default;

@@ -13,13 +13,13 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// A stage that drops one of so many best candidates changes what is drawn; it matters when it does so in this share of late
-// calls.
+// Dropping one of this many best candidates is likely to change the token. A stage matters when it does so in more than
+// this share of its calls, as a moving average.
 constexpr std::int32_t kLikely = 4;
 constexpr double kMattering = 0.03;
 constexpr double kDroppedBlend = 0.05;
 
-// The stream of keyed numbers of a stage: its name, so that other stages may come and go (FNV-1a).
+// The stream of keyed random numbers of a stage: a hash of its name (FNV-1a), so that other stages may come and go.
 std::uint32_t stream_of(std::string_view name) {
     std::uint32_t hash = 2166136261u;
     for (const char c : name) hash = (hash ^ static_cast<std::uint8_t>(c)) * 16777619u;
@@ -81,7 +81,7 @@ StageWalk::StageWalk(const StageWalk& live, Phase phase, bool without_masks)
         try {
             entry.state = from.stage->make_state();
         } catch (const Error&) {
-            continue;  // the draft goes without: that may only cost speed
+            continue;  // the draft goes without it, which costs speed at most
         }
         entries_.push_back(std::move(entry));
     }
@@ -102,8 +102,8 @@ void StageWalk::plan_stages() {
             if (stage.has_step()) {
                 std::vector<kernels::TokenCount> none;
                 const kernels::DrawStep step = entries_[i].state ? kernels::DrawStep{} : stage.step(nullptr, none);
-                if (step.kind == kernels::DrawStepKind::top_k && step.k <= static_cast<std::uint32_t>(cut_)) {
-                    cut_ = static_cast<std::int32_t>(step.k);
+                if (step.kind == kernels::DrawStepKind::top_k && step.top_k <= static_cast<std::uint32_t>(cut_)) {
+                    cut_ = static_cast<std::int32_t>(step.top_k);
                     cut_replaces_ = true;
                 }
             }
@@ -157,23 +157,23 @@ void StageWalk::follow(const StageWalk& live) {
 
 void StageWalk::accept(std::int32_t token) {
     float log_probability = 0.0f;
-    const float* drawn = nullptr;
+    const float* feedback = nullptr;
     if (feedback_ && decided_ && phase_ == Phase::decide) {
         log_probability = scratch_.log_probability(token);
-        drawn = &log_probability;
+        feedback = &log_probability;
     }
     history_.push_back(token);
     decided_ = false;
     for (const std::size_t i : active_) {
         Entry& entry = entries_[i];
         if (!entry.state || !entry.broken.empty()) continue;
-        entry.broken = entry.state->accept({&token, 1}, drawn);
+        entry.broken = entry.state->accept({&token, 1}, feedback);
     }
 }
 
 kernels::DrawStep StageWalk::step_of(const Entry& entry, std::vector<kernels::TokenCount>& counts) const {
     kernels::DrawStep step = entry.stage->step(entry.state.get(), counts);
-    if (step.kind == kernels::DrawStepKind::xtc) step.k = entry.stream;
+    if (step.kind == kernels::DrawStepKind::xtc) step.xtc.stream = entry.stream;
     return step;
 }
 
@@ -183,21 +183,21 @@ kernels::Drawn StageWalk::run(std::span<float> logits) {
     return run_from(0);
 }
 
-kernels::Drawn StageWalk::run(const kernels::Candidates& head) {
+kernels::Drawn StageWalk::run(const kernels::Candidates& candidates) {
     failed_ = false;
-    scratch_.start(head);
+    scratch_.start(candidates);
     return run_from(first_host());
 }
 
-kernels::Drawn StageWalk::run_from(std::size_t op) {
-    for (; op < active_.size(); ++op) {
-        Entry& entry = entries_[active_[op]];
-        if (cut_ > 0 && op == cut_before_) {
+kernels::Drawn StageWalk::run_from(std::size_t first) {
+    for (std::size_t at = first; at < active_.size(); ++at) {
+        Entry& entry = entries_[active_[at]];
+        if (cut_ > 0 && at == cut_before_) {
             scratch_.cut(cut_);
             if (cut_replaces_) continue;
         }
         if (entry.stage->has_step()) {
-            scratch_.apply(step_of(entry, counts_[op]), key());
+            scratch_.apply(step_of(entry, counts_[at]), key());
         } else if (!run_host(entry)) {
             return {};
         }
@@ -254,7 +254,7 @@ bool StageWalk::run_host(Entry& entry) {
     return !failed_;
 }
 
-// Whether what a stage returned keeps the contract; empty when it does.
+// How what a stage returned breaks the contract; empty when it does not.
 std::string_view StageWalk::check_result(const Entry& entry, const kernels::Candidates& result) {
     const bool masks_only = entry.factory->description().traits.masks_only;
     for (std::size_t i = 0; i < saved_ids_.size(); ++i)
@@ -282,14 +282,14 @@ std::string_view StageWalk::check_result(const Entry& entry, const kernels::Cand
 }
 
 std::size_t StageWalk::first_host() const {
-    std::size_t op = 0;
-    while (op < active_.size() && entries_[active_[op]].stage->has_step()) ++op;
-    return op;
+    std::size_t at = 0;
+    while (at < active_.size() && entries_[active_[at]].stage->has_step()) ++at;
+    return at;
 }
 
 const char* StageWalk::host_stage() const {
-    const std::size_t op = first_host();
-    return op < active_.size() ? entries_[active_[op]].name.c_str() : nullptr;
+    const std::size_t at = first_host();
+    return at < active_.size() ? entries_[active_[at]].name.c_str() : nullptr;
 }
 
 // Whether the stage has dropped one of the best of the `count` candidates in saved_*.
@@ -297,7 +297,7 @@ void StageWalk::note_dropped(Entry& entry, const kernels::Candidates& result, st
     bool dropped = false;
     for (std::int32_t i = 0; i < std::min(count, kLikely) && !dropped; ++i) {
         const std::int32_t id = saved_ids_[static_cast<std::size_t>(i)];
-        // Order is usually kept, so that the place tells where to look.
+        // Stages usually keep the order: the candidate is at its old place or before it.
         std::int32_t at = std::min(i, result.count - 1);
         while (at >= 0 && result.ids[at] != id) --at;
         dropped = at < 0 || result.logits[at] == -kInfinity;
@@ -320,12 +320,12 @@ bool StageWalk::compile_head(PlanBuffer& buffer) const {
     if (host == active_.size() || cut_ == 0 || cut_before_ > host) return false;
     compile_steps(host, buffer);
     if (cut_before_ == host) buffer.plan.cut_at = buffer.plan.step_count;
-    buffer.plan.greedy = true;  // what it draws is not looked at
+    buffer.plan.greedy = true;  // its token is not used, so noise would be wasted
     buffer.plan.keep = true;
     return true;
 }
 
-void StageWalk::compile_steps(std::size_t ops, PlanBuffer& buffer) const {
+void StageWalk::compile_steps(std::size_t end, PlanBuffer& buffer) const {
     kernels::DrawPlan& plan = buffer.plan;
     plan.key = key();
     plan.vocab = vocabulary_->size();
@@ -334,14 +334,14 @@ void StageWalk::compile_steps(std::size_t ops, PlanBuffer& buffer) const {
     plan.greedy = greedy_;
     plan.keep = false;
     plan.step_count = 0;
-    for (std::size_t op = 0; op < ops; ++op) {
-        const Entry& entry = entries_[active_[op]];
-        if (cut_ > 0 && op == cut_before_) {
+    for (std::size_t at = 0; at < end; ++at) {
+        const Entry& entry = entries_[active_[at]];
+        if (cut_ > 0 && at == cut_before_) {
             plan.cut_at = plan.step_count;
             if (cut_replaces_) continue;
         }
-        const std::int32_t at = plan.step_count++;
-        plan.steps[at] = step_of(entry, buffer.counts[at]);
+        const std::int32_t step = plan.step_count++;
+        plan.steps[step] = step_of(entry, buffer.counts[step]);
     }
 }
 

@@ -1,4 +1,5 @@
-// samplers/stage_walk.h: what Chain and DraftChain share: stages with one set of states, and running them on a row.
+// samplers/stage_walk.h: stages with one set of states, and running them on a row. Chain has one, DraftChain has
+// another.
 //
 // Threads:  one caller at a time.
 // Errors:   run() and accept() throw nothing; failures are kept per stage.
@@ -8,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/draw.h"
 #include "samplers/chain.h"
 
 namespace foresay::samplers {
@@ -20,31 +22,31 @@ public:
         std::shared_ptr<const StageFactory> factory;
         std::shared_ptr<const Stage> stage;
         StageSpec::OnError on_error = StageSpec::OnError::stop;
-        std::uint32_t stream = 0;           // of keyed numbers
+        std::uint32_t stream = 0;           // of keyed random numbers
         std::unique_ptr<StageState> state;  // null: stateless
-        std::string broken;                 // why the state cannot be trusted any more; empty: it can
+        std::string broken;                 // why the state can no longer be trusted; empty: it can
         StageReport report;
-        double likely_dropped = 0.0;  // share of late calls that dropped one of the best candidates
+        double likely_dropped = 0.0;  // moving share of calls that dropped one of the best candidates
     };
 
-    // The live walk of a chain.
+    // Those of a chain, live.
     StageWalk(const ChainSpec& spec, const Vocabulary& vocabulary);
-    // A walk of `live`'s stages for the draft. States are made, not yet copied. `without_masks`: host stages that only
-    // drop candidates are left out.
+    // Those of `live` for the draft. States are made, not copied yet. `without_masks`: leaves out host stages that only
+    // drop candidates.
     explicit StageWalk(const StageWalk& live, Phase phase, bool without_masks = false);
 
     void begin(std::uint64_t seed, std::uint64_t branch, std::span<const std::int32_t> history, std::size_t capacity);
-    // Takes over states, history and key of `live`, which this walk was made from.
+    // Takes over states, history and key of `live`, from which this one was made.
     void follow(const StageWalk& live);
-    // Runs the stages on a row; then draws. In phase `decide` a failure may be left in failure().
+    // Runs the stages on a row and samples a token. In phase `decide` a failure is left in failure().
     kernels::Drawn run(std::span<float> logits);
-    // The same from what compile_head() leaves of the row.
-    kernels::Drawn run(const kernels::Candidates& head);
+    // The same from the candidates that the plan of compile_head() keeps.
+    kernels::Drawn run(const kernels::Candidates& candidates);
     void accept(std::int32_t token);
     const char* compile(PlanBuffer& buffer) const;
     bool compile_head(PlanBuffer& buffer) const;
     const char* host_stage() const;
-    // Whether host stages that only drop candidates drop likely ones often.
+    // Whether a host stage that only drops candidates often drops likely ones.
     bool masks_matter() const;
 
     const StageFailure* failure() const { return failed_ ? &failure_ : nullptr; }
@@ -58,18 +60,17 @@ public:
 
 private:
     void plan_stages();
-    void forget_states();
     kernels::DrawStep step_of(const Entry& entry, std::vector<kernels::TokenCount>& counts) const;
-    void compile_steps(std::size_t ops, PlanBuffer& buffer) const;
-    kernels::Drawn run_from(std::size_t op);
+    // The plan of active stages [0, end).
+    void compile_steps(std::size_t end, PlanBuffer& buffer) const;
+    kernels::Drawn run_from(std::size_t first);
     std::size_t first_host() const;  // index into active_, its size when there is none
     bool run_host(Entry& entry);
     void note_dropped(Entry& entry, const kernels::Candidates& result, std::int32_t count);
     std::string_view check_result(const Entry& entry, const kernels::Candidates& result);
     void fail(Entry& entry, std::string_view why);
-    std::vector<kernels::TokenCount>& counts_for(std::size_t op) { return counts_[op]; }
 
-    std::uint64_t id_ = 0;     // of the live walk; a draft's walk has its live walk's
+    std::uint64_t id_ = 0;     // a draft's stages have the id of the live ones
     std::uint64_t epoch_ = 0;  // counts begin()
     Phase phase_ = Phase::decide;
     const Vocabulary* vocabulary_;
@@ -84,8 +85,8 @@ private:
     std::uint64_t seed_ = 0;
     std::uint64_t branch_ = 0;
     std::vector<std::int32_t> history_;
-    std::size_t live_length_ = 0;  // of a draft's walk: history taken over, the rest was advanced
-    bool decided_ = false;         // scratch_ holds what the token at history_.size() was drawn from
+    std::size_t live_length_ = 0;  // of a draft: history taken over; the rest was advanced
+    bool decided_ = false;         // scratch_ holds what the token at history_.size() was sampled from
 
     bool failed_ = false;
     StageFailure failure_;
@@ -93,7 +94,7 @@ private:
     std::vector<std::vector<kernels::TokenCount>> counts_;
     std::vector<std::int32_t> saved_ids_;
     std::vector<float> saved_logits_;
-    std::vector<std::int32_t> place_;  // by id: 1 + index in saved_*, 0 when it is not there
+    std::vector<std::int32_t> place_;  // by id: 1 + index in saved_*; 0: not there
 };
 
 }  // namespace foresay::samplers

@@ -1,10 +1,13 @@
-// speculative/device_draws.h: a chain's draws made where the logits are, for backends that run apart from the host: no row
-// is copied, and all rows of a verification are drawn at once. Of a chain with stages that have to run on the host, the
-// device runs what comes before them, and hands over the few candidates that they see.
+// speculative/device_draws.h: runs a chain where the logits are, on backends that run apart from the host. No row of
+// logits is copied, and all rows of a verification are sampled at once. Of a chain with host stages, the device runs
+// what comes before them and hands over the few candidates that they see.
 //
-// Law 3:    the plan of row i supposes that the tokens drafted before it are accepted; the walk uses it only if they were.
+// On a host backend the chain samples from the rows itself, one after the other: rows after a disagreement are then
+// never sampled, and there is nothing to wait for.
+//
+// Law 3:    the plan of row i assumes that the tokens drafted before it are accepted. It is used only if they are.
 // Cost:     compiles one plan per row; no allocation once warm.
-// Errors:   none; draw() says when the chain or the backend wants the host to draw.
+// Errors:   none; draw() says when the host has to sample.
 #pragma once
 
 #include <cstdint>
@@ -16,17 +19,17 @@
 
 namespace foresay::speculative {
 
-// Where the tokens of a verification are to be had.
+// Where the tokens of verified rows come from.
 enum class RowSource : std::uint8_t {
-    logits,      // the host draws from the rows
-    candidates,  // the host goes on from the candidates in the rows' slots
-    tokens,      // they are in the rows' slots
+    logits,      // the host samples from the rows
+    candidates,  // the host goes on from the candidates in the rows' token slots
+    tokens,      // they are in the rows' token slots
 };
 
 class DeviceDraws {
 public:
-    // Draws from logit rows 0 .. drafted.size() of the context's last forward into slots of the same numbers, as far as
-    // the device can.
+    // Samples from logit rows 0 .. drafted.size() of the context's last forward into the slots of the same numbers, as
+    // far as the device can.
     RowSource draw(core::Context& context, const samplers::Chain& chain, std::span<const std::int32_t> drafted) {
         const std::size_t rows = drafted.size() + 1;
         if (rows > kernels::kDrawSlots || !context.ops().asynchronous()) return RowSource::logits;
@@ -51,13 +54,13 @@ public:
     }
 
 private:
-    // Lists of counted tokens grow with the text: in all rows at once and by doubling, so that a run that is wider than
-    // those before it finds room.
+    // Lists of counted tokens grow with the text. Makes room in all rows at once and by doubling, so that a draft
+    // longer than those before it allocates nothing.
     void reserve(std::size_t rows) {
         for (std::size_t step = 0; step < kernels::kMaxDrawSteps; ++step) {
             const std::size_t size = buffers_[0].counts[step].size();
             if (size == 0 || size + rows <= buffers_.back().counts[step].capacity()) continue;
-            // Not the first row's, which its plan already refers to.
+            // Not in the first row: its plan already borrows the list.
             for (std::size_t row = 1; row < buffers_.size(); ++row) {
                 buffers_[row].counts[step].reserve(2 * size + kernels::kDrawSlots);
             }

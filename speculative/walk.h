@@ -1,8 +1,8 @@
-// speculative/walk.h: the verification. The target's own chain draws row by row over verified rows, and goes on only
-// while its token equals the drafted one (law 3: the draft never decides).
+// speculative/walk.h: accepts drafted tokens. The target's own chain samples from the verified rows, one after the
+// other, and goes on only while its token equals the drafted one (law 3: the draft never decides).
 //
-// Every test that ends a text is made token by token here, so that tokens behind an end are never drawn.
-// Cost:     one draw per emitted token; no allocation.
+// Every test that ends a text is made here, token by token, so nothing is emitted after an end.
+// Cost:     one sampled token per emitted token; no allocation.
 #pragma once
 
 #include <algorithm>
@@ -17,14 +17,14 @@
 namespace foresay::speculative {
 
 enum class WalkEnd : std::uint8_t {
-    row,      // disagreement or no more rows: the next round goes on
+    row,      // a token differs, or there are no more rows: the next round goes on
     stop,     // an end token or a stop string
-    failure,  // the chain drew nothing
+    failure,  // the chain sampled no token
     broken,   // the model's logits are not numbers
 };
 
-// Whether every logit is a finite number. Weights that hold NaN or infinities show here, and nowhere else: a draw
-// compares, and comparisons with NaN are quietly false.
+// Whether every logit is a finite number. Weights that hold NaN or infinities are noticed here and nowhere else:
+// sampling compares, and comparisons with NaN are false.
 inline bool all_finite(std::span<const float> logits) {
     constexpr std::uint32_t kExponent = 0x7f800000u;
     std::uint32_t worst = 0;
@@ -34,14 +34,14 @@ inline bool all_finite(std::span<const float> logits) {
 
 struct WalkOutcome {
     std::int32_t emitted = 0;
-    std::int32_t accepted = 0;  // of them drafted
+    std::int32_t accepted = 0;  // drafted ones among them
     WalkEnd end = WalkEnd::row;
     const samplers::StageFailure* failure = nullptr;
 };
 
 // Row i of the context's last forward follows `drafted[i - 1]`. `emit(token, was_drafted)` takes each token and says
 // whether the text ends with it. At most drafted.size() + 1 tokens are emitted.
-// `source`: what DeviceDraws has made of its rows, with this run.
+// `source`: what DeviceDraws::draw() returned for the same drafted tokens.
 template <class Emit>
 WalkOutcome walk(core::Context& context, samplers::Chain& chain, std::span<const std::int32_t> drafted,
                  RowSource source, Emit&& emit) {

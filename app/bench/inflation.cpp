@@ -52,7 +52,7 @@ public:
             plan.greedy = temperature <= 0.0;
             plan.step_count = plan.greedy ? 0 : 1;
             plan.steps[0].kind = kernels::DrawStepKind::temperature;
-            plan.steps[0].a = static_cast<float>(temperature);
+            plan.steps[0].temperature = static_cast<float>(temperature);
             choices.push_back(kernels::draw_row(row_, plan, scratch_).token);
         }
         return choices;

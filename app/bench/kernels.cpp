@@ -86,8 +86,8 @@ double measure_draw(Session& session, core::Context& context, bool greedy, int s
     if (!greedy) {
         using Kind = kernels::DrawStepKind;
         for (const kernels::DrawStep& step :
-             {kernels::DrawStep{.kind = Kind::top_k, .k = 40}, kernels::DrawStep{.kind = Kind::top_p, .a = 0.95f},
-              kernels::DrawStep{.kind = Kind::temperature, .a = 0.8f}}) {
+             {kernels::DrawStep{.kind = Kind::top_k, .top_k = 40}, kernels::DrawStep{.kind = Kind::top_p, .top_p = 0.95f},
+              kernels::DrawStep{.kind = Kind::temperature, .temperature = 0.8f}}) {
             plan.steps[plan.step_count++] = step;
         }
     }

@@ -45,6 +45,7 @@ std::string stage_text(const Config& config, const StageSchema& stage, bool in_c
 std::string plugin_text(const PluginSpec& plugin, bool origins) {
     std::string out = "\n[[plugin]]\n" + line("name", {plugin.name, plugin.origin}, origins);
     if (!plugin.path.empty()) out += line("path", {plugin.path.string(), plugin.origin}, origins);
+    out += line(on_error_key().key, plugin.on_error, origins);
     if (!plugin.options.empty()) out += "[plugin.options]\n";
     for (const auto& [key, setting] : plugin.options) out += line(key, setting, origins);
     return out;

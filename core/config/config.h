@@ -26,8 +26,9 @@ enum class SpeculationMode : std::uint8_t { automatic, off, fixed };
 
 struct PluginSpec {
     std::string name;
-    std::filesystem::path path;                            // empty: found on the plugin path by name
-    Origin origin;                                         // of the [[plugin]] entry
+    std::filesystem::path path;  // empty: found on the plugin path by name
+    Origin origin;               // of the [[plugin]] entry
+    Setting on_error{on_error_key().fallback, Origin{}};
     std::vector<std::pair<std::string, Setting>> options;  // in file order; the plugin's host checks names and types
 };
 

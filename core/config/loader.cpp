@@ -255,8 +255,15 @@ void ConfigLoader::plugin_member(PluginSpec& plugin, const TomlNode::Member& mem
         } else {
             complain(member.line, member.column, "'options' must be a table; write [plugin.options]");
         }
+    } else if (member.key == on_error_key().key) {
+        std::string complaint;
+        if (auto value = convert(on_error_key(), member.value, complaint)) {
+            plugin.on_error = {std::move(*value), here(member.line, member.column)};
+        } else {
+            complain(member.value.line, member.value.column, "'on_error' of a plugin " + complaint);
+        }
     } else if (member.key != "name" && member.key != "path") {
-        const std::vector<std::string> names = {"name", "path", "options"};
+        const std::vector<std::string> names = {"name", "path", "on_error", "options"};
         complain(member.line, member.column,
                  "unknown key '" + member.key + "' in [[plugin]]" + suggestion(member.key, names));
     } else if (!text || member.value.text.empty()) {

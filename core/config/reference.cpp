@@ -63,7 +63,8 @@ std::string to_markdown(std::span<const StageSchema> stages, std::span<const Sou
     }
     out += "\n## [[plugin]]\n\nOne entry for each sampler plugin that `sampling.chain` names.\n" + std::string(kHead) +
            "| `name` | string | | found on the plugin path by this name |\n"
-           "| `path` | path | | its file, when it is not on the plugin path |\n"
+           "| `path` | path | | its file, when it is not on the plugin path |\n" +
+           row(on_error_key()) +
            "| `options` | table | | `[plugin.options]`: what the plugin declares, see `foresay plugin show NAME` |\n";
     out += "\n## Built-in stages\n\nA stage acts when `sampling.chain` names it.\n";
     for (const StageSchema& stage : stages) {

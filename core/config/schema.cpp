@@ -147,6 +147,18 @@ std::span<const KeySpec> core_schema() {
     return schema;
 }
 
+const KeySpec& on_error_key() {
+    static const KeySpec key = {"on_error",
+                                ValueType::choice,
+                                std::string("stop"),
+                                {},
+                                {},
+                                {"stop", "skip"},
+                                "when the stage fails on a token: end the answer, or go on without the stage for that "
+                                "token, which changes the text"};
+    return key;
+}
+
 const KeySpec* find_key(std::string_view key) {
     const auto schema = core_schema();
     const auto found = std::find_if(schema.begin(), schema.end(), [&](const KeySpec& spec) { return spec.key == key; });

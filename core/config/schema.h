@@ -4,6 +4,7 @@
 // To add a key: one row in schema.cpp, and its field in config.h if the program reads it by name.
 // The keys of [sampling.STAGE] and the names of drafters are not here: who loads a configuration hands them over, as
 // StageSchema and SourceSchema.
+// The key that all stages share is on_error_key().
 #pragma once
 
 #include <optional>
@@ -28,6 +29,9 @@ struct KeySpec {
     // Older spellings of choices, {spelling, choice}: accepted and replaced.
     std::vector<std::pair<std::string, std::string>> aliases = {};
 };
+
+// The key that every stage has besides its own parameters: in [sampling.STAGE] of a built-in one, in [[plugin]] of another.
+const KeySpec& on_error_key();
 
 // A stage that a chain may name, and its parameters.
 struct StageSchema {

@@ -15,6 +15,7 @@
 #include "kernels/cpu/arena.h"
 #include "kernels/cpu/panels.h"
 #include "kernels/draw.h"
+#include "kernels/ops.h"
 
 namespace foresay::kernels::cpu {
 

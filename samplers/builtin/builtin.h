@@ -1,6 +1,6 @@
-// samplers/builtin/builtin.h: the samplers that everybody expects. One file each; builtin.cpp lists them.
+// samplers/builtin/builtin.h: the built-in samplers. One file each; builtin.cpp lists them.
 //
-// To add one: a file with its factory, a line here, a line in builtin.cpp.
+// To add one: a file with its factory, a line here, and a line in builtin.cpp.
 #pragma once
 
 #include <memory>
@@ -18,7 +18,7 @@ std::shared_ptr<const StageFactory> xtc_factory();
 std::shared_ptr<const StageFactory> mirostat_factory();
 std::shared_ptr<const StageFactory> temperature_factory();
 
-// A factory whose stages are made by a function from complete parameters.
+// A factory that makes stages by a function of complete parameters.
 template <typename Make>
 class SimpleFactory : public StageFactory {
 public:

@@ -1,13 +1,13 @@
-// mirostat (version 2): drops candidates whose surprise exceeds a limit mu, and after each token moves mu so that the
+// mirostat (version 2): drops candidates whose surprise exceeds a limit mu, and moves mu after each token so that the
 // mean surprise approaches tau. Written against the plugin contract, as a plugin would be.
 //
-// Surprise is measured by what was drawn from in the end: put mirostat last in the chain, behind temperature.
+// Surprise is measured in the distribution that the whole chain leaves: put mirostat last, after temperature.
 // Source: S. Basu et al., "Mirostat: A Neural Text Decoding Algorithm that Directly Controls Perplexity", 2020.
 
 #include <algorithm>
 #include <limits>
 
-#include "kernels/math.h"
+#include "kernels/sampling_steps.h"
 #include "samplers/builtin/builtin.h"
 #include "samplers/plugin_stage.h"
 #include "samplers/sdk/sampler.hpp"
@@ -40,13 +40,10 @@ struct Mirostat {
     }
 
     void process(const State& state, const Context&, Mask& candidates) const {
-        // Summed as integers: no order of adding, no rounding to depend on.
         std::uint64_t sum = 0;
         const float best = candidates[0].logit;
-        for (std::size_t i = 0; i < candidates.size(); ++i) {
-            sum += static_cast<std::uint64_t>(kernels::math::exp(candidates[i].logit - best) * 1099511627776.0f);
-        }
-        const float log_sum = kernels::math::log(static_cast<float>(static_cast<double>(sum) / 1099511627776.0));
+        for (std::size_t i = 0; i < candidates.size(); ++i) sum += kernels::fixed_weight(candidates[i].logit, best);
+        const float log_sum = kernels::log_of_fixed(sum);
         const float mu = 2.0f * tau_ + state.offset;
         std::size_t kept = 1;
         while (kept < candidates.size() && (best + log_sum - candidates[kept].logit) * kBitsPerNat <= mu) ++kept;

@@ -1,4 +1,4 @@
-// penalties: lowers the logits of tokens that occur among the last `window` ones, the prompt included.
+// penalties: lowers the logits of tokens that occur among the last `window` tokens, the prompt included.
 //   repeat      divides positive logits and multiplies negative ones (1 is off)
 //   frequency   subtracted once per occurrence (0 is off)
 //   presence    subtracted once if there is any (0 is off)
@@ -65,28 +65,27 @@ private:
     std::vector<kernels::TokenCount> counts_;
 };
 
-class Penalties : public Stage {
+class PenaltiesStage : public Stage {
 public:
-    Penalties(float repeat, float frequency, float presence, std::size_t window)
-        : repeat_(repeat), frequency_(frequency), presence_(presence), window_(window) {}
+    PenaltiesStage(const kernels::Penalties& penalties, std::size_t window) : penalties_(penalties), window_(window) {}
     std::unique_ptr<StageState> make_state() const override { return std::make_unique<WindowCounts>(window_); }
-    bool idle() const override { return window_ == 0 || (repeat_ == 1.0f && frequency_ == 0.0f && presence_ == 0.0f); }
+    bool idle() const override {
+        return window_ == 0 ||
+               (penalties_.repeat == 1.0f && penalties_.frequency == 0.0f && penalties_.presence == 0.0f);
+    }
     bool whole_vocabulary() const override { return true; }
     bool has_step() const override { return true; }
     kernels::DrawStep step(const StageState* state, std::vector<kernels::TokenCount>& counts) const override {
         const auto& live = static_cast<const WindowCounts*>(state)->counts();
-        counts.reserve(std::min(window_, kRoom));  // at once, so that a text that grows does not ask again and again
+        counts.reserve(std::min(window_, kRoom));  // at once, so that a growing text does not reallocate
         counts.assign(live.begin(), live.end());
-        return {
-            .kind = kernels::DrawStepKind::penalties, .a = repeat_, .b = frequency_, .c = presence_, .counts = counts};
+        return {.kind = kernels::DrawStepKind::penalties, .penalties = penalties_, .counts = counts};
     }
 
 private:
-    static constexpr std::size_t kRoom = 4096;  // counted tokens that lists have room for from the start, at most
+    static constexpr std::size_t kRoom = 4096;  // entries reserved from the start, at most
 
-    float repeat_;
-    float frequency_;
-    float presence_;
+    kernels::Penalties penalties_;
     std::size_t window_;
 };
 
@@ -95,7 +94,7 @@ private:
 std::shared_ptr<const StageFactory> penalties_factory() {
     StageDescription description{
         "penalties",
-        "Makes tokens less likely that occurred lately.",
+        "Makes tokens less likely that occurred recently.",
         {.memory = StageMemory::history, .whole_vocabulary = true},
         {{"repeat", ParameterType::real, 1.0, 0.01, 100.0, {}, "Divides the logit of a token that occurred; 1 is off."},
          {"frequency", ParameterType::real, 0.0, -100.0, 100.0, {}, "Subtracted per occurrence; 0 is off."},
@@ -108,10 +107,10 @@ std::shared_ptr<const StageFactory> penalties_factory() {
           {},
           "How many of the last tokens count, the prompt included; 0 is off."}}};
     return make_factory(std::move(description), [](std::span<const ParameterValue> parameters, const Vocabulary&) {
-        return std::unique_ptr<Stage>(std::make_unique<Penalties>(
-            static_cast<float>(std::get<double>(parameters[0])), static_cast<float>(std::get<double>(parameters[1])),
-            static_cast<float>(std::get<double>(parameters[2])),
-            static_cast<std::size_t>(std::get<std::int64_t>(parameters[3]))));
+        const auto number = [&](std::size_t i) { return static_cast<float>(std::get<double>(parameters[i])); };
+        const kernels::Penalties penalties{.repeat = number(0), .frequency = number(1), .presence = number(2)};
+        const auto window = static_cast<std::size_t>(std::get<std::int64_t>(parameters[3]));
+        return std::unique_ptr<Stage>(std::make_unique<PenaltiesStage>(penalties, window));
     });
 }
 

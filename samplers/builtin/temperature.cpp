@@ -1,4 +1,4 @@
-// temperature: divides the logits. 0 means no noise at all: the best of what leaves the chain is drawn.
+// temperature: divides the logits. 0 means no noise: the token is the best candidate that the chain leaves.
 
 #include "samplers/builtin/builtin.h"
 
@@ -8,7 +8,8 @@ namespace {
 class Temperature : public FixedStep {
 public:
     explicit Temperature(float value)
-        : FixedStep({.kind = kernels::DrawStepKind::temperature, .a = value}, value == 1.0f || value == 0.0f, true),
+        : FixedStep({.kind = kernels::DrawStepKind::temperature, .temperature = value}, value == 1.0f || value == 0.0f,
+                    true),
           greedy_(value == 0.0f) {}
     bool greedy() const override { return greedy_; }
 
@@ -23,9 +24,9 @@ std::shared_ptr<const StageFactory> temperature_factory() {
         "temperature",
         "Sharpens (below 1) or flattens (above 1) the distribution.",
         {.whole_vocabulary = true},
-        {{"value", ParameterType::real, 0.6, 0.0, 100.0, {}, "0 always draws the most likely token."}}};
+        {{"value", ParameterType::real, 0.6, 0.0, 100.0, {}, "0 always takes the most likely token."}}};
     return make_factory(std::move(description), [](std::span<const ParameterValue> parameters, const Vocabulary&) {
-        // Below the smallest normal float a division would overflow every logit; it is as good as 0.
+        // A division by less would overflow ordinary logits; it is as good as 0.
         float value = static_cast<float>(std::get<double>(parameters[0]));
         if (value < 1e-6f) value = 0.0f;
         return std::unique_ptr<Stage>(std::make_unique<Temperature>(value));

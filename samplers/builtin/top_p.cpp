@@ -1,4 +1,4 @@
-// top_p (nucleus): the shortest run of best candidates whose probability reaches p, at least one. 1 switches it off.
+// top_p (nucleus): keeps the fewest best candidates whose probabilities reach p, at least one. 1 switches it off.
 // Probabilities are those among the candidates that reach the stage.
 // Source: A. Holtzman et al., "The Curious Case of Neural Text Degeneration", 2019.
 
@@ -14,7 +14,7 @@ std::shared_ptr<const StageFactory> top_p_factory() {
         {{"p", ParameterType::real, 0.95, 0.0, 1.0, {}, "Probability that the kept tokens reach; 1 keeps all."}}};
     return make_factory(std::move(description), [](std::span<const ParameterValue> parameters, const Vocabulary&) {
         const double p = std::get<double>(parameters[0]);
-        kernels::DrawStep step{.kind = kernels::DrawStepKind::top_p, .a = static_cast<float>(p)};
+        kernels::DrawStep step{.kind = kernels::DrawStepKind::top_p, .top_p = static_cast<float>(p)};
         return std::unique_ptr<Stage>(std::make_unique<FixedStep>(step, p >= 1.0, false));
     });
 }

@@ -1,5 +1,5 @@
-// xtc ("exclude top choices"): with the given probability, of all candidates at least as likely as `threshold` only the
-// least likely stays. The coin is keyed: it depends on seed, branch and index, and on nothing that ran before.
+// xtc ("exclude top choices"): with the given probability, drops all candidates at least as likely as `threshold` but the
+// least likely of them. The coin is keyed: it depends on seed, branch and index alone.
 // Source: P. E. Weidmann, text-generation-webui, 2024.
 
 #include "samplers/builtin/builtin.h"
@@ -22,10 +22,10 @@ std::shared_ptr<const StageFactory> xtc_factory() {
     return make_factory(std::move(description), [](std::span<const ParameterValue> parameters, const Vocabulary&) {
         const double probability = std::get<double>(parameters[0]);
         const double threshold = std::get<double>(parameters[1]);
-        // The chain fills in k, the stream of keyed numbers, because it depends on the place in the chain.
-        kernels::DrawStep step{.kind = kernels::DrawStepKind::xtc,
-                               .a = static_cast<float>(probability),
-                               .b = static_cast<float>(threshold)};
+        // The chain fills in the stream of keyed numbers.
+        kernels::DrawStep step{
+            .kind = kernels::DrawStepKind::xtc,
+            .xtc = {.probability = static_cast<float>(probability), .threshold = static_cast<float>(threshold)}};
         return std::unique_ptr<Stage>(std::make_unique<FixedStep>(step, probability == 0.0 || threshold > 0.5, false));
     });
 }

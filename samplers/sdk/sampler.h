@@ -1,20 +1,20 @@
 /* samplers/sdk/sampler.h: the contract between foresay and a sampler. C11, needs nothing but <stdint.h>.
  *
- * A sampler shapes the distribution of the next token: it lowers, raises or drops candidates. It never draws; the host
- * does. A plugin is a shared library that exports one symbol, the constant `foresay_sampler_entry`.
+ * A sampler shapes the distribution of the next token: it lowers, raises or drops candidates. The host samples the
+ * token. A plugin is a shared library that exports one symbol, the constant `foresay_sampler_entry`.
  *
  * Versions:  the major version of plugin and host must be equal. Structs only grow at their end, and each begins with
  *            its size as the author's compiler saw it; members beyond that size are absent. Reserved bits are 0.
  * Threads:   [main]   one thread at a time per library
  *            [state]  one thread at a time per state; different states of one instance may run at once
  *            [any]    any thread at any time
- * Memory:    nobody frees what the other side allocated. A pointer handed over is valid until the call returns, unless
- *            its comment says otherwise.
+ * Memory:    each side frees only what it allocated. A pointer handed over is valid until the call returns, unless its
+ *            comment says otherwise.
  * Errors:    functions return FORESAY_OK or FORESAY_FAILED, the latter after host->report() has said why in one
  *            sentence. No exception and no longjmp may leave a function.
- * Truth:     what a state depends on is declared, and has to be true: text must not depend on how it was computed.
- *            process() must be a function of instance, state, context and candidates, and must change neither.
- *            Row index, number of rows, and whether a row was drafted are never visible.
+ * Purity:    process() must be a function of instance, state, context and candidates, and must change none of them but
+ *            the candidates. A state must depend on nothing but what `memory` declares. Otherwise text would depend on
+ *            how it was computed. Row index, number of rows, and whether a row was drafted are never visible.
  */
 #ifndef FORESAY_SAMPLER_H
 #define FORESAY_SAMPLER_H
@@ -106,7 +106,7 @@ typedef struct foresay_host {
 /* foresay_sampler.memory: what a state depends on. */
 #define FORESAY_STATELESS 0u /* nothing: the state functions are NULL */
 #define FORESAY_HISTORY 1u   /* the tokens accepted so far */
-#define FORESAY_FEEDBACK 2u  /* also the probability that each drawn token had */
+#define FORESAY_FEEDBACK 2u  /* also the probability that each token had when it was sampled */
 
 /* foresay_sampler.flags */
 #define FORESAY_RANDOMISED 1u       /* calls context->random */
@@ -114,13 +114,13 @@ typedef struct foresay_host {
 #define FORESAY_WHOLE_VOCABULARY 4u /* sees every candidate; otherwise the 512 best, which is far cheaper */
 
 /* foresay_context.phase */
-#define FORESAY_DECIDE 0u  /* shaping what the text is drawn from */
+#define FORESAY_DECIDE 0u  /* shaping what the token is sampled from */
 #define FORESAY_PROPOSE 1u /* shaping a draft: may be coarser, costs only speed */
 
 typedef struct foresay_context {
     uint32_t struct_size;
     uint32_t phase;
-    uint64_t index;         /* absolute index of the token about to be drawn; the first token of all has index 0 */
+    uint64_t index;         /* absolute index of the token to be sampled; the first token of all has index 0 */
     const int32_t* history; /* all `index` tokens before it, the prompt included */
     uint64_t seed;          /* of the generation; use `random` for random numbers */
     /* [state] 32 random bits, a function of seed, branch, index, this sampler's name, and `counter`. */
@@ -131,8 +131,9 @@ typedef struct foresay_context {
 typedef struct foresay_candidates {
     uint32_t struct_size;
     uint32_t count; /* may be lowered: entries from there on are dropped */
-    /* Best logit first, ties by lowest id, when the call begins. Entries may be reordered, logits changed. Ids must be
-     * among those that came, each once; -inf drops a candidate; NaN and +inf are failures; at least one must stay. */
+    /* When the call begins: best logit first, ties by lowest id. Entries may be reordered and logits changed. Each id
+     * must be among those handed in and occur once; -inf drops a candidate; NaN and +inf are failures; at least one must
+     * stay. */
     int32_t* ids;
     float* logits;
 } foresay_candidates;
@@ -164,7 +165,7 @@ typedef struct foresay_sampler {
      * once a round: should not allocate once warm. */
     int32_t (*state_copy)(void* instance, void* to, const void* from);
     /* [state] `count` tokens follow those accepted before. `log_probability` is NULL for text that was given, else it
-     * points to the natural logarithm of the probability that the one token had when it was drawn. */
+     * points to the natural logarithm of the probability that the one token had when it was sampled. */
     int32_t (*accept)(void* instance, void* state, const int32_t* tokens, uint64_t count, const float* log_probability);
 
     /* [state] Shapes the candidates. `state` is NULL for stateless samplers. */

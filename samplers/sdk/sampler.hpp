@@ -19,16 +19,16 @@
 //     };
 //     FORESAY_EXPORT_SAMPLERS(Floor)
 //
-// What it declares to the host is deduced from its types, so it cannot lie:
+// What it declares to the host is deduced from its types, so the declaration cannot be wrong:
 //   struct State                                    has a memory; without one it is stateless
 //   void accept(State&, int32_t token) const        ... of the tokens so far
 //   void accept(State&, int32_t token, std::optional<float> log_probability) const    ... and of their probabilities
 //   State is copy-assignable                        the draft can be shaped, too
 //   process([const State&,] const Context&, VIEW&)  VIEW is Mask (drops only) or Candidates (changes logits); their
 //                                                   Whole forms see the whole vocabulary instead of the 512 best
-//   const RandomContext& in place of Context        draws keyed random numbers
+//   const RandomContext& in place of Context        uses keyed random numbers
 //
-// Errors:   throw std::exception or a descendant; the host names the sampler and shows what().
+// Errors:   throw std::exception or a class derived from it; the host names the sampler and shows what().
 // Threads:  process() and accept() are const: one instance serves several states at once.
 #pragma once
 

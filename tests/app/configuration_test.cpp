@@ -193,6 +193,34 @@ TEST_F(Configurations, EveryKeyCanBeSetInEveryFile) {
     }
 }
 
+TEST_F(Configurations, OnErrorReachesTheChain) {
+    using OnError = samplers::StageSpec::OnError;
+    const std::string file = write("config.toml",
+                                   "[sampling]\nchain = [\"mirostat\", \"top_k\", \"words\", \"dice\"]\n"
+                                   "[sampling.mirostat]\non_error = \"skip\"\ntau = 4.0\n"
+                                   "[[plugin]]\nname = \"words\"\non_error = \"skip\"\n[[plugin]]\nname = \"dice\"\n");
+    // Any factory will do for a plugin.
+    const PluginFactories plugins = {{"words", samplers::find_builtin("xtc")}, {"dice", samplers::find_builtin("xtc")}};
+    const auto policies = [&](const std::vector<std::string>& arguments) {
+        std::vector<OnError> found;
+        for (const samplers::StageSpec& stage : chain_spec(load(arguments).config(), plugins)) {
+            found.push_back(stage.on_error);
+            for (const auto& [name, value] : stage.parameters) EXPECT_NE(name, "on_error") << "is no parameter";
+        }
+        return found;
+    };
+    EXPECT_THAT(policies({file}), ElementsAre(OnError::skip, OnError::stop, OnError::skip, OnError::stop));
+    EXPECT_THAT(policies({file, "--set", "sampling.mirostat.on_error=stop", "--set", "sampling.top_k.on_error=skip",
+                          "--set", "plugin.words.on_error=stop", "--set", "plugin.dice.on_error=skip"}),
+                ElementsAre(OnError::stop, OnError::skip, OnError::stop, OnError::skip));
+    // A saved configuration keeps it.
+    const std::string saved = core::to_toml(load({file}).config(), stage_schemas(), false);
+    EXPECT_THAT(policies({write("saved.toml", saved)}),
+                ElementsAre(OnError::skip, OnError::stop, OnError::skip, OnError::stop));
+    EXPECT_THAT(error({file, "--set", "plugin.dice.on_error=ignore"}),
+                AllOf(HasSubstr("'on_error' of a plugin must be"), HasSubstr("stop"), HasSubstr("skip")));
+}
+
 TEST_F(Configurations, EveryKeyCanBeSetByOverrides) {
     for (const KeySpec& spec : every_key()) {
         const std::string value = core::to_toml(sample(spec));

@@ -66,10 +66,12 @@ const std::vector<Room>& rooms() {
         {"base", {}},
         {"kernels", {"base/"}},
         {"core", {"base/", "kernels/"}},
-        // draw.h and the three headers it is made of: plain data and arithmetic, shared by host and device.
-        {"samplers", {"base/", "kernels/draw.h", "kernels/math.h", "kernels/noise.h", "kernels/host_device.h"}},
+        // Of kernels, sampling alone: plain data and arithmetic, shared by host and device.
+        {"samplers",
+         {"base/", "kernels/draw.h", "kernels/sampled_token.h", "kernels/sampling_plan.h", "kernels/sampling_steps.h",
+          "kernels/noise.h", "kernels/math.h", "kernels/host_device.h"}},
         {"speculative", {"base/", "kernels/", "core/", "samplers/"}},
-        {"plugins/host", {"base/", "samplers/", "kernels/draw.h"}},
+        {"plugins/host", {"base/", "samplers/"}},
         {"plugins", {"samplers/sdk/"}},
         {"engine", {"base/", "kernels/", "core/", "samplers/", "speculative/", "plugins/host/"}},
         {"app", {"base/", "kernels/", "core/", "samplers/", "speculative/", "plugins/host/", "engine/"}},

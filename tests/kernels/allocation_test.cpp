@@ -70,9 +70,9 @@ TEST_P(Allocation, SteadyStateHasNone) {
     std::vector<std::int32_t> slots = counting(most);
     for (DrawPlan& plan : plans) {
         plan.step_count = 3;
-        plan.steps[0] = {.kind = DrawStepKind::top_k, .k = 20};
-        plan.steps[1] = {.kind = DrawStepKind::top_p, .a = 0.9f};
-        plan.steps[2] = {.kind = DrawStepKind::temperature, .a = 0.7f};
+        plan.steps[0] = {.kind = DrawStepKind::top_k, .top_k = 20};
+        plan.steps[1] = {.kind = DrawStepKind::top_p, .top_p = 0.9f};
+        plan.steps[2] = {.kind = DrawStepKind::temperature, .temperature = 0.7f};
     }
     for (const std::int32_t width : {1, 4, most}) {
         const std::int32_t pages_needed = (width * (forwards + 1)) / kPagePositions + 1;

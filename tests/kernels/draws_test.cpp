@@ -32,22 +32,23 @@ struct Lists {
     }
 };
 
-DrawStep step(DrawStepKind kind, float a = 0.0f, float b = 0.0f, std::uint32_t k = 0) {
-    return {.kind = kind, .a = a, .b = b, .k = k};
+DrawStep temperature(float value) { return {.kind = DrawStepKind::temperature, .temperature = value}; }
+DrawStep top_k(std::uint32_t k) { return {.kind = DrawStepKind::top_k, .top_k = k}; }
+DrawStep penalties_of(const Lists& lists, float presence = 0.0f) {
+    return {.kind = DrawStepKind::penalties,
+            .penalties = {.repeat = 1.2f, .frequency = 0.1f, .presence = presence},
+            .counts = lists.counts};
 }
 
 std::vector<DrawPlan> plans(const Lists& lists) {
-    DrawStep bias = step(DrawStepKind::bias), penalties = step(DrawStepKind::penalties, 1.2f, 0.1f);
-    DrawStep mask = step(DrawStepKind::mask);
-    bias.values = lists.bias;
-    penalties.counts = lists.counts;
-    penalties.c = 0.3f;
-    mask.bits = lists.bits;
-    const DrawStep warm = step(DrawStepKind::temperature, 0.8f), hot = step(DrawStepKind::temperature, 2.5f);
-    const DrawStep few = step(DrawStepKind::top_k, 0, 0, 40), one = step(DrawStepKind::top_k, 0, 0, 1);
-    const DrawStep many = step(DrawStepKind::top_k, 0, 0, 900), all = step(DrawStepKind::top_k, 0, 0, 1u << 31);
-    const DrawStep top_p = step(DrawStepKind::top_p, 0.9f), min_p = step(DrawStepKind::min_p, -3.0f);
-    const DrawStep xtc = step(DrawStepKind::xtc, 0.7f, 0.05f, 3);
+    const DrawStep bias{.kind = DrawStepKind::bias, .values = lists.bias};
+    const DrawStep penalties = penalties_of(lists, 0.3f);
+    const DrawStep mask{.kind = DrawStepKind::mask, .bits = lists.bits};
+    const DrawStep warm = temperature(0.8f), hot = temperature(2.5f);
+    const DrawStep few = top_k(40), one = top_k(1), many = top_k(900), all = top_k(1u << 31);
+    const DrawStep top_p{.kind = DrawStepKind::top_p, .top_p = 0.9f};
+    const DrawStep min_p{.kind = DrawStepKind::min_p, .min_p_log = -3.0f};
+    const DrawStep xtc{.kind = DrawStepKind::xtc, .xtc = {.probability = 0.7f, .threshold = 0.05f, .stream = 3}};
     std::vector<DrawPlan> out;
     const auto add = [&](std::vector<DrawStep> steps, std::int32_t cut = 0, std::int32_t cut_at = 0) {
         for (const bool greedy : {false, true}) {
@@ -175,15 +176,11 @@ TEST_P(Draws, KeepTheCandidatesTheyChooseFrom) {
     const Lists lists(random);
     Sequence sequence{{0}};
     feed(run, sequence, random_tokens(4, kRows, kVocab), {kRows});
-    DrawStep penalties = step(DrawStepKind::penalties, 1.2f, 0.1f);
-    penalties.counts = lists.counts;
+    const DrawStep penalties = penalties_of(lists);
     std::vector<DrawPlan> heads(3);
     heads[0] = {.cut = kCandidateCut};
     heads[1] = {.cut = kCandidateCut, .cut_at = 1, .step_count = 1, .steps = {penalties}};
-    heads[2] = {.cut = kCandidateCut,
-                .cut_at = 1,
-                .step_count = 3,
-                .steps = {step(DrawStepKind::temperature, 0.7f), penalties, step(DrawStepKind::top_k, 0, 0, 60)}};
+    heads[2] = {.cut = kCandidateCut, .cut_at = 1, .step_count = 3, .steps = {temperature(0.7f), penalties, top_k(60)}};
     DrawScratch scratch;
     for (DrawPlan& head : heads) {
         head.keep = head.greedy = true;

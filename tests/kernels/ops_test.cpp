@@ -31,7 +31,7 @@ protected:
         plan.greedy = temperature == 0.0f;
         if (!plan.greedy) {
             plan.step_count = 1;
-            plan.steps[0] = {.kind = DrawStepKind::temperature, .a = temperature};
+            plan.steps[0] = {.kind = DrawStepKind::temperature, .temperature = temperature};
         }
         return plan;
     }

@@ -81,7 +81,7 @@ TEST(Chain, SmallerCutChangesNothing) {
         kernels::DrawPlan plain = buffer.plan;
         plain.cut = 512;
         plain.cut_at = 0;
-        plain.steps[0] = {.kind = kernels::DrawStepKind::top_k, .k = 40};
+        plain.steps[0] = {.kind = kernels::DrawStepKind::top_k, .top_k = 40};
         for (std::int32_t s = 0; s < buffer.plan.step_count; ++s) plain.steps[s + 1] = buffer.plan.steps[s];
         plain.step_count = buffer.plan.step_count + 1;
         std::vector<float> a = row, b = row;

@@ -1,11 +1,28 @@
+// Samples one token per row of logits by a DevicePlan. One kernel, one launch; grid (parts of a row, rows).
+//
+// Phase 1, every thread block: its part is 512 threads x 16 neighbouring ids, held in registers. It notes NaN and
+// infinities, applies the plan's leading elementwise steps, and leaves one of two things in global memory:
+//   no cut (plan.keep == 0): the two best scores of the part, noise included      -> part_best[row, part]
+//   a cut:                   the largest logit of every 16 ids, one per thread     -> group_best[row, group]
+//                            and, if steps have changed them, the logits themselves, in place
+// Then it counts itself in arrived[row]. Blocks whose row is not complete yet end here: none waits for another.
+//
+// Phase 2, the block that arrives last in its row:
+//   no cut: thread 0 merges the parts.
+//   a cut:  the k-th largest of group_best is a lower bound of the k-th largest logit, and few logits reach it. They go
+//           into Shared::list as order keys and are sorted; the best k become Shared::ids and ::logits. The remaining
+//           steps run on those, one candidate per thread (kMostCandidates <= kThreads). All threads score them.
+// Thread 0 publishes the token: to the slot on the device, which a later embed reads, and to the host, which polls the
+// serial number written last.
+//
+// Every choice is made by a total order or by integer sums, so the order in which threads and blocks come does not
+// matter. The arithmetic that decides is in kernels/sampling_steps.h, shared with the host.
+
 #include "kernels/cuda/sampling/sampling.h"
 
-#include <algorithm>
 #include <cfloat>
-#include <cstring>
 
-#include "kernels/draw_simd.h"
-#include "kernels/noise.h"
+#include "kernels/sampling_steps.h"
 
 namespace foresay::kernels::cuda {
 namespace {
@@ -16,89 +33,50 @@ using std::uint32_t;
 using std::uint64_t;
 
 constexpr int kThreads = 512;
-constexpr int kRun = 16;                  // neighbours that a thread takes: those of one block of coarse noise
-constexpr int kPart = kThreads * kRun;    // of a row, for one block
-constexpr int kFewKept = kThreads / 4;    // up to so many are kept by the quickest way
-constexpr int kListRoom = 2048;           // candidates that reach the bound; more are selected the slow way
-constexpr uint64_t kDead = ~uint64_t{0};  // sorts behind every candidate
-
-__device__ float infinity() { return __int_as_float(0x7f800000); }
-
-__device__ bool alive(float logit) { return logit > -infinity(); }
-
-__device__ float penalised(float x, const DeviceStep& step, int32_t count) {
-    x = x > 0.0f ? x / step.a : x * step.a;
-    x -= static_cast<float>(count) * step.b;
-    return x - step.c;
-}
-
-// The entry of `token` among `count` pairs (token, 32 bits of something) that ascend by token, or null.
-__device__ const uint32_t* find(const uint32_t* entries, int32_t count, int32_t token) {
-    int32_t low = 0, high = count;
-    while (low < high) {
-        const int32_t middle = (low + high) / 2;
-        if (static_cast<int32_t>(entries[2 * middle]) < token) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    return low < count && static_cast<int32_t>(entries[2 * low]) == token ? entries + 2 * low : nullptr;
-}
-
-__device__ bool allowed(const uint32_t* bits, int32_t words, int32_t id) {
-    return id / 32 < words && (bits[id / 32] >> (id % 32) & 1u) != 0;
-}
+constexpr int kGroup = 16;                // neighbouring ids of one thread: those of one block of coarse noise
+constexpr int kPart = kThreads * kGroup;  // ids of one thread block
+constexpr int kFewKept = kThreads / 4;    // a cut that keeps at most so many is bounded by the maximum of each thread
+constexpr int kListRoom = 2048;           // candidates that may reach the bound; with more, select() reads the row
+constexpr uint64_t kDead = ~uint64_t{0};  // a key that sorts after every candidate
 
 // One elementwise step on the logit of one token.
 __device__ float stepped(const DeviceStep& step, const uint32_t* words, int32_t id, float logit) {
     const uint32_t* list = words + step.first;
     switch (step.kind) {
-        case DrawStepKind::bias:
-            if (const uint32_t* entry = find(list, step.count, id)) logit += math::of_bits(entry[1]);
-            return logit;
-        case DrawStepKind::penalties:
-            if (const uint32_t* entry = find(list, step.count, id)) {
-                logit = penalised(logit, step, static_cast<int32_t>(entry[1]));
-            }
-            return logit;
+        case DrawStepKind::bias: {
+            const auto* entry = find_entry(reinterpret_cast<const TokenValue*>(list), step.count, id);
+            return entry != nullptr ? logit + entry->value : logit;
+        }
+        case DrawStepKind::penalties: {
+            const auto* entry = find_entry(reinterpret_cast<const TokenCount*>(list), step.count, id);
+            return entry != nullptr ? penalised(logit, step.penalties, entry->count) : logit;
+        }
         case DrawStepKind::mask:
-            return allowed(list, step.count, id) ? logit : -infinity();
+            return is_allowed(list, step.count, id) ? logit : -positive_infinity();
         default:
-            return logit / step.a;
+            return logit / step.temperature;
     }
 }
 
-__device__ uint32_t rising(float value) {
-    const uint32_t bits = math::bits_of(value);
-    return (bits & 0x80000000u) ? ~bits : bits | 0x80000000u;
-}
-
 struct Shared {
-    uint64_t list[kListRoom];
-    uint64_t sums[kThreads];
-    float logits[kMostCandidates];
-    int32_t ids[kMostCandidates];
-    float partial[3][kThreads / 32];  // of BestTwo: best, second, id
-    int32_t counts[256];
-    int32_t number;
+    uint64_t list[kListRoom];         // order keys while selecting and sorting
+    uint64_t sums[kThreads];          // weights of the candidates up to each
+    float logits[kMostCandidates];    // the candidates, best first
+    int32_t ids[kMostCandidates];     // likewise
+    float partial[3][kThreads / 32];  // of BestTwo, by warp: best, second, id
+    int32_t counts[256];              // histogram of one byte
+    int32_t number;                   // what one thread tells all; so are the next two
     uint64_t prefix;
     bool last;
 };
 
-__device__ void merge(BestTwo& a, float best, float second, int32_t id) {
-    if (id < 0) return;
-    a.add(best, id);
-    if (second > a.second) a.second = second;
-}
-
-// The two best of the block, in thread 0.
+// The two best of all threads, returned to thread 0.
 __device__ BestTwo block_best(Shared& s, BestTwo two) {
     for (int offset = 16; offset > 0; offset >>= 1) {
         const float best = __shfl_down_sync(0xffffffffu, two.best, offset);
         const float second = __shfl_down_sync(0xffffffffu, two.second, offset);
         const int32_t id = __shfl_down_sync(0xffffffffu, two.id, offset);
-        merge(two, best, second, id);
+        two.merge(best, second, id);
     }
     if (threadIdx.x % 32 == 0) {
         s.partial[0][threadIdx.x / 32] = two.best;
@@ -108,14 +86,14 @@ __device__ BestTwo block_best(Shared& s, BestTwo two) {
     __syncthreads();
     if (threadIdx.x == 0) {
         for (int warp = 1; warp < kThreads / 32; ++warp) {
-            merge(two, s.partial[0][warp], s.partial[1][warp], __float_as_int(s.partial[2][warp]));
+            two.merge(s.partial[0][warp], s.partial[1][warp], __float_as_int(s.partial[2][warp]));
         }
     }
     __syncthreads();
     return two;
 }
 
-// Sorts list[0, n) ascending; n is a power of two, at most kListRoom.
+// Sorts list[0, n) ascending, bitonically; n is a power of two, at most kListRoom.
 __device__ void sort_list(Shared& s, int32_t n) {
     for (int32_t size = 2; size <= n; size <<= 1) {
         for (int32_t stride = size / 2; stride > 0; stride >>= 1) {
@@ -139,8 +117,8 @@ __device__ int32_t power_of_two_above(int32_t n) {
     return power;
 }
 
-// The k smallest of the n distinct keys key(i), fewer when others are dead, into the list, in any order. Eight bits at
-// a time; reads all keys up to eight times.
+// Puts the k smallest of the n distinct keys key(i) into the list, in any order; fewer when the others are dead.
+// Returns their number. Narrows by eight bits at a time and reads all keys up to nine times.
 template <class Key>
 __device__ int32_t select(Shared& s, int32_t n, int32_t k, const Key& key) {
     uint64_t prefix = 0;
@@ -180,69 +158,62 @@ __device__ int32_t select(Shared& s, int32_t n, int32_t k, const Key& key) {
     return s.number;
 }
 
-// The number whose upper 16 bits are those of `prefix`, as rising() has them.
-__device__ float bound_of(uint32_t prefix) {
-    if (prefix <= rising(-FLT_MAX)) return -FLT_MAX;
-    return math::of_bits((prefix & 0x80000000u) ? prefix & 0x7fffffffu : ~prefix);
-}
-
-// A bound that at least k of values[0, n) reach, close to the k-th largest: its upper 16 bits.
+// A value that at least k of values[0, n) reach, close to the k-th largest; -FLT_MAX when n < k.
 __device__ float kth_largest_or_less(Shared& s, const float* values, int32_t n, int32_t k) {
     if (n < k) return -FLT_MAX;
     uint32_t prefix = 0;
     if (k <= kFewKept) {
-        // The largest of each thread's values stands for them: the k-th largest of those is reached by k values.
-        float largest = -infinity();
+        // Of the threads' maxima k reach the k-th largest, so k values do.
+        float largest = -positive_infinity();
 #pragma unroll 8
         for (int32_t i = threadIdx.x; i < n; i += kThreads) largest = fmaxf(largest, __ldcg(values + i));
-        const uint32_t bits = rising(largest);
+        const uint32_t bits = rising_bits(largest);
         for (uint32_t bit = 1u << 31; bit >= 1u << 16; bit >>= 1) {
             if (__syncthreads_count(bits >= (prefix | bit)) >= k) prefix |= bit;
         }
-        return bound_of(prefix);
+        return prefix_bound(prefix);
     }
     for (int shift = 24; shift >= 16; shift -= 8) {
         if (threadIdx.x < 256) s.counts[threadIdx.x] = 0;
         __syncthreads();
         for (int32_t i = threadIdx.x; i < n; i += kThreads) {
-            const uint32_t bits = rising(__ldcg(values + i));
+            const uint32_t bits = rising_bits(__ldcg(values + i));
             if (shift == 24 || bits >> 24 == prefix >> 24) atomicAdd(&s.counts[(bits >> shift) & 255], 1);
         }
         __syncthreads();
         if (threadIdx.x == 0) {
-            int32_t byte = 255, left = k;
-            for (; byte > 0 && s.counts[byte] < left; --byte) left -= s.counts[byte];
-            s.number = left;
-            s.prefix = prefix | static_cast<uint32_t>(byte) << shift;
+            const RankedByte at = kth_largest_byte(s.counts, k);
+            s.number = at.rank;
+            s.prefix = prefix | static_cast<uint32_t>(at.byte) << shift;
         }
         __syncthreads();
         prefix = static_cast<uint32_t>(s.prefix);
         k = s.number;
         __syncthreads();
     }
-    return bound_of(prefix);
+    return prefix_bound(prefix);
 }
 
 // The `keep` best of the row into ids and logits, sorted; returns their number.
-__device__ int32_t cut_row(Shared& s, const float* x, int32_t vocab, const float* best16, int32_t keep) {
-    const int32_t runs = (vocab + kRun - 1) / kRun;
-    const float bound = kth_largest_or_less(s, best16, runs, keep);
+__device__ int32_t cut_row(Shared& s, const float* x, int32_t vocab, const float* group_best, int32_t keep) {
+    const int32_t groups = (vocab + kGroup - 1) / kGroup;
+    const float bound = kth_largest_or_less(s, group_best, groups, keep);
     if (threadIdx.x == 0) s.number = 0;
     __syncthreads();
-    for (int32_t run = threadIdx.x; run < runs; run += kThreads) {
-        if (!(__ldcg(best16 + run) >= bound)) continue;
-        float logits[kRun];  // rows are padded to whole runs
+    for (int32_t group = threadIdx.x; group < groups; group += kThreads) {
+        if (!(__ldcg(group_best + group) >= bound)) continue;
+        float logits[kGroup];  // rows are padded to whole groups
 #pragma unroll
-        for (int i = 0; i < kRun; i += 4) {
-            const float4 four = __ldcg(reinterpret_cast<const float4*>(x + run * kRun + i));
+        for (int i = 0; i < kGroup; i += 4) {
+            const float4 four = __ldcg(reinterpret_cast<const float4*>(x + group * kGroup + i));
             logits[i] = four.x;
             logits[i + 1] = four.y;
             logits[i + 2] = four.z;
             logits[i + 3] = four.w;
         }
 #pragma unroll
-        for (int i = 0; i < kRun; ++i) {
-            const int32_t id = run * kRun + i;
+        for (int i = 0; i < kGroup; ++i) {
+            const int32_t id = group * kGroup + i;
             if (id >= vocab || !(logits[i] >= bound)) continue;
             const int32_t at = atomicAdd(&s.number, 1);
             if (at < kListRoom) s.list[at] = order_key(logits[i], id);
@@ -254,7 +225,7 @@ __device__ int32_t cut_row(Shared& s, const float* x, int32_t vocab, const float
     if (found > kListRoom) {
         found = select(s, vocab, keep, [&](int32_t id) {
             const float logit = __ldcg(x + id);
-            return alive(logit) ? order_key(logit, id) : kDead;
+            return is_candidate(logit) ? order_key(logit, id) : kDead;
         });
     }
     const int32_t room = power_of_two_above(found);
@@ -264,19 +235,19 @@ __device__ int32_t cut_row(Shared& s, const float* x, int32_t vocab, const float
     const int32_t count = min(found, keep);
     for (int32_t i = threadIdx.x; i < count; i += kThreads) {
         s.ids[i] = key_id(s.list[i]);
-        s.logits[i] = fminf(key_logit(s.list[i]), FLT_MAX);
+        s.logits[i] = finite_logit(key_logit(s.list[i]));
     }
     __syncthreads();
     return count;
 }
 
-// Drops what has died, and sorts; returns the number of candidates left.
+// Drops candidates whose logit has become -inf or NaN, and sorts; returns the number of candidates left.
 __device__ int32_t sort_candidates(Shared& s, int32_t count) {
     const int32_t room = power_of_two_above(count);
     int32_t left = 0;
     for (int32_t i = threadIdx.x; i < room; i += kThreads) {
-        const bool lives = i < count && alive(s.logits[i]);
-        s.list[i] = lives ? order_key(fminf(s.logits[i], FLT_MAX), s.ids[i]) : kDead;
+        const bool lives = i < count && is_candidate(s.logits[i]);
+        s.list[i] = lives ? order_key(finite_logit(s.logits[i]), s.ids[i]) : kDead;
         left += lives;
     }
     if (threadIdx.x == 0) s.number = 0;
@@ -294,14 +265,10 @@ __device__ int32_t sort_candidates(Shared& s, int32_t count) {
     return alive_count;
 }
 
-// sums[i] = weights of candidates 0..i, as 2^-40 fixed-point numbers; returns the sum of all. count <= kThreads.
+// sums[i] = the weights of candidates 0..i, summed; returns the sum of all. count <= kThreads.
 __device__ uint64_t weigh(Shared& s, int32_t count) {
     const int32_t i = threadIdx.x;
-    uint64_t weight = 0;
-    if (i < count) {
-        weight = static_cast<uint64_t>(static_cast<int64_t>(math::exp(s.logits[i] - s.logits[0]) * 1099511627776.0f));
-    }
-    s.sums[i] = weight;
+    s.sums[i] = i < count ? fixed_weight(s.logits[i], s.logits[0]) : 0;
     __syncthreads();
     for (int32_t step = 1; step < count; step <<= 1) {
         const uint64_t add = i >= step ? s.sums[i - step] : 0;
@@ -325,26 +292,24 @@ __device__ int32_t leading(Shared& s, int32_t count, const Keep& keep) {
     return result;
 }
 
-// A step that ranks sorted candidates; returns how many are left.
+// A ranking step on sorted candidates; returns how many are left.
 __device__ int32_t ranked(Shared& s, const DeviceStep& step, const NoiseKey& key, int32_t count) {
-    static_assert(kMostCandidates <= kThreads && kMostCandidates == kCandidateCut);
+    static_assert(kMostCandidates <= kThreads);
     if (count == 0) return 0;
-    if (step.kind == DrawStepKind::top_k) {
-        return min(count, max(1, static_cast<int32_t>(min(step.k, 1u << 30))));
-    }
+    if (step.kind == DrawStepKind::top_k) return min(count, top_k_count(step.top_k));
     if (step.kind == DrawStepKind::min_p) {
-        const float least = s.logits[0] + step.a;
+        const float least = min_p_logit(step.min_p_log, s.logits[0]);
         return max(1, leading(s, count, [&](int32_t i) { return s.logits[i] >= least; }));
     }
     if (step.kind == DrawStepKind::top_p) {
-        const uint64_t sum = weigh(s, count);
-        const uint64_t enough = static_cast<uint64_t>(static_cast<double>(step.a) * static_cast<double>(sum));
+        const uint64_t enough = top_p_weight(step.top_p, weigh(s, count));
         return min(count, 1 + leading(s, count, [&](int32_t i) { return s.sums[i] < enough; }));
     }
-    if (count < 2 || !(step.b <= 0.5f) || !(stage_uniform(key, step.k, 0) < step.a)) return count;
-    const double least = static_cast<double>(step.b) * static_cast<double>(weigh(s, count));
+    // xtc
+    if (count < 2 || !xtc_acts(step.xtc, key)) return count;
+    const uint64_t sum = weigh(s, count);
     const int32_t likely = leading(s, count, [&](int32_t i) {
-        return static_cast<double>(i == 0 ? s.sums[0] : s.sums[i] - s.sums[i - 1]) >= least;
+        return xtc_is_likely(step.xtc, i == 0 ? s.sums[0] : s.sums[i] - s.sums[i - 1], sum);
     });
     if (likely < 2) return count;
     const int32_t dropped = likely - 1;
@@ -361,9 +326,9 @@ __device__ int32_t ranked(Shared& s, const DeviceStep& step, const NoiseKey& key
     return count - dropped;
 }
 
-// Draws from the candidates; in thread 0.
+// The two best scores of the candidates, returned to thread 0.
 __device__ BestTwo draw_list(Shared& s, const DevicePlan& plan, int32_t count) {
-    BestTwo two{-infinity(), -infinity(), -1};
+    BestTwo two = BestTwo::none();
     for (int32_t i = threadIdx.x; i < count; i += kThreads) {
         const float score = plan.greedy ? s.logits[i] : s.logits[i] + gumbel(plan.key, s.ids[i]);
         two.add(score, s.ids[i]);
@@ -371,55 +336,55 @@ __device__ BestTwo draw_list(Shared& s, const DevicePlan& plan, int32_t count) {
     return block_best(s, two);
 }
 
-// The two best of 16 neighbours whose values are in x, by score. `floor` is a score that two candidates reach.
-__device__ void score_run(const float (&x)[kRun], int32_t first, const DevicePlan& plan, const uint32_t (&coarse)[4],
-                          const float (&bounds)[kRun], float floor, BestTwo& two) {
+// Adds the scores of one group to `two`. Two candidates reach `floor`, so scores with a lower bound are not computed.
+__device__ void score_group(const float (&x)[kGroup], int32_t first, const DevicePlan& plan,
+                            const uint32_t (&coarse)[4], const float (&bounds)[kGroup], float floor, BestTwo& two) {
 #pragma unroll
-    for (int i = 0; i < kRun; ++i) {
-        if (!alive(x[i]) || bounds[i] < floor) continue;
+    for (int i = 0; i < kGroup; ++i) {
+        if (!is_candidate(x[i]) || bounds[i] < floor) continue;
         const uint32_t byte = (coarse[i / 4] >> (8 * (i % 4))) & 255u;
-        two.add(fminf(x[i], FLT_MAX) + gumbel_of(fine_noise(plan.key, first + i, byte)), first + i);
+        two.add(finite_logit(x[i]) + gumbel_of(fine_noise(plan.key, first + i, byte)), first + i);
     }
 }
 
-// Draws from a part of the whole vocabulary; in thread 0.
-__device__ BestTwo draw_part(Shared& s, const DevicePlan& plan, const float (&x)[kRun], int32_t first) {
-    BestTwo two{-infinity(), -infinity(), -1};
+// The two best scores of a part of the whole vocabulary, returned to thread 0.
+__device__ BestTwo draw_part(Shared& s, const DevicePlan& plan, const float (&x)[kGroup], int32_t first) {
+    BestTwo two = BestTwo::none();
     if (plan.greedy) {
 #pragma unroll
-        for (int i = 0; i < kRun; ++i) {
-            if (alive(x[i])) two.add(fminf(x[i], FLT_MAX), first + i);
+        for (int i = 0; i < kGroup; ++i) {
+            if (is_candidate(x[i])) two.add(finite_logit(x[i]), first + i);
         }
         return block_best(s, two);
     }
-    const PhiloxBlock block = noise_block(static_cast<uint32_t>(first) / kRun, plan.key);
+    const PhiloxBlock block = noise_block(static_cast<uint32_t>(first) / kGroup, plan.key);
     uint32_t coarse[4];
 #pragma unroll
     for (int i = 0; i < 4; ++i) coarse[i] = block.word[i];
-    // Each warp scores the two candidates of its lanes that may score highest; what they reach bounds the others.
-    float bounds[kRun];
+    // Each lane scores the one of its candidates that may score highest. The second best of the warp's 32 scores is the
+    // floor: two candidates reach it.
+    float bounds[kGroup];
     int best = 0;
-    float highest = -infinity();
+    float highest = -positive_infinity();
 #pragma unroll
-    for (int i = 0; i < kRun; ++i) {
+    for (int i = 0; i < kGroup; ++i) {
         const uint32_t byte = (coarse[i / 4] >> (8 * (i % 4))) & 255u;
-        bounds[i] = fminf(x[i], FLT_MAX) + gumbel_bound(byte);
-        if (alive(x[i]) && bounds[i] > highest) {
+        bounds[i] = finite_logit(x[i]) + gumbel_bound(byte);
+        if (is_candidate(x[i]) && bounds[i] > highest) {
             highest = bounds[i];
             best = i;
         }
     }
-    float floor = -infinity();
+    float floor = -positive_infinity();
     {
-        float score = -infinity();
+        float score = -positive_infinity();
 #pragma unroll
-        for (int i = 0; i < kRun; ++i) {
-            if (i != best || !alive(x[i])) continue;
+        for (int i = 0; i < kGroup; ++i) {
+            if (i != best || !is_candidate(x[i])) continue;
             const uint32_t byte = (coarse[i / 4] >> (8 * (i % 4))) & 255u;
-            score = fminf(x[i], FLT_MAX) + gumbel_of(fine_noise(plan.key, first + i, byte));
+            score = finite_logit(x[i]) + gumbel_of(fine_noise(plan.key, first + i, byte));
         }
-        // The second largest of the warp's scores is reached by two candidates.
-        float top = score, second = -infinity();
+        float top = score, second = -positive_infinity();
         for (int offset = 16; offset > 0; offset >>= 1) {
             const float other_top = __shfl_xor_sync(0xffffffffu, top, offset);
             const float other_second = __shfl_xor_sync(0xffffffffu, second, offset);
@@ -428,15 +393,13 @@ __device__ BestTwo draw_part(Shared& s, const DevicePlan& plan, const float (&x)
         }
         floor = second;
     }
-    score_run(x, first, plan, coarse, bounds, floor, two);
+    score_group(x, first, plan, coarse, bounds, floor, two);
     return block_best(s, two);
 }
 
+// The candidates are already with the host, if it wants them. Called by one thread.
 __device__ void publish(const DrawCall& c, const DevicePlan& plan, const BestTwo& two, bool finite, int32_t count) {
-    Drawn drawn;
-    drawn.finite = finite;
-    drawn.token = two.id;
-    drawn.margin = two.id < 0 ? 0.0f : two.second > -infinity() ? two.best - two.second : infinity();
+    const Drawn drawn{two.id, two.margin(), finite};
     c.slots[plan.slot] = drawn;
     HostDrawn* host = c.host_slots + plan.slot;
     host->drawn = drawn;
@@ -445,97 +408,63 @@ __device__ void publish(const DrawCall& c, const DevicePlan& plan, const BestTwo
     *reinterpret_cast<volatile uint32_t*>(&host->serial) = c.serial;
 }
 
-__global__ void __launch_bounds__(kThreads, 1)
-    draw_kernel(DrawCall c, const __grid_constant__ DevicePlan single, float* best16, float* best_two, int32_t* arrived,
-                int32_t* broken) {
-    __shared__ Shared s;
-    __shared__ DevicePlan plan;
-    const int32_t row = blockIdx.y, parts = gridDim.x;
-    const DevicePlan* given = c.plans == nullptr ? &single : c.plans + row;
-    for (int i = threadIdx.x; i < static_cast<int>(sizeof plan / 4); i += kThreads) {
-        reinterpret_cast<uint32_t*>(&plan)[i] = reinterpret_cast<const uint32_t*>(given)[i];
-    }
-    __syncthreads();
-    float* logits = c.logits + row * c.stride;
-    const int32_t first = blockIdx.x * kPart + threadIdx.x * kRun;
-    float x[kRun];
+// The logits of ids first, first + 1, ...; -inf beyond the vocabulary.
+__device__ void load_group(const float* logits, int32_t first, int32_t vocab, float (&x)[kGroup]) {
+    const float none = -positive_infinity();
 #pragma unroll
-    for (int i = 0; i < kRun; i += 4) {
-        float4 four = make_float4(-infinity(), -infinity(), -infinity(), -infinity());
-        if (first + i + 3 < plan.vocab) {
+    for (int i = 0; i < kGroup; i += 4) {
+        float4 four = make_float4(none, none, none, none);
+        if (first + i + 3 < vocab) {
             four = *reinterpret_cast<const float4*>(logits + first + i);
         } else {
-            if (first + i < plan.vocab) four.x = logits[first + i];
-            if (first + i + 1 < plan.vocab) four.y = logits[first + i + 1];
-            if (first + i + 2 < plan.vocab) four.z = logits[first + i + 2];
+            if (first + i < vocab) four.x = logits[first + i];
+            if (first + i + 1 < vocab) four.y = logits[first + i + 1];
+            if (first + i + 2 < vocab) four.z = logits[first + i + 2];
         }
         x[i] = four.x;
         x[i + 1] = four.y;
         x[i + 2] = four.z;
         x[i + 3] = four.w;
     }
-    bool odd = false;
+}
+
+// Phase 1 of a plan with a cut: the largest of the thread's group, and what the steps have made of its logits.
+__device__ void leave_group(const float (&x)[kGroup], int32_t first, int32_t groups, const DevicePlan& plan,
+                            float* logits, float* group_best) {
+    float top = -positive_infinity();
 #pragma unroll
-    for (int i = 0; i < kRun; ++i) {
-        odd = odd || (first + i < plan.vocab && (math::bits_of(x[i]) & 0x7f800000u) == 0x7f800000u);
+    for (int i = 0; i < kGroup; ++i) top = x[i] > top ? x[i] : top;
+    if (first / kGroup < groups) group_best[first / kGroup] = top;
+    if (plan.whole == 0) return;
+#pragma unroll
+    for (int i = 0; i < kGroup; ++i) {
+        if (first + i < plan.vocab) logits[first + i] = x[i];
     }
-    if (__syncthreads_or(odd) && threadIdx.x == 0) atomicAdd(&broken[row], 1);
-    for (int32_t step = 0; step < plan.whole; ++step) {
-        const DeviceStep& now = plan.step[step];
-#pragma unroll
-        for (int i = 0; i < kRun; ++i) {
-            if (first + i < plan.vocab) x[i] = stepped(now, c.words, first + i, x[i]);
-        }
-    }
-    if (plan.keep == 0) {
-        const BestTwo two = draw_part(s, plan, x, first);
-        if (threadIdx.x == 0) {
-            float* mine = best_two + (row * parts + static_cast<int32_t>(blockIdx.x)) * 3;
-            mine[0] = two.best;
-            mine[1] = two.second;
-            mine[2] = __int_as_float(two.id);
-        }
-    } else {
-        float top = -infinity();
-#pragma unroll
-        for (int i = 0; i < kRun; ++i) top = x[i] > top ? x[i] : top;
-        const int32_t runs = (c.vocab + kRun - 1) / kRun;
-        if (first / kRun < runs) best16[static_cast<int64_t>(row) * runs + first / kRun] = top;
-        if (plan.whole > 0) {
-#pragma unroll
-            for (int i = 0; i < kRun; ++i) {
-                if (first + i < plan.vocab) logits[first + i] = x[i];
-            }
-        }
-    }
+}
+
+// Whether this thread block is the last of its row; then it sees what all others have written, and `arrived` is zero
+// again.
+__device__ bool last_of_row(Shared& s, int32_t* arrived, int32_t parts) {
     __threadfence();
     __syncthreads();
     if (threadIdx.x == 0) {
-        s.last = atomicAdd(&arrived[row], 1) == parts - 1;
-        if (s.last) arrived[row] = 0;
+        s.last = atomicAdd(arrived, 1) == parts - 1;
+        if (s.last) *arrived = 0;
     }
     __syncthreads();
-    if (!s.last) return;
-    __threadfence();
-    const bool finite = __ldcg(broken + row) == 0;
-    __syncthreads();  // s.last is used again
-    if (threadIdx.x == 0) broken[row] = 0;
-    if (plan.keep == 0) {
-        BestTwo two{-infinity(), -infinity(), -1};
-        if (threadIdx.x == 0) {
-            for (int32_t part = 0; part < parts; ++part) {
-                const float* other = best_two + (row * parts + part) * 3;
-                merge(two, __ldcg(other), __ldcg(other + 1), __float_as_int(__ldcg(other + 2)));
-            }
-            publish(c, plan, two, finite, 0);
-        }
-        return;
-    }
-    const int32_t runs = (c.vocab + kRun - 1) / kRun;
-    int32_t count = cut_row(s, logits, plan.vocab, best16 + static_cast<int64_t>(row) * runs, plan.keep);
+    const bool last = s.last;
+    __syncthreads();  // select() writes it again
+    if (last) __threadfence();
+    return last;
+}
+
+// Phase 2 of a plan with a cut.
+__device__ void finish_cut(Shared& s, const DrawCall& c, const DevicePlan& plan, const float* logits,
+                           const float* group_best, bool finite) {
+    int32_t count = cut_row(s, logits, plan.vocab, group_best, plan.keep);
     for (int32_t step = plan.whole; step < plan.steps; ++step) {
         const DeviceStep& now = plan.step[step];
-        if (now.kind <= DrawStepKind::temperature) {
+        if (is_elementwise(now.kind)) {
             for (int32_t i = threadIdx.x; i < count; i += kThreads) {
                 s.logits[i] = stepped(now, c.words, s.ids[i], s.logits[i]);
             }
@@ -557,92 +486,84 @@ __global__ void __launch_bounds__(kThreads, 1)
     if (threadIdx.x == 0) publish(c, plan, two, finite, count);
 }
 
-bool elementwise(DrawStepKind kind) { return kind <= DrawStepKind::temperature; }
+__global__ void __launch_bounds__(kThreads, 1)
+    draw_kernel(DrawCall c, const __grid_constant__ DevicePlan single, float* group_best, float* part_best,
+                int32_t* arrived, int32_t* nonfinite) {
+    __shared__ Shared s;
+    __shared__ DevicePlan plan;
+    const int32_t row = blockIdx.y, parts = gridDim.x;
+    const int32_t groups = (c.vocab + kGroup - 1) / kGroup;
+    const int32_t first = blockIdx.x * kPart + threadIdx.x * kGroup;
+    float* logits = c.logits + row * c.stride;
+    group_best += static_cast<int64_t>(row) * groups;
+    part_best += static_cast<int64_t>(row) * parts * 3;
+    const DevicePlan* given = c.plans == nullptr ? &single : c.plans + row;
+    for (int i = threadIdx.x; i < static_cast<int>(sizeof plan / 4); i += kThreads) {
+        reinterpret_cast<uint32_t*>(&plan)[i] = reinterpret_cast<const uint32_t*>(given)[i];
+    }
+    __syncthreads();
 
-// Where the first cut is and how many it keeps; 0 when the plan has none.
-void first_cut(const DrawPlan& plan, int32_t& whole, int32_t& keep) {
-    for (whole = 0; whole <= plan.step_count; ++whole) {
-        keep = 0;
-        const bool cut = plan.cut > 0 && (whole == plan.cut_at || whole == plan.step_count);
-        if (cut) keep = plan.cut;
-        if (whole == plan.step_count) return;
-        const DrawStep& step = plan.steps[whole];
-        if (!cut && step.kind == DrawStepKind::top_k) {
-            keep = std::max(1, static_cast<int32_t>(std::min<uint32_t>(step.k, 1u << 30)));
+    float x[kGroup];
+    load_group(logits, first, plan.vocab, x);
+    bool seen = false;  // a NaN or an infinity
+#pragma unroll
+    for (int i = 0; i < kGroup; ++i) {
+        seen = seen || (first + i < plan.vocab && (math::bits_of(x[i]) & 0x7f800000u) == 0x7f800000u);
+    }
+    if (__syncthreads_or(seen) && threadIdx.x == 0) atomicAdd(&nonfinite[row], 1);
+    for (int32_t step = 0; step < plan.whole; ++step) {
+        const DeviceStep& now = plan.step[step];
+#pragma unroll
+        for (int i = 0; i < kGroup; ++i) {
+            if (first + i < plan.vocab) x[i] = stepped(now, c.words, first + i, x[i]);
         }
-        if (keep > 0 || !elementwise(step.kind)) return;
+    }
+    if (plan.keep == 0) {
+        const BestTwo two = draw_part(s, plan, x, first);
+        if (threadIdx.x == 0) {
+            float* mine = part_best + 3 * blockIdx.x;
+            mine[0] = two.best;
+            mine[1] = two.second;
+            mine[2] = __int_as_float(two.id);
+        }
+    } else {
+        leave_group(x, first, groups, plan, logits, group_best);
+    }
+    if (!last_of_row(s, &arrived[row], parts)) return;
+
+    const bool finite = __ldcg(nonfinite + row) == 0;
+    __syncthreads();
+    if (threadIdx.x == 0) nonfinite[row] = 0;
+    if (plan.keep > 0) {
+        finish_cut(s, c, plan, logits, group_best, finite);
+    } else if (threadIdx.x == 0) {
+        BestTwo two = BestTwo::none();
+        for (int32_t part = 0; part < parts; ++part) {
+            const float* other = part_best + 3 * part;
+            two.merge(__ldcg(other), __ldcg(other + 1), __float_as_int(__ldcg(other + 2)));
+        }
+        publish(c, plan, two, finite, 0);
     }
 }
 
 }  // namespace
 
-static_assert(DrawStepKind::bias < DrawStepKind::temperature && DrawStepKind::penalties < DrawStepKind::temperature &&
-              DrawStepKind::mask < DrawStepKind::temperature && DrawStepKind::temperature < DrawStepKind::top_k);
-
-bool plan_runs(const DrawPlan& plan, int32_t row_length) {
-    int32_t whole = 0, keep = 0;
-    first_cut(plan, whole, keep);
-    const int32_t vocab = plan.vocab > 0 ? std::min(plan.vocab, row_length) : row_length;
-    if (keep == 0) return whole == plan.step_count;
-    // A later cut of the plan must not lie behind a ranking of more.
-    const bool again = plan.cut > 0 && plan.cut_at > whole && plan.cut_at <= plan.step_count && keep > plan.cut;
-    return std::min(keep, vocab) <= kMostCandidates && !again;
-}
-
-std::int64_t plan_words(const DrawPlan& plan) {
-    int64_t words = 0;
-    for (int32_t i = 0; i < plan.step_count; ++i) {
-        const DrawStep& step = plan.steps[i];
-        words += static_cast<int64_t>(2 * step.values.size() + 2 * step.counts.size() + step.bits.size());
-    }
-    return words;
-}
-
-void encode_plan(const DrawPlan& plan, int32_t row_length, int32_t slot, DevicePlan& out, uint32_t* words,
-                 int64_t& used) {
-    out.key = plan.key;
-    out.vocab = plan.vocab > 0 ? std::min(plan.vocab, row_length) : row_length;
-    out.greedy = plan.greedy ? 1 : 0;
-    out.steps = plan.step_count;
-    out.slot = slot;
-    out.list = plan.keep ? 1 : 0;
-    first_cut(plan, out.whole, out.keep);
-    out.keep = std::min(out.keep, kMostCandidates);
-    for (int32_t i = 0; i < plan.step_count; ++i) {
-        const DrawStep& step = plan.steps[i];
-        DeviceStep& to = out.step[i];
-        to = {step.kind, step.a, step.b, step.c, step.k, static_cast<int32_t>(used), 0};
-        if (step.kind == DrawStepKind::bias) {
-            to.count = static_cast<int32_t>(step.values.size());
-            std::memcpy(words + used, step.values.data(), step.values.size_bytes());
-            used += 2 * static_cast<int64_t>(step.values.size());
-        } else if (step.kind == DrawStepKind::penalties) {
-            to.count = static_cast<int32_t>(step.counts.size());
-            std::memcpy(words + used, step.counts.data(), step.counts.size_bytes());
-            used += 2 * static_cast<int64_t>(step.counts.size());
-        } else if (step.kind == DrawStepKind::mask) {
-            to.count = static_cast<int32_t>(step.bits.size());
-            std::memcpy(words + used, step.bits.data(), step.bits.size_bytes());
-            used += static_cast<int64_t>(step.bits.size());
-        }
-    }
-}
-
 void DrawMemory::allocate(int32_t rows, int32_t vocab) {
     const auto n = static_cast<std::size_t>(rows);
-    best16 = DeviceBuffer<float>(n * static_cast<std::size_t>((vocab + kRun - 1) / kRun));
-    best_two = DeviceBuffer<float>(n * static_cast<std::size_t>((vocab + kPart - 1) / kPart) * 3);
+    group_best = DeviceBuffer<float>(n * static_cast<std::size_t>((vocab + kGroup - 1) / kGroup));
+    part_best = DeviceBuffer<float>(n * static_cast<std::size_t>((vocab + kPart - 1) / kPart) * 3);
     arrived = DeviceBuffer<int32_t>(n);
-    broken = DeviceBuffer<int32_t>(n);
+    nonfinite = DeviceBuffer<int32_t>(n);
     if (rows == 0) return;
     cuda_check(cudaMemset(arrived.data(), 0, arrived.bytes()), "cannot clear memory");
-    cuda_check(cudaMemset(broken.data(), 0, broken.bytes()), "cannot clear memory");
+    cuda_check(cudaMemset(nonfinite.data(), 0, nonfinite.bytes()), "cannot clear memory");
 }
 
 void launch_draw(cudaStream_t stream, const DrawCall& call, const DevicePlan& single) {
     const dim3 grid(static_cast<unsigned>((call.candidates + kPart - 1) / kPart), static_cast<unsigned>(call.rows));
-    draw_kernel<<<grid, kThreads, 0, stream>>>(call, single, call.memory->best16.data(), call.memory->best_two.data(),
-                                               call.memory->arrived.data(), call.memory->broken.data());
+    draw_kernel<<<grid, kThreads, 0, stream>>>(call, single, call.memory->group_best.data(),
+                                               call.memory->part_best.data(), call.memory->arrived.data(),
+                                               call.memory->nonfinite.data());
     launched("draw");
 }
 

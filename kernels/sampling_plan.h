@@ -1,0 +1,90 @@
+// kernels/sampling_plan.h: a sampler chain compiled for one row, as plain data that host and device can run.
+//
+// Order:    every list of candidates is ordered by logit, highest first, ties by lowest id. A logit of -inf or NaN is
+//           not a candidate. +inf counts as the largest float.
+// Life:     a plan borrows its lists. They must stay valid until the sampled token has been read back.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "kernels/noise.h"
+
+namespace foresay::kernels {
+
+enum class DrawStepKind : std::uint8_t {
+    // Elementwise: each logit by itself.
+    bias,         // x += values[i].value
+    penalties,    // x = x > 0 ? x / repeat : x * repeat; then x -= count * frequency + presence
+    mask,         // ids without a bit in `bits` are dropped
+    temperature,  // x /= temperature
+    // Ranking: which candidates stay depends on the others.
+    top_k,  // the top_k best; at least one
+    top_p,  // the fewest best candidates whose probabilities reach top_p; at least one
+    min_p,  // x >= best + min_p_log; at least the best
+    xtc,    // if the coin of this position falls: of the candidates that reach the threshold only the last stays
+};
+
+constexpr bool is_elementwise(DrawStepKind kind) { return kind <= DrawStepKind::temperature; }
+
+struct TokenValue {
+    std::int32_t token = 0;
+    float value = 0.0f;
+};
+
+struct TokenCount {
+    std::int32_t token = 0;
+    std::int32_t count = 0;
+};
+
+struct Penalties {
+    float repeat = 1.0f;     // divides positive logits, multiplies negative ones
+    float frequency = 0.0f;  // subtracted once per occurrence
+    float presence = 0.0f;   // subtracted once
+};
+
+struct Xtc {
+    float probability = 0.0f;  // that the step acts
+    float threshold = 0.0f;    // probability of a likely candidate
+    std::uint32_t stream = 0;  // of keyed numbers (stage_uniform() in kernels/noise.h)
+};
+
+// The parameters of other kinds than `kind` are not read.
+struct DrawStep {
+    DrawStepKind kind = DrawStepKind::temperature;
+    Penalties penalties;
+    float temperature = 1.0f;  // > 0
+    std::uint32_t top_k = 0;
+    float top_p = 1.0f;
+    float min_p_log = 0.0f;  // log(p)
+    Xtc xtc;
+    // Ids ascend and are unique; ids beyond the vocabulary are ignored.
+    std::span<const TokenValue> values;   // bias
+    std::span<const TokenCount> counts;   // penalties; every count > 0
+    std::span<const std::uint32_t> bits;  // mask: bit id % 32 of word id / 32; ids beyond the words are dropped
+};
+
+inline constexpr std::int32_t kMaxDrawSteps = 16;
+
+// A stage that is not elementwise sees at most this many candidates: the best by logit.
+inline constexpr std::int32_t kCandidateCut = 512;
+
+struct DrawPlan {
+    NoiseKey key;
+    std::int32_t vocab = 0;   // ids >= vocab are never candidates (padded heads); 0: all that the row holds
+    std::int32_t cut = 0;     // keep this many best candidates...
+    std::int32_t cut_at = 0;  // ...before step cut_at; earlier steps see the whole vocabulary. cut == 0: keep all
+    bool greedy = false;      // no noise: the best candidate that the steps leave
+    bool keep = false;        // Ops::candidates() hands out what the steps leave; needs a cut of at most kCandidateCut
+    std::int32_t step_count = 0;
+    DrawStep steps[kMaxDrawSteps];
+};
+
+// Candidates as parallel arrays, writable in place.
+struct Candidates {
+    std::int32_t* ids = nullptr;
+    float* logits = nullptr;
+    std::int32_t count = 0;
+};
+
+}  // namespace foresay::kernels
