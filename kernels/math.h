@@ -5,7 +5,7 @@
 // Identity: built from add, multiply, explicit fma and integer operations only. Each is exact or correctly rounded by
 //           IEEE 754, so host and device agree bit for bit and no instruction set matters. Needs -ffp-contract=off.
 // Cost:     about 20 instructions. Where the compiler may not use fma instructions, std::fma is a library call; code
-//           that evaluates many values is compiled per instruction set (kernels/draw_simd.h).
+//           that evaluates many values is compiled per instruction set (kernels/sampling_simd.h).
 // Source:   polynomial coefficients as in the Cephes library (S. Moshier), single precision.
 #pragma once
 

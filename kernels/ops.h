@@ -11,7 +11,7 @@
 // Life:     prepare() once at load turns file tensors into whatever layout the backend's kernels want (lossless; the
 //           view is not kept, except by embed, whose table must outlive the backend's use of it); allocate() makes the
 //           working memory; then per forward: begin, embed, (attention_in, attend, attention_out, mlp_in, mlp_out) x L,
-//           head, and draw or logits. Steady state allocates nothing.
+//           head, and sample or logits. Steady state allocates nothing.
 // Threads:  one caller at a time per Ops object; a backend may use many threads inside.
 // Errors:   prepare() and allocate*() throw Error (shapes that the backend cannot run, no memory). Running stages throw
 //           nothing; wrong shapes at run time are bugs.
@@ -28,7 +28,7 @@
 
 namespace foresay::kernels {
 
-struct DrawPlan;    // kernels/sampling_plan.h
+struct SamplingPlan;    // kernels/sampling_plan.h
 struct Candidates;  // likewise
 
 // ---------------------------------------------------------------------------------------------------------- shapes
@@ -55,7 +55,7 @@ enum class KvFormat : std::uint8_t { f16, q8 };
 // Input rows are text given, decode rows are text generated: plain steps and verification alike.
 enum class RowClass : std::uint8_t { input, decode };
 
-// A row's token: an id, or a reference to a slot that an earlier draw() fills, so that a run of draft steps and its
+// A row's token: an id, or a reference to a slot that an earlier sample() fills, so that a run of draft steps and its
 // verification need no round trip to the host.
 struct TokenRef {
     std::int32_t value = 0;  // id when >= 0, slot ~value otherwise
@@ -88,7 +88,7 @@ struct Batch {
     std::span<const Row> rows;  // T of them; rows of one sequence in increasing position unless `tree`
     std::span<const SequenceView> sequences;
     std::span<const std::int32_t> logit_rows;  // rows whose logits head() computes, in increasing order
-    Activations* drawer = nullptr;             // whose draws fill the slots that tokens name; null: the forward's own
+    Activations* token_source = nullptr;             // whose token slots the rows name; null: the forward's own
 };
 
 // ----------------------------------------------------------------------------------------------------------- stages
@@ -185,7 +185,7 @@ public:
     std::int64_t bytes = 0;
 };
 
-// The working memory of one model's forwards: residual stream, projections, logits, draw slots.
+// The working memory of one model's forwards: residual stream, projections, logits, token slots.
 class Activations {
 public:
     virtual ~Activations() = default;
@@ -250,11 +250,11 @@ public:
 
     // Samples from logit row i of the last head() by plans[i] into token slot slots[i]. plans.size() == slots.size(),
     // at most the number of logit rows. Logits may be modified in place. Engines call it on asynchronous backends only
-    // (speculative/device_draws.h); host backends have it so that one suite tests all, and as the inside of the test
+    // (speculative/device_sampling.h); host backends have it so that one suite tests all, and as the inside of the test
     // backend that paces a host backend like a device (tests/models/paced_ops.h).
-    virtual void draw(Activations& act, std::span<const DrawPlan> plans, std::span<const std::int32_t> slots) = 0;
+    virtual void sample(Activations& act, std::span<const SamplingPlan> plans, std::span<const std::int32_t> slots) = 0;
     // What slot `slot` holds. Waits until it is filled.
-    virtual Drawn drawn(Activations& act, std::int32_t slot) = 0;
+    virtual SampledToken sampled(Activations& act, std::int32_t slot) = 0;
     // The candidates, best first, that a plan which keeps them left for slot `slot`; a chain goes on from them on the
     // host. Writable until the slot is next filled. Waits likewise.
     virtual Candidates candidates(Activations& act, std::int32_t slot) = 0;

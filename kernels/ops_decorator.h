@@ -8,7 +8,7 @@
 #include <memory>
 #include <utility>
 
-#include "kernels/draw.h"
+#include "kernels/sampling.h"
 #include "kernels/ops.h"
 
 namespace foresay::kernels {
@@ -60,10 +60,10 @@ public:
     void mlp_out(const Prepared& stage, Activations& act) override { inner_->mlp_out(stage, act); }
     void head(const Prepared& stage, Activations& act) override { inner_->head(stage, act); }
 
-    void draw(Activations& act, std::span<const DrawPlan> plans, std::span<const std::int32_t> slots) override {
-        inner_->draw(act, plans, slots);
+    void sample(Activations& act, std::span<const SamplingPlan> plans, std::span<const std::int32_t> slots) override {
+        inner_->sample(act, plans, slots);
     }
-    Drawn drawn(Activations& act, std::int32_t slot) override { return inner_->drawn(act, slot); }
+    SampledToken sampled(Activations& act, std::int32_t slot) override { return inner_->sampled(act, slot); }
     Candidates candidates(Activations& act, std::int32_t slot) override { return inner_->candidates(act, slot); }
     std::span<float> logits(Activations& act, std::int32_t i) override { return inner_->logits(act, i); }
     std::span<const float> residual(Activations& act, std::int32_t t) override { return inner_->residual(act, t); }

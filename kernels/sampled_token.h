@@ -8,9 +8,9 @@
 namespace foresay::kernels {
 
 // Slots of one workspace. Rows of later forwards may name a slot in place of a token id (TokenRef in kernels/ops.h).
-inline constexpr std::int32_t kDrawSlots = 64;
+inline constexpr std::int32_t kTokenSlots = 64;
 
-struct Drawn {
+struct SampledToken {
     std::int32_t token = -1;  // -1: no candidate was left
     float margin = 0.0f;      // best minus second-best score after noise; +inf when there was no second
     bool finite = true;       // false: the row held a NaN or an infinity; only asynchronous backends look

@@ -12,7 +12,7 @@
 
 namespace foresay::kernels {
 
-enum class DrawStepKind : std::uint8_t {
+enum class SamplingStepKind : std::uint8_t {
     // Elementwise: each logit by itself.
     bias,         // x += values[i].value
     penalties,    // x = x > 0 ? x / repeat : x * repeat; then x -= count * frequency + presence
@@ -25,7 +25,7 @@ enum class DrawStepKind : std::uint8_t {
     xtc,    // if the coin of this position falls: of the candidates that reach the threshold only the last stays
 };
 
-constexpr bool is_elementwise(DrawStepKind kind) { return kind <= DrawStepKind::temperature; }
+constexpr bool is_elementwise(SamplingStepKind kind) { return kind <= SamplingStepKind::temperature; }
 
 struct TokenValue {
     std::int32_t token = 0;
@@ -50,8 +50,8 @@ struct Xtc {
 };
 
 // The parameters of other kinds than `kind` are not read.
-struct DrawStep {
-    DrawStepKind kind = DrawStepKind::temperature;
+struct SamplingStep {
+    SamplingStepKind kind = SamplingStepKind::temperature;
     Penalties penalties;
     float temperature = 1.0f;  // > 0
     std::uint32_t top_k = 0;
@@ -64,12 +64,12 @@ struct DrawStep {
     std::span<const std::uint32_t> bits;  // mask: bit id % 32 of word id / 32; ids beyond the words are dropped
 };
 
-inline constexpr std::int32_t kMaxDrawSteps = 16;
+inline constexpr std::int32_t kMaxSamplingSteps = 16;
 
 // A stage that is not elementwise sees at most this many candidates: the best by logit.
 inline constexpr std::int32_t kCandidateCut = 512;
 
-struct DrawPlan {
+struct SamplingPlan {
     NoiseKey key;
     std::int32_t vocab = 0;   // ids >= vocab are never candidates (padded heads); 0: all that the row holds
     std::int32_t cut = 0;     // keep this many best candidates...
@@ -77,7 +77,7 @@ struct DrawPlan {
     bool greedy = false;      // no noise: the best candidate that the steps leave
     bool keep = false;        // Ops::candidates() hands out what the steps leave; needs a cut of at most kCandidateCut
     std::int32_t step_count = 0;
-    DrawStep steps[kMaxDrawSteps];
+    SamplingStep steps[kMaxSamplingSteps];
 };
 
 // Candidates as parallel arrays, writable in place.

@@ -90,7 +90,7 @@ struct BestTwo {
         add(other_best, other_id);
         if (other_second > second) second = other_second;
     }
-    // The margin of a Drawn.
+    // The margin of a SampledToken.
     FORESAY_HOST_DEVICE float margin() const {
         return id < 0 ? 0.0f : is_candidate(second) ? best - second : positive_infinity();
     }

@@ -116,7 +116,7 @@ void check_batch(const Activations& act, const Batch& batch) {
         const auto cells = static_cast<int64_t>(batch.sequences[row.sequence].pages.size()) * kPagePositions;
         check(row.position >= 0 && cell < cells, "a row has no cache cell");
         check(row.parent < t, "a tree row must follow its parent");
-        check(!row.token.is_slot() || row.token.slot_index() < kDrawSlots, "no such draw slot");
+        check(!row.token.is_slot() || row.token.slot_index() < kTokenSlots, "no such token slot");
     }
     for (int32_t t : batch.logit_rows) check(t >= 0 && t < rows, "logit row outside the batch");
 }

@@ -4,7 +4,7 @@
 #include <cstdio>
 
 #include "base/error.h"
-#include "samplers/stage_walk.h"
+#include "samplers/chain_stages.h"
 
 namespace foresay::samplers {
 namespace {
@@ -30,39 +30,39 @@ std::span<const std::string_view> default_chain() {
 }
 
 Chain::Chain(const ChainSpec& spec, const Vocabulary& vocabulary)
-    : walk_(std::make_unique<StageWalk>(spec, vocabulary)) {}
+    : stages_(std::make_unique<ChainStages>(spec, vocabulary)) {}
 Chain::~Chain() = default;
 Chain::Chain(Chain&&) noexcept = default;
 Chain& Chain::operator=(Chain&&) noexcept = default;
 
 void Chain::begin(std::uint64_t seed, std::uint64_t branch, std::span<const std::int32_t> history,
                   std::size_t capacity) {
-    walk_->begin(seed, branch, history, capacity);
+    stages_->begin(seed, branch, history, capacity);
 }
 
 Decision Chain::decide(std::span<float> logits) {
-    const kernels::Drawn drawn = walk_->run(logits);
-    return {drawn.token, drawn.margin, walk_->failure()};
+    const kernels::SampledToken sampled = stages_->run(logits);
+    return {sampled.token, sampled.margin, stages_->failure()};
 }
 
 Decision Chain::decide(const kernels::Candidates& candidates) {
-    const kernels::Drawn drawn = walk_->run(candidates);
-    return {drawn.token, drawn.margin, walk_->failure()};
+    const kernels::SampledToken sampled = stages_->run(candidates);
+    return {sampled.token, sampled.margin, stages_->failure()};
 }
 
-std::unique_ptr<Chain> Chain::duplicate() const { return std::make_unique<Chain>(spec(), walk_->vocabulary()); }
-void Chain::accept(std::int32_t token) { walk_->accept(token); }
-std::span<const std::int32_t> Chain::history() const { return walk_->history(); }
-std::uint64_t Chain::seed() const { return walk_->key().seed; }
-std::uint64_t Chain::branch() const { return walk_->key().branch; }
-const char* Chain::compile(PlanBuffer& buffer) const { return walk_->compile(buffer); }
-bool Chain::compile_head(PlanBuffer& buffer) const { return walk_->compile_head(buffer); }
-const char* Chain::host_stage() const { return walk_->host_stage(); }
-bool Chain::greedy() const { return walk_->greedy(); }
+std::unique_ptr<Chain> Chain::duplicate() const { return std::make_unique<Chain>(spec(), stages_->vocabulary()); }
+void Chain::accept(std::int32_t token) { stages_->accept(token); }
+std::span<const std::int32_t> Chain::history() const { return stages_->history(); }
+std::uint64_t Chain::seed() const { return stages_->key().seed; }
+std::uint64_t Chain::branch() const { return stages_->key().branch; }
+const char* Chain::compile(PlanBuffer& buffer) const { return stages_->compile(buffer); }
+bool Chain::compile_prefix(PlanBuffer& buffer) const { return stages_->compile_prefix(buffer); }
+const char* Chain::host_stage() const { return stages_->host_stage(); }
+bool Chain::greedy() const { return stages_->greedy(); }
 
 std::vector<StageSpec> Chain::spec() const {
     std::vector<StageSpec> stages;
-    for (const StageWalk::Entry& entry : walk_->entries()) {
+    for (const ChainStages::Entry& entry : stages_->entries()) {
         StageSpec stage{entry.name, {}, entry.factory, entry.on_error};
         const auto& schema = entry.factory->description().parameters;
         for (std::size_t i = 0; i < schema.size(); ++i)
@@ -74,7 +74,7 @@ std::vector<StageSpec> Chain::spec() const {
 
 std::vector<StageReport> Chain::reports() const {
     std::vector<StageReport> reports;
-    for (const StageWalk::Entry& entry : walk_->entries()) {
+    for (const ChainStages::Entry& entry : stages_->entries()) {
         if (entry.stage->has_step()) continue;
         reports.push_back(entry.report);
         reports.back().slow = slowness(entry.report);
@@ -84,7 +84,7 @@ std::vector<StageReport> Chain::reports() const {
 
 std::vector<std::string> Chain::hidden_from_draft() const {
     std::vector<std::string> names;
-    for (const StageWalk::Entry& entry : walk_->entries()) {
+    for (const ChainStages::Entry& entry : stages_->entries()) {
         if (!entry.factory->description().traits.clonable) names.push_back(entry.name);
     }
     return names;
@@ -96,21 +96,21 @@ DraftChain::DraftChain(DraftChain&&) noexcept = default;
 DraftChain& DraftChain::operator=(DraftChain&&) noexcept = default;
 
 void DraftChain::start(const Chain& live) { follow(live, false); }
-void DraftChain::start_without_masks(const Chain& live) { follow(live, !live.walk_->masks_matter()); }
+void DraftChain::start_without_masks(const Chain& live) { follow(live, !live.stages_->masks_matter()); }
 
 void DraftChain::follow(const Chain& live, bool without_masks) {
-    if (!walk_ || walk_->id() != live.walk_->id() || without_masks != without_masks_) {
-        walk_ = std::make_unique<StageWalk>(*live.walk_, Phase::propose, without_masks);
+    if (!stages_ || stages_->id() != live.stages_->id() || without_masks != without_masks_) {
+        stages_ = std::make_unique<ChainStages>(*live.stages_, Phase::propose, without_masks);
         without_masks_ = without_masks;
-        complete_ = walk_->entries().size() == live.walk_->entries().size();
+        complete_ = stages_->entries().size() == live.stages_->entries().size();
     }
-    walk_->follow(*live.walk_);
+    stages_->follow(*live.stages_);
 }
 
-kernels::Drawn DraftChain::propose(std::span<float> logits) { return walk_->run(logits); }
-kernels::Drawn DraftChain::propose(const kernels::Candidates& candidates) { return walk_->run(candidates); }
-void DraftChain::advance(std::int32_t token) { walk_->accept(token); }
-const char* DraftChain::compile(PlanBuffer& buffer) const { return walk_->compile(buffer); }
-bool DraftChain::compile_head(PlanBuffer& buffer) const { return walk_->compile_head(buffer); }
+kernels::SampledToken DraftChain::propose(std::span<float> logits) { return stages_->run(logits); }
+kernels::SampledToken DraftChain::propose(const kernels::Candidates& candidates) { return stages_->run(candidates); }
+void DraftChain::advance(std::int32_t token) { stages_->accept(token); }
+const char* DraftChain::compile(PlanBuffer& buffer) const { return stages_->compile(buffer); }
+bool DraftChain::compile_prefix(PlanBuffer& buffer) const { return stages_->compile_prefix(buffer); }
 
 }  // namespace foresay::samplers

@@ -7,7 +7,7 @@
 // State:    at begin() the state of every stage is a function of the token history alone (feedback stages start from
 //           scratch), so a repeated generation starts exactly where the first one did.
 // Threads:  one caller at a time per Chain or DraftChain; compile() and DraftChain::start() only read the Chain.
-// Cost:     no allocation per token once warm. Sampling: see kernels/draw.h. Penalties cost O(distinct tokens in the
+// Cost:     no allocation per token once warm. Sampling: see kernels/sampling.h. Penalties cost O(distinct tokens in the
 //           window).
 // Errors:   the constructor throws Error (unknown stage or parameter, wrong type, out of range, a plugin that refuses).
 //           decide() does not throw: the Decision names the stage that failed.
@@ -71,11 +71,11 @@ struct StageReport {
 // flight.
 class PlanBuffer {
 public:
-    kernels::DrawPlan plan;
-    std::vector<kernels::TokenCount> counts[kernels::kMaxDrawSteps];
+    kernels::SamplingPlan plan;
+    std::vector<kernels::TokenCount> counts[kernels::kMaxSamplingSteps];
 };
 
-class StageWalk;  // samplers/stage_walk.h: stages and one set of states
+class ChainStages;  // samplers/chain_stages.h: stages and one set of states
 
 class Chain {
 public:
@@ -93,7 +93,7 @@ public:
     // Samples the token at index history().size() from a row of logits, which is modified in place. Changes no state:
     // the same row gives the same token again.
     Decision decide(std::span<float> logits);
-    // The same where a backend has run the plan of compile_head(): from the candidates that it keeps.
+    // The same where a backend has run the plan of compile_prefix(): from the candidates that it keeps.
     Decision decide(const kernels::Candidates& candidates);
     // The token was emitted. For feedback stages it must be the one that the last decide() sampled.
     void accept(std::int32_t token);
@@ -110,7 +110,7 @@ public:
     const char* compile(PlanBuffer& buffer) const;
     // Fills `buffer` with the plan of the stages before the first host stage. The plan keeps its candidates, for
     // decide(). False: there is no host stage, or the first one sees the whole vocabulary.
-    bool compile_head(PlanBuffer& buffer) const;
+    bool compile_prefix(PlanBuffer& buffer) const;
     // The name of the first host stage; nullptr when there is none and compile() always succeeds.
     const char* host_stage() const;
 
@@ -124,7 +124,7 @@ public:
 
 private:
     friend class DraftChain;
-    std::unique_ptr<StageWalk> walk_;
+    std::unique_ptr<ChainStages> stages_;
 };
 
 // The chain as the draft sees it: in phase `propose`, with copies of the live states, which run ahead and are dropped.
@@ -143,21 +143,21 @@ public:
     // draft that would otherwise wait for the host at every token.
     void start_without_masks(const Chain& live);
     // The draft's token at the next index, from the draft's logits.
-    kernels::Drawn propose(std::span<float> logits);
-    // The same from the candidates that the plan of compile_head() keeps.
-    kernels::Drawn propose(const kernels::Candidates& candidates);
+    kernels::SampledToken propose(std::span<float> logits);
+    // The same from the candidates that the plan of compile_prefix() keeps.
+    kernels::SampledToken propose(const kernels::Candidates& candidates);
     // Appends a drafted token.
     void advance(std::int32_t token);
     // As those of Chain, for the draft's next token.
     const char* compile(PlanBuffer& buffer) const;
-    bool compile_head(PlanBuffer& buffer) const;
+    bool compile_prefix(PlanBuffer& buffer) const;
     // Whether it has all stages of the chain that it follows.
     bool complete() const { return complete_; }
 
 private:
     void follow(const Chain& live, bool without_masks);
 
-    std::unique_ptr<StageWalk> walk_;
+    std::unique_ptr<ChainStages> stages_;
     bool without_masks_ = false;
     bool complete_ = false;
 };

@@ -1,6 +1,6 @@
 // samplers/stage.h: what a stage of a chain is: a description, immutable parameters, and states.
 //
-// There are two kinds. A step stage describes itself for the next token as a kernels::DrawStep, which any backend runs.
+// There are two kinds. A step stage describes itself for the next token as a kernels::SamplingStep, which any backend runs.
 // A host stage transforms candidates in a function: plugins (sdk/sampler.h) and mirostat.
 //
 // Threads:  a Stage is immutable and may be shared; a StageState belongs to one chain.
@@ -106,7 +106,7 @@ public:
     // Step stages: true, and step() is the step for the next token. Counts that it borrows go into the vector. The
     // chain fills in the stream of an xtc step.
     virtual bool has_step() const { return false; }
-    virtual kernels::DrawStep step(const StageState*, std::vector<kernels::TokenCount>&) const { return {}; }
+    virtual kernels::SamplingStep step(const StageState*, std::vector<kernels::TokenCount>&) const { return {}; }
     // A temperature of 0: no step; the chain samples without noise.
     virtual bool greedy() const { return false; }
 

@@ -13,18 +13,18 @@ BranchCache::BranchCache(core::Context& target) : target_(&target) {
 
 void BranchCache::reserve(std::size_t tokens) {
     lane_.tokens.reserve(tokens);
-    lane_.drawn.reserve(tokens);
+    lane_.generated.reserve(tokens);
 }
 
-void BranchCache::append(std::int32_t token, bool was_drawn) {
+void BranchCache::append(std::int32_t token, bool was_generated) {
     lane_.tokens.push_back(token);
-    lane_.drawn.push_back(was_drawn ? 1 : 0);
+    lane_.generated.push_back(was_generated ? 1 : 0);
 }
 
 void BranchCache::truncate(std::int32_t length) {
     if (length < size()) {
         lane_.tokens.resize(static_cast<std::size_t>(length));
-        lane_.drawn.resize(static_cast<std::size_t>(length));
+        lane_.generated.resize(static_cast<std::size_t>(length));
     }
     if (held() > length) target_->truncate(length, lane_.sequence);
 }
@@ -35,18 +35,18 @@ void BranchCache::trim() {
 }
 
 std::int32_t BranchCache::common(const Lane& lane, std::span<const std::int32_t> tokens,
-                                 std::span<const std::uint8_t> drawn) const {
+                                 std::span<const std::uint8_t> generated) const {
     const std::size_t most = std::min(lane.tokens.size(), tokens.size());
     std::size_t same = 0;
-    while (same < most && lane.tokens[same] == tokens[same] && lane.drawn[same] == drawn[same]) ++same;
+    while (same < most && lane.tokens[same] == tokens[same] && lane.generated[same] == generated[same]) ++same;
     return static_cast<std::int32_t>(same);
 }
 
-std::int32_t BranchCache::switch_to(std::span<const std::int32_t> tokens, std::span<const std::uint8_t> drawn) {
-    check(tokens.size() == drawn.size(), "each token was generated or given");
-    const std::int32_t shared = common(lane_, tokens, drawn);
+std::int32_t BranchCache::switch_to(std::span<const std::int32_t> tokens, std::span<const std::uint8_t> generated) {
+    check(tokens.size() == generated.size(), "each token was generated or given");
+    const std::int32_t shared = common(lane_, tokens, generated);
     const auto useful = [&](const Lane& lane) {
-        return std::min(common(lane, tokens, drawn), target_->length(lane.sequence));
+        return std::min(common(lane, tokens, generated), target_->length(lane.sequence));
     };
     Lane* best = &lane_;
     for (Lane& lane : parked_) {
@@ -60,12 +60,12 @@ std::int32_t BranchCache::switch_to(std::span<const std::int32_t> tokens, std::s
     const std::int32_t keep = useful(lane_);
     if (keep < held()) {
         if (target_->cache().free_sequences() == 0) drop_oldest();
-        if (const core::SequenceId copy = fork(); copy >= 0) parked_.push_back({copy, lane_.tokens, lane_.drawn});
+        if (const core::SequenceId copy = fork(); copy >= 0) parked_.push_back({copy, lane_.tokens, lane_.generated});
         target_->truncate(keep, lane_.sequence);
     }
     reserve(static_cast<std::size_t>(target_->capacity()));
     lane_.tokens.assign(tokens.begin(), tokens.end());
-    lane_.drawn.assign(drawn.begin(), drawn.end());
+    lane_.generated.assign(generated.begin(), generated.end());
     return shared;
 }
 
@@ -84,7 +84,7 @@ void BranchCache::make_room(std::int32_t rows) {
 bool BranchCache::evaluate_run(std::int32_t end, std::int32_t logit_rows, const std::atomic<bool>* cancel) {
     const std::int32_t start = held();
     const auto run = tokens().subspan(static_cast<std::size_t>(start), static_cast<std::size_t>(end - start));
-    if (lane_.drawn[static_cast<std::size_t>(start)] != 0) return target_->decode(run, logit_rows, lane_.sequence);
+    if (lane_.generated[static_cast<std::size_t>(start)] != 0) return target_->decode(run, logit_rows, lane_.sequence);
     return target_->prefill(run, lane_.sequence, cancel);
 }
 
@@ -93,9 +93,9 @@ bool BranchCache::evaluate(const std::atomic<bool>* cancel) {
     make_room(size() - held());
     while (held() < size()) {
         const std::int32_t start = held();
-        const std::uint8_t kind = lane_.drawn[static_cast<std::size_t>(start)];
+        const std::uint8_t kind = lane_.generated[static_cast<std::size_t>(start)];
         std::int32_t end = start;
-        while (end < size() && lane_.drawn[static_cast<std::size_t>(end)] == kind) ++end;
+        while (end < size() && lane_.generated[static_cast<std::size_t>(end)] == kind) ++end;
         if (kind != 0) end = std::min(end, start + target_->options().decode_rows);
         if (cancel != nullptr && cancel->load(std::memory_order_relaxed)) return false;
         if (!evaluate_run(end, end == size() ? 1 : 0, cancel)) return false;
@@ -117,10 +117,10 @@ void BranchCache::visit_logits(std::int32_t from, const Visitor& visit) {
     std::vector<std::int32_t> rows;
     while (held() < size() - 1) {
         const std::int32_t start = held();
-        const std::uint8_t kind = lane_.drawn[static_cast<std::size_t>(start)];
+        const std::uint8_t kind = lane_.generated[static_cast<std::size_t>(start)];
         std::int32_t end = start;
         const std::int32_t limit = std::min(size() - 1, start + target_->options().decode_rows);
-        while (end < limit && lane_.drawn[static_cast<std::size_t>(end)] == kind) ++end;
+        while (end < limit && lane_.generated[static_cast<std::size_t>(end)] == kind) ++end;
         refs.clear();
         rows.clear();
         for (std::int32_t i = start; i < end; ++i) {
@@ -150,10 +150,10 @@ std::int32_t BranchCache::room_for_branches(std::int32_t wanted, std::int32_t ro
 
 core::SequenceId BranchCache::fork() { return target_->fork(lane_.sequence); }
 
-void BranchCache::park(core::SequenceId sequence, std::span<const std::int32_t> drawn_tokens) {
-    Lane lane{sequence, lane_.tokens, lane_.drawn};
-    lane.tokens.insert(lane.tokens.end(), drawn_tokens.begin(), drawn_tokens.end());
-    lane.drawn.resize(lane.tokens.size(), 1);
+void BranchCache::park(core::SequenceId sequence, std::span<const std::int32_t> generated_tokens) {
+    Lane lane{sequence, lane_.tokens, lane_.generated};
+    lane.tokens.insert(lane.tokens.end(), generated_tokens.begin(), generated_tokens.end());
+    lane.generated.resize(lane.tokens.size(), 1);
     parked_.push_back(std::move(lane));
 }
 

@@ -24,15 +24,15 @@ public:
     // ---- the sequence
     std::span<const std::int32_t> tokens() const { return lane_.tokens; }
     // Per token: 1 when it was generated, 0 when it was given.
-    std::span<const std::uint8_t> drawn() const { return lane_.drawn; }
+    std::span<const std::uint8_t> generated() const { return lane_.generated; }
     std::int32_t size() const { return static_cast<std::int32_t>(lane_.tokens.size()); }
-    void append(std::int32_t token, bool was_drawn);
+    void append(std::int32_t token, bool was_generated);
     void reserve(std::size_t tokens);
     // Forgets every token from index `length` on.
     void truncate(std::int32_t length);
     // The sequence becomes `tokens`. What it was stays in the cache as a branch, and whatever a branch holds of the new
     // tokens is used. Returns how many tokens the old and the new sequence have in common.
-    std::int32_t switch_to(std::span<const std::int32_t> tokens, std::span<const std::uint8_t> drawn);
+    std::int32_t switch_to(std::span<const std::int32_t> tokens, std::span<const std::uint8_t> generated);
 
     // ---- the cache
     core::SequenceId id() const { return lane_.sequence; }
@@ -56,17 +56,17 @@ public:
     std::int32_t room_for_branches(std::int32_t wanted, std::int32_t room);
     // A sequence that shares the sequence's pages; -1 when there are no more.
     core::SequenceId fork();
-    // Keeps what `sequence` holds of a sequence that begins as this one does and ends in `drawn_tokens`.
-    void park(core::SequenceId sequence, std::span<const std::int32_t> drawn_tokens);
+    // Keeps what `sequence` holds of a sequence that begins as this one does and ends in `generated_tokens`.
+    void park(core::SequenceId sequence, std::span<const std::int32_t> generated_tokens);
 
 private:
     struct Lane {
         core::SequenceId sequence = 0;
         std::vector<std::int32_t> tokens;
-        std::vector<std::uint8_t> drawn;
+        std::vector<std::uint8_t> generated;
     };
     std::int32_t common(const Lane& lane, std::span<const std::int32_t> tokens,
-                        std::span<const std::uint8_t> drawn) const;
+                        std::span<const std::uint8_t> generated) const;
     void drop_oldest();
     bool evaluate_run(std::int32_t end, std::int32_t logit_rows, const std::atomic<bool>* cancel);
 

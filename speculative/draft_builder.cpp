@@ -70,14 +70,14 @@ DraftStopRule::Lookahead DraftBuilder::lookahead() {
 
 void DraftBuilder::close() {
     if (draft_.open_slot < 0) return;
-    core::Context& drawer = *model_->drawer();
-    const kernels::Drawn drawn = drawer.ops().drawn(drawer.activations(), draft_.open_slot);
+    core::Context& token_source = *model_->token_source();
+    const kernels::SampledToken sampled = token_source.ops().sampled(token_source.activations(), draft_.open_slot);
     draft_.open_slot = -1;
-    if (drawn.token >= 0) {
+    if (sampled.token >= 0) {
         sources_[draft_.tokens.size()] = model_;
-        draft_.tokens.push_back(drawn.token);
-        draft_.margins.push_back(drawn.margin);
-        if (controller_ != nullptr) controller_->drafted(proposal_, drawn.token, drawn.margin);
+        draft_.tokens.push_back(sampled.token);
+        draft_.margins.push_back(sampled.margin);
+        if (controller_ != nullptr) controller_->drafted(proposal_, sampled.token, sampled.margin);
     }
     controller_ = nullptr;
     draft_ms_ = now_() - start_;

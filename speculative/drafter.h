@@ -51,7 +51,7 @@ struct DraftTask {
 struct DraftedTokens {
     std::vector<std::int32_t> tokens;
     std::vector<float> margins;
-    // Not negative: there is one more token, which is still being sampled into this slot of Drafter::drawer().
+    // Not negative: there is one more token, which is still being sampled into this slot of Drafter::token_source().
     std::int32_t open_slot = -1;
     void clear() {
         tokens.clear();
@@ -89,7 +89,7 @@ public:
     // The sequence has forgotten everything from position `length` on.
     virtual void rewind(std::int32_t length) { (void)length; }
     // The context whose token slots hold the last tokens of open drafts; null: drafts are never open.
-    virtual core::Context* drawer() { return nullptr; }
+    virtual core::Context* token_source() { return nullptr; }
     // Milliseconds of one step as measured by warm_up(), 0 when a step costs nothing.
     virtual double step_ms() const { return 0.0; }
 };

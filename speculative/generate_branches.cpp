@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "speculative/generator_state.h"
-#include "speculative/walk.h"
+#include "speculative/accept.h"
 
 namespace foresay::speculative {
 namespace {
@@ -80,7 +80,7 @@ public:
         return Round::more;
     }
 
-    void first_drawn(Clock::time_point now) { first_ = now; }
+    void first_sampled(Clock::time_point now) { first_ = now; }
 
 private:
     void finish(Branch& branch, FinishReason reason) {
@@ -115,14 +115,14 @@ std::vector<GenerateResult> Generator::generate_branches(const GenerateRequest& 
     s.check_input(request.input);
     for (const std::int32_t token : request.input) s.sequence.append(token, false);
     const std::vector<std::int32_t> prompt(s.sequence.tokens().begin(), s.sequence.tokens().end());
-    const std::vector<std::uint8_t> drawn(s.sequence.drawn().begin(), s.sequence.drawn().end());
+    const std::vector<std::uint8_t> generated(s.sequence.generated().begin(), s.sequence.generated().end());
     std::int32_t room = s.target().capacity() - s.sequence.size();
     if (request.max_tokens > 0) room = std::min(room, request.max_tokens);
 
     std::vector<GenerateResult> results(branches.size());
     std::size_t next = 0;
     while (next < branches.size()) {
-        switch_to(prompt, drawn);
+        switch_to(prompt, generated);
         const auto start = Clock::now();
         const std::int32_t wanted = static_cast<std::int32_t>(branches.size() - next);
         const bool ready = room > 0 && s.sequence.evaluate(request.cancel);
@@ -168,7 +168,7 @@ std::vector<GenerateResult> Generator::generate_branches(const GenerateRequest& 
         };
         try {
             bool broken = false;
-            group.first_drawn(Clock::now());
+            group.first_sampled(Clock::now());
             std::vector<float> logits;
             for (Branch& branch : group.branches()) {
                 logits = first;
@@ -186,7 +186,7 @@ std::vector<GenerateResult> Generator::generate_branches(const GenerateRequest& 
         for (Branch& branch : group.branches()) results[branch.index] = std::move(branch.result);
         next += static_cast<std::size_t>(count);
     }
-    switch_to(prompt, drawn);
+    switch_to(prompt, generated);
     return results;
 }
 

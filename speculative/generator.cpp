@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "speculative/generator_state.h"
-#include "speculative/walk.h"
+#include "speculative/accept.h"
 
 namespace foresay::speculative {
 namespace {
@@ -86,9 +86,9 @@ void Generator::State::warm_up() {
 }
 
 void Generator::State::take_open_drafts() {
-    drawer = builder.model() != nullptr ? builder.model()->drawer() : nullptr;
-    if (drawer != nullptr && &drawer->ops() != &target().ops()) drawer = nullptr;
-    target().take_slots_of(drawer);
+    token_source = builder.model() != nullptr ? builder.model()->token_source() : nullptr;
+    if (token_source != nullptr && &token_source->ops() != &target().ops()) token_source = nullptr;
+    target().take_slots_of(token_source);
 }
 
 void Generator::State::check_input(std::span<const std::int32_t> input) const {
@@ -134,12 +134,12 @@ public:
             return finish();
         }
         result_.prefill_ms = now() - start_;
-        const RowSource source = s_.draws.draw(s_.target(), *s_.parts.chain, {});
+        const RowSource source = s_.sampling.sample(s_.target(), *s_.parts.chain, {});
         if (source == RowSource::tokens && !s_.speculating()) {
             run_ahead();
             return finish();
         }
-        bool more = step({}, source).end == WalkEnd::row;
+        bool more = step({}, source).end == AcceptEnd::row;
         note_first();
         while (more) more = round();
         return finish();
@@ -165,7 +165,7 @@ private:
         result_.text.reserve(static_cast<std::size_t>(room_) * 8);
         s_.parts.chain->begin(request_.seed, request_.branch, s_.sequence.tokens(),
                               s_.sequence.tokens().size() + static_cast<std::size_t>(room_));
-        s_.target().take_slots_of(s_.speculating() ? s_.drawer : nullptr);
+        s_.target().take_slots_of(s_.speculating() ? s_.token_source : nullptr);
         s_.controller.begin();
         if (s_.parts.speculation.mode != core::SpeculationMode::off) {
             for (const auto& drafter : s_.parts.drafters) {
@@ -177,17 +177,17 @@ private:
     }
 
     // Walks over the rows of the last forward and takes over what was emitted.
-    WalkOutcome step(std::span<const std::int32_t> drafted, RowSource source) {
+    AcceptOutcome step(std::span<const std::int32_t> drafted, RowSource source) {
         std::int32_t row = 0;
-        const WalkOutcome outcome =
-            walk(s_.target(), *s_.parts.chain, drafted, source, [&](std::int32_t token, bool agreed) {
+        const AcceptOutcome outcome =
+            accept_tokens(s_.target(), *s_.parts.chain, drafted, source, [&](std::int32_t token, bool agreed) {
                 const std::string_view drafter = agreed ? s_.builder.source(row)->name() : std::string_view{};
                 ++row;
                 return emit(token, agreed, drafter);
             });
-        if (outcome.end == WalkEnd::failure || outcome.end == WalkEnd::broken) s_.sequence.trim();
-        if (outcome.end == WalkEnd::failure) fail(outcome.failure);
-        if (outcome.end == WalkEnd::broken) s_.fail_broken();
+        if (outcome.end == AcceptEnd::failure || outcome.end == AcceptEnd::broken) s_.sequence.trim();
+        if (outcome.end == AcceptEnd::failure) fail(outcome.failure);
+        if (outcome.end == AcceptEnd::broken) s_.fail_broken();
         return outcome;
     }
 
@@ -234,7 +234,7 @@ private:
                              .chain = s_.parts.chain.get(),
                              .end_tokens = request_.ignore_eos ? std::span<const std::int32_t>{}
                                                                : std::span<const std::int32_t>(s_.parts.end_tokens),
-                             .may_stay_open = s_.drawer != nullptr};
+                             .may_stay_open = s_.token_source != nullptr};
         keep_ = automatic ? s_.builder.build(task, s_.controller) : s_.builder.build_fixed(task);
         check_ids();
     }
@@ -266,14 +266,14 @@ private:
         for (bool first = true;; first = false) {
             const double start = now();
             const bool decoded = room_ > 1 && s_.sequence.decode(std::span(&next, 1));
-            const WalkOutcome outcome = step({}, RowSource::tokens);
+            const AcceptOutcome outcome = step({}, RowSource::tokens);
             if (first) {
                 note_first();
             } else {
                 account(outcome, now() - start, now() - start);
             }
-            if (outcome.end != WalkEnd::row || !decoded || cancelled()) break;
-            check(s_.draws.draw(s_.target(), *s_.parts.chain, {}) == RowSource::tokens, "a device that drew draws on");
+            if (outcome.end != AcceptEnd::row || !decoded || cancelled()) break;
+            check(s_.sampling.sample(s_.target(), *s_.parts.chain, {}) == RowSource::tokens, "a device that sampled must go on sampling");
         }
         s_.sequence.trim();
     }
@@ -298,20 +298,20 @@ private:
         result_.speculation.draft_ms += s_.builder.draft_ms();
         const auto drafted = s_.builder.tokens().first(static_cast<std::size_t>(keep_));
         // A device starts sampling before the host waits for logits.
-        const RowSource source = s_.draws.draw(s_.target(), *s_.parts.chain, drafted);
+        const RowSource source = s_.sampling.sample(s_.target(), *s_.parts.chain, drafted);
         if (source == RowSource::logits) {
             s_.target().wait();
         } else {
-            s_.target().ops().drawn(s_.target().activations(), 0);
+            s_.target().ops().sampled(s_.target().activations(), 0);
         }
         const double verify_ms = now() - forward;
-        const WalkOutcome outcome = step(drafted, source);
+        const AcceptOutcome outcome = step(drafted, source);
         s_.sequence.trim();
         account(outcome, verify_ms, now() - start);
-        return outcome.end == WalkEnd::row;
+        return outcome.end == AcceptEnd::row;
     }
 
-    void account(const WalkOutcome& outcome, double verify_ms, double round_ms) {
+    void account(const AcceptOutcome& outcome, double verify_ms, double round_ms) {
         SpeculationStatistics& statistics = result_.speculation;
         ++statistics.rounds;
         statistics.drafted += keep_;
@@ -387,7 +387,7 @@ GenerateResult Generator::generate(const GenerateRequest& request, const TokenCa
 std::span<const std::int32_t> Generator::tokens() const { return state_->sequence.tokens(); }
 std::int32_t Generator::capacity() const { return state_->parts.target->capacity(); }
 
-std::span<const std::uint8_t> Generator::drawn() const { return state_->sequence.drawn(); }
+std::span<const std::uint8_t> Generator::generated() const { return state_->sequence.generated(); }
 std::int32_t Generator::held() const { return state_->sequence.held(); }
 
 bool Generator::prepare(std::span<const std::int32_t> input, const std::atomic<bool>* cancel) {
@@ -409,9 +409,9 @@ bool Generator::prepare(std::span<const std::int32_t> input, const std::atomic<b
     }
 }
 
-void Generator::switch_to(std::span<const std::int32_t> tokens, std::span<const std::uint8_t> drawn) {
+void Generator::switch_to(std::span<const std::int32_t> tokens, std::span<const std::uint8_t> generated) {
     State& s = *state_;
-    const std::int32_t shared = s.sequence.switch_to(tokens, drawn);
+    const std::int32_t shared = s.sequence.switch_to(tokens, generated);
     for (const auto& drafter : s.parts.drafters) drafter->rewind(shared);
 }
 

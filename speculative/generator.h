@@ -135,15 +135,15 @@ public:
 
     // The sequence: all tokens, input and generated.
     std::span<const std::int32_t> tokens() const;
-    std::span<const std::uint8_t> drawn() const;  // per token: 1 when it was generated, 0 when it was input
+    std::span<const std::uint8_t> generated() const;  // per token: 1 when it was generated, 0 when it was input
     std::int32_t held() const;                    // of them in the cache
     std::int32_t capacity() const;                // positions of the context
     // Forgets every token from index `length` on: /undo, /retry, /clear (0).
     void truncate(std::int32_t length);
 
-    // The sequence becomes `tokens`; `drawn` says which of them were generated. Tokens that the cache holds, for this or
+    // The sequence becomes `tokens`; `generated` says which of them were generated. Tokens that the cache holds, for this or
     // another branch of the conversation, are not evaluated again.
-    void switch_to(std::span<const std::int32_t> tokens, std::span<const std::uint8_t> drawn);
+    void switch_to(std::span<const std::int32_t> tokens, std::span<const std::uint8_t> generated);
     // For each index from `from` (at least 1) to the end of the sequence: the logits that its token was sampled from.
     void visit_logits(std::int32_t from, const LogitsVisitor& visit);
 

@@ -8,7 +8,7 @@
 #include "samplers/chain.h"
 #include "speculative/branch_cache.h"
 #include "speculative/controller.h"
-#include "speculative/device_draws.h"
+#include "speculative/device_sampling.h"
 #include "speculative/draft_builder.h"
 #include "speculative/generator.h"
 #include "speculative/text_stream.h"
@@ -22,8 +22,8 @@ struct Generator::State {
     TextStream text;
     DraftBuilder builder;
     std::vector<kernels::TokenRef> rows;  // of a verification
-    core::Context* drawer = nullptr;      // samples the open last token of a draft; null: drafts are never open
-    DeviceDraws draws;
+    core::Context* token_source = nullptr;      // samples the open last token of a draft; null: drafts are never open
+    DeviceSampling sampling;
 
     explicit State(GeneratorParts given)
         : parts(std::move(given)),

@@ -1,4 +1,4 @@
-// foresay bench decode: tokens per second without speculation, free-running (every token drawn by the chain) and forced
+// foresay bench decode: tokens per second without speculation, free-running (every token sampled by the chain) and forced
 // (given tokens, no sampling).
 #include <algorithm>
 #include <nlohmann/json.hpp>

@@ -15,7 +15,7 @@
 #include "app/output.h"
 #include "base/error.h"
 #include "core/models/shapes.h"
-#include "kernels/draw.h"
+#include "kernels/sampling.h"
 #include "speculative/memory_estimate.h"
 
 namespace foresay::app {
@@ -30,10 +30,10 @@ constexpr std::int32_t kSpeedPrompt = 64;
 constexpr std::size_t kStretch = 16;   // tokens decoded in turn
 constexpr std::int64_t kTokens = 128;  // written behind each prompt, and decoded to measure the speed
 
-// What is drawn from one row at each of the temperatures; the first is 0.
+// What is sampled from one row at each of the temperatures; the first is 0.
 using Choices = std::vector<std::int32_t>;
 
-// Draws as the program does, with the noise of the token's place and no stage but the temperature.
+// Samples as the program does, with the noise of the token's place and no stage but the temperature.
 class Chooser {
 public:
     Chooser(std::int32_t vocabulary, std::uint64_t seed, std::vector<double> temperatures)
@@ -46,14 +46,14 @@ public:
         Choices choices;
         for (const double temperature : temperatures_) {
             row_.assign(logits.begin(), logits.end());  // drawing changes it
-            kernels::DrawPlan plan;
+            kernels::SamplingPlan plan;
             plan.key = {seed_, 0, static_cast<std::uint32_t>(index)};
             plan.vocab = vocabulary_;
             plan.greedy = temperature <= 0.0;
             plan.step_count = plan.greedy ? 0 : 1;
-            plan.steps[0].kind = kernels::DrawStepKind::temperature;
+            plan.steps[0].kind = kernels::SamplingStepKind::temperature;
             plan.steps[0].temperature = static_cast<float>(temperature);
-            choices.push_back(kernels::draw_row(row_, plan, scratch_).token);
+            choices.push_back(kernels::sample_row(row_, plan, scratch_).token);
         }
         return choices;
     }
@@ -63,7 +63,7 @@ private:
     std::uint64_t seed_;
     std::vector<double> temperatures_;
     std::vector<float> row_;
-    kernels::DrawScratch scratch_;
+    kernels::SamplingScratch scratch_;
 };
 
 // A small model and what it was inflated to, each with a memory of its own. `exact` is the small one in float32: where a

@@ -78,16 +78,16 @@ Meters measure_device(Session& session, core::Context& context, std::span<const 
     return meters;
 }
 
-// Milliseconds of a draw from one row on a device: the best token, or the usual chain.
-double measure_draw(Session& session, core::Context& context, bool greedy, int steps) {
-    kernels::DrawPlan plan;
+// Milliseconds of sampling from one row on a device: the best token, or the usual chain.
+double measure_sampling(Session& session, core::Context& context, bool greedy, int steps) {
+    kernels::SamplingPlan plan;
     plan.key = {.seed = 1, .branch = 0, .index = kPrompt};
     plan.greedy = greedy;
     if (!greedy) {
-        using Kind = kernels::DrawStepKind;
-        for (const kernels::DrawStep& step :
-             {kernels::DrawStep{.kind = Kind::top_k, .top_k = 40}, kernels::DrawStep{.kind = Kind::top_p, .top_p = 0.95f},
-              kernels::DrawStep{.kind = Kind::temperature, .temperature = 0.8f}}) {
+        using Kind = kernels::SamplingStepKind;
+        for (const kernels::SamplingStep& step :
+             {kernels::SamplingStep{.kind = Kind::top_k, .top_k = 40}, kernels::SamplingStep{.kind = Kind::top_p, .top_p = 0.95f},
+              kernels::SamplingStep{.kind = Kind::temperature, .temperature = 0.8f}}) {
             plan.steps[plan.step_count++] = step;
         }
     }
@@ -96,7 +96,7 @@ double measure_draw(Session& session, core::Context& context, bool greedy, int s
     double ms = 0.0;
     for (const bool warm : {true, false}) {
         const Stopwatch watch;
-        for (int step = 0; step < steps; ++step) session.ops().draw(act, {&plan, 1}, {&slot, 1});
+        for (int step = 0; step < steps; ++step) session.ops().sample(act, {&plan, 1}, {&slot, 1});
         session.ops().wait(act);
         if (!warm) ms = watch.ms() / steps;
     }
@@ -138,9 +138,9 @@ void bench_kernels(const BenchOptions& options) {
     for (const bool greedy : {true, false}) {
         if (!session.ops().asynchronous()) break;
         context->decode(std::span(tokens).first(1));
-        const double ms = measure_draw(session, *context, greedy, 10 * kSteps * options.runs);
+        const double ms = measure_sampling(session, *context, greedy, 10 * kSteps * options.runs);
         context->truncate(kPrompt);
-        const char* what = greedy ? "draw, the best" : "draw, top 40";
+        const char* what = greedy ? "sample, the best" : "sample, top 40";
         rows.push_back({{"stage", what}, {"rows", 1}, {"ms_per_step", ms}});
         text += format("%-14s %4d %9.4f\n", what, 1, ms);
     }

@@ -79,7 +79,7 @@ std::int64_t Conversation::prepare(const Turn& turn, int parent) {
                     std::to_string(generator_->capacity()) +
                     " positions of the context; /clear starts a new one, /undo goes back");
     }
-    generator_->switch_to(prompt.tokens, prompt.drawn);
+    generator_->switch_to(prompt.tokens, prompt.generated);
     // The last token is always evaluated, because its logits are needed.
     return length - std::min<std::int64_t>(generator_->held(), length - 1);
 }
@@ -295,7 +295,7 @@ void Conversation::visit_answer(
     const Document all = document();
     const std::size_t length = last().given.size() + last().answer.size();
     const std::size_t start = all.tokens.size() - length;
-    generator_->switch_to(all.tokens, all.drawn);
+    generator_->switch_to(all.tokens, all.generated);
     if (start == 0) return;
     generator_->visit_logits(static_cast<std::int32_t>(start), [&](std::int32_t index, std::span<const float> logits) {
         visit(static_cast<std::size_t>(index) - start, all.tokens[static_cast<std::size_t>(index)], logits);

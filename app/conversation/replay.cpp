@@ -53,7 +53,7 @@ bool replay(Session& session, const SavedSession& saved, const std::atomic<bool>
                 session.reconfigure(with_sampling(present, saved.all_settings[settings]));
                 generator.set_chain(session.make_chain());
             }
-            generator.switch_to(prompt.tokens, prompt.drawn);
+            generator.switch_to(prompt.tokens, prompt.generated);
             speculative::GenerateRequest request;
             request.max_tokens = static_cast<std::int32_t>(drawn);
             request.seed = turn.seed;

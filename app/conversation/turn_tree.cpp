@@ -15,13 +15,13 @@ constexpr std::size_t kMaxPast = 256;
 
 void Document::add(const std::vector<std::int32_t>& more, std::uint8_t kind) {
     tokens.insert(tokens.end(), more.begin(), more.end());
-    drawn.resize(tokens.size(), kind);
+    generated.resize(tokens.size(), kind);
 }
 
 void Document::add_prompt(const Turn& turn) {
     add(turn.input, 0);
     tokens.insert(tokens.end(), turn.given.begin(), turn.given.end());
-    drawn.insert(drawn.end(), turn.given_drawn.begin(), turn.given_drawn.end());
+    generated.insert(generated.end(), turn.given_drawn.begin(), turn.given_drawn.end());
 }
 
 void Document::add(const Turn& turn) {

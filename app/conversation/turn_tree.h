@@ -30,10 +30,10 @@ struct Turn {
     Finish finish = Finish::stop;
 };
 
-// Tokens, and per token whether it was drawn (1) or given (0).
+// Tokens, and per token whether it was generated (1) or given (0).
 struct Document {
     std::vector<std::int32_t> tokens;
-    std::vector<std::uint8_t> drawn;
+    std::vector<std::uint8_t> generated;
 
     void add(const std::vector<std::int32_t>& more, std::uint8_t kind);
     void add_prompt(const Turn& turn);  // its input and what was given of its answer

@@ -138,7 +138,7 @@ void Repl::read_ahead(const std::string& text, const std::atomic<bool>& cancel) 
         generator.truncate(static_cast<std::int32_t>(same - held.begin()));
     } else {
         const Document said = conversation().document();
-        generator.switch_to(said.tokens, said.drawn);
+        generator.switch_to(said.tokens, said.generated);
     }
     const std::size_t begun = generator.tokens().size();
     if (begun < prompt.tokens.size()) generator.prepare(std::span(prompt.tokens).subspan(begun), &cancel);

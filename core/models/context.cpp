@@ -53,7 +53,7 @@ bool Context::evaluate(kernels::RowClass row_class, std::span<const kernels::Tok
                                .rows = rows_,
                                .sequences = views_,
                                .logit_rows = logit_rows,
-                               .drawer = drawer_};
+                               .token_source = token_source_};
     forward(*model_, *act_, cache_.pages(), batch);
     cache_.commit(sequence, count);
     return true;
@@ -109,7 +109,7 @@ bool Context::decode_each(std::span<const SequenceToken> tokens) {
                                .rows = rows_,
                                .sequences = views_,
                                .logit_rows = logit_rows_,
-                               .drawer = drawer_};
+                               .token_source = token_source_};
     forward(*model_, *act_, cache_.pages(), batch);
     for (const SequenceToken& next : tokens) cache_.commit(next.sequence, 1);
     return true;

@@ -57,7 +57,7 @@ public:
     // Appends tokens as decode rows in one forward; logits(i) belongs to the i-th of the last `logit_rows` rows
     // (-1: all of them). At most options().decode_rows tokens.
     bool decode(std::span<const std::int32_t> tokens, std::int32_t logit_rows = -1, SequenceId sequence = 0);
-    // The same with tokens that earlier draws left in slots: of this context, or of that which take_slots_of() named.
+    // The same with tokens that were sampled into slots before: of this context, or of that which take_slots_of() named.
     bool decode(std::span<const kernels::TokenRef> tokens, std::int32_t logit_rows = -1, SequenceId sequence = 0);
 
     // Appends one decode row to each of several sequences, in one forward; logits(i) belongs to tokens[i]. At most
@@ -70,9 +70,9 @@ public:
                   std::span<const std::int32_t> logit_rows, SequenceId sequence = 0);
     std::int32_t max_rows() const { return act_->max_rows; }
 
-    // From now on, tokens in slots are those that `drawer`, a context of the same backend, has drawn; null: this one. It
+    // From now on, tokens in slots are those that `token_source`, a context of the same backend, has sampled; null: this one. It
     // must live as long as there are forwards.
-    void take_slots_of(Context* drawer) { drawer_ = drawer != nullptr ? drawer->act_.get() : nullptr; }
+    void take_slots_of(Context* token_source) { token_source_ = token_source != nullptr ? token_source->act_.get() : nullptr; }
 
     // Returns when the last forward has run; on a host it has when it returned.
     void wait() { ops().wait(*act_); }
@@ -89,7 +89,7 @@ private:
     ContextOptions options_;
     KvCache cache_;
     std::unique_ptr<kernels::Activations> act_;
-    kernels::Activations* drawer_ = nullptr;
+    kernels::Activations* token_source_ = nullptr;
     std::vector<kernels::Row> rows_;
     std::vector<kernels::TokenRef> refs_;
     std::vector<std::int32_t> logit_rows_;

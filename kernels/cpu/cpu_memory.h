@@ -14,7 +14,7 @@
 #include "kernels/cpu/activation_tiles.h"
 #include "kernels/cpu/arena.h"
 #include "kernels/cpu/panels.h"
-#include "kernels/draw.h"
+#include "kernels/sampling.h"
 #include "kernels/ops.h"
 
 namespace foresay::kernels::cpu {
@@ -69,7 +69,7 @@ struct ThreadScratch {
     std::vector<const std::uint8_t*> k_tiles, v_tiles;
     std::vector<std::uint8_t> tree_k, tree_v;  // tiles gathered for tree rows
     std::vector<std::int32_t> cells;
-    DrawScratch draw;
+    SamplingScratch sampling;
 };
 
 struct CpuActivations : Activations {
@@ -89,7 +89,7 @@ struct CpuActivations : Activations {
     std::vector<std::atomic<int>> finished;  // by part of an op's outputs: panels done (CpuOps::run_parts)
     std::vector<RowAngles> angles;           // by rope table
     std::vector<ThreadScratch> scratch;
-    std::vector<Drawn> slots;
+    std::vector<SampledToken> slots;
     KeptCandidates kept;
     std::vector<std::int32_t> groups;  // first row of each group that attends together; then T
 

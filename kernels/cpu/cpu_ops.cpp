@@ -72,7 +72,7 @@ std::unique_ptr<Activations> CpuOps::allocate_activations(const ModelShape& shap
     act->ff_tiles.reserve(max_rows, act->ff_stride);
     const int parts = std::max(shape.heads + 2 * shape.kv_heads, shape.d_ff / kScaleInputs + 1);
     act->finished = std::vector<std::atomic<int>>(static_cast<std::size_t>(parts));
-    act->slots.resize(kDrawSlots);
+    act->slots.resize(kTokenSlots);
     act->groups.reserve(static_cast<std::size_t>(max_rows) + 1);
     act->scratch.resize(static_cast<std::size_t>(pool_.threads()));
     for (ThreadScratch& scratch : act->scratch) {
@@ -80,7 +80,7 @@ std::unique_ptr<Activations> CpuOps::allocate_activations(const ModelShape& shap
         scratch.attend.resize(static_cast<std::size_t>(attend_scratch_floats(shape.head_dim)));
         scratch.k_tiles.reserve(kPagesReserved);
         scratch.v_tiles.reserve(kPagesReserved);
-        scratch.draw.reserve(shape.vocab);
+        scratch.sampling.reserve(shape.vocab);
     }
     act->bytes = act->memory.bytes + act->tiles.bytes() + act->ff_tiles.bytes();
     return act;
@@ -123,11 +123,11 @@ void CpuOps::embed(const Prepared& prepared, Activations& act) {
     const EmbedSpec& spec = static_cast<const EmbedOp&>(prepared).spec;
     auto& a = self(act);
     check(spec.table.cols == a.shape.d_model, "the embedding is as wide as the model");
-    const CpuActivations& drawer = a.batch.drawer != nullptr ? self(*a.batch.drawer) : a;
+    const CpuActivations& token_source = a.batch.token_source != nullptr ? self(*a.batch.token_source) : a;
     pool_.run(rows(a), 8, [&](int begin, int end, int) {
         for (int t = begin; t < end; ++t) {
             const TokenRef token = a.batch.rows[t].token;
-            const int64_t id = token.is_slot() ? drawer.slots[token.slot_index()].token : token.value;
+            const int64_t id = token.is_slot() ? token_source.slots[token.slot_index()].token : token.value;
             float* x = a.x + t * a.d_stride;
             decode_row(spec.table, std::clamp<int64_t>(id, 0, spec.table.rows - 1),
                        {x, static_cast<std::size_t>(spec.table.cols)});
@@ -229,13 +229,13 @@ void CpuOps::head(const Prepared& prepared, Activations& act) {
     }
 }
 
-void CpuOps::draw(Activations& act, std::span<const DrawPlan> plans, std::span<const int32_t> slots) {
+void CpuOps::sample(Activations& act, std::span<const SamplingPlan> plans, std::span<const int32_t> slots) {
     auto& a = self(act);
     a.kept.reserve(plans);
     pool_.run(static_cast<int>(plans.size()), 1, [&](int begin, int end, int thread) {
         for (int i = begin; i < end; ++i) {
             a.slots[slots[i]] =
-                a.kept.draw(logits(a, i), plans[i], a.scratch[static_cast<std::size_t>(thread)].draw, slots[i]);
+                a.kept.sample(logits(a, i), plans[i], a.scratch[static_cast<std::size_t>(thread)].sampling, slots[i]);
         }
     });
 }

@@ -68,8 +68,8 @@ public:
     void mlp_in(const Prepared& prepared, Activations& act) override;
     void mlp_out(const Prepared& prepared, Activations& act) override;
     void head(const Prepared& prepared, Activations& act) override;
-    void draw(Activations& act, std::span<const DrawPlan> plans, std::span<const int32_t> slots) override;
-    Drawn drawn(Activations& act, int32_t slot) override { return self(act).slots[slot]; }
+    void sample(Activations& act, std::span<const SamplingPlan> plans, std::span<const int32_t> slots) override;
+    SampledToken sampled(Activations& act, int32_t slot) override { return self(act).slots[slot]; }
     Candidates candidates(Activations& act, int32_t slot) override;
 
     std::span<float> logits(Activations& act, int32_t i) override;

@@ -139,7 +139,7 @@ public:
         CudaWorkspace& w = self(act);
         w.failure.clear();
         w.recorder.discard();  // what was noted after a failed begin()
-        const TokenSlots& slots = (batch.drawer != nullptr ? self(*batch.drawer) : w).token_slots;
+        const TokenSlots& slots = (batch.token_source != nullptr ? self(*batch.token_source) : w).token_slots;
         reporting(w, [&] { w.begin(batch, slots.data(), ropes_); });
     }
 
@@ -158,18 +158,18 @@ public:
         run_noted(self(act), [] {});
     }
 
-    void draw(Activations& act, std::span<const DrawPlan> plans, std::span<const int32_t> slots) override {
+    void sample(Activations& act, std::span<const SamplingPlan> plans, std::span<const int32_t> slots) override {
         CudaWorkspace& w = self(act);
-        run_noted(w, [&] { w.token_slots.draw(stream_, w.logits, plans, slots); });
+        run_noted(w, [&] { w.token_slots.sample(stream_, w.logits, plans, slots); });
     }
-    Drawn drawn(Activations& act, int32_t slot) override {
+    SampledToken sampled(Activations& act, int32_t slot) override {
         CudaWorkspace& w = self(act);
         // Nothing to be enqueued is the usual case, and looking at a slot must not keep others from the device.
         if (!w.recorder.empty() || !w.failure.empty()) run_noted(w, [] {});
         return w.token_slots.sampled(slot, device_.info().index, stream_);
     }
     Candidates candidates(Activations& act, int32_t slot) override {
-        drawn(act, slot);
+        sampled(act, slot);
         return self(act).token_slots.candidates(slot);
     }
 

@@ -37,7 +37,7 @@ std::unique_ptr<Activations> ReferenceOps::allocate_activations(const ModelShape
     act->scratch.resize(2 * std::max<std::size_t>({static_cast<std::size_t>(shape.d_model), attention,
                                                    static_cast<std::size_t>(shape.d_ff)}));
     act->logits.resize(static_cast<std::size_t>(max_logit_rows) * shape.vocab);
-    act->slots.resize(kDrawSlots);
+    act->slots.resize(kTokenSlots);
     act->bytes = static_cast<int64_t>(sizeof(float) * (act->x.size() + act->q.size() * 2 + act->ff.size() +
                                                        act->scratch.size() + act->logits.size()));
     return act;

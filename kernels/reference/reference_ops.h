@@ -10,7 +10,7 @@
 #include <memory>
 #include <vector>
 
-#include "kernels/draw.h"
+#include "kernels/sampling.h"
 #include "kernels/reference/arrays.h"
 #include "kernels/stage_checks.h"
 
@@ -28,9 +28,9 @@ struct ReferenceKv : KvPages {
 struct ReferenceActivations : Activations {
     Batch batch;
     Floats x, q, attended, ff, scratch, logits;  // [T, D], [T, H*Dh], [T, H*Dh], [T, F], one row, [logit rows, V]
-    std::vector<Drawn> slots;
+    std::vector<SampledToken> slots;
     KeptCandidates kept;
-    DrawScratch draw_scratch;
+    SamplingScratch sampling_scratch;
 };
 
 // Row t of an array whose rows have `width` values.
@@ -65,8 +65,8 @@ public:
     void mlp_out(const Prepared& prepared, Activations& act) override;
     void head(const Prepared& prepared, Activations& act) override;
 
-    void draw(Activations& act, std::span<const DrawPlan> plans, std::span<const int32_t> slots) override;
-    Drawn drawn(Activations& act, int32_t slot) override;
+    void sample(Activations& act, std::span<const SamplingPlan> plans, std::span<const int32_t> slots) override;
+    SampledToken sampled(Activations& act, int32_t slot) override;
     Candidates candidates(Activations& act, int32_t slot) override;
     std::span<float> logits(Activations& act, int32_t i) override;
     std::span<const float> residual(Activations& act, int32_t t) override;

@@ -42,14 +42,14 @@ std::shared_ptr<const StageFactory> make_factory(StageDescription description, M
 // A stateless stage that is one step, the same for every row.
 class FixedStep : public Stage {
 public:
-    FixedStep(const kernels::DrawStep& step, bool idle, bool whole) : step_(step), idle_(idle), whole_(whole) {}
+    FixedStep(const kernels::SamplingStep& step, bool idle, bool whole) : step_(step), idle_(idle), whole_(whole) {}
     bool idle() const override { return idle_; }
     bool whole_vocabulary() const override { return whole_; }
     bool has_step() const override { return true; }
-    kernels::DrawStep step(const StageState*, std::vector<kernels::TokenCount>&) const override { return step_; }
+    kernels::SamplingStep step(const StageState*, std::vector<kernels::TokenCount>&) const override { return step_; }
 
 private:
-    kernels::DrawStep step_;
+    kernels::SamplingStep step_;
     bool idle_;
     bool whole_;
 };

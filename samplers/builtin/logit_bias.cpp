@@ -16,8 +16,8 @@ public:
     bool idle() const override { return values_.empty(); }
     bool whole_vocabulary() const override { return true; }
     bool has_step() const override { return true; }
-    kernels::DrawStep step(const StageState*, std::vector<kernels::TokenCount>&) const override {
-        return {.kind = kernels::DrawStepKind::bias, .values = values_};
+    kernels::SamplingStep step(const StageState*, std::vector<kernels::TokenCount>&) const override {
+        return {.kind = kernels::SamplingStepKind::bias, .values = values_};
     }
 
 private:

@@ -14,7 +14,7 @@ std::shared_ptr<const StageFactory> min_p_factory() {
         {{"p", ParameterType::real, 0.05, 0.0, 1.0, {}, "Least share of the best token's probability; 0 keeps all."}}};
     return make_factory(std::move(description), [](std::span<const ParameterValue> parameters, const Vocabulary&) {
         const float p = static_cast<float>(std::get<double>(parameters[0]));
-        kernels::DrawStep step{.kind = kernels::DrawStepKind::min_p, .min_p_log = kernels::math::log(p)};
+        kernels::SamplingStep step{.kind = kernels::SamplingStepKind::min_p, .min_p_log = kernels::math::log(p)};
         return std::unique_ptr<Stage>(std::make_unique<FixedStep>(step, p == 0.0f, false));
     });
 }

@@ -75,11 +75,11 @@ public:
     }
     bool whole_vocabulary() const override { return true; }
     bool has_step() const override { return true; }
-    kernels::DrawStep step(const StageState* state, std::vector<kernels::TokenCount>& counts) const override {
+    kernels::SamplingStep step(const StageState* state, std::vector<kernels::TokenCount>& counts) const override {
         const auto& live = static_cast<const WindowCounts*>(state)->counts();
         counts.reserve(std::min(window_, kRoom));  // at once, so that a growing text does not reallocate
         counts.assign(live.begin(), live.end());
-        return {.kind = kernels::DrawStepKind::penalties, .penalties = penalties_, .counts = counts};
+        return {.kind = kernels::SamplingStepKind::penalties, .penalties = penalties_, .counts = counts};
     }
 
 private:

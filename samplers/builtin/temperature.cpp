@@ -8,7 +8,7 @@ namespace {
 class Temperature : public FixedStep {
 public:
     explicit Temperature(float value)
-        : FixedStep({.kind = kernels::DrawStepKind::temperature, .temperature = value}, value == 1.0f || value == 0.0f,
+        : FixedStep({.kind = kernels::SamplingStepKind::temperature, .temperature = value}, value == 1.0f || value == 0.0f,
                     true),
           greedy_(value == 0.0f) {}
     bool greedy() const override { return greedy_; }

@@ -12,7 +12,7 @@ std::shared_ptr<const StageFactory> top_k_factory() {
         {{"k", ParameterType::integer, std::int64_t{40}, 0.0, 1e6, {}, "How many tokens stay; 0 keeps all."}}};
     return make_factory(std::move(description), [](std::span<const ParameterValue> parameters, const Vocabulary&) {
         const std::int64_t k = std::get<std::int64_t>(parameters[0]);
-        kernels::DrawStep step{.kind = kernels::DrawStepKind::top_k, .top_k = static_cast<std::uint32_t>(k)};
+        kernels::SamplingStep step{.kind = kernels::SamplingStepKind::top_k, .top_k = static_cast<std::uint32_t>(k)};
         return std::unique_ptr<Stage>(std::make_unique<FixedStep>(step, k == 0, false));
     });
 }

@@ -14,7 +14,7 @@ std::shared_ptr<const StageFactory> top_p_factory() {
         {{"p", ParameterType::real, 0.95, 0.0, 1.0, {}, "Probability that the kept tokens reach; 1 keeps all."}}};
     return make_factory(std::move(description), [](std::span<const ParameterValue> parameters, const Vocabulary&) {
         const double p = std::get<double>(parameters[0]);
-        kernels::DrawStep step{.kind = kernels::DrawStepKind::top_p, .top_p = static_cast<float>(p)};
+        kernels::SamplingStep step{.kind = kernels::SamplingStepKind::top_p, .top_p = static_cast<float>(p)};
         return std::unique_ptr<Stage>(std::make_unique<FixedStep>(step, p >= 1.0, false));
     });
 }

@@ -23,8 +23,8 @@ std::shared_ptr<const StageFactory> xtc_factory() {
         const double probability = std::get<double>(parameters[0]);
         const double threshold = std::get<double>(parameters[1]);
         // The chain fills in the stream of keyed numbers.
-        kernels::DrawStep step{
-            .kind = kernels::DrawStepKind::xtc,
+        kernels::SamplingStep step{
+            .kind = kernels::SamplingStepKind::xtc,
             .xtc = {.probability = static_cast<float>(probability), .threshold = static_cast<float>(threshold)}};
         return std::unique_ptr<Stage>(std::make_unique<FixedStep>(step, probability == 0.0 || threshold > 0.5, false));
     });

@@ -4,7 +4,7 @@
 
 #include "core/config/schema.h"
 #include "samplers/chain.h"
-#include "speculative/device_draws.h"
+#include "speculative/device_sampling.h"
 #include "speculative/drafters/drafters.h"
 
 namespace foresay::speculative {
@@ -19,7 +19,7 @@ public:
 
     std::string_view name() const override { return name_; }
     double step_ms() const override { return step_ms_; }
-    core::Context* drawer() override { return context_.get(); }
+    core::Context* token_source() override { return context_.get(); }
 
     void warm_up(Now now) override {
         constexpr int kSteps = 4;
@@ -58,7 +58,7 @@ public:
             // Where sampling runs apart from the host, the next step follows without waiting for the token, as long as
             // that step is likely to be wanted. If it is not, the cache has the token already when it is accepted.
             const std::int32_t slot = count % 2;
-            const RowSource source = start_draw(slot);
+            const RowSource source = start_sampling(slot);
             bool evaluated = false;
             const auto lookahead = source != RowSource::tokens ? DraftStopRule::Lookahead::unknown
                                    : count == limit            ? DraftStopRule::Lookahead::end
@@ -72,20 +72,20 @@ public:
                 const kernels::TokenRef next = kernels::TokenRef::slot(slot);
                 evaluated = context_->decode(std::span(&next, 1));
             }
-            const kernels::Drawn drawn = draw(source, slot);
-            if (drawn.token < 0) {
+            const kernels::SampledToken sampled = sample(source, slot);
+            if (sampled.token < 0) {
                 context_->truncate(static_cast<std::int32_t>(held_.size()));
                 return;
             }
-            if (evaluated) held_.push_back(drawn.token);
-            draft.tokens.push_back(drawn.token);
-            draft.margins.push_back(drawn.margin);
-            if (count == limit || std::ranges::find(task.end_tokens, drawn.token) != task.end_tokens.end()) return;
-            if (task.stop_rule != nullptr && !task.stop_rule->keep_drafting(count, drawn.margin)) return;
-            chain_.advance(drawn.token);
+            if (evaluated) held_.push_back(sampled.token);
+            draft.tokens.push_back(sampled.token);
+            draft.margins.push_back(sampled.margin);
+            if (count == limit || std::ranges::find(task.end_tokens, sampled.token) != task.end_tokens.end()) return;
+            if (task.stop_rule != nullptr && !task.stop_rule->keep_drafting(count, sampled.margin)) return;
+            chain_.advance(sampled.token);
             if (evaluated) continue;
-            if (!context_->decode(std::span(&drawn.token, 1))) return;
-            held_.push_back(drawn.token);
+            if (!context_->decode(std::span(&sampled.token, 1))) return;
+            held_.push_back(sampled.token);
         }
     }
 
@@ -105,19 +105,19 @@ private:
     }
 
     // Starts sampling from the last forward's row where its logits are, as far as the chain can run there.
-    RowSource start_draw(std::int32_t slot) {
+    RowSource start_sampling(std::int32_t slot) {
         if (!context_->ops().asynchronous()) return RowSource::logits;
-        const auto compile = [&] { return chain_.compile(plan_) == nullptr || chain_.compile_head(plan_); };
+        const auto compile = [&] { return chain_.compile(plan_) == nullptr || chain_.compile_prefix(plan_); };
         if (!compile()) return RowSource::logits;
         if (make_room(plan_)) compile();
-        context_->ops().draw(context_->activations(), {&plan_.plan, 1}, {&slot, 1});
+        context_->ops().sample(context_->activations(), {&plan_.plan, 1}, {&slot, 1});
         return plan_.plan.keep ? RowSource::candidates : RowSource::tokens;
     }
 
-    kernels::Drawn draw(RowSource source, std::int32_t slot) {
+    kernels::SampledToken sample(RowSource source, std::int32_t slot) {
         if (source == RowSource::logits) return chain_.propose(context_->logits(0));
         kernels::Activations& act = context_->activations();
-        if (source == RowSource::tokens) return context_->ops().drawn(act, slot);
+        if (source == RowSource::tokens) return context_->ops().sampled(act, slot);
         return chain_.propose(context_->ops().candidates(act, slot));
     }
 

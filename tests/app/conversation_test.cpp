@@ -36,9 +36,9 @@ Conversation::Limits limits(std::int32_t tokens = 20, std::uint64_t seed = 11) {
 }
 
 // The answer to a document as an engine without a past draws it.
-Tokens drawn_afresh(const Document& prompt, std::uint64_t seed, std::uint64_t branch, std::int32_t tokens) {
+Tokens generated_afresh(const Document& prompt, std::uint64_t seed, std::uint64_t branch, std::int32_t tokens) {
     speculative::Generator fresh = plain_generator();
-    fresh.switch_to(prompt.tokens, prompt.drawn);
+    fresh.switch_to(prompt.tokens, prompt.generated);
     speculative::GenerateRequest request;
     request.max_tokens = tokens;
     request.seed = seed;
@@ -59,7 +59,7 @@ protected:
             prompt.add_prompt(node.turn);
             const auto count = static_cast<std::int32_t>(node.turn.answer.size());
             if (count == 0) continue;
-            EXPECT_EQ(drawn_afresh(prompt, node.turn.seed, node.turn.branch, count), node.turn.answer);
+            EXPECT_EQ(generated_afresh(prompt, node.turn.seed, node.turn.branch, count), node.turn.answer);
         }
     }
 };

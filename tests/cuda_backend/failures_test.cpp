@@ -70,11 +70,11 @@ TEST_P(Failures, ASampleThatWasNotLaunched) {
     TinyRun run(model, *ops, 4, 64);
     const auto sample = [&](bool fails) {
         const std::int32_t slot = 3;
-        DrawPlan plan;
+        SamplingPlan plan;
         plan.key = {.seed = 3, .branch = 1, .index = 40};
         text_logits(run, model.shape().vocab, 1);
         cuda::fail_launch(fails ? 1 : 0);
-        ops->draw(run.activations(), {&plan, 1}, {&slot, 1});
+        ops->sample(run.activations(), {&plan, 1}, {&slot, 1});
         return ops->drawn(run.activations(), slot).token;
     };
     const std::int32_t token = sample(false);

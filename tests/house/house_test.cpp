@@ -36,7 +36,7 @@ TEST(House, LinksLeadSomewhere) { expect_kept(check_links, is_document); }
 TEST(HouseRules, FindAnIncludeAgainstTheDag) {
     EXPECT_EQ(check_rooms({"kernels/a.h", "#include \"core/models/model.h\"\n"}).size(), 1u);
     EXPECT_EQ(check_rooms({"samplers/a.h", "#include \"kernels/ops.h\"\n"}).size(), 1u);
-    EXPECT_EQ(check_rooms({"samplers/a.h", "#include \"kernels/draw.h\"\n"}).size(), 0u);
+    EXPECT_EQ(check_rooms({"samplers/a.h", "#include \"kernels/sampling.h\"\n"}).size(), 0u);
     EXPECT_EQ(check_rooms({"core/a.cpp", "  #  include \"speculative/drafter.h\"\n"}).size(), 1u);
     EXPECT_EQ(check_rooms({"core/a.cpp", "#include \"kernels/ops.h\"\n#include <vector>\n"}).size(), 0u);
     EXPECT_EQ(check_rooms({"plugins/wordlist/a.cpp", "#include \"plugins/host/loader.h\"\n"}).size(), 1u);
@@ -47,18 +47,18 @@ TEST(HouseRules, FindAnIncludeAgainstTheDag) {
 TEST(HouseRules, FindAHeaderThatIsSeenThroughOthers) {
     const std::vector<File> files = {
         {"samplers/a.cpp", "#include \"samplers/a.h\"\n"},
-        {"samplers/a.h", "\n#include \"kernels/draw.h\"\n"},
-        {"samplers/b.h", "#include \"kernels/draw.h\"\n"},
-        {"kernels/draw.h", "#include \"kernels/math.h\"\n#include \"kernels/ops.h\"\n"},
-        {"kernels/math.h", "#include \"kernels/draw.h\"\n"},
+        {"samplers/a.h", "\n#include \"kernels/sampling.h\"\n"},
+        {"samplers/b.h", "#include \"kernels/sampling.h\"\n"},
+        {"kernels/sampling.h", "#include \"kernels/math.h\"\n#include \"kernels/ops.h\"\n"},
+        {"kernels/math.h", "#include \"kernels/sampling.h\"\n"},
         {"kernels/ops.h", "#include \"kernels/encoding.h\"\n"},
         {"kernels/encoding.h", ""},
     };
     const Complaints complaints = check_reach(files);
     ASSERT_EQ(complaints.size(), 1u);
     EXPECT_EQ(complaints[0],
-              "samplers sees kernels/ops.h through kernels/draw.h: "
-              "samplers/a.h:2 -> kernels/draw.h:2 -> kernels/ops.h (and from 2 more files)");
+              "samplers sees kernels/ops.h through kernels/sampling.h: "
+              "samplers/a.h:2 -> kernels/sampling.h:2 -> kernels/ops.h (and from 2 more files)");
     EXPECT_EQ(check_reach({files.begin(), files.begin() + 3}).size(), 0u);
     // kernels/math.h is for samplers, and so for those who see samplers.
     EXPECT_EQ(check_reach({{"plugins/host/a.cpp", "#include \"samplers/a.h\"\n"},

@@ -66,13 +66,13 @@ TEST_P(Allocation, SteadyStateHasNone) {
     const AllocationCase& c = GetParam();
     const TinyModel model(smallest(c.encoding, c.isa));
     const std::int32_t most = 9, forwards = 100;
-    std::vector<DrawPlan> plans(static_cast<std::size_t>(most));
+    std::vector<SamplingPlan> plans(static_cast<std::size_t>(most));
     std::vector<std::int32_t> slots = counting(most);
-    for (DrawPlan& plan : plans) {
+    for (SamplingPlan& plan : plans) {
         plan.step_count = 3;
-        plan.steps[0] = {.kind = DrawStepKind::top_k, .top_k = 20};
-        plan.steps[1] = {.kind = DrawStepKind::top_p, .top_p = 0.9f};
-        plan.steps[2] = {.kind = DrawStepKind::temperature, .temperature = 0.7f};
+        plan.steps[0] = {.kind = SamplingStepKind::top_k, .top_k = 20};
+        plan.steps[1] = {.kind = SamplingStepKind::top_p, .top_p = 0.9f};
+        plan.steps[2] = {.kind = SamplingStepKind::temperature, .temperature = 0.7f};
     }
     for (const std::int32_t width : {1, 4, most}) {
         const std::int32_t pages_needed = (width * (forwards + 1)) / kPagePositions + 1;
@@ -84,7 +84,7 @@ TEST_P(Allocation, SteadyStateHasNone) {
                 rows[static_cast<std::size_t>(t)] = {TokenRef::id((i + t) % model.shape().vocab), i * width + t};
             const SequenceView view = {pages, i * width};
             run.forward({RowClass::decode, false, rows, {&view, 1}, logit_rows});
-            run.ops().draw(run.activations(), std::span(plans).first(rows.size()), std::span(slots).first(rows.size()));
+            run.ops().sample(run.activations(), std::span(plans).first(rows.size()), std::span(slots).first(rows.size()));
         };
         // The first forwards may still make tables and graphs. After them the text grows over many pages.
         const std::int32_t warm = c.isa == "cuda" ? forwards / 2 : 1;

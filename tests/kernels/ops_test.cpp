@@ -1,4 +1,4 @@
-// What backends promise beside the arithmetic: pages, draw slots, the accessors, any alignment, the name of what runs.
+// What backends promise beside the arithmetic: pages, token slots, the accessors, any alignment, the name of what runs.
 
 #include <gtest/gtest.h>
 
@@ -25,13 +25,13 @@ protected:
     void SetUp() override { FORESAY_SKIP_WITHOUT_DEVICE(GetParam()); }
     Ops& ops() const { return backend_ops(GetParam(), 2); }
 
-    DrawPlan plan(std::uint32_t index, float temperature) const {
-        DrawPlan plan;
+    SamplingPlan plan(std::uint32_t index, float temperature) const {
+        SamplingPlan plan;
         plan.key = {.seed = 3, .branch = 1, .index = index};
         plan.greedy = temperature == 0.0f;
         if (!plan.greedy) {
             plan.step_count = 1;
-            plan.steps[0] = {.kind = DrawStepKind::temperature, .temperature = temperature};
+            plan.steps[0] = {.kind = SamplingStepKind::temperature, .temperature = temperature};
         }
         return plan;
     }
@@ -76,27 +76,27 @@ TEST_P(Backend, ATokenFromASlotEqualsATokenById) {
         TinyRun slots(model, ops(), 1, 1), ids(model, ops(), 1, 1);
         const std::vector<std::int32_t> pages = {0}, logit_rows = {0};
         TokenRef by_slot = TokenRef::id(7), by_id = TokenRef::id(7);
-        std::vector<Drawn> drawn;
+        std::vector<SampledToken> sampled;
         for (std::int32_t i = 0; i < steps; ++i) {
             const SequenceView view = {pages, i};
-            const DrawPlan draw = plan(static_cast<std::uint32_t>(i + 1), temperature);
-            const std::int32_t slot = (5 * i + 3) % kDrawSlots;
+            const SamplingPlan sampling = plan(static_cast<std::uint32_t>(i + 1), temperature);
+            const std::int32_t slot = (5 * i + 3) % kTokenSlots;
             for (TinyRun* run : {&slots, &ids}) {
                 const Row row = {run == &slots ? by_slot : by_id, i};
                 run->forward({RowClass::decode, false, {&row, 1}, {&view, 1}, logit_rows});
-                run->ops().draw(run->activations(), {&draw, 1}, {&slot, 1});
+                run->ops().sample(run->activations(), {&sampling, 1}, {&slot, 1});
             }
             by_slot = TokenRef::slot(slot);
-            drawn.push_back(ids.ops().drawn(ids.activations(), slot));
-            by_id = TokenRef::id(drawn.back().token);
-            ASSERT_EQ(slots.ops().drawn(slots.activations(), slot).token, drawn.back().token);
-            ASSERT_EQ(slots.ops().drawn(slots.activations(), slot).margin, drawn.back().margin);
+            sampled.push_back(ids.ops().sampled(ids.activations(), slot));
+            by_id = TokenRef::id(sampled.back().token);
+            ASSERT_EQ(slots.ops().sampled(slots.activations(), slot).token, sampled.back().token);
+            ASSERT_EQ(slots.ops().sampled(slots.activations(), slot).margin, sampled.back().margin);
             ASSERT_EQ(slots.residual(0), ids.residual(0)) << "step " << i;
         }
         // Slots keep what they hold.
         for (std::int32_t i = 0; i < steps; ++i) {
-            const Drawn held = slots.ops().drawn(slots.activations(), (5 * i + 3) % kDrawSlots);
-            EXPECT_EQ(held.token, drawn[static_cast<std::size_t>(i)].token);
+            const SampledToken held = slots.ops().sampled(slots.activations(), (5 * i + 3) % kTokenSlots);
+            EXPECT_EQ(held.token, sampled[static_cast<std::size_t>(i)].token);
         }
     }
 }
@@ -110,40 +110,40 @@ TEST_P(Backend, ATokenFromASlotOfAnotherModelEqualsATokenById) {
     const std::vector<std::int32_t> pages = {0}, first = {0}, all = {0, 1, 2};
     for (std::int32_t i = 0; i < 4; ++i) {
         const SequenceView one = {pages, i}, three = {pages, 3 * i};
-        const DrawPlan draw = plan(static_cast<std::uint32_t>(i + 1), 0.8f);
+        const SamplingPlan sampling = plan(static_cast<std::uint32_t>(i + 1), 0.8f);
         const std::int32_t slot = 9 + i;
         const Row row = {TokenRef::id(5 + i), i};
         draft.forward({RowClass::decode, false, {&row, 1}, {&one, 1}, first});
-        draft.ops().draw(draft.activations(), {&draw, 1}, {&slot, 1});
+        draft.ops().sample(draft.activations(), {&sampling, 1}, {&slot, 1});
         // Between two ids; enqueued before the token is known.
         std::vector<Row> rows = {
             {TokenRef::id(3), 3 * i}, {TokenRef::slot(slot), 3 * i + 1}, {TokenRef::id(8), 3 * i + 2}};
         Batch batch = {RowClass::decode, false, rows, {&three, 1}, all};
-        batch.drawer = &draft.activations();
+        batch.token_source = &draft.activations();
         slots.forward(batch);
-        rows[1].token = TokenRef::id(draft.ops().drawn(draft.activations(), slot).token);
+        rows[1].token = TokenRef::id(draft.ops().sampled(draft.activations(), slot).token);
         ids.forward({RowClass::decode, false, rows, {&three, 1}, all});
         for (std::int32_t t = 0; t < 3; ++t) ASSERT_EQ(slots.residual(t), ids.residual(t)) << "step " << i;
     }
 }
 
-TEST_P(Backend, DrawsEqualDrawRow) {
+TEST_P(Backend, SamplesEqualSampleRow) {
     const TinyModel model(smallest(Encoding::f32, GetParam()));
     TinyRun run(model, ops(), 1, 16);
     Sequence sequence{{0}};
     const auto rows = feed(run, sequence, random_tokens(4, 16, model.shape().vocab), {16});
-    std::vector<DrawPlan> plans;
+    std::vector<SamplingPlan> plans;
     std::vector<std::int32_t> slots;
     for (std::int32_t i = 0; i < 16; ++i) {
         plans.push_back(plan(static_cast<std::uint32_t>(i), i % 4 == 0 ? 0.0f : 0.3f * static_cast<float>(i)));
-        slots.push_back(kDrawSlots - 1 - 2 * i);
+        slots.push_back(kTokenSlots - 1 - 2 * i);
     }
-    run.ops().draw(run.activations(), plans, slots);
-    DrawScratch scratch;
+    run.ops().sample(run.activations(), plans, slots);
+    SamplingScratch scratch;
     for (std::size_t i = 0; i < 16; ++i) {
         std::vector<float> logits = rows[i].logits;
-        const Drawn expected = draw_row(logits, plans[i], scratch);
-        const Drawn found = run.ops().drawn(run.activations(), slots[i]);
+        const SampledToken expected = sample_row(logits, plans[i], scratch);
+        const SampledToken found = run.ops().sampled(run.activations(), slots[i]);
         EXPECT_EQ(found.token, expected.token) << "row " << i;
         EXPECT_EQ(found.margin, expected.margin) << "row " << i;
     }

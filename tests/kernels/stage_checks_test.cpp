@@ -261,7 +261,7 @@ TEST(BatchChecksDeathTest, ABadBatchAborts) {
     EXPECT_DEATH(begin([](BatchParts& p) { p.rows[1].position = -1; }), "no cache cell");
     EXPECT_DEATH(begin([](BatchParts& p) { p.rows[1].cell = 128; }), "no cache cell");
     EXPECT_DEATH(begin([](BatchParts& p) { p.rows[1].parent = 1; }), "must follow its parent");
-    EXPECT_DEATH(begin([](BatchParts& p) { p.rows[1].token = TokenRef::slot(kDrawSlots); }), "no such draw slot");
+    EXPECT_DEATH(begin([](BatchParts& p) { p.rows[1].token = TokenRef::slot(kTokenSlots); }), "no such token slot");
     EXPECT_DEATH(begin([](BatchParts& p) { p.logit_rows = {2}; }), "logit row outside");
     EXPECT_DEATH(begin([](BatchParts& p) { p.logit_rows = {-1}; }), "logit row outside");
 }

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/draw.h"
+#include "kernels/sampling.h"
 #include "kernels/ops.h"
 #include "tests/kernels/tensors.h"
 

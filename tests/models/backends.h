@@ -60,7 +60,7 @@ inline const std::string& no_cuda() {
 #define FORESAY_SKIP_WITHOUT_DEVICE(backend) \
     if ((backend) == "cuda" && !no_cuda().empty()) GTEST_SKIP() << "not run on CUDA: " << no_cuda()
 
-// The host's backend as if it ran apart from the host: what is drawn on a device, chained there and read back late takes
+// The host's backend as if it ran apart from the host: what is sampled on a device, chained there and read back late takes
 // the same ways, without a device.
 inline const Backend& paced_backend() {
     static const Backend paced = {"paced", 0.6, 2e-3, 0.1, 96};

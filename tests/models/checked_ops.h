@@ -80,7 +80,7 @@ public:
         self(act).logit_rows = static_cast<std::int32_t>(batch.logit_rows.size());
         each([&](int i) {
             kernels::Batch own = batch;
-            if (batch.drawer != nullptr) own.drawer = &of(*batch.drawer, i);
+            if (batch.token_source != nullptr) own.token_source = &of(*batch.token_source, i);
             ops_[i]->begin(of(act, i), own);
         });
     }
@@ -116,12 +116,12 @@ public:
             compare("head", -1, row, ops_[0]->logits(of(act, 0), row), ops_[1]->logits(of(act, 1), row));
     }
 
-    void draw(kernels::Activations& act, std::span<const kernels::DrawPlan> plans,
+    void sample(kernels::Activations& act, std::span<const kernels::SamplingPlan> plans,
               std::span<const std::int32_t> slots) override {
-        each([&](int i) { ops_[i]->draw(of(act, i), plans, slots); });
+        each([&](int i) { ops_[i]->sample(of(act, i), plans, slots); });
     }
-    kernels::Drawn drawn(kernels::Activations& act, std::int32_t slot) override {
-        return ops_[0]->drawn(of(act, 0), slot);
+    kernels::SampledToken sampled(kernels::Activations& act, std::int32_t slot) override {
+        return ops_[0]->sampled(of(act, 0), slot);
     }
     kernels::Candidates candidates(kernels::Activations& act, std::int32_t slot) override {
         return ops_[0]->candidates(of(act, 0), slot);

@@ -71,10 +71,10 @@ public:
         Work& work = queue_->add(Kind::forward, &a);
         a.open = &work;
         work.keep(batch);
-        work.batch.drawer = batch.drawer != nullptr ? self(*batch.drawer).inner.get() : nullptr;
-        const LateActivations& drawer = batch.drawer != nullptr ? self(*batch.drawer) : a;
+        work.batch.token_source = batch.token_source != nullptr ? self(*batch.token_source).inner.get() : nullptr;
+        const LateActivations& token_source = batch.token_source != nullptr ? self(*batch.token_source) : a;
         for (const kernels::Row& row : batch.rows) {
-            if (row.token.is_slot() && !drawer.slots[at(row.token.slot_index())].filled) {
+            if (row.token.is_slot() && !token_source.slots[at(row.token.slot_index())].filled) {
                 ADD_FAILURE() << "a row takes its token from slot " << row.token.slot_index()
                               << ", which no draw fills";
             }
@@ -100,7 +100,7 @@ public:
         a.logit_rows = static_cast<std::int32_t>(a.open->batch.logit_rows.size());
     }
 
-    void draw(kernels::Activations& act, std::span<const kernels::DrawPlan> plans,
+    void sample(kernels::Activations& act, std::span<const kernels::SamplingPlan> plans,
               std::span<const std::int32_t> slots) override {
         LateActivations& a = self(act);
         if (plans.size() != slots.size() || std::ssize(plans) > a.logit_rows) {
@@ -111,7 +111,7 @@ public:
         Work& work = queue_->add(Kind::draw, &a);
         work.plans.assign(plans.begin(), plans.end());
         work.slots.assign(slots.begin(), slots.end());
-        for (const kernels::DrawPlan& plan : plans) work.keep_lists(plan);
+        for (const kernels::SamplingPlan& plan : plans) work.keep_lists(plan);
         // Rows that the host has read, and may have written to, go back.
         for (std::int32_t row = 0; row < std::ssize(plans); ++row) {
             if (!a.fetched[at(row)]) continue;
@@ -126,11 +126,11 @@ public:
             a.poison_candidates(slots[i]);
         }
     }
-    kernels::Drawn drawn(kernels::Activations& act, std::int32_t slot) override {
+    kernels::SampledToken sampled(kernels::Activations& act, std::int32_t slot) override {
         LateActivations& a = self(act);
         if (!a.slots[at(slot)].filled) ADD_FAILURE() << "slot " << slot << " is read, and no draw fills it";
         queue_->run_until(a.slots[at(slot)].draw);
-        return inner().drawn(*a.inner, slot);
+        return inner().sampled(*a.inner, slot);
     }
     kernels::Candidates candidates(kernels::Activations& act, std::int32_t slot) override {
         LateActivations& a = self(act);
@@ -196,7 +196,7 @@ private:
         std::size_t done = 0;  // calls that have run
 
         // A draw.
-        std::vector<kernels::DrawPlan> plans;
+        std::vector<kernels::SamplingPlan> plans;
         std::vector<std::int32_t> slots, written_rows;
         std::vector<std::byte> lists;  // what the plans' lists held at draw()
         std::vector<float> written;
@@ -211,9 +211,9 @@ private:
             pages.reserve(4096);
             logit_rows.reserve(64);
             calls.reserve(512);
-            plans.reserve(kernels::kDrawSlots);
-            slots.reserve(kernels::kDrawSlots);
-            written_rows.reserve(kernels::kDrawSlots);
+            plans.reserve(kernels::kTokenSlots);
+            slots.reserve(kernels::kTokenSlots);
+            written_rows.reserve(kernels::kTokenSlots);
             lists.reserve(1 << 18);
         }
         void reset(Kind of, LateActivations* activations) {
@@ -259,14 +259,14 @@ private:
         }
 
         template <class Visit>
-        static void each_list(kernels::DrawPlan& plan, const Visit& visit) {
+        static void each_list(kernels::SamplingPlan& plan, const Visit& visit) {
             for (std::int32_t i = 0; i < plan.step_count; ++i) {
                 visit(plan.steps[i].values);
                 visit(plan.steps[i].counts);
                 visit(plan.steps[i].bits);
             }
         }
-        void keep_lists(kernels::DrawPlan plan) {
+        void keep_lists(kernels::SamplingPlan plan) {
             each_list(plan, [&](const auto& list) {
                 const auto bytes = std::as_bytes(list);
                 lists.insert(lists.end(), bytes.begin(), bytes.end());
@@ -276,7 +276,7 @@ private:
         void check_lists() {
             const std::byte* kept = lists.data();
             bool changed = false;
-            for (kernels::DrawPlan& plan : plans) {
+            for (kernels::SamplingPlan& plan : plans) {
                 each_list(plan, [&](auto& list) {
                     using Value = typename std::remove_cvref_t<decltype(list)>::element_type;
                     if (!list.empty() && std::memcmp(list.data(), kept, list.size_bytes()) != 0) {
@@ -357,7 +357,7 @@ private:
                     std::copy_n(values, logits.size(), logits.begin());
                     values += logits.size();
                 }
-                ops->draw(act, work.plans, work.slots);
+                ops->sample(act, work.plans, work.slots);
                 for (const std::int32_t slot : work.slots) {
                     Work const*& draw = work.act->slots[at(slot)].draw;
                     if (draw == &work) draw = nullptr;
@@ -419,7 +419,7 @@ private:
               queue(std::move(q)),
               host_logits(at(max_logit_rows) * at(shape.vocab), kNan),
               fetched(at(max_logit_rows), false),
-              ids(at(kernels::kDrawSlots * kernels::kCandidateCut)),
+              ids(at(kernels::kTokenSlots * kernels::kCandidateCut)),
               values(ids.size(), kNan) {}
         ~LateActivations() override {
             queue->run_all();
@@ -432,7 +432,7 @@ private:
         std::int32_t logit_rows = 0;
         std::vector<float> host_logits;
         std::vector<bool> fetched;  // rows that the host has
-        std::array<Slot, kernels::kDrawSlots> slots;
+        std::array<Slot, kernels::kTokenSlots> slots;
         std::vector<std::int32_t> ids;  // candidates of all slots
         std::vector<float> values;
 

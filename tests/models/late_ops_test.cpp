@@ -34,18 +34,18 @@ protected:
     core::Context context(kernels::Ops& ops) const {
         return core::Context(model(ops), {.length = 128, .input_rows = 8, .decode_rows = 8});
     }
-    static kernels::DrawPlan plan(std::span<const kernels::TokenValue> bias = {}) {
-        kernels::DrawPlan plan;
+    static kernels::SamplingPlan plan(std::span<const kernels::TokenValue> bias = {}) {
+        kernels::SamplingPlan plan;
         plan.greedy = true;
         if (bias.empty()) return plan;
         plan.step_count = 1;
-        plan.steps[0] = {.kind = kernels::DrawStepKind::bias, .values = bias};
+        plan.steps[0] = {.kind = kernels::SamplingStepKind::bias, .values = bias};
         return plan;
     }
-    static void draw(core::Context& c, const kernels::DrawPlan& plan, std::int32_t slot) {
-        c.ops().draw(c.activations(), {&plan, 1}, {&slot, 1});
+    static void sample(core::Context& c, const kernels::SamplingPlan& plan, std::int32_t slot) {
+        c.ops().sample(c.activations(), {&plan, 1}, {&slot, 1});
     }
-    kernels::Drawn drawn(std::int32_t slot) { return late_.drawn(context_.activations(), slot); }
+    kernels::SampledToken sampled(std::int32_t slot) { return late_.sampled(context_.activations(), slot); }
     bool decode(std::int32_t token) { return context_.decode(std::span(&token, 1)); }
 
     CountingOps inner_;
@@ -59,7 +59,7 @@ TEST_F(Late, NothingRunsBeforeItIsRead) {
     draw(context_, plan(), 0);
     ASSERT_TRUE(decode(5));
     EXPECT_EQ(inner_.begun, 0);
-    drawn(0);
+    sampled(0);
     EXPECT_EQ(inner_.begun, 2);
     context_.wait();
     EXPECT_EQ(inner_.begun, 3);
@@ -80,21 +80,21 @@ TEST_F(Late, GivesWhatTheBackendInsideGives) {
         draw(expected, plan(), step);
         draw(context_, plan(), step);
         next = TokenRef::slot(step);
-        tokens.push_back(plain->drawn(expected.activations(), step).token);
+        tokens.push_back(plain->sampled(expected.activations(), step).token);
     }
     for (std::int32_t step = 0; step < 6; ++step)
-        EXPECT_EQ(drawn(step).token, tokens[static_cast<std::size_t>(step) + 1]);
+        EXPECT_EQ(sampled(step).token, tokens[static_cast<std::size_t>(step) + 1]);
     ASSERT_TRUE(expected.decode(tokens, 2));
     ASSERT_TRUE(context_.decode(tokens, 2));
     for (const std::int32_t row : {0, 1}) EXPECT_TRUE(std::ranges::equal(expected.logits(row), context_.logits(row)));
 }
 
-// What the host writes into a row is what is drawn from.
+// What the host writes into a row is what is sampled from.
 TEST_F(Late, WrittenLogitsAreDrawnFrom) {
     ASSERT_TRUE(decode(3));
     context_.logits(0)[77] = 1000.0f;
     draw(context_, plan(), 4);
-    EXPECT_EQ(drawn(4).token, 77);
+    EXPECT_EQ(sampled(4).token, 77);
 }
 
 TEST_F(Late, LogitsDieWithTheNextForward) {
@@ -106,14 +106,14 @@ TEST_F(Late, LogitsDieWithTheNextForward) {
 }
 
 TEST_F(Late, CandidatesDieWithTheNextDrawIntoTheirSlot) {
-    kernels::DrawPlan keeping = plan();
+    kernels::SamplingPlan keeping = plan();
     keeping.keep = true;
     keeping.cut = 10;
     ASSERT_TRUE(decode(3));
     draw(context_, keeping, 2);
     const kernels::Candidates kept = late_.candidates(context_.activations(), 2);
     EXPECT_EQ(kept.count, 10);
-    EXPECT_EQ(kept.ids[0], drawn(2).token);
+    EXPECT_EQ(kept.ids[0], sampled(2).token);
     draw(context_, plan(), 2);
     EXPECT_TRUE(std::isnan(kept.logits[0]));
     EXPECT_NONFATAL_FAILURE(late_.candidates(context_.activations(), 2), "no plan kept them");
@@ -123,16 +123,16 @@ TEST_F(Late, ABorrowedListMustLiveUntilItsDrawIsRead) {
     std::vector<kernels::TokenValue> bias = {{.token = 11, .value = 1000.0f}};
     ASSERT_TRUE(decode(3));
     draw(context_, plan(bias), 0);
-    EXPECT_EQ(drawn(0).token, 11);
+    EXPECT_EQ(sampled(0).token, 11);
     bias[0].token = 12;  // it was read: free to change
     draw(context_, plan(bias), 0);
     bias[0].token = 13;
-    EXPECT_NONFATAL_FAILURE(drawn(0), "a list that a plan borrows has changed");
+    EXPECT_NONFATAL_FAILURE(sampled(0), "a list that a plan borrows has changed");
 }
 
 TEST_F(Late, ASlotMustBeFilledBeforeItIsRead) {
     ASSERT_TRUE(decode(3));
-    EXPECT_NONFATAL_FAILURE(drawn(9), "no draw fills it");
+    EXPECT_NONFATAL_FAILURE(sampled(9), "no draw fills it");
     const TokenRef next = TokenRef::slot(8);
     EXPECT_NONFATAL_FAILURE(context_.decode(std::span(&next, 1)), "slot 8, which no draw fills");
 }

@@ -21,11 +21,11 @@ namespace foresay::test {
 // Milliseconds.
 struct DevicePace {
     std::function<double(const kernels::ModelShape& shape, std::int32_t rows)> forward;
-    double draw = 0.010;     // of all rows of a draw
+    double sample = 0.010;     // of all rows of one call
     double enqueue = 0.010;  // the host's time for a forward
-    double enqueue_draw = 0.005;
+    double enqueue_sampling = 0.005;
     double start = 0.005;  // from the host's call to the device's start, when it is idle
-    double read = 0.003;   // from the end of a draw until the host has the token
+    double read = 0.003;   // from the end of sampling until the host has the token
 };
 
 class PacedOps final : public LateOps {
@@ -50,20 +50,20 @@ public:
         host_ += pace_.enqueue;
         run(pace_.forward ? pace_.forward(act.shape, static_cast<std::int32_t>(batch.rows.size())) : 0.0);
     }
-    void draw(kernels::Activations& act, std::span<const kernels::DrawPlan> plans,
+    void sample(kernels::Activations& act, std::span<const kernels::SamplingPlan> plans,
               std::span<const std::int32_t> slots) override {
         LateOps::draw(act, plans, slots);
-        host_ += pace_.enqueue_draw;
-        run(pace_.draw);
-        std::array<double, kernels::kDrawSlots>& filled = filled_[&act];
+        host_ += pace_.enqueue_sampling;
+        run(pace_.sample);
+        std::array<double, kernels::kTokenSlots>& filled = filled_[&act];
         for (const std::int32_t slot : slots) filled[static_cast<std::size_t>(slot)] = device_;
     }
-    kernels::Drawn drawn(kernels::Activations& act, std::int32_t slot) override {
+    kernels::SampledToken sampled(kernels::Activations& act, std::int32_t slot) override {
         host_ = std::max(host_, filled_[&act][static_cast<std::size_t>(slot)] + pace_.read);
-        return LateOps::drawn(act, slot);
+        return LateOps::sampled(act, slot);
     }
     kernels::Candidates candidates(kernels::Activations& act, std::int32_t slot) override {
-        drawn(act, slot);
+        sampled(act, slot);
         return LateOps::candidates(act, slot);
     }
     std::span<float> logits(kernels::Activations& act, std::int32_t i) override {
@@ -82,7 +82,7 @@ private:
         device_ = begin + ms;
     }
 
-    std::map<const kernels::Activations*, std::array<double, kernels::kDrawSlots>> filled_;  // when each slot is
+    std::map<const kernels::Activations*, std::array<double, kernels::kTokenSlots>> filled_;  // when each slot is
     static inline DevicePace pace_;
     static inline double host_ = 0.0, device_ = 0.0, idle_ = 0.0;
 };

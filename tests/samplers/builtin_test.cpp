@@ -18,7 +18,7 @@ std::vector<Entry> leaving(const ChainSpec& spec, std::vector<float> row, const 
     chain.begin(seed, 0, history);
     PlanBuffer buffer;
     EXPECT_EQ(chain.compile(buffer), nullptr);
-    kernels::DrawScratch scratch;
+    kernels::SamplingScratch scratch;
     return entries_of(kernels::candidates_row(row, buffer.plan, scratch));
 }
 
@@ -146,7 +146,7 @@ TEST(Builtin, Penalties) {
         for (const std::int32_t token : history) chain.accept(token);
         PlanBuffer buffer;
         chain.compile(buffer);
-        kernels::DrawScratch scratch;
+        kernels::SamplingScratch scratch;
         std::vector<float> copy = row;
         EXPECT_EQ(entries_of(kernels::candidates_row(copy, buffer.plan, scratch)), sorted_entries(want, 60));
     }
@@ -190,7 +190,7 @@ TEST(Builtin, MirostatFollowsItsTarget) {
             for (float& x : row) x = bell(random);
             std::vector<Entry> entries = sorted_entries(row, 2000);
             entries.resize(512);
-            // The reference: truncate by surprise, draw, measure in what was kept, move mu.
+            // The reference: truncate by surprise, sample, measure in what was kept, move mu.
             std::vector<Entry> kept;
             for (const Entry& entry : entries) {
                 if (kept.empty() || -std::log2(share(entry, entries)) <= mu) kept.push_back(entry);

@@ -39,7 +39,7 @@ ChainSpec random_chain(std::mt19937& random, std::int32_t vocab) {
 TEST(Chain, CompiledPlanEqualsHost) {
     std::mt19937 random(1);
     PlanBuffer buffer;
-    kernels::DrawScratch scratch;
+    kernels::SamplingScratch scratch;
     for (int round = 0; round < 400; ++round) {
         const std::int32_t vocab = round % 3 == 0 ? 16384 : static_cast<std::int32_t>(random() % 2000 + 1);
         const LetterVocabulary vocabulary(vocab);
@@ -54,7 +54,7 @@ TEST(Chain, CompiledPlanEqualsHost) {
             std::vector<float> a = row, b = row, c = row;
             const Decision host = chain.decide(a);
             ASSERT_EQ(chain.compile(buffer), nullptr);
-            const kernels::Drawn device = kernels::draw_row(b, buffer.plan, scratch);
+            const kernels::SampledToken device = kernels::sample_row(b, buffer.plan, scratch);
             ASSERT_EQ(host.token, device.token) << "round " << round;
             ASSERT_EQ(host.margin, device.margin);
             ASSERT_LT(host.token, vocab);
@@ -66,26 +66,26 @@ TEST(Chain, CompiledPlanEqualsHost) {
     }
 }
 
-// The cut that a leading top_k allows is an optimisation: spelled out, the chain draws the same.
+// The cut that a leading top_k allows is an optimisation: spelled out, the chain samples the same.
 TEST(Chain, SmallerCutChangesNothing) {
     std::mt19937 random(2);
     const LetterVocabulary vocabulary(5000);
     Chain chain({{"top_k", {}}, {"top_p", {{"p", 0.9}}}, {"temperature", {}}}, vocabulary);
     chain.begin(4, 0, {});
-    kernels::DrawScratch scratch;
+    kernels::SamplingScratch scratch;
     for (int i = 0; i < 300; ++i) {
         const std::vector<float> row = random_row(random, 5000);
         PlanBuffer buffer;
         chain.compile(buffer);
         ASSERT_EQ(buffer.plan.cut, 40);
-        kernels::DrawPlan plain = buffer.plan;
+        kernels::SamplingPlan plain = buffer.plan;
         plain.cut = 512;
         plain.cut_at = 0;
-        plain.steps[0] = {.kind = kernels::DrawStepKind::top_k, .top_k = 40};
+        plain.steps[0] = {.kind = kernels::SamplingStepKind::top_k, .top_k = 40};
         for (std::int32_t s = 0; s < buffer.plan.step_count; ++s) plain.steps[s + 1] = buffer.plan.steps[s];
         plain.step_count = buffer.plan.step_count + 1;
         std::vector<float> a = row, b = row;
-        ASSERT_EQ(chain.decide(a).token, kernels::draw_row(b, plain, scratch).token);
+        ASSERT_EQ(chain.decide(a).token, kernels::sample_row(b, plain, scratch).token);
         chain.accept(1);
     }
 }

@@ -1,5 +1,5 @@
 // What host and device share, without a device: plans encoded for one and run in its order by plain loops here choose what
-// draw_row() chooses, and the shared arithmetic is what its comments say.
+// sample_row() chooses, and the shared arithmetic is what its comments say.
 
 #include "kernels/cuda/device_plan.h"
 
@@ -8,7 +8,7 @@
 #include <bit>
 #include <numeric>
 
-#include "kernels/draw.h"
+#include "kernels/sampling.h"
 #include "kernels/sampling_steps.h"
 #include "tests/samplers/support.h"
 
@@ -23,15 +23,15 @@ constexpr std::int32_t kGroup = 16;  // ids of one thread in kernels/cuda/draw.c
 
 float stepped(const cuda::DeviceStep& step, const std::uint32_t* words, std::int32_t id, float logit) {
     const std::uint32_t* list = words + step.first;
-    if (step.kind == DrawStepKind::bias) {
+    if (step.kind == SamplingStepKind::bias) {
         const auto* entry = find_entry(reinterpret_cast<const TokenValue*>(list), step.count, id);
         return entry != nullptr ? logit + entry->value : logit;
     }
-    if (step.kind == DrawStepKind::penalties) {
+    if (step.kind == SamplingStepKind::penalties) {
         const auto* entry = find_entry(reinterpret_cast<const TokenCount*>(list), step.count, id);
         return entry != nullptr ? penalised(logit, step.penalties, entry->count) : logit;
     }
-    if (step.kind == DrawStepKind::mask) return is_allowed(list, step.count, id) ? logit : -positive_infinity();
+    if (step.kind == SamplingStepKind::mask) return is_allowed(list, step.count, id) ? logit : -positive_infinity();
     return logit / step.temperature;
 }
 
@@ -79,12 +79,12 @@ std::vector<Entry> ranked(const cuda::DeviceStep& step, const NoiseKey& key, std
     std::vector<std::uint64_t> sums(list.size());
     for (std::size_t i = 0; i < list.size(); ++i)
         sums[i] = fixed_weight(list[i].logit, list[0].logit) + (i > 0 ? sums[i - 1] : 0);
-    if (step.kind == DrawStepKind::top_k) {
+    if (step.kind == SamplingStepKind::top_k) {
         keep(static_cast<std::size_t>(top_k_count(step.top_k)));
-    } else if (step.kind == DrawStepKind::min_p) {
+    } else if (step.kind == SamplingStepKind::min_p) {
         const float least = min_p_logit(step.min_p_log, list[0].logit);
         keep(count_leading([&](std::size_t i) { return list[i].logit >= least; }));
-    } else if (step.kind == DrawStepKind::top_p) {
+    } else if (step.kind == SamplingStepKind::top_p) {
         const std::uint64_t enough = top_p_weight(step.top_p, sums.back());
         keep(1 + count_leading([&](std::size_t i) { return sums[i] < enough; }));
     } else if (list.size() > 1 && xtc_acts(step.xtc, key)) {
@@ -102,7 +102,7 @@ std::vector<Entry> entries_of_keys(const std::vector<std::uint64_t>& keys, std::
 }
 
 // What the kernel does with an encoded plan, in its order, one thread at a time.
-Drawn run_as_device(const cuda::DevicePlan& plan, const std::uint32_t* words, std::vector<float> row) {
+SampledToken run_as_device(const cuda::DevicePlan& plan, const std::uint32_t* words, std::vector<float> row) {
     const auto at = [&](std::int32_t id) -> float& { return row[static_cast<std::size_t>(id)]; };
     for (std::int32_t step = 0; step < plan.whole; ++step) {
         for (std::int32_t id = 0; id < plan.vocab; ++id) at(id) = stepped(plan.step[step], words, id, at(id));
@@ -155,9 +155,9 @@ struct Lists {
     }
 };
 
-DrawStep random_step(std::mt19937& random, const Lists& lists) {
+SamplingStep random_step(std::mt19937& random, const Lists& lists) {
     const auto unit = [&] { return static_cast<float>(random() % 1000) * 0.001f; };
-    return {.kind = static_cast<DrawStepKind>(random() % 8),
+    return {.kind = static_cast<SamplingStepKind>(random() % 8),
             .penalties = {.repeat = 0.5f + unit(), .frequency = unit() - 0.3f, .presence = unit()},
             .temperature = 0.05f + 2.0f * unit(),
             .top_k = static_cast<std::uint32_t>(random() % 3 == 0 ? random() : random() % 700),
@@ -171,12 +171,12 @@ DrawStep random_step(std::mt19937& random, const Lists& lists) {
 
 TEST(DevicePlan, ChoosesWhatTheHostChooses) {
     std::mt19937 random(11);
-    DrawScratch scratch;
+    SamplingScratch scratch;
     int run = 0, with_cut = 0;
     for (int round = 0; round < 4000; ++round) {
         const std::int32_t length = 1 + static_cast<std::int32_t>(random() % 3000);
         const Lists lists(random, length);
-        DrawPlan plan;
+        SamplingPlan plan;
         plan.key = {random(), random() % 3, static_cast<std::uint32_t>(round)};
         plan.vocab = random() % 3 == 0 ? 1 + static_cast<std::int32_t>(random() % 3000) : 0;
         plan.greedy = random() % 4 == 0;
@@ -194,8 +194,8 @@ TEST(DevicePlan, ChoosesWhatTheHostChooses) {
         ASSERT_EQ(encoded.slot, 5);
         with_cut += encoded.keep > 0 ? 1 : 0;
         std::vector<float> row = random_row(random, length);
-        const Drawn device = run_as_device(encoded, words.data(), row);
-        const Drawn host = draw_row(row, plan, scratch);
+        const SampledToken device = run_as_device(encoded, words.data(), row);
+        const SampledToken host = sample_row(row, plan, scratch);
         ASSERT_EQ(device.token, host.token) << "round " << round;
         ASSERT_EQ(std::bit_cast<std::uint32_t>(device.margin), std::bit_cast<std::uint32_t>(host.margin));
     }
@@ -205,17 +205,17 @@ TEST(DevicePlan, ChoosesWhatTheHostChooses) {
 }
 
 TEST(DevicePlan, RefusesWhatTheDeviceCannotRank) {
-    const auto runs = [](std::vector<DrawStep> steps, std::int32_t cut = 0, std::int32_t cut_at = 0,
+    const auto runs = [](std::vector<SamplingStep> steps, std::int32_t cut = 0, std::int32_t cut_at = 0,
                          std::int32_t length = 20000) {
-        DrawPlan plan;
+        SamplingPlan plan;
         plan.cut = cut;
         plan.cut_at = cut_at;
-        for (const DrawStep& step : steps) plan.steps[plan.step_count++] = step;
+        for (const SamplingStep& step : steps) plan.steps[plan.step_count++] = step;
         return cuda::plan_runs(plan, length);
     };
-    const DrawStep warm{.kind = DrawStepKind::temperature, .temperature = 0.5f};
-    const DrawStep top_p{.kind = DrawStepKind::top_p, .top_p = 0.5f};
-    const DrawStep few{.kind = DrawStepKind::top_k, .top_k = 512}, many{.kind = DrawStepKind::top_k, .top_k = 513};
+    const SamplingStep warm{.kind = SamplingStepKind::temperature, .temperature = 0.5f};
+    const SamplingStep top_p{.kind = SamplingStepKind::top_p, .top_p = 0.5f};
+    const SamplingStep few{.kind = SamplingStepKind::top_k, .top_k = 512}, many{.kind = SamplingStepKind::top_k, .top_k = 513};
     EXPECT_TRUE(runs({}));
     EXPECT_TRUE(runs({warm}));
     EXPECT_TRUE(runs({warm, few, top_p}));

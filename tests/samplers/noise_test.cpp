@@ -49,10 +49,10 @@ TEST(Noise, StageNumbersHaveTheirOwnDomain) {
 
 // V must be uniform, also within its fine tail: every binary order of magnitude has its share.
 TEST(Noise, TailIsUniformAndFine) {
-    constexpr int kDraws = 1 << 21;
+    constexpr int kSamples = 1 << 21;
     std::vector<int> octave(65, 0);
     std::set<float> smallest;
-    for (int i = 0; i < kDraws; ++i) {
+    for (int i = 0; i < kSamples; ++i) {
         const NoiseKey key{9, 0, static_cast<std::uint32_t>(i >> 17)};
         const std::int32_t id = i & ((1 << 17) - 1);
         const float v = fine_noise(key, id, coarse_noise(key, id));
@@ -62,11 +62,11 @@ TEST(Noise, TailIsUniformAndFine) {
         if (v < 1e-3f) smallest.insert(v);
     }
     for (int o = 1; o <= 12; ++o) {
-        const double want = std::ldexp(static_cast<double>(kDraws), -o);
+        const double want = std::ldexp(static_cast<double>(kSamples), -o);
         EXPECT_NEAR(octave[static_cast<std::size_t>(o)], want, 5.0 * std::sqrt(want)) << "octave " << o;
     }
     // About 2100 values below 1e-3. With 24-bit uniforms a hundred of them would tie.
-    const double below = kDraws * 1e-3;
+    const double below = kSamples * 1e-3;
     EXPECT_GT(static_cast<double>(smallest.size()), below - 6.0 * std::sqrt(below));
 }
 
@@ -102,15 +102,15 @@ TEST(Noise, BoundsHold) {
 
 TEST(Noise, GumbelHasItsMeanAndVariance) {
     double sum = 0.0, squares = 0.0;
-    constexpr int kDraws = 1 << 20;
-    for (int i = 0; i < kDraws; ++i) {
+    constexpr int kSamples = 1 << 20;
+    for (int i = 0; i < kSamples; ++i) {
         const double g = gumbel({5, 6, static_cast<std::uint32_t>(i / 1024)}, i % 1024);
         sum += g;
         squares += g * g;
     }
-    const double mean = sum / kDraws;
+    const double mean = sum / kSamples;
     EXPECT_NEAR(mean, 0.5772157, 0.006);
-    EXPECT_NEAR(squares / kDraws - mean * mean, 1.6449341, 0.02);
+    EXPECT_NEAR(squares / kSamples - mean * mean, 1.6449341, 0.02);
 }
 
 // Recorded once: a change of the generator changes every text.

@@ -217,14 +217,14 @@ TEST(PluginStage, GoesOnFromTheCandidatesOfAnotherBackend) {
     whole.begin(5, 0, {});
     split.begin(5, 0, {});
     std::mt19937 random(3);
-    kernels::DrawScratch scratch;
+    kernels::SamplingScratch scratch;
     PlanBuffer head;
     for (int step = 0; step < 20; ++step) {
         std::vector<float> row(12);
         for (float& logit : row) logit = std::normal_distribution<float>(0.0f, 2.0f)(random);
         std::vector<float> same = row;
         const Decision expected = whole.decide(row);
-        ASSERT_TRUE(split.compile_head(head));
+        ASSERT_TRUE(split.compile_prefix(head));
         EXPECT_TRUE(head.plan.keep);
         const Decision found = split.decide(kernels::candidates_row(same, head.plan, scratch));
         ASSERT_EQ(found.token, expected.token) << "step " << step;
@@ -233,8 +233,8 @@ TEST(PluginStage, GoesOnFromTheCandidatesOfAnotherBackend) {
         split.accept(found.token);
     }
     // What sees the whole vocabulary needs the whole row; a chain without host stages needs nothing.
-    EXPECT_FALSE(Chain({{"dice", {}, factory<Dice>()}}, vocabulary).compile_head(head));
-    EXPECT_FALSE(Chain({{"top_k", {}}}, vocabulary).compile_head(head));
+    EXPECT_FALSE(Chain({{"dice", {}, factory<Dice>()}}, vocabulary).compile_prefix(head));
+    EXPECT_FALSE(Chain({{"top_k", {}}}, vocabulary).compile_prefix(head));
 }
 
 // A draft on a device goes without masks that seldom matter: they would make it wait for the host at every token.

@@ -1,4 +1,4 @@
-// Draws follow the distribution that leaves the chain, and the test that says so can fail: broken variants do.
+// Samples follow the distribution that leaves the chain, and the test that says so can fail: broken variants do.
 
 #include <gtest/gtest.h>
 
@@ -39,10 +39,10 @@ std::vector<double> nucleus(std::vector<double> p, double share) {
     return p;
 }
 
-// Standardised chi-square of `draws` draws: (X2 - df) / sqrt(2 df); an impossible token counts as infinite.
-double deviation(const Sampler& sampler, const std::vector<float>& row, const std::vector<double>& p, int draws) {
+// Standardised chi-square of `samples` samples: (X2 - df) / sqrt(2 df); an impossible token counts as infinite.
+double deviation(const Sampler& sampler, const std::vector<float>& row, const std::vector<double>& p, int samples) {
     std::vector<double> counts(p.size(), 0.0);
-    for (int i = 0; i < draws; ++i) {
+    for (int i = 0; i < samples; ++i) {
         const std::int32_t token = sampler(row, static_cast<std::uint32_t>(i));
         if (token < 0 || static_cast<std::size_t>(token) >= p.size() || p[static_cast<std::size_t>(token)] <= 0.0)
             return 1e9;
@@ -51,7 +51,7 @@ double deviation(const Sampler& sampler, const std::vector<float>& row, const st
     double square = 0.0, rest_want = 0.0, rest_got = 0.0;
     int cells = 0;
     for (std::size_t i = 0; i < p.size(); ++i) {
-        const double want = p[i] * draws;
+        const double want = p[i] * samples;
         if (want < 10.0) {  // rare ones together
             rest_want += want;
             rest_got += counts[i];
@@ -64,14 +64,14 @@ double deviation(const Sampler& sampler, const std::vector<float>& row, const st
         square += (rest_got - rest_want) * (rest_got - rest_want) / rest_want;
         ++cells;
     }
-    if (cells < 2) return 0.0;  // one token only, and no other was drawn
+    if (cells < 2) return 0.0;  // one token only, and no other was sampled
     return (square - (cells - 1)) / std::sqrt(2.0 * (cells - 1));
 }
 
 constexpr double kLimit = 5.0;  // standard deviations; seeds are fixed, so this never flickers
-constexpr int kDraws = 200000;  // fewer would not tell the broken variants below from the right one
+constexpr int kSamples = 200000;  // fewer would not tell the broken variants below from the right one
 
-// A chain as a sampler: a generation per draw would be slow, so the index moves by accepting.
+// A chain as a sampler: a generation per token would be slow, so the index moves by accepting.
 Sampler chain_sampler(std::shared_ptr<Chain> chain) {
     return [chain](std::vector<float> row, std::uint32_t) {
         const std::int32_t token = chain->decide(row).token;
@@ -89,17 +89,17 @@ std::vector<float> test_row() {
     return row;
 }
 
-TEST(Statistics, DrawsFollowSoftmax) {
+TEST(Statistics, SamplesFollowSoftmax) {
     const LetterVocabulary vocabulary(48);
     const std::vector<float> row = test_row();
     for (const double t : {0.3, 0.6, 1.0, 1.7}) {
         auto chain = std::make_shared<Chain>(ChainSpec{{"temperature", {{"value", t}}}}, vocabulary);
         chain->begin(17, 4, {});
-        EXPECT_LT(deviation(chain_sampler(chain), row, softmax(row, t), kDraws), kLimit) << "temperature " << t;
+        EXPECT_LT(deviation(chain_sampler(chain), row, softmax(row, t), kSamples), kLimit) << "temperature " << t;
     }
 }
 
-TEST(Statistics, DrawsFollowTheNucleus) {
+TEST(Statistics, SamplesFollowTheNucleus) {
     const LetterVocabulary vocabulary(48);
     const std::vector<float> row = test_row();
     for (const double p : {0.5, 0.9, 0.99}) {
@@ -108,7 +108,7 @@ TEST(Statistics, DrawsFollowTheNucleus) {
             auto chain =
                 std::make_shared<Chain>(ChainSpec{{"temperature", {{"value", t}}}, {"top_p", {{"p", p}}}}, vocabulary);
             chain->begin(18, 0, {});
-            EXPECT_LT(deviation(chain_sampler(chain), row, nucleus(softmax(row, t), p), kDraws), kLimit)
+            EXPECT_LT(deviation(chain_sampler(chain), row, nucleus(softmax(row, t), p), kSamples), kLimit)
                 << "temperature " << t << " top_p " << p;
         }
     }
@@ -120,16 +120,16 @@ TEST(Statistics, WideRowsFollowSoftmax) {
     std::normal_distribution<float> bell(0.0f, 2.0f);
     std::vector<float> row(2000);
     for (float& x : row) x = bell(random);
-    kernels::DrawScratch scratch;
+    kernels::SamplingScratch scratch;
     const Sampler sampler = [&](std::vector<float> copy, std::uint32_t index) {
-        kernels::DrawPlan plan;
+        kernels::SamplingPlan plan;
         plan.key = {5, 5, index};
-        return kernels::draw_row(copy, plan, scratch).token;
+        return kernels::sample_row(copy, plan, scratch).token;
     };
-    EXPECT_LT(deviation(sampler, row, softmax(row, 1.0), kDraws), kLimit);
+    EXPECT_LT(deviation(sampler, row, softmax(row, 1.0), kSamples), kLimit);
 }
 
-// Draws at different indices, seeds and branches are independent: pairs follow the product.
+// Samples at different indices, seeds and branches are independent: pairs follow the product.
 TEST(Statistics, NeighboursAreIndependent) {
     const std::vector<float> row = {0.0f, 0.7f, -0.5f, 1.0f, 0.2f, -1.0f};
     const std::vector<double> p = softmax(row, 1.0);
@@ -137,26 +137,26 @@ TEST(Statistics, NeighboursAreIndependent) {
     for (const double a : p) {
         for (const double b : p) pairs.push_back(a * b);
     }
-    kernels::DrawScratch scratch;
-    const auto draw = [&](kernels::NoiseKey key) {
+    kernels::SamplingScratch scratch;
+    const auto sample = [&](kernels::NoiseKey key) {
         std::vector<float> copy = row;
-        kernels::DrawPlan plan;
+        kernels::SamplingPlan plan;
         plan.key = key;
-        return kernels::draw_row(copy, plan, scratch).token;
+        return kernels::sample_row(copy, plan, scratch).token;
     };
     const std::vector<float> fake_row(pairs.size());
     const auto pair_of = [&](auto first, auto second) {
-        return [&, first, second](std::vector<float>, std::uint32_t i) { return draw(first(i)) * 6 + draw(second(i)); };
+        return [&, first, second](std::vector<float>, std::uint32_t i) { return sample(first(i)) * 6 + sample(second(i)); };
     };
     const auto here = [](std::uint32_t i) { return kernels::NoiseKey{1, 0, i}; };
     const auto next = [](std::uint32_t i) { return kernels::NoiseKey{1, 0, i + 1}; };
     const auto seed = [](std::uint32_t i) { return kernels::NoiseKey{2, 0, i}; };
     const auto branch = [](std::uint32_t i) { return kernels::NoiseKey{1, 1, i}; };
-    EXPECT_LT(deviation(pair_of(here, next), fake_row, pairs, kDraws), kLimit);
-    EXPECT_LT(deviation(pair_of(here, seed), fake_row, pairs, kDraws), kLimit);
-    EXPECT_LT(deviation(pair_of(here, branch), fake_row, pairs, kDraws), kLimit);
+    EXPECT_LT(deviation(pair_of(here, next), fake_row, pairs, kSamples), kLimit);
+    EXPECT_LT(deviation(pair_of(here, seed), fake_row, pairs, kSamples), kLimit);
+    EXPECT_LT(deviation(pair_of(here, branch), fake_row, pairs, kSamples), kLimit);
     // Control: one noise for both.
-    EXPECT_GT(deviation(pair_of(here, here), fake_row, pairs, kDraws), 100.0);
+    EXPECT_GT(deviation(pair_of(here, here), fake_row, pairs, kSamples), 100.0);
 }
 
 // Broken samplers must fail the test that the real one passes.
@@ -178,47 +178,47 @@ TEST(Statistics, BrokenVariantsFail) {
         };
     };
     // The harness itself: right noise passes.
-    EXPECT_LT(deviation(with_noise([](auto key, std::int32_t id) { return kernels::gumbel(key, id); }), row, p, kDraws),
+    EXPECT_LT(deviation(with_noise([](auto key, std::int32_t id) { return kernels::gumbel(key, id); }), row, p, kSamples),
               kLimit);
     // Noise 3 % too strong: a temperature of 1.03.
     EXPECT_GT(deviation(with_noise([](auto key, std::int32_t id) { return 1.03f * kernels::gumbel(key, id); }), row, p,
-                        kDraws),
+                        kSamples),
               kLimit);
     // One noise for two ids.
     EXPECT_GT(
-        deviation(with_noise([](auto key, std::int32_t id) { return kernels::gumbel(key, id & ~1); }), row, p, kDraws),
+        deviation(with_noise([](auto key, std::int32_t id) { return kernels::gumbel(key, id & ~1); }), row, p, kSamples),
         kLimit);
     // A logarithm forgotten: exponential instead of Gumbel noise.
     EXPECT_GT(
         deviation(with_noise([](auto key, std::int32_t id) {
                       return kernels::math::exponential(kernels::fine_noise(key, id, kernels::coarse_noise(key, id)));
                   }),
-                  row, p, kDraws),
+                  row, p, kSamples),
         kLimit);
     // U of 8 bits.
     EXPECT_GT(
         deviation(with_noise([](auto key, std::int32_t id) {
                       return kernels::gumbel_of((static_cast<float>(kernels::coarse_noise(key, id)) + 0.5f) / 256.0f);
                   }),
-                  row, p, kDraws),
+                  row, p, kSamples),
         kLimit);
     // The nucleus without its border token.
     EXPECT_GT(deviation(with_noise([](auto key, std::int32_t id) { return kernels::gumbel(key, id); }), row,
-                        nucleus(p, 0.9), kDraws),
+                        nucleus(p, 0.9), kSamples),
               kLimit);
 }
 
-// Law 2 in its purest form: the same key and row draw the same token, whoever drew before.
+// Law 2 in its purest form: the same key and row give the same token, whatever was sampled before.
 TEST(Statistics, NothingIsRemembered) {
     std::mt19937 random(13);
-    kernels::DrawScratch used;
+    kernels::SamplingScratch used;
     for (int round = 0; round < 200; ++round) {
         const std::vector<float> row = random_row(random, 700);
-        kernels::DrawPlan plan;
+        kernels::SamplingPlan plan;
         plan.key = {random(), random(), static_cast<std::uint32_t>(random())};
         std::vector<float> a = row, b = row;
-        kernels::DrawScratch fresh;
-        EXPECT_EQ(kernels::draw_row(a, plan, used).token, kernels::draw_row(b, plan, fresh).token);
+        kernels::SamplingScratch fresh;
+        EXPECT_EQ(kernels::sample_row(a, plan, used).token, kernels::sample_row(b, plan, fresh).token);
     }
 }
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/draw.h"
+#include "kernels/sampling.h"
 #include "kernels/noise.h"
 #include "samplers/chain.h"
 
@@ -69,22 +69,22 @@ inline std::vector<Entry> sorted_entries(const std::vector<float>& row, std::int
     return entries;
 }
 
-// The draw by its definition: noise for everything.
-inline kernels::Drawn plain_draw(const std::vector<Entry>& entries, const kernels::NoiseKey& key, bool greedy) {
-    kernels::Drawn drawn;
+// Sampling by its definition: noise for everything.
+inline kernels::SampledToken plain_sample(const std::vector<Entry>& entries, const kernels::NoiseKey& key, bool greedy) {
+    kernels::SampledToken sampled;
     float best = -kInfinity, second = -kInfinity;
     for (const Entry& entry : entries) {
         const float score = entry.logit + (greedy ? 0.0f : kernels::gumbel(key, entry.id));
-        if (score > best || (score == best && entry.id < drawn.token)) {
+        if (score > best || (score == best && entry.id < sampled.token)) {
             second = best;
             best = score;
-            drawn.token = entry.id;
+            sampled.token = entry.id;
         } else {
             second = std::max(second, score);
         }
     }
-    if (drawn.token >= 0) drawn.margin = second > -kInfinity ? best - second : kInfinity;
-    return drawn;
+    if (sampled.token >= 0) sampled.margin = second > -kInfinity ? best - second : kInfinity;
+    return sampled;
 }
 
 inline std::vector<Entry> entries_of(const kernels::Candidates& candidates) {

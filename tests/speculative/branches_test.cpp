@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "base/error.h"
-#include "speculative/walk.h"
+#include "speculative/accept.h"
 #include "tests/speculative/session.h"
 
 namespace foresay::test {
@@ -90,9 +90,9 @@ TEST(Branches, AreCancelledTogetherAndKeepWhatTheyHave) {
     request.seed = 7;
     request.cancel = &cancel;
     const std::vector<std::uint64_t> branches = {0, 1, 2};
-    int drawn = 0;
+    int generated = 0;
     const auto results = generator.generate_branches(request, branches, [&](std::size_t, const auto&) {
-        if (++drawn == 10) cancel = true;
+        if (++generated == 10) cancel = true;
     });
     for (const GenerateResult& result : results) {
         EXPECT_GT(result.tokens.size(), 0u);
@@ -104,10 +104,10 @@ TEST(Branches, AreCancelledTogetherAndKeepWhatTheyHave) {
 // A session as it is kept by whoever switches between several.
 struct Document {
     Tokens tokens;
-    std::vector<std::uint8_t> drawn;
+    std::vector<std::uint8_t> generated;
     void add(const Tokens& more, std::uint8_t kind) {
         tokens.insert(tokens.end(), more.begin(), more.end());
-        drawn.resize(tokens.size(), kind);
+        generated.resize(tokens.size(), kind);
     }
 };
 
@@ -120,13 +120,13 @@ void expect_switching_back_finds_the_cache(kernels::KvFormat format) {
     request.seed = 7;
     std::vector<Document> documents(3, start);
     for (std::uint64_t branch = 0; branch < 3; ++branch) {
-        generator.switch_to(start.tokens, start.drawn);
+        generator.switch_to(start.tokens, start.generated);
         request.branch = branch;
         documents[branch].add(generator.generate(request).tokens, 1);
     }
     for (int round = 0; round < 2; ++round) {
         for (const Document& document : documents) {
-            generator.switch_to(document.tokens, document.drawn);
+            generator.switch_to(document.tokens, document.generated);
             EXPECT_EQ(generator.held() + 1, static_cast<std::int32_t>(document.tokens.size()));
         }
     }
@@ -134,10 +134,10 @@ void expect_switching_back_finds_the_cache(kernels::KvFormat format) {
     for (const Document& document : documents) {
         Document longer = document;
         longer.add(tokenizer().encode("\nimport os\n", {false, true}), 0);
-        generator.switch_to(longer.tokens, longer.drawn);
+        generator.switch_to(longer.tokens, longer.generated);
         const Tokens switched = generator.generate(request).tokens;
         Generator fresh = plain(with_branches(512, 0, format));
-        fresh.switch_to(longer.tokens, longer.drawn);
+        fresh.switch_to(longer.tokens, longer.generated);
         EXPECT_EQ(switched, fresh.generate(request).tokens);
     }
 }
@@ -147,7 +147,7 @@ TEST(Branches, SwitchingBackFindsAnEightBitCacheAsItWas) {
     expect_switching_back_finds_the_cache(kernels::KvFormat::q8);
 }
 
-// More branches than fit: the oldest are given up, and nothing that is drawn changes.
+// More branches than fit: the oldest are given up, and nothing that is generated changes.
 TEST(Branches, OldOnesMakeRoomForNewOnes) {
     Generator generator = plain(with_branches(192, 3));
     Document start;
@@ -157,7 +157,7 @@ TEST(Branches, OldOnesMakeRoomForNewOnes) {
     request.seed = 7;
     for (int round = 0; round < 2; ++round) {
         for (std::uint64_t branch = 0; branch < 6; ++branch) {
-            generator.switch_to(start.tokens, start.drawn);
+            generator.switch_to(start.tokens, start.generated);
             request.branch = branch;
             EXPECT_EQ(generator.generate(request).tokens, alone(branch, 100).tokens);
         }
@@ -173,7 +173,7 @@ TEST(Branches, WithADraftModelTheTextIsTheSame) {
     request.max_tokens = 40;
     request.seed = 7;
     for (const std::uint64_t branch : {0, 1, 0, 2, 1}) {
-        generator.switch_to(start.tokens, start.drawn);
+        generator.switch_to(start.tokens, start.generated);
         request.branch = branch;
         EXPECT_EQ(generator.generate(request).tokens, alone(branch, 40).tokens);
     }
@@ -185,7 +185,7 @@ TEST(Branches, VisitedLogitsAreThoseThatWereDrawnFrom) {
     GenerateRequest request;
     request.input = input;
     request.max_tokens = 50;
-    const Tokens drawn = generator.generate(request).tokens;
+    const Tokens generated = generator.generate(request).tokens;
     const Tokens session(generator.tokens().begin(), generator.tokens().end());
     std::int32_t expected = static_cast<std::int32_t>(input.size());
     generator.visit_logits(expected, [&](std::int32_t index, std::span<const float> logits) {
@@ -202,7 +202,7 @@ TEST(Branches, VisitedLogitsAreThoseThatWereDrawnFrom) {
     request.input = input;
     request.max_tokens = 100;
     const Tokens whole = other.generate(request).tokens;
-    EXPECT_TRUE(std::equal(more.begin(), more.end(), whole.begin() + static_cast<std::ptrdiff_t>(drawn.size())));
+    EXPECT_TRUE(std::equal(more.begin(), more.end(), whole.begin() + static_cast<std::ptrdiff_t>(generated.size())));
 }
 
 TEST(FiniteLogits, NotANumberAndInfinityAreFound) {

@@ -157,7 +157,7 @@ TEST(Generator, StopStringsCutTheTextNotTheTokens) {
         EXPECT_EQ(result.text, expected);
         EXPECT_EQ(streamed, expected);
         EXPECT_EQ(result.finish, FinishReason::stop);
-        // Every token is drawn that the stop string needed, and none more.
+        // Every token is sampled that the stop string needed, and none more.
         const std::string drawn = tokenizer().decode(result.tokens);
         EXPECT_NE(drawn.find(stops[0]), std::string::npos);
         const std::string before = tokenizer().decode(std::span(result.tokens).first(result.tokens.size() - 1));
@@ -250,7 +250,7 @@ TEST(Generator, CancellationKeepsWhatWasSaid) {
     std::vector<std::int32_t> tokens = part.tokens;
     tokens.insert(tokens.end(), rest.tokens.begin(), rest.tokens.end());
     EXPECT_EQ(tokens, whole.tokens);
-    // Cancelled before anything happened: the input stays, nothing is drawn.
+    // Cancelled before anything happened: the input stays, nothing is sampled.
     Generator never = make_generator(temperature_chain(0.6), nullptr, off());
     EXPECT_TRUE(never.generate(cancelled).tokens.empty());
     EXPECT_EQ(session_of(never), input);

@@ -46,7 +46,7 @@ struct ForwardShape {
     BatchLayout layout;
     std::int32_t reach = 0;  // attention covers positions below it
     bool tree = false;
-    const Drawn* slots = nullptr;  // that tokens name
+    const SampledToken* slots = nullptr;  // that tokens name
 
     bool operator==(const ForwardShape& other) const {
         return row_class == other.row_class && layout.rows == other.layout.rows && layout.tiles == other.layout.tiles &&

@@ -64,7 +64,7 @@ CudaWorkspace::~CudaWorkspace() {
     cudaStreamSynchronize(stream);  // nothing may run that reads what goes now
 }
 
-void CudaWorkspace::begin(const Batch& new_batch, const Drawn* slots, const RopeCache& ropes) {
+void CudaWorkspace::begin(const Batch& new_batch, const SampledToken* slots, const RopeCache& ropes) {
     const int32_t room = rows_per_tile(shape.heads / shape.kv_heads);
     sequence_at.resize(new_batch.sequences.size());
     const auto [layout, furthest, lists] = measure_batch(new_batch, room, sequence_at);

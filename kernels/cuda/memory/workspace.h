@@ -40,7 +40,7 @@ struct CudaWorkspace : Activations {
     static std::int64_t bytes_of(const ModelShape& shape, std::int32_t max_rows, std::int32_t max_logit_rows);
 
     // Takes a batch, whose tokens name `token_slots`.
-    void begin(const Batch& new_batch, const Drawn* token_slots, const RopeCache& ropes);
+    void begin(const Batch& new_batch, const SampledToken* token_slots, const RopeCache& ropes);
 
     BatchView view() const { return forward.layout.view(batch.data()); }
     std::int32_t rows() const { return forward.layout.rows; }

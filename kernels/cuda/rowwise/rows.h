@@ -37,7 +37,7 @@ struct EmbedCall {
     std::int64_t vocab = 0;
     std::int32_t d_model = 0;
     float scale = 1.0f;
-    const Drawn* slots = nullptr;
+    const SampledToken* slots = nullptr;
     float* x = nullptr;  // [T, D]
     KvLayout kv;
     std::int64_t* k_cell = nullptr;  // [T]

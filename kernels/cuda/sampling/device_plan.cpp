@@ -18,13 +18,13 @@ struct FirstCut {
     std::int32_t keep = 0;  // 0: the plan has no cut that the device could start from
 };
 
-FirstCut first_cut(const DrawPlan& plan) {
+FirstCut first_cut(const SamplingPlan& plan) {
     FirstCut cut;
     for (; cut.whole < plan.step_count; ++cut.whole) {
-        const DrawStep& step = plan.steps[cut.whole];
+        const SamplingStep& step = plan.steps[cut.whole];
         if (plan.cut > 0 && cut.whole == plan.cut_at) {
             cut.keep = plan.cut;
-        } else if (step.kind == DrawStepKind::top_k) {
+        } else if (step.kind == SamplingStepKind::top_k) {
             cut.keep = top_k_count(step.top_k);
         }
         if (cut.keep > 0 || !is_elementwise(step.kind)) return cut;
@@ -33,7 +33,7 @@ FirstCut first_cut(const DrawPlan& plan) {
     return cut;
 }
 
-std::int32_t vocab_of(const DrawPlan& plan, std::int32_t row_length) {
+std::int32_t vocab_of(const SamplingPlan& plan, std::int32_t row_length) {
     return plan.vocab > 0 ? std::min(plan.vocab, row_length) : row_length;
 }
 
@@ -47,7 +47,7 @@ void put_list(std::span<const Entry> list, DeviceStep& step, std::uint32_t* word
 
 }  // namespace
 
-bool plan_runs(const DrawPlan& plan, std::int32_t row_length) {
+bool plan_runs(const SamplingPlan& plan, std::int32_t row_length) {
     const FirstCut cut = first_cut(plan);
     if (cut.keep == 0) return cut.whole == plan.step_count;
     // A second cut would have to come before a step that ranks more candidates than it keeps.
@@ -55,16 +55,16 @@ bool plan_runs(const DrawPlan& plan, std::int32_t row_length) {
     return std::min(cut.keep, vocab_of(plan, row_length)) <= kMostCandidates && !again;
 }
 
-std::int64_t plan_words(const DrawPlan& plan) {
+std::int64_t plan_words(const SamplingPlan& plan) {
     std::int64_t words = 0;
     for (std::int32_t i = 0; i < plan.step_count; ++i) {
-        const DrawStep& step = plan.steps[i];
+        const SamplingStep& step = plan.steps[i];
         words += static_cast<std::int64_t>(2 * step.values.size() + 2 * step.counts.size() + step.bits.size());
     }
     return words;
 }
 
-void encode_plan(const DrawPlan& plan, std::int32_t row_length, std::int32_t slot, DevicePlan& out,
+void encode_plan(const SamplingPlan& plan, std::int32_t row_length, std::int32_t slot, DevicePlan& out,
                  std::uint32_t* words, std::int64_t& used) {
     const FirstCut cut = first_cut(plan);
     out.key = plan.key;
@@ -76,7 +76,7 @@ void encode_plan(const DrawPlan& plan, std::int32_t row_length, std::int32_t slo
     out.slot = slot;
     out.list = plan.keep ? 1 : 0;
     for (std::int32_t i = 0; i < plan.step_count; ++i) {
-        const DrawStep& step = plan.steps[i];
+        const SamplingStep& step = plan.steps[i];
         DeviceStep& to = out.step[i];
         to = {.kind = step.kind,
               .penalties = step.penalties,
@@ -87,9 +87,9 @@ void encode_plan(const DrawPlan& plan, std::int32_t row_length, std::int32_t slo
               .xtc = step.xtc,
               .first = static_cast<std::int32_t>(used),
               .count = 0};
-        if (step.kind == DrawStepKind::bias) put_list(step.values, to, words, used);
-        if (step.kind == DrawStepKind::penalties) put_list(step.counts, to, words, used);
-        if (step.kind == DrawStepKind::mask) put_list(step.bits, to, words, used);
+        if (step.kind == SamplingStepKind::bias) put_list(step.values, to, words, used);
+        if (step.kind == SamplingStepKind::penalties) put_list(step.counts, to, words, used);
+        if (step.kind == SamplingStepKind::mask) put_list(step.bits, to, words, used);
     }
 }
 

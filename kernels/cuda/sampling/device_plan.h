@@ -1,8 +1,8 @@
-// kernels/cuda/sampling/device_plan.h: a DrawPlan encoded for the device: fixed size, with lists as offsets into one array of
+// kernels/cuda/sampling/device_plan.h: a SamplingPlan encoded for the device: fixed size, with lists as offsets into one array of
 // words.
 //
 // Limits:   a plan that ranks more than kMostCandidates, or that ranks the whole vocabulary, does not run on the device
-//           (plan_runs); the backend then copies the row and runs draw_row().
+//           (plan_runs); the backend then copies the row and runs sample_row().
 // Threads:  pure functions. Host code without CUDA headers, so tests run it on machines without nvcc.
 // Errors:   none.
 #pragma once
@@ -16,10 +16,10 @@ namespace foresay::kernels::cuda {
 // Candidates that the first cut may keep on the device: one for each thread that ranks them.
 inline constexpr std::int32_t kMostCandidates = kCandidateCut;
 
-// A DrawStep whose lists are words[first...]: `count` entries of TokenValue (bias) or TokenCount (penalties), two words
+// A SamplingStep whose lists are words[first...]: `count` entries of TokenValue (bias) or TokenCount (penalties), two words
 // each, or `count` words of bits (mask).
 struct DeviceStep {
-    DrawStepKind kind;
+    SamplingStepKind kind;
     Penalties penalties;
     float temperature;
     std::uint32_t top_k;
@@ -38,15 +38,15 @@ struct DevicePlan {
     std::int32_t steps;
     std::int32_t slot;
     std::int32_t list;  // 1: the candidates go to the host as well
-    DeviceStep step[kMaxDrawSteps];
+    DeviceStep step[kMaxSamplingSteps];
 };
 
 // Whether the device can run `plan` on rows of `row_length` logits.
-bool plan_runs(const DrawPlan& plan, std::int32_t row_length);
+bool plan_runs(const SamplingPlan& plan, std::int32_t row_length);
 // 32-bit words that the lists of a plan take.
-std::int64_t plan_words(const DrawPlan& plan);
+std::int64_t plan_words(const SamplingPlan& plan);
 // Fills `out`. Copies the lists to words[used...] and advances `used`.
-void encode_plan(const DrawPlan& plan, std::int32_t row_length, std::int32_t slot, DevicePlan& out,
+void encode_plan(const SamplingPlan& plan, std::int32_t row_length, std::int32_t slot, DevicePlan& out,
                  std::uint32_t* words, std::int64_t& used);
 
 }  // namespace foresay::kernels::cuda

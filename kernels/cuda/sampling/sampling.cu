@@ -43,15 +43,15 @@ constexpr uint64_t kDead = ~uint64_t{0};  // a key that sorts after every candid
 __device__ float stepped(const DeviceStep& step, const uint32_t* words, int32_t id, float logit) {
     const uint32_t* list = words + step.first;
     switch (step.kind) {
-        case DrawStepKind::bias: {
+        case SamplingStepKind::bias: {
             const auto* entry = find_entry(reinterpret_cast<const TokenValue*>(list), step.count, id);
             return entry != nullptr ? logit + entry->value : logit;
         }
-        case DrawStepKind::penalties: {
+        case SamplingStepKind::penalties: {
             const auto* entry = find_entry(reinterpret_cast<const TokenCount*>(list), step.count, id);
             return entry != nullptr ? penalised(logit, step.penalties, entry->count) : logit;
         }
-        case DrawStepKind::mask:
+        case SamplingStepKind::mask:
             return is_allowed(list, step.count, id) ? logit : -positive_infinity();
         default:
             return logit / step.temperature;
@@ -296,12 +296,12 @@ __device__ int32_t leading(Shared& s, int32_t count, const Keep& keep) {
 __device__ int32_t ranked(Shared& s, const DeviceStep& step, const NoiseKey& key, int32_t count) {
     static_assert(kMostCandidates <= kThreads);
     if (count == 0) return 0;
-    if (step.kind == DrawStepKind::top_k) return min(count, top_k_count(step.top_k));
-    if (step.kind == DrawStepKind::min_p) {
+    if (step.kind == SamplingStepKind::top_k) return min(count, top_k_count(step.top_k));
+    if (step.kind == SamplingStepKind::min_p) {
         const float least = min_p_logit(step.min_p_log, s.logits[0]);
         return max(1, leading(s, count, [&](int32_t i) { return s.logits[i] >= least; }));
     }
-    if (step.kind == DrawStepKind::top_p) {
+    if (step.kind == SamplingStepKind::top_p) {
         const uint64_t enough = top_p_weight(step.top_p, weigh(s, count));
         return min(count, 1 + leading(s, count, [&](int32_t i) { return s.sums[i] < enough; }));
     }
@@ -327,7 +327,7 @@ __device__ int32_t ranked(Shared& s, const DeviceStep& step, const NoiseKey& key
 }
 
 // The two best scores of the candidates, returned to thread 0.
-__device__ BestTwo draw_list(Shared& s, const DevicePlan& plan, int32_t count) {
+__device__ BestTwo sample_list(Shared& s, const DevicePlan& plan, int32_t count) {
     BestTwo two = BestTwo::none();
     for (int32_t i = threadIdx.x; i < count; i += kThreads) {
         const float score = plan.greedy ? s.logits[i] : s.logits[i] + gumbel(plan.key, s.ids[i]);
@@ -348,7 +348,7 @@ __device__ void score_group(const float (&x)[kGroup], int32_t first, const Devic
 }
 
 // The two best scores of a part of the whole vocabulary, returned to thread 0.
-__device__ BestTwo draw_part(Shared& s, const DevicePlan& plan, const float (&x)[kGroup], int32_t first) {
+__device__ BestTwo sample_part(Shared& s, const DevicePlan& plan, const float (&x)[kGroup], int32_t first) {
     BestTwo two = BestTwo::none();
     if (plan.greedy) {
 #pragma unroll
@@ -398,11 +398,11 @@ __device__ BestTwo draw_part(Shared& s, const DevicePlan& plan, const float (&x)
 }
 
 // The candidates are already with the host, if it wants them. Called by one thread.
-__device__ void publish(const DrawCall& c, const DevicePlan& plan, const BestTwo& two, bool finite, int32_t count) {
-    const Drawn drawn{two.id, two.margin(), finite};
-    c.slots[plan.slot] = drawn;
-    HostDrawn* host = c.host_slots + plan.slot;
-    host->drawn = drawn;
+__device__ void publish(const SamplingCall& c, const DevicePlan& plan, const BestTwo& two, bool finite, int32_t count) {
+    const SampledToken sampled{two.id, two.margin(), finite};
+    c.slots[plan.slot] = sampled;
+    HostToken* host = c.host_slots + plan.slot;
+    host->sampled = sampled;
     host->candidates = count;
     __threadfence_system();
     *reinterpret_cast<volatile uint32_t*>(&host->serial) = c.serial;
@@ -459,7 +459,7 @@ __device__ bool last_of_row(Shared& s, int32_t* arrived, int32_t parts) {
 }
 
 // Phase 2 of a plan with a cut.
-__device__ void finish_cut(Shared& s, const DrawCall& c, const DevicePlan& plan, const float* logits,
+__device__ void finish_cut(Shared& s, const SamplingCall& c, const DevicePlan& plan, const float* logits,
                            const float* group_best, bool finite) {
     int32_t count = cut_row(s, logits, plan.vocab, group_best, plan.keep);
     for (int32_t step = plan.whole; step < plan.steps; ++step) {
@@ -482,12 +482,12 @@ __device__ void finish_cut(Shared& s, const DrawCall& c, const DevicePlan& plan,
         __threadfence_system();
         __syncthreads();
     }
-    const BestTwo two = draw_list(s, plan, count);
+    const BestTwo two = sample_list(s, plan, count);
     if (threadIdx.x == 0) publish(c, plan, two, finite, count);
 }
 
 __global__ void __launch_bounds__(kThreads, 1)
-    draw_kernel(DrawCall c, const __grid_constant__ DevicePlan single, float* group_best, float* part_best,
+    sampling_kernel(SamplingCall c, const __grid_constant__ DevicePlan single, float* group_best, float* part_best,
                 int32_t* arrived, int32_t* nonfinite) {
     __shared__ Shared s;
     __shared__ DevicePlan plan;
@@ -519,7 +519,7 @@ __global__ void __launch_bounds__(kThreads, 1)
         }
     }
     if (plan.keep == 0) {
-        const BestTwo two = draw_part(s, plan, x, first);
+        const BestTwo two = sample_part(s, plan, x, first);
         if (threadIdx.x == 0) {
             float* mine = part_best + 3 * blockIdx.x;
             mine[0] = two.best;
@@ -548,7 +548,7 @@ __global__ void __launch_bounds__(kThreads, 1)
 
 }  // namespace
 
-void DrawMemory::allocate(int32_t rows, int32_t vocab) {
+void SamplingMemory::allocate(int32_t rows, int32_t vocab) {
     const auto n = static_cast<std::size_t>(rows);
     group_best = DeviceBuffer<float>(n * static_cast<std::size_t>((vocab + kGroup - 1) / kGroup));
     part_best = DeviceBuffer<float>(n * static_cast<std::size_t>((vocab + kPart - 1) / kPart) * 3);
@@ -559,12 +559,12 @@ void DrawMemory::allocate(int32_t rows, int32_t vocab) {
     cuda_check(cudaMemset(nonfinite.data(), 0, nonfinite.bytes()), "cannot clear memory");
 }
 
-void launch_draw(cudaStream_t stream, const DrawCall& call, const DevicePlan& single) {
+void launch_sampling(cudaStream_t stream, const SamplingCall& call, const DevicePlan& single) {
     const dim3 grid(static_cast<unsigned>((call.candidates + kPart - 1) / kPart), static_cast<unsigned>(call.rows));
-    draw_kernel<<<grid, kThreads, 0, stream>>>(call, single, call.memory->group_best.data(),
+    sampling_kernel<<<grid, kThreads, 0, stream>>>(call, single, call.memory->group_best.data(),
                                                call.memory->part_best.data(), call.memory->arrived.data(),
                                                call.memory->nonfinite.data());
-    launched("draw");
+    launched("sample");
 }
 
 }  // namespace foresay::kernels::cuda

@@ -48,26 +48,26 @@ void LogitRows::forget() { std::fill(copied_.begin(), copied_.end(), std::uint8_
 
 // ------------------------------------------------------------------------------------------------------------- slots
 
-TokenSlots::TokenSlots(int32_t max_logit_rows, int32_t vocab) : slots_(kDrawSlots), host_slots_(kDrawSlots) {
+TokenSlots::TokenSlots(int32_t max_logit_rows, int32_t vocab) : slots_(kTokenSlots), host_slots_(kTokenSlots) {
     cuda_check(cudaMemset(slots_.data(), 0, slots_.bytes()), "cannot clear memory");
     std::memset(static_cast<void*>(host_slots_.data()), 0, host_slots_.bytes());
     memory_.allocate(max_logit_rows, vocab);
     scratch_.reserve(vocab);
 }
 
-void TokenSlots::draw(const Stream& stream, LogitRows& logits, std::span<const DrawPlan> plans,
+void TokenSlots::draw(const Stream& stream, LogitRows& logits, std::span<const SamplingPlan> plans,
                       std::span<const int32_t> slots) {
     if (plans.empty()) return;
     bool on_device = true, keeps = false;
     int64_t words = 0;
-    for (const DrawPlan& plan : plans) {
+    for (const SamplingPlan& plan : plans) {
         on_device = on_device && plan_runs(plan, logits.vocab());
         keeps = keeps || plan.keep;
         words += plan_words(plan);
     }
     ++serial_;
     if (keeps && kept_ids_.empty()) {
-        kept_ids_ = PinnedBuffer<int32_t>(size(kDrawSlots) * kMostCandidates);
+        kept_ids_ = PinnedBuffer<int32_t>(size(kTokenSlots) * kMostCandidates);
         kept_logits_ = PinnedBuffer<float>(kept_ids_.size());
     }
     try {
@@ -82,15 +82,15 @@ void TokenSlots::draw(const Stream& stream, LogitRows& logits, std::span<const D
     }
 }
 
-void TokenSlots::draw_on_host(const Stream& stream, LogitRows& logits, std::span<const DrawPlan> plans,
+void TokenSlots::draw_on_host(const Stream& stream, LogitRows& logits, std::span<const SamplingPlan> plans,
                               std::span<const int32_t> slots) {
     for (std::size_t i = 0; i < plans.size(); ++i) {
         check(!plans[i].keep, "a plan that keeps its candidates has a cut");
-        HostDrawn& held = host_slots_.data()[slots[i]];
-        held.drawn = draw_row(logits.on_host(static_cast<int32_t>(i), stream), plans[i], scratch_);
+        HostToken& held = host_slots_.data()[slots[i]];
+        held.sampled = sample_row(logits.on_host(static_cast<int32_t>(i), stream), plans[i], scratch_);
         held.serial = serials_[slots[i]] = serial_;
         cuda_check(
-            cudaMemcpyAsync(slots_.data() + slots[i], &held.drawn, sizeof(Drawn), cudaMemcpyHostToDevice, stream),
+            cudaMemcpyAsync(slots_.data() + slots[i], &held.sampled, sizeof(SampledToken), cudaMemcpyHostToDevice, stream),
             "cannot copy a token");
     }
     stream.wait();
@@ -107,7 +107,7 @@ void TokenSlots::reserve_plans(std::size_t bytes, int device, const Stream& stre
     if (plans_serial_ == 0) return;
     // The last plans must have left page-locked memory: they have once a token of theirs, or a later one, is known.
     int32_t known = -1;
-    for (int32_t slot = 0; slot < kDrawSlots; ++slot) {
+    for (int32_t slot = 0; slot < kTokenSlots; ++slot) {
         const bool later = serials_[slot] >= plans_serial_;
         if (later && (known < 0 || serials_[slot] < serials_[known])) known = slot;
     }
@@ -115,7 +115,7 @@ void TokenSlots::reserve_plans(std::size_t bytes, int device, const Stream& stre
     sampled(known, device, stream);
 }
 
-void TokenSlots::draw_on_device(const Stream& stream, LogitRows& logits, std::span<const DrawPlan> plans,
+void TokenSlots::draw_on_device(const Stream& stream, LogitRows& logits, std::span<const SamplingPlan> plans,
                                 std::span<const int32_t> slots, int64_t words) {
     const std::size_t lists_at = plans.size() * sizeof(DevicePlan);
     const std::size_t bytes = lists_at + size(words) * sizeof(std::uint32_t);
@@ -134,7 +134,7 @@ void TokenSlots::draw_on_device(const Stream& stream, LogitRows& logits, std::sp
         encode_plan(plans[i], logits.vocab(), slots[i], encoded[i], lists, used);
         candidates = std::max(candidates, encoded[i].vocab);
     }
-    DrawCall call;
+    SamplingCall call;
     call.rows = static_cast<int32_t>(plans.size());
     call.vocab = logits.vocab();
     call.logits = logits.data();
@@ -152,14 +152,14 @@ void TokenSlots::draw_on_device(const Stream& stream, LogitRows& logits, std::sp
     call.host_logits = kept_logits_.data();
     call.serial = serial_;
     call.memory = &memory_;
-    launch_draw(stream, call, single);
+    launch_sampling(stream, call, single);
     // Only now: the host looks at a slot until it has its serial number.
     for (const int32_t slot : slots) serials_[slot] = serial_;
     if (!travels) plans_serial_ = serial_;
 }
 
-Drawn TokenSlots::sampled(int32_t slot, int device, const Stream& stream) const {
-    const volatile HostDrawn& held = host_slots_.data()[slot];
+SampledToken TokenSlots::sampled(int32_t slot, int device, const Stream& stream) const {
+    const volatile HostToken& held = host_slots_.data()[slot];
     // A serial number that is later than the awaited one is that of a draw whose launch was reported as failed.
     const auto awaits = [&] { return static_cast<int32_t>(held.serial - serials_[slot]) < 0; };
     for (std::uint32_t looks = 1; awaits(); ++looks) {
@@ -168,10 +168,10 @@ Drawn TokenSlots::sampled(int32_t slot, int device, const Stream& stream) const 
         const cudaError_t status = cudaStreamQuery(stream);
         if (status == cudaErrorNotReady) continue;
         cuda_check(status, "the device failed");
-        check(!awaits(), "a draw has ended without a token");
+        check(!awaits(), "sampling ended without a token");
     }
     std::atomic_thread_fence(std::memory_order_acquire);
-    return host_slots_.data()[slot].drawn;
+    return host_slots_.data()[slot].sampled;
 }
 
 Candidates TokenSlots::candidates(int32_t slot) const {

@@ -14,7 +14,7 @@
 
 #include "kernels/cuda/device/device_context.h"
 #include "kernels/cuda/sampling/sampling.h"
-#include "kernels/draw.h"
+#include "kernels/sampling.h"
 #include "kernels/ops.h"
 
 namespace foresay::kernels::cuda {
@@ -49,33 +49,33 @@ public:
     TokenSlots(std::int32_t max_logit_rows, std::int32_t vocab);
 
     // By slot, in device memory.
-    const Drawn* data() const { return slots_.data(); }
+    const SampledToken* data() const { return slots_.data(); }
     // Samples from logit row i by plans[i] into slot slots[i].
-    void draw(const Stream& stream, LogitRows& logits, std::span<const DrawPlan> plans,
+    void sample(const Stream& stream, LogitRows& logits, std::span<const SamplingPlan> plans,
               std::span<const std::int32_t> slots);
     // What a slot holds, once it is known.
-    Drawn sampled(std::int32_t slot, int device, const Stream& stream) const;
+    SampledToken sampled(std::int32_t slot, int device, const Stream& stream) const;
     // The candidates of a slot whose token is known.
     Candidates candidates(std::int32_t slot) const;
 
 private:
-    void draw_on_host(const Stream& stream, LogitRows& logits, std::span<const DrawPlan> plans,
+    void draw_on_host(const Stream& stream, LogitRows& logits, std::span<const SamplingPlan> plans,
                       std::span<const std::int32_t> slots);
-    void draw_on_device(const Stream& stream, LogitRows& logits, std::span<const DrawPlan> plans,
+    void draw_on_device(const Stream& stream, LogitRows& logits, std::span<const SamplingPlan> plans,
                         std::span<const std::int32_t> slots, std::int64_t words);
     void reserve_plans(std::size_t bytes, int device, const Stream& stream);
 
-    DeviceBuffer<Drawn> slots_;
-    PinnedBuffer<HostDrawn> host_slots_;
+    DeviceBuffer<SampledToken> slots_;
+    PinnedBuffer<HostToken> host_slots_;
     PinnedBuffer<std::int32_t> kept_ids_;  // kMostCandidates for each slot; made when first asked for
     PinnedBuffer<float> kept_logits_;
-    std::uint32_t serials_[kDrawSlots] = {};  // that host_slots_ will have
+    std::uint32_t serials_[kTokenSlots] = {};  // that host_slots_ will have
     std::uint32_t serial_ = 0;                // of the last draw
-    std::uint32_t plans_serial_ = 0;          // of the draw whose plans lie in plans_host_
-    DrawMemory memory_;
+    std::uint32_t plans_serial_ = 0;          // of the call whose plans lie in plans_host_
+    SamplingMemory memory_;
     PinnedBuffer<std::byte> plans_host_;
     DeviceBuffer<std::byte> plans_;
-    DrawScratch scratch_;
+    SamplingScratch scratch_;
 };
 
 }  // namespace foresay::kernels::cuda

@@ -1,4 +1,4 @@
-// kernels/draw_simd.h: the loops of sampling that touch many values, compiled once per instruction set.
+// kernels/sampling_simd.h: the loops of sampling that touch many values, compiled once per instruction set.
 //
 // Identity: every version yields the same bits; they differ in speed only. Tests run each that the processor has.
 // Threads:  pure functions.
@@ -17,7 +17,7 @@ inline constexpr std::int32_t kLanes = 16;
 inline constexpr std::int32_t kChunk = kLanes * kLanes;
 constexpr std::int32_t lane_count(std::int32_t n) { return (n + kChunk - 1) / kChunk * kLanes; }
 
-struct DrawKernels {
+struct SamplingKernels {
     const char* isa;
     // lanes[chunk * 16 + lane]: largest of the lane's values, -inf where there is none. NaN is no value.
     void (*lane_maxima)(const float* x, std::int32_t n, float* lanes);
@@ -28,16 +28,16 @@ struct DrawKernels {
     // weights = exp(x - top) * 2^40, top being the largest; returns their sum
     std::uint64_t (*weigh)(const float* x, std::int32_t n, float top, std::uint64_t* weights);
     // Best and second of x + G over ids 0..n-1; scores below `floor` need not be found. `lanes` as above.
-    BestTwo (*draw_whole)(const float* x, std::int32_t n, const float* lanes, float floor, const NoiseKey& key);
+    BestTwo (*sample_whole)(const float* x, std::int32_t n, const float* lanes, float floor, const NoiseKey& key);
     // The same over a list.
-    BestTwo (*draw_list)(const std::int32_t* ids, const float* x, std::int32_t n, const NoiseKey& key);
+    BestTwo (*sample_list)(const std::int32_t* ids, const float* x, std::int32_t n, const NoiseKey& key);
     // The same without noise.
     BestTwo (*best_whole)(const float* x, std::int32_t n, const float* lanes);
 };
 
 // The best version for this processor.
-const DrawKernels& draw_kernels();
+const SamplingKernels& sampling_kernels();
 // Every version that this processor can run.
-std::span<const DrawKernels> all_draw_kernels();
+std::span<const SamplingKernels> all_sampling_kernels();
 
 }  // namespace foresay::kernels

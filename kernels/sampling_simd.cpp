@@ -1,4 +1,4 @@
-#include "kernels/draw_simd.h"
+#include "kernels/sampling_simd.h"
 
 #include <bit>
 #include <cstring>
@@ -140,7 +140,7 @@ FORESAY_INLINE void consider(float logit, std::int32_t id, std::uint32_t coarse,
     if (two.second > floor) floor = two.second;
 }
 
-FORESAY_INLINE BestTwo draw_whole(const float* x, std::int32_t n, const float* lanes, float floor,
+FORESAY_INLINE BestTwo sample_whole(const float* x, std::int32_t n, const float* lanes, float floor,
                                   const NoiseKey& key) {
     BestTwo two = BestTwo::none();
     alignas(64) std::uint8_t coarse[kChunk];
@@ -168,7 +168,7 @@ FORESAY_INLINE BestTwo draw_whole(const float* x, std::int32_t n, const float* l
     return two;
 }
 
-FORESAY_INLINE BestTwo draw_list(const std::int32_t* ids, const float* x, std::int32_t n, const NoiseKey& key) {
+FORESAY_INLINE BestTwo sample_list(const std::int32_t* ids, const float* x, std::int32_t n, const NoiseKey& key) {
     BestTwo two = BestTwo::none();
     float floor = -kInfinity;
     std::uint32_t purpose[kLanes] = {}, words[4][kLanes];
@@ -202,7 +202,7 @@ FORESAY_INLINE BestTwo best_whole(const float* x, std::int32_t n, const float* l
 }  // namespace
 
 // One set of functions for a target attribute; the bodies above are inlined into each.
-#define FORESAY_DRAW_KERNELS(NAME, TARGET)                                                                  \
+#define FORESAY_SAMPLING_KERNELS(NAME, TARGET)                                                                  \
     namespace NAME {                                                                                        \
     TARGET void lanes(const float* x, std::int32_t n, float* out) { lane_maxima(x, n, out); }               \
     TARGET std::int32_t gather(const float* x, std::int32_t n, const float* l, float t, std::uint64_t* k) { \
@@ -213,23 +213,23 @@ FORESAY_INLINE BestTwo best_whole(const float* x, std::int32_t n, const float* l
         return weigh(x, n, top, w);                                                                         \
     }                                                                                                       \
     TARGET BestTwo whole(const float* x, std::int32_t n, const float* l, float f, const NoiseKey& k) {      \
-        return draw_whole(x, n, l, f, k);                                                                   \
+        return sample_whole(x, n, l, f, k);                                                                   \
     }                                                                                                       \
     TARGET BestTwo list(const std::int32_t* ids, const float* x, std::int32_t n, const NoiseKey& k) {       \
-        return draw_list(ids, x, n, k);                                                                     \
+        return sample_list(ids, x, n, k);                                                                     \
     }                                                                                                       \
     TARGET BestTwo best(const float* x, std::int32_t n, const float* l) { return best_whole(x, n, l); }     \
     }
 
 namespace {
-FORESAY_DRAW_KERNELS(portable, )
+FORESAY_SAMPLING_KERNELS(portable, )
 #if defined(__x86_64__)
-FORESAY_DRAW_KERNELS(avx2, __attribute__((target("avx2,fma,bmi,bmi2,lzcnt"))))
-FORESAY_DRAW_KERNELS(avx512, __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,bmi,bmi2,lzcnt"))))
+FORESAY_SAMPLING_KERNELS(avx2, __attribute__((target("avx2,fma,bmi,bmi2,lzcnt"))))
+FORESAY_SAMPLING_KERNELS(avx512, __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,bmi,bmi2,lzcnt"))))
 #endif
 
 struct KernelTable {
-    DrawKernels versions[3];
+    SamplingKernels versions[3];
     std::size_t count = 0;
     KernelTable() {
 #if defined(__x86_64__)
@@ -258,8 +258,8 @@ const KernelTable& kernel_table() {
 
 }  // namespace
 
-const DrawKernels& draw_kernels() { return kernel_table().versions[0]; }
+const SamplingKernels& sampling_kernels() { return kernel_table().versions[0]; }
 
-std::span<const DrawKernels> all_draw_kernels() { return {kernel_table().versions, kernel_table().count}; }
+std::span<const SamplingKernels> all_sampling_kernels() { return {kernel_table().versions, kernel_table().count}; }
 
 }  // namespace foresay::kernels

@@ -1,11 +1,11 @@
-#include "kernels/draw.h"
+#include "kernels/sampling.h"
 
 #include <algorithm>
 #include <cfloat>
 #include <utility>
 
 #include "base/error.h"
-#include "kernels/draw_simd.h"
+#include "kernels/sampling_simd.h"
 #include "kernels/sampling_steps.h"
 
 namespace foresay::kernels {
@@ -87,7 +87,7 @@ std::uint64_t* sort_best(std::uint64_t* keys, std::uint64_t* spare, std::int32_t
 
 }  // namespace
 
-void DrawScratch::reserve(std::int32_t vocab) {
+void SamplingScratch::reserve(std::int32_t vocab) {
     const std::size_t size = static_cast<std::size_t>(vocab);
     if (ids_.size() >= size) return;
     ids_.resize(size);
@@ -97,7 +97,7 @@ void DrawScratch::reserve(std::int32_t vocab) {
     maxima_.resize(2 * static_cast<std::size_t>(lane_count(vocab)));
 }
 
-void DrawScratch::start(std::span<float> logits, std::int32_t vocab) {
+void SamplingScratch::start(std::span<float> logits, std::int32_t vocab) {
     const std::size_t limit = vocab > 0 ? static_cast<std::size_t>(vocab) : logits.size();
     row_ = logits.first(std::min(limit, logits.size()));
     reserve(static_cast<std::int32_t>(row_.size()));
@@ -106,7 +106,7 @@ void DrawScratch::start(std::span<float> logits, std::int32_t vocab) {
     count_ = 0;
 }
 
-void DrawScratch::start(const Candidates& list) {
+void SamplingScratch::start(const Candidates& list) {
     reserve(list.count);
     whole_ = false;
     sorted_ = true;
@@ -115,14 +115,14 @@ void DrawScratch::start(const Candidates& list) {
     std::copy_n(list.logits, list.count, logits_.begin());
 }
 
-void DrawScratch::cut(std::int32_t count) {
+void SamplingScratch::cut(std::int32_t count) {
     count = std::max(count, 1);
     if (!whole_) {
         sort();
         count_ = std::min(count_, count);
         return;
     }
-    const DrawKernels& kernels = draw_kernels();
+    const SamplingKernels& kernels = sampling_kernels();
     const std::int32_t n = static_cast<std::int32_t>(row_.size());
     count = std::clamp(count, 1, std::max(n, 1));
     float* lanes = maxima_.data();
@@ -139,7 +139,7 @@ void DrawScratch::cut(std::int32_t count) {
     sorted_ = true;
 }
 
-void DrawScratch::make_list() {
+void SamplingScratch::make_list() {
     if (!whole_) return;
     count_ = 0;
     for (std::size_t id = 0; id < row_.size(); ++id) {
@@ -151,7 +151,7 @@ void DrawScratch::make_list() {
     sorted_ = false;
 }
 
-void DrawScratch::drop_dead() {
+void SamplingScratch::drop_dead() {
     std::int32_t kept = 0;
     for (std::int32_t i = 0; i < count_; ++i) {
         if (!is_candidate(logits_[i])) continue;
@@ -161,7 +161,7 @@ void DrawScratch::drop_dead() {
     count_ = kept;
 }
 
-void DrawScratch::sort() {
+void SamplingScratch::sort() {
     if (sorted_) return;
     for (std::int32_t i = 0; i < count_; ++i) keys_[i] = order_key(logits_[i], ids_[i]);
     sorted_ = true;
@@ -173,13 +173,13 @@ void DrawScratch::sort() {
     }
 }
 
-Candidates DrawScratch::list() {
+Candidates SamplingScratch::list() {
     make_list();
     sort();
     return {ids_.data(), logits_.data(), count_};
 }
 
-void DrawScratch::set_list(std::int32_t count) {
+void SamplingScratch::set_list(std::int32_t count) {
     check(!whole_ && count >= 0 && count <= count_, "set_list() without list(), or with more candidates than it had");
     count_ = count;
     drop_dead();
@@ -187,29 +187,29 @@ void DrawScratch::set_list(std::int32_t count) {
     sort();
 }
 
-std::uint64_t DrawScratch::weigh() {
+std::uint64_t SamplingScratch::weigh() {
     if (count_ == 0) return 0;
-    return draw_kernels().weigh(logits_.data(), count_, logits_[0], weights_.data());
+    return sampling_kernels().weigh(logits_.data(), count_, logits_[0], weights_.data());
 }
 
-void DrawScratch::apply(const DrawStep& step, const NoiseKey& key) {
+void SamplingScratch::apply(const SamplingStep& step, const NoiseKey& key) {
     switch (step.kind) {
-        case DrawStepKind::bias:
-        case DrawStepKind::penalties:
-        case DrawStepKind::mask:
-        case DrawStepKind::temperature:
+        case SamplingStepKind::bias:
+        case SamplingStepKind::penalties:
+        case SamplingStepKind::mask:
+        case SamplingStepKind::temperature:
             if (whole_) {
                 apply_whole(step);
             } else {
                 apply_elements(step);
             }
             break;
-        case DrawStepKind::top_k:
+        case SamplingStepKind::top_k:
             cut(top_k_count(step.top_k));
             break;
-        case DrawStepKind::top_p:
-        case DrawStepKind::min_p:
-        case DrawStepKind::xtc:
+        case SamplingStepKind::top_p:
+        case SamplingStepKind::min_p:
+        case SamplingStepKind::xtc:
             make_list();
             sort();
             apply_ranking(step, key);
@@ -217,21 +217,21 @@ void DrawScratch::apply(const DrawStep& step, const NoiseKey& key) {
     }
 }
 
-void DrawScratch::apply_whole(const DrawStep& step) {
+void SamplingScratch::apply_whole(const SamplingStep& step) {
     const std::int32_t n = static_cast<std::int32_t>(row_.size());
     switch (step.kind) {
-        case DrawStepKind::bias:
+        case SamplingStepKind::bias:
             for (const TokenValue& entry : step.values) {
                 if (entry.token >= 0 && entry.token < n) row_[entry.token] += entry.value;
             }
             break;
-        case DrawStepKind::penalties:
+        case SamplingStepKind::penalties:
             for (const TokenCount& entry : step.counts) {
                 if (entry.token < 0 || entry.token >= n) continue;
                 row_[entry.token] = penalised(row_[entry.token], step.penalties, entry.count);
             }
             break;
-        case DrawStepKind::mask: {
+        case SamplingStepKind::mask: {
             const std::int32_t words = static_cast<std::int32_t>(step.bits.size());
             for (std::int32_t id = 0; id < n; ++id) {
                 if (!is_allowed(step.bits.data(), words, id)) row_[id] = -positive_infinity();
@@ -239,21 +239,21 @@ void DrawScratch::apply_whole(const DrawStep& step) {
             break;
         }
         default:
-            draw_kernels().divide(row_.data(), n, step.temperature);
+            sampling_kernels().divide(row_.data(), n, step.temperature);
             break;
     }
 }
 
-void DrawScratch::apply_elements(const DrawStep& step) {
+void SamplingScratch::apply_elements(const SamplingStep& step) {
     switch (step.kind) {
-        case DrawStepKind::bias: {
+        case SamplingStepKind::bias: {
             const std::int32_t size = static_cast<std::int32_t>(step.values.size());
             for (std::int32_t i = 0; i < count_; ++i) {
                 if (const TokenValue* entry = find_entry(step.values.data(), size, ids_[i])) logits_[i] += entry->value;
             }
             break;
         }
-        case DrawStepKind::penalties: {
+        case SamplingStepKind::penalties: {
             const std::int32_t size = static_cast<std::int32_t>(step.counts.size());
             for (std::int32_t i = 0; i < count_; ++i) {
                 const TokenCount* entry = find_entry(step.counts.data(), size, ids_[i]);
@@ -261,7 +261,7 @@ void DrawScratch::apply_elements(const DrawStep& step) {
             }
             break;
         }
-        case DrawStepKind::mask: {
+        case SamplingStepKind::mask: {
             const std::int32_t words = static_cast<std::int32_t>(step.bits.size());
             for (std::int32_t i = 0; i < count_; ++i) {
                 if (!is_allowed(step.bits.data(), words, ids_[i])) logits_[i] = -positive_infinity();
@@ -269,23 +269,23 @@ void DrawScratch::apply_elements(const DrawStep& step) {
             break;
         }
         default:
-            draw_kernels().divide(logits_.data(), count_, step.temperature);
+            sampling_kernels().divide(logits_.data(), count_, step.temperature);
             break;
     }
     drop_dead();
     sorted_ = false;
 }
 
-void DrawScratch::apply_ranking(const DrawStep& step, const NoiseKey& key) {
+void SamplingScratch::apply_ranking(const SamplingStep& step, const NoiseKey& key) {
     if (count_ == 0) return;
-    if (step.kind == DrawStepKind::min_p) {
+    if (step.kind == SamplingStepKind::min_p) {
         const float least = min_p_logit(step.min_p_log, logits_[0]);
         std::int32_t kept = 1;
         while (kept < count_ && logits_[kept] >= least) ++kept;
         count_ = kept;
         return;
     }
-    if (step.kind == DrawStepKind::top_p) {
+    if (step.kind == SamplingStepKind::top_p) {
         const std::uint64_t enough = top_p_weight(step.top_p, weigh());
         std::uint64_t reached = weights_[0];
         std::int32_t kept = 1;
@@ -305,8 +305,8 @@ void DrawScratch::apply_ranking(const DrawStep& step, const NoiseKey& key) {
     count_ -= dropped;
 }
 
-Drawn DrawScratch::draw(const NoiseKey& key, bool greedy) {
-    const DrawKernels& kernels = draw_kernels();
+SampledToken SamplingScratch::sample(const NoiseKey& key, bool greedy) {
+    const SamplingKernels& kernels = sampling_kernels();
     BestTwo two = BestTwo::none();
     if (whole_) {
         const std::int32_t n = static_cast<std::int32_t>(row_.size());
@@ -325,18 +325,18 @@ Drawn DrawScratch::draw(const NoiseKey& key, bool greedy) {
                 ids_[i] = key_id(keys[i]);
                 logits_[i] = key_logit(keys[i]);
             }
-            const float floor = kernels.draw_list(ids_.data(), logits_.data(), some, key).second;
-            two = kernels.draw_whole(row_.data(), n, lanes, floor, key);
+            const float floor = kernels.sample_list(ids_.data(), logits_.data(), some, key).second;
+            two = kernels.sample_whole(row_.data(), n, lanes, floor, key);
         }
     } else if (greedy) {
         for (std::int32_t i = 0; i < count_; ++i) two.add(logits_[i], ids_[i]);
     } else {
-        two = kernels.draw_list(ids_.data(), logits_.data(), count_, key);
+        two = kernels.sample_list(ids_.data(), logits_.data(), count_, key);
     }
     return {two.id, two.margin()};
 }
 
-float DrawScratch::log_probability(std::int32_t token) {
+float SamplingScratch::log_probability(std::int32_t token) {
     make_list();
     sort();
     for (std::int32_t i = 0; i < count_; ++i) {
@@ -348,7 +348,7 @@ float DrawScratch::log_probability(std::int32_t token) {
 
 namespace {
 
-void run_steps(std::span<float> logits, const DrawPlan& plan, DrawScratch& scratch) {
+void run_steps(std::span<float> logits, const SamplingPlan& plan, SamplingScratch& scratch) {
     scratch.start(logits, plan.vocab);
     for (std::int32_t i = 0; i < plan.step_count; ++i) {
         if (plan.cut > 0 && i == plan.cut_at) scratch.cut(plan.cut);
@@ -359,32 +359,32 @@ void run_steps(std::span<float> logits, const DrawPlan& plan, DrawScratch& scrat
 
 }  // namespace
 
-Drawn draw_row(std::span<float> logits, const DrawPlan& plan, DrawScratch& scratch) {
+SampledToken sample_row(std::span<float> logits, const SamplingPlan& plan, SamplingScratch& scratch) {
     run_steps(logits, plan, scratch);
-    return scratch.draw(plan.key, plan.greedy);
+    return scratch.sample(plan.key, plan.greedy);
 }
 
-Candidates candidates_row(std::span<float> logits, const DrawPlan& plan, DrawScratch& scratch) {
+Candidates candidates_row(std::span<float> logits, const SamplingPlan& plan, SamplingScratch& scratch) {
     run_steps(logits, plan, scratch);
     return scratch.list();
 }
 
-void KeptCandidates::reserve(std::span<const DrawPlan> plans) {
-    if (!counts_.empty() || std::ranges::none_of(plans, &DrawPlan::keep)) return;
-    counts_.resize(kDrawSlots);
-    ids_.resize(static_cast<std::size_t>(kDrawSlots) * kCandidateCut);
+void KeptCandidates::reserve(std::span<const SamplingPlan> plans) {
+    if (!counts_.empty() || std::ranges::none_of(plans, &SamplingPlan::keep)) return;
+    counts_.resize(kTokenSlots);
+    ids_.resize(static_cast<std::size_t>(kTokenSlots) * kCandidateCut);
     logits_.resize(ids_.size());
 }
 
-Drawn KeptCandidates::draw(std::span<float> logits, const DrawPlan& plan, DrawScratch& scratch, std::int32_t slot) {
-    if (!plan.keep) return draw_row(logits, plan, scratch);
+SampledToken KeptCandidates::sample(std::span<float> logits, const SamplingPlan& plan, SamplingScratch& scratch, std::int32_t slot) {
+    if (!plan.keep) return sample_row(logits, plan, scratch);
     const Candidates from = candidates_row(logits, plan, scratch);
     check(from.count <= kCandidateCut, "a plan that keeps its candidates has a cut");
     const Candidates to = at(slot);
     counts_[static_cast<std::size_t>(slot)] = from.count;
     std::copy_n(from.ids, from.count, to.ids);
     std::copy_n(from.logits, from.count, to.logits);
-    return scratch.draw(plan.key, plan.greedy);
+    return scratch.sample(plan.key, plan.greedy);
 }
 
 Candidates KeptCandidates::at(std::int32_t slot) {

@@ -1,4 +1,4 @@
-// samplers/stage_walk.h: stages with one set of states, and running them on a row. Chain has one, DraftChain has
+// samplers/chain_stages.h: stages with one set of states, and running them on a row. Chain has one, DraftChain has
 // another.
 //
 // Threads:  one caller at a time.
@@ -9,12 +9,12 @@
 #include <string>
 #include <vector>
 
-#include "kernels/draw.h"
+#include "kernels/sampling.h"
 #include "samplers/chain.h"
 
 namespace foresay::samplers {
 
-class StageWalk {
+class ChainStages {
 public:
     struct Entry {
         std::string name;
@@ -30,21 +30,21 @@ public:
     };
 
     // Those of a chain, live.
-    StageWalk(const ChainSpec& spec, const Vocabulary& vocabulary);
+    ChainStages(const ChainSpec& spec, const Vocabulary& vocabulary);
     // Those of `live` for the draft. States are made, not copied yet. `without_masks`: leaves out host stages that only
     // drop candidates.
-    explicit StageWalk(const StageWalk& live, Phase phase, bool without_masks = false);
+    explicit ChainStages(const ChainStages& live, Phase phase, bool without_masks = false);
 
     void begin(std::uint64_t seed, std::uint64_t branch, std::span<const std::int32_t> history, std::size_t capacity);
     // Takes over states, history and key of `live`, from which this one was made.
-    void follow(const StageWalk& live);
+    void follow(const ChainStages& live);
     // Runs the stages on a row and samples a token. In phase `decide` a failure is left in failure().
-    kernels::Drawn run(std::span<float> logits);
-    // The same from the candidates that the plan of compile_head() keeps.
-    kernels::Drawn run(const kernels::Candidates& candidates);
+    kernels::SampledToken run(std::span<float> logits);
+    // The same from the candidates that the plan of compile_prefix() keeps.
+    kernels::SampledToken run(const kernels::Candidates& candidates);
     void accept(std::int32_t token);
     const char* compile(PlanBuffer& buffer) const;
-    bool compile_head(PlanBuffer& buffer) const;
+    bool compile_prefix(PlanBuffer& buffer) const;
     const char* host_stage() const;
     // Whether a host stage that only drops candidates often drops likely ones.
     bool masks_matter() const;
@@ -60,10 +60,10 @@ public:
 
 private:
     void plan_stages();
-    kernels::DrawStep step_of(const Entry& entry, std::vector<kernels::TokenCount>& counts) const;
+    kernels::SamplingStep step_of(const Entry& entry, std::vector<kernels::TokenCount>& counts) const;
     // The plan of active stages [0, end).
     void compile_steps(std::size_t end, PlanBuffer& buffer) const;
-    kernels::Drawn run_from(std::size_t first);
+    kernels::SampledToken run_from(std::size_t first);
     std::size_t first_host() const;  // index into active_, its size when there is none
     bool run_host(Entry& entry);
     void note_dropped(Entry& entry, const kernels::Candidates& result, std::int32_t count);
@@ -90,7 +90,7 @@ private:
 
     bool failed_ = false;
     StageFailure failure_;
-    kernels::DrawScratch scratch_;
+    kernels::SamplingScratch scratch_;
     std::vector<std::vector<kernels::TokenCount>> counts_;
     std::vector<std::int32_t> saved_ids_;
     std::vector<float> saved_logits_;

@@ -1,4 +1,4 @@
-// speculative/walk.h: accepts drafted tokens. The target's own chain samples from the verified rows, one after the
+// speculative/accept.h: accepts drafted tokens. The target's own chain samples from the verified rows, one after the
 // other, and goes on only while its token equals the drafted one (law 3: the draft never decides).
 //
 // Every test that ends a text is made here, token by token, so nothing is emitted after an end.
@@ -12,11 +12,11 @@
 
 #include "core/models/context.h"
 #include "samplers/chain.h"
-#include "speculative/device_draws.h"
+#include "speculative/device_sampling.h"
 
 namespace foresay::speculative {
 
-enum class WalkEnd : std::uint8_t {
+enum class AcceptEnd : std::uint8_t {
     row,      // a token differs, or there are no more rows: the next round goes on
     stop,     // an end token or a stop string
     failure,  // the chain sampled no token
@@ -32,29 +32,29 @@ inline bool all_finite(std::span<const float> logits) {
     return worst < kExponent;
 }
 
-struct WalkOutcome {
+struct AcceptOutcome {
     std::int32_t emitted = 0;
     std::int32_t accepted = 0;  // drafted ones among them
-    WalkEnd end = WalkEnd::row;
+    AcceptEnd end = AcceptEnd::row;
     const samplers::StageFailure* failure = nullptr;
 };
 
 // Row i of the context's last forward follows `drafted[i - 1]`. `emit(token, was_drafted)` takes each token and says
 // whether the text ends with it. At most drafted.size() + 1 tokens are emitted.
-// `source`: what DeviceDraws::draw() returned for the same drafted tokens.
+// `source`: what DeviceSampling::sample() returned for the same drafted tokens.
 template <class Emit>
-WalkOutcome walk(core::Context& context, samplers::Chain& chain, std::span<const std::int32_t> drafted,
+AcceptOutcome accept_tokens(core::Context& context, samplers::Chain& chain, std::span<const std::int32_t> drafted,
                  RowSource source, Emit&& emit) {
-    WalkOutcome outcome;
+    AcceptOutcome outcome;
     for (std::size_t row = 0; row <= drafted.size(); ++row) {
         samplers::Decision decision;
         bool finite = true;
         if (source != RowSource::logits) {
             const std::int32_t slot = static_cast<std::int32_t>(row);
-            const kernels::Drawn drawn = context.ops().drawn(context.activations(), slot);
-            finite = drawn.finite;
+            const kernels::SampledToken sampled = context.ops().sampled(context.activations(), slot);
+            finite = sampled.finite;
             if (source == RowSource::tokens) {
-                decision = {drawn.token, drawn.margin, nullptr};
+                decision = {sampled.token, sampled.margin, nullptr};
             } else if (finite) {
                 decision = chain.decide(context.ops().candidates(context.activations(), slot));
             }
@@ -64,11 +64,11 @@ WalkOutcome walk(core::Context& context, samplers::Chain& chain, std::span<const
             if (finite) decision = chain.decide(logits);
         }
         if (!finite) {
-            outcome.end = WalkEnd::broken;
+            outcome.end = AcceptEnd::broken;
             return outcome;
         }
         if (decision.token < 0) {
-            outcome.end = WalkEnd::failure;
+            outcome.end = AcceptEnd::failure;
             outcome.failure = decision.failure;
             return outcome;
         }
@@ -77,7 +77,7 @@ WalkOutcome walk(core::Context& context, samplers::Chain& chain, std::span<const
         ++outcome.emitted;
         if (agreed) ++outcome.accepted;
         if (emit(decision.token, agreed)) {
-            outcome.end = WalkEnd::stop;
+            outcome.end = AcceptEnd::stop;
             return outcome;
         }
         if (!agreed) return outcome;

@@ -1,28 +1,28 @@
-#include "kernels/draw.h"
+#include "kernels/sampling.h"
 
 #include <gtest/gtest.h>
 
 #include <cstring>
 
-#include "kernels/draw_simd.h"
+#include "kernels/sampling_simd.h"
 #include "tests/samplers/support.h"
 
 namespace foresay::samplers {
 namespace {
 
-using kernels::DrawPlan;
-using kernels::DrawScratch;
-using kernels::DrawStep;
-using kernels::DrawStepKind;
+using kernels::SamplingPlan;
+using kernels::SamplingScratch;
+using kernels::SamplingStep;
+using kernels::SamplingStepKind;
 
 std::int32_t random_size(std::mt19937& random) {
     const std::int32_t sizes[] = {1, 2, 15, 16, 17, 255, 256, 257, 1000, 4096, 16384, 5003};
     return sizes[random() % std::size(sizes)];
 }
 
-TEST(Draw, CutKeepsTheBestInOrder) {
+TEST(Sampling, CutKeepsTheBestInOrder) {
     std::mt19937 random(1);
-    DrawScratch scratch;
+    SamplingScratch scratch;
     for (int round = 0; round < 400; ++round) {
         std::vector<float> row = random_row(random, random_size(random));
         const std::int32_t vocab = static_cast<std::int32_t>(row.size());
@@ -36,97 +36,97 @@ TEST(Draw, CutKeepsTheBestInOrder) {
     }
 }
 
-TEST(Draw, WholeVocabularyEqualsTheDefinition) {
+TEST(Sampling, WholeVocabularyEqualsTheDefinition) {
     std::mt19937 random(2);
-    DrawScratch scratch;
+    SamplingScratch scratch;
     for (int round = 0; round < 600; ++round) {
         std::vector<float> row = random_row(random, random_size(random));
-        DrawPlan plan;
+        SamplingPlan plan;
         plan.key = {random(), random(), static_cast<std::uint32_t>(round)};
         plan.vocab = static_cast<std::int32_t>(row.size());
         plan.greedy = round % 5 == 0;
-        const auto want = plain_draw(sorted_entries(row, plan.vocab), plan.key, plan.greedy);
-        const auto got = kernels::draw_row(row, plan, scratch);
+        const auto want = plain_sample(sorted_entries(row, plan.vocab), plan.key, plan.greedy);
+        const auto got = kernels::sample_row(row, plan, scratch);
         ASSERT_EQ(got.token, want.token) << "round " << round;
         ASSERT_EQ(got.margin, want.margin) << "round " << round;
     }
 }
 
-TEST(Draw, ListEqualsTheDefinition) {
+TEST(Sampling, ListEqualsTheDefinition) {
     std::mt19937 random(3);
-    DrawScratch scratch;
+    SamplingScratch scratch;
     for (int round = 0; round < 400; ++round) {
         std::vector<float> row = random_row(random, random_size(random));
-        DrawPlan plan;
+        SamplingPlan plan;
         plan.key = {random(), 0, static_cast<std::uint32_t>(round)};
         plan.cut = round % 2 ? 40 : 512;
         std::vector<Entry> entries = sorted_entries(row, static_cast<std::int32_t>(row.size()));
         if (entries.size() > static_cast<std::size_t>(plan.cut)) entries.resize(static_cast<std::size_t>(plan.cut));
-        const auto want = plain_draw(entries, plan.key, false);
-        const auto got = kernels::draw_row(row, plan, scratch);
+        const auto want = plain_sample(entries, plan.key, false);
+        const auto got = kernels::sample_row(row, plan, scratch);
         ASSERT_EQ(got.token, want.token);
         ASSERT_EQ(got.margin, want.margin);
     }
 }
 
-TEST(Draw, IdsBeyondTheVocabularyAreNoCandidates) {
+TEST(Sampling, IdsBeyondTheVocabularyAreNoCandidates) {
     std::vector<float> row(300, 0.0f);
     for (std::size_t id = 200; id < row.size(); ++id) row[id] = 50.0f;
-    DrawScratch scratch;
+    SamplingScratch scratch;
     for (std::uint32_t index = 0; index < 200; ++index) {
         for (const std::int32_t cut : {0, 40}) {
-            DrawPlan plan;
+            SamplingPlan plan;
             plan.key.index = index;
             plan.vocab = 200;
             plan.cut = cut;
             std::vector<float> copy = row;
-            EXPECT_LT(kernels::draw_row(copy, plan, scratch).token, 200);
+            EXPECT_LT(kernels::sample_row(copy, plan, scratch).token, 200);
         }
     }
 }
 
-TEST(Draw, GreedyTiesGoToTheLowestId) {
+TEST(Sampling, GreedyTiesGoToTheLowestId) {
     std::vector<float> row(1000, 1.0f);
     row[700] = row[300] = row[900] = 2.0f;
-    DrawPlan plan;
+    SamplingPlan plan;
     plan.greedy = true;
-    DrawScratch scratch;
-    const auto drawn = kernels::draw_row(row, plan, scratch);
-    EXPECT_EQ(drawn.token, 300);
-    EXPECT_EQ(drawn.margin, 0.0f);
+    SamplingScratch scratch;
+    const auto sampled = kernels::sample_row(row, plan, scratch);
+    EXPECT_EQ(sampled.token, 300);
+    EXPECT_EQ(sampled.margin, 0.0f);
 }
 
-TEST(Draw, NothingLeftIsMinusOne) {
-    DrawScratch scratch;
+TEST(Sampling, NothingLeftIsMinusOne) {
+    SamplingScratch scratch;
     for (const float value : {-kInfinity, std::numeric_limits<float>::quiet_NaN()}) {
         for (const std::int32_t cut : {0, 40}) {
             for (const bool greedy : {false, true}) {
                 std::vector<float> row(500, value);
-                DrawPlan plan;
+                SamplingPlan plan;
                 plan.cut = cut;
                 plan.greedy = greedy;
-                EXPECT_EQ(kernels::draw_row(row, plan, scratch).token, -1);
+                EXPECT_EQ(kernels::sample_row(row, plan, scratch).token, -1);
             }
         }
     }
 }
 
-TEST(Draw, InfiniteLogitsAreTheLargestFloat) {
+TEST(Sampling, InfiniteLogitsAreTheLargestFloat) {
     std::vector<float> row(500, 0.0f);
     row[77] = kInfinity;
-    DrawScratch scratch;
+    SamplingScratch scratch;
     for (const std::int32_t cut : {0, 40}) {
         std::vector<float> copy = row;
-        DrawPlan plan;
+        SamplingPlan plan;
         plan.cut = cut;
-        EXPECT_EQ(kernels::draw_row(copy, plan, scratch).token, 77);
+        EXPECT_EQ(kernels::sample_row(copy, plan, scratch).token, 77);
     }
 }
 
 // Every instruction set computes the same bits.
-TEST(Draw, InstructionSetsAgree) {
+TEST(Sampling, InstructionSetsAgree) {
     std::mt19937 random(4);
-    const auto all = kernels::all_draw_kernels();
+    const auto all = kernels::all_sampling_kernels();
     const auto& portable = all.back();
     ASSERT_STREQ(portable.isa, "portable");
     for (int round = 0; round < 60; ++round) {
@@ -147,7 +147,7 @@ TEST(Draw, InstructionSetsAgree) {
             kernels::BestTwo whole, list, best;
             std::uint64_t sum;
         };
-        const auto run = [&](const kernels::DrawKernels& kernels) {
+        const auto run = [&](const kernels::SamplingKernels& kernels) {
             Result r;
             r.lanes.resize(static_cast<std::size_t>(kernels::lane_count(n)));
             kernels.lane_maxima(row.data(), n, r.lanes.data());
@@ -159,8 +159,8 @@ TEST(Draw, InstructionSetsAgree) {
             kernels.divide(r.divided.data(), count, 0.7f);
             r.weights.resize(ids.size());
             r.sum = kernels.weigh(logits.data(), count, logits.empty() ? 0.0f : logits[0], r.weights.data());
-            r.whole = kernels.draw_whole(row.data(), n, r.lanes.data(), -kInfinity, key);
-            r.list = kernels.draw_list(ids.data(), logits.data(), count, key);
+            r.whole = kernels.sample_whole(row.data(), n, r.lanes.data(), -kInfinity, key);
+            r.list = kernels.sample_list(ids.data(), logits.data(), count, key);
             r.best = kernels.best_whole(row.data(), n, r.lanes.data());
             return r;
         };

@@ -1,4 +1,4 @@
-// speculative/device_draws.h: runs a chain where the logits are, on backends that run apart from the host. No row of
+// speculative/device_sampling.h: runs a chain where the logits are, on backends that run apart from the host. No row of
 // logits is copied, and all rows of a verification are sampled at once. Of a chain with host stages, the device runs
 // what comes before them and hands over the few candidates that they see.
 //
@@ -7,7 +7,7 @@
 //
 // Law 3:    the plan of row i assumes that the tokens drafted before it are accepted. It is used only if they are.
 // Cost:     compiles one plan per row; no allocation once warm.
-// Errors:   none; draw() says when the host has to sample.
+// Errors:   none; sample() says when the host has to sample.
 #pragma once
 
 #include <cstdint>
@@ -26,30 +26,30 @@ enum class RowSource : std::uint8_t {
     tokens,      // they are in the rows' token slots
 };
 
-class DeviceDraws {
+class DeviceSampling {
 public:
     // Samples from logit rows 0 .. drafted.size() of the context's last forward into the slots of the same numbers, as
     // far as the device can.
-    RowSource draw(core::Context& context, const samplers::Chain& chain, std::span<const std::int32_t> drafted) {
+    RowSource sample(core::Context& context, const samplers::Chain& chain, std::span<const std::int32_t> drafted) {
         const std::size_t rows = drafted.size() + 1;
-        if (rows > kernels::kDrawSlots || !context.ops().asynchronous()) return RowSource::logits;
+        if (rows > kernels::kTokenSlots || !context.ops().asynchronous()) return RowSource::logits;
         const bool whole = chain.host_stage() == nullptr;
         ahead_.start(chain);
         if (!whole && !ahead_.complete()) return RowSource::logits;
         if (buffers_.empty()) {
-            buffers_.resize(kernels::kDrawSlots);
-            plans_.resize(kernels::kDrawSlots);
-            for (std::int32_t slot = 0; slot < kernels::kDrawSlots; ++slot) slots_.push_back(slot);
+            buffers_.resize(kernels::kTokenSlots);
+            plans_.resize(kernels::kTokenSlots);
+            for (std::int32_t slot = 0; slot < kernels::kTokenSlots; ++slot) slots_.push_back(slot);
         }
         for (std::size_t row = 0; row < rows; ++row) {
-            if (!(whole ? ahead_.compile(buffers_[row]) == nullptr : ahead_.compile_head(buffers_[row]))) {
+            if (!(whole ? ahead_.compile(buffers_[row]) == nullptr : ahead_.compile_prefix(buffers_[row]))) {
                 return RowSource::logits;
             }
             if (row == 0) reserve(rows);
             plans_[row] = buffers_[row].plan;
             if (row < drafted.size()) ahead_.advance(drafted[row]);
         }
-        context.ops().draw(context.activations(), std::span(plans_).first(rows), std::span(slots_).first(rows));
+        context.ops().sample(context.activations(), std::span(plans_).first(rows), std::span(slots_).first(rows));
         return whole ? RowSource::tokens : RowSource::candidates;
     }
 
@@ -57,19 +57,19 @@ private:
     // Lists of counted tokens grow with the text. Makes room in all rows at once and by doubling, so that a draft
     // longer than those before it allocates nothing.
     void reserve(std::size_t rows) {
-        for (std::size_t step = 0; step < kernels::kMaxDrawSteps; ++step) {
+        for (std::size_t step = 0; step < kernels::kMaxSamplingSteps; ++step) {
             const std::size_t size = buffers_[0].counts[step].size();
             if (size == 0 || size + rows <= buffers_.back().counts[step].capacity()) continue;
             // Not in the first row: its plan already borrows the list.
             for (std::size_t row = 1; row < buffers_.size(); ++row) {
-                buffers_[row].counts[step].reserve(2 * size + kernels::kDrawSlots);
+                buffers_[row].counts[step].reserve(2 * size + kernels::kTokenSlots);
             }
         }
     }
 
     samplers::DraftChain ahead_;
     std::vector<samplers::PlanBuffer> buffers_;
-    std::vector<kernels::DrawPlan> plans_;
+    std::vector<kernels::SamplingPlan> plans_;
     std::vector<std::int32_t> slots_;
 };
 

@@ -1,10 +1,10 @@
-// kernels/draw.h: samples a token from a row of logits on the host, by a DrawPlan or step by step.
+// kernels/sampling.h: samples a token from a row of logits on the host, by a SamplingPlan or step by step.
 //
 // Law 2 (noise belongs to the position): the token is argmax(logit + gumbel(key, id)) over the candidates that the
 // steps leave, where a temperature step has divided the logits. Nothing is remembered from one token to the next.
 //
 // Precision: float32; exp and log are those of kernels/math.h, all else that decides is in kernels/sampling_steps.h.
-// Threads:  draw_row() may run for many rows at once, each with its own DrawScratch and its own logits.
+// Threads:  sample_row() may run for many rows at once, each with its own SamplingScratch and its own logits.
 // Cost:     16,384 logits with a leading top_k of 40: a few microseconds. Noise is computed only for ids that can win.
 // Errors:   none; a row without any candidate yields token -1.
 #pragma once
@@ -19,9 +19,9 @@
 namespace foresay::kernels {
 
 // The candidates of one row and the memory to work on them. Grows to the largest vocabulary seen, then allocates
-// nothing. draw_row() is start, apply..., cut, apply..., draw. A chain with host stages makes the same calls with its
+// nothing. sample_row() is start, apply..., cut, apply..., sample. A chain with host stages makes the same calls with its
 // own ones between them.
-class DrawScratch {
+class SamplingScratch {
 public:
     // Makes room for rows of `vocab` logits.
     void reserve(std::int32_t vocab);
@@ -32,7 +32,7 @@ public:
     void start(const Candidates& list);
     // Keeps the `count` best.
     void cut(std::int32_t count);
-    void apply(const DrawStep& step, const NoiseKey& key);
+    void apply(const SamplingStep& step, const NoiseKey& key);
 
     // The candidates as a list, best first, valid until the next call. After writing to it, call set_list().
     Candidates list();
@@ -41,7 +41,7 @@ public:
     // Whether the candidates are still the row itself: no cut and no list yet.
     bool whole() const { return whole_; }
 
-    Drawn draw(const NoiseKey& key, bool greedy);
+    SampledToken sample(const NoiseKey& key, bool greedy);
 
     // log of the softmax probability of `token` among the candidates; -inf when it is none of them.
     float log_probability(std::int32_t token);
@@ -51,9 +51,9 @@ private:
     void sort();
     void drop_dead();
     std::uint64_t weigh();
-    void apply_whole(const DrawStep& step);
-    void apply_elements(const DrawStep& step);
-    void apply_ranking(const DrawStep& step, const NoiseKey& key);
+    void apply_whole(const SamplingStep& step);
+    void apply_elements(const SamplingStep& step);
+    void apply_ranking(const SamplingStep& step, const NoiseKey& key);
 
     bool whole_ = false;
     bool sorted_ = false;
@@ -67,18 +67,18 @@ private:
 };
 
 // Runs `plan` on a row of logits, which is modified in place.
-Drawn draw_row(std::span<float> logits, const DrawPlan& plan, DrawScratch& scratch);
+SampledToken sample_row(std::span<float> logits, const SamplingPlan& plan, SamplingScratch& scratch);
 
 // Runs the steps of `plan` and does not sample: the candidates, best first. Valid until the scratch is used again.
-Candidates candidates_row(std::span<float> logits, const DrawPlan& plan, DrawScratch& scratch);
+Candidates candidates_row(std::span<float> logits, const SamplingPlan& plan, SamplingScratch& scratch);
 
 // The candidates of plans that keep them, by token slot. For backends on the host.
 class KeptCandidates {
 public:
     // Makes room when one of `plans` keeps candidates. Call it before rows are sampled side by side.
-    void reserve(std::span<const DrawPlan> plans);
-    // draw_row(), and the candidates stay in slot `slot` when the plan says so.
-    Drawn draw(std::span<float> logits, const DrawPlan& plan, DrawScratch& scratch, std::int32_t slot);
+    void reserve(std::span<const SamplingPlan> plans);
+    // sample_row(), and the candidates stay in slot `slot` when the plan says so.
+    SampledToken sample(std::span<float> logits, const SamplingPlan& plan, SamplingScratch& scratch, std::int32_t slot);
     // Writable until a token is next sampled into the slot.
     Candidates at(std::int32_t slot);
 

@@ -1,4 +1,4 @@
-#include "samplers/stage_walk.h"
+#include "samplers/chain_stages.h"
 
 #include <algorithm>
 #include <atomic>
@@ -31,8 +31,8 @@ std::uint64_t next_id() {
     return ++last;
 }
 
-StageWalk::Entry make_entry(const StageSpec& spec, const Vocabulary& vocabulary) {
-    StageWalk::Entry entry;
+ChainStages::Entry make_entry(const StageSpec& spec, const Vocabulary& vocabulary) {
+    ChainStages::Entry entry;
     entry.name = spec.name;
     entry.factory = spec.factory ? spec.factory : find_builtin(spec.name);
     if (!entry.factory) {
@@ -52,9 +52,9 @@ StageWalk::Entry make_entry(const StageSpec& spec, const Vocabulary& vocabulary)
 
 }  // namespace
 
-StageWalk::StageWalk(const ChainSpec& spec, const Vocabulary& vocabulary) : id_(next_id()), vocabulary_(&vocabulary) {
-    if (spec.size() > static_cast<std::size_t>(kernels::kMaxDrawSteps)) {
-        throw Error("a chain has at most " + std::to_string(kernels::kMaxDrawSteps) + " samplers, this one has " +
+ChainStages::ChainStages(const ChainSpec& spec, const Vocabulary& vocabulary) : id_(next_id()), vocabulary_(&vocabulary) {
+    if (spec.size() > static_cast<std::size_t>(kernels::kMaxSamplingSteps)) {
+        throw Error("a chain has at most " + std::to_string(kernels::kMaxSamplingSteps) + " samplers, this one has " +
                     std::to_string(spec.size()));
     }
     for (const StageSpec& stage : spec) {
@@ -67,7 +67,7 @@ StageWalk::StageWalk(const ChainSpec& spec, const Vocabulary& vocabulary) : id_(
     plan_stages();
 }
 
-StageWalk::StageWalk(const StageWalk& live, Phase phase, bool without_masks)
+ChainStages::ChainStages(const ChainStages& live, Phase phase, bool without_masks)
     : id_(live.id_), phase_(phase), vocabulary_(live.vocabulary_) {
     for (const Entry& from : live.entries_) {
         const StageTraits& traits = from.factory->description().traits;
@@ -88,7 +88,7 @@ StageWalk::StageWalk(const StageWalk& live, Phase phase, bool without_masks)
     plan_stages();
 }
 
-void StageWalk::plan_stages() {
+void ChainStages::plan_stages() {
     bool cut_found = false;
     for (std::size_t i = 0; i < entries_.size(); ++i) {
         const Stage& stage = *entries_[i].stage;
@@ -101,8 +101,8 @@ void StageWalk::plan_stages() {
             cut_ = kernels::kCandidateCut;
             if (stage.has_step()) {
                 std::vector<kernels::TokenCount> none;
-                const kernels::DrawStep step = entries_[i].state ? kernels::DrawStep{} : stage.step(nullptr, none);
-                if (step.kind == kernels::DrawStepKind::top_k && step.top_k <= static_cast<std::uint32_t>(cut_)) {
+                const kernels::SamplingStep step = entries_[i].state ? kernels::SamplingStep{} : stage.step(nullptr, none);
+                if (step.kind == kernels::SamplingStepKind::top_k && step.top_k <= static_cast<std::uint32_t>(cut_)) {
                     cut_ = static_cast<std::int32_t>(step.top_k);
                     cut_replaces_ = true;
                 }
@@ -114,9 +114,9 @@ void StageWalk::plan_stages() {
     place_.assign(static_cast<std::size_t>(std::max(vocabulary_->size(), 0)), 0);
 }
 
-kernels::NoiseKey StageWalk::key() const { return {seed_, branch_, static_cast<std::uint32_t>(history_.size())}; }
+kernels::NoiseKey ChainStages::key() const { return {seed_, branch_, static_cast<std::uint32_t>(history_.size())}; }
 
-void StageWalk::begin(std::uint64_t seed, std::uint64_t branch, std::span<const std::int32_t> history,
+void ChainStages::begin(std::uint64_t seed, std::uint64_t branch, std::span<const std::int32_t> history,
                       std::size_t capacity) {
     ++epoch_;
     seed_ = seed;
@@ -133,7 +133,7 @@ void StageWalk::begin(std::uint64_t seed, std::uint64_t branch, std::span<const 
     }
 }
 
-void StageWalk::follow(const StageWalk& live) {
+void ChainStages::follow(const ChainStages& live) {
     // A draft's history is the live one plus what it advanced; within a generation the live one only grows.
     const bool same = epoch_ == live.epoch_ && live_length_ <= live.history_.size();
     history_.reserve(live.history_.capacity());
@@ -155,7 +155,7 @@ void StageWalk::follow(const StageWalk& live) {
     }
 }
 
-void StageWalk::accept(std::int32_t token) {
+void ChainStages::accept(std::int32_t token) {
     float log_probability = 0.0f;
     const float* feedback = nullptr;
     if (feedback_ && decided_ && phase_ == Phase::decide) {
@@ -171,25 +171,25 @@ void StageWalk::accept(std::int32_t token) {
     }
 }
 
-kernels::DrawStep StageWalk::step_of(const Entry& entry, std::vector<kernels::TokenCount>& counts) const {
-    kernels::DrawStep step = entry.stage->step(entry.state.get(), counts);
-    if (step.kind == kernels::DrawStepKind::xtc) step.xtc.stream = entry.stream;
+kernels::SamplingStep ChainStages::step_of(const Entry& entry, std::vector<kernels::TokenCount>& counts) const {
+    kernels::SamplingStep step = entry.stage->step(entry.state.get(), counts);
+    if (step.kind == kernels::SamplingStepKind::xtc) step.xtc.stream = entry.stream;
     return step;
 }
 
-kernels::Drawn StageWalk::run(std::span<float> logits) {
+kernels::SampledToken ChainStages::run(std::span<float> logits) {
     failed_ = false;
     scratch_.start(logits, vocabulary_->size());
     return run_from(0);
 }
 
-kernels::Drawn StageWalk::run(const kernels::Candidates& candidates) {
+kernels::SampledToken ChainStages::run(const kernels::Candidates& candidates) {
     failed_ = false;
     scratch_.start(candidates);
     return run_from(first_host());
 }
 
-kernels::Drawn StageWalk::run_from(std::size_t first) {
+kernels::SampledToken ChainStages::run_from(std::size_t first) {
     for (std::size_t at = first; at < active_.size(); ++at) {
         Entry& entry = entries_[active_[at]];
         if (cut_ > 0 && at == cut_before_) {
@@ -202,17 +202,17 @@ kernels::Drawn StageWalk::run_from(std::size_t first) {
             return {};
         }
     }
-    const kernels::Drawn drawn = scratch_.draw(key(), greedy_);
+    const kernels::SampledToken sampled = scratch_.sample(key(), greedy_);
     decided_ = true;
-    if (drawn.token < 0 && phase_ == Phase::decide) {
+    if (sampled.token < 0 && phase_ == Phase::decide) {
         failed_ = true;
         failure_ = {"chain",
                     "no token can follow: the samplers forbid every one, or the model's logits are not numbers"};
     }
-    return drawn;
+    return sampled;
 }
 
-void StageWalk::fail(Entry& entry, std::string_view why) {
+void ChainStages::fail(Entry& entry, std::string_view why) {
     ++entry.report.failures;
     entry.report.last_failure = why;
     if (phase_ == Phase::propose || entry.on_error == StageSpec::OnError::skip) return;
@@ -222,7 +222,7 @@ void StageWalk::fail(Entry& entry, std::string_view why) {
 }
 
 // Runs one host stage. False: the generation has to stop.
-bool StageWalk::run_host(Entry& entry) {
+bool ChainStages::run_host(Entry& entry) {
     if (!entry.broken.empty()) {
         fail(entry, entry.broken);
         return !failed_;
@@ -255,7 +255,7 @@ bool StageWalk::run_host(Entry& entry) {
 }
 
 // How what a stage returned breaks the contract; empty when it does not.
-std::string_view StageWalk::check_result(const Entry& entry, const kernels::Candidates& result) {
+std::string_view ChainStages::check_result(const Entry& entry, const kernels::Candidates& result) {
     const bool masks_only = entry.factory->description().traits.masks_only;
     for (std::size_t i = 0; i < saved_ids_.size(); ++i)
         place_[static_cast<std::size_t>(saved_ids_[i])] = static_cast<std::int32_t>(i) + 1;
@@ -281,19 +281,19 @@ std::string_view StageWalk::check_result(const Entry& entry, const kernels::Cand
     return wrong;
 }
 
-std::size_t StageWalk::first_host() const {
+std::size_t ChainStages::first_host() const {
     std::size_t at = 0;
     while (at < active_.size() && entries_[active_[at]].stage->has_step()) ++at;
     return at;
 }
 
-const char* StageWalk::host_stage() const {
+const char* ChainStages::host_stage() const {
     const std::size_t at = first_host();
     return at < active_.size() ? entries_[active_[at]].name.c_str() : nullptr;
 }
 
 // Whether the stage has dropped one of the best of the `count` candidates in saved_*.
-void StageWalk::note_dropped(Entry& entry, const kernels::Candidates& result, std::int32_t count) {
+void ChainStages::note_dropped(Entry& entry, const kernels::Candidates& result, std::int32_t count) {
     bool dropped = false;
     for (std::int32_t i = 0; i < std::min(count, kLikely) && !dropped; ++i) {
         const std::int32_t id = saved_ids_[static_cast<std::size_t>(i)];
@@ -305,17 +305,17 @@ void StageWalk::note_dropped(Entry& entry, const kernels::Candidates& result, st
     entry.likely_dropped += kDroppedBlend * ((dropped ? 1.0 : 0.0) - entry.likely_dropped);
 }
 
-bool StageWalk::masks_matter() const {
+bool ChainStages::masks_matter() const {
     return std::ranges::any_of(entries_, [](const Entry& entry) { return entry.likely_dropped > kMattering; });
 }
 
-const char* StageWalk::compile(PlanBuffer& buffer) const {
+const char* ChainStages::compile(PlanBuffer& buffer) const {
     if (const char* name = host_stage()) return name;
     compile_steps(active_.size(), buffer);
     return nullptr;
 }
 
-bool StageWalk::compile_head(PlanBuffer& buffer) const {
+bool ChainStages::compile_prefix(PlanBuffer& buffer) const {
     const std::size_t host = first_host();
     if (host == active_.size() || cut_ == 0 || cut_before_ > host) return false;
     compile_steps(host, buffer);
@@ -325,8 +325,8 @@ bool StageWalk::compile_head(PlanBuffer& buffer) const {
     return true;
 }
 
-void StageWalk::compile_steps(std::size_t end, PlanBuffer& buffer) const {
-    kernels::DrawPlan& plan = buffer.plan;
+void ChainStages::compile_steps(std::size_t end, PlanBuffer& buffer) const {
+    kernels::SamplingPlan& plan = buffer.plan;
     plan.key = key();
     plan.vocab = vocabulary_->size();
     plan.cut = cut_;

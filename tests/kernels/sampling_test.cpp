@@ -1,4 +1,4 @@
-// Draws of a backend against draw_row() on the same logits: every kind of plan, rows with ties and infinities, rows that
+// Sampling of a backend against sample_row() on the same logits: every kind of plan, rows with ties and infinities, rows that
 // the backend cannot cut short.
 
 #include <gtest/gtest.h>
@@ -32,31 +32,31 @@ struct Lists {
     }
 };
 
-DrawStep temperature(float value) { return {.kind = DrawStepKind::temperature, .temperature = value}; }
-DrawStep top_k(std::uint32_t k) { return {.kind = DrawStepKind::top_k, .top_k = k}; }
-DrawStep penalties_of(const Lists& lists, float presence = 0.0f) {
-    return {.kind = DrawStepKind::penalties,
+SamplingStep temperature(float value) { return {.kind = SamplingStepKind::temperature, .temperature = value}; }
+SamplingStep top_k(std::uint32_t k) { return {.kind = SamplingStepKind::top_k, .top_k = k}; }
+SamplingStep penalties_of(const Lists& lists, float presence = 0.0f) {
+    return {.kind = SamplingStepKind::penalties,
             .penalties = {.repeat = 1.2f, .frequency = 0.1f, .presence = presence},
             .counts = lists.counts};
 }
 
-std::vector<DrawPlan> plans(const Lists& lists) {
-    const DrawStep bias{.kind = DrawStepKind::bias, .values = lists.bias};
-    const DrawStep penalties = penalties_of(lists, 0.3f);
-    const DrawStep mask{.kind = DrawStepKind::mask, .bits = lists.bits};
-    const DrawStep warm = temperature(0.8f), hot = temperature(2.5f);
-    const DrawStep few = top_k(40), one = top_k(1), many = top_k(900), all = top_k(1u << 31);
-    const DrawStep top_p{.kind = DrawStepKind::top_p, .top_p = 0.9f};
-    const DrawStep min_p{.kind = DrawStepKind::min_p, .min_p_log = -3.0f};
-    const DrawStep xtc{.kind = DrawStepKind::xtc, .xtc = {.probability = 0.7f, .threshold = 0.05f, .stream = 3}};
-    std::vector<DrawPlan> out;
-    const auto add = [&](std::vector<DrawStep> steps, std::int32_t cut = 0, std::int32_t cut_at = 0) {
+std::vector<SamplingPlan> plans(const Lists& lists) {
+    const SamplingStep bias{.kind = SamplingStepKind::bias, .values = lists.bias};
+    const SamplingStep penalties = penalties_of(lists, 0.3f);
+    const SamplingStep mask{.kind = SamplingStepKind::mask, .bits = lists.bits};
+    const SamplingStep warm = temperature(0.8f), hot = temperature(2.5f);
+    const SamplingStep few = top_k(40), one = top_k(1), many = top_k(900), all = top_k(1u << 31);
+    const SamplingStep top_p{.kind = SamplingStepKind::top_p, .top_p = 0.9f};
+    const SamplingStep min_p{.kind = SamplingStepKind::min_p, .min_p_log = -3.0f};
+    const SamplingStep xtc{.kind = SamplingStepKind::xtc, .xtc = {.probability = 0.7f, .threshold = 0.05f, .stream = 3}};
+    std::vector<SamplingPlan> out;
+    const auto add = [&](std::vector<SamplingStep> steps, std::int32_t cut = 0, std::int32_t cut_at = 0) {
         for (const bool greedy : {false, true}) {
-            DrawPlan plan;
+            SamplingPlan plan;
             plan.greedy = greedy;
             plan.cut = cut;
             plan.cut_at = cut_at;
-            for (const DrawStep& s : steps) plan.steps[plan.step_count++] = s;
+            for (const SamplingStep& s : steps) plan.steps[plan.step_count++] = s;
             out.push_back(plan);
         }
     };
@@ -98,12 +98,12 @@ float value(std::mt19937& random, std::int32_t row, std::int32_t id) {
     }
 }
 
-class Draws : public testing::TestWithParam<std::string> {
+class Sampling : public testing::TestWithParam<std::string> {
 protected:
     void SetUp() override { FORESAY_SKIP_WITHOUT_DEVICE(GetParam()); }
 };
 
-TEST_P(Draws, AreThoseOfDrawRow) {
+TEST_P(Sampling, IsThatOfSampleRow) {
     TinyConfig config;
     config.shape.vocab = kVocab;
     config.shape.layers = 1;
@@ -117,26 +117,26 @@ TEST_P(Draws, AreThoseOfDrawRow) {
     for (std::int32_t row = 0; row < kRows; ++row) {
         for (std::int32_t id = 0; id < kVocab; ++id) rows[row][id] = value(random, row, id);
     }
-    DrawScratch scratch;
+    SamplingScratch scratch;
     std::uint32_t index = 0;
-    for (const DrawPlan& shape : plans(lists)) {
+    for (const SamplingPlan& shape : plans(lists)) {
         for (const std::int32_t vocab : {0, 19000, 17}) {
             for (int repeat = 0; repeat < 3; ++repeat) {
-                std::vector<DrawPlan> batch;
+                std::vector<SamplingPlan> batch;
                 std::vector<std::int32_t> slots;
                 for (std::int32_t row = 0; row < kRows; ++row) {
                     const auto logits = run.ops().logits(run.activations(), row);
                     std::copy(rows[row].begin(), rows[row].end(), logits.begin());
-                    DrawPlan& plan = batch.emplace_back(shape);
+                    SamplingPlan& plan = batch.emplace_back(shape);
                     plan.vocab = vocab;
                     plan.key = {.seed = 77, .branch = 2, .index = ++index};
-                    slots.push_back((11 * row + repeat) % kDrawSlots);
+                    slots.push_back((11 * row + repeat) % kTokenSlots);
                 }
-                run.ops().draw(run.activations(), batch, slots);
+                run.ops().sample(run.activations(), batch, slots);
                 for (std::int32_t row = 0; row < kRows; ++row) {
                     std::vector<float> logits = rows[row];
-                    const Drawn expected = draw_row(logits, batch[row], scratch);
-                    const Drawn found = run.ops().drawn(run.activations(), slots[row]);
+                    const SampledToken expected = sample_row(logits, batch[row], scratch);
+                    const SampledToken found = run.ops().sampled(run.activations(), slots[row]);
                     SCOPED_TRACE(testing::Message()
                                  << "row " << row << ", vocabulary " << vocab << ", " << shape.step_count
                                  << " steps, first of kind " << static_cast<int>(shape.steps[0].kind)
@@ -145,18 +145,18 @@ TEST_P(Draws, AreThoseOfDrawRow) {
                     ASSERT_EQ(found.margin, expected.margin);
                 }
             }
-            // One row alone, as a step of plain decoding draws.
+            // One row alone, as a step of plain decoding samples.
             for (std::int32_t row = 0; row < kRows; ++row) {
                 std::vector<float> logits = rows[row];
                 const auto first = run.ops().logits(run.activations(), 0);
                 std::copy(logits.begin(), logits.end(), first.begin());
-                DrawPlan plan = shape;
+                SamplingPlan plan = shape;
                 plan.vocab = vocab;
                 plan.key = {.seed = 78, .branch = 1, .index = ++index};
                 const std::int32_t slot = row % 2;
-                run.ops().draw(run.activations(), {&plan, 1}, {&slot, 1});
-                const Drawn expected = draw_row(logits, plan, scratch);
-                const Drawn found = run.ops().drawn(run.activations(), slot);
+                run.ops().sample(run.activations(), {&plan, 1}, {&slot, 1});
+                const SampledToken expected = sample_row(logits, plan, scratch);
+                const SampledToken found = run.ops().sampled(run.activations(), slot);
                 SCOPED_TRACE(testing::Message() << "row " << row << " alone, vocabulary " << vocab << ", "
                                                 << shape.step_count << " steps" << (shape.greedy ? ", greedy" : ""));
                 ASSERT_EQ(found.token, expected.token);
@@ -166,7 +166,7 @@ TEST_P(Draws, AreThoseOfDrawRow) {
     }
 }
 
-TEST_P(Draws, KeepTheCandidatesTheyChooseFrom) {
+TEST_P(Sampling, KeepsTheCandidatesItChoosesFrom) {
     TinyConfig config;
     config.shape.vocab = kVocab;
     config.shape.layers = 1;
@@ -176,16 +176,16 @@ TEST_P(Draws, KeepTheCandidatesTheyChooseFrom) {
     const Lists lists(random);
     Sequence sequence{{0}};
     feed(run, sequence, random_tokens(4, kRows, kVocab), {kRows});
-    const DrawStep penalties = penalties_of(lists);
-    std::vector<DrawPlan> heads(3);
+    const SamplingStep penalties = penalties_of(lists);
+    std::vector<SamplingPlan> heads(3);
     heads[0] = {.cut = kCandidateCut};
     heads[1] = {.cut = kCandidateCut, .cut_at = 1, .step_count = 1, .steps = {penalties}};
     heads[2] = {.cut = kCandidateCut, .cut_at = 1, .step_count = 3, .steps = {temperature(0.7f), penalties, top_k(60)}};
-    DrawScratch scratch;
-    for (DrawPlan& head : heads) {
+    SamplingScratch scratch;
+    for (SamplingPlan& head : heads) {
         head.keep = head.greedy = true;
         std::vector<std::vector<float>> rows(kRows, std::vector<float>(kVocab));
-        std::vector<DrawPlan> batch(kRows, head);
+        std::vector<SamplingPlan> batch(kRows, head);
         std::vector<std::int32_t> slots;
         for (std::int32_t row = 0; row < kRows; ++row) {
             for (std::int32_t id = 0; id < kVocab; ++id) rows[row][id] = value(random, row, id);
@@ -193,7 +193,7 @@ TEST_P(Draws, KeepTheCandidatesTheyChooseFrom) {
             std::copy(rows[row].begin(), rows[row].end(), logits.begin());
             slots.push_back(7 * row + 3);
         }
-        run.ops().draw(run.activations(), batch, slots);
+        run.ops().sample(run.activations(), batch, slots);
         for (std::int32_t row = 0; row < kRows; ++row) {
             const Candidates expected = candidates_row(rows[row], head, scratch);
             const Candidates found = run.ops().candidates(run.activations(), slots[row]);
@@ -207,7 +207,7 @@ TEST_P(Draws, KeepTheCandidatesTheyChooseFrom) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Draws, testing::ValuesIn(fast_backends()), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(All, Sampling, testing::ValuesIn(fast_backends()), [](const auto& info) { return info.param; });
 
 }  // namespace
 }  // namespace foresay::test
