@@ -5,6 +5,9 @@
 //           each. q8: an int8 code each (kernels/kv_code.h), and after the codes, of K and of V alike, the steps of the
 //           positions: float [kPagePositions], largest magnitude / 127. Order: page, layer, head, then K, V, so that
 //           memory is first touched page by page as a sequence grows.
+// Cost:     q8 takes half the memory of f16. One row's attention takes 0.9 to 1.0 times as long as with f16 while K and
+//           V fit the processor's caches (avx2 with one query head per key-value head: 1.3), and 0.5 to 0.85 times
+//           beyond.
 #pragma once
 
 #include <atomic>
