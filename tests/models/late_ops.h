@@ -1,13 +1,13 @@
-// tests/models/late_ops.h: a backend that runs apart from the host, as late as kernels/ops.h allows. Every forward, draw and
+// tests/models/late_ops.h: a backend that runs apart from the host, as late as kernels/ops.h allows. Every forward, sample and
 // page copy is queued, and runs on another backend only when a result is read. What a test would never see on a backend
 // that computes at once shows here:
 //
 //   - a batch, or a list that a plan borrows, that changes or dies before the backend is done with it: reported;
-//   - a slot that no draw fills, candidates that no plan kept, logits that no head() computed: reported;
+//   - a slot that no sample fills, candidates that no plan kept, logits that no head() computed: reported;
 //   - logits and candidates that are kept past the call that ends their life: NaN, and ids that do not exist.
 //
-// Copies:   what the contract lets a caller take back when a call returns, and no more: plans and slots at draw(), the batch
-//           at begin(). Lists inside a plan are read when the draw runs; copies of them serve for comparison only.
+// Copies:   what the contract lets a caller take back when a call returns, and no more: plans and slots at sample(), the batch
+//           at begin(). Lists inside a plan are read when the sample runs; copies of them serve for comparison only.
 // Order:    one queue, first in, first out, for all activations, as one stream of a device. Reading runs the queue up to what
 //           is read. Freeing pages, activations or stages runs all of it, as freeing memory of a device does.
 // Threads:  one caller at a time.
@@ -76,7 +76,7 @@ public:
         for (const kernels::Row& row : batch.rows) {
             if (row.token.is_slot() && !token_source.slots[at(row.token.slot_index())].filled) {
                 ADD_FAILURE() << "a row takes its token from slot " << row.token.slot_index()
-                              << ", which no draw fills";
+                              << ", which no sample fills";
             }
         }
     }
@@ -108,7 +108,7 @@ public:
                           << " rows of logits";
             return;
         }
-        Work& work = queue_->add(Kind::draw, &a);
+        Work& work = queue_->add(Kind::sample, &a);
         work.plans.assign(plans.begin(), plans.end());
         work.slots.assign(slots.begin(), slots.end());
         for (const kernels::SamplingPlan& plan : plans) work.keep_lists(plan);
@@ -122,21 +122,21 @@ public:
         }
         for (std::size_t i = 0; i < slots.size(); ++i) {
             Slot& slot = a.slots[at(slots[i])];
-            slot = {.filled = true, .kept = plans[i].keep, .draw = &work};
+            slot = {.filled = true, .kept = plans[i].keep, .sample = &work};
             a.poison_candidates(slots[i]);
         }
     }
     kernels::SampledToken sampled(kernels::Activations& act, std::int32_t slot) override {
         LateActivations& a = self(act);
-        if (!a.slots[at(slot)].filled) ADD_FAILURE() << "slot " << slot << " is read, and no draw fills it";
-        queue_->run_until(a.slots[at(slot)].draw);
+        if (!a.slots[at(slot)].filled) ADD_FAILURE() << "slot " << slot << " is read, and no sample fills it";
+        queue_->run_until(a.slots[at(slot)].sample);
         return inner().sampled(*a.inner, slot);
     }
     kernels::Candidates candidates(kernels::Activations& act, std::int32_t slot) override {
         LateActivations& a = self(act);
         Slot& s = a.slots[at(slot)];
         if (!s.kept) ADD_FAILURE() << "candidates of slot " << slot << " are read, and no plan kept them";
-        queue_->run_until(s.draw);
+        queue_->run_until(s.sample);
         if (!s.fetched) {
             const kernels::Candidates found = inner().candidates(*a.inner, slot);
             s.count = found.count;
@@ -167,7 +167,7 @@ public:
     }
 
 private:
-    enum class Kind : std::uint8_t { forward, draw, copy };
+    enum class Kind : std::uint8_t { forward, sample, copy };
     enum class Op : std::uint8_t { embed, attention_in, attend, attention_out, mlp_in, mlp_out, head };
 
     static std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
@@ -195,10 +195,10 @@ private:
         std::vector<Call> calls;
         std::size_t done = 0;  // calls that have run
 
-        // A draw.
+        // A sample.
         std::vector<kernels::SamplingPlan> plans;
         std::vector<std::int32_t> slots, written_rows;
-        std::vector<std::byte> lists;  // what the plans' lists held at draw()
+        std::vector<std::byte> lists;  // what the plans' lists held at sample()
         std::vector<float> written;
 
         // A copy of a page.
@@ -286,7 +286,7 @@ private:
                     kept += list.size_bytes();
                 });
             }
-            if (changed) ADD_FAILURE() << "a list that a plan borrows has changed before its draw was read";
+            if (changed) ADD_FAILURE() << "a list that a plan borrows has changed before its sample was read";
         }
     };
 
@@ -349,7 +349,7 @@ private:
                 return;
             }
             kernels::Activations& act = *work.act->inner;
-            if (work.kind == Kind::draw) {
+            if (work.kind == Kind::sample) {
                 work.check_lists();
                 const float* values = work.written.data();
                 for (const std::int32_t row : work.written_rows) {
@@ -359,8 +359,8 @@ private:
                 }
                 ops->sample(act, work.plans, work.slots);
                 for (const std::int32_t slot : work.slots) {
-                    Work const*& draw = work.act->slots[at(slot)].draw;
-                    if (draw == &work) draw = nullptr;
+                    Work const*& sample = work.act->slots[at(slot)].sample;
+                    if (sample == &work) sample = nullptr;
                 }
                 return;
             }
@@ -406,11 +406,11 @@ private:
     };
 
     struct Slot {
-        bool filled = false;         // by a draw that has been asked for
+        bool filled = false;         // by a sample that has been asked for
         bool kept = false;           // with its candidates
         bool fetched = false;        // and the host has them
         std::int32_t count = 0;      // of them
-        const Work* draw = nullptr;  // still to run
+        const Work* sample = nullptr;  // still to run
     };
     struct LateActivations final : kernels::Activations {
         LateActivations(std::unique_ptr<kernels::Activations> act, std::shared_ptr<Queue> q)

@@ -56,7 +56,7 @@ protected:
 TEST_F(Late, NothingRunsBeforeItIsRead) {
     ASSERT_TRUE(decode(3));
     ASSERT_TRUE(decode(4));
-    draw(context_, plan(), 0);
+    sample(context_, plan(), 0);
     ASSERT_TRUE(decode(5));
     EXPECT_EQ(inner_.begun, 0);
     sampled(0);
@@ -77,8 +77,8 @@ TEST_F(Late, GivesWhatTheBackendInsideGives) {
     for (std::int32_t step = 0; step < 6; ++step) {
         ASSERT_TRUE(expected.decode(std::span(&tokens.back(), 1)));
         ASSERT_TRUE(context_.decode(std::span(&next, 1)));
-        draw(expected, plan(), step);
-        draw(context_, plan(), step);
+        sample(expected, plan(), step);
+        sample(context_, plan(), step);
         next = TokenRef::slot(step);
         tokens.push_back(plain->sampled(expected.activations(), step).token);
     }
@@ -93,7 +93,7 @@ TEST_F(Late, GivesWhatTheBackendInsideGives) {
 TEST_F(Late, WrittenLogitsAreDrawnFrom) {
     ASSERT_TRUE(decode(3));
     context_.logits(0)[77] = 1000.0f;
-    draw(context_, plan(), 4);
+    sample(context_, plan(), 4);
     EXPECT_EQ(sampled(4).token, 77);
 }
 
@@ -110,11 +110,11 @@ TEST_F(Late, CandidatesDieWithTheNextDrawIntoTheirSlot) {
     keeping.keep = true;
     keeping.cut = 10;
     ASSERT_TRUE(decode(3));
-    draw(context_, keeping, 2);
+    sample(context_, keeping, 2);
     const kernels::Candidates kept = late_.candidates(context_.activations(), 2);
     EXPECT_EQ(kept.count, 10);
     EXPECT_EQ(kept.ids[0], sampled(2).token);
-    draw(context_, plan(), 2);
+    sample(context_, plan(), 2);
     EXPECT_TRUE(std::isnan(kept.logits[0]));
     EXPECT_NONFATAL_FAILURE(late_.candidates(context_.activations(), 2), "no plan kept them");
 }
@@ -122,19 +122,19 @@ TEST_F(Late, CandidatesDieWithTheNextDrawIntoTheirSlot) {
 TEST_F(Late, ABorrowedListMustLiveUntilItsDrawIsRead) {
     std::vector<kernels::TokenValue> bias = {{.token = 11, .value = 1000.0f}};
     ASSERT_TRUE(decode(3));
-    draw(context_, plan(bias), 0);
+    sample(context_, plan(bias), 0);
     EXPECT_EQ(sampled(0).token, 11);
     bias[0].token = 12;  // it was read: free to change
-    draw(context_, plan(bias), 0);
+    sample(context_, plan(bias), 0);
     bias[0].token = 13;
     EXPECT_NONFATAL_FAILURE(sampled(0), "a list that a plan borrows has changed");
 }
 
 TEST_F(Late, ASlotMustBeFilledBeforeItIsRead) {
     ASSERT_TRUE(decode(3));
-    EXPECT_NONFATAL_FAILURE(sampled(9), "no draw fills it");
+    EXPECT_NONFATAL_FAILURE(sampled(9), "no sample fills it");
     const TokenRef next = TokenRef::slot(8);
-    EXPECT_NONFATAL_FAILURE(context_.decode(std::span(&next, 1)), "slot 8, which no draw fills");
+    EXPECT_NONFATAL_FAILURE(context_.decode(std::span(&next, 1)), "slot 8, which no sample fills");
 }
 
 TEST_F(Late, LogitsMustHaveBeenAskedFor) {

@@ -52,7 +52,7 @@ public:
     }
     void sample(kernels::Activations& act, std::span<const kernels::SamplingPlan> plans,
               std::span<const std::int32_t> slots) override {
-        LateOps::draw(act, plans, slots);
+        LateOps::sample(act, plans, slots);
         host_ += pace_.enqueue_sampling;
         run(pace_.sample);
         std::array<double, kernels::kTokenSlots>& filled = filled_[&act];

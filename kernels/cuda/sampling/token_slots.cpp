@@ -55,7 +55,7 @@ TokenSlots::TokenSlots(int32_t max_logit_rows, int32_t vocab) : slots_(kTokenSlo
     scratch_.reserve(vocab);
 }
 
-void TokenSlots::draw(const Stream& stream, LogitRows& logits, std::span<const SamplingPlan> plans,
+void TokenSlots::sample(const Stream& stream, LogitRows& logits, std::span<const SamplingPlan> plans,
                       std::span<const int32_t> slots) {
     if (plans.empty()) return;
     bool on_device = true, keeps = false;
@@ -77,7 +77,7 @@ void TokenSlots::draw(const Stream& stream, LogitRows& logits, std::span<const S
             draw_on_host(stream, logits, plans, slots);
         }
     } catch (...) {
-        cudaStreamSynchronize(stream);  // page-locked memory may still be read, and the next draw writes to it
+        cudaStreamSynchronize(stream);  // page-locked memory may still be read, and the next sample writes to it
         throw;
     }
 }
@@ -96,7 +96,7 @@ void TokenSlots::draw_on_host(const Stream& stream, LogitRows& logits, std::span
     stream.wait();
 }
 
-// Room for plans, in memory that no earlier draw still reads.
+// Room for plans, in memory that no earlier sample still reads.
 void TokenSlots::reserve_plans(std::size_t bytes, int device, const Stream& stream) {
     if (bytes > plans_.size()) {
         stream.wait();
@@ -111,7 +111,7 @@ void TokenSlots::reserve_plans(std::size_t bytes, int device, const Stream& stre
         const bool later = serials_[slot] >= plans_serial_;
         if (later && (known < 0 || serials_[slot] < serials_[known])) known = slot;
     }
-    check(known >= 0, "a draw that brought plans has a slot");
+    check(known >= 0, "a sample that brought plans has a slot");
     sampled(known, device, stream);
 }
 
@@ -160,7 +160,7 @@ void TokenSlots::draw_on_device(const Stream& stream, LogitRows& logits, std::sp
 
 SampledToken TokenSlots::sampled(int32_t slot, int device, const Stream& stream) const {
     const volatile HostToken& held = host_slots_.data()[slot];
-    // A serial number that is later than the awaited one is that of a draw whose launch was reported as failed.
+    // A serial number that is later than the awaited one is that of a sample whose launch was reported as failed.
     const auto awaits = [&] { return static_cast<int32_t>(held.serial - serials_[slot]) < 0; };
     for (std::uint32_t looks = 1; awaits(); ++looks) {
         if (looks % 4096 != 0) continue;

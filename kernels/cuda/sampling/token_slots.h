@@ -2,10 +2,10 @@
 // are left in.
 //
 // Protocol: a sampling kernel writes a token to its slot in device memory, where later rows find it, and to page-locked
-//           host memory: first the token, then the serial number of the draw. The host knows which serial number a slot
+//           host memory: first the token, then the serial number of the sample. The host knows which serial number a slot
 //           will have, and looks at the slot until it has it. Nothing waits for the stream.
 // Threads:  one caller at a time. All but sampled() needs a DeviceScope; sampled() takes one where it asks the stream.
-// Errors:   draw() throws Error when a launch or a copy fails; its slots then keep what they had.
+// Errors:   sample() throws Error when a launch or a copy fails; its slots then keep what they had.
 #pragma once
 
 #include <cstdint>
@@ -70,7 +70,7 @@ private:
     PinnedBuffer<std::int32_t> kept_ids_;  // kMostCandidates for each slot; made when first asked for
     PinnedBuffer<float> kept_logits_;
     std::uint32_t serials_[kTokenSlots] = {};  // that host_slots_ will have
-    std::uint32_t serial_ = 0;                // of the last draw
+    std::uint32_t serial_ = 0;                // of the last sample
     std::uint32_t plans_serial_ = 0;          // of the call whose plans lie in plans_host_
     SamplingMemory memory_;
     PinnedBuffer<std::byte> plans_host_;

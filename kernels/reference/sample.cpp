@@ -1,10 +1,10 @@
-// draw: a sampling plan for each logit row, to a token in a slot; by the host's sampler (kernels/sampling.h).
+// sample: a sampling plan for each logit row, to a token in a slot; by the host's sampler (kernels/sampling.h).
 
 #include "kernels/reference/reference_ops.h"
 
 namespace foresay::kernels::reference {
 
-void ReferenceOps::draw(Activations& act, std::span<const SamplingPlan> plans, std::span<const int32_t> slots) {
+void ReferenceOps::sample(Activations& act, std::span<const SamplingPlan> plans, std::span<const int32_t> slots) {
     auto& a = self(act);
     a.kept.reserve(plans);
     for (std::size_t i = 0; i < plans.size(); ++i) {
