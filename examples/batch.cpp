@@ -47,7 +47,7 @@ int main(int argc, char** argv) try {
         generator.truncate(0);  // an empty sequence in the same memory: an answer does not depend on those before
         const std::vector<std::int32_t> prompt = tokenizer.encode(line);
         const auto result = generator.generate({.input = prompt, .max_tokens = 32, .seed = 1, .stop = stop});
-        std::printf("### %s\n%s\n", line.c_str(), result.text.c_str());
+        std::cout << "### " << line << "\n" << result.text << "\n";  // a text may hold zero bytes
         tokens += static_cast<std::int64_t>(result.tokens.size());
         forwards += result.speculation.rounds;
     }

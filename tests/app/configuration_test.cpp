@@ -34,7 +34,8 @@ namespace fs = std::filesystem;
 
 // Every key by its whole dotted name.
 std::vector<KeySpec> every_key() {
-    std::vector<KeySpec> keys(core::core_schema().begin(), core::core_schema().end());
+    std::vector<KeySpec> keys;
+    for (const KeySpec& key : core::core_schema()) keys.push_back(*engine::find_key(key.key));
     for (const core::StageSchema& stage : stage_schemas()) {
         for (KeySpec parameter : stage.parameters) {
             parameter.key = "sampling." + stage.name + "." + parameter.key;
