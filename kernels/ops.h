@@ -106,7 +106,7 @@ enum class RopePairs : std::uint8_t { none, adjacent, half_split };  // (2i, 2i+
 struct RopeSpec {
     RopePairs pairs = RopePairs::none;
     std::span<const float> inverse_frequency;  // [dims / 2]; scaling is already in it; copied by prepare()
-    float magnitude = 1.0f;                    // multiplies cos and sin
+    float attention_factor = 1.0f;                    // multiplies cos and sin
 };
 
 enum class Activation : std::uint8_t { silu, gelu_tanh };

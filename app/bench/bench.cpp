@@ -114,9 +114,9 @@ std::string format(const char* pattern, ...) {
     return text.data();
 }
 
-std::string bench_title(const Session& session) {
-    std::string title = session.target().source().path() + ", " + session.backend() + "\n";
-    const std::string inflated = session.inflated();
+std::string bench_title(const OpenedEngine& engine) {
+    std::string title = engine.target().source().path() + ", " + engine.backend() + "\n";
+    const std::string inflated = engine.inflated();
     if (!inflated.empty()) {
         title += "inflated: " + inflated + "; small models at the cost of these shapes, in every number below\n";
     }

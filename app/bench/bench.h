@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "app/options.h"
-#include "app/session.h"
+#include "app/opened_engine.h"
 
 namespace foresay::app {
 
@@ -68,12 +68,12 @@ std::vector<std::int32_t> some_tokens(std::int32_t vocabulary, std::int32_t coun
 [[gnu::format(printf, 1, 2)]] std::string format(const char* pattern, ...);
 
 // "model.gguf, cpu (avx512), 2 threads": the head of a report, with a line that says so when a model is inflated.
-std::string bench_title(const Session& session);
+std::string bench_title(const OpenedEngine& engine);
 
 // Says in a JSON object that its numbers come of inflated models, when they do.
 template <class Json>
-void label_inflated(Json& out, const Session& session) {
-    if (const std::string inflated = session.inflated(); !inflated.empty()) out["inflated"] = inflated;
+void label_inflated(Json& out, const OpenedEngine& engine) {
+    if (const std::string inflated = engine.inflated(); !inflated.empty()) out["inflated"] = inflated;
 }
 
 // Cancellation between two measurements: throws Cancelled.

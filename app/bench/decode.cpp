@@ -13,8 +13,8 @@ namespace {
 
 constexpr std::int32_t kPrompt = 64;
 
-double free_running(Session& session, std::span<const std::int32_t> prompt, std::int32_t count) {
-    speculative::Generator generator = session.make_generator({});
+double free_running(OpenedEngine& engine, std::span<const std::int32_t> prompt, std::int32_t count) {
+    speculative::Generator generator = engine.make_generator({});
     speculative::GenerateRequest request;
     request.input = prompt;
     request.max_tokens = count;
@@ -33,28 +33,28 @@ double forced(core::Context& context, std::span<const std::int32_t> prompt, std:
 }
 
 void bench_decode(const BenchOptions& options) {
-    SessionNeeds needs;
+    EngineNeeds needs;
     needs.draft = false;
     needs.tokenizer = false;
-    Session session(options, needs);
-    const std::int32_t room = session.context_length() - kPrompt - 1;
+    OpenedEngine engine(options, needs);
+    const std::int32_t room = engine.context_length() - kPrompt - 1;
     const auto count = std::max(tokens_to_write(options, room), 1);
-    const std::int32_t vocabulary = session.target().config().shape.vocab;
+    const std::int32_t vocabulary = engine.target().config().shape.vocab;
     const std::vector<std::int32_t> prompt = some_tokens(vocabulary, kPrompt);
     const std::vector<std::int32_t> tokens = some_tokens(vocabulary, count);
-    const double bandwidth = read_bandwidth(session.ops());
-    const auto context = session.make_context();
+    const double bandwidth = read_bandwidth(engine.ops());
+    const auto context = engine.make_context();
     std::vector<double> free_rates, forced_rates;
     for (int run = 0; run < options.runs; ++run) {
         stop_if_interrupted();
-        free_rates.push_back(free_running(session, prompt, count));
+        free_rates.push_back(free_running(engine, prompt, count));
         forced_rates.push_back(forced(*context, prompt, tokens));
     }
     const double free_rate = median(free_rates), forced_rate = median(forced_rates);
-    const auto bytes = static_cast<double>(session.target().bytes_per_forward());
+    const auto bytes = static_cast<double>(engine.target().bytes_per_forward());
     if (options.json) {
         nlohmann::ordered_json out;
-        label_inflated(out, session);
+        label_inflated(out, engine);
         out["tokens"] = count;
         out["free_running_tokens_per_second"] = free_rate;
         out["forced_tokens_per_second"] = forced_rate;
@@ -64,7 +64,7 @@ void bench_decode(const BenchOptions& options) {
         print(out.dump() + "\n");
         return;
     }
-    print(bench_title(session));
+    print(bench_title(engine));
     print(format("read bandwidth    %8.1f GB/s\n", bandwidth / 1e9));
     print(format("free-running      %8.1f tokens/s\n", free_rate));
     print(format("forced            %8.1f tokens/s, %.1f GB/s, %.0f %% of the bandwidth\n", forced_rate,

@@ -175,9 +175,9 @@ double decode_rate(core::Context& context, std::span<const std::int32_t> tokens)
 }
 
 // By turns in short stretches, so that a machine whose pace drifts is as fast for one as for the other.
-Speed measure_speed(Session& session, const Twins& twins, std::int32_t count, int runs) {
+Speed measure_speed(OpenedEngine& engine, const Twins& twins, std::int32_t count, int runs) {
     Speed speed;
-    kernels::Ops& ops = session.ops();
+    kernels::Ops& ops = engine.ops();
     auto source = core::ModelSource::random(twins.shape, core::encoding_by_name(twins.encoding),
                                             ops.makes_random_weights(), twins.head);
     try {
@@ -192,8 +192,8 @@ Speed measure_speed(Session& session, const Twins& twins, std::int32_t count, in
     }
     const auto shape = context_of(load(std::move(source), ops), kSpeedPrompt + count);
     const auto inflated = context_of(twins.inflated->shared_model(), kSpeedPrompt + count);
-    const std::vector<std::int32_t> prompt = some_tokens(session.tokenizer().vocab_size(), kSpeedPrompt);
-    const std::vector<std::int32_t> tokens = some_tokens(session.tokenizer().vocab_size(), count);
+    const std::vector<std::int32_t> prompt = some_tokens(engine.tokenizer().vocab_size(), kSpeedPrompt);
+    const std::vector<std::int32_t> tokens = some_tokens(engine.tokenizer().vocab_size(), count);
     std::vector<double> of_shape, of_inflated, ratios;
     for (int run = 0; run < runs; ++run) {
         for (core::Context* context : {shape.get(), inflated.get()}) {
@@ -222,27 +222,27 @@ const char* verdict(bool good) { return good ? "yes" : "NO"; }
 // The two models of a session and what they are measured by.
 class Controls {
 public:
-    Controls(Session& session, const BenchOptions& options)
-        : session_(session), options_(options), chooser_(make_chooser(session, options)) {
-        target_ = make_twins(session.config().target_model, session.shared_target(), options.inflate, options.encoding);
-        if (session.draft() != nullptr) {
-            draft_ = make_twins(session.config().draft_model, session.shared_draft(), options.inflate_draft,
+    Controls(OpenedEngine& engine, const BenchOptions& options)
+        : engine_(engine), options_(options), chooser_(make_chooser(engine, options)) {
+        target_ = make_twins(engine.config().target_model, engine.shared_target(), options.inflate, options.encoding);
+        if (engine.draft() != nullptr) {
+            draft_ = make_twins(engine.config().draft_model, engine.shared_draft(), options.inflate_draft,
                                 options.draft_encoding);
-            draft_->head = session.draft_head();
+            draft_->head = engine.draft_head();
         }
         right_.resize(chooser_.temperatures().size());
     }
 
     void read_texts() {
-        const std::int32_t vocabulary = session_.tokenizer().vocab_size();
+        const std::int32_t vocabulary = engine_.tokenizer().vocab_size();
         const auto longest = static_cast<std::size_t>(target_.small->capacity());
         for (const Prompt& prompt : bench_prompts(options_)) {
-            std::vector<std::int32_t> input = session_.tokenizer().encode(prompt.text);
+            std::vector<std::int32_t> input = engine_.tokenizer().encode(prompt.text);
             if (input.empty() || input.size() >= longest) continue;
             const auto count = std::min<std::size_t>(static_cast<std::size_t>(options_.max_tokens.value_or(kTokens)),
                                                      longest - input.size());
             const std::vector<std::int32_t> text =
-                written(*target_.small, input, static_cast<std::int32_t>(count), session_.tokenizer(), chooser_);
+                written(*target_.small, input, static_cast<std::int32_t>(count), engine_.tokenizer(), chooser_);
             const TwinChoices target = read(target_, text, input.size(), vocabulary, chooser_);
             if (!draft_) continue;
             const TwinChoices draft = read(*draft_, text, input.size(), vocabulary, chooser_);
@@ -257,9 +257,9 @@ public:
     }
 
     void print_report(bool as_json) {
-        std::string text = bench_title(session_);
+        std::string text = bench_title(engine_);
         nlohmann::ordered_json out;
-        label_inflated(out, session_);
+        label_inflated(out, engine_);
         report_twins("target", target_, text, out);
         if (draft_) report_twins("draft", *draft_, text, out);
         report_acceptance(text, out);
@@ -269,20 +269,20 @@ public:
     }
 
 private:
-    static Chooser make_chooser(const Session& session, const BenchOptions& options) {
+    static Chooser make_chooser(const OpenedEngine& engine, const BenchOptions& options) {
         std::vector<double> temperatures = bench_temperatures(options);
         temperatures.insert(temperatures.begin(), 0.0);
-        return Chooser(session.tokenizer().vocab_size(), session.config().seed, std::move(temperatures));
+        return Chooser(engine.tokenizer().vocab_size(), engine.config().seed, std::move(temperatures));
     }
 
     Twins make_twins(const std::filesystem::path& path, std::shared_ptr<const core::Model> model,
                      const std::string& shape, const std::string& encoding) {
         Twins twins{.shape = shape, .encoding = encoding};
-        twins.small = context_of(load(core::ModelSource::open(path), session_.ops()), session_.context_length());
+        twins.small = context_of(load(core::ModelSource::open(path), engine_.ops()), engine_.context_length());
         if (shape.empty()) return twins;
         auto exact = core::ModelSource::decoded(core::ModelSource::open(path));
-        twins.exact = context_of(load(std::move(exact), session_.ops()), session_.context_length());
-        twins.inflated = context_of(std::move(model), session_.context_length());
+        twins.exact = context_of(load(std::move(exact), engine_.ops()), engine_.context_length());
+        twins.inflated = context_of(std::move(model), engine_.context_length());
         return twins;
     }
 
@@ -333,7 +333,7 @@ private:
 
     void report_speed(const char* what, const Twins& twins, std::string& text, nlohmann::ordered_json& out) {
         if (!twins.inflated) return;
-        const Speed speed = measure_speed(session_, twins, speed_tokens(), options_.runs);
+        const Speed speed = measure_speed(engine_, twins, speed_tokens(), options_.runs);
         if (!speed.not_measured.empty()) {
             text += format("%-7s speed not compared: %s\n", what, speed.not_measured.c_str());
             return;
@@ -349,7 +349,7 @@ private:
             what, speed.inflated, speed.shape, speed.ratio, 100.0 * kSpeed, verdict(good));
     }
 
-    Session& session_;
+    OpenedEngine& engine_;
     const BenchOptions& options_;
     Chooser chooser_;
     Twins target_;
@@ -363,8 +363,8 @@ void bench_inflation(const BenchOptions& options) {
     if (options.inflate.empty() && options.inflate_draft.empty()) {
         throw UsageError("bench inflation compares inflated models with their originals; name a shape with --inflate");
     }
-    Session session(options, SessionNeeds{});
-    Controls controls(session, options);
+    OpenedEngine engine(options, EngineNeeds{});
+    Controls controls(engine, options);
     controls.read_texts();
     controls.print_report(options.json);
 }

@@ -33,10 +33,10 @@ Meters measure_forwards(core::Context& context, std::span<const std::int32_t> to
 
 // A device runs its stages behind our back, so that a clock around a call tells nothing. Here each stage runs for all
 // layers in turn, over and over, with one wait at the end.
-Meters measure_device(Session& session, core::Context& context, std::span<const std::int32_t> tokens, int steps) {
-    kernels::Ops& ops = session.ops();
+Meters measure_device(OpenedEngine& engine, core::Context& context, std::span<const std::int32_t> tokens, int steps) {
+    kernels::Ops& ops = engine.ops();
     kernels::Activations& act = context.activations();
-    const core::Model& model = session.target();
+    const core::Model& model = engine.target();
     const auto rows = static_cast<std::int64_t>(tokens.size());
     context.decode(tokens);  // makes the batch, with whose rows the stages below go on
     context.truncate(kPrompt);
@@ -79,7 +79,7 @@ Meters measure_device(Session& session, core::Context& context, std::span<const 
 }
 
 // Milliseconds of sampling from one row on a device: the best token, or the usual chain.
-double measure_sampling(Session& session, core::Context& context, bool greedy, int steps) {
+double measure_sampling(OpenedEngine& engine, core::Context& context, bool greedy, int steps) {
     kernels::SamplingPlan plan;
     plan.key = {.seed = 1, .branch = 0, .index = kPrompt};
     plan.greedy = greedy;
@@ -96,30 +96,30 @@ double measure_sampling(Session& session, core::Context& context, bool greedy, i
     double ms = 0.0;
     for (const bool warm : {true, false}) {
         const Stopwatch watch;
-        for (int step = 0; step < steps; ++step) session.ops().sample(act, {&plan, 1}, {&slot, 1});
-        session.ops().wait(act);
+        for (int step = 0; step < steps; ++step) engine.ops().sample(act, {&plan, 1}, {&slot, 1});
+        engine.ops().wait(act);
         if (!warm) ms = watch.ms() / steps;
     }
     return ms;
 }
 
 void bench_kernels(const BenchOptions& options) {
-    SessionNeeds needs;
+    EngineNeeds needs;
     needs.draft = false;
     needs.tokenizer = false;
     needs.meter = true;
-    Session session(options, needs);
-    const auto context = session.make_context();
-    const std::vector<std::int32_t> tokens = some_tokens(session.target().config().shape.vocab, kPrompt);
+    OpenedEngine engine(options, needs);
+    const auto context = engine.make_context();
+    const std::vector<std::int32_t> tokens = some_tokens(engine.target().config().shape.vocab, kPrompt);
     context->prefill(tokens);
-    const double bandwidth = read_bandwidth(session.ops());
+    const double bandwidth = read_bandwidth(engine.ops());
     nlohmann::ordered_json rows = nlohmann::ordered_json::array();
     std::string text = "op             rows   ms/step     GB/s  of read   GMAC/s\n";
     for (const std::int32_t width : kWidths) {
         const int steps = kSteps * options.runs;
         const auto batch = std::span(tokens).first(static_cast<std::size_t>(width));
-        const Meters meters = session.ops().asynchronous() ? measure_device(session, *context, batch, steps)
-                                                           : measure_forwards(*context, batch, steps, *session.meter());
+        const Meters meters = engine.ops().asynchronous() ? measure_device(engine, *context, batch, steps)
+                                                           : measure_forwards(*context, batch, steps, *engine.meter());
         for (int i = 0; i < kMeteredStages; ++i) {
             const auto stage = static_cast<MeteredStage>(i);
             const StageMeter& measured = meters[static_cast<std::size_t>(i)];
@@ -136,9 +136,9 @@ void bench_kernels(const BenchOptions& options) {
         }
     }
     for (const bool greedy : {true, false}) {
-        if (!session.ops().asynchronous()) break;
+        if (!engine.ops().asynchronous()) break;
         context->decode(std::span(tokens).first(1));
-        const double ms = measure_sampling(session, *context, greedy, 10 * kSteps * options.runs);
+        const double ms = measure_sampling(engine, *context, greedy, 10 * kSteps * options.runs);
         context->truncate(kPrompt);
         const char* what = greedy ? "sample, the best" : "sample, top 40";
         rows.push_back({{"stage", what}, {"rows", 1}, {"ms_per_step", ms}});
@@ -146,13 +146,13 @@ void bench_kernels(const BenchOptions& options) {
     }
     if (options.json) {
         nlohmann::ordered_json out;
-        label_inflated(out, session);
+        label_inflated(out, engine);
         out["bandwidth_bytes_per_second"] = bandwidth;
         out["stages"] = std::move(rows);
         print(out.dump() + "\n");
         return;
     }
-    print(bench_title(session) + format("read bandwidth %.1f GB/s\n", bandwidth / 1e9) + text);
+    print(bench_title(engine) + format("read bandwidth %.1f GB/s\n", bandwidth / 1e9) + text);
 }
 
 const RegisterBenchmark kKernels("kernels", "the time of each op, and the share of the bandwidth it reaches",

@@ -11,19 +11,19 @@ namespace {
 constexpr std::int32_t kLengths[] = {128, 256, 512, 2048, 8192, 32768};
 constexpr double kLongest = 4000.0;  // milliseconds that a prompt may be expected to take
 void bench_prefill(const BenchOptions& options) {
-    SessionNeeds needs;
+    EngineNeeds needs;
     needs.draft = false;
     needs.tokenizer = false;
-    Session session(options, needs);
-    const auto context = session.make_context();
-    const double bandwidth = read_bandwidth(session.ops());
-    const auto macs = static_cast<double>(session.target().macs_per_row());
+    OpenedEngine engine(options, needs);
+    const auto context = engine.make_context();
+    const double bandwidth = read_bandwidth(engine.ops());
+    const auto macs = static_cast<double>(engine.target().macs_per_row());
     nlohmann::ordered_json rows = nlohmann::ordered_json::array();
     std::string text = "tokens        ms   tokens/s   GMAC/s\n";
     double expected_ms = 0.0, before = 1.0;  // of the last length
     for (const std::int32_t length : kLengths) {
         if (length > context->capacity() || (length > 512 && expected_ms * length / before > kLongest)) break;
-        const std::vector<std::int32_t> tokens = some_tokens(session.target().config().shape.vocab, length);
+        const std::vector<std::int32_t> tokens = some_tokens(engine.target().config().shape.vocab, length);
         std::vector<double> times;
         for (int run = 0; run <= options.runs; ++run) {
             stop_if_interrupted();
@@ -41,14 +41,14 @@ void bench_prefill(const BenchOptions& options) {
     }
     if (options.json) {
         nlohmann::ordered_json out;
-        label_inflated(out, session);
+        label_inflated(out, engine);
         out["bandwidth_bytes_per_second"] = bandwidth;
         out["macs_per_token"] = macs;
         out["prompts"] = std::move(rows);
         print(out.dump() + "\n");
         return;
     }
-    print(bench_title(session) + format("read bandwidth %.1f GB/s\n", bandwidth / 1e9) + text);
+    print(bench_title(engine) + format("read bandwidth %.1f GB/s\n", bandwidth / 1e9) + text);
 }
 
 const RegisterBenchmark kPrefill("prefill", "tokens per second of prompts", bench_prefill);

@@ -31,13 +31,13 @@ std::vector<double> bench_temperatures(const BenchOptions& options) {
     return options.temperatures.empty() ? std::vector<double>{0.0, 0.6} : options.temperatures;
 }
 
-void set_temperature(Session& session, double temperature) {
-    std::vector<std::string> chain = session.config().chain;
+void set_temperature(OpenedEngine& engine, double temperature) {
+    std::vector<std::string> chain = engine.config().chain;
     if (std::find(chain.begin(), chain.end(), "temperature") == chain.end()) {
         chain.push_back("temperature");
-        session.set("sampling.chain=" + core::to_toml(core::ConfigValue(chain)), "--temperature");
+        engine.set("sampling.chain=" + core::to_toml(core::ConfigValue(chain)), "--temperature");
     }
-    session.set("sampling.temperature.value=" + core::to_toml(core::ConfigValue(temperature)),
+    engine.set("sampling.temperature.value=" + core::to_toml(core::ConfigValue(temperature)),
                                 "--temperature");
 }
 

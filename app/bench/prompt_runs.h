@@ -23,6 +23,6 @@ speculative::GenerateResult run_prompt(speculative::Generator& generator, std::s
 
 // The temperatures to measure at: those of --temperature, or 0 and 0.6.
 std::vector<double> bench_temperatures(const BenchOptions& options);
-void set_temperature(Session& session, double temperature);
+void set_temperature(OpenedEngine& engine, double temperature);
 
 }  // namespace foresay::app

@@ -54,8 +54,8 @@ struct Series {
 
 // Prefill plus one step, by the engine alone.
 std::vector<Series> measure_engine(const BenchOptions& options) {
-    Session session(options, {});
-    speculative::Generator generator = session.make_generator();
+    OpenedEngine engine(options, {});
+    speculative::Generator generator = engine.make_generator();
     std::vector<Series> all;
     int number = 1000;
     for (const int lines : kPromptLines) {
@@ -63,7 +63,7 @@ std::vector<Series> measure_engine(const BenchOptions& options) {
         for (int run = 0; run <= options.runs; ++run) {
             stop_if_interrupted();
             generator.truncate(0);
-            const auto tokens = session.tokenizer().encode(prompt_of(lines, ++number));
+            const auto tokens = engine.tokenizer().encode(prompt_of(lines, ++number));
             const auto result = generator.generate({.input = tokens, .max_tokens = 1});
             if (run > 0) series.ms.push_back(result.ttft_ms);  // the first one warms up
         }

@@ -44,31 +44,31 @@ struct Case {
 
 void bench_replay(const BenchOptions& options) {
     const std::vector<Prompt> prompts = bench_prompts(options);
-    SessionNeeds needs;
+    EngineNeeds needs;
     needs.draft = false;
-    Session session(options, needs);
+    OpenedEngine engine(options, needs);
     PromptRun run;
-    run.max_tokens = tokens_to_write(options, session.context_length());
-    run.seed = session.config().seed;
+    run.max_tokens = tokens_to_write(options, engine.context_length());
+    run.seed = engine.config().seed;
     std::vector<Case> cases;
     for (const std::int32_t wrong : {0, 3}) {
         for (const std::int32_t length : kLengths) cases.push_back({length, wrong});
     }
     std::vector<std::vector<double>> ratios(cases.size());
     for (const Prompt& prompt : prompts) {
-        const std::vector<std::int32_t> input = session.tokenizer().encode(prompt.text);
-        session.set("speculation.mode=off", "bench");
-        speculative::Generator plain = session.make_generator({});
+        const std::vector<std::int32_t> input = engine.tokenizer().encode(prompt.text);
+        engine.set("speculation.mode=off", "bench");
+        speculative::Generator plain = engine.make_generator({});
         const auto reference = run_prompt(plain, input, run);
         if (reference.decode_tokens_per_second <= 0) continue;
         std::vector<std::int32_t> record = input;
         record.insert(record.end(), reference.tokens.begin(), reference.tokens.end());
-        session.set("speculation.mode=fixed", "bench");
+        engine.set("speculation.mode=fixed", "bench");
         for (std::size_t i = 0; i < cases.size(); ++i) {
-            session.set("speculation.length=" + std::to_string(cases[i].length), "bench");
+            engine.set("speculation.length=" + std::to_string(cases[i].length), "bench");
             std::vector<std::unique_ptr<speculative::Drafter>> drafters;
             drafters.push_back(std::make_unique<RecordDrafter>(record, cases[i].wrong_every));
-            speculative::Generator generator = session.make_generator(std::move(drafters));
+            speculative::Generator generator = engine.make_generator(std::move(drafters));
             std::vector<double> rates, plain_rates;
             for (int repeat = 0; repeat < options.runs; ++repeat) {
                 plain_rates.push_back(run_prompt(plain, input, run).decode_tokens_per_second);
@@ -92,12 +92,12 @@ void bench_replay(const BenchOptions& options) {
     }
     if (options.json) {
         nlohmann::ordered_json out;
-        label_inflated(out, session);
+        label_inflated(out, engine);
         out["replays"] = std::move(rows);
         print(out.dump() + "\n");
         return;
     }
-    print(bench_title(session) + text);
+    print(bench_title(engine) + text);
 }
 
 const RegisterBenchmark kReplay("replay", "what verification gains when drafts cost nothing", bench_replay);

@@ -79,23 +79,23 @@ nlohmann::ordered_json to_json(const Prompt& prompt, double temperature, const M
 
 void bench_speculation(const BenchOptions& options) {
     const std::vector<Prompt> prompts = bench_prompts(options);
-    Session session(options, SessionNeeds{});
-    if (!session.draft() && !session.has_source("ngram")) {
+    OpenedEngine engine(options, EngineNeeds{});
+    if (!engine.draft() && !engine.has_source("ngram")) {
         throw Error("there is nothing to speculate with; name a draft model with --draft PATH");
     }
-    if (session.config().speculation_mode == core::SpeculationMode::off) {
+    if (engine.config().speculation_mode == core::SpeculationMode::off) {
         throw Error("speculation is off; use --speculation auto or a number");
     }
-    const double bandwidth = read_bandwidth(session.ops());
+    const double bandwidth = read_bandwidth(engine.ops());
     PromptRun run;
-    run.max_tokens = tokens_to_write(options, session.context_length());
-    run.seed = session.config().seed;
+    run.max_tokens = tokens_to_write(options, engine.context_length());
+    run.seed = engine.config().seed;
     nlohmann::ordered_json out;
-    label_inflated(out, session);
+    label_inflated(out, engine);
     out["bandwidth_bytes_per_second"] = bandwidth;
     out["prompts"] = nlohmann::ordered_json::array();
     if (!options.json) {
-        print(bench_title(session) + format("read bandwidth %.1f GB/s\n", bandwidth / 1e9));
+        print(bench_title(engine) + format("read bandwidth %.1f GB/s\n", bandwidth / 1e9));
         print(
             "prompt       kind   temperature  tokens   plain/s   spec./s   ratio  accepted  a round: tokens  draft ms  "
             "verify ms\n");
@@ -103,11 +103,11 @@ void bench_speculation(const BenchOptions& options) {
     std::map<std::string, Kind> by_kind;
     Kind all;
     for (const double temperature : bench_temperatures(options)) {
-        set_temperature(session, temperature);
-        speculative::Generator plain = session.make_generator({});
-        speculative::Generator speculating = session.make_generator();
+        set_temperature(engine, temperature);
+        speculative::Generator plain = engine.make_generator({});
+        speculative::Generator speculating = engine.make_generator();
         for (const Prompt& prompt : prompts) {
-            const std::vector<std::int32_t> tokens = session.tokenizer().encode(prompt.text);
+            const std::vector<std::int32_t> tokens = engine.tokenizer().encode(prompt.text);
             const Measured measured = measure(plain, speculating, tokens, run, options.runs, prompt.id);
             if (measured.ratio() <= 0.0) continue;  // ended at once: nothing to compare
             all.add(measured);

@@ -32,19 +32,19 @@ double step_ms(core::Context& context, std::span<const std::int32_t> tokens, std
 }
 
 void bench_verify(const BenchOptions& options) {
-    SessionNeeds needs;
+    EngineNeeds needs;
     needs.draft = false;
     needs.tokenizer = false;
-    Session session(options, needs);
-    const auto context = session.make_context();
-    const double bandwidth = read_bandwidth(session.ops());
-    const auto bytes = static_cast<double>(session.target().bytes_per_forward());
-    const auto macs = static_cast<double>(session.target().macs_per_row());
+    OpenedEngine engine(options, needs);
+    const auto context = engine.make_context();
+    const double bandwidth = read_bandwidth(engine.ops());
+    const auto bytes = static_cast<double>(engine.target().bytes_per_forward());
+    const auto macs = static_cast<double>(engine.target().macs_per_row());
     nlohmann::ordered_json rows = nlohmann::ordered_json::array();
     std::string text = " depth  rows    step ms   of width 1    GB/s   GMAC/s\n";
     for (const std::int32_t depth : kDepths) {
         if (depth + kWidths[std::size(kWidths) - 1] > context->capacity()) break;
-        const std::vector<std::int32_t> tokens = some_tokens(session.target().config().shape.vocab, depth);
+        const std::vector<std::int32_t> tokens = some_tokens(engine.target().config().shape.vocab, depth);
         if (!context->prefill(std::span(tokens).subspan(static_cast<std::size_t>(context->length())), 0,
                               &interrupted())) {
             throw Cancelled();
@@ -70,7 +70,7 @@ void bench_verify(const BenchOptions& options) {
     }
     if (options.json) {
         nlohmann::ordered_json out;
-        label_inflated(out, session);
+        label_inflated(out, engine);
         out["bytes_per_step"] = bytes;
         out["macs_per_row"] = macs;
         out["bandwidth_bytes_per_second"] = bandwidth;
@@ -78,7 +78,7 @@ void bench_verify(const BenchOptions& options) {
         print(out.dump() + "\n");
         return;
     }
-    print(bench_title(session) + format("read bandwidth %.1f GB/s\n", bandwidth / 1e9) + text);
+    print(bench_title(engine) + format("read bandwidth %.1f GB/s\n", bandwidth / 1e9) + text);
 }
 
 const RegisterBenchmark kVerify("verify", "the time of one step by its number of rows", bench_verify);

@@ -9,7 +9,7 @@
 #include "app/options.h"
 #include "app/output.h"
 #include "app/repl/repl.h"
-#include "app/session.h"
+#include "app/opened_engine.h"
 #include "base/error.h"
 
 namespace foresay::app {
@@ -59,11 +59,11 @@ void begin(Repl& repl, const Start& start) {
         return;
     }
     const bool named = !start.path.empty();
-    if (!named && (!repl.interactive() || !repl.session().config().chat_save)) return;
+    if (!named && (!repl.interactive() || !repl.engine().config().chat_save)) return;
     try {
         if (!named) sessions_folder();
         workspace.start_saving(start.path);
-        prune_sessions(static_cast<std::size_t>(repl.session().config().chat_keep_sessions));
+        prune_sessions(static_cast<std::size_t>(repl.engine().config().chat_keep_sessions));
     } catch (const Error& problem) {
         if (named) throw;
         complain(std::string("this conversation is not saved: ") + problem.what());
@@ -83,7 +83,7 @@ public:
         add_sampling_options(parser, options_);
         parser.flag("--simple-io", simple_io_, "read plain lines: no editing, no cursor movement");
         parser.flag("--continue,-c", continue_last_, "continue the most recent session");
-        parser.option("--session", session_, {.value = "NAME", .doc = "continue the session NAME, or start it"});
+        parser.option("--session", engine_, {.value = "NAME", .doc = "continue the session NAME, or start it"});
         parser.exclude("--session", "--continue");
         parser.flag("--no-save", no_save_, "do not save the conversation");
         parser.after_parsing([this] {
@@ -92,15 +92,15 @@ public:
     }
 
     int run() override {
-        const Start start = find_start(continue_last_, session_);
+        const Start start = find_start(continue_last_, engine_);
         if (start.saved) options_.session_layer = session_layer(start.path, *start.saved);
-        SessionNeeds needs;
+        EngineNeeds needs;
         needs.branches = kCachedBranches;
         needs.meter = true;  // for /profile; costs two looks at a clock for each op
-        Session session(options_, needs);
+        OpenedEngine engine(options_, needs);
         if (interrupted()) return kCancelled;
-        Repl repl(session, {.simple_io = simple_io_});
-        const std::string notice = unknown_format_notice(session.config(), session.tokenizer());
+        Repl repl(engine, {.simple_io = simple_io_});
+        const std::string notice = unknown_format_notice(engine.config(), engine.tokenizer());
         if (!notice.empty()) complain(notice);
         repl.banner();
         begin(repl, start);
@@ -113,7 +113,7 @@ public:
 
 private:
     Options options_;
-    std::string session_;
+    std::string engine_;
     bool simple_io_ = false, continue_last_ = false, no_save_ = false;
 };
 

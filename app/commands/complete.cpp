@@ -7,7 +7,7 @@
 #include "app/interrupt.h"
 #include "app/options.h"
 #include "app/output.h"
-#include "app/session.h"
+#include "app/opened_engine.h"
 #include "app/statistics.h"
 
 namespace foresay::app {
@@ -41,26 +41,26 @@ public:
 
     int run() override {
         const std::string prompt = prompt_ ? *prompt_ : read_text(file_, "the prompt");
-        SessionNeeds needs;
+        EngineNeeds needs;
         needs.speculating = true;
-        Session session(options_, needs);
-        speculative::Generator generator = session.make_generator();
-        const std::vector<std::int32_t> tokens = session.tokenizer().encode(prompt);
+        OpenedEngine engine(options_, needs);
+        speculative::Generator generator = engine.make_generator();
+        const std::vector<std::int32_t> tokens = engine.tokenizer().encode(prompt);
 
         speculative::GenerateRequest request;
         request.input = tokens;
         request.max_tokens =
             static_cast<std::int32_t>(std::min<std::int64_t>(max_tokens_.value_or(kDefaultTokens), 1 << 30));
-        request.seed = session.config().seed;
-        request.branch = session.config().branch;
+        request.seed = engine.config().seed;
+        request.branch = engine.config().branch;
         request.stop = stop_;
         request.ignore_eos = ignore_eos_;
         request.cancel = &interrupted();
         const speculative::GenerateResult result = generator.generate(request, printer());
-        session.report_stages(generator.chain());
+        engine.report_stages(generator.chain());
         if (json_) {
-            const core::Config& config = session.config();
-            print(completion_json(result, config.seed, config.branch, session.load_ms(), session.inflated()) + "\n");
+            const core::Config& config = engine.config();
+            print(completion_json(result, config.seed, config.branch, engine.load_ms(), engine.inflated()) + "\n");
         } else if (token_ids_ || stdout_is_terminal()) {
             print("\n");
         }

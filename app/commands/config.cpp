@@ -7,7 +7,7 @@
 #include "app/command_line/parser.h"
 #include "app/options.h"
 #include "app/output.h"
-#include "app/session.h"
+#include "app/opened_engine.h"
 #include "base/error.h"
 #include "core/config/diagnostic.h"
 #include "core/config/json_schema.h"
@@ -39,11 +39,11 @@ private:
     bool sound(const std::string& path) const {
         Options options = options_;
         options.config = path;
-        SessionNeeds needs;
+        EngineNeeds needs;
         needs.tokenizer = false;
         needs.weights = false;
         try {
-            const Session session(options, needs);
+            const OpenedEngine engine(options, needs);
         } catch (const core::ConfigError& problem) {
             complain(problem.what());
             return false;

@@ -10,7 +10,7 @@
 #include "app/configuration.h"
 #include "app/options.h"
 #include "app/output.h"
-#include "app/session.h"
+#include "app/opened_engine.h"
 #include "base/error.h"
 #include "core/models/shapes.h"
 #include "core/weights/gguf.h"
@@ -110,7 +110,7 @@ std::string memory_line(const speculative::MemoryEstimate& estimate) {
 speculative::MemoryEstimate memory(core::ModelSource& source, std::int32_t length, const kernels::Ops& ops) {
     core::ContextOptions options;
     options.length = std::min(length, source.config().context_length);
-    options.decode_rows = SessionNeeds{}.decode_rows;
+    options.decode_rows = EngineNeeds{}.decode_rows;
     options.input_rows = std::min(ops.input_rows(), options.length);
     return speculative::estimate_memory(source, options, ops);
 }
@@ -118,7 +118,7 @@ speculative::MemoryEstimate memory(core::ModelSource& source, std::int32_t lengt
 // The context that was asked for, or that the program would take, in positions.
 std::int32_t context_of(const core::ModelSource& target, std::optional<std::int64_t> context) {
     const std::int32_t longest = target.config().context_length;
-    return static_cast<std::int32_t>(std::min<std::int64_t>(context.value_or(SessionNeeds{}.default_context), longest));
+    return static_cast<std::int32_t>(std::min<std::int64_t>(context.value_or(EngineNeeds{}.default_context), longest));
 }
 
 std::string memory_heading(std::int32_t length, const kernels::Ops& ops) {

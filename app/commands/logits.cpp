@@ -14,7 +14,7 @@
 #include "app/json.h"
 #include "app/options.h"
 #include "app/output.h"
-#include "app/session.h"
+#include "app/opened_engine.h"
 #include "base/error.h"
 
 namespace foresay::app {
@@ -97,19 +97,19 @@ public:
     }
 
     int run() override {
-        SessionNeeds needs;
+        EngineNeeds needs;
         needs.draft = false;
         needs.tokenizer = false;
         needs.decode_rows = kLogitRows;
         const std::string text = read_file(tokens_file_, "the tokens");
-        Session session(options_, needs);
-        const TokensFile file = parse_tokens_file(text, tokens_file_, session.target().config().shape.vocab);
-        const auto context = session.make_context();
+        OpenedEngine engine(options_, needs);
+        const TokensFile file = parse_tokens_file(text, tokens_file_, engine.target().config().shape.vocab);
+        const auto context = engine.make_context();
         const bool decode = width_ > 0;
         const std::int32_t width = decode ? width_ : std::min(kLogitRows, context->max_rows());
         const auto rows =
             evaluate(*context, file, width, decode ? kernels::RowClass::decode : kernels::RowClass::input, hex_);
-        const std::string inflated = session.inflated();  // names of shapes and types, which need no escapes
+        const std::string inflated = engine.inflated();  // names of shapes and types, which need no escapes
         print(inflated.empty() ? "{" : "{\"inflated\": \"" + inflated + "\",\n");
         print("\"logits\": [");
         bool first = true;

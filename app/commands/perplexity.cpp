@@ -12,7 +12,7 @@
 #include "app/interrupt.h"
 #include "app/options.h"
 #include "app/output.h"
-#include "app/session.h"
+#include "app/opened_engine.h"
 #include "base/error.h"
 
 namespace foresay::app {
@@ -77,26 +77,26 @@ public:
     }
 
     int run() override {
-        SessionNeeds needs;
+        EngineNeeds needs;
         needs.draft = false;
         needs.decode_rows = kRows;
         needs.default_context = kDefaultWindow;
         const std::string text = read_file(file_, "the text");
-        Session session(options_, needs);
-        const auto context = session.make_context();
+        OpenedEngine engine(options_, needs);
+        const auto context = engine.make_context();
         const std::int32_t window = context->capacity();
         if (window < kShortestWindow) {
             throw UsageError("--context must be at least " + std::to_string(kShortestWindow) +
                              ", because the second half of each window is scored; not " + std::to_string(window));
         }
-        std::vector<std::int32_t> tokens = session.tokenizer().encode(text);
+        std::vector<std::int32_t> tokens = engine.tokenizer().encode(text);
         if (tokens.size() < static_cast<std::size_t>(window)) {
             throw Error(file_ + " holds " + std::to_string(tokens.size()) + " tokens, less than one window of " +
                         std::to_string(window) + "; use a longer text or a smaller --context");
         }
         Score score;
-        if (!score_windows(*context, session.tokenizer(), tokens, score)) return kCancelled;
-        report(session, score, window);
+        if (!score_windows(*context, engine.tokenizer(), tokens, score)) return kCancelled;
+        report(engine, score, window);
         return 0;
     }
 
@@ -119,13 +119,13 @@ private:
         return true;
     }
 
-    void report(const Session& session, const Score& score, std::int32_t window) const {
+    void report(const OpenedEngine& engine, const Score& score, std::int32_t window) const {
         const double perplexity = score.perplexity();
         if (std::isnan(perplexity)) {
-            throw Error(session.target().source().path() +
+            throw Error(engine.target().source().path() +
                         ": the logits are not numbers, so the weights are damaged; get the file again");
         }
-        const std::string inflated = session.inflated();
+        const std::string inflated = engine.inflated();
         if (json_) {
             nlohmann::ordered_json out;
             if (!inflated.empty()) out["inflated"] = inflated;

@@ -99,10 +99,10 @@ public:
         const std::filesystem::path path = existing_session(name_);
         const SavedSession saved = read_session(path);
         options_.session_layer = session_layer(path, saved);
-        SessionNeeds needs;
+        EngineNeeds needs;
         needs.branches = kCachedBranches;
-        Session session(options_, needs);
-        if (!replay(session, saved, interrupted(), [&](const ReplayedTurn& turn) { report(turn); })) return kCancelled;
+        OpenedEngine engine(options_, needs);
+        if (!replay(engine, saved, interrupted(), [&](const ReplayedTurn& turn) { report(turn); })) return kCancelled;
         print(count(same_ + differing_ + skipped_, "turn") + ": " + std::to_string(same_) + " the same, " +
               std::to_string(differing_) + " different, " + std::to_string(skipped_) + " skipped\n");
         if (differing_ > 0) {

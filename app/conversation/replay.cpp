@@ -25,33 +25,33 @@ Configuration with_sampling(const Configuration& present, const std::string& set
 
 }  // namespace
 
-bool replay(Session& session, const SavedSession& saved, const std::atomic<bool>& cancel,
+bool replay(OpenedEngine& engine, const SavedSession& saved, const std::atomic<bool>& cancel,
             const std::function<void(const ReplayedTurn&)>& report) {
-    const Configuration present = session.configuration();
-    const std::string identity = model_identity(session.target().source().path());
-    speculative::Generator generator = session.make_generator();
+    const Configuration present = engine.configuration();
+    const std::string identity = model_identity(engine.target().source().path());
+    speculative::Generator generator = engine.make_generator();
     std::size_t settings = saved.all_settings.size();  // none yet
     const auto& nodes = saved.tree.nodes();
     for (std::size_t i = 0; i < nodes.size(); ++i) {
         const Turn& turn = nodes[i].turn;
         ReplayedTurn result{.turn = i, .tokens = turn.answer.size()};
-        const EngineRecord& engine = saved.engines[saved.engine_of[i]];
+        const EngineRecord& recorded = saved.engines[saved.engine_of[i]];
         Document prompt = saved.tree.document(nodes[i].parent);
         prompt.add_prompt(turn);
         const bool hidden_end =
-            turn.ended && (turn.answer.empty() || !session.tokenizer().is_end_of_text(turn.answer.back()));
+            turn.ended && (turn.answer.empty() || !engine.tokenizer().is_end_of_text(turn.answer.back()));
         const std::size_t drawn = turn.answer.size() + (hidden_end ? 1 : 0);
-        if (engine.identity != identity) {
+        if (recorded.identity != identity) {
             result.outcome = ReplayedTurn::Outcome::skipped;
-            result.note = "drawn by another model, " + engine.model;
+            result.note = "drawn by another model, " + recorded.model;
         } else if (static_cast<std::int64_t>(prompt.tokens.size() + drawn) > generator.capacity()) {
             result.outcome = ReplayedTurn::Outcome::skipped;
             result.note = "longer than the context; raise --context";
         } else if (drawn > 0) {
             if (settings != saved.settings_of[i]) {
                 settings = saved.settings_of[i];
-                session.reconfigure(with_sampling(present, saved.all_settings[settings]));
-                generator.set_chain(session.make_chain());
+                engine.reconfigure(with_sampling(present, saved.all_settings[settings]));
+                generator.set_chain(engine.make_chain());
             }
             generator.switch_to(prompt.tokens, prompt.generated);
             speculative::GenerateRequest request;
@@ -61,14 +61,14 @@ bool replay(Session& session, const SavedSession& saved, const std::atomic<bool>
             request.cancel = &cancel;
             std::vector<std::int32_t> tokens = generator.generate(request).tokens;
             if (cancel.load()) return false;
-            const bool ended = !tokens.empty() && session.tokenizer().is_end_of_text(tokens.back());
+            const bool ended = !tokens.empty() && engine.tokenizer().is_end_of_text(tokens.back());
             if (hidden_end && ended) tokens.pop_back();
             const auto differ = std::mismatch(tokens.begin(), tokens.end(), turn.answer.begin(), turn.answer.end());
             const bool same = tokens == turn.answer && ended == turn.ended;
             result.outcome = same ? ReplayedTurn::Outcome::same : ReplayedTurn::Outcome::differs;
             result.first_difference = static_cast<std::size_t>(differ.first - tokens.begin());
-            if (!same && engine.backend != session.instruction_set()) {
-                result.note = "drawn with " + engine.backend + ", and this is " + session.instruction_set();
+            if (!same && recorded.backend != engine.instruction_set()) {
+                result.note = "drawn with " + recorded.backend + ", and this is " + engine.instruction_set();
             }
         }
         report(result);

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "app/journal/journal.h"
-#include "app/session.h"
+#include "app/opened_engine.h"
 
 namespace foresay::app {
 
@@ -28,7 +28,7 @@ struct ReplayedTurn {
 
 // Calls `report` for each turn, in the order in which they were drawn, until `cancel`. `session` has the model; each turn
 // gets the sampling that it was drawn with. False when cancelled.
-bool replay(Session& session, const SavedSession& saved, const std::atomic<bool>& cancel,
+bool replay(OpenedEngine& engine, const SavedSession& saved, const std::atomic<bool>& cancel,
             const std::function<void(const ReplayedTurn&)>& report);
 
 }  // namespace foresay::app

@@ -30,46 +30,46 @@ std::optional<std::string> model_difference(const EngineRecord& engine, const En
     return "the session was drawn by " + engine.model + ", and this is another model, " + present.model;
 }
 
-Workspace::Workspace(Session& session) : session_(session) { build(); }
+Workspace::Workspace(OpenedEngine& engine) : engine_(engine) { build(); }
 
 void Workspace::build() {
-    generator_.emplace(session_.make_generator());
-    const ChatStyle style = chat_style(session_.config(), session_.tokenizer());
-    if (!conversation_) conversation_ = std::make_unique<Conversation>(*generator_, session_.tokenizer(), style);
+    generator_.emplace(engine_.make_generator());
+    const ChatStyle style = chat_style(engine_.config(), engine_.tokenizer());
+    if (!conversation_) conversation_ = std::make_unique<Conversation>(*generator_, engine_.tokenizer(), style);
 }
 
-EngineRecord Workspace::engine() const {
-    const core::Model& model = session_.target();
+EngineRecord Workspace::record() const {
+    const core::Model& model = engine_.target();
     const std::string& path = model.source().path();
     if (identity_of_ != path) {
         std::error_code ignored;
         identity_ = fs::exists(path, ignored) ? model_identity(path) : path;
         identity_of_ = path;
     }
-    return {path, identity_, model.config().shape.vocab, session_.instruction_set()};
+    return {path, identity_, model.config().shape.vocab, engine_.instruction_set()};
 }
 
 std::vector<std::string> Workspace::configure(const Configuration& next) {
     std::vector<std::string> notes;
-    if (!session_.needs_reload(next.config())) {
-        chat_style(next.config(), session_.tokenizer());  // complains before anything changes
-        session_.reconfigure(next);
-        generator_->set_chain(session_.make_chain());
-        generator_->set_speculation(session_.speculation());
-        conversation_->set_style(chat_style(session_.config(), session_.tokenizer()));
+    if (!engine_.needs_reload(next.config())) {
+        chat_style(next.config(), engine_.tokenizer());  // complains before anything changes
+        engine_.reconfigure(next);
+        generator_->set_chain(engine_.make_chain());
+        generator_->set_speculation(engine_.speculation());
+        conversation_->set_style(chat_style(engine_.config(), engine_.tokenizer()));
         return notes;
     }
-    const core::Tokenizer before = session_.tokenizer();
+    const core::Tokenizer before = engine_.tokenizer();
     const auto rebind = [&] {
         build();
-        const bool same = core::compare_vocabularies(before, session_.tokenizer()).differing == 0 &&
-                          before.vocab_size() == session_.tokenizer().vocab_size();
-        conversation_->rebind(*generator_, session_.tokenizer(), chat_style(session_.config(), session_.tokenizer()),
+        const bool same = core::compare_vocabularies(before, engine_.tokenizer()).differing == 0 &&
+                          before.vocab_size() == engine_.tokenizer().vocab_size();
+        conversation_->rebind(*generator_, engine_.tokenizer(), chat_style(engine_.config(), engine_.tokenizer()),
                               same);
         return same;
     };
     try {
-        notes = session_.reload(next, [this] { generator_.reset(); });
+        notes = engine_.reload(next, [this] { generator_.reset(); });
     } catch (...) {
         if (!generator_) rebind();
         throw;
@@ -97,12 +97,12 @@ void Workspace::start_saving(fs::path path) {
 // What has happened since the last call, as records.
 void Workspace::note_changes() {
     std::vector<TurnTree::Change> changes = conversation_->take_unsaved();
-    const EngineRecord now = engine();
+    const EngineRecord now = record();
     if (!noted_engine_ || *noted_engine_ != now) {
         records_.emplace_back(now);
         noted_engine_ = now;
     }
-    std::string settings = settings_text(session_.config());
+    std::string settings = settings_text(engine_.config());
     if (settings != noted_settings_) {
         // Settings that nothing was drawn with are forgotten again.
         if (!records_.empty() && std::holds_alternative<SettingsRecord>(records_.back())) records_.pop_back();
@@ -147,12 +147,12 @@ std::vector<std::string> Workspace::resume(const fs::path& path, const SavedSess
         throw Error("this is already the session " + path.string());
     }
     std::vector<std::string> notes;
-    Configuration next = session_.configuration();
+    Configuration next = engine_.configuration();
     if (with_settings && !saved.settings.empty())
         next.set_text(saved.settings, std::string(kSessionPlace) + path.stem().string());
     const EngineRecord& drawn = saved.engines.back();
     std::string wanted = next.config().target_model.string();
-    if (!with_settings || wanted.empty()) wanted = session_.target().source().path();
+    if (!with_settings || wanted.empty()) wanted = engine_.target().source().path();
     const EngineRecord present{wanted, fs::exists(wanted, ignored) ? model_identity(wanted) : wanted, 0, {}};
     if (const auto difference = model_difference(drawn, present)) {
         throw Error(path.string() + ": " + *difference +
@@ -167,8 +167,8 @@ std::vector<std::string> Workspace::resume(const fs::path& path, const SavedSess
     noted_engine_ = drawn;
     noted_settings_ = saved.settings;
     if (saved.cut_off) notes.push_back("the last change was cut off when the program died, and is gone");
-    if (drawn.backend != engine().backend) {
-        notes.push_back("it was drawn with " + drawn.backend + ", and this is " + engine().backend +
+    if (drawn.backend != record().backend) {
+        notes.push_back("it was drawn with " + drawn.backend + ", and this is " + record().backend +
                         ": what was said stays, but the same seed may say something else from here on");
     }
     return notes;

@@ -15,7 +15,7 @@
 
 #include "app/conversation/conversation.h"
 #include "app/journal/journal.h"
-#include "app/session.h"
+#include "app/opened_engine.h"
 
 namespace foresay::app {
 
@@ -24,9 +24,9 @@ inline constexpr std::int32_t kCachedBranches = 16;
 
 class Workspace {
 public:
-    explicit Workspace(Session& session);
+    explicit Workspace(OpenedEngine& engine);
 
-    Session& session() { return session_; }
+    OpenedEngine& engine() { return engine_; }
     Conversation& conversation() { return *conversation_; }
     speculative::Generator& generator() { return *generator_; }
 
@@ -51,11 +51,11 @@ public:
 
 private:
     void build();
-    EngineRecord engine() const;
+    EngineRecord record() const;
     void note_changes();
     std::vector<SessionRecord> with_header() const;
 
-    Session& session_;
+    OpenedEngine& engine_;
     std::optional<speculative::Generator> generator_;
     std::unique_ptr<Conversation> conversation_;
 

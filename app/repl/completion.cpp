@@ -161,7 +161,7 @@ Candidates complete_keys(const CompletionRequest& request) {
             keys.push_back("sampling." + stage.name + "." + parameter.key);
         }
     }
-    for (const core::PluginSpec& plugin : request.repl.session().config().plugins) {
+    for (const core::PluginSpec& plugin : request.repl.engine().config().plugins) {
         for (const auto& [option, setting] : plugin.options) {
             keys.push_back("plugin." + plugin.name + ".options." + option);
         }
@@ -181,7 +181,7 @@ Candidates complete_commands(const CompletionRequest& request) {
 Candidates stage_names(Repl& repl) {
     Candidates names;
     for (const core::StageSchema& stage : stage_schemas()) names.push_back(stage.name);
-    for (const core::PluginSpec& plugin : repl.session().config().plugins) names.push_back(plugin.name);
+    for (const core::PluginSpec& plugin : repl.engine().config().plugins) names.push_back(plugin.name);
     return names;
 }
 

@@ -25,11 +25,11 @@ bool computed(const std::vector<MeteredOps::Meters>& profile) {
 
 }  // namespace
 
-Repl::Repl(Session& session, const ReplOptions& options)
-    : session_(session),
+Repl::Repl(OpenedEngine& engine, const ReplOptions& options)
+    : engine_(engine),
       interactive_(stdin_is_terminal() && stdout_is_terminal()),
       edits_(interactive_ && terminal_moves() && !options.simple_io),
-      workspace_(session) {
+      workspace_(engine) {
     if (edits_) {
         terminal_.emplace();
         keyboard_.emplace();
@@ -38,7 +38,7 @@ Repl::Repl(Session& session, const ReplOptions& options)
         editing.pause = [this](const std::string& text) {
             // What begins with a slash or quotes is a command or not a text yet.
             const bool text_yet = !text.starts_with('/') && !text.starts_with("\"\"\"");
-            if (text_yet && session_.config().chat_read_ahead) reading_->text(text);
+            if (text_yet && engine_.config().chat_read_ahead) reading_->text(text);
         };
         reading_.emplace(
             [this](const std::string& text, const std::atomic<bool>& cancel) { read_ahead(text, cancel); });
@@ -55,11 +55,11 @@ Repl::Repl(Session& session, const ReplOptions& options)
 
 void Repl::banner() {
     if (!interactive_) return;
-    const std::filesystem::path target(session_.target().source().path());
+    const std::filesystem::path target(engine_.target().source().path());
     std::string text = target.filename().string();
-    if (session_.draft())
-        text += " with " + std::filesystem::path(session_.draft()->source().path()).filename().string();
-    text += ", " + session_.backend() + ". /help lists the commands.\n";
+    if (engine_.draft())
+        text += " with " + std::filesystem::path(engine_.draft()->source().path()).filename().string();
+    text += ", " + engine_.backend() + ". /help lists the commands.\n";
     if (conversation().format() == core::ChatFormat::complete)
         text += "The model continues what you write; end a line with \\ to go on in the next.\n";
     text = wrapped(text, terminal_columns());
@@ -146,7 +146,7 @@ void Repl::read_ahead(const std::string& text, const std::atomic<bool>& cancel) 
 }
 
 Conversation::Limits Repl::limits() const {
-    const core::Config& config = session_.config();
+    const core::Config& config = engine_.config();
     Conversation::Limits limits;
     limits.max_tokens = config.chat_max_tokens;
     limits.seed = config.seed;
@@ -161,7 +161,7 @@ void Repl::answer(const std::string& text) {
 
 void Repl::show_answer(const Generate& generate) {
     const auto view = edits_ ? make_live_view(*keyboard_, tint_) : make_plain_view(interactive_);
-    MeteredOps* const meter = session_.meter();
+    MeteredOps* const meter = engine_.meter();
     const auto keep_profile = [&] {
         if (!meter) return;
         profile_.push_back(meter->meters());
@@ -198,7 +198,7 @@ void Repl::show_answer(const Generate& generate) {
 
 void Repl::finish(const Conversation::Answer& answer) {
     const speculative::GenerateResult& result = answer.result;
-    session_.report_stages(workspace_.generator().chain());
+    engine_.report_stages(workspace_.generator().chain());
     totals_.answers += 1;
     totals_.tokens += static_cast<std::int64_t>(result.tokens.size());
     totals_.rounds += result.speculation.rounds;

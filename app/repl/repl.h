@@ -19,7 +19,7 @@
 #include "app/repl/latencies.h"
 #include "app/repl/line_reader.h"
 #include "app/repl/read_ahead.h"
-#include "app/session.h"
+#include "app/opened_engine.h"
 #include "app/terminal.h"
 
 namespace foresay::app {
@@ -37,7 +37,7 @@ struct ReplOptions {
 
 class Repl {
 public:
-    Repl(Session& session, const ReplOptions& options);
+    Repl(OpenedEngine& engine, const ReplOptions& options);
 
     // Says what runs here, to a person.
     void banner();
@@ -45,7 +45,7 @@ public:
     int run();
 
     // For the commands.
-    Session& session() { return session_; }
+    OpenedEngine& engine() { return engine_; }
     Workspace& workspace() { return workspace_; }
     Conversation& conversation() { return workspace_.conversation(); }
     const ReplTotals& totals() const { return totals_; }
@@ -77,7 +77,7 @@ private:
     // Whether a Ctrl-C at the prompt is the second one within two seconds.
     bool second_interrupt();
 
-    Session& session_;
+    OpenedEngine& engine_;
     bool interactive_;  // a person sits there
     bool edits_;        // and the terminal can move its cursor
     std::optional<TerminalMode> terminal_;

@@ -3,7 +3,7 @@
 
 #include <cstring>
 
-#include "core/models/made_source.h"
+#include "core/models/synthetic_source.h"
 #include "core/models/parallel_rows.h"
 
 namespace foresay::core {
@@ -11,10 +11,10 @@ namespace {
 
 using kernels::Encoding;
 
-class DecodedSource final : public MadeSource {
+class DecodedSource final : public SyntheticSource {
 public:
     explicit DecodedSource(std::unique_ptr<ModelSource> source)
-        : MadeSource(source->config(), Encoding::f32, Encoding::f32, source->path() + " in float32"),
+        : SyntheticSource(source->config(), Encoding::f32, Encoding::f32, source->path() + " in float32"),
           source_(std::move(source)) {
         rope_factors_ = source_->rope_factors();
     }

@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "core/models/architecture.h"
 #include "core/models/inflation.h"
-#include "core/models/made_source.h"
+#include "core/models/synthetic_source.h"
 #include "core/models/parallel_rows.h"
 #include "core/models/random_blocks.h"
 #include "core/models/shapes.h"
@@ -125,10 +125,10 @@ private:
     std::vector<float> values_, decoded_, sum_;
 };
 
-class InflatedSource final : public MadeSource {
+class InflatedSource final : public SyntheticSource {
 public:
     InflatedSource(std::unique_ptr<ModelSource> small, const Inflation& inflation, Encoding encoding, Encoding head)
-        : MadeSource(inflation.large(), encoding, head,
+        : SyntheticSource(inflation.large(), encoding, head,
                      small->path() + " inflated to " + inflation.large().name + " in " +
                          std::string(kernels::info(encoding).name)),
           small_(std::move(small)),
@@ -143,7 +143,7 @@ public:
 
 private:
     Encoding encoding_of(TensorRole role) const override {
-        return role == TensorRole::embedding ? table_ : MadeSource::encoding_of(role);
+        return role == TensorRole::embedding ? table_ : SyntheticSource::encoding_of(role);
     }
 
     void fill(TensorRole role, std::int32_t layer, std::vector<std::byte>& data) override {

@@ -105,7 +105,7 @@ private:
             spec.k_bias = tensor(TensorRole::k_bias, i);
             spec.v_bias = tensor(TensorRole::v_bias, i);
         }
-        spec.rope = {.pairs = source_.config().rope.pairs, .inverse_frequency = frequencies_, .magnitude = 1.0f};
+        spec.rope = {.pairs = source_.config().rope.pairs, .inverse_frequency = frequencies_, .attention_factor = 1.0f};
         return finish(ops_.prepare(spec));
     }
 

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "core/models/architecture.h"
-#include "core/models/made_source.h"
+#include "core/models/synthetic_source.h"
 #include "core/models/random_blocks.h"
 #include "core/models/shapes.h"
 
@@ -13,10 +13,10 @@ namespace {
 
 using kernels::Encoding;
 
-class RandomSource final : public MadeSource {
+class RandomSource final : public SyntheticSource {
 public:
     RandomSource(const ModelConfig& config, Encoding encoding, Encoding head, std::uint64_t seed, bool by_backend)
-        : MadeSource(config, encoding, head, "random " + (config.name.empty() ? config.architecture : config.name)),
+        : SyntheticSource(config, encoding, head, "random " + (config.name.empty() ? config.architecture : config.name)),
           seed_(seed),
           by_backend_(by_backend) {}
 

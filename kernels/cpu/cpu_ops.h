@@ -34,7 +34,7 @@ constexpr int kMaxHeadDim = 1024;
 struct RopeTable {
     RopePairs pairs;
     std::vector<float> inverse_frequency;
-    float magnitude;
+    float attention_factor;
 };
 
 // Panels [begin, end) of a matrix.

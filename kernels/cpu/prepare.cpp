@@ -29,9 +29,9 @@ void note_form(const PanelMatrix& m, bool& codes, bool& floats) { (is_float(m.en
 
 int CpuOps::rope_table(const RopeSpec& spec) {
     if (spec.pairs == RopePairs::none || spec.inverse_frequency.empty()) return -1;
-    RopeTable table{spec.pairs, {spec.inverse_frequency.begin(), spec.inverse_frequency.end()}, spec.magnitude};
+    RopeTable table{spec.pairs, {spec.inverse_frequency.begin(), spec.inverse_frequency.end()}, spec.attention_factor};
     for (std::size_t i = 0; i < ropes_.size(); ++i) {
-        if (ropes_[i].pairs == table.pairs && ropes_[i].magnitude == table.magnitude &&
+        if (ropes_[i].pairs == table.pairs && ropes_[i].attention_factor == table.attention_factor &&
             ropes_[i].inverse_frequency == table.inverse_frequency) {
             return static_cast<int>(i);
         }

@@ -112,7 +112,7 @@ public:
         const std::int64_t* cell = nullptr;    // [T] on the device, in elements
         const std::int64_t* v_cell = nullptr;  // likewise of V, with value_value(d) (KvLayout)
         std::int64_t head_stride = 0;          // elements from a head to the next
-        const float2* rope = nullptr;          // [T, pairs]: cos and sin, times the magnitude; null without rope
+        const float2* rope = nullptr;          // [T, pairs]: cos and sin, times the attention factor; null without rope
         // When set, K and V go here instead of into the cache, rotated.
         float* new_kv = nullptr;  // [T, 2 Hkv * Dh]: k, v
         // When set, the projections with their biases go here instead, and nothing else is written.

@@ -31,7 +31,7 @@ struct AttentionIn : Prepared {
           v_bias(dequantize(s.v_bias)),
           inverse_frequency(s.rope.inverse_frequency.begin(), s.rope.inverse_frequency.end()),
           pairs(s.rope.pairs),
-          attention_factor(s.rope.magnitude) {}
+          attention_factor(s.rope.attention_factor) {}
 
     // Rope: pair i of the head turns by position * inverse_frequency[i].
     void rotate(int32_t position, float* head) const {

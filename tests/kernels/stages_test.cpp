@@ -257,10 +257,10 @@ const Feature kFeatures[] = {
          c.pairs = RopePairs::adjacent;
          c.rope_dims = c.shape.head_dim / 4 * 2;
      }},
-    {"partial_rope_with_magnitude",
+    {"partial_rope_with_attention_factor",
      [](TinyConfig& c) {
          c.rope_dims = c.shape.head_dim / 4 * 2;
-         c.rope_magnitude = 1.3f;
+         c.attention_factor = 1.3f;
      }},
     {"biases", [](TinyConfig& c) { c.biases = true; }},
     {"head_norms", [](TinyConfig& c) { c.head_norms = true; }},

@@ -100,7 +100,7 @@ AttentionInSpec TinyModel::attention_in(std::int32_t layer) const {
     spec.v_bias = l.v_bias.view();
     spec.q_norm = norm(l.q_norm);
     spec.k_norm = norm(l.k_norm);
-    spec.rope = {config_.pairs, inverse_frequency_, config_.rope_magnitude};
+    spec.rope = {config_.pairs, inverse_frequency_, config_.attention_factor};
     return spec;
 }
 

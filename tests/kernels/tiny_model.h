@@ -20,7 +20,7 @@ struct TinyConfig {
     Encoding head = Encoding::f32, table = Encoding::f32, vectors = Encoding::f32;  // vectors: norms and biases
     kernels::RopePairs pairs = kernels::RopePairs::half_split;
     std::int32_t rope_dims = 0;  // 0: the whole head
-    float rope_magnitude = 1.0f;
+    float attention_factor = 1.0f;
     bool biases = false, head_norms = false, post_norms = false, plus_one = false, gelu = false;
     std::int32_t window = 0;  // of every even layer
     kernels::KvFormat kv_format = kernels::KvFormat::f16;

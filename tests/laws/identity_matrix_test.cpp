@@ -257,7 +257,7 @@ void expect_oracle(const std::function<std::unique_ptr<samplers::Chain>()>& chai
             if (!fraction.next()) continue;
             SCOPED_TRACE(what + ", " + way.name + ", " + std::to_string(threads) + " threads");
             auto drafters = sources(way.draft ? model_drafter(model_of("draft", threads), options) : nullptr,
-                                    way.lookup ? suffix_drafter() : nullptr);
+                                    way.lookup ? ngram_drafter() : nullptr);
             speculative::Generator generator =
                 make_generator(chain(), std::move(drafters), way.speculation, options, model_of("target", threads));
             TextOracle oracle(oracle_model(), options);

@@ -23,7 +23,7 @@ std::int64_t attach(Repl& repl, const std::filesystem::path& path) {
     const std::int64_t before = conversation.file_tokens();
     conversation.attach({path.string(), read_text_file(path)});
     const std::int64_t all = conversation.file_tokens();
-    const std::int64_t left = repl.session().context_length() - conversation.tokens() - before;
+    const std::int64_t left = repl.engine().context_length() - conversation.tokens() - before;
     if (all - before < left) return all - before;
     conversation.undo();
     throw Error(path.string() + " has " + std::to_string(all - before) + " tokens, and the context has room for " +
@@ -103,7 +103,7 @@ void fill(Repl& repl, const std::string& arguments) {
 }
 
 void system(Repl& repl, const std::string& arguments) {
-    Configuration next = repl.session().configuration();
+    Configuration next = repl.engine().configuration();
     if (arguments.empty()) {
         const std::string& text = next.config().chat_system;
         return say(text.empty() ? dim("No system prompt.") + "\n" : printable(text) + "\n");

@@ -102,7 +102,7 @@ void tokens(Repl& repl, const std::string& arguments) {
         token_lines(tokenizer, turn.given) + "answer\n" + token_lines(tokenizer, turn.answer) +
         std::to_string(turn.input.size()) + " said, " + std::to_string(turn.given.size() + turn.answer.size()) +
         " answered, " + std::to_string(conversation.tokens()) + " of " +
-        std::to_string(repl.session().context_length()) + " positions in all\n");
+        std::to_string(repl.engine().context_length()) + " positions in all\n");
 }
 
 void copy(Repl& repl, const std::string&) {

@@ -49,7 +49,7 @@ void stats(Repl& repl, const std::string&) {
                            format("%.2f", 100.0 * totals.show_ms / totals.decode_ms) + " % of the time of decoding");
     }
     row("context", std::to_string(repl.conversation().tokens()) + " of " +
-                       std::to_string(repl.session().context_length()) + " positions");
+                       std::to_string(repl.engine().context_length()) + " positions");
     if (!repl.conversation().empty()) {
         const Turn& turn = repl.conversation().last();
         row("last", "seed " + std::to_string(turn.seed) + ", branch " + std::to_string(turn.branch));
@@ -76,12 +76,12 @@ std::string table(const MeteredOps::Meters& meters, double bandwidth) {
 
 void profile(Repl& repl, const std::string&) {
     if (repl.profile().empty()) throw Error("there is no answer to profile yet");
-    if (repl.session().ops().asynchronous()) {
-        throw Error("/profile cannot time the ops of " + repl.session().backend() +
+    if (repl.engine().ops().asynchronous()) {
+        throw Error("/profile cannot time the ops of " + repl.engine().backend() +
                     ", which run asynchronously; use `foresay bench kernels`");
     }
-    const int threads = repl.session().ops().describe().threads;
-    const double bandwidth = read_bandwidth(repl.session().ops());
+    const int threads = repl.engine().ops().describe().threads;
+    const double bandwidth = read_bandwidth(repl.engine().ops());
     std::string out = format("reading memory with %d threads: %.1f GB/s\n", threads, bandwidth / 1e9);
     out += "up to the first token of the last answer\n" + table(repl.profile().front(), bandwidth);
     if (repl.profile().size() > 1) out += "after it, drafting and verifying\n" + table(repl.profile()[1], bandwidth);

@@ -17,7 +17,7 @@ namespace {
 std::string quoted_toml(const std::string& text) { return core::to_toml(core::ConfigValue(text)); }
 
 std::string draft_text(Repl& repl) {
-    const core::Config& config = repl.session().config();
+    const core::Config& config = repl.engine().config();
     std::string out = "speculation ";
     switch (config.speculation_mode) {
         case core::SpeculationMode::automatic:
@@ -30,13 +30,13 @@ std::string draft_text(Repl& repl) {
             out += "fixed, " + std::to_string(config.draft_length) + " tokens per step";
             break;
     }
-    const core::Model* draft = repl.session().draft();
+    const core::Model* draft = repl.engine().draft();
     return out + "\ndraft model " + (draft ? draft->source().path() : "none") + "\n";
 }
 
 void draft(Repl& repl, const std::string& arguments) {
     if (arguments.empty()) return say(draft_text(repl));
-    Configuration next = repl.session().configuration();
+    Configuration next = repl.engine().configuration();
     if (arguments == "on" || arguments == "auto") {
         next.set("speculation.mode=auto", "/draft");
     } else if (arguments == "off" || arguments == "0") {
@@ -61,13 +61,13 @@ void model(Repl& repl, const std::string& arguments) {
     const std::vector<std::string> words = split_words(arguments);
     if (words.size() > 2) throw Error("write /model PATH or /model PATH DRAFT");
     if (!words.empty()) {
-        Configuration next = repl.session().configuration();
+        Configuration next = repl.engine().configuration();
         std::string toml = "target.model = " + quoted_toml(user_path(words[0]).string());
         if (words.size() == 2) toml += "\ndraft.model = " + quoted_toml(user_path(words[1]).string());
         next.set_text(toml, "/model");
         repl.configure(next);
     }
-    say("target      " + repl.session().target().source().path() + "\n" + draft_text(repl));
+    say("target      " + repl.engine().target().source().path() + "\n" + draft_text(repl));
 }
 
 Candidates complete_draft(const CompletionRequest& request) {

@@ -70,7 +70,7 @@ std::string chain_text(Repl& repl) {
         out += printable(values) + "\n";
     }
     if (out.empty()) out = "The chain is empty: tokens are sampled with the model's own probabilities.\n";
-    const core::Config& config = repl.session().config();
+    const core::Config& config = repl.engine().config();
     std::string others;
     for (const core::StageSchema& stage : stage_schemas()) {
         const bool used = std::find(config.chain.begin(), config.chain.end(), stage.name) != config.chain.end();
@@ -92,7 +92,7 @@ std::string stage_help(const std::string& name) {
 void sampler(Repl& repl, const std::string& arguments) {
     const std::vector<std::string> words = split_words(arguments);
     if (words.empty()) return say(chain_text(repl));
-    const core::Config& config = repl.session().config();
+    const core::Config& config = repl.engine().config();
     std::vector<std::string> chain = config.chain;
     const std::string& verb = words[0];
     const auto name = [&]() -> const std::string& {
@@ -126,14 +126,14 @@ void sampler(Repl& repl, const std::string& arguments) {
         if (words.size() == 1) return say(stage_help(verb));
         toml = assignments(prefix_of(config, verb), words, 1);
     }
-    Configuration next = repl.session().configuration();
+    Configuration next = repl.engine().configuration();
     next.set_text(toml, "/sampler");
     repl.configure(next);
     say(chain_text(repl));
 }
 
 Candidates complete_sampler(const CompletionRequest& request) {
-    const core::Config& config = request.repl.session().config();
+    const core::Config& config = request.repl.engine().config();
     Candidates candidates;
     if (request.before.empty()) {
         candidates = stage_names(request.repl);
@@ -168,7 +168,7 @@ std::string plugins_toml(const std::vector<core::PluginSpec>& plugins) {
 }
 
 void list_plugins(Repl& repl) {
-    const core::Config& config = repl.session().config();
+    const core::Config& config = repl.engine().config();
     std::string out;
     std::set<std::string> found;
     for (const plugins::PluginFile& file : find_plugins()) {
@@ -191,7 +191,7 @@ void plugin(Repl& repl, const std::string& arguments) {
     if (words.size() < 2 || (!load && words[0] != "unload")) {
         throw Error("write /plugin list, /plugin load NAME or PATH, or /plugin unload NAME");
     }
-    const core::Config& config = repl.session().config();
+    const core::Config& config = repl.engine().config();
     std::vector<core::PluginSpec> loaded = config.plugins;
     std::vector<std::string> chain = config.chain;
     core::PluginSpec spec;
@@ -210,7 +210,7 @@ void plugin(Repl& repl, const std::string& arguments) {
         std::erase(chain, spec.name);
         toml = plugins_toml(loaded) + chain_toml(chain);
     }
-    Configuration next = repl.session().configuration();
+    Configuration next = repl.engine().configuration();
     next.set_text(toml, "/plugin");
     if (load) {
         const std::string options = assignments(prefix_of(next.config(), spec.name), words, 2);
@@ -225,7 +225,7 @@ Candidates complete_plugin(const CompletionRequest& request) {
     if (request.before.size() > 1) return {};
     Candidates names;
     if (request.before[0] == "unload") {
-        for (const core::PluginSpec& plugin : request.repl.session().config().plugins) names.push_back(plugin.name);
+        for (const core::PluginSpec& plugin : request.repl.engine().config().plugins) names.push_back(plugin.name);
     } else if (request.before[0] == "load") {
         names = plugin_names();
         const Candidates files = complete_files(request);

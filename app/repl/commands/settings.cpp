@@ -28,16 +28,16 @@ void set(Repl& repl, const std::string& arguments) {
     if (equals == std::string::npos) throw Error("write /set KEY VALUE; /show lists the keys");
     std::string key = assignment.substr(0, equals);
     key.erase(key.find_last_not_of(' ') + 1);
-    Configuration next = repl.session().configuration();
+    Configuration next = repl.engine().configuration();
     next.set(assignment, "/set");
     repl.configure(next);
-    const auto& settings = repl.session().config().settings();
+    const auto& settings = repl.engine().config().settings();
     const auto found = settings.find(key);
     if (found != settings.end()) {
         say(key + " = " + core::to_toml(found->second.value) + "\n");
         return;
     }
-    for (const core::PluginSpec& plugin : repl.session().config().plugins) {
+    for (const core::PluginSpec& plugin : repl.engine().config().plugins) {
         for (const auto& [name, setting] : plugin.options) {
             if (key == "plugin." + plugin.name + ".options." + name) {
                 say(key + " = " + core::to_toml(setting.value) + "\n");
@@ -47,19 +47,19 @@ void set(Repl& repl, const std::string& arguments) {
 }
 
 void show(Repl& repl, const std::string& arguments) {
-    const core::Config& config = repl.session().config();
+    const core::Config& config = repl.engine().config();
     if (arguments.empty() || arguments == "config") {
         say(core::to_toml(config, stage_schemas(), true));
         return;
     }
     if (arguments == "model") {
-        const core::Model& model = repl.session().target();
+        const core::Model& model = repl.engine().target();
         std::string out = "target   " + model.source().path() + "\n";
-        if (const core::Model* draft = repl.session().draft()) out += "draft    " + draft->source().path() + "\n";
-        out += "backend  " + repl.session().backend() + "\n";
-        if (const std::string& why = repl.session().why_no_device(); !why.empty()) out += "no GPU   " + why + "\n";
+        if (const core::Model* draft = repl.engine().draft()) out += "draft    " + draft->source().path() + "\n";
+        out += "backend  " + repl.engine().backend() + "\n";
+        if (const std::string& why = repl.engine().why_no_device(); !why.empty()) out += "no GPU   " + why + "\n";
         out += "context  " + std::to_string(repl.conversation().tokens()) + " of " +
-               std::to_string(repl.session().context_length()) + " positions\n";
+               std::to_string(repl.engine().context_length()) + " positions\n";
         say(out);
         return;
     }
@@ -80,7 +80,7 @@ void show(Repl& repl, const std::string& arguments) {
 Candidates complete_shown(const CompletionRequest& request) {
     Candidates names = {"config", "model"};
     if (!request.before.empty()) return {};
-    for (const auto& [key, setting] : request.repl.session().config().settings()) {
+    for (const auto& [key, setting] : request.repl.engine().config().settings()) {
         names.push_back(key);
         names.push_back(key.substr(0, key.find('.')));
     }

@@ -17,7 +17,7 @@ std::shared_ptr<const Rope> RopeCache::table(const RopeSpec& spec) {
         const std::shared_ptr<const Rope> rope = ropes_[i].lock();
         if (!rope) {
             free = i;
-        } else if (rope->pairs == spec.pairs && rope->magnitude == spec.magnitude &&
+        } else if (rope->pairs == spec.pairs && rope->attention_factor == spec.attention_factor &&
                    rope->inverse_frequency == frequencies) {
             return rope;
         }
@@ -28,7 +28,7 @@ std::shared_ptr<const Rope> RopeCache::table(const RopeSpec& spec) {
     }
     DeviceBuffer<float> on_device = to_device<float>(frequencies);
     auto rope = std::make_shared<const Rope>(
-        Rope{spec.pairs, std::move(frequencies), spec.magnitude, free, std::move(on_device)});
+        Rope{spec.pairs, std::move(frequencies), spec.attention_factor, free, std::move(on_device)});
     ropes_[free] = rope;
     return rope;
 }

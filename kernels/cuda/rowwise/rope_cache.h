@@ -19,7 +19,7 @@ namespace foresay::kernels::cuda {
 struct Rope {
     RopePairs pairs;
     std::vector<float> inverse_frequency;
-    float magnitude;
+    float attention_factor;
     std::size_t index;  // of its angles in a workspace
     DeviceBuffer<float> on_device;
 };

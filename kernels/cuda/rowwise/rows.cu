@@ -28,7 +28,7 @@ __device__ void compute_angles(const RopeTable& rope, int32_t t, int32_t positio
         double s, c;
         sincos(angle, &s, &c);
         rope.angles[static_cast<int64_t>(t) * rope.pairs + i] =
-            make_float2(static_cast<float>(c * rope.magnitude), static_cast<float>(s * rope.magnitude));
+            make_float2(static_cast<float>(c * rope.attention_factor), static_cast<float>(s * rope.attention_factor));
     }
 }
 

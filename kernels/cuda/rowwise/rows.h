@@ -18,8 +18,8 @@ namespace foresay::kernels::cuda {
 struct RopeTable {
     const float* inverse_frequency = nullptr;  // [pairs], device
     std::int32_t pairs = 0;
-    float magnitude = 1.0f;
-    float2* angles = nullptr;  // [T, pairs]: cos and sin times the magnitude
+    float attention_factor = 1.0f;
+    float2* angles = nullptr;  // [T, pairs]: cos and sin times the attention factor
 };
 inline constexpr int kMaxRopes = 8;
 

@@ -1,4 +1,4 @@
-// core/models/made_source.h: what the sources have in common that make their tensors instead of finding them in a file:
+// core/models/synthetic_source.h: what the sources have in common that make their tensors instead of finding them in a file:
 // one encoding for the head, one for the other matrices, and the memory that a tensor lies in until it is packed.
 //
 // Cost:     one layer's tensors at a time are in memory, and the embedding table; memory of a layer serves the next one,
@@ -16,7 +16,7 @@ namespace foresay::core {
 // Whether the tensor of `role` is a vector: a norm's weights or biases, always in float32.
 bool is_vector(TensorRole role);
 
-class MadeSource : public ModelSource {
+class SyntheticSource : public ModelSource {
 public:
     kernels::TensorView tensor(TensorRole role, std::int32_t layer) final;
     void release() final;
@@ -24,7 +24,7 @@ public:
     std::int64_t embedding_bytes() final { return bytes(TensorRole::embedding); }
 
 protected:
-    MadeSource(const ModelConfig& config, kernels::Encoding encoding, kernels::Encoding head, std::string path);
+    SyntheticSource(const ModelConfig& config, kernels::Encoding encoding, kernels::Encoding head, std::string path);
 
     // The head, and a table that is the head too, in the head's encoding; the rest in the main one.
     virtual kernels::Encoding encoding_of(TensorRole role) const;

@@ -1,4 +1,4 @@
-#include "core/models/made_source.h"
+#include "core/models/synthetic_source.h"
 
 #include <algorithm>
 #include <iterator>
@@ -25,7 +25,7 @@ bool is_vector(TensorRole role) {
     }
 }
 
-MadeSource::MadeSource(const ModelConfig& config, Encoding encoding, Encoding head, std::string path)
+SyntheticSource::SyntheticSource(const ModelConfig& config, Encoding encoding, Encoding head, std::string path)
     : encoding_(encoding), head_(head) {
     config_ = config;
     config_.file_type = kernels::info(encoding).name;
@@ -42,25 +42,25 @@ MadeSource::MadeSource(const ModelConfig& config, Encoding encoding, Encoding he
     }
 }
 
-bool MadeSource::present(TensorRole role) const {
+bool SyntheticSource::present(TensorRole role) const {
     if (role == TensorRole::head) return !config_.tied_head;
     if (role == TensorRole::q_bias || role == TensorRole::k_bias || role == TensorRole::v_bias) return config_.qkv_bias;
     if (role == TensorRole::attention_out_bias) return config_.attention_out_bias;
     return true;
 }
 
-Encoding MadeSource::encoding_of(TensorRole role) const {
+Encoding SyntheticSource::encoding_of(TensorRole role) const {
     if (is_vector(role)) return Encoding::f32;
     if (role == TensorRole::head || (role == TensorRole::embedding && config_.tied_head)) return head_;
     return encoding_;
 }
 
-std::int64_t MadeSource::bytes(TensorRole role) const {
+std::int64_t SyntheticSource::bytes(TensorRole role) const {
     const TensorShape shape = tensor_shape(config_, role);
     return shape.rows * kernels::row_bytes(encoding_of(role), shape.cols);
 }
 
-std::int64_t MadeSource::weight_bytes() {
+std::int64_t SyntheticSource::weight_bytes() {
     std::int64_t sum = 0;
     for (int i = 0; i < kTensorRoles; ++i) {
         const auto role = static_cast<TensorRole>(i);
@@ -70,13 +70,13 @@ std::int64_t MadeSource::weight_bytes() {
     return sum;
 }
 
-void MadeSource::release() {
+void SyntheticSource::release() {
     if (more_layers_) std::ranges::move(scratch_, std::back_inserter(spare_));
     scratch_.clear();
     if (!more_layers_) spare_.clear();
 }
 
-kernels::TensorView MadeSource::tensor(TensorRole role, std::int32_t layer) {
+kernels::TensorView SyntheticSource::tensor(TensorRole role, std::int32_t layer) {
     if (role == TensorRole::head && config_.tied_head) role = TensorRole::embedding;
     const TensorShape shape = tensor_shape(config_, role);
     const Encoding encoding = encoding_of(role);

@@ -1,4 +1,4 @@
-#include "app/session.h"
+#include "app/opened_engine.h"
 
 #include <spdlog/spdlog.h>
 
@@ -47,7 +47,7 @@ private:
     std::optional<Progress> shown_;
 };
 
-engine::EngineOptions engine_options(const Options& options, const SessionNeeds& needs) {
+engine::EngineOptions engine_options(const Options& options, const EngineNeeds& needs) {
     engine::EngineOptions out;
     out.weights = needs.weights;
     out.tokenizer = needs.tokenizer;
@@ -69,7 +69,7 @@ engine::EngineOptions engine_options(const Options& options, const SessionNeeds&
     return out;
 }
 
-engine::Engine open_engine(const Configuration& configuration, const Options& options, const SessionNeeds& needs) {
+engine::Engine open_engine(const Configuration& configuration, const Options& options, const EngineNeeds& needs) {
     const core::Config& config = configuration.config();
     for (const std::string& sentence : unused_stages(configuration)) spdlog::warn("{}", sentence);
     const bool drafts = std::find(config.sources.begin(), config.sources.end(), "draft") != config.sources.end();
@@ -81,25 +81,25 @@ engine::Engine open_engine(const Configuration& configuration, const Options& op
 
 }  // namespace
 
-Session::Session(const Options& options, const SessionNeeds& needs) : Session(Configuration(options), options, needs) {}
+OpenedEngine::OpenedEngine(const Options& options, const EngineNeeds& needs) : OpenedEngine(Configuration(options), options, needs) {}
 
-Session::Session(Configuration configuration, const Options& options, const SessionNeeds& needs)
+OpenedEngine::OpenedEngine(Configuration configuration, const Options& options, const EngineNeeds& needs)
     : Engine(open_engine(configuration, options, needs)), configuration_(std::move(configuration)) {}
 
-MeteredOps* Session::meter() const { return dynamic_cast<MeteredOps*>(&ops()); }
+MeteredOps* OpenedEngine::meter() const { return dynamic_cast<MeteredOps*>(&ops()); }
 
-void Session::set(const std::string& assignment, const std::string& place) {
+void OpenedEngine::set(const std::string& assignment, const std::string& place) {
     Configuration next = configuration_;
     next.set(assignment, place);
     reconfigure(next);
 }
 
-void Session::reconfigure(const Configuration& next) {
+void OpenedEngine::reconfigure(const Configuration& next) {
     Engine::reconfigure(next.config());
     configuration_ = next;
 }
 
-std::vector<std::string> Session::reload(const Configuration& next, const std::function<void()>& release) {
+std::vector<std::string> OpenedEngine::reload(const Configuration& next, const std::function<void()>& release) {
     Configuration taken = next;
     engine::ReloadResult result = Engine::reload(next.config(), release);
     if (result.draft_left_out) taken.set("draft.model=\"\"", "the new target");
@@ -107,7 +107,7 @@ std::vector<std::string> Session::reload(const Configuration& next, const std::f
     return std::move(result.notes);
 }
 
-void Session::report_stages(samplers::Chain& chain) {
+void OpenedEngine::report_stages(samplers::Chain& chain) {
     for (const samplers::StageReport& report : chain.reports()) {
         if (!report.slow.empty() && reported_.insert("slow " + report.stage).second) spdlog::warn("{}", report.slow);
         if (report.failures > 0 && reported_.insert("failed " + report.stage).second) {

@@ -1,4 +1,4 @@
-// app/session.h: the program's engine: opened from a command line, with log lines, progress on a terminal, and Ctrl-C.
+// app/opened_engine.h: the program's engine: opened from a command line, with log lines, progress on a terminal, and Ctrl-C.
 //
 // Life:     what make_generator() and make_context() return must be gone before the engine is.
 // Errors:   as engine/engine.h.
@@ -16,7 +16,7 @@
 namespace foresay::app {
 
 // What a command needs of its engine.
-struct SessionNeeds {
+struct EngineNeeds {
     bool draft = true;                    // check and load the draft model, if one is configured
     bool speculating = false;             // the configured mode will not change: with mode off the draft stays on disk
     bool tokenizer = true;                // the model must have one
@@ -29,9 +29,9 @@ struct SessionNeeds {
 
 class MeteredOps;
 
-class Session : public engine::Engine {
+class OpenedEngine : public engine::Engine {
 public:
-    Session(const Options& options, const SessionNeeds& needs);
+    OpenedEngine(const Options& options, const EngineNeeds& needs);
 
     // The configuration with its layers. config() is what they amount to.
     const Configuration& configuration() const { return configuration_; }
@@ -49,7 +49,7 @@ public:
     void report_stages(samplers::Chain& chain);
 
 private:
-    Session(Configuration configuration, const Options& options, const SessionNeeds& needs);
+    OpenedEngine(Configuration configuration, const Options& options, const EngineNeeds& needs);
 
     Configuration configuration_;
     std::set<std::string> reported_;
