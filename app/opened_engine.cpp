@@ -56,9 +56,9 @@ engine::EngineOptions engine_options(const Options& options, const EngineNeeds& 
     out.decode_rows = needs.decode_rows;
     out.branches = needs.branches;
     out.default_context = needs.default_context;
-    out.random_target = {options.shape, options.encoding};
-    out.inflate_target = {options.inflate, options.encoding};
-    out.inflate_draft = {options.inflate_draft, options.draft_encoding};
+    out.random_target = {options.shape, options.quant_type};
+    out.inflate_target = {options.inflate, options.quant_type};
+    out.inflate_draft = {options.inflate_draft, options.draft_quant_type};
     out.plugins = plugin_options();
     out.observer = std::make_shared<Reporter>();
     if (needs.meter) {

@@ -6,7 +6,7 @@
 #include "app/command_line/parser.h"
 #include "base/error.h"
 #include "core/models/shapes.h"
-#include "kernels/encoding.h"
+#include "kernels/quant_type.h"
 
 namespace foresay::app {
 
@@ -18,8 +18,8 @@ std::string quoted(const std::string& text) { return core::to_toml(core::ConfigV
 
 std::vector<std::string> quant_names() {
     std::vector<std::string> names;
-    for (int i = 0; i < kernels::kEncodings; ++i) {
-        names.emplace_back(kernels::info(static_cast<kernels::Encoding>(i)).name);
+    for (int i = 0; i < kernels::kQuantTypes; ++i) {
+        names.emplace_back(kernels::info(static_cast<kernels::QuantType>(i)).name);
     }
     return names;
 }
@@ -81,14 +81,14 @@ void check_models(Options& options) {
     if (!options.shape.empty() && !options.inflate.empty()) {
         throw UsageError("--shape has random weights, --inflate those of a model; use one of them");
     }
-    if (options.shape.empty() && options.inflate.empty() && !options.encoding.empty()) {
+    if (options.shape.empty() && options.inflate.empty() && !options.quant_type.empty()) {
         throw UsageError("--quant needs --shape or --inflate; a model file has the quantisation type that it has");
     }
-    if (options.inflate_draft.empty() && !options.draft_encoding.empty()) {
+    if (options.inflate_draft.empty() && !options.draft_quant_type.empty()) {
         throw UsageError("--draft-quant needs --inflate-draft");
     }
-    if (options.encoding.empty()) options.encoding = kDefaultQuant;
-    if (options.draft_encoding.empty()) options.draft_encoding = kDefaultQuant;
+    if (options.quant_type.empty()) options.quant_type = kDefaultQuant;
+    if (options.draft_quant_type.empty()) options.draft_quant_type = kDefaultQuant;
 }
 
 }  // namespace
@@ -108,7 +108,7 @@ void add_common_options(OptionParser& parser, Options& options) {
         "--set", take_sets,
         {.value = "KEY=VALUE", .doc = "set a configuration key (repeatable)", .hint = ValueHint::config_setting});
     add_model_options(parser, options);
-    parser.option("--quant", options.encoding,
+    parser.option("--quant", options.quant_type,
                   {.value = "TYPE",
                    .doc = "quantisation type of the weights of --shape and --inflate [default: q4_0]",
                    .words = quant_names(),
@@ -140,7 +140,7 @@ void add_inflation_options(OptionParser& parser, Options& options) {
                    .words = shapes});
     parser.option("--inflate-draft", options.inflate_draft,
                   {.value = "NAME", .doc = "the same for the draft", .words = shapes});
-    parser.option("--draft-quant", options.draft_encoding,
+    parser.option("--draft-quant", options.draft_quant_type,
                   {.value = "TYPE",
                    .doc = "quantisation type of the weights of --inflate-draft [default: q4_0]",
                    .words = quant_names(),

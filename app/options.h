@@ -27,7 +27,7 @@ struct Options {
     std::optional<std::int64_t> context;   // --context, which is also among the overrides
     std::string shape;                     // random weights in a published shape; empty: a model
     std::string inflate, inflate_draft;    // shapes; empty: the models as they are
-    std::string encoding, draft_encoding;  // --quant, --draft-quant
+    std::string quant_type, draft_quant_type;  // --quant, --draft-quant
 };
 
 // Model, device, context and --set: the options that almost every command has. Checks on its own what contradicts.

@@ -2,7 +2,7 @@
 //
 //   linear_bench read                          bandwidth of a kernel that only reads
 //   linear_bench ops SHAPE ENCODING            each stage at 1, 2, 4, 8, 16 rows over rotating buffers larger than the L2
-//   linear_bench input SHAPE ENCODING [ROWS..] what input rows cost, and the products that cuBLASLt proposes for them
+//   linear_bench input SHAPE ENCODING [ROWS..] what prefill rows cost, and the products that cuBLASLt proposes for them
 //   linear_bench chain SHAPE ENCODING [ROWS..] a whole token: layers x 5 kernels and the head, in one graph
 //
 // Options after that, as key=value: overlap (0 or 1), fused (0: a launch per stage; 1: one
@@ -30,7 +30,7 @@ namespace foresay {
 namespace {
 
 namespace cuda = kernels::cuda;
-using kernels::Encoding;
+using kernels::QuantType;
 using kernels::ModelShape;
 using kernels::TensorView;
 
@@ -101,7 +101,7 @@ double read_bandwidth(const cuda::Stream& stream, bool print) {
     return best;
 }
 
-TensorView made_up(Encoding encoding, std::int64_t rows, std::int64_t cols) { return {encoding, rows, cols, nullptr}; }
+TensorView made_up(QuantType quant_type, std::int64_t rows, std::int64_t cols) { return {quant_type, rows, cols, nullptr}; }
 
 // One layer's stages, or the head.
 struct Stages {
@@ -109,34 +109,34 @@ struct Stages {
     kernels::AttentionOutSpec attention_out;
     kernels::MlpInSpec mlp_in;
     kernels::MlpOutSpec mlp_out;
-    kernels::HeadSpec head;
+    kernels::LmHeadSpec head;
 
-    Stages(const ModelShape& s, Encoding encoding, std::span<const float> frequencies) {
+    Stages(const ModelShape& s, QuantType quant_type, std::span<const float> frequencies) {
         const std::int64_t q = static_cast<std::int64_t>(s.heads) * s.head_dim,
                            kv = static_cast<std::int64_t>(s.kv_heads) * s.head_dim;
-        const kernels::NormSpec norm = {made_up(Encoding::f32, 1, s.d_model), 1e-5f, false};
+        const kernels::NormSpec norm = {made_up(QuantType::f32, 1, s.d_model), 1e-5f, false};
         attention_in.shape = s;
         attention_in.norm = norm;
-        attention_in.q = made_up(encoding, q, s.d_model);
-        attention_in.k = made_up(encoding, kv, s.d_model);
-        attention_in.v = made_up(encoding, kv, s.d_model);
+        attention_in.q = made_up(quant_type, q, s.d_model);
+        attention_in.k = made_up(quant_type, kv, s.d_model);
+        attention_in.v = made_up(quant_type, kv, s.d_model);
         attention_in.rope = {kernels::RopePairs::adjacent, frequencies, 1.0f};
         attention_out.shape = s;
-        attention_out.o = made_up(encoding, s.d_model, q);
+        attention_out.o = made_up(quant_type, s.d_model, q);
         mlp_in.shape = s;
         mlp_in.norm = norm;
-        mlp_in.gate = made_up(encoding, s.d_ff, s.d_model);
-        mlp_in.up = made_up(encoding, s.d_ff, s.d_model);
+        mlp_in.gate = made_up(quant_type, s.d_ff, s.d_model);
+        mlp_in.up = made_up(quant_type, s.d_ff, s.d_model);
         mlp_out.shape = s;
-        mlp_out.down = made_up(encoding, s.d_model, s.d_ff);
+        mlp_out.down = made_up(quant_type, s.d_model, s.d_ff);
         head.shape = s;
         head.norm = norm;
-        head.weight = made_up(encoding == Encoding::q4_0 || encoding == Encoding::q4_k ? Encoding::q6_k : encoding,
+        head.weight = made_up(quant_type == QuantType::q4_0 || quant_type == QuantType::q4_k ? QuantType::q6_k : quant_type,
                               s.vocab, s.d_model);
     }
 };
 
-// Activations for 16 rows.
+// Workspace for 16 rows.
 struct Buffers {
     static constexpr int kRows = 16;
     cuda::DeviceBuffer<float> x, q, attended, ff, logits;
@@ -217,9 +217,9 @@ void bench_op(const char* name, const Spec& spec, double peak, const std::map<st
     std::printf("\n");
 }
 
-void bench_ops(const ModelShape& s, Encoding encoding, double peak, const std::map<std::string, int>& options) {
+void bench_ops(const ModelShape& s, QuantType quant_type, double peak, const std::map<std::string, int>& options) {
     const std::vector<float> frequencies(static_cast<std::size_t>(s.head_dim / 2), 1.0f);
-    const Stages stages(s, encoding, frequencies);
+    const Stages stages(s, quant_type, frequencies);
     const Buffers b(s);
     bench_op<cuda::AttentionInLinear>(
         "attention_in", stages.attention_in, peak, options,
@@ -251,10 +251,10 @@ struct Layer {
     }
 };
 
-void bench_chain(const ModelShape& s, Encoding encoding, double peak, const std::vector<int>& widths,
+void bench_chain(const ModelShape& s, QuantType quant_type, double peak, const std::vector<int>& widths,
                  const std::vector<std::map<std::string, int>>& variants) {
     const std::vector<float> frequencies(static_cast<std::size_t>(s.head_dim / 2), 1.0f);
-    const Stages stages(s, encoding, frequencies);
+    const Stages stages(s, quant_type, frequencies);
     const Buffers b(s);
     const cuda::Stream stream;
     std::vector<Layer> layers;
@@ -298,9 +298,9 @@ void bench_chain(const ModelShape& s, Encoding encoding, double peak, const std:
     }
 }
 
-Encoding encoding_named(const std::string& name) {
-    for (int i = 0; i < kernels::kEncodings; ++i) {
-        if (kernels::info(static_cast<Encoding>(i)).name == name) return static_cast<Encoding>(i);
+QuantType quant_type_named(const std::string& name) {
+    for (int i = 0; i < kernels::kQuantTypes; ++i) {
+        if (kernels::info(static_cast<QuantType>(i)).name == name) return static_cast<QuantType>(i);
     }
     throw Error("no such encoding: " + name);
 }
@@ -317,7 +317,7 @@ int run(const std::vector<std::string>& args) {
         if (args[1] == named.name) shape = named.shape;
     }
     if (shape.layers == 0) throw Error("no such shape: " + args[1]);
-    const Encoding encoding = encoding_named(args[2]);
+    const QuantType quant_type = quant_type_named(args[2]);
     std::vector<int> widths;
     std::vector<std::map<std::string, int>> variants(1);  // a lone "/" begins the next
     for (std::size_t i = 3; i < args.size(); ++i) {
@@ -331,17 +331,17 @@ int run(const std::vector<std::string>& args) {
         }
     }
     if (args[0] == "input") {
-        bench_input(shape, encoding, widths.empty() ? std::vector<int>{16, 64, 256, 2048} : widths);
+        bench_input(shape, quant_type, widths.empty() ? std::vector<int>{16, 64, 256, 2048} : widths);
         return 0;
     }
     if (widths.empty()) widths = {1, 2, 4, 8, 16};
     std::printf("%s %s\n", args[1].c_str(), args[2].c_str());
     if (args[0] == "chain") {
-        bench_chain(shape, encoding, peak, widths, variants);
+        bench_chain(shape, quant_type, peak, widths, variants);
         return 0;
     }
     for (const auto& options : variants) {
-        bench_ops(shape, encoding, peak, options);
+        bench_ops(shape, quant_type, peak, options);
     }
     return 0;
 }

@@ -17,7 +17,7 @@ namespace foresay {
 namespace {
 
 namespace cuda = kernels::cuda;
-using kernels::Encoding;
+using kernels::QuantType;
 using kernels::ModelShape;
 using kernels::TensorView;
 
@@ -93,7 +93,7 @@ void bench_parts(const char* name, const cuda::Panels& panels, const std::vector
     }
 }
 
-TensorView made_up(Encoding encoding, std::int64_t rows, std::int64_t cols) { return {encoding, rows, cols, nullptr}; }
+TensorView made_up(QuantType quant_type, std::int64_t rows, std::int64_t cols) { return {quant_type, rows, cols, nullptr}; }
 
 void whole(const char* name, const cuda::Stream& stream, const std::vector<int>& widths,
            const std::function<void(int)>& launch) {
@@ -145,7 +145,7 @@ void bench_attend(const ModelShape& s, const cuda::KvLayout& layout, const __hal
 
 }  // namespace
 
-void bench_input(const ModelShape& s, Encoding encoding, const std::vector<int>& widths) {
+void bench_input(const ModelShape& s, QuantType quant_type, const std::vector<int>& widths) {
     if (cuda::cublaslt() == nullptr) {
         std::printf("there is no cuBLASLt here\n");
         return;
@@ -153,9 +153,9 @@ void bench_input(const ModelShape& s, Encoding encoding, const std::vector<int>&
     std::printf("cuBLASLt %zu\n", cuda::cublaslt()->version());
     const std::int64_t q = static_cast<std::int64_t>(s.heads) * s.head_dim,
                        kv = static_cast<std::int64_t>(s.kv_heads) * s.head_dim;
-    const TensorView wq = made_up(encoding, q, s.d_model), wk = made_up(encoding, kv, s.d_model),
-                     gate = made_up(encoding, s.d_ff, s.d_model), o = made_up(encoding, s.d_model, q),
-                     down = made_up(encoding, s.d_model, s.d_ff);
+    const TensorView wq = made_up(quant_type, q, s.d_model), wk = made_up(quant_type, kv, s.d_model),
+                     gate = made_up(quant_type, s.d_ff, s.d_model), o = made_up(quant_type, s.d_model, q),
+                     down = made_up(quant_type, s.d_model, s.d_ff);
     const auto parts = [&](const char* name, std::vector<cuda::PackSource> sources, cuda::RowOrder order, bool normed) {
         const cuda::Panels panels(sources, order);
         bench_parts(name, panels, widths, normed);
@@ -187,9 +187,9 @@ void bench_input(const ModelShape& s, Encoding encoding, const std::vector<int>&
     const auto k_cell = cuda::to_device(std::span<const std::int64_t>(k_cells)),
                v_cell = cuda::to_device(std::span<const std::int64_t>(v_cells));
     const auto call = [&](int rows) {
-        return cuda::LinearCall{stream, rows, kernels::RowClass::input, &workspace, true};
+        return cuda::LinearCall{stream, rows, kernels::RowClass::prefill, &workspace, true};
     };
-    const kernels::NormSpec norm{made_up(Encoding::f32, 1, s.d_model), 1e-5f, false};
+    const kernels::NormSpec norm{made_up(QuantType::f32, 1, s.d_model), 1e-5f, false};
     kernels::AttentionInSpec in_spec;
     in_spec.shape = s;
     in_spec.norm = norm;

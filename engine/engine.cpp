@@ -42,7 +42,7 @@ bool Engine::has_tokenizer() const { return state_->tokenizer != nullptr; }
 kernels::Ops& Engine::ops() const { return *state_->ops; }
 std::int32_t Engine::context_length() const { return state_->context_length; }
 double Engine::load_ms() const { return state_->load_ms; }
-std::optional<kernels::Encoding> Engine::draft_head() const { return draft_head_of(config()); }
+std::optional<kernels::QuantType> Engine::draft_head() const { return draft_head_of(config()); }
 const std::string& Engine::why_no_device() const { return state_->why_no_device; }
 std::string Engine::backend() const { return backend_text(ops()); }
 
@@ -136,7 +136,7 @@ std::string Engine::inflated() const {
     std::string text;
     const auto add = [&](const char* what, const SyntheticModel& model) {
         if (model.shape.empty()) return;
-        text += (text.empty() ? "" : ", ") + std::string(what) + " " + model.shape + " in " + model.encoding;
+        text += (text.empty() ? "" : ", ") + std::string(what) + " " + model.shape + " in " + model.quant_type;
     };
     add("target", state_->options.inflate_target);
     if (draft() != nullptr) add("draft", state_->options.inflate_draft);

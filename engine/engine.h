@@ -65,7 +65,7 @@ public:
 // Weights that no file holds as they are: `shape` is the name of a published shape (core/models/shapes.h). No shape: none.
 struct SyntheticModel {
     std::string shape;
-    std::string encoding = "q4_0";
+    std::string quant_type = "q4_0";
 };
 
 struct EngineOptions {
@@ -116,7 +116,7 @@ public:
     // Whether speculation.sources names it.
     bool has_source(std::string_view name) const;
     // What the draft's LM head is quantised to when that makes it smaller; none: it stays as stored.
-    std::optional<kernels::Encoding> draft_head() const;
+    std::optional<kernels::QuantType> draft_head() const;
 
     // ---- to work with
     // One sequence: a context of the target, a chain and the drafters of the configuration.

@@ -73,6 +73,6 @@ private:
 // What a backend is made from.
 std::string runtime_of(const core::Config& config);
 // The LM head of the draft model as `config` wants it; nullopt: as stored.
-std::optional<kernels::Encoding> draft_head_of(const core::Config& config);
+std::optional<kernels::QuantType> draft_head_of(const core::Config& config);
 
 }  // namespace foresay::engine

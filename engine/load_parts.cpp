@@ -49,7 +49,7 @@ core::ContextOptions Engine::State::context_options(std::int32_t length) const {
     core::ContextOptions context;
     context.length = length;
     context.kv_format = config.kv_format;
-    context.input_rows = std::min(ops->input_rows(), length);
+    context.prefill_rows = std::min(ops->prefill_rows(), length);
     return context;
 }
 

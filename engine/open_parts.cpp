@@ -31,9 +31,9 @@ std::string runtime_of(const core::Config& config) {
            (config.kv_format == kernels::KvFormat::q8 ? " q8" : "");
 }
 
-std::optional<kernels::Encoding> draft_head_of(const core::Config& config) {
+std::optional<kernels::QuantType> draft_head_of(const core::Config& config) {
     if (config.draft_head_as_stored) return std::nullopt;
-    return kernels::Encoding::q4_0;
+    return kernels::QuantType::q4_0;
 }
 
 std::unique_ptr<kernels::Ops> Engine::State::open_backend(const core::Config& next, std::string& why) const {
@@ -63,7 +63,7 @@ OpenedModel Engine::State::open_model(const core::Config& next, const std::strin
         throw at(next.setting(key), problem);
     }
     if (!inflate.shape.empty()) {
-        source = core::ModelSource::inflate(std::move(source), inflate.shape, core::encoding_by_name(inflate.encoding),
+        source = core::ModelSource::inflate(std::move(source), inflate.shape, core::quant_type_by_name(inflate.quant_type),
                                             is_draft ? draft_head_of(next) : std::nullopt);
     }
     opened.source = std::move(source);
@@ -103,7 +103,7 @@ OpenedParts Engine::State::open_parts(const core::Config& next, LoadedPlugins wi
         const kernels::Ops& backend = parts.ops ? *parts.ops : *ops;
         const SyntheticModel& random = options.random_target;
         if (random.shape.empty()) throw Error("the configuration names no target model; state target.model");
-        parts.target.source = core::ModelSource::random(random.shape, core::encoding_by_name(random.encoding),
+        parts.target.source = core::ModelSource::random(random.shape, core::quant_type_by_name(random.quant_type),
                                                         backend.makes_random_weights());
     }
     const core::ModelSource& model = parts.keep_target ? target->source() : *parts.target.source;

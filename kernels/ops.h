@@ -23,7 +23,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/encoding.h"
+#include "kernels/quant_type.h"
 #include "kernels/sampled_token.h"
 
 namespace foresay::kernels {
@@ -52,8 +52,8 @@ enum class KvFormat : std::uint8_t { f16, q8 };
 
 // ----------------------------------------------------------------------------------------------------------- batch
 
-// Input rows are text given, decode rows are text generated: plain steps and verification alike.
-enum class RowClass : std::uint8_t { input, decode };
+// Prefill rows are text given, decode rows are text generated: plain steps and verification alike.
+enum class RowClass : std::uint8_t { prefill, decode };
 
 // A row's token: an id, or a reference to a slot that an earlier sample() fills, so that a run of draft steps and its
 // verification need no round trip to the host.
@@ -80,7 +80,7 @@ struct SequenceView {
     std::int32_t length = 0;              // positions committed before this batch: all of them are attended
 };
 
-class Activations;
+class Workspace;
 
 struct Batch {
     RowClass row_class = RowClass::decode;
@@ -88,7 +88,7 @@ struct Batch {
     std::span<const Row> rows;  // T of them; rows of one sequence in increasing position unless `tree`
     std::span<const SequenceView> sequences;
     std::span<const std::int32_t> logit_rows;  // rows whose logits head() computes, in increasing order
-    Activations* token_source = nullptr;             // whose token slots the rows name; null: the forward's own
+    Workspace* token_source = nullptr;             // whose token slots the rows name; null: the forward's own
 };
 
 // ----------------------------------------------------------------------------------------------------------- stages
@@ -159,7 +159,7 @@ struct MlpOutSpec {
 };
 
 // logits = soft_cap(scale * head . norm(x)) for the batch's logit rows
-struct HeadSpec {
+struct LmHeadSpec {
     ModelShape shape;
     NormSpec norm;      // over D
     TensorView weight;  // [V, D]
@@ -168,9 +168,9 @@ struct HeadSpec {
 };
 
 // A stage in a backend's own layout. Made by prepare(), used with the Ops that made it.
-class Prepared {
+class PreparedOp {
 public:
-    virtual ~Prepared() = default;
+    virtual ~PreparedOp() = default;
     std::int64_t weight_bytes = 0;  // read once per forward, whatever the number of rows (embed: per row)
     std::int64_t macs_per_row = 0;  // multiply-accumulates per row
 };
@@ -186,9 +186,9 @@ public:
 };
 
 // The working memory of one model's forwards: residual stream, projections, logits, token slots.
-class Activations {
+class Workspace {
 public:
-    virtual ~Activations() = default;
+    virtual ~Workspace() = default;
     ModelShape shape;
     std::int32_t max_rows = 0;        // largest T
     std::int32_t max_logit_rows = 0;  // largest number of logit rows
@@ -212,57 +212,57 @@ public:
     // Bytes per second that a plain read of its memory reaches, measured now; 0: measure the host's.
     virtual double read_bandwidth() { return 0.0; }
     // Rows of a prefill chunk that suit it.
-    virtual std::int32_t input_rows() const { return 256; }
+    virtual std::int32_t prefill_rows() const { return 256; }
     // Whether prepare() makes random weights of a view that has a shape and no data. For benchmarks.
     virtual bool makes_random_weights() const { return false; }
     // Whether stages return before they have run; wait() returns when all have.
     virtual bool asynchronous() const { return false; }
-    virtual void wait(Activations&) {}
+    virtual void wait(Workspace&) {}
 
-    virtual std::unique_ptr<Prepared> prepare(const EmbedSpec& spec) = 0;
-    virtual std::unique_ptr<Prepared> prepare(const AttentionInSpec& spec) = 0;
-    virtual std::unique_ptr<Prepared> prepare(const AttendSpec& spec) = 0;
-    virtual std::unique_ptr<Prepared> prepare(const AttentionOutSpec& spec) = 0;
-    virtual std::unique_ptr<Prepared> prepare(const MlpInSpec& spec) = 0;
-    virtual std::unique_ptr<Prepared> prepare(const MlpOutSpec& spec) = 0;
-    virtual std::unique_ptr<Prepared> prepare(const HeadSpec& spec) = 0;
+    virtual std::unique_ptr<PreparedOp> prepare(const EmbedSpec& spec) = 0;
+    virtual std::unique_ptr<PreparedOp> prepare(const AttentionInSpec& spec) = 0;
+    virtual std::unique_ptr<PreparedOp> prepare(const AttendSpec& spec) = 0;
+    virtual std::unique_ptr<PreparedOp> prepare(const AttentionOutSpec& spec) = 0;
+    virtual std::unique_ptr<PreparedOp> prepare(const MlpInSpec& spec) = 0;
+    virtual std::unique_ptr<PreparedOp> prepare(const MlpOutSpec& spec) = 0;
+    virtual std::unique_ptr<PreparedOp> prepare(const LmHeadSpec& spec) = 0;
 
-    // Bytes that allocate_kv and allocate_activations would take, for estimates before loading. Both calls that are given
+    // Bytes that allocate_kv and allocate_workspace would take, for estimates before loading. Both calls that are given
     // a format throw Error when the backend does not keep keys and values so.
     virtual std::int64_t kv_bytes(const ModelShape& shape, std::int32_t pages, KvFormat format) const = 0;
-    virtual std::int64_t activation_bytes(const ModelShape& shape, std::int32_t max_rows,
+    virtual std::int64_t workspace_bytes(const ModelShape& shape, std::int32_t max_rows,
                                           std::int32_t max_logit_rows) const;
     virtual std::unique_ptr<KvPages> allocate_kv(const ModelShape& shape, std::int32_t pages, KvFormat format) = 0;
-    virtual std::unique_ptr<Activations> allocate_activations(const ModelShape& shape, std::int32_t max_rows,
+    virtual std::unique_ptr<Workspace> allocate_workspace(const ModelShape& shape, std::int32_t max_rows,
                                                               std::int32_t max_logit_rows) = 0;
     // Copies the whole page `from` to the page `to`, all layers. For copy-on-write.
     virtual void copy_page(KvPages& kv, std::int32_t from, std::int32_t to) = 0;
 
     // Starts a forward. `batch` and what it points to must stay valid until the forward's last stage has returned.
-    virtual void begin(Activations& act, const Batch& batch) = 0;
-    virtual void embed(const Prepared& stage, Activations& act) = 0;
-    virtual void attention_in(const Prepared& stage, Activations& act, KvPages& kv, std::int32_t layer) = 0;
-    virtual void attend(const Prepared& stage, Activations& act, const KvPages& kv, std::int32_t layer) = 0;
-    virtual void attention_out(const Prepared& stage, Activations& act) = 0;
-    virtual void mlp_in(const Prepared& stage, Activations& act) = 0;
-    virtual void mlp_out(const Prepared& stage, Activations& act) = 0;
-    virtual void head(const Prepared& stage, Activations& act) = 0;
+    virtual void begin(Workspace& workspace, const Batch& batch) = 0;
+    virtual void embed(const PreparedOp& op, Workspace& workspace) = 0;
+    virtual void attention_in(const PreparedOp& op, Workspace& workspace, KvPages& kv, std::int32_t layer) = 0;
+    virtual void attend(const PreparedOp& op, Workspace& workspace, const KvPages& kv, std::int32_t layer) = 0;
+    virtual void attention_out(const PreparedOp& op, Workspace& workspace) = 0;
+    virtual void mlp_in(const PreparedOp& op, Workspace& workspace) = 0;
+    virtual void mlp_out(const PreparedOp& op, Workspace& workspace) = 0;
+    virtual void lm_head(const PreparedOp& op, Workspace& workspace) = 0;
 
     // Samples from logit row i of the last head() by plans[i] into token slot slots[i]. plans.size() == slots.size(),
     // at most the number of logit rows. Logits may be modified in place. Engines call it on asynchronous backends only
     // (speculative/device_sampling.h); host backends have it so that one suite tests all, and as the inside of the test
     // backend that paces a host backend like a device (tests/models/paced_ops.h).
-    virtual void sample(Activations& act, std::span<const SamplingPlan> plans, std::span<const std::int32_t> slots) = 0;
+    virtual void sample(Workspace& workspace, std::span<const SamplingPlan> plans, std::span<const std::int32_t> slots) = 0;
     // What slot `slot` holds. Waits until it is filled.
-    virtual SampledToken sampled(Activations& act, std::int32_t slot) = 0;
+    virtual SampledToken sampled(Workspace& workspace, std::int32_t slot) = 0;
     // The candidates, best first, that a plan which keeps them left for slot `slot`; a chain goes on from them on the
     // host. Writable until the slot is next filled. Waits likewise.
-    virtual Candidates candidates(Activations& act, std::int32_t slot) = 0;
+    virtual Candidates candidates(Workspace& workspace, std::int32_t slot) = 0;
 
     // Logit row i of the last head(), V values on the host, writable until the next begin(). Waits for the stages.
-    virtual std::span<float> logits(Activations& act, std::int32_t i) = 0;
+    virtual std::span<float> logits(Workspace& workspace, std::int32_t i) = 0;
     // Residual stream row t, D values on the host. For tests and comparisons between backends.
-    virtual std::span<const float> residual(Activations& act, std::int32_t t) = 0;
+    virtual std::span<const float> residual(Workspace& workspace, std::int32_t t) = 0;
 };
 
 // The specification: plain loops, weights decoded value by value, float32 activations, double accumulation.

@@ -18,55 +18,55 @@ public:
     BackendInfo describe() const override { return inner_->describe(); }
     std::int64_t free_memory() const override { return inner_->free_memory(); }
     double read_bandwidth() override { return inner_->read_bandwidth(); }
-    std::int32_t input_rows() const override { return inner_->input_rows(); }
+    std::int32_t prefill_rows() const override { return inner_->prefill_rows(); }
     bool makes_random_weights() const override { return inner_->makes_random_weights(); }
     bool asynchronous() const override { return inner_->asynchronous(); }
-    void wait(Activations& act) override { inner_->wait(act); }
+    void wait(Workspace& workspace) override { inner_->wait(workspace); }
 
-    std::unique_ptr<Prepared> prepare(const EmbedSpec& spec) override { return inner_->prepare(spec); }
-    std::unique_ptr<Prepared> prepare(const AttentionInSpec& spec) override { return inner_->prepare(spec); }
-    std::unique_ptr<Prepared> prepare(const AttendSpec& spec) override { return inner_->prepare(spec); }
-    std::unique_ptr<Prepared> prepare(const AttentionOutSpec& spec) override { return inner_->prepare(spec); }
-    std::unique_ptr<Prepared> prepare(const MlpInSpec& spec) override { return inner_->prepare(spec); }
-    std::unique_ptr<Prepared> prepare(const MlpOutSpec& spec) override { return inner_->prepare(spec); }
-    std::unique_ptr<Prepared> prepare(const HeadSpec& spec) override { return inner_->prepare(spec); }
+    std::unique_ptr<PreparedOp> prepare(const EmbedSpec& spec) override { return inner_->prepare(spec); }
+    std::unique_ptr<PreparedOp> prepare(const AttentionInSpec& spec) override { return inner_->prepare(spec); }
+    std::unique_ptr<PreparedOp> prepare(const AttendSpec& spec) override { return inner_->prepare(spec); }
+    std::unique_ptr<PreparedOp> prepare(const AttentionOutSpec& spec) override { return inner_->prepare(spec); }
+    std::unique_ptr<PreparedOp> prepare(const MlpInSpec& spec) override { return inner_->prepare(spec); }
+    std::unique_ptr<PreparedOp> prepare(const MlpOutSpec& spec) override { return inner_->prepare(spec); }
+    std::unique_ptr<PreparedOp> prepare(const LmHeadSpec& spec) override { return inner_->prepare(spec); }
 
     std::int64_t kv_bytes(const ModelShape& shape, std::int32_t pages, KvFormat format) const override {
         return inner_->kv_bytes(shape, pages, format);
     }
-    std::int64_t activation_bytes(const ModelShape& shape, std::int32_t max_rows,
+    std::int64_t workspace_bytes(const ModelShape& shape, std::int32_t max_rows,
                                   std::int32_t max_logit_rows) const override {
-        return inner_->activation_bytes(shape, max_rows, max_logit_rows);
+        return inner_->workspace_bytes(shape, max_rows, max_logit_rows);
     }
     std::unique_ptr<KvPages> allocate_kv(const ModelShape& shape, std::int32_t pages, KvFormat format) override {
         return inner_->allocate_kv(shape, pages, format);
     }
-    std::unique_ptr<Activations> allocate_activations(const ModelShape& shape, std::int32_t max_rows,
+    std::unique_ptr<Workspace> allocate_workspace(const ModelShape& shape, std::int32_t max_rows,
                                                       std::int32_t max_logit_rows) override {
-        return inner_->allocate_activations(shape, max_rows, max_logit_rows);
+        return inner_->allocate_workspace(shape, max_rows, max_logit_rows);
     }
     void copy_page(KvPages& kv, std::int32_t from, std::int32_t to) override { inner_->copy_page(kv, from, to); }
 
-    void begin(Activations& act, const Batch& batch) override { inner_->begin(act, batch); }
-    void embed(const Prepared& stage, Activations& act) override { inner_->embed(stage, act); }
-    void attention_in(const Prepared& stage, Activations& act, KvPages& kv, std::int32_t layer) override {
-        inner_->attention_in(stage, act, kv, layer);
+    void begin(Workspace& workspace, const Batch& batch) override { inner_->begin(workspace, batch); }
+    void embed(const PreparedOp& op, Workspace& workspace) override { inner_->embed(op, workspace); }
+    void attention_in(const PreparedOp& op, Workspace& workspace, KvPages& kv, std::int32_t layer) override {
+        inner_->attention_in(op, workspace, kv, layer);
     }
-    void attend(const Prepared& stage, Activations& act, const KvPages& kv, std::int32_t layer) override {
-        inner_->attend(stage, act, kv, layer);
+    void attend(const PreparedOp& op, Workspace& workspace, const KvPages& kv, std::int32_t layer) override {
+        inner_->attend(op, workspace, kv, layer);
     }
-    void attention_out(const Prepared& stage, Activations& act) override { inner_->attention_out(stage, act); }
-    void mlp_in(const Prepared& stage, Activations& act) override { inner_->mlp_in(stage, act); }
-    void mlp_out(const Prepared& stage, Activations& act) override { inner_->mlp_out(stage, act); }
-    void head(const Prepared& stage, Activations& act) override { inner_->head(stage, act); }
+    void attention_out(const PreparedOp& op, Workspace& workspace) override { inner_->attention_out(op, workspace); }
+    void mlp_in(const PreparedOp& op, Workspace& workspace) override { inner_->mlp_in(op, workspace); }
+    void mlp_out(const PreparedOp& op, Workspace& workspace) override { inner_->mlp_out(op, workspace); }
+    void lm_head(const PreparedOp& op, Workspace& workspace) override { inner_->lm_head(op, workspace); }
 
-    void sample(Activations& act, std::span<const SamplingPlan> plans, std::span<const std::int32_t> slots) override {
-        inner_->sample(act, plans, slots);
+    void sample(Workspace& workspace, std::span<const SamplingPlan> plans, std::span<const std::int32_t> slots) override {
+        inner_->sample(workspace, plans, slots);
     }
-    SampledToken sampled(Activations& act, std::int32_t slot) override { return inner_->sampled(act, slot); }
-    Candidates candidates(Activations& act, std::int32_t slot) override { return inner_->candidates(act, slot); }
-    std::span<float> logits(Activations& act, std::int32_t i) override { return inner_->logits(act, i); }
-    std::span<const float> residual(Activations& act, std::int32_t t) override { return inner_->residual(act, t); }
+    SampledToken sampled(Workspace& workspace, std::int32_t slot) override { return inner_->sampled(workspace, slot); }
+    Candidates candidates(Workspace& workspace, std::int32_t slot) override { return inner_->candidates(workspace, slot); }
+    std::span<float> logits(Workspace& workspace, std::int32_t i) override { return inner_->logits(workspace, i); }
+    std::span<const float> residual(Workspace& workspace, std::int32_t t) override { return inner_->residual(workspace, t); }
 
 protected:
     explicit OpsDecorator(Ops& inner) : inner_(&inner) {}

@@ -51,12 +51,12 @@ AcceptOutcome accept_tokens(core::Context& context, samplers::Chain& chain, std:
         bool finite = true;
         if (source != RowSource::logits) {
             const std::int32_t slot = static_cast<std::int32_t>(row);
-            const kernels::SampledToken sampled = context.ops().sampled(context.activations(), slot);
+            const kernels::SampledToken sampled = context.ops().sampled(context.workspace(), slot);
             finite = sampled.finite;
             if (source == RowSource::tokens) {
                 decision = {sampled.token, sampled.margin, nullptr};
             } else if (finite) {
-                decision = chain.decide(context.ops().candidates(context.activations(), slot));
+                decision = chain.decide(context.ops().candidates(context.workspace(), slot));
             }
         } else {
             const std::span<float> logits = context.logits(static_cast<std::int32_t>(row));

@@ -127,7 +127,7 @@ void BranchCache::visit_logits(std::int32_t from, const Visitor& visit) {
             refs.push_back(kernels::TokenRef::id(lane_.tokens[static_cast<std::size_t>(i)]));
             if (i + 1 >= from) rows.push_back(i - start);
         }
-        const auto row_class = kind != 0 ? kernels::RowClass::decode : kernels::RowClass::input;
+        const auto row_class = kind != 0 ? kernels::RowClass::decode : kernels::RowClass::prefill;
         if (!target_->evaluate(row_class, refs, rows, lane_.sequence)) return;
         for (std::size_t i = 0; i < rows.size(); ++i) {
             visit(start + rows[i] + 1, target_->logits(static_cast<std::int32_t>(i)));

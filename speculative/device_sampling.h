@@ -49,7 +49,7 @@ public:
             plans_[row] = buffers_[row].plan;
             if (row < drafted.size()) ahead_.advance(drafted[row]);
         }
-        context.ops().sample(context.activations(), std::span(plans_).first(rows), std::span(slots_).first(rows));
+        context.ops().sample(context.workspace(), std::span(plans_).first(rows), std::span(slots_).first(rows));
         return whole ? RowSource::tokens : RowSource::candidates;
     }
 

@@ -71,7 +71,7 @@ DraftStopRule::Lookahead DraftBuilder::lookahead() {
 void DraftBuilder::close() {
     if (draft_.open_slot < 0) return;
     core::Context& token_source = *model_->token_source();
-    const kernels::SampledToken sampled = token_source.ops().sampled(token_source.activations(), draft_.open_slot);
+    const kernels::SampledToken sampled = token_source.ops().sampled(token_source.workspace(), draft_.open_slot);
     draft_.open_slot = -1;
     if (sampled.token >= 0) {
         sources_[draft_.tokens.size()] = model_;

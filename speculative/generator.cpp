@@ -302,7 +302,7 @@ private:
         if (source == RowSource::logits) {
             s_.target().wait();
         } else {
-            s_.target().ops().sampled(s_.target().activations(), 0);
+            s_.target().ops().sampled(s_.target().workspace(), 0);
         }
         const double verify_ms = now() - forward;
         const AcceptOutcome outcome = step(drafted, source);

@@ -90,8 +90,8 @@ MemoryEstimate estimate_memory(core::ModelSource& source, const core::ContextOpt
     const std::int64_t pages = (std::int64_t{options.length} + kernels::kPagePositions - 1) / kernels::kPagePositions;
     estimate.cache =
         ops.kv_bytes(s, static_cast<std::int32_t>(pages * std::max(1, options.sequences)), options.kv_format);
-    const std::int64_t rows = std::max(options.input_rows, options.decode_rows);
-    estimate.activations = ops.activation_bytes(s, static_cast<std::int32_t>(rows), options.decode_rows);
+    const std::int64_t rows = std::max(options.prefill_rows, options.decode_rows);
+    estimate.activations = ops.workspace_bytes(s, static_cast<std::int32_t>(rows), options.decode_rows);
     return estimate;
 }
 

@@ -69,8 +69,8 @@ private:
 // A small model and what it was inflated to, each with a memory of its own. `exact` is the small one in float32: where a
 // backend rounds what meets quantised weights, the small and the inflated model differ from it alike.
 struct Twins {
-    std::string shape, encoding;
-    std::optional<kernels::Encoding> head;                  // none: as published files have it
+    std::string shape, quant_type;
+    std::optional<kernels::QuantType> head;                  // none: as published files have it
     std::unique_ptr<core::Context> small, exact, inflated;  // exact, inflated: null when the model is not inflated
 
     // Beside `exact`, over all rows that choose a token of the text.
@@ -152,7 +152,7 @@ std::unique_ptr<core::Context> context_of(std::shared_ptr<const core::Model> mod
     core::ContextOptions options;
     options.length = std::min(length, model->config().context_length);
     options.decode_rows = kRows;
-    options.input_rows = std::min(model->ops().input_rows(), options.length);
+    options.prefill_rows = std::min(model->ops().prefill_rows(), options.length);
     return std::make_unique<core::Context>(std::move(model), options);
 }
 
@@ -178,7 +178,7 @@ double decode_rate(core::Context& context, std::span<const std::int32_t> tokens)
 Speed measure_speed(OpenedEngine& engine, const Twins& twins, std::int32_t count, int runs) {
     Speed speed;
     kernels::Ops& ops = engine.ops();
-    auto source = core::ModelSource::random(twins.shape, core::encoding_by_name(twins.encoding),
+    auto source = core::ModelSource::random(twins.shape, core::quant_type_by_name(twins.quant_type),
                                             ops.makes_random_weights(), twins.head);
     try {
         core::ContextOptions options;
@@ -224,10 +224,10 @@ class Controls {
 public:
     Controls(OpenedEngine& engine, const BenchOptions& options)
         : engine_(engine), options_(options), chooser_(make_chooser(engine, options)) {
-        target_ = make_twins(engine.config().target_model, engine.shared_target(), options.inflate, options.encoding);
+        target_ = make_twins(engine.config().target_model, engine.shared_target(), options.inflate, options.quant_type);
         if (engine.draft() != nullptr) {
             draft_ = make_twins(engine.config().draft_model, engine.shared_draft(), options.inflate_draft,
-                                options.draft_encoding);
+                                options.draft_quant_type);
             draft_->head = engine.draft_head();
         }
         right_.resize(chooser_.temperatures().size());
@@ -276,8 +276,8 @@ private:
     }
 
     Twins make_twins(const std::filesystem::path& path, std::shared_ptr<const core::Model> model,
-                     const std::string& shape, const std::string& encoding) {
-        Twins twins{.shape = shape, .encoding = encoding};
+                     const std::string& shape, const std::string& quant_type) {
+        Twins twins{.shape = shape, .quant_type = quant_type};
         twins.small = context_of(load(core::ModelSource::open(path), engine_.ops()), engine_.context_length());
         if (shape.empty()) return twins;
         auto exact = core::ModelSource::decoded(core::ModelSource::open(path));
@@ -297,7 +297,7 @@ private:
         const Twins::Comparison &inflated = twins.of_inflated, &small = twins.of_small;
         const bool good = inflated.agreement() >= kAgreement;
         out[what] = {{"shape", twins.shape},
-                     {"encoding", twins.encoding},
+                     {"encoding", twins.quant_type},
                      {"rows", inflated.rows},
                      {"agreement", inflated.agreement()},
                      {"agrees", good},

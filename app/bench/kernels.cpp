@@ -15,7 +15,7 @@ constexpr std::int32_t kPrompt = 64;
 constexpr std::int32_t kWidths[] = {1, 2, 4, 8, 16};
 constexpr int kSteps = 10;  // per run
 
-using Meters = std::array<StageMeter, kMeteredStages>;
+using Meters = std::array<OpMeter, kMeteredOps>;
 
 // Each stage as the meter saw it within whole forwards.
 Meters measure_forwards(core::Context& context, std::span<const std::int32_t> tokens, int steps, MeteredOps& meter) {
@@ -26,8 +26,8 @@ Meters measure_forwards(core::Context& context, std::span<const std::int32_t> to
         context.truncate(kPrompt);
     }
     Meters meters;
-    for (int i = 0; i < kMeteredStages; ++i)
-        meters[static_cast<std::size_t>(i)] = meter.meter(static_cast<MeteredStage>(i));
+    for (int i = 0; i < kMeteredOps; ++i)
+        meters[static_cast<std::size_t>(i)] = meter.meter(static_cast<MeteredOp>(i));
     return meters;
 }
 
@@ -35,35 +35,35 @@ Meters measure_forwards(core::Context& context, std::span<const std::int32_t> to
 // layers in turn, over and over, with one wait at the end.
 Meters measure_device(OpenedEngine& engine, core::Context& context, std::span<const std::int32_t> tokens, int steps) {
     kernels::Ops& ops = engine.ops();
-    kernels::Activations& act = context.activations();
+    kernels::Workspace& act = context.workspace();
     const core::Model& model = engine.target();
     const auto rows = static_cast<std::int64_t>(tokens.size());
     context.decode(tokens);  // makes the batch, with whose rows the stages below go on
     context.truncate(kPrompt);
     Meters meters;
-    for (int i = 0; i < kMeteredStages; ++i) {
-        StageMeter& meter = meters[static_cast<std::size_t>(i)];
-        const auto stage = static_cast<MeteredStage>(i);
-        const auto counted = [&](const kernels::Prepared& prepared) {
+    for (int i = 0; i < kMeteredOps; ++i) {
+        OpMeter& meter = meters[static_cast<std::size_t>(i)];
+        const auto stage = static_cast<MeteredOp>(i);
+        const auto counted = [&](const kernels::PreparedOp& prepared) {
             meter.calls += 1;
             meter.weight_bytes += prepared.weight_bytes;
             meter.macs += prepared.macs_per_row * rows;
         };
         const auto pass = [&] {
-            if (stage == MeteredStage::embed) ops.embed(model.embed(), act), counted(model.embed());
-            if (stage == MeteredStage::head) ops.head(model.head(), act), counted(model.head());
+            if (stage == MeteredOp::embed) ops.embed(model.embed(), act), counted(model.embed());
+            if (stage == MeteredOp::head) ops.lm_head(model.head(), act), counted(model.head());
             std::int32_t layer = 0;
             for (const core::Model::Layer& l : model.layers()) {
                 kernels::KvPages& kv = context.cache().pages();
-                if (stage == MeteredStage::attention_in) {
+                if (stage == MeteredOp::attention_in) {
                     ops.attention_in(*l.attention_in, act, kv, layer), counted(*l.attention_in);
                 }
-                if (stage == MeteredStage::attend) ops.attend(*l.attend, act, kv, layer), counted(*l.attend);
-                if (stage == MeteredStage::attention_out) {
+                if (stage == MeteredOp::attend) ops.attend(*l.attend, act, kv, layer), counted(*l.attend);
+                if (stage == MeteredOp::attention_out) {
                     ops.attention_out(*l.attention_out, act), counted(*l.attention_out);
                 }
-                if (stage == MeteredStage::mlp_in) ops.mlp_in(*l.mlp_in, act), counted(*l.mlp_in);
-                if (stage == MeteredStage::mlp_out) ops.mlp_out(*l.mlp_out, act), counted(*l.mlp_out);
+                if (stage == MeteredOp::mlp_in) ops.mlp_in(*l.mlp_in, act), counted(*l.mlp_in);
+                if (stage == MeteredOp::mlp_out) ops.mlp_out(*l.mlp_out, act), counted(*l.mlp_out);
                 ++layer;
             }
             ops.wait(act);
@@ -91,7 +91,7 @@ double measure_sampling(OpenedEngine& engine, core::Context& context, bool greed
             plan.steps[plan.step_count++] = step;
         }
     }
-    kernels::Activations& act = context.activations();
+    kernels::Workspace& act = context.workspace();
     const std::int32_t slot = 0;
     double ms = 0.0;
     for (const bool warm : {true, false}) {
@@ -120,9 +120,9 @@ void bench_kernels(const BenchOptions& options) {
         const auto batch = std::span(tokens).first(static_cast<std::size_t>(width));
         const Meters meters = engine.ops().asynchronous() ? measure_device(engine, *context, batch, steps)
                                                            : measure_forwards(*context, batch, steps, *engine.meter());
-        for (int i = 0; i < kMeteredStages; ++i) {
-            const auto stage = static_cast<MeteredStage>(i);
-            const StageMeter& measured = meters[static_cast<std::size_t>(i)];
+        for (int i = 0; i < kMeteredOps; ++i) {
+            const auto stage = static_cast<MeteredOp>(i);
+            const OpMeter& measured = meters[static_cast<std::size_t>(i)];
             if (measured.calls == 0 || measured.ms <= 0.0) continue;
             const double rate = static_cast<double>(measured.weight_bytes) / (measured.ms / 1000.0);
             const double macs = static_cast<double>(measured.macs) / (measured.ms / 1000.0);

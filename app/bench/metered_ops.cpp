@@ -4,59 +4,59 @@
 
 namespace foresay::app {
 
-using kernels::Activations;
+using kernels::Workspace;
 using kernels::KvPages;
-using kernels::Prepared;
+using kernels::PreparedOp;
 
-std::string_view name(MeteredStage stage) {
-    constexpr std::string_view names[kMeteredStages] = {"embed",  "attention_in", "attend", "attention_out",
+std::string_view name(MeteredOp op) {
+    constexpr std::string_view names[kMeteredOps] = {"embed",  "attention_in", "attend", "attention_out",
                                                         "mlp_in", "mlp_out",      "head"};
-    return names[static_cast<std::size_t>(stage)];
+    return names[static_cast<std::size_t>(op)];
 }
 
 template <typename Run>
-void MeteredOps::measure(MeteredStage stage, const Prepared& prepared, std::int64_t rows, Run run) {
+void MeteredOps::measure(MeteredOp op, const PreparedOp& prepared, std::int64_t rows, Run run) {
     const auto start = std::chrono::steady_clock::now();
     run();
-    StageMeter& meter = meters_[static_cast<std::size_t>(stage)];
+    OpMeter& meter = meters_[static_cast<std::size_t>(op)];
     meter.ms += std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
     meter.calls += 1;
-    meter.weight_bytes += stage == MeteredStage::embed ? prepared.weight_bytes * rows : prepared.weight_bytes;
+    meter.weight_bytes += op == MeteredOp::embed ? prepared.weight_bytes * rows : prepared.weight_bytes;
     meter.macs += prepared.macs_per_row * rows;
 }
 
-void MeteredOps::begin(Activations& act, const kernels::Batch& batch) {
+void MeteredOps::begin(Workspace& workspace, const kernels::Batch& batch) {
     rows_ = static_cast<std::int64_t>(batch.rows.size());
     logit_rows_ = static_cast<std::int64_t>(batch.logit_rows.size());
-    inner().begin(act, batch);
+    inner().begin(workspace, batch);
 }
 
-void MeteredOps::embed(const Prepared& stage, Activations& act) {
-    measure(MeteredStage::embed, stage, rows_, [&] { inner().embed(stage, act); });
+void MeteredOps::embed(const PreparedOp& op, Workspace& workspace) {
+    measure(MeteredOp::embed, op, rows_, [&] { inner().embed(op, workspace); });
 }
 
-void MeteredOps::attention_in(const Prepared& stage, Activations& act, KvPages& kv, std::int32_t layer) {
-    measure(MeteredStage::attention_in, stage, rows_, [&] { inner().attention_in(stage, act, kv, layer); });
+void MeteredOps::attention_in(const PreparedOp& op, Workspace& workspace, KvPages& kv, std::int32_t layer) {
+    measure(MeteredOp::attention_in, op, rows_, [&] { inner().attention_in(op, workspace, kv, layer); });
 }
 
-void MeteredOps::attend(const Prepared& stage, Activations& act, const KvPages& kv, std::int32_t layer) {
-    measure(MeteredStage::attend, stage, rows_, [&] { inner().attend(stage, act, kv, layer); });
+void MeteredOps::attend(const PreparedOp& op, Workspace& workspace, const KvPages& kv, std::int32_t layer) {
+    measure(MeteredOp::attend, op, rows_, [&] { inner().attend(op, workspace, kv, layer); });
 }
 
-void MeteredOps::attention_out(const Prepared& stage, Activations& act) {
-    measure(MeteredStage::attention_out, stage, rows_, [&] { inner().attention_out(stage, act); });
+void MeteredOps::attention_out(const PreparedOp& op, Workspace& workspace) {
+    measure(MeteredOp::attention_out, op, rows_, [&] { inner().attention_out(op, workspace); });
 }
 
-void MeteredOps::mlp_in(const Prepared& stage, Activations& act) {
-    measure(MeteredStage::mlp_in, stage, rows_, [&] { inner().mlp_in(stage, act); });
+void MeteredOps::mlp_in(const PreparedOp& op, Workspace& workspace) {
+    measure(MeteredOp::mlp_in, op, rows_, [&] { inner().mlp_in(op, workspace); });
 }
 
-void MeteredOps::mlp_out(const Prepared& stage, Activations& act) {
-    measure(MeteredStage::mlp_out, stage, rows_, [&] { inner().mlp_out(stage, act); });
+void MeteredOps::mlp_out(const PreparedOp& op, Workspace& workspace) {
+    measure(MeteredOp::mlp_out, op, rows_, [&] { inner().mlp_out(op, workspace); });
 }
 
-void MeteredOps::head(const Prepared& stage, Activations& act) {
-    measure(MeteredStage::head, stage, logit_rows_, [&] { inner().head(stage, act); });
+void MeteredOps::lm_head(const PreparedOp& op, Workspace& workspace) {
+    measure(MeteredOp::head, op, logit_rows_, [&] { inner().lm_head(op, workspace); });
 }
 
 }  // namespace foresay::app

@@ -13,11 +13,11 @@
 
 namespace foresay::app {
 
-enum class MeteredStage : std::uint8_t { embed, attention_in, attend, attention_out, mlp_in, mlp_out, head };
-inline constexpr int kMeteredStages = 7;
-std::string_view name(MeteredStage stage);
+enum class MeteredOp : std::uint8_t { embed, attention_in, attend, attention_out, mlp_in, mlp_out, head };
+inline constexpr int kMeteredOps = 7;
+std::string_view name(MeteredOp stage);
 
-struct StageMeter {
+struct OpMeter {
     std::int64_t calls = 0;
     double ms = 0.0;
     std::int64_t weight_bytes = 0;
@@ -28,25 +28,25 @@ class MeteredOps : public kernels::OpsDecorator {
 public:
     explicit MeteredOps(std::unique_ptr<kernels::Ops> inner) : OpsDecorator(std::move(inner)) {}
 
-    using Meters = std::array<StageMeter, kMeteredStages>;
-    const StageMeter& meter(MeteredStage stage) const { return meters_[static_cast<std::size_t>(stage)]; }
+    using Meters = std::array<OpMeter, kMeteredOps>;
+    const OpMeter& meter(MeteredOp stage) const { return meters_[static_cast<std::size_t>(stage)]; }
     const Meters& meters() const { return meters_; }
     void reset() { meters_ = {}; }
 
-    void begin(kernels::Activations& act, const kernels::Batch& batch) override;
-    void embed(const kernels::Prepared& stage, kernels::Activations& act) override;
-    void attention_in(const kernels::Prepared& stage, kernels::Activations& act, kernels::KvPages& kv,
+    void begin(kernels::Workspace& workspace, const kernels::Batch& batch) override;
+    void embed(const kernels::PreparedOp& stage, kernels::Workspace& workspace) override;
+    void attention_in(const kernels::PreparedOp& stage, kernels::Workspace& workspace, kernels::KvPages& kv,
                       std::int32_t layer) override;
-    void attend(const kernels::Prepared& stage, kernels::Activations& act, const kernels::KvPages& kv,
+    void attend(const kernels::PreparedOp& stage, kernels::Workspace& workspace, const kernels::KvPages& kv,
                 std::int32_t layer) override;
-    void attention_out(const kernels::Prepared& stage, kernels::Activations& act) override;
-    void mlp_in(const kernels::Prepared& stage, kernels::Activations& act) override;
-    void mlp_out(const kernels::Prepared& stage, kernels::Activations& act) override;
-    void head(const kernels::Prepared& stage, kernels::Activations& act) override;
+    void attention_out(const kernels::PreparedOp& stage, kernels::Workspace& workspace) override;
+    void mlp_in(const kernels::PreparedOp& stage, kernels::Workspace& workspace) override;
+    void mlp_out(const kernels::PreparedOp& stage, kernels::Workspace& workspace) override;
+    void lm_head(const kernels::PreparedOp& stage, kernels::Workspace& workspace) override;
 
 private:
     template <typename Run>
-    void measure(MeteredStage stage, const kernels::Prepared& prepared, std::int64_t rows, Run run);
+    void measure(MeteredOp stage, const kernels::PreparedOp& prepared, std::int64_t rows, Run run);
 
     Meters meters_{};
     std::int64_t rows_ = 0;

@@ -111,7 +111,7 @@ speculative::MemoryEstimate memory(core::ModelSource& source, std::int32_t lengt
     core::ContextOptions options;
     options.length = std::min(length, source.config().context_length);
     options.decode_rows = EngineNeeds{}.decode_rows;
-    options.input_rows = std::min(ops.input_rows(), options.length);
+    options.prefill_rows = std::min(ops.prefill_rows(), options.length);
     return speculative::estimate_memory(source, options, ops);
 }
 
@@ -154,15 +154,15 @@ std::string memory_text(core::ModelSource& target, core::ModelSource& draft, con
 
 // The model at `path`, inflated to `shape` when one is named. None of its large weights is made.
 std::unique_ptr<core::ModelSource> open_inflated(const std::string& path, const std::string& shape,
-                                                 const std::string& encoding) {
+                                                 const std::string& quant_type) {
     auto source = core::ModelSource::open(path);
     if (shape.empty()) return source;
-    return core::ModelSource::inflate(std::move(source), shape, core::encoding_by_name(encoding));
+    return core::ModelSource::inflate(std::move(source), shape, core::quant_type_by_name(quant_type));
 }
 
 int inspect_pair(const std::string& target_path, const std::string& draft_path, const Options& options) {
-    const auto target = open_inflated(target_path, options.inflate, options.encoding);
-    const auto draft = open_inflated(draft_path, options.inflate_draft, options.draft_encoding);
+    const auto target = open_inflated(target_path, options.inflate, options.quant_type);
+    const auto draft = open_inflated(draft_path, options.inflate_draft, options.draft_quant_type);
     const auto target_tokens = core::Tokenizer::of_optional(*target);
     const auto draft_tokens = core::Tokenizer::of_optional(*draft);
     for (const auto* source : {target.get(), draft.get()}) {
@@ -182,7 +182,7 @@ int inspect_pair(const std::string& target_path, const std::string& draft_path, 
 
 // What a model would be and take in the shape that it is inflated to.
 int inspect_inflated(const std::string& path, const Options& options) {
-    const auto source = open_inflated(path, options.inflate, options.encoding);
+    const auto source = open_inflated(path, options.inflate, options.quant_type);
     const std::int32_t length = context_of(*source, options.context);
     const auto ops = backend(options);
     const speculative::MemoryEstimate estimate = memory(*source, length, *ops);

@@ -21,7 +21,7 @@ namespace foresay::app {
 
 namespace {
 
-// Most logit rows of one forward as input rows: a vocabulary of 128k takes half a MiB for each.
+// Most logit rows of one forward as prefill rows: a vocabulary of 128k takes half a MiB for each.
 constexpr std::int32_t kLogitRows = 64;
 
 void append(std::string& out, float value, bool hex) {
@@ -108,7 +108,7 @@ public:
         const bool decode = width_ > 0;
         const std::int32_t width = decode ? width_ : std::min(kLogitRows, context->max_rows());
         const auto rows =
-            evaluate(*context, file, width, decode ? kernels::RowClass::decode : kernels::RowClass::input, hex_);
+            evaluate(*context, file, width, decode ? kernels::RowClass::decode : kernels::RowClass::prefill, hex_);
         const std::string inflated = engine.inflated();  // names of shapes and types, which need no escapes
         print(inflated.empty() ? "{" : "{\"inflated\": \"" + inflated + "\",\n");
         print("\"logits\": [");

@@ -51,7 +51,7 @@ bool score_window(core::Context& context, std::span<const std::int32_t> window, 
             tokens.push_back(kernels::TokenRef::id(window[static_cast<std::size_t>(i)]));
             rows.push_back(i - start);
         }
-        check(context.evaluate(kernels::RowClass::input, tokens, rows), "a window fits the context");
+        check(context.evaluate(kernels::RowClass::prefill, tokens, rows), "a window fits the context");
         for (const std::int32_t row : rows) {
             score.sum +=
                 negative_log_likelihood(context.logits(row), window[static_cast<std::size_t>(start + row + 1)]);

@@ -19,7 +19,7 @@ constexpr std::chrono::seconds kTwice{2};
 
 bool computed(const std::vector<MeteredOps::Meters>& profile) {
     return std::any_of(profile.begin(), profile.end(), [](const MeteredOps::Meters& meters) {
-        return std::any_of(meters.begin(), meters.end(), [](const StageMeter& meter) { return meter.calls > 0; });
+        return std::any_of(meters.begin(), meters.end(), [](const OpMeter& meter) { return meter.calls > 0; });
     });
 }
 

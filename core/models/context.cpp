@@ -13,7 +13,7 @@ ContextOptions checked(ContextOptions options) {
         throw Error("a context of " + std::to_string(options.length) +
                     " tokens is not possible; choose between 1 and 16777216");
     }
-    options.input_rows = std::clamp(options.input_rows, 1, 4096);
+    options.prefill_rows = std::clamp(options.prefill_rows, 1, 4096);
     options.decode_rows = std::clamp(options.decode_rows, 1, 4096);
     options.sequences = std::clamp(options.sequences, 1, 1024);
     options.branches = std::clamp(options.branches, 0, 1024);
@@ -27,8 +27,8 @@ Context::Context(std::shared_ptr<const Model> model, const ContextOptions& optio
       options_(checked(options)),
       cache_(model_->ops(), model_->config().shape, options_.length, options_.sequences, options_.branches,
              options_.kv_format),
-      act_(model_->ops().allocate_activations(
-          model_->config().shape, std::max(options_.input_rows, options_.decode_rows), options_.decode_rows)) {
+      act_(model_->ops().allocate_workspace(
+          model_->config().shape, std::max(options_.prefill_rows, options_.decode_rows), options_.decode_rows)) {
     const std::size_t rows = static_cast<std::size_t>(act_->max_rows);
     rows_.reserve(rows);
     refs_.reserve(rows);
@@ -63,12 +63,12 @@ bool Context::prefill(std::span<const std::int32_t> tokens, SequenceId sequence,
     if (static_cast<std::int64_t>(tokens.size()) > options_.length - length(sequence)) return false;
     while (!tokens.empty()) {
         if (cancel != nullptr && cancel->load(std::memory_order_relaxed)) return false;
-        const std::size_t count = std::min(tokens.size(), static_cast<std::size_t>(options_.input_rows));
+        const std::size_t count = std::min(tokens.size(), static_cast<std::size_t>(options_.prefill_rows));
         refs_.clear();
         for (const std::int32_t token : tokens.first(count)) refs_.push_back(kernels::TokenRef::id(token));
         logit_rows_.clear();
         if (count == tokens.size()) logit_rows_.push_back(static_cast<std::int32_t>(count) - 1);
-        if (!evaluate(kernels::RowClass::input, refs_, logit_rows_, sequence)) return false;
+        if (!evaluate(kernels::RowClass::prefill, refs_, logit_rows_, sequence)) return false;
         tokens = tokens.subspan(count);
     }
     return true;

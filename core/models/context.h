@@ -1,7 +1,7 @@
 // core/models/context.h: a model with memory: pages for keys and values, working memory, and the sequences that live in
 // them. This is where tokens become logits.
 //
-// Law 1:    input rows (text given) and decode rows (text generated) are told apart by the caller: prefill() is input,
+// Law 1:    prefill rows (text given) and decode rows (text generated) are told apart by the caller: prefill() is input,
 //           decode() is decode. Within a class a row's bits depend on its prefix only.
 // Threads:  one caller at a time.
 // Cost:     one forward per call, per chunk for prefill(); allocates nothing after the constructor.
@@ -22,7 +22,7 @@ namespace foresay::core {
 
 struct ContextOptions {
     std::int32_t length = 2048;     // positions that one sequence can hold
-    std::int32_t input_rows = 256;  // rows of one prefill chunk
+    std::int32_t prefill_rows = 256;  // rows of one prefill chunk
     std::int32_t decode_rows = 33;  // most rows of one decode: a verification of 32 drafted tokens
     std::int32_t sequences = 1;     // full-length sequences that the pages can hold
     std::int32_t branches = 0;      // further sequences, which live on shared pages and on what the others leave
@@ -42,14 +42,14 @@ public:
     const Model& model() const { return *model_; }
     const std::shared_ptr<const Model>& shared_model() const { return model_; }
     kernels::Ops& ops() const { return model_->ops(); }
-    kernels::Activations& activations() { return *act_; }
+    kernels::Workspace& workspace() { return *act_; }
     KvCache& cache() { return cache_; }
     const ContextOptions& options() const { return options_; }
 
     std::int32_t capacity() const { return options_.length; }
     std::int32_t length(SequenceId sequence = 0) const { return cache_.length(sequence); }
 
-    // Appends tokens as input rows, in chunks; the last row's logits are then logits(0). False when they do not fit or
+    // Appends tokens as prefill rows, in chunks; the last row's logits are then logits(0). False when they do not fit or
     // when `cancel` became true between two chunks (then length() tells how far it came, and logits are unspecified).
     bool prefill(std::span<const std::int32_t> tokens, SequenceId sequence = 0,
                  const std::atomic<bool>* cancel = nullptr);
@@ -88,8 +88,8 @@ private:
     std::shared_ptr<const Model> model_;
     ContextOptions options_;
     KvCache cache_;
-    std::unique_ptr<kernels::Activations> act_;
-    kernels::Activations* token_source_ = nullptr;
+    std::unique_ptr<kernels::Workspace> act_;
+    kernels::Workspace* token_source_ = nullptr;
     std::vector<kernels::Row> rows_;
     std::vector<kernels::TokenRef> refs_;
     std::vector<std::int32_t> logit_rows_;

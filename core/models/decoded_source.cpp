@@ -9,12 +9,12 @@
 namespace foresay::core {
 namespace {
 
-using kernels::Encoding;
+using kernels::QuantType;
 
 class DecodedSource final : public SyntheticSource {
 public:
     explicit DecodedSource(std::unique_ptr<ModelSource> source)
-        : SyntheticSource(source->config(), Encoding::f32, Encoding::f32, source->path() + " in float32"),
+        : SyntheticSource(source->config(), QuantType::f32, QuantType::f32, source->path() + " in float32"),
           source_(std::move(source)) {
         rope_factors_ = source_->rope_factors();
     }
@@ -29,7 +29,7 @@ private:
             std::vector<float> row(static_cast<std::size_t>(view.cols));
             const std::size_t bytes = row.size() * sizeof(float);
             for (std::int64_t r = begin; r < end; ++r) {
-                kernels::decode_row(view, r, row);
+                kernels::dequantize_row(view, r, row);
                 std::memcpy(data.data() + static_cast<std::size_t>(r) * bytes, row.data(), bytes);
             }
         });

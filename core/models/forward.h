@@ -11,6 +11,6 @@ namespace foresay::core {
 
 // Runs `batch` through `model`: K and V of its rows land in `kv`, logits of its logit rows in `act`. Without logit rows
 // the head is not read. `batch` and what it points to must stay valid until the logits have been fetched.
-void forward(const Model& model, kernels::Activations& act, kernels::KvPages& kv, const kernels::Batch& batch);
+void forward(const Model& model, kernels::Workspace& workspace, kernels::KvPages& kv, const kernels::Batch& batch);
 
 }  // namespace foresay::core

@@ -1,5 +1,5 @@
 // The weights of a small model inflated to a larger shape, made tensor by tensor: core/models/inflation.h says where they
-// lie, this file how they are encoded. The embedding table keeps the encoding of the small model's file, of which it is
+// lie, this file how they are encoded. The embedding table keeps the quantisation type of the small model's file, of which it is
 // copies; a step reads one row of it.
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 namespace foresay::core {
 namespace {
 
-using kernels::Encoding;
+using kernels::QuantType;
 using kernels::TensorView;
 
 // Rows are made by many threads, each of them from a number of its own.
@@ -34,14 +34,14 @@ Random random_of(TensorRole role, std::int32_t layer, std::int64_t row) {
 // Writes rows of one matrix; each thread has one.
 class RowWriter {
 public:
-    RowWriter(Encoding encoding, std::int64_t cols) : encoding_(encoding), cols_(cols) {}
+    RowWriter(QuantType quant_type, std::int64_t cols) : quant_type_(quant_type), cols_(cols) {}
 
-    void random(Random random, std::byte* out) { fill_random(encoding_, {out, bytes(cols_)}, deviation(), random); }
+    void random(Random random, std::byte* out) { fill_random(quant_type_, {out, bytes(cols_)}, deviation(), random); }
 
     // `source` times `factor` in the segments of `columns`; all else counts for nothing. No source: everything does.
     void write(const InflatedColumns& columns, std::span<const float> source, float factor, Random random,
                std::byte* out) {
-        const std::int64_t block = kernels::info(encoding_).block_elements;
+        const std::int64_t block = kernels::info(quant_type_).block_elements;
         const std::size_t most = source.empty() ? 0 : parts();
         const std::int64_t used = block > 1 ? (end(columns, most) + block - 1) / block * block : cols_;
         const std::span<std::byte> encoded(out, bytes(used));
@@ -49,7 +49,7 @@ public:
         sum_.assign(source.size(), 0.0f);
         decoded_.resize(static_cast<std::size_t>(used));
         for (std::size_t part = 0; part < most; ++part) {
-            // Each part is what the parts before it left over; those share blocks with it in some encodings.
+            // Each part is what the parts before it left over; those share blocks with it in some quantisation types.
             for (const auto& segment : columns.segments) {
                 if (part >= segment.copies.size()) continue;
                 for (std::int64_t i = 0; i < segment.count; ++i) {
@@ -57,25 +57,25 @@ public:
                     value(segment.copies[part] + i) = factor * source[from] - sum_[from];
                 }
             }
-            kernels::encode_row(encoding_, values_, encoded);
-            kernels::decode_row({encoding_, 1, used, out}, 0, decoded_);
+            kernels::quantize_row(quant_type_, values_, encoded);
+            kernels::dequantize_row({quant_type_, 1, used, out}, 0, decoded_);
             add_up(columns, part + 1);
         }
         if (block == 1) {
             cancel(columns, most, random);
-            kernels::encode_row(encoding_, values_, encoded);
+            kernels::quantize_row(quant_type_, values_, encoded);
             return;
         }
-        scramble_zero_scaled(encoding_, encoded, random);
-        fill_zero_scaled(encoding_, {out + encoded.size(), bytes(cols_) - encoded.size()}, random);
+        scramble_zero_scaled(quant_type_, encoded, random);
+        fill_zero_scaled(quant_type_, {out + encoded.size(), bytes(cols_) - encoded.size()}, random);
     }
 
 private:
     static std::size_t at(std::int64_t column) { return static_cast<std::size_t>(column); }
     float& value(std::int64_t column) { return values_[at(column)]; }
-    std::size_t bytes(std::int64_t cols) const { return static_cast<std::size_t>(kernels::row_bytes(encoding_, cols)); }
+    std::size_t bytes(std::int64_t cols) const { return static_cast<std::size_t>(kernels::row_bytes(quant_type_, cols)); }
     // Parts of a weight: with so many, what is left over is less than other roundings.
-    std::size_t parts() const { return encoding_ == Encoding::f32 ? 1 : encoding_ == Encoding::f16 ? 2 : 3; }
+    std::size_t parts() const { return quant_type_ == QuantType::f32 ? 1 : quant_type_ == QuantType::f16 ? 2 : 3; }
 
     // Behind the last column of the first `parts` copies.
     static std::int64_t end(const InflatedColumns& columns, std::size_t parts) {
@@ -120,30 +120,30 @@ private:
 
     float deviation() const { return 1.0f / std::sqrt(static_cast<float>(cols_)); }
 
-    Encoding encoding_;
+    QuantType quant_type_;
     std::int64_t cols_;
     std::vector<float> values_, decoded_, sum_;
 };
 
 class InflatedSource final : public SyntheticSource {
 public:
-    InflatedSource(std::unique_ptr<ModelSource> small, const Inflation& inflation, Encoding encoding, Encoding head)
-        : SyntheticSource(inflation.large(), encoding, head,
+    InflatedSource(std::unique_ptr<ModelSource> small, const Inflation& inflation, QuantType quant_type, QuantType head)
+        : SyntheticSource(inflation.large(), quant_type, head,
                      small->path() + " inflated to " + inflation.large().name + " in " +
-                         std::string(kernels::info(encoding).name)),
+                         std::string(kernels::info(quant_type).name)),
           small_(std::move(small)),
           inflation_(inflation) {
         config_.name = small_->config().name + " inflated to " + inflation.large().name;
         rope_factors_ = inflation.rope_factors(small_->rope_factors());
-        table_ = small_->tensor(TensorRole::embedding, 0).encoding;
+        table_ = small_->tensor(TensorRole::embedding, 0).quant_type;
     }
 
     const GgufFile* gguf() const override { return small_->gguf(); }
     std::filesystem::path folder() const override { return small_->folder(); }
 
 private:
-    Encoding encoding_of(TensorRole role) const override {
-        return role == TensorRole::embedding ? table_ : SyntheticSource::encoding_of(role);
+    QuantType quant_type_of(TensorRole role) const override {
+        return role == TensorRole::embedding ? table_ : SyntheticSource::quant_type_of(role);
     }
 
     void fill(TensorRole role, std::int32_t layer, std::vector<std::byte>& data) override {
@@ -171,7 +171,7 @@ private:
             const TensorView view = small_->tensor(role, layer);
             const std::size_t width = static_cast<std::size_t>(view.cols);
             for (std::size_t at = 0; at < values.size(); at += width) {
-                kernels::decode_row(view, 0, std::span(values).subspan(at, width));
+                kernels::dequantize_row(view, 0, std::span(values).subspan(at, width));
             }
         }
         std::memcpy(data.data(), values.data(), data.size());
@@ -192,7 +192,7 @@ private:
         const TensorShape shape = tensor_shape(config_, role);
         const std::size_t bytes = data.size() / static_cast<std::size_t>(shape.rows);
         parallel_rows(shape.rows, [&](std::int64_t begin, std::int64_t end) {
-            RowWriter writer(encoding_of(role), shape.cols);
+            RowWriter writer(quant_type_of(role), shape.cols);
             std::vector<float> source(static_cast<std::size_t>(view.cols));
             for (std::int64_t r = begin; r < end; ++r) {
                 std::byte* out = data.data() + static_cast<std::size_t>(r) * bytes;
@@ -205,7 +205,7 @@ private:
                         writer.write(inflation_.reader(), {}, 0.0f, random_of(role, layer, r), out);
                         break;
                     case InflatedRow::Kind::small:
-                        kernels::decode_row(view, row.row, source);
+                        kernels::dequantize_row(view, row.row, source);
                         writer.write(inflation_.reader(), source, row.factor, random_of(role, layer, r), out);
                         break;
                 }
@@ -220,10 +220,10 @@ private:
         const std::size_t bytes = data.size() / static_cast<std::size_t>(shape.rows);
         const std::int64_t rows = inflation_.small().shape.d_model;
         parallel_rows(rows, [&](std::int64_t begin, std::int64_t end) {
-            RowWriter writer(encoding_of(role), shape.cols);
+            RowWriter writer(quant_type_of(role), shape.cols);
             std::vector<float> source(static_cast<std::size_t>(view.cols));
             for (std::int64_t r = begin; r < end; ++r) {
-                if (!view.empty()) kernels::decode_row(view, r, source);
+                if (!view.empty()) kernels::dequantize_row(view, r, source);
                 writer.write(inflation_.writer(role, layer), source, 1.0f, random_of(role, layer, r),
                              data.data() + static_cast<std::size_t>(r) * bytes);
             }
@@ -237,22 +237,22 @@ private:
 
     std::unique_ptr<ModelSource> small_;
     Inflation inflation_;
-    Encoding table_ = Encoding::f32;
+    QuantType table_ = QuantType::f32;
 };
 
 }  // namespace
 
 std::unique_ptr<ModelSource> ModelSource::inflate(std::unique_ptr<ModelSource> small, const ModelConfig& shape,
-                                                  Encoding encoding, Encoding head) {
+                                                  QuantType quant_type, QuantType head) {
     const Inflation inflation(small->config(), shape, small->path());
-    return std::make_unique<InflatedSource>(std::move(small), inflation, encoding, head);
+    return std::make_unique<InflatedSource>(std::move(small), inflation, quant_type, head);
 }
 
 std::unique_ptr<ModelSource> ModelSource::inflate(std::unique_ptr<ModelSource> small, std::string_view shape,
-                                                  Encoding encoding, std::optional<Encoding> head) {
+                                                  QuantType quant_type, std::optional<QuantType> head) {
     const ModelConfig config = published_shape(shape);
-    const Encoding stored = head.value_or(head_encoding(encoding, config.shape.d_model));
-    return inflate(std::move(small), config, encoding, stored);
+    const QuantType stored = head.value_or(head_quant_type(quant_type, config.shape.d_model));
+    return inflate(std::move(small), config, quant_type, stored);
 }
 
 }  // namespace foresay::core

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "base/error.h"
-#include "core/models/reencode.h"
+#include "core/models/requantize.h"
 #include "core/weights/finite.h"
 
 namespace foresay::core {
@@ -45,9 +45,9 @@ kernels::NormSpec norm(ModelSource& source, TensorRole role, std::int32_t layer)
 }
 
 // Makes the stages of one layer from the tensors of `source`.
-class StageMaker {
+class OpMaker {
 public:
-    StageMaker(ModelSource& source, kernels::Ops& ops, const LoadOptions& options)
+    OpMaker(ModelSource& source, kernels::Ops& ops, const LoadOptions& options)
         : source_(source),
           ops_(ops),
           options_(options),
@@ -55,7 +55,7 @@ public:
               inverse_frequencies(source.config().rope, source.config().shape.head_dim, source.rope_factors())),
           total_(source.weight_bytes()) {}
 
-    std::unique_ptr<kernels::Prepared> embed() {
+    std::unique_ptr<kernels::PreparedOp> embed() {
         return finish(ops_.prepare(kernels::EmbedSpec{.table = tensor(TensorRole::embedding, 0), .scale = 1.0f}));
     }
 
@@ -76,12 +76,12 @@ public:
         return layer;
     }
 
-    std::unique_ptr<kernels::Prepared> head() {
+    std::unique_ptr<kernels::PreparedOp> head() {
         kernels::TensorView weight = tensor(TensorRole::head, 0);
         std::vector<std::byte> bytes;
-        if (options_.head && shrinks(weight, *options_.head)) weight = reencode(weight, *options_.head, bytes);
+        if (options_.head && shrinks(weight, *options_.head)) weight = requantize(weight, *options_.head, bytes);
         return finish(ops_.prepare(
-            kernels::HeadSpec{.shape = shape(), .norm = norm(source_, TensorRole::output_norm, 0), .weight = weight}));
+            kernels::LmHeadSpec{.shape = shape(), .norm = norm(source_, TensorRole::output_norm, 0), .weight = weight}));
     }
 
 private:
@@ -94,7 +94,7 @@ private:
         return view;
     }
 
-    std::unique_ptr<kernels::Prepared> attention_in(std::int32_t i) {
+    std::unique_ptr<kernels::PreparedOp> attention_in(std::int32_t i) {
         kernels::AttentionInSpec spec{.shape = shape(),
                                       .norm = norm(source_, TensorRole::attention_norm, i),
                                       .q = tensor(TensorRole::q, i),
@@ -109,7 +109,7 @@ private:
         return finish(ops_.prepare(spec));
     }
 
-    std::unique_ptr<kernels::Prepared> finish(std::unique_ptr<kernels::Prepared> stage) {
+    std::unique_ptr<kernels::PreparedOp> finish(std::unique_ptr<kernels::PreparedOp> stage) {
         source_.release();
         done_ += pending_;
         pending_ = 0;
@@ -133,13 +133,13 @@ std::shared_ptr<const Model> Model::load(std::shared_ptr<ModelSource> source, ke
     std::shared_ptr<Model> model(new Model());
     model->source_ = std::move(source);
     model->ops_ = &ops;
-    StageMaker maker(*model->source_, ops, options);
+    OpMaker maker(*model->source_, ops, options);
     model->embed_ = maker.embed();
     const std::int32_t layers = model->config().shape.layers;
     model->layers_.reserve(static_cast<std::size_t>(layers));
     for (std::int32_t i = 0; i < layers; ++i) model->layers_.push_back(maker.layer(i));
     model->head_ = maker.head();
-    const auto count = [&](const kernels::Prepared& stage) {
+    const auto count = [&](const kernels::PreparedOp& stage) {
         model->bytes_per_forward_ += stage.weight_bytes;
         model->macs_per_row_ += stage.macs_per_row;
     };

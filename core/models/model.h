@@ -19,9 +19,9 @@ namespace foresay::core {
 struct LoadOptions {
     // Called with (bytes done, bytes in all) after each stage.
     std::function<void(std::int64_t, std::int64_t)> progress;
-    // The head in this encoding where that makes it smaller. Only for a draft, whose logits decide nothing: its head is
+    // The head in this quantisation type where that makes it smaller. Only for a draft, whose logits decide nothing: its head is
     // most of what a step reads.
-    std::optional<kernels::Encoding> head;
+    std::optional<kernels::QuantType> head;
 };
 
 class Model {
@@ -31,15 +31,15 @@ public:
                                              const LoadOptions& options = {});
 
     struct Layer {
-        std::unique_ptr<kernels::Prepared> attention_in, attend, attention_out, mlp_in, mlp_out;
+        std::unique_ptr<kernels::PreparedOp> attention_in, attend, attention_out, mlp_in, mlp_out;
     };
 
     const ModelConfig& config() const { return source_->config(); }
     const ModelSource& source() const { return *source_; }
     kernels::Ops& ops() const { return *ops_; }
-    const kernels::Prepared& embed() const { return *embed_; }
+    const kernels::PreparedOp& embed() const { return *embed_; }
     const std::vector<Layer>& layers() const { return layers_; }
-    const kernels::Prepared& head() const { return *head_; }
+    const kernels::PreparedOp& head() const { return *head_; }
 
     std::int64_t bytes_per_forward() const { return bytes_per_forward_; }  // weights read by one forward with logits
     std::int64_t macs_per_row() const { return macs_per_row_; }
@@ -48,7 +48,7 @@ private:
     Model() = default;
     std::shared_ptr<ModelSource> source_;
     kernels::Ops* ops_ = nullptr;
-    std::unique_ptr<kernels::Prepared> embed_, head_;
+    std::unique_ptr<kernels::PreparedOp> embed_, head_;
     std::vector<Layer> layers_;
     std::int64_t bytes_per_forward_ = 0;
     std::int64_t macs_per_row_ = 0;

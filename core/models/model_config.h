@@ -26,7 +26,7 @@ struct RopeConfig {
 struct ModelConfig {
     std::string architecture;         // "llama", "qwen2": the name of its file in core/models
     std::string name;                 // what the file calls itself, may be empty
-    std::string file_type;            // the encoding that most weights have: "q4_k", "bf16"
+    std::string file_type;            // the quantisation type that most weights have: "q4_k", "bf16"
     kernels::ModelShape shape;        // vocab: rows of the embedding table and of the head
     std::int32_t context_length = 0;  // positions that the model was made for
     float norm_eps = 1e-6f;

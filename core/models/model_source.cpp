@@ -51,21 +51,21 @@ protected:
         }
         config_.shape.vocab = vocab > 0 ? vocab : static_cast<std::int32_t>(embedding.rows);
         check_config(config_, path_);
-        config_.file_type = main_encoding();
+        config_.file_type = main_quant_type();
     }
 
 private:
-    // The encoding that holds the most values.
-    std::string main_encoding() const {
-        std::array<std::int64_t, kernels::kEncodings> values{};
+    // The quantisation type that holds the most values.
+    std::string main_quant_type() const {
+        std::array<std::int64_t, kernels::kQuantTypes> values{};
         for (const TensorInfo& tensor : table().list()) {
-            if (tensor.encoding) values[static_cast<std::size_t>(*tensor.encoding)] += tensor.elements();
+            if (tensor.quant_type) values[static_cast<std::size_t>(*tensor.quant_type)] += tensor.elements();
         }
         std::size_t best = 0;
         for (std::size_t i = 1; i < values.size(); ++i) {
             if (values[i] > values[best]) best = i;
         }
-        return std::string(kernels::info(static_cast<kernels::Encoding>(best)).name);
+        return std::string(kernels::info(static_cast<kernels::QuantType>(best)).name);
     }
 
     const TensorNames* names_ = nullptr;
@@ -94,7 +94,7 @@ private:
                         shape_text(1, config_.shape.head_dim / 2) + " but is " + shape_text(view.rows, view.cols));
         }
         rope_factors_.resize(static_cast<std::size_t>(view.cols));
-        kernels::decode_row(view, 0, rope_factors_);
+        kernels::dequantize_row(view, 0, rope_factors_);
         for (const float factor : rope_factors_) {
             if (!(factor > 0.0f))
                 throw Error(path_ + ": the tensor rope_freqs.weight holds a factor that is not positive");

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "core/models/model_config.h"
-#include "kernels/encoding.h"
+#include "kernels/quant_type.h"
 
 namespace foresay::core {
 
@@ -46,24 +46,24 @@ class ModelSource {
 public:
     // A GGUF file, or a directory with config.json and *.safetensors.
     static std::unique_ptr<ModelSource> open(const std::filesystem::path& path);
-    // The published shape `shape` (see core/models/shapes.h) with random weights in `encoding`, the head in `head` or as
+    // The published shape `shape` (see core/models/shapes.h) with random weights in `quantisation type`, the head in `head` or as
     // published files have it. `by_backend`: matrices have a shape and no data, for a backend that makes the numbers
     // itself (Ops::makes_random_weights).
-    static std::unique_ptr<ModelSource> random(std::string_view shape, kernels::Encoding encoding,
+    static std::unique_ptr<ModelSource> random(std::string_view shape, kernels::QuantType quant_type,
                                                bool by_backend = false,
-                                               std::optional<kernels::Encoding> head = std::nullopt);
-    // The same for any configuration; `head` is the head's encoding. For tests.
-    static std::unique_ptr<ModelSource> random(const ModelConfig& config, kernels::Encoding encoding,
-                                               kernels::Encoding head, std::uint64_t seed = 1, bool by_backend = false);
+                                               std::optional<kernels::QuantType> head = std::nullopt);
+    // The same for any configuration; `head` is the head's quantisation type. For tests.
+    static std::unique_ptr<ModelSource> random(const ModelConfig& config, kernels::QuantType quant_type,
+                                               kernels::QuantType head, std::uint64_t seed = 1, bool by_backend = false);
 
     // `small` embedded in the published shape `shape`, so that the large model computes the function of the small one
     // (core/models/inflation.h says how). The head likewise. Throws Error when the shape cannot hold the model.
     static std::unique_ptr<ModelSource> inflate(std::unique_ptr<ModelSource> small, std::string_view shape,
-                                                kernels::Encoding encoding,
-                                                std::optional<kernels::Encoding> head = std::nullopt);
+                                                kernels::QuantType quant_type,
+                                                std::optional<kernels::QuantType> head = std::nullopt);
     // The same for any shape. For tests.
     static std::unique_ptr<ModelSource> inflate(std::unique_ptr<ModelSource> small, const ModelConfig& shape,
-                                                kernels::Encoding encoding, kernels::Encoding head);
+                                                kernels::QuantType quant_type, kernels::QuantType head);
 
     // The weights of `source` in float32: its function without the roundings that quantised weights bring along.
     static std::unique_ptr<ModelSource> decoded(std::unique_ptr<ModelSource> source);

@@ -10,7 +10,7 @@
 namespace foresay::core {
 namespace {
 
-using kernels::Encoding;
+using kernels::QuantType;
 
 kernels::StoredF16 f16(float value) { return kernels::StoredF16::from_bits(kernels::f32_to_f16(value)); }
 
@@ -115,8 +115,8 @@ void scramble(kernels::Q6_K::Block& block, Random& random) {
 
 // Calls body(block) with each quantisation block among `bytes`; with none where the numbers are stored as they are.
 template <class Body>
-void for_each_block(Encoding encoding, std::span<std::byte> bytes, const Body& body) {
-    kernels::visit_encoding(encoding, [&](auto type) {
+void for_each_block(QuantType quant_type, std::span<std::byte> bytes, const Body& body) {
+    kernels::visit_quant_type(quant_type, [&](auto type) {
         if constexpr (decltype(type)::kElements > 1) {
             using Block = typename decltype(type)::Block;
             auto* blocks = reinterpret_cast<Block*>(bytes.data());
@@ -127,35 +127,35 @@ void for_each_block(Encoding encoding, std::span<std::byte> bytes, const Body& b
 
 }  // namespace
 
-void put_value(Encoding encoding, float value, std::byte* out) {
-    const std::size_t size = static_cast<std::size_t>(kernels::info(encoding).block_bytes);
-    kernels::encode_row(encoding, std::span<const float>(&value, 1), std::span(out, size));
+void put_value(QuantType quant_type, float value, std::byte* out) {
+    const std::size_t size = static_cast<std::size_t>(kernels::info(quant_type).block_bytes);
+    kernels::quantize_row(quant_type, std::span<const float>(&value, 1), std::span(out, size));
 }
 
-void fill_random(Encoding encoding, std::span<std::byte> blocks, float deviation, Random& random) {
-    if (kernels::info(encoding).block_elements == 1) {
+void fill_random(QuantType quant_type, std::span<std::byte> blocks, float deviation, Random& random) {
+    if (kernels::info(quant_type).block_elements == 1) {
         constexpr float kSpread = 1.7f;  // half the width of a uniform distribution of deviation 1
-        const std::size_t size = static_cast<std::size_t>(kernels::info(encoding).block_bytes);
+        const std::size_t size = static_cast<std::size_t>(kernels::info(quant_type).block_bytes);
         for (std::size_t at = 0; at < blocks.size(); at += size) {
-            put_value(encoding, kSpread * deviation * random.uniform(), blocks.data() + at);
+            put_value(quant_type, kSpread * deviation * random.uniform(), blocks.data() + at);
         }
         return;
     }
     fill_bytes(blocks, random);
-    for_each_block(encoding, blocks, [&](auto& block) { set_scales(block, deviation); });
+    for_each_block(quant_type, blocks, [&](auto& block) { set_scales(block, deviation); });
 }
 
-void fill_zero_scaled(Encoding encoding, std::span<std::byte> blocks, Random& random) {
-    check(kernels::info(encoding).block_elements > 1, "values without a scale cannot be scaled to zero");
+void fill_zero_scaled(QuantType quant_type, std::span<std::byte> blocks, Random& random) {
+    check(kernels::info(quant_type).block_elements > 1, "values without a scale cannot be scaled to zero");
     fill_bytes(blocks, random);
-    for_each_block(encoding, blocks, [](auto& block) {
+    for_each_block(quant_type, blocks, [](auto& block) {
         block.d = {};
         if constexpr (requires { block.dmin; }) block.dmin = {};
     });
 }
 
-void scramble_zero_scaled(Encoding encoding, std::span<std::byte> blocks, Random& random) {
-    for_each_block(encoding, blocks, [&](auto& block) { scramble(block, random); });
+void scramble_zero_scaled(QuantType quant_type, std::span<std::byte> blocks, Random& random) {
+    for_each_block(quant_type, blocks, [&](auto& block) { scramble(block, random); });
 }
 
 }  // namespace foresay::core

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <span>
 
-#include "kernels/encoding.h"
+#include "kernels/quant_type.h"
 
 namespace foresay::core {
 
@@ -29,17 +29,17 @@ private:
     std::uint64_t state_;
 };
 
-// One float32 value at `out`, in an encoding whose blocks are single values.
-void put_value(kernels::Encoding encoding, float value, std::byte* out);
+// One float32 value at `out`, in a quantisation type whose blocks are single values.
+void put_value(kernels::QuantType quant_type, float value, std::byte* out);
 
 // Whole blocks of random values of the standard deviation `deviation`.
-void fill_random(kernels::Encoding encoding, std::span<std::byte> blocks, float deviation, Random& random);
+void fill_random(kernels::QuantType quant_type, std::span<std::byte> blocks, float deviation, Random& random);
 
 // Whole blocks whose values are exactly zero: the scales of a block (and its minima) are 0, its codes random. Only for
-// encodings that have scales.
-void fill_zero_scaled(kernels::Encoding encoding, std::span<std::byte> blocks, Random& random);
+// quantisation types that have scales.
+void fill_zero_scaled(kernels::QuantType quant_type, std::span<std::byte> blocks, Random& random);
 
 // Gives random codes to every group of these blocks whose scale is 0. No value changes.
-void scramble_zero_scaled(kernels::Encoding encoding, std::span<std::byte> blocks, Random& random);
+void scramble_zero_scaled(kernels::QuantType quant_type, std::span<std::byte> blocks, Random& random);
 
 }  // namespace foresay::core

@@ -11,12 +11,12 @@
 namespace foresay::core {
 namespace {
 
-using kernels::Encoding;
+using kernels::QuantType;
 
 class RandomSource final : public SyntheticSource {
 public:
-    RandomSource(const ModelConfig& config, Encoding encoding, Encoding head, std::uint64_t seed, bool by_backend)
-        : SyntheticSource(config, encoding, head, "random " + (config.name.empty() ? config.architecture : config.name)),
+    RandomSource(const ModelConfig& config, QuantType quant_type, QuantType head, std::uint64_t seed, bool by_backend)
+        : SyntheticSource(config, quant_type, head, "random " + (config.name.empty() ? config.architecture : config.name)),
           seed_(seed),
           by_backend_(by_backend) {}
 
@@ -29,12 +29,12 @@ private:
             const bool norm =
                 role == TensorRole::output_norm || role == TensorRole::attention_norm || role == TensorRole::mlp_norm;
             for (std::size_t at = 0; at < data.size(); at += sizeof(float)) {
-                put_value(Encoding::f32, norm ? 1.0f : 0.1f * random.uniform(), data.data() + at);
+                put_value(QuantType::f32, norm ? 1.0f : 0.1f * random.uniform(), data.data() + at);
             }
             return;
         }
         const float inputs = static_cast<float>(tensor_shape(config_, role).cols);
-        fill_random(encoding_of(role), data, 1.0f / std::sqrt(inputs), random);
+        fill_random(quant_type_of(role), data, 1.0f / std::sqrt(inputs), random);
     }
 
     std::uint64_t seed_;
@@ -43,16 +43,16 @@ private:
 
 }  // namespace
 
-std::unique_ptr<ModelSource> ModelSource::random(const ModelConfig& config, Encoding encoding, Encoding head,
+std::unique_ptr<ModelSource> ModelSource::random(const ModelConfig& config, QuantType quant_type, QuantType head,
                                                  std::uint64_t seed, bool by_backend) {
-    return std::make_unique<RandomSource>(config, encoding, head, seed, by_backend);
+    return std::make_unique<RandomSource>(config, quant_type, head, seed, by_backend);
 }
 
-std::unique_ptr<ModelSource> ModelSource::random(std::string_view shape, Encoding encoding, bool by_backend,
-                                                 std::optional<Encoding> head) {
+std::unique_ptr<ModelSource> ModelSource::random(std::string_view shape, QuantType quant_type, bool by_backend,
+                                                 std::optional<QuantType> head) {
     const ModelConfig config = published_shape(shape);
-    const Encoding stored = head.value_or(head_encoding(encoding, config.shape.d_model));
-    return random(config, encoding, stored, 1, by_backend);
+    const QuantType stored = head.value_or(head_quant_type(quant_type, config.shape.d_model));
+    return random(config, quant_type, stored, 1, by_backend);
 }
 
 }  // namespace foresay::core

@@ -60,25 +60,25 @@ std::vector<std::string> published_shape_names() {
     return names;
 }
 
-kernels::Encoding encoding_by_name(std::string_view name) {
+kernels::QuantType quant_type_by_name(std::string_view name) {
     std::string known;
-    for (int i = 0; i < kernels::kEncodings; ++i) {
-        const auto encoding = static_cast<kernels::Encoding>(i);
-        if (kernels::info(encoding).name == name) return encoding;
-        known += (known.empty() ? "" : ", ") + std::string(kernels::info(encoding).name);
+    for (int i = 0; i < kernels::kQuantTypes; ++i) {
+        const auto quant_type = static_cast<kernels::QuantType>(i);
+        if (kernels::info(quant_type).name == name) return quant_type;
+        known += (known.empty() ? "" : ", ") + std::string(kernels::info(quant_type).name);
     }
     throw Error("the encoding '" + std::string(name) + "' is not known (known: " + known + ")");
 }
 
-kernels::Encoding head_encoding(kernels::Encoding encoding) {
-    using kernels::Encoding;
-    const bool small = encoding == Encoding::q4_0 || encoding == Encoding::q4_k || encoding == Encoding::q5_k;
-    return small ? Encoding::q6_k : encoding;
+kernels::QuantType head_quant_type(kernels::QuantType quant_type) {
+    using kernels::QuantType;
+    const bool small = quant_type == QuantType::q4_0 || quant_type == QuantType::q4_k || quant_type == QuantType::q5_k;
+    return small ? QuantType::q6_k : quant_type;
 }
 
-kernels::Encoding head_encoding(kernels::Encoding encoding, std::int64_t inputs) {
-    const kernels::Encoding head = head_encoding(encoding);
-    return inputs % kernels::info(head).block_elements == 0 ? head : kernels::Encoding::q8_0;
+kernels::QuantType head_quant_type(kernels::QuantType quant_type, std::int64_t inputs) {
+    const kernels::QuantType head = head_quant_type(quant_type);
+    return inputs % kernels::info(head).block_elements == 0 ? head : kernels::QuantType::q8_0;
 }
 
 }  // namespace foresay::core

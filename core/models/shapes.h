@@ -17,12 +17,12 @@ namespace foresay::core {
 ModelConfig published_shape(std::string_view name);
 std::vector<std::string> published_shape_names();
 
-// "q4_0" to Encoding. Throws Error listing the known names.
-kernels::Encoding encoding_by_name(std::string_view name);
-// The encoding of the head in published files whose other weights have `encoding`.
-kernels::Encoding head_encoding(kernels::Encoding encoding);
+// "q4_0" to QuantType. Throws Error listing the known names.
+kernels::QuantType quant_type_by_name(std::string_view name);
+// The quantisation type of the head in published files whose other weights have `quantisation type`.
+kernels::QuantType head_quant_type(kernels::QuantType quant_type);
 // The same for heads with rows of `inputs` weights: published files fall back to q8_0 where these are no whole number of
 // K blocks.
-kernels::Encoding head_encoding(kernels::Encoding encoding, std::int64_t inputs);
+kernels::QuantType head_quant_type(kernels::QuantType quant_type, std::int64_t inputs);
 
 }  // namespace foresay::core

@@ -8,7 +8,7 @@
 
 namespace foresay::core {
 
-using kernels::Encoding;
+using kernels::QuantType;
 
 bool is_vector(TensorRole role) {
     switch (role) {
@@ -25,17 +25,17 @@ bool is_vector(TensorRole role) {
     }
 }
 
-SyntheticSource::SyntheticSource(const ModelConfig& config, Encoding encoding, Encoding head, std::string path)
-    : encoding_(encoding), head_(head) {
+SyntheticSource::SyntheticSource(const ModelConfig& config, QuantType quant_type, QuantType head, std::string path)
+    : quant_type_(quant_type), head_(head) {
     config_ = config;
-    config_.file_type = kernels::info(encoding).name;
+    config_.file_type = kernels::info(quant_type).name;
     path_ = std::move(path);
     check_config(config_, path_);
     for (const TensorRole role :
          {TensorRole::embedding, TensorRole::q, TensorRole::attention_out, TensorRole::down, TensorRole::head}) {
         const std::int64_t cols = tensor_shape(config_, role).cols;
         const bool tied = role == TensorRole::embedding && config_.tied_head;
-        const Encoding stored = role == TensorRole::head || tied ? head : encoding;
+        const QuantType stored = role == TensorRole::head || tied ? head : quant_type;
         if (!present(role) || cols % kernels::info(stored).block_elements == 0) continue;
         throw Error(path_ + ": rows of " + std::to_string(cols) + " weights cannot be stored as " +
                     std::string(kernels::info(stored).name) + "; use q4_0 or q8_0");
@@ -49,15 +49,15 @@ bool SyntheticSource::present(TensorRole role) const {
     return true;
 }
 
-Encoding SyntheticSource::encoding_of(TensorRole role) const {
-    if (is_vector(role)) return Encoding::f32;
+QuantType SyntheticSource::quant_type_of(TensorRole role) const {
+    if (is_vector(role)) return QuantType::f32;
     if (role == TensorRole::head || (role == TensorRole::embedding && config_.tied_head)) return head_;
-    return encoding_;
+    return quant_type_;
 }
 
 std::int64_t SyntheticSource::bytes(TensorRole role) const {
     const TensorShape shape = tensor_shape(config_, role);
-    return shape.rows * kernels::row_bytes(encoding_of(role), shape.cols);
+    return shape.rows * kernels::row_bytes(quant_type_of(role), shape.cols);
 }
 
 std::int64_t SyntheticSource::weight_bytes() {
@@ -79,8 +79,8 @@ void SyntheticSource::release() {
 kernels::TensorView SyntheticSource::tensor(TensorRole role, std::int32_t layer) {
     if (role == TensorRole::head && config_.tied_head) role = TensorRole::embedding;
     const TensorShape shape = tensor_shape(config_, role);
-    const Encoding encoding = encoding_of(role);
-    if (by_backend() && !is_vector(role)) return {encoding, shape.rows, shape.cols, nullptr};
+    const QuantType quant_type = quant_type_of(role);
+    if (by_backend() && !is_vector(role)) return {quant_type, shape.rows, shape.cols, nullptr};
     const bool is_embedding = role == TensorRole::embedding;
     if (!is_embedding || embedding_.empty()) {
         const std::size_t size = static_cast<std::size_t>(bytes(role));
@@ -94,7 +94,7 @@ kernels::TensorView SyntheticSource::tensor(TensorRole role, std::int32_t layer)
         data.resize(size);
         fill(role, layer, data);
     }
-    return {encoding, shape.rows, shape.cols, (is_embedding ? embedding_ : scratch_.back()).data()};
+    return {quant_type, shape.rows, shape.cols, (is_embedding ? embedding_ : scratch_.back()).data()};
 }
 
 }  // namespace foresay::core

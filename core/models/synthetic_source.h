@@ -1,5 +1,5 @@
 // core/models/synthetic_source.h: what the sources have in common that make their tensors instead of finding them in a file:
-// one encoding for the head, one for the other matrices, and the memory that a tensor lies in until it is packed.
+// one quantisation type for the head, one for the other matrices, and the memory that a tensor lies in until it is packed.
 //
 // Cost:     one layer's tensors at a time are in memory, and the embedding table; memory of a layer serves the next one,
 //           because getting it from the system anew takes longer than writing it.
@@ -24,10 +24,10 @@ public:
     std::int64_t embedding_bytes() final { return bytes(TensorRole::embedding); }
 
 protected:
-    SyntheticSource(const ModelConfig& config, kernels::Encoding encoding, kernels::Encoding head, std::string path);
+    SyntheticSource(const ModelConfig& config, kernels::QuantType quant_type, kernels::QuantType head, std::string path);
 
-    // The head, and a table that is the head too, in the head's encoding; the rest in the main one.
-    virtual kernels::Encoding encoding_of(TensorRole role) const;
+    // The head, and a table that is the head too, in the head's quantisation type; the rest in the main one.
+    virtual kernels::QuantType quant_type_of(TensorRole role) const;
     // Writes the tensor into `data`, which has its bytes.
     virtual void fill(TensorRole role, std::int32_t layer, std::vector<std::byte>& data) = 0;
     // Whether the backend makes the matrices itself.
@@ -37,8 +37,8 @@ private:
     bool present(TensorRole role) const;
     std::int64_t bytes(TensorRole role) const;
 
-    kernels::Encoding encoding_;
-    kernels::Encoding head_;
+    kernels::QuantType quant_type_;
+    kernels::QuantType head_;
     std::vector<std::byte> embedding_;
     std::vector<std::vector<std::byte>> scratch_;
     std::vector<std::vector<std::byte>> spare_;  // of earlier layers

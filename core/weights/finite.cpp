@@ -43,8 +43,8 @@ bool blocks_are_finite(const Block* blocks, std::int64_t count) {
 }  // namespace
 
 std::int64_t first_row_not_finite(const kernels::TensorView& tensor) {
-    const std::int64_t bytes = kernels::row_bytes(tensor.encoding, tensor.cols);
-    return kernels::visit_encoding(tensor.encoding, [&](auto type) -> std::int64_t {
+    const std::int64_t bytes = kernels::row_bytes(tensor.quant_type, tensor.cols);
+    return kernels::visit_quant_type(tensor.quant_type, [&](auto type) -> std::int64_t {
         using Block = typename decltype(type)::Block;
         for (std::int64_t row = 0; row < tensor.rows; ++row) {
             const auto* blocks = reinterpret_cast<const Block*>(tensor.data + row * bytes);

@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-#include "kernels/encoding.h"
+#include "kernels/quant_type.h"
 
 namespace foresay::core {
 

@@ -3,18 +3,18 @@
 namespace foresay::core {
 namespace {
 
-using kernels::Encoding;
+using kernels::QuantType;
 
-// Types that foresay computes with; their block sizes are in kernels/encoding.h.
+// Types that foresay computes with; their block sizes are in kernels/quantisation type.h.
 struct Supported {
     std::uint32_t id;
     const char* name;
-    Encoding encoding;
+    QuantType quant_type;
 };
 constexpr Supported kSupported[] = {
-    {0, "F32", Encoding::f32},    {1, "F16", Encoding::f16},    {2, "Q4_0", Encoding::q4_0},
-    {8, "Q8_0", Encoding::q8_0},  {12, "Q4_K", Encoding::q4_k}, {13, "Q5_K", Encoding::q5_k},
-    {14, "Q6_K", Encoding::q6_k}, {30, "BF16", Encoding::bf16},
+    {0, "F32", QuantType::f32},    {1, "F16", QuantType::f16},    {2, "Q4_0", QuantType::q4_0},
+    {8, "Q8_0", QuantType::q8_0},  {12, "Q4_K", QuantType::q4_k}, {13, "Q5_K", QuantType::q5_k},
+    {14, "Q6_K", QuantType::q6_k}, {30, "BF16", QuantType::bf16},
 };
 
 // Types whose tensors can be listed, and no more.
@@ -38,8 +38,8 @@ constexpr Known kKnown[] = {
 
 GgmlType ggml_type(std::uint32_t id) {
     for (const Supported& type : kSupported) {
-        const kernels::EncodingInfo info = kernels::info(type.encoding);
-        if (type.id == id) return {type.name, info.block_elements, info.block_bytes, type.encoding};
+        const kernels::QuantTypeInfo info = kernels::info(type.quant_type);
+        if (type.id == id) return {type.name, info.block_elements, info.block_bytes, type.quant_type};
     }
     for (const Known& type : kKnown) {
         if (type.id == id) return {type.name, type.block_elements, type.block_bytes, std::nullopt};

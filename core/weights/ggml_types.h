@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "kernels/encoding.h"
+#include "kernels/quant_type.h"
 
 namespace foresay::core {
 
@@ -15,7 +15,7 @@ struct GgmlType {
     std::string name;
     std::int32_t block_elements = 0;  // 0: a type whose size is not known here
     std::int32_t block_bytes = 0;
-    std::optional<kernels::Encoding> encoding;  // empty: foresay cannot compute with it
+    std::optional<kernels::QuantType> quant_type;  // empty: foresay cannot compute with it
 };
 
 // Never fails: an id without a name is "type 97".

@@ -203,7 +203,7 @@ TensorInfo Reader::read_tensor(const std::string& file) {
     std::reverse(tensor.shape.begin(), tensor.shape.end());
     const GgmlType type = ggml_type(number<std::uint32_t>("a tensor description"));
     tensor.type = type.name;
-    tensor.encoding = type.encoding;
+    tensor.quant_type = type.quant_type;
     const auto offset = number<std::uint64_t>("a tensor description");
     if (offset > bytes_.size()) fail("tensor " + quote(tensor.name) + " begins beyond the end of the file");
     tensor.offset = static_cast<std::int64_t>(offset);

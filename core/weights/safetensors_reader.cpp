@@ -14,7 +14,7 @@
 namespace foresay::core {
 namespace {
 
-using kernels::Encoding;
+using kernels::QuantType;
 using nlohmann::json;
 
 static_assert(std::endian::native == std::endian::little, "safetensors is little-endian");
@@ -25,11 +25,11 @@ constexpr std::size_t kMaxDimensions = 16;
 struct Dtype {
     const char* name;
     int bits;
-    std::optional<Encoding> encoding;
+    std::optional<QuantType> quant_type;
 };
 
 const Dtype kDtypes[] = {
-    {"F32", 32, Encoding::f32},       {"F16", 16, Encoding::f16},   {"BF16", 16, Encoding::bf16},
+    {"F32", 32, QuantType::f32},       {"F16", 16, QuantType::f16},   {"BF16", 16, QuantType::bf16},
     {"F64", 64, std::nullopt},        {"C64", 64, std::nullopt},    {"I64", 64, std::nullopt},
     {"U64", 64, std::nullopt},        {"I32", 32, std::nullopt},    {"U32", 32, std::nullopt},
     {"I16", 16, std::nullopt},        {"U16", 16, std::nullopt},    {"I8", 8, std::nullopt},
@@ -208,7 +208,7 @@ private:
     throw Error(path + ": " + what + "; the file is damaged or incomplete, get it again");
 }
 
-// Sets the encoding and checks that the shape explains the bytes.
+// Sets the quantisation type and checks that the shape explains the bytes.
 void check_shape(TensorInfo& tensor, const std::string& path) {
     std::int64_t elements = 1;
     const bool has_zero = std::find(tensor.shape.begin(), tensor.shape.end(), 0) != tensor.shape.end();
@@ -228,7 +228,7 @@ void check_shape(TensorInfo& tensor, const std::string& path) {
         tensor.type = quote(tensor.type);
         return;
     }
-    tensor.encoding = known->encoding;
+    tensor.quant_type = known->quant_type;
     if (__builtin_mul_overflow(elements, known->bits, &bits) || bits % 8 != 0 || bits / 8 != tensor.bytes) {
         fail(path, "tensor " + quote(tensor.name) + " occupies " + std::to_string(tensor.bytes) +
                        " bytes, which its shape and type do not explain");

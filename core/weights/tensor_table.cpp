@@ -48,7 +48,7 @@ kernels::TensorView TensorTable::get_optional(std::string_view name) const {
 }
 
 kernels::TensorView TensorTable::view(const TensorInfo& tensor) const {
-    if (!tensor.encoding) {
+    if (!tensor.quant_type) {
         throw Error(
             path_ + ": tensor " + quote(tensor.name) + " is stored as " + tensor.type +
             ", which foresay cannot compute with; use a file in F32, F16, BF16, Q4_0, Q8_0, Q4_K, Q5_K or Q6_K");
@@ -56,7 +56,7 @@ kernels::TensorView TensorTable::view(const TensorInfo& tensor) const {
     const std::int64_t elements = tensor.elements();
     if (elements == 0) throw Error(path_ + ": tensor " + quote(tensor.name) + " has no values; the file is damaged");
     const std::int64_t cols = tensor.shape.empty() ? 1 : tensor.shape.back();
-    return {*tensor.encoding, elements / cols, cols, tensor.data};
+    return {*tensor.quant_type, elements / cols, cols, tensor.data};
 }
 
 }  // namespace foresay::core

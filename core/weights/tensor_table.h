@@ -16,14 +16,14 @@
 #include <string_view>
 #include <vector>
 
-#include "kernels/encoding.h"
+#include "kernels/quant_type.h"
 
 namespace foresay::core {
 
 struct TensorInfo {
     std::string name;
     std::string type;                           // as the format spells it: "Q4_K", "BF16", "IQ2_XXS", "type 97"
-    std::optional<kernels::Encoding> encoding;  // empty: foresay cannot compute with this type
+    std::optional<kernels::QuantType> quant_type;  // empty: foresay cannot compute with this type
     std::vector<std::int64_t> shape;            // outermost first
     std::int64_t offset = 0;                    // bytes from the start of its file
     std::int64_t bytes = 0;                     // in the file; 0 when the type's size is unknown

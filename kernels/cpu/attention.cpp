@@ -3,11 +3,11 @@
 #include <cmath>
 
 #include "kernels/cpu/cpu_ops.h"
-#include "kernels/stage_checks.h"
+#include "kernels/op_checks.h"
 
 namespace foresay::kernels::cpu {
 
-const RowAngles& CpuOps::angles(CpuActivations& a, int table) {
+const RowAngles& CpuOps::angles(CpuWorkspace& a, int table) {
     RowAngles& out = a.angles[static_cast<std::size_t>(table)];
     if (out.valid) return out;
     const RopeTable& rope = ropes_[static_cast<std::size_t>(table)];
@@ -28,7 +28,7 @@ const RowAngles& CpuOps::angles(CpuActivations& a, int table) {
     return out;
 }
 
-void CpuOps::rotate(const CpuActivations& a, int table, int t, float* head) const {
+void CpuOps::rotate(const CpuWorkspace& a, int table, int t, float* head) const {
     const RopeTable& rope = ropes_[static_cast<std::size_t>(table)];
     const RowAngles& angles = a.angles[static_cast<std::size_t>(table)];
     const std::size_t pairs = rope.inverse_frequency.size(), at = static_cast<std::size_t>(t) * pairs;
@@ -38,7 +38,7 @@ void CpuOps::rotate(const CpuActivations& a, int table, int t, float* head) cons
 
 // The epilogue of the projections for one head of one row: bias, norm, rope; keys and values go into the cache. `head`
 // counts query heads, then key heads, then value heads.
-void CpuOps::finish_head(const AttentionInOp& s, CpuActivations& a, CpuKv& kv, int32_t layer, int head, int t) {
+void CpuOps::finish_head(const AttentionInOp& s, CpuWorkspace& a, CpuKv& kv, int32_t layer, int head, int t) {
     const int32_t dh = s.shape.head_dim, heads = s.shape.heads, kv_heads = s.shape.kv_heads;
     const Row& row = a.batch.rows[t];
     const auto finish = [&](float* x, int h, const std::vector<float>& bias, const Norm* norm) {
@@ -94,9 +94,9 @@ void CpuOps::store_value(const CpuKv& kv, std::uint8_t* values, int32_t place, c
     }
 }
 
-void CpuOps::attention_in(const Prepared& prepared, Activations& act, KvPages& pages, int32_t layer) {
+void CpuOps::attention_in(const PreparedOp& prepared, Workspace& workspace, KvPages& pages, int32_t layer) {
     const auto& s = static_cast<const AttentionInOp&>(prepared);
-    auto& a = self(act);
+    auto& a = self(workspace);
     auto& kv = static_cast<CpuKv&>(pages);
     fill_tiles(a, a.tiles, a.x, a.d_stride, s.shape.d_model, &s.norm, s.codes, s.floats);
     if (s.rope >= 0) angles(a, s.rope);
@@ -130,7 +130,7 @@ void CpuOps::attention_in(const Prepared& prepared, Activations& act, KvPages& p
 
 // Copies K and V of one tile of positions of a tree row, which may lie in any cells, into the scratch, as tile number
 // `gathered` there.
-void CpuOps::gather_tree_tile(const CpuActivations& a, const CpuKv& kv, int32_t layer, int head, int t, int tile,
+void CpuOps::gather_tree_tile(const CpuWorkspace& a, const CpuKv& kv, int32_t layer, int head, int t, int tile,
                               int gathered, ThreadScratch& scratch) {
     const ModelShape& s = kv.shape;
     const auto& pages = a.batch.sequences[a.batch.rows[t].sequence].pages;
@@ -163,7 +163,7 @@ void CpuOps::gather_tree_tile(const CpuActivations& a, const CpuKv& kv, int32_t 
 
 // Cuts the batch's rows into groups that attend together and so share the reading of K and V: consecutive positions of
 // one sequence in one page, but not so many that threads go without work.
-void CpuOps::group_rows(CpuActivations& a, int heads_per_kv, const AttendSpec& spec) const {
+void CpuOps::group_rows(CpuWorkspace& a, int heads_per_kv, const AttendSpec& spec) const {
     const int count = rows(a);
     const int spread = std::max(1, count * spec.shape.kv_heads / pool_.threads());
     const bool alone = a.batch.tree || spec.window > 0;
@@ -183,9 +183,9 @@ void CpuOps::group_rows(CpuActivations& a, int heads_per_kv, const AttendSpec& s
     a.groups.push_back(count);
 }
 
-void CpuOps::attend(const Prepared& prepared, Activations& act, const KvPages& pages, int32_t layer) {
+void CpuOps::attend(const PreparedOp& prepared, Workspace& workspace, const KvPages& pages, int32_t layer) {
     const AttendSpec& spec = static_cast<const AttendOp&>(prepared).spec;
-    auto& a = self(act);
+    auto& a = self(workspace);
     const auto& kv = static_cast<const CpuKv&>(pages);
     const int32_t dh = spec.shape.head_dim, group = spec.shape.heads / spec.shape.kv_heads;
     group_rows(a, group, spec);

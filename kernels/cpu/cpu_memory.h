@@ -75,7 +75,7 @@ struct ThreadScratch {
     SamplingScratch sampling;
 };
 
-struct CpuActivations : Activations {
+struct CpuWorkspace : Workspace {
     Batch batch;
     Block memory;
     float* x = nullptr;          // [T, d_stride]

@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "kernels/cpu/isa_select.h"
-#include "kernels/stage_checks.h"
+#include "kernels/op_checks.h"
 
 namespace foresay::kernels {
 namespace cpu {
@@ -40,50 +40,50 @@ std::unique_ptr<KvPages> CpuOps::allocate_kv(const ModelShape& shape, int32_t pa
     return kv;
 }
 
-std::unique_ptr<Activations> CpuOps::allocate_activations(const ModelShape& shape, int32_t max_rows,
+std::unique_ptr<Workspace> CpuOps::allocate_workspace(const ModelShape& shape, int32_t max_rows,
                                                           int32_t max_logit_rows) {
-    auto act = std::make_unique<CpuActivations>();
-    act->shape = shape;
-    act->max_rows = max_rows;
-    act->max_logit_rows = max_logit_rows;
+    auto workspace = std::make_unique<CpuWorkspace>();
+    workspace->shape = shape;
+    workspace->max_rows = max_rows;
+    workspace->max_logit_rows = max_logit_rows;
     const int64_t attention = static_cast<int64_t>(shape.heads) * shape.head_dim;
-    act->d_stride = round_up(shape.d_model, 16);
-    act->q_stride = round_up(attention, 16);
-    act->kv_stride = round_up(static_cast<int64_t>(shape.kv_heads) * shape.head_dim, 16);
-    act->ff_stride = round_up(shape.d_ff, 16);
-    act->vocab_stride = round_up(shape.vocab, 16);
-    const int64_t per_row = 2 * act->d_stride + act->qkv_stride() + act->q_stride + act->ff_stride;
-    act->memory = Arena::allocate_alone(static_cast<int64_t>(sizeof(float)) *
-                                        (per_row * max_rows + act->vocab_stride * max_logit_rows));
-    auto* at = reinterpret_cast<float*>(act->memory.data);
+    workspace->d_stride = round_up(shape.d_model, 16);
+    workspace->q_stride = round_up(attention, 16);
+    workspace->kv_stride = round_up(static_cast<int64_t>(shape.kv_heads) * shape.head_dim, 16);
+    workspace->ff_stride = round_up(shape.d_ff, 16);
+    workspace->vocab_stride = round_up(shape.vocab, 16);
+    const int64_t per_row = 2 * workspace->d_stride + workspace->qkv_stride() + workspace->q_stride + workspace->ff_stride;
+    workspace->memory = Arena::allocate_alone(static_cast<int64_t>(sizeof(float)) *
+                                        (per_row * max_rows + workspace->vocab_stride * max_logit_rows));
+    auto* at = reinterpret_cast<float*>(workspace->memory.data);
     const auto take = [&](int64_t stride, int64_t count) {
         float* p = at;
         at += stride * count;
         return p;
     };
-    act->x = take(act->d_stride, max_rows);
-    act->projected = take(act->d_stride, max_rows);
-    act->qkv = take(act->qkv_stride(), max_rows);
-    act->attended = take(act->q_stride, max_rows);
-    act->ff = take(act->ff_stride, max_rows);
-    act->logits = take(act->vocab_stride, max_logit_rows);
-    const int64_t widest = std::max({act->d_stride, act->q_stride, act->ff_stride});
-    act->tiles.reserve(std::max(max_rows, max_logit_rows), widest);
-    act->ff_tiles.reserve(max_rows, act->ff_stride);
+    workspace->x = take(workspace->d_stride, max_rows);
+    workspace->projected = take(workspace->d_stride, max_rows);
+    workspace->qkv = take(workspace->qkv_stride(), max_rows);
+    workspace->attended = take(workspace->q_stride, max_rows);
+    workspace->ff = take(workspace->ff_stride, max_rows);
+    workspace->logits = take(workspace->vocab_stride, max_logit_rows);
+    const int64_t widest = std::max({workspace->d_stride, workspace->q_stride, workspace->ff_stride});
+    workspace->tiles.reserve(std::max(max_rows, max_logit_rows), widest);
+    workspace->ff_tiles.reserve(max_rows, workspace->ff_stride);
     const int parts = std::max(shape.heads + 2 * shape.kv_heads, shape.d_ff / kScaleInputs + 1);
-    act->finished = std::vector<std::atomic<int>>(static_cast<std::size_t>(parts));
-    act->slots.resize(kTokenSlots);
-    act->groups.reserve(static_cast<std::size_t>(max_rows) + 1);
-    act->scratch.resize(static_cast<std::size_t>(pool_.threads()));
-    for (ThreadScratch& scratch : act->scratch) {
+    workspace->finished = std::vector<std::atomic<int>>(static_cast<std::size_t>(parts));
+    workspace->slots.resize(kTokenSlots);
+    workspace->groups.reserve(static_cast<std::size_t>(max_rows) + 1);
+    workspace->scratch.resize(static_cast<std::size_t>(pool_.threads()));
+    for (ThreadScratch& scratch : workspace->scratch) {
         scratch.row.resize(static_cast<std::size_t>(widest));
         scratch.attend.resize(static_cast<std::size_t>(attend_scratch_floats(shape.head_dim)));
         scratch.k_tiles.reserve(kPagesReserved);
         scratch.v_tiles.reserve(kPagesReserved);
         scratch.sampling.reserve(shape.vocab);
     }
-    act->bytes = act->memory.bytes + act->tiles.bytes() + act->ff_tiles.bytes();
-    return act;
+    workspace->bytes = workspace->memory.bytes + workspace->tiles.bytes() + workspace->ff_tiles.bytes();
+    return workspace;
 }
 
 void CpuOps::copy_page(KvPages& pages, int32_t from, int32_t to) {
@@ -92,9 +92,9 @@ void CpuOps::copy_page(KvPages& pages, int32_t from, int32_t to) {
                 static_cast<std::size_t>(CpuKv::page_bytes(kv.shape, kv.format) * kv.shape.layers));
 }
 
-void CpuOps::begin(Activations& act, const Batch& batch) {
-    check_batch(act, batch);
-    auto& a = self(act);
+void CpuOps::begin(Workspace& workspace, const Batch& batch) {
+    check_batch(workspace, batch);
+    auto& a = self(workspace);
     a.batch = batch;
     a.angles.resize(ropes_.size());
     for (RowAngles& angles : a.angles) angles.valid = false;
@@ -103,7 +103,7 @@ void CpuOps::begin(Activations& act, const Batch& batch) {
     a.attended_coded = a.ff_coded = false;
 }
 
-void CpuOps::fill_tiles(CpuActivations& a, ActivationTiles& tiles, const float* source, int64_t stride, int inputs,
+void CpuOps::fill_tiles(CpuWorkspace& a, ActivationTiles& tiles, const float* source, int64_t stride, int inputs,
                         const Norm* norm, bool codes, bool floats) {
     const int count = rows(a);
     pool_.run(count, serial_grain(count, inputs), [&](int begin, int end, int thread) {
@@ -119,17 +119,17 @@ void CpuOps::fill_tiles(CpuActivations& a, ActivationTiles& tiles, const float* 
     });
 }
 
-void CpuOps::embed(const Prepared& prepared, Activations& act) {
+void CpuOps::embed(const PreparedOp& prepared, Workspace& workspace) {
     const EmbedSpec& spec = static_cast<const EmbedOp&>(prepared).spec;
-    auto& a = self(act);
+    auto& a = self(workspace);
     check(spec.table.cols == a.shape.d_model, "the embedding is as wide as the model");
-    const CpuActivations& token_source = a.batch.token_source != nullptr ? self(*a.batch.token_source) : a;
+    const CpuWorkspace& token_source = a.batch.token_source != nullptr ? self(*a.batch.token_source) : a;
     pool_.run(rows(a), 8, [&](int begin, int end, int) {
         for (int t = begin; t < end; ++t) {
             const TokenRef token = a.batch.rows[t].token;
             const int64_t id = token.is_slot() ? token_source.slots[token.slot_index()].token : token.value;
             float* x = a.x + t * a.d_stride;
-            decode_row(spec.table, std::clamp<int64_t>(id, 0, spec.table.rows - 1),
+            dequantize_row(spec.table, std::clamp<int64_t>(id, 0, spec.table.rows - 1),
                        {x, static_cast<std::size_t>(spec.table.cols)});
             if (spec.scale != 1.0f) {
                 for (int64_t i = 0; i < spec.table.cols; ++i) x[i] *= spec.scale;
@@ -138,13 +138,13 @@ void CpuOps::embed(const Prepared& prepared, Activations& act) {
     });
 }
 
-void CpuOps::fill_projection_tiles(const ProjectionOp& s, CpuActivations& a, ActivationTiles& tiles, const float* input,
+void CpuOps::fill_projection_tiles(const ProjectionOp& s, CpuWorkspace& a, ActivationTiles& tiles, const float* input,
                                    int64_t stride) {
-    const bool floats = is_float(s.matrix.encoding);
+    const bool floats = is_float(s.matrix.quant_type);
     fill_tiles(a, tiles, input, stride, static_cast<int>(s.matrix.inputs), nullptr, !floats, floats);
 }
 
-void CpuOps::add_projection(const ProjectionOp& s, CpuActivations& a, const ActivationTiles& tiles) {
+void CpuOps::add_projection(const ProjectionOp& s, CpuWorkspace& a, const ActivationTiles& tiles) {
     const bool direct = s.bias.empty() && s.post_norm.empty();
     float* out = direct ? a.x : a.projected;
     run_panels(a, s.matrix.panels, s.matrix.inputs, [&](int begin, int end) {
@@ -166,16 +166,16 @@ void CpuOps::add_projection(const ProjectionOp& s, CpuActivations& a, const Acti
     });
 }
 
-void CpuOps::attention_out(const Prepared& prepared, Activations& act) {
-    auto& a = self(act);
+void CpuOps::attention_out(const PreparedOp& prepared, Workspace& workspace) {
+    auto& a = self(workspace);
     const auto& s = static_cast<const ProjectionOp&>(prepared);
-    if (!a.attended_coded || is_float(s.matrix.encoding)) fill_projection_tiles(s, a, a.tiles, a.attended, a.q_stride);
+    if (!a.attended_coded || is_float(s.matrix.quant_type)) fill_projection_tiles(s, a, a.tiles, a.attended, a.q_stride);
     add_projection(s, a, a.tiles);
 }
 
-void CpuOps::mlp_in(const Prepared& prepared, Activations& act) {
+void CpuOps::mlp_in(const PreparedOp& prepared, Workspace& workspace) {
     const auto& s = static_cast<const MlpInOp&>(prepared);
-    auto& a = self(act);
+    auto& a = self(workspace);
     const auto ff = static_cast<int>(s.gate.outputs);
     fill_tiles(a, a.tiles, a.x, a.d_stride, static_cast<int>(s.gate.inputs), &s.norm, s.codes, s.floats);
     a.ff_coded = s.codes;
@@ -192,19 +192,19 @@ void CpuOps::mlp_in(const Prepared& prepared, Activations& act) {
     });
 }
 
-void CpuOps::mlp_out(const Prepared& prepared, Activations& act) {
-    auto& a = self(act);
+void CpuOps::mlp_out(const PreparedOp& prepared, Workspace& workspace) {
+    auto& a = self(workspace);
     const auto& s = static_cast<const ProjectionOp&>(prepared);
-    if (!a.ff_coded || is_float(s.matrix.encoding)) fill_projection_tiles(s, a, a.ff_tiles, a.ff, a.ff_stride);
+    if (!a.ff_coded || is_float(s.matrix.quant_type)) fill_projection_tiles(s, a, a.ff_tiles, a.ff, a.ff_stride);
     add_projection(s, a, a.ff_tiles);
 }
 
-void CpuOps::head(const Prepared& prepared, Activations& act) {
+void CpuOps::lm_head(const PreparedOp& prepared, Workspace& workspace) {
     const auto& s = static_cast<const HeadOp&>(prepared);
-    auto& a = self(act);
+    auto& a = self(workspace);
     const auto count = static_cast<int>(a.batch.logit_rows.size());
     if (count == 0) return;
-    const bool floats = is_float(s.matrix.encoding);
+    const bool floats = is_float(s.matrix.quant_type);
     a.tiles.set_rows(count, isa_);
     pool_.run(count, serial_grain(count, a.shape.d_model), [&](int begin, int end, int thread) {
         float* normed = a.scratch[static_cast<std::size_t>(thread)].row.data();
@@ -229,8 +229,8 @@ void CpuOps::head(const Prepared& prepared, Activations& act) {
     }
 }
 
-void CpuOps::sample(Activations& act, std::span<const SamplingPlan> plans, std::span<const int32_t> slots) {
-    auto& a = self(act);
+void CpuOps::sample(Workspace& workspace, std::span<const SamplingPlan> plans, std::span<const int32_t> slots) {
+    auto& a = self(workspace);
     a.kept.reserve(plans);
     pool_.run(static_cast<int>(plans.size()), 1, [&](int begin, int end, int thread) {
         for (int i = begin; i < end; ++i) {
@@ -240,14 +240,14 @@ void CpuOps::sample(Activations& act, std::span<const SamplingPlan> plans, std::
     });
 }
 
-Candidates CpuOps::candidates(Activations& act, int32_t slot) { return self(act).kept.at(slot); }
+Candidates CpuOps::candidates(Workspace& workspace, int32_t slot) { return self(workspace).kept.at(slot); }
 
-std::span<float> CpuOps::logits(Activations& act, int32_t i) {
-    return {self(act).logits + i * self(act).vocab_stride, static_cast<std::size_t>(act.shape.vocab)};
+std::span<float> CpuOps::logits(Workspace& workspace, int32_t i) {
+    return {self(workspace).logits + i * self(workspace).vocab_stride, static_cast<std::size_t>(workspace.shape.vocab)};
 }
 
-std::span<const float> CpuOps::residual(Activations& act, int32_t t) {
-    return {self(act).x + t * self(act).d_stride, static_cast<std::size_t>(act.shape.d_model)};
+std::span<const float> CpuOps::residual(Workspace& workspace, int32_t t) {
+    return {self(workspace).x + t * self(workspace).d_stride, static_cast<std::size_t>(workspace.shape.d_model)};
 }
 
 }  // namespace cpu

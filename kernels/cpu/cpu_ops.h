@@ -39,7 +39,7 @@ struct RopeTable {
 
 // Panels [begin, end) of a matrix.
 inline PanelRange range(const PanelMatrix& m, int begin, int end) {
-    return {m.encoding, m.panel(0), m.panel_bytes, is_float(m.encoding) ? static_cast<int>(m.inputs) : m.blocks,
+    return {m.quant_type, m.panel(0), m.panel_bytes, is_float(m.quant_type) ? static_cast<int>(m.inputs) : m.blocks,
             begin,      end};
 }
 
@@ -48,36 +48,36 @@ public:
     CpuOps(int threads, const IsaKernels& isa) : pool_(threads), isa_(isa) {}
 
     BackendInfo describe() const override;
-    std::unique_ptr<Prepared> prepare(const EmbedSpec& spec) override;
-    std::unique_ptr<Prepared> prepare(const AttentionInSpec& spec) override;
-    std::unique_ptr<Prepared> prepare(const AttendSpec& spec) override;
-    std::unique_ptr<Prepared> prepare(const AttentionOutSpec& spec) override;
-    std::unique_ptr<Prepared> prepare(const MlpInSpec& spec) override;
-    std::unique_ptr<Prepared> prepare(const MlpOutSpec& spec) override;
-    std::unique_ptr<Prepared> prepare(const HeadSpec& spec) override;
+    std::unique_ptr<PreparedOp> prepare(const EmbedSpec& spec) override;
+    std::unique_ptr<PreparedOp> prepare(const AttentionInSpec& spec) override;
+    std::unique_ptr<PreparedOp> prepare(const AttendSpec& spec) override;
+    std::unique_ptr<PreparedOp> prepare(const AttentionOutSpec& spec) override;
+    std::unique_ptr<PreparedOp> prepare(const MlpInSpec& spec) override;
+    std::unique_ptr<PreparedOp> prepare(const MlpOutSpec& spec) override;
+    std::unique_ptr<PreparedOp> prepare(const LmHeadSpec& spec) override;
     int64_t kv_bytes(const ModelShape& shape, int32_t pages, KvFormat format) const override;
     std::unique_ptr<KvPages> allocate_kv(const ModelShape& shape, int32_t pages, KvFormat format) override;
-    std::unique_ptr<Activations> allocate_activations(const ModelShape& shape, int32_t max_rows,
+    std::unique_ptr<Workspace> allocate_workspace(const ModelShape& shape, int32_t max_rows,
                                                       int32_t max_logit_rows) override;
     void copy_page(KvPages& pages, int32_t from, int32_t to) override;
-    void begin(Activations& act, const Batch& batch) override;
-    void embed(const Prepared& prepared, Activations& act) override;
-    void attention_in(const Prepared& prepared, Activations& act, KvPages& pages, int32_t layer) override;
-    void attend(const Prepared& prepared, Activations& act, const KvPages& pages, int32_t layer) override;
-    void attention_out(const Prepared& prepared, Activations& act) override;
-    void mlp_in(const Prepared& prepared, Activations& act) override;
-    void mlp_out(const Prepared& prepared, Activations& act) override;
-    void head(const Prepared& prepared, Activations& act) override;
-    void sample(Activations& act, std::span<const SamplingPlan> plans, std::span<const int32_t> slots) override;
-    SampledToken sampled(Activations& act, int32_t slot) override { return self(act).slots[slot]; }
-    Candidates candidates(Activations& act, int32_t slot) override;
+    void begin(Workspace& workspace, const Batch& batch) override;
+    void embed(const PreparedOp& prepared, Workspace& workspace) override;
+    void attention_in(const PreparedOp& prepared, Workspace& workspace, KvPages& pages, int32_t layer) override;
+    void attend(const PreparedOp& prepared, Workspace& workspace, const KvPages& pages, int32_t layer) override;
+    void attention_out(const PreparedOp& prepared, Workspace& workspace) override;
+    void mlp_in(const PreparedOp& prepared, Workspace& workspace) override;
+    void mlp_out(const PreparedOp& prepared, Workspace& workspace) override;
+    void lm_head(const PreparedOp& prepared, Workspace& workspace) override;
+    void sample(Workspace& workspace, std::span<const SamplingPlan> plans, std::span<const int32_t> slots) override;
+    SampledToken sampled(Workspace& workspace, int32_t slot) override { return self(workspace).slots[slot]; }
+    Candidates candidates(Workspace& workspace, int32_t slot) override;
 
-    std::span<float> logits(Activations& act, int32_t i) override;
-    std::span<const float> residual(Activations& act, int32_t t) override;
+    std::span<float> logits(Workspace& workspace, int32_t i) override;
+    std::span<const float> residual(Workspace& workspace, int32_t t) override;
 
 private:
-    static CpuActivations& self(Activations& act) { return static_cast<CpuActivations&>(act); }
-    static int rows(const CpuActivations& a) { return static_cast<int>(a.batch.rows.size()); }
+    static CpuWorkspace& self(Workspace& workspace) { return static_cast<CpuWorkspace&>(workspace); }
+    static int rows(const CpuWorkspace& a) { return static_cast<int>(a.batch.rows.size()); }
 
     static int serial_grain(int rows, int64_t values_per_row) {
         return rows * values_per_row <= kSerialValues ? rows : 1;
@@ -86,7 +86,7 @@ private:
     // Runs body(begin, end) over ranges of `panels` panels with `inputs` inputs: small enough to balance the threads,
     // large enough to be worth taking.
     template <class Body>
-    void run_panels(const CpuActivations& a, int panels, int64_t inputs, const Body& body) {
+    void run_panels(const CpuWorkspace& a, int panels, int64_t inputs, const Body& body) {
         const int share = std::max(1, panels / (pool_.threads() * 8));
         const auto wanted = static_cast<int>(kUnitInputs / (inputs * a.tiles.tile(0).rows));
         const int grain = a.tiles.tiles() > 1 ? kPanelGrain : std::clamp(wanted, 1, share);
@@ -96,7 +96,7 @@ private:
     // The same, with an epilogue for each part of `part` panels (a head, a scale's worth of outputs): the thread that
     // finishes the last panel of part i runs epilogue(i) at once, so that no second loop and barrier is needed.
     template <class Body, class Epilogue>
-    void run_parts(CpuActivations& a, int panels, int64_t inputs, int part, const Body& body,
+    void run_parts(CpuWorkspace& a, int panels, int64_t inputs, int part, const Body& body,
                    const Epilogue& epilogue) {
         for (int i = 0; i * part < panels; ++i)
             a.finished[static_cast<std::size_t>(i)].store(0, std::memory_order_relaxed);
@@ -112,24 +112,24 @@ private:
     }
 
     template <class Spec>
-    std::unique_ptr<Prepared> prepare_out(const Spec& spec, const TensorView& matrix, const TensorView& bias,
+    std::unique_ptr<PreparedOp> prepare_out(const Spec& spec, const TensorView& matrix, const TensorView& bias,
                                           const NormSpec& norm);
 
     // Fills `tiles` with the activations of the next linear op: rows of `source`, normed if `norm` is given, as int8
     // codes, float32, or both.
-    void fill_tiles(CpuActivations& a, ActivationTiles& tiles, const float* source, int64_t stride, int inputs,
+    void fill_tiles(CpuWorkspace& a, ActivationTiles& tiles, const float* source, int64_t stride, int inputs,
                     const Norm* norm, bool codes, bool floats);
-    void fill_projection_tiles(const ProjectionOp& s, CpuActivations& a, ActivationTiles& tiles, const float* input,
+    void fill_projection_tiles(const ProjectionOp& s, CpuWorkspace& a, ActivationTiles& tiles, const float* input,
                                int64_t stride);
-    void add_projection(const ProjectionOp& s, CpuActivations& a, const ActivationTiles& tiles);
+    void add_projection(const ProjectionOp& s, CpuWorkspace& a, const ActivationTiles& tiles);
     int rope_table(const RopeSpec& spec);
-    const RowAngles& angles(CpuActivations& a, int table);
-    void rotate(const CpuActivations& a, int table, int t, float* head) const;
-    void group_rows(CpuActivations& a, int heads_per_kv, const AttendSpec& spec) const;
-    void finish_head(const AttentionInOp& s, CpuActivations& a, CpuKv& kv, int32_t layer, int head, int t);
+    const RowAngles& angles(CpuWorkspace& a, int table);
+    void rotate(const CpuWorkspace& a, int table, int t, float* head) const;
+    void group_rows(CpuWorkspace& a, int heads_per_kv, const AttendSpec& spec) const;
+    void finish_head(const AttentionInOp& s, CpuWorkspace& a, CpuKv& kv, int32_t layer, int head, int t);
     void store_key(const CpuKv& kv, std::uint8_t* keys, int32_t place, const float* x) const;
     void store_value(const CpuKv& kv, std::uint8_t* values, int32_t place, const float* x) const;
-    void gather_tree_tile(const CpuActivations& a, const CpuKv& kv, int32_t layer, int head, int t, int tile,
+    void gather_tree_tile(const CpuWorkspace& a, const CpuKv& kv, int32_t layer, int head, int t, int tile,
                           int gathered, ThreadScratch& scratch);
 
     ThreadPool pool_;

@@ -6,11 +6,11 @@
 
 #include <cstdint>
 
-#include "kernels/encoding.h"
+#include "kernels/quant_type.h"
 
 namespace foresay::kernels::cpu {
 
-// Activations that share one int8 scale. Each scale costs a multiply-add per row and output; 256 lose too much
+// Workspace that share one int8 scale. Each scale costs a multiply-add per row and output; 256 lose too much
 // accuracy.
 inline constexpr int kScaleInputs = 128;
 
@@ -36,7 +36,7 @@ struct ActivationTile {
 
 // Panels [begin, end) of a matrix; see kernels/cpu/panels.h.
 struct PanelRange {
-    Encoding encoding;
+    QuantType quant_type;
     const std::uint8_t* data;  // of panel 0
     std::int64_t panel_bytes;
     int blocks;

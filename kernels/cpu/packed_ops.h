@@ -15,11 +15,11 @@ struct Norm {
     bool empty() const { return weight.empty(); }
 };
 
-struct EmbedOp : Prepared {
+struct EmbedOp : PreparedOp {
     EmbedSpec spec;
 };
 
-struct AttentionInOp : Prepared {
+struct AttentionInOp : PreparedOp {
     ModelShape shape;
     Norm norm, q_norm, k_norm;
     PanelMatrix q, k, v;
@@ -28,25 +28,25 @@ struct AttentionInOp : Prepared {
     bool codes = false, floats = false;  // the forms of activations that the matrices read
 };
 
-struct AttendOp : Prepared {
+struct AttendOp : PreparedOp {
     AttendSpec spec;
 };
 
 // attention_out and mlp_out: x += [post_norm](matrix . input + bias)
-struct ProjectionOp : Prepared {
+struct ProjectionOp : PreparedOp {
     PanelMatrix matrix;
     std::vector<float> bias;
     Norm post_norm;
 };
 
-struct MlpInOp : Prepared {
+struct MlpInOp : PreparedOp {
     Norm norm;
     PanelMatrix gate, up;
     Activation activation = Activation::silu;
     bool codes = false, floats = false;
 };
 
-struct HeadOp : Prepared {
+struct HeadOp : PreparedOp {
     Norm norm;
     PanelMatrix matrix;
     float scale = 1, soft_cap = 0;

@@ -12,7 +12,7 @@
 
 #include <cstdint>
 
-#include "kernels/encoding.h"
+#include "kernels/quant_type.h"
 
 namespace foresay::kernels::cpu {
 
@@ -93,22 +93,22 @@ struct PanelFormat {
 template <class Block>
 inline constexpr PanelFormat kPanelFormat = {Block::kInputs, static_cast<int>(sizeof(Block))};
 
-constexpr PanelFormat panel_format(Encoding encoding) {
-    switch (encoding) {
-        case Encoding::q4_0:
+constexpr PanelFormat panel_format(QuantType quant_type) {
+    switch (quant_type) {
+        case QuantType::q4_0:
             return kPanelFormat<PanelQ4_0>;
-        case Encoding::q8_0:
+        case QuantType::q8_0:
             return kPanelFormat<PanelQ8_0>;
-        case Encoding::q4_k:
+        case QuantType::q4_k:
             return kPanelFormat<PanelQ4_K>;
-        case Encoding::q5_k:
+        case QuantType::q5_k:
             return kPanelFormat<PanelQ5_K>;
-        case Encoding::q6_k:
+        case QuantType::q6_k:
             return kPanelFormat<PanelQ6_K>;
-        case Encoding::f16:
-        case Encoding::bf16:
+        case QuantType::f16:
+        case QuantType::bf16:
             return kPanelFormat<PanelF16>;
-        case Encoding::f32:
+        case QuantType::f32:
             return kPanelFormat<PanelF32>;
     }
     return kPanelFormat<PanelF32>;

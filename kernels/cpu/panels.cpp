@@ -156,26 +156,26 @@ void pack(const Source& source, std::int64_t input, std::int64_t /*groups*/, Pan
 
 template <class Block>
 void pack_panel(const TensorView& tensor, const Source& source, int blocks, uint8_t* out) {
-    const std::int64_t groups = tensor.cols / info(tensor.encoding).block_elements;
+    const std::int64_t groups = tensor.cols / info(tensor.quant_type).block_elements;
     for (int b = 0; b < blocks; ++b) pack(source, b, groups, reinterpret_cast<Block*>(out)[b]);
 }
 
 void pack_panel(const TensorView& tensor, const Source& source, int blocks, uint8_t* out) {
-    switch (tensor.encoding) {
-        case Encoding::q4_0:
+    switch (tensor.quant_type) {
+        case QuantType::q4_0:
             return pack_panel<PanelQ4_0>(tensor, source, blocks, out);
-        case Encoding::q8_0:
+        case QuantType::q8_0:
             return pack_panel<PanelQ8_0>(tensor, source, blocks, out);
-        case Encoding::q4_k:
+        case QuantType::q4_k:
             return pack_panel<PanelQ4_K>(tensor, source, blocks, out);
-        case Encoding::q5_k:
+        case QuantType::q5_k:
             return pack_panel<PanelQ5_K>(tensor, source, blocks, out);
-        case Encoding::q6_k:
+        case QuantType::q6_k:
             return pack_panel<PanelQ6_K>(tensor, source, blocks, out);
-        case Encoding::f16:
-        case Encoding::bf16:
+        case QuantType::f16:
+        case QuantType::bf16:
             return pack_panel<PanelF16>(tensor, source, blocks, out);
-        case Encoding::f32:
+        case QuantType::f32:
             return pack_panel<PanelF32>(tensor, source, blocks, out);
     }
 }
@@ -183,22 +183,22 @@ void pack_panel(const TensorView& tensor, const Source& source, int blocks, uint
 }  // namespace
 
 std::int64_t packed_bytes(const TensorView& tensor) {
-    const PanelFormat format = panel_format(tensor.encoding);
+    const PanelFormat format = panel_format(tensor.quant_type);
     return round_up(tensor.rows, kPanelOutputs) / kPanelOutputs *
            (round_up(tensor.cols, format.block_inputs) / format.block_inputs) * format.block_bytes;
 }
 
 PanelMatrix pack(const TensorView& tensor, Arena& arena, ThreadPool& pool) {
-    const PanelFormat format = panel_format(tensor.encoding);
+    const PanelFormat format = panel_format(tensor.quant_type);
     PanelMatrix matrix;
-    matrix.encoding = tensor.encoding;
+    matrix.quant_type = tensor.quant_type;
     matrix.outputs = tensor.rows;
     matrix.inputs = tensor.cols;
     matrix.panels = static_cast<int>(round_up(tensor.rows, kPanelOutputs) / kPanelOutputs);
     matrix.blocks = static_cast<int>(round_up(tensor.cols, format.block_inputs) / format.block_inputs);
     matrix.panel_bytes = static_cast<std::int64_t>(matrix.blocks) * format.block_bytes;
     matrix.memory = arena.allocate(packed_bytes(tensor));  // zeroed: missing outputs have scale 0
-    const std::int64_t row = row_bytes(tensor.encoding, tensor.cols);
+    const std::int64_t row = row_bytes(tensor.quant_type, tensor.cols);
     auto* out = reinterpret_cast<uint8_t*>(matrix.memory.data);
     pool.run(matrix.panels, 1, [&](int begin, int end, int) {
         for (int p = begin; p < end; ++p) {

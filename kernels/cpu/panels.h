@@ -12,7 +12,7 @@
 
 #include "kernels/cpu/arena.h"
 #include "kernels/cpu/panel_blocks.h"
-#include "kernels/encoding.h"
+#include "kernels/quant_type.h"
 
 namespace foresay::kernels::cpu {
 
@@ -20,12 +20,12 @@ class ThreadPool;
 
 constexpr std::int64_t round_up(std::int64_t value, std::int64_t step) { return (value + step - 1) / step * step; }
 
-constexpr bool is_float(Encoding encoding) {
-    return encoding == Encoding::f32 || encoding == Encoding::f16 || encoding == Encoding::bf16;
+constexpr bool is_float(QuantType quant_type) {
+    return quant_type == QuantType::f32 || quant_type == QuantType::f16 || quant_type == QuantType::bf16;
 }
 
 struct PanelMatrix {
-    Encoding encoding = Encoding::f32;
+    QuantType quant_type = QuantType::f32;
     std::int64_t outputs = 0;      // as in the file
     std::int64_t inputs = 0;       // as in the file
     int panels = 0;                // ceil(outputs / 16)

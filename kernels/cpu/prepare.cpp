@@ -3,14 +3,14 @@
 
 #include "base/error.h"
 #include "kernels/cpu/cpu_ops.h"
-#include "kernels/stage_checks.h"
+#include "kernels/op_checks.h"
 
 namespace foresay::kernels::cpu {
 namespace {
 
 std::vector<float> dequantize(const TensorView& tensor) {
     std::vector<float> values(static_cast<std::size_t>(tensor.elements()));
-    if (!tensor.empty()) decode_row(tensor, 0, values);
+    if (!tensor.empty()) dequantize_row(tensor, 0, values);
     return values;
 }
 
@@ -23,7 +23,7 @@ Norm prepare_norm(const NormSpec& spec) {
 }
 
 // Whether `m` multiplies int8 codes or float32.
-void note_form(const PanelMatrix& m, bool& codes, bool& floats) { (is_float(m.encoding) ? floats : codes) = true; }
+void note_form(const PanelMatrix& m, bool& codes, bool& floats) { (is_float(m.quant_type) ? floats : codes) = true; }
 
 }  // namespace
 
@@ -41,7 +41,7 @@ int CpuOps::rope_table(const RopeSpec& spec) {
 }
 
 template <class Spec>
-std::unique_ptr<Prepared> CpuOps::prepare_out(const Spec& spec, const TensorView& matrix, const TensorView& bias,
+std::unique_ptr<PreparedOp> CpuOps::prepare_out(const Spec& spec, const TensorView& matrix, const TensorView& bias,
                                               const NormSpec& norm) {
     auto op = std::make_unique<ProjectionOp>();
     op->matrix = pack(matrix, arena_, pool_);
@@ -51,15 +51,15 @@ std::unique_ptr<Prepared> CpuOps::prepare_out(const Spec& spec, const TensorView
     return op;
 }
 
-std::unique_ptr<Prepared> CpuOps::prepare(const EmbedSpec& spec) {
-    check_stage(spec);
+std::unique_ptr<PreparedOp> CpuOps::prepare(const EmbedSpec& spec) {
+    check_op(spec);
     auto op = std::make_unique<EmbedOp>();
     op->spec = spec;
     return op;
 }
 
-std::unique_ptr<Prepared> CpuOps::prepare(const AttentionInSpec& spec) {
-    check_stage(spec);
+std::unique_ptr<PreparedOp> CpuOps::prepare(const AttentionInSpec& spec) {
+    check_op(spec);
     if (spec.shape.head_dim > kMaxHeadDim) {
         throw Error("heads of " + std::to_string(spec.shape.head_dim) + " values are wider than the cpu backend's " +
                     std::to_string(kMaxHeadDim));
@@ -81,20 +81,20 @@ std::unique_ptr<Prepared> CpuOps::prepare(const AttentionInSpec& spec) {
     return op;
 }
 
-std::unique_ptr<Prepared> CpuOps::prepare(const AttendSpec& spec) {
-    check_stage(spec);
+std::unique_ptr<PreparedOp> CpuOps::prepare(const AttendSpec& spec) {
+    check_op(spec);
     auto op = std::make_unique<AttendOp>();
     op->spec = spec;
     return op;
 }
 
-std::unique_ptr<Prepared> CpuOps::prepare(const AttentionOutSpec& spec) {
-    check_stage(spec);
+std::unique_ptr<PreparedOp> CpuOps::prepare(const AttentionOutSpec& spec) {
+    check_op(spec);
     return prepare_out(spec, spec.o, spec.bias, spec.post_norm);
 }
 
-std::unique_ptr<Prepared> CpuOps::prepare(const MlpInSpec& spec) {
-    check_stage(spec);
+std::unique_ptr<PreparedOp> CpuOps::prepare(const MlpInSpec& spec) {
+    check_op(spec);
     auto op = std::make_unique<MlpInOp>();
     op->norm = prepare_norm(spec.norm);
     op->gate = pack(spec.gate, arena_, pool_);
@@ -105,13 +105,13 @@ std::unique_ptr<Prepared> CpuOps::prepare(const MlpInSpec& spec) {
     return op;
 }
 
-std::unique_ptr<Prepared> CpuOps::prepare(const MlpOutSpec& spec) {
-    check_stage(spec);
+std::unique_ptr<PreparedOp> CpuOps::prepare(const MlpOutSpec& spec) {
+    check_op(spec);
     return prepare_out(spec, spec.down, {}, spec.post_norm);
 }
 
-std::unique_ptr<Prepared> CpuOps::prepare(const HeadSpec& spec) {
-    check_stage(spec);
+std::unique_ptr<PreparedOp> CpuOps::prepare(const LmHeadSpec& spec) {
+    check_op(spec);
     auto op = std::make_unique<HeadOp>();
     op->norm = prepare_norm(spec.norm);
     op->matrix = pack(spec.weight, arena_, pool_);

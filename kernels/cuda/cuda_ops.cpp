@@ -16,7 +16,7 @@
 #include "kernels/cuda/forward/prepared_ops.h"
 #include "kernels/cuda/memory/workspace.h"
 #include "kernels/cuda/weights/embed_table.h"
-#include "kernels/stage_checks.h"
+#include "kernels/op_checks.h"
 
 namespace foresay::kernels {
 namespace cuda {
@@ -59,26 +59,26 @@ public:
         const DeviceScope scope = use();
         return measure_read_bandwidth(stream_);
     }
-    int32_t input_rows() const override { return kPrefillRows; }
+    int32_t prefill_rows() const override { return kPrefillRows; }
     bool makes_random_weights() const override { return true; }
     bool asynchronous() const override { return true; }
-    void wait(Activations& act) override {
-        run_noted(self(act), [&] { stream_.wait(); });
+    void wait(Workspace& workspace) override {
+        run_noted(self(workspace), [&] { stream_.wait(); });
     }
 
-    std::unique_ptr<Prepared> prepare(const EmbedSpec& spec) override {
-        check_stage(spec);
+    std::unique_ptr<PreparedOp> prepare(const EmbedSpec& spec) override {
+        check_op(spec);
         const DeviceScope scope = use();
         auto op = std::make_unique<PreparedEmbed>();
         op->id = next_id();
         op->table = embed_table(spec.table);
-        op->encoding = spec.table.encoding;
+        op->quant_type = spec.table.quant_type;
         op->vocab = spec.table.rows;
         op->scale = spec.scale;
         return op;
     }
-    std::unique_ptr<Prepared> prepare(const AttentionInSpec& spec) override {
-        check_stage(spec);
+    std::unique_ptr<PreparedOp> prepare(const AttentionInSpec& spec) override {
+        check_op(spec);
         if (spec.shape.head_dim > kMaxAttendWidth) {
             throw Error("heads of " + std::to_string(spec.shape.head_dim) +
                         " values are wider than the cuda backend's " + std::to_string(kMaxAttendWidth));
@@ -88,22 +88,22 @@ public:
         op->rope = ropes_.table(spec.rope);
         return op;
     }
-    std::unique_ptr<Prepared> prepare(const AttendSpec& spec) override {
-        check_stage(spec);
+    std::unique_ptr<PreparedOp> prepare(const AttendSpec& spec) override {
+        check_op(spec);
         auto op = std::make_unique<PreparedAttend>();
         op->id = next_id();
         op->spec = spec;
         return op;
     }
-    std::unique_ptr<Prepared> prepare(const AttentionOutSpec& spec) override { return linear<PreparedOut>(spec); }
-    std::unique_ptr<Prepared> prepare(const MlpInSpec& spec) override { return linear<PreparedMlpIn>(spec); }
-    std::unique_ptr<Prepared> prepare(const MlpOutSpec& spec) override { return linear<PreparedOut>(spec); }
-    std::unique_ptr<Prepared> prepare(const HeadSpec& spec) override { return linear<PreparedHead>(spec); }
+    std::unique_ptr<PreparedOp> prepare(const AttentionOutSpec& spec) override { return linear<PreparedOut>(spec); }
+    std::unique_ptr<PreparedOp> prepare(const MlpInSpec& spec) override { return linear<PreparedMlpIn>(spec); }
+    std::unique_ptr<PreparedOp> prepare(const MlpOutSpec& spec) override { return linear<PreparedOut>(spec); }
+    std::unique_ptr<PreparedOp> prepare(const LmHeadSpec& spec) override { return linear<PreparedHead>(spec); }
 
     int64_t kv_bytes(const ModelShape& shape, int32_t pages, KvFormat format) const override {
         return KvLayout(shape, pages, format).layer_stride * shape.layers * static_cast<int64_t>(sizeof(__half));
     }
-    int64_t activation_bytes(const ModelShape& shape, int32_t max_rows, int32_t max_logit_rows) const override {
+    int64_t workspace_bytes(const ModelShape& shape, int32_t max_rows, int32_t max_logit_rows) const override {
         return CudaWorkspace::bytes_of(shape, max_rows, max_logit_rows);
     }
     std::unique_ptr<KvPages> allocate_kv(const ModelShape& shape, int32_t pages, KvFormat format) override {
@@ -120,7 +120,7 @@ public:
         cuda_check(cudaDeviceSynchronize(), "the device failed");
         return kv;
     }
-    std::unique_ptr<Activations> allocate_activations(const ModelShape& shape, int32_t max_rows,
+    std::unique_ptr<Workspace> allocate_workspace(const ModelShape& shape, int32_t max_rows,
                                                       int32_t max_logit_rows) override {
         const DeviceScope scope = use();
         return std::make_unique<CudaWorkspace>(device_, open_, shape, max_rows, max_logit_rows);
@@ -132,53 +132,53 @@ public:
         static_cast<CudaKv&>(pages).copy_page(from, to, stream_);
     }
 
-    void begin(Activations& act, const Batch& batch) override {
+    void begin(Workspace& workspace, const Batch& batch) override {
         const DeviceScope scope = use();
         run_open();
-        check_batch(act, batch);
-        CudaWorkspace& w = self(act);
+        check_batch(workspace, batch);
+        CudaWorkspace& w = self(workspace);
         w.failure.clear();
         w.recorder.discard();  // what was noted after a failed begin()
         const TokenSlots& slots = (batch.token_source != nullptr ? self(*batch.token_source) : w).token_slots;
         reporting(w, [&] { w.begin(batch, slots.data(), ropes_); });
     }
 
-    void embed(const Prepared& op, Activations& act) override { note(ForwardOp::embed, op, act); }
-    void attention_in(const Prepared& op, Activations& act, KvPages& kv, int32_t layer) override {
-        note(ForwardOp::attention_in, op, act, &kv, layer);
+    void embed(const PreparedOp& op, Workspace& workspace) override { note(ForwardOp::embed, op, workspace); }
+    void attention_in(const PreparedOp& op, Workspace& workspace, KvPages& kv, int32_t layer) override {
+        note(ForwardOp::attention_in, op, workspace, &kv, layer);
     }
-    void attend(const Prepared& op, Activations& act, const KvPages& kv, int32_t layer) override {
-        note(ForwardOp::attend, op, act, &kv, layer);
+    void attend(const PreparedOp& op, Workspace& workspace, const KvPages& kv, int32_t layer) override {
+        note(ForwardOp::attend, op, workspace, &kv, layer);
     }
-    void attention_out(const Prepared& op, Activations& act) override { note(ForwardOp::attention_out, op, act); }
-    void mlp_in(const Prepared& op, Activations& act) override { note(ForwardOp::mlp_in, op, act); }
-    void mlp_out(const Prepared& op, Activations& act) override { note(ForwardOp::mlp_out, op, act); }
-    void head(const Prepared& op, Activations& act) override {
-        if (self(act).forward.layout.logit_rows > 0) note(ForwardOp::head, op, act);
-        run_noted(self(act), [] {});
+    void attention_out(const PreparedOp& op, Workspace& workspace) override { note(ForwardOp::attention_out, op, workspace); }
+    void mlp_in(const PreparedOp& op, Workspace& workspace) override { note(ForwardOp::mlp_in, op, workspace); }
+    void mlp_out(const PreparedOp& op, Workspace& workspace) override { note(ForwardOp::mlp_out, op, workspace); }
+    void lm_head(const PreparedOp& op, Workspace& workspace) override {
+        if (self(workspace).forward.layout.logit_rows > 0) note(ForwardOp::head, op, workspace);
+        run_noted(self(workspace), [] {});
     }
 
-    void sample(Activations& act, std::span<const SamplingPlan> plans, std::span<const int32_t> slots) override {
-        CudaWorkspace& w = self(act);
+    void sample(Workspace& workspace, std::span<const SamplingPlan> plans, std::span<const int32_t> slots) override {
+        CudaWorkspace& w = self(workspace);
         run_noted(w, [&] { w.token_slots.sample(stream_, w.logits, plans, slots); });
     }
-    SampledToken sampled(Activations& act, int32_t slot) override {
-        CudaWorkspace& w = self(act);
+    SampledToken sampled(Workspace& workspace, int32_t slot) override {
+        CudaWorkspace& w = self(workspace);
         // Nothing to be enqueued is the usual case, and looking at a slot must not keep others from the device.
         if (!w.recorder.empty() || !w.failure.empty()) run_noted(w, [] {});
         return w.token_slots.sampled(slot, device_.info().index, stream_);
     }
-    Candidates candidates(Activations& act, int32_t slot) override {
-        sampled(act, slot);
-        return self(act).token_slots.candidates(slot);
+    Candidates candidates(Workspace& workspace, int32_t slot) override {
+        sampled(workspace, slot);
+        return self(workspace).token_slots.candidates(slot);
     }
 
-    std::span<float> logits(Activations& act, int32_t i) override {
-        CudaWorkspace& w = self(act);
+    std::span<float> logits(Workspace& workspace, int32_t i) override {
+        CudaWorkspace& w = self(workspace);
         return run_noted(w, [&] { return w.logits.on_host(i, stream_); });
     }
-    std::span<const float> residual(Activations& act, int32_t t) override {
-        CudaWorkspace& w = self(act);
+    std::span<const float> residual(Workspace& workspace, int32_t t) override {
+        CudaWorkspace& w = self(workspace);
         const int64_t width = w.shape.d_model;
         return run_noted(w, [&] {
             w.host_x.resize(size(w.max_rows * width));
@@ -192,7 +192,7 @@ public:
     }
 
 private:
-    static CudaWorkspace& self(Activations& act) { return static_cast<CudaWorkspace&>(act); }
+    static CudaWorkspace& self(Workspace& workspace) { return static_cast<CudaWorkspace&>(workspace); }
     DeviceScope use() const { return DeviceScope(device_.info().index); }
 
     template <class Op, class Spec>
@@ -203,19 +203,19 @@ private:
         return op;
     }
     template <class Op, class Spec>
-    std::unique_ptr<Prepared> linear(const Spec& spec) {
-        check_stage(spec);
+    std::unique_ptr<PreparedOp> linear(const Spec& spec) {
+        check_op(spec);
         const DeviceScope scope = use();
         return counted<Op>(spec);
     }
 
     // Writes a call down. Touches no device, so it needs no DeviceScope.
-    void note(ForwardOp op, const Prepared& prepared, Activations& act, const KvPages* kv = nullptr,
+    void note(ForwardOp op, const PreparedOp& prepared, Workspace& workspace, const KvPages* kv = nullptr,
               int32_t layer = 0) {
         const auto& known = static_cast<const PreparedOp&>(prepared);
         const auto* pages = static_cast<const CudaKv*>(kv);
-        self(act).recorder.note({op, layer, &known, pages, known.id, pages != nullptr ? pages->id : 0});
-        open_->workspace = &self(act);
+        self(workspace).recorder.note({op, layer, &known, pages, known.id, pages != nullptr ? pages->id : 0});
+        open_->workspace = &self(workspace);
     }
 
     // Runs `body` on a workspace. What it throws stays with the workspace until the next forward begins.

@@ -16,11 +16,11 @@ namespace foresay::kernels::cuda {
 namespace {
 
 // Rows of one pass over the weights: all of them, or as many as leave room for two slots of the ring.
-std::int32_t rows_that_fit(Encoding encoding, const GemvOp& op, std::int32_t rows) {
+std::int32_t rows_that_fit(QuantType quant_type, const GemvOp& op, std::int32_t rows) {
     const DeviceInfo& device = DeviceContext::current().info();
     GemvOp planned = op;
     GemvPlan plan;
-    while (!plan_gemv(encoding, gemv_scratch(), device.shared_bytes, device.processors, 2, {&planned, 1}, rows, plan)) {
+    while (!plan_gemv(quant_type, gemv_scratch(), device.shared_bytes, device.processors, 2, {&planned, 1}, rows, plan)) {
         check(rows > 1, "a row of inputs fits into shared memory");
         rows = (rows + 1) / 2;
     }
@@ -50,11 +50,11 @@ void decode_rows(const Panels& panels, const LinearCall& call, GemvOp op, GemvSt
         epilogue.rows = static_cast<std::int32_t>(part.rows);
         // Each pass reads the weights once.
         for (std::int32_t t = 0; t < call.rows;) {
-            const std::int32_t rows = rows_that_fit(part.encoding, op, std::min(call.rows - t, kDecodeTile));
+            const std::int32_t rows = rows_that_fit(part.quant_type, op, std::min(call.rows - t, kDecodeTile));
             GemvOp pass = op;
             pass.epilogue = epilogue;
             shift(pass, t);
-            sequence.state()->add(part.encoding, call, rows, pass, step);
+            sequence.state()->add(part.quant_type, call, rows, pass, step);
             t += rows;
         }
     }
@@ -75,7 +75,7 @@ DeviceBuffer<float> stacked_bias(std::span<const TensorView> biases, std::span<c
         values.resize(begin + static_cast<std::size_t>(rows[i]));
         if (biases[i].empty()) continue;
         any = true;
-        decode_row(biases[i], 0, std::span(values).subspan(begin));
+        dequantize_row(biases[i], 0, std::span(values).subspan(begin));
     }
     return any ? to_device(std::span<const float>(values)) : DeviceBuffer<float>();
 }
@@ -85,13 +85,13 @@ DeviceBuffer<float> stacked_bias(std::span<const TensorView> biases, std::span<c
 DeviceBuffer<float> device_vector(const TensorView& view) {
     if (view.empty()) return {};
     std::vector<float> values(static_cast<std::size_t>(view.cols));
-    decode_row(view, 0, values);
+    dequantize_row(view, 0, values);
     return to_device(std::span<const float>(values));
 }
 
 DeviceNorm::DeviceNorm(const NormSpec& spec) : eps(spec.eps) {
     std::vector<float> values(static_cast<std::size_t>(spec.weight.cols), 1.0f);  // no data: a made-up model
-    if (spec.weight.data != nullptr) decode_row(spec.weight, 0, values);
+    if (spec.weight.data != nullptr) dequantize_row(spec.weight, 0, values);
     if (spec.plus_one && spec.weight.data != nullptr) {
         for (float& value : values) value += 1.0f;
     }
@@ -217,7 +217,7 @@ void MlpInLinear::launch(const LinearCall& call, const Io& io) const {
 
 std::int64_t MlpInLinear::bytes() const { return panels_.bytes(); }
 
-HeadLinear::HeadLinear(const HeadSpec& spec) : norm_(spec.norm), scale_(spec.scale), soft_cap_(spec.soft_cap) {
+HeadLinear::HeadLinear(const LmHeadSpec& spec) : norm_(spec.norm), scale_(spec.scale), soft_cap_(spec.soft_cap) {
     const PackSource source[] = {{spec.weight, {}}};
     panels_ = Panels(source, RowOrder::stacked);
 }

@@ -6,7 +6,7 @@
 // Precision: activations of quantised matrices become float16 after scaling by a power of two per row and slice of
 //           inputs; products are exact and are summed in float32.
 // Law 1:    for one stage and one row class, what is computed for a row depends on that row alone, bit for bit: never
-//           on `rows` or on the neighbours. Input rows have a path of their own (kernels/cuda/prefill/prefill_matrix.h)
+//           on `rows` or on the neighbours. Prefill rows have a path of their own (kernels/cuda/prefill/prefill_matrix.h)
 //           where there is cuBLASLt and a workspace, all but the head, which has few; else they run through the decode
 //           kernels.
 // Threads:  launch() enqueues on the stream and may be captured into a graph: every parameter of a launch is a fixed
@@ -84,7 +84,7 @@ struct LinearCall {
     cudaStream_t stream = nullptr;
     std::int32_t rows = 0;
     RowClass row_class = RowClass::decode;
-    PrefillWorkspace* workspace = nullptr;  // for input rows
+    PrefillWorkspace* workspace = nullptr;  // for prefill rows
     bool overlap = true;                    // launch as a programmatic dependent of what was enqueued before
     LinearSequence* sequence = nullptr;     // null: launch at once
 };
@@ -161,7 +161,7 @@ public:
     struct Io {
         const float* x = nullptr;  // [T, D]
         float* ff = nullptr;       // [T, F]
-        // The next stage of the same workspace, if it alone reads ff: input rows may then go to it in its own form,
+        // The next stage of the same workspace, if it alone reads ff: prefill rows may then go to it in its own form,
         // past `ff`.
         const OutLinear* reader = nullptr;
     };
@@ -177,7 +177,7 @@ private:
 
 class HeadLinear {
 public:
-    explicit HeadLinear(const HeadSpec& spec);
+    explicit HeadLinear(const LmHeadSpec& spec);
 
     struct Io {
         const float* x = nullptr;           // [T, D]

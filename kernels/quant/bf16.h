@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "kernels/encoding.h"
+#include "kernels/quant_type.h"
 #include "kernels/host_device.h"
 #include "kernels/quant/f16.h"
 
@@ -23,7 +23,7 @@ FORESAY_HOST_DEVICE inline std::uint16_t f32_to_bf16(float value) {
 }
 
 struct BF16 {
-    static constexpr Encoding kEncoding = Encoding::bf16;
+    static constexpr QuantType kQuantType = QuantType::bf16;
     static constexpr int kElements = 1;
 
     struct Block {
@@ -31,10 +31,10 @@ struct BF16 {
     };
     static_assert(sizeof(Block) == 2 && alignof(Block) == 1);
 
-    FORESAY_HOST_DEVICE static float decode(const Block& block, int /*element*/) {
+    FORESAY_HOST_DEVICE static float dequantize(const Block& block, int /*element*/) {
         return bf16_to_f32(static_cast<std::uint16_t>(block.low | (block.high << 8)));
     }
-    static void decode_block(const Block& block, float* out) { *out = decode(block, 0); }
+    static void dequantize_block(const Block& block, float* out) { *out = dequantize(block, 0); }
 };
 
 }  // namespace foresay::kernels

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "kernels/encoding.h"
+#include "kernels/quant_type.h"
 #include "kernels/host_device.h"
 
 namespace foresay::kernels {
@@ -70,12 +70,12 @@ struct StoredF16 {
 static_assert(sizeof(StoredF16) == 2 && alignof(StoredF16) == 1);
 
 struct F16 {
-    static constexpr Encoding kEncoding = Encoding::f16;
+    static constexpr QuantType kQuantType = QuantType::f16;
     static constexpr int kElements = 1;
     using Block = StoredF16;
 
-    FORESAY_HOST_DEVICE static float decode(const Block& block, int /*element*/) { return block.value(); }
-    static void decode_block(const Block& block, float* out) { *out = block.value(); }
+    FORESAY_HOST_DEVICE static float dequantize(const Block& block, int /*element*/) { return block.value(); }
+    static void dequantize_block(const Block& block, float* out) { *out = block.value(); }
 };
 
 }  // namespace foresay::kernels

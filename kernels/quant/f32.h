@@ -7,13 +7,13 @@
 #include <cstdint>
 #include <cstring>
 
-#include "kernels/encoding.h"
+#include "kernels/quant_type.h"
 #include "kernels/host_device.h"
 
 namespace foresay::kernels {
 
 struct F32 {
-    static constexpr Encoding kEncoding = Encoding::f32;
+    static constexpr QuantType kQuantType = QuantType::f32;
     static constexpr int kElements = 1;
 
     struct Block {
@@ -21,12 +21,12 @@ struct F32 {
     };
     static_assert(sizeof(Block) == 4 && alignof(Block) == 1);
 
-    FORESAY_HOST_DEVICE static float decode(const Block& block, int /*element*/) {
+    FORESAY_HOST_DEVICE static float dequantize(const Block& block, int /*element*/) {
         float value;
         std::memcpy(&value, block.bytes, sizeof(value));
         return value;
     }
-    static void decode_block(const Block& block, float* out) { *out = decode(block, 0); }
+    static void dequantize_block(const Block& block, float* out) { *out = dequantize(block, 0); }
 };
 
 }  // namespace foresay::kernels

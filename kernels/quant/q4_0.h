@@ -10,14 +10,14 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/encoding.h"
+#include "kernels/quant_type.h"
 #include "kernels/host_device.h"
 #include "kernels/quant/f16.h"
 
 namespace foresay::kernels {
 
 struct Q4_0 {
-    static constexpr Encoding kEncoding = Encoding::q4_0;
+    static constexpr QuantType kQuantType = QuantType::q4_0;
     static constexpr int kElements = 32;
 
     struct Block {
@@ -30,10 +30,10 @@ struct Q4_0 {
     FORESAY_HOST_DEVICE static int code(const Block& block, int element) {
         return (block.codes[element & 15] >> (element >= 16 ? 4 : 0)) & 15;
     }
-    FORESAY_HOST_DEVICE static float decode(const Block& block, int element) {
+    FORESAY_HOST_DEVICE static float dequantize(const Block& block, int element) {
         return block.d.value() * static_cast<float>(code(block, element) - 8);
     }
-    static void decode_block(const Block& block, float* out) {
+    static void dequantize_block(const Block& block, float* out) {
         const float d = block.d.value();
         for (int j = 0; j < 16; ++j) {
             out[j] = d * static_cast<float>((block.codes[j] & 15) - 8);

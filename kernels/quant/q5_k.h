@@ -11,7 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/encoding.h"
+#include "kernels/quant_type.h"
 #include "kernels/host_device.h"
 #include "kernels/quant/f16.h"
 #include "kernels/quant/k_scales.h"
@@ -19,7 +19,7 @@
 namespace foresay::kernels {
 
 struct Q5_K {
-    static constexpr Encoding kEncoding = Encoding::q5_k;
+    static constexpr QuantType kQuantType = QuantType::q5_k;
     static constexpr int kElements = 256;
     static constexpr int kGroup = 32;
 
@@ -41,13 +41,13 @@ struct Q5_K {
         const int low = (block.low[group / 2 * kGroup + j] >> (group % 2 * 4)) & 15;
         return low | (((block.high[j] >> group) & 1) << 4);
     }
-    FORESAY_HOST_DEVICE static float decode(const Block& block, int element) {
+    FORESAY_HOST_DEVICE static float dequantize(const Block& block, int element) {
         const int group = element / kGroup;
         const float scale = block.d.value() * static_cast<float>(block.scales.scale(group));
         const float minimum = block.dmin.value() * static_cast<float>(block.scales.minimum(group));
         return scale * static_cast<float>(code(block, element)) - minimum;
     }
-    static void decode_block(const Block& block, float* out) {
+    static void dequantize_block(const Block& block, float* out) {
         const float d = block.d.value();
         const float dmin = block.dmin.value();
         for (int group = 0; group < KScales::kGroups; ++group) {

@@ -12,14 +12,14 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/encoding.h"
+#include "kernels/quant_type.h"
 #include "kernels/host_device.h"
 #include "kernels/quant/f16.h"
 
 namespace foresay::kernels {
 
 struct Q6_K {
-    static constexpr Encoding kEncoding = Encoding::q6_k;
+    static constexpr QuantType kQuantType = QuantType::q6_k;
     static constexpr int kElements = 256;
     static constexpr int kGroup = 16;
 
@@ -40,11 +40,11 @@ struct Q6_K {
         const int low = (block.low[half * 64 + quarter % 2 * 32 + l] >> (quarter / 2 * 4)) & 15;
         return low | (((block.high[half * 32 + l] >> (quarter * 2)) & 3) << 4);
     }
-    FORESAY_HOST_DEVICE static float decode(const Block& block, int element) {
+    FORESAY_HOST_DEVICE static float dequantize(const Block& block, int element) {
         const float scale = block.d.value() * static_cast<float>(block.scales[element / kGroup]);
         return scale * static_cast<float>(code(block, element) - 32);
     }
-    static void decode_block(const Block& block, float* out) {
+    static void dequantize_block(const Block& block, float* out) {
         const float d = block.d.value();
         for (int group = 0; group < 16; ++group) {
             const float scale = d * static_cast<float>(block.scales[group]);

@@ -9,14 +9,14 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/encoding.h"
+#include "kernels/quant_type.h"
 #include "kernels/host_device.h"
 #include "kernels/quant/f16.h"
 
 namespace foresay::kernels {
 
 struct Q8_0 {
-    static constexpr Encoding kEncoding = Encoding::q8_0;
+    static constexpr QuantType kQuantType = QuantType::q8_0;
     static constexpr int kElements = 32;
 
     struct Block {
@@ -25,10 +25,10 @@ struct Q8_0 {
     };
     static_assert(sizeof(Block) == 34 && alignof(Block) == 1 && offsetof(Block, codes) == 2);
 
-    FORESAY_HOST_DEVICE static float decode(const Block& block, int element) {
+    FORESAY_HOST_DEVICE static float dequantize(const Block& block, int element) {
         return block.d.value() * static_cast<float>(block.codes[element]);
     }
-    static void decode_block(const Block& block, float* out) {
+    static void dequantize_block(const Block& block, float* out) {
         const float d = block.d.value();
         for (int j = 0; j < 32; ++j) out[j] = d * static_cast<float>(block.codes[j]);
     }

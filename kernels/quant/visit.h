@@ -1,4 +1,4 @@
-// kernels/quant/visit.h: from an Encoding known at run time to its struct (F32, ..., Q6_K) as a template argument.
+// kernels/quant/visit.h: from an QuantType known at run time to its struct (F32, ..., Q6_K) as a template argument.
 #pragma once
 
 #include <utility>
@@ -17,26 +17,26 @@ namespace foresay::kernels {
 
 // visit_encoding(e, [&](auto q) { using Q = decltype(q); ... }) runs the body with Q = F32, F16, ..., Q6_K.
 template <class Body>
-decltype(auto) visit_encoding(Encoding encoding, Body&& body) {
-    switch (encoding) {
-        case Encoding::f32:
+decltype(auto) visit_quant_type(QuantType quant_type, Body&& body) {
+    switch (quant_type) {
+        case QuantType::f32:
             return body(F32{});
-        case Encoding::f16:
+        case QuantType::f16:
             return body(F16{});
-        case Encoding::bf16:
+        case QuantType::bf16:
             return body(BF16{});
-        case Encoding::q4_0:
+        case QuantType::q4_0:
             return body(Q4_0{});
-        case Encoding::q8_0:
+        case QuantType::q8_0:
             return body(Q8_0{});
-        case Encoding::q4_k:
+        case QuantType::q4_k:
             return body(Q4_K{});
-        case Encoding::q5_k:
+        case QuantType::q5_k:
             return body(Q5_K{});
-        case Encoding::q6_k:
+        case QuantType::q6_k:
             return body(Q6_K{});
     }
-    bug("unknown weight encoding");
+    bug("unknown quantisation type");
 }
 
 }  // namespace foresay::kernels

@@ -20,7 +20,7 @@ inline Floats dequantize(const TensorView& tensor) {
     Floats values(static_cast<std::size_t>(tensor.elements()));
     const auto cols = static_cast<std::size_t>(tensor.cols);
     for (int64_t row = 0; row < tensor.rows; ++row) {
-        decode_row(tensor, row, std::span(values).subspan(static_cast<std::size_t>(row) * cols, cols));
+        dequantize_row(tensor, row, std::span(values).subspan(static_cast<std::size_t>(row) * cols, cols));
     }
     return values;
 }

@@ -9,22 +9,22 @@
 namespace foresay::kernels::reference {
 namespace {
 
-struct Attend : Prepared {
+struct Attend : PreparedOp {
     AttendSpec spec;
 };
 
 }  // namespace
 
-std::unique_ptr<Prepared> ReferenceOps::prepare(const AttendSpec& spec) {
-    check_stage(spec);
+std::unique_ptr<PreparedOp> ReferenceOps::prepare(const AttendSpec& spec) {
+    check_op(spec);
     auto op = std::make_unique<Attend>();
     op->spec = spec;
     return op;
 }
 
-void ReferenceOps::attend(const Prepared& prepared, Activations& act, const KvPages& pages, int32_t layer) {
+void ReferenceOps::attend(const PreparedOp& prepared, Workspace& workspace, const KvPages& pages, int32_t layer) {
     const AttendSpec& spec = static_cast<const Attend&>(prepared).spec;
-    auto& a = self(act);
+    auto& a = self(workspace);
     const auto& kv = static_cast<const ReferenceKv&>(pages);
     const int32_t dh = spec.shape.head_dim, group = spec.shape.heads / spec.shape.kv_heads;
     std::vector<int32_t> cells;

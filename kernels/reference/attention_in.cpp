@@ -10,7 +10,7 @@
 namespace foresay::kernels::reference {
 namespace {
 
-struct AttentionIn : Prepared {
+struct AttentionIn : PreparedOp {
     ModelShape shape;
     Norm norm, q_norm, k_norm;
     Matrix q, k, v;
@@ -71,11 +71,11 @@ void round_to_codes(Floats& x, int32_t head_dim) {
 
 }  // namespace
 
-std::unique_ptr<Prepared> ReferenceOps::prepare(const AttentionInSpec& spec) { return make<AttentionIn>(spec); }
+std::unique_ptr<PreparedOp> ReferenceOps::prepare(const AttentionInSpec& spec) { return make<AttentionIn>(spec); }
 
-void ReferenceOps::attention_in(const Prepared& prepared, Activations& act, KvPages& pages, int32_t layer) {
+void ReferenceOps::attention_in(const PreparedOp& prepared, Workspace& workspace, KvPages& pages, int32_t layer) {
     const auto& op = static_cast<const AttentionIn&>(prepared);
-    auto& a = self(act);
+    auto& a = self(workspace);
     auto& kv = static_cast<ReferenceKv&>(pages);
     Floats k(static_cast<std::size_t>(op.k.outputs)), v(k.size());
     for (std::size_t t = 0; t < a.batch.rows.size(); ++t) {

@@ -4,15 +4,15 @@
 
 namespace foresay::kernels::reference {
 
-std::unique_ptr<Prepared> ReferenceOps::prepare(const AttentionOutSpec& spec) {
-    check_stage(spec);
+std::unique_ptr<PreparedOp> ReferenceOps::prepare(const AttentionOutSpec& spec) {
+    check_op(spec);
     auto op = std::make_unique<Projection>(spec.o, spec.bias, spec.post_norm);
     count_work(spec, *op);
     return op;
 }
 
-void ReferenceOps::attention_out(const Prepared& prepared, Activations& act) {
-    static_cast<const Projection&>(prepared).add_to_residual(self(act), self(act).attended);
+void ReferenceOps::attention_out(const PreparedOp& prepared, Workspace& workspace) {
+    static_cast<const Projection&>(prepared).add_to_residual(self(workspace), self(workspace).attended);
 }
 
 }  // namespace foresay::kernels::reference

@@ -7,28 +7,28 @@
 namespace foresay::kernels::reference {
 namespace {
 
-struct Embed : Prepared {
+struct Embed : PreparedOp {
     EmbedSpec spec;
 };
 
 }  // namespace
 
-std::unique_ptr<Prepared> ReferenceOps::prepare(const EmbedSpec& spec) {
-    check_stage(spec);
+std::unique_ptr<PreparedOp> ReferenceOps::prepare(const EmbedSpec& spec) {
+    check_op(spec);
     auto op = std::make_unique<Embed>();
     op->spec = spec;
     return op;
 }
 
-void ReferenceOps::embed(const Prepared& prepared, Activations& act) {
+void ReferenceOps::embed(const PreparedOp& prepared, Workspace& workspace) {
     const EmbedSpec& spec = static_cast<const Embed&>(prepared).spec;
-    auto& a = self(act);
-    const ReferenceActivations& token_source = a.batch.token_source != nullptr ? self(*a.batch.token_source) : a;
+    auto& a = self(workspace);
+    const ReferenceWorkspace& token_source = a.batch.token_source != nullptr ? self(*a.batch.token_source) : a;
     for (std::size_t t = 0; t < a.batch.rows.size(); ++t) {
         const TokenRef token = a.batch.rows[t].token;
         const int32_t id = token.is_slot() ? token_source.slots[token.slot_index()].token : token.value;
         const std::span<float> x(row(a.x, t, a.shape.d_model), static_cast<std::size_t>(a.shape.d_model));
-        decode_row(spec.table, std::clamp<int64_t>(id, 0, spec.table.rows - 1), x);
+        dequantize_row(spec.table, std::clamp<int64_t>(id, 0, spec.table.rows - 1), x);
         for (float& value : x) value *= spec.scale;
     }
 }

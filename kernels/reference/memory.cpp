@@ -22,25 +22,25 @@ std::unique_ptr<KvPages> ReferenceOps::allocate_kv(const ModelShape& shape, int3
     return kv;
 }
 
-std::unique_ptr<Activations> ReferenceOps::allocate_activations(const ModelShape& shape, int32_t max_rows,
+std::unique_ptr<Workspace> ReferenceOps::allocate_workspace(const ModelShape& shape, int32_t max_rows,
                                                                 int32_t max_logit_rows) {
-    auto act = std::make_unique<ReferenceActivations>();
-    act->shape = shape;
-    act->max_rows = max_rows;
-    act->max_logit_rows = max_logit_rows;
+    auto workspace = std::make_unique<ReferenceWorkspace>();
+    workspace->shape = shape;
+    workspace->max_rows = max_rows;
+    workspace->max_logit_rows = max_logit_rows;
     const auto rows = static_cast<std::size_t>(max_rows);
     const auto attention = static_cast<std::size_t>(shape.heads) * shape.head_dim;
-    act->x.resize(rows * shape.d_model);
-    act->q.resize(rows * attention);
-    act->attended.resize(rows * attention);
-    act->ff.resize(rows * shape.d_ff);
-    act->scratch.resize(2 * std::max<std::size_t>({static_cast<std::size_t>(shape.d_model), attention,
+    workspace->x.resize(rows * shape.d_model);
+    workspace->q.resize(rows * attention);
+    workspace->attended.resize(rows * attention);
+    workspace->ff.resize(rows * shape.d_ff);
+    workspace->scratch.resize(2 * std::max<std::size_t>({static_cast<std::size_t>(shape.d_model), attention,
                                                    static_cast<std::size_t>(shape.d_ff)}));
-    act->logits.resize(static_cast<std::size_t>(max_logit_rows) * shape.vocab);
-    act->slots.resize(kTokenSlots);
-    act->bytes = static_cast<int64_t>(sizeof(float) * (act->x.size() + act->q.size() * 2 + act->ff.size() +
-                                                       act->scratch.size() + act->logits.size()));
-    return act;
+    workspace->logits.resize(static_cast<std::size_t>(max_logit_rows) * shape.vocab);
+    workspace->slots.resize(kTokenSlots);
+    workspace->bytes = static_cast<int64_t>(sizeof(float) * (workspace->x.size() + workspace->q.size() * 2 + workspace->ff.size() +
+                                                       workspace->scratch.size() + workspace->logits.size()));
+    return workspace;
 }
 
 void ReferenceOps::copy_page(KvPages& pages, int32_t from, int32_t to) {
@@ -53,19 +53,19 @@ void ReferenceOps::copy_page(KvPages& pages, int32_t from, int32_t to) {
     }
 }
 
-void ReferenceOps::begin(Activations& act, const Batch& batch) {
-    check_batch(act, batch);
-    self(act).batch = batch;
+void ReferenceOps::begin(Workspace& workspace, const Batch& batch) {
+    check_batch(workspace, batch);
+    self(workspace).batch = batch;
 }
 
-std::span<float> ReferenceOps::logits(Activations& act, int32_t i) {
-    return {row(self(act).logits, static_cast<std::size_t>(i), act.shape.vocab),
-            static_cast<std::size_t>(act.shape.vocab)};
+std::span<float> ReferenceOps::logits(Workspace& workspace, int32_t i) {
+    return {row(self(workspace).logits, static_cast<std::size_t>(i), workspace.shape.vocab),
+            static_cast<std::size_t>(workspace.shape.vocab)};
 }
 
-std::span<const float> ReferenceOps::residual(Activations& act, int32_t t) {
-    return {row(self(act).x, static_cast<std::size_t>(t), act.shape.d_model),
-            static_cast<std::size_t>(act.shape.d_model)};
+std::span<const float> ReferenceOps::residual(Workspace& workspace, int32_t t) {
+    return {row(self(workspace).x, static_cast<std::size_t>(t), workspace.shape.d_model),
+            static_cast<std::size_t>(workspace.shape.d_model)};
 }
 
 }  // namespace foresay::kernels::reference

@@ -7,7 +7,7 @@
 namespace foresay::kernels::reference {
 namespace {
 
-struct MlpIn : Prepared {
+struct MlpIn : PreparedOp {
     Norm norm;
     Matrix gate, up;
     Activation activation;
@@ -23,11 +23,11 @@ float activate(Activation kind, float x) {
 
 }  // namespace
 
-std::unique_ptr<Prepared> ReferenceOps::prepare(const MlpInSpec& spec) { return make<MlpIn>(spec); }
+std::unique_ptr<PreparedOp> ReferenceOps::prepare(const MlpInSpec& spec) { return make<MlpIn>(spec); }
 
-void ReferenceOps::mlp_in(const Prepared& prepared, Activations& act) {
+void ReferenceOps::mlp_in(const PreparedOp& prepared, Workspace& workspace) {
     const auto& op = static_cast<const MlpIn&>(prepared);
-    auto& a = self(act);
+    auto& a = self(workspace);
     Floats up(static_cast<std::size_t>(op.up.outputs));
     for (std::size_t t = 0; t < a.batch.rows.size(); ++t) {
         float* normed = a.scratch.data();

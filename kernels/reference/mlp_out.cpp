@@ -4,15 +4,15 @@
 
 namespace foresay::kernels::reference {
 
-std::unique_ptr<Prepared> ReferenceOps::prepare(const MlpOutSpec& spec) {
-    check_stage(spec);
+std::unique_ptr<PreparedOp> ReferenceOps::prepare(const MlpOutSpec& spec) {
+    check_op(spec);
     auto op = std::make_unique<Projection>(spec.down, TensorView{}, spec.post_norm);
     count_work(spec, *op);
     return op;
 }
 
-void ReferenceOps::mlp_out(const Prepared& prepared, Activations& act) {
-    static_cast<const Projection&>(prepared).add_to_residual(self(act), self(act).ff);
+void ReferenceOps::mlp_out(const PreparedOp& prepared, Workspace& workspace) {
+    static_cast<const Projection&>(prepared).add_to_residual(self(workspace), self(workspace).ff);
 }
 
 }  // namespace foresay::kernels::reference

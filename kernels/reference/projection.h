@@ -7,7 +7,7 @@
 
 namespace foresay::kernels::reference {
 
-struct Projection : Prepared {
+struct Projection : PreparedOp {
     Matrix matrix;
     Floats bias;
     Norm post_norm;
@@ -15,7 +15,7 @@ struct Projection : Prepared {
     Projection(const TensorView& m, const TensorView& b, const NormSpec& n)
         : matrix(m), bias(dequantize(b)), post_norm(n) {}
 
-    void add_to_residual(ReferenceActivations& a, Floats& input) const {
+    void add_to_residual(ReferenceWorkspace& a, Floats& input) const {
         for (std::size_t t = 0; t < a.batch.rows.size(); ++t) {
             float* y = a.scratch.data();
             matrix.apply(row(input, t, matrix.inputs), y);

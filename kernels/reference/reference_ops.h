@@ -12,7 +12,7 @@
 
 #include "kernels/sampling.h"
 #include "kernels/reference/arrays.h"
-#include "kernels/stage_checks.h"
+#include "kernels/op_checks.h"
 
 namespace foresay::kernels::reference {
 
@@ -25,7 +25,7 @@ struct ReferenceKv : KvPages {
     }
 };
 
-struct ReferenceActivations : Activations {
+struct ReferenceWorkspace : Workspace {
     Batch batch;
     Floats x, q, attended, ff, scratch, logits;  // [T, D], [T, H*Dh], [T, H*Dh], [T, F], one row, [logit rows, V]
     std::vector<SampledToken> slots;
@@ -42,41 +42,41 @@ class ReferenceOps final : public Ops {
 public:
     BackendInfo describe() const override { return {"reference", "plain loops, double sums", 1}; }
 
-    std::unique_ptr<Prepared> prepare(const EmbedSpec& spec) override;
-    std::unique_ptr<Prepared> prepare(const AttentionInSpec& spec) override;
-    std::unique_ptr<Prepared> prepare(const AttendSpec& spec) override;
-    std::unique_ptr<Prepared> prepare(const AttentionOutSpec& spec) override;
-    std::unique_ptr<Prepared> prepare(const MlpInSpec& spec) override;
-    std::unique_ptr<Prepared> prepare(const MlpOutSpec& spec) override;
-    std::unique_ptr<Prepared> prepare(const HeadSpec& spec) override;
+    std::unique_ptr<PreparedOp> prepare(const EmbedSpec& spec) override;
+    std::unique_ptr<PreparedOp> prepare(const AttentionInSpec& spec) override;
+    std::unique_ptr<PreparedOp> prepare(const AttendSpec& spec) override;
+    std::unique_ptr<PreparedOp> prepare(const AttentionOutSpec& spec) override;
+    std::unique_ptr<PreparedOp> prepare(const MlpInSpec& spec) override;
+    std::unique_ptr<PreparedOp> prepare(const MlpOutSpec& spec) override;
+    std::unique_ptr<PreparedOp> prepare(const LmHeadSpec& spec) override;
 
     int64_t kv_bytes(const ModelShape& shape, int32_t pages, KvFormat format) const override;
     std::unique_ptr<KvPages> allocate_kv(const ModelShape& shape, int32_t pages, KvFormat format) override;
-    std::unique_ptr<Activations> allocate_activations(const ModelShape& shape, int32_t max_rows,
+    std::unique_ptr<Workspace> allocate_workspace(const ModelShape& shape, int32_t max_rows,
                                                       int32_t max_logit_rows) override;
     void copy_page(KvPages& pages, int32_t from, int32_t to) override;
 
-    void begin(Activations& act, const Batch& batch) override;
-    void embed(const Prepared& prepared, Activations& act) override;
-    void attention_in(const Prepared& prepared, Activations& act, KvPages& pages, int32_t layer) override;
-    void attend(const Prepared& prepared, Activations& act, const KvPages& pages, int32_t layer) override;
-    void attention_out(const Prepared& prepared, Activations& act) override;
-    void mlp_in(const Prepared& prepared, Activations& act) override;
-    void mlp_out(const Prepared& prepared, Activations& act) override;
-    void head(const Prepared& prepared, Activations& act) override;
+    void begin(Workspace& workspace, const Batch& batch) override;
+    void embed(const PreparedOp& prepared, Workspace& workspace) override;
+    void attention_in(const PreparedOp& prepared, Workspace& workspace, KvPages& pages, int32_t layer) override;
+    void attend(const PreparedOp& prepared, Workspace& workspace, const KvPages& pages, int32_t layer) override;
+    void attention_out(const PreparedOp& prepared, Workspace& workspace) override;
+    void mlp_in(const PreparedOp& prepared, Workspace& workspace) override;
+    void mlp_out(const PreparedOp& prepared, Workspace& workspace) override;
+    void lm_head(const PreparedOp& prepared, Workspace& workspace) override;
 
-    void sample(Activations& act, std::span<const SamplingPlan> plans, std::span<const int32_t> slots) override;
-    SampledToken sampled(Activations& act, int32_t slot) override;
-    Candidates candidates(Activations& act, int32_t slot) override;
-    std::span<float> logits(Activations& act, int32_t i) override;
-    std::span<const float> residual(Activations& act, int32_t t) override;
+    void sample(Workspace& workspace, std::span<const SamplingPlan> plans, std::span<const int32_t> slots) override;
+    SampledToken sampled(Workspace& workspace, int32_t slot) override;
+    Candidates candidates(Workspace& workspace, int32_t slot) override;
+    std::span<float> logits(Workspace& workspace, int32_t i) override;
+    std::span<const float> residual(Workspace& workspace, int32_t t) override;
 
 private:
-    static ReferenceActivations& self(Activations& act) { return static_cast<ReferenceActivations&>(act); }
+    static ReferenceWorkspace& self(Workspace& workspace) { return static_cast<ReferenceWorkspace&>(workspace); }
 
     template <class Op, class Spec>
-    static std::unique_ptr<Prepared> make(const Spec& spec) {
-        check_stage(spec);
+    static std::unique_ptr<PreparedOp> make(const Spec& spec) {
+        check_op(spec);
         auto op = std::make_unique<Op>(spec);
         count_work(spec, *op);
         return op;

@@ -4,16 +4,16 @@
 
 namespace foresay::kernels::reference {
 
-void ReferenceOps::sample(Activations& act, std::span<const SamplingPlan> plans, std::span<const int32_t> slots) {
-    auto& a = self(act);
+void ReferenceOps::sample(Workspace& workspace, std::span<const SamplingPlan> plans, std::span<const int32_t> slots) {
+    auto& a = self(workspace);
     a.kept.reserve(plans);
     for (std::size_t i = 0; i < plans.size(); ++i) {
-        a.slots[slots[i]] = a.kept.sample(logits(act, static_cast<int32_t>(i)), plans[i], a.sampling_scratch, slots[i]);
+        a.slots[slots[i]] = a.kept.sample(logits(workspace, static_cast<int32_t>(i)), plans[i], a.sampling_scratch, slots[i]);
     }
 }
 
-SampledToken ReferenceOps::sampled(Activations& act, int32_t slot) { return self(act).slots[slot]; }
+SampledToken ReferenceOps::sampled(Workspace& workspace, int32_t slot) { return self(workspace).slots[slot]; }
 
-Candidates ReferenceOps::candidates(Activations& act, int32_t slot) { return self(act).kept.at(slot); }
+Candidates ReferenceOps::candidates(Workspace& workspace, int32_t slot) { return self(workspace).kept.at(slot); }
 
 }  // namespace foresay::kernels::reference

@@ -110,13 +110,13 @@ private:
         const auto compile = [&] { return chain_.compile(plan_) == nullptr || chain_.compile_prefix(plan_); };
         if (!compile()) return RowSource::logits;
         if (make_room(plan_)) compile();
-        context_->ops().sample(context_->activations(), {&plan_.plan, 1}, {&slot, 1});
+        context_->ops().sample(context_->workspace(), {&plan_.plan, 1}, {&slot, 1});
         return plan_.plan.keep ? RowSource::candidates : RowSource::tokens;
     }
 
     kernels::SampledToken sample(RowSource source, std::int32_t slot) {
         if (source == RowSource::logits) return chain_.propose(context_->logits(0));
-        kernels::Activations& act = context_->activations();
+        kernels::Workspace& act = context_->workspace();
         if (source == RowSource::tokens) return context_->ops().sampled(act, slot);
         return chain_.propose(context_->ops().candidates(act, slot));
     }

@@ -16,10 +16,10 @@
 
 namespace foresay::test {
 
-// Several layers without head norms in one encoding: each decode forward is one launch of the persistent kernel.
+// Several layers without head norms in one quantisation type: each decode forward is one launch of the persistent kernel.
 inline TinyConfig fused_config(kernels::KvFormat format = kernels::KvFormat::f16) {
     TinyConfig config;
-    config.linear(Encoding::q4_0);
+    config.linear(QuantType::q4_0);
     config.shape = {.layers = 6, .d_model = 512, .heads = 8, .kv_heads = 2, .head_dim = 64, .d_ff = 1024, .vocab = 320};
     config.biases = true;
     config.kv_format = format;
@@ -33,7 +33,7 @@ inline std::vector<float> text_logits(TinyRun& run, std::int32_t vocab, std::siz
     const auto take = [&](const std::vector<RowResult>& rows) {
         for (const RowResult& row : rows) all.insert(all.end(), row.logits.begin(), row.logits.end());
     };
-    take(feed(run, sequence, random_tokens(5, 40, vocab), {40}, kernels::RowClass::input));
+    take(feed(run, sequence, random_tokens(5, 40, vocab), {40}, kernels::RowClass::prefill));
     take(feed(run, sequence, random_tokens(6, steps, vocab), {1}));
     return all;
 }

@@ -74,18 +74,18 @@ TEST_P(Failures, ASampleThatWasNotLaunched) {
         plan.key = {.seed = 3, .branch = 1, .index = 40};
         text_logits(run, model.shape().vocab, 1);
         cuda::fail_launch(fails ? 1 : 0);
-        ops->sample(run.activations(), {&plan, 1}, {&slot, 1});
-        return ops->drawn(run.activations(), slot).token;
+        ops->sample(run.workspace(), {&plan, 1}, {&slot, 1});
+        return ops->drawn(run.workspace(), slot).token;
     };
     const std::int32_t token = sample(false);
     within_a_minute("a token is awaited that was never sampled", [&] {
         EXPECT_THROW(sample(true), Error);
-        EXPECT_THROW(ops->drawn(run.activations(), 3), Error);
+        EXPECT_THROW(ops->drawn(run.workspace(), 3), Error);
     });
     // The next forward finds the slot as it was: nothing awaits a token that was never sampled.
     within_a_minute("a slot after a failed draw", [&] {
         text_logits(run, model.shape().vocab, 1);
-        EXPECT_EQ(ops->drawn(run.activations(), 3).token, token);
+        EXPECT_EQ(ops->drawn(run.workspace(), 3).token, token);
     });
     EXPECT_EQ(sample(false), token);
 }

@@ -91,7 +91,7 @@ TEST_F(ForwardRecorder, ASecondTimeIsAGraph) {
 TEST_F(ForwardRecorder, PrefillAndWideForwardsAreNeverGraphs) {
     for (int i = 0; i < 3; ++i) {
         note({1});
-        EXPECT_THAT(run({}, 1, RowClass::input), ElementsAre("enqueue 1"));
+        EXPECT_THAT(run({}, 1, RowClass::prefill), ElementsAre("enqueue 1"));
         note({1});
         EXPECT_THAT(run({}, cuda::kGraphRows + 1), ElementsAre("enqueue 1"));
     }

@@ -42,7 +42,7 @@ inline cuda::DeviceBuffer<float> poisoned(std::size_t count) {
 inline std::vector<float> decoded(const kernels::TensorView& view) {
     std::vector<float> values(static_cast<std::size_t>(view.elements()));
     for (std::int64_t r = 0; r < view.rows; ++r) {
-        kernels::decode_row(
+        kernels::dequantize_row(
             view, r,
             std::span(values).subspan(static_cast<std::size_t>(r * view.cols), static_cast<std::size_t>(view.cols)));
     }
@@ -93,9 +93,9 @@ double distance(const std::vector<A>& got, const std::vector<B>& truth) {
 
 // float16 inputs of quantised matrices: 2^-12 of each, averaged. Float matrices see inputs of twice the digits. Input
 // rows have float16 inputs and float16 weights, but for float32 matrices, which stay what they are.
-inline double tolerance(Encoding encoding, kernels::RowClass row_class = kernels::RowClass::decode) {
-    if (row_class == kernels::RowClass::input) return encoding == Encoding::f32 ? 2e-5 : 6e-4;
-    return is_float(encoding) ? 2e-5 : 6e-4;
+inline double tolerance(QuantType quant_type, kernels::RowClass row_class = kernels::RowClass::decode) {
+    if (row_class == kernels::RowClass::prefill) return quant_type == QuantType::f32 ? 2e-5 : 6e-4;
+    return is_float(quant_type) ? 2e-5 : 6e-4;
 }
 
 }  // namespace foresay::test

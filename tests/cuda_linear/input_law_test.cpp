@@ -1,4 +1,4 @@
-// Law 1 for input rows on the device: the bits of a row are the same in batches of 1 to 2,048 rows, at any place, beside
+// Law 1 for prefill rows on the device: the bits of a row are the same in batches of 1 to 2,048 rows, at any place, beside
 // any neighbours. Shapes are those of real models: whether a library's algorithm keeps the law is to be seen there.
 
 #include <cstring>
@@ -11,14 +11,14 @@ namespace {
 constexpr std::int32_t kMost = 2048;
 constexpr std::int32_t kWidths[] = {1, 5, 63, 64, 65, 128, 300, 1500};
 
-class InputRowLaw : public testing::TestWithParam<Encoding> {
+class InputRowLaw : public testing::TestWithParam<QuantType> {
 protected:
     void SetUp() override {
         SKIP_WITHOUT_DEVICE();
         workspace = cuda::PrefillWorkspace({1, 4096, 32, 8, 128, 14336, 1}, kMost);
         if (workspace.state() == nullptr) GTEST_SKIP() << "there is no cuBLASLt here: input rows go with decode rows";
     }
-    cuda::LinearCall call(std::int32_t rows) { return {nullptr, rows, kernels::RowClass::input, &workspace, true}; }
+    cuda::LinearCall call(std::int32_t rows) { return {nullptr, rows, kernels::RowClass::prefill, &workspace, true}; }
 
     // launch(first, rows, to) puts rows first ... of the inputs through a stage whose outputs are `outs` wide.
     template <class Launch>
@@ -60,7 +60,7 @@ TEST_P(InputRowLaw, MlpIn) {
         kernels::MlpInSpec spec;
         spec.gate = {GetParam(), units, width, nullptr};
         spec.up = spec.gate;
-        spec.norm.weight = {Encoding::f32, 1, width, nullptr};
+        spec.norm.weight = {QuantType::f32, 1, width, nullptr};
         const cuda::MlpInLinear stage(spec);
         const auto x = on_device(bell(random, static_cast<std::size_t>(kMost * width), 3.0f));
         expect_same_bits(units, [&, inputs = width](std::int32_t first, std::int32_t rows, float* to) {
@@ -73,10 +73,10 @@ TEST_P(InputRowLaw, AttentionIn) {
     const std::int64_t width = 4096, q = 4096, kv = 1024;
     kernels::AttentionInSpec spec;
     spec.shape = {1, 4096, 32, 8, 128, 14336, 1};
-    spec.norm.weight = {Encoding::f32, 1, width, nullptr};
+    spec.norm.weight = {QuantType::f32, 1, width, nullptr};
     spec.q = {GetParam(), q, width, nullptr};
     spec.k = {GetParam(), kv, width, nullptr};
-    spec.v = {Encoding::q6_k, kv, width, nullptr};
+    spec.v = {QuantType::q6_k, kv, width, nullptr};
     const cuda::AttentionInLinear stage(spec);
     const auto x = on_device(bell(random, static_cast<std::size_t>(kMost * width), 3.0f));
     expect_same_bits(q + 2 * kv, [&](std::int32_t first, std::int32_t rows, float* to) {
@@ -94,7 +94,7 @@ TEST_P(InputRowLaw, HandingOverChangesNothing) {
     kernels::MlpInSpec in_spec;
     in_spec.gate = {GetParam(), kUnits, kWidth, nullptr};
     in_spec.up = in_spec.gate;
-    in_spec.norm.weight = {Encoding::f32, 1, kWidth, nullptr};
+    in_spec.norm.weight = {QuantType::f32, 1, kWidth, nullptr};
     kernels::MlpOutSpec out_spec;
     out_spec.down = {GetParam(), kWidth, kUnits, nullptr};
     const cuda::MlpInLinear in(in_spec);
@@ -136,7 +136,7 @@ TEST(PrefillWorkspace, TakesWhatItSays) {
     EXPECT_LE(taken, said + 4 * kGranularity);
 }
 
-INSTANTIATE_TEST_SUITE_P(Encodings, InputRowLaw, testing::ValuesIn(kAllEncodings),
+INSTANTIATE_TEST_SUITE_P(QuantTypes, InputRowLaw, testing::ValuesIn(kAllQuantTypes),
                          [](const auto& info) { return std::string(kernels::info(info.param).name); });
 
 }  // namespace

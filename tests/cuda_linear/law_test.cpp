@@ -8,7 +8,7 @@
 namespace foresay::test {
 namespace {
 
-class DeviceRowLaw : public testing::TestWithParam<Encoding> {
+class DeviceRowLaw : public testing::TestWithParam<QuantType> {
 protected:
     void SetUp() override { SKIP_WITHOUT_DEVICE(); }
 };
@@ -52,7 +52,7 @@ TEST_P(DeviceRowLaw, MlpInRowsDoNotSeeTheirNeighbours) {
         kernels::MlpInSpec spec;
         spec.gate = {GetParam(), shape.outs, shape.width, nullptr};
         spec.up = spec.gate;
-        spec.norm.weight = {Encoding::f32, 1, shape.width, nullptr};
+        spec.norm.weight = {QuantType::f32, 1, shape.width, nullptr};
         const cuda::MlpInLinear stage(spec);
         const auto x = on_device(bell(random, static_cast<std::size_t>(kMost * shape.width), 3.0f));
         const auto alone = poisoned(static_cast<std::size_t>(kMost * shape.outs));
@@ -74,7 +74,7 @@ TEST_P(DeviceRowLaw, MlpInRowsDoNotSeeTheirNeighbours) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Encodings, DeviceRowLaw, testing::ValuesIn(kAllEncodings),
+INSTANTIATE_TEST_SUITE_P(QuantTypes, DeviceRowLaw, testing::ValuesIn(kAllQuantTypes),
                          [](const auto& info) { return std::string(kernels::info(info.param).name); });
 
 }  // namespace

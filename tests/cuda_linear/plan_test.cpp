@@ -9,8 +9,8 @@
 namespace foresay::kernels::cuda {
 namespace {
 
-constexpr Encoding kPlanned[] = {Encoding::q4_0, Encoding::q8_0, Encoding::q4_k, Encoding::q5_k,
-                                 Encoding::q6_k, Encoding::f16,  Encoding::bf16};
+constexpr QuantType kPlanned[] = {QuantType::q4_0, QuantType::q8_0, QuantType::q4_k, QuantType::q5_k,
+                                 QuantType::q6_k, QuantType::f16,  QuantType::bf16};
 
 struct Card {
     int architecture;
@@ -21,16 +21,16 @@ constexpr Card kCards[] = {{80, 163 * 1024, 108}, {86, 99 * 1024, 82},   {89, 99
                            {90, 227 * 1024, 132}, {120, 99 * 1024, 170}, {120, 99 * 1024, 36}};
 
 // A layer's matrices and its attention, with the largest inputs that a block takes.
-std::vector<GemvOp> layer(Encoding encoding) {
+std::vector<GemvOp> layer(QuantType quant_type) {
     GemvOp attend;
     attend.kind = OpKind::attend;
     GemvOp matrix;
     matrix.inputs = kSplitInputs;
     matrix.panel_count = 128;
-    matrix.blocks = matrix.inputs / block_format(encoding).inputs;
+    matrix.blocks = matrix.inputs / block_format(quant_type).inputs;
     GemvOp wide = matrix;
     wide.inputs = 14336;
-    wide.blocks = wide.inputs / block_format(encoding).inputs;
+    wide.blocks = wide.inputs / block_format(quant_type).inputs;
     return {matrix, attend, wide};
 }
 
@@ -45,13 +45,13 @@ GemvScratch scratch_of(int architecture) {
 TEST(GemvPlan, EveryCardHasRoomForEightRows) {
     for (const Card& card : kCards) {
         const GemvScratch scratch = scratch_of(card.architecture);
-        for (const Encoding encoding : kPlanned) {
+        for (const QuantType quant_type : kPlanned) {
             for (int rows = 1; rows <= 8; ++rows) {
                 SCOPED_TRACE(testing::Message()
-                             << "sm_" << card.architecture << ", " << info(encoding).name << ", " << rows << " rows");
-                std::vector<GemvOp> ops = layer(encoding);
+                             << "sm_" << card.architecture << ", " << info(quant_type).name << ", " << rows << " rows");
+                std::vector<GemvOp> ops = layer(quant_type);
                 GemvPlan plan;
-                ASSERT_TRUE(plan_gemv(encoding, scratch, card.shared_bytes, card.processors, 2, ops, rows, plan));
+                ASSERT_TRUE(plan_gemv(quant_type, scratch, card.shared_bytes, card.processors, 2, ops, rows, plan));
                 EXPECT_LE(static_cast<std::size_t>(plan.shared_bytes), card.shared_bytes);
                 EXPECT_GE(plan.ring_slots, 2);
             }
@@ -61,18 +61,18 @@ TEST(GemvPlan, EveryCardHasRoomForEightRows) {
 
 TEST(GemvPlan, LargeCardsHaveRoomForSixteenRows) {
     const GemvScratch scratch = scratch_of(90);
-    for (const Encoding encoding : kPlanned) {
-        SCOPED_TRACE(info(encoding).name);
-        std::vector<GemvOp> ops = layer(encoding);
+    for (const QuantType quant_type : kPlanned) {
+        SCOPED_TRACE(info(quant_type).name);
+        std::vector<GemvOp> ops = layer(quant_type);
         GemvPlan plan;
-        EXPECT_TRUE(plan_gemv(encoding, scratch, 227 * 1024, 132, 2, ops, 16, plan));
+        EXPECT_TRUE(plan_gemv(quant_type, scratch, 227 * 1024, 132, 2, ops, 16, plan));
     }
 }
 
 TEST(GemvPlan, SaysWhenThereIsNoRoom) {
-    std::vector<GemvOp> ops = layer(Encoding::q4_0);
+    std::vector<GemvOp> ops = layer(QuantType::q4_0);
     GemvPlan plan;
-    EXPECT_FALSE(plan_gemv(Encoding::q4_0, scratch_of(90), 48 * 1024, 132, 2, ops, 8, plan));
+    EXPECT_FALSE(plan_gemv(QuantType::q4_0, scratch_of(90), 48 * 1024, 132, 2, ops, 8, plan));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Every stage that reads weights on the device against plain loops in double precision: all encodings, both classes of
+// Every stage that reads weights on the device against plain loops in double precision: all quantisation types, both classes of
 // rows, 1 to 40 of them, shapes that do and do not fill panels and blocks.
 
 #include "tests/cuda_linear/device_case.h"
@@ -11,7 +11,7 @@ using kernels::NormSpec;
 using kernels::RopePairs;
 using kernels::TensorView;
 
-class DeviceStages : public testing::TestWithParam<std::tuple<Encoding, kernels::RowClass>> {
+class DeviceStages : public testing::TestWithParam<std::tuple<QuantType, kernels::RowClass>> {
 protected:
     void SetUp() override {
         SKIP_WITHOUT_DEVICE();
@@ -20,14 +20,14 @@ protected:
         workspace = cuda::PrefillWorkspace({1, 9216, 144, 1, 64, 9216, 1}, 64);
         if (workspace.state() == nullptr) GTEST_SKIP() << "there is no cuBLASLt here: input rows go with decode rows";
     }
-    Encoding encoding() const { return std::get<0>(GetParam()); }
+    QuantType quant_type() const { return std::get<0>(GetParam()); }
     kernels::RowClass row_class() const { return std::get<1>(GetParam()); }
-    double limit(Encoding of) const { return tolerance(of, row_class()); }
+    double limit(QuantType of) const { return tolerance(of, row_class()); }
     cuda::PrefillWorkspace workspace;
-    Random random{20261121u + static_cast<unsigned>(encoding())};
+    Random random{20261121u + static_cast<unsigned>(quant_type())};
     // Widths of inputs: a whole number of blocks, but not always of a warp's share.
     std::vector<std::int64_t> widths() const {
-        if (is_k_quant(encoding())) return {256, 768, 2048, 4352};
+        if (is_k_quant(quant_type())) return {256, 768, 2048, 4352};
         return {32, 160, 896, 2048, 4096, 9216};
     }
     cuda::LinearCall call(std::int32_t rows) { return {nullptr, rows, row_class(), &workspace, true}; }
@@ -43,11 +43,11 @@ TEST_P(DeviceStages, Out) {
     for (const std::int64_t width : widths()) {
         for (const std::int64_t outs : {16, 70, 512}) {
             for (const std::int32_t rows : {1, 3, 8, 16, 19}) {
-                const Tensor o = Tensor::random_bits(random, encoding(), outs, width);
+                const Tensor o = Tensor::random_bits(random, quant_type(), outs, width);
                 const std::vector<float> bias = bell(random, static_cast<std::size_t>(outs), 0.5f);
                 const std::vector<float> input = inputs(static_cast<std::size_t>(rows * width));
                 const std::vector<float> x = bell(random, static_cast<std::size_t>(rows * outs), 1.0f);
-                const Tensor b = Tensor::of(Encoding::f32, 1, outs, bias);
+                const Tensor b = Tensor::of(QuantType::f32, 1, outs, bias);
                 kernels::AttentionOutSpec spec;
                 spec.o = o.view();
                 spec.bias = b.view();
@@ -59,9 +59,9 @@ TEST_P(DeviceStages, Out) {
                 stage.launch(call(rows), {device_input.data(), nullptr, raw.data()});
                 std::vector<double> y = product(o.view(), {input.begin(), input.end()});
                 for (std::size_t i = 0; i < y.size(); ++i) y[i] += bias[i % bias.size()];
-                ASSERT_LT(distance(to_host(raw), y), limit(encoding())) << width << " " << outs << " " << rows;
+                ASSERT_LT(distance(to_host(raw), y), limit(quant_type())) << width << " " << outs << " " << rows;
                 for (std::size_t i = 0; i < y.size(); ++i) y[i] += x[i];
-                ASSERT_LT(distance(to_host(device_x), y), limit(encoding())) << width << " " << outs << " " << rows;
+                ASSERT_LT(distance(to_host(device_x), y), limit(quant_type())) << width << " " << outs << " " << rows;
             }
         }
     }
@@ -72,10 +72,10 @@ TEST_P(DeviceStages, MlpIn) {
         for (const auto activation : {kernels::Activation::silu, kernels::Activation::gelu_tanh}) {
             const std::int32_t rows = width == 896 ? 11 : 2;
             const std::int64_t units = 200;
-            const Tensor gate = Tensor::random(random, encoding(), units, width);
-            const Tensor up = Tensor::random(random, encoding(), units, width);
+            const Tensor gate = Tensor::random(random, quant_type(), units, width);
+            const Tensor up = Tensor::random(random, quant_type(), units, width);
             const std::vector<float> weight = bell(random, static_cast<std::uint32_t>(width), 0.1f, 1.0f);
-            const Tensor norm = Tensor::of(Encoding::f32, 1, width, weight);
+            const Tensor norm = Tensor::of(QuantType::f32, 1, width, weight);
             const std::vector<float> x = inputs(static_cast<std::size_t>(rows * width));
             kernels::MlpInSpec spec;
             spec.gate = gate.view();
@@ -92,7 +92,7 @@ TEST_P(DeviceStages, MlpIn) {
             for (std::size_t i = 0; i < g.size(); ++i) {
                 g[i] = (activation == kernels::Activation::silu ? silu(g[i]) : gelu_tanh(g[i])) * u[i];
             }
-            ASSERT_LT(distance(to_host(ff), g), 2 * limit(encoding())) << width;
+            ASSERT_LT(distance(to_host(ff), g), 2 * limit(quant_type())) << width;
         }
     }
 }
@@ -101,14 +101,14 @@ TEST_P(DeviceStages, Head) {
     for (const std::int64_t width : widths()) {
         const std::int64_t vocab = 1007;
         const std::int32_t rows = 5;
-        const Tensor head = Tensor::random(random, encoding(), vocab, width);
+        const Tensor head = Tensor::random(random, quant_type(), vocab, width);
         const std::vector<float> weight = bell(random, static_cast<std::uint32_t>(width), 0.1f, 1.0f);
         std::vector<float> less_one = weight;
         for (float& w : less_one) w -= 1.0f;
-        const Tensor norm = Tensor::of(Encoding::f32, 1, width, less_one);
+        const Tensor norm = Tensor::of(QuantType::f32, 1, width, less_one);
         const std::vector<float> x = inputs(static_cast<std::size_t>(9 * width));
         const std::vector<std::int32_t> row = {0, 2, 3, 7, 8};
-        kernels::HeadSpec spec;
+        kernels::LmHeadSpec spec;
         spec.weight = head.view();
         spec.norm = {norm.view(), 1e-6f, true};
         spec.scale = 0.7f;
@@ -123,7 +123,7 @@ TEST_P(DeviceStages, Head) {
             chosen.insert(chosen.end(), x.begin() + r * width, x.begin() + (r + 1) * width);
         std::vector<double> y = product(head.view(), normed(chosen, weight, 1e-6f));
         for (double& value : y) value = 2.0 * std::tanh(0.7 * value / 2.0);
-        ASSERT_LT(distance(to_host(logits), y), limit(encoding())) << width;
+        ASSERT_LT(distance(to_host(logits), y), limit(quant_type())) << width;
     }
 }
 
@@ -131,15 +131,15 @@ TEST_P(DeviceStages, AttentionIn) {
     constexpr std::int32_t kHeads = 6, kKvHeads = 2, kHead = 64, kRows = 5, kRotated = 48;
     constexpr std::int64_t q_rows = kHeads * kHead, kv_rows = kKvHeads * kHead;
     for (const RopePairs pairs : {RopePairs::none, RopePairs::adjacent, RopePairs::half_split}) {
-        for (const Encoding v_encoding : {encoding(), Encoding::q6_k}) {
+        for (const QuantType v_quant_type : {quant_type(), QuantType::q6_k}) {
             const std::int64_t width = 1024;
-            const Tensor q = Tensor::random(random, encoding(), q_rows, width);
-            const Tensor k = Tensor::random(random, encoding(), kv_rows, width);
-            const Tensor v = Tensor::random(random, v_encoding, kv_rows, width);
+            const Tensor q = Tensor::random(random, quant_type(), q_rows, width);
+            const Tensor k = Tensor::random(random, quant_type(), kv_rows, width);
+            const Tensor v = Tensor::random(random, v_quant_type, kv_rows, width);
             const std::vector<float> weight = bell(random, static_cast<std::uint32_t>(width), 0.1f, 1.0f);
-            const Tensor norm = Tensor::of(Encoding::f32, 1, width, weight);
+            const Tensor norm = Tensor::of(QuantType::f32, 1, width, weight);
             const std::vector<float> k_bias = bell(random, static_cast<std::size_t>(kv_rows), 0.5f);
-            const Tensor bias = Tensor::of(Encoding::f32, 1, kv_rows, k_bias);
+            const Tensor bias = Tensor::of(QuantType::f32, 1, kv_rows, k_bias);
             const std::vector<float> frequencies(kRotated / 2, 1.0f);
             kernels::AttentionInSpec spec;
             spec.shape = {1, static_cast<std::int32_t>(width), kHeads, kKvHeads, kHead, 1, 1};
@@ -209,7 +209,7 @@ TEST_P(DeviceStages, AttentionIn) {
             };
             rotate(want_q);
             rotate(want_k);
-            const double most = std::max(limit(encoding()), limit(v_encoding));
+            const double most = std::max(limit(quant_type()), limit(v_quant_type));
             ASSERT_LT(distance(to_host(raw), want_raw), most);
             ASSERT_LT(distance(to_host(device_q), want_q), most);
             const std::vector<__half> cache = to_host(kv);
@@ -229,12 +229,12 @@ TEST_P(DeviceStages, AttentionIn) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Encodings, DeviceStages,
-                         testing::Combine(testing::ValuesIn(kAllEncodings),
-                                          testing::Values(kernels::RowClass::decode, kernels::RowClass::input)),
+INSTANTIATE_TEST_SUITE_P(QuantTypes, DeviceStages,
+                         testing::Combine(testing::ValuesIn(kAllQuantTypes),
+                                          testing::Values(kernels::RowClass::decode, kernels::RowClass::prefill)),
                          [](const auto& info) {
                              return std::string(kernels::info(std::get<0>(info.param)).name) +
-                                    (std::get<1>(info.param) == kernels::RowClass::input ? "_input" : "");
+                                    (std::get<1>(info.param) == kernels::RowClass::prefill ? "_input" : "");
                          });
 
 }  // namespace

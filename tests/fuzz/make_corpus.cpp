@@ -30,7 +30,7 @@ std::string aligned_gguf() {
     return b.build();
 }
 
-std::string encodings_gguf() {
+std::string quant_types_gguf() {
     GgufImageBuilder b;
     b.tensor("q4_0", {32}, 2, std::string(18, '\x21')).tensor("q5_k", {256}, 13, std::string(176, '\x21'));
     b.tensor("q6_k", {256}, 14, std::string(210, '\x21')).tensor("bf16", {2}, 30, "abcd");
@@ -50,7 +50,7 @@ int main(int argc, char** argv) {
     write(root / "gguf/every-type-v2.gguf", sample_gguf(2));
     write(root / "gguf/empty.gguf", GgufImageBuilder().build());
     write(root / "gguf/aligned.gguf", aligned_gguf());
-    write(root / "gguf/encodings.gguf", encodings_gguf());
+    write(root / "gguf/encodings.gguf", quant_types_gguf());
     write(root / "safetensors/every-type.safetensors", sample_safetensors());
     write(root / "safetensors/empty.safetensors", safetensors_image("{}", ""));
     return 0;

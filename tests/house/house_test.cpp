@@ -51,8 +51,8 @@ TEST(HouseRules, FindAHeaderThatIsSeenThroughOthers) {
         {"samplers/b.h", "#include \"kernels/sampling.h\"\n"},
         {"kernels/sampling.h", "#include \"kernels/math.h\"\n#include \"kernels/ops.h\"\n"},
         {"kernels/math.h", "#include \"kernels/sampling.h\"\n"},
-        {"kernels/ops.h", "#include \"kernels/encoding.h\"\n"},
-        {"kernels/encoding.h", ""},
+        {"kernels/ops.h", "#include \"kernels/quant_type.h\"\n"},
+        {"kernels/quant_type.h", ""},
     };
     const Complaints complaints = check_reach(files);
     ASSERT_EQ(complaints.size(), 1u);

@@ -1,4 +1,4 @@
-// CONTRIBUTING.md says how many files know one thing of each kind, an encoding or a subcommand: that many are touched
+// CONTRIBUTING.md says how many files know one thing of each kind, a quantisation type or a subcommand: that many are touched
 // to add another. Here they are counted. The number in CONTRIBUTING.md is the bound; when a count falls, lower it
 // there.
 #include <gmock/gmock.h>
@@ -25,7 +25,7 @@ struct Kind {
 const std::vector<Kind>& kinds() {
     static const std::vector<Kind> table = {
         {"a model architecture", "qwen2", R"(qwen2(?!\.))"},  // qwen2.5-coder-7b is a shape
-        {"a weight encoding", "q5_k", R"(\bq5_k\b)"},
+        {"a quantisation type", "q5_k", R"(\bq5_k\b)"},
         {"an op", "mlp_out", R"(\bmlp_?out)"},
         {"a built-in sampler", "min_p", R"(\bmin_?p\b)"},
         {"a sampler plugin", "wordlist", R"(\bwordlist)"},

@@ -45,7 +45,7 @@ using namespace kernels;
 
 struct AllocationCase {
     std::string isa;
-    Encoding encoding;
+    QuantType quant_type;
     int threads;
 };
 
@@ -64,7 +64,7 @@ TEST(AllocationCount, SeesAnAllocation) {
 
 TEST_P(Allocation, SteadyStateHasNone) {
     const AllocationCase& c = GetParam();
-    const TinyModel model(smallest(c.encoding, c.isa));
+    const TinyModel model(smallest(c.quant_type, c.isa));
     const std::int32_t most = 9, forwards = 100;
     std::vector<SamplingPlan> plans(static_cast<std::size_t>(most));
     std::vector<std::int32_t> slots = counting(most);
@@ -84,7 +84,7 @@ TEST_P(Allocation, SteadyStateHasNone) {
                 rows[static_cast<std::size_t>(t)] = {TokenRef::id((i + t) % model.shape().vocab), i * width + t};
             const SequenceView view = {pages, i * width};
             run.forward({RowClass::decode, false, rows, {&view, 1}, logit_rows});
-            run.ops().sample(run.activations(), std::span(plans).first(rows.size()), std::span(slots).first(rows.size()));
+            run.ops().sample(run.workspace(), std::span(plans).first(rows.size()), std::span(slots).first(rows.size()));
         };
         // The first forwards may still make tables and graphs. After them the text grows over many pages.
         const std::int32_t warm = c.isa == "cuda" ? forwards / 2 : 1;
@@ -102,15 +102,15 @@ std::vector<AllocationCase> allocation_cases() {
     for (const std::string& isa : fast_backends()) {
         for (const int threads : {1, 2}) {
             if (isa == "cuda" && threads > 1) continue;
-            for (const Encoding encoding : {Encoding::f16, Encoding::q8_0, Encoding::q4_k})
-                cases.push_back({isa, encoding, threads});
+            for (const QuantType quant_type : {QuantType::f16, QuantType::q8_0, QuantType::q4_k})
+                cases.push_back({isa, quant_type, threads});
         }
     }
     return cases;
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Allocation, testing::ValuesIn(allocation_cases()), [](const auto& info) {
-    return info.param.isa + "_" + std::string(kernels::info(info.param.encoding).name) + "_" +
+    return info.param.isa + "_" + std::string(kernels::info(info.param.quant_type).name) + "_" +
            std::to_string(info.param.threads);
 });
 

@@ -151,7 +151,7 @@ TEST_P(Formats, EightBitsTakeHalfOfSixteen) {
 TEST(CodeFormat, KeepsHalfACode) {
     const TinyModel halves([] {
         TinyConfig config;
-        config.q = config.k = config.v = config.o = Encoding::f32;
+        config.q = config.k = config.v = config.o = QuantType::f32;
         return config;
     }());
     TinyConfig with_codes = halves.config();

@@ -1,4 +1,4 @@
-// tests/kernels/law_case.h: what the tests of law 1 (a row is a row) run on: a backend and an encoding. Compiled with
+// tests/kernels/law_case.h: what the tests of law 1 (a row is a row) run on: a backend and a quantisation type. Compiled with
 // FORESAY_FULL_MATRIX they run every case; without, a sample that fits into the unit tests.
 #pragma once
 
@@ -21,7 +21,7 @@ inline constexpr bool kFullMatrix = false;
 
 struct LawCase {
     std::string backend;  // "reference", "cuda" or an instruction set
-    Encoding encoding;
+    QuantType quant_type;
     int threads;
     kernels::KvFormat kv_format = kernels::KvFormat::f16;
     bool head_norms = true;  // a device attends within the kernel of all layers where there are none
@@ -36,7 +36,7 @@ struct LawCase {
     bool full() const { return kFullMatrix && threads <= 2 && !reference(); }
 
     TinyConfig config() const {
-        TinyConfig config = smallest(encoding, backend);
+        TinyConfig config = smallest(quant_type, backend);
         config.window = 23;
         config.biases = true;
         config.head_norms = head_norms;
@@ -46,39 +46,39 @@ struct LawCase {
 };
 
 inline void PrintTo(const LawCase& c, std::ostream* out) {
-    *out << c.backend << " " << kernels::info(c.encoding).name << " " << c.threads
+    *out << c.backend << " " << kernels::info(c.quant_type).name << " " << c.threads
          << (c.kv_format == kernels::KvFormat::q8 ? " q8" : "") << (c.head_norms ? "" : " without head norms");
 }
 
 inline std::vector<LawCase> law_cases() {
     std::vector<LawCase> cases;
-    for (const Encoding encoding : kAllEncodings) {
+    for (const QuantType quant_type : kAllQuantTypes) {
         for (const std::string& isa : fast_backends()) {
             for (const int threads : {1, 2, 3}) {
                 if (isa == "cuda" && threads > 1) continue;
-                // Which thread takes which panel has nothing to do with the encoding.
-                if (!kFullMatrix && threads > 1 && encoding != Encoding::q8_0) continue;
-                if (kFullMatrix && threads > 2 && encoding != Encoding::q4_k && encoding != Encoding::f16) continue;
-                cases.push_back({isa, encoding, threads});
+                // Which thread takes which panel has nothing to do with the quantisation type.
+                if (!kFullMatrix && threads > 1 && quant_type != QuantType::q8_0) continue;
+                if (kFullMatrix && threads > 2 && quant_type != QuantType::q4_k && quant_type != QuantType::f16) continue;
+                cases.push_back({isa, quant_type, threads});
                 // The cache's format and that of the weights have nothing to do with each other.
-                if (encoding == Encoding::f32 || encoding == (isa == "cuda" ? Encoding::q4_0 : Encoding::q8_0)) {
-                    cases.push_back({isa, encoding, threads, kernels::KvFormat::q8});
+                if (quant_type == QuantType::f32 || quant_type == (isa == "cuda" ? QuantType::q4_0 : QuantType::q8_0)) {
+                    cases.push_back({isa, quant_type, threads, kernels::KvFormat::q8});
                 }
-                if (isa == "cuda" && encoding == Encoding::q4_0) {
+                if (isa == "cuda" && quant_type == QuantType::q4_0) {
                     for (const auto format : {kernels::KvFormat::f16, kernels::KvFormat::q8}) {
-                        cases.push_back({isa, encoding, threads, format, false});
+                        cases.push_back({isa, quant_type, threads, format, false});
                     }
                 }
             }
         }
-        if (kFullMatrix || encoding == Encoding::f32) cases.push_back({"reference", encoding, 1});
-        if (encoding == Encoding::f32) cases.push_back({"reference", encoding, 1, kernels::KvFormat::q8});
+        if (kFullMatrix || quant_type == QuantType::f32) cases.push_back({"reference", quant_type, 1});
+        if (quant_type == QuantType::f32) cases.push_back({"reference", quant_type, 1, kernels::KvFormat::q8});
     }
     return cases;
 }
 
 inline std::string law_case_name(const testing::TestParamInfo<LawCase>& info) {
-    return info.param.backend + "_" + std::string(kernels::info(info.param.encoding).name) + "_" +
+    return info.param.backend + "_" + std::string(kernels::info(info.param.quant_type).name) + "_" +
            std::to_string(info.param.threads) + "_threads" +
            (info.param.kv_format == kernels::KvFormat::q8 ? "_q8" : "") +
            (info.param.head_norms ? "" : "_without_head_norms");

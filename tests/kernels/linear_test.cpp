@@ -25,21 +25,21 @@ struct MatrixShape {
     std::int64_t outputs, inputs;
 };
 
-std::vector<MatrixShape> shapes(Encoding encoding) {
-    if (is_k_quant(encoding)) return {{1, 256}, {16, 256}, {37, 512}, {50, 768}};
-    if (!test::is_float(encoding)) return {{1, 32}, {16, 64}, {37, 96}, {33, 160}, {50, 256}};
+std::vector<MatrixShape> shapes(QuantType quant_type) {
+    if (is_k_quant(quant_type)) return {{1, 256}, {16, 256}, {37, 512}, {50, 768}};
+    if (!test::is_float(quant_type)) return {{1, 32}, {16, 64}, {37, 96}, {33, 160}, {50, 256}};
     return {{1, 1}, {16, 2}, {17, 7}, {37, 31}, {50, 129}, {33, 256}};
 }
 
 PanelRange whole(const PanelMatrix& m) {
-    return {m.encoding, m.panel(0), m.panel_bytes, test::is_float(m.encoding) ? static_cast<int>(m.inputs) : m.blocks,
+    return {m.quant_type, m.panel(0), m.panel_bytes, test::is_float(m.quant_type) ? static_cast<int>(m.inputs) : m.blocks,
             0,          m.panels};
 }
 
-class Linear : public testing::TestWithParam<std::tuple<std::string, Encoding>> {
+class Linear : public testing::TestWithParam<std::tuple<std::string, QuantType>> {
 protected:
     const IsaKernels& isa() const { return select_isa(std::get<0>(GetParam())); }
-    Encoding encoding() const { return std::get<1>(GetParam()); }
+    QuantType quant_type() const { return std::get<1>(GetParam()); }
 
     // `rows` rows of random inputs as tiles.
     std::vector<std::vector<float>> fill(ActivationTiles& tiles, int rows, std::int64_t inputs) {
@@ -48,15 +48,15 @@ protected:
         for (int row = 0; row < rows; ++row) {
             x.push_back(bell(random_, static_cast<std::size_t>(inputs), row % 3 == 2 ? 100.0f : 1.0f));
             if (row % 5 == 4) std::fill_n(x.back().begin(), std::min<std::size_t>(32, x.back().size()), 0.0f);
-            const bool floats = test::is_float(encoding());
+            const bool floats = test::is_float(quant_type());
             tiles.fill(isa(), row, x.back().data(), static_cast<int>(inputs), !floats, floats);
         }
         return x;
     }
 
     void check_rows(const MatrixShape& shape, int rows, bool bits) {
-        const Tensor tensor = bits ? Tensor::random_bits(random_, encoding(), shape.outputs, shape.inputs)
-                                   : Tensor::random(random_, encoding(), shape.outputs, shape.inputs);
+        const Tensor tensor = bits ? Tensor::random_bits(random_, quant_type(), shape.outputs, shape.inputs)
+                                   : Tensor::random(random_, quant_type(), shape.outputs, shape.inputs);
         const PanelMatrix matrix = pack(tensor.view(), arena_, pool_);
         const std::vector<float> weights = tensor.values();
         ActivationTiles tiles;
@@ -72,7 +72,7 @@ protected:
             isa().linear(whole(matrix), tiles.tile(i), added.data() + at, stride, Store::add);
         }
         for (int row = 0; row < rows; ++row) {
-            const auto expected = multiply(weights, seen_by(encoding(), x[static_cast<std::size_t>(row)]));
+            const auto expected = multiply(weights, seen_by(quant_type(), x[static_cast<std::size_t>(row)]));
             for (std::int64_t o = 0; o < shape.outputs; ++o) {
                 const auto at = static_cast<std::size_t>(row * stride + o);
                 const Sum& sum = expected[static_cast<std::size_t>(o)];
@@ -93,7 +93,7 @@ protected:
 };
 
 TEST_P(Linear, EqualsPlainLoopsAtEveryWidth) {
-    for (const MatrixShape& shape : shapes(encoding())) {
+    for (const MatrixShape& shape : shapes(quant_type())) {
         for (int rows = 1; rows <= 17; ++rows) {
             SCOPED_TRACE(std::to_string(shape.outputs) + " x " + std::to_string(shape.inputs) + ", " +
                          std::to_string(rows) + " rows");
@@ -104,7 +104,7 @@ TEST_P(Linear, EqualsPlainLoopsAtEveryWidth) {
 }
 
 TEST_P(Linear, EveryCodeScaleAndMinimum) {
-    for (const MatrixShape& shape : shapes(encoding())) {
+    for (const MatrixShape& shape : shapes(quant_type())) {
         for (const int rows : {1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 16}) {
             SCOPED_TRACE(std::to_string(shape.outputs) + " x " + std::to_string(shape.inputs) + ", " +
                          std::to_string(rows) + " rows");
@@ -114,8 +114,8 @@ TEST_P(Linear, EveryCodeScaleAndMinimum) {
 }
 
 TEST_P(Linear, PanelsOutsideTheRangeStayUntouched) {
-    const MatrixShape shape = {80, shapes(encoding()).back().inputs};
-    const Tensor tensor = Tensor::random(random_, encoding(), shape.outputs, shape.inputs);
+    const MatrixShape shape = {80, shapes(quant_type()).back().inputs};
+    const Tensor tensor = Tensor::random(random_, quant_type(), shape.outputs, shape.inputs);
     const PanelMatrix matrix = pack(tensor.view(), arena_, pool_);
     ActivationTiles tiles;
     tiles.reserve(8, shape.inputs);
@@ -142,10 +142,10 @@ TEST_P(Linear, PanelsOutsideTheRangeStayUntouched) {
 }
 
 TEST_P(Linear, GatedEqualsPlainLoops) {
-    for (const MatrixShape& shape : shapes(encoding())) {
+    for (const MatrixShape& shape : shapes(quant_type())) {
         // Some gates far beyond where the activations saturate.
-        const Tensor gate = Tensor::random(random_, encoding(), shape.outputs, shape.inputs, 0.4f);
-        const Tensor up = Tensor::random(random_, encoding(), shape.outputs, shape.inputs);
+        const Tensor gate = Tensor::random(random_, quant_type(), shape.outputs, shape.inputs, 0.4f);
+        const Tensor up = Tensor::random(random_, quant_type(), shape.outputs, shape.inputs);
         const PanelMatrix gates = pack(gate.view(), arena_, pool_), ups = pack(up.view(), arena_, pool_);
         const std::vector<float> gate_values = gate.values(), up_values = up.values();
         ActivationTiles tiles;
@@ -160,7 +160,7 @@ TEST_P(Linear, GatedEqualsPlainLoops) {
                                 gelu);
                 }
                 for (int row = 0; row < rows; ++row) {
-                    const auto seen = seen_by(encoding(), x[static_cast<std::size_t>(row)]);
+                    const auto seen = seen_by(quant_type(), x[static_cast<std::size_t>(row)]);
                     const auto g = multiply(gate_values, seen), u = multiply(up_values, seen);
                     for (std::size_t o = 0; o < g.size(); ++o) {
                         const double activated = gelu ? gelu_tanh(g[o].value) : silu(g[o].value);
@@ -181,7 +181,7 @@ TEST_P(Linear, GatedEqualsPlainLoops) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Linear,
-                         testing::Combine(testing::ValuesIn(usable_isas()), testing::ValuesIn(kAllEncodings)),
+                         testing::Combine(testing::ValuesIn(usable_isas()), testing::ValuesIn(kAllQuantTypes)),
                          [](const auto& info) {
                              return std::get<0>(info.param) + "_" +
                                     std::string(kernels::info(std::get<1>(info.param)).name);

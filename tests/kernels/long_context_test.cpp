@@ -20,7 +20,7 @@ using namespace kernels;
 constexpr std::int32_t kDepths[] = {16380, 32765, 41000};
 constexpr std::int32_t kFillRows = 256, kWide = 20;
 constexpr std::int32_t kPages = (kDepths[2] + kWide + kPagePositions - 1) / kPagePositions;
-constexpr RowClass kClasses[] = {RowClass::decode, RowClass::input};
+constexpr RowClass kClasses[] = {RowClass::decode, RowClass::prefill};
 
 using Rows = std::vector<std::vector<float>>;
 
@@ -116,7 +116,7 @@ TEST_P(LongContext, EqualsTheReferenceAndRowsAlone) {
         for (const RowClass row_class : kClasses) {
             for (const std::int32_t width : {1, 3, kWide}) {
                 SCOPED_TRACE(testing::Message() << "depth " << depth << ", width " << width
-                                                << (row_class == RowClass::input ? ", prefill" : ", decode"));
+                                                << (row_class == RowClass::prefill ? ", prefill" : ", decode"));
                 const Rows found = run.attend(row_class, depth, width);
                 for (std::int32_t t = 0; t < width; ++t) {
                     const auto i = static_cast<std::size_t>(t);

@@ -46,7 +46,7 @@ void expect_equal(const std::vector<RowResult>& expected, const std::vector<RowR
 }
 
 TEST_P(Backend, ACopiedPageHoldsTheSame) {
-    const TinyModel model(smallest(Encoding::f16, GetParam()));
+    const TinyModel model(smallest(QuantType::f16, GetParam()));
     const auto tokens = random_tokens(1, 100, model.shape().vocab);
     TinyRun run(model, ops(), 6, 64);
     Sequence original{{0, 1}}, copy{{4, 2}}, other{{3, 5}};
@@ -70,7 +70,7 @@ TEST_P(Backend, ACopiedPageHoldsTheSame) {
 }
 
 TEST_P(Backend, ATokenFromASlotEqualsATokenById) {
-    const TinyModel model(smallest(Encoding::q8_0, GetParam()));
+    const TinyModel model(smallest(QuantType::q8_0, GetParam()));
     const std::int32_t steps = 20;
     for (const float temperature : {0.0f, 0.8f}) {
         TinyRun slots(model, ops(), 1, 1), ids(model, ops(), 1, 1);
@@ -84,25 +84,25 @@ TEST_P(Backend, ATokenFromASlotEqualsATokenById) {
             for (TinyRun* run : {&slots, &ids}) {
                 const Row row = {run == &slots ? by_slot : by_id, i};
                 run->forward({RowClass::decode, false, {&row, 1}, {&view, 1}, logit_rows});
-                run->ops().sample(run->activations(), {&sampling, 1}, {&slot, 1});
+                run->ops().sample(run->workspace(), {&sampling, 1}, {&slot, 1});
             }
             by_slot = TokenRef::slot(slot);
-            sampled.push_back(ids.ops().sampled(ids.activations(), slot));
+            sampled.push_back(ids.ops().sampled(ids.workspace(), slot));
             by_id = TokenRef::id(sampled.back().token);
-            ASSERT_EQ(slots.ops().sampled(slots.activations(), slot).token, sampled.back().token);
-            ASSERT_EQ(slots.ops().sampled(slots.activations(), slot).margin, sampled.back().margin);
+            ASSERT_EQ(slots.ops().sampled(slots.workspace(), slot).token, sampled.back().token);
+            ASSERT_EQ(slots.ops().sampled(slots.workspace(), slot).margin, sampled.back().margin);
             ASSERT_EQ(slots.residual(0), ids.residual(0)) << "step " << i;
         }
         // Slots keep what they hold.
         for (std::int32_t i = 0; i < steps; ++i) {
-            const SampledToken held = slots.ops().sampled(slots.activations(), (5 * i + 3) % kTokenSlots);
+            const SampledToken held = slots.ops().sampled(slots.workspace(), (5 * i + 3) % kTokenSlots);
             EXPECT_EQ(held.token, sampled[static_cast<std::size_t>(i)].token);
         }
     }
 }
 
 TEST_P(Backend, ATokenFromASlotOfAnotherModelEqualsATokenById) {
-    TinyConfig small = smallest(Encoding::q8_0, GetParam());
+    TinyConfig small = smallest(QuantType::q8_0, GetParam());
     const TinyModel model(small);
     small.shape.layers = 1;
     const TinyModel drafting(small);
@@ -114,21 +114,21 @@ TEST_P(Backend, ATokenFromASlotOfAnotherModelEqualsATokenById) {
         const std::int32_t slot = 9 + i;
         const Row row = {TokenRef::id(5 + i), i};
         draft.forward({RowClass::decode, false, {&row, 1}, {&one, 1}, first});
-        draft.ops().sample(draft.activations(), {&sampling, 1}, {&slot, 1});
+        draft.ops().sample(draft.workspace(), {&sampling, 1}, {&slot, 1});
         // Between two ids; enqueued before the token is known.
         std::vector<Row> rows = {
             {TokenRef::id(3), 3 * i}, {TokenRef::slot(slot), 3 * i + 1}, {TokenRef::id(8), 3 * i + 2}};
         Batch batch = {RowClass::decode, false, rows, {&three, 1}, all};
-        batch.token_source = &draft.activations();
+        batch.token_source = &draft.workspace();
         slots.forward(batch);
-        rows[1].token = TokenRef::id(draft.ops().sampled(draft.activations(), slot).token);
+        rows[1].token = TokenRef::id(draft.ops().sampled(draft.workspace(), slot).token);
         ids.forward({RowClass::decode, false, rows, {&three, 1}, all});
         for (std::int32_t t = 0; t < 3; ++t) ASSERT_EQ(slots.residual(t), ids.residual(t)) << "step " << i;
     }
 }
 
 TEST_P(Backend, SamplesEqualSampleRow) {
-    const TinyModel model(smallest(Encoding::f32, GetParam()));
+    const TinyModel model(smallest(QuantType::f32, GetParam()));
     TinyRun run(model, ops(), 1, 16);
     Sequence sequence{{0}};
     const auto rows = feed(run, sequence, random_tokens(4, 16, model.shape().vocab), {16});
@@ -138,30 +138,30 @@ TEST_P(Backend, SamplesEqualSampleRow) {
         plans.push_back(plan(static_cast<std::uint32_t>(i), i % 4 == 0 ? 0.0f : 0.3f * static_cast<float>(i)));
         slots.push_back(kTokenSlots - 1 - 2 * i);
     }
-    run.ops().sample(run.activations(), plans, slots);
+    run.ops().sample(run.workspace(), plans, slots);
     SamplingScratch scratch;
     for (std::size_t i = 0; i < 16; ++i) {
         std::vector<float> logits = rows[i].logits;
         const SampledToken expected = sample_row(logits, plans[i], scratch);
-        const SampledToken found = run.ops().sampled(run.activations(), slots[i]);
+        const SampledToken found = run.ops().sampled(run.workspace(), slots[i]);
         EXPECT_EQ(found.token, expected.token) << "row " << i;
         EXPECT_EQ(found.margin, expected.margin) << "row " << i;
     }
 }
 
 TEST_P(Backend, LogitsAreThoseOfTheRowsAskedFor) {
-    const TinyModel model(smallest(Encoding::q4_0, GetParam()));
+    const TinyModel model(smallest(QuantType::q4_0, GetParam()));
     const auto tokens = random_tokens(5, 20, model.shape().vocab);
     TinyRun all(model, ops(), 1, 20), some(model, ops(), 1, 20);
     Sequence sequence{{0}};
-    const auto expected = feed(all, sequence, tokens, {20}, RowClass::input);
+    const auto expected = feed(all, sequence, tokens, {20}, RowClass::prefill);
     std::vector<Row> rows;
     for (std::int32_t i = 0; i < 20; ++i) rows.push_back({TokenRef::id(tokens[static_cast<std::size_t>(i)]), i});
     const std::vector<std::int32_t> pages = {0};
     const SequenceView view = {pages, 0};
     for (const std::vector<std::int32_t>& wanted :
          {std::vector<std::int32_t>{}, {0}, {19}, {3, 4, 11}, {0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 19}}) {
-        some.forward({RowClass::input, false, rows, {&view, 1}, wanted});
+        some.forward({RowClass::prefill, false, rows, {&view, 1}, wanted});
         for (std::size_t i = 0; i < wanted.size(); ++i) {
             const auto row = static_cast<std::size_t>(wanted[i]);
             EXPECT_EQ(some.logits(static_cast<std::int32_t>(i)), expected[row].logits) << "row " << row;
@@ -170,7 +170,7 @@ TEST_P(Backend, LogitsAreThoseOfTheRowsAskedFor) {
             EXPECT_EQ(some.residual(t), expected[static_cast<std::size_t>(t)].residual) << "row " << t;
         // Logits are writable and rows do not overlap.
         for (std::size_t i = 0; i < wanted.size(); ++i) {
-            const auto logits = some.ops().logits(some.activations(), static_cast<std::int32_t>(i));
+            const auto logits = some.ops().logits(some.workspace(), static_cast<std::int32_t>(i));
             ASSERT_EQ(logits.size(), static_cast<std::size_t>(model.shape().vocab));
             std::fill(logits.begin(), logits.end(), static_cast<float>(i));
         }
@@ -182,46 +182,46 @@ TEST_P(Backend, LogitsAreThoseOfTheRowsAskedFor) {
 
 // Tensors of the tests lie at odd addresses; here are the same at aligned ones.
 TEST_P(Backend, AlignmentOfTheFileMakesNoDifference) {
-    for (const Encoding encoding : kAllEncodings) {
+    for (const QuantType quant_type : kAllQuantTypes) {
         const std::int32_t width = 256, outputs = 37;
         const ModelShape shape = {
             .layers = 1, .d_model = width, .heads = 1, .kv_heads = 1, .head_dim = 16, .d_ff = 16, .vocab = outputs};
         Random random(6);
-        const Tensor norm = Tensor::random(random, Encoding::f32, 1, width, 0.1f, 1.0f);
-        const Tensor table = Tensor::random(random, encoding, 5, width, 1.0f);
-        const Tensor weight = Tensor::random(random, encoding, outputs, width);
+        const Tensor norm = Tensor::random(random, QuantType::f32, 1, width, 0.1f, 1.0f);
+        const Tensor table = Tensor::random(random, quant_type, 5, width, 1.0f);
+        const Tensor weight = Tensor::random(random, quant_type, outputs, width);
         ASSERT_EQ(reinterpret_cast<std::uintptr_t>(weight.view().data) % 2, 1u);
         std::vector<std::byte> storage[3];
         std::vector<float> logits[2];
         for (const bool aligned : {false, true}) {
             const auto view = [&](const Tensor& t, int i) { return aligned ? t.aligned_view(storage[i]) : t.view(); };
             const auto embed = ops().prepare(EmbedSpec{view(table, 0)});
-            const auto head = ops().prepare(HeadSpec{shape, {view(norm, 1)}, view(weight, 2)});
-            const auto act = ops().allocate_activations(shape, 1, 1);
+            const auto head = ops().prepare(LmHeadSpec{shape, {view(norm, 1)}, view(weight, 2)});
+            const auto workspace = ops().allocate_workspace(shape, 1, 1);
             const std::vector<std::int32_t> pages = {0}, logit_rows = {0};
             const Row row = {TokenRef::id(3), 0};
             const SequenceView sequence = {pages, 0};
-            ops().begin(*act, {RowClass::decode, false, {&row, 1}, {&sequence, 1}, logit_rows});
-            ops().embed(*embed, *act);
-            ops().head(*head, *act);
-            const auto found = ops().logits(*act, 0);
+            ops().begin(*workspace, {RowClass::decode, false, {&row, 1}, {&sequence, 1}, logit_rows});
+            ops().embed(*embed, *workspace);
+            ops().lm_head(*head, *workspace);
+            const auto found = ops().logits(*workspace, 0);
             logits[aligned].assign(found.begin(), found.end());
         }
-        EXPECT_EQ(logits[0], logits[1]) << info(encoding).name;
+        EXPECT_EQ(logits[0], logits[1]) << info(quant_type).name;
     }
 }
 
 TEST_P(Backend, SaysWhatItTakes) {
-    const TinyModel model(smallest(Encoding::q8_0, GetParam()));
+    const TinyModel model(smallest(QuantType::q8_0, GetParam()));
     const ModelShape& s = model.shape();
     const auto kv = ops().allocate_kv(s, 3, KvFormat::f16);
     EXPECT_EQ(kv->pages, 3);
     EXPECT_EQ(kv->bytes, ops().kv_bytes(s, 3, KvFormat::f16));
     EXPECT_GE(kv->bytes, std::int64_t{2} * 2 * s.layers * 3 * kPagePositions * s.kv_heads * s.head_dim);
-    const auto act = ops().allocate_activations(s, 9, 4);
-    EXPECT_EQ(act->max_rows, 9);
-    EXPECT_EQ(act->max_logit_rows, 4);
-    EXPECT_GT(act->bytes, 0);
+    const auto workspace = ops().allocate_workspace(s, 9, 4);
+    EXPECT_EQ(workspace->max_rows, 9);
+    EXPECT_EQ(workspace->max_logit_rows, 4);
+    EXPECT_GT(workspace->bytes, 0);
     const auto stage = ops().prepare(model.mlp_in(0));
     EXPECT_EQ(stage->macs_per_row, std::int64_t{2} * s.d_ff * s.d_model);
     EXPECT_EQ(stage->weight_bytes, std::int64_t{2} * s.d_ff * s.d_model / 32 * 34);

@@ -36,9 +36,9 @@ struct Codes {
     }
 };
 
-// The inputs that a matrix in `encoding` sees.
-inline std::vector<float> seen_by(Encoding encoding, const std::vector<float>& x) {
-    return is_float(encoding) ? x : Codes(x).values(x.size());
+// The inputs that a matrix in `quantisation type` sees.
+inline std::vector<float> seen_by(QuantType quant_type, const std::vector<float>& x) {
+    return is_float(quant_type) ? x : Codes(x).values(x.size());
 }
 
 struct Sum {

@@ -43,35 +43,35 @@ float unpack_k(const std::uint8_t* block, int output, int input, bool five) {
 }
 
 float unpack(const PanelMatrix& m, std::int64_t o, std::int64_t i) {
-    const PanelFormat format = panel_format(m.encoding);
+    const PanelFormat format = panel_format(m.quant_type);
     const std::uint8_t* block =
         m.panel(static_cast<int>(o / 16)) + i / format.block_inputs * static_cast<std::int64_t>(format.block_bytes);
     const int output = static_cast<int>(o % 16), input = static_cast<int>(i % format.block_inputs);
-    switch (m.encoding) {
-        case Encoding::f32: {
+    switch (m.quant_type) {
+        case QuantType::f32: {
             float value;
             std::memcpy(&value, block + 4 * output, 4);
             return value;
         }
-        case Encoding::f16:
+        case QuantType::f16:
             return half_at(block, output);
-        case Encoding::bf16:
+        case QuantType::bf16:
             return bf16_to_f32(static_cast<std::uint16_t>(block[2 * output] | block[2 * output + 1] << 8));
-        case Encoding::q4_0: {
+        case QuantType::q4_0: {
             const int half = input / 32;
             const int code = nibble(block + 64 + 256 * half, output, input % 32);
             return half_at(block + 32 * half, output) * static_cast<float>(code - 8);
         }
-        case Encoding::q8_0: {
+        case QuantType::q8_0: {
             const int half = input / 32, k = input % 32;
             const int code = block[64 + 512 * half + 64 * (k / 4) + 4 * output + k % 4];
             return half_at(block + 32 * half, output) * static_cast<float>(code - 128);
         }
-        case Encoding::q4_k:
+        case QuantType::q4_k:
             return unpack_k(block, output, input, false);
-        case Encoding::q5_k:
+        case QuantType::q5_k:
             return unpack_k(block, output, input, true);
-        case Encoding::q6_k: {
+        case QuantType::q6_k: {
             const int group = input / 32, k = input % 32;
             const std::uint8_t* codes = block + 320 + 384 * group;
             const int code = nibble(codes, output, k) | upper_two_bits(codes + 256, output, k) << 4;
@@ -82,20 +82,20 @@ float unpack(const PanelMatrix& m, std::int64_t o, std::int64_t i) {
     return 0.0f;
 }
 
-class Panels : public testing::TestWithParam<Encoding> {};
+class Panels : public testing::TestWithParam<QuantType> {};
 
 TEST_P(Panels, EveryValueIsThatOfTheFile) {
-    const Encoding encoding = GetParam();
+    const QuantType quant_type = GetParam();
     Random random(3);
     Arena arena;
     ThreadPool pool(2);
-    const std::int64_t block = info(encoding).block_elements;
+    const std::int64_t block = info(quant_type).block_elements;
     for (const std::int64_t outputs : {1, 15, 16, 17, 70}) {
         for (const std::int64_t blocks : {1, 2, 3, 5}) {
             for (const bool bits : {false, true}) {
                 const std::int64_t inputs = block * blocks;
-                const Tensor tensor = bits ? Tensor::random_bits(random, encoding, outputs, inputs)
-                                           : Tensor::random(random, encoding, outputs, inputs);
+                const Tensor tensor = bits ? Tensor::random_bits(random, quant_type, outputs, inputs)
+                                           : Tensor::random(random, quant_type, outputs, inputs);
                 const PanelMatrix matrix = pack(tensor.view(), arena, pool);
                 ASSERT_EQ(matrix.memory.bytes, packed_bytes(tensor.view()));
                 ASSERT_EQ(matrix.panels, (outputs + 15) / 16);
@@ -109,7 +109,7 @@ TEST_P(Panels, EveryValueIsThatOfTheFile) {
                 }
                 // What pads the panels counts for nothing.
                 const std::int64_t padded =
-                    static_cast<std::int64_t>(matrix.blocks) * panel_format(encoding).block_inputs;
+                    static_cast<std::int64_t>(matrix.blocks) * panel_format(quant_type).block_inputs;
                 for (std::int64_t o = 0; o < matrix.padded_outputs(); ++o) {
                     for (std::int64_t i = o < outputs ? inputs : 0; i < padded; ++i)
                         ASSERT_EQ(unpack(matrix, o, i), 0.0f) << "padding, output " << o << ", input " << i;
@@ -119,7 +119,7 @@ TEST_P(Panels, EveryValueIsThatOfTheFile) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Panels, testing::ValuesIn(kAllEncodings),
+INSTANTIATE_TEST_SUITE_P(All, Panels, testing::ValuesIn(kAllQuantTypes),
                          [](const auto& info) { return std::string(kernels::info(info.param).name); });
 
 TEST(Arena, GivesAlignedZeroedMemoryThatOutlivesIt) {

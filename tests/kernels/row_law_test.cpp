@@ -52,7 +52,7 @@ TEST_P(RowLaw, EveryWidthAndChunking) {
     TinyRun plain(model, c.plain_ops(), 3, 64);
     TinyRun run(model, c.ops(), 3, 64);
     const Trace decoded = evaluate(plain, c.cpu(), tokens, {1}, RowClass::decode);
-    for (const RowClass row_class : {RowClass::decode, RowClass::input}) {
+    for (const RowClass row_class : {RowClass::decode, RowClass::prefill}) {
         // On a device the two classes are two paths.
         const Trace expected = c.cuda() ? evaluate(plain, c.cpu(), tokens, {1}, row_class) : decoded;
         for (const RowResult& row : expected.rows) {
@@ -61,7 +61,7 @@ TEST_P(RowLaw, EveryWidthAndChunking) {
         for (const std::size_t width : widths()) {
             ASSERT_NO_FATAL_FAILURE(
                 expect_same_bits(expected, evaluate(run, c.cpu(), tokens, {width}, row_class),
-                                 "width " + std::to_string(width) + (row_class == RowClass::input ? ", input" : "")));
+                                 "width " + std::to_string(width) + (row_class == RowClass::prefill ? ", input" : "")));
         }
         for (const std::vector<std::size_t>& mixed : std::vector<std::vector<std::size_t>>{
                  {7, 1, 30, 2, 5, 1, 1, 64}, {63, 1, 1, 15}, {1, 64}, {62, 4, 14}, {11, 53, 16}, {33, 31, 1, 3, 12}}) {

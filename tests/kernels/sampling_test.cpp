@@ -125,18 +125,18 @@ TEST_P(Sampling, IsThatOfSampleRow) {
                 std::vector<SamplingPlan> batch;
                 std::vector<std::int32_t> slots;
                 for (std::int32_t row = 0; row < kRows; ++row) {
-                    const auto logits = run.ops().logits(run.activations(), row);
+                    const auto logits = run.ops().logits(run.workspace(), row);
                     std::copy(rows[row].begin(), rows[row].end(), logits.begin());
                     SamplingPlan& plan = batch.emplace_back(shape);
                     plan.vocab = vocab;
                     plan.key = {.seed = 77, .branch = 2, .index = ++index};
                     slots.push_back((11 * row + repeat) % kTokenSlots);
                 }
-                run.ops().sample(run.activations(), batch, slots);
+                run.ops().sample(run.workspace(), batch, slots);
                 for (std::int32_t row = 0; row < kRows; ++row) {
                     std::vector<float> logits = rows[row];
                     const SampledToken expected = sample_row(logits, batch[row], scratch);
-                    const SampledToken found = run.ops().sampled(run.activations(), slots[row]);
+                    const SampledToken found = run.ops().sampled(run.workspace(), slots[row]);
                     SCOPED_TRACE(testing::Message()
                                  << "row " << row << ", vocabulary " << vocab << ", " << shape.step_count
                                  << " steps, first of kind " << static_cast<int>(shape.steps[0].kind)
@@ -148,15 +148,15 @@ TEST_P(Sampling, IsThatOfSampleRow) {
             // One row alone, as a step of plain decoding samples.
             for (std::int32_t row = 0; row < kRows; ++row) {
                 std::vector<float> logits = rows[row];
-                const auto first = run.ops().logits(run.activations(), 0);
+                const auto first = run.ops().logits(run.workspace(), 0);
                 std::copy(logits.begin(), logits.end(), first.begin());
                 SamplingPlan plan = shape;
                 plan.vocab = vocab;
                 plan.key = {.seed = 78, .branch = 1, .index = ++index};
                 const std::int32_t slot = row % 2;
-                run.ops().sample(run.activations(), {&plan, 1}, {&slot, 1});
+                run.ops().sample(run.workspace(), {&plan, 1}, {&slot, 1});
                 const SampledToken expected = sample_row(logits, plan, scratch);
-                const SampledToken found = run.ops().sampled(run.activations(), slot);
+                const SampledToken found = run.ops().sampled(run.workspace(), slot);
                 SCOPED_TRACE(testing::Message() << "row " << row << " alone, vocabulary " << vocab << ", "
                                                 << shape.step_count << " steps" << (shape.greedy ? ", greedy" : ""));
                 ASSERT_EQ(found.token, expected.token);
@@ -189,14 +189,14 @@ TEST_P(Sampling, KeepsTheCandidatesItChoosesFrom) {
         std::vector<std::int32_t> slots;
         for (std::int32_t row = 0; row < kRows; ++row) {
             for (std::int32_t id = 0; id < kVocab; ++id) rows[row][id] = value(random, row, id);
-            const auto logits = run.ops().logits(run.activations(), row);
+            const auto logits = run.ops().logits(run.workspace(), row);
             std::copy(rows[row].begin(), rows[row].end(), logits.begin());
             slots.push_back(7 * row + 3);
         }
-        run.ops().sample(run.activations(), batch, slots);
+        run.ops().sample(run.workspace(), batch, slots);
         for (std::int32_t row = 0; row < kRows; ++row) {
             const Candidates expected = candidates_row(rows[row], head, scratch);
-            const Candidates found = run.ops().candidates(run.activations(), slots[row]);
+            const Candidates found = run.ops().candidates(run.workspace(), slots[row]);
             SCOPED_TRACE(testing::Message() << "row " << row << ", " << head.step_count << " steps");
             ASSERT_EQ(found.count, expected.count);
             for (std::int32_t i = 0; i < expected.count; ++i) {

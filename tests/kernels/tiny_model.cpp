@@ -10,13 +10,13 @@ namespace foresay::test {
 
 using namespace kernels;
 
-TinyConfig smallest(Encoding encoding) {
+TinyConfig smallest(QuantType quant_type) {
     TinyConfig config;
-    config.linear(encoding);
+    config.linear(quant_type);
     config.shape.layers = 1;
-    if (is_float(encoding)) {
+    if (is_float(quant_type)) {
         config.shape = {.layers = 2, .d_model = 45, .heads = 6, .kv_heads = 2, .head_dim = 20, .d_ff = 37, .vocab = 53};
-    } else if (is_k_quant(encoding)) {
+    } else if (is_k_quant(quant_type)) {
         config.shape = {
             .layers = 1, .d_model = 256, .heads = 8, .kv_heads = 2, .head_dim = 32, .d_ff = 256, .vocab = 40};
     } else {
@@ -33,8 +33,8 @@ ModelShape runnable(ModelShape shape, const std::string& backend) {
     return shape;
 }
 
-TinyConfig smallest(Encoding encoding, const std::string& backend) {
-    TinyConfig config = smallest(encoding);
+TinyConfig smallest(QuantType quant_type, const std::string& backend) {
+    TinyConfig config = smallest(quant_type);
     config.shape = runnable(config.shape, backend);
     return config;
 }
@@ -125,7 +125,7 @@ MlpOutSpec TinyModel::mlp_out(std::int32_t layer) const {
     return {config_.shape, l.down.view(), norm(l.mlp_post_norm)};
 }
 
-HeadSpec TinyModel::head() const {
+LmHeadSpec TinyModel::head() const {
     return {config_.shape, norm(final_norm_), head_.view(), config_.logit_scale, config_.logit_cap};
 }
 
@@ -138,7 +138,7 @@ TinyRun::TinyRun(const TinyModel& model, Ops& ops, std::int32_t pages, std::int3
     }
     head_ = ops.prepare(model.head());
     kv_ = ops.allocate_kv(model.shape(), pages, model.config().kv_format);
-    act_ = ops.allocate_activations(model.shape(), max_rows, max_rows);
+    act_ = ops.allocate_workspace(model.shape(), max_rows, max_rows);
 }
 
 void TinyRun::keep(std::int32_t layer) {

@@ -15,9 +15,9 @@ namespace foresay::test {
 struct TinyConfig {
     kernels::ModelShape shape = {
         .layers = 2, .d_model = 64, .heads = 4, .kv_heads = 2, .head_dim = 16, .d_ff = 96, .vocab = 53};
-    Encoding q = Encoding::f32, k = Encoding::f32, v = Encoding::f32, o = Encoding::f32;
-    Encoding gate = Encoding::f32, up = Encoding::f32, down = Encoding::f32;
-    Encoding head = Encoding::f32, table = Encoding::f32, vectors = Encoding::f32;  // vectors: norms and biases
+    QuantType q = QuantType::f32, k = QuantType::f32, v = QuantType::f32, o = QuantType::f32;
+    QuantType gate = QuantType::f32, up = QuantType::f32, down = QuantType::f32;
+    QuantType head = QuantType::f32, table = QuantType::f32, vectors = QuantType::f32;  // vectors: norms and biases
     kernels::RopePairs pairs = kernels::RopePairs::half_split;
     std::int32_t rope_dims = 0;  // 0: the whole head
     float attention_factor = 1.0f;
@@ -27,13 +27,13 @@ struct TinyConfig {
     float score_cap = 0.0f, logit_cap = 0.0f, logit_scale = 1.0f, embed_scale = 1.0f;
     unsigned seed = 1;
 
-    void linear(Encoding encoding) { q = k = v = o = gate = up = down = head = encoding; }
+    void linear(QuantType quant_type) { q = k = v = o = gate = up = down = head = quant_type; }
 };
 
-// The smallest shape that `encoding` can have, with heads of `head_dim`; odd where the encoding allows it.
-TinyConfig smallest(Encoding encoding);
+// The smallest shape that `quantisation type` can have, with heads of `head_dim`; odd where the quantisation type allows it.
+TinyConfig smallest(QuantType quant_type);
 // The same with the odd widths that a backend cannot run rounded up.
-TinyConfig smallest(Encoding encoding, const std::string& backend);
+TinyConfig smallest(QuantType quant_type, const std::string& backend);
 kernels::ModelShape runnable(kernels::ModelShape shape, const std::string& backend);
 
 class TinyModel {
@@ -49,7 +49,7 @@ public:
     kernels::AttentionOutSpec attention_out(std::int32_t layer) const;
     kernels::MlpInSpec mlp_in(std::int32_t layer) const;
     kernels::MlpOutSpec mlp_out(std::int32_t layer) const;
-    kernels::HeadSpec head() const;
+    kernels::LmHeadSpec head() const;
 
 private:
     struct Layer {
@@ -74,24 +74,24 @@ public:
     void keep(std::int32_t layer);  // keys and values of the batch's rows, and no more
     void attention(std::int32_t layer);
     void mlp(std::int32_t layer);
-    void head() { ops_->head(*head_, *act_); }
+    void lm_head() { ops_->lm_head(*head_, *act_); }
     void forward(const kernels::Batch& batch);
 
     std::vector<float> residual(std::int32_t row) const;
     std::vector<float> logits(std::int32_t row) const;
     kernels::Ops& ops() { return *ops_; }
-    kernels::Activations& activations() { return *act_; }
+    kernels::Workspace& workspace() { return *act_; }
     kernels::KvPages& kv() { return *kv_; }
 
 private:
     struct Layer {
-        std::unique_ptr<kernels::Prepared> attention_in, attend, attention_out, mlp_in, mlp_out;
+        std::unique_ptr<kernels::PreparedOp> attention_in, attend, attention_out, mlp_in, mlp_out;
     };
     kernels::Ops* ops_;
-    std::unique_ptr<kernels::Prepared> embed_, head_;
+    std::unique_ptr<kernels::PreparedOp> embed_, head_;
     std::vector<Layer> layers_;
     std::unique_ptr<kernels::KvPages> kv_;
-    std::unique_ptr<kernels::Activations> act_;
+    std::unique_ptr<kernels::Workspace> act_;
 };
 
 // What a forward leaves behind for one row.

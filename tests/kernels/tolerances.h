@@ -34,21 +34,21 @@ inline constexpr double kNorm = 2e-6;
 inline constexpr double kActivation = 4e-6;
 inline constexpr double kAttention = 2e-5;
 
-inline constexpr double kFloatStage = 1e-5;
-inline constexpr double kHalfCacheStage = 2e-3;
-inline constexpr double kCodeCacheStage = 5e-3;
-inline constexpr double kInt8Stage = 0.04;
-inline constexpr double kHalfInputStage = 1.2e-3;
+inline constexpr double kFloatOp = 1e-5;
+inline constexpr double kHalfCacheOp = 2e-3;
+inline constexpr double kCodeCacheOp = 5e-3;
+inline constexpr double kInt8Op = 0.04;
+inline constexpr double kHalfInputOp = 1.2e-3;
 
 inline double cache_tolerance(kernels::KvFormat format) {
-    return format == kernels::KvFormat::q8 ? kCodeCacheStage : kHalfCacheStage;
+    return format == kernels::KvFormat::q8 ? kCodeCacheOp : kHalfCacheOp;
 }
 
-// Of a stage of `backend` whose matrices are in `encoding`.
-inline double stage_tolerance(const std::string& backend, Encoding encoding, bool reads_cache) {
-    const double cache = reads_cache ? kHalfCacheStage : kFloatStage;
-    if (is_float(encoding)) return cache;
-    return backend == "cuda" ? kHalfInputStage + cache : kInt8Stage;
+// Of a stage of `backend` whose matrices are in `quantisation type`.
+inline double op_tolerance(const std::string& backend, QuantType quant_type, bool reads_cache) {
+    const double cache = reads_cache ? kHalfCacheOp : kFloatOp;
+    if (is_float(quant_type)) return cache;
+    return backend == "cuda" ? kHalfInputOp + cache : kInt8Op;
 }
 
 }  // namespace foresay::test

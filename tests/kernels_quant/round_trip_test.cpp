@@ -1,4 +1,4 @@
-// encode_row then decode_row: the error stays within what the bits of each encoding allow, for many distributions.
+// quantize_row then dequantize_row: the error stays within what the bits of each quantisation type allow, for many distributions.
 
 #include <gtest/gtest.h>
 
@@ -8,14 +8,14 @@
 #include <string>
 #include <vector>
 
-#include "kernels/encoding.h"
+#include "kernels/quant_type.h"
 #include "kernels/quant/f16.h"
 
 namespace foresay::kernels {
 namespace {
 
-constexpr Encoding kAll[kEncodings] = {Encoding::f32,  Encoding::f16,  Encoding::bf16, Encoding::q4_0,
-                                       Encoding::q8_0, Encoding::q4_k, Encoding::q5_k, Encoding::q6_k};
+constexpr QuantType kAll[kQuantTypes] = {QuantType::f32,  QuantType::f16,  QuantType::bf16, QuantType::q4_0,
+                                       QuantType::q8_0, QuantType::q4_k, QuantType::q5_k, QuantType::q6_k};
 
 struct Shape {
     const char* name;
@@ -64,26 +64,26 @@ float largest_magnitude(std::span<const float> values) {
 // A scale kept in f16 is at most one f16 step above the ideal one: a 1024th of it, or the subnormal step.
 float stored(float scale) { return scale * (1.0f + 0x1p-10f) + 0x1p-24f; }
 
-// The largest error that value `i` of `values` may show after encoding: half a step (Q4_0: one step at the far end).
+// The largest error that value `i` of `values` may show after quantisation type: half a step (Q4_0: one step at the far end).
 // A K-quant group's step is its own need plus one unit of the block's 6- or 8-bit scale of scales.
-float error_bound(Encoding encoding, std::span<const float> values, std::size_t i) {
+float error_bound(QuantType quant_type, std::span<const float> values, std::size_t i) {
     const auto group_of = [&](std::size_t size) { return values.subspan(i / size * size, size); };
-    const auto block = group_of(static_cast<std::size_t>(info(encoding).block_elements));
+    const auto block = group_of(static_cast<std::size_t>(info(quant_type).block_elements));
     const float value = std::fabs(values[i]);
-    switch (encoding) {
-        case Encoding::f32:
+    switch (quant_type) {
+        case QuantType::f32:
             return 0.0f;
-        case Encoding::f16:
+        case QuantType::f16:
             return std::max(value * 0x1p-11f, 0x1p-25f);
-        case Encoding::bf16:
+        case QuantType::bf16:
             return value * 0x1p-8f;
-        case Encoding::q4_0:
+        case QuantType::q4_0:
             return stored(largest_magnitude(block) / 8.0f);
-        case Encoding::q8_0:
+        case QuantType::q8_0:
             return stored(largest_magnitude(block) / 127.0f) / 2.0f * 1.0001f;
-        case Encoding::q4_k:
-        case Encoding::q5_k: {
-            const float codes = encoding == Encoding::q4_k ? 15.0f : 31.0f;
+        case QuantType::q4_k:
+        case QuantType::q5_k: {
+            const float codes = quant_type == QuantType::q4_k ? 15.0f : 31.0f;
             float deepest = 0.0f;
             for (float v : block) deepest = std::max(deepest, -v);
             const float minimum_unit = stored(deepest / 63.0f);
@@ -95,7 +95,7 @@ float error_bound(Encoding encoding, std::span<const float> values, std::size_t 
             for (std::size_t g = 0; g < 8; ++g) widest = std::max(widest, need(block.subspan(g * 32, 32)));
             return (need(group_of(32)) + stored(widest / 63.0f)) / 2.0f * 1.0001f;
         }
-        case Encoding::q6_k: {
+        case QuantType::q6_k: {
             const float need = largest_magnitude(group_of(16)) / 31.0f;
             return (need + stored(largest_magnitude(block) / 31.0f / 127.0f)) / 2.0f * 1.0001f;
         }
@@ -103,25 +103,25 @@ float error_bound(Encoding encoding, std::span<const float> values, std::size_t 
     return 0.0f;
 }
 
-std::vector<float> round_trip(Encoding encoding, std::span<const float> values) {
+std::vector<float> round_trip(QuantType quant_type, std::span<const float> values) {
     const auto cols = static_cast<std::int64_t>(values.size());
-    std::vector<std::byte> bytes(static_cast<std::size_t>(row_bytes(encoding, cols)));
-    encode_row(encoding, values, bytes);
+    std::vector<std::byte> bytes(static_cast<std::size_t>(row_bytes(quant_type, cols)));
+    quantize_row(quant_type, values, bytes);
     std::vector<float> back(values.size());
-    decode_row({encoding, 1, cols, bytes.data()}, 0, back);
+    dequantize_row({quant_type, 1, cols, bytes.data()}, 0, back);
     return back;
 }
 
-TEST(RoundTrip, ErrorIsWithinTheBoundOfEachEncoding) {
+TEST(RoundTrip, ErrorIsWithinTheBoundOfEachQuantType) {
     std::mt19937 random(7);
-    for (Encoding encoding : kAll) {
+    for (QuantType quant_type : kAll) {
         for (const Shape& shape : kShapes) {
             for (int repeat = 0; repeat < 20; ++repeat) {
                 const std::vector<float> values = shape.make(random, 1024);
-                const std::vector<float> back = round_trip(encoding, values);
+                const std::vector<float> back = round_trip(quant_type, values);
                 for (std::size_t i = 0; i < values.size(); ++i) {
-                    ASSERT_LE(std::fabs(values[i] - back[i]), error_bound(encoding, values, i))
-                        << info(encoding).name << " " << shape.name << " value " << values[i] << " became " << back[i];
+                    ASSERT_LE(std::fabs(values[i] - back[i]), error_bound(quant_type, values, i))
+                        << info(quant_type).name << " " << shape.name << " value " << values[i] << " became " << back[i];
                 }
             }
         }
@@ -135,8 +135,8 @@ TEST(RoundTrip, RelativeRootMeanSquareErrorMatchesTheBits) {
     std::normal_distribution<float> normal(0.0f, 0.02f);
     std::vector<float> values(64 * 1024);
     for (float& value : values) value = normal(random);
-    const auto relative_rms = [&](Encoding encoding) {
-        const std::vector<float> back = round_trip(encoding, values);
+    const auto relative_rms = [&](QuantType quant_type) {
+        const std::vector<float> back = round_trip(quant_type, values);
         double error = 0.0, power = 0.0;
         for (std::size_t i = 0; i < values.size(); ++i) {
             error += std::pow(static_cast<double>(values[i]) - back[i], 2);
@@ -144,42 +144,42 @@ TEST(RoundTrip, RelativeRootMeanSquareErrorMatchesTheBits) {
         }
         return std::sqrt(error / power);
     };
-    const auto expect_between = [&](Encoding encoding, double low, double high) {
-        const double rms = relative_rms(encoding);
-        EXPECT_GT(rms, low) << info(encoding).name;
-        EXPECT_LT(rms, high) << info(encoding).name;
+    const auto expect_between = [&](QuantType quant_type, double low, double high) {
+        const double rms = relative_rms(quant_type);
+        EXPECT_GT(rms, low) << info(quant_type).name;
+        EXPECT_LT(rms, high) << info(quant_type).name;
     };
-    EXPECT_EQ(relative_rms(Encoding::f32), 0.0);
-    expect_between(Encoding::f16, 1e-5, 5e-4);
-    expect_between(Encoding::bf16, 5e-4, 4e-3);
-    expect_between(Encoding::q4_0, 0.05, 0.12);
-    expect_between(Encoding::q8_0, 0.003, 0.008);
-    expect_between(Encoding::q4_k, 0.05, 0.10);
-    expect_between(Encoding::q5_k, 0.025, 0.05);
-    expect_between(Encoding::q6_k, 0.012, 0.024);
+    EXPECT_EQ(relative_rms(QuantType::f32), 0.0);
+    expect_between(QuantType::f16, 1e-5, 5e-4);
+    expect_between(QuantType::bf16, 5e-4, 4e-3);
+    expect_between(QuantType::q4_0, 0.05, 0.12);
+    expect_between(QuantType::q8_0, 0.003, 0.008);
+    expect_between(QuantType::q4_k, 0.05, 0.10);
+    expect_between(QuantType::q5_k, 0.025, 0.05);
+    expect_between(QuantType::q6_k, 0.012, 0.024);
 }
 
 // Rows of a tensor decode on their own, at any row index.
 TEST(RoundTrip, RowsAreIndependentBlocks) {
     std::mt19937 random(3);
     std::normal_distribution<float> normal(0.0f, 1.0f);
-    for (Encoding encoding : kAll) {
+    for (QuantType quant_type : kAll) {
         constexpr std::int64_t kCols = 512;
         std::vector<float> rows(3 * kCols);
         for (float& value : rows) value = normal(random);
-        const auto stride = static_cast<std::size_t>(row_bytes(encoding, kCols));
+        const auto stride = static_cast<std::size_t>(row_bytes(quant_type, kCols));
         std::vector<std::byte> bytes(3 * stride);
         for (std::size_t r = 0; r < 3; ++r) {
-            encode_row(encoding, std::span(rows).subspan(r * kCols, kCols),
+            quantize_row(quant_type, std::span(rows).subspan(r * kCols, kCols),
                        std::span(bytes).subspan(r * stride, stride));
         }
-        const TensorView view{encoding, 3, kCols, bytes.data()};
+        const TensorView view{quant_type, 3, kCols, bytes.data()};
         EXPECT_EQ(view.bytes(), static_cast<std::int64_t>(bytes.size()));
         for (std::int64_t r = 0; r < 3; ++r) {
             std::vector<float> out(kCols);
-            decode_row(view, r, out);
-            EXPECT_EQ(out, round_trip(encoding, std::span(rows).subspan(static_cast<std::size_t>(r * kCols), kCols)))
-                << info(encoding).name << " row " << r;
+            dequantize_row(view, r, out);
+            EXPECT_EQ(out, round_trip(quant_type, std::span(rows).subspan(static_cast<std::size_t>(r * kCols), kCols)))
+                << info(quant_type).name << " row " << r;
         }
     }
 }

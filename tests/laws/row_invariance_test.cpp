@@ -52,7 +52,7 @@ void expect_same_bits(const Rows& expected, const Rows& found, const std::string
 
 struct Case {
     std::size_t backend;
-    std::string model;  // an encoding, or "target" and "draft" of the bundled pair
+    std::string model;  // a quantisation type, or "target" and "draft" of the bundled pair
     kernels::KvFormat kv_format = kernels::KvFormat::f16;
 };
 
@@ -72,15 +72,15 @@ protected:
             model_ = bundled(backend, name);
         } else {
             const bool qwen = name.ends_with("+bias");
-            const kernels::Encoding encoding = core::encoding_by_name(name.substr(0, name.find('+')));
-            model_ = random_model(small_config(qwen, qwen), encoding, core::head_encoding(encoding), backend.ops());
+            const kernels::QuantType quant_type = core::quant_type_by_name(name.substr(0, name.find('+')));
+            model_ = random_model(small_config(qwen, qwen), quant_type, core::head_quant_type(quant_type), backend.ops());
         }
         tokens_ = random_tokens(kTokens, model_->config().shape.vocab, 11);
     }
 
     core::Context context(std::int32_t sequences = 1) const {
         return core::Context(model_, {.length = 256,
-                                      .input_rows = 64,
+                                      .prefill_rows = 64,
                                       .decode_rows = 64,
                                       .sequences = sequences,
                                       .kv_format = GetParam().kv_format});
@@ -98,7 +98,7 @@ protected:
 
 TEST_P(RowInvariance, EveryWidthAndChunking) {
     const bool reference = GetParam().backend == 0;
-    for (const kernels::RowClass row_class : {kernels::RowClass::decode, kernels::RowClass::input}) {
+    for (const kernels::RowClass row_class : {kernels::RowClass::decode, kernels::RowClass::prefill}) {
         const Rows expected = evaluate(row_class, {1});
         for (const auto& row : expected) {
             for (const float logit : row) ASSERT_TRUE(std::isfinite(logit));
@@ -120,7 +120,7 @@ TEST_P(RowInvariance, EveryWidthAndChunking) {
 // On a host both classes are the same arithmetic.
 TEST_P(RowInvariance, InputAndDecodeRowsAreEqualOnTheHost) {
     if (backends()[GetParam().backend].name == "cuda") GTEST_SKIP() << "a device computes the two classes differently";
-    expect_same_bits(evaluate(kernels::RowClass::decode, {1}), evaluate(kernels::RowClass::input, {64}), "classes");
+    expect_same_bits(evaluate(kernels::RowClass::decode, {1}), evaluate(kernels::RowClass::prefill, {64}), "classes");
 }
 
 TEST_P(RowInvariance, TruncateAndAppendEqualsFresh) {

@@ -158,10 +158,10 @@ inline core::ModelConfig small_config(bool biases = false, bool tied = false) {
     return config;
 }
 
-inline std::shared_ptr<const core::Model> random_model(const core::ModelConfig& config, kernels::Encoding encoding,
-                                                       kernels::Encoding head, kernels::Ops& ops,
+inline std::shared_ptr<const core::Model> random_model(const core::ModelConfig& config, kernels::QuantType quant_type,
+                                                       kernels::QuantType head, kernels::Ops& ops,
                                                        std::uint64_t seed = 1) {
-    return core::Model::load(core::ModelSource::random(config, encoding, head, seed), ops);
+    return core::Model::load(core::ModelSource::random(config, quant_type, head, seed), ops);
 }
 
 }  // namespace foresay::test

@@ -47,15 +47,15 @@ public:
     kernels::BackendInfo describe() const override {
         return {"checked", ops_[0]->describe().name + " and " + ops_[1]->describe().name, 1};
     }
-    std::int32_t input_rows() const override { return std::min(ops_[0]->input_rows(), ops_[1]->input_rows()); }
+    std::int32_t prefill_rows() const override { return std::min(ops_[0]->prefill_rows(), ops_[1]->prefill_rows()); }
 
-    std::unique_ptr<kernels::Prepared> prepare(const kernels::EmbedSpec& s) override { return both(s); }
-    std::unique_ptr<kernels::Prepared> prepare(const kernels::AttentionInSpec& s) override { return both(s); }
-    std::unique_ptr<kernels::Prepared> prepare(const kernels::AttendSpec& s) override { return both(s); }
-    std::unique_ptr<kernels::Prepared> prepare(const kernels::AttentionOutSpec& s) override { return both(s); }
-    std::unique_ptr<kernels::Prepared> prepare(const kernels::MlpInSpec& s) override { return both(s); }
-    std::unique_ptr<kernels::Prepared> prepare(const kernels::MlpOutSpec& s) override { return both(s); }
-    std::unique_ptr<kernels::Prepared> prepare(const kernels::HeadSpec& s) override { return both(s); }
+    std::unique_ptr<kernels::PreparedOp> prepare(const kernels::EmbedSpec& s) override { return both(s); }
+    std::unique_ptr<kernels::PreparedOp> prepare(const kernels::AttentionInSpec& s) override { return both(s); }
+    std::unique_ptr<kernels::PreparedOp> prepare(const kernels::AttendSpec& s) override { return both(s); }
+    std::unique_ptr<kernels::PreparedOp> prepare(const kernels::AttentionOutSpec& s) override { return both(s); }
+    std::unique_ptr<kernels::PreparedOp> prepare(const kernels::MlpInSpec& s) override { return both(s); }
+    std::unique_ptr<kernels::PreparedOp> prepare(const kernels::MlpOutSpec& s) override { return both(s); }
+    std::unique_ptr<kernels::PreparedOp> prepare(const kernels::LmHeadSpec& s) override { return both(s); }
 
     std::int64_t kv_bytes(const kernels::ModelShape& shape, std::int32_t pages,
                           kernels::KvFormat format) const override {
@@ -66,71 +66,71 @@ public:
         return std::make_unique<Both<kernels::KvPages>>(ops_[0]->allocate_kv(shape, pages, format),
                                                         ops_[1]->allocate_kv(shape, pages, format));
     }
-    std::unique_ptr<kernels::Activations> allocate_activations(const kernels::ModelShape& shape, std::int32_t rows,
+    std::unique_ptr<kernels::Workspace> allocate_workspace(const kernels::ModelShape& shape, std::int32_t rows,
                                                                std::int32_t logit_rows) override {
-        return std::make_unique<BothActivations>(ops_[0]->allocate_activations(shape, rows, logit_rows),
-                                                 ops_[1]->allocate_activations(shape, rows, logit_rows));
+        return std::make_unique<BothActivations>(ops_[0]->allocate_workspace(shape, rows, logit_rows),
+                                                 ops_[1]->allocate_workspace(shape, rows, logit_rows));
     }
     void copy_page(kernels::KvPages& kv, std::int32_t from, std::int32_t to) override {
         each([&](int i) { ops_[i]->copy_page(of(kv, i), from, to); });
     }
 
-    void begin(kernels::Activations& act, const kernels::Batch& batch) override {
-        self(act).rows = static_cast<std::int32_t>(batch.rows.size());
-        self(act).logit_rows = static_cast<std::int32_t>(batch.logit_rows.size());
+    void begin(kernels::Workspace& workspace, const kernels::Batch& batch) override {
+        self(workspace).rows = static_cast<std::int32_t>(batch.rows.size());
+        self(workspace).logit_rows = static_cast<std::int32_t>(batch.logit_rows.size());
         each([&](int i) {
             kernels::Batch own = batch;
             if (batch.token_source != nullptr) own.token_source = &of(*batch.token_source, i);
-            ops_[i]->begin(of(act, i), own);
+            ops_[i]->begin(of(workspace, i), own);
         });
     }
-    void embed(const kernels::Prepared& stage, kernels::Activations& act) override {
-        each([&](int i) { ops_[i]->embed(of(stage, i), of(act, i)); });
-        self(act).layer = -1;
-        for (auto& rows : self(act).before) rows.clear();
-        compare_rows(act, "embed");
+    void embed(const kernels::PreparedOp& stage, kernels::Workspace& workspace) override {
+        each([&](int i) { ops_[i]->embed(of(stage, i), of(workspace, i)); });
+        self(workspace).layer = -1;
+        for (auto& rows : self(workspace).before) rows.clear();
+        compare_rows(workspace, "embed");
     }
-    void attention_in(const kernels::Prepared& stage, kernels::Activations& act, kernels::KvPages& kv,
+    void attention_in(const kernels::PreparedOp& stage, kernels::Workspace& workspace, kernels::KvPages& kv,
                       std::int32_t layer) override {
-        self(act).layer = layer;
-        each([&](int i) { ops_[i]->attention_in(of(stage, i), of(act, i), of(kv, i), layer); });
+        self(workspace).layer = layer;
+        each([&](int i) { ops_[i]->attention_in(of(stage, i), of(workspace, i), of(kv, i), layer); });
     }
-    void attend(const kernels::Prepared& stage, kernels::Activations& act, const kernels::KvPages& kv,
+    void attend(const kernels::PreparedOp& stage, kernels::Workspace& workspace, const kernels::KvPages& kv,
                 std::int32_t layer) override {
-        each([&](int i) { ops_[i]->attend(of(stage, i), of(act, i), of(kv, i), layer); });
+        each([&](int i) { ops_[i]->attend(of(stage, i), of(workspace, i), of(kv, i), layer); });
     }
-    void attention_out(const kernels::Prepared& stage, kernels::Activations& act) override {
-        each([&](int i) { ops_[i]->attention_out(of(stage, i), of(act, i)); });
-        compare_rows(act, "attention_out");
+    void attention_out(const kernels::PreparedOp& stage, kernels::Workspace& workspace) override {
+        each([&](int i) { ops_[i]->attention_out(of(stage, i), of(workspace, i)); });
+        compare_rows(workspace, "attention_out");
     }
-    void mlp_in(const kernels::Prepared& stage, kernels::Activations& act) override {
-        each([&](int i) { ops_[i]->mlp_in(of(stage, i), of(act, i)); });
+    void mlp_in(const kernels::PreparedOp& stage, kernels::Workspace& workspace) override {
+        each([&](int i) { ops_[i]->mlp_in(of(stage, i), of(workspace, i)); });
     }
-    void mlp_out(const kernels::Prepared& stage, kernels::Activations& act) override {
-        each([&](int i) { ops_[i]->mlp_out(of(stage, i), of(act, i)); });
-        compare_rows(act, "mlp_out");
+    void mlp_out(const kernels::PreparedOp& stage, kernels::Workspace& workspace) override {
+        each([&](int i) { ops_[i]->mlp_out(of(stage, i), of(workspace, i)); });
+        compare_rows(workspace, "mlp_out");
     }
-    void head(const kernels::Prepared& stage, kernels::Activations& act) override {
-        each([&](int i) { ops_[i]->head(of(stage, i), of(act, i)); });
-        for (std::int32_t row = 0; row < self(act).logit_rows && !difference_; ++row)
-            compare("head", -1, row, ops_[0]->logits(of(act, 0), row), ops_[1]->logits(of(act, 1), row));
+    void lm_head(const kernels::PreparedOp& stage, kernels::Workspace& workspace) override {
+        each([&](int i) { ops_[i]->head(of(stage, i), of(workspace, i)); });
+        for (std::int32_t row = 0; row < self(workspace).logit_rows && !difference_; ++row)
+            compare("head", -1, row, ops_[0]->logits(of(workspace, 0), row), ops_[1]->logits(of(workspace, 1), row));
     }
 
-    void sample(kernels::Activations& act, std::span<const kernels::SamplingPlan> plans,
+    void sample(kernels::Workspace& workspace, std::span<const kernels::SamplingPlan> plans,
               std::span<const std::int32_t> slots) override {
-        each([&](int i) { ops_[i]->sample(of(act, i), plans, slots); });
+        each([&](int i) { ops_[i]->sample(of(workspace, i), plans, slots); });
     }
-    kernels::SampledToken sampled(kernels::Activations& act, std::int32_t slot) override {
-        return ops_[0]->sampled(of(act, 0), slot);
+    kernels::SampledToken sampled(kernels::Workspace& workspace, std::int32_t slot) override {
+        return ops_[0]->sampled(of(workspace, 0), slot);
     }
-    kernels::Candidates candidates(kernels::Activations& act, std::int32_t slot) override {
-        return ops_[0]->candidates(of(act, 0), slot);
+    kernels::Candidates candidates(kernels::Workspace& workspace, std::int32_t slot) override {
+        return ops_[0]->candidates(of(workspace, 0), slot);
     }
-    std::span<float> logits(kernels::Activations& act, std::int32_t i) override {
-        return ops_[0]->logits(of(act, 0), i);
+    std::span<float> logits(kernels::Workspace& workspace, std::int32_t i) override {
+        return ops_[0]->logits(of(workspace, 0), i);
     }
-    std::span<const float> residual(kernels::Activations& act, std::int32_t t) override {
-        return ops_[0]->residual(of(act, 0), t);
+    std::span<const float> residual(kernels::Workspace& workspace, std::int32_t t) override {
+        return ops_[0]->residual(of(workspace, 0), t);
     }
 
 private:
@@ -141,7 +141,7 @@ private:
             : Base(*first), inner{std::move(first), std::move(second)} {}
         std::unique_ptr<Base> inner[2];
     };
-    struct BothActivations final : Both<kernels::Activations> {
+    struct BothActivations final : Both<kernels::Workspace> {
         using Both::Both;
         std::int32_t rows = 0, logit_rows = 0, layer = -1;
         std::vector<std::vector<float>> before[2];  // residual stream before the op; empty: zeros
@@ -151,25 +151,25 @@ private:
     static Base& of(Base& both, int i) {
         return *static_cast<const Both<std::remove_const_t<Base>>&>(both).inner[i];
     }
-    static BothActivations& self(kernels::Activations& act) { return static_cast<BothActivations&>(act); }
+    static BothActivations& self(kernels::Workspace& workspace) { return static_cast<BothActivations&>(workspace); }
     template <class Call>
     static void each(const Call& call) {
         call(0);
         call(1);
     }
     template <class Spec>
-    std::unique_ptr<kernels::Prepared> both(const Spec& spec) {
-        return std::make_unique<Both<kernels::Prepared>>(ops_[0]->prepare(spec), ops_[1]->prepare(spec));
+    std::unique_ptr<kernels::PreparedOp> both(const Spec& spec) {
+        return std::make_unique<Both<kernels::PreparedOp>>(ops_[0]->prepare(spec), ops_[1]->prepare(spec));
     }
 
-    void compare_rows(kernels::Activations& act, const char* op) {
+    void compare_rows(kernels::Workspace& workspace, const char* op) {
         if (difference_) return;
-        BothActivations& a = self(act);
+        BothActivations& a = self(workspace);
         std::vector<std::vector<float>> now[2];
         for (std::int32_t row = 0; row < a.rows; ++row) {
             std::vector<float> added[2];
             each([&](int i) {
-                const std::span<const float> x = ops_[i]->residual(of(act, i), row);
+                const std::span<const float> x = ops_[i]->residual(of(workspace, i), row);
                 now[i].emplace_back(x.begin(), x.end());
                 added[i] = now[i].back();
                 if (a.before[i].empty()) return;

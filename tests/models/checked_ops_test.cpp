@@ -17,29 +17,29 @@ public:
     float error = 0.0f;
 
     WrongOps() : OpsDecorator(kernels::make_reference_ops()) {}
-    void attention_in(const kernels::Prepared& stage, kernels::Activations& act, kernels::KvPages& kv,
+    void attention_in(const kernels::PreparedOp& stage, kernels::Workspace& workspace, kernels::KvPages& kv,
                       std::int32_t of) override {
         layer_ = of;
-        OpsDecorator::attention_in(stage, act, kv, of);
+        OpsDecorator::attention_in(stage, workspace, kv, of);
     }
-    void attention_out(const kernels::Prepared& stage, kernels::Activations& act) override {
-        OpsDecorator::attention_out(stage, act);
-        spoil("attention_out", act);
+    void attention_out(const kernels::PreparedOp& stage, kernels::Workspace& workspace) override {
+        OpsDecorator::attention_out(stage, workspace);
+        spoil("attention_out", workspace);
     }
-    void mlp_out(const kernels::Prepared& stage, kernels::Activations& act) override {
-        OpsDecorator::mlp_out(stage, act);
-        spoil("mlp_out", act);
+    void mlp_out(const kernels::PreparedOp& stage, kernels::Workspace& workspace) override {
+        OpsDecorator::mlp_out(stage, workspace);
+        spoil("mlp_out", workspace);
     }
-    void head(const kernels::Prepared& stage, kernels::Activations& act) override {
-        OpsDecorator::head(stage, act);
-        if (op == "head") logits(act, row)[static_cast<std::size_t>(index)] += error;
+    void lm_head(const kernels::PreparedOp& stage, kernels::Workspace& workspace) override {
+        OpsDecorator::head(stage, workspace);
+        if (op == "head") logits(workspace, row)[static_cast<std::size_t>(index)] += error;
     }
 
 private:
-    void spoil(const char* now, kernels::Activations& act) {
+    void spoil(const char* now, kernels::Workspace& workspace) {
         if (op != now || layer != layer_) return;
         // The reference keeps the residual stream where residual() shows it.
-        const_cast<float&>(residual(act, row)[static_cast<std::size_t>(index)]) += error;
+        const_cast<float&>(residual(workspace, row)[static_cast<std::size_t>(index)]) += error;
     }
     std::int32_t layer_ = 0;
 };
@@ -49,8 +49,8 @@ std::optional<OpDifference> compare(kernels::Ops& checked, double tolerance) {
     CheckedOps both(*reference, checked, tolerance);
     core::ModelConfig config = small_config();
     config.shape.layers = 3;
-    core::Context context(random_model(config, kernels::Encoding::f32, kernels::Encoding::f32, both),
-                          {.length = 64, .input_rows = 8, .decode_rows = 8});
+    core::Context context(random_model(config, kernels::QuantType::f32, kernels::QuantType::f32, both),
+                          {.length = 64, .prefill_rows = 8, .decode_rows = 8});
     const std::vector<std::int32_t> tokens = {7, 300, 12, 5};
     EXPECT_TRUE(context.decode(tokens));
     EXPECT_TRUE(std::isfinite(context.logits(3)[0]));

@@ -122,27 +122,27 @@ TEST(Shapes, AreWhatWasPublished) {
         EXPECT_EQ(config.shape.heads % config.shape.kv_heads, 0);
     }
     EXPECT_THROW(core::published_shape("llama-5"), Error);
-    EXPECT_THROW(core::encoding_by_name("q9"), Error);
+    EXPECT_THROW(core::quant_type_by_name("q9"), Error);
     // 0.763 GB per token: layers in Q4_0, the head in Q6_K.
     const core::ModelConfig one = core::published_shape("llama-3.2-1b");
-    const auto bytes = [&](core::TensorRole role, kernels::Encoding encoding) {
+    const auto bytes = [&](core::TensorRole role, kernels::QuantType quant_type) {
         const core::TensorShape shape = core::tensor_shape(one, role);
-        return shape.rows * kernels::row_bytes(encoding, shape.cols);
+        return shape.rows * kernels::row_bytes(quant_type, shape.cols);
     };
-    std::int64_t total = bytes(core::TensorRole::head, kernels::Encoding::q6_k);
+    std::int64_t total = bytes(core::TensorRole::head, kernels::QuantType::q6_k);
     for (const auto role :
          {core::TensorRole::q, core::TensorRole::k, core::TensorRole::v, core::TensorRole::attention_out,
           core::TensorRole::gate, core::TensorRole::up, core::TensorRole::down}) {
-        total += one.shape.layers * bytes(role, kernels::Encoding::q4_0);
+        total += one.shape.layers * bytes(role, kernels::QuantType::q4_0);
     }
     EXPECT_NEAR(static_cast<double>(total) * 1e-9, 0.763, 0.003);
 }
 
-// Random weights in every encoding: finite logits that differ between tokens.
+// Random weights in every quantisation type: finite logits that differ between tokens.
 TEST(Shapes, RandomModelsCompute) {
-    for (int i = 0; i < kernels::kEncodings; ++i) {
-        const auto encoding = static_cast<kernels::Encoding>(i);
-        const auto model = random_model(small_config(i % 2 == 1, i % 3 == 0), encoding, core::head_encoding(encoding),
+    for (int i = 0; i < kernels::kQuantTypes; ++i) {
+        const auto quant_type = static_cast<kernels::QuantType>(i);
+        const auto model = random_model(small_config(i % 2 == 1, i % 3 == 0), quant_type, core::head_quant_type(quant_type),
                                         fast_backend().ops());
         core::Context context(model, {.length = 64});
         const std::vector<std::int32_t> tokens = {1, 2, 3, 500};
@@ -151,14 +151,14 @@ TEST(Shapes, RandomModelsCompute) {
         float low = logits[0];
         float high = logits[0];
         for (const float logit : logits) {
-            ASSERT_TRUE(std::isfinite(logit)) << kernels::info(encoding).name;
+            ASSERT_TRUE(std::isfinite(logit)) << kernels::info(quant_type).name;
             low = std::min(low, logit);
             high = std::max(high, logit);
         }
-        EXPECT_GT(high - low, 1.0f) << kernels::info(encoding).name;
-        EXPECT_LT(high - low, 100.0f) << kernels::info(encoding).name;
+        EXPECT_GT(high - low, 1.0f) << kernels::info(quant_type).name;
+        EXPECT_LT(high - low, 100.0f) << kernels::info(quant_type).name;
     }
-    EXPECT_THROW(core::ModelSource::random("qwen2.5-coder-0.5b", kernels::Encoding::q4_k), Error);
+    EXPECT_THROW(core::ModelSource::random("qwen2.5-coder-0.5b", kernels::QuantType::q4_k), Error);
 }
 
 }  // namespace

@@ -57,7 +57,7 @@ std::string parting(const Backend& backend, const std::string& path, const std::
     if (backend.name == "reference") return "the reference itself is off";
     CheckedOps both(backends().front().ops(), backend.ops(), backend.op_tolerance);
     core::Context context(core::Model::load(core::ModelSource::open(path), both),
-                          {.length = static_cast<std::int32_t>(prompt.size()), .input_rows = 64, .decode_rows = 4});
+                          {.length = static_cast<std::int32_t>(prompt.size()), .prefill_rows = 64, .decode_rows = 4});
     EXPECT_TRUE(context.prefill(prompt));
     return both.difference() ? "the first op that differs from the reference is " + both.difference()->text()
                              : "no op differs from the reference by more than " + std::to_string(backend.op_tolerance);
@@ -71,7 +71,7 @@ protected:
 TEST_P(BundledPair, LogitsAndGreedyTokens) {
     const Backend& backend = backends()[std::get<0>(GetParam())];
     const std::string which = std::get<1>(GetParam());
-    core::Context context(bundled(backend, which), {.length = 512, .input_rows = 64, .decode_rows = 4});
+    core::Context context(bundled(backend, which), {.length = 512, .prefill_rows = 64, .decode_rows = 4});
     int greedy_steps = 0;
     double worst = 0.0;
     const json golden_file = read_json("python-coder.json");
@@ -115,12 +115,12 @@ TEST_P(TinyModels, LogitsAndGreedyTokens) {
     const json golden = read_json(folder + "/golden.json");
     const std::string path = std::string(FORESAY_SOURCE_DIR) + "/tests/golden/" + folder;
     core::Context context(core::Model::load(core::ModelSource::open(path), backend.ops()),
-                          {.length = 128, .input_rows = 64, .decode_rows = 64});
+                          {.length = 128, .prefill_rows = 64, .decode_rows = 64});
     const std::vector<std::int32_t> ids = golden["input_ids"];
     const std::vector<std::int32_t> positions = golden["positions"];
     std::vector<kernels::TokenRef> refs;
     for (const std::int32_t id : ids) refs.push_back(kernels::TokenRef::id(id));
-    ASSERT_TRUE(context.evaluate(kernels::RowClass::input, refs, positions));
+    ASSERT_TRUE(context.evaluate(kernels::RowClass::prefill, refs, positions));
     double range = 0.0, worst = 0.0;  // `worst` as a share of the range
     for (std::size_t p = 0; p < positions.size(); ++p) {
         const std::vector<double> expected = golden["logits"][p];

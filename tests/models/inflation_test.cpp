@@ -1,5 +1,5 @@
-// Small models inflated to larger shapes compute the small models' functions, in every encoding: their matrices hold the
-// small ones to twice the precision of the encoding, what counts for nothing is exactly nothing, and logits and choices
+// Small models inflated to larger shapes compute the small models' functions, in every quantisation type: their matrices hold the
+// small ones to twice the precision of the quantisation type, what counts for nothing is exactly nothing, and logits and choices
 // are those of the small model.
 
 #include <gmock/gmock.h>
@@ -24,13 +24,13 @@ namespace {
 using core::ModelConfig;
 using core::ModelSource;
 using core::TensorRole;
-using kernels::Encoding;
+using kernels::QuantType;
 using kernels::TensorView;
 
-constexpr Encoding kEncodings[] = {Encoding::f32,  Encoding::f16,  Encoding::bf16, Encoding::q4_0,
-                                   Encoding::q8_0, Encoding::q4_k, Encoding::q5_k, Encoding::q6_k};
+constexpr QuantType kQuantTypes[] = {QuantType::f32,  QuantType::f16,  QuantType::bf16, QuantType::q4_0,
+                                   QuantType::q8_0, QuantType::q4_k, QuantType::q5_k, QuantType::q6_k};
 
-std::string name_of(Encoding encoding) { return std::string(kernels::info(encoding).name); }
+std::string name_of(QuantType quant_type) { return std::string(kernels::info(quant_type).name); }
 
 ModelConfig shape_of(const std::string& name, const kernels::ModelShape& shape) {
     ModelConfig config;
@@ -59,9 +59,9 @@ ModelConfig one_billion_shape() {
         {.layers = 13, .d_model = 1024, .heads = 32, .kv_heads = 8, .head_dim = 64, .d_ff = 4096, .vocab = 32064});
 }
 
-std::unique_ptr<ModelSource> inflated(const std::string& which, const ModelConfig& shape, Encoding encoding) {
-    return ModelSource::inflate(ModelSource::open(bundled_path(which)), shape, encoding,
-                                core::head_encoding(encoding, shape.shape.d_model));
+std::unique_ptr<ModelSource> inflated(const std::string& which, const ModelConfig& shape, QuantType quant_type) {
+    return ModelSource::inflate(ModelSource::open(bundled_path(which)), shape, quant_type,
+                                core::head_quant_type(quant_type, shape.shape.d_model));
 }
 
 // Another source's tensors, changed.
@@ -101,21 +101,21 @@ public:
 private:
     TensorView change(TensorRole, const TensorView& view, std::vector<std::byte>& bytes) override {
         bytes.assign(view.data, view.data + view.bytes());
-        const auto info = kernels::info(view.encoding);
+        const auto info = kernels::info(view.quant_type);
         std::vector<float> block(static_cast<std::size_t>(info.block_elements)), zeros(block.size());
         std::vector<std::byte> plain(static_cast<std::size_t>(info.block_bytes));
-        kernels::encode_row(view.encoding, zeros, plain);
+        kernels::quantize_row(view.quant_type, zeros, plain);
         for (std::size_t at = 0; at < bytes.size(); at += plain.size()) {
-            kernels::decode_row({view.encoding, 1, info.block_elements, bytes.data() + at}, 0, block);
+            kernels::dequantize_row({view.quant_type, 1, info.block_elements, bytes.data() + at}, 0, block);
             if (block != zeros) continue;
             changed += std::memcmp(bytes.data() + at, plain.data(), plain.size()) != 0 ? 1 : 0;
             std::memcpy(bytes.data() + at, plain.data(), plain.size());
         }
-        return {view.encoding, view.rows, view.cols, bytes.data()};
+        return {view.quant_type, view.rows, view.cols, bytes.data()};
     }
 };
 
-// Matrices that read the residual stream without what their encoding left over.
+// Matrices that read the residual stream without what their quantisation type left over.
 class WithoutResiduals final : public ChangedSource {
 public:
     WithoutResiduals(std::unique_ptr<ModelSource> source, std::int64_t width)
@@ -126,21 +126,21 @@ private:
         bytes.assign(view.data, view.data + view.bytes());
         if (view.rows > 1 && role != TensorRole::embedding && role != TensorRole::attention_out &&
             role != TensorRole::down) {
-            const auto from = static_cast<std::size_t>(kernels::row_bytes(view.encoding, width_));
-            const auto row_bytes = static_cast<std::size_t>(kernels::row_bytes(view.encoding, view.cols));
+            const auto from = static_cast<std::size_t>(kernels::row_bytes(view.quant_type, width_));
+            const auto row_bytes = static_cast<std::size_t>(kernels::row_bytes(view.quant_type, view.cols));
             const std::vector<float> zeros(static_cast<std::size_t>(width_));
             for (std::size_t at = from; at < bytes.size(); at += row_bytes) {
-                kernels::encode_row(view.encoding, zeros, std::span(bytes).subspan(at, from));
+                kernels::quantize_row(view.quant_type, zeros, std::span(bytes).subspan(at, from));
             }
         }
-        return {view.encoding, view.rows, view.cols, bytes.data()};
+        return {view.quant_type, view.rows, view.cols, bytes.data()};
     }
     std::int64_t width_;
 };
 
 std::unique_ptr<core::Context> context_of(std::unique_ptr<ModelSource> source, kernels::Ops& ops) {
     return std::make_unique<core::Context>(core::Model::load(std::shared_ptr<ModelSource>(std::move(source)), ops),
-                                           core::ContextOptions{.length = 256, .input_rows = 64, .decode_rows = 32});
+                                           core::ContextOptions{.length = 256, .prefill_rows = 64, .decode_rows = 32});
 }
 
 // A golden prompt and what the bundled model wrote behind it.
@@ -201,18 +201,18 @@ Difference compare(const std::vector<std::vector<float>>& found, const std::vect
 
 // ------------------------------------------------------------------------------------------------------------ weights
 
-class EachEncoding : public testing::TestWithParam<Encoding> {};
+class EachQuantType : public testing::TestWithParam<QuantType> {};
 
-std::string encoding_name(const testing::TestParamInfo<Encoding>& info) { return name_of(info.param); }
+std::string quant_type_name(const testing::TestParamInfo<QuantType>& info) { return name_of(info.param); }
 
-INSTANTIATE_TEST_SUITE_P(Encodings, EachEncoding, testing::ValuesIn(kEncodings), encoding_name);
+INSTANTIATE_TEST_SUITE_P(QuantTypes, EachQuantType, testing::ValuesIn(kQuantTypes), quant_type_name);
 
-class EachQuantised : public testing::TestWithParam<Encoding> {};
+class EachQuantised : public testing::TestWithParam<QuantType> {};
 
-INSTANTIATE_TEST_SUITE_P(Encodings, EachQuantised,
-                         testing::Values(Encoding::q4_0, Encoding::q8_0, Encoding::q4_k, Encoding::q5_k,
-                                         Encoding::q6_k),
-                         encoding_name);
+INSTANTIATE_TEST_SUITE_P(QuantTypes, EachQuantised,
+                         testing::Values(QuantType::q4_0, QuantType::q8_0, QuantType::q4_k, QuantType::q5_k,
+                                         QuantType::q6_k),
+                         quant_type_name);
 
 // Relative error of the weights of one row, main part alone and with what was left over.
 struct RowError {
@@ -236,24 +236,24 @@ void add_error(const core::InflatedColumns& columns, const std::vector<float>& l
     }
 }
 
-TEST_P(EachEncoding, HoldsTheSmallMatrixInParts) {
+TEST_P(EachQuantType, HoldsTheSmallMatrixInParts) {
     // Of the first part of each weight and of all its parts, relative to the weights; a weight of `down` has two parts in
-    // this shape, the others three. The draft's own encoding is Q8_0.
+    // this shape, the others three. The draft's own quantisation type is Q8_0.
     struct Bounds {
         double least_alone, most_of_three, most_of_two;
     };
-    const std::map<Encoding, Bounds> bounds = {
-        {Encoding::f32, {0.0, 1e-7, 1e-7}},    {Encoding::f16, {1e-4, 1e-6, 1e-6}},
-        {Encoding::bf16, {1e-3, 1e-6, 3e-6}},  {Encoding::q4_0, {0.05, 0.001, 0.01}},
-        {Encoding::q8_0, {0.0, 1e-6, 1e-6}},   {Encoding::q4_k, {0.05, 0.001, 0.01}},
-        {Encoding::q5_k, {0.02, 1e-4, 0.003}}, {Encoding::q6_k, {0.01, 2e-5, 0.001}}};
+    const std::map<QuantType, Bounds> bounds = {
+        {QuantType::f32, {0.0, 1e-7, 1e-7}},    {QuantType::f16, {1e-4, 1e-6, 1e-6}},
+        {QuantType::bf16, {1e-3, 1e-6, 3e-6}},  {QuantType::q4_0, {0.05, 0.001, 0.01}},
+        {QuantType::q8_0, {0.0, 1e-6, 1e-6}},   {QuantType::q4_k, {0.05, 0.001, 0.01}},
+        {QuantType::q5_k, {0.02, 1e-4, 0.003}}, {QuantType::q6_k, {0.01, 2e-5, 0.001}}};
     const auto [least_alone, most_of_three, most_of_two] = bounds.at(GetParam());
     const auto small = ModelSource::open(bundled_path("draft"));
     const auto large = inflated("draft", wide_shape(), GetParam());
     const core::Inflation inflation(small->config(), wide_shape(), "the draft");
     for (const TensorRole role : {TensorRole::q, TensorRole::k, TensorRole::v, TensorRole::gate, TensorRole::up,
                                   TensorRole::attention_out, TensorRole::down, TensorRole::head}) {
-        if (role == TensorRole::head && GetParam() != Encoding::q8_0) continue;  // often in another encoding
+        if (role == TensorRole::head && GetParam() != QuantType::q8_0) continue;  // often in another quantisation type
         const bool writes = role == TensorRole::attention_out || role == TensorRole::down;
         const TensorView from = small->tensor(role, 1), to = large->tensor(role, 1);
         std::vector<float> small_row(static_cast<std::size_t>(from.cols)), row(static_cast<std::size_t>(to.cols));
@@ -265,8 +265,8 @@ TEST_P(EachEncoding, HoldsTheSmallMatrixInParts) {
                        : inflation.row(role, 1, r);
             if (source.kind != core::InflatedRow::Kind::small) continue;
             rows_found.insert(source.row);
-            kernels::decode_row(to, r, row);
-            kernels::decode_row(from, source.row, small_row);
+            kernels::dequantize_row(to, r, row);
+            kernels::dequantize_row(from, source.row, small_row);
             add_error(writes ? inflation.writer(role, 1) : inflation.reader(), row, small_row, source.factor, error);
         }
         EXPECT_EQ(static_cast<std::int64_t>(rows_found.size()), from.rows);
@@ -279,19 +279,19 @@ TEST_P(EachEncoding, HoldsTheSmallMatrixInParts) {
 }
 
 TEST_P(EachQuantised, WhatCountsForNothingIsExactlyZeroAndLooksLikeWeights) {
-    const Encoding encoding = GetParam();
+    const QuantType quant_type = GetParam();
     constexpr std::int64_t kCols = 4096;
-    std::vector<std::byte> bytes(static_cast<std::size_t>(kernels::row_bytes(encoding, kCols)));
+    std::vector<std::byte> bytes(static_cast<std::size_t>(kernels::row_bytes(quant_type, kCols)));
     core::Random random(5);
-    core::fill_zero_scaled(encoding, bytes, random);
+    core::fill_zero_scaled(quant_type, bytes, random);
     std::vector<float> values(kCols);
-    kernels::decode_row({encoding, 1, kCols, bytes.data()}, 0, values);
+    kernels::dequantize_row({quant_type, 1, kCols, bytes.data()}, 0, values);
     for (const float value : values) ASSERT_EQ(value, 0.0f);
     EXPECT_GT(std::set<std::byte>(bytes.begin(), bytes.end()).size(), 200u) << "all kinds of bytes";
 }
 
-TEST_P(EachEncoding, RandomCodesUnderZeroScalesKeepEveryValue) {
-    const Encoding encoding = GetParam();
+TEST_P(EachQuantType, RandomCodesUnderZeroScalesKeepEveryValue) {
+    const QuantType quant_type = GetParam();
     constexpr std::size_t kCols = 1024;
     std::vector<float> values(kCols), before(kCols), after(kCols);
     core::Random random(6);
@@ -300,24 +300,24 @@ TEST_P(EachEncoding, RandomCodesUnderZeroScalesKeepEveryValue) {
         values[i] = random.uniform();
         if (i / 256 == 3) values[i] = -0.25f;  // only minima
     }
-    std::vector<std::byte> bytes(static_cast<std::size_t>(kernels::row_bytes(encoding, kCols)));
-    kernels::encode_row(encoding, values, bytes);
-    kernels::decode_row({encoding, 1, kCols, bytes.data()}, 0, before);
+    std::vector<std::byte> bytes(static_cast<std::size_t>(kernels::row_bytes(quant_type, kCols)));
+    kernels::quantize_row(quant_type, values, bytes);
+    kernels::dequantize_row({quant_type, 1, kCols, bytes.data()}, 0, before);
     const std::vector<std::byte> plain = bytes;
-    core::scramble_zero_scaled(encoding, bytes, random);
-    kernels::decode_row({encoding, 1, kCols, bytes.data()}, 0, after);
+    core::scramble_zero_scaled(quant_type, bytes, random);
+    kernels::dequantize_row({quant_type, 1, kCols, bytes.data()}, 0, after);
     EXPECT_EQ(before, after);
-    EXPECT_EQ(plain == bytes, kernels::info(encoding).block_elements == 1);
+    EXPECT_EQ(plain == bytes, kernels::info(quant_type).block_elements == 1);
 }
 
-TEST_P(EachEncoding, ExtraLayersAddNothing) {
+TEST_P(EachQuantType, ExtraLayersAddNothing) {
     const auto large = inflated("draft", wide_shape(), GetParam());
     const core::Inflation inflation(ModelSource::open(bundled_path("draft"))->config(), wide_shape(), "the draft");
     for (const TensorRole role : {TensorRole::attention_out, TensorRole::down}) {
         const TensorView view = large->tensor(role, 3);
         std::vector<float> row(static_cast<std::size_t>(view.cols));
         for (const std::int64_t r : {std::int64_t{0}, view.rows - 1}) {
-            kernels::decode_row(view, r, row);
+            kernels::dequantize_row(view, r, row);
             const bool cancels = kernels::info(GetParam()).block_elements == 1;
             for (const auto& [first, second] : inflation.writer(role, 3).equal) {
                 const float a = row[static_cast<std::size_t>(first)], b = row[static_cast<std::size_t>(second)];
@@ -340,16 +340,16 @@ const std::vector<std::vector<float>>& draft_logits() {
 }
 
 // Those of the draft in the wide shape.
-const std::vector<std::vector<float>>& inflated_logits(Encoding encoding) {
-    static std::map<Encoding, std::vector<std::vector<float>>> known;
-    if (!known.contains(encoding)) {
-        const auto context = context_of(inflated("draft", wide_shape(), encoding), fast_backend().ops());
-        known[encoding] = logits_of(*context, golden_text("draft", 0), 96);
+const std::vector<std::vector<float>>& inflated_logits(QuantType quant_type) {
+    static std::map<QuantType, std::vector<std::vector<float>>> known;
+    if (!known.contains(quant_type)) {
+        const auto context = context_of(inflated("draft", wide_shape(), quant_type), fast_backend().ops());
+        known[quant_type] = logits_of(*context, golden_text("draft", 0), 96);
     }
-    return known[encoding];
+    return known[quant_type];
 }
 
-TEST_P(EachEncoding, ComputesTheDraftsFunction) {
+TEST_P(EachQuantType, ComputesTheDraftsFunction) {
     const Difference difference = compare(inflated_logits(GetParam()), draft_logits());
     std::printf("%s: worst %.5f, typical %.5f, alike %.4f\n", name_of(GetParam()).c_str(), difference.worst,
                 difference.typical, difference.alike);
@@ -381,8 +381,8 @@ TEST(Inflation, ResidualsAreWhatMakesItTheSameFunction) {
     const auto expected =
         logits_of(*context_of(ModelSource::decoded(ModelSource::open(bundled_path("draft"))), reference), start, 4);
     const auto with =
-        compare(logits_of(*context_of(inflated("draft", wide_shape(), Encoding::q4_0), reference), start, 4), expected);
-    auto source = std::make_unique<WithoutResiduals>(inflated("draft", wide_shape(), Encoding::q4_0), 256);
+        compare(logits_of(*context_of(inflated("draft", wide_shape(), QuantType::q4_0), reference), start, 4), expected);
+    auto source = std::make_unique<WithoutResiduals>(inflated("draft", wide_shape(), QuantType::q4_0), 256);
     const auto without = compare(logits_of(*context_of(std::move(source), reference), start, 4), expected);
     std::printf("typical difference %.5f, without residuals %.5f\n", with.typical, without.typical);
     EXPECT_LT(with.typical, 0.04);
@@ -390,11 +390,11 @@ TEST(Inflation, ResidualsAreWhatMakesItTheSameFunction) {
 }
 
 TEST(Inflation, CopiesOfTheResidualStreamStayEqual) {
-    for (const Encoding encoding : {Encoding::f16, Encoding::q4_k}) {
-        const auto context = context_of(inflated("draft", wide_shape(), encoding), fast_backend().ops());
+    for (const QuantType quant_type : {QuantType::f16, QuantType::q4_k}) {
+        const auto context = context_of(inflated("draft", wide_shape(), quant_type), fast_backend().ops());
         logits_of(*context, golden_text("draft", 0), 32);
         for (const std::int32_t row : {0, 31}) {
-            const auto stream = context->ops().residual(context->activations(), row);
+            const auto stream = context->ops().residual(context->workspace(), row);
             ASSERT_EQ(stream.size(), 1024u);
             for (std::size_t i = 256; i < stream.size(); ++i) ASSERT_EQ(stream[i], stream[i % 256]) << "column " << i;
         }
@@ -402,9 +402,9 @@ TEST(Inflation, CopiesOfTheResidualStreamStayEqual) {
 }
 
 TEST(Inflation, TheTargetInTheProportionsOfA1bWritesTheGoldenTexts) {
-    const auto context = context_of(inflated("target", one_billion_shape(), Encoding::q4_0), fast_backend().ops());
+    const auto context = context_of(inflated("target", one_billion_shape(), QuantType::q4_0), fast_backend().ops());
     const std::shared_ptr<const core::Model> small = bundled(fast_backend(), "target");
-    core::Context original(small, {.length = 256, .input_rows = 64, .decode_rows = 32});
+    core::Context original(small, {.length = 256, .prefill_rows = 64, .decode_rows = 32});
     double alike = 0.0;
     for (const std::size_t prompt : {0u, 1u, 2u}) {
         const auto text = golden_text("target", prompt);
@@ -468,9 +468,9 @@ TEST(Inflation, PublishedShapesHoldTheBundledPair) {
     for (const char* shape : {"llama-3.2-1b", "llama-3.1-8b", "llama-3.1-70b", "qwen2.5-coder-7b", "qwen2.5-coder-14b",
                               "qwen2.5-coder-32b"}) {
         for (const char* which : {"target", "draft"}) {
-            for (const Encoding encoding : kEncodings) {
-                const auto source = ModelSource::inflate(ModelSource::open(bundled_path(which)), shape, encoding);
-                const auto plain = ModelSource::random(shape, encoding, true);
+            for (const QuantType quant_type : kQuantTypes) {
+                const auto source = ModelSource::inflate(ModelSource::open(bundled_path(which)), shape, quant_type);
+                const auto plain = ModelSource::random(shape, quant_type, true);
                 EXPECT_EQ(source->config().shape.vocab, plain->config().shape.vocab);
                 EXPECT_EQ(source->config().context_length, 2048);
                 EXPECT_EQ(source->config().rope.theta, 10000.0f);

@@ -38,23 +38,23 @@ public:
     }
 
     bool asynchronous() const override { return true; }
-    void wait(kernels::Activations& act) override { queue_->run_until(self(act).last); }
+    void wait(kernels::Workspace& workspace) override { queue_->run_until(self(workspace).last); }
 
-    std::unique_ptr<kernels::Prepared> prepare(const kernels::EmbedSpec& s) override { return late(s); }
-    std::unique_ptr<kernels::Prepared> prepare(const kernels::AttentionInSpec& s) override { return late(s); }
-    std::unique_ptr<kernels::Prepared> prepare(const kernels::AttendSpec& s) override { return late(s); }
-    std::unique_ptr<kernels::Prepared> prepare(const kernels::AttentionOutSpec& s) override { return late(s); }
-    std::unique_ptr<kernels::Prepared> prepare(const kernels::MlpInSpec& s) override { return late(s); }
-    std::unique_ptr<kernels::Prepared> prepare(const kernels::MlpOutSpec& s) override { return late(s); }
-    std::unique_ptr<kernels::Prepared> prepare(const kernels::HeadSpec& s) override { return late(s); }
+    std::unique_ptr<kernels::PreparedOp> prepare(const kernels::EmbedSpec& s) override { return late(s); }
+    std::unique_ptr<kernels::PreparedOp> prepare(const kernels::AttentionInSpec& s) override { return late(s); }
+    std::unique_ptr<kernels::PreparedOp> prepare(const kernels::AttendSpec& s) override { return late(s); }
+    std::unique_ptr<kernels::PreparedOp> prepare(const kernels::AttentionOutSpec& s) override { return late(s); }
+    std::unique_ptr<kernels::PreparedOp> prepare(const kernels::MlpInSpec& s) override { return late(s); }
+    std::unique_ptr<kernels::PreparedOp> prepare(const kernels::MlpOutSpec& s) override { return late(s); }
+    std::unique_ptr<kernels::PreparedOp> prepare(const kernels::LmHeadSpec& s) override { return late(s); }
 
     std::unique_ptr<kernels::KvPages> allocate_kv(const kernels::ModelShape& shape, std::int32_t pages,
                                                   kernels::KvFormat format) override {
         return std::make_unique<LateKv>(inner().allocate_kv(shape, pages, format), queue_);
     }
-    std::unique_ptr<kernels::Activations> allocate_activations(const kernels::ModelShape& shape, std::int32_t max_rows,
+    std::unique_ptr<kernels::Workspace> allocate_workspace(const kernels::ModelShape& shape, std::int32_t max_rows,
                                                                std::int32_t max_logit_rows) override {
-        return std::make_unique<LateActivations>(inner().allocate_activations(shape, max_rows, max_logit_rows), queue_);
+        return std::make_unique<LateActivations>(inner().allocate_workspace(shape, max_rows, max_logit_rows), queue_);
     }
     void copy_page(kernels::KvPages& kv, std::int32_t from, std::int32_t to) override {
         Work& work = queue_->add(Kind::copy, nullptr);
@@ -63,8 +63,8 @@ public:
         work.to = to;
     }
 
-    void begin(kernels::Activations& act, const kernels::Batch& batch) override {
-        LateActivations& a = self(act);
+    void begin(kernels::Workspace& workspace, const kernels::Batch& batch) override {
+        LateActivations& a = self(workspace);
         a.poison_all();
         a.logit_rows = 0;
         queue_->close(a);
@@ -80,29 +80,29 @@ public:
             }
         }
     }
-    void embed(const kernels::Prepared& s, kernels::Activations& act) override { call(Op::embed, s, act); }
-    void attention_in(const kernels::Prepared& s, kernels::Activations& act, kernels::KvPages& kv,
+    void embed(const kernels::PreparedOp& s, kernels::Workspace& workspace) override { call(Op::embed, s, workspace); }
+    void attention_in(const kernels::PreparedOp& s, kernels::Workspace& workspace, kernels::KvPages& kv,
                       std::int32_t layer) override {
-        call(Op::attention_in, s, act, &kv, layer);
+        call(Op::attention_in, s, workspace, &kv, layer);
     }
-    void attend(const kernels::Prepared& s, kernels::Activations& act, const kernels::KvPages& kv,
+    void attend(const kernels::PreparedOp& s, kernels::Workspace& workspace, const kernels::KvPages& kv,
                 std::int32_t layer) override {
-        call(Op::attend, s, act, &kv, layer);
+        call(Op::attend, s, workspace, &kv, layer);
     }
-    void attention_out(const kernels::Prepared& s, kernels::Activations& act) override {
-        call(Op::attention_out, s, act);
+    void attention_out(const kernels::PreparedOp& s, kernels::Workspace& workspace) override {
+        call(Op::attention_out, s, workspace);
     }
-    void mlp_in(const kernels::Prepared& s, kernels::Activations& act) override { call(Op::mlp_in, s, act); }
-    void mlp_out(const kernels::Prepared& s, kernels::Activations& act) override { call(Op::mlp_out, s, act); }
-    void head(const kernels::Prepared& s, kernels::Activations& act) override {
-        call(Op::head, s, act);
-        LateActivations& a = self(act);
+    void mlp_in(const kernels::PreparedOp& s, kernels::Workspace& workspace) override { call(Op::mlp_in, s, workspace); }
+    void mlp_out(const kernels::PreparedOp& s, kernels::Workspace& workspace) override { call(Op::mlp_out, s, workspace); }
+    void lm_head(const kernels::PreparedOp& s, kernels::Workspace& workspace) override {
+        call(Op::head, s, workspace);
+        LateActivations& a = self(workspace);
         a.logit_rows = static_cast<std::int32_t>(a.open->batch.logit_rows.size());
     }
 
-    void sample(kernels::Activations& act, std::span<const kernels::SamplingPlan> plans,
+    void sample(kernels::Workspace& workspace, std::span<const kernels::SamplingPlan> plans,
               std::span<const std::int32_t> slots) override {
-        LateActivations& a = self(act);
+        LateActivations& a = self(workspace);
         if (plans.size() != slots.size() || std::ssize(plans) > a.logit_rows) {
             ADD_FAILURE() << plans.size() << " plans for " << slots.size() << " slots and " << a.logit_rows
                           << " rows of logits";
@@ -126,14 +126,14 @@ public:
             a.poison_candidates(slots[i]);
         }
     }
-    kernels::SampledToken sampled(kernels::Activations& act, std::int32_t slot) override {
-        LateActivations& a = self(act);
+    kernels::SampledToken sampled(kernels::Workspace& workspace, std::int32_t slot) override {
+        LateActivations& a = self(workspace);
         if (!a.slots[at(slot)].filled) ADD_FAILURE() << "slot " << slot << " is read, and no sample fills it";
         queue_->run_until(a.slots[at(slot)].sample);
         return inner().sampled(*a.inner, slot);
     }
-    kernels::Candidates candidates(kernels::Activations& act, std::int32_t slot) override {
-        LateActivations& a = self(act);
+    kernels::Candidates candidates(kernels::Workspace& workspace, std::int32_t slot) override {
+        LateActivations& a = self(workspace);
         Slot& s = a.slots[at(slot)];
         if (!s.kept) ADD_FAILURE() << "candidates of slot " << slot << " are read, and no plan kept them";
         queue_->run_until(s.sample);
@@ -146,8 +146,8 @@ public:
         }
         return {a.candidate_ids(slot), a.candidate_logits(slot), s.count};
     }
-    std::span<float> logits(kernels::Activations& act, std::int32_t i) override {
-        LateActivations& a = self(act);
+    std::span<float> logits(kernels::Workspace& workspace, std::int32_t i) override {
+        LateActivations& a = self(workspace);
         if (i < 0 || i >= a.logit_rows) {
             ADD_FAILURE() << "row " << i << " of the logits is read, and the last forward has " << a.logit_rows;
             i = 0;
@@ -160,8 +160,8 @@ public:
         }
         return host;
     }
-    std::span<const float> residual(kernels::Activations& act, std::int32_t t) override {
-        LateActivations& a = self(act);
+    std::span<const float> residual(kernels::Workspace& workspace, std::int32_t t) override {
+        LateActivations& a = self(workspace);
         queue_->run_until(a.last);
         return inner().residual(*a.inner, t);
     }
@@ -176,7 +176,7 @@ private:
     struct LateActivations;
     struct Call {
         Op op;
-        const kernels::Prepared* stage;
+        const kernels::PreparedOp* stage;
         kernels::KvPages* kv;
         std::int32_t layer;
     };
@@ -184,7 +184,7 @@ private:
     // What has been asked for. Objects are reused, so that their vectors stop growing.
     struct Work {
         Kind kind = Kind::forward;
-        LateActivations* act = nullptr;
+        LateActivations* workspace = nullptr;
         bool queued = false, begun = false;
 
         // A forward.
@@ -218,7 +218,7 @@ private:
         }
         void reset(Kind of, LateActivations* activations) {
             kind = of;
-            act = activations;
+            workspace = activations;
             begun = false;
             done = 0;
             calls.clear();
@@ -306,26 +306,26 @@ private:
             unused.push_back(pool.back().get());
         }
 
-        Work& add(Kind kind, LateActivations* act) {
+        Work& add(Kind kind, LateActivations* workspace) {
             if (unused.empty()) grow();
             Work& work = *unused.back();
             unused.pop_back();
-            work.reset(kind, act);
+            work.reset(kind, workspace);
             enqueue(work);
             return work;
         }
         void enqueue(Work& work) {
             if (!work.queued) pending.push_back(&work);
             work.queued = true;
-            if (work.act != nullptr) work.act->last = &work;
+            if (work.workspace != nullptr) work.workspace->last = &work;
         }
         // The last forward of `act` gets no more calls.
-        void close(LateActivations& act) {
-            Work* const work = std::exchange(act.open, nullptr);
+        void close(LateActivations& workspace) {
+            Work* const work = std::exchange(workspace.open, nullptr);
             if (work != nullptr && !work->queued) release(*work);
         }
         void release(Work& work) {
-            if (work.act != nullptr && work.act->last == &work) work.act->last = nullptr;
+            if (work.workspace != nullptr && work.workspace->last == &work) work.workspace->last = nullptr;
             unused.push_back(&work);
         }
         void run_all() { run_until(pending.empty() ? nullptr : pending.back()); }
@@ -339,7 +339,7 @@ private:
                 work.queued = false;
                 run(work);
                 // A forward whose last op is still to come keeps its batch.
-                if (work.kind != Kind::forward || work.act->open != &work) release(work);
+                if (work.kind != Kind::forward || work.workspace->open != &work) release(work);
             }
             pending.erase(pending.begin(), end);
         }
@@ -348,53 +348,53 @@ private:
                 ops->copy_page(*work.kv, work.from, work.to);
                 return;
             }
-            kernels::Activations& act = *work.act->inner;
+            kernels::Workspace& workspace = *work.workspace->inner;
             if (work.kind == Kind::sample) {
                 work.check_lists();
                 const float* values = work.written.data();
                 for (const std::int32_t row : work.written_rows) {
-                    const std::span<float> logits = ops->logits(act, row);
+                    const std::span<float> logits = ops->logits(workspace, row);
                     std::copy_n(values, logits.size(), logits.begin());
                     values += logits.size();
                 }
-                ops->sample(act, work.plans, work.slots);
+                ops->sample(workspace, work.plans, work.slots);
                 for (const std::int32_t slot : work.slots) {
-                    Work const*& sample = work.act->slots[at(slot)].sample;
+                    Work const*& sample = work.workspace->slots[at(slot)].sample;
                     if (sample == &work) sample = nullptr;
                 }
                 return;
             }
-            if (!std::exchange(work.begun, true)) ops->begin(act, work.batch);
-            for (; work.done < work.calls.size(); ++work.done) run(work.calls[work.done], act);
+            if (!std::exchange(work.begun, true)) ops->begin(workspace, work.batch);
+            for (; work.done < work.calls.size(); ++work.done) run(work.calls[work.done], workspace);
         }
-        void run(const Call& call, kernels::Activations& act) {
+        void run(const Call& call, kernels::Workspace& workspace) {
             switch (call.op) {
                 case Op::embed:
-                    return ops->embed(*call.stage, act);
+                    return ops->embed(*call.stage, workspace);
                 case Op::attention_in:
-                    return ops->attention_in(*call.stage, act, *call.kv, call.layer);
+                    return ops->attention_in(*call.stage, workspace, *call.kv, call.layer);
                 case Op::attend:
-                    return ops->attend(*call.stage, act, *call.kv, call.layer);
+                    return ops->attend(*call.stage, workspace, *call.kv, call.layer);
                 case Op::attention_out:
-                    return ops->attention_out(*call.stage, act);
+                    return ops->attention_out(*call.stage, workspace);
                 case Op::mlp_in:
-                    return ops->mlp_in(*call.stage, act);
+                    return ops->mlp_in(*call.stage, workspace);
                 case Op::mlp_out:
-                    return ops->mlp_out(*call.stage, act);
+                    return ops->mlp_out(*call.stage, workspace);
                 case Op::head:
-                    return ops->head(*call.stage, act);
+                    return ops->lm_head(*call.stage, workspace);
             }
         }
     };
 
-    struct LatePrepared final : kernels::Prepared {
-        LatePrepared(std::unique_ptr<kernels::Prepared> stage, std::shared_ptr<Queue> q)
+    struct LatePrepared final : kernels::PreparedOp {
+        LatePrepared(std::unique_ptr<kernels::PreparedOp> stage, std::shared_ptr<Queue> q)
             : inner(std::move(stage)), queue(std::move(q)) {
             weight_bytes = inner->weight_bytes;
             macs_per_row = inner->macs_per_row;
         }
         ~LatePrepared() override { queue->run_all(); }
-        std::unique_ptr<kernels::Prepared> inner;
+        std::unique_ptr<kernels::PreparedOp> inner;
         std::shared_ptr<Queue> queue;
     };
     struct LateKv final : kernels::KvPages {
@@ -412,10 +412,10 @@ private:
         std::int32_t count = 0;      // of them
         const Work* sample = nullptr;  // still to run
     };
-    struct LateActivations final : kernels::Activations {
-        LateActivations(std::unique_ptr<kernels::Activations> act, std::shared_ptr<Queue> q)
-            : kernels::Activations(*act),
-              inner(std::move(act)),
+    struct LateActivations final : kernels::Workspace {
+        LateActivations(std::unique_ptr<kernels::Workspace> workspace, std::shared_ptr<Queue> q)
+            : kernels::Workspace(*workspace),
+              inner(std::move(workspace)),
               queue(std::move(q)),
               host_logits(at(max_logit_rows) * at(shape.vocab), kNan),
               fetched(at(max_logit_rows), false),
@@ -425,7 +425,7 @@ private:
             queue->run_all();
             queue->close(*this);
         }
-        std::unique_ptr<kernels::Activations> inner;
+        std::unique_ptr<kernels::Workspace> inner;
         std::shared_ptr<Queue> queue;
         Work* open = nullptr;        // the last forward, to which calls are added
         const Work* last = nullptr;  // what was asked for last
@@ -454,15 +454,15 @@ private:
         }
     };
 
-    static LateActivations& self(kernels::Activations& act) { return static_cast<LateActivations&>(act); }
+    static LateActivations& self(kernels::Workspace& workspace) { return static_cast<LateActivations&>(workspace); }
 
     template <class Spec>
-    std::unique_ptr<kernels::Prepared> late(const Spec& spec) {
+    std::unique_ptr<kernels::PreparedOp> late(const Spec& spec) {
         return std::make_unique<LatePrepared>(inner().prepare(spec), queue_);
     }
-    void call(Op op, const kernels::Prepared& stage, kernels::Activations& act, const kernels::KvPages* kv = nullptr,
+    void call(Op op, const kernels::PreparedOp& stage, kernels::Workspace& workspace, const kernels::KvPages* kv = nullptr,
               std::int32_t layer = 0) {
-        Work& work = *self(act).open;
+        Work& work = *self(workspace).open;
         if (!work.unchanged()) ADD_FAILURE() << "a batch has changed before the last op of its forward returned";
         kernels::KvPages* const pages = kv != nullptr ? static_cast<const LateKv*>(kv)->inner.get() : nullptr;
         work.calls.push_back({op, static_cast<const LatePrepared&>(stage).inner.get(), pages, layer});

@@ -17,9 +17,9 @@ using kernels::TokenRef;
 class CountingOps final : public kernels::OpsDecorator {
 public:
     CountingOps() : OpsDecorator(kernels::make_reference_ops()) {}
-    void begin(kernels::Activations& act, const kernels::Batch& batch) override {
+    void begin(kernels::Workspace& workspace, const kernels::Batch& batch) override {
         ++begun;
-        OpsDecorator::begin(act, batch);
+        OpsDecorator::begin(workspace, batch);
     }
     int begun = 0;
 };
@@ -29,10 +29,10 @@ protected:
     std::shared_ptr<const core::Model> model(kernels::Ops& ops) const {
         core::ModelConfig config = small_config();
         config.shape.layers = 1;
-        return random_model(config, kernels::Encoding::f32, kernels::Encoding::f32, ops);
+        return random_model(config, kernels::QuantType::f32, kernels::QuantType::f32, ops);
     }
     core::Context context(kernels::Ops& ops) const {
-        return core::Context(model(ops), {.length = 128, .input_rows = 8, .decode_rows = 8});
+        return core::Context(model(ops), {.length = 128, .prefill_rows = 8, .decode_rows = 8});
     }
     static kernels::SamplingPlan plan(std::span<const kernels::TokenValue> bias = {}) {
         kernels::SamplingPlan plan;
@@ -43,9 +43,9 @@ protected:
         return plan;
     }
     static void sample(core::Context& c, const kernels::SamplingPlan& plan, std::int32_t slot) {
-        c.ops().sample(c.activations(), {&plan, 1}, {&slot, 1});
+        c.ops().sample(c.workspace(), {&plan, 1}, {&slot, 1});
     }
-    kernels::SampledToken sampled(std::int32_t slot) { return late_.sampled(context_.activations(), slot); }
+    kernels::SampledToken sampled(std::int32_t slot) { return late_.sampled(context_.workspace(), slot); }
     bool decode(std::int32_t token) { return context_.decode(std::span(&token, 1)); }
 
     CountingOps inner_;
@@ -80,7 +80,7 @@ TEST_F(Late, GivesWhatTheBackendInsideGives) {
         sample(expected, plan(), step);
         sample(context_, plan(), step);
         next = TokenRef::slot(step);
-        tokens.push_back(plain->sampled(expected.activations(), step).token);
+        tokens.push_back(plain->sampled(expected.workspace(), step).token);
     }
     for (std::int32_t step = 0; step < 6; ++step)
         EXPECT_EQ(sampled(step).token, tokens[static_cast<std::size_t>(step) + 1]);
@@ -111,12 +111,12 @@ TEST_F(Late, CandidatesDieWithTheNextDrawIntoTheirSlot) {
     keeping.cut = 10;
     ASSERT_TRUE(decode(3));
     sample(context_, keeping, 2);
-    const kernels::Candidates kept = late_.candidates(context_.activations(), 2);
+    const kernels::Candidates kept = late_.candidates(context_.workspace(), 2);
     EXPECT_EQ(kept.count, 10);
     EXPECT_EQ(kept.ids[0], sampled(2).token);
     sample(context_, plan(), 2);
     EXPECT_TRUE(std::isnan(kept.logits[0]));
-    EXPECT_NONFATAL_FAILURE(late_.candidates(context_.activations(), 2), "no plan kept them");
+    EXPECT_NONFATAL_FAILURE(late_.candidates(context_.workspace(), 2), "no plan kept them");
 }
 
 TEST_F(Late, ABorrowedListMustLiveUntilItsDrawIsRead) {
@@ -146,14 +146,14 @@ TEST_F(Late, LogitsMustHaveBeenAskedFor) {
 TEST_F(Late, ABatchMustLiveUntilItsLastOp) {
     const auto& shape = context_.model().config().shape;
     const auto kv = late_.allocate_kv(shape, 1, kernels::KvFormat::f16);
-    const auto act = late_.allocate_activations(shape, 1, 1);
+    const auto workspace = late_.allocate_workspace(shape, 1, 1);
     std::vector<kernels::Row> rows = {{TokenRef::id(3), 0}};
     const std::vector<std::int32_t> pages = {0};
     const kernels::SequenceView view = {pages, 0};
-    late_.begin(*act, {kernels::RowClass::decode, false, rows, {&view, 1}, {}});
-    late_.embed(context_.model().embed(), *act);
+    late_.begin(*workspace, {kernels::RowClass::decode, false, rows, {&view, 1}, {}});
+    late_.embed(context_.model().embed(), *workspace);
     rows[0].token = TokenRef::id(4);
-    EXPECT_NONFATAL_FAILURE(late_.attention_in(*context_.model().layers()[0].attention_in, *act, *kv, 0),
+    EXPECT_NONFATAL_FAILURE(late_.attention_in(*context_.model().layers()[0].attention_in, *workspace, *kv, 0),
                             "a batch has changed");
 }
 

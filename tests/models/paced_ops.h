@@ -40,39 +40,39 @@ public:
     static double idle() { return std::exchange(idle_, 0.0); }
 
     kernels::BackendInfo describe() const override { return {"paced", "", 1}; }
-    void wait(kernels::Activations& act) override {
-        LateOps::wait(act);
+    void wait(kernels::Workspace& workspace) override {
+        LateOps::wait(workspace);
         host_ = std::max(host_, device_);
     }
 
-    void begin(kernels::Activations& act, const kernels::Batch& batch) override {
-        LateOps::begin(act, batch);
+    void begin(kernels::Workspace& workspace, const kernels::Batch& batch) override {
+        LateOps::begin(workspace, batch);
         host_ += pace_.enqueue;
-        run(pace_.forward ? pace_.forward(act.shape, static_cast<std::int32_t>(batch.rows.size())) : 0.0);
+        run(pace_.forward ? pace_.forward(workspace.shape, static_cast<std::int32_t>(batch.rows.size())) : 0.0);
     }
-    void sample(kernels::Activations& act, std::span<const kernels::SamplingPlan> plans,
+    void sample(kernels::Workspace& workspace, std::span<const kernels::SamplingPlan> plans,
               std::span<const std::int32_t> slots) override {
-        LateOps::sample(act, plans, slots);
+        LateOps::sample(workspace, plans, slots);
         host_ += pace_.enqueue_sampling;
         run(pace_.sample);
-        std::array<double, kernels::kTokenSlots>& filled = filled_[&act];
+        std::array<double, kernels::kTokenSlots>& filled = filled_[&workspace];
         for (const std::int32_t slot : slots) filled[static_cast<std::size_t>(slot)] = device_;
     }
-    kernels::SampledToken sampled(kernels::Activations& act, std::int32_t slot) override {
-        host_ = std::max(host_, filled_[&act][static_cast<std::size_t>(slot)] + pace_.read);
-        return LateOps::sampled(act, slot);
+    kernels::SampledToken sampled(kernels::Workspace& workspace, std::int32_t slot) override {
+        host_ = std::max(host_, filled_[&workspace][static_cast<std::size_t>(slot)] + pace_.read);
+        return LateOps::sampled(workspace, slot);
     }
-    kernels::Candidates candidates(kernels::Activations& act, std::int32_t slot) override {
-        sampled(act, slot);
-        return LateOps::candidates(act, slot);
+    kernels::Candidates candidates(kernels::Workspace& workspace, std::int32_t slot) override {
+        sampled(workspace, slot);
+        return LateOps::candidates(workspace, slot);
     }
-    std::span<float> logits(kernels::Activations& act, std::int32_t i) override {
-        wait(act);
-        return LateOps::logits(act, i);
+    std::span<float> logits(kernels::Workspace& workspace, std::int32_t i) override {
+        wait(workspace);
+        return LateOps::logits(workspace, i);
     }
-    std::span<const float> residual(kernels::Activations& act, std::int32_t t) override {
-        wait(act);
-        return LateOps::residual(act, t);
+    std::span<const float> residual(kernels::Workspace& workspace, std::int32_t t) override {
+        wait(workspace);
+        return LateOps::residual(workspace, t);
     }
 
 private:
@@ -82,7 +82,7 @@ private:
         device_ = begin + ms;
     }
 
-    std::map<const kernels::Activations*, std::array<double, kernels::kTokenSlots>> filled_;  // when each slot is
+    std::map<const kernels::Workspace*, std::array<double, kernels::kTokenSlots>> filled_;  // when each slot is
     static inline DevicePace pace_;
     static inline double host_ = 0.0, device_ = 0.0, idle_ = 0.0;
 };

@@ -55,7 +55,7 @@ inline std::unique_ptr<samplers::Chain> temperature_chain(double temperature) {
 }
 
 inline const core::ContextOptions& session_options() {
-    static const core::ContextOptions options{.length = 512, .input_rows = 128, .decode_rows = 33};
+    static const core::ContextOptions options{.length = 512, .prefill_rows = 128, .decode_rows = 33};
     return options;
 }
 

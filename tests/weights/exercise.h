@@ -40,7 +40,7 @@ inline std::uint64_t exercise(const TensorTable& tensors) {
             check(view.elements() == tensor.elements(), "a view and its description differ in shape");
             if (view.cols <= 4096) {
                 std::vector<float> row(static_cast<std::size_t>(view.cols));
-                kernels::decode_row(view, view.rows - 1, row);
+                kernels::dequantize_row(view, view.rows - 1, row);
             }
         });
     }

@@ -1,4 +1,4 @@
-// GgufFile on honest files: every value type, shapes, encodings, split models, and the bundled pair.
+// GgufFile on honest files: every value type, shapes, quantisation types, split models, and the bundled pair.
 
 #include "core/weights/gguf.h"
 
@@ -108,10 +108,10 @@ TEST(Gguf, TensorsFoldIntoRowsAndColumns) {
     EXPECT_EQ(matrix.rows, 3);
     EXPECT_EQ(matrix.cols, 2);
     std::vector<float> row(2);
-    kernels::decode_row(matrix, 2, row);
+    kernels::dequantize_row(matrix, 2, row);
     EXPECT_THAT(row, ElementsAre(4.0f, 5.0f));
     const kernels::TensorView cube = tensors.get("cube");
-    EXPECT_EQ(cube.encoding, kernels::Encoding::f16);
+    EXPECT_EQ(cube.quant_type, kernels::QuantType::f16);
     EXPECT_EQ(cube.rows, 6);
     EXPECT_EQ(cube.cols, 2);
     EXPECT_EQ(tensors.get("codes").bytes(), 68);
@@ -142,7 +142,7 @@ TEST(Gguf, HonoursGeneralAlignment) {
     const GgufFile file = GgufFile::from_memory(bytes_of(image), "aligned.gguf");
     EXPECT_EQ(file.tensors().find("b")->offset % 256, 0);
     std::vector<float> value(1);
-    kernels::decode_row(file.tensors().get("b"), 0, value);
+    kernels::dequantize_row(file.tensors().get("b"), 0, value);
     EXPECT_EQ(value[0], -0.5f);
 }
 
@@ -178,7 +178,7 @@ TEST(Gguf, OpensASplitModelFromAnyPart) {
         ASSERT_EQ(file.tensors().list().size(), 3u);
         EXPECT_EQ(file.tensors().find("b")->file, "m-00002-of-00003.gguf");
         std::vector<float> value(1);
-        kernels::decode_row(file.tensors().get("c"), 0, value);
+        kernels::dequantize_row(file.tensors().get("c"), 0, value);
         EXPECT_EQ(value[0], 3.0f);
     }
 }
@@ -221,7 +221,7 @@ TEST(Gguf, OpensTheBundledPair) {
 
     const GgufFile draft = GgufFile::open(models / "draft-q8_0.gguf");
     EXPECT_EQ(draft.get_int("llama.block_count"), 3);
-    EXPECT_EQ(draft.tensors().get("token_embd.weight").encoding, kernels::Encoding::q8_0);
+    EXPECT_EQ(draft.tensors().get("token_embd.weight").quant_type, kernels::QuantType::q8_0);
     EXPECT_EQ(draft.get_strings("tokenizer.ggml.tokens"), target.get_strings("tokenizer.ggml.tokens"));
 }
 

@@ -25,7 +25,7 @@ using testing::TemporaryDirectory;
 std::vector<float> row_of(const SafetensorsDir& model, const char* name, std::int64_t row) {
     const kernels::TensorView view = model.tensors().get(name);
     std::vector<float> values(static_cast<std::size_t>(view.cols));
-    kernels::decode_row(view, row, values);
+    kernels::dequantize_row(view, row, values);
     return values;
 }
 

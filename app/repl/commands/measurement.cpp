@@ -59,15 +59,15 @@ void stats(Repl& repl, const std::string&) {
 
 std::string table(const MeteredOps::Meters& meters, double bandwidth) {
     double all = 0.0;
-    for (const StageMeter& meter : meters) all += meter.ms;
+    for (const OpMeter& meter : meters) all += meter.ms;
     if (all <= 0.0) return "  nothing was computed\n";
     std::string out = "  op                calls        ms   share     GB/s  of read   GMAC/s\n";
-    for (int i = 0; i < kMeteredStages; ++i) {
-        const StageMeter& meter = meters[static_cast<std::size_t>(i)];
+    for (int i = 0; i < kMeteredOps; ++i) {
+        const OpMeter& meter = meters[static_cast<std::size_t>(i)];
         if (meter.calls == 0 || meter.ms <= 0.0) continue;
         const double rate = static_cast<double>(meter.weight_bytes) / (meter.ms / 1000.0);
         out += format("  %-14s %8lld %9.2f %5.1f %% %8.1f %6.0f %% %8.1f\n",
-                      std::string(name(static_cast<MeteredStage>(i))).c_str(), static_cast<long long>(meter.calls),
+                      std::string(name(static_cast<MeteredOp>(i))).c_str(), static_cast<long long>(meter.calls),
                       meter.ms, 100.0 * meter.ms / all, rate / 1e9, 100.0 * rate / bandwidth,
                       static_cast<double>(meter.macs) / (meter.ms / 1000.0) / 1e9);
     }

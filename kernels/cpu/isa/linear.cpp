@@ -240,31 +240,31 @@ FORESAY_INLINE const Block* as(const uint8_t* p) {
 }
 
 template <int M>
-FORESAY_INLINE void panel(Encoding encoding, const uint8_t* p, int blocks, const ActivationTile& x, F (&acc)[M]) {
+FORESAY_INLINE void panel(QuantType quant_type, const uint8_t* p, int blocks, const ActivationTile& x, F (&acc)[M]) {
     clear<M>(acc);
-    switch (encoding) {
-        case Encoding::q4_0:
+    switch (quant_type) {
+        case QuantType::q4_0:
             scaled_blocks<M>(as<PanelQ4_0>(p), blocks, x, acc);
             break;
-        case Encoding::q8_0:
+        case QuantType::q8_0:
             scaled_blocks<M>(as<PanelQ8_0>(p), blocks, x, acc);
             break;
-        case Encoding::q4_k:
+        case QuantType::q4_k:
             k_blocks<M>(as<PanelQ4_K>(p), blocks, x, acc);
             break;
-        case Encoding::q5_k:
+        case QuantType::q5_k:
             k_blocks<M>(as<PanelQ5_K>(p), blocks, x, acc);
             break;
-        case Encoding::q6_k:
+        case QuantType::q6_k:
             q6_k_blocks<M>(as<PanelQ6_K>(p), blocks, x, acc);
             break;
-        case Encoding::f32:
+        case QuantType::f32:
             floats<M>(as<PanelF32>(p), blocks, x, acc, [](const float* w) { return load(w); });
             break;
-        case Encoding::f16:
+        case QuantType::f16:
             floats<M>(as<PanelF16>(p), blocks, x, acc, [](const uint16_t* w) { return load_half(w); });
             break;
-        case Encoding::bf16:
+        case QuantType::bf16:
             floats<M>(as<PanelF16>(p), blocks, x, acc, [](const uint16_t* w) { return load_bf16(w); });
             break;
     }
@@ -274,7 +274,7 @@ template <int M>
 void linear_rows(const PanelRange& w, const ActivationTile& x, float* y, int64_t y_stride, Store mode) {
     for (int p = w.begin; p < w.end; ++p) {
         F acc[M];
-        panel<M>(w.encoding, w.data + p * w.panel_bytes, w.blocks, x, acc);
+        panel<M>(w.quant_type, w.data + p * w.panel_bytes, w.blocks, x, acc);
         for (int m = 0; m < M; ++m) {
             if (m >= x.rows) break;
             float* out = y + m * y_stride + 16 * p;
@@ -294,8 +294,8 @@ void gated_rows(const PanelRange& gate, const PanelRange& up, const ActivationTi
                 bool gelu) {
     for (int p = gate.begin; p < gate.end; ++p) {
         F g[M], u[M];
-        panel<M>(gate.encoding, gate.data + p * gate.panel_bytes, gate.blocks, x, g);
-        panel<M>(up.encoding, up.data + p * up.panel_bytes, up.blocks, x, u);
+        panel<M>(gate.quant_type, gate.data + p * gate.panel_bytes, gate.blocks, x, g);
+        panel<M>(up.quant_type, up.data + p * up.panel_bytes, up.blocks, x, u);
         for (int m = 0; m < M; ++m) {
             if (m >= x.rows) break;
             store(y + m * y_stride + 16 * p, mul(gelu ? gelu_tanh(g[m]) : silu(g[m]), u[m]));

@@ -42,33 +42,33 @@ namespace foresay::kernels::cuda {
 inline constexpr float kCodeScale = 16777216.0f;  // 2^24: codes enter as subnormal float16 numbers, code x 2^-24
 
 // What a quantisation type wants of its activations.
-template <Encoding E>
+template <QuantType E>
 struct ActivationForm {
-    static constexpr bool bf16 = E == Encoding::bf16;
-    static constexpr bool floats = E == Encoding::f16 || bf16;
+    static constexpr bool bf16 = E == QuantType::bf16;
+    static constexpr bool floats = E == QuantType::f16 || bf16;
     static constexpr int planes = floats ? 2 : 1;  // high and low part
-    static constexpr bool minima = E == Encoding::q4_k || E == Encoding::q5_k;
-    static constexpr int sum_inputs = E == Encoding::q6_k ? 16 : 32;  // inputs per sum
+    static constexpr bool minima = E == QuantType::q4_k || E == QuantType::q5_k;
+    static constexpr int sum_inputs = E == QuantType::q6_k ? 16 : 32;  // inputs per sum
     // Pairs c = 2, 3 are multiplied with codes four bits higher in their word, so these inputs are scaled by 1 / 16.
-    static constexpr bool quarters_lowered = !floats && E != Encoding::q8_0;
+    static constexpr bool quarters_lowered = !floats && E != QuantType::q8_0;
     // What a sum is multiplied by: minus the offset of the codes, scaled as the codes are. With minima: a power of two
     // that keeps the sum in range, which kMinimumScale undoes.
     static constexpr float sum_factor = minima                ? -0.03125f
-                                        : E == Encoding::q4_0 ? -8.0f / kCodeScale
-                                        : E == Encoding::q8_0 ? -128.0f / kCodeScale
+                                        : E == QuantType::q4_0 ? -8.0f / kCodeScale
+                                        : E == QuantType::q8_0 ? -128.0f / kCodeScale
                                                               : -32.0f / kCodeScale;
     static constexpr int blocks = kSplitInputs / gemv_warps(E) / block_format(E).inputs;  // most of a slice
     static constexpr int groups = kSplitInputs / gemv_warps(E) / 32;
     // Words of sums per block and eight rows.
-    static constexpr int sum_words = floats ? 0 : minima ? 2 : E == Encoding::q6_k ? 4 : 1;
+    static constexpr int sum_words = floats ? 0 : minima ? 2 : E == QuantType::q6_k ? 4 : 1;
 };
 inline constexpr float kMinimumScale = 32.0f;  // minima enter as code x 2^-24, so this is all that is left to undo
 
 // Bytes from one of rows 8 to 15 to the next. The 64 extra bytes keep lanes of two rows on different banks.
-constexpr int upper_row_bytes(Encoding e) { return kSplitInputs / gemv_warps(e) * 2 + 64; }
+constexpr int upper_row_bytes(QuantType e) { return kSplitInputs / gemv_warps(e) * 2 + 64; }
 // What a warp needs of shared memory for `rows` rows.
-constexpr int upper_rows_bytes(Encoding e, int rows) {
-    const bool floats = e == Encoding::f16 || e == Encoding::bf16;
+constexpr int upper_rows_bytes(QuantType e, int rows) {
+    const bool floats = e == QuantType::f16 || e == QuantType::bf16;
     return rows <= 8 ? 0 : (rows - 8) * upper_row_bytes(e) * (floats ? 2 : 1);
 }
 
@@ -78,7 +78,7 @@ __device__ inline float* row_stats(char* shared, const GemvPlan& plan, int warp)
     return reinterpret_cast<float*>(shared + plan.row_stats_at) + warp * 32;
 }
 
-template <Encoding E, int NT>
+template <QuantType E, int NT>
 class ActivationOperand {
 public:
     using Form = ActivationForm<E>;

@@ -58,7 +58,7 @@ struct alignas(16) CtaShare {
     }
 };
 
-template <Encoding E, int NT, class Args>
+template <QuantType E, int NT, class Args>
 class CopyRing {
 public:
     static constexpr int kChunk = chunk_blocks(E, NT, kLittleShared), kWarps = gemv_warps(E);

@@ -11,7 +11,7 @@
 
 namespace foresay::kernels::cuda {
 
-template <Encoding E>
+template <QuantType E>
 void launch_gemv_as(const GemvArgs<kManySteps>& args, int processors, bool overlap, cudaStream_t stream);
 
 namespace {
@@ -100,14 +100,14 @@ void divide_among_ctas(const GemvScratch& scratch, int processors, std::span<Gem
 
 // Shared memory: header, ring, rows 8 to 15 of the activations, panel sums, row statistics. The ring gets what the others
 // leave. False: that is less than `least_slots` slots.
-bool place_shared(Encoding encoding, bool little_shared, std::size_t shared_budget, int least_slots, bool attends,
+bool place_shared(QuantType quant_type, bool little_shared, std::size_t shared_budget, int least_slots, bool attends,
                   int rows, GemvPlan& plan) {
-    const int warps = gemv_warps(encoding);
-    plan.upper_rows_bytes = upper_rows_bytes(encoding, rows);
+    const int warps = gemv_warps(quant_type);
+    plan.upper_rows_bytes = upper_rows_bytes(quant_type, rows);
     // More buffers let the epilogue lag further; their memory is the ring's loss.
     plan.sum_buffers = rows == 1 ? 8 : rows <= 4 ? 4 : rows <= 8 ? 2 : 1;
     plan.sum_buffer_mask = static_cast<std::uint32_t>(plan.sum_buffers - 1);
-    // Activations of up to eight rows pass through the sums' memory, 128 inputs of a row at a time.
+    // Workspace of up to eight rows pass through the sums' memory, 128 inputs of a row at a time.
     plan.warp_sum_stride = std::max(plan.sum_buffers * kPanelRows * rows, std::min(rows, 8) * 64);
     plan.rows_inverse = inverse_of(rows);
     const int sums_bytes = warps * plan.warp_sum_stride * 4;
@@ -115,7 +115,7 @@ bool place_shared(Encoding encoding, bool little_shared, std::size_t shared_budg
     // Attention and panel sums use the same memory, in different steps.
     const int sums_room = std::max(sums_bytes, attends ? kAttendShared : 0);
     const int fixed = kGemvHeaderBytes + warps * plan.upper_rows_bytes + sums_room + row_stats_bytes + 3 * 128;
-    const int slot_bytes = chunk_blocks(encoding, rows > 8 ? 2 : 1, little_shared) * block_format(encoding).bytes;
+    const int slot_bytes = chunk_blocks(quant_type, rows > 8 ? 2 : 1, little_shared) * block_format(quant_type).bytes;
     plan.ring_slots = std::min((static_cast<int>(shared_budget) - fixed) / slot_bytes, kMaxRingSlots);
     if (plan.ring_slots < std::max(1, least_slots)) return false;
     int at = kGemvHeaderBytes + plan.ring_slots * slot_bytes;
@@ -134,9 +134,9 @@ bool place_shared(Encoding encoding, bool little_shared, std::size_t shared_budg
 
 }  // namespace
 
-bool plan_gemv(Encoding encoding, const GemvScratch& scratch, std::size_t shared_budget, int processors,
+bool plan_gemv(QuantType quant_type, const GemvScratch& scratch, std::size_t shared_budget, int processors,
                int least_slots, std::span<GemvOp> ops, int rows, GemvPlan& plan) {
-    if (encoding == Encoding::f32) return true;
+    if (quant_type == QuantType::f32) return true;
     plan.counters = scratch.counters;
     plan.zeros = scratch.zeros;
     plan.shared_start = scratch.shared_start;
@@ -145,30 +145,30 @@ bool plan_gemv(Encoding encoding, const GemvScratch& scratch, std::size_t shared
     const bool attends =
         std::any_of(ops.begin(), ops.end(), [](const GemvOp& op) { return op.kind == OpKind::attend; });
     if (scratch.little_shared) shared_budget = std::min(shared_budget, kLittleSharedBytes);
-    return place_shared(encoding, scratch.little_shared, shared_budget, least_slots, attends, rows, plan);
+    return place_shared(quant_type, scratch.little_shared, shared_budget, least_slots, attends, rows, plan);
 }
 
-void launch_gemv(Encoding encoding, const GemvArgs<kManySteps>& args, int processors, bool overlap,
+void launch_gemv(QuantType quant_type, const GemvArgs<kManySteps>& args, int processors, bool overlap,
                  cudaStream_t stream) {
-    switch (encoding) {
-        case Encoding::f32:
-            return launch_gemv_as<Encoding::f32>(args, processors, overlap, stream);
-        case Encoding::f16:
-            return launch_gemv_as<Encoding::f16>(args, processors, overlap, stream);
-        case Encoding::bf16:
-            return launch_gemv_as<Encoding::bf16>(args, processors, overlap, stream);
-        case Encoding::q4_0:
-            return launch_gemv_as<Encoding::q4_0>(args, processors, overlap, stream);
-        case Encoding::q8_0:
-            return launch_gemv_as<Encoding::q8_0>(args, processors, overlap, stream);
-        case Encoding::q4_k:
-            return launch_gemv_as<Encoding::q4_k>(args, processors, overlap, stream);
-        case Encoding::q5_k:
-            return launch_gemv_as<Encoding::q5_k>(args, processors, overlap, stream);
-        case Encoding::q6_k:
-            return launch_gemv_as<Encoding::q6_k>(args, processors, overlap, stream);
+    switch (quant_type) {
+        case QuantType::f32:
+            return launch_gemv_as<QuantType::f32>(args, processors, overlap, stream);
+        case QuantType::f16:
+            return launch_gemv_as<QuantType::f16>(args, processors, overlap, stream);
+        case QuantType::bf16:
+            return launch_gemv_as<QuantType::bf16>(args, processors, overlap, stream);
+        case QuantType::q4_0:
+            return launch_gemv_as<QuantType::q4_0>(args, processors, overlap, stream);
+        case QuantType::q8_0:
+            return launch_gemv_as<QuantType::q8_0>(args, processors, overlap, stream);
+        case QuantType::q4_k:
+            return launch_gemv_as<QuantType::q4_k>(args, processors, overlap, stream);
+        case QuantType::q5_k:
+            return launch_gemv_as<QuantType::q5_k>(args, processors, overlap, stream);
+        case QuantType::q6_k:
+            return launch_gemv_as<QuantType::q6_k>(args, processors, overlap, stream);
     }
-    bug("unknown weight encoding");
+    bug("unknown quantisation type");
 }
 
 }  // namespace foresay::kernels::cuda

@@ -113,7 +113,7 @@ __device__ bool attend_cta_share(const AttendCall& c, const char* call, const __
 // that is this CTA's. A chunk of the ring has kChunk neighbouring blocks: where that is more than the warps, a warp has
 // kEach of each chunk; where it is fewer, only some warps have a block in a chunk, and the others wait for it and
 // release it all the same.
-template <Encoding E, int NT, bool kOneRow, class Stream>
+template <QuantType E, int NT, bool kOneRow, class Stream>
 __device__ __forceinline__ void multiply_slice(Stream& ring, const ActivationOperand<E, NT>& in, int blocks,
                                                float (&sums)[2][NT][4]) {
     constexpr int kChunk = Stream::kChunk, kWarps = Stream::kWarps, kBytes = Stream::kBytes;
@@ -197,7 +197,7 @@ __device__ __forceinline__ void store_sums(const float (&sums)[2][NT][4], PanelS
 }
 
 // A matrix step, by the multiplying warps: load the activations of the slice, then one panel after the other.
-template <Encoding E, int NT, class Args>
+template <QuantType E, int NT, class Args>
 __device__ __forceinline__ void multiply_cta_share(const Args& args, char* shared) {
     constexpr int kWarps = gemv_warps(E);
     // The number of the step, read again from shared memory after the activations are loaded: while they arrive no
@@ -256,7 +256,7 @@ __device__ inline void depart(const Args& args) {
 // The kernel. NT: eights of rows (1 or 2). kFormat: of the cache that steps attend to, or put K and V aside for; one
 // code path each, so that the other one costs no registers. Args: with room for few steps or for a whole forward; only
 // the latter has the code for attention.
-template <Encoding E, int NT, KvFormat kFormat, class Args>
+template <QuantType E, int NT, KvFormat kFormat, class Args>
 __global__ void __launch_bounds__(gemv_threads(E), 1) gemv(const __grid_constant__ Args args) {
     // The start of shared memory comes as a parameter, because the instruction that asks for it takes a while each
     // time. The trap catches a driver that reserves another amount than the host was told.

@@ -23,11 +23,11 @@ namespace foresay::kernels::cuda {
 
 // Multiplying warps of a CTA; each has its own slice of K. K-quants have fewer: their products want more registers, and
 // their blocks are so large that a chunk with one block for each of 16 warps would leave room for hardly any.
-constexpr int gemv_warps(Encoding encoding) {
-    switch (encoding) {
-        case Encoding::q4_k:
-        case Encoding::q5_k:
-        case Encoding::q6_k:
+constexpr int gemv_warps(QuantType quant_type) {
+    switch (quant_type) {
+        case QuantType::q4_k:
+        case QuantType::q5_k:
+        case QuantType::q6_k:
             return 8;
         default:
             return 16;
@@ -35,7 +35,7 @@ constexpr int gemv_warps(Encoding encoding) {
 }
 // Threads of a CTA: the multiplying warps, one producer warp and the epilogue warps.
 inline constexpr int kEpilogueWarps = 3;
-constexpr int gemv_threads(Encoding encoding) { return 32 * (gemv_warps(encoding) + 1 + kEpilogueWarps); }
+constexpr int gemv_threads(QuantType quant_type) { return 32 * (gemv_warps(quant_type) + 1 + kEpilogueWarps); }
 // Whether multiprocessors have 100 KiB of shared memory and not 164 or 228, by the architecture that code is compiled
 // for. Kernels know theirs, hosts ask (GemvScratch). FORESAY_LITTLE_SHARED: as if they all had, to test that elsewhere.
 inline constexpr std::size_t kLittleSharedBytes = 99 * 1024;  // of which a block can have this
@@ -54,14 +54,14 @@ inline constexpr bool kLittleShared = false;  // unused on the host, which plans
 // Blocks of a panel that are one copy. A multiple of the warps, or a divisor of their number. In the second case a
 // chunk is some warps' only but makes all of them wait, so it is for blocks so large that few chunks of the first kind
 // fit.
-constexpr int chunk_blocks(Encoding encoding, int row_tiles, bool little_shared) {
-    switch (encoding) {
-        case Encoding::q4_0:
+constexpr int chunk_blocks(QuantType quant_type, int row_tiles, bool little_shared) {
+    switch (quant_type) {
+        case QuantType::q4_0:
             return row_tiles == 1 && !little_shared ? 32 : 16;
-        case Encoding::q8_0:
+        case QuantType::q8_0:
             return little_shared ? 8 : 16;
-        case Encoding::f16:
-        case Encoding::bf16:
+        case QuantType::f16:
+        case QuantType::bf16:
             return row_tiles == 1 && !little_shared ? 8 : 4;
         default:
             return little_shared ? 4 : 8;
@@ -162,7 +162,7 @@ struct GemvStep {
     std::uint8_t x_buffer = 0, residual_buffer = 0, out_buffer = 0;
 };
 
-// Activations that steps of whole layers pass on lie in kFlaggedBuffers buffers of flagged words (flagged_words.cuh).
+// Workspace that steps of whole layers pass on lie in kFlaggedBuffers buffers of flagged words (flagged_words.cuh).
 // Layer l uses buffer l % 3: [x after mlp_out | attended | x after attention_out | ff].
 // Who resets: the attention_out of layer l + 1 resets what layer l left, because a CTA that is there knows that all
 //           CTAs have passed the projections of layer l + 1 (attention waits for their counter), and so have read all
@@ -249,11 +249,11 @@ const GemvScratch& gemv_scratch();
 // Fills in the plan for `rows` rows on `processors` multiprocessors whose blocks may take `shared_budget` bytes; false:
 // not even `least_slots` stages fit. Ops of which each fits with two stages fit together with one. Reads nothing of
 // `scratch`'s memory.
-bool plan_gemv(Encoding encoding, const GemvScratch& scratch, std::size_t shared_budget, int processors,
+bool plan_gemv(QuantType quant_type, const GemvScratch& scratch, std::size_t shared_budget, int processors,
                int least_slots, std::span<GemvOp> ops, int rows, GemvPlan& plan);
 
 // Enqueues the kernel, one block per multiprocessor.
-void launch_gemv(Encoding encoding, const GemvArgs<kManySteps>& args, int processors, bool overlap,
+void launch_gemv(QuantType quant_type, const GemvArgs<kManySteps>& args, int processors, bool overlap,
                  cudaStream_t stream);
 
 }  // namespace foresay::kernels::cuda

@@ -20,7 +20,7 @@ __global__ void __launch_bounds__(256) gemv_f32(const __grid_constant__ GemvArgs
     const int lane = threadIdx.x % 32;
     const std::int64_t packed = 2 * (static_cast<std::int64_t>(blockIdx.x) * 8 + threadIdx.x / 32);
     if (packed >= op.epilogue.rows) return;
-    constexpr BlockFormat format = block_format(Encoding::f32);
+    constexpr BlockFormat format = block_format(QuantType::f32);
     const auto* panel = reinterpret_cast<const float*>(step.panels + packed / kPanelRows * op.blocks *
                                                                          static_cast<std::int64_t>(format.bytes)) +
                         packed % kPanelRows * format.inputs;
@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(256) gemv_f32(const __grid_constant__ GemvArgs
 }  // namespace
 
 template <>
-void launch_gemv_as<Encoding::f32>(const GemvArgs<kManySteps>& args, int /*processors*/, bool overlap,
+void launch_gemv_as<QuantType::f32>(const GemvArgs<kManySteps>& args, int /*processors*/, bool overlap,
                                    cudaStream_t stream) {
     cudaLaunchAttribute attribute = {};
     attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;

@@ -12,7 +12,7 @@
 
 namespace foresay::kernels::cuda {
 
-template <Encoding E, int NT, KvFormat kFormat, class Args>
+template <QuantType E, int NT, KvFormat kFormat, class Args>
 void launch_gemv_kernel(const Args& args, int processors, bool overlap, cudaStream_t stream) {
     const auto kernel = gemv<E, NT, kFormat, Args>;
     cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, args.plan.shared_bytes),
@@ -34,7 +34,7 @@ void launch_gemv_kernel(const Args& args, int processors, bool overlap, cudaStre
     launch_check(cudaLaunchKernelEx(&config, kernel, args), "cannot launch gemv");
 }
 
-template <Encoding E>
+template <QuantType E>
 void launch_gemv_as(const GemvArgs<kManySteps>& many, int processors, bool overlap, cudaStream_t stream) {
     const auto launch_for = [&](auto format, const auto& args) {
         if (args.rows > 8) {

@@ -1,5 +1,5 @@
 #include "kernels/cuda/decode/gemv_launch.cuh"
 
 namespace foresay::kernels::cuda {
-template void launch_gemv_as<Encoding::q8_0>(const GemvArgs<kManySteps>&, int, bool, cudaStream_t);
+template void launch_gemv_as<QuantType::q8_0>(const GemvArgs<kManySteps>&, int, bool, cudaStream_t);
 }  // namespace foresay::kernels::cuda

@@ -140,14 +140,14 @@ private:
 
 }  // namespace
 
-void LinearSequence::State::add(Encoding encoding, const LinearCall& call, int32_t rows, const GemvOp& op,
+void LinearSequence::State::add(QuantType quant_type, const LinearCall& call, int32_t rows, const GemvOp& op,
                                 GemvStep step) {
     // One launch has one quantisation type, one number of rows, and few different ops.
-    const bool joins = args_.steps > 0 && args_.steps < kManySteps && encoding_ == encoding && args_.rows == rows &&
-                       call_.stream == call.stream && encoding_ != Encoding::f32 &&
+    const bool joins = args_.steps > 0 && args_.steps < kManySteps && quant_type_ == quant_type && args_.rows == rows &&
+                       call_.stream == call.stream && quant_type_ != QuantType::f32 &&
                        (find(op) < args_.op_count || args_.op_count < kMaxGemvOps);
     if (!joins) flush();
-    encoding_ = encoding;
+    quant_type_ = quant_type;
     call_ = call;
     args_.rows = rows;
     step.op = static_cast<std::uint8_t>(find(op));
@@ -156,7 +156,7 @@ void LinearSequence::State::add(Encoding encoding, const LinearCall& call, int32
 }
 
 bool LinearSequence::State::attend(const AttendCall& call) {
-    if (args_.steps == 0 || args_.steps == kManySteps || encoding_ == Encoding::f32 || !can_fuse_attention(call))
+    if (args_.steps == 0 || args_.steps == kManySteps || quant_type_ == QuantType::f32 || !can_fuse_attention(call))
         return false;
     int32_t kind = 0;
     while (kind < args_.attend_count && !same_kind(args_.attends[kind], call)) ++kind;
@@ -166,7 +166,7 @@ bool LinearSequence::State::attend(const AttendCall& call) {
     op.attend = kind;
     if (find(op) == kMaxGemvOps) return false;
     if (kind == args_.attend_count) args_.attends[args_.attend_count++] = call;
-    add(encoding_, call_, args_.rows, op, {.kv = const_cast<__half*>(call.kv)});
+    add(quant_type_, call_, args_.rows, op, {.kv = const_cast<__half*>(call.kv)});
     return true;
 }
 
@@ -174,7 +174,7 @@ void LinearSequence::State::flush() {
     if (args_.steps == 0) return;
     const DeviceInfo& info = DeviceContext::current().info();
     const GemvScratch& scratch = gemv_scratch();
-    check(plan_gemv(encoding_, scratch, info.shared_bytes, info.processors, 1,
+    check(plan_gemv(quant_type_, scratch, info.shared_bytes, info.processors, 1,
                     std::span(args_.ops, size(args_.op_count)), args_.rows, args_.plan),
           "ops that fit alone fit together");
     flag_layers(scratch);
@@ -183,7 +183,7 @@ void LinearSequence::State::flush() {
         State& state;
         ~Discard() { state.discard(); }
     } const discard{*this};
-    launch_gemv(encoding_, args_, info.processors, call_.overlap, call_.stream);
+    launch_gemv(quant_type_, args_, info.processors, call_.overlap, call_.stream);
 }
 
 // Whole layers pass their activations on in flagged words (gemv.h), without barriers of the grid.

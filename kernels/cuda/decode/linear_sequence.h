@@ -8,7 +8,7 @@ namespace foresay::kernels::cuda {
 
 struct LinearSequence::State {
     // Appends a matrix step; launches what waits first if it cannot run in the same launch.
-    void add(Encoding encoding, const LinearCall& call, std::int32_t rows, const GemvOp& op, GemvStep step);
+    void add(QuantType quant_type, const LinearCall& call, std::int32_t rows, const GemvOp& op, GemvStep step);
     // Appends attention; false: it cannot run in this launch, and nothing has changed.
     bool attend(const AttendCall& call);
     void flush();
@@ -19,7 +19,7 @@ private:
     std::int32_t find(const GemvOp& op) const;
 
     GemvArgs<kManySteps> args_;
-    Encoding encoding_ = Encoding::f32;
+    QuantType quant_type_ = QuantType::f32;
     LinearCall call_;
 };
 

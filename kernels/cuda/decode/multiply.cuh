@@ -59,11 +59,11 @@ __device__ inline void multiply_group(float (&d)[4], const std::uint32_t (&p)[2]
 }
 
 // run(address of the block, activations, which block of the slice, sums, lane)
-template <Encoding E, int NT, bool kOneRow>
+template <QuantType E, int NT, bool kOneRow>
 struct Multiply;
 
 // Q4_0 and Q8_0: a float16 scale per 32 inputs.
-template <Encoding E, int NT, bool kOneRow>
+template <QuantType E, int NT, bool kOneRow>
 struct MultiplyScaled {
     static constexpr int kScales = block_format(E).scale_begin;
 
@@ -71,7 +71,7 @@ struct MultiplyScaled {
                                                float (&sums)[2][NT][4], int lane) {
         const uint4 scale = load_shared4(block + kScales + lane / 4 * 16);  // (tile, half): groups 0 and 1
         uint4 nibbles[2];
-        if constexpr (E == Encoding::q4_0) {
+        if constexpr (E == QuantType::q4_0) {
             nibbles[0] = load_shared4(block + lane * 16);
             nibbles[1] = load_shared4(block + 512 + lane * 16);
         }
@@ -85,7 +85,7 @@ struct MultiplyScaled {
 #pragma unroll
             for (int g = 0; g < 2; ++g) {
                 std::uint32_t p[2][4];
-                if constexpr (E == Encoding::q4_0) {
+                if constexpr (E == QuantType::q4_0) {
                     unpack_nibbles(word_of(nibbles[t], 2 * g), p[0]);
                     unpack_nibbles(word_of(nibbles[t], 2 * g + 1), p[1]);
                 } else {
@@ -108,9 +108,9 @@ struct MultiplyScaled {
     }
 };
 template <int NT, bool kOneRow>
-struct Multiply<Encoding::q4_0, NT, kOneRow> : MultiplyScaled<Encoding::q4_0, NT, kOneRow> {};
+struct Multiply<QuantType::q4_0, NT, kOneRow> : MultiplyScaled<QuantType::q4_0, NT, kOneRow> {};
 template <int NT, bool kOneRow>
-struct Multiply<Encoding::q8_0, NT, kOneRow> : MultiplyScaled<Encoding::q8_0, NT, kOneRow> {};
+struct Multiply<QuantType::q8_0, NT, kOneRow> : MultiplyScaled<QuantType::q8_0, NT, kOneRow> {};
 
 // Of a row's 6-bit numbers (ScaleCodePlace), as pairs of codes: the scales of groups 2 sub and 2 sub + 1, and the
 // minima of groups 2 q and 2 q + 1.
@@ -130,9 +130,9 @@ __device__ inline std::uint32_t k_minima(std::uint32_t nibbles, std::uint32_t up
 
 // Q4_K, and Q5_K with its fifth bits: per row and block two float16 factors, d and dmin, and 6-bit scales and minima of
 // 8 groups of 32 inputs. The minima of all groups go into one mma with the sums of the activations.
-template <Encoding E, int NT, bool kOneRow>
+template <QuantType E, int NT, bool kOneRow>
 struct MultiplyK {
-    static constexpr bool kFifth = E == Encoding::q5_k;
+    static constexpr bool kFifth = E == QuantType::q5_k;
     static constexpr int kScales = kFifth ? 5120 : 4096;
 
     static __device__ __forceinline__ void run(std::uint32_t block, const ActivationOperand<E, NT>& in, int j,
@@ -217,9 +217,9 @@ struct MultiplyK {
     }
 };
 template <int NT, bool kOneRow>
-struct Multiply<Encoding::q4_k, NT, kOneRow> : MultiplyK<Encoding::q4_k, NT, kOneRow> {};
+struct Multiply<QuantType::q4_k, NT, kOneRow> : MultiplyK<QuantType::q4_k, NT, kOneRow> {};
 template <int NT, bool kOneRow>
-struct Multiply<Encoding::q5_k, NT, kOneRow> : MultiplyK<Encoding::q5_k, NT, kOneRow> {};
+struct Multiply<QuantType::q5_k, NT, kOneRow> : MultiplyK<QuantType::q5_k, NT, kOneRow> {};
 
 // Two bytes of a word, signed, as a pair of float16: 0x6400 | u is 1024 + u.
 __device__ inline std::uint32_t signed_pair(std::uint32_t word, std::uint32_t selector) {
@@ -230,8 +230,8 @@ __device__ inline std::uint32_t signed_pair(std::uint32_t word, std::uint32_t se
 // Q6_K: one float16 factor per row and block and int8 scales of 16 groups of 16 inputs. The products of a block are
 // summed without the factor, which multiplies them once at the end.
 template <int NT, bool kOneRow>
-struct Multiply<Encoding::q6_k, NT, kOneRow> {
-    static __device__ __forceinline__ void run(std::uint32_t block, const ActivationOperand<Encoding::q6_k, NT>& in,
+struct Multiply<QuantType::q6_k, NT, kOneRow> {
+    static __device__ __forceinline__ void run(std::uint32_t block, const ActivationOperand<QuantType::q6_k, NT>& in,
                                                int j, float (&sums)[2][NT][4], int lane) {
         // Sums of this block, before they are multiplied with d.
         float part[2][NT][4];
@@ -311,7 +311,7 @@ struct Multiply<Encoding::q6_k, NT, kOneRow> {
 
 // Plain 16-bit weights: activations come as two planes. The sums of the low plane are added first, because they are
 // small.
-template <Encoding E, int NT, bool kOneRow>
+template <QuantType E, int NT, bool kOneRow>
 struct MultiplyFloats {
     static __device__ __forceinline__ void run(std::uint32_t block, const ActivationOperand<E, NT>& in, int j,
                                                float (&sums)[2][NT][4], int lane) {
@@ -326,7 +326,7 @@ struct MultiplyFloats {
                 for (int nt = 0; nt < NT; ++nt) {
                     const uint4 high = in.operand(2 * j + g, nt, 0), low = in.operand(2 * j + g, nt, 1);
                     float(&d)[4] = sums[t][nt];
-                    if constexpr (E == Encoding::bf16) {
+                    if constexpr (E == QuantType::bf16) {
                         // Low plane first, then the high one, for each 16 inputs.
                         mma_bf16(d, a0.x, a0.y, a0.z, a0.w, low.x, low.y, d);
                         mma_bf16(d, a0.x, a0.y, a0.z, a0.w, high.x, high.y, d);
@@ -344,8 +344,8 @@ struct MultiplyFloats {
     }
 };
 template <int NT, bool kOneRow>
-struct Multiply<Encoding::f16, NT, kOneRow> : MultiplyFloats<Encoding::f16, NT, kOneRow> {};
+struct Multiply<QuantType::f16, NT, kOneRow> : MultiplyFloats<QuantType::f16, NT, kOneRow> {};
 template <int NT, bool kOneRow>
-struct Multiply<Encoding::bf16, NT, kOneRow> : MultiplyFloats<Encoding::bf16, NT, kOneRow> {};
+struct Multiply<QuantType::bf16, NT, kOneRow> : MultiplyFloats<QuantType::bf16, NT, kOneRow> {};
 
 }  // namespace foresay::kernels::cuda

@@ -131,7 +131,7 @@ __device__ __forceinline__ void epilogue_panels(const GemvOp& op, const GemvStep
 
 // All steps, by the epilogue warps. They arrive at the counter of the grid when this CTA's share of a matrix is
 // written.
-template <Encoding E, int NT, KvFormat kFormat, class Args>
+template <QuantType E, int NT, KvFormat kFormat, class Args>
 __device__ __forceinline__ void run_epilogue(const Args& args, char* shared) {
     constexpr int kWarps = gemv_warps(E);
     constexpr int kThreads = 32 * kEpilogueWarps;

@@ -105,7 +105,7 @@ private:
     template <class Target>
     void run_noted(const ForwardShape& shape, Target& target) {
         ++runs_;
-        if (shape.layout.rows > kGraphRows || shape.row_class == RowClass::input) return target.enqueue(calls());
+        if (shape.layout.rows > kGraphRows || shape.row_class == RowClass::prefill) return target.enqueue(calls());
         const auto known = std::find_if(known_.begin(), known_.end(), [&](const KnownForward& forward) {
             return forward.shape == shape && forward.calls == calls_;
         });

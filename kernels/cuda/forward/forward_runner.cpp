@@ -79,7 +79,7 @@ void ForwardRunner::embed(const OpCall& call, const RopeTables& ropes) {
     embed.batch = w_.view();
     embed.rows = w_.rows();
     embed.table = op.table.data();
-    embed.encoding = op.encoding;
+    embed.quant_type = op.quant_type;
     embed.vocab = op.vocab;
     embed.d_model = w_.shape.d_model;
     embed.scale = op.scale;

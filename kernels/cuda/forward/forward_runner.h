@@ -33,7 +33,7 @@ private:
     void attend(const OpCall& call);
     void out(const OpCall& call, const DeviceBuffer<float>& input);
     void mlp_in(const OpCall& call, const OpCall* next);
-    void head(const OpCall& call);
+    void lm_head(const OpCall& call);
 
     // Puts K and V into the cache where no attention has done so.
     void settle_new_kv();

@@ -10,13 +10,13 @@
 namespace foresay::kernels::cuda {
 
 // What prepared ops of any kind have in common; `id` is never used twice, unlike an address.
-struct PreparedOp : Prepared {
+struct PreparedOp : PreparedOp {
     std::uint64_t id = 0;
 };
 
 struct PreparedEmbed : PreparedOp {
     DeviceBuffer<std::byte> table;
-    Encoding encoding = Encoding::f32;
+    QuantType quant_type = QuantType::f32;
     std::int64_t vocab = 0;
     float scale = 1.0f;
 };
@@ -43,7 +43,7 @@ struct PreparedMlpIn : PreparedOp {
 };
 struct PreparedHead : PreparedOp {
     HeadLinear linear;
-    explicit PreparedHead(const HeadSpec& spec) : linear(spec) {}
+    explicit PreparedHead(const LmHeadSpec& spec) : linear(spec) {}
 };
 
 }  // namespace foresay::kernels::cuda

@@ -33,7 +33,7 @@ struct OpenForward {
     CudaWorkspace* workspace = nullptr;
 };
 
-struct CudaWorkspace : Activations {
+struct CudaWorkspace : Workspace {
     CudaWorkspace(DeviceContext& device, std::shared_ptr<OpenForward> open, const ModelShape& shape,
                   std::int32_t max_rows, std::int32_t max_logit_rows);
     ~CudaWorkspace() override;
@@ -66,7 +66,7 @@ struct CudaWorkspace : Activations {
     std::vector<std::int32_t> sequence_at;  // where each sequence's pages begin in the lists; -1: not there yet
     std::int32_t listed_pages = 0;          // page numbers at the front of the lists; -1: they lie apart (trees)
 
-    // Activations.
+    // Workspace.
     DeviceBuffer<float> x, q, attended, ff;
     DeviceBuffer<float> raw;  // projections that another kernel goes on with; also new K and V of a coded cache
     DeviceBuffer<std::int64_t> k_cell, v_cell;

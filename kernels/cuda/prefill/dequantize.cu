@@ -38,7 +38,7 @@ __device__ std::uint32_t nibbles(std::uint32_t w, int s, int p) { return w >> (8
 // A lane's weights of 32 rows x 64 inputs of a block: get(t, h, g, s) are inputs 32 g + 16 s + 4 (lane % 4) + {0..3} of
 // row 16 t + 8 h + lane / 4, as four float16 numbers. `sub` counts 64 inputs within a block. The constructor issues all
 // loads.
-template <Encoding E>
+template <QuantType E>
 struct Dequantize;
 
 struct DequantizeScaled {  // one scale per 32 inputs: q4_0, q8_0
@@ -59,7 +59,7 @@ struct DequantizeScaled {  // one scale per 32 inputs: q4_0, q8_0
 };
 
 template <>
-struct Dequantize<Encoding::q4_0> : DequantizeScaled {
+struct Dequantize<QuantType::q4_0> : DequantizeScaled {
     uint4 code[2];
     __device__ Dequantize(const std::uint8_t* block, int /*sub*/, int lane, float times) {
         for (int t = 0; t < 2; ++t) code[t] = read16(block + t * 512 + lane * 16);
@@ -73,7 +73,7 @@ struct Dequantize<Encoding::q4_0> : DequantizeScaled {
 };
 
 template <>
-struct Dequantize<Encoding::q8_0> : DequantizeScaled {
+struct Dequantize<QuantType::q8_0> : DequantizeScaled {
     uint4 code[2][2];  // t, g
     __device__ Dequantize(const std::uint8_t* block, int /*sub*/, int lane, float times) {
         for (int i = 0; i < 4; ++i) code[i / 2][i % 2] = read16(block + i * 512 + lane * 16);
@@ -144,17 +144,17 @@ struct DequantizeK {
     }
 };
 template <>
-struct Dequantize<Encoding::q4_k> : DequantizeK<false> {
+struct Dequantize<QuantType::q4_k> : DequantizeK<false> {
     using DequantizeK::DequantizeK;
 };
 template <>
-struct Dequantize<Encoding::q5_k> : DequantizeK<true> {
+struct Dequantize<QuantType::q5_k> : DequantizeK<true> {
     using DequantizeK::DequantizeK;
 };
 
 // Q6_K: upper two bits from their own plane, an int8 scale per 16 inputs.
 template <>
-struct Dequantize<Encoding::q6_k> {
+struct Dequantize<QuantType::q6_k> {
     uint4 code[2];
     uint2 upper[2];  // t; g
     uint4 scales;    // word (t, h), byte (g, s)
@@ -204,16 +204,16 @@ struct DequantizeFloats {
     }
 };
 template <>
-struct Dequantize<Encoding::f16> : DequantizeFloats<false> {
+struct Dequantize<QuantType::f16> : DequantizeFloats<false> {
     using DequantizeFloats::DequantizeFloats;
 };
 template <>
-struct Dequantize<Encoding::bf16> : DequantizeFloats<true> {
+struct Dequantize<QuantType::bf16> : DequantizeFloats<true> {
     using DequantizeFloats::DequantizeFloats;
 };
 
 // A warp turns 64 inputs of a panel into 128 bytes of each of its rows.
-template <Encoding E>
+template <QuantType E>
 __global__ void __launch_bounds__(32 * kWarps)
     // One warp per 64 inputs of a panel: 128 bytes of each of its 32 rows.
     dequantize_to_f16(const std::uint8_t* panels, std::int32_t blocks, float times, __half* out, std::int64_t stride) {
@@ -251,7 +251,7 @@ __global__ void __launch_bounds__(32 * kWarps)
 __global__ void __launch_bounds__(32 * kWarps)
     // Float32 panels: a copy into rows.
     copy_f32(const std::uint8_t* panels, std::int32_t blocks, float* out, std::int64_t stride) {
-    constexpr BlockFormat format = block_format(Encoding::f32);
+    constexpr BlockFormat format = block_format(QuantType::f32);
     const std::int64_t panel = blockIdx.y, block = blockIdx.x;
     const auto* from = reinterpret_cast<const float4*>(panels + (panel * blocks + block) * format.bytes);
     for (int i = static_cast<int>(threadIdx.x); i < kPanelRows * 16; i += 32 * kWarps) {
@@ -279,24 +279,24 @@ __global__ void largest(const std::uint8_t* panels, std::int64_t blocks, std::in
 }
 
 // The largest weight as a multiple of its scale.
-float most_of_scale(Encoding encoding) {
-    switch (encoding) {
-        case Encoding::q4_0:
+float most_of_scale(QuantType quant_type) {
+    switch (quant_type) {
+        case QuantType::q4_0:
             return 8.0f;
-        case Encoding::q8_0:
+        case QuantType::q8_0:
             return 128.0f;
-        case Encoding::q4_k:
+        case QuantType::q4_k:
             return 63.0f * 16.0f;
-        case Encoding::q5_k:
+        case QuantType::q5_k:
             return 63.0f * 32.0f;
-        case Encoding::q6_k:
+        case QuantType::q6_k:
             return 128.0f * 32.0f;
         default:
             return 1.0f;
     }
 }
 
-template <Encoding E>
+template <QuantType E>
 void dequantize_as(cudaStream_t stream, const Panels::Part& part, const std::uint8_t* from, std::int32_t count,
                    int shift, void* out, std::int64_t stride) {
     const int units = part.blocks * (block_format(E).inputs / 64);
@@ -308,18 +308,18 @@ void dequantize_as(cudaStream_t stream, const Panels::Part& part, const std::uin
 }  // namespace
 
 int dequantize_shift(const Panels::Part& part) {
-    if (part.encoding == Encoding::f32 || part.encoding == Encoding::f16) return 0;
-    const BlockFormat format = block_format(part.encoding);
+    if (part.quant_type == QuantType::f32 || part.quant_type == QuantType::f16) return 0;
+    const BlockFormat format = block_format(part.quant_type);
     const DeviceBuffer<std::uint32_t> found(1);
     cuda_check(cudaMemset(found.data(), 0, sizeof(std::uint32_t)), "cannot clear memory");
     largest<<<1024, 256>>>(part.data.data(), static_cast<std::int64_t>(part.panels) * part.blocks, format.bytes,
-                           format.scale_begin, format.scale_end, part.encoding == Encoding::bf16, found.data());
+                           format.scale_begin, format.scale_end, part.quant_type == QuantType::bf16, found.data());
     launched("largest");
     float most = 0.0f;
     cuda_check(cudaMemcpy(&most, found.data(), sizeof(most), cudaMemcpyDeviceToHost), "cannot read back");
     if (most == 0.0f) return 0;
     int exponent = 0;
-    std::frexp(static_cast<double>(most) * static_cast<double>(most_of_scale(part.encoding)),
+    std::frexp(static_cast<double>(most) * static_cast<double>(most_of_scale(part.quant_type)),
                &exponent);  // below 2^exponent
     return std::clamp(14 - exponent, -120, 120);
 }
@@ -327,33 +327,33 @@ int dequantize_shift(const Panels::Part& part) {
 void launch_dequantize(cudaStream_t stream, const Panels::Part& part, std::int32_t first, std::int32_t count, int shift,
                        void* out, std::int64_t stride) {
     const std::uint8_t* from = part.data.data() + static_cast<std::int64_t>(first) * part.blocks *
-                                                      static_cast<std::int64_t>(block_format(part.encoding).bytes);
-    switch (part.encoding) {
-        case Encoding::f32: {
+                                                      static_cast<std::int64_t>(block_format(part.quant_type).bytes);
+    switch (part.quant_type) {
+        case QuantType::f32: {
             const dim3 grid(static_cast<unsigned>(part.blocks), static_cast<unsigned>(count));
             copy_f32<<<grid, 32 * kWarps, 0, stream>>>(from, part.blocks, static_cast<float*>(out), stride);
             break;
         }
-        case Encoding::f16:
-            dequantize_as<Encoding::f16>(stream, part, from, count, shift, out, stride);
+        case QuantType::f16:
+            dequantize_as<QuantType::f16>(stream, part, from, count, shift, out, stride);
             break;
-        case Encoding::bf16:
-            dequantize_as<Encoding::bf16>(stream, part, from, count, shift, out, stride);
+        case QuantType::bf16:
+            dequantize_as<QuantType::bf16>(stream, part, from, count, shift, out, stride);
             break;
-        case Encoding::q4_0:
-            dequantize_as<Encoding::q4_0>(stream, part, from, count, shift, out, stride);
+        case QuantType::q4_0:
+            dequantize_as<QuantType::q4_0>(stream, part, from, count, shift, out, stride);
             break;
-        case Encoding::q8_0:
-            dequantize_as<Encoding::q8_0>(stream, part, from, count, shift, out, stride);
+        case QuantType::q8_0:
+            dequantize_as<QuantType::q8_0>(stream, part, from, count, shift, out, stride);
             break;
-        case Encoding::q4_k:
-            dequantize_as<Encoding::q4_k>(stream, part, from, count, shift, out, stride);
+        case QuantType::q4_k:
+            dequantize_as<QuantType::q4_k>(stream, part, from, count, shift, out, stride);
             break;
-        case Encoding::q5_k:
-            dequantize_as<Encoding::q5_k>(stream, part, from, count, shift, out, stride);
+        case QuantType::q5_k:
+            dequantize_as<QuantType::q5_k>(stream, part, from, count, shift, out, stride);
             break;
-        case Encoding::q6_k:
-            dequantize_as<Encoding::q6_k>(stream, part, from, count, shift, out, stride);
+        case QuantType::q6_k:
+            dequantize_as<QuantType::q6_k>(stream, part, from, count, shift, out, stride);
             break;
     }
     launched("unpack");

@@ -19,7 +19,7 @@ constexpr std::int64_t kSlabRows = 256;  // slabs are multiples of this
 
 std::int64_t rounded_up(std::int64_t value, std::int64_t to) { return (value + to - 1) / to * to; }
 
-GemmType kind_of(Encoding encoding) { return encoding == Encoding::f32 ? GemmType::single : GemmType::half; }
+GemmType kind_of(QuantType quant_type) { return quant_type == QuantType::f32 ? GemmType::single : GemmType::half; }
 std::int64_t number_bytes(GemmType kind) { return kind == GemmType::half ? 2 : 4; }
 
 // Elements and bytes of what a workspace holds: the largest of any op of the shape.
@@ -81,15 +81,15 @@ PrefillMatrix::PrefillMatrix(const Panels& panels)
     const std::span<const Panels::Part> parts = panels.parts();
     int shift = 127;
     for (const Panels::Part& part : parts) {
-        check(part.blocks * block_format(part.encoding).inputs == padded_, "parts of a stack are padded alike");
-        if (kind_of(part.encoding) == GemmType::half) shift = std::min(shift, dequantize_shift(part));
+        check(part.blocks * block_format(part.quant_type).inputs == padded_, "parts of a stack are padded alike");
+        if (kind_of(part.quant_type) == GemmType::half) shift = std::min(shift, dequantize_shift(part));
     }
     shift_ = shift == 127 ? 0 : shift;
     // Parts that become float16 are one matrix, those of float32 another.
     for (std::size_t begin = 0; begin < parts.size();) {
         std::size_t end = begin;
         const std::int64_t first_row = rows_;
-        for (; end < parts.size() && kind_of(parts[end].encoding) == kind_of(parts[begin].encoding); ++end) {
+        for (; end < parts.size() && kind_of(parts[end].quant_type) == kind_of(parts[begin].quant_type); ++end) {
             rows_ += static_cast<std::int64_t>(parts[end].panels) * kPanelRows;
         }
         cut(panels, begin, end, first_row);
@@ -100,7 +100,7 @@ PrefillMatrix::PrefillMatrix(const Panels& panels)
 
 // Cuts the parts [begin, end), whose first packed row is `first_row`, into slabs of even size.
 void PrefillMatrix::cut(const Panels& panels, std::size_t begin, std::size_t end, std::int64_t first_row) {
-    const GemmType kind = kind_of(panels.parts()[begin].encoding);
+    const GemmType kind = kind_of(panels.parts()[begin].quant_type);
     const std::int64_t rows = rows_ - first_row;
     const std::int64_t most = std::max(kSlabRows, kSlabBytes / (padded_ * number_bytes(kind)) / kSlabRows * kSlabRows);
     const std::int64_t count = (rows + most - 1) / most;
@@ -123,7 +123,7 @@ void PrefillMatrix::cut(const Panels& panels, std::size_t begin, std::size_t end
 }
 
 bool PrefillMatrix::takes(const LinearCall& call) const {
-    return usable_ && call.row_class == RowClass::input && call.workspace != nullptr &&
+    return usable_ && call.row_class == RowClass::prefill && call.workspace != nullptr &&
            call.workspace->state() != nullptr;
 }
 

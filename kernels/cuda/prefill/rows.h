@@ -1,4 +1,4 @@
-// kernels/cuda/prefill/rows.h: what happens to input rows before and after their matrix products.
+// kernels/cuda/prefill/rows.h: what happens to prefill rows before and after their matrix products.
 //
 // Layout:   x [T, inputs] float32 becomes rows of `stride` numbers, zeros after the inputs; sums [T, stride] in packed
 //           rows, part after part.

@@ -47,7 +47,7 @@ __global__ void embed_kernel(EmbedCall c) {
         const auto* blocks = reinterpret_cast<const typename Q::Block*>(c.table) + id * (c.d_model / Q::kElements);
         float* x = c.x + static_cast<int64_t>(t) * c.d_model;
         for (int32_t i = threadIdx.x; i < c.d_model; i += kThreads) {
-            const float value = Q::decode(blocks[i / Q::kElements], i % Q::kElements);
+            const float value = Q::dequantize(blocks[i / Q::kElements], i % Q::kElements);
             x[i] = c.scale != 1.0f ? value * c.scale : value;
         }
         if (threadIdx.x == 0) {
@@ -96,7 +96,7 @@ __global__ void heads_kernel(HeadsCall c) {
 
 void launch_embed(cudaStream_t stream, const EmbedCall& call) {
     const dim3 grid(static_cast<unsigned>(call.rows), static_cast<unsigned>(1 + call.ropes.count));
-    visit_encoding(call.encoding, [&](auto q) { embed_kernel<decltype(q)><<<grid, kThreads, 0, stream>>>(call); });
+    visit_quant_type(call.quant_type, [&](auto q) { embed_kernel<decltype(q)><<<grid, kThreads, 0, stream>>>(call); });
     launched("embed");
 }
 

@@ -33,7 +33,7 @@ struct EmbedCall {
     BatchView batch;
     std::int32_t rows = 0;
     const std::byte* table = nullptr;  // [V, D] as in the file
-    Encoding encoding = Encoding::f32;
+    QuantType quant_type = QuantType::f32;
     std::int64_t vocab = 0;
     std::int32_t d_model = 0;
     float scale = 1.0f;

@@ -24,7 +24,7 @@ DeviceBuffer<std::byte> embed_table(const TensorView& table) {
     if (table.data != nullptr) return to_device(std::span(table.data, bytes));
     // A few dozen random rows over and over: only the cost of a look-up matters.
     const std::int64_t rows = table.rows < kPattern ? table.rows : kPattern;
-    const auto row = static_cast<std::size_t>(row_bytes(table.encoding, table.cols));
+    const auto row = static_cast<std::size_t>(row_bytes(table.quant_type, table.cols));
     std::vector<std::byte> pattern(row * static_cast<std::size_t>(rows));
     std::vector<float> values(static_cast<std::size_t>(table.cols));
     std::uint32_t state = 12345;
@@ -33,7 +33,7 @@ DeviceBuffer<std::byte> embed_table(const TensorView& table) {
             state = state * 1664525u + 1013904223u;
             value = static_cast<float>(state >> 8) * (2.0f / 16777216.0f) - 1.0f;
         }
-        encode_row(table.encoding, values, std::span(pattern).subspan(static_cast<std::size_t>(r) * row, row));
+        quantize_row(table.quant_type, values, std::span(pattern).subspan(static_cast<std::size_t>(r) * row, row));
     }
     const DeviceBuffer<std::byte> from = to_device(std::span<const std::byte>(pattern));
     DeviceBuffer<std::byte> out(bytes);

@@ -4,7 +4,7 @@
 #include <cstddef>
 
 #include "kernels/cuda/device/device.h"
-#include "kernels/encoding.h"
+#include "kernels/quant_type.h"
 
 namespace foresay::kernels::cuda {
 

@@ -1,4 +1,4 @@
-// kernels/cuda/weights/panel_format.h: one block of a panel for every encoding: where each number lies.
+// kernels/cuda/weights/panel_format.h: one block of a panel for every quantisation type: where each number lies.
 //
 // Layout:   a block is 32 rows x 64 inputs (256 for K-quants). Codes lie as the operand A of mma.m16n8k16 wants them,
 //           so that a lane of a warp reads its share with 16-byte loads and unpacks it with masks alone. Row and input
@@ -27,7 +27,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/encoding.h"
+#include "kernels/quant_type.h"
 #include "kernels/host_device.h"
 #include "kernels/quant/f16.h"
 
@@ -78,22 +78,22 @@ struct BlockFormat {
     std::int32_t scale_end = 0;
 };
 
-FORESAY_HOST_DEVICE constexpr BlockFormat block_format(Encoding encoding) {
-    switch (encoding) {
-        case Encoding::q4_0:
+FORESAY_HOST_DEVICE constexpr BlockFormat block_format(QuantType quant_type) {
+    switch (quant_type) {
+        case QuantType::q4_0:
             return {64, sizeof(PanelQ4_0), offsetof(PanelQ4_0, d), sizeof(PanelQ4_0)};
-        case Encoding::q8_0:
+        case QuantType::q8_0:
             return {64, sizeof(PanelQ8_0), offsetof(PanelQ8_0, d), sizeof(PanelQ8_0)};
-        case Encoding::q4_k:
+        case QuantType::q4_k:
             return {256, sizeof(PanelQ4_K), offsetof(PanelQ4_K, d), offsetof(PanelQ4_K, scales)};
-        case Encoding::q5_k:
+        case QuantType::q5_k:
             return {256, sizeof(PanelQ5_K), offsetof(PanelQ5_K, d), offsetof(PanelQ5_K, scales)};
-        case Encoding::q6_k:
+        case QuantType::q6_k:
             return {256, sizeof(PanelQ6_K), offsetof(PanelQ6_K, d), sizeof(PanelQ6_K)};
-        case Encoding::f16:
-        case Encoding::bf16:
+        case QuantType::f16:
+        case QuantType::bf16:
             return {64, 4096, 0, 4096};
-        case Encoding::f32:
+        case QuantType::f32:
             return {64, 8192, 0, 8192};
     }
     return {};

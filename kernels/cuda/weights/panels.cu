@@ -128,7 +128,7 @@ __device__ void put(const F32::Block& from, std::uint8_t* block, int row, int in
 template <class Q>
 __global__ void repack(const typename Q::Block* from, std::int64_t count, std::int64_t row_blocks, RowTarget target,
                        std::uint8_t* panels, std::int32_t panel_blocks) {
-    constexpr BlockFormat format = block_format(Q::kEncoding);
+    constexpr BlockFormat format = block_format(Q::kQuantType);
     const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
     if (i >= count * row_blocks) return;
     const std::int64_t packed = target.packed(target.first + i / row_blocks);
@@ -145,9 +145,9 @@ __device__ std::uint32_t scramble(std::uint64_t x) {
 }
 
 // Random words for synthetic weights; scales and plain values become numbers of about `size`.
-__global__ void fill_random(std::uint32_t* words, std::int64_t count, Encoding encoding, float size,
+__global__ void fill_random(std::uint32_t* words, std::int64_t count, QuantType quant_type, float size,
                             std::uint64_t seed) {
-    const BlockFormat format = block_format(encoding);
+    const BlockFormat format = block_format(quant_type);
     const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
     for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step) {
         std::uint32_t bits = scramble(seed + static_cast<std::uint64_t>(i) * 0x9e3779b97f4a7c15ull);
@@ -159,9 +159,9 @@ __global__ void fill_random(std::uint32_t* words, std::int64_t count, Encoding e
                 const float unit = static_cast<float>(bits >> (16 * j) & 0x7fffu) / 32768.0f + 0.5f;
                 values[j] = (!is_scale && (bits >> (16 * j) & 0x8000u) ? -unit : unit) * size;
             }
-            if (encoding == Encoding::f32) {
+            if (quant_type == QuantType::f32) {
                 bits = f32_bits(values[0]);
-            } else if (encoding == Encoding::bf16) {
+            } else if (quant_type == QuantType::bf16) {
                 bits = f32_to_bf16(values[0]) | static_cast<std::uint32_t>(f32_to_bf16(values[1])) << 16;
             } else {
                 bits = f32_to_f16(values[0]) | static_cast<std::uint32_t>(f32_to_f16(values[1])) << 16;
@@ -172,18 +172,18 @@ __global__ void fill_random(std::uint32_t* words, std::int64_t count, Encoding e
 }
 
 // The scale with which random codes give weights of about 1 / sqrt(inputs).
-float random_scale(Encoding encoding, std::int64_t inputs) {
+float random_scale(QuantType quant_type, std::int64_t inputs) {
     const float unit = 1.0f / std::sqrt(static_cast<float>(inputs));
-    switch (encoding) {
-        case Encoding::q4_0:
+    switch (quant_type) {
+        case QuantType::q4_0:
             return unit / 4.6f;
-        case Encoding::q8_0:
+        case QuantType::q8_0:
             return unit / 74.0f;
-        case Encoding::q4_k:
+        case QuantType::q4_k:
             return unit / (4.6f * 36.0f);  // minima as large as the middle code: sums stay near zero
-        case Encoding::q5_k:
+        case QuantType::q5_k:
             return unit / (9.2f * 36.0f);
-        case Encoding::q6_k:
+        case QuantType::q6_k:
             return unit / (18.0f * 74.0f);
         default:
             return unit;
@@ -201,7 +201,7 @@ void repack_slab(const std::byte* slab, std::int64_t count, std::int64_t cols, c
 
 // Copies and packs a tensor, kSlabBytes at a time.
 void fill(const TensorView& view, RowTarget target, const Panels::Part& part) {
-    const std::int64_t row = row_bytes(view.encoding, view.cols);
+    const std::int64_t row = row_bytes(view.quant_type, view.cols);
     const std::int64_t slab_rows = std::clamp<std::int64_t>(kSlabBytes / row, 1, view.rows);
     const DeviceBuffer<std::byte> slab(static_cast<std::size_t>(slab_rows * row));
     for (std::int64_t first = 0; first < view.rows; first += slab_rows) {
@@ -210,7 +210,7 @@ void fill(const TensorView& view, RowTarget target, const Panels::Part& part) {
                               cudaMemcpyHostToDevice),
                    "cannot copy weights to the device");
         target.first = first;
-        visit_encoding(view.encoding,
+        visit_quant_type(view.quant_type,
                        [&](auto q) { repack_slab<decltype(q)>(slab.data(), count, view.cols, target, part); });
     }
     cuda_check(cudaDeviceSynchronize(), "cannot pack weights");
@@ -222,16 +222,16 @@ void fill_randomly(const Panels::Part& part, std::int64_t inputs) {
     static std::atomic<std::uint64_t> last_seed = 0;
     const std::uint64_t seed = last_seed.fetch_add(kSeedStep) + kSeedStep;
     const auto words = static_cast<std::int64_t>(part.data.size() / 4);
-    fill_random<<<2048, 256>>>(reinterpret_cast<std::uint32_t*>(part.data.data()), words, part.encoding,
-                               random_scale(part.encoding, inputs), seed);
+    fill_random<<<2048, 256>>>(reinterpret_cast<std::uint32_t*>(part.data.data()), words, part.quant_type,
+                               random_scale(part.quant_type, inputs), seed);
     launched("fill_random");
     cuda_check(cudaDeviceSynchronize(), "cannot make random weights");
 }
 
-Panels::Part make_part(Encoding encoding, std::int64_t first_row, std::int64_t rows, std::int64_t inputs) {
-    const BlockFormat format = block_format(encoding);
+Panels::Part make_part(QuantType quant_type, std::int64_t first_row, std::int64_t rows, std::int64_t inputs) {
+    const BlockFormat format = block_format(quant_type);
     Panels::Part part;
-    part.encoding = encoding;
+    part.quant_type = quant_type;
     part.first_row = first_row;
     part.rows = rows;
     // Cleared, because codes are set by atomicOr, and what pads a panel has scale 0.
@@ -246,7 +246,7 @@ Panels::Part make_part(Encoding encoding, std::int64_t first_row, std::int64_t r
 std::vector<float> decoded(const TensorView& view) {
     std::vector<float> values(static_cast<std::size_t>(view.elements()));
     for (std::int64_t row = 0; row < view.rows; ++row) {
-        decode_row(
+        dequantize_row(
             view, row,
             std::span(values).subspan(static_cast<std::size_t>(row * view.cols), static_cast<std::size_t>(view.cols)));
     }
@@ -271,9 +271,9 @@ Panels::Panels(std::span<const PackSource> matrices, RowOrder order) : inputs_(m
     if (order == RowOrder::interleaved) {
         check(matrices.size() == 2 && matrices[0].view.rows == matrices[1].view.rows,
               "two matrices of one shape interleave");
-        const bool alike = matrices[0].view.encoding == matrices[1].view.encoding;
-        const Encoding encoding = alike ? matrices[0].view.encoding : Encoding::f32;
-        Part& part = parts_.emplace_back(make_part(encoding, 0, rows_, inputs_));
+        const bool alike = matrices[0].view.quant_type == matrices[1].view.quant_type;
+        const QuantType quant_type = alike ? matrices[0].view.quant_type : QuantType::f32;
+        Part& part = parts_.emplace_back(make_part(quant_type, 0, rows_, inputs_));
         if (matrices[0].view.data == nullptr) {
             fill_randomly(part, inputs_);
             return;
@@ -283,7 +283,7 @@ Panels::Panels(std::span<const PackSource> matrices, RowOrder order) : inputs_(m
             std::vector<float> values;
             if (!alike) {
                 values = decoded(view);
-                view = {Encoding::f32, view.rows, view.cols, reinterpret_cast<const std::byte*>(values.data())};
+                view = {QuantType::f32, view.rows, view.cols, reinterpret_cast<const std::byte*>(values.data())};
             }
             fill(view, {0, m, 2, {}}, part);
         }
@@ -294,10 +294,10 @@ Panels::Panels(std::span<const PackSource> matrices, RowOrder order) : inputs_(m
     for (std::size_t begin = 0; begin < matrices.size();) {
         std::size_t end = begin;
         std::int64_t rows = 0;
-        for (; end < matrices.size() && matrices[end].view.encoding == matrices[begin].view.encoding; ++end) {
+        for (; end < matrices.size() && matrices[end].view.quant_type == matrices[begin].view.quant_type; ++end) {
             rows += matrices[end].view.rows;
         }
-        Part& part = parts_.emplace_back(make_part(matrices[begin].view.encoding, first_row, rows, inputs_));
+        Part& part = parts_.emplace_back(make_part(matrices[begin].view.quant_type, first_row, rows, inputs_));
         if (matrices[begin].view.data == nullptr) {
             fill_randomly(part, inputs_);
         } else {

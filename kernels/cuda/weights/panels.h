@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "kernels/cuda/device/device.h"
-#include "kernels/encoding.h"
+#include "kernels/quant_type.h"
 #include "kernels/host_device.h"
 
 namespace foresay::kernels::cuda {
@@ -50,10 +50,10 @@ enum class RowOrder : std::uint8_t {
 
 class Panels {
 public:
-    // A run of packed rows in one encoding. Stacked matrices of different encodings lie in parts of their own;
+    // A run of packed rows in one quantisation type. Stacked matrices of different quantisation types lie in parts of their own;
     // interleaved ones are decoded to float32 first.
     struct Part {
-        Encoding encoding = Encoding::f32;
+        QuantType quant_type = QuantType::f32;
         std::int64_t first_row = 0;  // of the stack
         std::int64_t rows = 0;       // without padding
         std::int32_t panels = 0;

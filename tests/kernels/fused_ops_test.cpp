@@ -128,22 +128,22 @@ private:
 
 // The classes of rows that take paths of their own.
 std::vector<RowClass> classes(const std::string& backend) {
-    if (backend == "cuda") return {RowClass::decode, RowClass::input};
+    if (backend == "cuda") return {RowClass::decode, RowClass::prefill};
     return {RowClass::decode};
 }
 
-std::string encoding_name(Encoding encoding) { return std::string(info(encoding).name); }
+std::string quant_type_name(QuantType quant_type) { return std::string(info(quant_type).name); }
 
-class Stages : public testing::TestWithParam<std::tuple<std::string, Encoding>> {
+class Stages : public testing::TestWithParam<std::tuple<std::string, QuantType>> {
 protected:
     void SetUp() override { FORESAY_SKIP_WITHOUT_DEVICE(backend()); }
     const std::string& backend() const { return std::get<0>(GetParam()); }
-    Encoding encoding() const { return std::get<1>(GetParam()); }
+    QuantType quant_type() const { return std::get<1>(GetParam()); }
 
-    // Shapes whose every matrix can be in the encoding; odd ones where it allows.
+    // Shapes whose every matrix can be in the quantisation type; odd ones where it allows.
     std::vector<ModelShape> shapes() const {
-        if (is_k_quant(encoding())) return {smallest(encoding()).shape};
-        if (!is_float(encoding())) {
+        if (is_k_quant(quant_type())) return {smallest(quant_type()).shape};
+        if (!is_float(quant_type())) {
             return {{.layers = 1, .d_model = 32, .heads = 2, .kv_heads = 1, .head_dim = 16, .d_ff = 32, .vocab = 31},
                     {.layers = 1, .d_model = 96, .heads = 8, .kv_heads = 2, .head_dim = 20, .d_ff = 160, .vocab = 53},
                     {.layers = 1, .d_model = 160, .heads = 3, .kv_heads = 3, .head_dim = 32, .d_ff = 96, .vocab = 64}};
@@ -172,75 +172,75 @@ protected:
 // The other matrices stay in float32, so that a failure names its stage.
 TEST_P(Stages, AttentionIn) {
     TinyConfig config;
-    config.q = config.k = config.v = encoding();
+    config.q = config.k = config.v = quant_type();
     at_every_shape_and_width(config, [&](Pair& pair) {
         pair.both([](TinyRun& run) { run.attention(0); });
-        pair.expect_added(stage_tolerance(backend(), encoding(), true));
+        pair.expect_added(op_tolerance(backend(), quant_type(), true));
     });
 }
 
 TEST_P(Stages, AttentionOut) {
     TinyConfig config;
-    config.o = encoding();
+    config.o = quant_type();
     at_every_shape_and_width(config, [&](Pair& pair) {
         pair.both([](TinyRun& run) { run.attention(0); });
-        pair.expect_added(stage_tolerance(backend(), encoding(), true));
+        pair.expect_added(op_tolerance(backend(), quant_type(), true));
     });
 }
 
 TEST_P(Stages, MlpIn) {
     TinyConfig config;
-    config.gate = config.up = encoding();
+    config.gate = config.up = quant_type();
     at_every_shape_and_width(config, [&](Pair& pair) {
         pair.both([](TinyRun& run) { run.mlp(0); });
-        pair.expect_added(stage_tolerance(backend(), encoding(), false));
+        pair.expect_added(op_tolerance(backend(), quant_type(), false));
     });
 }
 
 TEST_P(Stages, MlpOut) {
     TinyConfig config;
-    config.down = encoding();
+    config.down = quant_type();
     at_every_shape_and_width(config, [&](Pair& pair) {
         pair.both([](TinyRun& run) { run.mlp(0); });
-        pair.expect_added(stage_tolerance(backend(), encoding(), false));
+        pair.expect_added(op_tolerance(backend(), quant_type(), false));
     });
 }
 
 TEST_P(Stages, Head) {
     TinyConfig config;
-    config.head = encoding();
+    config.head = quant_type();
     at_every_shape_and_width(config, [&](Pair& pair) {
         pair.both([](TinyRun& run) { run.head(); });
-        pair.expect_logits(stage_tolerance(backend(), encoding(), false));
+        pair.expect_logits(op_tolerance(backend(), quant_type(), false));
     });
 }
 
 // Tables, norms and biases may be encoded like matrices. The table is compared by begin().
 TEST_P(Stages, EncodedTableNormsAndBiases) {
     TinyConfig config;
-    config.table = encoding();
+    config.table = quant_type();
     config.biases = config.post_norms = config.plus_one = true;
     config.embed_scale = 0.7f;
-    config.shape = smallest(encoding(), backend()).shape;
-    if (!is_float(encoding())) config.shape.kv_heads = config.shape.heads;  // biases are whole blocks
-    if (encoding() == Encoding::q4_0 || encoding() == Encoding::q8_0) config.shape.head_dim = 32;
-    config.vectors = encoding();
+    config.shape = smallest(quant_type(), backend()).shape;
+    if (!is_float(quant_type())) config.shape.kv_heads = config.shape.heads;  // biases are whole blocks
+    if (quant_type() == QuantType::q4_0 || quant_type() == QuantType::q8_0) config.shape.head_dim = 32;
+    config.vectors = quant_type();
     const TinyModel model(config);
     Pair pair(model, backend(), 2, 16);
     for (const std::int32_t width : {1, 5, 16}) {
         ASSERT_NO_FATAL_FAILURE(pair.begin(width));
         pair.both([](TinyRun& run) { run.attention(0); });
-        ASSERT_NO_FATAL_FAILURE(pair.expect_added(kHalfCacheStage));
+        ASSERT_NO_FATAL_FAILURE(pair.expect_added(kHalfCacheOp));
         ASSERT_NO_FATAL_FAILURE(pair.begin(width));
         pair.both([](TinyRun& run) { run.mlp(0); });
-        ASSERT_NO_FATAL_FAILURE(pair.expect_added(kFloatStage));
+        ASSERT_NO_FATAL_FAILURE(pair.expect_added(kFloatOp));
     }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Stages,
-                         testing::Combine(testing::ValuesIn(fast_backends()), testing::ValuesIn(kAllEncodings)),
+                         testing::Combine(testing::ValuesIn(fast_backends()), testing::ValuesIn(kAllQuantTypes)),
                          [](const auto& info) {
-                             return std::get<0>(info.param) + "_" + encoding_name(std::get<1>(info.param));
+                             return std::get<0>(info.param) + "_" + quant_type_name(std::get<1>(info.param));
                          });
 
 struct Feature {
@@ -307,15 +307,15 @@ protected:
                     for (const std::int32_t width : {1, 4, 9}) {
                         SCOPED_TRACE(testing::Message()
                                      << "head_dim " << head_dim << ", " << group << " heads per key, width " << width
-                                     << (row_class == RowClass::input ? ", input" : ""));
+                                     << (row_class == RowClass::prefill ? ", input" : ""));
                         ASSERT_NO_FATAL_FAILURE(pair.begin(width, row_class));
                         pair.both([](TinyRun& run) { run.attention(0); });
-                        ASSERT_NO_FATAL_FAILURE(pair.expect_added(kHalfCacheStage));
+                        ASSERT_NO_FATAL_FAILURE(pair.expect_added(kHalfCacheOp));
                         ASSERT_NO_FATAL_FAILURE(pair.begin(width, row_class));
                         pair.both([](TinyRun& run) { run.mlp(0); });
-                        ASSERT_NO_FATAL_FAILURE(pair.expect_added(kFloatStage));
+                        ASSERT_NO_FATAL_FAILURE(pair.expect_added(kFloatOp));
                         pair.both([](TinyRun& run) { run.head(); });
-                        ASSERT_NO_FATAL_FAILURE(pair.expect_logits(kFloatStage));
+                        ASSERT_NO_FATAL_FAILURE(pair.expect_logits(kFloatOp));
                     }
                 }
             }
@@ -334,14 +334,14 @@ protected:
     void SetUp() override { FORESAY_SKIP_WITHOUT_DEVICE(GetParam()); }
 };
 
-TEST_P(Mixed, EncodingsMayDifferWithinAStage) {
-    for (int first = 0; first < kEncodings; ++first) {
+TEST_P(Mixed, QuantTypesMayDifferWithinAnOp) {
+    for (int first = 0; first < kQuantTypes; ++first) {
         for (const int step : {1, 3}) {
-            const Encoding q = kAllEncodings[first], v = kAllEncodings[(first + step) % kEncodings];
+            const QuantType q = kAllQuantTypes[first], v = kAllQuantTypes[(first + step) % kQuantTypes];
             TinyConfig config;
-            config.shape = smallest(Encoding::q4_k).shape;
+            config.shape = smallest(QuantType::q4_k).shape;
             config.q = q;
-            config.k = Encoding::bf16;
+            config.k = QuantType::bf16;
             config.v = v;
             config.gate = v;
             config.up = q;
@@ -349,13 +349,13 @@ TEST_P(Mixed, EncodingsMayDifferWithinAStage) {
             Pair pair(model, GetParam(), 2, 8);
             pair.fill_cache(5);
             for (const std::int32_t width : {1, 6}) {
-                SCOPED_TRACE(encoding_name(q) + " and " + encoding_name(v));
+                SCOPED_TRACE(quant_type_name(q) + " and " + quant_type_name(v));
                 ASSERT_NO_FATAL_FAILURE(pair.begin(width));
                 pair.both([](TinyRun& run) { run.attention(0); });
-                ASSERT_NO_FATAL_FAILURE(pair.expect_added(stage_tolerance(GetParam(), Encoding::q4_0, true)));
+                ASSERT_NO_FATAL_FAILURE(pair.expect_added(op_tolerance(GetParam(), QuantType::q4_0, true)));
                 ASSERT_NO_FATAL_FAILURE(pair.begin(width));
                 pair.both([](TinyRun& run) { run.mlp(0); });
-                ASSERT_NO_FATAL_FAILURE(pair.expect_added(stage_tolerance(GetParam(), Encoding::q4_0, false)));
+                ASSERT_NO_FATAL_FAILURE(pair.expect_added(op_tolerance(GetParam(), QuantType::q4_0, false)));
             }
         }
     }

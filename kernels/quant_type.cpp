@@ -1,4 +1,4 @@
-#include "kernels/encoding.h"
+#include "kernels/quant_type.h"
 
 #include "base/error.h"
 #include "kernels/quant/encode.h"
@@ -9,34 +9,34 @@ namespace {
 
 template <class Q>
 constexpr bool matches_table() {
-    return info(Q::kEncoding).block_elements == Q::kElements &&
-           info(Q::kEncoding).block_bytes == sizeof(typename Q::Block);
+    return info(Q::kQuantType).block_elements == Q::kElements &&
+           info(Q::kQuantType).block_bytes == sizeof(typename Q::Block);
 }
 static_assert(matches_table<F32>() && matches_table<F16>() && matches_table<BF16>() && matches_table<Q4_0>());
 static_assert(matches_table<Q8_0>() && matches_table<Q4_K>() && matches_table<Q5_K>() && matches_table<Q6_K>());
 
 }  // namespace
 
-void decode_row(const TensorView& tensor, std::int64_t row, std::span<float> out) {
+void dequantize_row(const TensorView& tensor, std::int64_t row, std::span<float> out) {
     check(tensor.data != nullptr && row >= 0 && row < tensor.rows, "decode_row outside the tensor");
     check(static_cast<std::int64_t>(out.size()) == tensor.cols, "decode_row into a span of another size");
-    check(tensor.cols % info(tensor.encoding).block_elements == 0,
+    check(tensor.cols % info(tensor.quant_type).block_elements == 0,
           "decode_row of a row that is not a whole number of blocks");
-    const std::byte* data = tensor.data + row * row_bytes(tensor.encoding, tensor.cols);
-    visit_encoding(tensor.encoding, [&](auto q) {
+    const std::byte* data = tensor.data + row * row_bytes(tensor.quant_type, tensor.cols);
+    visit_quant_type(tensor.quant_type, [&](auto q) {
         using Q = decltype(q);
         const auto* blocks = reinterpret_cast<const typename Q::Block*>(data);
         const std::int64_t count = tensor.cols / Q::kElements;
         float* values = out.data();
-        for (std::int64_t i = 0; i < count; ++i) Q::decode_block(blocks[i], values + i * Q::kElements);
+        for (std::int64_t i = 0; i < count; ++i) Q::dequantize_block(blocks[i], values + i * Q::kElements);
     });
 }
 
-void encode_row(Encoding encoding, std::span<const float> values, std::span<std::byte> out) {
+void quantize_row(QuantType quant_type, std::span<const float> values, std::span<std::byte> out) {
     const auto cols = static_cast<std::int64_t>(values.size());
-    check(cols % info(encoding).block_elements == 0, "encode_row of a row that is not a whole number of blocks");
-    check(static_cast<std::int64_t>(out.size()) == row_bytes(encoding, cols), "encode_row into a span of another size");
-    visit_encoding(encoding, [&](auto q) {
+    check(cols % info(quant_type).block_elements == 0, "encode_row of a row that is not a whole number of blocks");
+    check(static_cast<std::int64_t>(out.size()) == row_bytes(quant_type, cols), "encode_row into a span of another size");
+    visit_quant_type(quant_type, [&](auto q) {
         using Q = decltype(q);
         auto* blocks = reinterpret_cast<typename Q::Block*>(out.data());
         const std::int64_t count = cols / Q::kElements;

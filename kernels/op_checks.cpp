@@ -1,4 +1,4 @@
-#include "kernels/stage_checks.h"
+#include "kernels/op_checks.h"
 
 #include <algorithm>
 #include <string>
@@ -19,9 +19,9 @@ void expect(const char* what, const TensorView& tensor, int64_t rows, int64_t co
         throw Error(std::string(what) + " has the shape " + dims(tensor.rows, tensor.cols) + ", the model needs " +
                     dims(rows, cols));
     }
-    if (tensor.cols % info(tensor.encoding).block_elements != 0) {
+    if (tensor.cols % info(tensor.quant_type).block_elements != 0) {
         throw Error(std::string(what) + " has rows of " + std::to_string(tensor.cols) +
-                    " values, which is not a whole number of " + std::string(info(tensor.encoding).name) + " blocks");
+                    " values, which is not a whole number of " + std::string(info(tensor.quant_type).name) + " blocks");
     }
 }
 
@@ -29,7 +29,7 @@ void optional(const char* what, const TensorView& tensor, int64_t rows, int64_t 
     if (!tensor.empty()) expect(what, tensor, rows, cols);
 }
 
-void count(Prepared& stage, std::initializer_list<const TensorView*> tensors) {
+void count(PreparedOp& stage, std::initializer_list<const TensorView*> tensors) {
     for (const TensorView* tensor : tensors) {
         if (tensor->empty()) continue;
         stage.weight_bytes += tensor->bytes();
@@ -39,9 +39,9 @@ void count(Prepared& stage, std::initializer_list<const TensorView*> tensors) {
 
 }  // namespace
 
-void check_stage(const EmbedSpec& spec) { expect("the token embedding", spec.table, spec.table.rows, spec.table.cols); }
+void check_op(const EmbedSpec& spec) { expect("the token embedding", spec.table, spec.table.rows, spec.table.cols); }
 
-void check_stage(const AttentionInSpec& spec) {
+void check_op(const AttentionInSpec& spec) {
     const ModelShape& s = spec.shape;
     const int64_t q = static_cast<int64_t>(s.heads) * s.head_dim, kv = static_cast<int64_t>(s.kv_heads) * s.head_dim;
     expect("the attention norm", spec.norm.weight, 1, s.d_model);
@@ -59,55 +59,55 @@ void check_stage(const AttentionInSpec& spec) {
     }
 }
 
-void check_stage(const AttendSpec& spec) {
+void check_op(const AttendSpec& spec) {
     if (spec.shape.kv_heads <= 0 || spec.shape.heads % spec.shape.kv_heads != 0) {
         throw Error(std::to_string(spec.shape.heads) + " query heads cannot share " +
                     std::to_string(spec.shape.kv_heads) + " key-value heads evenly");
     }
 }
 
-void check_stage(const AttentionOutSpec& spec) {
+void check_op(const AttentionOutSpec& spec) {
     const ModelShape& s = spec.shape;
     expect("the attention output projection", spec.o, s.d_model, static_cast<int64_t>(s.heads) * s.head_dim);
     optional("the attention output bias", spec.bias, 1, s.d_model);
     optional("the norm after attention", spec.post_norm.weight, 1, s.d_model);
 }
 
-void check_stage(const MlpInSpec& spec) {
+void check_op(const MlpInSpec& spec) {
     const ModelShape& s = spec.shape;
     expect("the feed-forward norm", spec.norm.weight, 1, s.d_model);
     expect("the gate projection", spec.gate, s.d_ff, s.d_model);
     expect("the up projection", spec.up, s.d_ff, s.d_model);
 }
 
-void check_stage(const MlpOutSpec& spec) {
+void check_op(const MlpOutSpec& spec) {
     const ModelShape& s = spec.shape;
     expect("the down projection", spec.down, s.d_model, s.d_ff);
     optional("the norm after the feed-forward", spec.post_norm.weight, 1, s.d_model);
 }
 
-void check_stage(const HeadSpec& spec) {
+void check_op(const LmHeadSpec& spec) {
     expect("the final norm", spec.norm.weight, 1, spec.shape.d_model);
     expect("the head", spec.weight, spec.shape.vocab, spec.shape.d_model);
 }
 
-void count_work(const AttentionInSpec& spec, Prepared& stage) { count(stage, {&spec.q, &spec.k, &spec.v}); }
-void count_work(const AttentionOutSpec& spec, Prepared& stage) { count(stage, {&spec.o}); }
-void count_work(const MlpInSpec& spec, Prepared& stage) { count(stage, {&spec.gate, &spec.up}); }
-void count_work(const MlpOutSpec& spec, Prepared& stage) { count(stage, {&spec.down}); }
-void count_work(const HeadSpec& spec, Prepared& stage) { count(stage, {&spec.weight}); }
+void count_work(const AttentionInSpec& spec, PreparedOp& stage) { count(stage, {&spec.q, &spec.k, &spec.v}); }
+void count_work(const AttentionOutSpec& spec, PreparedOp& stage) { count(stage, {&spec.o}); }
+void count_work(const MlpInSpec& spec, PreparedOp& stage) { count(stage, {&spec.gate, &spec.up}); }
+void count_work(const MlpOutSpec& spec, PreparedOp& stage) { count(stage, {&spec.down}); }
+void count_work(const LmHeadSpec& spec, PreparedOp& stage) { count(stage, {&spec.weight}); }
 
 // Residual stream, projections, attended values and products of both classes of rows, and the logits, in float32.
-int64_t Ops::activation_bytes(const ModelShape& s, int32_t max_rows, int32_t max_logit_rows) const {
+int64_t Ops::workspace_bytes(const ModelShape& s, int32_t max_rows, int32_t max_logit_rows) const {
     const int64_t heads = int64_t{s.heads} * s.head_dim * 2 + int64_t{s.kv_heads} * s.head_dim * 2;
     const int64_t per_row = int64_t{s.d_model} * 4 + heads + int64_t{s.d_ff} * 2;
     return 4 * (max_rows * per_row + int64_t{max_logit_rows} * s.vocab);
 }
 
-void check_batch(const Activations& act, const Batch& batch) {
+void check_batch(const Workspace& workspace, const Batch& batch) {
     const auto rows = static_cast<int32_t>(batch.rows.size());
-    check(rows > 0 && rows <= act.max_rows, "a batch must have between one and max_rows rows");
-    check(static_cast<int32_t>(batch.logit_rows.size()) <= act.max_logit_rows, "too many logit rows in a batch");
+    check(rows > 0 && rows <= workspace.max_rows, "a batch must have between one and max_rows rows");
+    check(static_cast<int32_t>(batch.logit_rows.size()) <= workspace.max_logit_rows, "too many logit rows in a batch");
     for (int32_t t = 0; t < rows; ++t) {
         const Row& row = batch.rows[t];
         check(row.sequence >= 0 && row.sequence < static_cast<int32_t>(batch.sequences.size()),

@@ -1,6 +1,6 @@
-// Every refusal of kernels/stage_checks.h: shapes that contradict each other throw, a bad batch aborts.
+// Every refusal of kernels/op_checks.h: shapes that contradict each other throw, a bad batch aborts.
 
-#include "kernels/stage_checks.h"
+#include "kernels/op_checks.h"
 
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@ template <class Spec>
 std::string refusal(const Spec& spec) {
     std::string text;
     try {
-        check_stage(spec);
+        check_op(spec);
         return {};
     } catch (const Error& error) {
         text = error.what();
@@ -40,18 +40,18 @@ TinyConfig full_config() {
     return config;
 }
 
-class StageChecks : public testing::Test {
+class OpChecks : public testing::Test {
 protected:
     // A tensor whose shape no stage of the model has.
     const TensorView& wrong() const { return wrong_; }
 
     const TinyModel model_{full_config()};
     Random random_{1};
-    const Tensor odd_ = Tensor::random(random_, Encoding::f32, 3, 5);
+    const Tensor odd_ = Tensor::random(random_, QuantType::f32, 3, 5);
     const TensorView wrong_ = odd_.view();
 };
 
-TEST_F(StageChecks, WhatTheModelHasIsAccepted) {
+TEST_F(OpChecks, WhatTheModelHasIsAccepted) {
     EXPECT_EQ(refusal(model_.embed()), "");
     EXPECT_EQ(refusal(model_.attention_in(0)), "");
     EXPECT_EQ(refusal(model_.attend(0)), "");
@@ -61,7 +61,7 @@ TEST_F(StageChecks, WhatTheModelHasIsAccepted) {
     EXPECT_EQ(refusal(model_.head()), "");
 }
 
-TEST_F(StageChecks, MissingTensors) {
+TEST_F(OpChecks, MissingTensors) {
     EXPECT_EQ(refusal(EmbedSpec{}), "the weights lack the token embedding");
     const auto missing = [](auto spec, auto member) {
         member(spec) = {};
@@ -96,7 +96,7 @@ TEST_F(StageChecks, MissingTensors) {
     EXPECT_EQ(missing(
                   model_.mlp_out(0), [](auto& s) -> auto& { return s.down; }),
               "the weights lack the down projection");
-    const HeadSpec head = model_.head();
+    const LmHeadSpec head = model_.head();
     EXPECT_EQ(missing(
                   head, [](auto& s) -> auto& { return s.norm.weight; }),
               "the weights lack the final norm");
@@ -105,7 +105,7 @@ TEST_F(StageChecks, MissingTensors) {
               "the weights lack the head");
 }
 
-TEST_F(StageChecks, OptionalTensorsMayBeAbsent) {
+TEST_F(OpChecks, OptionalTensorsMayBeAbsent) {
     AttentionInSpec in = model_.attention_in(0);
     in.q_bias = in.k_bias = in.v_bias = in.q_norm.weight = in.k_norm.weight = {};
     in.rope = {};
@@ -118,7 +118,7 @@ TEST_F(StageChecks, OptionalTensorsMayBeAbsent) {
     EXPECT_EQ(refusal(mlp), "");
 }
 
-TEST_F(StageChecks, WrongShapes) {
+TEST_F(OpChecks, WrongShapes) {
     const auto changed = [&](auto spec, auto member) {
         member(spec) = wrong();
         return refusal(spec);
@@ -179,7 +179,7 @@ TEST_F(StageChecks, WrongShapes) {
     EXPECT_EQ(changed(
                   mlp_out, [](auto& s) -> auto& { return s.post_norm.weight; }),
               "the norm after the feed-forward" + tail + "1 x 64");
-    const HeadSpec head = model_.head();
+    const LmHeadSpec head = model_.head();
     EXPECT_EQ(changed(
                   head, [](auto& s) -> auto& { return s.norm.weight; }),
               "the final norm" + tail + "1 x 64");
@@ -188,26 +188,26 @@ TEST_F(StageChecks, WrongShapes) {
               "the head" + tail + "53 x 64");
 }
 
-TEST_F(StageChecks, RowsThatAreNoWholeBlocks) {
+TEST_F(OpChecks, RowsThatAreNoWholeBlocks) {
     MlpInSpec mlp = model_.mlp_in(0);
-    mlp.up.encoding = Encoding::q4_k;
+    mlp.up.quant_type = QuantType::q4_k;
     EXPECT_EQ(refusal(mlp), "the up projection has rows of 64 values, which is not a whole number of q4_k blocks");
     EmbedSpec embed = model_.embed();
-    embed.table.encoding = Encoding::q6_k;
+    embed.table.quant_type = QuantType::q6_k;
     EXPECT_EQ(refusal(embed), "the token embedding has rows of 64 values, which is not a whole number of q6_k blocks");
     AttentionInSpec in = model_.attention_in(0);
-    in.q_norm.weight.encoding = Encoding::q8_0;
+    in.q_norm.weight.quant_type = QuantType::q8_0;
     EXPECT_EQ(refusal(in), "the query norm has rows of 16 values, which is not a whole number of q8_0 blocks");
 }
 
-TEST_F(StageChecks, RopeWiderThanAHead) {
+TEST_F(OpChecks, RopeWiderThanAHead) {
     AttentionInSpec in = model_.attention_in(0);
     const std::vector<float> frequencies(9, 1.0f);
     in.rope.inverse_frequency = frequencies;
     EXPECT_EQ(refusal(in), "rope rotates 18 values of a head that has 16");
 }
 
-TEST_F(StageChecks, HeadsThatCannotShareKeys) {
+TEST_F(OpChecks, HeadsThatCannotShareKeys) {
     AttendSpec attend = model_.attend(0);
     attend.shape.heads = 7;
     EXPECT_EQ(refusal(attend), "7 query heads cannot share 2 key-value heads evenly");
@@ -215,7 +215,7 @@ TEST_F(StageChecks, HeadsThatCannotShareKeys) {
     EXPECT_EQ(refusal(attend), "7 query heads cannot share 0 key-value heads evenly");
 }
 
-TEST_F(StageChecks, TheCpuBackendRefusesVeryWideHeads) {
+TEST_F(OpChecks, TheCpuBackendRefusesVeryWideHeads) {
     TinyConfig config;
     config.shape = {.layers = 1, .d_model = 8, .heads = 1, .kv_heads = 1, .head_dim = 1025, .d_ff = 8, .vocab = 8};
     const TinyModel model(config);
@@ -242,13 +242,13 @@ struct BatchParts {
 
 TEST(BatchChecksDeathTest, ABadBatchAborts) {
     GTEST_FLAG_SET(death_test_style, "threadsafe");
-    Activations act;
-    act.max_rows = 3;
-    act.max_logit_rows = 1;
+    Workspace workspace;
+    workspace.max_rows = 3;
+    workspace.max_logit_rows = 1;
     const auto begin = [&](auto change) {
         BatchParts parts;
         change(parts);
-        check_batch(act, parts.batch());
+        check_batch(workspace, parts.batch());
     };
     begin([](BatchParts&) {});
     begin([](BatchParts& p) { p.rows[1].position = 127; });

@@ -5,21 +5,21 @@
 namespace foresay::kernels::reference {
 namespace {
 
-struct Head : Prepared {
+struct Head : PreparedOp {
     Norm norm;
     Matrix matrix;
     float scale, cap;
 
-    explicit Head(const HeadSpec& s) : norm(s.norm), matrix(s.weight), scale(s.scale), cap(s.soft_cap) {}
+    explicit Head(const LmHeadSpec& s) : norm(s.norm), matrix(s.weight), scale(s.scale), cap(s.soft_cap) {}
 };
 
 }  // namespace
 
-std::unique_ptr<Prepared> ReferenceOps::prepare(const HeadSpec& spec) { return make<Head>(spec); }
+std::unique_ptr<PreparedOp> ReferenceOps::prepare(const LmHeadSpec& spec) { return make<Head>(spec); }
 
-void ReferenceOps::head(const Prepared& prepared, Activations& act) {
+void ReferenceOps::lm_head(const PreparedOp& prepared, Workspace& workspace) {
     const auto& op = static_cast<const Head&>(prepared);
-    auto& a = self(act);
+    auto& a = self(workspace);
     for (std::size_t i = 0; i < a.batch.logit_rows.size(); ++i) {
         float* logits = row(a.logits, i, op.matrix.outputs);
         op.norm.apply(row(a.x, static_cast<std::size_t>(a.batch.logit_rows[i]), a.shape.d_model), a.scratch.data());

@@ -1,0 +1,60 @@
+// kernels/quantisation type.h: how the numbers of a weight tensor are stored in a file, and a typed view of such a tensor.
+//
+// Layout:   a tensor is `rows` x `cols`, row-major; each row is a whole number of blocks of its quantisation type. For a linear
+//           layer a row is one output feature and the columns are its inputs.
+// Threads:  any; everything here is immutable plain data.
+// Source:   block layouts are GGUF's (see kernels/quant/, one header per quantisation type).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace foresay::kernels {
+
+enum class QuantType : std::uint8_t { f32, f16, bf16, q4_0, q8_0, q4_k, q5_k, q6_k };
+inline constexpr int kQuantTypes = 8;
+
+struct QuantTypeInfo {
+    std::string_view name;        // lower case, as in `--quantisation type`
+    std::int32_t block_elements;  // values per block
+    std::int32_t block_bytes;     // bytes per block
+};
+
+// The constants of one quantisation type.
+constexpr QuantTypeInfo info(QuantType quant_type) {
+    constexpr QuantTypeInfo table[kQuantTypes] = {
+        {"f32", 1, 4},    {"f16", 1, 2},      {"bf16", 1, 2},     {"q4_0", 32, 18},
+        {"q8_0", 32, 34}, {"q4_k", 256, 144}, {"q5_k", 256, 176}, {"q6_k", 256, 210},
+    };
+    return table[static_cast<int>(quant_type)];
+}
+
+// Bytes of one row of `cols` values; `cols` must be a multiple of the block.
+constexpr std::int64_t row_bytes(QuantType quant_type, std::int64_t cols) {
+    return cols / info(quant_type).block_elements * info(quant_type).block_bytes;
+}
+
+// A tensor as it lies in a mapped file or in memory. Never owns.
+struct TensorView {
+    QuantType quant_type = QuantType::f32;
+    std::int64_t rows = 0;            // output features; 1 for a vector
+    std::int64_t cols = 0;            // input features, contiguous
+    const std::byte* data = nullptr;  // rows * row_bytes(quantisation type, cols) bytes, any alignment; null with a shape:
+                                      // random numbers of the backend's (Ops::makes_random_weights)
+
+    bool empty() const { return rows == 0; }
+    std::int64_t bytes() const { return rows * row_bytes(quant_type, cols); }
+    std::int64_t elements() const { return rows * cols; }
+};
+
+// Dequantises row `row` of `tensor` to float32; `out` holds tensor.cols values. The exact path: used for embeddings,
+// and the oracle of every packed kernel. Cost: one pass over the row.
+void dequantize_row(const TensorView& tensor, std::int64_t row, std::span<float> out);
+
+// Quantises `values` into blocks of `quantisation type` (round to nearest, scales chosen without a search). For `--shape`, tests
+// and benchmarks. `out` holds row_bytes(quantisation type, values.size()) bytes.
+void quantize_row(QuantType quant_type, std::span<const float> values, std::span<std::byte> out);
+
+}  // namespace foresay::kernels
