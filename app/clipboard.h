@@ -9,7 +9,8 @@
 
 namespace foresay::app {
 
-// The inside of the last fenced block of a Markdown text; one that is not closed yet counts. Nothing when there is none.
+// The inside of the last fenced block of a Markdown text; one that is not closed yet counts. Nothing when there is
+// none.
 std::optional<std::string> last_code_block(std::string_view text);
 
 // The OSC 52 sequence that hands `text` to the clipboard.

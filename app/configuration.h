@@ -41,8 +41,8 @@ private:
     core::Config config_;
 };
 
-// A sentence for each stage whose parameters are stated but do nothing, because the chain does not name it. Stages stated
-// in a layer below the chain's are left out: a chain that replaces another one is meant to drop them.
+// A sentence for each stage whose parameters are stated but do nothing, because the chain does not name it. Stages
+// stated in a layer below the chain's are left out: a chain that replaces another one is meant to drop them.
 std::vector<std::string> unused_stages(const Configuration& configuration);
 
 }  // namespace foresay::app

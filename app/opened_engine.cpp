@@ -81,7 +81,8 @@ engine::Engine open_engine(const Configuration& configuration, const Options& op
 
 }  // namespace
 
-OpenedEngine::OpenedEngine(const Options& options, const EngineNeeds& needs) : OpenedEngine(Configuration(options), options, needs) {}
+OpenedEngine::OpenedEngine(const Options& options, const EngineNeeds& needs)
+    : OpenedEngine(Configuration(options), options, needs) {}
 
 OpenedEngine::OpenedEngine(Configuration configuration, const Options& options, const EngineNeeds& needs)
     : Engine(open_engine(configuration, options, needs)), configuration_(std::move(configuration)) {}

@@ -1,4 +1,5 @@
-// app/opened_engine.h: the program's engine: opened from a command line, with log lines, progress on a terminal, and Ctrl-C.
+// app/opened_engine.h: the program's engine: opened from a command line, with log lines, progress on a terminal, and
+// Ctrl-C.
 //
 // Life:     what make_generator() and make_context() return must be gone before the engine is.
 // Errors:   as engine/engine.h.

@@ -23,10 +23,10 @@ struct Options {
     bool config_alone = false;        // leaves out the files of the system and the user, and the environment
     std::optional<core::ConfigLayer> session_layer;  // the settings of a session that goes on, above the user's files
 
-    std::string model;                     // --model, which is also among the overrides
-    std::optional<std::int64_t> context;   // --context, which is also among the overrides
-    std::string shape;                     // random weights in a published shape; empty: a model
-    std::string inflate, inflate_draft;    // shapes; empty: the models as they are
+    std::string model;                         // --model, which is also among the overrides
+    std::optional<std::int64_t> context;       // --context, which is also among the overrides
+    std::string shape;                         // random weights in a published shape; empty: a model
+    std::string inflate, inflate_draft;        // shapes; empty: the models as they are
     std::string quant_type, draft_quant_type;  // --quant, --draft-quant
 };
 

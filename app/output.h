@@ -22,8 +22,8 @@ public:
 void print(std::string_view text);
 // Writes to standard error; failures are ignored.
 void say(std::string_view text);
-// `text` with every control character but newline and tab replaced by '?': what a file or a configuration holds must not
-// reach the terminal as a command.
+// `text` with every control character but newline and tab replaced by '?': what a file or a configuration holds must
+// not reach the terminal as a command.
 std::string printable(std::string_view text);
 // Says what is wrong, made printable, on a line of its own.
 void complain(std::string_view text);

@@ -3,8 +3,8 @@
 
 namespace foresay::app {
 
-// Asks the scheduler to let the calling thread run at once when it wakes, for short turns, or to treat it like any other
-// again. Its share of the processor stays the same. Kernels that cannot do it (Linux before 6.12) ignore it.
+// Asks the scheduler to let the calling thread run at once when it wakes, for short turns, or to treat it like any
+// other again. Its share of the processor stays the same. Kernels that cannot do it (Linux before 6.12) ignore it.
 void run_at_once(bool wanted);
 
 }  // namespace foresay::app

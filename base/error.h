@@ -1,7 +1,8 @@
 // base/error.h: how foresay reports that the world is wrong.
 //
 // Three channels, one mechanism each:
-//   the world is wrong (bad file, bad config, no memory)   throw Error; caught by the program's main and the REPL's turn
+//   the world is wrong (bad file, bad config, no memory)   throw Error; caught by the program's main and the REPL's
+//                                                          turn
 //   an outcome that is part of normal life (draft rejected)  a return value; nothing is thrown in the decode loop
 //   a bug                                                    check(), which prints the place and aborts
 //
@@ -28,7 +29,8 @@ public:
 
 // Prints `message` with its place and aborts. For broken invariants only: nothing that a user can type or a file can
 // contain may reach it.
-// The defaults are the caller's place; std::source_location would need a newer compiler than the fuzzers are built with.
+// The defaults are the caller's place; std::source_location would need a newer compiler than the fuzzers are built
+// with.
 [[noreturn]] void bug(const char* message, const char* file = __builtin_FILE(), int line = __builtin_LINE());
 
 inline void check(bool condition, const char* message, const char* file = __builtin_FILE(),

@@ -1,6 +1,7 @@
 // attention_bench: how fast the device attends.
 //
-//   attention_bench SHAPE [f16|q8] [DEPTH..]    attention of one layer at 1, 2, 4, 8, 16 decode rows over DEPTH positions
+//   attention_bench SHAPE [f16|q8] [DEPTH..]    attention of one layer at 1, 2, 4, 8, 16 decode rows over DEPTH
+//                                               positions
 //
 // Two columns: the kernel of its own (launch_attend_decode), and blocks with as few registers for a thread as the
 // kernel of all layers has. Rates count K and V once, whatever the number of rows. Every time is the median of replays

@@ -1,7 +1,8 @@
 // linear_bench: how fast the device reads weights.
 //
 //   linear_bench read                          bandwidth of a kernel that only reads
-//   linear_bench ops SHAPE ENCODING            each stage at 1, 2, 4, 8, 16 rows over rotating buffers larger than the L2
+//   linear_bench ops SHAPE ENCODING            each stage at 1, 2, 4, 8, 16 rows over rotating buffers larger than the
+//                                              L2
 //   linear_bench input SHAPE ENCODING [ROWS..] what prefill rows cost, and the products that cuBLASLt proposes for them
 //   linear_bench chain SHAPE ENCODING [ROWS..] a whole token: layers x 5 kernels and the head, in one graph
 //
@@ -30,8 +31,8 @@ namespace foresay {
 namespace {
 
 namespace cuda = kernels::cuda;
-using kernels::QuantType;
 using kernels::ModelShape;
+using kernels::QuantType;
 using kernels::TensorView;
 
 __global__ void read_only(const uint4* data, std::int64_t count, std::uint32_t* out) {
@@ -101,7 +102,9 @@ double read_bandwidth(const cuda::Stream& stream, bool print) {
     return best;
 }
 
-TensorView made_up(QuantType quant_type, std::int64_t rows, std::int64_t cols) { return {quant_type, rows, cols, nullptr}; }
+TensorView made_up(QuantType quant_type, std::int64_t rows, std::int64_t cols) {
+    return {quant_type, rows, cols, nullptr};
+}
 
 // One layer's stages, or the head.
 struct Stages {
@@ -131,8 +134,9 @@ struct Stages {
         mlp_out.down = made_up(quant_type, s.d_model, s.d_ff);
         head.shape = s;
         head.norm = norm;
-        head.weight = made_up(quant_type == QuantType::q4_0 || quant_type == QuantType::q4_k ? QuantType::q6_k : quant_type,
-                              s.vocab, s.d_model);
+        head.weight =
+            made_up(quant_type == QuantType::q4_0 || quant_type == QuantType::q4_k ? QuantType::q6_k : quant_type,
+                    s.vocab, s.d_model);
     }
 };
 

@@ -17,8 +17,8 @@ namespace foresay {
 namespace {
 
 namespace cuda = kernels::cuda;
-using kernels::QuantType;
 using kernels::ModelShape;
+using kernels::QuantType;
 using kernels::TensorView;
 
 double microseconds(const cuda::Stream& stream, const std::function<void()>& enqueue) {
@@ -93,7 +93,9 @@ void bench_parts(const char* name, const cuda::Panels& panels, const std::vector
     }
 }
 
-TensorView made_up(QuantType quant_type, std::int64_t rows, std::int64_t cols) { return {quant_type, rows, cols, nullptr}; }
+TensorView made_up(QuantType quant_type, std::int64_t rows, std::int64_t cols) {
+    return {quant_type, rows, cols, nullptr};
+}
 
 void whole(const char* name, const cuda::Stream& stream, const std::vector<int>& widths,
            const std::function<void(int)>& launch) {

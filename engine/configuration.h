@@ -1,5 +1,5 @@
-// engine/configuration.h: a configuration file with the samplers and drafters that this library has, and the chain that a
-// configuration asks for.
+// engine/configuration.h: a configuration file with the samplers and drafters that this library has, and the chain that
+// a configuration asks for.
 //
 // Errors:   core::ConfigError with file, line and column.
 #pragma once
@@ -21,8 +21,8 @@ const std::vector<core::StageSchema>& stage_schemas();
 // The drafters that speculation.sources may name, likewise.
 const std::vector<core::SourceSchema>& source_schemas();
 
-// The entry of the dotted `key` in the schema, with the names that this library adds: "sampling.top_k.k". nullptr when there
-// is none.
+// The entry of the dotted `key` in the schema, with the names that this library adds: "sampling.top_k.k". nullptr when
+// there is none.
 const core::KeySpec* find_key(const std::string& key);
 
 // Loads the configuration at `file` with what it extends. Each of `settings` ("sampling.seed=7") replaces a key.

@@ -1,18 +1,18 @@
-// engine/engine.h: models, backend, tokenizer, plugins and drafters, opened from a configuration. What an embedding program
-// or a server starts with:
+// engine/engine.h: models, backend, tokenizer, plugins and drafters, opened from a configuration. What an embedding
+// program or a server starts with:
 //
 //     const engine::Engine engine = engine::Engine::open(engine::load_config("pair.toml"));
 //     speculative::Generator generator = engine.make_generator();
 //     generator.generate({.input = engine.tokenizer().encode("Once")}, print);
 //
-// The engine is a library: it reads no command line, prints nothing and has no globals. Whatever a program may want to show
-// goes to its Observer.
+// The engine is a library: it reads no command line, prints nothing and has no globals. Whatever a program may want to
+// show goes to its Observer.
 //
 // Life:     generators, contexts and chains must be gone before their engine is.
 // Threads:  one caller at a time. Generators of one engine share its backend, so they take turns as well.
 // Cost:     open() reads and packs the weights.
-// Errors:   Error, before any weight is loaded: a model that cannot be read, a pair that does not fit, a plugin that does
-//           not load, a context longer than the model's, too little memory.
+// Errors:   Error, before any weight is loaded: a model that cannot be read, a pair that does not fit, a plugin that
+//           does not load, a context longer than the model's, too little memory.
 #pragma once
 
 #include <cstdint>
@@ -62,7 +62,8 @@ public:
     virtual bool cancelled() { return false; }
 };
 
-// Weights that no file holds as they are: `shape` is the name of a published shape (core/models/shapes.h). No shape: none.
+// Weights that no file holds as they are: `shape` is the name of a published shape (core/models/shapes.h). No shape:
+// none.
 struct SyntheticModel {
     std::string shape;
     std::string quant_type = "q4_0";
@@ -128,14 +129,14 @@ public:
     speculative::SpeculationOptions speculation() const;
 
     // ---- another configuration
-    // Whether `next` needs another model, draft, backend or context. Then every generator and context has to be gone before
-    // reload().
+    // Whether `next` needs another model, draft, backend or context. Then every generator and context has to be gone
+    // before reload().
     bool needs_reload(const core::Config& next) const;
     // Takes over `next`, which needs no reload. On error nothing changes.
     void reconfigure(const core::Config& next);
-    // Takes over `next`. Whatever can be checked is checked before `release` is called, which must destroy the generators
-    // and contexts; then models that `next` does not name are dropped, and the others loaded. On error the engine is as
-    // before, though its models may have been loaded again.
+    // Takes over `next`. Whatever can be checked is checked before `release` is called, which must destroy the
+    // generators and contexts; then models that `next` does not name are dropped, and the others loaded. On error the
+    // engine is as before, though its models may have been loaded again.
     ReloadResult reload(const core::Config& next, const std::function<void()>& release);
 
     // ---- for reports
@@ -145,8 +146,8 @@ public:
     std::string instruction_set() const;
     // Why `auto` did not choose a device; empty when it was not asked or did.
     const std::string& why_no_device() const;
-    // "target llama-3.1-8b in q4_0, draft llama-3.2-1b in q4_0": which models are small ones inflated to which shape. Every
-    // number measured with them has to say so. Empty: none.
+    // "target llama-3.1-8b in q4_0, draft llama-3.2-1b in q4_0": which models are small ones inflated to which shape.
+    // Every number measured with them has to say so. Empty: none.
     std::string inflated() const;
 
 private:

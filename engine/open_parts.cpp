@@ -63,8 +63,9 @@ OpenedModel Engine::State::open_model(const core::Config& next, const std::strin
         throw at(next.setting(key), problem);
     }
     if (!inflate.shape.empty()) {
-        source = core::ModelSource::inflate(std::move(source), inflate.shape, core::quant_type_by_name(inflate.quant_type),
-                                            is_draft ? draft_head_of(next) : std::nullopt);
+        source =
+            core::ModelSource::inflate(std::move(source), inflate.shape, core::quant_type_by_name(inflate.quant_type),
+                                       is_draft ? draft_head_of(next) : std::nullopt);
     }
     opened.source = std::move(source);
     return opened;

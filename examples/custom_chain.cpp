@@ -1,5 +1,5 @@
-// A chain with a stage of your own: plain_ascii drops every candidate that is not printable ASCII, among built-in stages.
-// The draft sees it too, because it has no state; what it allows is decided on the target.
+// A chain with a stage of your own: plain_ascii drops every candidate that is not printable ASCII, among built-in
+// stages. The draft sees it too, because it has no state; what it allows is decided on the target.
 //     custom_chain TARGET PROMPT
 #include <algorithm>
 #include <cstdio>

@@ -5,8 +5,8 @@
 //   T rows of the batch   D model width   H query heads   Hkv key-value heads   Dh head width   F feed-forward width
 //   V vocabulary          S positions held by a sequence   L layers
 //
-// Law 1 (a row is a row): within a row class, the bits that a stage computes for a row depend on that row's prefix only,
-// never on T, on the neighbours, on where a chunk began, or on the number of threads.
+// Law 1 (a row is a row): within a row class, the bits that a stage computes for a row depend on that row's prefix
+// only, never on T, on the neighbours, on where a chunk began, or on the number of threads.
 //
 // Life:     prepare() once at load turns file tensors into whatever layout the backend's kernels want (lossless; the
 //           view is not kept, except by embed, whose table must outlive the backend's use of it); allocate() makes the
@@ -28,8 +28,8 @@
 
 namespace foresay::kernels {
 
-struct SamplingPlan;    // kernels/sampling_plan.h
-struct Candidates;  // likewise
+struct SamplingPlan;  // kernels/sampling_plan.h
+struct Candidates;    // likewise
 
 // ---------------------------------------------------------------------------------------------------------- shapes
 
@@ -88,7 +88,7 @@ struct Batch {
     std::span<const Row> rows;  // T of them; rows of one sequence in increasing position unless `tree`
     std::span<const SequenceView> sequences;
     std::span<const std::int32_t> logit_rows;  // rows whose logits head() computes, in increasing order
-    Workspace* token_source = nullptr;             // whose token slots the rows name; null: the forward's own
+    Workspace* token_source = nullptr;         // whose token slots the rows name; null: the forward's own
 };
 
 // ----------------------------------------------------------------------------------------------------------- stages
@@ -106,7 +106,7 @@ enum class RopePairs : std::uint8_t { none, adjacent, half_split };  // (2i, 2i+
 struct RopeSpec {
     RopePairs pairs = RopePairs::none;
     std::span<const float> inverse_frequency;  // [dims / 2]; scaling is already in it; copied by prepare()
-    float attention_factor = 1.0f;                    // multiplies cos and sin
+    float attention_factor = 1.0f;             // multiplies cos and sin
 };
 
 enum class Activation : std::uint8_t { silu, gelu_tanh };
@@ -231,10 +231,10 @@ public:
     // a format throw Error when the backend does not keep keys and values so.
     virtual std::int64_t kv_bytes(const ModelShape& shape, std::int32_t pages, KvFormat format) const = 0;
     virtual std::int64_t workspace_bytes(const ModelShape& shape, std::int32_t max_rows,
-                                          std::int32_t max_logit_rows) const;
+                                         std::int32_t max_logit_rows) const;
     virtual std::unique_ptr<KvPages> allocate_kv(const ModelShape& shape, std::int32_t pages, KvFormat format) = 0;
     virtual std::unique_ptr<Workspace> allocate_workspace(const ModelShape& shape, std::int32_t max_rows,
-                                                              std::int32_t max_logit_rows) = 0;
+                                                          std::int32_t max_logit_rows) = 0;
     // Copies the whole page `from` to the page `to`, all layers. For copy-on-write.
     virtual void copy_page(KvPages& kv, std::int32_t from, std::int32_t to) = 0;
 
@@ -252,7 +252,8 @@ public:
     // at most the number of logit rows. Logits may be modified in place. Engines call it on asynchronous backends only
     // (speculative/device_sampling.h); host backends have it so that one suite tests all, and as the inside of the test
     // backend that paces a host backend like a device (tests/models/paced_ops.h).
-    virtual void sample(Workspace& workspace, std::span<const SamplingPlan> plans, std::span<const std::int32_t> slots) = 0;
+    virtual void sample(Workspace& workspace, std::span<const SamplingPlan> plans,
+                        std::span<const std::int32_t> slots) = 0;
     // What slot `slot` holds. Waits until it is filled.
     virtual SampledToken sampled(Workspace& workspace, std::int32_t slot) = 0;
     // The candidates, best first, that a plan which keeps them left for slot `slot`; a chain goes on from them on the
@@ -286,8 +287,8 @@ struct CudaDevice {
     std::int64_t free_memory = 0;  // bytes free at the time of asking
 };
 
-// The usable devices of this machine. When there are none, `why` (if given) says so in one clause: the build has no CUDA
-// backend, there is no driver, or no device that this build has code for.
+// The usable devices of this machine. When there are none, `why` (if given) says so in one clause: the build has no
+// CUDA backend, there is no driver, or no device that this build has code for.
 std::vector<CudaDevice> cuda_devices(std::string* why = nullptr);
 
 struct CudaOptions {

@@ -1,5 +1,5 @@
-// kernels/ops_decorator.h: a backend that passes every call on to another one. Derive from it and override the calls that
-// should differ: metering, pacing and comparing backends are such classes.
+// kernels/ops_decorator.h: a backend that passes every call on to another one. Derive from it and override the calls
+// that should differ: metering, pacing and comparing backends are such classes.
 //
 // Life:     owns the inner backend, or refers to one that outlives it.
 // Threads:  as the inner backend.
@@ -8,8 +8,8 @@
 #include <memory>
 #include <utility>
 
-#include "kernels/sampling.h"
 #include "kernels/ops.h"
+#include "kernels/sampling.h"
 
 namespace foresay::kernels {
 
@@ -35,14 +35,14 @@ public:
         return inner_->kv_bytes(shape, pages, format);
     }
     std::int64_t workspace_bytes(const ModelShape& shape, std::int32_t max_rows,
-                                  std::int32_t max_logit_rows) const override {
+                                 std::int32_t max_logit_rows) const override {
         return inner_->workspace_bytes(shape, max_rows, max_logit_rows);
     }
     std::unique_ptr<KvPages> allocate_kv(const ModelShape& shape, std::int32_t pages, KvFormat format) override {
         return inner_->allocate_kv(shape, pages, format);
     }
     std::unique_ptr<Workspace> allocate_workspace(const ModelShape& shape, std::int32_t max_rows,
-                                                      std::int32_t max_logit_rows) override {
+                                                  std::int32_t max_logit_rows) override {
         return inner_->allocate_workspace(shape, max_rows, max_logit_rows);
     }
     void copy_page(KvPages& kv, std::int32_t from, std::int32_t to) override { inner_->copy_page(kv, from, to); }
@@ -60,13 +60,18 @@ public:
     void mlp_out(const PreparedOp& op, Workspace& workspace) override { inner_->mlp_out(op, workspace); }
     void lm_head(const PreparedOp& op, Workspace& workspace) override { inner_->lm_head(op, workspace); }
 
-    void sample(Workspace& workspace, std::span<const SamplingPlan> plans, std::span<const std::int32_t> slots) override {
+    void sample(Workspace& workspace, std::span<const SamplingPlan> plans,
+                std::span<const std::int32_t> slots) override {
         inner_->sample(workspace, plans, slots);
     }
     SampledToken sampled(Workspace& workspace, std::int32_t slot) override { return inner_->sampled(workspace, slot); }
-    Candidates candidates(Workspace& workspace, std::int32_t slot) override { return inner_->candidates(workspace, slot); }
+    Candidates candidates(Workspace& workspace, std::int32_t slot) override {
+        return inner_->candidates(workspace, slot);
+    }
     std::span<float> logits(Workspace& workspace, std::int32_t i) override { return inner_->logits(workspace, i); }
-    std::span<const float> residual(Workspace& workspace, std::int32_t t) override { return inner_->residual(workspace, t); }
+    std::span<const float> residual(Workspace& workspace, std::int32_t t) override {
+        return inner_->residual(workspace, t);
+    }
 
 protected:
     explicit OpsDecorator(Ops& inner) : inner_(&inner) {}

@@ -35,7 +35,8 @@ void dequantize_row(const TensorView& tensor, std::int64_t row, std::span<float>
 void quantize_row(QuantType quant_type, std::span<const float> values, std::span<std::byte> out) {
     const auto cols = static_cast<std::int64_t>(values.size());
     check(cols % info(quant_type).block_elements == 0, "encode_row of a row that is not a whole number of blocks");
-    check(static_cast<std::int64_t>(out.size()) == row_bytes(quant_type, cols), "encode_row into a span of another size");
+    check(static_cast<std::int64_t>(out.size()) == row_bytes(quant_type, cols),
+          "encode_row into a span of another size");
     visit_quant_type(quant_type, [&](auto q) {
         using Q = decltype(q);
         auto* blocks = reinterpret_cast<typename Q::Block*>(out.data());

@@ -1,7 +1,8 @@
-// kernels/quantisation type.h: how the numbers of a weight tensor are stored in a file, and a typed view of such a tensor.
+// kernels/quantisation type.h: how the numbers of a weight tensor are stored in a file, and a typed view of such a
+// tensor.
 //
-// Layout:   a tensor is `rows` x `cols`, row-major; each row is a whole number of blocks of its quantisation type. For a linear
-//           layer a row is one output feature and the columns are its inputs.
+// Layout:   a tensor is `rows` x `cols`, row-major; each row is a whole number of blocks of its quantisation type. For
+//           a linear layer a row is one output feature and the columns are its inputs.
 // Threads:  any; everything here is immutable plain data.
 // Source:   block layouts are GGUF's (see kernels/quant/, one header per quantisation type).
 #pragma once
@@ -41,8 +42,8 @@ struct TensorView {
     QuantType quant_type = QuantType::f32;
     std::int64_t rows = 0;            // output features; 1 for a vector
     std::int64_t cols = 0;            // input features, contiguous
-    const std::byte* data = nullptr;  // rows * row_bytes(quantisation type, cols) bytes, any alignment; null with a shape:
-                                      // random numbers of the backend's (Ops::makes_random_weights)
+    const std::byte* data = nullptr;  // rows * row_bytes(quantisation type, cols) bytes, any alignment; null with a
+                                      // shape: random numbers of the backend's (Ops::makes_random_weights)
 
     bool empty() const { return rows == 0; }
     std::int64_t bytes() const { return rows * row_bytes(quant_type, cols); }
@@ -53,8 +54,8 @@ struct TensorView {
 // and the oracle of every packed kernel. Cost: one pass over the row.
 void dequantize_row(const TensorView& tensor, std::int64_t row, std::span<float> out);
 
-// Quantises `values` into blocks of `quantisation type` (round to nearest, scales chosen without a search). For `--shape`, tests
-// and benchmarks. `out` holds row_bytes(quantisation type, values.size()) bytes.
+// Quantises `values` into blocks of `quantisation type` (round to nearest, scales chosen without a search). For
+// `--shape`, tests and benchmarks. `out` holds row_bytes(quantisation type, values.size()) bytes.
 void quantize_row(QuantType quant_type, std::span<const float> values, std::span<std::byte> out);
 
 }  // namespace foresay::kernels

@@ -376,7 +376,8 @@ void KeptCandidates::reserve(std::span<const SamplingPlan> plans) {
     logits_.resize(ids_.size());
 }
 
-SampledToken KeptCandidates::sample(std::span<float> logits, const SamplingPlan& plan, SamplingScratch& scratch, std::int32_t slot) {
+SampledToken KeptCandidates::sample(std::span<float> logits, const SamplingPlan& plan, SamplingScratch& scratch,
+                                    std::int32_t slot) {
     if (!plan.keep) return sample_row(logits, plan, scratch);
     const Candidates from = candidates_row(logits, plan, scratch);
     check(from.count <= kCandidateCut, "a plan that keeps its candidates has a cut");

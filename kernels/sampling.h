@@ -19,8 +19,8 @@
 namespace foresay::kernels {
 
 // The candidates of one row and the memory to work on them. Grows to the largest vocabulary seen, then allocates
-// nothing. sample_row() is start, apply..., cut, apply..., sample. A chain with host stages makes the same calls with its
-// own ones between them.
+// nothing. sample_row() is start, apply..., cut, apply..., sample. A chain with host stages makes the same calls with
+// its own ones between them.
 class SamplingScratch {
 public:
     // Makes room for rows of `vocab` logits.

@@ -141,7 +141,7 @@ FORESAY_INLINE void consider(float logit, std::int32_t id, std::uint32_t coarse,
 }
 
 FORESAY_INLINE BestTwo sample_whole(const float* x, std::int32_t n, const float* lanes, float floor,
-                                  const NoiseKey& key) {
+                                    const NoiseKey& key) {
     BestTwo two = BestTwo::none();
     alignas(64) std::uint8_t coarse[kChunk];
     alignas(64) std::uint8_t flag[kChunk];
@@ -202,7 +202,7 @@ FORESAY_INLINE BestTwo best_whole(const float* x, std::int32_t n, const float* l
 }  // namespace
 
 // One set of functions for a target attribute; the bodies above are inlined into each.
-#define FORESAY_SAMPLING_KERNELS(NAME, TARGET)                                                                  \
+#define FORESAY_SAMPLING_KERNELS(NAME, TARGET)                                                              \
     namespace NAME {                                                                                        \
     TARGET void lanes(const float* x, std::int32_t n, float* out) { lane_maxima(x, n, out); }               \
     TARGET std::int32_t gather(const float* x, std::int32_t n, const float* l, float t, std::uint64_t* k) { \
@@ -213,10 +213,10 @@ FORESAY_INLINE BestTwo best_whole(const float* x, std::int32_t n, const float* l
         return weigh(x, n, top, w);                                                                         \
     }                                                                                                       \
     TARGET BestTwo whole(const float* x, std::int32_t n, const float* l, float f, const NoiseKey& k) {      \
-        return sample_whole(x, n, l, f, k);                                                                   \
+        return sample_whole(x, n, l, f, k);                                                                 \
     }                                                                                                       \
     TARGET BestTwo list(const std::int32_t* ids, const float* x, std::int32_t n, const NoiseKey& k) {       \
-        return sample_list(ids, x, n, k);                                                                     \
+        return sample_list(ids, x, n, k);                                                                   \
     }                                                                                                       \
     TARGET BestTwo best(const float* x, std::int32_t n, const float* l) { return best_whole(x, n, l); }     \
     }

@@ -7,8 +7,8 @@
 // State:    at begin() the state of every stage is a function of the token history alone (feedback stages start from
 //           scratch), so a repeated generation starts exactly where the first one did.
 // Threads:  one caller at a time per Chain or DraftChain; compile() and DraftChain::start() only read the Chain.
-// Cost:     no allocation per token once warm. Sampling: see kernels/sampling.h. Penalties cost O(distinct tokens in the
-//           window).
+// Cost:     no allocation per token once warm. Sampling: see kernels/sampling.h. Penalties cost O(distinct tokens in
+//           the window).
 // Errors:   the constructor throws Error (unknown stage or parameter, wrong type, out of range, a plugin that refuses).
 //           decide() does not throw: the Decision names the stage that failed.
 #pragma once

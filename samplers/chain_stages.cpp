@@ -52,7 +52,8 @@ ChainStages::Entry make_entry(const StageSpec& spec, const Vocabulary& vocabular
 
 }  // namespace
 
-ChainStages::ChainStages(const ChainSpec& spec, const Vocabulary& vocabulary) : id_(next_id()), vocabulary_(&vocabulary) {
+ChainStages::ChainStages(const ChainSpec& spec, const Vocabulary& vocabulary)
+    : id_(next_id()), vocabulary_(&vocabulary) {
     if (spec.size() > static_cast<std::size_t>(kernels::kMaxSamplingSteps)) {
         throw Error("a chain has at most " + std::to_string(kernels::kMaxSamplingSteps) + " samplers, this one has " +
                     std::to_string(spec.size()));
@@ -101,7 +102,8 @@ void ChainStages::plan_stages() {
             cut_ = kernels::kCandidateCut;
             if (stage.has_step()) {
                 std::vector<kernels::TokenCount> none;
-                const kernels::SamplingStep step = entries_[i].state ? kernels::SamplingStep{} : stage.step(nullptr, none);
+                const kernels::SamplingStep step =
+                    entries_[i].state ? kernels::SamplingStep{} : stage.step(nullptr, none);
                 if (step.kind == kernels::SamplingStepKind::top_k && step.top_k <= static_cast<std::uint32_t>(cut_)) {
                     cut_ = static_cast<std::int32_t>(step.top_k);
                     cut_replaces_ = true;
@@ -117,7 +119,7 @@ void ChainStages::plan_stages() {
 kernels::NoiseKey ChainStages::key() const { return {seed_, branch_, static_cast<std::uint32_t>(history_.size())}; }
 
 void ChainStages::begin(std::uint64_t seed, std::uint64_t branch, std::span<const std::int32_t> history,
-                      std::size_t capacity) {
+                        std::size_t capacity) {
     ++epoch_;
     seed_ = seed;
     branch_ = branch;

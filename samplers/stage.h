@@ -1,7 +1,7 @@
 // samplers/stage.h: what a stage of a chain is: a description, immutable parameters, and states.
 //
-// There are two kinds. A step stage describes itself for the next token as a kernels::SamplingStep, which any backend runs.
-// A host stage transforms candidates in a function: plugins (sdk/sampler.h) and mirostat.
+// There are two kinds. A step stage describes itself for the next token as a kernels::SamplingStep, which any backend
+// runs. A host stage transforms candidates in a function: plugins (sdk/sampler.h) and mirostat.
 //
 // Threads:  a Stage is immutable and may be shared; a StageState belongs to one chain.
 // Errors:   factories throw Error. process() reports failure in its result and never throws.

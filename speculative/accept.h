@@ -44,7 +44,7 @@ struct AcceptOutcome {
 // `source`: what DeviceSampling::sample() returned for the same drafted tokens.
 template <class Emit>
 AcceptOutcome accept_tokens(core::Context& context, samplers::Chain& chain, std::span<const std::int32_t> drafted,
-                 RowSource source, Emit&& emit) {
+                            RowSource source, Emit&& emit) {
     AcceptOutcome outcome;
     for (std::size_t row = 0; row <= drafted.size(); ++row) {
         samplers::Decision decision;

@@ -1,10 +1,10 @@
 // speculative/acceptance.h: how likely the draft model's next token is to be the target's, learnt while generating.
 //
-// Layout:   counts per bin of the draft model's margin, for each of three views: no lookup had a proposal, one proposed the
-//           same token, or one proposed another token. The same again per class of how long the lookup's match was, which
-//           is known before the draft model runs. Counts decay, so that they follow the text. Cells with few counts lean
-//           on the bin of their view, bins with few counts on the view. A common shift of the odds follows the last few
-//           rounds: texts turn from easy to hard within a line.
+// Layout:   counts per bin of the draft model's margin, for each of three views: no lookup had a proposal, one proposed
+//           the same token, or one proposed another token. The same again per class of how long the lookup's match was,
+//           which is known before the draft model runs. Counts decay, so that they follow the text. Cells with few
+//           counts lean on the bin of their view, bins with few counts on the view. A common shift of the odds follows
+//           the last few rounds: texts turn from easy to hard within a line.
 // Threads:  one caller at a time.
 // Cost:     a few additions per drafted token; no allocation.
 #pragma once

@@ -37,8 +37,8 @@ public:
     // ---- the cache
     core::SequenceId id() const { return lane_.sequence; }
     std::int32_t held() const { return target_->length(lane_.sequence); }  // tokens in the cache
-    // Brings the cache up to the whole sequence; afterwards logits(0) of the target belongs to the last token. False when
-    // cancelled.
+    // Brings the cache up to the whole sequence; afterwards logits(0) of the target belongs to the last token. False
+    // when cancelled.
     bool evaluate(const std::atomic<bool>* cancel);
     // Makes sure that `rows` more positions have pages, by dropping branches that were left.
     void make_room(std::int32_t rows);
@@ -51,8 +51,8 @@ public:
     void visit_logits(std::int32_t from, const Visitor& visit);
 
     // ---- branches
-    // How many branches of up to `room` generated tokens each can continue the sequence at once. Drops parked branches for
-    // them.
+    // How many branches of up to `room` generated tokens each can continue the sequence at once. Drops parked branches
+    // for them.
     std::int32_t room_for_branches(std::int32_t wanted, std::int32_t room);
     // A sequence that shares the sequence's pages; -1 when there are no more.
     core::SequenceId fork();

@@ -24,8 +24,8 @@ constexpr double kDraftShorter = 0.2;
 constexpr double kDraftLonger = 0.05;
 // A round that took more than this times its usual time was interrupted, and the excess is not counted.
 constexpr double kInterrupted = 1.5;
-// The ledger in units of a plain step: a loss of kTrip makes plain steps follow, twice as many each time until drafting has
-// gained again; at most kCredit of old gains is kept.
+// The ledger in units of a plain step: a loss of kTrip makes plain steps follow, twice as many each time until drafting
+// has gained again; at most kCredit of old gains is kept.
 constexpr double kTrip = 8.0;
 constexpr double kCredit = 3.0;
 constexpr std::int32_t kFirstPause = 32;
@@ -56,7 +56,8 @@ double Controller::gain_of_draft(std::int32_t count, double survival, std::int32
     const std::int32_t last = std::min(limit_, count + kLookAhead);
     if (!model_ || count >= last) return -1.0;
     double gain = -time_value * draft_ms_;
-    // What follows depends on the next token's margin and on whether a lookup proposed the same token, so sum over both.
+    // What follows depends on the next token's margin and on whether a lookup proposed the same token, so sum over
+    // both.
     for (const View view : {View::alone, View::same, View::other}) {
         const double share = acceptance_.view_share(match, view);
         if (share <= 0.0) continue;
@@ -134,8 +135,8 @@ DraftStopRule::Lookahead Controller::lookahead(const Proposal& proposal) const {
     using Lookahead = DraftStopRule::Lookahead;
     if (count_ + 1 >= limit_) return Lookahead::end;
     if (probing_) return Lookahead::more;
-    // The gain grows with the chance that the draft survives, so the least sufficient chance is found by halving. Nothing
-    // is known of the tokens after the next one.
+    // The gain grows with the chance that the draft survives, so the least sufficient chance is found by halving.
+    // Nothing is known of the tokens after the next one.
     double enough = survival_;
     if (gain_of_draft(count_ + 1, enough, 0) <= 0.0) return Lookahead::end;
     for (double low = 0.0, step = 0; step < kHalvings; ++step) {

@@ -1,10 +1,10 @@
 // speculative/controller.h: decides, round by round and token by token, how many tokens are drafted and by whom.
 //
 // The rule: a token is worth drafting while its chance to be emitted, times the value of time (tokens per millisecond
-// of the best policy), exceeds the measured cost of a draft step and one more verified row. A token that a lookup proposes
-// costs only its row; the draft model is asked instead where its better chance is worth its step. Drafting nothing is a plan
-// too: then plain steps follow, and a short probe now and then. A ledger of time lost against plain decoding stops drafting
-// however wrong the estimates are.
+// of the best policy), exceeds the measured cost of a draft step and one more verified row. A token that a lookup
+// proposes costs only its row; the draft model is asked instead where its better chance is worth its step. Drafting
+// nothing is a plan too: then plain steps follow, and a short probe now and then. A ledger of time lost against plain
+// decoding stops drafting however wrong the estimates are.
 //
 // Threads:  one caller at a time.
 // Cost:     some hundred floating-point operations per drafted token; no allocation.
@@ -32,15 +32,15 @@ public:
 
     // A generation begins: what was learnt stays, pauses end.
     void begin();
-    // A round begins, with or without a draft model; `proposal` is what a lookup has for its first token. Returns how many
-    // tokens the draft may hold, at most `limit`. 0: a plain step.
+    // A round begins, with or without a draft model; `proposal` is what a lookup has for its first token. Returns how
+    // many tokens the draft may hold, at most `limit`. 0: a plain step.
     std::int32_t plan(std::int32_t limit, bool model, const Proposal& proposal);
 
     // Where the draft's next token comes from, when `proposal` could be it.
     enum class Next : std::uint8_t { stop, take, draft };
     Next next(const Proposal& proposal);
-    // What next() will say after the token that is being sampled now, before that token is known: `end` when it cannot be
-    // `draft`, `more` when it pays to count on `draft`.
+    // What next() will say after the token that is being sampled now, before that token is known: `end` when it cannot
+    // be `draft`, `more` when it pays to count on `draft`.
     DraftStopRule::Lookahead lookahead(const Proposal& proposal) const;
     // The drafter starts a step, or a sequence of steps.
     void start_steps() { step_start_ = -1.0; }
@@ -67,8 +67,8 @@ private:
     };
 
     double value_of_time() const;
-    // The best gain, in tokens, of asking the draft model for the next token, and perhaps more, after `count` tokens that
-    // are all accepted with chance `survival`.
+    // The best gain, in tokens, of asking the draft model for the next token, and perhaps more, after `count` tokens
+    // that are all accepted with chance `survival`.
     double gain_of_draft(std::int32_t count, double survival, std::int32_t match) const;
     double gain_beyond(std::int32_t count, double reached, double time_value, std::int32_t last) const;
     bool tripped();

@@ -23,8 +23,8 @@ DraftBuilder::DraftBuilder(std::span<const std::unique_ptr<Drafter>> drafters, N
     draft_.margins.reserve(core::kMaxDraft);
 }
 
-// The likeliest proposal for the token after those that the controller knows of. Every lookup is asked, so that all of them
-// follow the draft; of equally likely proposals the first lookup's is taken.
+// The likeliest proposal for the token after those that the controller knows of. Every lookup is asked, so that all of
+// them follow the draft; of equally likely proposals the first lookup's is taken.
 void DraftBuilder::look_up(const DraftTask& task) {
     const auto known = std::span<const std::int32_t>(draft_.tokens).first(static_cast<std::size_t>(noted_));
     proposal_ = {};

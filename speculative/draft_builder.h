@@ -1,9 +1,9 @@
 // speculative/draft_builder.h: puts the draft of a round together from its sources.
 //
-// Lookups propose tokens one by one for next to nothing; a draft model proposes them at a cost. With a controller they take
-// turns within one draft: of what the lookups propose the likeliest is taken while it is good enough, the draft model is
-// asked in between, and whether it agrees with the lookup tells how far to trust it. Without a controller the whole draft
-// comes from the draft model, or from the first lookup that has one.
+// Lookups propose tokens one by one for next to nothing; a draft model proposes them at a cost. With a controller they
+// take turns within one draft: of what the lookups propose the likeliest is taken while it is good enough, the draft
+// model is asked in between, and whether it agrees with the lookup tells how far to trust it. Without a controller the
+// whole draft comes from the draft model, or from the first lookup that has one.
 //
 // Threads:  one caller at a time.
 // Cost:     what the draft model takes; no allocation.

@@ -31,8 +31,9 @@ public:
     virtual ~DraftStopRule() = default;
     // The `count`-th token of the draft has just been proposed with confidence `margin`. True: propose another one.
     virtual bool keep_drafting(std::int32_t count, float margin) = 0;
-    // What keep_drafting() will say of the token that is being sampled now, before that token is known. `more`: a drafter
-    // that runs apart from the host may start the next step without waiting. `end`: it may leave the draft open.
+    // What keep_drafting() will say of the token that is being sampled now, before that token is known. `more`: a
+    // drafter that runs apart from the host may start the next step without waiting. `end`: it may leave the draft
+    // open.
     enum class Lookahead : std::uint8_t { unknown, more, end };
     virtual Lookahead lookahead() { return Lookahead::more; }
 };

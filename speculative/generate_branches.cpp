@@ -1,10 +1,10 @@
-// Several answers to one prompt at once: each round is one forward with a row for every branch that goes on. By law 1 each
-// row is what it would be alone.
+// Several answers to one prompt at once: each round is one forward with a row for every branch that goes on. By law 1
+// each row is what it would be alone.
 #include <chrono>
 
 #include "base/error.h"
-#include "speculative/generator_state.h"
 #include "speculative/accept.h"
+#include "speculative/generator_state.h"
 
 namespace foresay::speculative {
 namespace {

@@ -4,8 +4,8 @@
 #include <optional>
 
 #include "base/error.h"
-#include "speculative/generator_state.h"
 #include "speculative/accept.h"
+#include "speculative/generator_state.h"
 
 namespace foresay::speculative {
 namespace {
@@ -29,8 +29,8 @@ void calibrate(core::Context& target, core::SequenceId sequence, CostModel& cost
     double budget_ms = 60.0;
     const bool device = target.ops().asynchronous();
     if (device) {
-        // A device computes rows in tiles, and the first two forwards of a width capture its graph, so every width is timed,
-        // however long a forward is.
+        // A device computes rows in tiles, and the first two forwards of a width capture its graph, so every width is
+        // timed, however long a forward is.
         widths = {1, 8, 16, 4, max_width, 2, 12};
         for (std::int32_t width = 1; width < max_width; ++width) {
             if (std::ranges::find(widths, width) == widths.end()) widths.push_back(width);
@@ -248,8 +248,8 @@ private:
             run.begin());
     }
 
-    // The rows of the verification: the last token of the sequence and the draft. A token that is still being sampled is
-    // named by its slot. True when there is such a row.
+    // The rows of the verification: the last token of the sequence and the draft. A token that is still being sampled
+    // is named by its slot. True when there is such a row.
     bool make_rows() {
         s_.rows.assign(1, kernels::TokenRef::id(s_.sequence.tokens().back()));
         const auto drafted = s_.builder.tokens().first(static_cast<std::size_t>(keep_));
@@ -259,8 +259,8 @@ private:
         return true;
     }
 
-    // Plain decoding where a device samples: each forward takes its token from the slot that the one before left it in, and
-    // the host reads that token while the forward runs. What was computed after the last token is dropped.
+    // Plain decoding where a device samples: each forward takes its token from the slot that the one before left it in,
+    // and the host reads that token while the forward runs. What was computed after the last token is dropped.
     void run_ahead() {
         const kernels::TokenRef next = kernels::TokenRef::slot(0);
         for (bool first = true;; first = false) {
@@ -273,7 +273,8 @@ private:
                 account(outcome, now() - start, now() - start);
             }
             if (outcome.end != AcceptEnd::row || !decoded || cancelled()) break;
-            check(s_.sampling.sample(s_.target(), *s_.parts.chain, {}) == RowSource::tokens, "a device that sampled must go on sampling");
+            check(s_.sampling.sample(s_.target(), *s_.parts.chain, {}) == RowSource::tokens,
+                  "a device that sampled must go on sampling");
         }
         s_.sequence.trim();
     }

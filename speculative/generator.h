@@ -116,19 +116,19 @@ public:
     Generator(Generator&&) noexcept;
     Generator& operator=(Generator&&) noexcept;
 
-    // Appends request.input to the sequence and generates. When it throws because the input does not fit, the sequence is
-    // as it was; when a stage of the chain fails, the tokens emitted before stay.
+    // Appends request.input to the sequence and generates. When it throws because the input does not fit, the sequence
+    // is as it was; when a stage of the chain fails, the tokens emitted before stay.
     GenerateResult generate(const GenerateRequest& request, const TokenCallback& callback = {});
 
-    // Appends `input` to the sequence and evaluates it, so that a later generate() need not: for text that is known before
-    // an answer is wanted. What is generated stays the same. Works in small steps and polls `cancel` between them. False
-    // when cancelled or when the context is too short; the sequence then ends where the cache does.
+    // Appends `input` to the sequence and evaluates it, so that a later generate() need not: for text that is known
+    // before an answer is wanted. What is generated stays the same. Works in small steps and polls `cancel` between
+    // them. False when cancelled or when the context is too short; the sequence then ends where the cache does.
     bool prepare(std::span<const std::int32_t> input, const std::atomic<bool>* cancel = nullptr);
 
-    // Appends request.input to the sequence and generates an answer for each of `branches`; request.branch is ignored. Each
-    // answer is what generate() yields with that branch, but all are computed side by side, in rows of one forward and with
-    // shared pages of the cache, as far as the cache has room. The sequence is the prompt afterwards; switch_to() finds
-    // each answer in the cache.
+    // Appends request.input to the sequence and generates an answer for each of `branches`; request.branch is ignored.
+    // Each answer is what generate() yields with that branch, but all are computed side by side, in rows of one forward
+    // and with shared pages of the cache, as far as the cache has room. The sequence is the prompt afterwards;
+    // switch_to() finds each answer in the cache.
     std::vector<GenerateResult> generate_branches(const GenerateRequest& request,
                                                   std::span<const std::uint64_t> branches,
                                                   const BranchCallback& callback = {});
@@ -136,13 +136,13 @@ public:
     // The sequence: all tokens, input and generated.
     std::span<const std::int32_t> tokens() const;
     std::span<const std::uint8_t> generated() const;  // per token: 1 when it was generated, 0 when it was input
-    std::int32_t held() const;                    // of them in the cache
-    std::int32_t capacity() const;                // positions of the context
+    std::int32_t held() const;                        // of them in the cache
+    std::int32_t capacity() const;                    // positions of the context
     // Forgets every token from index `length` on: /undo, /retry, /clear (0).
     void truncate(std::int32_t length);
 
-    // The sequence becomes `tokens`; `generated` says which of them were generated. Tokens that the cache holds, for this or
-    // another branch of the conversation, are not evaluated again.
+    // The sequence becomes `tokens`; `generated` says which of them were generated. Tokens that the cache holds, for
+    // this or another branch of the conversation, are not evaluated again.
     void switch_to(std::span<const std::int32_t> tokens, std::span<const std::uint8_t> generated);
     // For each index from `from` (at least 1) to the end of the sequence: the logits that its token was sampled from.
     void visit_logits(std::int32_t from, const LogitsVisitor& visit);

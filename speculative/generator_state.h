@@ -21,8 +21,8 @@ struct Generator::State {
     Controller controller;
     TextStream text;
     DraftBuilder builder;
-    std::vector<kernels::TokenRef> rows;  // of a verification
-    core::Context* token_source = nullptr;      // samples the open last token of a draft; null: drafts are never open
+    std::vector<kernels::TokenRef> rows;    // of a verification
+    core::Context* token_source = nullptr;  // samples the open last token of a draft; null: drafts are never open
     DeviceSampling sampling;
 
     explicit State(GeneratorParts given)

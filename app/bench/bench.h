@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "app/options.h"
 #include "app/opened_engine.h"
+#include "app/options.h"
 
 namespace foresay::app {
 
@@ -39,8 +39,8 @@ struct RegisterBenchmark {
 // All of them, in alphabetical order.
 std::vector<Benchmark> registered_benchmarks();
 
-// Bytes per second that the backend's device reads, or that as many threads as it has read from a buffer far larger than
-// any cache. Takes about a quarter second.
+// Bytes per second that the backend's device reads, or that as many threads as it has read from a buffer far larger
+// than any cache. Takes about a quarter second.
 double read_bandwidth(kernels::Ops& ops);
 
 inline constexpr std::int32_t kDefaultBenchTokens = 128;

@@ -1,5 +1,5 @@
-// foresay bench decode: tokens per second without speculation, free-running (every token sampled by the chain) and forced
-// (given tokens, no sampling).
+// foresay bench decode: tokens per second without speculation, free-running (every token sampled by the chain) and
+// forced (given tokens, no sampling).
 #include <algorithm>
 #include <nlohmann/json.hpp>
 

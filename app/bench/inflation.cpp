@@ -1,7 +1,7 @@
 // foresay bench inflation: whether inflated models are what they stand for. They and the small models they were made of
-// read the same texts, prompts of a file and what the small target writes behind them: they should choose alike, and the
-// draft should be as often right. Then plain decoding, in turns with random weights in the same shape: it should cost
-// the same.
+// read the same texts, prompts of a file and what the small target writes behind them: they should choose alike, and
+// the draft should be as often right. Then plain decoding, in turns with random weights in the same shape: it should
+// cost the same.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -66,11 +66,11 @@ private:
     kernels::SamplingScratch scratch_;
 };
 
-// A small model and what it was inflated to, each with a memory of its own. `exact` is the small one in float32: where a
-// backend rounds what meets quantised weights, the small and the inflated model differ from it alike.
+// A small model and what it was inflated to, each with a memory of its own. `exact` is the small one in float32: where
+// a backend rounds what meets quantised weights, the small and the inflated model differ from it alike.
 struct Twins {
     std::string shape, quant_type;
-    std::optional<kernels::QuantType> head;                  // none: as published files have it
+    std::optional<kernels::QuantType> head;                 // none: as published files have it
     std::unique_ptr<core::Context> small, exact, inflated;  // exact, inflated: null when the model is not inflated
 
     // Beside `exact`, over all rows that choose a token of the text.

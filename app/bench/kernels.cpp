@@ -26,8 +26,7 @@ Meters measure_forwards(core::Context& context, std::span<const std::int32_t> to
         context.truncate(kPrompt);
     }
     Meters meters;
-    for (int i = 0; i < kMeteredOps; ++i)
-        meters[static_cast<std::size_t>(i)] = meter.meter(static_cast<MeteredOp>(i));
+    for (int i = 0; i < kMeteredOps; ++i) meters[static_cast<std::size_t>(i)] = meter.meter(static_cast<MeteredOp>(i));
     return meters;
 }
 
@@ -86,7 +85,8 @@ double measure_sampling(OpenedEngine& engine, core::Context& context, bool greed
     if (!greedy) {
         using Kind = kernels::SamplingStepKind;
         for (const kernels::SamplingStep& step :
-             {kernels::SamplingStep{.kind = Kind::top_k, .top_k = 40}, kernels::SamplingStep{.kind = Kind::top_p, .top_p = 0.95f},
+             {kernels::SamplingStep{.kind = Kind::top_k, .top_k = 40},
+              kernels::SamplingStep{.kind = Kind::top_p, .top_p = 0.95f},
               kernels::SamplingStep{.kind = Kind::temperature, .temperature = 0.8f}}) {
             plan.steps[plan.step_count++] = step;
         }
@@ -119,7 +119,7 @@ void bench_kernels(const BenchOptions& options) {
         const int steps = kSteps * options.runs;
         const auto batch = std::span(tokens).first(static_cast<std::size_t>(width));
         const Meters meters = engine.ops().asynchronous() ? measure_device(engine, *context, batch, steps)
-                                                           : measure_forwards(*context, batch, steps, *engine.meter());
+                                                          : measure_forwards(*context, batch, steps, *engine.meter());
         for (int i = 0; i < kMeteredOps; ++i) {
             const auto stage = static_cast<MeteredOp>(i);
             const OpMeter& measured = meters[static_cast<std::size_t>(i)];

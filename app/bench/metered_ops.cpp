@@ -4,13 +4,13 @@
 
 namespace foresay::app {
 
-using kernels::Workspace;
 using kernels::KvPages;
 using kernels::PreparedOp;
+using kernels::Workspace;
 
 std::string_view name(MeteredOp op) {
     constexpr std::string_view names[kMeteredOps] = {"embed",  "attention_in", "attend", "attention_out",
-                                                        "mlp_in", "mlp_out",      "head"};
+                                                     "mlp_in", "mlp_out",      "head"};
     return names[static_cast<std::size_t>(op)];
 }
 

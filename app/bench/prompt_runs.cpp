@@ -37,8 +37,7 @@ void set_temperature(OpenedEngine& engine, double temperature) {
         chain.push_back("temperature");
         engine.set("sampling.chain=" + core::to_toml(core::ConfigValue(chain)), "--temperature");
     }
-    engine.set("sampling.temperature.value=" + core::to_toml(core::ConfigValue(temperature)),
-                                "--temperature");
+    engine.set("sampling.temperature.value=" + core::to_toml(core::ConfigValue(temperature)), "--temperature");
 }
 
 }  // namespace foresay::app

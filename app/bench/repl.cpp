@@ -1,6 +1,6 @@
-// foresay bench repl: what a person at the conversation loop notices: from a key to its echo, with and without an answer
-// being generated, and from Enter to the first token, compared with the engine alone. Runs the program on a terminal of
-// its own.
+// foresay bench repl: what a person at the conversation loop notices: from a key to its echo, with and without an
+// answer being generated, and from Enter to the first token, compared with the engine alone. Runs the program on a
+// terminal of its own.
 #include <unistd.h>
 
 #include <algorithm>

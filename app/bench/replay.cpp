@@ -1,6 +1,6 @@
 // foresay bench replay: what verification is worth by itself. Each prompt is completed plainly once; then the same
-// completion is drafted from that record, which costs nothing, at several run lengths: all tokens right, and every third
-// one wrong. The text must stay the same.
+// completion is drafted from that record, which costs nothing, at several run lengths: all tokens right, and every
+// third one wrong. The text must stay the same.
 #include <limits>
 #include <nlohmann/json.hpp>
 

@@ -1,4 +1,5 @@
-// What was probably meant by a mistyped command or option. CLI11 says only that something is missing or was not expected.
+// What was probably meant by a mistyped command or option. CLI11 says only that something is missing or was not
+// expected.
 #include <CLI/CLI.hpp>
 
 #include "app/command_line/parser.h"

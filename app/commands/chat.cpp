@@ -6,10 +6,10 @@
 #include "app/conversation/style.h"
 #include "app/interrupt.h"
 #include "app/journal/store.h"
+#include "app/opened_engine.h"
 #include "app/options.h"
 #include "app/output.h"
 #include "app/repl/repl.h"
-#include "app/opened_engine.h"
 #include "base/error.h"
 
 namespace foresay::app {

@@ -5,9 +5,9 @@
 
 #include "app/command_line/command.h"
 #include "app/command_line/parser.h"
+#include "app/opened_engine.h"
 #include "app/options.h"
 #include "app/output.h"
-#include "app/opened_engine.h"
 #include "base/error.h"
 #include "core/config/diagnostic.h"
 #include "core/config/json_schema.h"

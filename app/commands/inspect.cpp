@@ -8,9 +8,9 @@
 #include "app/command_line/command.h"
 #include "app/command_line/parser.h"
 #include "app/configuration.h"
+#include "app/opened_engine.h"
 #include "app/options.h"
 #include "app/output.h"
-#include "app/opened_engine.h"
 #include "base/error.h"
 #include "core/models/shapes.h"
 #include "core/weights/gguf.h"
@@ -92,7 +92,8 @@ void inspect_one(const std::string& path, const Options& options) {
         out += "config.json\n" + directory.config().text() + "\n" + tensors_text(directory.tensors());
     }
     print(printable(out));
-    // A file may hold a vocabulary alone, or an architecture that is not known here: that is worth a line, not an error.
+    // A file may hold a vocabulary alone, or an architecture that is not known here: that is worth a line, not an
+    // error.
     try {
         print(printable(model_text(core::ModelSource::open(path)->config())));
         print(printable(field("would run on", engine::backend_text(*backend(options)))));

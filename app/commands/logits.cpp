@@ -12,9 +12,9 @@
 #include "app/command_line/parser.h"
 #include "app/files.h"
 #include "app/json.h"
+#include "app/opened_engine.h"
 #include "app/options.h"
 #include "app/output.h"
-#include "app/opened_engine.h"
 #include "base/error.h"
 
 namespace foresay::app {

@@ -10,9 +10,9 @@
 #include "app/command_line/parser.h"
 #include "app/files.h"
 #include "app/interrupt.h"
+#include "app/opened_engine.h"
 #include "app/options.h"
 #include "app/output.h"
-#include "app/opened_engine.h"
 #include "base/error.h"
 
 namespace foresay::app {

@@ -42,15 +42,15 @@ public:
     // ---- turns
     // Adds `text`, after the attached files, and generates the answer.
     Answer answer(const std::string& text, const Limits& limits, const Show& show);
-    // Generates the last answer again: from `seed` and branch 0, or from the turn's own seed and its next unused branch.
-    // There must be a turn.
+    // Generates the last answer again: from `seed` and branch 0, or from the turn's own seed and its next unused
+    // branch. There must be a turn.
     Answer retry(std::optional<std::uint64_t> seed, const Limits& limits, const Show& show);
     // The last turn's answer, changed to `text` and continued. There must be a turn.
     Answer edit(const std::string& text, const Limits& limits, const Show& show);
     // Fills the hole between two texts, as the first turn of a new branch.
     Answer fill(const std::string& prefix, const std::string& suffix, const Limits& limits, const Show& show);
-    // `count` answers side by side, each on its own branch: to `text`, or again to the last message, from the next unused
-    // branches of the seed. The first of them becomes the current branch.
+    // `count` answers side by side, each on its own branch: to `text`, or again to the last message, from the next
+    // unused branches of the seed. The first of them becomes the current branch.
     std::vector<Answer> answers(const std::optional<std::string>& text, std::size_t count, const Limits& limits,
                                 const speculative::BranchCallback& show);
 

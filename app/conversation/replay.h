@@ -26,8 +26,8 @@ struct ReplayedTurn {
     std::string note;
 };
 
-// Calls `report` for each turn, in the order in which they were drawn, until `cancel`. `session` has the model; each turn
-// gets the sampling that it was drawn with. False when cancelled.
+// Calls `report` for each turn, in the order in which they were drawn, until `cancel`. `session` has the model; each
+// turn gets the sampling that it was drawn with. False when cancelled.
 bool replay(OpenedEngine& engine, const SavedSession& saved, const std::atomic<bool>& cancel,
             const std::function<void(const ReplayedTurn&)>& report);
 

@@ -5,7 +5,8 @@
 // that what is saved (app/journal) is what is done, and reading it back is doing it again.
 //
 // Threads:  one caller at a time.
-// Errors:   apply() throws Error for a change that does not fit: changes come from files, too. The tree is then as before.
+// Errors:   apply() throws Error for a change that does not fit: changes come from files, too. The tree is then as
+//           before.
 #pragma once
 
 #include <cstddef>

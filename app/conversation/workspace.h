@@ -1,9 +1,9 @@
-// app/conversation/workspace.h: a conversation, the generator it runs on, and the file it is saved in, kept in step when
-// the configuration or the models change.
+// app/conversation/workspace.h: a conversation, the generator it runs on, and the file it is saved in, kept in step
+// when the configuration or the models change.
 //
 // Life:     must be gone before its session is.
-// Errors:   Error; what was there before stays in use. A file that cannot be written does not lose the conversation: what
-//           was not saved is saved with the next change.
+// Errors:   Error; what was there before stays in use. A file that cannot be written does not lose the conversation:
+//           what was not saved is saved with the next change.
 #pragma once
 
 #include <filesystem>

@@ -1,7 +1,7 @@
 // app/journal/journal.h: a session on disk: a file that only grows, a line for each change.
 //
-// A crash at any moment leaves whole lines, and at most one that is cut off; that one is recognised and dropped. A line is
-// on the disk when append() returns.
+// A crash at any moment leaves whole lines, and at most one that is cut off; that one is recognised and dropped. A line
+// is on the disk when append() returns.
 //
 // Life:     a journal keeps its file locked: two programs never write to one session.
 // Threads:  one caller at a time.

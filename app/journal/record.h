@@ -1,7 +1,7 @@
 // app/journal/record.h: what a saved session is made of, as lines of text. docs/sessions.md describes the format.
 //
-// Layout:   a line is the CRC-32 of its JSON text as eight hexadecimal digits, a space, the JSON text, a newline. A line
-//           that was cut off by a crash has no newline or another checksum.
+// Layout:   a line is the CRC-32 of its JSON text as eight hexadecimal digits, a space, the JSON text, a newline. A
+//           line that was cut off by a crash has no newline or another checksum.
 // Errors:   parse_record() throws Error for a line that is whole but says what it must not: lines are untrusted.
 #pragma once
 

@@ -33,8 +33,8 @@ std::vector<SessionFile> list_sessions();
 
 // Deletes a session by its name. What has a slash in it is a file of the person's own, and refused.
 void delete_session(const std::string& name);
-// Deletes the oldest of those that new_session_path() named until `keep` of them are left; 0 keeps all. What was given a
-// name stays, and so does what is open in a program. Never throws. Returns how many are gone.
+// Deletes the oldest of those that new_session_path() named until `keep` of them are left; 0 keeps all. What was given
+// a name stays, and so does what is open in a program. Never throws. Returns how many are gone.
 std::size_t prune_sessions(std::size_t keep);
 
 // "2026-11-21T12:45:30Z"

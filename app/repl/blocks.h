@@ -1,6 +1,7 @@
 // app/repl/blocks.h: long pieces of text that stand in a line as a label: "[def fib(n): ... 200 lines]".
 //
-// A line editor is made for a line: 200 pasted ones would fill the screen. Labels are put back when the line is entered.
+// A line editor is made for a line: 200 pasted ones would fill the screen. Labels are put back when the line is
+// entered.
 #pragma once
 
 #include <map>

@@ -1,9 +1,9 @@
 // Lines edited with libedit, and the keys that do more than libedit's own: completion, pastes of several lines, line
 // breaks, an external editor, lines and history on the arrow keys, and searching.
 //
-// libedit calls a function for each key and returns an action code from it. Characters come from read_character(), which
-// libedit calls for the next one. While a search is active, every key becomes kOwnKey, which is bound to search_key(),
-// so that libedit does not act on it; the bytes of the key are kept in `search_bytes_`.
+// libedit calls a function for each key and returns an action code from it. Characters come from read_character(),
+// which libedit calls for the next one. While a search is active, every key becomes kOwnKey, which is bound to
+// search_key(), so that libedit does not act on it; the bytes of the key are kept in `search_bytes_`.
 #include "app/repl/line_reader.h"
 
 #ifdef FORESAY_HAVE_LIBEDIT

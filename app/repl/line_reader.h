@@ -1,6 +1,7 @@
 // app/repl/line_reader.h: what is entered, line by line: from the person at a terminal, or from a pipe.
 //
-// On a terminal lines are edited and remembered; elsewhere, with --simple-io, or where TERM is dumb they are simply read.
+// On a terminal lines are edited and remembered; elsewhere, with --simple-io, or where TERM is dumb they are simply
+// read.
 //
 // Threads:  one caller.
 #pragma once
@@ -31,8 +32,8 @@ struct Line {
 class LineReader {
 public:
     virtual ~LineReader() = default;
-    // `prompt` is shown to a person only; `initial` stands in the line at first, where lines are edited. `continues`: the
-    // line is not the first of its entry.
+    // `prompt` is shown to a person only; `initial` stands in the line at first, where lines are edited. `continues`:
+    // the line is not the first of its entry.
     virtual Line read(const std::string& prompt, const std::string& initial = {}, bool continues = false) = 0;
     // Keeps an entry for later sessions too, where lines are edited. One that begins with a blank is not kept.
     virtual void remember(const std::string&) {}

@@ -1,9 +1,9 @@
 // The view of an answer on a terminal.
 //
-// Two threads. The generating one calls add() with each token's text and never waits: it appends to `unsent_` and, where
-// the lock is free, moves that to `inbox_`. The terminal's thread owns standard output, standard input and `screen_`: once
-// a frame it empties the inbox, shows the tokens that are due, and in between it shows keys as they are typed.
-// Verification accepts several tokens at once; they are spread over the time until the next ones are expected.
+// Two threads. The generating one calls add() with each token's text and never waits: it appends to `unsent_` and,
+// where the lock is free, moves that to `inbox_`. The terminal's thread owns standard output, standard input and
+// `screen_`: once a frame it empties the inbox, shows the tokens that are due, and in between it shows keys as they are
+// typed. Verification accepts several tokens at once; they are spread over the time until the next ones are expected.
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>

@@ -1,11 +1,11 @@
 // app/repl/read_ahead.h: work on what is being typed, before it is entered, in a thread of its own.
 //
-// What is entered in the end may be something else: the work must be of a kind that is then merely wasted. Here it is the
-// evaluation of a prompt's first tokens, which the cache keeps as far as they are the prompt's.
+// What is entered in the end may be something else: the work must be of a kind that is then merely wasted. Here it is
+// the evaluation of a prompt's first tokens, which the cache keeps as far as they are the prompt's.
 //
 // Threads:  the caller's one, and one inside. From text() on what `work` uses is the inner thread's, until stop().
-// Errors:   what `work` throws is kept until failure() is asked for. A device that failed once may work when the text is
-//           entered, and then only this tells.
+// Errors:   what `work` throws is kept until failure() is asked for. A device that failed once may work when the text
+//           is entered, and then only this tells.
 #pragma once
 
 #include <atomic>

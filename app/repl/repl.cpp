@@ -57,8 +57,7 @@ void Repl::banner() {
     if (!interactive_) return;
     const std::filesystem::path target(engine_.target().source().path());
     std::string text = target.filename().string();
-    if (engine_.draft())
-        text += " with " + std::filesystem::path(engine_.draft()->source().path()).filename().string();
+    if (engine_.draft()) text += " with " + std::filesystem::path(engine_.draft()->source().path()).filename().string();
     text += ", " + engine_.backend() + ". /help lists the commands.\n";
     if (conversation().format() == core::ChatFormat::complete)
         text += "The model continues what you write; end a line with \\ to go on in the next.\n";

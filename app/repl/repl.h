@@ -1,6 +1,7 @@
 // app/repl/repl.h: the conversation loop: lines that are said to the model, and commands that begin with a slash.
 //
-// The commands are a table (app/repl/command.h). What begins with a slash is never sent to the model; two slashes send one.
+// The commands are a table (app/repl/command.h). What begins with a slash is never sent to the model; two slashes send
+// one.
 #pragma once
 
 #include <atomic>
@@ -13,13 +14,13 @@
 
 #include "app/bench/metered_ops.h"
 #include "app/conversation/workspace.h"
+#include "app/opened_engine.h"
 #include "app/repl/answer_view.h"
 #include "app/repl/command.h"
 #include "app/repl/keyboard.h"
 #include "app/repl/latencies.h"
 #include "app/repl/line_reader.h"
 #include "app/repl/read_ahead.h"
-#include "app/opened_engine.h"
 #include "app/terminal.h"
 
 namespace foresay::app {
@@ -60,8 +61,8 @@ public:
     // What the stages of the last answer took: up to its first token, and behind it. Empty before there was an answer.
     const std::vector<MeteredOps::Meters>& profile() const { return profile_; }
     Conversation::Limits limits() const;
-    // Shows what `generate` makes while it makes it, then the line of statistics. `generate` calls what it is given with
-    // every token and returns the answer.
+    // Shows what `generate` makes while it makes it, then the line of statistics. `generate` calls what it is given
+    // with every token and returns the answer.
     using Show = speculative::TokenCallback;
     using Generate = std::function<Conversation::Answer(const Show&)>;
     void show_answer(const Generate& generate);

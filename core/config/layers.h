@@ -32,9 +32,10 @@ using Variables = std::function<std::optional<std::string>(const std::string&)>;
 // XDG_CONFIG_DIRS (/etc/xdg; the first one named is the most important), then in XDG_CONFIG_HOME (~/.config).
 std::vector<std::filesystem::path> standard_config_files(const Variables& variables);
 
-// Layers of those variables of `environment` ("NAME=VALUE" each) that are keys: FORESAY_TABLE__KEY, with two underscores
-// for each dot of the key, in upper case: FORESAY_SAMPLING__TOP_K__K=20 is --set sampling.top_k.k=20. Variables without
-// two underscores are none of the configuration's, unless they spell one of its keys with single ones.
+// Layers of those variables of `environment` ("NAME=VALUE" each) that are keys: FORESAY_TABLE__KEY, with two
+// underscores for each dot of the key, in upper case: FORESAY_SAMPLING__TOP_K__K=20 is --set sampling.top_k.k=20.
+// Variables without two underscores are none of the configuration's, unless they spell one of its keys with single
+// ones.
 std::vector<ConfigLayer> environment_layers(std::span<const std::string> environment);
 
 // The name of the variable that sets `key`.
@@ -43,7 +44,8 @@ std::string variable_of(std::string_view key);
 // Whether `layer` states `key` (dotted). False for a layer that is not TOML.
 bool states(const ConfigLayer& layer, std::string_view key);
 
-// `path` as a file in `directory` states it: ~/ is the home folder, relative paths start at `directory`. Empty stays so.
+// `path` as a file in `directory` states it: ~/ is the home folder, relative paths start at `directory`. Empty stays
+// so.
 std::filesystem::path resolve_path(const std::string& path, const std::filesystem::path& directory);
 
 }  // namespace foresay::core

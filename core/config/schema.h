@@ -30,7 +30,8 @@ struct KeySpec {
     std::vector<std::pair<std::string, std::string>> aliases = {};
 };
 
-// The key that every stage has besides its own parameters: in [sampling.STAGE] of a built-in one, in [[plugin]] of another.
+// The key that every stage has besides its own parameters: in [sampling.STAGE] of a built-in one, in [[plugin]] of
+// another.
 const KeySpec& on_error_key();
 
 // A stage that a chain may name, and its parameters.

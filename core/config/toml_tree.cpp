@@ -11,8 +11,9 @@ constexpr std::size_t kMaxLine = 200;
 
 // What the TOML library cannot be trusted with, found without recursion: text that nests too deeply in brackets or in
 // the dots of one key (the library parses and frees its tables recursively), table headers that begin with no key (it
-// assumes that they do), and characters beyond ASCII outside strings and comments (it takes some of them for impossible). Strings and comments are skipped by TOML's rules; text on which those rules and the library
-// disagree is not TOML and stops the library at that point.
+// assumes that they do), and characters beyond ASCII outside strings and comments (it takes some of them for
+// impossible). Strings and comments are skipped by TOML's rules; text on which those rules and the library disagree is
+// not TOML and stops the library at that point.
 class Guard {
 public:
     explicit Guard(std::string_view text) : text_(text), at_(text.starts_with("\xef\xbb\xbf") ? 3 : 0) {}

@@ -1,8 +1,8 @@
 // core/models/context.h: a model with memory: pages for keys and values, working memory, and the sequences that live in
 // them. This is where tokens become logits.
 //
-// Law 1:    prefill rows (text given) and decode rows (text generated) are told apart by the caller: prefill() is input,
-//           decode() is decode. Within a class a row's bits depend on its prefix only.
+// Law 1:    prefill rows (text given) and decode rows (text generated) are told apart by the caller: prefill() is
+//           input, decode() is decode. Within a class a row's bits depend on its prefix only.
 // Threads:  one caller at a time.
 // Cost:     one forward per call, per chunk for prefill(); allocates nothing after the constructor.
 // Errors:   the constructor throws Error (no memory); running returns false when the positions do not fit.
@@ -21,11 +21,11 @@
 namespace foresay::core {
 
 struct ContextOptions {
-    std::int32_t length = 2048;     // positions that one sequence can hold
+    std::int32_t length = 2048;       // positions that one sequence can hold
     std::int32_t prefill_rows = 256;  // rows of one prefill chunk
-    std::int32_t decode_rows = 33;  // most rows of one decode: a verification of 32 drafted tokens
-    std::int32_t sequences = 1;     // full-length sequences that the pages can hold
-    std::int32_t branches = 0;      // further sequences, which live on shared pages and on what the others leave
+    std::int32_t decode_rows = 33;    // most rows of one decode: a verification of 32 drafted tokens
+    std::int32_t sequences = 1;       // full-length sequences that the pages can hold
+    std::int32_t branches = 0;        // further sequences, which live on shared pages and on what the others leave
     kernels::KvFormat kv_format = kernels::KvFormat::f16;
 };
 
@@ -49,15 +49,17 @@ public:
     std::int32_t capacity() const { return options_.length; }
     std::int32_t length(SequenceId sequence = 0) const { return cache_.length(sequence); }
 
-    // Appends tokens as prefill rows, in chunks; the last row's logits are then logits(0). False when they do not fit or
-    // when `cancel` became true between two chunks (then length() tells how far it came, and logits are unspecified).
+    // Appends tokens as prefill rows, in chunks; the last row's logits are then logits(0). False when they do not fit
+    // or when `cancel` became true between two chunks (then length() tells how far it came, and logits are
+    // unspecified).
     bool prefill(std::span<const std::int32_t> tokens, SequenceId sequence = 0,
                  const std::atomic<bool>* cancel = nullptr);
 
     // Appends tokens as decode rows in one forward; logits(i) belongs to the i-th of the last `logit_rows` rows
     // (-1: all of them). At most options().decode_rows tokens.
     bool decode(std::span<const std::int32_t> tokens, std::int32_t logit_rows = -1, SequenceId sequence = 0);
-    // The same with tokens that were sampled into slots before: of this context, or of that which take_slots_of() named.
+    // The same with tokens that were sampled into slots before: of this context, or of that which take_slots_of()
+    // named.
     bool decode(std::span<const kernels::TokenRef> tokens, std::int32_t logit_rows = -1, SequenceId sequence = 0);
 
     // Appends one decode row to each of several sequences, in one forward; logits(i) belongs to tokens[i]. At most
@@ -70,9 +72,11 @@ public:
                   std::span<const std::int32_t> logit_rows, SequenceId sequence = 0);
     std::int32_t max_rows() const { return act_->max_rows; }
 
-    // From now on, tokens in slots are those that `token_source`, a context of the same backend, has sampled; null: this one. It
-    // must live as long as there are forwards.
-    void take_slots_of(Context* token_source) { token_source_ = token_source != nullptr ? token_source->act_.get() : nullptr; }
+    // From now on, tokens in slots are those that `token_source`, a context of the same backend, has sampled; null:
+    // this one. It must live as long as there are forwards.
+    void take_slots_of(Context* token_source) {
+        token_source_ = token_source != nullptr ? token_source->act_.get() : nullptr;
+    }
 
     // Returns when the last forward has run; on a host it has when it returned.
     void wait() { ops().wait(*act_); }

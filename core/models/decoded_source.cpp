@@ -3,8 +3,8 @@
 
 #include <cstring>
 
-#include "core/models/synthetic_source.h"
 #include "core/models/parallel_rows.h"
+#include "core/models/synthetic_source.h"
 
 namespace foresay::core {
 namespace {

@@ -1,6 +1,6 @@
-// The weights of a small model inflated to a larger shape, made tensor by tensor: core/models/inflation.h says where they
-// lie, this file how they are encoded. The embedding table keeps the quantisation type of the small model's file, of which it is
-// copies; a step reads one row of it.
+// The weights of a small model inflated to a larger shape, made tensor by tensor: core/models/inflation.h says where
+// they lie, this file how they are encoded. The embedding table keeps the quantisation type of the small model's file,
+// of which it is copies; a step reads one row of it.
 
 #include <algorithm>
 #include <cmath>
@@ -9,10 +9,10 @@
 #include "base/error.h"
 #include "core/models/architecture.h"
 #include "core/models/inflation.h"
-#include "core/models/synthetic_source.h"
 #include "core/models/parallel_rows.h"
 #include "core/models/random_blocks.h"
 #include "core/models/shapes.h"
+#include "core/models/synthetic_source.h"
 
 namespace foresay::core {
 namespace {
@@ -73,7 +73,9 @@ public:
 private:
     static std::size_t at(std::int64_t column) { return static_cast<std::size_t>(column); }
     float& value(std::int64_t column) { return values_[at(column)]; }
-    std::size_t bytes(std::int64_t cols) const { return static_cast<std::size_t>(kernels::row_bytes(quant_type_, cols)); }
+    std::size_t bytes(std::int64_t cols) const {
+        return static_cast<std::size_t>(kernels::row_bytes(quant_type_, cols));
+    }
     // Parts of a weight: with so many, what is left over is less than other roundings.
     std::size_t parts() const { return quant_type_ == QuantType::f32 ? 1 : quant_type_ == QuantType::f16 ? 2 : 3; }
 
@@ -129,8 +131,8 @@ class InflatedSource final : public SyntheticSource {
 public:
     InflatedSource(std::unique_ptr<ModelSource> small, const Inflation& inflation, QuantType quant_type, QuantType head)
         : SyntheticSource(inflation.large(), quant_type, head,
-                     small->path() + " inflated to " + inflation.large().name + " in " +
-                         std::string(kernels::info(quant_type).name)),
+                          small->path() + " inflated to " + inflation.large().name + " in " +
+                              std::string(kernels::info(quant_type).name)),
           small_(std::move(small)),
           inflation_(inflation) {
         config_.name = small_->config().name + " inflated to " + inflation.large().name;
@@ -161,7 +163,8 @@ private:
         small_->release();
     }
 
-    // Norms: those of the small model, once for each copy of its residual stream. Biases, which it does not have, are 0.
+    // Norms: those of the small model, once for each copy of its residual stream. Biases, which it does not have, are
+    // 0.
     void fill_vector(TensorRole role, std::int32_t layer, bool extra, std::vector<std::byte>& data) {
         std::vector<float> values(data.size() / sizeof(float));
         const bool norm =

@@ -1,19 +1,19 @@
-// core/models/inflation.h: a small Llama model embedded in the shape of a large one, so that the large model computes the
-// function of the small one and yet reads and multiplies all of its weights: which row and column of the large model's
-// matrices is which of the small one's. core/models/inflated_source.cpp makes the weights.
+// core/models/inflation.h: a small Llama model embedded in the shape of a large one, so that the large model computes
+// the function of the small one and yet reads and multiplies all of its weights: which row and column of the large
+// model's matrices is which of the small one's. core/models/inflated_source.cpp makes the weights.
 //
-// Layout:   small widths d, h, hkv, dh, f; large ones D = r d, H, Hkv, Dh = t dh, F. Everything that the small model computes
-//           with is there several times, with equal values: the residual stream r times, attended heads, feed-forward
-//           units. A matrix has the small one's weights in the columns of the first of these copies, what their quantisation type
-//           left over in those of the second, and what is left over of both in those of the third, if there is one. Its
-//           other columns count for nothing. Matrices that write the residual stream have the same rows for every copy.
-//           Query head i of small key-value head j is slot i, i + h / hkv, ... of large key-value heads j, j + hkv, ...
-//           Feed-forward unit i is unit i, i + f, i + 2 f. Rope pair i of a head is pair t i, which turns at the same
-//           frequency; Q is zero in the others and is multiplied by sqrt(t), since the large model divides scores by
-//           sqrt(Dh). The other dimensions of K and V repeat those, so that what is rounded together has one size.
-//           Heads, units, layers and tokens beyond that are random, and O and down are zero for them. Heads and units that
-//           are random come in equal pairs, for quantisation types in which a weight counts for nothing only where another one
-//           takes it away again.
+// Layout:   small widths d, h, hkv, dh, f; large ones D = r d, H, Hkv, Dh = t dh, F. Everything that the small model
+//           computes with is there several times, with equal values: the residual stream r times, attended heads,
+//           feed-forward units. A matrix has the small one's weights in the columns of the first of these copies, what
+//           their quantisation type left over in those of the second, and what is left over of both in those of the
+//           third, if there is one. Its other columns count for nothing. Matrices that write the residual stream have
+//           the same rows for every copy. Query head i of small key-value head j is slot i, i + h / hkv, ... of large
+//           key-value heads j, j + hkv, ... Feed-forward unit i is unit i, i + f, i + 2 f. Rope pair i of a head is
+//           pair t i, which turns at the same frequency; Q is zero in the others and is multiplied by sqrt(t), since
+//           the large model divides scores by sqrt(Dh). The other dimensions of K and V repeat those, so that what is
+//           rounded together has one size. Heads, units, layers and tokens beyond that are random, and O and down are
+//           zero for them. Heads and units that are random come in equal pairs, for quantisation types in which a
+//           weight counts for nothing only where another one takes it away again.
 // Threads:  any; immutable.
 // Errors:   the constructor throws Error in one sentence when the shape cannot hold the model.
 #pragma once

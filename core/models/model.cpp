@@ -80,8 +80,8 @@ public:
         kernels::TensorView weight = tensor(TensorRole::head, 0);
         std::vector<std::byte> bytes;
         if (options_.head && shrinks(weight, *options_.head)) weight = requantize(weight, *options_.head, bytes);
-        return finish(ops_.prepare(
-            kernels::LmHeadSpec{.shape = shape(), .norm = norm(source_, TensorRole::output_norm, 0), .weight = weight}));
+        return finish(ops_.prepare(kernels::LmHeadSpec{
+            .shape = shape(), .norm = norm(source_, TensorRole::output_norm, 0), .weight = weight}));
     }
 
 private:

@@ -19,8 +19,8 @@ namespace foresay::core {
 struct LoadOptions {
     // Called with (bytes done, bytes in all) after each stage.
     std::function<void(std::int64_t, std::int64_t)> progress;
-    // The head in this quantisation type where that makes it smaller. Only for a draft, whose logits decide nothing: its head is
-    // most of what a step reads.
+    // The head in this quantisation type where that makes it smaller. Only for a draft, whose logits decide nothing:
+    // its head is most of what a step reads.
     std::optional<kernels::QuantType> head;
 };
 

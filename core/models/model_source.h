@@ -46,15 +46,16 @@ class ModelSource {
 public:
     // A GGUF file, or a directory with config.json and *.safetensors.
     static std::unique_ptr<ModelSource> open(const std::filesystem::path& path);
-    // The published shape `shape` (see core/models/shapes.h) with random weights in `quantisation type`, the head in `head` or as
-    // published files have it. `by_backend`: matrices have a shape and no data, for a backend that makes the numbers
-    // itself (Ops::makes_random_weights).
+    // The published shape `shape` (see core/models/shapes.h) with random weights in `quantisation type`, the head in
+    // `head` or as published files have it. `by_backend`: matrices have a shape and no data, for a backend that makes
+    // the numbers itself (Ops::makes_random_weights).
     static std::unique_ptr<ModelSource> random(std::string_view shape, kernels::QuantType quant_type,
                                                bool by_backend = false,
                                                std::optional<kernels::QuantType> head = std::nullopt);
     // The same for any configuration; `head` is the head's quantisation type. For tests.
     static std::unique_ptr<ModelSource> random(const ModelConfig& config, kernels::QuantType quant_type,
-                                               kernels::QuantType head, std::uint64_t seed = 1, bool by_backend = false);
+                                               kernels::QuantType head, std::uint64_t seed = 1,
+                                               bool by_backend = false);
 
     // `small` embedded in the published shape `shape`, so that the large model computes the function of the small one
     // (core/models/inflation.h says how). The head likewise. Throws Error when the shape cannot hold the model.

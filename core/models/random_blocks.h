@@ -1,5 +1,5 @@
-// core/models/random_blocks.h: weights that mean nothing, written directly as encoded blocks: random ones, and such that
-// count for nothing but have every bit of a weight, so that they cost what weights cost.
+// core/models/random_blocks.h: weights that mean nothing, written directly as encoded blocks: random ones, and such
+// that count for nothing but have every bit of a weight, so that they cost what weights cost.
 //
 // Threads:  any; a Random belongs to one thread.
 // Cost:     about a nanosecond for eight bytes.

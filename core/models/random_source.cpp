@@ -4,9 +4,9 @@
 #include <cmath>
 
 #include "core/models/architecture.h"
-#include "core/models/synthetic_source.h"
 #include "core/models/random_blocks.h"
 #include "core/models/shapes.h"
+#include "core/models/synthetic_source.h"
 
 namespace foresay::core {
 namespace {
@@ -16,7 +16,8 @@ using kernels::QuantType;
 class RandomSource final : public SyntheticSource {
 public:
     RandomSource(const ModelConfig& config, QuantType quant_type, QuantType head, std::uint64_t seed, bool by_backend)
-        : SyntheticSource(config, quant_type, head, "random " + (config.name.empty() ? config.architecture : config.name)),
+        : SyntheticSource(config, quant_type, head,
+                          "random " + (config.name.empty() ? config.architecture : config.name)),
           seed_(seed),
           by_backend_(by_backend) {}
 

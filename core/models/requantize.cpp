@@ -10,7 +10,7 @@ bool shrinks(const kernels::TensorView& view, kernels::QuantType quant_type) {
 }
 
 kernels::TensorView requantize(const kernels::TensorView& view, kernels::QuantType quant_type,
-                             std::vector<std::byte>& bytes) {
+                               std::vector<std::byte>& bytes) {
     const auto row_bytes = static_cast<std::size_t>(kernels::row_bytes(quant_type, view.cols));
     bytes.resize(static_cast<std::size_t>(view.rows) * row_bytes);
     parallel_rows(view.rows, [&](std::int64_t begin, std::int64_t end) {

@@ -16,6 +16,6 @@ bool shrinks(const kernels::TensorView& view, kernels::QuantType quant_type);
 
 // The tensor's values in `quantisation type`; `bytes` receives them and must outlive the view that is returned.
 kernels::TensorView requantize(const kernels::TensorView& view, kernels::QuantType quant_type,
-                             std::vector<std::byte>& bytes);
+                               std::vector<std::byte>& bytes);
 
 }  // namespace foresay::core

@@ -21,8 +21,8 @@ std::vector<std::string> published_shape_names();
 kernels::QuantType quant_type_by_name(std::string_view name);
 // The quantisation type of the head in published files whose other weights have `quantisation type`.
 kernels::QuantType head_quant_type(kernels::QuantType quant_type);
-// The same for heads with rows of `inputs` weights: published files fall back to q8_0 where these are no whole number of
-// K blocks.
+// The same for heads with rows of `inputs` weights: published files fall back to q8_0 where these are no whole number
+// of K blocks.
 kernels::QuantType head_quant_type(kernels::QuantType quant_type, std::int64_t inputs);
 
 }  // namespace foresay::core

@@ -1,8 +1,9 @@
-// core/models/synthetic_source.h: what the sources have in common that make their tensors instead of finding them in a file:
-// one quantisation type for the head, one for the other matrices, and the memory that a tensor lies in until it is packed.
+// core/models/synthetic_source.h: what the sources have in common that make their tensors instead of finding them in a
+// file: one quantisation type for the head, one for the other matrices, and the memory that a tensor lies in until it
+// is packed.
 //
-// Cost:     one layer's tensors at a time are in memory, and the embedding table; memory of a layer serves the next one,
-//           because getting it from the system anew takes longer than writing it.
+// Cost:     one layer's tensors at a time are in memory, and the embedding table; memory of a layer serves the next
+//           one, because getting it from the system anew takes longer than writing it.
 // Errors:   the constructor throws Error where rows of the shape are no whole number of blocks.
 #pragma once
 
@@ -24,7 +25,8 @@ public:
     std::int64_t embedding_bytes() final { return bytes(TensorRole::embedding); }
 
 protected:
-    SyntheticSource(const ModelConfig& config, kernels::QuantType quant_type, kernels::QuantType head, std::string path);
+    SyntheticSource(const ModelConfig& config, kernels::QuantType quant_type, kernels::QuantType head,
+                    std::string path);
 
     // The head, and a table that is the head too, in the head's quantisation type; the rest in the main one.
     virtual kernels::QuantType quant_type_of(TensorRole role) const;

@@ -1,6 +1,7 @@
 // core/text/bpe_model.h: the vocabulary's strings, and merging a piece of text into tokens.
 //
-// Merging: a piece starts as its bytes, in a SentencePiece vocabulary as its characters. Then the adjacent pair whose merge
+// Merging: a piece starts as its bytes, in a SentencePiece vocabulary as its characters. Then the adjacent pair whose
+// merge
 //          ranks lowest becomes one token (of equal ones the leftmost), until no adjacent pair merges.
 //
 // Threads:  immutable but for a memo of pieces that merge into one token, whose entries any thread may set at any time

@@ -145,7 +145,8 @@ struct Splitter::Run {
     }
 
     // Hands the digits of a number on in groups of three from its end. `isolate`: what stands before the first whole
-    // group is a piece too; else it stays with the text that precedes the number. Returns the end of what was handed on.
+    // group is a piece too; else it stays with the text that precedes the number. Returns the end of what was handed
+    // on.
     std::size_t groups(std::size_t step, std::string_view text, std::size_t pending, std::size_t begin, std::size_t end,
                        bool isolate) const {
         std::vector<std::size_t> cuts;  // from the right

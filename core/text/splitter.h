@@ -34,8 +34,8 @@ private:
     std::unique_ptr<Compiled> compiled_;
 };
 
-// The expression with \s and \S spelled out as Unicode White_Space, which PCRE2's own \s exceeds by U+180E. Throws Error
-// for class operations and escapes that mean something else in PCRE2.
+// The expression with \s and \S spelled out as Unicode White_Space, which PCRE2's own \s exceeds by U+180E. Throws
+// Error for class operations and escapes that mean something else in PCRE2.
 std::string portable_regex(std::string_view regex, const std::string& source);
 
 }  // namespace foresay::core

@@ -1,7 +1,7 @@
 // core/text/tokenizer_json.h: reads tokenizer.json of the Hugging Face tokenizers library into plain data.
 //
-// Understood: model BPE; pre-tokenizers ByteLevel, Split (expression or string, isolated), Digits and Punctuation, alone
-// or in a sequence that ends with ByteLevel; post-processors ByteLevel and TemplateProcessing; added tokens. A
+// Understood: model BPE; pre-tokenizers ByteLevel, Split (expression or string, isolated), Digits and Punctuation,
+// alone or in a sequence that ends with ByteLevel; post-processors ByteLevel and TemplateProcessing; added tokens. A
 // normalizer may only be a Unicode composition (NFC), which is not applied.
 // Threads:  a pure function.
 // Cost:     vocabulary and merges are read as they come, without a tree; nesting and the size of everything else are

@@ -29,7 +29,7 @@ struct Dtype {
 };
 
 const Dtype kDtypes[] = {
-    {"F32", 32, QuantType::f32},       {"F16", 16, QuantType::f16},   {"BF16", 16, QuantType::bf16},
+    {"F32", 32, QuantType::f32},      {"F16", 16, QuantType::f16},  {"BF16", 16, QuantType::bf16},
     {"F64", 64, std::nullopt},        {"C64", 64, std::nullopt},    {"I64", 64, std::nullopt},
     {"U64", 64, std::nullopt},        {"I32", 32, std::nullopt},    {"U32", 32, std::nullopt},
     {"I16", 16, std::nullopt},        {"U16", 16, std::nullopt},    {"I8", 8, std::nullopt},

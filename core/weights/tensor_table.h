@@ -22,13 +22,13 @@ namespace foresay::core {
 
 struct TensorInfo {
     std::string name;
-    std::string type;                           // as the format spells it: "Q4_K", "BF16", "IQ2_XXS", "type 97"
+    std::string type;                              // as the format spells it: "Q4_K", "BF16", "IQ2_XXS", "type 97"
     std::optional<kernels::QuantType> quant_type;  // empty: foresay cannot compute with this type
-    std::vector<std::int64_t> shape;            // outermost first
-    std::int64_t offset = 0;                    // bytes from the start of its file
-    std::int64_t bytes = 0;                     // in the file; 0 when the type's size is unknown
-    std::string file;                           // name of the file that holds it, without the directory
-    const std::byte* data = nullptr;            // `bytes` bytes, any alignment
+    std::vector<std::int64_t> shape;               // outermost first
+    std::int64_t offset = 0;                       // bytes from the start of its file
+    std::int64_t bytes = 0;                        // in the file; 0 when the type's size is unknown
+    std::string file;                              // name of the file that holds it, without the directory
+    const std::byte* data = nullptr;               // `bytes` bytes, any alignment
 
     std::int64_t elements() const;  // product of the shape; readers have checked that it does not overflow
 };

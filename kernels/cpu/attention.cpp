@@ -20,8 +20,10 @@ const RowAngles& CpuOps::angles(CpuWorkspace& a, int table) {
     for (int t = 0; t < rows(a); ++t) {
         for (std::size_t i = 0; i < pairs; ++i) {
             const double angle = static_cast<double>(a.batch.rows[t].position) * rope.inverse_frequency[i];
-            out.cos[static_cast<std::size_t>(t) * pairs + i] = static_cast<float>(std::cos(angle) * rope.attention_factor);
-            out.sin[static_cast<std::size_t>(t) * pairs + i] = static_cast<float>(std::sin(angle) * rope.attention_factor);
+            out.cos[static_cast<std::size_t>(t) * pairs + i] =
+                static_cast<float>(std::cos(angle) * rope.attention_factor);
+            out.sin[static_cast<std::size_t>(t) * pairs + i] =
+                static_cast<float>(std::sin(angle) * rope.attention_factor);
         }
     }
     out.valid = true;

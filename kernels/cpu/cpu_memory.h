@@ -17,8 +17,8 @@
 #include "kernels/cpu/activation_tiles.h"
 #include "kernels/cpu/arena.h"
 #include "kernels/cpu/panels.h"
-#include "kernels/sampling.h"
 #include "kernels/ops.h"
+#include "kernels/sampling.h"
 
 namespace foresay::kernels::cpu {
 

@@ -41,7 +41,7 @@ std::unique_ptr<KvPages> CpuOps::allocate_kv(const ModelShape& shape, int32_t pa
 }
 
 std::unique_ptr<Workspace> CpuOps::allocate_workspace(const ModelShape& shape, int32_t max_rows,
-                                                          int32_t max_logit_rows) {
+                                                      int32_t max_logit_rows) {
     auto workspace = std::make_unique<CpuWorkspace>();
     workspace->shape = shape;
     workspace->max_rows = max_rows;
@@ -52,9 +52,10 @@ std::unique_ptr<Workspace> CpuOps::allocate_workspace(const ModelShape& shape, i
     workspace->kv_stride = round_up(static_cast<int64_t>(shape.kv_heads) * shape.head_dim, 16);
     workspace->ff_stride = round_up(shape.d_ff, 16);
     workspace->vocab_stride = round_up(shape.vocab, 16);
-    const int64_t per_row = 2 * workspace->d_stride + workspace->qkv_stride() + workspace->q_stride + workspace->ff_stride;
+    const int64_t per_row =
+        2 * workspace->d_stride + workspace->qkv_stride() + workspace->q_stride + workspace->ff_stride;
     workspace->memory = Arena::allocate_alone(static_cast<int64_t>(sizeof(float)) *
-                                        (per_row * max_rows + workspace->vocab_stride * max_logit_rows));
+                                              (per_row * max_rows + workspace->vocab_stride * max_logit_rows));
     auto* at = reinterpret_cast<float*>(workspace->memory.data);
     const auto take = [&](int64_t stride, int64_t count) {
         float* p = at;
@@ -130,7 +131,7 @@ void CpuOps::embed(const PreparedOp& prepared, Workspace& workspace) {
             const int64_t id = token.is_slot() ? token_source.slots[token.slot_index()].token : token.value;
             float* x = a.x + t * a.d_stride;
             dequantize_row(spec.table, std::clamp<int64_t>(id, 0, spec.table.rows - 1),
-                       {x, static_cast<std::size_t>(spec.table.cols)});
+                           {x, static_cast<std::size_t>(spec.table.cols)});
             if (spec.scale != 1.0f) {
                 for (int64_t i = 0; i < spec.table.cols; ++i) x[i] *= spec.scale;
             }
@@ -169,7 +170,8 @@ void CpuOps::add_projection(const ProjectionOp& s, CpuWorkspace& a, const Activa
 void CpuOps::attention_out(const PreparedOp& prepared, Workspace& workspace) {
     auto& a = self(workspace);
     const auto& s = static_cast<const ProjectionOp&>(prepared);
-    if (!a.attended_coded || is_float(s.matrix.quant_type)) fill_projection_tiles(s, a, a.tiles, a.attended, a.q_stride);
+    if (!a.attended_coded || is_float(s.matrix.quant_type))
+        fill_projection_tiles(s, a, a.tiles, a.attended, a.q_stride);
     add_projection(s, a, a.tiles);
 }
 

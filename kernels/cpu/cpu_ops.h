@@ -40,7 +40,7 @@ struct RopeTable {
 // Panels [begin, end) of a matrix.
 inline PanelRange range(const PanelMatrix& m, int begin, int end) {
     return {m.quant_type, m.panel(0), m.panel_bytes, is_float(m.quant_type) ? static_cast<int>(m.inputs) : m.blocks,
-            begin,      end};
+            begin,        end};
 }
 
 class CpuOps final : public Ops {
@@ -58,7 +58,7 @@ public:
     int64_t kv_bytes(const ModelShape& shape, int32_t pages, KvFormat format) const override;
     std::unique_ptr<KvPages> allocate_kv(const ModelShape& shape, int32_t pages, KvFormat format) override;
     std::unique_ptr<Workspace> allocate_workspace(const ModelShape& shape, int32_t max_rows,
-                                                      int32_t max_logit_rows) override;
+                                                  int32_t max_logit_rows) override;
     void copy_page(KvPages& pages, int32_t from, int32_t to) override;
     void begin(Workspace& workspace, const Batch& batch) override;
     void embed(const PreparedOp& prepared, Workspace& workspace) override;
@@ -96,8 +96,7 @@ private:
     // The same, with an epilogue for each part of `part` panels (a head, a scale's worth of outputs): the thread that
     // finishes the last panel of part i runs epilogue(i) at once, so that no second loop and barrier is needed.
     template <class Body, class Epilogue>
-    void run_parts(CpuWorkspace& a, int panels, int64_t inputs, int part, const Body& body,
-                   const Epilogue& epilogue) {
+    void run_parts(CpuWorkspace& a, int panels, int64_t inputs, int part, const Body& body, const Epilogue& epilogue) {
         for (int i = 0; i * part < panels; ++i)
             a.finished[static_cast<std::size_t>(i)].store(0, std::memory_order_relaxed);
         run_panels(a, panels, inputs, [&](int begin, int end) {
@@ -113,7 +112,7 @@ private:
 
     template <class Spec>
     std::unique_ptr<PreparedOp> prepare_out(const Spec& spec, const TensorView& matrix, const TensorView& bias,
-                                          const NormSpec& norm);
+                                            const NormSpec& norm);
 
     // Fills `tiles` with the activations of the next linear op: rows of `source`, normed if `norm` is given, as int8
     // codes, float32, or both.

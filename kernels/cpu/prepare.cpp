@@ -42,7 +42,7 @@ int CpuOps::rope_table(const RopeSpec& spec) {
 
 template <class Spec>
 std::unique_ptr<PreparedOp> CpuOps::prepare_out(const Spec& spec, const TensorView& matrix, const TensorView& bias,
-                                              const NormSpec& norm) {
+                                                const NormSpec& norm) {
     auto op = std::make_unique<ProjectionOp>();
     op->matrix = pack(matrix, arena_, pool_);
     op->bias = dequantize(bias);

@@ -121,7 +121,7 @@ public:
         return kv;
     }
     std::unique_ptr<Workspace> allocate_workspace(const ModelShape& shape, int32_t max_rows,
-                                                      int32_t max_logit_rows) override {
+                                                  int32_t max_logit_rows) override {
         const DeviceScope scope = use();
         return std::make_unique<CudaWorkspace>(device_, open_, shape, max_rows, max_logit_rows);
     }
@@ -150,7 +150,9 @@ public:
     void attend(const PreparedOp& op, Workspace& workspace, const KvPages& kv, int32_t layer) override {
         note(ForwardOp::attend, op, workspace, &kv, layer);
     }
-    void attention_out(const PreparedOp& op, Workspace& workspace) override { note(ForwardOp::attention_out, op, workspace); }
+    void attention_out(const PreparedOp& op, Workspace& workspace) override {
+        note(ForwardOp::attention_out, op, workspace);
+    }
     void mlp_in(const PreparedOp& op, Workspace& workspace) override { note(ForwardOp::mlp_in, op, workspace); }
     void mlp_out(const PreparedOp& op, Workspace& workspace) override { note(ForwardOp::mlp_out, op, workspace); }
     void lm_head(const PreparedOp& op, Workspace& workspace) override {

@@ -20,7 +20,8 @@ std::int32_t rows_that_fit(QuantType quant_type, const GemvOp& op, std::int32_t 
     const DeviceInfo& device = DeviceContext::current().info();
     GemvOp planned = op;
     GemvPlan plan;
-    while (!plan_gemv(quant_type, gemv_scratch(), device.shared_bytes, device.processors, 2, {&planned, 1}, rows, plan)) {
+    while (
+        !plan_gemv(quant_type, gemv_scratch(), device.shared_bytes, device.processors, 2, {&planned, 1}, rows, plan)) {
         check(rows > 1, "a row of inputs fits into shared memory");
         rows = (rows + 1) / 2;
     }

@@ -6,9 +6,9 @@
 // Precision: activations of quantised matrices become float16 after scaling by a power of two per row and slice of
 //           inputs; products are exact and are summed in float32.
 // Law 1:    for one stage and one row class, what is computed for a row depends on that row alone, bit for bit: never
-//           on `rows` or on the neighbours. Prefill rows have a path of their own (kernels/cuda/prefill/prefill_matrix.h)
-//           where there is cuBLASLt and a workspace, all but the head, which has few; else they run through the decode
-//           kernels.
+//           on `rows` or on the neighbours. Prefill rows have a path of their own
+//           (kernels/cuda/prefill/prefill_matrix.h) where there is cuBLASLt and a workspace, all but the head, which
+//           has few; else they run through the decode kernels.
 // Threads:  launch() enqueues on the stream and may be captured into a graph: every parameter of a launch is a fixed
 //           address or a constant of the capture.
 // Overlap:  every kernel lets its successor start early (programmatic dependent launch) and begins with the loading of

@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <cstring>
 
-#include "kernels/quant_type.h"
 #include "kernels/host_device.h"
+#include "kernels/quant_type.h"
 
 namespace foresay::kernels {
 

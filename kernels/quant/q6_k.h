@@ -12,9 +12,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/quant_type.h"
 #include "kernels/host_device.h"
 #include "kernels/quant/f16.h"
+#include "kernels/quant_type.h"
 
 namespace foresay::kernels {
 

@@ -23,7 +23,7 @@ std::unique_ptr<KvPages> ReferenceOps::allocate_kv(const ModelShape& shape, int3
 }
 
 std::unique_ptr<Workspace> ReferenceOps::allocate_workspace(const ModelShape& shape, int32_t max_rows,
-                                                                int32_t max_logit_rows) {
+                                                            int32_t max_logit_rows) {
     auto workspace = std::make_unique<ReferenceWorkspace>();
     workspace->shape = shape;
     workspace->max_rows = max_rows;
@@ -35,11 +35,12 @@ std::unique_ptr<Workspace> ReferenceOps::allocate_workspace(const ModelShape& sh
     workspace->attended.resize(rows * attention);
     workspace->ff.resize(rows * shape.d_ff);
     workspace->scratch.resize(2 * std::max<std::size_t>({static_cast<std::size_t>(shape.d_model), attention,
-                                                   static_cast<std::size_t>(shape.d_ff)}));
+                                                         static_cast<std::size_t>(shape.d_ff)}));
     workspace->logits.resize(static_cast<std::size_t>(max_logit_rows) * shape.vocab);
     workspace->slots.resize(kTokenSlots);
-    workspace->bytes = static_cast<int64_t>(sizeof(float) * (workspace->x.size() + workspace->q.size() * 2 + workspace->ff.size() +
-                                                       workspace->scratch.size() + workspace->logits.size()));
+    workspace->bytes =
+        static_cast<int64_t>(sizeof(float) * (workspace->x.size() + workspace->q.size() * 2 + workspace->ff.size() +
+                                              workspace->scratch.size() + workspace->logits.size()));
     return workspace;
 }
 

@@ -10,9 +10,9 @@
 #include <memory>
 #include <vector>
 
-#include "kernels/sampling.h"
-#include "kernels/reference/arrays.h"
 #include "kernels/op_checks.h"
+#include "kernels/reference/arrays.h"
+#include "kernels/sampling.h"
 
 namespace foresay::kernels::reference {
 
@@ -53,7 +53,7 @@ public:
     int64_t kv_bytes(const ModelShape& shape, int32_t pages, KvFormat format) const override;
     std::unique_ptr<KvPages> allocate_kv(const ModelShape& shape, int32_t pages, KvFormat format) override;
     std::unique_ptr<Workspace> allocate_workspace(const ModelShape& shape, int32_t max_rows,
-                                                      int32_t max_logit_rows) override;
+                                                  int32_t max_logit_rows) override;
     void copy_page(KvPages& pages, int32_t from, int32_t to) override;
 
     void begin(Workspace& workspace, const Batch& batch) override;

@@ -8,7 +8,8 @@ void ReferenceOps::sample(Workspace& workspace, std::span<const SamplingPlan> pl
     auto& a = self(workspace);
     a.kept.reserve(plans);
     for (std::size_t i = 0; i < plans.size(); ++i) {
-        a.slots[slots[i]] = a.kept.sample(logits(workspace, static_cast<int32_t>(i)), plans[i], a.sampling_scratch, slots[i]);
+        a.slots[slots[i]] =
+            a.kept.sample(logits(workspace, static_cast<int32_t>(i)), plans[i], a.sampling_scratch, slots[i]);
     }
 }
 

@@ -2,10 +2,10 @@
 //
 // Each process that loads plugins maps a small file, BASE.PID, with a counter per plugin that is above 0 while its code
 // runs. A mapped file keeps what was written when its process dies. The next start reads the files of dead processes. A
-// plugin that was running when a signal of a crash came goes to BASE.quarantine, one path per line. One that was running
-// when the process died of something else, SIGKILL or a power cut, may only have been there when it happened: it goes to
-// BASE.suspects, and to the quarantine when that happens twice in a row, for a plugin that hangs is killed every time. A
-// process that ends well, or dies while they do not run, clears the plugins that it had loaded.
+// plugin that was running when a signal of a crash came goes to BASE.quarantine, one path per line. One that was
+// running when the process died of something else, SIGKILL or a power cut, may only have been there when it happened:
+// it goes to BASE.suspects, and to the quarantine when that happens twice in a row, for a plugin that hangs is killed
+// every time. A process that ends well, or dies while they do not run, clears the plugins that it had loaded.
 //
 // Threads:  the counters may be changed by any thread; the rest by one.
 // Errors:   none. Without a writable folder no marker is kept.

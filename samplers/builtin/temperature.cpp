@@ -8,8 +8,8 @@ namespace {
 class Temperature : public FixedStep {
 public:
     explicit Temperature(float value)
-        : FixedStep({.kind = kernels::SamplingStepKind::temperature, .temperature = value}, value == 1.0f || value == 0.0f,
-                    true),
+        : FixedStep({.kind = kernels::SamplingStepKind::temperature, .temperature = value},
+                    value == 1.0f || value == 0.0f, true),
           greedy_(value == 0.0f) {}
     bool greedy() const override { return greedy_; }
 

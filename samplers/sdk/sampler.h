@@ -132,8 +132,8 @@ typedef struct foresay_candidates {
     uint32_t struct_size;
     uint32_t count; /* may be lowered: entries from there on are dropped */
     /* When the call begins: best logit first, ties by lowest id. Entries may be reordered and logits changed. Each id
-     * must be among those handed in and occur once; -inf drops a candidate; NaN and +inf are failures; at least one must
-     * stay. */
+     * must be among those handed in and occur once; -inf drops a candidate; NaN and +inf are failures; at least one
+     * must stay. */
     int32_t* ids;
     float* logits;
 } foresay_candidates;

@@ -90,7 +90,8 @@ public:
     }
 
 private:
-    // A device prepares each number of rows in two forwards. After tokens of another source any number may be missing here.
+    // A device prepares each number of rows in two forwards. After tokens of another source any number may be missing
+    // here.
     void prepare_widths() {
         if (!context_->ops().asynchronous()) return;
         const std::int32_t widest = std::min(context_->options().decode_rows, core::kMaxDraft + 1);
@@ -121,7 +122,8 @@ private:
         return chain_.propose(context_->ops().candidates(act, slot));
     }
 
-    // Lists of counted tokens grow with the text. Each gets room for all of it at its first use, so that no step allocates.
+    // Lists of counted tokens grow with the text. Each gets room for all of it at its first use, so that no step
+    // allocates.
     // True: a list that the plan refers to has moved.
     bool make_room(samplers::PlanBuffer& plan) const {
         const std::size_t most = held_.capacity();
@@ -134,8 +136,8 @@ private:
         return moved;
     }
 
-    // Brings the cache to the end of the sequence and of `draft` after it, with logits of the last token. Tokens that the
-    // cache holds already are not evaluated again.
+    // Brings the cache to the end of the sequence and of `draft` after it, with logits of the last token. Tokens that
+    // the cache holds already are not evaluated again.
     bool catch_up(const DraftTask& task, std::span<const std::int32_t> draft) {
         const std::int32_t sequence = static_cast<std::int32_t>(task.tokens.size());
         const std::int32_t length = sequence + static_cast<std::int32_t>(draft.size());

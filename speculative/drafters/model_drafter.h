@@ -1,8 +1,8 @@
 // speculative/drafters/model_drafter.h: a small model that drafts with the target's own noise, temperature and masks.
 //
-// It has a KV cache of its own, which may be shorter than the sequence (then it holds a window of the latest tokens). The
-// cache is filled only when a draft is asked for, and what it holds is never evaluated again: after a full acceptance the
-// last drafted token joins the next step as a second row.
+// It has a KV cache of its own, which may be shorter than the sequence (then it holds a window of the latest tokens).
+// The cache is filled only when a draft is asked for, and what it holds is never evaluated again: after a full
+// acceptance the last drafted token joins the next step as a second row.
 //
 // Cost:     one forward of the draft per proposed token.
 #pragma once

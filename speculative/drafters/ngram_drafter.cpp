@@ -131,7 +131,8 @@ public:
     }
 
 private:
-    // An earlier place that reads like the end of the text: the position after it, and how many tokens before are equal.
+    // An earlier place that reads like the end of the text: the position after it, and how many tokens before are
+    // equal.
     struct Place {
         std::int32_t position = 0;
         std::int32_t length = 0;  // 0: nowhere

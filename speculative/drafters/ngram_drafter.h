@@ -1,8 +1,9 @@
 // speculative/drafters/ngram_drafter.h: n-gram lookup: proposes how the text went on the last time it read like this.
 //
-// Of the places where the sequence's last tokens occurred before, the one with the longest match is followed, the latest of
-// equals. A place is followed as long as it proves right, so most tokens need no search. The chance of a match of each
-// length is learnt from every token that goes by, the input included, whether or not a draft was asked for.
+// Of the places where the sequence's last tokens occurred before, the one with the longest match is followed, the
+// latest of equals. A place is followed as long as it proves right, so most tokens need no search. The chance of a
+// match of each length is learnt from every token that goes by, the input included, whether or not a draft was asked
+// for.
 //
 // Layout:   two chained hash tables, of single tokens and of pairs: per position the previous one of the same hash.
 //           Appending pushes and going back pops, so any prefix of the sequence can be restored exactly. A suffix

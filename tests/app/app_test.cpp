@@ -398,8 +398,8 @@ TEST(Perplexity, ScoresTheSecondHalves) {
     const std::string file = write_scratch("text.py", text);
     const json out = json::parse(run({"perplexity", "-f", file, "--context", "128", "--json"}).out);
     EXPECT_EQ(out.at("context"), 128);
-    // What the model gives to these texts, by another route: the reference backend, row by row, and the softmax in extended
-    // precision. The rest is for the int8 inputs of the CPU backend, which move it by 0.13 %.
+    // What the model gives to these texts, by another route: the reference backend, row by row, and the softmax in
+    // extended precision. The rest is for the int8 inputs of the CPU backend, which move it by 0.13 %.
     EXPECT_EQ(out.at("tokens"), 4 * 63);
     EXPECT_NEAR(out.at("perplexity").get<double>(), 1.046649, 0.005 * 1.046649);
     // Words in disorder are harder to predict.

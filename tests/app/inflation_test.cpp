@@ -1,5 +1,5 @@
-// --inflate as it is used: what it is told to do is refused in one sentence where it makes no sense, and every number that
-// comes of it says what it comes of.
+// --inflate as it is used: what it is told to do is refused in one sentence where it makes no sense, and every number
+// that comes of it says what it comes of.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

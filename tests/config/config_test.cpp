@@ -240,8 +240,7 @@ TEST_F(ConfigTest, FilesMustExistAndAreRelativeToTheFile) {
                 StartsWith("test.toml:4:1: 'draft.model': no file at"));
     EXPECT_THAT(error(target_ + "[[plugin]]\nname = \"w\"\npath = \"w.so\"\n[sampling]\nchain = [\"w\"]\n"),
                 HasSubstr("plugin 'w': no file at"));
-    EXPECT_THAT(error("[chat]\nstyle = \"auto\"\n"),
-                HasSubstr("test.toml: no target model; set 'model' in [target]"));
+    EXPECT_THAT(error("[chat]\nstyle = \"auto\"\n"), HasSubstr("test.toml: no target model; set 'model' in [target]"));
     EXPECT_EQ(load("[target]\nmodel = \"models/../models/./target.gguf\"\n").target_model,
               directory_ / "models/target.gguf");
 }
@@ -270,8 +269,9 @@ TEST_F(ConfigTest, ChainAndPluginsMustAgree) {
     const std::string plugin = "[[plugin]]\nname = \"words\"\n";
     EXPECT_THAT(error(target_ + plugin),
                 StartsWith("test.toml:3:1: plugin 'words' is loaded, but sampling.chain does not name it"));
-    EXPECT_THAT(error(target_ + "[sampling]\nchain = [\"topk\"]\n"),
-                StartsWith("test.toml:4:1: 'sampling.chain' names 'topk', which is not a stage; did you mean 'top_k'?"));
+    EXPECT_THAT(
+        error(target_ + "[sampling]\nchain = [\"topk\"]\n"),
+        StartsWith("test.toml:4:1: 'sampling.chain' names 'topk', which is not a stage; did you mean 'top_k'?"));
     EXPECT_THAT(error(target_ + "[sampling]\nchain = [\"top_k\", \"top_k\"]\n"), HasSubstr("names 'top_k' twice"));
     EXPECT_THAT(error(target_ + "[[plugin]]\nname = \"top_k\"\n"), HasSubstr("is a built-in stage"));
     EXPECT_THAT(error(target_ + plugin + plugin), HasSubstr("plugin 'words' is named twice"));

@@ -16,7 +16,8 @@
 
 namespace foresay::test {
 
-// Several layers without head norms in one quantisation type: each decode forward is one launch of the persistent kernel.
+// Several layers without head norms in one quantisation type: each decode forward is one launch of the persistent
+// kernel.
 inline TinyConfig fused_config(kernels::KvFormat format = kernels::KvFormat::f16) {
     TinyConfig config;
     config.linear(QuantType::q4_0);

@@ -1,4 +1,5 @@
-// Launches that fail: reported at once and whenever a result is asked for, and the next forward is as if nothing had been.
+// Launches that fail: reported at once and whenever a result is asked for, and the next forward is as if nothing had
+// been.
 
 #include "base/error.h"
 #include "kernels/cuda/device/device.h"

@@ -1,5 +1,6 @@
-// Law 1 for prefill rows on the device: the bits of a row are the same in batches of 1 to 2,048 rows, at any place, beside
-// any neighbours. Shapes are those of real models: whether a library's algorithm keeps the law is to be seen there.
+// Law 1 for prefill rows on the device: the bits of a row are the same in batches of 1 to 2,048 rows, at any place,
+// beside any neighbours. Shapes are those of real models: whether a library's algorithm keeps the law is to be seen
+// there.
 
 #include <cstring>
 

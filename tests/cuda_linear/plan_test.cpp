@@ -1,4 +1,5 @@
-// Decoding has room in shared memory: of every card that kernels are compiled for, for rows enough to verify drafts with.
+// Decoding has room in shared memory: of every card that kernels are compiled for, for rows enough to verify drafts
+// with.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -10,7 +11,7 @@ namespace foresay::kernels::cuda {
 namespace {
 
 constexpr QuantType kPlanned[] = {QuantType::q4_0, QuantType::q8_0, QuantType::q4_k, QuantType::q5_k,
-                                 QuantType::q6_k, QuantType::f16,  QuantType::bf16};
+                                  QuantType::q6_k, QuantType::f16,  QuantType::bf16};
 
 struct Card {
     int architecture;

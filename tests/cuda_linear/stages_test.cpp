@@ -1,5 +1,5 @@
-// Every stage that reads weights on the device against plain loops in double precision: all quantisation types, both classes of
-// rows, 1 to 40 of them, shapes that do and do not fill panels and blocks.
+// Every stage that reads weights on the device against plain loops in double precision: all quantisation types, both
+// classes of rows, 1 to 40 of them, shapes that do and do not fill panels and blocks.
 
 #include "tests/cuda_linear/device_case.h"
 #include "tests/kernels/oracle.h"

@@ -1,4 +1,5 @@
-// An engine from a configuration: what it opens, what its observer learns, and how it goes over to another configuration.
+// An engine from a configuration: what it opens, what its observer learns, and how it goes over to another
+// configuration.
 #include "engine/engine.h"
 
 #include <gmock/gmock.h>

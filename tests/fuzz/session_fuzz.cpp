@@ -1,5 +1,5 @@
-// Whatever the lines of a saved session say, reading them yields changes that the tree takes or refuses, and what it took
-// is read again as it was written. Checksums are left out: they would keep everything else from being reached.
+// Whatever the lines of a saved session say, reading them yields changes that the tree takes or refuses, and what it
+// took is read again as it was written. Checksums are left out: they would keep everything else from being reached.
 #include <cstddef>
 #include <cstdint>
 #include <string>

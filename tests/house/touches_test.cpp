@@ -1,6 +1,6 @@
-// CONTRIBUTING.md says how many files know one thing of each kind, a quantisation type or a subcommand: that many are touched
-// to add another. Here they are counted. The number in CONTRIBUTING.md is the bound; when a count falls, lower it
-// there.
+// CONTRIBUTING.md says how many files know one thing of each kind, a quantisation type or a subcommand: that many are
+// touched to add another. Here they are counted. The number in CONTRIBUTING.md is the bound; when a count falls, lower
+// it there.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

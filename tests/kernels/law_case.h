@@ -1,5 +1,5 @@
-// tests/kernels/law_case.h: what the tests of law 1 (a row is a row) run on: a backend and a quantisation type. Compiled with
-// FORESAY_FULL_MATRIX they run every case; without, a sample that fits into the unit tests.
+// tests/kernels/law_case.h: what the tests of law 1 (a row is a row) run on: a backend and a quantisation type.
+// Compiled with FORESAY_FULL_MATRIX they run every case; without, a sample that fits into the unit tests.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -58,7 +58,8 @@ inline std::vector<LawCase> law_cases() {
                 if (isa == "cuda" && threads > 1) continue;
                 // Which thread takes which panel has nothing to do with the quantisation type.
                 if (!kFullMatrix && threads > 1 && quant_type != QuantType::q8_0) continue;
-                if (kFullMatrix && threads > 2 && quant_type != QuantType::q4_k && quant_type != QuantType::f16) continue;
+                if (kFullMatrix && threads > 2 && quant_type != QuantType::q4_k && quant_type != QuantType::f16)
+                    continue;
                 cases.push_back({isa, quant_type, threads});
                 // The cache's format and that of the weights have nothing to do with each other.
                 if (quant_type == QuantType::f32 || quant_type == (isa == "cuda" ? QuantType::q4_0 : QuantType::q8_0)) {

@@ -1,6 +1,6 @@
-// Attention of rows that follow up to 41,000 positions, against the reference and against rows alone: both row classes, keys
-// and values in each format. The depths lie at the borders of the regimes in which a device cuts contexts into chunks
-// (kernels/cuda/attend.h), and in the last of them.
+// Attention of rows that follow up to 41,000 positions, against the reference and against rows alone: both row classes,
+// keys and values in each format. The depths lie at the borders of the regimes in which a device cuts contexts into
+// chunks (kernels/cuda/attend.h), and in the last of them.
 //
 // The reference alone takes seconds to fill its cache, so its rows are computed once for all backends.
 

@@ -1,5 +1,5 @@
-// tests/kernels/oracle.h: what the kernels of an instruction set compute, in plain loops and double precision. Inputs of
-// quantised matrices go through the same int8 codes as in the backend, so that nothing can hide in their rounding.
+// tests/kernels/oracle.h: what the kernels of an instruction set compute, in plain loops and double precision. Inputs
+// of quantised matrices go through the same int8 codes as in the backend, so that nothing can hide in their rounding.
 #pragma once
 
 #include <algorithm>

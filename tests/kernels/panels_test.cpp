@@ -1,5 +1,5 @@
-// Packing keeps every number: values read back from the panel layout, as kernels/cpu/panel_blocks.h describes it, are those of
-// the file.
+// Packing keeps every number: values read back from the panel layout, as kernels/cpu/panel_blocks.h describes it, are
+// those of the file.
 
 #include <gtest/gtest.h>
 

@@ -164,7 +164,8 @@ TEST_P(RowLaw, RunsOfSeveralSequences) {
     }
 }
 
-// More heads and sequences than a device has groups that attend: some take a second unit that reads what the batch has written.
+// More heads and sequences than a device has groups that attend: some take a second unit that reads what the batch has
+// written.
 class SharedOutLaw : public RowLaw {};
 TEST_P(SharedOutLaw, ManyHeadsOfManySequences) {
     const LawCase& c = GetParam();

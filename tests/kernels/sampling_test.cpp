@@ -1,5 +1,5 @@
-// Sampling of a backend against sample_row() on the same logits: every kind of plan, rows with ties and infinities, rows that
-// the backend cannot cut short.
+// Sampling of a backend against sample_row() on the same logits: every kind of plan, rows with ties and infinities,
+// rows that the backend cannot cut short.
 
 #include <gtest/gtest.h>
 
@@ -48,7 +48,8 @@ std::vector<SamplingPlan> plans(const Lists& lists) {
     const SamplingStep few = top_k(40), one = top_k(1), many = top_k(900), all = top_k(1u << 31);
     const SamplingStep top_p{.kind = SamplingStepKind::top_p, .top_p = 0.9f};
     const SamplingStep min_p{.kind = SamplingStepKind::min_p, .min_p_log = -3.0f};
-    const SamplingStep xtc{.kind = SamplingStepKind::xtc, .xtc = {.probability = 0.7f, .threshold = 0.05f, .stream = 3}};
+    const SamplingStep xtc{.kind = SamplingStepKind::xtc,
+                           .xtc = {.probability = 0.7f, .threshold = 0.05f, .stream = 3}};
     std::vector<SamplingPlan> out;
     const auto add = [&](std::vector<SamplingStep> steps, std::int32_t cut = 0, std::int32_t cut_at = 0) {
         for (const bool greedy : {false, true}) {
@@ -207,7 +208,8 @@ TEST_P(Sampling, KeepsTheCandidatesItChoosesFrom) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Sampling, testing::ValuesIn(fast_backends()), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(All, Sampling, testing::ValuesIn(fast_backends()),
+                         [](const auto& info) { return info.param; });
 
 }  // namespace
 }  // namespace foresay::test

@@ -11,9 +11,9 @@
 #include <random>
 #include <vector>
 
-#include "kernels/quant_type.h"
 #include "kernels/quant/bf16.h"
 #include "kernels/quant/f16.h"
+#include "kernels/quant_type.h"
 
 namespace foresay::test {
 
@@ -49,19 +49,19 @@ public:
         const auto row = static_cast<std::size_t>(kernels::row_bytes(quant_type, cols));
         for (std::int64_t r = 0; r < rows; ++r) {
             kernels::quantize_row(quant_type, std::span(values).subspan(static_cast<std::size_t>(r * cols), cols),
-                                {tensor.data() + r * static_cast<std::int64_t>(row), row});
+                                  {tensor.data() + r * static_cast<std::int64_t>(row), row});
         }
         return tensor;
     }
 
-    static Tensor random(Random& random, QuantType quant_type, std::int64_t rows, std::int64_t cols, float spread = 0.0f,
-                         float centre = 0.0f) {
+    static Tensor random(Random& random, QuantType quant_type, std::int64_t rows, std::int64_t cols,
+                         float spread = 0.0f, float centre = 0.0f) {
         if (spread == 0.0f) spread = 1.0f / std::sqrt(static_cast<float>(cols));
         return of(quant_type, rows, cols, bell(random, static_cast<std::size_t>(rows * cols), spread, centre));
     }
 
-    // Blocks of random bits: every code, every scale and minimum, signs included, that a file may hold. Only the floating
-    // point numbers are chosen, so that they are finite.
+    // Blocks of random bits: every code, every scale and minimum, signs included, that a file may hold. Only the
+    // floating point numbers are chosen, so that they are finite.
     static Tensor random_bits(Random& random, QuantType quant_type, std::int64_t rows, std::int64_t cols) {
         if (is_float(quant_type)) return Tensor::random(random, quant_type, rows, cols, 1.0f);
         Tensor tensor(quant_type, rows, cols);
@@ -97,8 +97,8 @@ private:
         : quant_type_(quant_type),
           rows_(rows),
           cols_(cols),
-          bytes_(
-              std::make_unique<std::byte[]>(static_cast<std::size_t>(rows * kernels::row_bytes(quant_type, cols) + 1))) {}
+          bytes_(std::make_unique<std::byte[]>(
+              static_cast<std::size_t>(rows * kernels::row_bytes(quant_type, cols) + 1))) {}
 
     std::byte* data() const { return bytes_.get() + 1; }
     void put_half(std::int64_t at, Random& random) {

@@ -1,13 +1,13 @@
-// tests/kernels/tiny_model.h: a random decoder of a few small layers, described with the specs of kernels/ops.h, and the
-// same decoder on a backend, run through Ops alone.
+// tests/kernels/tiny_model.h: a random decoder of a few small layers, described with the specs of kernels/ops.h, and
+// the same decoder on a backend, run through Ops alone.
 #pragma once
 
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "kernels/sampling.h"
 #include "kernels/ops.h"
+#include "kernels/sampling.h"
 #include "tests/kernels/tensors.h"
 
 namespace foresay::test {
@@ -30,7 +30,8 @@ struct TinyConfig {
     void linear(QuantType quant_type) { q = k = v = o = gate = up = down = head = quant_type; }
 };
 
-// The smallest shape that `quantisation type` can have, with heads of `head_dim`; odd where the quantisation type allows it.
+// The smallest shape that `quantisation type` can have, with heads of `head_dim`; odd where the quantisation type
+// allows it.
 TinyConfig smallest(QuantType quant_type);
 // The same with the odd widths that a backend cannot run rounded up.
 TinyConfig smallest(QuantType quant_type, const std::string& backend);
@@ -105,8 +106,8 @@ struct Sequence {
     std::int32_t length = 0;
 };
 
-// Evaluates `tokens` at the end of `sequence` in forwards of the given widths (the last one repeats), every row with its
-// logits, and returns what each row left.
+// Evaluates `tokens` at the end of `sequence` in forwards of the given widths (the last one repeats), every row with
+// its logits, and returns what each row left.
 std::vector<RowResult> feed(TinyRun& run, Sequence& sequence, std::span<const std::int32_t> tokens,
                             const std::vector<std::size_t>& widths,
                             kernels::RowClass row_class = kernels::RowClass::decode);

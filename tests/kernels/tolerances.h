@@ -2,7 +2,8 @@
 //
 //   row                  relative to                      reason
 //   kSums                sum of |weight * input|          float32 sums of up to some hundred terms against double; one
-//                                                         wrong scale of a sub-block moves a sum by 1e-3 of that at least
+//                                                         wrong scale of a sub-block moves a sum by 1e-3 of that at
+//                                                         least
 //   kNorm                the largest magnitude            float32 sum of squares, one division, one square root
 //   kActivation          the product of magnitudes        exp by a polynomial of degree 6: 2 ulp
 //   kAttention           the largest |v|                  scores in float32 become exponents: their error enters the
@@ -11,15 +12,16 @@
 //                                                         whose step is 2^-11: about 3e-4 after averaging
 //   stage, codes in cache  as above                      K and V differ by rounding before they become codes: here and
 //                                                         there a code is one apart
-//   stage, int8          length of what the stage adds    the CPU's inputs of quantised matrices become int8 per 128: an
-//                                                         error of up to 1/254 of the group's peak in each, uniform, that
-//                                                         is 0.5 % of the length of a bell-shaped group; a stage of two
-//                                                         matrices has it twice, and short vectors scatter around it
-//   stage, float16       length of what the stage adds    a device's inputs of quantised matrices become float16, with 11
-//                                                         significant bits: an error of 2^-11 of the binade, uniform, is
-//                                                         2^-11 / sqrt(3) / 1.4 = 2.0e-4 of the length. Stages of two
-//                                                         matrices have it twice, 2.8e-4; times 4 for short vectors. K
-//                                                         and V add the cache's share
+//   stage, int8          length of what the stage adds    the CPU's inputs of quantised matrices become int8 per 128:
+//                                                         an error of up to 1/254 of the group's peak in each, uniform,
+//                                                         that is 0.5 % of the length of a bell-shaped group; a stage
+//                                                         of two matrices has it twice, and short vectors scatter
+//                                                         around it
+//   stage, float16       length of what the stage adds    a device's inputs of quantised matrices become float16, with
+//                                                         11 significant bits: an error of 2^-11 of the binade,
+//                                                         uniform, is 2^-11 / sqrt(3) / 1.4 = 2.0e-4 of the length.
+//                                                         Stages of two matrices have it twice, 2.8e-4; times 4 for
+//                                                         short vectors. K and V add the cache's share
 #pragma once
 
 #include <string>

@@ -24,7 +24,8 @@ struct Tree {
     }
 };
 
-// A random tree; each node hangs on one of the `reach` nodes before it, so that 1 gives a chain. Some begin at the root.
+// A random tree; each node hangs on one of the `reach` nodes before it, so that 1 gives a chain. Some begin at the
+// root.
 Tree random_tree(Random& random, std::int32_t size, std::int32_t reach, std::int32_t vocab) {
     Tree tree;
     for (std::int32_t i = 0; i < size; ++i) {

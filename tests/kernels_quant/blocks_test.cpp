@@ -7,9 +7,9 @@
 #include <cstring>
 #include <vector>
 
-#include "kernels/quant_type.h"
 #include "kernels/quant/f16.h"
 #include "kernels/quant/visit.h"
+#include "kernels/quant_type.h"
 
 namespace foresay::kernels {
 namespace {
@@ -38,7 +38,8 @@ std::vector<float> decode(QuantType quant_type, const Bytes& bytes) {
     visit_quant_type(quant_type, [&](auto q) {
         using Q = decltype(q);
         const auto& block = *reinterpret_cast<const typename Q::Block*>(shifted.data() + 1);
-        for (int i = 0; i < Q::kElements; ++i) EXPECT_EQ(Q::dequantize(block, i), values[static_cast<std::size_t>(i)]) << i;
+        for (int i = 0; i < Q::kElements; ++i)
+            EXPECT_EQ(Q::dequantize(block, i), values[static_cast<std::size_t>(i)]) << i;
     });
     return values;
 }

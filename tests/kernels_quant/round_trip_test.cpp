@@ -1,4 +1,5 @@
-// quantize_row then dequantize_row: the error stays within what the bits of each quantisation type allow, for many distributions.
+// quantize_row then dequantize_row: the error stays within what the bits of each quantisation type allow, for many
+// distributions.
 
 #include <gtest/gtest.h>
 
@@ -8,14 +9,14 @@
 #include <string>
 #include <vector>
 
-#include "kernels/quant_type.h"
 #include "kernels/quant/f16.h"
+#include "kernels/quant_type.h"
 
 namespace foresay::kernels {
 namespace {
 
 constexpr QuantType kAll[kQuantTypes] = {QuantType::f32,  QuantType::f16,  QuantType::bf16, QuantType::q4_0,
-                                       QuantType::q8_0, QuantType::q4_k, QuantType::q5_k, QuantType::q6_k};
+                                         QuantType::q8_0, QuantType::q4_k, QuantType::q5_k, QuantType::q6_k};
 
 struct Shape {
     const char* name;
@@ -64,8 +65,8 @@ float largest_magnitude(std::span<const float> values) {
 // A scale kept in f16 is at most one f16 step above the ideal one: a 1024th of it, or the subnormal step.
 float stored(float scale) { return scale * (1.0f + 0x1p-10f) + 0x1p-24f; }
 
-// The largest error that value `i` of `values` may show after quantisation type: half a step (Q4_0: one step at the far end).
-// A K-quant group's step is its own need plus one unit of the block's 6- or 8-bit scale of scales.
+// The largest error that value `i` of `values` may show after quantisation type: half a step (Q4_0: one step at the far
+// end). A K-quant group's step is its own need plus one unit of the block's 6- or 8-bit scale of scales.
 float error_bound(QuantType quant_type, std::span<const float> values, std::size_t i) {
     const auto group_of = [&](std::size_t size) { return values.subspan(i / size * size, size); };
     const auto block = group_of(static_cast<std::size_t>(info(quant_type).block_elements));
@@ -121,7 +122,8 @@ TEST(RoundTrip, ErrorIsWithinTheBoundOfEachQuantType) {
                 const std::vector<float> back = round_trip(quant_type, values);
                 for (std::size_t i = 0; i < values.size(); ++i) {
                     ASSERT_LE(std::fabs(values[i] - back[i]), error_bound(quant_type, values, i))
-                        << info(quant_type).name << " " << shape.name << " value " << values[i] << " became " << back[i];
+                        << info(quant_type).name << " " << shape.name << " value " << values[i] << " became "
+                        << back[i];
                 }
             }
         }
@@ -171,7 +173,7 @@ TEST(RoundTrip, RowsAreIndependentBlocks) {
         std::vector<std::byte> bytes(3 * stride);
         for (std::size_t r = 0; r < 3; ++r) {
             quantize_row(quant_type, std::span(rows).subspan(r * kCols, kCols),
-                       std::span(bytes).subspan(r * stride, stride));
+                         std::span(bytes).subspan(r * stride, stride));
         }
         const TensorView view{quant_type, 3, kCols, bytes.data()};
         EXPECT_EQ(view.bytes(), static_cast<std::int64_t>(bytes.size()));

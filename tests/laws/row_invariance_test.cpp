@@ -73,7 +73,8 @@ protected:
         } else {
             const bool qwen = name.ends_with("+bias");
             const kernels::QuantType quant_type = core::quant_type_by_name(name.substr(0, name.find('+')));
-            model_ = random_model(small_config(qwen, qwen), quant_type, core::head_quant_type(quant_type), backend.ops());
+            model_ =
+                random_model(small_config(qwen, qwen), quant_type, core::head_quant_type(quant_type), backend.ops());
         }
         tokens_ = random_tokens(kTokens, model_->config().shape.vocab, 11);
     }

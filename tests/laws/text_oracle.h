@@ -1,5 +1,6 @@
-// tests/laws/text_oracle.h: what text a model, a chain, a seed and a prompt stand for, computed in the plainest way: evaluate
-// a row, let the chain decide, append the token. No Generator, no speculation, no device sampling, no incremental text.
+// tests/laws/text_oracle.h: what text a model, a chain, a seed and a prompt stand for, computed in the plainest way:
+// evaluate a row, let the chain decide, append the token. No Generator, no speculation, no device sampling, no
+// incremental text.
 #pragma once
 
 #include <optional>

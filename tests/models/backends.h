@@ -32,11 +32,12 @@ struct Backend {
 inline const std::vector<Backend>& backends() {
     // Why these numbers; golden_test prints what is found:
     //   reference  sums in double precision: what is left is the golden forwards' own float32, and their decimals
-    //   cpu        quantised weights meet int8 inputs, 0.5 % of noise in each op, which moves logits of the bundled pair by
-    //              some tenths (0.38 at most). The tiny models are bfloat16, which meets float32, and keep keys and values as float16,
-    //              2.0e-4 of noise, which moves their logits by 0.05 % of the range
-    //   cuda       inputs are float16, and so are the weights that prefill rows meet: 2.8e-4 of noise in each op, 18 times
-    //              less than int8, times 4. In the tiny models the cache's noise is joined by that of six matrices
+    //   cpu        quantised weights meet int8 inputs, 0.5 % of noise in each op, which moves logits of the bundled
+    //              pair by some tenths (0.38 at most). The tiny models are bfloat16, which meets float32, and keep keys
+    //              and values as float16, 2.0e-4 of noise, which moves their logits by 0.05 % of the range
+    //   cuda       inputs are float16, and so are the weights that prefill rows meet: 2.8e-4 of noise in each op, 18
+    //              times less than int8, times 4. In the tiny models the cache's noise is joined by that of six
+    //              matrices
     static const std::vector<Backend> all = {
         {"reference", 1e-3, 1e-5, 1e-3, 12},
         {"cpu", 0.6, 2e-3, 0.1, 96},
@@ -60,8 +61,8 @@ inline const std::string& no_cuda() {
 #define FORESAY_SKIP_WITHOUT_DEVICE(backend) \
     if ((backend) == "cuda" && !no_cuda().empty()) GTEST_SKIP() << "not run on CUDA: " << no_cuda()
 
-// The host's backend as if it ran apart from the host: what is sampled on a device, chained there and read back late takes
-// the same ways, without a device.
+// The host's backend as if it ran apart from the host: what is sampled on a device, chained there and read back late
+// takes the same ways, without a device.
 inline const Backend& paced_backend() {
     static const Backend paced = {"paced", 0.6, 2e-3, 0.1, 96};
     return paced;
@@ -77,8 +78,8 @@ inline const Backend& fast_backend() {
     return backends().front();
 }
 
-// Skips every test of a program that is asked to run on a device that is not there. A name that means no backend fails, so
-// that nothing runs on another one than was meant.
+// Skips every test of a program that is asked to run on a device that is not there. A name that means no backend fails,
+// so that nothing runs on another one than was meant.
 class DeviceCheck : public testing::Environment {
 public:
     void SetUp() override {
@@ -127,8 +128,8 @@ inline std::shared_ptr<const core::Model> bundled(const Backend& backend, const 
     return loaded.back().second;
 }
 
-// "target" or "draft" of the bundled pair on a backend of the host with a number of threads of its own, or on one that runs
-// late on top of it.
+// "target" or "draft" of the bundled pair on a backend of the host with a number of threads of its own, or on one that
+// runs late on top of it.
 inline std::shared_ptr<const core::Model> on_threads(const std::string& which, int threads, bool late) {
     static std::map<int, std::unique_ptr<kernels::Ops>> hosts, lates;
     static std::map<std::tuple<std::string, int, bool>, std::shared_ptr<const core::Model>> loaded;

@@ -1,8 +1,8 @@
 // tests/models/checked_ops.h: runs two backends side by side, and notes the first op at which they differ.
 //
-// Results are those of the first backend; the second one repeats every call. Ops show the residual stream and the logits,
-// so an op is named by the first of these that differs: embed, attention_out (with attention_in and attend before it),
-// mlp_out (with mlp_in) and head.
+// Results are those of the first backend; the second one repeats every call. Ops show the residual stream and the
+// logits, so an op is named by the first of these that differs: embed, attention_out (with attention_in and attend
+// before it), mlp_out (with mlp_in) and head.
 //
 // Tolerance: of what an op adds to a row, or of a row of logits: values may differ by this share of the row's largest
 //           magnitude. It has to leave room for differences that earlier ops hand on.
@@ -67,7 +67,7 @@ public:
                                                         ops_[1]->allocate_kv(shape, pages, format));
     }
     std::unique_ptr<kernels::Workspace> allocate_workspace(const kernels::ModelShape& shape, std::int32_t rows,
-                                                               std::int32_t logit_rows) override {
+                                                           std::int32_t logit_rows) override {
         return std::make_unique<BothActivations>(ops_[0]->allocate_workspace(shape, rows, logit_rows),
                                                  ops_[1]->allocate_workspace(shape, rows, logit_rows));
     }
@@ -117,7 +117,7 @@ public:
     }
 
     void sample(kernels::Workspace& workspace, std::span<const kernels::SamplingPlan> plans,
-              std::span<const std::int32_t> slots) override {
+                std::span<const std::int32_t> slots) override {
         each([&](int i) { ops_[i]->sample(of(workspace, i), plans, slots); });
     }
     kernels::SampledToken sampled(kernels::Workspace& workspace, std::int32_t slot) override {

@@ -142,8 +142,8 @@ TEST(Shapes, AreWhatWasPublished) {
 TEST(Shapes, RandomModelsCompute) {
     for (int i = 0; i < kernels::kQuantTypes; ++i) {
         const auto quant_type = static_cast<kernels::QuantType>(i);
-        const auto model = random_model(small_config(i % 2 == 1, i % 3 == 0), quant_type, core::head_quant_type(quant_type),
-                                        fast_backend().ops());
+        const auto model = random_model(small_config(i % 2 == 1, i % 3 == 0), quant_type,
+                                        core::head_quant_type(quant_type), fast_backend().ops());
         core::Context context(model, {.length = 64});
         const std::vector<std::int32_t> tokens = {1, 2, 3, 500};
         ASSERT_TRUE(context.prefill(tokens));

@@ -1,6 +1,6 @@
-// Small models inflated to larger shapes compute the small models' functions, in every quantisation type: their matrices hold the
-// small ones to twice the precision of the quantisation type, what counts for nothing is exactly nothing, and logits and choices
-// are those of the small model.
+// Small models inflated to larger shapes compute the small models' functions, in every quantisation type: their
+// matrices hold the small ones to twice the precision of the quantisation type, what counts for nothing is exactly
+// nothing, and logits and choices are those of the small model.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ using kernels::QuantType;
 using kernels::TensorView;
 
 constexpr QuantType kQuantTypes[] = {QuantType::f32,  QuantType::f16,  QuantType::bf16, QuantType::q4_0,
-                                   QuantType::q8_0, QuantType::q4_k, QuantType::q5_k, QuantType::q6_k};
+                                     QuantType::q8_0, QuantType::q4_k, QuantType::q5_k, QuantType::q6_k};
 
 std::string name_of(QuantType quant_type) { return std::string(kernels::info(quant_type).name); }
 
@@ -44,8 +44,8 @@ ModelConfig shape_of(const std::string& name, const kernels::ModelShape& shape) 
     return config;
 }
 
-// Room for the draft with something left over of everything: heads twice as wide, two key-value heads and an odd slot in
-// each group, units, a layer and tokens more than it has.
+// Room for the draft with something left over of everything: heads twice as wide, two key-value heads and an odd slot
+// in each group, units, a layer and tokens more than it has.
 ModelConfig wide_shape() {
     return shape_of(
         "wide",
@@ -237,8 +237,8 @@ void add_error(const core::InflatedColumns& columns, const std::vector<float>& l
 }
 
 TEST_P(EachQuantType, HoldsTheSmallMatrixInParts) {
-    // Of the first part of each weight and of all its parts, relative to the weights; a weight of `down` has two parts in
-    // this shape, the others three. The draft's own quantisation type is Q8_0.
+    // Of the first part of each weight and of all its parts, relative to the weights; a weight of `down` has two parts
+    // in this shape, the others three. The draft's own quantisation type is Q8_0.
     struct Bounds {
         double least_alone, most_of_three, most_of_two;
     };
@@ -380,8 +380,8 @@ TEST(Inflation, ResidualsAreWhatMakesItTheSameFunction) {
     const std::span<const std::int32_t> start = std::span(text).first(12);
     const auto expected =
         logits_of(*context_of(ModelSource::decoded(ModelSource::open(bundled_path("draft"))), reference), start, 4);
-    const auto with =
-        compare(logits_of(*context_of(inflated("draft", wide_shape(), QuantType::q4_0), reference), start, 4), expected);
+    const auto with = compare(
+        logits_of(*context_of(inflated("draft", wide_shape(), QuantType::q4_0), reference), start, 4), expected);
     auto source = std::make_unique<WithoutResiduals>(inflated("draft", wide_shape(), QuantType::q4_0), 256);
     const auto without = compare(logits_of(*context_of(std::move(source), reference), start, 4), expected);
     std::printf("typical difference %.5f, without residuals %.5f\n", with.typical, without.typical);

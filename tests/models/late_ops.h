@@ -1,15 +1,16 @@
-// tests/models/late_ops.h: a backend that runs apart from the host, as late as kernels/ops.h allows. Every forward, sample and
-// page copy is queued, and runs on another backend only when a result is read. What a test would never see on a backend
-// that computes at once shows here:
+// tests/models/late_ops.h: a backend that runs apart from the host, as late as kernels/ops.h allows. Every forward,
+// sample and page copy is queued, and runs on another backend only when a result is read. What a test would never see
+// on a backend that computes at once shows here:
 //
 //   - a batch, or a list that a plan borrows, that changes or dies before the backend is done with it: reported;
 //   - a slot that no sample fills, candidates that no plan kept, logits that no head() computed: reported;
 //   - logits and candidates that are kept past the call that ends their life: NaN, and ids that do not exist.
 //
-// Copies:   what the contract lets a caller take back when a call returns, and no more: plans and slots at sample(), the batch
-//           at begin(). Lists inside a plan are read when the sample runs; copies of them serve for comparison only.
-// Order:    one queue, first in, first out, for all activations, as one stream of a device. Reading runs the queue up to what
-//           is read. Freeing pages, activations or stages runs all of it, as freeing memory of a device does.
+// Copies:   what the contract lets a caller take back when a call returns, and no more: plans and slots at sample(),
+//           the batch at begin(). Lists inside a plan are read when the sample runs; copies of them serve for
+//           comparison only.
+// Order:    one queue, first in, first out, for all activations, as one stream of a device. Reading runs the queue up
+//           to what is read. Freeing pages, activations or stages runs all of it, as freeing memory of a device does.
 // Threads:  one caller at a time.
 // Cost:     allocates nothing once its pool has grown.
 // Errors:   broken contracts are failures of the test that runs.
@@ -53,7 +54,7 @@ public:
         return std::make_unique<LateKv>(inner().allocate_kv(shape, pages, format), queue_);
     }
     std::unique_ptr<kernels::Workspace> allocate_workspace(const kernels::ModelShape& shape, std::int32_t max_rows,
-                                                               std::int32_t max_logit_rows) override {
+                                                           std::int32_t max_logit_rows) override {
         return std::make_unique<LateActivations>(inner().allocate_workspace(shape, max_rows, max_logit_rows), queue_);
     }
     void copy_page(kernels::KvPages& kv, std::int32_t from, std::int32_t to) override {
@@ -92,8 +93,12 @@ public:
     void attention_out(const kernels::PreparedOp& s, kernels::Workspace& workspace) override {
         call(Op::attention_out, s, workspace);
     }
-    void mlp_in(const kernels::PreparedOp& s, kernels::Workspace& workspace) override { call(Op::mlp_in, s, workspace); }
-    void mlp_out(const kernels::PreparedOp& s, kernels::Workspace& workspace) override { call(Op::mlp_out, s, workspace); }
+    void mlp_in(const kernels::PreparedOp& s, kernels::Workspace& workspace) override {
+        call(Op::mlp_in, s, workspace);
+    }
+    void mlp_out(const kernels::PreparedOp& s, kernels::Workspace& workspace) override {
+        call(Op::mlp_out, s, workspace);
+    }
     void lm_head(const kernels::PreparedOp& s, kernels::Workspace& workspace) override {
         call(Op::head, s, workspace);
         LateActivations& a = self(workspace);
@@ -101,7 +106,7 @@ public:
     }
 
     void sample(kernels::Workspace& workspace, std::span<const kernels::SamplingPlan> plans,
-              std::span<const std::int32_t> slots) override {
+                std::span<const std::int32_t> slots) override {
         LateActivations& a = self(workspace);
         if (plans.size() != slots.size() || std::ssize(plans) > a.logit_rows) {
             ADD_FAILURE() << plans.size() << " plans for " << slots.size() << " slots and " << a.logit_rows
@@ -406,10 +411,10 @@ private:
     };
 
     struct Slot {
-        bool filled = false;         // by a sample that has been asked for
-        bool kept = false;           // with its candidates
-        bool fetched = false;        // and the host has them
-        std::int32_t count = 0;      // of them
+        bool filled = false;           // by a sample that has been asked for
+        bool kept = false;             // with its candidates
+        bool fetched = false;          // and the host has them
+        std::int32_t count = 0;        // of them
         const Work* sample = nullptr;  // still to run
     };
     struct LateActivations final : kernels::Workspace {
@@ -460,8 +465,8 @@ private:
     std::unique_ptr<kernels::PreparedOp> late(const Spec& spec) {
         return std::make_unique<LatePrepared>(inner().prepare(spec), queue_);
     }
-    void call(Op op, const kernels::PreparedOp& stage, kernels::Workspace& workspace, const kernels::KvPages* kv = nullptr,
-              std::int32_t layer = 0) {
+    void call(Op op, const kernels::PreparedOp& stage, kernels::Workspace& workspace,
+              const kernels::KvPages* kv = nullptr, std::int32_t layer = 0) {
         Work& work = *self(workspace).open;
         if (!work.unchanged()) ADD_FAILURE() << "a batch has changed before the last op of its forward returned";
         kernels::KvPages* const pages = kv != nullptr ? static_cast<const LateKv*>(kv)->inner.get() : nullptr;

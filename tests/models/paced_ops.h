@@ -1,5 +1,5 @@
-// tests/models/paced_ops.h: a backend that runs as late as it may (late_ops.h), with a clock of its own: work is over on
-// the clock when a device of the given pace would have been done with it, whatever the time that it takes here. So
+// tests/models/paced_ops.h: a backend that runs as late as it may (late_ops.h), with a clock of its own: work is over
+// on the clock when a device of the given pace would have been done with it, whatever the time that it takes here. So
 // speculation can be timed without a device, and to the same bit every time.
 //
 // Clock:    the host's time passes where it waits and where it enqueues; the device begins what was enqueued when it is
@@ -21,7 +21,7 @@ namespace foresay::test {
 // Milliseconds.
 struct DevicePace {
     std::function<double(const kernels::ModelShape& shape, std::int32_t rows)> forward;
-    double sample = 0.010;     // of all rows of one call
+    double sample = 0.010;   // of all rows of one call
     double enqueue = 0.010;  // the host's time for a forward
     double enqueue_sampling = 0.005;
     double start = 0.005;  // from the host's call to the device's start, when it is idle
@@ -51,7 +51,7 @@ public:
         run(pace_.forward ? pace_.forward(workspace.shape, static_cast<std::int32_t>(batch.rows.size())) : 0.0);
     }
     void sample(kernels::Workspace& workspace, std::span<const kernels::SamplingPlan> plans,
-              std::span<const std::int32_t> slots) override {
+                std::span<const std::int32_t> slots) override {
         LateOps::sample(workspace, plans, slots);
         host_ += pace_.enqueue_sampling;
         run(pace_.sample);

@@ -1,4 +1,5 @@
-// Tensors in another quantisation type: every row is what quantisation type its decoded values gives, whatever the threads did.
+// Tensors in another quantisation type: every row is what quantisation type its decoded values gives, whatever the
+// threads did.
 #include "core/models/requantize.h"
 
 #include <gtest/gtest.h>

@@ -39,7 +39,8 @@ if(PART STREQUAL install)
   file(RENAME ${SCRATCH}/first ${prefix})
   expect_program(${prefix})
   foreach(file share/man/man1/foresay.1 share/bash-completion/completions/foresay
-      share/zsh/vendor-completions/_foresay share/fish/vendor_completions.d/foresay.fish share/foresay/configs/schema.json)
+      share/zsh/vendor-completions/_foresay share/fish/vendor_completions.d/foresay.fish
+      share/foresay/configs/schema.json)
     expect_file(${prefix}/${file})
   endforeach()
 elseif(PART STREQUAL consumer)

@@ -1,5 +1,5 @@
-// What host and device share, without a device: plans encoded for one and run in its order by plain loops here choose what
-// sample_row() chooses, and the shared arithmetic is what its comments say.
+// What host and device share, without a device: plans encoded for one and run in its order by plain loops here choose
+// what sample_row() chooses, and the shared arithmetic is what its comments say.
 
 #include "kernels/cuda/device_plan.h"
 
@@ -215,7 +215,8 @@ TEST(DevicePlan, RefusesWhatTheDeviceCannotRank) {
     };
     const SamplingStep warm{.kind = SamplingStepKind::temperature, .temperature = 0.5f};
     const SamplingStep top_p{.kind = SamplingStepKind::top_p, .top_p = 0.5f};
-    const SamplingStep few{.kind = SamplingStepKind::top_k, .top_k = 512}, many{.kind = SamplingStepKind::top_k, .top_k = 513};
+    const SamplingStep few{.kind = SamplingStepKind::top_k, .top_k = 512},
+        many{.kind = SamplingStepKind::top_k, .top_k = 513};
     EXPECT_TRUE(runs({}));
     EXPECT_TRUE(runs({warm}));
     EXPECT_TRUE(runs({warm, few, top_p}));

@@ -68,7 +68,7 @@ double deviation(const Sampler& sampler, const std::vector<float>& row, const st
     return (square - (cells - 1)) / std::sqrt(2.0 * (cells - 1));
 }
 
-constexpr double kLimit = 5.0;  // standard deviations; seeds are fixed, so this never flickers
+constexpr double kLimit = 5.0;    // standard deviations; seeds are fixed, so this never flickers
 constexpr int kSamples = 200000;  // fewer would not tell the broken variants below from the right one
 
 // A chain as a sampler: a generation per token would be slow, so the index moves by accepting.
@@ -146,7 +146,9 @@ TEST(Statistics, NeighboursAreIndependent) {
     };
     const std::vector<float> fake_row(pairs.size());
     const auto pair_of = [&](auto first, auto second) {
-        return [&, first, second](std::vector<float>, std::uint32_t i) { return sample(first(i)) * 6 + sample(second(i)); };
+        return [&, first, second](std::vector<float>, std::uint32_t i) {
+            return sample(first(i)) * 6 + sample(second(i));
+        };
     };
     const auto here = [](std::uint32_t i) { return kernels::NoiseKey{1, 0, i}; };
     const auto next = [](std::uint32_t i) { return kernels::NoiseKey{1, 0, i + 1}; };
@@ -178,16 +180,17 @@ TEST(Statistics, BrokenVariantsFail) {
         };
     };
     // The harness itself: right noise passes.
-    EXPECT_LT(deviation(with_noise([](auto key, std::int32_t id) { return kernels::gumbel(key, id); }), row, p, kSamples),
-              kLimit);
+    EXPECT_LT(
+        deviation(with_noise([](auto key, std::int32_t id) { return kernels::gumbel(key, id); }), row, p, kSamples),
+        kLimit);
     // Noise 3 % too strong: a temperature of 1.03.
     EXPECT_GT(deviation(with_noise([](auto key, std::int32_t id) { return 1.03f * kernels::gumbel(key, id); }), row, p,
                         kSamples),
               kLimit);
     // One noise for two ids.
-    EXPECT_GT(
-        deviation(with_noise([](auto key, std::int32_t id) { return kernels::gumbel(key, id & ~1); }), row, p, kSamples),
-        kLimit);
+    EXPECT_GT(deviation(with_noise([](auto key, std::int32_t id) { return kernels::gumbel(key, id & ~1); }), row, p,
+                        kSamples),
+              kLimit);
     // A logarithm forgotten: exponential instead of Gumbel noise.
     EXPECT_GT(
         deviation(with_noise([](auto key, std::int32_t id) {

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "kernels/sampling.h"
 #include "kernels/noise.h"
+#include "kernels/sampling.h"
 #include "samplers/chain.h"
 
 namespace foresay::samplers {
@@ -70,7 +70,8 @@ inline std::vector<Entry> sorted_entries(const std::vector<float>& row, std::int
 }
 
 // Sampling by its definition: noise for everything.
-inline kernels::SampledToken plain_sample(const std::vector<Entry>& entries, const kernels::NoiseKey& key, bool greedy) {
+inline kernels::SampledToken plain_sample(const std::vector<Entry>& entries, const kernels::NoiseKey& key,
+                                          bool greedy) {
     kernels::SampledToken sampled;
     float best = -kInfinity, second = -kInfinity;
     for (const Entry& entry : entries) {

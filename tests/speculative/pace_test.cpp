@@ -107,8 +107,8 @@ TEST(Pace, LongRunsPayWhereRowsCostLittle) {
     }
 }
 
-// Draft steps and the verification of what they drew follow one another without the host, which the device waits for once
-// a round, with the first step.
+// Draft steps and the verification of what they drew follow one another without the host, which the device waits for
+// once a round, with the first step.
 TEST(Pace, ARoundWaitsForTheHostOnce) {
     constexpr std::int32_t kSteps = 6;
     set_pace({"", 1.15, 1.25, 2.5, 0.06});

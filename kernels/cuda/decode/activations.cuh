@@ -53,10 +53,10 @@ struct ActivationForm {
     static constexpr bool quarters_lowered = !floats && E != QuantType::q8_0;
     // What a sum is multiplied by: minus the offset of the codes, scaled as the codes are. With minima: a power of two
     // that keeps the sum in range, which kMinimumScale undoes.
-    static constexpr float sum_factor = minima                ? -0.03125f
+    static constexpr float sum_factor = minima                 ? -0.03125f
                                         : E == QuantType::q4_0 ? -8.0f / kCodeScale
                                         : E == QuantType::q8_0 ? -128.0f / kCodeScale
-                                                              : -32.0f / kCodeScale;
+                                                               : -32.0f / kCodeScale;
     static constexpr int blocks = kSplitInputs / gemv_warps(E) / block_format(E).inputs;  // most of a slice
     static constexpr int groups = kSplitInputs / gemv_warps(E) / 32;
     // Words of sums per block and eight rows.

@@ -73,8 +73,8 @@ void divide_among_ctas(const GemvScratch& scratch, int processors, std::span<Gem
     std::size_t partial_floats = 0;
     for (GemvOp& op : ops) {
         if (op.kind == OpKind::attend) continue;
-        // The first `members` CTAs have part 0, the next ones part 1, and so on. What does not divide evenly goes to the
-        // first of them, one panel or block each.
+        // The first `members` CTAs have part 0, the next ones part 1, and so on. What does not divide evenly goes to
+        // the first of them, one panel or block each.
         op.split = split_of(op, processors);
         op.members = processors / op.split;
         op.panels_each = op.panel_count / op.members;
@@ -98,8 +98,8 @@ void divide_among_ctas(const GemvScratch& scratch, int processors, std::span<Gem
     }
 }
 
-// Shared memory: header, ring, rows 8 to 15 of the activations, panel sums, row statistics. The ring gets what the others
-// leave. False: that is less than `least_slots` slots.
+// Shared memory: header, ring, rows 8 to 15 of the activations, panel sums, row statistics. The ring gets what the
+// others leave. False: that is less than `least_slots` slots.
 bool place_shared(QuantType quant_type, bool little_shared, std::size_t shared_budget, int least_slots, bool attends,
                   int rows, GemvPlan& plan) {
     const int warps = gemv_warps(quant_type);

@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(256) gemv_f32(const __grid_constant__ GemvArgs
 
 template <>
 void launch_gemv_as<QuantType::f32>(const GemvArgs<kManySteps>& args, int /*processors*/, bool overlap,
-                                   cudaStream_t stream) {
+                                    cudaStream_t stream) {
     cudaLaunchAttribute attribute = {};
     attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attribute.val.programmaticStreamSerializationAllowed = 1;

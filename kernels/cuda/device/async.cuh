@@ -2,7 +2,8 @@
 // copies into shared memory that complete on an mbarrier, barriers of warps.
 //
 // Layout:   shared-memory addresses are 32-bit, as the instructions want them (shared_address).
-// mbarrier: `count` arrivals complete a phase; phases alternate between parity 0 and 1. A waiter names the parity of the
+// mbarrier: `count` arrivals complete a phase; phases alternate between parity 0 and 1. A waiter names the parity of
+// the
 //           phase it waits for, so no waiter may be more than one phase late.
 // Fallback: before sm_90 kernels do not overlap, and a bulk copy is 16-byte copies by all lanes of a warp.
 #pragma once

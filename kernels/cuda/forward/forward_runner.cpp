@@ -66,8 +66,8 @@ RopeTables ForwardRunner::ropes_of(std::span<const OpCall> calls) const {
         const Rope* rope = prepared<PreparedAttentionIn>(call).rope.get();
         if (rope == nullptr || std::exchange(taken[rope->index], true)) continue;
         tables.table[tables.count++] = {rope->on_device.data(),
-                                        static_cast<std::int32_t>(rope->inverse_frequency.size()), rope->attention_factor,
-                                        w_.angles[rope->index].data()};
+                                        static_cast<std::int32_t>(rope->inverse_frequency.size()),
+                                        rope->attention_factor, w_.angles[rope->index].data()};
     }
     return tables;
 }

@@ -1,5 +1,5 @@
-// kernels/cuda/sampling/device_plan.h: a SamplingPlan encoded for the device: fixed size, with lists as offsets into one array of
-// words.
+// kernels/cuda/sampling/device_plan.h: a SamplingPlan encoded for the device: fixed size, with lists as offsets into
+// one array of words.
 //
 // Limits:   a plan that ranks more than kMostCandidates, or that ranks the whole vocabulary, does not run on the device
 //           (plan_runs); the backend then copies the row and runs sample_row().
@@ -16,8 +16,8 @@ namespace foresay::kernels::cuda {
 // Candidates that the first cut may keep on the device: one for each thread that ranks them.
 inline constexpr std::int32_t kMostCandidates = kCandidateCut;
 
-// A SamplingStep whose lists are words[first...]: `count` entries of TokenValue (bias) or TokenCount (penalties), two words
-// each, or `count` words of bits (mask).
+// A SamplingStep whose lists are words[first...]: `count` entries of TokenValue (bias) or TokenCount (penalties), two
+// words each, or `count` words of bits (mask).
 struct DeviceStep {
     SamplingStepKind kind;
     Penalties penalties;

@@ -488,7 +488,7 @@ __device__ void finish_cut(Shared& s, const SamplingCall& c, const DevicePlan& p
 
 __global__ void __launch_bounds__(kThreads, 1)
     sampling_kernel(SamplingCall c, const __grid_constant__ DevicePlan single, float* group_best, float* part_best,
-                int32_t* arrived, int32_t* nonfinite) {
+                    int32_t* arrived, int32_t* nonfinite) {
     __shared__ Shared s;
     __shared__ DevicePlan plan;
     const int32_t row = blockIdx.y, parts = gridDim.x;
@@ -562,8 +562,8 @@ void SamplingMemory::allocate(int32_t rows, int32_t vocab) {
 void launch_sampling(cudaStream_t stream, const SamplingCall& call, const DevicePlan& single) {
     const dim3 grid(static_cast<unsigned>((call.candidates + kPart - 1) / kPart), static_cast<unsigned>(call.rows));
     sampling_kernel<<<grid, kThreads, 0, stream>>>(call, single, call.memory->group_best.data(),
-                                               call.memory->part_best.data(), call.memory->arrived.data(),
-                                               call.memory->nonfinite.data());
+                                                   call.memory->part_best.data(), call.memory->arrived.data(),
+                                                   call.memory->nonfinite.data());
     launched("sample");
 }
 

@@ -1,4 +1,5 @@
-// kernels/cuda/sampling/sampling.h: samples tokens on the device, with the same choices as sample_row() on the same logits.
+// kernels/cuda/sampling/sampling.h: samples tokens on the device, with the same choices as sample_row() on the same
+// logits.
 //
 // Memory:   what SamplingCall names; logits are modified in place where steps come before a cut.
 // Limits:   plans that plan_runs() (kernels/cuda/sampling/device_plan.h) accepts.
@@ -37,7 +38,7 @@ struct SamplingCall {
     std::int32_t candidates = 0;           // the largest vocabulary of a plan
     const DevicePlan* plans = nullptr;     // [rows], device; null: the one that launch_sampling() is given
     const std::uint32_t* words = nullptr;  // lists of the plans, device
-    SampledToken* slots = nullptr;                // device, by slot
+    SampledToken* slots = nullptr;         // device, by slot
     HostToken* host_slots = nullptr;       // page-locked host memory as the device addresses it, by slot
     std::int32_t* host_ids = nullptr;      // likewise, kMostCandidates for each slot: of plans that keep them
     float* host_logits = nullptr;          // likewise

@@ -56,7 +56,7 @@ TokenSlots::TokenSlots(int32_t max_logit_rows, int32_t vocab) : slots_(kTokenSlo
 }
 
 void TokenSlots::sample(const Stream& stream, LogitRows& logits, std::span<const SamplingPlan> plans,
-                      std::span<const int32_t> slots) {
+                        std::span<const int32_t> slots) {
     if (plans.empty()) return;
     bool on_device = true, keeps = false;
     int64_t words = 0;
@@ -89,9 +89,9 @@ void TokenSlots::draw_on_host(const Stream& stream, LogitRows& logits, std::span
         HostToken& held = host_slots_.data()[slots[i]];
         held.sampled = sample_row(logits.on_host(static_cast<int32_t>(i), stream), plans[i], scratch_);
         held.serial = serials_[slots[i]] = serial_;
-        cuda_check(
-            cudaMemcpyAsync(slots_.data() + slots[i], &held.sampled, sizeof(SampledToken), cudaMemcpyHostToDevice, stream),
-            "cannot copy a token");
+        cuda_check(cudaMemcpyAsync(slots_.data() + slots[i], &held.sampled, sizeof(SampledToken),
+                                   cudaMemcpyHostToDevice, stream),
+                   "cannot copy a token");
     }
     stream.wait();
 }

@@ -2,8 +2,8 @@
 // are left in.
 //
 // Protocol: a sampling kernel writes a token to its slot in device memory, where later rows find it, and to page-locked
-//           host memory: first the token, then the serial number of the sample. The host knows which serial number a slot
-//           will have, and looks at the slot until it has it. Nothing waits for the stream.
+//           host memory: first the token, then the serial number of the sample. The host knows which serial number a
+//           slot will have, and looks at the slot until it has it. Nothing waits for the stream.
 // Threads:  one caller at a time. All but sampled() needs a DeviceScope; sampled() takes one where it asks the stream.
 // Errors:   sample() throws Error when a launch or a copy fails; its slots then keep what they had.
 #pragma once
@@ -14,8 +14,8 @@
 
 #include "kernels/cuda/device/device_context.h"
 #include "kernels/cuda/sampling/sampling.h"
-#include "kernels/sampling.h"
 #include "kernels/ops.h"
+#include "kernels/sampling.h"
 
 namespace foresay::kernels::cuda {
 
@@ -52,7 +52,7 @@ public:
     const SampledToken* data() const { return slots_.data(); }
     // Samples from logit row i by plans[i] into slot slots[i].
     void sample(const Stream& stream, LogitRows& logits, std::span<const SamplingPlan> plans,
-              std::span<const std::int32_t> slots);
+                std::span<const std::int32_t> slots);
     // What a slot holds, once it is known.
     SampledToken sampled(std::int32_t slot, int device, const Stream& stream) const;
     // The candidates of a slot whose token is known.
@@ -70,8 +70,8 @@ private:
     PinnedBuffer<std::int32_t> kept_ids_;  // kMostCandidates for each slot; made when first asked for
     PinnedBuffer<float> kept_logits_;
     std::uint32_t serials_[kTokenSlots] = {};  // that host_slots_ will have
-    std::uint32_t serial_ = 0;                // of the last sample
-    std::uint32_t plans_serial_ = 0;          // of the call whose plans lie in plans_host_
+    std::uint32_t serial_ = 0;                 // of the last sample
+    std::uint32_t plans_serial_ = 0;           // of the call whose plans lie in plans_host_
     SamplingMemory memory_;
     PinnedBuffer<std::byte> plans_host_;
     DeviceBuffer<std::byte> plans_;

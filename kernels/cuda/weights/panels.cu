@@ -211,7 +211,7 @@ void fill(const TensorView& view, RowTarget target, const Panels::Part& part) {
                    "cannot copy weights to the device");
         target.first = first;
         visit_quant_type(view.quant_type,
-                       [&](auto q) { repack_slab<decltype(q)>(slab.data(), count, view.cols, target, part); });
+                         [&](auto q) { repack_slab<decltype(q)>(slab.data(), count, view.cols, target, part); });
     }
     cuda_check(cudaDeviceSynchronize(), "cannot pack weights");
 }

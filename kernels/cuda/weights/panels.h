@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "kernels/cuda/device/device.h"
-#include "kernels/quant_type.h"
 #include "kernels/host_device.h"
+#include "kernels/quant_type.h"
 
 namespace foresay::kernels::cuda {
 
@@ -50,8 +50,8 @@ enum class RowOrder : std::uint8_t {
 
 class Panels {
 public:
-    // A run of packed rows in one quantisation type. Stacked matrices of different quantisation types lie in parts of their own;
-    // interleaved ones are decoded to float32 first.
+    // A run of packed rows in one quantisation type. Stacked matrices of different quantisation types lie in parts of
+    // their own; interleaved ones are decoded to float32 first.
     struct Part {
         QuantType quant_type = QuantType::f32;
         std::int64_t first_row = 0;  // of the stack
