@@ -8,7 +8,7 @@ namespace foresay::app {
 
 namespace {
 
-constexpr std::size_t kMostBytes = 74994;  // as base64 just below 100,000 characters, the least that terminals take
+constexpr std::size_t kMostBytes = 74994;  // just below 100,000 characters of base64, which every terminal accepts
 
 std::string base64(std::string_view bytes) {
     constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";

@@ -1,6 +1,6 @@
-// app/clipboard.h: text for the terminal's clipboard.
+// app/clipboard.h: copies text to the clipboard through the terminal.
 //
-// Errors:   clipboard_sequence() throws Error for more than terminals take.
+// Errors:   clipboard_sequence() throws Error for text longer than terminals accept.
 #pragma once
 
 #include <optional>
@@ -9,11 +9,10 @@
 
 namespace foresay::app {
 
-// The inside of the last fenced block of a Markdown text; one that is not closed yet counts. Nothing when there is
-// none.
+// The contents of the last fenced block of a Markdown text, even if it is not closed yet; nullopt if there is none.
 std::optional<std::string> last_code_block(std::string_view text);
 
-// The OSC 52 sequence that hands `text` to the clipboard.
+// The OSC 52 escape sequence that puts `text` on the clipboard.
 std::string clipboard_sequence(std::string_view text);
 
 }  // namespace foresay::app

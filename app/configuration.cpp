@@ -29,7 +29,7 @@ void append(std::vector<core::ConfigLayer>& layers, std::vector<core::ConfigLaye
     for (core::ConfigLayer& layer : more) layers.push_back(std::move(layer));
 }
 
-// The layers of a file. Models come as a pair: a file that names a target alone leaves no draft of the files below.
+// Appends the layers of a file. Models come in pairs: a file with only a target removes the draft of lower layers.
 void append_file(std::vector<core::ConfigLayer>& layers, const std::filesystem::path& path) {
     std::vector<core::ConfigLayer> file = core::read_config_layers(path);
     const auto any_states = [&](const char* key) {
@@ -67,7 +67,7 @@ Configuration::Configuration(const Options& options) {
     if (!options.config.empty()) append_file(layers_, options.config);
     if (!options.config_alone) append(layers_, core::environment_layers(whole_environment()));
     append(layers_, options.overrides);
-    // The bundled pair lies below everything and is there only when nobody names a model.
+    // The bundled pair is the lowest layer, and only present if no other layer names a model.
     const bool named = std::any_of(layers_.begin(), layers_.end(),
                                    [](const auto& layer) { return core::states(layer, "target.model"); });
     if (!named && options.config.empty() && options.shape.empty()) {
@@ -117,7 +117,7 @@ std::vector<std::string> unused_stages(const Configuration& configuration) {
     for (const core::StageSchema& stage : stage_schemas()) {
         if (std::find(config.chain.begin(), config.chain.end(), stage.name) != config.chain.end()) continue;
         for (const auto& [key, setting] : config.stage(stage.name)) {
-            // A saved session keeps what was once stated; nobody has to be told again.
+            // A saved session keeps all settings, used or not, so it is no reason for a warning.
             if (setting.origin.place.starts_with(kSessionPlace) || below_chain(setting)) continue;
             sentences.push_back(setting.origin.text() + ": [sampling." + stage.name + "] does nothing, because " +
                                 "sampling.chain does not name '" + stage.name + "'; add it there or remove the table");

@@ -1,4 +1,4 @@
-// app/configuration.h: from a command line to a checked configuration.
+// app/configuration.h: builds a checked configuration from a command line.
 //
 // Errors:   core::ConfigError with file, line and column.
 #pragma once
@@ -12,22 +12,22 @@
 
 namespace foresay::app {
 
-// How the places of a saved session's settings begin.
+// Prefix of the places (in messages) of a saved session's settings.
 inline constexpr std::string_view kSessionPlace = "session ";
 
 using engine::stage_schemas;
 
-// The configuration that a command line asks for. Its layers, lowest first: the bundled pair when nobody names a model,
-// the files of the system and of the user, CONFIG, the environment, --set, the flags, and what set() sets.
-// `config check` looks at the file and the command line alone.
+// The configuration of a command line. Its layers, lowest first: the bundled pair if no layer names a model, the files
+// of the system and of the user, the saved session, CONFIG, the environment, --set, the other options, and what set()
+// adds. With Options::config_alone (`config check`), only CONFIG and the command line count.
 class Configuration {
 public:
     explicit Configuration(const Options& options);
 
     const core::Config& config() const { return config_; }
-    // Lowest first, the schema's defaults left out.
+    // Lowest first, without the schema's defaults.
     const std::vector<core::ConfigLayer>& layers() const { return layers_; }
-    // Sets one key for this session ("key.path=value", named `place` in messages). On error nothing changes.
+    // Adds a top layer that sets one key ("key.path=value"); messages call it `place`. On error nothing changes.
     void set(const std::string& assignment, const std::string& place);
     // The same for any number of keys, as TOML.
     void set_text(const std::string& toml, const std::string& place);
@@ -41,8 +41,8 @@ private:
     core::Config config_;
 };
 
-// A sentence for each stage whose parameters are stated but do nothing, because the chain does not name it. Stages
-// stated in a layer below the chain's are left out: a chain that replaces another one is meant to drop them.
+// A sentence for each stage whose parameters are set although the chain does not contain it. Leaves out parameters from
+// layers below the one that sets the chain: a chain that replaces another one may drop its stages.
 std::vector<std::string> unused_stages(const Configuration& configuration);
 
 }  // namespace foresay::app

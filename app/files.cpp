@@ -71,7 +71,7 @@ fs::path data_file(const std::string& relative) {
     }
     const fs::path candidate = fs::path(FORESAY_DATA_DIR) / relative;
     if (fs::exists(candidate, ignored)) return candidate;
-    throw Error("cannot find " + relative + " beside the program; name a configuration or a model instead");
+    throw Error("cannot find " + relative + " next to the program; name a configuration or a model instead");
 }
 
 fs::path state_folder() {

@@ -1,6 +1,6 @@
-// app/files.h: reading what the user names, whole and bounded, and finding what belongs to the program.
+// app/files.h: reads the user's files, up to a limit, and finds the program's own files.
 //
-// Errors:   Error naming the file and what is wrong with it.
+// Errors:   Error naming the file and the problem.
 #pragma once
 
 #include <cstdint>
@@ -11,19 +11,20 @@ namespace foresay::app {
 
 inline constexpr std::int64_t kMaxTextBytes = std::int64_t{64} << 20;
 
-// The bytes of `path`, at most `limit` of them; `what` names the file in errors ("the prompt").
+// The contents of `path`; Error if they are longer than `limit` bytes. `what` names the file in errors ("the prompt").
 std::string read_file(const std::filesystem::path& path, const std::string& what, std::int64_t limit = kMaxTextBytes);
-// The bytes of standard input up to its end.
+// The contents of standard input.
 std::string read_stdin(const std::string& what, std::int64_t limit = kMaxTextBytes);
 
-// The prompt or text of a command: `file` if it is not empty, else standard input, which must not be a terminal.
+// The prompt or text of a command: the contents of `file`, or of standard input if `file` is empty. Standard input must
+// not be a terminal then.
 std::string read_text(const std::string& file, const std::string& what);
 
-// A file that belongs to the program ("configs/python-coder.toml"), looked for in the folders above the program and in
-// share/foresay beside it, then in the source tree. Errors: none of them has it.
+// Finds a file of the program ("configs/python-coder.toml") in the folders above the executable, in share/foresay below
+// them, and then in the source tree. Errors: not found.
 std::filesystem::path data_file(const std::string& relative);
 
-// $XDG_STATE_HOME/foresay or ~/.local/state/foresay, made if it is not there; empty when that cannot be.
+// $XDG_STATE_HOME/foresay or ~/.local/state/foresay, created if needed; empty if that fails.
 std::filesystem::path state_folder();
 
 }  // namespace foresay::app

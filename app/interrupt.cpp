@@ -15,7 +15,8 @@ namespace {
 std::atomic<bool> flag{false};
 static_assert(std::atomic<bool>::is_always_lock_free, "the flag is set in a signal handler");
 
-// Ends as the signal would have, but not as if the plugin that happens to run had crashed.
+// Ends the process as the signal would have, but first clears the crash marker: the plugin that is running has not
+// crashed.
 void on_request_to_end(int signal) {
     const int before = errno;
     plugins::absolve_plugins();
@@ -37,13 +38,13 @@ void catch_signals() {
     struct sigaction action {};
     action.sa_handler = on_interrupt;
     sigemptyset(&action.sa_mask);
-    action.sa_flags = 0;  // no SA_RESTART: a read that waits for the keyboard must return
+    action.sa_flags = 0;  // no SA_RESTART: a read that waits for a key must return
     sigaction(SIGINT, &action, nullptr);
     action.sa_handler = on_request_to_end;
     for (const int signal : {SIGTERM, SIGHUP}) {
         struct sigaction before {};
         sigaction(signal, nullptr, &before);
-        if (before.sa_handler != SIG_IGN) sigaction(signal, &action, nullptr);  // nohup stays what it is
+        if (before.sa_handler != SIG_IGN) sigaction(signal, &action, nullptr);  // keeps nohup working
     }
 #ifndef FORESAY_SANITIZED  // a sanitizer reports crashes itself
     plugins::watch_for_crashes();

@@ -32,7 +32,7 @@ std::vector<std::int32_t> integers(const json& document, const std::string& memb
         const bool ok = item.is_number_integer() && item.get<std::int64_t>() >= 0 && item.get<std::int64_t>() < limit &&
                         !(item.is_number_unsigned() && item.get<std::uint64_t>() > 0x7fffffff);
         if (!ok) {
-            throw Error(path + ": '" + member + "' must hold integers from 0 to " + std::to_string(limit - 1) +
+            throw Error(path + ": '" + member + "' must contain integers from 0 to " + std::to_string(limit - 1) +
                         ", not " + item.dump(-1, ' ', false, json::error_handler_t::replace).substr(0, 40));
         }
         out.push_back(item.get<std::int32_t>());
@@ -78,7 +78,7 @@ std::vector<Prompt> parse_prompts(std::string_view text, const std::string& path
         if (prompt.id.empty()) prompt.id = "line-" + std::to_string(number);
         prompts.push_back(std::move(prompt));
     }
-    if (prompts.empty()) throw Error(path + ": holds no prompt");
+    if (prompts.empty()) throw Error(path + ": contains no prompts");
     return prompts;
 }
 

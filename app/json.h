@@ -1,4 +1,4 @@
-// app/json.h: JSON text of the program's results and the files it is given. Its .cpp files see the JSON library.
+// app/json.h: parses the JSON files that commands read. Keeps the JSON library out of headers.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +8,10 @@
 
 namespace foresay::app {
 
-// The `tokens` and `positions` of a file for `logits`. Errors: Error naming `path` and the member that is wrong.
+// The file of `foresay logits --tokens`. Errors: Error naming `path` and the invalid member.
 struct TokensFile {
     std::vector<std::int32_t> tokens;
-    std::vector<std::int32_t> positions;  // in the order of the file; all of them when it names none
+    std::vector<std::int32_t> positions;  // in the order of the file; all positions if the file has none
 };
 TokensFile parse_tokens_file(std::string_view text, const std::string& path, std::int32_t vocabulary);
 

@@ -1,5 +1,5 @@
-// app/log.h: the log of the program, on standard error. FORESAY_LOG sets its level: trace, debug, info, warn (default),
-// error, off.
+// app/log.h: sets up the program's log on standard error. FORESAY_LOG sets the level: trace, debug, info, warn (the
+// default), error or off.
 #pragma once
 
 namespace foresay::app {

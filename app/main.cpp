@@ -1,4 +1,4 @@
-// foresay: the program. Parses, dispatches, and turns what was thrown into an exit status.
+// foresay: the program. Parses the command line, runs the command, and turns exceptions into exit statuses.
 #include <exception>
 #include <new>
 #include <string>
@@ -14,8 +14,8 @@ namespace foresay::app {
 namespace {
 
 constexpr int kDone = 0;
-constexpr int kError = 1;  // the world is wrong
-constexpr int kUsage = 2;  // the command line is wrong
+constexpr int kError = 1;
+constexpr int kUsage = 2;  // the command line is invalid
 
 int guarded(int argc, const char* const* argv) {
     try {
@@ -27,12 +27,12 @@ int guarded(int argc, const char* const* argv) {
         start_log();
         return parsed.command->run();
     } catch (const OutputClosed&) {
-        return kDone;  // the reader has all it wanted
+        return kDone;  // the reader has closed the pipe: `| head`
     } catch (const UsageError& problem) {
         complain(std::string("foresay: ") + problem.what());
         return kUsage;
     } catch (const core::ConfigError& problem) {
-        complain(problem.what());  // begins with file:line:column, as editors like it
+        complain(problem.what());  // begins with file:line:column, which editors can jump to
         return kError;
     } catch (const Error& problem) {
         complain(std::string("foresay: ") + problem.what());

@@ -27,11 +27,11 @@ public:
                 spdlog::warn("{}", sentence);
                 break;
             case engine::Notice::no_device:
-                // A person with a GPU wonders why it is idle; others, and scripts, have not asked.
+                // Warn only a user at a terminal who has a GPU and would wonder why it is idle.
                 if (stderr_is_terminal() && engine::has_nvidia_gpu()) {
-                    spdlog::warn("the GPU is not used: {}; --device cpu leaves this line out", sentence);
+                    spdlog::warn("the GPU is not used: {}; use --device cpu to silence this warning", sentence);
                 } else {
-                    spdlog::info("running on the processor: {}", sentence);
+                    spdlog::info("running on the CPU: {}", sentence);
                 }
                 break;
             default:

@@ -1,7 +1,7 @@
-// app/opened_engine.h: the program's engine: opened from a command line, with log lines, progress on a terminal, and
-// Ctrl-C.
+// app/opened_engine.h: the engine of a command: opened from the command line, with log messages, a progress line on a
+// terminal, and cancellation by Ctrl-C.
 //
-// Life:     what make_generator() and make_context() return must be gone before the engine is.
+// Life:     the results of make_generator() and make_context() must be destroyed before the engine.
 // Errors:   as engine/engine.h.
 #pragma once
 
@@ -19,13 +19,13 @@ namespace foresay::app {
 // What a command needs of its engine.
 struct EngineNeeds {
     bool draft = true;                    // check and load the draft model, if one is configured
-    bool speculating = false;             // the configured mode will not change: with mode off the draft stays on disk
+    bool speculating = false;             // the speculation mode will not change: do not load the draft if it is off
     bool tokenizer = true;                // the model must have one
-    std::int32_t decode_rows = 33;        // most rows of one decode
-    std::int32_t branches = 0;            // of a conversation, that one cache holds besides the present one
-    std::int32_t default_context = 8192;  // when neither configuration nor model asks for less
-    bool meter = false;                   // wrap the backend in a meter (bench kernels)
-    bool weights = true;                  // load them; otherwise only check that all fits together
+    std::int32_t decode_rows = 33;        // rows of one decode, at most
+    std::int32_t branches = 0;            // branches that a KV cache holds besides the current one
+    std::int32_t default_context = 8192;  // context length unless the configuration sets it or the model's is shorter
+    bool meter = false;                   // wrap the backend in MeteredOps (bench kernels, chat)
+    bool weights = true;                  // false: read only headers and check that everything fits together
 };
 
 class MeteredOps;
@@ -34,19 +34,19 @@ class OpenedEngine : public engine::Engine {
 public:
     OpenedEngine(const Options& options, const EngineNeeds& needs);
 
-    // The configuration with its layers. config() is what they amount to.
+    // The configuration with its layers. config() is their merged result.
     const Configuration& configuration() const { return configuration_; }
-    // The backend's meter; null when none was asked for.
+    // The meter around the backend; null without EngineNeeds::meter.
     MeteredOps* meter() const;
 
     // ---- another configuration, as in engine::Engine
-    // Sets one key ("key.path=value") that needs no reload; `place` names it in messages.
+    // Sets one key ("key.path=value") that needs no reload; messages call it `place`.
     void set(const std::string& assignment, const std::string& place);
     void reconfigure(const Configuration& next);
-    // Returns sentences about what was left out.
+    // Returns notes for the user about what was left out, one sentence each.
     std::vector<std::string> reload(const Configuration& next, const std::function<void()>& release);
 
-    // Warns about stages of `chain` that are slow or have failed, each once.
+    // Warns about sampler stages of `chain` that are slow or have failed, once per stage.
     void report_stages(samplers::Chain& chain);
 
 private:

@@ -24,7 +24,7 @@ std::vector<std::string> quant_names() {
     return names;
 }
 
-// Options that are keys of the configuration under another name.
+// Options that stand for configuration keys.
 void text_key(OptionParser& parser, Options& options, const std::string& name, const std::string& key,
               OptionText text) {
     const auto take = [&options, name, key](const std::string& value) {
@@ -52,7 +52,8 @@ void take_speculation(Options& options, const std::string& value) {
     options.overrides.back().text += "\nspeculation.mode = \"fixed\"";
 }
 
-// The models come as a pair: one that is named alone has no draft. --draft comes after both and has its say.
+// Models come in pairs: --model or --shape removes the configured draft. --draft is declared after them, so that it is
+// applied on top.
 void add_model_options(OptionParser& parser, Options& options) {
     const auto take_model = [&options](const std::string& path) {
         options.model = path;
@@ -60,7 +61,7 @@ void add_model_options(OptionParser& parser, Options& options) {
         options.overrides.back().text += "\ndraft.model = \"\"";
     };
     parser.option("--model", take_model,
-                  {.value = "PATH", .doc = "run this model instead of a configuration's", .hint = ValueHint::file});
+                  {.value = "PATH", .doc = "run this model instead of the configured one", .hint = ValueHint::file});
     const auto take_shape = [&options](const std::string& name) {
         options.shape = name;
         override_key(options, "--shape", "target.model", quoted(""));
@@ -79,10 +80,10 @@ void check_models(Options& options) {
         throw UsageError("--shape replaces the model; it cannot be used with --model or a configuration");
     }
     if (!options.shape.empty() && !options.inflate.empty()) {
-        throw UsageError("--shape has random weights, --inflate those of a model; use one of them");
+        throw UsageError("--shape has random weights and --inflate those of a model; use one or the other");
     }
     if (options.shape.empty() && options.inflate.empty() && !options.quant_type.empty()) {
-        throw UsageError("--quant needs --shape or --inflate; a model file has the quantisation type that it has");
+        throw UsageError("--quant needs --shape or --inflate; the quantisation type of a model file is fixed");
     }
     if (options.inflate_draft.empty() && !options.draft_quant_type.empty()) {
         throw UsageError("--draft-quant needs --inflate-draft");
@@ -116,7 +117,7 @@ void add_common_options(OptionParser& parser, Options& options) {
     const auto take_context = [&options](const std::string& value) {
         override_key(options, "--context", "target.context", value);
         std::int64_t positions = 0;
-        std::from_chars(value.data(), value.data() + value.size(), positions);  // checked before
+        std::from_chars(value.data(), value.data() + value.size(), positions);  // already checked to be an integer
         options.context = positions;
     };
     parser.integer_option("--context", take_context,
@@ -126,7 +127,7 @@ void add_common_options(OptionParser& parser, Options& options) {
     text_key(parser, options, "--device", "runtime.device",
              {.value = "DEVICE", .doc = "where to run: auto, cpu or cuda[:N]", .words = {"auto", "cpu", "cuda"}});
     text_key(parser, options, "--kv-cache", "runtime.kv_cache",
-             {.value = "f16|q8", .doc = "store the KV cache in 16 or in 8 bits", .words = {"f16", "q8"}});
+             {.value = "f16|q8", .doc = "store the KV cache in 16 or 8 bits", .words = {"f16", "q8"}});
     parser.common(false);
     parser.after_parsing([&options] { check_models(options); });
 }
@@ -135,8 +136,8 @@ void add_inflation_options(OptionParser& parser, Options& options) {
     const std::vector<std::string> shapes = core::published_shape_names();
     parser.option("--inflate", options.inflate,
                   {.value = "NAME",
-                   .doc = "embed the target in a published model's shape that computes the same function: the cost is "
-                          "that of the large shape, the tokens are the small model's, and results say so",
+                   .doc = "inflate the target to a published model's shape: it runs at the cost of that shape and "
+                          "generates the same tokens; results are labelled as inflated",
                    .words = shapes});
     parser.option("--inflate-draft", options.inflate_draft,
                   {.value = "NAME", .doc = "the same for the draft", .words = shapes});
@@ -154,16 +155,16 @@ void add_config_argument(OptionParser& parser, Options& options) {
 void add_sampling_options(OptionParser& parser, Options& options) {
     integer_key(parser, options, "--seed", "sampling.seed", {.value = "SEED", .doc = "seed of the sampler's noise"});
     integer_key(parser, options, "--branch", "sampling.branch",
-                {.value = "BRANCH", .doc = "branch of the seed: another text from the same one"});
+                {.value = "BRANCH", .doc = "branch of the seed: another text from the same seed"});
     parser.option("--speculation", [&options](const std::string& value) { take_speculation(options, value); },
                   {.value = "auto|off|N",
-                   .doc = "drafted tokens per step: chosen as it goes, none, or always N",
+                   .doc = "drafted tokens per step: as many as pay off, none, or always N",
                    .words = {"auto", "off"}});
 }
 
 void add_temperature_option(OptionParser& parser, Options& options) {
     const auto take = [&options](const std::string& value) {
-        const double temperature = std::strtod(value.c_str(), nullptr);  // "1." is no number in TOML
+        const double temperature = std::strtod(value.c_str(), nullptr);  // "1." is not a number in TOML
         override_key(options, "--temperature", "sampling.temperature.value",
                      core::to_toml(core::ConfigValue(temperature)));
         options.append_temperature = true;

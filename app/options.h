@@ -1,7 +1,7 @@
-// app/options.h: the options that several commands share, declared once, and what they come to.
+// app/options.h: the options that several commands share, and their values.
 //
-// To add one that is a key of the configuration under another name: a line in options.cpp. One that is not needs a
-// member here as well.
+// To add an option that stands for a configuration key, add a line to options.cpp. Any other option also needs a member
+// here.
 #pragma once
 
 #include <cstdint>
@@ -17,20 +17,20 @@ class OptionParser;
 
 struct Options {
     std::string config;  // CONFIG; empty: the bundled pair, unless a model or a shape is named
-    // --set, and the options that are keys of the configuration under another name. Lowest first.
+    // --set, and the options that stand for configuration keys. Lowest first.
     std::vector<core::ConfigLayer> overrides;
-    bool append_temperature = false;  // --temperature: a chain without a temperature stage gets one
-    bool config_alone = false;        // leaves out the files of the system and the user, and the environment
-    std::optional<core::ConfigLayer> session_layer;  // the settings of a session that goes on, above the user's files
+    bool append_temperature = false;                 // --temperature: add a temperature stage to a chain without one
+    bool config_alone = false;                       // ignore the files of the system and the user, and the environment
+    std::optional<core::ConfigLayer> session_layer;  // the settings of the session to continue, above the user's files
 
-    std::string model;                         // --model, which is also among the overrides
-    std::optional<std::int64_t> context;       // --context, which is also among the overrides
-    std::string shape;                         // random weights in a published shape; empty: a model
-    std::string inflate, inflate_draft;        // shapes; empty: the models as they are
+    std::string model;                         // --model, also among the overrides
+    std::optional<std::int64_t> context;       // --context, also among the overrides
+    std::string shape;                         // --shape; empty: run a model
+    std::string inflate, inflate_draft;        // shapes; empty: not inflated
     std::string quant_type, draft_quant_type;  // --quant, --draft-quant
 };
 
-// Model, device, context and --set: the options that almost every command has. Checks on its own what contradicts.
+// The common options: models, device, context and --set. Also adds the check for contradictions among them.
 void add_common_options(OptionParser& parser, Options& options);
 // For the commands that measure or compare.
 void add_inflation_options(OptionParser& parser, Options& options);
@@ -38,14 +38,14 @@ void add_inflation_options(OptionParser& parser, Options& options);
 void add_config_argument(OptionParser& parser, Options& options);
 // --seed, --branch and --speculation.
 void add_sampling_options(OptionParser& parser, Options& options);
-// --temperature, once.
+// --temperature with a single value.
 void add_temperature_option(OptionParser& parser, Options& options);
-// -n as a number, for the commands that do not read it from the configuration.
+// -n, for the commands that do not take it from the configuration.
 void add_max_tokens_option(OptionParser& parser, std::optional<std::int64_t>& value, const std::string& doc);
 // --json
 void add_json_flag(OptionParser& parser, bool& json);
 
-// Sets `key` as the option `name` of the command line does. `value` is TOML.
+// Overrides a configuration key on behalf of the option `name`. `value` is TOML.
 void override_key(Options& options, const std::string& name, const std::string& key, const std::string& value);
 
 }  // namespace foresay::app

@@ -38,7 +38,7 @@ std::string printable(std::string_view text) {
     for (std::size_t i = 0; i < out.size(); ++i) {
         const auto byte = static_cast<unsigned char>(out[i]);
         if ((byte < 0x20 && out[i] != '\n' && out[i] != '\t') || byte == 0x7f) out[i] = '?';
-        // U+0080 to U+009F in UTF-8: some terminals take them for the beginning of a command as well.
+        // U+0080 to U+009F in UTF-8: some terminals treat them as control characters, too.
         const bool c1 = byte == 0xc2 && i + 1 < out.size() && static_cast<unsigned char>(out[i + 1]) < 0xa0;
         if (c1) out.replace(i, 2, "?");
     }

@@ -1,8 +1,8 @@
-// app/output.h: where the program's text goes. Standard output is the program's result alone; everything said to a
-// person goes to standard error.
+// app/output.h: writes the program's text. Standard output is for results only; messages for the user go to standard
+// error.
 //
-// Errors:   OutputClosed when the reader of standard output has gone away (`| head`): not an error of the world, the
-//           program just ends. Any other failure to write throws OutputFailed, which also ends a conversation.
+// Errors:   OutputClosed if the reader of standard output has closed the pipe (`| head`): the program then ends with
+//           status 0. Any other write error throws OutputFailed, which also ends a conversation.
 #pragma once
 
 #include <string>
@@ -18,17 +18,17 @@ public:
     using Error::Error;
 };
 
-// Writes all of `text` to standard output, at once.
+// Writes all of `text` to standard output, without buffering.
 void print(std::string_view text);
-// Writes to standard error; failures are ignored.
+// Writes to standard error; ignores failures.
 void say(std::string_view text);
-// `text` with every control character but newline and tab replaced by '?': what a file or a configuration holds must
-// not reach the terminal as a command.
+// `text` with every control character except newline and tab replaced by '?', so that contents of a file cannot control
+// the terminal.
 std::string printable(std::string_view text);
-// Says what is wrong, made printable, on a line of its own.
+// Writes an error or a note to standard error: made printable, and with a newline.
 void complain(std::string_view text);
 
-// Whether a person sits there. Neither NO_COLOR nor TERM=dumb makes a terminal less of one, only less colourful.
+// isatty() of each stream. NO_COLOR and TERM=dumb only affect colours.
 bool stdin_is_terminal();
 bool stdout_is_terminal();
 bool stderr_is_terminal();

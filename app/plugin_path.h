@@ -1,4 +1,4 @@
-// app/plugin_path.h: where this program looks for plugins, and where it keeps its crash marker.
+// app/plugin_path.h: the plugin path of this program, and the place of its crash marker.
 #pragma once
 
 #include <memory>
@@ -8,7 +8,7 @@
 
 namespace foresay::app {
 
-// The plugin path of this program. With `marker`, crashes of plugins are noted in the user's state folder.
+// The plugin path of this program. With `marker`, crashes of plugins are recorded in the user's state folder.
 plugins::PluginOptions plugin_options(bool marker = true);
 
 std::unique_ptr<plugins::PluginHost> make_plugin_host();

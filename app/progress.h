@@ -1,6 +1,6 @@
-// app/progress.h: one line on a terminal that says how far a long load has come.
+// app/progress.h: a progress line for long loads.
 //
-// Appears only on a terminal and only once the work has taken longer than kPatience; removes itself at the end.
+// Shown only on a terminal, and only once the work has taken longer than kPatience. The destructor removes it.
 #pragma once
 
 #include <chrono>

@@ -28,7 +28,7 @@ constexpr std::uint64_t kShortestSliceNs = 100'000;
 
 void run_at_once(bool wanted) {
     SchedulerAttributes attributes;
-    attributes.nice = ::getpriority(PRIO_PROCESS, 0);  // on Linux that of the calling thread
+    attributes.nice = ::getpriority(PRIO_PROCESS, 0);  // on Linux, the value of the calling thread
     attributes.slice_ns = wanted ? kShortestSliceNs : 0;
     ::syscall(SYS_sched_setattr, 0, &attributes, 0);
 }

@@ -1,10 +1,10 @@
-// app/quick_thread.h: threads that wake for a moment while others compute on every core.
+// app/quick_thread.h: low wake-up latency for threads that run briefly while others compute on every core.
 #pragma once
 
 namespace foresay::app {
 
-// Asks the scheduler to let the calling thread run at once when it wakes, for short turns, or to treat it like any
-// other again. Its share of the processor stays the same. Kernels that cannot do it (Linux before 6.12) ignore it.
+// Asks the scheduler for a short time slice, so that the calling thread runs soon after it wakes; false restores the
+// default. Its share of CPU time does not change. Linux before 6.12 ignores the request.
 void run_at_once(bool wanted);
 
 }  // namespace foresay::app

@@ -74,7 +74,7 @@ std::string statistics_line(const speculative::GenerateResult& result, std::int6
                                                    : 0.0;
     const std::string context =
         text("context %lld/%lld", static_cast<long long>(used), static_cast<long long>(capacity));
-    // With `detail` 0 only what one must know; each step adds what matters most of the rest.
+    // `detail` 0 is the context and the reason for the end; each level adds the next most important part.
     const auto line = [&](int detail) {
         std::string out = context;
         if (detail >= 3) {

@@ -1,4 +1,4 @@
-// app/statistics.h: what a generation was and did, as JSON and as a line for a person.
+// app/statistics.h: the statistics of a generation, as JSON and as a line of text.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ std::string completion_json(const speculative::GenerateResult& result, std::uint
                             double load_ms, const std::string& inflated);
 
 // "context 184/2048 · input 62 at 1240/s · output 120 at 143.0/s · accepted 84 of 101 drafted (83 %), 3.4 a round", and
-// why the text ends there if the model did not end it. What matters least is left out until the line has at most
-// `columns` columns.
+// why the text ends if the model did not end it. Leaves out the least important parts until the line fits `columns`
+// columns.
 std::string statistics_line(const speculative::GenerateResult& result, std::int64_t used, std::int64_t capacity,
                             std::int64_t input_tokens, std::size_t columns);
 

@@ -25,7 +25,7 @@ std::atomic<bool> changed{false};
 
 void write_quietly(std::string_view text) {
     const ssize_t ignored = ::write(STDOUT_FILENO, text.data(), text.size());
-    static_cast<void>(ignored);  // a terminal that is gone takes no text
+    static_cast<void>(ignored);  // the terminal may be gone
 }
 
 }  // namespace
@@ -51,7 +51,7 @@ void take_terminal() {
 }  // namespace
 
 TerminalMode::TerminalMode() {
-    // Widths of characters come from the locale; text is UTF-8 whatever the locale says otherwise.
+    // wcwidth() uses the locale, and our text is UTF-8 in any locale.
     if (!std::setlocale(LC_CTYPE, "") || std::strstr(std::setlocale(LC_CTYPE, nullptr), "UTF-8") == nullptr) {
         std::setlocale(LC_CTYPE, "C.UTF-8");
     }

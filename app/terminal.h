@@ -1,6 +1,6 @@
-// app/terminal.h: the terminal as a device: its modes, its width, the width of text on it.
+// app/terminal.h: the terminal's modes and width, and the width of text.
 //
-// Threads:  give_terminal_back() may be called from a signal handler; the modes have one caller, the widths any.
+// Threads:  give_terminal_back() is safe in a signal handler; the modes have one caller; the widths are thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,8 @@ namespace foresay::app {
 // Whether the terminal on standard output understands cursor movements: TERM is set and not "dumb".
 bool terminal_moves();
 
-// As long as it lives, keys arrive one by one and are not echoed, pastes are bracketed, and Ctrl-C is still a signal.
-// Does nothing where there is no such terminal on standard input and output. One at a time.
+// While it exists, keys arrive one by one without echo, pastes are bracketed, and Ctrl-C is still a signal. Does
+// nothing unless standard input and output are such a terminal. At most one at a time.
 class TerminalMode {
 public:
     TerminalMode();
@@ -22,7 +22,7 @@ public:
     TerminalMode& operator=(const TerminalMode&) = delete;
 };
 
-// As long as it lives, the terminal is as it was before TerminalMode: for another program.
+// While it exists, the terminal has the modes from before TerminalMode, for another program to use.
 class TerminalLoan {
 public:
     TerminalLoan();
@@ -34,9 +34,9 @@ private:
     bool taken_;
 };
 
-// Undoes what TerminalMode has changed, if anything is changed. Safe in a signal handler.
+// Restores the modes from before TerminalMode, if there is one. Safe in a signal handler.
 void give_terminal_back();
-// Sets the modes of a living TerminalMode again: a shell changes them while the program is stopped (Ctrl-Z).
+// Sets the modes of the TerminalMode again, because a shell changes them while the program is stopped (Ctrl-Z).
 void renew_terminal_mode();
 
 std::size_t terminal_columns();
@@ -45,10 +45,10 @@ std::size_t terminal_columns();
 std::size_t columns_of(char32_t character);
 // Columns that UTF-8 text takes on one line.
 std::size_t columns_of(std::string_view text);
-// `text` cut into lines of at most `columns` columns between words, each `indent` columns in. Blank lines and indented
-// ones stay as they are, and so does a word that is longer than a line.
+// Wraps `text` between words to at most `columns` columns, each line indented by `indent`. Empty and indented lines
+// stay as they are, and a word longer than a line is not broken.
 std::string wrapped(std::string_view text, std::size_t columns, std::size_t indent = 0);
-// Decodes the character at `at` and moves behind it. Invalid bytes are U+FFFD, one by one.
+// Decodes the character at `at` and advances `at` past it. Each invalid byte yields U+FFFD.
 char32_t next_character(std::string_view text, std::size_t& at);
 
 }  // namespace foresay::app

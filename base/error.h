@@ -1,10 +1,9 @@
-// base/error.h: how foresay reports that the world is wrong.
+// base/error.h: how foresay reports errors.
 //
 // Three channels, one mechanism each:
-//   the world is wrong (bad file, bad config, no memory)   throw Error; caught by the program's main and the REPL's
-//                                                          turn
-//   an outcome that is part of normal life (draft rejected)  a return value; nothing is thrown in the decode loop
-//   a bug                                                    check(), which prints the place and aborts
+//   something outside is wrong (bad file, bad config)   throw Error; main() and the REPL catch it
+//   a normal outcome (draft rejected)                   a return value; the decode loop throws nothing
+//   a bug                                               check(), which prints the place and aborts
 //
 // Threads:  any.
 // Errors:   an Error's text is one clear sentence: what, where, what to do.
@@ -27,10 +26,8 @@ public:
     using Error::Error;
 };
 
-// Prints `message` with its place and aborts. For broken invariants only: nothing that a user can type or a file can
-// contain may reach it.
-// The defaults are the caller's place; std::source_location would need a newer compiler than the fuzzers are built
-// with.
+// Prints `message` with its place and aborts. For broken invariants only: no user input and no file may trigger it. The
+// defaults are the caller's place; std::source_location needs a newer compiler than the fuzzers are built with.
 [[noreturn]] void bug(const char* message, const char* file = __builtin_FILE(), int line = __builtin_LINE());
 
 inline void check(bool condition, const char* message, const char* file = __builtin_FILE(),

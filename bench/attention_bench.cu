@@ -3,9 +3,13 @@
 //   attention_bench SHAPE [f16|q8] [DEPTH..]    attention of one layer at 1, 2, 4, 8, 16 decode rows over DEPTH
 //                                               positions
 //
-// Two columns: the kernel of its own (launch_attend_decode), and blocks with as few registers for a thread as the
-// kernel of all layers has. Rates count K and V once, whatever the number of rows. Every time is the median of replays
-// of a graph that goes over several layers, so that nothing is left in the L2 from the time before.
+// Two columns: `own`, attention as a kernel of its own (launch_attend_decode), and `resident`, in CTAs with as few
+// registers per thread as the decode kernel has, which attention runs in most of the time. Both must give the same
+// bits; "DIFFERENT BITS" at the end of a line is a bug.
+//
+// Rates:    K and V count once, whatever the number of rows. Compare with `linear_bench read`.
+// Times:    the median of replays of a graph, per layer. The graph attends in several layers, one after the other. With
+//           short depths all of them fit into the L2, and rates exceed those of memory.
 
 #include <algorithm>
 #include <cstdio>
@@ -28,8 +32,11 @@ namespace cuda = kernels::cuda;
 using kernels::KvFormat;
 using kernels::ModelShape;
 
+// 16 multiplying warps and as many threads in all as the decode kernel of Q4_0 and Q8_0 (gemv_threads).
 constexpr int kLayers = 8, kWarps = 16, kBlockThreads = 640;
 
+// Attention as the decode kernel has it: one CTA per multiprocessor, as many groups as its warps make, and the other
+// threads only take registers away.
 template <int kWidth, KvFormat kFormat>
 __global__ void __launch_bounds__(kBlockThreads, 1) resident_kernel(cuda::AttendCall c) {
     constexpr int kGroups = kWarps / cuda::attention::group_warps(kWidth);
@@ -39,6 +46,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1) resident_kernel(cuda::Attend
     cuda::attend_group<kWidth, kFormat, kGroups, false>(c, c.kv, c.out, cuda::AttendMemory{c, places, groups}, [] {});
 }
 
+// 132: the multiprocessors of an H100 or H200. On devices with fewer the grid could hang (decode_attention.cu).
 void launch_resident(const cuda::AttendCall& call, cudaStream_t stream) {
     const bool narrow = call.layout.width == 64, codes = call.layout.format == KvFormat::q8;
     const auto kernel = narrow  ? codes ? resident_kernel<64, KvFormat::q8> : resident_kernel<64, KvFormat::f16>
@@ -48,6 +56,8 @@ void launch_resident(const cuda::AttendCall& call, cudaStream_t stream) {
     cuda::launched("resident attention");
 }
 
+// Numbers from -1 to 1, K and V alike. With q8 the same bits are codes and scales, of any size: fine for times and for
+// comparing bits, not for values.
 __global__ void fill_small(__half* data, std::int64_t count) {
     const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
     for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step) {
@@ -56,6 +66,8 @@ __global__ void fill_small(__half* data, std::int64_t count) {
     }
 }
 
+// One line per number of rows: rows at positions depth, depth + 1, ... of one sequence whose pages are in random order,
+// as a cache has them that was in use for a while.
 void measure(const ModelShape& whole, KvFormat format, int depth, const cuda::Stream& stream) {
     ModelShape shape = whole;
     shape.layers = kLayers;
@@ -75,6 +87,7 @@ void measure(const ModelShape& whole, KvFormat format, int depth, const cuda::St
     const cuda::DeviceBuffer<float> out(q_floats), resident_out(q_floats);
     const double bytes = 2.0 * static_cast<double>(layout.page_stride) / kernels::kPagePositions * depth;
     for (const int rows : {1, 2, 4, 8, 16}) {
+        // The batch, as write_batch() would make it.
         const int room = cuda::rows_per_tile(shape.heads / shape.kv_heads);
         std::vector<cuda::RowState> states;
         std::vector<cuda::TileState> tiles;
@@ -103,6 +116,7 @@ void measure(const ModelShape& whole, KvFormat format, int depth, const cuda::St
         cuda::cuda_check(cudaMemset(taken.data(), 0, taken.bytes()), "cannot clear memory");
         call.partial = partial.data();
         call.taken = taken.data();
+        // Microseconds of one layer.
         const auto time = [&](float* to, const auto& launch) {
             call.out = to;
             return graph_microseconds(stream, 9,
@@ -114,6 +128,7 @@ void measure(const ModelShape& whole, KvFormat format, int depth, const cuda::St
                                       }) /
                    kLayers;
         };
+        // Both leave `partial` and `taken` as they found them, so they can use the same memory.
         const double own = time(out.data(), [&] { cuda::launch_attend_decode(stream, call); });
         const double resident = time(resident_out.data(), [&] { launch_resident(call, stream); });
         std::vector<float> one(static_cast<std::size_t>(rows * shape.heads * shape.head_dim)), two(one.size());
@@ -127,6 +142,7 @@ void measure(const ModelShape& whole, KvFormat format, int depth, const cuda::St
     }
 }
 
+// Arguments after the shape come in any order.
 int run(int argc, char** argv) {
     for (const NamedShape& known : kShapes) {
         if (argc < 2 || std::strcmp(argv[1], known.name) != 0) continue;

@@ -1,14 +1,18 @@
 // linear_bench: how fast the device reads weights.
 //
 //   linear_bench read                          bandwidth of a kernel that only reads
-//   linear_bench ops SHAPE ENCODING            each stage at 1, 2, 4, 8, 16 rows over rotating buffers larger than the
-//                                              L2
-//   linear_bench input SHAPE ENCODING [ROWS..] what prefill rows cost, and the products that cuBLASLt proposes for them
-//   linear_bench chain SHAPE ENCODING [ROWS..] a whole token: layers x 5 kernels and the head, in one graph
+//   linear_bench ops SHAPE QUANT               each op at 1, 2, 4, 8, 16 rows over rotating buffers larger than the L2
+//   linear_bench input SHAPE QUANT [ROWS..]    what prefill rows cost, and the products that cuBLASLt proposes for them
+//   linear_bench chain SHAPE QUANT [ROWS..]    a whole token: layers x 5 kernels and the LM head, in one graph
 //
-// Options after that, as key=value: overlap (0 or 1), fused (0: a launch per stage; 1: one
-// from attention to attention; 2: one for all layers, without attention). A lone / begins another set of options.
-// Attention is stood in for by a kernel that only waits and copies. Every time is the median of replays of a graph.
+// SHAPE is a name of bench/named_shapes.h, QUANT a quantisation type such as q4_0. Weights are synthetic.
+//
+// Options after that, as key=value: overlap (0 or 1: whether kernels start before their predecessor has ended), fused
+// (0: a launch per op; 1: one from attention to attention; 2: one for all layers, without attention). A lone / begins
+// another set of options, so that variants can be compared within one process.
+//
+// Attention is replaced by a kernel that only waits and copies. Every time is the median of replays of a graph. The
+// percentage after a time is the rate at which weights were read, of the bandwidth that `read` measures.
 
 #include <algorithm>
 #include <cstdio>
@@ -35,6 +39,7 @@ using kernels::ModelShape;
 using kernels::QuantType;
 using kernels::TensorView;
 
+// Eight independent 16-byte loads per iteration and thread. The store never happens; it keeps the loads.
 __global__ void read_only(const uint4* data, std::int64_t count, std::uint32_t* out) {
     std::uint32_t sum = 0;
     const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
@@ -50,6 +55,7 @@ __global__ void read_only(const uint4* data, std::int64_t count, std::uint32_t* 
     if (sum == 0x12345678u) *out = sum;
 }
 
+// Different words everywhere, in case the memory compresses.
 __global__ void fill_words(std::uint32_t* data, std::int64_t count) {
     const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
     for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step) {
@@ -67,6 +73,7 @@ __global__ void attention_stand_in(const float* q, float* out, int count) {
     }
 }
 
+// Like launch_overlapping() (kernels/cuda/device/launch.cuh), but overlap can be switched off.
 void launch_stand_in(const float* q, float* out, int count, bool overlap, cudaStream_t stream) {
     cudaLaunchAttribute attribute = {};
     attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
@@ -82,7 +89,7 @@ void launch_stand_in(const float* q, float* out, int count, bool overlap, cudaSt
     cuda::cuda_check(cudaLaunchKernelEx(&config, attention_stand_in, q, out, count), "cannot launch the stand-in");
 }
 
-// Tera-bytes per second of reading 8 GiB.
+// Terabytes per second of reading 8 GiB, the best of several grids: the 100 % of all percentages.
 double read_bandwidth(const cuda::Stream& stream, bool print) {
     constexpr std::size_t bytes = std::size_t{8} << 30;
     const cuda::DeviceBuffer<std::uint32_t> data(bytes / 4), out(1);
@@ -102,11 +109,12 @@ double read_bandwidth(const cuda::Stream& stream, bool print) {
     return best;
 }
 
+// A shape without data: Panels fills in random weights.
 TensorView made_up(QuantType quant_type, std::int64_t rows, std::int64_t cols) {
     return {quant_type, rows, cols, nullptr};
 }
 
-// One layer's stages, or the head.
+// The ops of one layer, and the LM head, which Q4 models have in Q6_K.
 struct Stages {
     kernels::AttentionInSpec attention_in;
     kernels::AttentionOutSpec attention_out;
@@ -140,7 +148,7 @@ struct Stages {
     }
 };
 
-// Workspace for 16 rows.
+// Activations and one page of a KV cache for 16 rows; all layers use the same.
 struct Buffers {
     static constexpr int kRows = 16;
     cuda::DeviceBuffer<float> x, q, attended, ff, logits;
@@ -187,12 +195,14 @@ struct Buffers {
     }
 };
 
+// The value of an option, or `otherwise`.
 int option(const std::map<std::string, int>& options, const char* key, int otherwise) {
     const auto found = options.find(key);
     return found == options.end() ? otherwise : found->second;
 }
 
-// Copies of one stage, used in turn, so that the L2 never holds what is asked for.
+// One line: an op at several numbers of rows. Uses several copies of the op, 400 MiB in all, one after the other, so
+// that the L2 never holds the weights that are read.
 template <class Stage, class Spec, class Launch>
 void bench_op(const char* name, const Spec& spec, double peak, const std::map<std::string, int>& options,
               Launch launch) {
@@ -208,6 +218,7 @@ void bench_op(const char* name, const Spec& spec, double peak, const std::map<st
     for (const int rows : {1, 2, 4, 8, 16}) {
         const cuda::LinearCall call{stream, rows, kernels::RowClass::decode, nullptr,
                                     option(options, "overlap", 1) != 0};
+        // About 24 launches or more in a graph, so that the launch of the graph itself hardly counts.
         const int loops = std::max<int>(1, 24 / static_cast<int>(copies.size()));
         const double us = graph_microseconds(stream, 9,
                                              [&] {
@@ -221,6 +232,7 @@ void bench_op(const char* name, const Spec& spec, double peak, const std::map<st
     std::printf("\n");
 }
 
+// One line per op of a layer, and one for the LM head.
 void bench_ops(const ModelShape& s, QuantType quant_type, double peak, const std::map<std::string, int>& options) {
     const std::vector<float> frequencies(static_cast<std::size_t>(s.head_dim / 2), 1.0f);
     const Stages stages(s, quant_type, frequencies);
@@ -243,6 +255,7 @@ void bench_ops(const ModelShape& s, QuantType quant_type, double peak, const std
     });
 }
 
+// The weights of a layer.
 struct Layer {
     cuda::AttentionInLinear attention_in;
     cuda::OutLinear attention_out;
@@ -255,6 +268,7 @@ struct Layer {
     }
 };
 
+// One line per set of options: all layers and the LM head, at each number of rows (`widths`).
 void bench_chain(const ModelShape& s, QuantType quant_type, double peak, const std::vector<int>& widths,
                  const std::vector<std::map<std::string, int>>& variants) {
     const std::vector<float> frequencies(static_cast<std::size_t>(s.head_dim / 2), 1.0f);
@@ -277,12 +291,14 @@ void bench_chain(const ModelShape& s, QuantType quant_type, double peak, const s
         for (const auto& [key, value] : options) std::printf("%s=%d ", key.c_str(), value);
         for (const int rows : widths) {
             const cuda::LinearCall call{stream, rows, kernels::RowClass::decode, nullptr, overlap};
+            // The head is launched by itself: it may have another quantisation type than the layers.
             const double us = graph_microseconds(stream, 15, [&] {
                 cuda::LinearSequence sequence;
                 cuda::LinearCall joined = call;
                 joined.sequence = fused != 0 ? &sequence : nullptr;
                 for (const Layer& layer : layers) {
                     layer.attention_in.launch(joined, b.attention_in());
+                    // With fused=2 nothing separates the layers, and attention is left out.
                     if (fused < 2) {
                         sequence.flush();
                         launch_stand_in(b.q.data(), b.attended.data(), rows * s.heads * s.head_dim, overlap, stream);
@@ -302,6 +318,7 @@ void bench_chain(const ModelShape& s, QuantType quant_type, double peak, const s
     }
 }
 
+// The type with a name of kernels/quant_type.h, such as q4_0.
 QuantType quant_type_named(const std::string& name) {
     for (int i = 0; i < kernels::kQuantTypes; ++i) {
         if (kernels::info(static_cast<QuantType>(i)).name == name) return static_cast<QuantType>(i);
@@ -309,6 +326,7 @@ QuantType quant_type_named(const std::string& name) {
     throw Error("no such encoding: " + name);
 }
 
+// The command line, as the top of this file describes it. "input" measures no bandwidth: its rates are absolute.
 int run(const std::vector<std::string>& args) {
     if (args.empty()) throw Error("say read, ops, input or chain; see the top of bench/linear_bench.cu");
     const cuda::Stream stream;

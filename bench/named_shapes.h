@@ -1,4 +1,4 @@
-// bench/named_shapes.h: the shapes that benchmarks of the device know by name.
+// bench/named_shapes.h: the shapes that benchmarks of the device know by name: those of the Llama 3 models.
 #pragma once
 
 #include "kernels/ops.h"

@@ -1,3 +1,7 @@
+// Where the time of prefill rows goes. Times are medians over a stream that runs nothing else; rates are in units of
+// 10^12 per second: bytes for "TB/s", floating-point operations for "T". "law" and "NOT" tell whether a product of
+// cuBLASLt keeps law 1 (kernels/cuda/prefill/gemm.h); the backend uses none that does not.
+
 #include "bench/prefill_bench.h"
 
 #include <algorithm>
@@ -25,6 +29,7 @@ double microseconds(const cuda::Stream& stream, const std::function<void()>& enq
     return stream_microseconds(stream, 9, enqueue);
 }
 
+// Numbers from -1 to 1.
 __global__ void fill_numbers(float* to, std::int64_t count) {
     const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
     for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step) {
@@ -38,13 +43,16 @@ cuda::DeviceBuffer<float> numbers(std::int64_t count) {
     return buffer;
 }
 
-// What a stage's parts cost. Its product takes `outs` packed rows.
+// What the kernels of one op cost, each by itself: dequantising, converting, and the products that cuBLASLt proposes.
+// `outs`: the packed rows of its stack; `normed`: whether a norm weight is multiplied in.
 void bench_parts(const char* name, const cuda::Panels& panels, const std::vector<int>& widths, bool normed) {
     const cuda::Stream stream;
     std::int64_t outs = 0;
     for (const auto& part : panels.parts()) outs += static_cast<std::int64_t>(part.panels) * cuda::kPanelRows;
     const std::int64_t inputs = (panels.inputs() + 63) / 64 * 64;
+    // Products have whole tiles of rows, so buffers do, too.
     const std::int64_t most = cuda::padded_rows(*std::max_element(widths.begin(), widths.end()));
+    // Buffers of float16 are allocated as half as many floats.
     const auto weights = numbers(outs * inputs / 2), x = numbers(most * panels.inputs()),
                norm = numbers(panels.inputs()), sums = numbers(most * outs), scale = numbers(most),
                halves = numbers(most * inputs / 2);
@@ -76,6 +84,7 @@ void bench_parts(const char* name, const cuda::Panels& panels, const std::vector
     std::printf("\n");
     const auto* chosen = cuda::PrefillGemm::find(cuda::GemmType::half, outs, inputs);
     std::printf("  chosen: %s\n", chosen == nullptr ? "none" : chosen->describe().c_str());
+    // The proposals for few rows show what is lost by choosing for many (kGemmRows).
     for (const int asked : {2048, 256}) {
         std::printf("  proposed for %d rows\n", asked);
         for (const auto& product : cuda::PrefillGemm::candidates(cuda::GemmType::half, outs, inputs, asked)) {
@@ -93,10 +102,12 @@ void bench_parts(const char* name, const cuda::Panels& panels, const std::vector
     }
 }
 
+// A shape without data: Panels fills in random weights.
 TensorView made_up(QuantType quant_type, std::int64_t rows, std::int64_t cols) {
     return {quant_type, rows, cols, nullptr};
 }
 
+// One line: a whole op at each number of rows.
 void whole(const char* name, const cuda::Stream& stream, const std::vector<int>& widths,
            const std::function<void(int)>& launch) {
     std::printf("  %s whole", name);
@@ -104,7 +115,8 @@ void whole(const char* name, const cuda::Stream& stream, const std::vector<int>&
     std::printf("\n");
 }
 
-// Attention of rows at positions 0, 1, ... of one text.
+// Attention of rows at positions 0, 1, ... of one text. Operations are counted as 2 * width * n^2: scores and outputs
+// take 2 * width each per pair of positions, and half of the pairs are masked.
 void bench_attend(const ModelShape& s, const cuda::KvLayout& layout, const __half* kv, const std::vector<int>& widths) {
     const cuda::Stream stream;
     const std::int32_t room = cuda::rows_per_tile(s.heads / s.kv_heads);
@@ -120,6 +132,7 @@ void bench_attend(const ModelShape& s, const cuda::KvLayout& layout, const __hal
             tiles.back().highest = p;
             if (p % kernels::kPagePositions == 0) pages.push_back(p / kernels::kPagePositions);
         }
+        // The batch as write_batch() would make it, on the device.
         const auto device_rows = cuda::to_device(std::span<const cuda::RowState>(rows));
         const auto device_tiles = cuda::to_device(std::span<const cuda::TileState>(tiles));
         const auto device_pages = cuda::to_device(std::span<const std::int32_t>(pages));
@@ -158,6 +171,7 @@ void bench_input(const ModelShape& s, QuantType quant_type, const std::vector<in
     const TensorView wq = made_up(quant_type, q, s.d_model), wk = made_up(quant_type, kv, s.d_model),
                      gate = made_up(quant_type, s.d_ff, s.d_model), o = made_up(quant_type, s.d_model, q),
                      down = made_up(quant_type, s.d_model, s.d_ff);
+    // First each kernel by itself, then whole ops. V has the shape of K.
     const auto parts = [&](const char* name, std::vector<cuda::PackSource> sources, cuda::RowOrder order, bool normed) {
         const cuda::Panels panels(sources, order);
         bench_parts(name, panels, widths, normed);
@@ -167,14 +181,15 @@ void bench_input(const ModelShape& s, QuantType quant_type, const std::vector<in
     parts("mlp_in", {{gate, {}}, {gate, {}}}, cuda::RowOrder::interleaved, true);
     parts("mlp_out", {{down, {}}}, cuda::RowOrder::stacked, false);
 
-    // Whole stages.
+    // Whole ops, as a forward launches them.
     const std::int64_t most = *std::max_element(widths.begin(), widths.end());
     const cuda::Stream stream;
     cuda::PrefillWorkspace workspace(s, static_cast<std::int32_t>(most));
     const auto x = numbers(most * s.d_model), ff = numbers(most * s.d_ff), attended = numbers(most * q),
                queries = numbers(most * q);
+    // Any angles do: the epilogue rotates all the same.
     const std::vector<float> frequencies(static_cast<std::size_t>(s.head_dim / 2), 1.0f);
-    const auto turns = numbers(most * s.head_dim);
+    const auto turns = numbers(most * s.head_dim);  // rope angles
     // One page after the other, as kv_pool.h has them.
     ModelShape one_layer = s;
     one_layer.layers = 1;
@@ -223,6 +238,7 @@ void bench_input(const ModelShape& s, QuantType quant_type, const std::vector<in
     whole("attention_out", stream, widths, [&](int rows) {
         attention_out.launch(call(rows), {attended.data(), x.data(), nullptr});
     });
+    // mlp_in twice: to float32 outputs, and to the float16 rows that mlp_out multiplies, which saves it a convert.
     whole("mlp_in to ff", stream, widths, [&](int rows) { mlp_in.launch(call(rows), {x.data(), ff.data(), nullptr}); });
     whole("mlp_in to halves", stream, widths, [&](int rows) {
         mlp_in.launch(call(rows), {x.data(), ff.data(), &mlp_out});

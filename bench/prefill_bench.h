@@ -7,8 +7,8 @@
 
 namespace foresay {
 
-// Prints, for every stage of a layer: unpacking the weights, converting rows, each proposed product with its rate at
-// every number of rows and whether it keeps law 1, finishing the rows, and the stage as a whole.
+// Prints, for every op of a layer: dequantising the weights, converting rows, each proposed product with its rate at
+// every number of rows and whether it keeps law 1, and the op as a whole. `rows`: the numbers of rows to try.
 void bench_input(const kernels::ModelShape& shape, kernels::QuantType quant_type, const std::vector<int>& rows);
 
 }  // namespace foresay

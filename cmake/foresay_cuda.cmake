@@ -1,12 +1,10 @@
 # The CUDA backend, which is optional: foresay_enable_cuda() sets FORESAY_HAVE_CUDA.
 #
-#   FORESAY_CUDA                 AUTO: when nvcc is found and no sanitizer is on. ON: a missing nvcc is an error. OFF:
-#                                never
-#   FORESAY_CUDA_ARCHITECTURES   as CMAKE_CUDA_ARCHITECTURES; by default the GPUs of this machine, or 90 where it has
-#                                none
+#   FORESAY_CUDA                 AUTO: if nvcc is found and no sanitizer is on; ON: a missing nvcc is an error; OFF: no
+#   FORESAY_CUDA_ARCHITECTURES   as CMAKE_CUDA_ARCHITECTURES; default: this machine's GPUs, or 90 if it has none
 #
-# The runtime library is linked statically and the driver's is opened when the first device is asked for, so that the
-# program also starts where there is neither.
+# The CUDA runtime is linked statically, and the driver library is opened when the first device is asked for, so the
+# program also starts on machines without either.
 
 set(FORESAY_CUDA AUTO CACHE STRING "AUTO, ON or OFF")
 set_property(CACHE FORESAY_CUDA PROPERTY STRINGS AUTO ON OFF)

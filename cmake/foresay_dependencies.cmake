@@ -1,4 +1,4 @@
-# The libraries of others, one interface target each. A folder links the ones it needs, PRIVATE: their headers stay in
+# Third-party libraries, one interface target each. A folder links those that it needs as PRIVATE: their headers stay in
 # .cpp files (tests/house checks it).
 #
 #   foresay::toml      toml++          TOML files
@@ -38,7 +38,7 @@ foresay_dependency(json HEADER nlohmann/json.hpp PACKAGE nlohmann-json3-dev)
 foresay_dependency(cli11 HEADER CLI/CLI.hpp PACKAGE libcli11-dev)
 foresay_dependency(pcre2 HEADER pcre2.h LIBRARY pcre2-8 PACKAGE libpcre2-dev)
 
-# toml++ compiles four times faster against its library; there is no archive of it, so a static program takes the
+# toml++ compiles four times faster against its library. It has no static archive, so a static program takes the
 # headers.
 if(FORESAY_STATIC)
   foresay_dependency(toml HEADER toml++/toml.h PACKAGE libtomlplusplus-dev)

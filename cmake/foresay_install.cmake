@@ -5,8 +5,8 @@
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
-# ---- made by the program: the manual page and the completions. Not by a sanitized one: where addresses are randomised
-# widely it may not start, and no one installs it.
+# ---- made by the program: the manual page and the completions. A sanitized build makes them only on request: it is not
+# installed, and its program may not start where the kernel randomises addresses widely.
 set(all ALL)
 if(FORESAY_SANITIZER)
   set(all)
@@ -40,8 +40,8 @@ install(FILES README.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT ru
 # ---- development
 set(package ${CMAKE_INSTALL_LIBDIR}/cmake/foresay)
 set(headers ${CMAKE_INSTALL_INCLUDEDIR}/foresay)
-foreach(room base kernels core samplers speculative plugins/host engine)
-  install(DIRECTORY ${room}/ DESTINATION ${headers}/${room} COMPONENT development FILES_MATCHING PATTERN *.h
+foreach(folder base kernels core samplers speculative plugins/host engine)
+  install(DIRECTORY ${folder}/ DESTINATION ${headers}/${folder} COMPONENT development FILES_MATCHING PATTERN *.h
     PATTERN *.hpp PATTERN *.cuh)
 endforeach()
 install(TARGETS foresay_sampler_sdk EXPORT foresaySdk INCLUDES DESTINATION ${headers})

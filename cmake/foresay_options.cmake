@@ -22,7 +22,7 @@ add_library(foresay_options INTERFACE)
 target_include_directories(foresay_options INTERFACE $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}>
   $<INSTALL_INTERFACE:include/foresay>)
 target_compile_features(foresay_options INTERFACE cxx_std_20)
-# Bit-equality of rows needs explicit fma and nothing contracted behind our back (docs/architecture.md, law 1).
+# Bit-equality of rows needs explicit fma: the compiler must not contract a * b + c (docs/architecture.md, law 1).
 set(FORESAY_CXX_OPTIONS -Wall -Wextra -Wpedantic -Wno-missing-field-initializers -ffp-contract=off -fno-fast-math)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   list(APPEND FORESAY_CXX_OPTIONS -Wno-restrict)  # false alarms over std::string's operator+ (GCC bug 105651)
@@ -53,7 +53,7 @@ function(foresay_library name)
   target_link_libraries(foresay_${name} PUBLIC foresay_options)
 endfunction()
 
-# foresay_absent_cuda_test(NAME LABELS...): in place of a test that a build without CUDA cannot have; ctest shows it as
+# foresay_absent_cuda_test(NAME LABELS...): stands for a test that a build without CUDA lacks. ctest shows it as
 # skipped, so that the summary of ./run test counts it.
 function(foresay_absent_cuda_test name)
   add_test(NAME ${name} COMMAND ${CMAKE_COMMAND} -E echo "not run on CUDA: this build has no CUDA backend")
@@ -63,7 +63,7 @@ endfunction()
 # foresay_test(NAME SOURCES... [LIBS targets] [LABELS labels] [CUDA tests|program]): one GoogleTest binary.
 # CUDA makes a second test NAME_cuda, which ctest shows as skipped where there is no device: of the tests whose names
 # contain "cuda", or of the whole program with FORESAY_TEST_BACKEND=cuda. `program` makes a third one, NAME_paced, which
-# takes the ways of a device on any machine (tests/models/paced_ops.h).
+# exercises the code paths of a device on any machine (tests/models/paced_ops.h).
 function(foresay_test name)
   cmake_parse_arguments(ARG "" "TIMEOUT;CUDA" "LIBS;LABELS" ${ARGN})
   add_executable(${name} ${ARG_UNPARSED_ARGUMENTS})

@@ -15,7 +15,7 @@ function(add_sampler_plugin name)
     LINK_DEPENDS ${CMAKE_BINARY_DIR}/foresay_plugin.map)
   target_compile_features(${name} PRIVATE cxx_std_17)
   target_link_libraries(${name} PRIVATE foresay::sampler_sdk)
-  # Text must not depend on what a compiler contracts; a unique symbol would keep libraries from being independent.
+  # Contracted multiply-adds would change the text. A GNU unique symbol would be shared between libraries.
   target_compile_options(${name} PRIVATE -Wall -Wextra -ffp-contract=off $<$<CXX_COMPILER_ID:GNU>:-fno-gnu-unique>)
   target_link_options(${name} PRIVATE -Wl,--version-script=${CMAKE_BINARY_DIR}/foresay_plugin.map -Wl,-z,now
     -Wl,--no-undefined)

@@ -1,5 +1,5 @@
 #!/bin/bash
-# docs/record_session.sh [PROGRAM]: makes docs/session.svg, a picture of a real session with the bundled pair.
+# docs/record_session.sh [PROGRAM]: makes docs/session.svg, a picture of a real conversation with the bundled pair.
 # PROGRAM is build/release/app/foresay unless named. Needs tmux; the text is the same every time, the times are not.
 set -euo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."

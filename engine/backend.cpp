@@ -40,7 +40,7 @@ bool has_nvidia_gpu(const fs::path& pci_devices) {
     };
     std::error_code ignored;
     for (const auto& device : fs::directory_iterator(pci_devices, ignored)) {
-        // Class 03 is displays and what computes like them; sound and USB of a graphics card have others.
+        // PCI class 03 covers display and 3D controllers. A graphics card's audio and USB functions have other classes.
         if (line(device.path() / "vendor") == "0x10de" && line(device.path() / "class").starts_with("0x03"))
             return true;
     }

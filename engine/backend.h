@@ -1,6 +1,6 @@
-// engine/backend.h: the backend that `runtime.device` names, its name for people, and why `auto` chose the processor.
+// engine/backend.h: opens the backend that `runtime.device` names, and describes it for messages.
 //
-// Errors:   Error: a device that is missing or cannot be used, an instruction set that is unknown or that the processor
+// Errors:   Error: a device that is missing or cannot be used, an instruction set that is unknown or that the CPU
 //           lacks.
 #pragma once
 

@@ -1,5 +1,5 @@
-// engine/configuration.h: a configuration file with the samplers and drafters that this library has, and the chain that
-// a configuration asks for.
+// engine/configuration.h: loads configurations, checked against the samplers and drafters that this library has, and
+// builds the chain that a configuration asks for.
 //
 // Errors:   core::ConfigError with file, line and column.
 #pragma once

@@ -24,7 +24,7 @@ Engine Engine::open(core::Config config, EngineOptions options) {
     if (plugins.host && !plugins.host->culprit().empty()) state->notice(Notice::plugin_blamed, plugins.host->culprit());
     const EngineOptions& wanted = state->options;
     if (wanted.draft && !wanted.inflate_draft.shape.empty() && state->draft_of(config).empty()) {
-        throw Error("there is no draft model to inflate; name one in draft.model");
+        throw Error("there is no draft model to inflate; set draft.model");
     }
     OpenedParts parts = state->open_parts(config, std::move(plugins));
     state->adopt(parts);

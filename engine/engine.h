@@ -1,15 +1,15 @@
-// engine/engine.h: models, backend, tokenizer, plugins and drafters, opened from a configuration. What an embedding
-// program or a server starts with:
+// engine/engine.h: models, backend, tokenizer, plugins and drafters, opened from a configuration. Where a program that
+// embeds foresay starts:
 //
 //     const engine::Engine engine = engine::Engine::open(engine::load_config("pair.toml"));
 //     speculative::Generator generator = engine.make_generator();
 //     generator.generate({.input = engine.tokenizer().encode("Once")}, print);
 //
-// The engine is a library: it reads no command line, prints nothing and has no globals. Whatever a program may want to
-// show goes to its Observer.
+// The engine is a library: it reads no command line, prints nothing and has no globals. What a program may want to show
+// goes to its Observer.
 //
-// Life:     generators, contexts and chains must be gone before their engine is.
-// Threads:  one caller at a time. Generators of one engine share its backend, so they take turns as well.
+// Life:     generators, contexts and chains must be destroyed before their engine.
+// Threads:  one caller at a time. Generators of one engine share its backend, so only one may run at a time.
 // Cost:     open() reads and packs the weights.
 // Errors:   Error, before any weight is loaded: a model that cannot be read, a pair that does not fit, a plugin that
 //           does not load, a context longer than the model's, too little memory.
@@ -36,7 +36,7 @@ namespace foresay::engine {
 
 enum class Notice : std::uint8_t {
     plugin_blamed,  // a plugin was running when the program last died
-    no_device,      // `auto` chose the processor, and why
+    no_device,      // `auto` chose the CPU, and why
     memory,         // what the models will take
     loading,        // a model's weights, and the file they come from
     hidden_stage,   // a stage of the chain that the draft does not see
@@ -46,7 +46,7 @@ enum class Notice : std::uint8_t {
 class Observer {
 public:
     virtual ~Observer() = default;
-    // `sentence` has no full stop and begins in lower case.
+    // `sentence` begins in lower case and has no full stop.
     virtual void notice(Notice kind, const std::string& sentence) {
         (void)kind;
         (void)sentence;
@@ -58,12 +58,11 @@ public:
         (void)all_bytes;
     }
     virtual void end_load() {}
-    // True: open() gives up with an Error. Not asked by reload(), which must end with a whole engine.
+    // True: open() gives up with an Error. reload() does not ask, because it must end with a complete engine.
     virtual bool cancelled() { return false; }
 };
 
-// Weights that no file holds as they are: `shape` is the name of a published shape (core/models/shapes.h). No shape:
-// none.
+// Random or inflated weights of a published shape, by its name (core/models/shapes.h). No shape: no such weights.
 struct SyntheticModel {
     std::string shape;
     std::string quant_type = "q4_0";
@@ -75,13 +74,13 @@ struct EngineOptions {
     bool draft = true;              // check and load the draft model, if one is configured
     bool fixed_mode = false;        // speculation.mode will not change: with mode off the draft model stays on disk
     std::int32_t decode_rows = 33;  // most rows of one decode
-    std::int32_t branches = 0;      // of a conversation, that one cache holds besides the present one
+    std::int32_t branches = 0;      // of a conversation that one cache holds besides the current one
     std::int32_t default_context = 8192;  // longest context when the configuration names none
 
     SyntheticModel random_target;                  // random weights, when the configuration names no target
     SyntheticModel inflate_target, inflate_draft;  // the model of the configuration, embedded in a larger shape
 
-    plugins::PluginOptions plugins;  // where plugins without a path are looked for
+    plugins::PluginOptions plugins;  // where to look for plugins without a path
     std::shared_ptr<Observer> observer;
     // Wraps each backend that the engine opens, for measurements.
     std::function<std::unique_ptr<kernels::Ops>(std::unique_ptr<kernels::Ops>)> wrap_backend;
@@ -89,7 +88,7 @@ struct EngineOptions {
 
 // What reload() did besides what was asked.
 struct ReloadResult {
-    bool draft_left_out = false;     // the present draft model does not fit the new target
+    bool draft_left_out = false;     // the current draft model does not fit the new target
     std::vector<std::string> notes;  // sentences for people
 };
 
@@ -105,7 +104,7 @@ public:
     const core::Config& config() const;
     const core::Model& target() const;
     const core::Model* draft() const;  // null: none is loaded
-    // For contexts of the caller's.
+    // For contexts that the caller makes.
     const std::shared_ptr<const core::Model>& shared_target() const;
     const std::shared_ptr<const core::Model>& shared_draft() const;
     // Throws when the target has no tokenizer.
@@ -122,21 +121,20 @@ public:
     // ---- to work with
     // One sequence: a context of the target, a chain and the drafters of the configuration.
     speculative::Generator make_generator() const;
-    // The same with drafters of the caller's.
+    // The same with the caller's drafters.
     speculative::Generator make_generator(std::vector<std::unique_ptr<speculative::Drafter>> drafters) const;
     std::unique_ptr<core::Context> make_context() const;
     std::unique_ptr<samplers::Chain> make_chain() const;
     speculative::SpeculationOptions speculation() const;
 
     // ---- another configuration
-    // Whether `next` needs another model, draft, backend or context. Then every generator and context has to be gone
-    // before reload().
+    // Whether `next` needs another model, draft, backend or context, and so reload() instead of reconfigure().
     bool needs_reload(const core::Config& next) const;
     // Takes over `next`, which needs no reload. On error nothing changes.
     void reconfigure(const core::Config& next);
-    // Takes over `next`. Whatever can be checked is checked before `release` is called, which must destroy the
-    // generators and contexts; then models that `next` does not name are dropped, and the others loaded. On error the
-    // engine is as before, though its models may have been loaded again.
+    // Takes over `next`. Checks all that it can, then calls `release`, which must destroy the generators and contexts,
+    // drops the models that `next` does not name and loads the new ones. On error the engine is as before, though its
+    // models may have been loaded again.
     ReloadResult reload(const core::Config& next, const std::function<void()>& release);
 
     // ---- for reports
@@ -147,7 +145,7 @@ public:
     // Why `auto` did not choose a device; empty when it was not asked or did.
     const std::string& why_no_device() const;
     // "target llama-3.1-8b in q4_0, draft llama-3.2-1b in q4_0": which models are small ones inflated to which shape.
-    // Every number measured with them has to say so. Empty: none.
+    // Every report of a measurement with them has to say so. Empty: none.
     std::string inflated() const;
 
 private:

@@ -13,7 +13,7 @@ namespace foresay::engine {
 
 // A model that was opened and checked; its weights are not loaded yet.
 struct OpenedModel {
-    std::shared_ptr<core::ModelSource> source;  // null: none, or the present model stays
+    std::shared_ptr<core::ModelSource> source;  // null: none, or the current model stays
     std::shared_ptr<const core::Tokenizer> tokenizer;
 };
 
@@ -21,7 +21,7 @@ struct OpenedModel {
 struct OpenedParts {
     core::Config config;
     LoadedPlugins plugins;
-    std::unique_ptr<kernels::Ops> ops;  // null: the present backend stays
+    std::unique_ptr<kernels::Ops> ops;  // null: the current backend stays
     std::string why_no_device;          // with ops
     OpenedModel target, draft;
     bool keep_target = false, keep_draft = false;
@@ -47,13 +47,13 @@ struct Engine::State {
     bool open = false;  // Engine::open() has done its work
 
     // ---- open_parts.cpp
-    // Opens and checks all that `next` names. What the engine has already stays here.
+    // Opens and checks all that `next` names. What the engine has already open stays in the engine.
     OpenedParts open_parts(const core::Config& next, LoadedPlugins with_plugins) const;
     std::int32_t context_of(const core::Config& next, const core::ModelSource& model) const;
     std::filesystem::path draft_of(const core::Config& next) const;  // empty: none is wanted
 
     // ---- load_parts.cpp
-    // Takes `parts` over and loads the weights.
+    // Takes over `parts` and loads the weights.
     void adopt(OpenedParts& parts);
     core::ContextOptions context_options(std::int32_t length) const;
 
@@ -70,7 +70,7 @@ private:
                                             core::LoadOptions load_options = {}) const;
 };
 
-// What a backend is made from.
+// The settings that a backend is made from, as one text: equal texts can share a backend.
 std::string runtime_of(const core::Config& config);
 // The LM head of the draft model as `config` wants it; nullopt: as stored.
 std::optional<kernels::QuantType> draft_head_of(const core::Config& config);

@@ -41,7 +41,7 @@ void Engine::State::adopt(OpenedParts& parts) {
     loaded_head_as_stored = config.draft_head_as_stored;
     const samplers::Chain chain(chain_spec(config, plugins.factories), *vocabulary);
     for (const std::string& stage : chain.hidden_from_draft()) {
-        notice(Notice::hidden_stage, "the draft does not see the stage " + stage + ", which cannot be cloned");
+        notice(Notice::hidden_stage, "the draft does without the sampler " + stage + ", whose state cannot be copied");
     }
 }
 
@@ -62,7 +62,7 @@ void Engine::State::check_memory(core::ModelSource* target_source, core::ModelSo
         if (source) estimate += speculative::estimate_memory(*source, context, *ops);
     }
     notice(Notice::memory, "memory: weights " + speculative::format_bytes(estimate.weights) + ", cache " +
-                               speculative::format_bytes(estimate.cache) + ", activations " +
+                               speculative::format_bytes(estimate.cache) + ", working memory " +
                                speculative::format_bytes(estimate.activations));
     const std::string& path = (target_source ? target_source : draft_source)->path();
     const std::int64_t own = ops->free_memory();
@@ -79,7 +79,7 @@ std::shared_ptr<const core::Model> Engine::State::load(std::shared_ptr<core::Mod
     if (observer == nullptr) return core::Model::load(std::move(source), *ops, load_options);
     notice(Notice::loading, what + " " + source->path());
     load_options.progress = [&](std::int64_t done, std::int64_t all) {
-        // An engine that reloads has models to go back to, which must not be left half loaded.
+        // reload() must end with a complete engine, so it cannot be cancelled.
         if (!open && observer->cancelled()) throw Error("cancelled while " + what);
         observer->progress(done, all);
     };

@@ -19,7 +19,7 @@ namespace {
 // Positions of a context for random weights when the configuration names none: benchmarks need no more.
 constexpr std::int32_t kSyntheticContext = 2048;
 
-// `problem` with the place that states `setting` before it.
+// `problem` after the place in the configuration that sets `setting`.
 Error at(const core::Setting& setting, const Error& problem) {
     return Error(setting.origin.is_default() ? problem.what() : setting.origin.text() + ": " + problem.what());
 }
@@ -77,7 +77,7 @@ std::int32_t Engine::State::context_of(const core::Config& next, const core::Mod
     const std::int32_t length = next.target_context > 0 ? next.target_context : std::min(longest, most);
     if (length > longest) {
         const Error problem("the context of " + std::to_string(length) + " positions is longer than the " +
-                            std::to_string(longest) + " that " + model.path() + " was made for");
+                            std::to_string(longest) + " that " + model.path() + " supports; set a smaller context");
         throw at(next.setting("target.context"), problem);
     }
     return length;
@@ -103,7 +103,7 @@ OpenedParts Engine::State::open_parts(const core::Config& next, LoadedPlugins wi
     } else {
         const kernels::Ops& backend = parts.ops ? *parts.ops : *ops;
         const SyntheticModel& random = options.random_target;
-        if (random.shape.empty()) throw Error("the configuration names no target model; state target.model");
+        if (random.shape.empty()) throw Error("the configuration names no target model; set target.model");
         parts.target.source = core::ModelSource::random(random.shape, core::quant_type_by_name(random.quant_type),
                                                         backend.makes_random_weights());
     }
@@ -116,7 +116,7 @@ OpenedParts Engine::State::open_parts(const core::Config& next, LoadedPlugins wi
                                          : speculative::make_bare_vocabulary(model.config().shape.vocab);
     parts.context_length = context_of(next, model);
     if (!draft_of(next).empty()) open_draft(parts, model);
-    // Complains about the chain before any weight is loaded.
+    // Throws on a bad chain before any weight is loaded.
     samplers::Chain(chain_spec(next, parts.plugins.factories), *parts.vocabulary);
     if (options.fixed_mode && next.speculation_mode == core::SpeculationMode::off) parts.draft.source.reset();
     return parts;
@@ -133,7 +133,7 @@ void Engine::State::open_draft(OpenedParts& parts, const core::ModelSource& targ
             {target_source.config(), parts.target.tokenizer.get(), target_source.path()},
             {parts.draft.source->config(), parts.draft.tokenizer.get(), parts.draft.source->path()});
     } catch (const Error& problem) {
-        // A draft that was asked for is an error. One that was there before another target came is left out.
+        // A new draft that does not fit is an error. The current one is left out when the new target does not fit it.
         if (!present) throw at(next.setting("draft.model"), problem);
         parts.result.notes.push_back(std::string("the draft model is left out: ") + problem.what());
         parts.result.draft_left_out = true;

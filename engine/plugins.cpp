@@ -19,7 +19,7 @@ LoadedPlugins load_plugins(const core::Config& config, const plugins::PluginOpti
         } catch (const Error& problem) {
             throw Error(plugin.origin.text() + ": " + problem.what());
         }
-        // Each complaint about an option names the option's place.
+        // Option by option, so that an error names the option's place.
         for (const auto& [key, setting] : plugin.options) {
             try {
                 samplers::complete_parameters(factories[plugin.name]->description(), {{key, setting.value}});

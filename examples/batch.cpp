@@ -21,7 +21,7 @@ int main(int argc, char** argv) try {
     auto target_file = core::ModelSource::open(argv[1]), draft_file = core::ModelSource::open(argv[2]);
     const core::Tokenizer tokenizer = core::Tokenizer::of(*target_file);
     const core::Tokenizer draft_tokenizer = core::Tokenizer::of(*draft_file);
-    // Before the weights are loaded: may the second draft for the first?
+    // Before the weights are loaded: throws unless the second model can draft for the first.
     speculative::check_pairing({target_file->config(), &tokenizer, argv[1]},
                                {draft_file->config(), &draft_tokenizer, argv[2]});
     const auto target = core::Model::load(std::move(target_file), *ops);
@@ -38,13 +38,13 @@ int main(int argc, char** argv) try {
     parts.chain = std::make_unique<samplers::Chain>(
         samplers::ChainSpec{{.name = "top_p", .parameters = {}}, {.name = "temperature", .parameters = {}}},
         *vocabulary);
-    parts.tokenizer = &tokenizer;  // brings the tokens that end a text
+    parts.tokenizer = &tokenizer;  // supplies the end tokens
     speculative::Generator generator(std::move(parts));
 
     const std::vector<std::string> stop = {"\n\n"};
     std::int64_t tokens = 0, forwards = 0;
     for (std::string line; std::getline(std::cin, line);) {
-        generator.truncate(0);  // an empty sequence in the same memory: an answer does not depend on those before
+        generator.truncate(0);  // keeps the memory; an answer does not depend on earlier ones
         const std::vector<std::int32_t> prompt = tokenizer.encode(line);
         const auto result = generator.generate({.input = prompt, .max_tokens = 32, .seed = 1, .stop = stop});
         std::cout << "### " << line << "\n" << result.text << "\n";  // a text may hold zero bytes

@@ -1,5 +1,5 @@
 // A chain with a stage of your own: plain_ascii drops every candidate that is not printable ASCII, among built-in
-// stages. The draft sees it too, because it has no state; what it allows is decided on the target.
+// stages. It shapes the draft too, because it has no state to copy; the target's row decides the token.
 //     custom_chain TARGET PROMPT
 #include <algorithm>
 #include <cstdio>
@@ -71,7 +71,7 @@ int main(int argc, char** argv) try {
     parts.target = std::make_unique<core::Context>(target, core::ContextOptions{.length = length});
     parts.drafters.push_back(speculative::make_ngram_drafter(length));  // n-gram lookup needs no draft model
     parts.chain = std::make_unique<samplers::Chain>(chain, *vocabulary);
-    parts.tokenizer = &tokenizer;  // brings the tokens that end a text
+    parts.tokenizer = &tokenizer;  // supplies the end tokens
     speculative::Generator generator(std::move(parts));
     std::puts(generator.generate({.input = tokenizer.encode(argv[2]), .max_tokens = 64, .seed = 3}).text.c_str());
 } catch (const std::exception& problem) {

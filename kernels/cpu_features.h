@@ -1,7 +1,7 @@
 // kernels/cpu_features.h: instruction-set features that __builtin_cpu_supports does not name in every compiler we use.
 //
-// Threads:  any. These say what the processor has; that the system saves the vector registers is what
-//           __builtin_cpu_supports("avx2") answers, so ask both.
+// Threads:  any. These report what the processor has. Whether the operating system saves the vector registers is what
+//           __builtin_cpu_supports("avx2") checks, so callers need both.
 #pragma once
 
 #if defined(__x86_64__)

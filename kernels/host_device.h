@@ -1,7 +1,7 @@
-// kernels/host_device.h: marks small functions that host and device share, such as the decode of one weight.
+// kernels/host_device.h: marks small functions that host and device share, such as dequantising one weight.
 //
-// FORESAY_HOST_DEVICE expands to the CUDA qualifiers under nvcc and to nothing elsewhere, so that the same header is
-// the specification on the host and the code in a kernel.
+// FORESAY_HOST_DEVICE expands to the CUDA qualifiers under nvcc and to nothing elsewhere, so that host and
+// kernels compile the same header.
 #pragma once
 
 #ifdef __CUDACC__

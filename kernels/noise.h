@@ -1,17 +1,17 @@
-// kernels/noise.h: the random numbers of law 2. Each is a function of its purpose and its key; no generator has a
+// kernels/noise.h: the random numbers of law 2. Each is a pure function of its purpose and its key; no generator keeps
 // state.
 //
 // Generator: Philox4x32-10. Key: the seed (low word, high word). Counter words:
-//             0  what the numbers are for (below)   1  index   2, 3  branch (low, high)
-//           Word 0 of the noise of a token:     coarse  id / 16         bytes 0..15 are of ids 16i..16i+15
-//                                               fine    2^30 + id / 2   words 0, 1: the even id; 2, 3: the odd one
-//           Word 0 of the numbers of a stage:   key     2^31 + 2^30     word 1 is the stage; words 0, 1 of the block
-//                                                                       are the key of the stage's own blocks
-//                                               number  the counter     under that key, word 0 of the block
-// Noise:    V, uniform in (0, 1), has the coarse byte as its first 8 bits and then 56 bits of the fine words, of which
-//           24 significant ones count: near 0 it is as fine as floats are, so over a vocabulary of 128k ids nothing
-//           ties. G = -log(-log(1 - V)) is Gumbel; a large G is a small V.
-// Cost:     the coarse byte bounds G, so the fine block and the logarithms are needed only for ids that can still win.
+//             0  the purpose (below)   1  index   2, 3  branch (low, high)
+//           Word 0, noise of a token:            coarse  id / 16         bytes 0..15 belong to ids 16i..16i+15
+//                                                fine    2^30 + id / 2   words 0, 1: the even id; 2, 3: the odd one
+//           Word 0, numbers of a sampler stage:  key     2^31 + 2^30     counter word 1 is the stage; output words
+//                                                                        0, 1 are the key for the stage's numbers
+//                                                number  the counter     under that key; the number is output word 0
+// Noise:    V, uniform in (0, 1), is the coarse byte followed by 56 bits of the fine words, rounded down to 24
+//           significant bits. Near 0 it has the full resolution of a float, so ties do not occur over a vocabulary of
+//           128k ids. G = -log(-log(1 - V)) is Gumbel; a small V gives a large G.
+// Cost:     the coarse byte bounds G, so only ids that can still win need the fine counter block and the logarithms.
 // Source:   J. Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011.
 #pragma once
 
@@ -22,7 +22,7 @@
 
 namespace foresay::kernels {
 
-// What the noise of one token depends on, besides the candidate's id.
+// What the noise at one position depends on, besides the candidate's id.
 struct NoiseKey {
     std::uint64_t seed = 0;
     std::uint64_t branch = 0;
@@ -67,7 +67,7 @@ FORESAY_HOST_DEVICE inline std::uint32_t coarse_noise(const NoiseKey& key, std::
     return (block.word[byte >> 2] >> (8u * (byte & 3u))) & 255u;
 }
 
-// V of token `id` whose coarse byte is known: at least 2^-64, below 1.
+// V of token `id`, given its coarse byte: at least 2^-64, below 1.
 FORESAY_HOST_DEVICE inline float fine_noise(const NoiseKey& key, std::int32_t id, std::uint32_t coarse) {
     const PhiloxBlock block = noise_block(kFineNoise + (static_cast<std::uint32_t>(id) >> 1), key);
     const std::uint32_t odd = (static_cast<std::uint32_t>(id) & 1u) * 2u;
@@ -85,7 +85,7 @@ FORESAY_HOST_DEVICE inline float gumbel(const NoiseKey& key, std::int32_t id) {
     return gumbel_of(fine_noise(key, id, coarse_noise(key, id)));
 }
 
-// No G exceeds this; without a coarse byte of 0, none exceeds kGumbelUsual.
+// No G exceeds kGumbelMax; if the coarse byte is not 0, no G exceeds kGumbelUsual.
 inline constexpr float kGumbelMax = 44.5f;
 inline constexpr float kGumbelUsual = 5.56f;
 
@@ -95,7 +95,7 @@ FORESAY_HOST_DEVICE inline float gumbel_bound(std::uint32_t coarse) {
     return 1e-3f - math::log(math::exponential(static_cast<float>(coarse) * (1.0f / 256.0f)));
 }
 
-// 32 random bits for stage `stage`, the `counter`-th of this key.
+// 32 random bits for the sampler stage `stage`: number `counter` under this key.
 FORESAY_HOST_DEVICE inline std::uint32_t stage_random(const NoiseKey& key, std::uint32_t stage, std::uint32_t counter) {
     const PhiloxBlock own = philox(kStageKey, stage, 0, 0, key.seed);
     const std::uint64_t stage_key = (std::uint64_t{own.word[1]} << 32) | own.word[0];

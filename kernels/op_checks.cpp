@@ -29,11 +29,11 @@ void optional(const char* what, const TensorView& tensor, int64_t rows, int64_t 
     if (!tensor.empty()) expect(what, tensor, rows, cols);
 }
 
-void count(PreparedOp& stage, std::initializer_list<const TensorView*> tensors) {
+void count(PreparedOp& op, std::initializer_list<const TensorView*> tensors) {
     for (const TensorView* tensor : tensors) {
         if (tensor->empty()) continue;
-        stage.weight_bytes += tensor->bytes();
-        stage.macs_per_row += tensor->elements();
+        op.weight_bytes += tensor->bytes();
+        op.macs_per_row += tensor->elements();
     }
 }
 
@@ -88,16 +88,17 @@ void check_op(const MlpOutSpec& spec) {
 
 void check_op(const LmHeadSpec& spec) {
     expect("the final norm", spec.norm.weight, 1, spec.shape.d_model);
-    expect("the head", spec.weight, spec.shape.vocab, spec.shape.d_model);
+    expect("the LM head", spec.weight, spec.shape.vocab, spec.shape.d_model);
 }
 
-void count_work(const AttentionInSpec& spec, PreparedOp& stage) { count(stage, {&spec.q, &spec.k, &spec.v}); }
-void count_work(const AttentionOutSpec& spec, PreparedOp& stage) { count(stage, {&spec.o}); }
-void count_work(const MlpInSpec& spec, PreparedOp& stage) { count(stage, {&spec.gate, &spec.up}); }
-void count_work(const MlpOutSpec& spec, PreparedOp& stage) { count(stage, {&spec.down}); }
-void count_work(const LmHeadSpec& spec, PreparedOp& stage) { count(stage, {&spec.weight}); }
+void count_work(const AttentionInSpec& spec, PreparedOp& op) { count(op, {&spec.q, &spec.k, &spec.v}); }
+void count_work(const AttentionOutSpec& spec, PreparedOp& op) { count(op, {&spec.o}); }
+void count_work(const MlpInSpec& spec, PreparedOp& op) { count(op, {&spec.gate, &spec.up}); }
+void count_work(const MlpOutSpec& spec, PreparedOp& op) { count(op, {&spec.down}); }
+void count_work(const LmHeadSpec& spec, PreparedOp& op) { count(op, {&spec.weight}); }
 
-// Residual stream, projections, attended values and products of both classes of rows, and the logits, in float32.
+// An estimate: residual stream, projections, attention output and feed-forward values of both row classes, and the
+// logits, all in float32.
 int64_t Ops::workspace_bytes(const ModelShape& s, int32_t max_rows, int32_t max_logit_rows) const {
     const int64_t heads = int64_t{s.heads} * s.head_dim * 2 + int64_t{s.kv_heads} * s.head_dim * 2;
     const int64_t per_row = int64_t{s.d_model} * 4 + heads + int64_t{s.d_ff} * 2;
@@ -114,7 +115,7 @@ void check_batch(const Workspace& workspace, const Batch& batch) {
               "row of an unknown sequence");
         const int32_t cell = row.cell < 0 ? row.position : row.cell;
         const auto cells = static_cast<int64_t>(batch.sequences[row.sequence].pages.size()) * kPagePositions;
-        check(row.position >= 0 && cell < cells, "a row has no cache cell");
+        check(row.position >= 0 && cell < cells, "a row has no cell in the KV cache");
         check(row.parent < t, "a tree row must follow its parent");
         check(!row.token.is_slot() || row.token.slot_index() < kTokenSlots, "no such token slot");
     }

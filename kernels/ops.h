@@ -1,20 +1,20 @@
-// kernels/ops.h: the vocabulary of a decoder as one abstract class. Every backend implements the same fused stages;
-// core/models/forward.cpp calls them in a loop and never asks which backend it runs on.
+// kernels/ops.h: the fused operations ("ops") of a decoder as one abstract class. Every backend implements the same
+// ops; core/models/forward.cpp calls them layer by layer and never asks which backend it runs on.
 //
 // Dimensions, used in every shape comment below:
 //   T rows of the batch   D model width   H query heads   Hkv key-value heads   Dh head width   F feed-forward width
 //   V vocabulary          S positions held by a sequence   L layers
 //
-// Law 1 (a row is a row): within a row class, the bits that a stage computes for a row depend on that row's prefix
-// only, never on T, on the neighbours, on where a chunk began, or on the number of threads.
+// Law 1 (a row is a row): within a row class, the bits that an op computes for a row depend on that row's prefix only,
+// never on T, on the other rows of the batch, on where a chunk began, or on the number of threads.
 //
-// Life:     prepare() once at load turns file tensors into whatever layout the backend's kernels want (lossless; the
-//           view is not kept, except by embed, whose table must outlive the backend's use of it); allocate() makes the
-//           working memory; then per forward: begin, embed, (attention_in, attend, attention_out, mlp_in, mlp_out) x L,
-//           head, and sample or logits. Steady state allocates nothing.
+// Life:     prepare(), once at load, packs the tensors of a file into the layout that the backend's kernels read. It is
+//           lossless and keeps no view of the file, except embed, whose table must outlive its use. allocate_kv() and
+//           allocate_workspace() follow. Then, per forward: begin, embed, (attention_in, attend, attention_out, mlp_in,
+//           mlp_out) x L, lm_head, and sample or logits. A forward allocates nothing.
 // Threads:  one caller at a time per Ops object; a backend may use many threads inside.
-// Errors:   prepare() and allocate*() throw Error (shapes that the backend cannot run, no memory). Running stages throw
-//           nothing; wrong shapes at run time are bugs.
+// Errors:   prepare() and allocate_*() throw Error (shapes that the backend cannot run, no memory). The ops themselves
+//           throw nothing; wrong shapes at run time are bugs.
 #pragma once
 
 #include <cstdint>
@@ -40,22 +40,22 @@ struct ModelShape {
     std::int32_t kv_heads = 0;  // Hkv, divides H
     std::int32_t head_dim = 0;  // Dh
     std::int32_t d_ff = 0;      // F
-    std::int32_t vocab = 0;     // V, rows of the head
+    std::int32_t vocab = 0;     // V, rows of the LM head
 };
 
-// Positions per page of the key-value cache. A page holds K and V of all layers for this many consecutive positions.
+// Positions per page of the KV cache. A page holds K and V of all layers for this many consecutive positions.
 inline constexpr std::int32_t kPagePositions = 64;
 
-// How keys and values are kept. q8: int8 codes, each vector of a head scaled by its largest magnitude m: x is kept as
-// round(127 x / m) m / 127. Half the memory and traffic of f16.
+// The element type of the KV cache. q8: int8 codes; each vector of an attention head is scaled by its largest magnitude
+// m, so that x is stored as round(127 x / m) and read as code * m / 127. Half the memory and traffic of f16.
 enum class KvFormat : std::uint8_t { f16, q8 };
 
 // ----------------------------------------------------------------------------------------------------------- batch
 
-// Prefill rows are text given, decode rows are text generated: plain steps and verification alike.
+// Prefill rows hold given text. Decode rows hold generated or drafted text, one row or many: verification is decode.
 enum class RowClass : std::uint8_t { prefill, decode };
 
-// A row's token: an id, or a reference to a slot that an earlier sample() fills, so that a run of draft steps and its
+// A row's token: an id, or a token slot that an earlier sample() fills. With slots, several draft steps and their
 // verification need no round trip to the host.
 struct TokenRef {
     std::int32_t value = 0;  // id when >= 0, slot ~value otherwise
@@ -69,15 +69,15 @@ struct Row {
     TokenRef token;
     std::int32_t position = 0;  // absolute; drives rope and the order of attention
     std::int32_t sequence = 0;  // index into Batch::sequences
-    std::int32_t cell = -1;     // cache cell that receives K and V; -1: the cell of `position`. Only tree rows differ.
-    std::int32_t parent = -1;   // row of this batch that precedes this one in a tree; -1: the cached prefix, or in a
-                                // batch without trees simply the row of the same sequence at position - 1
+    std::int32_t cell = -1;     // cell that receives K and V; -1: the cell of `position`. Set for tree rows only
+    std::int32_t parent = -1;   // row of this batch that precedes this one in a tree; -1: the committed prefix or, in a
+                                // batch without a tree, the row at position - 1 of the same sequence
 };
 
 // Where a sequence's K and V lie. Cell c is at pages[c / kPagePositions], offset c % kPagePositions.
 struct SequenceView {
     std::span<const std::int32_t> pages;  // must cover every cell that the batch's rows write or read
-    std::int32_t length = 0;              // positions committed before this batch: all of them are attended
+    std::int32_t length = 0;              // positions committed before this batch; its rows attend to all of them
 };
 
 class Workspace;
@@ -87,11 +87,11 @@ struct Batch {
     bool tree = false;          // rows use `cell` and `parent`
     std::span<const Row> rows;  // T of them; rows of one sequence in increasing position unless `tree`
     std::span<const SequenceView> sequences;
-    std::span<const std::int32_t> logit_rows;  // rows whose logits head() computes, in increasing order
-    Workspace* token_source = nullptr;         // whose token slots the rows name; null: the forward's own
+    std::span<const std::int32_t> logit_rows;  // rows whose logits lm_head() computes, in increasing order
+    Workspace* token_source = nullptr;         // owner of the token slots that rows name; null: the forward's own
 };
 
-// ----------------------------------------------------------------------------------------------------------- stages
+// -------------------------------------------------------------------------------------------------------------- ops
 // The differences between architectures are data in these descriptors. An empty TensorView or weight means "absent".
 
 struct NormSpec {
@@ -117,7 +117,7 @@ struct EmbedSpec {
     float scale = 1.0f;
 };
 
-// norm, Q, K and V projections, bias, per-head norm, rope; K and V into the cache.
+// norm; Q, K and V projections with bias; norm per attention head; rope. Writes K and V into the KV cache.
 struct AttentionInSpec {
     ModelShape shape;
     NormSpec norm;                      // over D
@@ -127,7 +127,7 @@ struct AttentionInSpec {
     RopeSpec rope;
 };
 
-// Softmax attention of each row over its own prefix, itself included.
+// Softmax attention of each row over its own prefix, including itself.
 struct AttendSpec {
     ModelShape shape;
     float scale = 1.0f;       // multiplies q.k
@@ -158,7 +158,7 @@ struct MlpOutSpec {
     NormSpec post_norm;  // over D
 };
 
-// logits = soft_cap(scale * head . norm(x)) for the batch's logit rows
+// logits = soft_cap(scale * weight . norm(x)) for the batch's logit rows
 struct LmHeadSpec {
     ModelShape shape;
     NormSpec norm;      // over D
@@ -167,11 +167,11 @@ struct LmHeadSpec {
     float soft_cap = 0.0f;
 };
 
-// A stage in a backend's own layout. Made by prepare(), used with the Ops that made it.
+// An op with its weights in the backend's own layout. Use it only with the Ops whose prepare() made it.
 class PreparedOp {
 public:
     virtual ~PreparedOp() = default;
-    std::int64_t weight_bytes = 0;  // read once per forward, whatever the number of rows (embed: per row)
+    std::int64_t weight_bytes = 0;  // read once per forward, whatever T is (embed: read per row)
     std::int64_t macs_per_row = 0;  // multiply-accumulates per row
 };
 
@@ -185,7 +185,7 @@ public:
     std::int64_t bytes = 0;
 };
 
-// The working memory of one model's forwards: residual stream, projections, logits, token slots.
+// The memory of one model's forwards: residual stream, projections, logits, token slots.
 class Workspace {
 public:
     virtual ~Workspace() = default;
@@ -206,16 +206,16 @@ public:
     virtual ~Ops() = default;
     virtual BackendInfo describe() const = 0;
 
-    // What a backend that is a device of its own has to say; the defaults are those of one on the host.
-    // Bytes that are free in its own memory; -1: it lives in the host's.
+    // Properties of the device. The defaults are those of a backend on the host.
+    // Free bytes of the device's own memory; -1: the backend uses the host's.
     virtual std::int64_t free_memory() const { return -1; }
-    // Bytes per second that a plain read of its memory reaches, measured now; 0: measure the host's.
+    // Bytes per second of a plain read of the device's memory, measured by this call; 0: measure the host's.
     virtual double read_bandwidth() { return 0.0; }
-    // Rows of a prefill chunk that suit it.
+    // The best number of rows in a prefill chunk.
     virtual std::int32_t prefill_rows() const { return 256; }
-    // Whether prepare() makes random weights of a view that has a shape and no data. For benchmarks.
+    // Whether prepare() fills in random weights for a view that has a shape and no data. For benchmarks.
     virtual bool makes_random_weights() const { return false; }
-    // Whether stages return before they have run; wait() returns when all have.
+    // Whether ops return before they have run. wait() returns when all ops issued on the workspace have run.
     virtual bool asynchronous() const { return false; }
     virtual void wait(Workspace&) {}
 
@@ -227,18 +227,18 @@ public:
     virtual std::unique_ptr<PreparedOp> prepare(const MlpOutSpec& spec) = 0;
     virtual std::unique_ptr<PreparedOp> prepare(const LmHeadSpec& spec) = 0;
 
-    // Bytes that allocate_kv and allocate_workspace would take, for estimates before loading. Both calls that are given
-    // a format throw Error when the backend does not keep keys and values so.
+    // Bytes that allocate_kv and allocate_workspace would take, for estimates before loading. kv_bytes() and
+    // allocate_kv() throw Error when the backend does not support the format.
     virtual std::int64_t kv_bytes(const ModelShape& shape, std::int32_t pages, KvFormat format) const = 0;
     virtual std::int64_t workspace_bytes(const ModelShape& shape, std::int32_t max_rows,
                                          std::int32_t max_logit_rows) const;
     virtual std::unique_ptr<KvPages> allocate_kv(const ModelShape& shape, std::int32_t pages, KvFormat format) = 0;
     virtual std::unique_ptr<Workspace> allocate_workspace(const ModelShape& shape, std::int32_t max_rows,
                                                           std::int32_t max_logit_rows) = 0;
-    // Copies the whole page `from` to the page `to`, all layers. For copy-on-write.
+    // Copies page `from` to page `to`, all layers. For copy-on-write.
     virtual void copy_page(KvPages& kv, std::int32_t from, std::int32_t to) = 0;
 
-    // Starts a forward. `batch` and what it points to must stay valid until the forward's last stage has returned.
+    // Starts a forward. `batch` and what it points to must stay valid until the forward's last op has returned.
     virtual void begin(Workspace& workspace, const Batch& batch) = 0;
     virtual void embed(const PreparedOp& op, Workspace& workspace) = 0;
     virtual void attention_in(const PreparedOp& op, Workspace& workspace, KvPages& kv, std::int32_t layer) = 0;
@@ -248,25 +248,25 @@ public:
     virtual void mlp_out(const PreparedOp& op, Workspace& workspace) = 0;
     virtual void lm_head(const PreparedOp& op, Workspace& workspace) = 0;
 
-    // Samples from logit row i of the last head() by plans[i] into token slot slots[i]. plans.size() == slots.size(),
-    // at most the number of logit rows. Logits may be modified in place. Engines call it on asynchronous backends only
-    // (speculative/device_sampling.h); host backends have it so that one suite tests all, and as the inside of the test
-    // backend that paces a host backend like a device (tests/models/paced_ops.h).
+    // Samples from logit row i of the last lm_head() by plans[i] into token slot slots[i]. plans.size() ==
+    // slots.size(), at most the number of logit rows. Logits may be modified in place. Engines call it on asynchronous
+    // backends only (speculative/device_sampling.h). Host backends implement it too, so that one test suite covers all
+    // and a test backend can delay a host backend like a device (tests/models/paced_ops.h).
     virtual void sample(Workspace& workspace, std::span<const SamplingPlan> plans,
                         std::span<const std::int32_t> slots) = 0;
-    // What slot `slot` holds. Waits until it is filled.
+    // The token in slot `slot`. Waits until sample() has filled it.
     virtual SampledToken sampled(Workspace& workspace, std::int32_t slot) = 0;
-    // The candidates, best first, that a plan which keeps them left for slot `slot`; a chain goes on from them on the
-    // host. Writable until the slot is next filled. Waits likewise.
+    // The candidates, best first, that the plan of slot `slot` left (SamplingPlan::keep). A chain with host stages
+    // continues from them. Writable until the slot is next filled. Waits as sampled() does.
     virtual Candidates candidates(Workspace& workspace, std::int32_t slot) = 0;
 
-    // Logit row i of the last head(), V values on the host, writable until the next begin(). Waits for the stages.
+    // Logit row i of the last lm_head(), V values on the host, writable until the next begin(). Waits for the ops.
     virtual std::span<float> logits(Workspace& workspace, std::int32_t i) = 0;
     // Residual stream row t, D values on the host. For tests and comparisons between backends.
     virtual std::span<const float> residual(Workspace& workspace, std::int32_t t) = 0;
 };
 
-// The specification: plain loops, weights decoded value by value, float32 activations, double accumulation.
+// The specification: plain loops, weights dequantised value by value, float32 activations, sums in double precision.
 std::unique_ptr<Ops> make_reference_ops();
 
 struct CpuOptions {
@@ -274,8 +274,8 @@ struct CpuOptions {
     std::string isa;  // "avx512", "avx2", "portable"; empty: FORESAY_CPU_ISA from the environment, else the best
 };
 
-// SIMD on the host: activations in int8 with a scale per 128 inputs for quantised weights, in float32 otherwise.
-// Errors: an instruction set that is unknown or that this processor lacks.
+// SIMD on the host. Activations are int8 with a scale per 128 inputs for quantised weights, float32 otherwise.
+// Throws Error for an instruction set that is unknown or that this processor lacks.
 std::unique_ptr<Ops> make_cpu_ops(const CpuOptions& options);
 
 // A GPU as the CUDA backend sees it.
@@ -283,20 +283,20 @@ struct CudaDevice {
     std::int32_t index = 0;        // N of cuda:N
     std::string name;              // "NVIDIA H200"
     std::int32_t capability = 0;   // compute capability, 90 for 9.0
-    std::int64_t memory = 0;       // bytes in all
-    std::int64_t free_memory = 0;  // bytes free at the time of asking
+    std::int64_t memory = 0;       // total bytes
+    std::int64_t free_memory = 0;  // free bytes at the time of the call
 };
 
-// The usable devices of this machine. When there are none, `why` (if given) says so in one clause: the build has no
-// CUDA backend, there is no driver, or no device that this build has code for.
+// The usable devices of this machine. When there are none, `why` (if given) receives the reason in one clause: the
+// build has no CUDA backend, there is no driver, or the build has no code for the devices.
 std::vector<CudaDevice> cuda_devices(std::string* why = nullptr);
 
 struct CudaOptions {
     std::int32_t device = 0;
 };
 
-// One NVIDIA GPU: weights, cache and activations lie in its memory.
-// Errors: a build without CUDA, no driver, no such device, too little memory.
+// One NVIDIA GPU. Weights, KV cache and workspace are in its memory.
+// Throws Error for a build without CUDA, no driver, no such device, or too little memory.
 std::unique_ptr<Ops> make_cuda_ops(const CudaOptions& options);
 
 }  // namespace foresay::kernels

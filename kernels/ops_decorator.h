@@ -1,8 +1,8 @@
-// kernels/ops_decorator.h: a backend that passes every call on to another one. Derive from it and override the calls
-// that should differ: metering, pacing and comparing backends are such classes.
+// kernels/ops_decorator.h: a backend that forwards every call to another one. Derive from it and override the calls
+// that should differ. The backends that meter, pace or compare another one do so.
 //
-// Life:     owns the inner backend, or refers to one that outlives it.
-// Threads:  as the inner backend.
+// Life:     owns the inner backend, or refers to one that must outlive it.
+// Threads:  as for the inner backend.
 #pragma once
 
 #include <memory>

@@ -18,10 +18,10 @@ static_assert(matches_table<Q8_0>() && matches_table<Q4_K>() && matches_table<Q5
 }  // namespace
 
 void dequantize_row(const TensorView& tensor, std::int64_t row, std::span<float> out) {
-    check(tensor.data != nullptr && row >= 0 && row < tensor.rows, "decode_row outside the tensor");
-    check(static_cast<std::int64_t>(out.size()) == tensor.cols, "decode_row into a span of another size");
+    check(tensor.data != nullptr && row >= 0 && row < tensor.rows, "dequantize_row outside the tensor");
+    check(static_cast<std::int64_t>(out.size()) == tensor.cols, "dequantize_row into a span of another size");
     check(tensor.cols % info(tensor.quant_type).block_elements == 0,
-          "decode_row of a row that is not a whole number of blocks");
+          "dequantize_row of a row that is not a whole number of blocks");
     const std::byte* data = tensor.data + row * row_bytes(tensor.quant_type, tensor.cols);
     visit_quant_type(tensor.quant_type, [&](auto q) {
         using Q = decltype(q);
@@ -34,9 +34,9 @@ void dequantize_row(const TensorView& tensor, std::int64_t row, std::span<float>
 
 void quantize_row(QuantType quant_type, std::span<const float> values, std::span<std::byte> out) {
     const auto cols = static_cast<std::int64_t>(values.size());
-    check(cols % info(quant_type).block_elements == 0, "encode_row of a row that is not a whole number of blocks");
+    check(cols % info(quant_type).block_elements == 0, "quantize_row of a row that is not a whole number of blocks");
     check(static_cast<std::int64_t>(out.size()) == row_bytes(quant_type, cols),
-          "encode_row into a span of another size");
+          "quantize_row into a span of another size");
     visit_quant_type(quant_type, [&](auto q) {
         using Q = decltype(q);
         auto* blocks = reinterpret_cast<typename Q::Block*>(out.data());

@@ -1,5 +1,4 @@
-// kernels/quantisation type.h: how the numbers of a weight tensor are stored in a file, and a typed view of such a
-// tensor.
+// kernels/quant_type.h: how a file stores the numbers of a weight tensor, and a view of such a tensor.
 //
 // Layout:   a tensor is `rows` x `cols`, row-major; each row is a whole number of blocks of its quantisation type. For
 //           a linear layer a row is one output feature and the columns are its inputs.
@@ -18,7 +17,7 @@ enum class QuantType : std::uint8_t { f32, f16, bf16, q4_0, q8_0, q4_k, q5_k, q6
 inline constexpr int kQuantTypes = 8;
 
 struct QuantTypeInfo {
-    std::string_view name;        // lower case, as in `--quantisation type`
+    std::string_view name;        // lower case, as in `--quant`
     std::int32_t block_elements;  // values per block
     std::int32_t block_bytes;     // bytes per block
 };
@@ -42,20 +41,20 @@ struct TensorView {
     QuantType quant_type = QuantType::f32;
     std::int64_t rows = 0;            // output features; 1 for a vector
     std::int64_t cols = 0;            // input features, contiguous
-    const std::byte* data = nullptr;  // rows * row_bytes(quantisation type, cols) bytes, any alignment; null with a
-                                      // shape: random numbers of the backend's (Ops::makes_random_weights)
+    const std::byte* data = nullptr;  // rows * row_bytes(quant_type, cols) bytes, any alignment; null with a shape: the
+                                      // backend fills in random numbers (Ops::makes_random_weights)
 
     bool empty() const { return rows == 0; }
     std::int64_t bytes() const { return rows * row_bytes(quant_type, cols); }
     std::int64_t elements() const { return rows * cols; }
 };
 
-// Dequantises row `row` of `tensor` to float32; `out` holds tensor.cols values. The exact path: used for embeddings,
-// and the oracle of every packed kernel. Cost: one pass over the row.
+// Dequantises row `row` of `tensor` to float32; `out` holds tensor.cols values. This is the exact path: embeddings
+// use it, and tests compare every packed kernel with it.
 void dequantize_row(const TensorView& tensor, std::int64_t row, std::span<float> out);
 
-// Quantises `values` into blocks of `quantisation type` (round to nearest, scales chosen without a search). For
-// `--shape`, tests and benchmarks. `out` holds row_bytes(quantisation type, values.size()) bytes.
+// Quantises `values` to `quant_type` (round to nearest, scales chosen without a search). For `--shape`, tests and
+// benchmarks. `out` holds row_bytes(quant_type, values.size()) bytes.
 void quantize_row(QuantType quant_type, std::span<const float> values, std::span<std::byte> out);
 
 }  // namespace foresay::kernels

@@ -1,6 +1,6 @@
-// kernels/sampled_token.h: what sampling a row yields, and the slots in which backends keep it.
+// kernels/sampled_token.h: the result of sampling a row, and the number of slots in which backends keep results.
 //
-// Plain data without includes of ours, so that samplers can name it without seeing the ops.
+// Includes no other header of the project, so that samplers can use it without the ops.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ inline constexpr std::int32_t kTokenSlots = 64;
 struct SampledToken {
     std::int32_t token = -1;  // -1: no candidate was left
     float margin = 0.0f;      // best minus second-best score after noise; +inf when there was no second
-    bool finite = true;       // false: the row held a NaN or an infinity; only asynchronous backends look
+    bool finite = true;       // false: the row held a NaN or an infinity; only asynchronous backends check
 };
 
 }  // namespace foresay::kernels

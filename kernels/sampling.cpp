@@ -11,8 +11,8 @@
 namespace foresay::kernels {
 namespace {
 
-// A value that at least k of values[0, n) reach, k <= n, within a hundredth of the k-th largest. Counts the upper 16
-// bits, 8 at a time, because selecting by comparison spends its time on mispredicted branches.
+// A lower bound of the k-th largest of values[0, n), k <= n, within a hundredth of it. A radix selection on the upper
+// 16 bits, 8 at a time: selecting by comparison spends its time on mispredicted branches.
 float kth_largest_or_less(const float* values, std::int32_t n, std::int32_t k) {
     std::uint32_t prefix = 0;
     for (int shift = 24; shift >= 16; shift -= 8) {
@@ -28,14 +28,14 @@ float kth_largest_or_less(const float* values, std::int32_t n, std::int32_t k) {
     return prefix_bound(prefix);
 }
 
-// A value that at least min(k, n) values reach, about as close to the k-th largest as lane maxima tell: the maxima of k
-// disjoint groups of values reach it. `work` holds as many floats as `lanes`.
+// A lower bound of the k-th largest value of a row (of the least if it has fewer), from the lane maxima alone: k
+// disjoint groups of values have maxima that reach it, so at least k values do. `work` holds as many floats as `lanes`.
 float threshold_for(const float* lanes, std::int32_t count, std::int32_t k, float* work) {
     if (count < k) return -FLT_MAX;
     const std::int32_t fold = std::max(1, count / (3 * k));
     std::int32_t groups = count;
     if (fold > 1) {
-        // Group g takes lanes g, g + groups, ...: any partition will do, this one has long inner loops.
+        // Group g takes lanes g, g + groups, ...: any partition is correct, this one has long inner loops.
         groups = (count + fold - 1) / fold;
         std::copy_n(lanes, groups, work);
         for (std::int32_t start = groups; start < count; start += groups) {
@@ -48,8 +48,8 @@ float threshold_for(const float* lanes, std::int32_t count, std::int32_t k, floa
     return kth_largest_or_less(work, groups, k);
 }
 
-// Sorts by the upper 32 bits, a byte at a time; `spare` holds n. Worth it from about a hundred keys on, because
-// comparison sorts spend their time on mispredicted branches.
+// Sorts by the upper 32 bits, a byte at a time; `spare` holds n keys. Faster than a comparison sort, which mispredicts
+// branches, from about a hundred keys on.
 std::uint64_t* radix_sort(std::uint64_t* keys, std::uint64_t* spare, std::int32_t n) {
     std::uint32_t starts[4][256] = {};
     for (std::int32_t i = 0; i < n; ++i) {
@@ -67,11 +67,11 @@ std::uint64_t* radix_sort(std::uint64_t* keys, std::uint64_t* spare, std::int32_
     return keys;
 }
 
-// Sorts keys; returns where the sorted ones are, `keys` or `spare`.
+// Sorts `keys`; returns the array that holds the result, `keys` or `spare`.
 std::uint64_t* sort_keys(std::uint64_t* keys, std::uint64_t* spare, std::int32_t n) {
     constexpr std::int32_t kFew = 96;
     if (n > kFew) keys = radix_sort(keys, spare, n);
-    // Ties are still in order of arrival, and they are rare.
+    // radix_sort() leaves equal logits in order of arrival, not of id. They are rare.
     if (n <= kFew || !std::is_sorted(keys, keys + n)) std::sort(keys, keys + n);
     return keys;
 }

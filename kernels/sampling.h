@@ -1,10 +1,14 @@
 // kernels/sampling.h: samples a token from a row of logits on the host, by a SamplingPlan or step by step.
 //
 // Law 2 (noise belongs to the position): the token is argmax(logit + gumbel(key, id)) over the candidates that the
-// steps leave, where a temperature step has divided the logits. Nothing is remembered from one token to the next.
+// steps leave; a temperature step has already divided the logits. No state passes from one token to the next.
 //
-// Precision: float32; exp and log are those of kernels/math.h, all else that decides is in kernels/sampling_steps.h.
-// Threads:  sample_row() may run for many rows at once, each with its own SamplingScratch and its own logits.
+// Data flow: while no step has ranked or cut the candidates, they are the row of logits itself (whole()), and steps
+//           modify it in place. The first ranking step, cut() or list() turns them into a list of ids and logits, which
+//           later steps only shorten. It is sorted on demand, best first.
+// Precision: float32; exp and log come from kernels/math.h, all other arithmetic that decides the token from
+//           kernels/sampling_steps.h.
+// Threads:  any; each thread needs its own SamplingScratch and its own logits.
 // Cost:     16,384 logits with a leading top_k of 40: a few microseconds. Noise is computed only for ids that can win.
 // Errors:   none; a row without any candidate yields token -1.
 #pragma once
@@ -18,9 +22,9 @@
 
 namespace foresay::kernels {
 
-// The candidates of one row and the memory to work on them. Grows to the largest vocabulary seen, then allocates
-// nothing. sample_row() is start, apply..., cut, apply..., sample. A chain with host stages makes the same calls with
-// its own ones between them.
+// The candidates of one row, and the memory to work on them: it grows to the largest vocabulary seen, then allocates
+// nothing. sample_row() calls start, apply..., cut, apply..., sample. A chain with host stages makes the same calls and
+// runs those stages in between.
 class SamplingScratch {
 public:
     // Makes room for rows of `vocab` logits.
@@ -28,7 +32,7 @@ public:
 
     // Begins with all of logits[0, vocab) as candidates. `logits` is modified in place by elementwise steps.
     void start(std::span<float> logits, std::int32_t vocab);
-    // Begins with a list, best first, which is copied.
+    // Begins with a copy of `list`, which is sorted best first.
     void start(const Candidates& list);
     // Keeps the `count` best.
     void cut(std::int32_t count);
@@ -38,12 +42,12 @@ public:
     Candidates list();
     // Takes back a list that was written to: its first `count` entries stay, in any order.
     void set_list(std::int32_t count);
-    // Whether the candidates are still the row itself: no cut and no list yet.
+    // Whether the candidates are still the row of logits: no cut and no list so far.
     bool whole() const { return whole_; }
 
     SampledToken sample(const NoiseKey& key, bool greedy);
 
-    // log of the softmax probability of `token` among the candidates; -inf when it is none of them.
+    // log of the softmax probability of `token` among the candidates; -inf if it is not a candidate.
     float log_probability(std::int32_t token);
 
 private:
@@ -72,12 +76,12 @@ SampledToken sample_row(std::span<float> logits, const SamplingPlan& plan, Sampl
 // Runs the steps of `plan` and does not sample: the candidates, best first. Valid until the scratch is used again.
 Candidates candidates_row(std::span<float> logits, const SamplingPlan& plan, SamplingScratch& scratch);
 
-// The candidates of plans that keep them, by token slot. For backends on the host.
+// The candidates of plans with SamplingPlan::keep, by token slot. For backends on the host.
 class KeptCandidates {
 public:
-    // Makes room when one of `plans` keeps candidates. Call it before rows are sampled side by side.
+    // Makes room if one of `plans` keeps candidates. Call it before threads call sample().
     void reserve(std::span<const SamplingPlan> plans);
-    // sample_row(), and the candidates stay in slot `slot` when the plan says so.
+    // sample_row(); if the plan keeps its candidates, they are copied to slot `slot`.
     SampledToken sample(std::span<float> logits, const SamplingPlan& plan, SamplingScratch& scratch, std::int32_t slot);
     // Writable until a token is next sampled into the slot.
     Candidates at(std::int32_t slot);

@@ -22,7 +22,7 @@ enum class SamplingStepKind : std::uint8_t {
     top_k,  // the top_k best; at least one
     top_p,  // the fewest best candidates whose probabilities reach top_p; at least one
     min_p,  // x >= best + min_p_log; at least the best
-    xtc,    // if the coin of this position falls: of the candidates that reach the threshold only the last stays
+    xtc,    // with Xtc::probability: of the candidates that reach the threshold only the least likely stays
 };
 
 constexpr bool is_elementwise(SamplingStepKind kind) { return kind <= SamplingStepKind::temperature; }
@@ -44,12 +44,12 @@ struct Penalties {
 };
 
 struct Xtc {
-    float probability = 0.0f;  // that the step acts
-    float threshold = 0.0f;    // probability of a likely candidate
-    std::uint32_t stream = 0;  // of keyed numbers (stage_uniform() in kernels/noise.h)
+    float probability = 0.0f;  // of the step acting
+    float threshold = 0.0f;    // a candidate at least this probable is likely
+    std::uint32_t stream = 0;  // the `stage` of stage_uniform() in kernels/noise.h
 };
 
-// The parameters of other kinds than `kind` are not read.
+// Only the parameters of `kind` are read.
 struct SamplingStep {
     SamplingStepKind kind = SamplingStepKind::temperature;
     Penalties penalties;
@@ -58,7 +58,7 @@ struct SamplingStep {
     float top_p = 1.0f;
     float min_p_log = 0.0f;  // log(p)
     Xtc xtc;
-    // Ids ascend and are unique; ids beyond the vocabulary are ignored.
+    // Sorted by id, each id once; ids beyond the vocabulary are ignored.
     std::span<const TokenValue> values;   // bias
     std::span<const TokenCount> counts;   // penalties; every count > 0
     std::span<const std::uint32_t> bits;  // mask: bit id % 32 of word id / 32; ids beyond the words are dropped
@@ -66,16 +66,16 @@ struct SamplingStep {
 
 inline constexpr std::int32_t kMaxSamplingSteps = 16;
 
-// A stage that is not elementwise sees at most this many candidates: the best by logit.
+// A sampler stage that is not elementwise sees at most this many candidates, those with the highest logits.
 inline constexpr std::int32_t kCandidateCut = 512;
 
 struct SamplingPlan {
     NoiseKey key;
-    std::int32_t vocab = 0;   // ids >= vocab are never candidates (padded heads); 0: all that the row holds
+    std::int32_t vocab = 0;   // ids >= vocab are never candidates (padding of the LM head); 0: the whole row
     std::int32_t cut = 0;     // keep this many best candidates...
     std::int32_t cut_at = 0;  // ...before step cut_at; earlier steps see the whole vocabulary. cut == 0: keep all
-    bool greedy = false;      // no noise: the best candidate that the steps leave
-    bool keep = false;        // Ops::candidates() hands out what the steps leave; needs a cut of at most kCandidateCut
+    bool greedy = false;      // no noise: takes the best candidate that the steps leave
+    bool keep = false;        // Ops::candidates() returns what the steps leave; needs a cut of at most kCandidateCut
     std::int32_t step_count = 0;
     SamplingStep steps[kMaxSamplingSteps];
 };

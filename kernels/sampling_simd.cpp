@@ -1,3 +1,6 @@
+// How one source becomes a version per instruction set: the bodies below are always_inline and use GNU vector types
+// only. FORESAY_SAMPLING_KERNELS wraps them in functions with a target attribute, so the compiler generates each body
+// once per set. KernelTable picks the sets that the processor has, best first.
 #include "kernels/sampling_simd.h"
 
 #include <bit>
@@ -89,7 +92,7 @@ FORESAY_INLINE std::uint64_t weigh(const float* x, std::int32_t n, float top, st
     return sum;
 }
 
-// Words of 16 blocks, one per lane; `purpose` is counter word 0.
+// The words of 16 Philox counter blocks, one per lane; `purpose` is counter word 0.
 FORESAY_INLINE void philox_lanes(const std::uint32_t* purpose, const NoiseKey& key, std::uint32_t (*words)[kLanes]) {
     std::uint32_t c0[kLanes], c1[kLanes], c2[kLanes], c3[kLanes];
     for (int i = 0; i < kLanes; ++i) {
@@ -132,7 +135,7 @@ FORESAY_INLINE void coarse_chunk(std::int32_t first, const NoiseKey& key, std::u
     std::memcpy(bytes, mixed, sizeof mixed);
 }
 
-// Scores one id unless its bound shows that it cannot reach `floor`, the least second-best score.
+// Scores one id, unless its upper bound is below `floor`, a lower bound of the final second-best score.
 FORESAY_INLINE void consider(float logit, std::int32_t id, std::uint32_t coarse, const NoiseKey& key, float& floor,
                              BestTwo& two) {
     if (!is_candidate(logit) || logit + kBounds.bound[coarse] < floor) return;

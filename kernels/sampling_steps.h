@@ -1,6 +1,6 @@
 // kernels/sampling_steps.h: the arithmetic of sampling that host and device must agree on bit for bit, written once.
 //
-// The loops around it differ: kernels/sampling_simd.cpp works on vectors, kernels/cuda on thread blocks. Whatever
+// The loops around it differ: kernels/sampling_simd.cpp uses vectors, kernels/cuda thread blocks. Everything that
 // decides which token wins is here.
 //
 // Identity: single IEEE operations, integer arithmetic, and the functions of kernels/math.h. Needs -ffp-contract=off on
@@ -30,7 +30,7 @@ FORESAY_HOST_DEVICE inline bool is_candidate(float logit) { return logit > -posi
 // The logit of a candidate: +inf counts as the largest float.
 FORESAY_HOST_DEVICE inline float finite_logit(float logit) { return logit < FLT_MAX ? logit : FLT_MAX; }
 
-// Bits that, read as an integer, rise with the value; and back.
+// Maps floats to unsigned integers of the same order; value_of_rising() is the inverse.
 FORESAY_HOST_DEVICE inline std::uint32_t rising_bits(float value) {
     const std::uint32_t bits = math::bits_of(value);
     return (bits & 0x80000000u) ? ~bits : bits | 0x80000000u;
@@ -39,7 +39,7 @@ FORESAY_HOST_DEVICE inline float value_of_rising(std::uint32_t rising) {
     return math::of_bits((rising & 0x80000000u) ? rising & 0x7fffffffu : ~rising);
 }
 
-// Keys that sort ascending by logit, highest first, then by id. Logits must not be NaN.
+// Keys whose ascending order is: highest logit first, then lowest id. Logits must not be NaN.
 FORESAY_HOST_DEVICE inline std::uint64_t order_key(float logit, std::int32_t id) {
     const std::uint32_t rising = rising_bits(logit + 0.0f);  // -0 becomes +0, so that they tie
     return (std::uint64_t{~rising} << 32) | static_cast<std::uint32_t>(id);
@@ -51,8 +51,8 @@ FORESAY_HOST_DEVICE inline float key_logit(std::uint64_t key) {
     return value_of_rising(~static_cast<std::uint32_t>(key >> 32));
 }
 
-// The lowest value whose rising bits begin with the 16 upper bits of `prefix`, the other bits of which are 0. At least
-// -FLT_MAX: below it are only -inf and NaN.
+// The lowest value whose rising_bits() begin with the upper 16 bits of `prefix`, whose other bits are 0. At least
+// -FLT_MAX: only -inf and NaN are below it.
 FORESAY_HOST_DEVICE inline float prefix_bound(std::uint32_t prefix) {
     return prefix <= rising_bits(-FLT_MAX) ? -FLT_MAX : value_of_rising(prefix);
 }
@@ -143,7 +143,7 @@ FORESAY_HOST_DEVICE inline std::int32_t top_k_count(std::uint32_t top_k) {
     return top_k == 0 ? 1 : static_cast<std::int32_t>(top_k < kMost ? top_k : kMost);
 }
 
-// The weight that the candidates kept by top_p reach together; `sum` is that of all.
+// The weight that the candidates kept by top_p must reach together; `sum` is the weight of all.
 FORESAY_HOST_DEVICE inline std::uint64_t top_p_weight(float top_p, std::uint64_t sum) {
     return static_cast<std::uint64_t>(static_cast<double>(top_p) * static_cast<double>(sum));
 }
@@ -151,7 +151,7 @@ FORESAY_HOST_DEVICE inline std::uint64_t top_p_weight(float top_p, std::uint64_t
 // The lowest logit that min_p keeps.
 FORESAY_HOST_DEVICE inline float min_p_logit(float min_p_log, float best) { return best + min_p_log; }
 
-// Whether xtc acts at this position. Above a threshold of 0.5 two candidates cannot reach it.
+// Whether xtc acts at this position. Never above a threshold of 0.5, which two candidates cannot both reach.
 FORESAY_HOST_DEVICE inline bool xtc_acts(const Xtc& xtc, const NoiseKey& key) {
     return xtc.threshold <= 0.5f && stage_uniform(key, xtc.stream, 0) < xtc.probability;
 }

@@ -9,7 +9,8 @@
 namespace foresay::samplers {
 namespace {
 
-// From this mean on, a host stage is called slow. A token of a small model takes a few milliseconds.
+// A host stage whose calls take this long on average is reported as slow: a small model takes a few milliseconds for a
+// token.
 constexpr double kSlowMs = 0.5;
 constexpr std::int64_t kCallsToJudge = 16;
 

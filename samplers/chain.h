@@ -1,4 +1,4 @@
-// samplers/chain.h: an ordered list of stages that shapes a row of logits, and samples a token from what it leaves.
+// samplers/chain.h: an ordered list of stages that shapes a row of logits, and samples a token from the result.
 //
 // The live states follow the emitted tokens: begin() with the tokens so far, then decide() and accept() in turn.
 // Nothing is ever rolled back. DraftChain is the same chain with copies of the states, which run ahead of the live
@@ -32,8 +32,8 @@ struct StageSpec {
     std::string name;
     Parameters parameters;                        // the others have their defaults
     std::shared_ptr<const StageFactory> factory;  // null: the built-in stage of that name
-    // When the stage fails or breaks its contract: `stop` ends the generation with the failure; `skip` goes on as if
-    // the stage were not there for that token, and counts it. stop is the default, because skipping changes the text.
+    // When the stage fails or breaks its contract: `stop` ends the generation with the failure; `skip` leaves the stage
+    // out for that token and counts the failure. stop is the default, because skipping changes the text.
     enum class OnError : std::uint8_t { stop, skip } on_error = OnError::stop;
 };
 
@@ -55,8 +55,7 @@ struct Decision {
     const StageFailure* failure = nullptr;
 };
 
-// What a host stage has cost and how often it failed. `slow` is a sentence for the user, empty while the stage is
-// quick.
+// What a host stage has cost and how often it failed. `slow` is a sentence for the user, empty while the stage is fast.
 struct StageReport {
     std::string stage;
     std::int64_t calls = 0;
@@ -67,8 +66,8 @@ struct StageReport {
     std::string slow;
 };
 
-// A compiled plan and the lists that it borrows. Reused for plan after plan, it stops allocating. One for each row in
-// flight.
+// A compiled plan and the lists that it refers to. A buffer that is reused stops allocating. Each row in flight needs
+// its own.
 class PlanBuffer {
 public:
     kernels::SamplingPlan plan;
@@ -79,7 +78,7 @@ class ChainStages;  // samplers/chain_stages.h: stages and one set of states
 
 class Chain {
 public:
-    // `vocabulary` must outlive the chain. Only its ids are candidates, however long the rows are.
+    // `vocabulary` must outlive the chain. Only its ids are candidates; rows may be longer (padding).
     Chain(const ChainSpec& spec, const Vocabulary& vocabulary);
     ~Chain();
     Chain(Chain&&) noexcept;
@@ -111,7 +110,7 @@ public:
     // Fills `buffer` with the plan of the stages before the first host stage. The plan keeps its candidates, for
     // decide(). False: there is no host stage, or the first one sees the whole vocabulary.
     bool compile_prefix(PlanBuffer& buffer) const;
-    // The name of the first host stage; nullptr when there is none and compile() always succeeds.
+    // The name of the first host stage; nullptr when there is none, so that compile() always succeeds.
     const char* host_stage() const;
 
     // Whether a temperature of 0 makes the chain sample without noise.
@@ -136,11 +135,11 @@ public:
     DraftChain(DraftChain&&) noexcept;
     DraftChain& operator=(DraftChain&&) noexcept;
 
-    // A round begins: takes over states, history and key of `live` and drops what was advanced before. Rebuilds itself
-    // when `live` is another chain than last time.
+    // Begins a round: copies states, history and key of `live` and drops what was advanced before. Rebuilds itself when
+    // `live` is another chain than last time.
     void start(const Chain& live);
-    // As start(), but leaves out host stages that only drop candidates, as long as they seldom drop likely ones. For a
-    // draft that would otherwise wait for the host at every token.
+    // As start(), but leaves out host stages that only drop candidates, as long as they seldom drop likely ones. For
+    // drafts that would otherwise wait for the host at every token.
     void start_without_masks(const Chain& live);
     // The draft's token at the next index, from the draft's logits.
     kernels::SampledToken propose(std::span<float> logits);

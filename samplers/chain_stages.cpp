@@ -13,13 +13,14 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// Dropping one of this many best candidates is likely to change the token. A stage matters when it does so in more than
-// this share of its calls, as a moving average.
+// Dropping one of the kLikely best candidates is likely to change the token. A stage matters when it does so in more
+// than kMattering of its calls, as a moving average in which one call weighs kDroppedBlend.
 constexpr std::int32_t kLikely = 4;
 constexpr double kMattering = 0.03;
 constexpr double kDroppedBlend = 0.05;
 
-// The stream of keyed random numbers of a stage: a hash of its name (FNV-1a), so that other stages may come and go.
+// The stream of keyed random numbers of a stage: a hash of its name (FNV-1a), so that adding or removing other
+// stages does not change it.
 std::uint32_t stream_of(std::string_view name) {
     std::uint32_t hash = 2166136261u;
     for (const char c : name) hash = (hash ^ static_cast<std::uint8_t>(c)) * 16777619u;
@@ -39,7 +40,8 @@ ChainStages::Entry make_entry(const StageSpec& spec, const Vocabulary& vocabular
         std::string known;
         for (const auto& factory : builtin_factories())
             known += (known.empty() ? "" : ", ") + factory->description().name;
-        throw Error("there is no sampler '" + spec.name + "'; built in are " + known + ", others are plugins");
+        throw Error("there is no sampler '" + spec.name + "'; the built-in ones are " + known +
+                    "; load others as plugins");
     }
     entry.parameters = complete_parameters(entry.factory->description(), spec.parameters);
     entry.stage = entry.factory->create(entry.parameters, vocabulary);
@@ -82,7 +84,7 @@ ChainStages::ChainStages(const ChainStages& live, Phase phase, bool without_mask
         try {
             entry.state = from.stage->make_state();
         } catch (const Error&) {
-            continue;  // the draft goes without it, which costs speed at most
+            continue;  // the draft does without it, which costs speed at most
         }
         entries_.push_back(std::move(entry));
     }
@@ -136,7 +138,8 @@ void ChainStages::begin(std::uint64_t seed, std::uint64_t branch, std::span<cons
 }
 
 void ChainStages::follow(const ChainStages& live) {
-    // A draft's history is the live one plus what it advanced; within a generation the live one only grows.
+    // A draft's history is the live one and what it advanced. Within a generation the live one only grows, so only its
+    // new tokens are copied.
     const bool same = epoch_ == live.epoch_ && live_length_ <= live.history_.size();
     history_.reserve(live.history_.capacity());
     history_.resize(same ? live_length_ : 0);
@@ -209,7 +212,7 @@ kernels::SampledToken ChainStages::run_from(std::size_t first) {
     if (sampled.token < 0 && phase_ == Phase::decide) {
         failed_ = true;
         failure_ = {"chain",
-                    "no token can follow: the samplers forbid every one, or the model's logits are not numbers"};
+                    "no token can follow: the samplers rule out every one, or the model's logits are not numbers"};
     }
     return sampled;
 }
@@ -256,7 +259,7 @@ bool ChainStages::run_host(Entry& entry) {
     return !failed_;
 }
 
-// How what a stage returned breaks the contract; empty when it does not.
+// How the stage's result breaks the contract; empty when it does not.
 std::string_view ChainStages::check_result(const Entry& entry, const kernels::Candidates& result) {
     const bool masks_only = entry.factory->description().traits.masks_only;
     for (std::size_t i = 0; i < saved_ids_.size(); ++i)

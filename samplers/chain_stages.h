@@ -1,5 +1,10 @@
-// samplers/chain_stages.h: stages with one set of states, and running them on a row. Chain has one, DraftChain has
-// another.
+// samplers/chain_stages.h: the stages of a chain with one set of states, and how they run on a row. Chain and
+// DraftChain have one each.
+//
+// run() keeps the candidates in scratch_. Step stages change them there, and so do backends that run a compiled plan,
+// with the same bits. Before the first stage that does not see the whole vocabulary, the cut keeps the best candidates.
+// A host stage gets the list itself: its result is checked against the contract, and when it fails, the list is
+// restored.
 //
 // Threads:  one caller at a time.
 // Errors:   run() and accept() throw nothing; failures are kept per stage.
@@ -29,14 +34,14 @@ public:
         double likely_dropped = 0.0;  // moving share of calls that dropped one of the best candidates
     };
 
-    // Those of a chain, live.
+    // The live stages of a chain.
     ChainStages(const ChainSpec& spec, const Vocabulary& vocabulary);
-    // Those of `live` for the draft. States are made, not copied yet. `without_masks`: leaves out host stages that only
+    // The stages of `live` for the draft. follow() copies the states. `without_masks`: leaves out host stages that only
     // drop candidates.
     explicit ChainStages(const ChainStages& live, Phase phase, bool without_masks = false);
 
     void begin(std::uint64_t seed, std::uint64_t branch, std::span<const std::int32_t> history, std::size_t capacity);
-    // Takes over states, history and key of `live`, from which this one was made.
+    // Copies states, history and key of `live`, from which this one was made.
     void follow(const ChainStages& live);
     // Runs the stages on a row and samples a token. In phase `decide` a failure is left in failure().
     kernels::SampledToken run(std::span<float> logits);
@@ -85,7 +90,7 @@ private:
     std::uint64_t seed_ = 0;
     std::uint64_t branch_ = 0;
     std::vector<std::int32_t> history_;
-    std::size_t live_length_ = 0;  // of a draft: history taken over; the rest was advanced
+    std::size_t live_length_ = 0;  // of a draft: history copied from the live stages; the rest was advanced
     bool decided_ = false;         // scratch_ holds what the token at history_.size() was sampled from
 
     bool failed_ = false;

@@ -8,7 +8,7 @@
 namespace foresay::samplers {
 namespace {
 
-// Number of single-letter edits between two words.
+// Levenshtein distance.
 std::size_t distance(std::string_view a, std::string_view b) {
     std::vector<std::size_t> row(b.size() + 1);
     for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;

@@ -1,3 +1,7 @@
+// The host side of sdk/sampler.h. make_plugin_factory() reads and checks a sampler's description; its factory makes an
+// Instance, which owns the plugin's handle and the host struct that the plugin calls back. The stage and its states
+// share the Instance and keep the library loaded. Every call into a plugin counts in `running`, for the crash marker;
+// its status and what it reported on this thread become the text that StageState and Stage return.
 #include "samplers/plugin_stage.h"
 
 #include <algorithm>
@@ -52,7 +56,7 @@ private:
     foresay_host host_{};
 };
 
-// Counts a call into a plugin while it lasts: after a crash the count tells whether the plugin was running.
+// Counts a call into a plugin while it lasts. After a crash the count shows whether the plugin was running.
 class Running {
 public:
     explicit Running(std::atomic<std::uint32_t>* count) : count_(count) {
@@ -71,7 +75,7 @@ private:
 
 std::string_view outcome(std::int32_t status) {
     if (status == FORESAY_OK) return {};
-    if (reported.empty()) reported = "it failed without saying why";
+    if (reported.empty()) reported = "it failed and gave no reason";
     return reported;
 }
 
@@ -99,7 +103,8 @@ public:
     explicit PluginState(std::shared_ptr<Instance> instance) : instance_(std::move(instance)) {
         const Running running(instance_->running);
         const std::string_view wrong = outcome(instance_->sampler.state_create(instance_->handle, &state_));
-        if (!wrong.empty()) throw Error(std::string(instance_->sampler.name) + ": no state: " + std::string(wrong));
+        if (!wrong.empty())
+            throw Error(std::string(instance_->sampler.name) + ": its state cannot be created: " + std::string(wrong));
     }
     ~PluginState() override {
         const Running call(instance_->running);
@@ -126,7 +131,7 @@ private:
     void* state_ = nullptr;
 };
 
-// The C context as the plugin sees it, and the host's own for its callbacks.
+// The C context that the plugin sees, followed by what its callbacks need.
 struct CallContext : foresay_context {
     const StageContext* own = nullptr;
 };
@@ -282,9 +287,9 @@ StageDescription read_description(const foresay_sampler& s, const std::string& o
     description.traits.whole_vocabulary = (s.flags & FORESAY_WHOLE_VOCABULARY) != 0;
     description.traits.clonable = !stateful || s.state_copy != nullptr;
     if (s.parameter_count > kMaxParameters || (s.parameter_count > 0 && s.parameters == nullptr)) {
-        broken(origin, "its parameter list");
+        broken(origin, "its parameter list is missing or too long");
     }
-    // A library compiled against a later minor version would have longer entries; the first one tells the stride.
+    // A library compiled against a later minor version has longer entries: the first one's size is the stride.
     const char* at = reinterpret_cast<const char*>(s.parameters);
     for (std::uint32_t i = 0; i < s.parameter_count; ++i, at += s.parameters->struct_size) {
         description.parameters.push_back(read_parameter(*reinterpret_cast<const foresay_parameter*>(at), origin));
@@ -292,7 +297,7 @@ StageDescription read_description(const foresay_sampler& s, const std::string& o
     return description;
 }
 
-// Values as the contract hands them over, and what they point to.
+// Parameter values in the form of the C interface, and the texts that they point to.
 class ValueTable {
 public:
     explicit ValueTable(const StageDescription& description, std::span<const ParameterValue> parameters)

@@ -1,4 +1,4 @@
-// samplers/plugin_stage.h: makes stages of a sampler written against sdk/sampler.h, loaded or linked.
+// samplers/plugin_stage.h: makes stages of a sampler written against sdk/sampler.h, loaded or linked in.
 //
 // Errors:   make_plugin_factory() throws Error when the description breaks the contract; create() when the sampler
 //           refuses its parameters. What process() returns is checked by the chain.
@@ -13,9 +13,9 @@
 
 namespace foresay::samplers {
 
-// `sampler` must stay valid as long as `keep_alive` is held, or for ever when that is null. `origin` says in messages
-// where it comes from. `running`, if not null, counts the calls into the plugin that are in progress; `keep_alive` must
-// hold it too.
+// `sampler` must stay valid as long as `keep_alive` is held, or for ever when that is null. `origin` names its source
+// in messages. `running`, if not null, counts the calls into the plugin that are in progress; `keep_alive` must hold it
+// too.
 std::shared_ptr<const StageFactory> make_plugin_factory(const foresay_sampler* sampler,
                                                         std::shared_ptr<const void> keep_alive,
                                                         const std::string& origin,

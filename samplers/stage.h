@@ -1,7 +1,7 @@
-// samplers/stage.h: what a stage of a chain is: a description, immutable parameters, and states.
+// samplers/stage.h: a stage of a chain: a description, immutable parameters, and states.
 //
-// There are two kinds. A step stage describes itself for the next token as a kernels::SamplingStep, which any backend
-// runs. A host stage transforms candidates in a function: plugins (sdk/sampler.h) and mirostat.
+// There are two kinds. A step stage describes what it does to the next token as a kernels::SamplingStep, which any
+// backend runs. A host stage transforms candidates in a function: plugins (sdk/sampler.h) and mirostat.
 //
 // Threads:  a Stage is immutable and may be shared; a StageState belongs to one chain.
 // Errors:   factories throw Error. process() reports failure in its result and never throws.
@@ -51,7 +51,7 @@ struct StageTraits {
     bool randomised = false;        // uses keyed random numbers
     bool masks_only = false;        // drops candidates and never changes a logit
     bool whole_vocabulary = false;  // sees all candidates; otherwise the kCandidateCut best
-    bool clonable = true;           // states can be copied, so the draft can be shaped by it
+    bool clonable = true;           // states can be copied, so the draft can have the stage, too
 };
 
 struct StageDescription {
@@ -72,7 +72,7 @@ public:
 
 enum class Phase : std::uint8_t { decide, propose };
 
-// What a host stage may know about a row. Row index, number of rows and whether the row was drafted are left out on
+// What a host stage may know about a row. Row index, number of rows and whether the row was drafted are missing on
 // purpose: text must not depend on them.
 struct StageContext {
     Phase phase = Phase::decide;
@@ -88,8 +88,8 @@ public:
     virtual std::string_view reset() = 0;
     // Becomes equal to `other`, a state of the same stage. Only for clonable stages.
     virtual std::string_view copy(const StageState& other) = 0;
-    // `tokens` follow those accepted before. `log_probability`: of the one token when it was sampled; nullptr for text
-    // that was given.
+    // `tokens` follow those accepted before. `log_probability`: that of the one token when it was sampled; nullptr for
+    // given text.
     virtual std::string_view accept(std::span<const std::int32_t> tokens, const float* log_probability) = 0;
 };
 
@@ -103,8 +103,8 @@ public:
     // Whether it sees all candidates, with these parameters.
     virtual bool whole_vocabulary() const = 0;
 
-    // Step stages: true, and step() is the step for the next token. Counts that it borrows go into the vector. The
-    // chain fills in the stream of an xtc step.
+    // Step stages: true, and step() is the step for the next token. Token counts that the step refers to are stored in
+    // the vector. The chain fills in the stream of an xtc step.
     virtual bool has_step() const { return false; }
     virtual kernels::SamplingStep step(const StageState*, std::vector<kernels::TokenCount>&) const { return {}; }
     // A temperature of 0: no step; the chain samples without noise.
@@ -115,7 +115,7 @@ public:
     virtual std::string_view process(const StageState*, const StageContext&, kernels::Candidates&) const { return {}; }
 };
 
-// Makes stages of one kind. That of a plugin keeps the library loaded.
+// Makes stages of one kind. A plugin's factory keeps its library loaded.
 class StageFactory {
 public:
     virtual ~StageFactory() = default;

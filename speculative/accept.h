@@ -1,7 +1,7 @@
 // speculative/accept.h: accepts drafted tokens. The target's own chain samples from the verified rows, one after the
 // other, and goes on only while its token equals the drafted one (law 3: the draft never decides).
 //
-// Every test that ends a text is made here, token by token, so nothing is emitted after an end.
+// emit() decides after every token whether the text ends, so no token is emitted past the end.
 // Cost:     one sampled token per emitted token; no allocation.
 #pragma once
 
@@ -17,14 +17,14 @@
 namespace foresay::speculative {
 
 enum class AcceptEnd : std::uint8_t {
-    row,      // a token differs, or there are no more rows: the next round goes on
+    row,      // a token differed, or the rows are used up: the next round continues
     stop,     // an end token or a stop string
     failure,  // the chain sampled no token
-    broken,   // the model's logits are not numbers
+    broken,   // the model's logits are not finite
 };
 
-// Whether every logit is a finite number. Weights that hold NaN or infinities are noticed here and nowhere else:
-// sampling compares, and comparisons with NaN are false.
+// Whether every logit is a finite number: NaN and infinities have all exponent bits set. Bad weights are noticed only
+// here, because sampling compares logits, and every comparison with NaN is false.
 inline bool all_finite(std::span<const float> logits) {
     constexpr std::uint32_t kExponent = 0x7f800000u;
     std::uint32_t worst = 0;
@@ -34,14 +34,14 @@ inline bool all_finite(std::span<const float> logits) {
 
 struct AcceptOutcome {
     std::int32_t emitted = 0;
-    std::int32_t accepted = 0;  // drafted ones among them
+    std::int32_t accepted = 0;  // emitted tokens that were drafted
     AcceptEnd end = AcceptEnd::row;
     const samplers::StageFailure* failure = nullptr;
 };
 
-// Row i of the context's last forward follows `drafted[i - 1]`. `emit(token, was_drafted)` takes each token and says
-// whether the text ends with it. At most drafted.size() + 1 tokens are emitted.
-// `source`: what DeviceSampling::sample() returned for the same drafted tokens.
+// Row 0 of the context's last forward has the logits after the sequence, row i those after drafted[i - 1].
+// emit(token, was_drafted) receives each token and returns true when the text ends with it. At most drafted.size() + 1
+// tokens are emitted. `source`: what DeviceSampling::sample() returned for the same drafted tokens.
 template <class Emit>
 AcceptOutcome accept_tokens(core::Context& context, samplers::Chain& chain, std::span<const std::int32_t> drafted,
                             RowSource source, Emit&& emit) {

@@ -6,23 +6,23 @@
 namespace foresay::speculative {
 namespace {
 
-// Rates fade over some hundred observations of the same kind.
+// Counts fade over about 1 / (1 - kDecay) = 200 observations.
 constexpr double kDecay = 0.995;
-// The common shift: how far one surprise moves the odds, and how fast that is forgotten.
+// The common shift of the odds: how far one surprise moves it, and the power of it that each observation keeps.
 constexpr double kTiltRate = 0.25;
 constexpr double kTiltMemory = 0.95;
-// Before anything is known: a decent pair, surer where the margin is larger or another source agrees.
+// Priors, for a typical pair of models: acceptance is likelier where a lookup agrees.
 constexpr double kPriorRate = 0.7;
 constexpr double kPriorWeight = 4.0;
 constexpr double kViewShift[kViews] = {0.0, 0.2, -0.15};
-// A proposal with a longer match is more often the draft's token too.
+// Prior chance, by match class, that a lookup proposes the draft model's token.
 constexpr double kPriorSame[kMatchClasses] = {0.0, 0.4, 0.7, 0.9};
 
 double blend(double hits, double total, double prior, double weight) {
     return (hits + prior * weight) / (total + weight);
 }
 
-// What margins mean before they have been observed.
+// Prior effect of the margin: from -0.175 in the lowest bin to +0.175 in the highest.
 double prior_shift(int bin) { return 0.35 * (static_cast<double>(bin) / (kMarginBins - 1) - 0.5); }
 
 std::size_t index(View view) { return static_cast<std::size_t>(view); }
@@ -86,7 +86,7 @@ void Acceptance::observe(int match, View view, float margin, bool accepted) {
     const std::size_t m = static_cast<std::size_t>(match);
     const std::size_t b = static_cast<std::size_t>(margin_bin(margin));
     ViewCounts& counts = views_[index(view)];
-    // A view and its bins decay together, so that shares stay shares.
+    // A view and its bins decay together, so that bin_share() still sums to 1.
     overall_.decay(kDecay);
     classes_[m].decay(kDecay);
     counts.all.decay(kDecay);

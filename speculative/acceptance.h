@@ -1,10 +1,10 @@
 // speculative/acceptance.h: how likely the draft model's next token is to be the target's, learnt while generating.
 //
-// Layout:   counts per bin of the draft model's margin, for each of three views: no lookup had a proposal, one proposed
-//           the same token, or one proposed another token. The same again per class of how long the lookup's match was,
-//           which is known before the draft model runs. Counts decay, so that they follow the text. Cells with few
-//           counts lean on the bin of their view, bins with few counts on the view. A common shift of the odds follows
-//           the last few rounds: texts turn from easy to hard within a line.
+// Layout:   a cell per view, match class and margin bin counts verified and accepted tokens. The view is what the
+//           lookups proposed: nothing, the same token or another one. The match class is the length of the lookup's
+//           match, which is known before the draft model runs. Counts decay, so that they follow the text. A cell with
+//           few counts leans on the bin of its view, a bin with few counts on the view. A common shift of the odds
+//           follows the last few rounds, because text changes from easy to hard within a line.
 // Threads:  one caller at a time.
 // Cost:     a few additions per drafted token; no allocation.
 #pragma once
@@ -17,7 +17,7 @@ namespace foresay::speculative {
 inline constexpr int kMarginBins = 12;
 inline constexpr int kMatchClasses = 4;
 
-// What the lookups said of the token: nothing, the same token, or another one.
+// What the lookups proposed where the draft model proposed a token: nothing, the same token, or another one.
 enum class View : std::uint8_t { alone, same, other };
 inline constexpr int kViews = 3;
 
@@ -29,7 +29,7 @@ public:
     Acceptance();
     // P(the token is accepted | those before it were accepted, and what is known of the token).
     double given(int match, View view, float margin) const { return rate(match, view, margin_bin(margin)); }
-    // The same before the draft model has run.
+    // The same before the draft model runs, when only the match class is known.
     double expected(int match) const;
     // The same for a token further ahead, of which nothing is known.
     double expected() const;
@@ -39,7 +39,7 @@ public:
     double bin_rate(int match, View view, int bin) const { return rate(match, view, bin); }
 
     void observe(int match, View view, float margin, bool accepted);
-    // A token was emitted without a draft: the common shift fades.
+    // A plain step emitted a token: the common shift fades.
     void relax();
 
 private:

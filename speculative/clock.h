@@ -1,4 +1,4 @@
-// speculative/clock.h: the clock that speculation measures its costs with. Simulations bring their own.
+// speculative/clock.h: the clock that measures the costs of speculation. Simulations supply their own.
 #pragma once
 
 #include <chrono>

@@ -5,37 +5,39 @@
 namespace foresay::speculative {
 namespace {
 
-constexpr std::int32_t kLookAhead = 8;
-// Tokens that a draft must promise beyond its cost: the best of many estimates is optimistic.
+constexpr std::int32_t kLookAhead = 8;  // draft tokens that an estimate reaches ahead
+// A draft must promise this many tokens beyond its cost, because the best of many estimates is optimistic.
 constexpr double kLeastGain = 0.05;
+// Plain steps between two probes: doubles from the first value to the last.
 constexpr std::int32_t kFirstPlainSpan = 4;
 constexpr std::int32_t kLastPlainSpan = 32;
-constexpr std::int32_t kProbeLength = 4;  // of the longest probe; lengths vary, so that every short width is measured
-constexpr double kRateBlend = 1.0 / 30.0;
-// Tokens that a right one is worth: only after it can the next ones be right.
+constexpr std::int32_t kProbeLength = 4;   // longest probe; lengths vary, so that every short width is measured
+constexpr double kRateBlend = 1.0 / 30.0;  // weight of one token in the average time per token
+// What a right token is worth, in tokens: those after it can be accepted only if it is.
 constexpr double kFollowers = 2.0;
-// No further proposal is taken where the draft is hardly accepted so far.
+// A proposal is taken only if the draft up to it survives with more than this chance.
 constexpr double kLeastSurvival = 0.05;
-// Saved where the device need not wait for the host: from the end of sampling to the start of the next kernel.
+// Saved when the device need not wait for the host between the end of sampling and the start of the next kernel.
 constexpr double kRoundTripMs = 0.025;
-constexpr int kHalvings = 6;
+constexpr int kHalvings = 6;  // bisection steps
 // Interruptions only ever add time, so a short measurement counts for more than a long one.
 constexpr double kDraftShorter = 0.2;
 constexpr double kDraftLonger = 0.05;
-// A round that took more than this times its usual time was interrupted, and the excess is not counted.
+// A round longer than this multiple of its usual time was interrupted; the excess is not counted.
 constexpr double kInterrupted = 1.5;
-// The ledger in units of a plain step: a loss of kTrip makes plain steps follow, twice as many each time until drafting
-// has gained again; at most kCredit of old gains is kept.
+// The ledger, in units of a plain step: a loss of kTrip pauses drafting. Each pause is twice as long as the one before,
+// until drafting gains again. At most kCredit of past gains is kept.
 constexpr double kTrip = 8.0;
 constexpr double kCredit = 3.0;
-constexpr std::int32_t kFirstPause = 32;
+constexpr std::int32_t kFirstPause = 32;  // plain steps
 constexpr std::int32_t kLastPause = 512;
 
 }  // namespace
 
 double Controller::value_of_time() const { return std::max(rate_, 1.0 / costs_.verify_ms(1)); }
 
-// The best sum of chances less costs from the next token on, which survives with chance `reached`.
+// The best expected tokens less cost of drafts that end with the next token, which survives with chance `reached`, or
+// later.
 double Controller::gain_beyond(std::int32_t count, double reached, double time_value, std::int32_t last) const {
     const double base = costs_.verify_ms(count + 1);
     const double further = acceptance_.expected();
@@ -135,7 +137,7 @@ DraftStopRule::Lookahead Controller::lookahead(const Proposal& proposal) const {
     using Lookahead = DraftStopRule::Lookahead;
     if (count_ + 1 >= limit_) return Lookahead::end;
     if (probing_) return Lookahead::more;
-    // The gain grows with the chance that the draft survives, so the least sufficient chance is found by halving.
+    // The gain grows with the chance that the draft survives, so bisection finds the least sufficient chance.
     // Nothing is known of the tokens after the next one.
     double enough = survival_;
     if (gain_of_draft(count_ + 1, enough, 0) <= 0.0) return Lookahead::end;
@@ -152,7 +154,7 @@ DraftStopRule::Lookahead Controller::lookahead(const Proposal& proposal) const {
             chance += goes_on ? share * acceptance_.bin_share(view, bin) : 0.0;
         }
     }
-    // A step that turns out to be unwanted keeps the device busy while the host could have started the next round.
+    // A step that proves unwanted keeps the device busy while the host could have started the next round.
     const bool pays = chance * kRoundTripMs > (1.0 - chance) * (draft_ms_ - kRoundTripMs);
     return pays ? Lookahead::more : Lookahead::unknown;
 }
@@ -167,7 +169,7 @@ void Controller::take(const Proposal& proposal) {
 void Controller::drafted(const Proposal& proposal, std::int32_t token, float margin) {
     if (count_ >= core::kMaxDraft) return;
     const double now = now_();
-    // The first of several steps also brings the draft model's cache up to date, so it is no measure of a step.
+    // The first of several steps also brings the draft model's cache up to date, so it is not timed.
     if (step_start_ >= 0.0) {
         const double ms = now - step_start_;
         const double clamped = draft_ms_ > 0.0 ? std::clamp(ms, 0.5 * draft_ms_, 2.0 * draft_ms_) : ms;
@@ -186,7 +188,7 @@ void Controller::drafted(const Proposal& proposal, std::int32_t token, float mar
 std::int32_t Controller::finish_draft(double draft_ms) {
     if (steps_ == 1 && draft_ms_ <= 0.0) draft_ms_ = draft_ms;
     if (probing_) return count_;
-    // Drafting is paid for by now; what counts is what each row adds to the cost of the verification.
+    // The drafting time is spent; only what each row adds to the cost of the verification counts.
     const double time_value = value_of_time();
     const double base = costs_.verify_ms(1);
     double chain = 1.0;
@@ -208,7 +210,7 @@ std::int32_t Controller::finish_draft(double draft_ms) {
 void Controller::observe(std::int32_t verified, std::int32_t accepted, std::int32_t emitted, double verify_ms,
                          double round_ms) {
     costs_.observe(verified + 1, verify_ms);
-    // Tokens after the first rejection were never judged, nor were those after the end of the text.
+    // The target has not judged tokens after the first rejection or after the end of the text.
     for (std::int32_t i = 0; i < verified && i <= accepted; ++i) {
         if (i == accepted && emitted <= accepted) break;
         const Token& token = draft_[static_cast<std::size_t>(i)];
@@ -224,7 +226,7 @@ void Controller::observe(std::int32_t verified, std::int32_t accepted, std::int3
     } else {
         ledger_ms_ = std::max(ledger_ms_ + ms - static_cast<double>(emitted) * step, -kCredit * step);
     }
-    // Time per token over about thirty rounds.
+    // The average time per token over about 1 / kRateBlend tokens.
     const double time = rate_ > 0.0 ? 1.0 / rate_ : step;
     const double blend = std::min(0.5, kRateBlend * static_cast<double>(emitted));
     rate_ = 1.0 / (time + blend * (ms / static_cast<double>(emitted) - time));

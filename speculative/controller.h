@@ -1,10 +1,11 @@
-// speculative/controller.h: decides, round by round and token by token, how many tokens are drafted and by whom.
+// speculative/controller.h: decides, round by round and token by token, how many tokens are drafted, and by which
+// source.
 //
-// The rule: a token is worth drafting while its chance to be emitted, times the value of time (tokens per millisecond
-// of the best policy), exceeds the measured cost of a draft step and one more verified row. A token that a lookup
-// proposes costs only its row; the draft model is asked instead where its better chance is worth its step. Drafting
-// nothing is a plan too: then plain steps follow, and a short probe now and then. A ledger of time lost against plain
-// decoding stops drafting however wrong the estimates are.
+// The rule: a token is worth drafting while its chance to be emitted exceeds its measured cost (a draft step and one
+// more verified row, in milliseconds) times the value of time (tokens per millisecond of the recent rounds). A lookup's
+// token costs only its row; the draft model is asked instead where its better chance is worth the step. While no draft
+// pays, rounds are plain steps with a short probe now and then. A ledger of the time lost against plain decoding pauses
+// drafting even when the estimates are wrong.
 //
 // Threads:  one caller at a time.
 // Cost:     some hundred floating-point operations per drafted token; no allocation.
@@ -27,28 +28,28 @@ public:
 
     CostModel& costs() { return costs_; }
     const CostModel& costs() const { return costs_; }
-    // Milliseconds of a draft step, from a measurement in quiet.
+    // Sets the milliseconds of a draft step, as measured while nothing else runs.
     void calibrate_draft(double step_ms) { draft_ms_ = step_ms; }
 
-    // A generation begins: what was learnt stays, pauses end.
+    // A generation begins: learnt rates and costs stay, pauses end.
     void begin();
     // A round begins, with or without a draft model; `proposal` is what a lookup has for its first token. Returns how
     // many tokens the draft may hold, at most `limit`. 0: a plain step.
     std::int32_t plan(std::int32_t limit, bool model, const Proposal& proposal);
 
-    // Where the draft's next token comes from, when `proposal` could be it.
+    // Where the draft's next token comes from: nowhere, from the lookups' `proposal`, or from the draft model.
     enum class Next : std::uint8_t { stop, take, draft };
     Next next(const Proposal& proposal);
-    // What next() will say after the token that is being sampled now, before that token is known: `end` when it cannot
-    // be `draft`, `more` when it pays to count on `draft`.
+    // What next() will return after the token that is being sampled now, before that token is known: `end` when it
+    // cannot be `draft`, `more` when it pays to rely on `draft`.
     DraftStopRule::Lookahead lookahead(const Proposal& proposal) const;
-    // The drafter starts a step, or a sequence of steps.
+    // The draft model starts one or more steps. The first is not timed.
     void start_steps() { step_start_ = -1.0; }
-    // The draft has a new token: the one that a lookup proposed, or one of the draft model with its margin, where
-    // `proposal` could have been taken.
+    // `proposal` has become the draft's next token.
     void take(const Proposal& proposal);
+    // The draft model's `token` has become the draft's next one; `proposal` is what the lookups had for it.
     void drafted(const Proposal& proposal, std::int32_t token, float margin);
-    // The draft has ended: how many of its tokens are worth verifying. `draft_ms`: what it took in all.
+    // The draft has ended. Returns how many of its tokens are worth verifying. `draft_ms`: the time it took in all.
     std::int32_t finish_draft(double draft_ms);
 
     // `verified` tokens were verified and `accepted` of them emitted, `emitted` in all. `verify_ms` is the forward
@@ -82,11 +83,11 @@ private:
     // The draft of this round.
     std::array<Token, core::kMaxDraft> draft_;
     std::int32_t count_ = 0;
-    std::int32_t steps_ = 0;  // of the draft model
-    double survival_ = 1.0;   // chance that all of it is accepted
-    std::int32_t limit_ = 0;
-    bool model_ = false;
-    double step_start_ = 0.0;
+    std::int32_t steps_ = 0;   // of the draft model
+    double survival_ = 1.0;    // chance that all of it is accepted
+    std::int32_t limit_ = 0;   // tokens that it may hold
+    bool model_ = false;       // a draft model takes part
+    double step_start_ = 0.0;  // ms; negative: the step in progress is not timed
 
     // Plain steps between probes while speculation does not pay.
     std::int32_t plain_left_ = 0;

@@ -5,9 +5,9 @@
 namespace foresay::speculative {
 namespace {
 
-// How far a measurement moves an estimate, for pace and shape each.
+// How far one measurement moves the pace, and the shape of its width.
 constexpr double kBlend = 0.05;
-// How fast the cost of untried widths is forgotten: they are tried again after some hundred rounds.
+// How fast widths just above the one in use become cheaper: they are tried again after a few hundred rounds.
 constexpr double kDoubt = 0.004;
 // Before widths are measured: each further row costs this share of a plain step.
 constexpr double kRowPrior = 0.08;
@@ -32,7 +32,7 @@ void CostModel::observe(std::int32_t rows, double ms) {
         shape_[w] = table_[w];
         known_[w] = true;
     }
-    // A forward that was interrupted says little.
+    // Clamped, because the time of an interrupted forward says little.
     const double ratio = std::clamp(ms / verify_ms(rows), 0.5, 2.0);
     const double step = kBlend * (ratio - 1.0);
     pace_ *= 1.0 + step;
@@ -43,6 +43,7 @@ void CostModel::observe(std::int32_t rows, double ms) {
     interpolate();
 }
 
+// Fills the widths between, below and beyond the measured ones, then applies the bounds that the header names.
 void CostModel::interpolate() {
     std::size_t last = 0;
     for (std::size_t w = 1; w < shape_.size(); ++w) {

@@ -1,9 +1,9 @@
-// speculative/cost_model.h: what a forward of the target costs by its number of rows, kept current.
+// speculative/cost_model.h: what a forward of the target costs by its number of rows, measured while generating.
 //
 // The cost of a width (a number of rows) is a common pace, which follows the machine and the growing context, times a
-// shape per width. Widths that were never measured are interpolated. No width costs more than a larger one, nor more
-// than one row less and a plain step, since either could be run instead. Widths just beyond those in use slowly become
-// cheaper, so that a width that once looked expensive by accident is tried again.
+// shape per width. Widths that were never measured are interpolated. A width never costs more than a larger one, nor
+// more than the next smaller one and a plain step, because those forwards could replace it. Widths just above those in
+// use slowly become cheaper, so that one that looked expensive by accident is tried again.
 // Threads:  one caller at a time.
 // Cost:     reading is a table look-up; no allocation.
 #pragma once

@@ -1,13 +1,13 @@
-// speculative/device_sampling.h: runs a chain where the logits are, on backends that run apart from the host. No row of
-// logits is copied, and all rows of a verification are sampled at once. Of a chain with host stages, the device runs
-// what comes before them and hands over the few candidates that they see.
+// speculative/device_sampling.h: runs the chain on the device, for backends that are asynchronous to the host. No
+// logits are copied, and all rows of a verification are sampled at once. If the chain has host stages, the device runs
+// the stages before them and hands over the few candidates that the host stages see.
 //
-// On a host backend the chain samples from the rows itself, one after the other: rows after a disagreement are then
-// never sampled, and there is nothing to wait for.
+// On a host backend the chain samples the rows itself, one after the other. Rows after a disagreement are then never
+// sampled, and there is nothing to wait for.
 //
 // Law 3:    the plan of row i assumes that the tokens drafted before it are accepted. It is used only if they are.
 // Cost:     compiles one plan per row; no allocation once warm.
-// Errors:   none; sample() says when the host has to sample.
+// Errors:   none; sample() returns RowSource::logits when the host has to sample.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ namespace foresay::speculative {
 // Where the tokens of verified rows come from.
 enum class RowSource : std::uint8_t {
     logits,      // the host samples from the rows
-    candidates,  // the host goes on from the candidates in the rows' token slots
+    candidates,  // the host continues with the candidates in the rows' token slots
     tokens,      // they are in the rows' token slots
 };
 

@@ -37,7 +37,7 @@ void DraftBuilder::look_up(const DraftTask& task) {
     }
 }
 
-// Tells the controller of the draft model's tokens that it has not seen yet.
+// Reports the draft model's new tokens to the controller.
 void DraftBuilder::note_drafted() {
     while (noted_ < static_cast<std::int32_t>(draft_.tokens.size())) {
         const std::size_t i = static_cast<std::size_t>(noted_++);

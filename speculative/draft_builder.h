@@ -1,13 +1,13 @@
-// speculative/draft_builder.h: puts the draft of a round together from its sources.
+// speculative/draft_builder.h: assembles the draft of a round from its sources.
 //
-// Lookups propose tokens one by one for next to nothing; a draft model proposes them at a cost. With a controller they
-// take turns within one draft: of what the lookups propose the likeliest is taken while it is good enough, the draft
-// model is asked in between, and whether it agrees with the lookup tells how far to trust it. Without a controller the
-// whole draft comes from the draft model, or from the first lookup that has one.
+// A lookup's token costs next to nothing, a draft model's token costs a forward. build() mixes both in one draft: the
+// controller takes the lookups' likeliest proposal while it is good enough and asks the draft model otherwise. How
+// often the two agree tells it how far to trust the lookups. build_fixed() takes the whole draft from the draft model,
+// or from the first lookup that has a proposal.
 //
 // Threads:  one caller at a time.
 // Cost:     what the draft model takes; no allocation.
-// Errors:   the constructor throws Error for two drafters that are no lookups.
+// Errors:   the constructor throws Error when more than one drafter is not a lookup.
 #pragma once
 
 #include <array>
@@ -25,22 +25,22 @@ class DraftBuilder final : private DraftStopRule {
 public:
     explicit DraftBuilder(std::span<const std::unique_ptr<Drafter>> drafters, Now now = steady_now);
 
-    // The drafter that is no lookup; null: there is none.
+    // The drafter that is not a lookup; null: there is none.
     Drafter* model() const { return model_; }
 
     void clear() {
         draft_.clear();
         draft_ms_ = 0.0;
     }
-    // Drafts as long as the controller finds it worth it; returns how many tokens are worth verifying. With
-    // task.may_stay_open there may be one more, which open() and close() are for.
+    // Drafts while the controller finds it worthwhile. Returns how many tokens are worth verifying. With
+    // task.may_stay_open the draft may end in one more token that is still being sampled: see open() and close().
     std::int32_t build(const DraftTask& task, Controller& controller);
-    // task.max_tokens tokens; fewer where the source ends the text or knows no more. Returns how many.
+    // Drafts task.max_tokens tokens, fewer where the source ends the text or has no proposal. Returns how many.
     std::int32_t build_fixed(const DraftTask& task);
 
     // The slot of a token that is still being sampled; negative: there is none.
     std::int32_t open() const { return draft_.open_slot; }
-    // Waits for that token. Then it is the last of tokens(), unless the chain ruled out every token.
+    // Waits for that token and appends it to tokens(), unless the chain ruled out every token.
     void close();
 
     std::span<const std::int32_t> tokens() const { return draft_.tokens; }

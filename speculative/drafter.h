@@ -1,7 +1,8 @@
 // speculative/drafter.h: a source of drafted tokens.
 //
 // A drafter guesses; it never decides. Whatever it proposes, the emitted tokens are the same: a wrong guess costs time
-// only. The generator asks for at most one draft per round and verifies it; what was accepted shows in the next task.
+// only. The generator asks for at most one draft per round and verifies it. The next task's tokens include what was
+// accepted.
 //
 // Life:     begin() once per generation, then look_up() and propose(); rewind() whenever the sequence forgets tokens.
 // Threads:  one caller at a time.
@@ -31,24 +32,25 @@ public:
     virtual ~DraftStopRule() = default;
     // The `count`-th token of the draft has just been proposed with confidence `margin`. True: propose another one.
     virtual bool keep_drafting(std::int32_t count, float margin) = 0;
-    // What keep_drafting() will say of the token that is being sampled now, before that token is known. `more`: a
-    // drafter that runs apart from the host may start the next step without waiting. `end`: it may leave the draft
-    // open.
+    // What keep_drafting() will return for the token that is being sampled now, before that token is known. `more`: an
+    // asynchronous drafter may start the next step without waiting for it. `end`: it may leave the draft open.
+    // `unknown`: it has to wait for the token and ask keep_drafting().
     enum class Lookahead : std::uint8_t { unknown, more, end };
     virtual Lookahead lookahead() { return Lookahead::more; }
 };
 
-// What a drafter is asked.
+// A request to a drafter.
 struct DraftTask {
     std::span<const std::int32_t> tokens;      // the sequence so far, input and generated; the draft continues it
-    std::int32_t max_tokens = 0;               // hard limit of the draft, with what it holds already
-    const samplers::Chain* chain = nullptr;    // the target's chain in its present state, for noise, temperature, masks
+    std::int32_t max_tokens = 0;               // hard limit of the draft, including what it already holds
+    const samplers::Chain* chain = nullptr;    // the target's chain in its current state, for noise, temperature, masks
     std::span<const std::int32_t> end_tokens;  // tokens that end the text: a draft is cut after the first of them
     DraftStopRule* stop_rule = nullptr;        // null: exactly max_tokens
     bool may_stay_open = false;                // the draft may end in a token that is not known yet
 };
 
-// A draft and, per token, the drafter's margin (best minus second-best score), +inf when it does not know better.
+// A draft and, per token, the drafter's confidence: a model's margin (best minus second-best score, +inf without a
+// second), a lookup's length of the match.
 struct DraftedTokens {
     std::vector<std::int32_t> tokens;
     std::vector<float> margins;
@@ -65,15 +67,15 @@ struct DraftedTokens {
 struct Proposal {
     std::int32_t token = -1;  // -1: none
     double chance = 0.0;      // that it is the target's
-    std::int32_t length = 0;  // of the match: how many tokens before it speak for it
+    std::int32_t length = 0;  // of the match: how many tokens before it are equal
 };
 
 class Drafter {
 public:
     virtual ~Drafter() = default;
     virtual std::string_view name() const = 0;
-    // True: a lookup in what is known already, which costs next to nothing and answers look_up(). A generator uses any
-    // number of lookups, and one drafter that is none.
+    // True: proposes from tokens seen before, costs next to nothing and implements look_up(). A generator uses any
+    // number of lookups and at most one other drafter.
     virtual bool is_lookup() const { return false; }
     // The token that follows `sequence` and then `draft`.
     virtual Proposal look_up(std::span<const std::int32_t> sequence, std::span<const std::int32_t> draft) {
@@ -87,7 +89,7 @@ public:
     virtual void begin(std::span<const std::int32_t> tokens) { (void)tokens; }
     // Continues `draft`, which may hold tokens of another source, up to task.max_tokens tokens in all.
     virtual void propose(const DraftTask& task, DraftedTokens& draft) = 0;
-    // The sequence has forgotten everything from position `length` on.
+    // The sequence has been cut to its first `length` tokens.
     virtual void rewind(std::int32_t length) { (void)length; }
     // The context whose token slots hold the last tokens of open drafts; null: drafts are never open.
     virtual core::Context* token_source() { return nullptr; }

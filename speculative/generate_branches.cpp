@@ -1,5 +1,6 @@
-// Several answers to one prompt at once: each round is one forward with a row for every branch that goes on. By law 1
-// each row is what it would be alone.
+// Several answers to one prompt at once: each round is one forward with a row for every unfinished branch. By law 1 a
+// row does not depend on the others. Branches are forks of the prompt's sequence; as many as fit the cache make a
+// group, and groups follow one another. Without room for two branches, generate() computes one alone.
 #include <chrono>
 
 #include "base/error.h"
@@ -16,16 +17,16 @@ double ms_between(Clock::time_point start, Clock::time_point end) {
 }
 
 struct Branch {
-    std::size_t index = 0;  // among all that were asked for
+    std::size_t index = 0;  // in the caller's list
     core::SequenceId sequence = -1;
     std::unique_ptr<samplers::Chain> chain;
     TextStream text;
     GenerateResult result;
-    std::int32_t room = 0;
+    std::int32_t room = 0;  // tokens that may still be emitted
     bool done = false;
 };
 
-// The branches of one group, generated side by side.
+// Branches that are generated together.
 class Group {
 public:
     Group(core::Context& target, const GenerateRequest& request, std::span<const std::int32_t> ends,
@@ -34,7 +35,7 @@ public:
 
     std::vector<Branch>& branches() { return branches_; }
 
-    // Samples from a row of logits, which is left in an unspecified state. False: the logits are not numbers.
+    // Samples from a row of logits, which is left in an unspecified state. False: the logits are not finite.
     bool step(Branch& branch, std::span<float> logits) {
         if (!all_finite(logits)) return false;
         const samplers::Decision decision = branch.chain->decide(logits);

@@ -1,3 +1,10 @@
+// One generation: evaluate the sequence, sample the first token, then rounds until the text ends. A round
+//   1. drafts tokens (DraftBuilder, led by the Controller in mode auto),
+//   2. evaluates the sequence's last token and the draft as decode rows of one forward,
+//   3. samples every row, on the device (DeviceSampling) or in step 4 on the host,
+//   4. accepts tokens until one differs from the draft (accept.h), emits them, and drops the rest from the cache.
+// The Controller learns from each round's times and outcome. Everything runs on the caller's thread; only the cancel
+// flag is shared. Where a device samples and nothing is drafted, run_ahead() replaces the rounds.
 #include "speculative/generator.h"
 
 #include <algorithm>
@@ -22,8 +29,8 @@ std::string_view mode_name(core::SpeculationMode mode) {
     return "";
 }
 
-// Times forwards of several widths after what the cache holds, the most telling ones first, within a budget. Leaves the
-// cache as it was.
+// Times forwards of several widths after what the cache holds, the most informative ones first, within a time budget.
+// Leaves the cache as it was.
 void calibrate(core::Context& target, core::SequenceId sequence, CostModel& costs, std::int32_t max_width, Now now) {
     std::vector<std::int32_t> widths = {1, 4, 2, 8, 3, 6, 16, 5, 12, 32};
     double budget_ms = 60.0;
@@ -36,7 +43,7 @@ void calibrate(core::Context& target, core::SequenceId sequence, CostModel& cost
             if (std::ranges::find(widths, width) == widths.end()) widths.push_back(width);
         }
     }
-    constexpr double kDeviceForwards = 80.0;
+    constexpr double kDeviceForwards = 80.0;  // budget in plain steps
     const double start = now();
     const std::vector<std::int32_t> tokens(static_cast<std::size_t>(CostModel::kMaxWidth), 0);
     const std::int32_t length = target.length(sequence);
@@ -97,7 +104,7 @@ void Generator::State::check_input(std::span<const std::int32_t> input) const {
         throw Error("the text is " + std::to_string(length) + " tokens long but the context holds " +
                     std::to_string(target().capacity()) + "; shorten it or raise --context");
     }
-    if (length == 0) throw Error("there is no text to continue, and this model has no token that begins one");
+    if (length == 0) throw Error("the prompt is empty, and this model has no beginning-of-text token; give a prompt");
     const std::int32_t vocab = target().model().config().shape.vocab;
     for (const std::int32_t token : input) {
         if (token < 0 || token >= vocab) {
@@ -176,7 +183,7 @@ private:
         result_.speculation.mode = mode_name(s_.parts.speculation.mode);
     }
 
-    // Walks over the rows of the last forward and takes over what was emitted.
+    // Accepts tokens from the rows of the last forward and emits them.
     AcceptOutcome step(std::span<const std::int32_t> drafted, RowSource source) {
         std::int32_t row = 0;
         const AcceptOutcome outcome =
@@ -239,17 +246,17 @@ private:
         check_ids();
     }
 
-    // The draft ends before an id that the target does not have.
+    // Cuts the draft before the first id that the target's vocabulary lacks.
     void check_ids() {
         const std::int32_t vocab = s_.target().model().config().shape.vocab;
-        const auto run = s_.builder.tokens().first(static_cast<std::size_t>(keep_));
+        const auto drafted = s_.builder.tokens().first(static_cast<std::size_t>(keep_));
         keep_ = static_cast<std::int32_t>(
-            std::ranges::find_if(run, [vocab](std::int32_t token) { return token < 0 || token >= vocab; }) -
-            run.begin());
+            std::ranges::find_if(drafted, [vocab](std::int32_t token) { return token < 0 || token >= vocab; }) -
+            drafted.begin());
     }
 
     // The rows of the verification: the last token of the sequence and the draft. A token that is still being sampled
-    // is named by its slot. True when there is such a row.
+    // is named by its slot. Returns true if there is such a row.
     bool make_rows() {
         s_.rows.assign(1, kernels::TokenRef::id(s_.sequence.tokens().back()));
         const auto drafted = s_.builder.tokens().first(static_cast<std::size_t>(keep_));
@@ -259,8 +266,9 @@ private:
         return true;
     }
 
-    // Plain decoding where a device samples: each forward takes its token from the slot that the one before left it in,
-    // and the host reads that token while the forward runs. What was computed after the last token is dropped.
+    // Plain decoding with sampling on the device: each forward reads its token from the slot that the previous one was
+    // sampled into, and the host fetches that token while the forward runs. The forward after the last token is
+    // dropped.
     void run_ahead() {
         const kernels::TokenRef next = kernels::TokenRef::slot(0);
         for (bool first = true;; first = false) {
@@ -392,7 +400,7 @@ std::span<const std::uint8_t> Generator::generated() const { return state_->sequ
 std::int32_t Generator::held() const { return state_->sequence.held(); }
 
 bool Generator::prepare(std::span<const std::int32_t> input, const std::atomic<bool>* cancel) {
-    constexpr std::size_t kStep = 64;
+    constexpr std::size_t kStep = 64;  // tokens between two checks of `cancel`
     State& s = *state_;
     if (s.sequence.size() + static_cast<std::int64_t>(input.size()) > s.target().capacity()) return false;
     if (s.sequence.size() + input.size() == 0) return true;

@@ -3,8 +3,8 @@
 // A sequence is one growing list of tokens, input and generated, of which the KV cache holds all but at most the last.
 // The target's own chain samples every emitted token, so tokens depend on (sequence, seed, branch) only.
 //
-// Life:     one Generator per conversation; generate() appends and returns, truncate() goes back, switch_to() goes to
-//           another branch of the conversation, which stays in the cache while there is room.
+// Life:     one Generator per conversation; generate() appends and returns, truncate() goes back, switch_to() moves to
+//           another branch of the conversation. Branches stay in the cache while it has room.
 // Threads:  one caller at a time; the cancel flag may be set from any thread or signal handler.
 // Cost:     a round is one forward of the target, plus the drafter's steps; no allocation per token once warm.
 // Errors:   the constructor throws Error for drafters that cannot work together, generate() for an input that is longer
@@ -43,7 +43,7 @@ struct SpeculationOptions {
 struct GeneratorParts {
     std::unique_ptr<core::Context> target;
     std::unique_ptr<samplers::Chain> chain;
-    std::vector<std::unique_ptr<Drafter>> drafters;  // none: plain decoding; any number of lookups, one other
+    std::vector<std::unique_ptr<Drafter>> drafters;  // none: plain decoding; at most one is not a lookup
     const core::Tokenizer* tokenizer = nullptr;      // null: token ids only, no text; must outlive the generator
     std::vector<std::int32_t> end_tokens;            // tokens that end the text; none: those of the tokenizer
     SpeculationOptions speculation;
@@ -53,7 +53,7 @@ struct GeneratorParts {
 // One emitted token.
 struct TokenEvent {
     std::int32_t token = 0;   // -1: no token, only the text that was held back until the end
-    std::string_view text;    // characters that this token completes, less what may begin a stop string
+    std::string_view text;    // characters that this token completes, except those that may begin a stop string
     bool drafted = false;     // proposed by a drafter and accepted
     std::string_view source;  // the drafter's name when drafted
 };
@@ -104,7 +104,7 @@ struct GenerateResult {
     }
 };
 
-// A token of one of several answers, by its place among them.
+// A token of answer `index` of generate_branches().
 using BranchCallback = std::function<void(std::size_t index, const TokenEvent&)>;
 using LogitsVisitor = std::function<void(std::int32_t index, std::span<const float> logits)>;
 using TokenCallback = std::function<void(const TokenEvent&)>;
@@ -117,7 +117,7 @@ public:
     Generator& operator=(Generator&&) noexcept;
 
     // Appends request.input to the sequence and generates. When it throws because the input does not fit, the sequence
-    // is as it was; when a stage of the chain fails, the tokens emitted before stay.
+    // is unchanged; when a stage of the chain fails, the tokens emitted before stay.
     GenerateResult generate(const GenerateRequest& request, const TokenCallback& callback = {});
 
     // Appends `input` to the sequence and evaluates it, so that a later generate() need not: for text that is known
@@ -126,8 +126,8 @@ public:
     bool prepare(std::span<const std::int32_t> input, const std::atomic<bool>* cancel = nullptr);
 
     // Appends request.input to the sequence and generates an answer for each of `branches`; request.branch is ignored.
-    // Each answer is what generate() yields with that branch, but all are computed side by side, in rows of one forward
-    // and with shared pages of the cache, as far as the cache has room. The sequence is the prompt afterwards;
+    // Each answer equals that of generate() with that branch, but all are computed together, as rows of one forward and
+    // with shared pages of the cache, as far as the cache has room. Afterwards the sequence is the prompt, and
     // switch_to() finds each answer in the cache.
     std::vector<GenerateResult> generate_branches(const GenerateRequest& request,
                                                   std::span<const std::uint64_t> branches,
@@ -136,9 +136,9 @@ public:
     // The sequence: all tokens, input and generated.
     std::span<const std::int32_t> tokens() const;
     std::span<const std::uint8_t> generated() const;  // per token: 1 when it was generated, 0 when it was input
-    std::int32_t held() const;                        // of them in the cache
+    std::int32_t held() const;                        // how many of them the cache holds
     std::int32_t capacity() const;                    // positions of the context
-    // Forgets every token from index `length` on: /undo, /retry, /clear (0).
+    // Drops the tokens from index `length` on: /undo, /retry, /clear (0).
     void truncate(std::int32_t length);
 
     // The sequence becomes `tokens`; `generated` says which of them were generated. Tokens that the cache holds, for

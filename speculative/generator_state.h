@@ -45,9 +45,10 @@ struct Generator::State {
     void take_open_drafts();
     // Measures costs, once, before the first token.
     void warm_up();
-    // Throws Error when the sequence followed by `input` is no prompt: too long, empty, or with ids that do not exist.
+    // Throws Error when the sequence followed by `input` cannot be a prompt: too long, empty, or with ids that do not
+    // exist.
     void check_input(std::span<const std::int32_t> input) const;
-    // The error of a model whose logits are not numbers.
+    // Throws the error for a model whose logits are not finite.
     [[noreturn]] void fail_broken() const;
     bool is_end(std::int32_t token) const {
         return std::ranges::find(parts.end_tokens, token) != parts.end_tokens.end();

@@ -34,7 +34,7 @@ std::int64_t machine_available() {
     return kUnknown;
 }
 
-// Pages of files that the group could drop count as free.
+// Page cache that the control group can drop counts as free.
 std::int64_t reclaimable(const char* path, const std::string& wanted) {
     std::ifstream file(path);
     std::string key;
@@ -81,9 +81,8 @@ MemoryEstimate estimate_memory(core::ModelSource& source, const core::ContextOpt
     const kernels::ModelShape& s = config.shape;
     MemoryEstimate estimate;
     estimate.mapped = source.weight_bytes();
-    // The embedding table stays in the file; everything else is packed once more. A tied head is packed beside the
-    // table.
-    // A device has a memory of its own, and the table in it.
+    // On the host the embedding table stays in the mapped file, and all other weights are copied into packed form. A
+    // tied LM head is packed in addition to the table. A device holds everything in its own memory, the table included.
     const std::int64_t table = source.embedding_bytes();
     const bool device = ops.free_memory() >= 0;
     estimate.weights = estimate.mapped + (config.tied_head ? table : 0) - (device ? 0 : table);

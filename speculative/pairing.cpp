@@ -9,7 +9,7 @@
 namespace foresay::speculative {
 namespace {
 
-// Rows of padding after a vocabulary: published families pad to different multiples.
+// Padding rows after a vocabulary, at most: published model families pad to different multiples.
 constexpr std::int32_t kMaxPadding = 1024;
 
 }  // namespace

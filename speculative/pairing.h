@@ -1,6 +1,6 @@
-// speculative/pairing.h: may this draft model draft for this target?
+// speculative/pairing.h: checks that a draft model can draft for a target.
 //
-// Errors:   check_pairing() throws Error with one sentence that says what differs.
+// Errors:   check_pairing() throws Error with one sentence about what differs.
 #pragma once
 
 #include "core/models/model_config.h"
@@ -13,7 +13,7 @@ namespace foresay::speculative {
 
 struct PairingModel {
     const core::ModelConfig& config;
-    const core::Tokenizer* tokenizer;  // null: the model has none, then only sizes are compared
+    const core::Tokenizer* tokenizer;  // null: the model has none, and only sizes are compared
     std::string path;                  // for messages
 };
 

@@ -1,4 +1,4 @@
-// speculative/text_stream.h: emitted tokens to text, cut before a stop string.
+// speculative/text_stream.h: turns emitted tokens into text, cut before a stop string.
 //
 // Threads:  one caller at a time.
 // Cost:     no allocation once its buffers have grown.
@@ -34,7 +34,7 @@ public:
         return stops_.push(decoder_->push(token));
     }
 
-    // What was held back; the text has ended.
+    // Ends the text and returns what was held back.
     std::string finish() {
         if (!decoder_ || stops_.stopped()) return {};
         std::string rest(stops_.push(decoder_->flush()));

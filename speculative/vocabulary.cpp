@@ -33,7 +33,8 @@ private:
         return type != core::TokenType::control && type != core::TokenType::unused;
     }
 
-    // Ids by their bytes, equal ones by id. Made when the first plugin asks; stages are created on one thread.
+    // Sorts the ids by their bytes, equal ones by id. Built on the first find(): stages are created on one thread, so
+    // it needs no lock.
     void index() const {
         for (std::int32_t token = 0; token < size(); ++token) {
             if (has_text(token) && !tokenizer_.bytes(token).empty()) by_text_.push_back(token);

@@ -20,7 +20,7 @@ constexpr int kPasses = 5;
 
 using Lane = std::uint64_t __attribute__((vector_size(32)));
 
-// The sum keeps the compiler from leaving the loads out; eight independent ones keep many in flight.
+// Summing keeps the compiler from removing the loads; eight independent sums keep many loads in flight.
 std::uint64_t read_all(const Lane* data, std::size_t lanes) {
     std::array<Lane, 8> sums{};
     for (std::size_t i = 0; i + sums.size() <= lanes; i += sums.size()) {
@@ -32,7 +32,7 @@ std::uint64_t read_all(const Lane* data, std::size_t lanes) {
 }
 
 std::vector<Benchmark>& benchmarks() {
-    static std::vector<Benchmark> all;  // in a function, so that it is there when the first file registers
+    static std::vector<Benchmark> all;  // in a function, so that it exists when the first file registers
     return all;
 }
 
@@ -57,7 +57,7 @@ double read_bandwidth(kernels::Ops& ops) {
     if (!buffer) return 0.0;
     std::uint64_t* words = reinterpret_cast<std::uint64_t*>(buffer.get());
     for (std::size_t i = 0; i < kBufferBytes / sizeof(std::uint64_t); ++i)
-        words[i] = i;  // untouched pages cost no reads
+        words[i] = i;  // reading untouched pages would not read memory
     double best = 0.0;
     std::vector<std::uint64_t> sums(static_cast<std::size_t>(threads));
     for (int pass = 0; pass < kPasses; ++pass) {
@@ -118,7 +118,7 @@ std::string bench_title(const OpenedEngine& engine) {
     std::string title = engine.target().source().path() + ", " + engine.backend() + "\n";
     const std::string inflated = engine.inflated();
     if (!inflated.empty()) {
-        title += "inflated: " + inflated + "; small models at the cost of these shapes, in every number below\n";
+        title += "inflated: " + inflated + "; every number below is of small models at the cost of these shapes\n";
     }
     return title;
 }

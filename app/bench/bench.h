@@ -1,9 +1,9 @@
-// app/bench/bench.h: the benchmarks of `foresay bench`, one file each, and what they share.
+// app/bench/bench.h: the list of the benchmarks of `foresay bench`, and helpers that they share.
 //
-// A benchmark is a function and a RegisterBenchmark in its own file; nothing else names it. Like the commands they are
-// linked as objects (app/command_line/command.h).
-// Every benchmark measures the read bandwidth of the machine in the same run, with the same number of threads, so that
-// its results can be quoted as a share of it. Times are medians over runs.
+// A benchmark is a function and a RegisterBenchmark in its own file; nothing else names it. Like the commands,
+// benchmarks are linked as objects (app/command_line/command.h). A benchmark that reports bandwidth also measures the
+// machine's read bandwidth, in the same run and with the same number of threads, so that results can be given as a
+// share of it. Times are medians over runs.
 #pragma once
 
 #include <chrono>
@@ -28,7 +28,7 @@ struct BenchOptions : Options {
 struct Benchmark {
     std::string name;
     std::string doc;  // as help shows it
-    // Measures and prints. Throws Cancelled, and what is wrong.
+    // Measures and prints. Throws Cancelled, or Error.
     void (*run)(const BenchOptions& options) = nullptr;
 };
 
@@ -36,11 +36,11 @@ struct RegisterBenchmark {
     RegisterBenchmark(std::string name, std::string doc, void (*run)(const BenchOptions& options));
 };
 
-// All of them, in alphabetical order.
+// All benchmarks, in alphabetical order.
 std::vector<Benchmark> registered_benchmarks();
 
-// Bytes per second that the backend's device reads, or that as many threads as it has read from a buffer far larger
-// than any cache. Takes about a quarter second.
+// Read bandwidth in bytes per second: of the backend's device, or of as many CPU threads as the backend uses, from a
+// buffer far larger than any cache. Takes about a quarter of a second.
 double read_bandwidth(kernels::Ops& ops);
 
 inline constexpr std::int32_t kDefaultBenchTokens = 128;
@@ -61,16 +61,16 @@ private:
 double median(std::vector<double> values);  // 0 of nothing
 double geometric_mean(const std::vector<double>& values);
 
-// `count` token ids that are neither special nor all alike; the same for the same vocabulary.
+// `count` varied token ids without special tokens; the same for the same vocabulary.
 std::vector<std::int32_t> some_tokens(std::int32_t vocabulary, std::int32_t count);
 
 // printf into a string.
 [[gnu::format(printf, 1, 2)]] std::string format(const char* pattern, ...);
 
-// "model.gguf, cpu (avx512), 2 threads": the head of a report, with a line that says so when a model is inflated.
+// The heading of a report: "model.gguf, cpu (avx512), 2 threads", and a line about inflation if a model is inflated.
 std::string bench_title(const OpenedEngine& engine);
 
-// Says in a JSON object that its numbers come of inflated models, when they do.
+// Marks a JSON object if its numbers come from inflated models.
 template <class Json>
 void label_inflated(Json& out, const OpenedEngine& engine) {
     if (const std::string inflated = engine.inflated(); !inflated.empty()) out["inflated"] = inflated;

@@ -28,7 +28,7 @@ double forced(core::Context& context, std::span<const std::int32_t> prompt, std:
     context.prefill(prompt);
     const Stopwatch watch;
     for (const std::int32_t& token : tokens) context.decode(std::span(&token, 1));
-    context.logits(0);  // waits
+    context.logits(0);  // waits for the device
     return static_cast<double>(tokens.size()) * 1000.0 / watch.ms();
 }
 

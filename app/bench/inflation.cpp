@@ -1,7 +1,8 @@
-// foresay bench inflation: whether inflated models are what they stand for. They and the small models they were made of
-// read the same texts, prompts of a file and what the small target writes behind them: they should choose alike, and
-// the draft should be as often right. Then plain decoding, in turns with random weights in the same shape: it should
-// cost the same.
+// foresay bench inflation: checks that inflated models compute what the small ones do, at the cost of the large shape.
+//
+// First, small and inflated models read the same texts (prompts, and the small target's continuations). They should
+// choose the same tokens, and the draft should agree with the target as often. Then plain decoding is timed,
+// alternating with random weights in the same shape: both should take the same time.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -22,18 +23,18 @@ namespace foresay::app {
 
 namespace {
 
-constexpr double kAgreement = 0.99;   // of all choices, at least
-constexpr double kAcceptance = 0.01;  // difference of the pairs, at most
-constexpr double kSpeed = 0.02;       // difference from the same shape with random weights, at most
-constexpr std::int32_t kRows = 16;    // evaluated at a time
+constexpr double kAgreement = 0.99;   // least share of equal choices
+constexpr double kAcceptance = 0.01;  // largest difference in acceptance between the pairs
+constexpr double kSpeed = 0.02;       // largest difference in speed from random weights in the same shape
+constexpr std::int32_t kRows = 16;    // rows per forward
 constexpr std::int32_t kSpeedPrompt = 64;
-constexpr std::size_t kStretch = 16;   // tokens decoded in turn
-constexpr std::int64_t kTokens = 128;  // written behind each prompt, and decoded to measure the speed
+constexpr std::size_t kStretch = 16;   // tokens that one model decodes before the other one continues
+constexpr std::int64_t kTokens = 128;  // generated after each prompt, and decoded to measure the speed
 
-// What is sampled from one row at each of the temperatures; the first is 0.
+// The token sampled from one row at each temperature; the first temperature is 0.
 using Choices = std::vector<std::int32_t>;
 
-// Samples as the program does, with the noise of the token's place and no stage but the temperature.
+// Samples as the program does, with the noise of the token's position, and with temperature as the only sampler.
 class Chooser {
 public:
     Chooser(std::int32_t vocabulary, std::uint64_t seed, std::vector<double> temperatures)
@@ -45,7 +46,7 @@ public:
     Choices choose(std::span<const float> logits, std::size_t index) {
         Choices choices;
         for (const double temperature : temperatures_) {
-            row_.assign(logits.begin(), logits.end());  // drawing changes it
+            row_.assign(logits.begin(), logits.end());  // sampling changes it
             kernels::SamplingPlan plan;
             plan.key = {seed_, 0, static_cast<std::uint32_t>(index)};
             plan.vocab = vocabulary_;
@@ -66,17 +67,17 @@ private:
     kernels::SamplingScratch scratch_;
 };
 
-// A small model and what it was inflated to, each with a memory of its own. `exact` is the small one in float32: where
-// a backend rounds what meets quantised weights, the small and the inflated model differ from it alike.
+// A small model and its inflated version, each with its own context. `exact` is the small model in float32, the
+// reference for both: a backend rounds activations that meet quantised weights, so both may differ from it.
 struct Twins {
     std::string shape, quant_type;
     std::optional<kernels::QuantType> head;                 // none: as published files have it
     std::unique_ptr<core::Context> small, exact, inflated;  // exact, inflated: null when the model is not inflated
 
-    // Beside `exact`, over all rows that choose a token of the text.
+    // Compared with `exact`, over all rows that predict a token of the text.
     struct Comparison {
         std::int64_t rows = 0, alike = 0;  // the same choice at temperature 0
-        double squares = 0.0;              // mean squares of the differences of a row's logits, added up
+        double squares = 0.0;              // sum over rows of the mean squared difference of the logits
 
         double agreement() const { return rows > 0 ? static_cast<double>(alike) / static_cast<double>(rows) : 0.0; }
         double typical() const { return rows > 0 ? std::sqrt(squares / static_cast<double>(rows)) : 0.0; }
@@ -95,10 +96,10 @@ struct Twins {
 };
 
 struct TwinChoices {
-    std::vector<Choices> small, inflated;  // of each row that chooses a token of the text
+    std::vector<Choices> small, inflated;  // for each row that predicts a token of the text
 };
 
-// All of them read `tokens`, of which the first `prompt` were given.
+// Evaluates `tokens` in all contexts. The first `prompt` tokens are the prompt; rows after it are compared.
 TwinChoices read(Twins& twins, std::span<const std::int32_t> tokens, std::size_t prompt, std::int32_t vocabulary,
                  Chooser& chooser) {
     TwinChoices choices;
@@ -132,7 +133,7 @@ TwinChoices read(Twins& twins, std::span<const std::int32_t> tokens, std::size_t
     return choices;
 }
 
-// `prompt` and what the model writes behind it at temperature 0.
+// `prompt` and the model's continuation of it at temperature 0.
 std::vector<std::int32_t> written(core::Context& context, std::span<const std::int32_t> prompt, std::int32_t count,
                                   const core::Tokenizer& tokenizer, Chooser& chooser) {
     std::vector<std::int32_t> tokens(prompt.begin(), prompt.end());
@@ -162,19 +163,19 @@ std::shared_ptr<const core::Model> load(std::unique_ptr<core::ModelSource> sourc
 
 struct Speed {
     double shape = 0.0, inflated = 0.0;  // tokens per second, medians
-    std::string not_measured;            // why
-    double ratio = 0.0;                  // median of those of neighbouring stretches
+    std::string not_measured;            // the reason, if the speed could not be measured
+    double ratio = 0.0;                  // median over pairs of neighbouring stretches
 };
 
 // Tokens per second of decoding `tokens` one by one.
 double decode_rate(core::Context& context, std::span<const std::int32_t> tokens) {
     const Stopwatch watch;
     for (const std::int32_t& token : tokens) context.decode(std::span(&token, 1));
-    context.logits(0);  // waits
+    context.logits(0);  // waits for the device
     return static_cast<double>(tokens.size()) * 1000.0 / watch.ms();
 }
 
-// By turns in short stretches, so that a machine whose pace drifts is as fast for one as for the other.
+// Alternates between both in short stretches, so that a drift of the machine's speed affects both alike.
 Speed measure_speed(OpenedEngine& engine, const Twins& twins, std::int32_t count, int runs) {
     Speed speed;
     kernels::Ops& ops = engine.ops();
@@ -219,7 +220,7 @@ Speed measure_speed(OpenedEngine& engine, const Twins& twins, std::int32_t count
 
 const char* verdict(bool good) { return good ? "yes" : "NO"; }
 
-// The two models of a session and what they are measured by.
+// The engine's target and draft with their small versions, and the counts of their choices.
 class Controls {
 public:
     Controls(OpenedEngine& engine, const BenchOptions& options)
@@ -312,7 +313,7 @@ private:
     }
 
     void report_acceptance(std::string& text, nlohmann::ordered_json& out) const {
-        // The first temperature is there for the agreement.
+        // The first temperature, 0, only serves the agreement.
         for (std::size_t t = 1; places_ > 0 && t < right_.size(); ++t) {
             const double small = static_cast<double>(right_[t][0]) / static_cast<double>(places_);
             const double inflated = static_cast<double>(right_[t][1]) / static_cast<double>(places_);
@@ -354,9 +355,9 @@ private:
     Chooser chooser_;
     Twins target_;
     std::optional<Twins> draft_;
-    std::int64_t places_ = 0;                         // rows of which the next token is written
-    std::vector<std::array<std::int64_t, 2>> right_;  // by temperature: the small draft for the small target, the
-                                                      // inflated for the inflated
+    std::int64_t places_ = 0;                         // rows compared
+    std::vector<std::array<std::int64_t, 2>> right_;  // by temperature, rows in which draft and target agree:
+                                                      // the small pair, the inflated pair
 };
 
 void bench_inflation(const BenchOptions& options) {

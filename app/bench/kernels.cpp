@@ -1,5 +1,5 @@
-// foresay bench kernels: the time of each stage of the op vocabulary at several widths, over all layers of a model or a
-// shape, with the weight bytes per second and the multiply-accumulates per second that it reaches.
+// foresay bench kernels: the time of each op at several widths, over all layers of a model or a shape, with the weight
+// bytes and the multiply-accumulates per second that it reaches.
 #include <array>
 #include <nlohmann/json.hpp>
 
@@ -17,7 +17,7 @@ constexpr int kSteps = 10;  // per run
 
 using Meters = std::array<OpMeter, kMeteredOps>;
 
-// Each stage as the meter saw it within whole forwards.
+// The time of each op within whole forwards, from the meter.
 Meters measure_forwards(core::Context& context, std::span<const std::int32_t> tokens, int steps, MeteredOps& meter) {
     meter.reset();
     for (int step = 0; step < steps; ++step) {
@@ -30,39 +30,39 @@ Meters measure_forwards(core::Context& context, std::span<const std::int32_t> to
     return meters;
 }
 
-// A device runs its stages behind our back, so that a clock around a call tells nothing. Here each stage runs for all
-// layers in turn, over and over, with one wait at the end.
+// A device runs its ops asynchronously, so timing a call is meaningless. Instead, each op runs for all layers in turn,
+// many times, with one wait after each pass.
 Meters measure_device(OpenedEngine& engine, core::Context& context, std::span<const std::int32_t> tokens, int steps) {
     kernels::Ops& ops = engine.ops();
     kernels::Workspace& act = context.workspace();
     const core::Model& model = engine.target();
     const auto rows = static_cast<std::int64_t>(tokens.size());
-    context.decode(tokens);  // makes the batch, with whose rows the stages below go on
+    context.decode(tokens);  // leaves the batch in the workspace, which the ops below reuse
     context.truncate(kPrompt);
     Meters meters;
     for (int i = 0; i < kMeteredOps; ++i) {
         OpMeter& meter = meters[static_cast<std::size_t>(i)];
-        const auto stage = static_cast<MeteredOp>(i);
+        const auto op = static_cast<MeteredOp>(i);
         const auto counted = [&](const kernels::PreparedOp& prepared) {
             meter.calls += 1;
             meter.weight_bytes += prepared.weight_bytes;
             meter.macs += prepared.macs_per_row * rows;
         };
         const auto pass = [&] {
-            if (stage == MeteredOp::embed) ops.embed(model.embed(), act), counted(model.embed());
-            if (stage == MeteredOp::head) ops.lm_head(model.head(), act), counted(model.head());
+            if (op == MeteredOp::embed) ops.embed(model.embed(), act), counted(model.embed());
+            if (op == MeteredOp::head) ops.lm_head(model.head(), act), counted(model.head());
             std::int32_t layer = 0;
             for (const core::Model::Layer& l : model.layers()) {
                 kernels::KvPages& kv = context.cache().pages();
-                if (stage == MeteredOp::attention_in) {
+                if (op == MeteredOp::attention_in) {
                     ops.attention_in(*l.attention_in, act, kv, layer), counted(*l.attention_in);
                 }
-                if (stage == MeteredOp::attend) ops.attend(*l.attend, act, kv, layer), counted(*l.attend);
-                if (stage == MeteredOp::attention_out) {
+                if (op == MeteredOp::attend) ops.attend(*l.attend, act, kv, layer), counted(*l.attend);
+                if (op == MeteredOp::attention_out) {
                     ops.attention_out(*l.attention_out, act), counted(*l.attention_out);
                 }
-                if (stage == MeteredOp::mlp_in) ops.mlp_in(*l.mlp_in, act), counted(*l.mlp_in);
-                if (stage == MeteredOp::mlp_out) ops.mlp_out(*l.mlp_out, act), counted(*l.mlp_out);
+                if (op == MeteredOp::mlp_in) ops.mlp_in(*l.mlp_in, act), counted(*l.mlp_in);
+                if (op == MeteredOp::mlp_out) ops.mlp_out(*l.mlp_out, act), counted(*l.mlp_out);
                 ++layer;
             }
             ops.wait(act);
@@ -77,7 +77,7 @@ Meters measure_device(OpenedEngine& engine, core::Context& context, std::span<co
     return meters;
 }
 
-// Milliseconds of sampling from one row on a device: the best token, or the usual chain.
+// Milliseconds to sample from one row on a device: greedily, or with top-k, top-p and temperature.
 double measure_sampling(OpenedEngine& engine, core::Context& context, bool greedy, int steps) {
     kernels::SamplingPlan plan;
     plan.key = {.seed = 1, .branch = 0, .index = kPrompt};
@@ -121,17 +121,17 @@ void bench_kernels(const BenchOptions& options) {
         const Meters meters = engine.ops().asynchronous() ? measure_device(engine, *context, batch, steps)
                                                           : measure_forwards(*context, batch, steps, *engine.meter());
         for (int i = 0; i < kMeteredOps; ++i) {
-            const auto stage = static_cast<MeteredOp>(i);
+            const auto op = static_cast<MeteredOp>(i);
             const OpMeter& measured = meters[static_cast<std::size_t>(i)];
             if (measured.calls == 0 || measured.ms <= 0.0) continue;
             const double rate = static_cast<double>(measured.weight_bytes) / (measured.ms / 1000.0);
             const double macs = static_cast<double>(measured.macs) / (measured.ms / 1000.0);
-            rows.push_back({{"stage", std::string(name(stage))},
+            rows.push_back({{"stage", std::string(name(op))},
                             {"rows", width},
                             {"ms_per_step", measured.ms / steps},
                             {"bytes_per_second", rate},
                             {"macs_per_second", macs}});
-            text += format("%-14s %4d %9.3f %8.1f %6.0f %% %8.0f\n", std::string(name(stage)).c_str(), width,
+            text += format("%-14s %4d %9.3f %8.1f %6.0f %% %8.0f\n", std::string(name(op)).c_str(), width,
                            measured.ms / steps, rate / 1e9, 100.0 * rate / bandwidth, macs / 1e9);
         }
     }

@@ -1,5 +1,5 @@
-// app/bench/metered_ops.h: a backend that counts the time, the weight bytes and the multiply-accumulates of each op of
-// another one. What is computed does not change.
+// app/bench/metered_ops.h: wraps a backend and counts calls, time, weight bytes and multiply-accumulates of each op.
+// The results do not change.
 //
 // Threads:  as the inner backend.
 #pragma once
@@ -15,7 +15,7 @@ namespace foresay::app {
 
 enum class MeteredOp : std::uint8_t { embed, attention_in, attend, attention_out, mlp_in, mlp_out, head };
 inline constexpr int kMeteredOps = 7;
-std::string_view name(MeteredOp stage);
+std::string_view name(MeteredOp op);
 
 struct OpMeter {
     std::int64_t calls = 0;
@@ -29,24 +29,24 @@ public:
     explicit MeteredOps(std::unique_ptr<kernels::Ops> inner) : OpsDecorator(std::move(inner)) {}
 
     using Meters = std::array<OpMeter, kMeteredOps>;
-    const OpMeter& meter(MeteredOp stage) const { return meters_[static_cast<std::size_t>(stage)]; }
+    const OpMeter& meter(MeteredOp op) const { return meters_[static_cast<std::size_t>(op)]; }
     const Meters& meters() const { return meters_; }
     void reset() { meters_ = {}; }
 
     void begin(kernels::Workspace& workspace, const kernels::Batch& batch) override;
-    void embed(const kernels::PreparedOp& stage, kernels::Workspace& workspace) override;
-    void attention_in(const kernels::PreparedOp& stage, kernels::Workspace& workspace, kernels::KvPages& kv,
+    void embed(const kernels::PreparedOp& op, kernels::Workspace& workspace) override;
+    void attention_in(const kernels::PreparedOp& op, kernels::Workspace& workspace, kernels::KvPages& kv,
                       std::int32_t layer) override;
-    void attend(const kernels::PreparedOp& stage, kernels::Workspace& workspace, const kernels::KvPages& kv,
+    void attend(const kernels::PreparedOp& op, kernels::Workspace& workspace, const kernels::KvPages& kv,
                 std::int32_t layer) override;
-    void attention_out(const kernels::PreparedOp& stage, kernels::Workspace& workspace) override;
-    void mlp_in(const kernels::PreparedOp& stage, kernels::Workspace& workspace) override;
-    void mlp_out(const kernels::PreparedOp& stage, kernels::Workspace& workspace) override;
-    void lm_head(const kernels::PreparedOp& stage, kernels::Workspace& workspace) override;
+    void attention_out(const kernels::PreparedOp& op, kernels::Workspace& workspace) override;
+    void mlp_in(const kernels::PreparedOp& op, kernels::Workspace& workspace) override;
+    void mlp_out(const kernels::PreparedOp& op, kernels::Workspace& workspace) override;
+    void lm_head(const kernels::PreparedOp& op, kernels::Workspace& workspace) override;
 
 private:
     template <typename Run>
-    void measure(MeteredOp stage, const kernels::PreparedOp& prepared, std::int64_t rows, Run run);
+    void measure(MeteredOp op, const kernels::PreparedOp& prepared, std::int64_t rows, Run run);
 
     Meters meters_{};
     std::int64_t rows_ = 0;

@@ -1,4 +1,4 @@
-// foresay bench prefill: tokens per second of prompts.
+// foresay bench prefill: tokens per second of prefill, for prompts of several lengths.
 #include <nlohmann/json.hpp>
 
 #include "app/bench/bench.h"
@@ -9,7 +9,7 @@ namespace foresay::app {
 
 namespace {
 constexpr std::int32_t kLengths[] = {128, 256, 512, 2048, 8192, 32768};
-constexpr double kLongest = 4000.0;  // milliseconds that a prompt may be expected to take
+constexpr double kLongest = 4000.0;  // milliseconds; lengths that should take longer are skipped
 void bench_prefill(const BenchOptions& options) {
     EngineNeeds needs;
     needs.draft = false;
@@ -30,7 +30,7 @@ void bench_prefill(const BenchOptions& options) {
             context->truncate(0);
             const Stopwatch watch;
             if (!context->prefill(tokens, 0, &interrupted())) throw Cancelled();
-            context->logits(0);                        // waits
+            context->logits(0);                        // waits for the device
             if (run > 0) times.push_back(watch.ms());  // the first one warms up
         }
         const double ms = median(times);
@@ -51,7 +51,7 @@ void bench_prefill(const BenchOptions& options) {
     print(bench_title(engine) + format("read bandwidth %.1f GB/s\n", bandwidth / 1e9) + text);
 }
 
-const RegisterBenchmark kPrefill("prefill", "tokens per second of prompts", bench_prefill);
+const RegisterBenchmark kPrefill("prefill", "tokens per second of prefill", bench_prefill);
 
 }  // namespace
 

@@ -1,4 +1,4 @@
-// app/bench/prompt_runs.h: completions of the prompts of a file, for the benchmarks of speculation.
+// app/bench/prompt_runs.h: completes the prompts of a file, for the benchmarks of speculation.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace foresay::app {
 
-// The prompts of --prompts, or the ones that come with the program.
+// The prompts of --prompts, or those that come with the program.
 std::vector<Prompt> bench_prompts(const BenchOptions& options);
 
 struct PromptRun {
@@ -17,7 +17,7 @@ struct PromptRun {
     std::uint64_t seed = 0;
 };
 
-// One completion from an empty session. Throws Cancelled.
+// One completion, starting from an empty sequence. Throws Cancelled.
 speculative::GenerateResult run_prompt(speculative::Generator& generator, std::span<const std::int32_t> prompt,
                                        const PromptRun& run);
 

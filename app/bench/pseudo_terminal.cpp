@@ -18,7 +18,7 @@ namespace foresay::app {
 PseudoTerminal::PseudoTerminal(const std::vector<std::string>& arguments, const std::string& home) {
     const winsize size{40, 100, 0, 0};
     child_ = ::forkpty(&terminal_, nullptr, nullptr, &size);
-    if (child_ < 0) throw Error(std::string("cannot make a terminal to measure on: ") + std::strerror(errno));
+    if (child_ < 0) throw Error(std::string("cannot create a pseudo-terminal: ") + std::strerror(errno));
     if (child_ != 0) return;
     ::setenv("TERM", "xterm", 1);
     ::setenv("NO_COLOR", "1", 1);
@@ -41,7 +41,7 @@ void PseudoTerminal::type(std::string_view keys) {
     while (!keys.empty()) {
         const ssize_t wrote = ::write(terminal_, keys.data(), keys.size());
         if (wrote > 0) keys.remove_prefix(static_cast<std::size_t>(wrote));
-        if (wrote < 0 && errno != EINTR) throw Error("the program to measure is gone");
+        if (wrote < 0 && errno != EINTR) throw Error("the measured program has ended");
     }
 }
 
@@ -62,7 +62,7 @@ bool PseudoTerminal::wait(const std::function<bool(const std::string&)>& enough,
 
 void PseudoTerminal::expect(std::string_view text, std::chrono::milliseconds patience) {
     if (wait([&](const std::string& shown) { return shown.find(text) != std::string::npos; }, patience)) return;
-    throw Error("the conversation loop did not show '" + std::string(text) + "' but: " + shown_);
+    throw Error("the conversation loop did not show '" + std::string(text) + "'; it showed: " + shown_);
 }
 
 }  // namespace foresay::app

@@ -1,7 +1,7 @@
-// app/bench/pseudo_terminal.h: this program on a terminal that nobody sees, to measure what a person would notice.
+// app/bench/pseudo_terminal.h: runs this program on a pseudo-terminal, to measure the latencies that a user sees.
 //
 // Threads:  one caller.
-// Errors:   Error when there is no terminal to be had or the program does not answer in time.
+// Errors:   Error if no terminal is available or the program does not respond in time.
 #pragma once
 
 #include <chrono>
@@ -18,7 +18,7 @@ class PseudoTerminal {
 public:
     using Clock = std::chrono::steady_clock;
 
-    // Starts `foresay ARGUMENTS` without colours and with `home` for what it remembers.
+    // Starts `foresay ARGUMENTS` without colours and with `home` as its state folder.
     PseudoTerminal(const std::vector<std::string>& arguments, const std::string& home);
     ~PseudoTerminal();
     PseudoTerminal(const PseudoTerminal&) = delete;
@@ -28,9 +28,9 @@ public:
     // Forgets what was shown so far.
     void forget() { shown_.clear(); }
     const std::string& shown() const { return shown_; }
-    // Reads until `enough` is content with what was shown. False after `patience`, or when the program ends.
+    // Reads until `enough` accepts the output so far. False after `patience`, or if the program ends.
     bool wait(const std::function<bool(const std::string& shown)>& enough, std::chrono::milliseconds patience);
-    // The same, or an Error that names what did not come.
+    // Waits for `text`. Error if it does not appear.
     void expect(std::string_view text, std::chrono::milliseconds patience = std::chrono::seconds(60));
 
 private:

@@ -1,6 +1,6 @@
-// foresay bench repl: what a person at the conversation loop notices: from a key to its echo, with and without an
-// answer being generated, and from Enter to the first token, compared with the engine alone. Runs the program on a
-// terminal of its own.
+// foresay bench repl: the latencies that a user of the conversation loop notices: from a key to its echo, at the prompt
+// and during an answer, and from Enter to the first token, compared with the engine alone. Runs the program on a
+// pseudo-terminal.
 #include <unistd.h>
 
 #include <algorithm>
@@ -28,7 +28,7 @@ constexpr int kPromptLines[] = {10, 60};
 constexpr int kKeys = 120;  // per run
 constexpr std::string_view kClearToEnd = "\x1b[K";
 
-// Every prompt is another one from its first token on, so that no cache helps.
+// Prompts differ from the first token on, so that the KV cache is of no use.
 std::string prompt_of(int lines, int number) {
     std::string text = std::to_string(number) + " things\n";
     for (int i = 0; i < lines; ++i)
@@ -52,7 +52,7 @@ struct Series {
     std::vector<double> ms;
 };
 
-// Prefill plus one step, by the engine alone.
+// The time to the first token with the engine alone.
 std::vector<Series> measure_engine(const BenchOptions& options) {
     OpenedEngine engine(options, {});
     speculative::Generator generator = engine.make_generator();
@@ -82,7 +82,7 @@ public:
         command("/set chat.max_tokens 2");
         terminal_.forget();
         terminal_.type("\x1b[200~" + text + "\x1b[201~");
-        terminal_.expect("]");  // the label of the block
+        terminal_.expect("]");  // the end of the label of the pasted block
         if (pause.count() > 0) terminal_.wait([](const std::string&) { return false; }, pause);
         terminal_.forget();
         const Clock::time_point start = Clock::now();
@@ -91,7 +91,7 @@ public:
             const auto line = shown.find('\n');
             return line != std::string::npos && line + 1 < shown.size();
         };
-        if (!terminal_.wait(shows_more, std::chrono::seconds(600))) throw Error("no answer came");
+        if (!terminal_.wait(shows_more, std::chrono::seconds(600))) throw Error("no answer came within 600 s");
         const double ms = ms_since(start);
         prompt();
         return ms;
@@ -119,7 +119,7 @@ public:
         std::string typed;
         for (int i = 0; i < kKeys; ++i) {
             stop_if_interrupted();
-            // Only so many that the line below shows all of them.
+            // The line below must show all of the typed keys.
             if (typed.size() == 60) {
                 terminal_.type("\x15");
                 typed.clear();
@@ -132,7 +132,7 @@ public:
             const std::string line = "> " + typed + std::string(kClearToEnd);
             const bool shown = terminal_.wait(
                 [&](const std::string& text) { return text.find(line) != std::string::npos; }, milliseconds(1000));
-            if (!shown) break;  // the answer was at its end
+            if (!shown) break;  // the answer has ended
             ms.push_back(ms_since(start));
         }
         terminal_.type("\x03");
@@ -142,7 +142,7 @@ public:
         terminal_.wait([](const std::string&) { return false; }, milliseconds(50));
     }
 
-    // The line of /stats that says what showing took.
+    // The line of /stats about the time for showing.
     std::string showing() {
         const std::string stats = command("/stats");
         const auto line = stats.find("showing");
@@ -167,7 +167,7 @@ private:
             return shown.find("\n> ") != std::string::npos || shown.find("\r> ") != std::string::npos;
         };
         if (!terminal_.wait(waits, std::chrono::seconds(600))) {
-            throw Error("the conversation loop did not come back to its prompt: " + terminal_.shown());
+            throw Error("the conversation loop did not return to its prompt; it showed: " + terminal_.shown());
         }
     }
     std::string command(const std::string& line) {
@@ -184,17 +184,18 @@ private:
 
 void bench_repl(const BenchOptions& options) {
     if (!options.inflate.empty() || !options.inflate_draft.empty()) {
-        throw UsageError("bench repl runs `foresay chat`, which has no inflated models; leave --inflate out");
+        throw UsageError(
+            "bench repl runs `foresay chat`, which cannot inflate models; leave out --inflate and --inflate-draft");
     }
     std::string home = (std::filesystem::temp_directory_path() / "foresay-XXXXXX").string();
-    if (!::mkdtemp(home.data())) throw Error("cannot make a folder in " + home);
+    if (!::mkdtemp(home.data())) throw Error("cannot create the folder " + home);
     const std::vector<Series> engine = measure_engine(options);
     std::vector<Series> first;
     Series at_prompt{"a key to its echo, at the prompt", {}}, during{"a key to its echo, during an answer", {}};
     std::string showing;
     try {
         Person person(options, home);
-        run_at_once(true);  // what is measured is the program's delay, not this one's
+        run_at_once(true);  // measure the program's delay, not that of this process
         int number = 5000;
         for (const milliseconds pause : {milliseconds(0), milliseconds(1000)}) {
             for (const int lines : kPromptLines) {

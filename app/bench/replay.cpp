@@ -1,6 +1,6 @@
-// foresay bench replay: what verification is worth by itself. Each prompt is completed plainly once; then the same
-// completion is drafted from that record, which costs nothing, at several run lengths: all tokens right, and every
-// third one wrong. The text must stay the same.
+// foresay bench replay: what verification gains when drafting is free. Each prompt is completed without speculation
+// once. Then that completion itself is drafted, at several draft lengths: with all tokens right, and with every third
+// one wrong. The text must stay the same.
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::int32_t kLengths[] = {1, 2, 4, 8, 16};
 
-// Proposes what the record says, with every `wrong_every`-th token spoiled (0: none).
+// Proposes the tokens of the record, with every `wrong_every`-th one changed (0: none).
 class RecordDrafter : public speculative::Drafter {
 public:
     RecordDrafter(std::vector<std::int32_t> record, std::int32_t wrong_every)
@@ -23,12 +23,12 @@ public:
 
     std::string_view name() const override { return "record"; }
 
-    void propose(const speculative::DraftTask& task, speculative::DraftedTokens& run) override {
+    void propose(const speculative::DraftTask& task, speculative::DraftedTokens& draft) override {
         for (std::size_t i = task.tokens.size(); i < record_.size(); ++i) {
-            if (static_cast<std::int32_t>(run.tokens.size()) >= task.max_tokens) return;
+            if (static_cast<std::int32_t>(draft.tokens.size()) >= task.max_tokens) return;
             const bool wrong = wrong_every_ > 0 && i % static_cast<std::size_t>(wrong_every_) == 0;
-            run.tokens.push_back(wrong ? record_[i] ^ 1 : record_[i]);
-            run.margins.push_back(std::numeric_limits<float>::infinity());
+            draft.tokens.push_back(wrong ? record_[i] ^ 1 : record_[i]);
+            draft.margins.push_back(std::numeric_limits<float>::infinity());
         }
     }
 

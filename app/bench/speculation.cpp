@@ -1,5 +1,5 @@
-// foresay bench speculation: each prompt of a file, completed plainly and with speculation in turn, on one model in one
-// run. Both must yield the same tokens; the ratio of their decoding times is what speculation is worth.
+// foresay bench speculation: completes each prompt of a file without and with speculation, alternating, on one loaded
+// model. Both must give the same tokens; the ratio of their decoding times is the gain.
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -21,7 +21,7 @@ struct Measured {
     double ratio() const { return plain > 0 ? speculative / plain : 0.0; }
 };
 
-// Runs of one kind of prompt. Rates are those of all tokens over all time.
+// Results of one kind of prompt. Rates are all tokens divided by all time.
 struct Kind {
     std::vector<double> ratios;
     double tokens = 0.0, plain_seconds = 0.0, seconds = 0.0;
@@ -81,7 +81,7 @@ void bench_speculation(const BenchOptions& options) {
     const std::vector<Prompt> prompts = bench_prompts(options);
     OpenedEngine engine(options, EngineNeeds{});
     if (!engine.draft() && !engine.has_source("ngram")) {
-        throw Error("there is nothing to speculate with; name a draft model with --draft PATH");
+        throw Error("there is no source of drafts; name a draft model with --draft PATH");
     }
     if (engine.config().speculation_mode == core::SpeculationMode::off) {
         throw Error("speculation is off; use --speculation auto or a number");
@@ -109,7 +109,7 @@ void bench_speculation(const BenchOptions& options) {
         for (const Prompt& prompt : prompts) {
             const std::vector<std::int32_t> tokens = engine.tokenizer().encode(prompt.text);
             const Measured measured = measure(plain, speculating, tokens, run, options.runs, prompt.id);
-            if (measured.ratio() <= 0.0) continue;  // ended at once: nothing to compare
+            if (measured.ratio() <= 0.0) continue;  // the model ended the text at once
             all.add(measured);
             by_kind[prompt.kind].add(measured);
             out["prompts"].push_back(to_json(prompt, temperature, measured));
@@ -136,13 +136,13 @@ void bench_speculation(const BenchOptions& options) {
     }
     print(format("geometric mean %.2f", geometric_mean(all.ratios)));
     for (const auto& [name, kind] : by_kind) print(format(", %s %.2f", name.c_str(), geometric_mean(kind.ratios)));
-    print("\nall tokens over all time, plain and with speculation:");
+    print("\nall tokens over all time, without and with speculation:");
     const char* separator = "";
     for (const auto& [name, kind] : by_kind) {
         print(format("%s %s %.1f to %.1f/s", separator, name.c_str(), kind.plain(), kind.speculative()));
         separator = ",";
     }
-    print("\nevery text is that of plain decoding\n");
+    print("\nevery text equals that of plain decoding\n");
 }
 
 const RegisterBenchmark kSpeculation("speculation", "what speculation gains over plain decoding", bench_speculation);

@@ -1,5 +1,5 @@
-// foresay bench verify: the time of one step with 1, 2, 4, ... rows, logits of all of them, behind prompts of several
-// lengths as far as the context has room for them.
+// foresay bench verify: the time of one step with 1, 2, 4, ... rows and logits for all of them, after prompts of
+// several lengths that fit the context.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -15,7 +15,7 @@ constexpr std::int32_t kDepths[] = {64, 4096, 32768};
 constexpr double kMinimumMs = 150.0;  // per width and run
 constexpr std::int32_t kWidths[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32};
 
-// Milliseconds of one step of `width` rows behind the prompt, the median over enough steps to trust it.
+// Milliseconds of one step of `width` rows after the prompt: the median over enough steps to be stable.
 double step_ms(core::Context& context, std::span<const std::int32_t> tokens, std::int32_t width) {
     const std::int32_t start = context.length();
     std::vector<double> times;
@@ -23,7 +23,7 @@ double step_ms(core::Context& context, std::span<const std::int32_t> tokens, std
     while (sum < kMinimumMs || times.size() < 5) {
         const Stopwatch watch;
         context.decode(tokens.first(static_cast<std::size_t>(width)));
-        context.logits(width - 1);  // waits
+        context.logits(width - 1);  // waits for the device
         times.push_back(watch.ms());
         sum += times.back();
         context.truncate(start);

@@ -1,8 +1,8 @@
-// app/command_line/command.h: a command of the program, and the list of all of them.
+// app/command_line/command.h: the interface of a command, and the list of all commands.
 //
-// A command is one file in app/commands/: a class with its options, its checks and what it does, and a
-// RegisterCommand that puts it on the list. Nothing else names it. The files are linked as objects, not from an
-// archive (app/CMakeLists.txt), because a linker drops an archive's member that nobody refers to.
+// A command is one file in app/commands/: a class with its options, its checks and its work, and a RegisterCommand that
+// puts it on the list. Nothing else names it. The files are linked as objects, not from an archive
+// (app/CMakeLists.txt), because a linker drops members of an archive that nothing refers to.
 #pragma once
 
 #include <cstdint>
@@ -18,25 +18,25 @@ class OptionParser;
 class Command {
 public:
     virtual ~Command() = default;
-    // Declares the options and binds them to members, which therefore must not move.
+    // Declares the options and binds them to members, so the object must not move afterwards.
     virtual void declare(OptionParser& parser) = 0;
-    // Called once, after parsing. Returns the exit status; what it throws is reported by main().
+    // Called once, after parsing. Returns the exit status; main() reports exceptions.
     virtual int run() = 0;
 };
 
-// The headings of `foresay --help`, in its order; commands below one are in alphabetical order.
+// The headings of `foresay --help`, in order. Below each, commands are in alphabetical order.
 enum class CommandGroup : std::uint8_t { generate, models, measure, other, hidden };
 
 struct CommandEntry {
     std::string name;  // "complete", "config check"
     std::string doc;   // as help shows it
     CommandGroup group = CommandGroup::other;
-    std::unique_ptr<Command> (*make)() = nullptr;  // null: only the first word of other commands
+    std::unique_ptr<Command> (*make)() = nullptr;  // null: a family, the first word of other commands
 };
 
 void register_command(CommandEntry entry);
 
-// All of them, in the order of help. A command of two words comes after its first word.
+// All commands, in the order of help. A family comes before its commands.
 std::vector<CommandEntry> registered_commands();
 
 // `const RegisterCommand<Tokenize> kTokenize("tokenize", "print the token ids of a text", CommandGroup::models);`
@@ -48,7 +48,7 @@ struct RegisterCommand {
     }
 };
 
-// The first word of commands of two: "config".
+// A family: the first word of two-word commands, such as "config".
 struct RegisterCommandFamily {
     RegisterCommandFamily(std::string name, std::string doc, CommandGroup group) {
         register_command({std::move(name), std::move(doc), group, nullptr});

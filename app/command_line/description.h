@@ -1,5 +1,5 @@
-// app/command_line/description.h: the program's commands and options as plain data, for the manual page and the shells'
-// completions. The data is recorded while the commands declare their options, so that nothing can be forgotten.
+// app/command_line/description.h: the program's commands and options as plain data, for help, the manual page and shell
+// completion. Recorded while the commands declare their options, so that they cannot drift apart.
 #pragma once
 
 #include <cstdint>
@@ -21,10 +21,10 @@ enum class ValueHint : std::uint8_t {
 
 struct OptionDescription {
     std::vector<std::string> names;  // "-n", "--seed"; empty for an argument without a name
-    std::string value;               // what the value or the argument is called; empty for a switch
+    std::string value;               // name of the value or the argument, as help shows it; empty for a flag
     std::string doc;
     bool shared = false;    // one of the common options
-    bool required = false;  // an argument that may not be left out
+    bool required = false;  // the argument must be given
     bool repeatable = false;
     ValueHint hint = ValueHint::none;
     std::vector<std::string> words;
@@ -34,24 +34,23 @@ struct CommandDescription {
     std::string name;  // "complete", "config check"
     std::string doc;
     std::string parent_doc;                  // of "config" in "config check"; empty for a command of one word
-    std::string usage;                       // of its arguments, where their names alone do not say it
+    std::string usage;                       // of its arguments, if their names alone do not show it
     std::string details;                     // more about the command; empty for most
     std::vector<OptionDescription> options;  // named ones in the order of their declaration, then arguments
 };
 
-// The commands that a person calls, in the order of the program's help; "" is the program itself, with --help and
-// --version.
+// All commands but the hidden ones, in the order of help; "" is the program itself, with --help and --version.
 std::vector<CommandDescription> command_line();
 
 // What `foresay COMMAND --help` prints.
 std::string command_help(const CommandDescription& command);
 
-// Commands below a heading, each with its doc.
+// A heading of help with its commands, each with its doc.
 struct CommandHeading {
     std::string title;
     std::vector<std::pair<std::string, std::string>> commands;
 };
-// What --help prints for the program, and for the first word of commands of two.
+// What --help prints for the program and for a family.
 std::string command_list_help(const std::string& name, const std::string& doc,
                               const std::vector<CommandHeading>& headings,
                               const std::vector<OptionDescription>& options);

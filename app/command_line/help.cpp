@@ -1,4 +1,4 @@
-// What --help prints, from the same descriptions as the manual page and the completions.
+// Formats --help from the same descriptions as the manual page and the completions.
 #include <algorithm>
 
 #include "app/command_line/description.h"
@@ -8,7 +8,7 @@ namespace foresay::app {
 namespace {
 
 constexpr std::size_t kColumns = 80;
-constexpr std::size_t kWidestLeft = 26;  // what is longer stands on a line of its own
+constexpr std::size_t kWidestLeft = 26;  // longer names get a line of their own
 constexpr std::string_view kIndent = "  ";
 
 struct Row {
@@ -60,7 +60,7 @@ std::string argument_name(const OptionDescription& argument) {
     return argument.required ? name : "[" + name + "]";
 }
 
-// Long names stand below one another, whether there is a short one or not.
+// Long names line up, with or without a short one before them.
 std::string left_of(const OptionDescription& option) {
     if (option.names.empty()) return argument_name(option);
     std::string out = option.names.front().starts_with("--") ? "    " : "";

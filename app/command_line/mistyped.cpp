@@ -1,5 +1,4 @@
-// What was probably meant by a mistyped command or option. CLI11 says only that something is missing or was not
-// expected.
+// Suggestions for mistyped commands and options. CLI11 only reports that something is missing or unexpected.
 #include <CLI/CLI.hpp>
 
 #include "app/command_line/parser.h"

@@ -1,4 +1,5 @@
-// The whole command line: every registered command declares its options, and one of them is chosen.
+// Parses the command line: every registered command declares its options, CLI11 parses, and the chosen command is
+// returned. Also turns CLI11's errors into ours.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <deque>
@@ -30,7 +31,7 @@ struct ParserNode {
     CommandEntry entry;
     CLI::App* parent = nullptr;
     CLI::App* app = nullptr;
-    std::unique_ptr<Command> command;  // null: the first word of other commands
+    std::unique_ptr<Command> command;  // null for a family
     CommandDescription description;
     std::unique_ptr<OptionParser> options;
 };
@@ -38,7 +39,7 @@ struct ParserNode {
 const OptionDescription kHelp{{"-h", "--help"}, "", "print this help and exit"};
 
 const OptionDescription kVersion{{"--version"}, "", "print the version and exit"};
-constexpr const char* kProgramDoc = "run a large language model, and a small one that guesses ahead for it";
+constexpr const char* kProgramDoc = "run a large language model, sped up by a small draft model";
 
 class ProgramParser {
 public:
@@ -51,7 +52,7 @@ public:
 
     CLI::App& app() { return app_; }
 
-    // The command whose words were given; null: none, or only its first word.
+    // The chosen command; null if none was given, or only a family.
     ParserNode* chosen() {
         for (ParserNode& node : nodes_) {
             if (node.command && node.app->parsed()) return &node;
@@ -59,7 +60,7 @@ public:
         return nullptr;
     }
 
-    // "foresay config": the words that were understood.
+    // The recognised words: "foresay config".
     std::string given_words() const {
         std::string words = "foresay";
         for (const CLI::App* app = &app_; !app->get_subcommands().empty();) {
@@ -118,7 +119,7 @@ private:
         node.command->declare(*node.options);
     }
 
-    // The commands of the program (`family` null) or of a first word.
+    // The commands of the program (`family` null) or of a family.
     std::vector<CommandHeading> headings(const CLI::App* family) const {
         std::vector<CommandHeading> out;
         for (const ParserNode& node : nodes_) {
@@ -131,10 +132,11 @@ private:
     }
 
     CLI::App app_;
-    std::deque<ParserNode> nodes_;  // a deque: the parsers refer to what is in it
+    std::deque<ParserNode> nodes_;  // a deque, because the parsers hold references to its elements
 };
 
-// CLI11 takes a value that begins with a dash for another option, unless it is joined to its own.
+// Joins a value that begins with a dash to its option ("-p" "- item" becomes "-p- item"); CLI11 would take it for
+// another option.
 std::vector<std::string> joined(int argc, const char* const* argv, const std::vector<std::string>& any_text_names) {
     std::vector<std::string> out;
     for (int i = 1; i < argc; ++i) {
@@ -151,7 +153,7 @@ std::vector<std::string> joined(int argc, const char* const* argv, const std::ve
     return out;
 }
 
-// CLI11's own words where there are no better ones.
+// Our message for a parse error, or CLI11's if we have none.
 std::string sentence(const CLI::ParseError& problem, const CLI::App& app, int argc, const char* const* argv) {
     const int status = problem.get_exit_code();
     const bool extra = status == static_cast<int>(CLI::ExitCodes::ExtrasError);

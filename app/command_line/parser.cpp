@@ -1,4 +1,4 @@
-// Options of CLI11, as the commands declare them.
+// Turns the declarations of the commands into CLI11 options and descriptions.
 #include "app/command_line/parser.h"
 
 #include <CLI/CLI.hpp>
@@ -12,7 +12,7 @@ namespace foresay::app {
 
 namespace {
 
-// Numbers are checked as text, before CLI11 converts them: it turns an integer that is too large into the largest one.
+// Checks numbers as text before CLI11 converts them, because it clamps integers that are too large.
 CLI::Validator integer_check(std::int64_t least, std::int64_t most) {
     const auto check = [least, most](const std::string& text) -> std::string {
         std::int64_t value = 0;

@@ -1,8 +1,8 @@
 // app/command_line/parser.h: how a command declares its options and arguments, and how a command line is parsed.
 //
-// A declaration says all there is to say of an option: the variable it sets, its help, what a shell offers for its
-// value, and which values are right. The manual page and the completions are made from the declarations.
-// Errors:   parse_command_line() throws UsageError (exit status 2) for a command line that is wrong.
+// A declaration has everything about an option: the variable it sets, its help, what a shell offers for its value, and
+// which values are valid. Help, the manual page and the completions are generated from the declarations.
+// Errors:   parse_command_line() throws UsageError (exit status 2) for an invalid command line.
 #pragma once
 
 #include <cstdint>
@@ -26,10 +26,10 @@ namespace foresay::app {
 inline constexpr std::int64_t kAnyInteger = std::numeric_limits<std::int64_t>::min();
 
 struct OptionText {
-    std::string value;  // what help calls the value: "FILE"
+    std::string value;  // the value's name in help: "FILE"
     std::string doc;
     ValueHint hint = ValueHint::none;
-    std::vector<std::string> words = {};  // what a shell offers; with words no hint is needed
+    std::vector<std::string> words = {};  // what a shell offers; replaces the hint
     std::int64_t least = 0;               // of an integer; kAnyInteger: the configuration checks its range
     std::int64_t most = std::numeric_limits<std::int64_t>::max();
     bool required = false;
@@ -43,12 +43,12 @@ public:
     OptionParser(const OptionParser&) = delete;
     OptionParser& operator=(const OptionParser&) = delete;
 
-    // Options with a value. Given twice, the last one counts. `names`: "--continue,-c".
+    // Options with a value. If one is given twice, the last value counts. `names`: "--continue,-c".
     void option(const std::string& names, std::string& value, OptionText text);
     void option(const std::string& names, std::optional<std::string>& value, OptionText text);
     void option(const std::string& names, int& value, OptionText text);
     void option(const std::string& names, std::optional<std::int64_t>& value, OptionText text);
-    // Calls `take` with the value as it was written, after parsing and in the order of the declarations.
+    // Calls `take` with the text of the value, after parsing, in the order of the declarations.
     using Take = std::function<void(const std::string& value)>;
     void option(const std::string& names, Take take, OptionText text);
     void integer_option(const std::string& names, Take take, OptionText text);
@@ -60,24 +60,24 @@ public:
     using TakeAll = std::function<void(const std::vector<std::string>& values)>;
     void option_list(const std::string& names, TakeAll take, OptionText text);
 
-    // Switches.
+    // Options without a value.
     void flag(const std::string& names, bool& value, const std::string& doc);
 
-    // Arguments without a name. OptionText::value is what they are called.
+    // Positional arguments. OptionText::value is their name in help.
     void argument(std::string& value, OptionText text);
     void argument_list(std::vector<std::string>& values, OptionText text, int least = 1, int most = kUnbounded);
     static constexpr int kUnbounded = std::numeric_limits<int>::max();
 
-    // Of two options declared above only one can be given.
+    // Makes two options that are already declared mutually exclusive.
     void exclude(const std::string& first, const std::string& second);
-    // Whether the options declared from here on are among the common ones, which help and the manual page list apart.
+    // Marks the options declared from now on as common ones, which help and the manual page list separately.
     void common(bool on) { common_ = on; }
-    // How help shows the arguments, where their names alone do not say it: "[CONFIG] BENCHMARK".
+    // The arguments as help shows them, if their names alone are not enough: "[CONFIG] BENCHMARK".
     void usage(const std::string& text) { description_.usage = text; }
     // More about the command, below its options in help. Lines of at most 80 columns.
     void details(const std::string& text) { description_.details = text; }
 
-    // What has to be checked, or completed, once all options are known; may throw UsageError.
+    // Adds a check that runs once all options are parsed. It may fill in values and throw UsageError.
     void after_parsing(std::function<void()> check) { checks_.push_back(std::move(check)); }
     void finish() const;
 
@@ -100,13 +100,13 @@ private:
 
 struct ParsedCommand {
     std::unique_ptr<Command> command;
-    std::optional<std::string> text;  // of --help or --version: print it and be done; there is no command
+    std::optional<std::string> text;  // of --help or --version: print it and exit; `command` is null
 };
 
 ParsedCommand parse_command_line(int argc, const char* const* argv);
 
-// What was probably meant where a command or an option does not exist; empty where that is not what is wrong.
-// `app`: the program's parser.
+// An error with a suggestion if the command line has an unknown command or option; empty otherwise. `app`: the
+// program's parser.
 std::string mistyped(const CLI::App& app, int argc, const char* const* argv);
 
 }  // namespace foresay::app

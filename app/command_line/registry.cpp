@@ -1,4 +1,4 @@
-// The list of commands that app/commands/ registers before main() begins.
+// The list of commands. app/commands/ fills it before main() begins.
 #include <algorithm>
 #include <tuple>
 
@@ -9,7 +9,7 @@ namespace foresay::app {
 namespace {
 
 std::vector<CommandEntry>& entries() {
-    static std::vector<CommandEntry> all;  // in a function, so that it is there when the first file registers
+    static std::vector<CommandEntry> all;  // in a function, so that it exists when the first file registers
     return all;
 }
 

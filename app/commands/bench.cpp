@@ -1,4 +1,4 @@
-// foresay bench: measurements, one file each in app/bench.
+// foresay bench: runs one of the benchmarks of app/bench.
 #include "app/bench/bench.h"
 
 #include <algorithm>
@@ -29,7 +29,7 @@ public:
         }
         parser.argument_list(arguments_,
                              {.value = "BENCHMARK",
-                              .doc = "what to measure; a configuration file can stand before it",
+                              .doc = "what to measure; a configuration file can precede it",
                               .words = names,
                               .required = true},
                              1, 2);

@@ -1,4 +1,4 @@
-// foresay chat: the conversation loop on a session.
+// foresay chat: the conversation loop, with a new conversation or a saved session.
 #include <filesystem>
 
 #include "app/command_line/command.h"
@@ -16,7 +16,7 @@ namespace foresay::app {
 
 namespace {
 
-// What is to go on, and where it is to be saved.
+// The session to continue, if any, and the file to save to.
 struct Start {
     std::filesystem::path path;  // empty: a new file, if any
     std::optional<SavedSession> saved;
@@ -39,7 +39,7 @@ Start find_start(bool continue_last, const std::string& name) {
     return start;
 }
 
-// Where one left off.
+// Shows the last turn of a session that is continued.
 void show_end(Repl& repl, const std::filesystem::path& path) {
     Conversation& conversation = repl.conversation();
     const std::size_t turns = conversation.turns().size();
@@ -78,12 +78,13 @@ public:
         const auto take_max_tokens = [this](const std::string& value) {
             override_key(options_, "-n", "chat.max_tokens", value);
         };
-        parser.integer_option("-n", take_max_tokens,
-                              {.value = "N", .doc = "longest answer, in tokens; 0: to the end of the context"});
+        parser.integer_option(
+            "-n", take_max_tokens,
+            {.value = "N", .doc = "generate at most N tokens per answer; 0: to the end of the context"});
         add_sampling_options(parser, options_);
-        parser.flag("--simple-io", simple_io_, "read plain lines: no editing, no cursor movement");
+        parser.flag("--simple-io", simple_io_, "read plain lines, without editing or cursor movement");
         parser.flag("--continue,-c", continue_last_, "continue the most recent session");
-        parser.option("--session", engine_, {.value = "NAME", .doc = "continue the session NAME, or start it"});
+        parser.option("--session", session_, {.value = "NAME", .doc = "continue the session NAME, or start it"});
         parser.exclude("--session", "--continue");
         parser.flag("--no-save", no_save_, "do not save the conversation");
         parser.after_parsing([this] {
@@ -92,11 +93,11 @@ public:
     }
 
     int run() override {
-        const Start start = find_start(continue_last_, engine_);
+        const Start start = find_start(continue_last_, session_);
         if (start.saved) options_.session_layer = session_layer(start.path, *start.saved);
         EngineNeeds needs;
         needs.branches = kCachedBranches;
-        needs.meter = true;  // for /profile; costs two looks at a clock for each op
+        needs.meter = true;  // for /profile; costs two clock reads per op
         OpenedEngine engine(options_, needs);
         if (interrupted()) return kCancelled;
         Repl repl(engine, {.simple_io = simple_io_});
@@ -113,7 +114,7 @@ public:
 
 private:
     Options options_;
-    std::string engine_;
+    std::string session_;
     bool simple_io_ = false, continue_last_ = false, no_save_ = false;
 };
 

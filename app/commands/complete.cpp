@@ -68,7 +68,7 @@ public:
     }
 
 private:
-    // Prints each token as it comes; nothing where one JSON object is wanted at the end.
+    // Prints each token as it comes; with --json, nothing, because the object is printed at the end.
     speculative::TokenCallback printer() const {
         if (json_) return {};
         if (token_ids_) {

@@ -1,4 +1,4 @@
-// foresay completion: a script for a shell, made from the command line itself.
+// foresay completion: prints a completion script, generated from the declarations of the commands.
 #include "app/command_line/command.h"
 #include "app/command_line/description.h"
 #include "app/command_line/parser.h"

@@ -1,4 +1,4 @@
-// foresay config: check configuration files, show the whole of one; the schema for editors and for people.
+// foresay config: checks and shows configurations, and prints their schema for editors and readers.
 #include "app/configuration.h"
 
 #include <exception>
@@ -23,20 +23,20 @@ public:
         add_common_options(parser, options_);
         parser.argument_list(
             paths_, {.value = "FILE", .doc = "configuration file", .hint = ValueHint::config_file, .required = true});
-        options_.config_alone = true;  // a file that is sound is so on every machine and for every user
+        options_.config_alone = true;  // the result must not depend on the user's files or environment
     }
 
     int run() override {
         int status = 0;
         for (const std::string& path : paths_) {
-            if (!sound(path)) status = 1;
+            if (!check(path)) status = 1;
         }
         return status;
     }
 
 private:
-    // The models' headers, whether they pair, plugins, chain and device. Says what is wrong.
-    bool sound(const std::string& path) const {
+    // Checks the models' headers, whether they pair, plugins, chain and device. Prints what is wrong.
+    bool check(const std::string& path) const {
         Options options = options_;
         options.config = path;
         EngineNeeds needs;
@@ -102,7 +102,7 @@ constexpr CommandGroup kGroup = CommandGroup::models;
 const RegisterCommandFamily kConfig("config", "check and show configurations", kGroup);
 const RegisterCommand<Check> kCheck("config check", "check configuration files", kGroup);
 const RegisterCommand<Show> kShow("config show", "show every setting and where its value comes from", kGroup);
-const RegisterCommand<Schema> kSchema("config schema", "print a JSON Schema of configurations, for editors", kGroup);
+const RegisterCommand<Schema> kSchema("config schema", "print the JSON Schema of configurations, for editors", kGroup);
 const RegisterCommand<Reference> kReference("config reference",
                                             "print every key with its type, default and meaning, as Markdown", kGroup);
 

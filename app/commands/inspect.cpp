@@ -1,4 +1,4 @@
-// foresay inspect: what a model file holds; for two, whether the second may draft for the first.
+// foresay inspect: shows what a model file contains; for two, whether the second can draft for the first.
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -77,7 +77,7 @@ std::string model_text(const core::ModelConfig& config) {
     return out + field("weights", config.file_type);
 }
 
-// The backend that a session would have here.
+// The backend that `foresay chat` would use here.
 std::unique_ptr<kernels::Ops> backend(const Options& options) {
     const core::Config config = Configuration(options).config();
     return engine::open_backend(config, engine::choose_backend(config));
@@ -92,8 +92,7 @@ void inspect_one(const std::string& path, const Options& options) {
         out += "config.json\n" + directory.config().text() + "\n" + tensors_text(directory.tensors());
     }
     print(printable(out));
-    // A file may hold a vocabulary alone, or an architecture that is not known here: that is worth a line, not an
-    // error.
+    // A file with only a vocabulary, or with an unknown architecture, is not an error: print a line about it.
     try {
         print(printable(model_text(core::ModelSource::open(path)->config())));
         print(printable(field("would run on", engine::backend_text(*backend(options)))));
@@ -116,7 +115,7 @@ speculative::MemoryEstimate memory(core::ModelSource& source, std::int32_t lengt
     return speculative::estimate_memory(source, options, ops);
 }
 
-// The context that was asked for, or that the program would take, in positions.
+// The context to assume, in positions: --context, or the program's default.
 std::int32_t context_of(const core::ModelSource& target, std::optional<std::int64_t> context) {
     const std::int32_t longest = target.config().context_length;
     return static_cast<std::int32_t>(std::min<std::int64_t>(context.value_or(EngineNeeds{}.default_context), longest));
@@ -131,10 +130,10 @@ std::string available_text(std::int64_t needed, const kernels::Ops& ops) {
     const std::int64_t own = ops.free_memory();  // of a device
     const std::int64_t available = own >= 0 ? own : speculative::available_memory();
     return field("available now",
-                 speculative::format_bytes(available) + (needed <= available ? "" : ": too little; see --context"));
+                 speculative::format_bytes(available) + (needed <= available ? "" : ": not enough; lower --context"));
 }
 
-// What a session with both takes, at the context that was asked for or the program would take.
+// The memory that both models take together.
 std::string memory_text(core::ModelSource& target, core::ModelSource& draft, const Options& options) {
     const auto ops = backend(options);
     const std::int32_t length = context_of(target, options.context);
@@ -147,13 +146,13 @@ std::string memory_text(core::ModelSource& target, core::ModelSource& draft, con
     out += field("both", memory_line(both));
     out += available_text(both.total(), *ops);
     const std::int64_t percent = large.weights > 0 ? small.weights * 100 / large.weights : 0;
-    out += field("a drafted token reads", std::to_string(percent) + " % of the bytes of one of the target's");
+    out += field("a drafted token reads", std::to_string(percent) + " % of the bytes that a target token reads");
     if (percent > 50)
-        out += "  the draft is too large to gain by; name the large model first, and a much smaller one\n";
+        out += "  the draft model is too large to pay off; name the large model first, then a much smaller one\n";
     return out;
 }
 
-// The model at `path`, inflated to `shape` when one is named. None of its large weights is made.
+// The model at `path`, inflated to `shape` if one is named. Creates none of the large weights.
 std::unique_ptr<core::ModelSource> open_inflated(const std::string& path, const std::string& shape,
                                                  const std::string& quant_type) {
     auto source = core::ModelSource::open(path);
@@ -176,12 +175,12 @@ int inspect_pair(const std::string& target_path, const std::string& draft_path, 
         print(printable(std::string("they cannot pair: ") + problem.what() + "\n"));
         return 1;
     }
-    print("they can pair: the second may draft for the first\n");
+    print("they can pair: the second can draft for the first\n");
     print(memory_text(*target, *draft, options));
     return 0;
 }
 
-// What a model would be and take in the shape that it is inflated to.
+// The model and its memory after inflation.
 int inspect_inflated(const std::string& path, const Options& options) {
     const auto source = open_inflated(path, options.inflate, options.quant_type);
     const std::int32_t length = context_of(*source, options.context);
@@ -222,7 +221,7 @@ private:
     std::vector<std::string> paths_;
 };
 
-const RegisterCommand<Inspect> kInspect("inspect", "show what a model file holds, or whether two models can pair",
+const RegisterCommand<Inspect> kInspect("inspect", "show what a model file contains, or whether two models can pair",
                                         CommandGroup::models);
 
 }  // namespace

@@ -1,4 +1,4 @@
-// foresay logits: raw logits of given tokens, for comparisons with other implementations and between widths.
+// foresay logits: prints the raw logits of given tokens, to compare implementations, or batch widths.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -21,7 +21,7 @@ namespace foresay::app {
 
 namespace {
 
-// Most logit rows of one forward as prefill rows: a vocabulary of 128k takes half a MiB for each.
+// Logit rows of one forward, at most: with a vocabulary of 128k, each takes half a MiB.
 constexpr std::int32_t kLogitRows = 64;
 
 void append(std::string& out, float value, bool hex) {
@@ -50,7 +50,7 @@ std::string row_text(std::span<const float> row, bool hex) {
     return out + "]";
 }
 
-// Feeds all tokens, `width` at a time, and keeps the rows that are asked for.
+// Evaluates all tokens, `width` at a time, and keeps the logit rows of the wanted positions.
 std::map<std::int32_t, std::string> evaluate(core::Context& context, const TokensFile& file, std::int32_t width,
                                              kernels::RowClass row_class, bool hex) {
     std::vector<bool> wanted(file.tokens.size());

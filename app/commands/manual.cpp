@@ -1,4 +1,5 @@
-// foresay manual: the manual page, made from the command line itself. The installation calls it; help does not name it.
+// foresay manual: prints the manual page, generated from the declarations of the commands. Hidden: only
+// the installation runs it.
 #include "app/command_line/command.h"
 #include "app/command_line/description.h"
 #include "app/output.h"

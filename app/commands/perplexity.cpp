@@ -1,6 +1,6 @@
-// foresay perplexity: exp of the mean negative log likelihood that a model gives to a text.
+// foresay perplexity: exp of the mean negative log likelihood of a text under a model.
 //
-// Convention of llama.cpp's tool: the text is cut into windows of `context` tokens, each beginning with BOS when the
+// Follows llama.cpp's tool: the text is cut into windows of `context` tokens, each beginning with BOS when the
 // model asks for it (it replaces the window's first token), and the second half of each window is scored.
 #include <algorithm>
 #include <cmath>
@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::int32_t kDefaultWindow = 512;
 constexpr std::int32_t kShortestWindow = 4;
-constexpr std::int32_t kRows = 64;  // scored at a time
+constexpr std::int32_t kRows = 64;  // tokens scored per forward
 
 double negative_log_likelihood(std::span<const float> logits, std::int32_t token) {
     const float best = *std::max_element(logits.begin(), logits.end());
@@ -71,7 +71,7 @@ public:
                       {.value = "FILE", .doc = "the text to score", .hint = ValueHint::file, .required = true});
         add_json_flag(parser, json_);
         parser.after_parsing([this] {
-            // The window, not what the configuration says about conversations.
+            // --context is the window here; ignore the context that the configuration sets for conversations.
             if (!options_.context) override_key(options_, "--context", "target.context", "0");
         });
     }
@@ -91,7 +91,7 @@ public:
         }
         std::vector<std::int32_t> tokens = engine.tokenizer().encode(text);
         if (tokens.size() < static_cast<std::size_t>(window)) {
-            throw Error(file_ + " holds " + std::to_string(tokens.size()) + " tokens, less than one window of " +
+            throw Error(file_ + " has " + std::to_string(tokens.size()) + " tokens, less than one window of " +
                         std::to_string(window) + "; use a longer text or a smaller --context");
         }
         Score score;
@@ -101,7 +101,7 @@ public:
     }
 
 private:
-    // Scores `tokens` window by window and shows how far it is. False when cancelled.
+    // Scores `tokens` window by window and shows the progress. False when cancelled.
     static bool score_windows(core::Context& context, const core::Tokenizer& tokenizer, std::span<std::int32_t> tokens,
                               Score& score) {
         const auto window = static_cast<std::size_t>(context.capacity());

@@ -1,4 +1,4 @@
-// foresay plugin: the stages that a chain can have, built-in and loaded.
+// foresay plugin: lists and describes the sampler stages, built-in ones and plugins.
 #include <algorithm>
 #include <filesystem>
 #include <string>
@@ -61,7 +61,7 @@ std::string describe(const samplers::StageDescription& stage) {
     out += traits.memory == samplers::StageMemory::stateless ? "none"
            : traits.memory == samplers::StageMemory::history ? "the tokens so far"
                                                              : "the tokens so far and their probabilities";
-    if (traits.randomised) out += "; draws keyed numbers";
+    if (traits.randomised) out += "; uses keyed random numbers";
     if (traits.masks_only) out += "; only drops candidates";
     out += traits.whole_vocabulary ? "; sees the whole vocabulary" : "; sees the best candidates";
     if (!traits.clonable) out += "; hidden from the draft";

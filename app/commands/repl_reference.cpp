@@ -1,5 +1,5 @@
-// foresay repl-reference: docs/repl.md, from the table of the commands of chat. Of no use to anybody else, so help does
-// not name it.
+// foresay repl-reference: prints docs/repl.md, generated from the command table of chat. Hidden: only developers need
+// it.
 #include "app/command_line/command.h"
 #include "app/output.h"
 #include "app/repl/command.h"

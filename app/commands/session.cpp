@@ -1,4 +1,4 @@
-// foresay session: saved conversations.
+// foresay session: lists, shows, replays and deletes saved conversations.
 #include <algorithm>
 #include <string>
 
@@ -24,7 +24,7 @@ std::string count(std::size_t number, const std::string& what) {
     return std::to_string(number) + " " + what + (number == 1 ? "" : "s");
 }
 
-// The first line of what was said first, shortened.
+// The first line of the first message, shortened.
 std::string topic(const SavedSession& session) {
     if (session.tree.nodes().empty()) return "";
     std::string text = printable(session.tree.nodes().front().turn.said);
@@ -156,7 +156,7 @@ private:
 
 constexpr CommandGroup kGroup = CommandGroup::generate;
 const RegisterCommandFamily kSession("session", "list, show, replay and delete saved conversations", kGroup);
-const RegisterCommand<List> kList("session list", "list the saved sessions, the most recent first", kGroup);
+const RegisterCommand<List> kList("session list", "list saved sessions, the most recent first", kGroup);
 const RegisterCommand<Show> kShow("session show", "print the text of a session", kGroup);
 const RegisterCommand<Replay> kReplay("session replay", "generate every answer of a session again, and compare",
                                       kGroup);

@@ -1,4 +1,4 @@
-// foresay tokenize: token ids of a text. Reads no weights.
+// foresay tokenize: prints the token ids of a text. Reads no weights.
 #include <filesystem>
 #include <nlohmann/json.hpp>
 

@@ -1,3 +1,5 @@
+// Every operation that generates builds a Turn, moves the generator to its prompt (prepare), generates, and commits the
+// turn to the tree as one change. The tree is untouched until commit, so an exception does not change it.
 #include "app/conversation/conversation.h"
 
 #include <algorithm>
@@ -36,8 +38,8 @@ std::vector<std::int32_t> Conversation::encode(const std::string& text) const {
 
 Document Conversation::upcoming(const std::string& text) const {
     std::vector<std::int32_t> stable = encode(text);
-    // What is typed next may extend the last word, end it, or add a space to it, and so change the last tokens. A wrong
-    // guess costs work and nothing else: the answer compares what was evaluated with its own tokens.
+    // More typing can change the last tokens: it may extend the last word, end it, or add a space. Keep the tokens that
+    // several continuations share. A wrong guess only wastes work: answer() checks the evaluated tokens.
     for (const char* more : {"a", " a", "\n", "1", "(", "."}) {
         const std::vector<std::int32_t> other = encode(text + more);
         stable.erase(std::mismatch(stable.begin(), stable.end(), other.begin(), other.end()).first, stable.end());
@@ -75,9 +77,8 @@ std::int64_t Conversation::prepare(const Turn& turn, int parent) {
     prompt.add_prompt(turn);
     const auto length = static_cast<std::int64_t>(prompt.tokens.size());
     if (length >= generator_->capacity()) {
-        throw Error("the conversation would take " + std::to_string(length) + " of " +
-                    std::to_string(generator_->capacity()) +
-                    " positions of the context; /clear starts a new one, /undo goes back");
+        throw Error("the conversation needs " + std::to_string(length) + " positions, but the context has " +
+                    std::to_string(generator_->capacity()) + "; /clear starts a new one, /undo goes back");
     }
     generator_->switch_to(prompt.tokens, prompt.generated);
     // The last token is always evaluated, because its logits are needed.
@@ -150,14 +151,14 @@ Conversation::Answer Conversation::edit(const std::string& text, const Limits& l
     Turn turn = last();
     const int parent = tree_.parent(tree_.head());
     std::vector<std::int32_t> said = turn.given;
-    std::vector<std::uint8_t> drawn = turn.given_drawn;
+    std::vector<std::uint8_t> sampled = turn.given_drawn;
     said.insert(said.end(), turn.answer.begin(), turn.answer.end());
-    drawn.resize(said.size(), 1);
-    // Without its end-of-text token, because generation continues after the edited text.
+    sampled.resize(said.size(), 1);
+    // Drop the end-of-text token, because generation continues after the edited text.
     if (turn.ended && !said.empty() && tokenizer_.is_end_of_text(said.back())) said.pop_back();
     EditedAnswer edited = encode_edit(tokenizer_, said, text);
     turn.given = std::move(edited.tokens);
-    turn.given_drawn.assign(drawn.begin(), drawn.begin() + static_cast<std::ptrdiff_t>(edited.kept));
+    turn.given_drawn.assign(sampled.begin(), sampled.begin() + static_cast<std::ptrdiff_t>(edited.kept));
     turn.given_drawn.resize(turn.given.size(), 0);
     Answer answer = generate(turn, parent, limits, show);
     answer.line = current_branch();
@@ -169,7 +170,7 @@ Conversation::Answer Conversation::fill(const std::string& prefix, const std::st
                                         const Show& show) {
     Turn turn;
     turn.said = prefix;
-    // The texts may take what the answer leaves of the context, and at least half of it.
+    // The texts may use the context that the answer leaves, and at least half of it.
     const std::int64_t most = limits.max_tokens > 0 ? limits.max_tokens : generator_->capacity() / 4;
     const std::int64_t room = std::max<std::int64_t>(generator_->capacity() / 2, generator_->capacity() - most);
     turn.input = encode_fill(tokenizer_, prefix, suffix, room);
@@ -177,7 +178,7 @@ Conversation::Answer Conversation::fill(const std::string& prefix, const std::st
     turn.branch = limits.branch;
     Answer answer = generate(turn, TurnTree::kRoot, limits, show);
     TurnTree::Change change{{}, tree_.state(), false};
-    // In an empty conversation there is no branch to keep: it becomes the current one.
+    // An empty conversation has nothing to keep, so the fill becomes its current branch.
     if (!empty()) {
         change.state.current = change.state.heads.size();
         change.state.heads.push_back(TurnTree::kRoot);
@@ -226,8 +227,8 @@ std::vector<Conversation::Answer> Conversation::answers(const std::optional<std:
     return answers;
 }
 
-// Adds a turn for each answer, and says in it which branch of the conversation it ends. The first answer to a new
-// message stays on the current branch; each other one gets its own.
+// Adds a turn for each answer and sets Answer::line to its branch. The first answer to a new message stays on the
+// current branch; every other one gets a new branch.
 void Conversation::commit_side_by_side(Turn turn, int parent, bool new_message, std::vector<Answer>& answers) {
     TurnTree::Change change{{}, tree_.state(), false};
     for (std::size_t i = 0; i < answers.size(); ++i) {
@@ -325,7 +326,7 @@ std::size_t place_of(const std::vector<std::int32_t>& tokens, std::int32_t id) {
     return static_cast<std::size_t>(std::find(tokens.begin(), tokens.end(), id) - tokens.begin());
 }
 
-// Reads back the texts around a hole from the tokens that encode_fill() made; false when they are others.
+// The inverse of encode_fill(): the texts before and after the hole. False if `input` does not come from encode_fill().
 bool read_fill(const core::Tokenizer& tokenizer, const std::vector<std::int32_t>& input, std::string& prefix,
                std::string& suffix) {
     const core::SpecialTokens& special = tokenizer.special();

@@ -1,9 +1,9 @@
-// app/conversation/conversation.h: the operations of a conversation: answer, retry, edit, branch, undo. What two of its
-// states share stays in the generator's KV cache and is not computed again.
+// app/conversation/conversation.h: the operations of a conversation: answer, retry, edit, branch, undo. Tokens that two
+// states of it share stay in the generator's KV cache and are not evaluated again.
 //
-// Life:     every operation is one change of the tree; take_unsaved() returns the changes, to be saved.
-// Errors:   operations throw Error when the text does not fit the context or a stage fails; the conversation is then
-//           unchanged.
+// Life:     every operation is one change of the tree; take_unsaved() returns the changes for saving.
+// Errors:   operations throw Error when the text does not fit the context or a sampler stage fails; the conversation
+//           is then unchanged.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ public:
     };
     struct Answer {
         speculative::GenerateResult result;
-        std::int64_t input_tokens = 0;  // that had to be evaluated
+        std::int64_t input_tokens = 0;  // evaluated before the first token
         std::uint64_t seed = 0;
         std::uint64_t branch = 0;  // of the seed
         std::size_t line = 0;      // the branch of the conversation that ends with it
@@ -45,18 +45,18 @@ public:
     // Generates the last answer again: from `seed` and branch 0, or from the turn's own seed and its next unused
     // branch. There must be a turn.
     Answer retry(std::optional<std::uint64_t> seed, const Limits& limits, const Show& show);
-    // The last turn's answer, changed to `text` and continued. There must be a turn.
+    // Replaces the last answer by `text` and continues it. There must be a turn.
     Answer edit(const std::string& text, const Limits& limits, const Show& show);
-    // Fills the hole between two texts, as the first turn of a new branch.
+    // Generates the text between `prefix` and `suffix`, as the first turn of a new branch.
     Answer fill(const std::string& prefix, const std::string& suffix, const Limits& limits, const Show& show);
-    // `count` answers side by side, each on its own branch: to `text`, or again to the last message, from the next
-    // unused branches of the seed. The first of them becomes the current branch.
+    // Generates `count` answers side by side, each on its own branch: to `text`, or to the last message again, from the
+    // next unused branches of the seed. The first becomes the current branch.
     std::vector<Answer> answers(const std::optional<std::string>& text, std::size_t count, const Limits& limits,
                                 const speculative::BranchCallback& show);
 
     // ---- going back
-    bool undo();   // detaches the last file, or else undoes the last change; false: nothing to undo
-    void clear();  // an empty conversation
+    bool undo();   // detaches the last file, or undoes the last change; false: nothing to undo
+    void clear();  // starts an empty conversation
     bool can_undo() const { return !files_.empty() || tree_.can_undo(); }
 
     // ---- branches, numbered from 0
@@ -70,17 +70,17 @@ public:
     // ---- files that come before the next message
     void attach(Attachment file) { files_.push_back(std::move(file)); }
     const std::vector<Attachment>& files() const { return files_; }
-    // Tokens that they add to the next message.
+    // How many tokens the files add to the next message.
     std::int64_t file_tokens() const;
 
-    // ---- what there is
+    // ---- contents
     bool empty() const { return tree_.head() == TurnTree::kRoot; }
     std::vector<const Turn*> turns() const { return tree_.line(tree_.head()); }  // of the current branch
     const Turn& last() const { return tree_.turn(tree_.head()); }                // there must be one
     std::string answer_text(const Turn& turn) const;                             // given and sampled
     const TurnTree& tree() const { return tree_; }
-    // The beginning of what answer(`text`) would evaluate, as far as it stays the same whatever is typed after `text`.
-    // Evaluates nothing; safe beside other const calls.
+    // The beginning of the prompt of answer(`text`), as far as typing more after `text` is unlikely to change it.
+    // Evaluates nothing; may run concurrently with other const calls.
     Document upcoming(const std::string& text) const;
     Document document() const { return tree_.document(tree_.head()); }
     std::int64_t tokens() const { return static_cast<std::int64_t>(document().tokens.size()); }
@@ -94,19 +94,19 @@ public:
     void visit_answer(const std::function<void(std::size_t index, std::int32_t token, std::span<const float>)>& visit);
 
     // ---- saving
-    // The changes since the last call, in order.
+    // Returns the changes since the last call, in order.
     std::vector<TurnTree::Change> take_unsaved() { return std::exchange(unsaved_, {}); }
-    // Replaces the conversation by a saved one. Throws Error when its tokens are not this model's.
+    // Replaces the conversation by a saved one. Throws Error if it has tokens outside the model's vocabulary.
     void restore(TurnTree tree);
-    // Another generator, perhaps of another model. If its vocabulary is another one, every turn is tokenised again: the
-    // text stays, but sampling it again need not reproduce it. take_unsaved() then returns nothing: save a snapshot.
+    // Switches to another generator, perhaps of another model. With another vocabulary every turn is tokenised again:
+    // the text stays, but a replay need not reproduce it. take_unsaved() then returns nothing; save a snapshot.
     void rebind(speculative::Generator& generator, const core::Tokenizer& tokenizer, ChatStyle style,
                 bool same_vocabulary);
 
 private:
     std::vector<std::int32_t> encode(const std::string& text) const;
     Answer generate(Turn& turn, int parent, const Limits& limits, const Show& show);
-    // Positions the generator after the turn's prompt; returns how many tokens have to be evaluated.
+    // Moves the generator to the end of the turn's prompt. Returns how many tokens it still has to evaluate.
     std::int64_t prepare(const Turn& turn, int parent);
     void take(Turn& turn, const speculative::GenerateResult& result) const;
     void apply(TurnTree::Change change);

@@ -8,7 +8,7 @@ namespace foresay::app {
 
 namespace {
 
-// A fence that the text does not hold.
+// A code fence longer than any run of backquotes in the text.
 std::string fence_for(const std::string& text) {
     std::string fence = "```";
     while (text.find(fence) != std::string::npos) fence += '`';
@@ -23,7 +23,7 @@ std::string file_text(core::ChatFormat format, const Attachment& file) {
     return file.name + "\n" + fence + "\n" + text + fence + "\n\n";
 }
 
-// In a growing document what the person types may name special tokens, as it may for `complete`; files may not.
+// In a plain document, typed text may contain special tokens, as it may for `foresay complete`; files may not.
 std::vector<std::int32_t> encode_document(const core::Tokenizer& tokenizer, const std::vector<Attachment>& files,
                                           const std::string& system, const std::string& text, bool first) {
     std::vector<std::int32_t> tokens;
@@ -70,28 +70,28 @@ std::vector<std::int32_t> encode_fill(const core::Tokenizer& tokenizer, std::str
     }
     const core::EncodeOptions plain{.add_special = false, .parse_special = false};
     std::vector<std::int32_t> before = tokenizer.encode(prefix, plain);
-    std::vector<std::int32_t> behind = tokenizer.encode(suffix, plain);
+    std::vector<std::int32_t> after = tokenizer.encode(suffix, plain);
     room = std::max<std::int64_t>(0, room - 4);  // the special tokens
     const auto size = [](const std::vector<std::int32_t>& tokens) { return static_cast<std::int64_t>(tokens.size()); };
-    if (size(before) + size(behind) > room) {
-        const std::int64_t least = std::min(size(behind), room / 4);
+    if (size(before) + size(after) > room) {
+        const std::int64_t least = std::min(size(after), room / 4);
         const std::int64_t kept = std::max(least, room - size(before));
-        behind.resize(static_cast<std::size_t>(std::min(size(behind), kept)));
-        before.erase(before.begin(), before.end() - std::min(size(before), room - size(behind)));
+        after.resize(static_cast<std::size_t>(std::min(size(after), kept)));
+        before.erase(before.begin(), before.end() - std::min(size(before), room - size(after)));
     }
     std::vector<std::int32_t> tokens;
     if (tokenizer.adds_bos()) tokens.push_back(special.bos);
     tokens.push_back(special.fim_prefix);
     tokens.insert(tokens.end(), before.begin(), before.end());
     tokens.push_back(special.fim_suffix);
-    tokens.insert(tokens.end(), behind.begin(), behind.end());
+    tokens.insert(tokens.end(), after.begin(), after.end());
     tokens.push_back(special.fim_middle);
     return tokens;
 }
 
 EditedAnswer encode_edit(const core::Tokenizer& tokenizer, const std::vector<std::int32_t>& answer,
                          std::string_view text) {
-    const auto shown = [&](std::int32_t id) {  // control tokens are no part of the text that was edited
+    const auto shown = [&](std::int32_t id) {  // the edited text does not show control tokens
         return tokenizer.is_control(id) ? std::string_view{} : tokenizer.bytes(id);
     };
     EditedAnswer edited;
@@ -102,7 +102,7 @@ EditedAnswer encode_edit(const core::Tokenizer& tokenizer, const std::vector<std
         bytes += token.size();
         ++edited.kept;
     }
-    // A word that was changed in its middle is spelt anew from its beginning, as the model would have spelt it.
+    // If the text changes inside a word, tokenise the word again from its beginning, as the tokenizer would have.
     if (bytes < text.size() && edited.kept > 0) {
         --edited.kept;
         bytes -= shown(answer[edited.kept]).size();

@@ -1,8 +1,8 @@
-// app/conversation/prompt.h: what a person says, as the tokens that a model reads.
+// app/conversation/prompt.h: turns messages, files and markup into the tokens that a model reads.
 //
-// The document is never tokenised again across a seam: each input is encoded by itself and appended. Only markup yields
-// special tokens; what files hold is plain text whatever it spells.
-// Errors:   Error where the model lacks the tokens that are needed.
+// Each input is encoded by itself and appended; tokens that are already in the conversation never change. Special
+// tokens come from markup and, in a plain document, from the typed text. The contents of files are always plain text.
+// Errors:   Error if the model lacks the special tokens that are needed.
 #pragma once
 
 #include <cstdint>
@@ -17,33 +17,33 @@ namespace foresay::app {
 
 struct ChatStyle {
     core::ChatFormat format = core::ChatFormat::complete;
-    std::string system;  // what a conversation begins with; may be empty
+    std::string system;  // the system prompt; may be empty
 };
 
-// A file that goes in front of what is said next.
+// A file that is sent before the next message.
 struct Attachment {
     std::string name;
     std::string text;
 };
 
-// What is said in all, files included, as text without markup.
+// The whole message as text: files and `text`, without markup.
 std::string whole_text(core::ChatFormat format, const std::vector<Attachment>& files, const std::string& text);
 
-// The tokens of an input that begins a conversation.
+// The tokens of the first message of a conversation.
 std::vector<std::int32_t> encode_first(const core::Tokenizer& tokenizer, const ChatStyle& style,
                                        const std::vector<Attachment>& files, const std::string& text);
-// Of one that follows an answer, which `ended` by itself or was cut off.
+// The tokens of a message that follows an answer. `ended`: the model ended that answer itself; false: it was cut off.
 std::vector<std::int32_t> encode_next(const core::Tokenizer& tokenizer, const ChatStyle& style,
                                       const std::vector<Attachment>& files, const std::string& text, bool ended);
-// Of a hole between two texts, to be filled. Of texts that take more than `room` tokens together, what is farthest from
-// the hole is left out; at least three quarters of the room go to what is in front of it, if there is so much.
+// The tokens of a fill-in-the-middle prompt. If both texts need more than `room` tokens, the parts farthest from the
+// hole are left out; the prefix gets at least three quarters of the room, if it needs that much.
 std::vector<std::int32_t> encode_fill(const core::Tokenizer& tokenizer, std::string_view prefix,
                                       std::string_view suffix, std::int64_t room);
 
-// The beginning of an answer that was changed to `text`: what stays of `answer` keeps its tokens.
+// The tokens of an edited answer. The beginning that `answer` and `text` share keeps its tokens.
 struct EditedAnswer {
     std::vector<std::int32_t> tokens;
-    std::size_t kept = 0;  // of them from `answer`
+    std::size_t kept = 0;  // how many of them are from `answer`
 };
 EditedAnswer encode_edit(const core::Tokenizer& tokenizer, const std::vector<std::int32_t>& answer,
                          std::string_view text);

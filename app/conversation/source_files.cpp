@@ -36,7 +36,7 @@ std::string read_text_file(const fs::path& path) {
     if (fs::is_directory(status)) throw Error(path.string() + " is a folder; /dir attaches the text files in it");
     if (!fs::is_regular_file(status)) throw Error(path.string() + " is not a regular file");
     std::string text = read_file(path, "the file", kMaxContextFileBytes);
-    if (!is_text(text)) throw Error(path.string() + " is not text: it holds zero bytes, or is not UTF-8");
+    if (!is_text(text)) throw Error(path.string() + " is not text: it contains zero bytes or is not UTF-8");
     return text;
 }
 
@@ -64,10 +64,10 @@ FolderFiles find_text_files(const fs::path& folder) {
                 ++found.left_out;
             }
         } catch (const Error&) {
-            ++found.left_out;  // it cannot be read
+            ++found.left_out;  // unreadable
         }
         if (found.files.size() > kMaxContextFiles) {
-            throw Error(folder.string() + " holds more than " + std::to_string(kMaxContextFiles) +
+            throw Error(folder.string() + " contains more than " + std::to_string(kMaxContextFiles) +
                         " text files; name a folder inside it");
         }
     }

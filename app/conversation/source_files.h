@@ -1,6 +1,6 @@
-// app/conversation/source_files.h: files as context: reading them, finding them, cutting one at a place.
+// app/conversation/source_files.h: reads and finds the text files that a conversation takes as context.
 //
-// Errors:   Error naming the file: not there, no regular file, too large, no text.
+// Errors:   Error naming the file: missing, not a regular file, too large, or not text.
 #pragma once
 
 #include <cstdint>
@@ -13,28 +13,28 @@ namespace foresay::app {
 inline constexpr std::int64_t kMaxContextFileBytes = std::int64_t{4} << 20;
 inline constexpr std::size_t kMaxContextFiles = 1000;
 
-// "~/" at the beginning of a path is the home folder.
+// Expands "~/" at the beginning of a path to the home folder.
 std::filesystem::path user_path(const std::string& text);
 
-// The text of a file. What holds zero bytes or is not UTF-8 is no text.
+// The text of a file, which must be UTF-8 without zero bytes.
 std::string read_text_file(const std::filesystem::path& path);
 
-// The text files below a folder, by path: hidden ones and links are left out, and so is what is no text or too large,
-// which is counted.
+// The text files below a folder, sorted by path. Leaves out hidden files and links, and files that are not text, too
+// large or unreadable; `left_out` counts the latter.
 struct FolderFiles {
     std::vector<std::filesystem::path> files;
     std::size_t left_out = 0;
 };
 FolderFiles find_text_files(const std::filesystem::path& folder);
 
-// A place in a text, as "FILE:LINE" or "FILE:LINE:COLUMN" names it, both from 1 on; column 0 is the end of the line.
+// A place in a file, from "FILE:LINE" or "FILE:LINE:COLUMN". Both count from 1; column 0 is the end of the line.
 struct FilePlace {
     std::string file;
     std::int64_t line = 1;
     std::int64_t column = 0;
 };
 FilePlace parse_place(const std::string& text);
-// Its offset in bytes. Columns count characters, and end with the line.
+// The byte offset of the place. Columns count characters; one past the end of the line is its end.
 std::size_t offset_of(const std::string& text, const FilePlace& place);
 
 }  // namespace foresay::app

@@ -17,8 +17,7 @@ core::ChatFormat format_of(const core::Config& config, const core::Tokenizer& to
     const std::string end(core::end_of_answer(*format));
     if (!end.empty() && !tokenizer.find(end)) {
         throw Error(config.setting("chat.style").origin.text() + ": the style '" + config.chat_style +
-                    "' needs the token " + end +
-                    ", which the model does not have; use chat.style = \"complete\" or \"auto\"");
+                    "' needs the token " + end + ", which the model lacks; use chat.style = \"complete\" or \"auto\"");
     }
     return *format;
 }
@@ -32,8 +31,8 @@ ChatStyle chat_style(const core::Config& config, const core::Tokenizer& tokenize
 std::string unknown_format_notice(const core::Config& config, const core::Tokenizer& tokenizer) {
     if (config.chat_style != "auto" || tokenizer.chat_template().empty()) return {};
     if (format_of(config, tokenizer) != core::ChatFormat::complete) return {};
-    return "the model's chat template is none that foresay knows (llama3, chatml, mistral), so what you write is "
-           "continued as a document; /set chat.style NAME chooses a format";
+    return "foresay does not know the model's chat template (it knows llama3, chatml and mistral), so the model "
+           "continues what you write as a document; /set chat.style NAME chooses a format";
 }
 
 }  // namespace foresay::app

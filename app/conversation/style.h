@@ -1,6 +1,6 @@
-// app/conversation/style.h: the chat format and system prompt that a configuration asks for, for a model.
+// app/conversation/style.h: chooses the chat format and the system prompt from the configuration and the model.
 //
-// Errors:   Error with the place in the configuration when the model lacks the tokens of a format that was named.
+// Errors:   Error with the place in the configuration if the model lacks the tokens of the configured format.
 #pragma once
 
 #include <string>
@@ -11,10 +11,10 @@
 
 namespace foresay::app {
 
-// chat.style, "auto" by the model's template, with chat.system.
+// From chat.style and chat.system; "auto" detects the format from the model's chat template.
 ChatStyle chat_style(const core::Config& config, const core::Tokenizer& tokenizer);
 
-// One sentence for a person whose model was made for conversations in a format that is none of ours; empty otherwise.
+// A sentence for the user if the model has a chat template that foresay does not know; empty otherwise.
 std::string unknown_format_notice(const core::Config& config, const core::Tokenizer& tokenizer);
 
 }  // namespace foresay::app

@@ -36,7 +36,7 @@ void TurnTree::apply(Change change) {
     for (std::size_t i = 0; i < change.added.size(); ++i) {
         const Node& node = change.added[i];
         const bool fits = node.parent >= kRoot && node.parent < static_cast<int>(nodes_.size() + i);
-        if (!fits) throw Error("a turn follows one that is not there");
+        if (!fits) throw Error("a turn follows one that does not exist");
         if (node.turn.given.size() != node.turn.given_drawn.size()) throw Error("a turn's given tokens are incomplete");
     }
     if (state.heads.empty() || state.heads.size() > kMaxBranches) {
@@ -44,10 +44,10 @@ void TurnTree::apply(Change change) {
     }
     const auto known = [&](int head) { return head >= kRoot && head < static_cast<int>(count); };
     if (!std::all_of(state.heads.begin(), state.heads.end(), known) || state.current >= state.heads.size()) {
-        throw Error("a branch ends in a turn that is not there");
+        throw Error("a branch ends in a turn that does not exist");
     }
     if (change.undo && (past_.empty() || past_.back() != state || !change.added.empty())) {
-        throw Error("a change was undone that was not made");
+        throw Error("an undo does not match the change before it");
     }
     for (Node& node : change.added) nodes_.push_back(std::move(node));
     if (change.undo) {
@@ -68,7 +68,7 @@ std::vector<TurnTree::Change> TurnTree::snapshot() const {
     std::vector<Change> changes;
     std::vector<State> states = past_;
     states.push_back(state_);
-    // The first state of all needs no change, unless it was forgotten.
+    // An empty tree has the initial state already. It is not first if kMaxPast has dropped it.
     for (std::size_t i = states.front() == State{} ? 1 : 0; i < states.size(); ++i) changes.push_back({{}, states[i]});
     if (!changes.empty()) changes.front().added = nodes_;
     return changes;

@@ -1,12 +1,12 @@
-// app/conversation/turn_tree.h: a conversation as a tree of turns, and branches that point into it. Plain data: nothing
-// here knows of a model.
+// app/conversation/turn_tree.h: a conversation as a tree of turns, and branches that point into it. Plain data, without
+// a model.
 //
-// A turn is never changed or removed: retrying, editing and undoing move branches. A change is a value of its own, so
-// that what is saved (app/journal) is what is done, and reading it back is doing it again.
+// A turn is never changed or removed: retrying, editing and undoing only move branches. A change is a value:
+// app/journal saves the changes, and reading a session applies them again.
 //
 // Threads:  one caller at a time.
-// Errors:   apply() throws Error for a change that does not fit: changes come from files, too. The tree is then as
-//           before.
+// Errors:   apply() throws Error for an invalid change, because changes also come from files. The tree is then
+//           unchanged.
 #pragma once
 
 #include <cstddef>
@@ -19,15 +19,15 @@ namespace foresay::app {
 struct Turn {
     enum class Finish : std::uint8_t { stop, length, cancelled };
 
-    std::string said;                 // what was said, as text, without markup
+    std::string said;                 // the user's message, as text without markup
     std::vector<std::int32_t> input;  // its tokens, with markup if the style has any
-    // The beginning of the answer when it was not drawn in this turn: what /edit kept and what it wrote.
+    // The beginning of the answer that was not sampled in this turn: what /edit kept, and what the user wrote.
     std::vector<std::int32_t> given;
-    std::vector<std::uint8_t> given_drawn;  // per token: 1 when an earlier turn drew it
-    std::vector<std::int32_t> answer;       // tokens that were drawn and stay in the conversation
+    std::vector<std::uint8_t> given_drawn;  // per token: 1 if an earlier turn sampled it
+    std::vector<std::int32_t> answer;       // the tokens sampled in this turn
     std::uint64_t seed = 0;
     std::uint64_t branch = 0;
-    bool ended = false;  // the model closed its answer itself
+    bool ended = false;  // the model ended its answer itself
     Finish finish = Finish::stop;
 };
 
@@ -37,8 +37,8 @@ struct Document {
     std::vector<std::uint8_t> generated;
 
     void add(const std::vector<std::int32_t>& more, std::uint8_t kind);
-    void add_prompt(const Turn& turn);  // its input and what was given of its answer
-    void add(const Turn& turn);         // all of it
+    void add_prompt(const Turn& turn);  // its input and the given part of its answer
+    void add(const Turn& turn);         // the whole turn
 };
 
 class TurnTree {
@@ -51,16 +51,16 @@ public:
         Turn turn;
         int parent = kRoot;
     };
-    // Where the branches stand, and which one is the present.
+    // The last turn of each branch, and which branch is current.
     struct State {
         std::vector<int> heads = {kRoot};
         std::size_t current = 0;
         bool operator==(const State&) const = default;
     };
     struct Change {
-        std::vector<Node> added;  // their indices follow those that are there
-        State state;              // afterwards
-        bool undo = false;        // goes back to the state before the last change; `state` says which that is
+        std::vector<Node> added;  // appended to nodes()
+        State state;              // after the change
+        bool undo = false;        // undoes the last change; `state` must be the state before it
     };
 
     void apply(Change change);
@@ -69,18 +69,18 @@ public:
     const State& state() const { return state_; }
     int head() const { return state_.heads[state_.current]; }
     bool can_undo() const { return !past_.empty(); }
-    // The change that undoes the last one. There must be one.
+    // The change that undoes the last one. can_undo() must hold.
     Change undo() const;
 
-    // Changes that make this tree from an empty one, what can be undone included.
+    // Changes that build this tree from an empty one, including the states that undo() can return to.
     std::vector<Change> snapshot() const;
-    // The turns up to and with `head`, from the first on.
+    // The turns from the first one to `head`.
     std::vector<const Turn*> line(int head) const;
     Document document(int head) const;
     const Turn& turn(int node) const { return nodes_[static_cast<std::size_t>(node)].turn; }
     int parent(int node) const { return nodes_[static_cast<std::size_t>(node)].parent; }
 
-    // The turns are rewritten in order, each by `rewrite`, which sees those before it: for another vocabulary.
+    // Calls `rewrite` on every node, parents before children, to change its tokens to another vocabulary.
     template <class Rewrite>
     void rewrite(Rewrite&& rewrite) {
         for (Node& node : nodes_) rewrite(node);

@@ -1,9 +1,9 @@
-// app/conversation/workspace.h: a conversation, the generator it runs on, and the file it is saved in, kept in step
-// when the configuration or the models change.
+// app/conversation/workspace.h: a conversation, its generator, and the file it is saved in; keeps them consistent when
+// the configuration or the models change.
 //
-// Life:     must be gone before its session is.
-// Errors:   Error; what was there before stays in use. A file that cannot be written does not lose the conversation:
-//           what was not saved is saved with the next change.
+// Life:     must be destroyed before its engine.
+// Errors:   Error; the previous state stays in use. If the file cannot be written, the conversation is kept in memory
+//           and saved with the next change.
 #pragma once
 
 #include <filesystem>
@@ -19,7 +19,7 @@
 
 namespace foresay::app {
 
-// Branches of a conversation that stay in the cache besides the present one.
+// Branches of a conversation that stay in the KV cache besides the current one.
 inline constexpr std::int32_t kCachedBranches = 16;
 
 class Workspace {
@@ -30,23 +30,24 @@ public:
     Conversation& conversation() { return *conversation_; }
     speculative::Generator& generator() { return *generator_; }
 
-    // Goes over to another configuration. Models that it changes are loaded; the conversation stays. What the person
-    // should know is returned, a sentence each.
+    // Switches to another configuration and loads the models that it changes; the conversation stays. Returns notes for
+    // the user, one sentence each.
     std::vector<std::string> configure(const Configuration& next);
 
     // ---- the file
-    // From now on every change is saved: to `path`, which must not exist yet, or to a new file of the user's when it is
-    // empty. The file appears with the first turn.
+    // Saves every change from now on: to `path`, which must not exist yet, or to a new file among the user's sessions
+    // if `path` is empty. The file is created with the first turn.
     void start_saving(std::filesystem::path path);
-    // The conversation of a saved session, with its settings, and goes on saving there. `session` is what was read from
-    // `path`. `with_settings`: the configuration does not have the session's settings yet. Returns sentences.
+    // Takes over a saved session and continues to save to its file. `saved` is what read_session(`path`) returned.
+    // `with_settings`: also apply the session's settings, which the configuration does not have yet. Returns notes for
+    // the user.
     std::vector<std::string> resume(const std::filesystem::path& path, const SavedSession& saved, bool with_settings);
-    // Saves what has changed since the last call, if it is to be saved at all. On the disk when it returns.
+    // If saving() is on, writes the changes since the last call. They are on the disk when it returns.
     void save();
-    // The conversation as it is now as a file of its own, which replaces one that is there.
+    // Writes a copy of the conversation to `path`. Replaces an existing file.
     void save_copy(const std::filesystem::path& path);
     bool saving() const { return saving_; }
-    // Empty as long as there is none.
+    // Empty until the file has been created.
     std::filesystem::path file() const { return journal_ ? journal_->path() : std::filesystem::path(); }
 
 private:
@@ -62,19 +63,19 @@ private:
     bool saving_ = false;
     std::filesystem::path wanted_path_;
     std::optional<Journal> journal_;
-    std::vector<SessionRecord> records_;  // not in the file yet; all of them while there is none
+    std::vector<SessionRecord> records_;  // not written yet
     std::optional<EngineRecord> noted_engine_;
     std::string noted_settings_;
-    mutable std::string identity_, identity_of_;  // of the model at a path, found once
+    mutable std::string identity_, identity_of_;  // model_identity() of identity_of_, a path; computed once
 };
 
-// The settings of a configuration that a session keeps: all of them, as TOML.
+// All settings of a configuration as TOML, as a session keeps them.
 std::string settings_text(const core::Config& config);
 
-// The settings of a saved session as a layer of a configuration; none when it has none.
+// The settings of a saved session as a configuration layer; nullopt if it has none.
 std::optional<core::ConfigLayer> session_layer(const std::filesystem::path& path, const SavedSession& saved);
 
-// What makes `engine`, which drew a saved session, another one than `present`; nothing when its tokens mean the same.
+// A message if the model of `engine`, which generated a saved session, is not that of `present`; nullopt if it is.
 std::optional<std::string> model_difference(const EngineRecord& engine, const EngineRecord& present);
 
 }  // namespace foresay::app

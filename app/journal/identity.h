@@ -1,6 +1,6 @@
-// app/journal/identity.h: which model it is, told by what is in its files and not by where they lie.
+// app/journal/identity.h: a fingerprint of a model, taken from the contents of its files and not from their paths.
 //
-// Cost:     reads sizes and some hundred kilobytes, however large the model is.
+// Cost:     reads about 320 KiB of each file, however large the model is.
 // Errors:   Error when a file cannot be read.
 #pragma once
 
@@ -9,8 +9,8 @@
 
 namespace foresay::app {
 
-// Sixteen hexadecimal digits: the sizes, the beginning and samples all over the files at `path`, a GGUF file or a
-// directory. Not proof against somebody who wants to deceive; it notices another model.
+// A hash, as sixteen hexadecimal digits, of the size, the first bytes and evenly spaced samples of each file at `path`:
+// a GGUF file, or a directory of safetensors. It tells models apart; it is not a cryptographic hash.
 std::string model_identity(const std::filesystem::path& path);
 
 }  // namespace foresay::app

@@ -1,3 +1,6 @@
+// Writing and reading session files. New files are written under a hidden name, synced and then linked or renamed into
+// place, so that a crash never leaves half a file. Appends go to the open, locked descriptor with one write and one
+// fdatasync; a failed append is truncated away. Reader turns the lines back into records and checks their order.
 #include "app/journal/journal.h"
 
 #include <fcntl.h>
@@ -26,7 +29,7 @@ constexpr std::int64_t kMaxSessionBytes = std::int64_t{1} << 30;
     throw Error("cannot " + what + " " + path.string() + ": " + std::strerror(errno));
 }
 
-// Writes all of `text`. False, with errno, when it cannot.
+// Writes all of `text`. False, with errno set, when a write fails.
 bool write_all(int descriptor, std::string_view text) {
     while (!text.empty()) {
         const ssize_t put = ::write(descriptor, text.data(), text.size());
@@ -37,7 +40,7 @@ bool write_all(int descriptor, std::string_view text) {
     return true;
 }
 
-// A file's name is on the disk when its folder is.
+// A new name is only on the disk once its folder is synced.
 void sync_folder(const fs::path& folder) {
     const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (descriptor < 0) return;
@@ -45,19 +48,19 @@ void sync_folder(const fs::path& folder) {
     ::close(descriptor);
 }
 
-// A file under another name until it is whole and on the disk. Returns its descriptor.
+// Writes the file under a hidden name and gives it its own once it is whole and on the disk. Returns the descriptor.
 int write_whole(const fs::path& path, const std::string& text, bool replace) {
     const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
     std::string hidden = ".";
     hidden.append(path.filename().string()).append(".").append(std::to_string(::getpid())).append(".tmp");
-    const fs::path draft = folder / hidden;
-    const int descriptor = ::open(draft.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600);
+    const fs::path unfinished = folder / hidden;
+    const int descriptor = ::open(unfinished.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600);
     if (descriptor < 0) fail("write", path);
     const bool written =
         write_all(descriptor, text) && ::fsync(descriptor) == 0 &&
-        (replace ? std::rename(draft.c_str(), path.c_str()) == 0 : ::link(draft.c_str(), path.c_str()) == 0);
+        (replace ? std::rename(unfinished.c_str(), path.c_str()) == 0 : ::link(unfinished.c_str(), path.c_str()) == 0);
     const int problem = errno;
-    if (!written || !replace) ::unlink(draft.c_str());
+    if (!written || !replace) ::unlink(unfinished.c_str());
     if (!written) {
         ::close(descriptor);
         errno = problem;
@@ -89,10 +92,10 @@ public:
             const std::string_view line = std::string_view(text).substr(begin, end - begin);
             const std::string_view json = end == std::string::npos ? std::string_view{} : whole_line(line);
             if (json.empty()) {
-                // Cut off by a crash if nothing follows; else somebody has changed it.
+                // At the end of the file a crash cut the line off; elsewhere the file was changed.
                 const bool last = end == std::string::npos || end + 1 == text.size();
                 if (line_ == 1) fail("not a saved session of foresay");
-                if (!last) fail("the line is damaged; the lines before it are whole, so a copy of them is a session");
+                if (!last) fail("the line is damaged; a copy of the lines before it is a valid session");
                 session_.cut_off = true;
                 break;
             }
@@ -117,8 +120,8 @@ private:
         if (auto* header = std::get_if<SessionHeader>(&record)) {
             if (line_ != 1) throw Error("the file has a second header");
             if (header->version != kSessionVersion) {
-                throw Error("the session has version " + std::to_string(header->version) +
-                            " of the format, but this program reads version " + std::to_string(kSessionVersion));
+                throw Error("the session has format version " + std::to_string(header->version) +
+                            ", but this program reads version " + std::to_string(kSessionVersion));
             }
             session_.header = std::move(*header);
             return;
@@ -131,7 +134,7 @@ private:
             session_.all_settings.push_back(std::move(settings->toml));
         } else {
             auto& change = std::get<TurnTree::Change>(record);
-            if (session_.engines.empty()) throw Error("a turn before any model");
+            if (session_.engines.empty()) throw Error("a turn comes before the first engine record");
             const std::size_t added = change.added.size();
             session_.tree.apply(std::move(change));
             session_.engine_of.insert(session_.engine_of.end(), added, session_.engines.size() - 1);
@@ -186,7 +189,7 @@ void Journal::lock() {
     ::close(std::exchange(descriptor_, -1));
     if (busy) {
         throw Error("the session " + path_.string() +
-                    " is open in another foresay; quit that one, or name another session");
+                    " is open in another foresay process; quit that one, or name another session");
     }
 }
 
@@ -199,12 +202,12 @@ Journal Journal::open(const fs::path& path, const SavedSession& session) {
     if (descriptor < 0) fail("write", path);
     Journal journal(path, descriptor);
     if (journal.size_ < session.whole_bytes)
-        throw Error("the session " + path.string() + " has just been changed by another program");
-    // The line that a crash cut off goes, so that the next one begins where a line begins.
+        throw Error("the session " + path.string() + " was changed by another program just now; try again");
+    // Remove the partial line that a crash left, so that the next record begins on a line of its own.
     if (session.cut_off && ::ftruncate(descriptor, session.whole_bytes) != 0) fail("write", path);
     if (session.cut_off) journal.size_ = session.whole_bytes;
     if (journal.size_ != session.whole_bytes)
-        throw Error("the session " + path.string() + " has just been changed by another program");
+        throw Error("the session " + path.string() + " was changed by another program just now; try again");
     return journal;
 }
 
@@ -215,7 +218,7 @@ void Journal::append(const std::vector<SessionRecord>& records) {
         size_ += static_cast<std::int64_t>(text.size());
         return;
     }
-    // Half a line in the middle would spoil the file: what was written of it is taken back.
+    // A partial line in the middle would make the file unreadable, so remove what was written of it.
     const int problem = errno;
     if (::ftruncate(descriptor_, size_) != 0) ::close(std::exchange(descriptor_, -1));
     errno = problem;

@@ -1,9 +1,9 @@
-// app/journal/journal.h: a session on disk: a file that only grows, a line for each change.
+// app/journal/journal.h: a session on disk: an append-only file with one line for each change.
 //
-// A crash at any moment leaves whole lines, and at most one that is cut off; that one is recognised and dropped. A line
-// is on the disk when append() returns.
+// A crash leaves whole lines and at most one partial line at the end, which reading recognises and drops. A line is on
+// the disk when append() returns.
 //
-// Life:     a journal keeps its file locked: two programs never write to one session.
+// Life:     a journal holds a lock on its file, so that two programs never write to one session.
 // Threads:  one caller at a time.
 // Cost:     append() is one write and one fdatasync.
 // Errors:   Error naming the file and, where there is one, the line.
@@ -21,23 +21,24 @@ namespace foresay::app {
 struct SavedSession {
     SessionHeader header;
     std::vector<EngineRecord> engines;  // in order; at least one
-    std::string settings;               // the last ones, TOML; may be empty
+    std::string settings;               // the last settings, as TOML; may be empty
     TurnTree tree;
-    // Who drew each turn, and with which settings: indices into `engines` and `all_settings`.
+    // Per turn: the engine that generated it and its settings, as indices into `engines` and `all_settings`.
     std::vector<std::size_t> engine_of, settings_of;
     std::vector<std::string> all_settings;
-    bool cut_off = false;          // the last line was, and is not part of this
-    std::int64_t whole_bytes = 0;  // of the file, up to the end of the last whole line
+    bool cut_off = false;          // the file ends with a partial line, which was dropped
+    std::int64_t whole_bytes = 0;  // length of the file up to the end of its last whole line
 };
 
-// Reads a session's file. `name` stands for it in messages.
+// Reads and checks the file of a session.
 SavedSession read_session(const std::filesystem::path& path);
 
 class Journal {
 public:
-    // A new file with these records, all of them or none. With `replace` it may take the place of another one.
+    // Creates a file with these records, all or none. With `replace`, it may replace an existing file.
     static Journal create(const std::filesystem::path& path, const std::vector<SessionRecord>& records, bool replace);
-    // An existing file, to go on with. `session` is what was read from it.
+    // Opens an existing file to append to it. `session` is what read_session() returned for it; Error if the file has
+    // changed since.
     static Journal open(const std::filesystem::path& path, const SavedSession& session);
 
     Journal(Journal&& other) noexcept;
@@ -56,9 +57,9 @@ private:
     std::int64_t size_ = 0;
 };
 
-// These records as a file, written whole or not at all; it replaces one that is there.
+// Writes these records as a file, whole or not at all. Replaces an existing file.
 void write_session(const std::filesystem::path& path, const std::vector<SessionRecord>& records);
-// What is whole of the session at `from`, likewise.
+// Copies the whole lines of the session at `from`, in the same way.
 void copy_session(const std::filesystem::path& from, const std::filesystem::path& to);
 
 }  // namespace foresay::app

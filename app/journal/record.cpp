@@ -66,7 +66,7 @@ struct ToJson {
     }
 };
 
-// ---- reading
+// ---- reading: every member is checked, because the file may come from anywhere
 
 [[noreturn]] void wrong(const std::string& member, const std::string& what) {
     throw Error("'" + member + "' must be " + what);
@@ -80,7 +80,7 @@ const json& get(const json& object, const std::string& member) {
 
 std::string text(const json& object, const std::string& member) {
     const json& value = get(object, member);
-    if (!value.is_string()) wrong(member, "text");
+    if (!value.is_string()) wrong(member, "a string");
     return value.get<std::string>();
 }
 
@@ -105,7 +105,7 @@ std::int64_t integer(const json& value, const std::string& member, std::int64_t 
 
 std::uint64_t whole(const json& object, const std::string& member) {
     const json& value = get(object, member);
-    if (!value.is_number_unsigned()) wrong(member, "an integer from 0 on");
+    if (!value.is_number_unsigned()) wrong(member, "a non-negative integer");
     return value.get<std::uint64_t>();
 }
 
@@ -142,7 +142,7 @@ TurnTree::Node node(const json& object) {
     if (object.contains("given")) {
         turn.given = integers(get(object, "given"), "given", 0, kMaxToken);
         for (const char flag : text(object, "given_drawn")) {
-            if (flag != '0' && flag != '1') wrong("given_drawn", "a text of 0 and 1");
+            if (flag != '0' && flag != '1') wrong("given_drawn", "a string of 0 and 1");
             turn.given_drawn.push_back(flag == '1' ? 1 : 0);
         }
         if (turn.given.size() != turn.given_drawn.size()) wrong("given_drawn", "as long as 'given'");
@@ -172,7 +172,7 @@ std::string checked_line(std::string_view json_text) {
 }
 
 std::string record_line(const SessionRecord& record) {
-    // What was typed may not be UTF-8; the tokens are the truth, the text is for reading.
+    // Typed text may not be UTF-8. Replacing bytes is harmless: the tokens are what counts, the text is for reading.
     return checked_line(std::visit(ToJson{}, record).dump(-1, ' ', false, json::error_handler_t::replace));
 }
 

@@ -1,8 +1,8 @@
-// app/journal/record.h: what a saved session is made of, as lines of text. docs/sessions.md describes the format.
+// app/journal/record.h: the records of a saved session, and their form as lines of text (docs/sessions.md).
 //
 // Layout:   a line is the CRC-32 of its JSON text as eight hexadecimal digits, a space, the JSON text, a newline. A
-//           line that was cut off by a crash has no newline or another checksum.
-// Errors:   parse_record() throws Error for a line that is whole but says what it must not: lines are untrusted.
+//           line that a crash cut off has no newline or a wrong checksum.
+// Errors:   parse_record() throws Error for an intact line with invalid contents: files are untrusted.
 #pragma once
 
 #include <cstdint>
@@ -23,16 +23,16 @@ struct SessionHeader {
     std::string created;  // UTC, ISO 8601
 };
 
-// Who draws from here on.
+// What generates the turns that follow.
 struct EngineRecord {
     std::string model;     // its path
-    std::string identity;  // of the weights, see model_identity()
+    std::string identity;  // model_identity() of its files
     std::int64_t vocabulary = 0;
-    std::string backend;  // "cpu (avx512, 2 threads)": bits are promised for each backend and instruction set
+    std::string backend;  // "cpu (avx512, 2 threads)": answers repeat bit for bit only on the same backend
     bool operator==(const EngineRecord&) const = default;
 };
 
-// The configuration from here on, as TOML.
+// The configuration of the turns that follow, as TOML.
 struct SettingsRecord {
     std::string toml;
 };
@@ -41,10 +41,10 @@ using SessionRecord = std::variant<SessionHeader, EngineRecord, SettingsRecord, 
 
 // The line of a record, with its newline.
 std::string record_line(const SessionRecord& record);
-// The same for any JSON text.
+// The line of any JSON text, with its checksum and newline.
 std::string checked_line(std::string_view json);
 
-// The JSON text of a line without its newline; empty when the line is not whole.
+// The JSON text of a line that is given without its newline; empty when the checksum does not match.
 std::string_view whole_line(std::string_view line);
 SessionRecord parse_record(std::string_view json);
 

@@ -43,7 +43,7 @@ std::string formatted(const char* format, std::int64_t seconds) {
     return text.data();
 }
 
-// Whether new_session_path() made the name: "20261121-124530", perhaps with "-2" behind it.
+// Whether new_session_path() made the name: "20261121-124530", or the same with a number, "20261121-124530-2".
 bool is_time(const std::string& name) {
     constexpr std::string_view kPattern = "dddddddd-dddddd";
     if (name.size() < kPattern.size()) return false;
@@ -54,7 +54,7 @@ bool is_time(const std::string& name) {
     return name.size() != kPattern.size() + 1;
 }
 
-// Whether the session is gone; false: it is open in another program. Its lock is held while the name goes.
+// Deletes the file; returns false if it is open in another program. Holds the journal's lock while unlinking.
 bool unlink_unless_open(const fs::path& path) {
     const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     if (descriptor < 0) throw Error("cannot open " + path.string() + ": " + std::strerror(errno));
@@ -65,8 +65,8 @@ bool unlink_unless_open(const fs::path& path) {
     return free;
 }
 
-// ".NAME.PID.tmp" of a process that is no more: it died while it made a file.
-void sweep(const fs::path& folder) {
+// Removes ".NAME.PID.tmp" files, which write_whole() in journal.cpp leaves when its process dies.
+void remove_leftovers(const fs::path& folder) {
     std::error_code ignored;
     for (const auto& entry : fs::directory_iterator(folder, ignored)) {
         std::string name = entry.path().filename().string();
@@ -85,11 +85,11 @@ void sweep(const fs::path& folder) {
 fs::path sessions_folder() {
     const fs::path state = state_folder();
     if (state.empty()) {
-        throw Error("there is no folder for sessions; set HOME or XDG_STATE_HOME to a writable folder");
+        throw Error("there is no folder to save sessions in; set HOME or XDG_STATE_HOME to a writable folder");
     }
     const fs::path folder = state / "sessions";
     if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
-        throw Error("cannot make the folder " + folder.string() + ": " + std::strerror(errno));
+        throw Error("cannot create the folder " + folder.string() + ": " + std::strerror(errno));
     }
     return folder;
 }
@@ -97,9 +97,8 @@ fs::path sessions_folder() {
 fs::path session_path(const std::string& name) {
     if (name.find('/') != std::string::npos) return name;
     if (!is_name(name)) {
-        throw Error("a session's name has up to " + std::to_string(kMaxName) +
-                    " letters, digits, '.', '_' and '-', and does not begin with '.' or '-'; '" + name +
-                    "' is not such a name");
+        throw Error("'" + name + "' is not a valid session name; use up to " + std::to_string(kMaxName) +
+                    " letters, digits, '.', '_' and '-', and begin with a letter, a digit or '_'");
     }
     return sessions_folder() / (name + kExtension);
 }
@@ -119,7 +118,7 @@ fs::path existing_session(const std::string& name) {
 
 fs::path new_session_path() {
     const fs::path folder = sessions_folder();
-    sweep(folder);
+    remove_leftovers(folder);
     const std::string time = formatted("%Y%m%d-%H%M%S", std::time(nullptr));
     std::error_code ignored;
     fs::path path = folder / (time + kExtension);
@@ -153,10 +152,10 @@ std::vector<SessionFile> list_sessions() {
 
 void delete_session(const std::string& name) {
     if (name.find('/') != std::string::npos) {
-        throw Error(name + " is a path, not the name of a session; delete that file yourself");
+        throw Error(name + " is a path, not the name of a session; delete the file itself with rm");
     }
     if (!unlink_unless_open(existing_session(name))) {
-        throw Error("the session " + name + " is open in another foresay; quit that one first");
+        throw Error("the session " + name + " is open in another foresay process; quit that one first");
     }
 }
 
@@ -169,7 +168,7 @@ std::size_t prune_sessions(std::size_t keep) {
             if (unlink_unless_open(file.path)) ++gone;
         }
     } catch (const Error&) {
-        // Another program may have been faster; what is left is tried again next time.
+        // Another program may have deleted the file first. The rest is tried again next time.
     }
     return gone;
 }

@@ -1,7 +1,8 @@
-// app/journal/store.h: where sessions lie, and what they are called: the folder `sessions` of the user's state folder,
-// for its owner only, one file NAME.session each.
+// app/journal/store.h: the folder of the saved sessions, and their names: `sessions` in the user's state folder,
+// readable by its owner only, with one file NAME.session each.
 //
-// Errors:   Error: a name that is none, a session that is not there or is open elsewhere, a folder that cannot be made.
+// Errors:   Error for an invalid name, a session that does not exist or is open in another process, or a folder that
+//           cannot be created.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +13,14 @@
 
 namespace foresay::app {
 
-// The folder, made if it is not there. Errors: there is no state folder.
+// The folder; created if it does not exist. Errors: there is no state folder.
 std::filesystem::path sessions_folder();
 
-// The file of a session: a name is looked for in the folder; what has a slash in it is a path.
+// The file of a session: NAME.session in the folder, or `name` itself if it has a slash.
 std::filesystem::path session_path(const std::string& name);
-// The same for a session that must be there; the error names near ones.
+// The same for a session that must exist. The error suggests a similar name.
 std::filesystem::path existing_session(const std::string& name);
-// A file for a session that was given no name: the time, and a number where there is one of that second.
+// A new file for a session without a name: named after the time in UTC, with a number if that name is taken.
 std::filesystem::path new_session_path();
 
 struct SessionFile {
@@ -28,13 +29,13 @@ struct SessionFile {
     std::int64_t bytes = 0;
     std::int64_t modified_s = 0;  // since 1970
 };
-// The last used first.
+// All sessions, the most recently used first.
 std::vector<SessionFile> list_sessions();
 
-// Deletes a session by its name. What has a slash in it is a file of the person's own, and refused.
+// Deletes a session by its name. Refuses paths: those files are not ours to delete.
 void delete_session(const std::string& name);
-// Deletes the oldest of those that new_session_path() named until `keep` of them are left; 0 keeps all. What was given
-// a name stays, and so does what is open in a program. Never throws. Returns how many are gone.
+// Deletes the oldest sessions that new_session_path() named, until `keep` of them are left; 0 keeps all. Sessions that
+// the user named stay, and so do those that are open in a program. Never throws. Returns how many were deleted.
 std::size_t prune_sessions(std::size_t keep);
 
 // "2026-11-21T12:45:30Z"

@@ -1,12 +1,12 @@
-// app/repl/answer_view.h: an answer as it is shown while it is being generated.
+// app/repl/answer_view.h: shows an answer while it is generated.
 //
-// On a terminal a thread of the view's own writes it, because the one that generates must not wait: bursts of accepted
-// tokens are spread over the time until the next one is due, and keys that are typed meanwhile are shown below the
-// answer and kept for the next prompt. Elsewhere text is written as it comes.
+// On a terminal, the live view writes from its own thread, so that generation never waits for the terminal. It spreads
+// the tokens that one verification accepts over the time until the next ones are due, shows keys typed meanwhile below
+// the answer, and keeps them for the next prompt. The plain view writes text as it comes.
 //
-// Threads:  the caller's one; the live view has another inside, which owns terminal and keyboard until finish().
-// Cost:     add() takes about a microsecond in the live view; a write(2) in the plain one.
-// Errors:   add() and finish() throw what a failing write throws (output.h).
+// Threads:  one caller; the live view's own thread owns the terminal and the keyboard until finish().
+// Cost:     add() takes about a microsecond in the live view, and a write(2) in the plain one.
+// Errors:   add() and finish() throw OutputClosed or OutputFailed if a write fails (output.h).
 #pragma once
 
 #include <memory>
@@ -19,19 +19,19 @@ namespace foresay::app {
 class AnswerView {
 public:
     virtual ~AnswerView() = default;
-    // More text; `drafted`: a drafter proposed it.
+    // Adds text; `drafted`: it was a drafted token.
     virtual void add(std::string_view text, bool drafted) = 0;
-    // All is shown, and the view is done.
+    // Shows the rest and ends the view.
     virtual void finish() = 0;
-    // Time of processors that showing took, of both threads. After finish().
+    // CPU time of both threads spent on showing. Call after finish().
     virtual double cost_ms() const { return 0.0; }
-    // Whether the last line shown has something on it. After finish().
+    // Whether the last line shown is not empty. Call after finish().
     virtual bool line_open() const = 0;
 };
 
-// `clean`: for a person, so control characters are replaced.
+// `clean`: replace control characters, because a terminal would act on them.
 std::unique_ptr<AnswerView> make_plain_view(bool clean);
-// `tint`: mark what was drafted. `keyboard` must outlive the view.
+// `tint`: mark drafted tokens. `keyboard` must outlive the view.
 std::unique_ptr<AnswerView> make_live_view(Keyboard& keyboard, bool tint);
 
 }  // namespace foresay::app

@@ -13,7 +13,7 @@ constexpr std::ptrdiff_t kMostLines = 8;
 constexpr std::size_t kMostBytes = 800;
 constexpr std::size_t kBeginning = 32;  // columns of the first line that a label shows
 
-// The beginning of the first line that is not blank, without what would spoil a label.
+// The beginning of the first line that is not blank, printable and without tabs.
 std::string beginning(std::string_view text) {
     const std::size_t start = std::min(text.find_first_not_of(" \t\r\n"), text.size());
     std::string_view line = text.substr(start, std::min(text.find('\n', start), text.size()) - start);

@@ -1,7 +1,7 @@
-// app/repl/blocks.h: long pieces of text that stand in a line as a label: "[def fib(n): ... 200 lines]".
+// app/repl/blocks.h: labels for long texts in the line editor: "[def fib(n): ... 200 lines]".
 //
-// A line editor is made for a line: 200 pasted ones would fill the screen. Labels are put back when the line is
-// entered.
+// 200 pasted lines would fill the screen of a line editor, so a label stands for them. Labels are replaced by their
+// texts when the line is entered.
 #pragma once
 
 #include <map>

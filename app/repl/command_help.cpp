@@ -1,4 +1,4 @@
-// The command table as text: for /help and for docs/repl.md.
+// Renders the command table for /help and for docs/repl.md.
 #include <algorithm>
 
 #include "app/repl/command.h"
@@ -16,20 +16,20 @@ struct Habit {
     std::string_view help;
 };
 
-// What is no command but can be typed.
+// What can be typed besides commands.
 constexpr Habit kHabits[] = {
-    {"//TEXT", "say TEXT with one slash in front"},
-    {"\\ at the end", "the entry goes on in the next line; Alt-Enter does the same anywhere"},
-    {"\"\"\"TEXT\"\"\"", "text of several lines, also behind the name of a command"},
-    {"paste", "several lines are one entry, said as they are; a long one stands in the line as a label"},
+    {"//TEXT", "sends TEXT with one slash in front"},
+    {"\\ at the end", "continues the entry on the next line; Alt-Enter does the same anywhere"},
+    {"\"\"\"TEXT\"\"\"", "text of several lines, also after the name of a command"},
+    {"paste", "pasted lines are one entry, sent as they are; a long paste appears as a label"},
     {"Tab", "completes commands, keys, values and files"},
-    {"Ctrl-R", "searches what was entered before, again for an older entry; the arrow keys step through all"},
+    {"Ctrl-R", "searches earlier entries, again for an older one; the arrow keys step through all of them"},
     {"Ctrl-X Ctrl-E", "edits the entry in $VISUAL or $EDITOR"},
-    {"Ctrl-C", "stops an answer and keeps what there is; twice at the prompt leaves"},
-    {"Ctrl-D", "leaves"},
+    {"Ctrl-C", "stops an answer and keeps what there is of it; twice at the prompt quits"},
+    {"Ctrl-D", "quits"},
 };
 
-// A line of /help: what to type, and beside it, or below where it is long, what that does.
+// An entry of /help: what to type, and what it does, beside it or on the next line if the call is long.
 std::string entry(std::string_view call, std::string_view help, std::size_t columns) {
     const std::size_t indent = std::min(kCallColumns, columns / 2);
     std::string out = "  ";
@@ -38,7 +38,7 @@ std::string entry(std::string_view call, std::string_view help, std::size_t colu
     return out + wrapped(help, columns, indent).substr(out.size());
 }
 
-// A sentence from a line of help.
+// `help` with a capital and a full stop.
 std::string sentence(std::string_view help) {
     std::string out(help);
     if (!out.empty() && out.front() >= 'a' && out.front() <= 'z') out.front() = static_cast<char>(out.front() - 32);
@@ -62,7 +62,7 @@ std::string commands_help(std::size_t columns) {
     }
     out.append("Keys\n");
     for (const Habit& habit : kHabits) out += entry(habit.keys, habit.help, columns);
-    return out + wrapped("/help COMMAND says more. An unambiguous beginning of a name is enough.", columns);
+    return out + wrapped("/help COMMAND shows more. A command can be shortened to an unambiguous prefix.", columns);
 }
 
 std::string command_help(const ReplCommand& command, std::size_t columns) {
@@ -74,15 +74,13 @@ std::string command_help(const ReplCommand& command, std::size_t columns) {
 
 std::string commands_markdown() {
     std::string out =
-        "<!-- generated from the command table (app/repl/commands); renew with: foresay repl-reference -->\n"
+        "<!-- generated from the command table (app/repl/commands); regenerate with: foresay repl-reference -->\n"
         "# The conversation loop\n\n"
-        "What you write goes to the model; a line that begins with a slash is a command. An unambiguous beginning of "
-        "a\n"
-        "command's name is enough. `/help` shows this list and `/help COMMAND` one entry.\n\n"
-        "An entry that begins with a space is not kept in the history. Keys typed during an answer are shown below it "
-        "and\n"
-        "belong to the next entry.\n\n"
-        "| key | does |\n|---|---|\n";
+        "What you write goes to the model; a line that begins with a slash is a command. Commands can be shortened to\n"
+        "an unambiguous prefix. `/help` shows this list, `/help COMMAND` one entry.\n\n"
+        "An entry that begins with a space is not kept in the history. Keys typed during an answer are shown below\n"
+        "it and become part of the next entry.\n\n"
+        "| key | what it does |\n|---|---|\n";
     for (const Habit& habit : kHabits)
         out.append("| `").append(habit.keys).append("` | ").append(habit.help).append(" |\n");
     for (const CommandTopic& topic : command_topics()) {

@@ -38,20 +38,20 @@ std::span<const CommandTopic> command_topics() {
 }
 
 const ReplCommand& find_command(std::string_view name) {
-    std::vector<std::string> names, beginnings;
-    const ReplCommand* begun = nullptr;
+    std::vector<std::string> names, matches;
+    const ReplCommand* match = nullptr;
     for (const CommandTopic& topic : command_topics()) {
         for (const ReplCommand& command : topic.commands) {
             if (command.name == name || (!command.alias.empty() && command.alias == name)) return command;
             names.emplace_back(command.name);
             if (name.empty() || !command.name.starts_with(name)) continue;
-            beginnings.emplace_back(command.name);
-            begun = &command;
+            matches.emplace_back(command.name);
+            match = &command;
         }
     }
-    if (beginnings.size() == 1) return *begun;
-    if (!beginnings.empty()) {
-        throw Error("/" + std::string(name) + " is ambiguous: it could be " + listed(beginnings));
+    if (matches.size() == 1) return *match;
+    if (!matches.empty()) {
+        throw Error("/" + std::string(name) + " is ambiguous: it could be " + listed(matches));
     }
     const std::string near = name.empty() ? "" : core::nearest(name, names);
     throw Error("unknown command /" + std::string(name) +

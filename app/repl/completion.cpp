@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::size_t kMostFiles = 2000;
 
-// Where the last word of `text` begins: behind the last blank that no backslash and no quotes protect.
+// Where the last word of `text` begins: after the last blank outside quotes and without a backslash before it.
 std::size_t last_word(std::string_view text) {
     std::size_t start = 0;
     bool quoted = false;
@@ -87,7 +87,7 @@ LineCompletion complete_line(Repl& repl, std::string_view line) {
         request.before.erase(request.before.begin());
         completion.candidates = command->complete(request);
     } catch (const Error&) {
-        return completion;  // no such command, or nothing to be had: no candidates
+        return completion;  // no such command, or its candidates cannot be read
     }
     keep_those_that_begin(completion.candidates, request.word);
     for (std::string& candidate : completion.candidates) candidate = escaped(candidate);

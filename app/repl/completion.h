@@ -1,7 +1,7 @@
-// app/repl/completion.h: what the word at the cursor could become.
+// app/repl/completion.h: completion of the word at the cursor.
 //
-// Cost:     a directory is read for paths, the plugin folders for plugins; everything else is in memory.
-// Errors:   none: what cannot be read has no candidates.
+// Cost:     paths read a directory and plugins the plugin folders; everything else is in memory.
+// Errors:   none: a folder that cannot be read has no candidates.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace foresay::app {
 
-// What may stand instead of the last word of `line`, which ends at the cursor.
+// Replacements for the last word of `line`, which ends at the cursor.
 struct LineCompletion {
     std::size_t start = 0;  // where that word begins, in bytes
     Candidates candidates;  // sorted, each once, all beginning with the word
@@ -21,7 +21,7 @@ LineCompletion complete_line(Repl& repl, std::string_view line);
 // The bytes that all candidates begin with.
 std::string common_beginning(const Candidates& candidates);
 
-// The candidates below each other in as many columns as fit, without the folders in front of file names.
+// The candidates in as many columns as fit, file names without their folders.
 std::string in_columns(const Candidates& candidates, std::size_t columns);
 
 // For the commands' own completion functions.

@@ -19,7 +19,7 @@ namespace foresay::app {
 
 namespace {
 
-// A file of one's own, removed at the end.
+// A private temporary file, removed by the destructor.
 class Scratch {
 public:
     explicit Scratch(const std::string& text) {
@@ -27,8 +27,8 @@ public:
         path_ = (std::filesystem::temp_directory_path(ignored) / "foresay-XXXXXX.txt").string();
         const int descriptor = ::mkostemps(path_.data(), 4, O_CLOEXEC);  // mode 0600
         if (descriptor < 0) {
-            throw Error("cannot make a file for the editor in " + std::filesystem::path(path_).parent_path().string() +
-                        ": " + std::strerror(errno));
+            throw Error("cannot create a file for the editor in " +
+                        std::filesystem::path(path_).parent_path().string() + ": " + std::strerror(errno));
         }
         const bool written = ::write(descriptor, text.data(), text.size()) == static_cast<ssize_t>(text.size());
         ::close(descriptor);
@@ -54,7 +54,7 @@ std::string editor() {
     return "vi";
 }
 
-// Runs it through the shell, because the variables may hold arguments. The status of its end.
+// Runs the editor through the shell, because $VISUAL and $EDITOR may contain arguments. Returns waitpid()'s status.
 int run(const std::string& command, const std::string& path) {
     const pid_t child = ::fork();
     if (child < 0) throw Error(std::string("cannot start the editor: ") + std::strerror(errno));
@@ -96,7 +96,7 @@ std::string edit_externally(const std::string& text) {
         throw Error("the editor '" + command + "' failed; set VISUAL or EDITOR to one that works");
     }
     std::string edited = read_file(scratch.path(), "the edited text");
-    // Editors end the last line; the text that came had no such end.
+    // Editors add a newline at the end of the file.
     if (edited.ends_with('\n') && !text.ends_with('\n')) edited.pop_back();
     return edited;
 }

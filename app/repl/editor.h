@@ -1,13 +1,13 @@
-// app/repl/editor.h: text edited with the person's own editor.
+// app/repl/editor.h: edits text in the user's own editor.
 #pragma once
 
 #include <string>
 
 namespace foresay::app {
 
-// What $VISUAL, $EDITOR or vi makes of `text`. Needs a terminal.
-// The file that the editor sees lies in the folder for temporary files, for its owner only, and is removed again.
-// Errors: Error when there is no place for the file, or the editor cannot be started or fails.
+// Opens `text` in $VISUAL, $EDITOR or vi and returns the edited text. Needs a terminal.
+// The editor works on a file in the folder for temporary files, readable by its owner only, which is then removed.
+// Errors: Error when the file cannot be created, or the editor cannot be started or fails.
 std::string edit_externally(const std::string& text);
 
 }  // namespace foresay::app

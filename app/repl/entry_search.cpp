@@ -21,7 +21,7 @@ void EntrySearch::begin(std::string line) {
     index_ = 0;
 }
 
-// Shows the next entry that holds part_; `another`: than the one that stands there.
+// Takes the next entry that contains part_; with `another`, one that differs from the current line.
 void EntrySearch::look(std::size_t from, bool another) {
     std::optional<Found> next = find_(part_, from);
     while (next && another && next->entry == line_) next = find_(part_, next->index + 1);

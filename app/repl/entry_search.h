@@ -1,6 +1,6 @@
-// app/repl/entry_search.h: searching earlier entries by a part of their text, key by key: what Ctrl-R does.
+// app/repl/entry_search.h: Ctrl-R: incremental search of earlier entries.
 //
-// It knows nothing of terminals: keys go in, the line and the prompt that are to be shown come out.
+// Knows nothing of terminals: keys go in, and the line and the prompt to show come out.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ public:
         std::string entry;
         std::size_t index = 0;  // 0 is the newest entry
     };
-    // The newest entry from `index` on, towards older ones, that holds `part`.
+    // The newest entry that contains `part`, at `index` or older.
     using Find = std::function<std::optional<Found>(const std::string& part, std::size_t index)>;
 
     explicit EntrySearch(Find find) : find_(std::move(find)) {}
@@ -27,11 +27,11 @@ public:
     bool active() const { return active_; }
 
     enum class After : std::uint8_t {
-        searching,  // line() and prompt() are to be shown
-        left,       // the search is over, line() stands, and the key is still to be obeyed
-        abandoned,  // the search is over, and line() is what stood there before it
+        searching,  // show line() and prompt()
+        left,       // the search has ended with line(); the caller must still act on the key
+        abandoned,  // the search has ended, and line() is the line from before it
     };
-    // A key; characters are added to what is looked for.
+    // Handles a key. Characters extend the text to search for.
     After key(char32_t key);
 
     const std::string& line() const { return line_; }

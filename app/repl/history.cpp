@@ -25,7 +25,7 @@ namespace {
 constexpr int kEntries = 1000;
 constexpr std::string_view kFirstLine = "_HiStOrY_V2_\n";
 
-// What libedit would write of `entries`. It wants a file that has a descriptor.
+// `entries` in libedit's file format. libedit writes only to a file with a descriptor.
 std::string saved(::History* entries) {
     const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::tmpfile(), std::fclose);
     if (!file) return {};
@@ -39,7 +39,7 @@ std::string saved(::History* entries) {
     return text;
 }
 
-// The same of one entry alone.
+// One entry in that format.
 std::string saved(const std::string& entry) {
     ::History* alone = ::history_init();
     HistEvent event;
@@ -50,11 +50,11 @@ std::string saved(const std::string& entry) {
     return text;
 }
 
-// Writes with one call, so that what several programs append does not mix.
+// Writes with one call, so that appends of several processes do not interleave.
 bool write_file(const std::filesystem::path& path, int flags, const std::string& text) {
     const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | flags, 0600);
     if (descriptor < 0) return false;
-    ::fchmod(descriptor, 0600);  // what one types is nobody else's business
+    ::fchmod(descriptor, 0600);  // entries are private; an older file may have other permissions
     const bool written = ::write(descriptor, text.data(), text.size()) == static_cast<ssize_t>(text.size());
     return ::close(descriptor) == 0 && written;
 }
@@ -109,7 +109,7 @@ std::optional<EntrySearch::Found> EntryHistory::find(const std::string& part, st
 }
 
 std::string EntryHistory::shown(const std::string& entry) const {
-    // libedit drops line breaks at the end.
+    // libedit would drop line breaks at the end of an entry; a label keeps them.
     const bool fits = !Blocks::is_long(entry) && !entry.ends_with('\n');
     return fits ? entry : blocks_.label(entry);
 }

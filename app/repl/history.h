@@ -1,8 +1,8 @@
-// app/repl/history.h: the entries of earlier sessions and of this one, for libedit.
+// app/repl/history.h: the history of entries, for libedit.
 //
-// File:     $XDG_STATE_HOME/foresay/history, for its owner only, in libedit's format; entries keep their line breaks.
-//           Each new one is appended at once, so that several programs share the file and nothing is lost.
-// Errors:   none: without a file there is only this session's history.
+// File:     $XDG_STATE_HOME/foresay/history, readable by its owner only, in libedit's format; entries keep their line
+//           breaks. Each entry is appended at once, so that several processes share the file and nothing is lost.
+// Errors:   none: without a file the history ends with the process.
 #pragma once
 
 #include <filesystem>
@@ -19,7 +19,7 @@ namespace foresay::app {
 
 class EntryHistory {
 public:
-    // Long entries are handed to libedit as labels of `blocks`.
+    // libedit sees long entries as labels of `blocks`.
     explicit EntryHistory(Blocks& blocks);
     ~EntryHistory();
     EntryHistory(const EntryHistory&) = delete;
@@ -27,9 +27,9 @@ public:
 
     void remember(const std::string& entry);
 
-    // The newest entry from the `index`-th newest on that holds `part`.
+    // The newest entry that contains `part`, among the `index`-th newest and older ones.
     std::optional<EntrySearch::Found> find(const std::string& part, std::size_t index) const;
-    // How an entry stands in the line: as it is, or as a label.
+    // How the line shows an entry: as it is, or as a label.
     std::string shown(const std::string& entry) const;
 
     // For EL_HIST, with the object as its first argument.

@@ -15,7 +15,7 @@ namespace foresay::app {
 
 namespace {
 
-// Set on whichever thread the system chose for the signal.
+// Set by the signal handler, on any thread.
 std::atomic<bool> redraw{false};
 static_assert(std::atomic<bool>::is_always_lock_free, "it is set in a signal handler");
 void on_change(int) { redraw = true; }
@@ -26,7 +26,7 @@ Keyboard::Keyboard() {
     struct sigaction action {};
     action.sa_handler = on_change;
     sigemptyset(&action.sa_mask);
-    action.sa_flags = 0;  // a read that waits must return
+    action.sa_flags = 0;  // no SA_RESTART: a waiting read must return
     sigaction(SIGWINCH, &action, nullptr);
     sigaction(SIGCONT, &action, nullptr);
 }
@@ -42,7 +42,8 @@ bool Keyboard::take(char& byte) {
 }
 
 Keyboard::Wait Keyboard::wait(int timeout_ms) {
-    // Signals are let in only while waiting: one that came between a look at its flag and the wait would be missed.
+    // Signals are unblocked only inside ppoll(): one that came between the check of its flag and the wait would be
+    // missed.
     sigset_t signals, before;
     sigemptyset(&signals);
     for (const int signal : {SIGINT, SIGWINCH, SIGCONT}) sigaddset(&signals, signal);
@@ -95,7 +96,7 @@ Keyboard::Event Keyboard::next(char& byte, const std::function<void()>& pause) {
         if (take(byte)) return Event::byte;
         switch (wait(paused ? -1 : static_cast<int>(kPause.count()))) {
             case Wait::typed:
-                // The terminal drops what was typed before Ctrl-C: these bytes came behind it.
+                // The terminal drops what was typed before Ctrl-C, so these bytes came after it.
                 if (interrupted()) return Event::interrupted;
                 break;
             case Wait::nothing:

@@ -1,9 +1,9 @@
-// app/repl/keyboard.h: the keys that were typed, in their order, whoever reads them from the terminal.
+// app/repl/keyboard.h: the typed keys, in order, for the line editor and the view of an answer.
 //
-// While an answer is generated, its view (live_view.cpp) reads the keys and shows them; what it read comes back here
-// and is what the line editor reads next.
+// While an answer is generated, its view (live_view.cpp) reads the keys, shows them, and puts them back here with
+// type_ahead(). The line editor reads those first.
 //
-// Threads:  one caller at a time. Signals: SIGWINCH and SIGCONT are caught from the constructor on.
+// Threads:  one caller at a time. Signals: the constructor installs handlers for SIGWINCH and SIGCONT.
 #pragma once
 
 #include <chrono>
@@ -20,22 +20,22 @@ public:
 
     enum class Event : std::uint8_t {
         byte,         // a key, or a part of one
-        end,          // there will be none
+        end,          // end of input
         interrupted,  // Ctrl-C
-        resized,      // the terminal has another size, or the program was continued: draw again
+        resized,      // the terminal has another size, or the program was continued: redraw
     };
-    // Waits. `pause` is called once when nothing was typed for `kPause`.
+    // Waits for an event. Calls `pause` once if nothing is typed for `kPause`.
     Event next(char& byte, const std::function<void()>& pause = {});
-    // A byte that is there already, or follows within `kBurst`.
+    // A byte that is available already or arrives within `kBurst`; false if none does.
     bool next_of_burst(char& byte);
 
-    // Bytes that come before whatever the terminal has.
+    // Adds bytes that were read elsewhere. They come before what the terminal still holds.
     void type_ahead(std::string_view bytes) { ahead_ += bytes; }
     std::string_view ahead() const { return std::string_view(ahead_).substr(taken_); }
-    // Turns Enter keys among the keys typed ahead into line breaks: what was meant as an entry becomes text to look at.
+    // Turns Enter keys among the keys typed ahead into line breaks, so that the user sees them before they are sent.
     void hold_ahead();
 
-    // Whether the terminal has changed since it was last asked: another size, or a shell had it meanwhile.
+    // Whether the terminal was resized, or used by a shell, since the last call.
     static bool take_change();
 
     static constexpr std::chrono::milliseconds kPause{120};
@@ -44,7 +44,7 @@ public:
 private:
     enum class Wait : std::uint8_t { typed, nothing, end, interrupted, resized };
     bool take(char& byte);
-    // Waits for bytes and keeps them; timeout_ms below 0: as long as it takes.
+    // Waits for bytes and keeps them in ahead_; a negative timeout_ms waits without limit.
     Wait wait(int timeout_ms);
 
     std::string ahead_;

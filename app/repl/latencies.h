@@ -1,7 +1,7 @@
-// app/repl/latencies.h: how long a person waited: for first tokens, and from one token to the next.
+// app/repl/latencies.h: how long the user waits: for the first token, and from one token to the next.
 //
-// Tokens that one verification confirms arrive together, so gaps between tokens are either tiny or a whole round.
-// Cost:     token() reads a clock; only the newest kKept values count, and nothing is allocated after the constructor.
+// Tokens that one verification accepts arrive together, so gaps between tokens are either tiny or a whole round.
+// Cost:     token() reads a clock. The newest kKept values are kept, and nothing is allocated after the constructor.
 #pragma once
 
 #include <chrono>
@@ -18,7 +18,7 @@ public:
     void add(double value);
     std::size_t count() const { return values_.size(); }
     double last() const { return last_; }
-    // The smallest value that at least `share` of them do not exceed; 0 when there are none.
+    // The smallest value that at least `share` of the values do not exceed; 0 without values.
     double quantile(double share) const;
 
 private:
@@ -29,7 +29,7 @@ private:
 
 class Latencies {
 public:
-    // The person has pressed Enter.
+    // The user has pressed Enter.
     void begin();
     bool waiting() const { return waiting_; }  // no token has come since
     // A token has come.

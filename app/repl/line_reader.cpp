@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::size_t kMaxLine = std::size_t{16} << 20;
 
-// read(2) by hand: a stream would swallow the interrupted call.
+// Uses read(2) directly, because a stream would hide that Ctrl-C interrupted the call.
 class PlainReader : public LineReader {
 public:
     explicit PlainReader(bool prompts) : prompts_(prompts) {}
@@ -64,7 +64,7 @@ private:
 
 constexpr std::string_view kQuotes = "\"\"\"";
 
-// Where the quotes of a block open in the first line of an entry; npos: nowhere.
+// Where the opening quotes are in the first line of an entry; npos if there are none.
 std::size_t opening(const std::string& text) {
     if (text.starts_with(kQuotes)) return 0;
     if (!text.starts_with('/') || text.starts_with("//")) return std::string::npos;
@@ -72,7 +72,7 @@ std::size_t opening(const std::string& text) {
     return quotes == std::string::npos ? quotes : quotes + 1;
 }
 
-// Whether `text`, which stands behind opening quotes, ends with closing ones; cuts them off then.
+// Removes the closing quotes from the end of `text`, which follows opening quotes. False if there are none.
 bool close_block(std::string& text) {
     const std::size_t end = text.find_last_not_of(" \t\r");
     if (end == std::string::npos || end + 1 < kQuotes.size()) return false;
@@ -81,7 +81,7 @@ bool close_block(std::string& text) {
     return true;
 }
 
-// The line breaks behind the opening and in front of the closing quotes belong to the quotes.
+// Drops the line break after the opening quotes and the one before the closing quotes: they belong to the quotes.
 std::string_view inside(std::string_view text) {
     if (text.starts_with('\n')) text.remove_prefix(1);
     if (text.ends_with('\n')) text.remove_suffix(1);
@@ -122,7 +122,8 @@ Line read_entry(LineReader& reader, const std::string& prompt, const std::string
             entry.text += next.text;
         }
     }
-    // Text that would be read as something else when it comes back from the history is kept in quotes.
+    // Literal text that would be read as a command or as quotes is kept in quotes, so that the history returns it as
+    // text.
     const bool plain = !entry.text.starts_with('/') && !entry.text.starts_with(kQuotes);
     reader.remember(!entry.literal || plain ? entry.text : "\"\"\"\n" + entry.text + "\n\"\"\"");
     return entry;

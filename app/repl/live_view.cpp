@@ -42,7 +42,7 @@ using std::chrono::milliseconds;
 constexpr microseconds kOneBurst{3000};
 // The last token of a burst is shown at most this long after it arrived.
 constexpr microseconds kLongestDelay{60'000};
-// How often the inbox is emptied. More often costs the computation more than the eye gains.
+// How often the inbox is emptied. A shorter frame would slow the computation and be no smoother to the eye.
 constexpr microseconds kFrame{12'000};
 constexpr milliseconds kIdleFrame{200};  // the same while there is no text yet
 

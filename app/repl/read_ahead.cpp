@@ -9,7 +9,7 @@
 namespace foresay::app {
 
 ReadAhead::ReadAhead(Work work) : work_(std::move(work)) {
-    // Signals are the main thread's.
+    // The new thread blocks every signal: the main thread handles them.
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);

@@ -1,11 +1,11 @@
-// app/repl/read_ahead.h: work on what is being typed, before it is entered, in a thread of its own.
+// app/repl/read_ahead.h: works on an entry in its own thread while it is still being typed.
 //
-// What is entered in the end may be something else: the work must be of a kind that is then merely wasted. Here it is
-// the evaluation of a prompt's first tokens, which the cache keeps as far as they are the prompt's.
+// The user may still change the entry, so the work must be such that it is merely wasted then. Here it evaluates the
+// first tokens of the prompt; the KV cache keeps those that remain part of it.
 //
-// Threads:  the caller's one, and one inside. From text() on what `work` uses is the inner thread's, until stop().
-// Errors:   what `work` throws is kept until failure() is asked for. A device that failed once may work when the text
-//           is entered, and then only this tells.
+// Threads:  one caller, and one thread inside. From text() until stop(), the inner thread owns what `work` uses.
+// Errors:   an exception of `work` is kept until failure() is called. A device that failed here may work again when the
+//           entry is sent; then failure() is the only sign.
 #pragma once
 
 #include <atomic>
@@ -20,18 +20,18 @@ namespace foresay::app {
 
 class ReadAhead {
 public:
-    // Looks at `cancel` often and returns soon after it became true.
+    // Must check `cancel` often and return soon after it becomes true.
     using Work = std::function<void(const std::string& text, const std::atomic<bool>& cancel)>;
     explicit ReadAhead(Work work);
     ~ReadAhead();
     ReadAhead(const ReadAhead&) = delete;
     ReadAhead& operator=(const ReadAhead&) = delete;
 
-    // Works on `text` when it is done with what it is at. Returns at once.
+    // Starts work on `text` once the current work is done. Returns at once.
     void text(std::string text);
-    // Forgets what is left and waits until nothing is being done.
+    // Drops pending work, cancels the current work and waits for it to end.
     void stop();
-    // What `work` threw first since the last call; empty: nothing. Takes it away.
+    // The first error of `work` since the last call, which clears it; empty if there was none.
     std::string failure();
 
 private:

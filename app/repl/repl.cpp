@@ -1,3 +1,7 @@
+// One iteration of the loop: read_entry() waits for an entry, while reading_ evaluates what is typed so far in its own
+// thread. stop() ends that work before handle() touches the generator: commands and answers run on the main thread.
+// An answer goes through show_answer(), which feeds a view and keeps the totals. Errors are printed and the loop
+// continues; only a failed write to standard output ends it.
 #include "app/repl/repl.h"
 
 #include <algorithm>
@@ -36,9 +40,9 @@ Repl::Repl(OpenedEngine& engine, const ReplOptions& options)
         EditingOptions editing;
         editing.complete = [this](std::string_view line) { return complete_line(*this, line); };
         editing.pause = [this](const std::string& text) {
-            // What begins with a slash or quotes is a command or not a text yet.
-            const bool text_yet = !text.starts_with('/') && !text.starts_with("\"\"\"");
-            if (text_yet && engine_.config().chat_read_ahead) reading_->text(text);
+            // An entry that begins with a slash or quotes is a command, or will change before it is sent.
+            const bool is_message = !text.starts_with('/') && !text.starts_with("\"\"\"");
+            if (is_message && engine_.config().chat_read_ahead) reading_->text(text);
         };
         reading_.emplace(
             [this](const std::string& text, const std::atomic<bool>& cancel) { read_ahead(text, cancel); });
@@ -60,10 +64,10 @@ void Repl::banner() {
     if (engine_.draft()) text += " with " + std::filesystem::path(engine_.draft()->source().path()).filename().string();
     text += ", " + engine_.backend() + ". /help lists the commands.\n";
     if (conversation().format() == core::ChatFormat::complete)
-        text += "The model continues what you write; end a line with \\ to go on in the next.\n";
+        text += "The model continues what you write; end a line with \\ to continue it on the next.\n";
     text = wrapped(text, terminal_columns());
     text.pop_back();
-    say(dim(text) + "\n");  // the terminal would count escape codes at the beginning of a line as columns of it
+    say(dim(text) + "\n");  // dimmed after wrapping, because wrapped() counts escape codes as columns
 }
 
 int Repl::run() {
@@ -77,7 +81,7 @@ int Repl::run() {
         if (entry.how == LineEnd::interrupt) {
             interrupted() = false;
             if (second_interrupt() || !interactive_) return kCancelled;
-            say(dim("Ctrl-C again leaves; so does Ctrl-D.") + "\n");
+            say(dim("Press Ctrl-C again to quit, or Ctrl-D.") + "\n");
             continue;
         }
         last_interrupt_.reset();
@@ -85,10 +89,10 @@ int Repl::run() {
         try {
             handle(entry);
             workspace_.save();
-            // The answer did not need what was read ahead, but the person should know.
-            if (!ahead.empty()) throw Error("reading ahead failed: " + ahead);
+            // The answer does not depend on what was read ahead, but the user should know.
+            if (!ahead.empty()) throw Error("read-ahead failed: " + ahead);
         } catch (const OutputFailed&) {
-            throw;  // nobody would see the answers
+            throw;  // answers can no longer be shown
         } catch (const core::ConfigError& problem) {
             failed_ = true;
             complain(problem.what());
@@ -104,7 +108,7 @@ int Repl::run() {
         if (interrupted() && !interactive_) return kCancelled;
         interrupted() = false;
     }
-    // A script must see that something went wrong; a person has seen it.
+    // A script must see that something went wrong; a user has read the message.
     return failed_ && !interactive_ ? 1 : 0;
 }
 
@@ -132,7 +136,7 @@ void Repl::read_ahead(const std::string& text, const std::atomic<bool>& cancel) 
     speculative::Generator& generator = workspace_.generator();
     const auto held = generator.tokens();
     if (std::equal(held.begin(), held.end(), prepared_.begin(), prepared_.end())) {
-        // Of what was read ahead before, what is not the prompt's any more is of no use to anybody.
+        // Drop what was read ahead earlier and is no longer part of the prompt.
         const auto same = std::mismatch(held.begin(), held.end(), prompt.tokens.begin(), prompt.tokens.end()).first;
         generator.truncate(static_cast<std::int32_t>(same - held.begin()));
     } else {
@@ -178,11 +182,10 @@ void Repl::show_answer(const Generate& generate) {
     try {
         const Conversation::Answer answer = generate(show);
         keep_profile();
-        if (!computed(profile_)) profile_ = before;  // an answer that was there already is only shown
+        if (!computed(profile_)) profile_ = before;  // the answer was computed earlier and only shown
         view->finish();
         if (answer.result.finish == speculative::FinishReason::cancelled && keyboard_) keyboard_->hold_ahead();
-        // What is piped gets a newline behind each answer, so that answers stay apart; on a terminal only where one is
-        // due.
+        // In a pipe a newline ends every answer, to keep answers apart; on a terminal only an open line gets one.
         if (view->line_open() || !interactive_) print("\n");
         totals_.show_ms += view->cost_ms();
         finish(answer);

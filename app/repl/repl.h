@@ -1,7 +1,7 @@
-// app/repl/repl.h: the conversation loop: lines that are said to the model, and commands that begin with a slash.
+// app/repl/repl.h: the conversation loop: entries are sent to the model, and commands begin with a slash.
 //
-// The commands are a table (app/repl/command.h). What begins with a slash is never sent to the model; two slashes send
-// one.
+// The commands are a table (app/repl/command.h). An entry that begins with a slash is never sent to the model; two
+// slashes send one.
 #pragma once
 
 #include <atomic>
@@ -29,7 +29,7 @@ struct ReplTotals {
     std::int64_t answers = 0, tokens = 0;
     std::int64_t rounds = 0, drafted = 0, accepted = 0;
     double prefill_ms = 0.0, decode_ms = 0.0;
-    double show_ms = 0.0;  // of processor time, for showing answers
+    double show_ms = 0.0;  // CPU time for showing answers
 };
 
 struct ReplOptions {
@@ -40,60 +40,61 @@ class Repl {
 public:
     Repl(OpenedEngine& engine, const ReplOptions& options);
 
-    // Says what runs here, to a person.
+    // Shows the models and the backend, on a terminal.
     void banner();
-    // Until the input ends; the exit status.
+    // Runs until the input ends or /quit. Returns the exit status.
     int run();
 
-    // For the commands.
+    // ---- for the commands
     OpenedEngine& engine() { return engine_; }
     Workspace& workspace() { return workspace_; }
     Conversation& conversation() { return workspace_.conversation(); }
     const ReplTotals& totals() const { return totals_; }
     const Latencies& latencies() const { return latencies_; }
     bool interactive() const { return interactive_; }
-    // Whether what a drafter proposed is marked in answers.
+    // Whether drafted tokens are marked in answers.
     bool tints_drafts() const { return tint_; }
     void tint_drafts(bool tint) { tint_ = tint; }
-    // Text that stands in the next entry's line at first, for the person to change.
+    // Puts text into the line of the next entry, for the user to change.
     void offer(std::string text) { offered_ = std::move(text); }
     void quit() { quit_ = true; }
-    // What the stages of the last answer took: up to its first token, and behind it. Empty before there was an answer.
+    // What the ops of the last answer took: up to its first token, and after it. Empty before the first answer.
     const std::vector<MeteredOps::Meters>& profile() const { return profile_; }
     Conversation::Limits limits() const;
-    // Shows what `generate` makes while it makes it, then the line of statistics. `generate` calls what it is given
-    // with every token and returns the answer.
+    // Shows an answer while `generate` produces it, then the line of statistics. `generate` calls its argument with
+    // every token and returns the answer.
     using Show = speculative::TokenCallback;
     using Generate = std::function<Conversation::Answer(const Show&)>;
     void show_answer(const Generate& generate);
-    // Goes over to another configuration, and says what the person should know of it.
+    // Switches to another configuration and prints notes about the change.
     void configure(const Configuration& next);
 
 private:
     void handle(const Line& entry);
     void answer(const std::string& text);
-    // Evaluates what is sure of the prompt that `text` is the beginning of. In the thread of reading_.
+    // Evaluates the part of the next prompt that cannot change any more, `text` being the entry so far. Runs in the
+    // thread of reading_.
     void read_ahead(const std::string& text, const std::atomic<bool>& cancel);
     void finish(const Conversation::Answer& answer);
     // Whether a Ctrl-C at the prompt is the second one within two seconds.
     bool second_interrupt();
 
     OpenedEngine& engine_;
-    bool interactive_;  // a person sits there
-    bool edits_;        // and the terminal can move its cursor
+    bool interactive_;  // standard input and output are a terminal
+    bool edits_;        // and its cursor can be moved: lines are edited, answers are live
     std::optional<TerminalMode> terminal_;
     std::optional<Keyboard> keyboard_;
     Workspace workspace_;
     std::unique_ptr<LineReader> reader_;
-    std::vector<std::int32_t> prepared_;  // the session as read_ahead() left it
-    std::optional<ReadAhead> reading_;    // works between the beginning and the end of an entry
+    std::vector<std::int32_t> prepared_;  // the generator's tokens as read_ahead() left them
+    std::optional<ReadAhead> reading_;    // works while an entry is typed
     ReplTotals totals_;
     Latencies latencies_;
     std::vector<MeteredOps::Meters> profile_;
     std::string offered_;
     bool tint_ = false;
     bool quit_ = false;
-    bool failed_ = false;  // a line led to an error
+    bool failed_ = false;  // an entry ended in an error
     std::optional<std::chrono::steady_clock::time_point> last_interrupt_;
 };
 

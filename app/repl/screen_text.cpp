@@ -22,8 +22,8 @@ void erase_word(std::string& text, std::size_t start) {
     while (text.size() > start && text.back() != ' ') text.pop_back();
 }
 
-// Behind an escape sequence that begins at `at`.
-std::size_t behind_escape(std::string_view keys, std::size_t at) {
+// The end of the escape sequence that begins at `at`.
+std::size_t escape_end(std::string_view keys, std::size_t at) {
     if (++at >= keys.size()) return at;
     if (keys[at] == 'O') return std::min(at + 2, keys.size());
     if (keys[at] != '[') return at + 1;
@@ -43,11 +43,11 @@ std::string_view tail(std::string_view text, std::size_t columns) {
 
 std::string typed_look(std::string_view keys) {
     std::string text;
-    std::size_t line = 0;  // where the current line begins: what was entered cannot be deleted
+    std::size_t line = 0;  // where the current line begins: lines before it cannot be deleted
     for (std::size_t at = 0; at < keys.size();) {
         const auto key = static_cast<unsigned char>(keys[at]);
         if (key == 0x1b) {
-            at = behind_escape(keys, at);
+            at = escape_end(keys, at);
             continue;
         }
         ++at;
@@ -72,7 +72,7 @@ std::string typed_look(std::string_view keys) {
 void ScreenText::resize(std::size_t columns) {
     if (columns == columns_ || columns == 0) return;
     columns_ = columns;
-    // Terminals fold lines anew; those that do not are one line off until the next line break.
+    // Assumes that the terminal wraps the line again. One that does not is a line off until the next line break.
     column_ = cells_ % columns_;
 }
 
@@ -83,7 +83,7 @@ bool ScreenText::advance(std::string_view text, std::string& shown) {
         const std::size_t begin = at;
         const char32_t character = next_character(text, at);
         if (character == U'\t' && column_ == columns_) {
-            // Behind the last column terminals disagree about tabs.
+            // Terminals disagree about a tab past the last column, so write blanks.
             column_ = std::min(kTabStop, columns_ - 1);
             cells_ += column_;
             shown.append(column_, ' ');
@@ -111,7 +111,7 @@ bool ScreenText::advance(std::string_view text, std::string& shown) {
     return left;
 }
 
-// A line below exists only beside a cursor that is on a line of its own: one behind the last column is moved on.
+// Moves a cursor that is past the last column to the next line. Without that the line below would be off by one.
 std::string ScreenText::make_room() {
     if (column_ < columns_) return {};
     column_ = 0;
@@ -132,7 +132,7 @@ std::string ScreenText::line_below() {
 }
 
 std::string ScreenText::add(std::string_view text, bool tinted) {
-    // The line break that the terminal has been moved over already.
+    // make_room() has already written this line break.
     if (wrapped_ && text.starts_with('\n')) {
         text.remove_prefix(1);
         cells_ = 0;
@@ -147,7 +147,7 @@ std::string ScreenText::add(std::string_view text, bool tinted) {
     const bool left = advance(text, shown);
     if (tinted) shown += "\x1b[0m";
     if (typed_.empty() || (!left && column_ < columns_)) return shown;
-    // Drawn as one frame by terminals that can; others ignore the marks.
+    // Synchronised output: terminals that know it draw one frame, others ignore the marks.
     return "\x1b[?2026h\x1b[J" + shown + line_below() + "\x1b[?2026l";
 }
 

@@ -85,8 +85,8 @@ Reserve KvCache::reserve(SequenceId sequence, std::int32_t rows) {
     if (rows <= 0) return Reserve::ok;
     const std::int32_t first = s.length / kernels::kPagePositions;
     const std::int32_t needed = pages_for(s.length + rows);
-    // Shared pages among those to be written are replaced. The one that holds the end of the sequence is copied; later
-    // ones hold none of its positions after a truncate().
+    // Replace the shared pages among those to be written. Only the page that holds the end of the sequence is copied:
+    // later ones, left over by truncate(), hold none of its positions.
     std::int32_t missing = std::max(0, needed - static_cast<std::int32_t>(s.pages.size()));
     for (std::int32_t i = first; i < std::min(needed, static_cast<std::int32_t>(s.pages.size())); ++i) {
         if (references_[static_cast<std::size_t>(s.pages[static_cast<std::size_t>(i)])] > 1) ++missing;
@@ -118,7 +118,7 @@ void KvCache::truncate(SequenceId sequence, std::int32_t length) {
     Sequence& s = sequences_[static_cast<std::size_t>(sequence)];
     check(length >= 0 && length <= s.length, "truncate beyond the length of a sequence");
     s.length = length;
-    // With several sequences, all pages but one beyond the last used go back to the pool.
+    // With several sequences, keep one page beyond the last used one, which the next reserve() is likely to need.
     if (sequences_.size() == 1) return;
     const std::size_t keep = static_cast<std::size_t>(pages_for(length)) + 1;
     while (s.pages.size() > keep) {

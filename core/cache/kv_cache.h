@@ -1,10 +1,10 @@
-// core/cache/kv_cache.h: the paged KV cache: a pool of pages, and sequences, each a list of pages and a length.
+// core/cache/kv_cache.h: the paged KV cache: a pool of pages, and sequences, each with a list of pages and a length.
 //
 // Layout:   a page holds K and V of all layers for kernels::kPagePositions consecutive positions. Pages have reference
 //           counts: sequences made by fork() share them, and reserve() copies a shared page before it is written.
 // Threads:  one caller at a time.
 // Cost:     truncate() and fork() touch no K or V; reserve() copies at most one page. Steady state allocates nothing.
-// Errors:   the constructor throws Error (no memory); a full pool is a Reserve value, never a throw.
+// Errors:   the constructor throws Error (no memory). A full pool is a Reserve value.
 #pragma once
 
 #include <cstdint>
@@ -19,14 +19,14 @@ using SequenceId = std::int32_t;
 
 enum class Reserve : std::uint8_t {
     ok,
-    sequence_full,  // longer than a sequence may become
+    sequence_full,  // the sequence would exceed the capacity
     pool_full,      // no free page: drop a sequence
 };
 
 class KvCache {
 public:
-    // Pages for `sequences` sequences of `capacity` positions each. Sequence 0 exists and is empty. `branches` more
-    // sequences may be created for which no pages are set aside: they use shared pages and those that are free.
+    // Allocates pages for `sequences` sequences of `capacity` positions each. Sequence 0 exists and is empty.
+    // `branches` further sequences may be created without pages of their own: they use shared and free pages.
     KvCache(kernels::Ops& ops, const kernels::ModelShape& shape, std::int32_t capacity, std::int32_t sequences = 1,
             std::int32_t branches = 0, kernels::KvFormat format = kernels::KvFormat::f16);
 
@@ -38,15 +38,16 @@ public:
     SequenceId fork(SequenceId sequence);  // the same prefix, shared; -1 when all are in use
     void drop(SequenceId sequence);        // gives its pages back
     bool exists(SequenceId sequence) const;
-    std::int32_t free_sequences() const;  // that create() and fork() can still make
+    std::int32_t free_sequences() const;  // how many create() and fork() can still return
 
     std::int32_t length(SequenceId sequence) const { return sequences_[sequence].length; }
-    // Makes cells [length, length + rows) writable: takes free pages, copies a shared last page. length() stays.
+    // Makes cells [length, length + rows) writable: takes free pages and copies a shared last page. length() does not
+    // change.
     Reserve reserve(SequenceId sequence, std::int32_t rows);
-    // Adds `rows` rows, written into reserved cells, to the length.
+    // Adds `rows` rows to the length. They must have been reserved and written.
     void commit(SequenceId sequence, std::int32_t rows);
-    // Drops positions from `length` on, at most the present length. With one sequence all pages stay with it; with
-    // several, it keeps one page more than it needs and returns the rest.
+    // Drops the positions from `length` on; `length` is at most the present length. A cache of one sequence keeps all
+    // pages in it. Otherwise the sequence keeps one page more than it needs and returns the rest to the pool.
     void truncate(SequenceId sequence, std::int32_t length);
 
     kernels::SequenceView view(SequenceId sequence) const;

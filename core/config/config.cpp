@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// One line of to_toml(): `key = value`, and where it was said.
+// One line of to_toml(): `key = value`, and its origin.
 std::string line(const std::string& key, const Setting& setting, bool origins) {
     std::string out = key + " = " + to_toml(setting.value);
     if (origins) out += std::string(out.size() < 44 ? 44 - out.size() : 1, ' ') + "# " + setting.origin.text();
@@ -29,7 +29,7 @@ const StageSchema* find_stage(std::span<const StageSchema> stages, const std::st
     return found == stages.end() ? nullptr : &*found;
 }
 
-// The parameters of a stage: all of them when the chain names it, else those that somebody stated.
+// The parameters of a sampler stage: all of them if the chain names it, else only those that a layer sets.
 std::string stage_text(const Config& config, const StageSchema& stage, bool in_chain, bool origins) {
     std::string out;
     const auto stated = config.stage(stage.name);
@@ -51,7 +51,7 @@ std::string plugin_text(const PluginSpec& plugin, bool origins) {
     return out;
 }
 
-// True when `value` has to be quoted to be the TOML value of `key`.
+// Whether `value` needs quotes to be a TOML value of `key`.
 bool needs_quotes(const std::string& key, std::string_view value) {
     if (value.starts_with('"') || value.starts_with('\'')) return false;
     if (const KeySpec* spec = find_key(key)) {
@@ -141,7 +141,7 @@ std::string to_toml(const Config& config, std::span<const StageSchema> stages, b
     for (const std::string& name : config.chain) {
         if (const StageSchema* schema = find_stage(stages, name)) out += stage_text(config, *schema, true, origins);
     }
-    // What is stated for stages that the chain does not name is kept for when it does.
+    // Keep the parameters of stages outside the chain: it may name them later.
     for (const StageSchema& schema : stages) {
         if (std::find(config.chain.begin(), config.chain.end(), schema.name) == config.chain.end()) {
             out += stage_text(config, schema, false, origins);

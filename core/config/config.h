@@ -1,11 +1,10 @@
-// core/config/config.h: the configuration of a session: which models, how to sample, how to speculate.
+// core/config/config.h: the configuration: which models to run, how to sample, how to speculate.
 //
-// Layers, low to high: the schema's defaults, files (what one extends below it), variables of the environment, `--set`,
-// the flags of the command line; the last three are overrides with a name of their own. Tables merge key by key;
-// scalars and lists replace; a layer that states [[plugin]] replaces the plugins of the layers below. Where layers come
-// from: core/config/layers.h.
-// Errors:   ConfigError with every complaint, before any weight is loaded: unknown keys and stages, wrong types, values
-//           out of range, files that are not there, plugins that the chain does not name.
+// Layers, low to high: the schema's defaults, files (each above the files that it extends), environment variables,
+// `--set`, command-line flags. Tables merge key by key; scalars and lists replace; a layer with [[plugin]] replaces the
+// plugins of the layers below. core/config/layers.h finds the layers.
+// Errors:   ConfigError with all complaints at once, before any weight is loaded: unknown keys and stages, wrong types,
+//           values out of range, missing files, plugins that the chain does not name.
 #pragma once
 
 #include <filesystem>
@@ -34,9 +33,9 @@ struct PluginSpec {
 
 // One layer above the defaults.
 struct ConfigLayer {
-    std::string place;                // how messages name it: the file as the user wrote it, "--set #1", a variable
+    std::string place;                // its name in messages: the file as the user wrote it, "--set #1", a variable
     std::string text;                 // TOML
-    std::filesystem::path directory;  // relative paths start here
+    std::filesystem::path directory;  // base of relative paths
     bool flag = false;                // an argument rather than a file
 };
 
@@ -62,18 +61,18 @@ public:
     bool chat_save = true;
     std::int64_t chat_keep_sessions = 0;  // 0: all
     bool chat_read_ahead = true;
-    int chat_max_tokens = 0;  // 0: no limit but the context
+    int chat_max_tokens = 0;  // 0: up to the end of the context
 
     int threads = 0;  // 0: one per core
     std::string device;
     kernels::KvFormat kv_format = kernels::KvFormat::f16;
-    std::string isa;  // empty: the best that the processor has
+    std::string isa;  // empty: the best one that the processor has
 
     // Every key of the schema with its value and origin, by dotted name: "sampling.seed", "sampling.top_k.k".
-    // Parameters of stages are present only when a layer states them.
+    // Parameters of sampler stages are present only when a layer sets them.
     const std::map<std::string, Setting>& settings() const { return settings_; }
     const Setting& setting(const std::string& key) const;
-    // The parameters that layers state for `stage`, by name.
+    // The parameters that layers set for `stage`, by name.
     std::map<std::string, Setting> stage(std::string_view stage) const;
 
 private:
@@ -83,25 +82,25 @@ private:
 
 struct ConfigRequest {
     std::vector<ConfigLayer> layers;        // lowest first
-    std::span<const StageSchema> stages;    // every stage that is built in
-    std::span<const SourceSchema> sources;  // every drafter; empty: their names are not checked
-    bool need_target = true;                // some layer must state target.model
+    std::span<const StageSchema> stages;    // the built-in sampler stages
+    std::span<const SourceSchema> sources;  // the drafters; empty: any name is accepted
+    bool need_target = true;                // some layer must set target.model
     bool need_files = true;                 // model and plugin files must exist
 };
 
 // Checks and merges the layers.
 Config load_config(const ConfigRequest& request);
 
-// A layer from a file. Errors: Error when it cannot be read, is no file, or is larger than kMaxConfigBytes.
+// A layer from a file. Throws Error when it cannot be read, is not a regular file, or is larger than kMaxConfigBytes.
 ConfigLayer read_config_file(const std::filesystem::path& path);
 inline constexpr std::int64_t kMaxConfigBytes = 1 << 20;
 
-// A layer from the text of `--set`: key.path=value. A value of a key that takes text needs no quotes.
-// `place` is how messages name it. Errors: UsageError when there is no '=' or no key.
+// A layer from the text of `--set`: key.path=value. Text values need no quotes. `place` names it in messages. Throws
+// UsageError when there is no '=' or no key.
 ConfigLayer override_layer(std::string_view assignment, const std::string& place);
 
 // The whole configuration as TOML, in the schema's order, then the parameters of the chain's stages with their
-// defaults, then the plugins. With `origins` each line ends in a comment that says where its value comes from.
+// defaults, then the plugins. With `origins`, each line ends in a comment with the origin of its value.
 std::string to_toml(const Config& config, std::span<const StageSchema> stages, bool origins);
 
 }  // namespace foresay::core

@@ -13,7 +13,7 @@ namespace {
 
 using Kind = TomlNode::Kind;
 
-// One number of the range as a person writes it: no fraction when it has none.
+// A bound of a range; whole numbers without a fraction.
 std::string plain(double value) {
     if (value == std::floor(value) && std::abs(value) < 1e15) return std::to_string(static_cast<std::int64_t>(value));
     return to_toml(ConfigValue(value));
@@ -61,7 +61,7 @@ std::string as_written(const TomlNode& node) {
     }
 }
 
-// The number that `node` is, or that its text spells.
+// The number in `node`, or in its text.
 std::optional<double> as_number(const TomlNode& node) {
     if (node.kind == Kind::integer) return static_cast<double>(node.integer);
     if (node.kind == Kind::real) return node.real;
@@ -73,7 +73,7 @@ std::optional<double> as_number(const TomlNode& node) {
     return value;
 }
 
-// The value that was probably meant, as the type that `type` is; empty when that cannot be told.
+// The value that was probably meant, as TOML of type `type`; empty when that is unclear.
 std::string meant(ValueType type, const TomlNode& node);
 
 std::string meant_list(ValueType item, const TomlNode& node) {
@@ -129,7 +129,7 @@ std::string meant(ValueType type, const TomlNode& node) {
 std::string wrong_kind(const KeySpec& spec, const TomlNode& node) {
     std::string out = "must be " + describe(spec.type) + ", not " + std::string(node.kind_name());
     const std::string value = meant(spec.type, node);
-    // What was meant must be allowed as well.
+    // Suggest only values that are allowed.
     const bool allowed =
         spec.choices.empty() || std::any_of(spec.choices.begin(), spec.choices.end(), [&](const auto& c) {
             return value == to_toml(ConfigValue(c)) || value == "[" + to_toml(ConfigValue(c)) + "]";
@@ -178,7 +178,7 @@ std::optional<ConfigValue> real_list(const KeySpec& spec, const TomlNode& node, 
     return out;
 }
 
-// A list of the type that `spec` names; every item must fit.
+// A list of the type in `spec`; every item must fit.
 std::optional<ConfigValue> list(const KeySpec& spec, const TomlNode& node, std::string& complaint) {
     if (node.kind != Kind::list) {
         complaint = wrong_kind(spec, node);
@@ -198,7 +198,7 @@ std::optional<ConfigValue> list(const KeySpec& spec, const TomlNode& node, std::
                                                 : real_list(spec, node, complaint);
 }
 
-// Whatever was written, in the one type that holds it.
+// Any value, in the type that fits it.
 std::optional<ConfigValue> any(const KeySpec& spec, const TomlNode& node, std::string& complaint) {
     switch (node.kind) {
         case Kind::boolean:

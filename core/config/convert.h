@@ -1,4 +1,4 @@
-// core/config/convert.h: one TOML value against one entry of the schema.
+// core/config/convert.h: checks and converts one TOML value by one entry of the schema.
 #pragma once
 
 #include <optional>
@@ -9,8 +9,8 @@
 
 namespace foresay::core {
 
-// The value of `node` as `spec` wants it. On refusal nullopt, and `complaint` says why: "must be an integer, not a
-// string".
+// The value of `node` in the type of `spec`. nullopt if it does not fit; `complaint` is then the reason: "must be an
+// integer, not a string".
 std::optional<ConfigValue> convert(const KeySpec& spec, const TomlNode& node, std::string& complaint);
 
 }  // namespace foresay::core

@@ -6,7 +6,7 @@ namespace foresay::core {
 
 namespace {
 
-// Spaces up to `column`, with the line's own tabs, so that the caret stands under its character.
+// White space up to `column`, with the line's own tabs, so that the caret is under its character.
 std::string indent_of(const std::string& line, int column) {
     std::string out;
     int seen = 1;

@@ -1,4 +1,4 @@
-// core/config/diagnostic.h: what is wrong in a configuration, as `file:line:column: message` with the line and a caret.
+// core/config/diagnostic.h: errors in a configuration, as `file:line:column: message` with the line and a caret.
 //
 // Errors:   ConfigError carries every diagnostic of one load, at most kMaxDiagnostics of them.
 #pragma once

@@ -12,7 +12,7 @@ Json to_json(const ConfigValue& value) {
     return std::visit([](const auto& held) { return Json(held); }, value);
 }
 
-// A whole number without its fraction, as people write bounds.
+// A bound; whole numbers without a fraction.
 Json bound(double value) {
     const auto whole = static_cast<std::int64_t>(value);
     return static_cast<double>(whole) == value ? Json(whole) : Json(value);
@@ -67,7 +67,7 @@ Json table(const std::string& doc) {
     return out;
 }
 
-// The properties that hold `key` ("target.context": those of [target]), made on the way.
+// The properties object that holds `key` (for "target.context", that of [target]). Creates missing ones.
 Json& properties_of(Json& root, std::string_view key) {
     Json* at = &root["properties"];
     for (auto dot = key.find('.'); dot != std::string_view::npos; dot = key.find('.')) {
@@ -113,7 +113,7 @@ std::string to_json_schema(std::span<const StageSchema> stages, std::span<const 
     for (const KeySpec& spec : core_schema()) {
         Json& place = properties_of(root, spec.key)[spec.key.substr(spec.key.rfind('.') + 1)];
         place = property(spec.key == known_sources.key ? known_sources : spec);
-        // Editors offer the built-in stages and take the name of any plugin.
+        // Editors offer the built-in stages, and accept any other name as a plugin's.
         if (spec.key == "sampling.chain") place["items"] = {{"anyOf", {{{"enum", names}}, {{"type", "string"}}}}};
     }
     for (const StageSchema& stage : stages) {

@@ -1,5 +1,5 @@
 // core/config/json_schema.h: the configuration's schema as a JSON Schema (draft 7), for editors that complete and check
-// TOML. configs/schema.json is this text; a test compares.
+// TOML. configs/schema.json must be this text; a test compares them.
 #pragma once
 
 #include <span>

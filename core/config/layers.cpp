@@ -23,7 +23,7 @@ const TomlNode::Member* find_member(const TomlNode& table, std::string_view key)
     return found == table.members.end() ? nullptr : &*found;
 }
 
-// The walk over a file and what it extends, bases first.
+// Reads a file and the files that it extends, depth first, bases before the file itself.
 class Extends {
 public:
     std::vector<ConfigLayer> read(const fs::path& path) {
@@ -37,7 +37,7 @@ private:
         const fs::path identity = fs::weakly_canonical(layer.place, ignored);
         if (std::find(seen_.begin(), seen_.end(), identity) != seen_.end()) return;
         open_.push_back({layer.place, identity});
-        Diagnostic unreadable;  // of text that is not TOML the loader says why
+        Diagnostic unreadable;  // unused: the loader reports text that is not TOML
         if (const auto document = parse_toml(layer.text, layer.place, unreadable)) {
             if (const auto* member = find_member(*document, "extends")) bases(layer, member->value);
         }
@@ -56,7 +56,7 @@ private:
         if (item.kind != Kind::text || item.text.empty() || item.text.find('\0') != std::string::npos) {
             refuse(layer, item, "'extends' must be the path of a configuration file, or a list of such paths");
         }
-        // Named as its user named the file that extends it.
+        // Relative to the place, so that messages show the path in the style in which the user wrote the first file.
         const fs::path path = resolve_path(item.text, fs::path(layer.place).parent_path());
         std::error_code ignored;
         const fs::path identity = fs::weakly_canonical(path, ignored);
@@ -65,8 +65,7 @@ private:
         if (above != open_.end()) {
             std::string chain;
             for (auto it = above; it != open_.end(); ++it) chain += it->first + " -> ";
-            refuse(layer, item,
-                   "'extends' goes round in a circle: " + chain + above->first + "; leave one of them out");
+            refuse(layer, item, "'extends' forms a cycle: " + chain + above->first + "; leave one of them out");
         }
         if (static_cast<int>(open_.size()) > kMaxExtendsDepth) {
             refuse(layer, item,
@@ -92,7 +91,7 @@ private:
 
     std::vector<ConfigLayer> layers_;
     std::vector<fs::path> seen_;
-    std::vector<std::pair<std::string, fs::path>> open_;  // files on the way here: as written, and which they are
+    std::vector<std::pair<std::string, fs::path>> open_;  // files being read: as written, and canonical
 };
 
 std::string upper(std::string_view text) {
@@ -107,12 +106,12 @@ std::string lower(std::string_view text) {
     return out;
 }
 
-// A folder of the XDG convention: it counts only when it is absolute.
+// A folder of the XDG convention, which ignores relative paths.
 std::string absolute_or(const std::optional<std::string>& value, const std::string& fallback) {
     return value && value->starts_with('/') ? *value : fallback;
 }
 
-// A variable without two underscores that would be a key with them is a slip that nobody would find.
+// Refuses a variable that would be a key if it had two underscores: ignoring it would hide the mistake.
 void refuse_single_underscores(const std::string& name) {
     for (const KeySpec& spec : core_schema()) {
         std::string single = upper(spec.key);
@@ -160,7 +159,7 @@ std::vector<ConfigLayer> environment_layers(std::span<const std::string> environ
         for (auto at = key.find("__"); at != std::string::npos; at = key.find("__", at)) key.replace(at, 2, ".");
         layers.push_back(override_layer(key + "=" + variable.substr(equals + 1), name));
     }
-    // The order of the environment means nothing; that of messages and plugins should not follow it.
+    // Sorted, so that messages and plugins do not depend on the order of the environment.
     std::sort(layers.begin(), layers.end(), [](const auto& a, const auto& b) { return a.place < b.place; });
     return layers;
 }

@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kMaxPlugins = 64;
 
-// The parts that may follow `prefix` in a dotted key: those of the schema, plus `more`.
+// The names that may follow `prefix` in a dotted key: those of the schema, and `more`.
 std::vector<std::string> parts_after(const std::string& prefix, std::vector<std::string> more) {
     const std::string begin = prefix.empty() ? "" : prefix + ".";
     for (const KeySpec& spec : core_schema()) {
@@ -35,7 +35,7 @@ bool is_table_name(const std::string& key) {
                        [&](const KeySpec& spec) { return spec.key.starts_with(key + "."); });
 }
 
-// Writes `name` for every `alias` in a text or a list of texts.
+// Replaces every `alias` in a text or a list of texts by `name`.
 void replace(ConfigValue& value, const std::string& alias, const std::string& name) {
     if (auto* text = std::get_if<std::string>(&value); text != nullptr && *text == alias) *text = name;
     if (auto* list = std::get_if<std::vector<std::string>>(&value)) std::ranges::replace(*list, alias, name);
@@ -88,17 +88,17 @@ void ConfigLoader::apply(const ConfigLayer& layer) {
         complain(error.where.line, error.where.column, error.message);
         return;
     }
-    walk(*document, "");
+    read_table(*document, "");
 }
 
-void ConfigLoader::walk(const TomlNode& table, const std::string& prefix) {
+void ConfigLoader::read_table(const TomlNode& table, const std::string& prefix) {
     for (const TomlNode::Member& member : table.members) {
         const std::string key = prefix.empty() ? member.key : prefix + "." + member.key;
         if (prefix.empty() && member.key.starts_with("x-")) continue;  // the user's own notes
         if (key == "plugin") {
             plugins(member);
         } else if (key == "extends") {
-            // What a file extends are layers by now (core/config/layers.h).
+            // core/config/layers.h has already turned the extended files into layers.
             if (layer_->flag) complain(member.line, member.column, "'extends' belongs in a configuration file");
         } else if (const KeySpec* spec = find_key(key)) {
             set(key == sources_key_.key ? sources_key_ : *spec, key, member);
@@ -112,7 +112,7 @@ void ConfigLoader::walk(const TomlNode& table, const std::string& prefix) {
             }
         } else if (is_table_name(key)) {
             if (member.value.kind == Kind::table) {
-                walk(member.value, key);
+                read_table(member.value, key);
             } else {
                 complain(member.line, member.column,
                          "'" + key + "' must be a table, not " + std::string(member.value.kind_name()) + "; write [" +
@@ -143,7 +143,7 @@ void ConfigLoader::unknown(const TomlNode::Member& member, const std::string& pr
                                  : "unknown key '" + member.key + "'" + in_table(prefix);
     std::string hint = suggestion(member.key, parts_after(prefix, std::move(more)));
     if (hint.empty() || hint.starts_with("; known")) {
-        // Perhaps the right key in the wrong table.
+        // It may be a known key in the wrong table.
         for (const KeySpec& spec : core_schema()) {
             if (spec.key.ends_with("." + member.key)) hint = "; did you mean '" + spec.key + "'?";
         }

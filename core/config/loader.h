@@ -1,4 +1,5 @@
-// core/config/loader.h: the walk over the layers that load_config() is made of.
+// core/config/loader.h: the implementation of load_config(). apply() takes the layers, lowest first, and collects
+// complaints instead of throwing; finish() checks what needs all layers and throws if there is any complaint.
 #pragma once
 
 #include <filesystem>
@@ -17,11 +18,11 @@ public:
     explicit ConfigLoader(const ConfigRequest& request);
 
     void apply(const ConfigLayer& layer);
-    // Checks what only the whole can show, and yields the configuration. Throws ConfigError.
+    // Returns the configuration, or throws ConfigError with every complaint.
     Config finish();
 
 private:
-    void walk(const TomlNode& table, const std::string& prefix);
+    void read_table(const TomlNode& table, const std::string& prefix);
     void set(const KeySpec& spec, const std::string& key, const TomlNode::Member& member);
     void unknown(const TomlNode::Member& member, const std::string& prefix);
     void stage(const StageSchema& schema, const TomlNode& table);

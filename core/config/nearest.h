@@ -1,4 +1,4 @@
-// core/config/nearest.h: the known name that a mistyped one probably meant.
+// core/config/nearest.h: suggestions for mistyped names.
 #pragma once
 
 #include <span>
@@ -8,11 +8,12 @@
 
 namespace foresay::core {
 
-// Insertions, deletions, substitutions and swaps of neighbours that turn `a` into `b`. Both are cut to 64 bytes.
+// The least number of insertions, deletions, substitutions and swaps of neighbours that turn `a` into `b`. Both are cut
+// to 64 bytes.
 int edit_distance(std::string_view a, std::string_view b);
 
-// The candidate nearest to `word` if it is near enough to be meant (a third of its length, at least 2 for words longer
-// than 3), or that `word` is the beginning of; empty when none is. Ties go to the first.
+// The candidate nearest to `word`, if within a third of its length (at least 2 for words longer than 3) or if `word` is
+// its beginning; else empty. Ties go to the first.
 std::string nearest(std::string_view word, std::span<const std::string> candidates);
 
 // "; did you mean 'x'?", or "; known are a, b, c" when nothing is near and the list is short, or nothing.

@@ -11,7 +11,7 @@ std::string bound(double value) {
     return static_cast<double>(whole) == value ? std::to_string(whole) : to_toml(ConfigValue(value));
 }
 
-// What the key takes: "integer, 0 to 1048576", "one of `auto`, `off`".
+// The values of a key: "integer, 0 to 1048576", "one of `auto`, `off`".
 std::string takes(const KeySpec& spec) {
     std::string out = describe(spec.type);
     for (const std::string_view article : {"an ", "a "}) {
@@ -51,7 +51,7 @@ std::string to_markdown(std::span<const StageSchema> stages, std::span<const Sou
         "How files, variables, flags and `/set` go together: [configuration.md](configuration.md).\n\n"
         "A key is written in its table (`[speculation]`, then `max_draft = 8`), on the command line as\n"
         "`--set speculation.max_draft=8`, in the environment as `" +
-        variable_of("speculation.max_draft") + "=8`,\nand in a session as `/set speculation.max_draft 8`.\n\n" +
+        variable_of("speculation.max_draft") + "=8`,\nand in the REPL as `/set speculation.max_draft 8`.\n\n" +
         "At the top of a file, outside all tables, `extends = \"FILE\"` or a list of files names what it builds on.\n";
     const KeySpec known_sources = sources_key(sources);
     std::string table;

@@ -1,5 +1,5 @@
-// core/config/reference.h: the configuration's schema as Markdown, for people. docs/configuration-reference.md is this
-// text; a test compares.
+// core/config/reference.h: the configuration's schema as Markdown, for people. docs/configuration-reference.md must be
+// this text; a test compares them.
 #pragma once
 
 #include <span>

@@ -34,8 +34,7 @@ std::vector<KeySpec> make_schema() {
          {},
          {"q4_0", "file"},
          "quantisation of the draft's LM head: q4_0 where that is smaller, which is faster and changes no text; or as "
-         "in "
-         "the file"},
+         "in the file"},
         {"speculation.mode",
          ValueType::choice,
          std::string("auto"),

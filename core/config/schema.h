@@ -1,10 +1,9 @@
-// core/config/schema.h: every key that a configuration may state, as one table: dotted name, type, default, range or
-// choices, one line of documentation. The loader, `config show`, `/set` and the error messages are driven by it.
+// core/config/schema.h: every key of a configuration, as one table: dotted name, type, default, range or choices, one
+// line of documentation. The loader, `config show`, `/set` and error messages use it.
 //
-// To add a key: one row in schema.cpp, and its field in config.h if the program reads it by name.
-// The keys of [sampling.STAGE] and the names of drafters are not here: who loads a configuration hands them over, as
-// StageSchema and SourceSchema.
-// The key that all stages share is on_error_key().
+// To add a key, add a row in schema.cpp and, if the program reads it by name, a field in config.h.
+// The keys of [sampling.STAGE] and the names of drafters are not in the table: the caller of load_config() passes them
+// as StageSchema and SourceSchema. on_error_key() is the key that all stages share.
 #pragma once
 
 #include <optional>
@@ -19,22 +18,22 @@
 namespace foresay::core {
 
 struct KeySpec {
-    std::string key;  // dotted: "target.context"; in a StageSchema the last part alone: "value"
+    std::string key;  // dotted: "target.context"; in a StageSchema only the last part: "value"
     ValueType type = ValueType::text;
-    ConfigValue fallback;  // the value when nobody states one
+    ConfigValue fallback;  // the default
     std::optional<double> min;
     std::optional<double> max;
-    std::vector<std::string> choices;  // for ValueType::choice, and for the entries of a text_list if not empty
+    std::vector<std::string> choices;  // of ValueType::choice; of the entries of a text_list, if not empty
     std::string doc;                   // one line
     // Older spellings of choices, {spelling, choice}: accepted and replaced.
     std::vector<std::pair<std::string, std::string>> aliases = {};
 };
 
-// The key that every stage has besides its own parameters: in [sampling.STAGE] of a built-in one, in [[plugin]] of
-// another.
+// The key that every sampler stage has besides its own parameters: in [sampling.STAGE] for built-in stages, in
+// [[plugin]] for plugins.
 const KeySpec& on_error_key();
 
-// A stage that a chain may name, and its parameters.
+// A sampler stage that a chain may name, and its parameters.
 struct StageSchema {
     std::string name;
     std::string doc;
@@ -48,7 +47,7 @@ struct SourceSchema {
     std::vector<std::string> aliases;
 };
 
-// The row of `speculation.sources` with `sources` as its choices. Without sources: any name may be stated.
+// The row of `speculation.sources` with `sources` as its choices. Without sources, any name is accepted.
 KeySpec sources_key(std::span<const SourceSchema> sources);
 
 // The table.
@@ -57,7 +56,7 @@ std::span<const KeySpec> core_schema();
 // The entry of `key` in the table; nullptr when there is none.
 const KeySpec* find_key(std::string_view key);
 
-// The longest run a speculation may draft, whatever the configuration says.
+// The most tokens that a speculation may draft, whatever the configuration.
 inline constexpr int kMaxDraft = 32;
 
 }  // namespace foresay::core

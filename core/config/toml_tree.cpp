@@ -9,23 +9,23 @@ namespace {
 
 constexpr std::size_t kMaxLine = 200;
 
-// What the TOML library cannot be trusted with, found without recursion: text that nests too deeply in brackets or in
-// the dots of one key (the library parses and frees its tables recursively), table headers that begin with no key (it
-// assumes that they do), and characters beyond ASCII outside strings and comments (it takes some of them for
-// impossible). Strings and comments are skipped by TOML's rules; text on which those rules and the library disagree is
-// not TOML and stops the library at that point.
+// Refuses, without recursion, text that the TOML library mishandles: too deep nesting, in brackets or in the dots of
+// one key (the library parses and frees tables recursively); table headers that do not begin with a key (it assumes
+// that they do); non-ASCII characters outside strings and comments (it assumes that some of them cannot occur). Skips
+// strings and comments by TOML's rules. Where these rules and the library disagree, the text is not TOML, and the
+// library stops there.
 class Guard {
 public:
     explicit Guard(std::string_view text) : text_(text), at_(text.starts_with("\xef\xbb\xbf") ? 3 : 0) {}
 
-    // What is wrong, or an empty text; line() is where.
+    // The error, or an empty text; line() is its line.
     std::string complaint() {
         while (at_ < text_.size()) {
             if (fresh_line_ && brackets_ == 0 && !header_is_sound())
                 return "not TOML: a table header must name a table";
             step();
-            if (stray_) return "not TOML: a string may not stand here";
-            if (foreign_) return "not TOML: outside strings and comments only ASCII characters may stand";
+            if (stray_) return "not TOML: a string is not allowed here";
+            if (foreign_) return "not TOML: only ASCII characters are allowed outside strings and comments";
             if (brackets_ > kMaxTomlDepth || dots_ > kMaxTomlDepth) {
                 return "nests deeper than " + std::to_string(kMaxTomlDepth) + " levels";
             }
@@ -35,8 +35,7 @@ public:
     int line() const { return line_; }
 
 private:
-    // Whether what begins here is no table header, or one that begins with a key (or ends at once, which the library
-    // refuses by itself).
+    // False only for a table header that does not begin with a key. An empty header passes: the library refuses it.
     bool header_is_sound() {
         std::size_t at = text_.find_first_not_of(" \t", at_);
         fresh_line_ = false;
@@ -61,7 +60,7 @@ private:
                 return;
             case '"':
             case '\'':
-                // Elsewhere the library would look into it for the end of the value in front of it.
+                // Elsewhere, the library would search the string for the end of the preceding value.
                 stray_ = std::string_view("\n=,[{.").find(last_) == std::string_view::npos;
                 last_ = c;
                 skip_string(c);
@@ -122,9 +121,9 @@ private:
     }
 
     std::string_view text_;
-    std::size_t at_;  // behind the byte-order mark, if there is one
+    std::size_t at_;  // starts after the byte-order mark, if any
     int line_ = 1;
-    char last_ = '\n';  // the last character that is no space
+    char last_ = '\n';  // the last character that is not a space
     bool stray_ = false;
     bool foreign_ = false;
     bool fresh_line_ = true;
@@ -143,7 +142,7 @@ void convert_members(const toml::table& table, TomlNode& out) {
         member.value = convert(value);
         out.members.push_back(std::move(member));
     }
-    // The library keeps keys in alphabetical order; messages and lists follow the file.
+    // The library sorts keys alphabetically; messages and lists must follow the file.
     std::stable_sort(out.members.begin(), out.members.end(), [](const auto& a, const auto& b) {
         return a.line != b.line ? a.line < b.line : a.column < b.column;
     });
@@ -218,7 +217,7 @@ std::string line_of(std::string_view text, int line) {
     std::string_view found = text.substr(begin, std::min(text.find('\n', begin), text.size()) - begin);
     if (found.ends_with('\r')) found.remove_suffix(1);
     std::string out;
-    // Messages may end on a terminal: control bytes of a hostile file must not.
+    // Messages may be shown on a terminal, so remove control bytes of a hostile file.
     for (const char c : found.substr(0, kMaxLine)) out += (static_cast<unsigned char>(c) < 0x20 && c != '\t') ? '?' : c;
     return out;
 }

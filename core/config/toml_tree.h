@@ -1,5 +1,5 @@
-// core/config/toml_tree.h: a TOML document as a plain tree with positions, in file order. Its .cpp is the only place
-// that sees the TOML library.
+// core/config/toml_tree.h: a TOML document as a plain tree with positions, in file order. Only its .cpp
+// includes the TOML library.
 //
 // Errors:   std::nullopt and a Diagnostic for text that is not TOML, is not UTF-8, or nests deeper than kMaxTomlDepth.
 // Cost:     linear in the text; recursion is bounded by kMaxTomlDepth.

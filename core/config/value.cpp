@@ -73,7 +73,7 @@ std::string number(double value) {
     std::array<char, 64> digits{};
     const auto [end, error] = std::to_chars(digits.data(), digits.data() + digits.size(), value);
     std::string out(digits.data(), error == std::errc() ? end : digits.data());
-    // TOML tells a float from an integer by its point or exponent.
+    // In TOML, a float needs a point or an exponent.
     if (out.find_first_of(".e") == std::string::npos) out += ".0";
     return out;
 }

@@ -1,4 +1,4 @@
-// core/config/value.h: what a configuration key can hold, and where it was said.
+// core/config/value.h: the values of configuration keys, and their origins.
 //
 // Threads:  plain data.
 #pragma once
@@ -16,11 +16,11 @@ enum class ValueType : std::uint8_t {
     real,  // an integer is accepted too
     text,
     choice,  // text, one of KeySpec::choices
-    path,    // text; relative to the file that states it
+    path,    // text; relative to the file that holds it
     text_list,
     integer_list,
     real_list,
-    any,  // whatever was written; for the options of a plugin, which declares its own types
+    any,  // any of the above; for the options of a plugin, which declares its own types
 };
 
 // The name of a type in messages: "an integer", "a list of strings".
@@ -35,7 +35,7 @@ std::string to_toml(const ConfigValue& value);
 // Where a value comes from.
 struct Origin {
     std::string place = "default";  // a file name, "--set #2", "--model", or "default"
-    int line = 0;                   // from 1; 0 where lines mean nothing
+    int line = 0;                   // from 1; 0: no line
     int column = 0;                 // from 1
     bool flag = false;              // an argument rather than a file: text() leaves line and column out
 

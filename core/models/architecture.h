@@ -1,7 +1,8 @@
-// core/models/architecture.h: what one family of models calls things in its files, and where it differs from others.
+// core/models/architecture.h: a model family: the names that its files use, and how it differs from other families.
 //
-// To add an architecture: a file of this folder that fills in an Architecture, and its line in architecture.cpp. What
-// the ops of kernels/ops.h cannot express is refused in one sentence, by check_config() or where the keys are read.
+// To add an architecture, write a file in this folder that fills in an Architecture, and list it in architecture.cpp.
+// Models that the ops of kernels/ops.h cannot express must be refused with an Error of one sentence, in check_config()
+// or where their keys are read.
 #pragma once
 
 #include <array>
@@ -18,7 +19,7 @@ namespace foresay::core {
 
 inline constexpr int kTensorRoles = static_cast<int>(TensorRole::down) + 1;
 
-// A name per role, "{}" standing for the layer; empty where the family has no such tensor.
+// A name per role, with "{}" for the layer; empty where the family has no such tensor.
 using TensorNames = std::array<std::string_view, kTensorRoles>;
 
 // The names that GGUF and Hugging Face files of most families use.
@@ -31,13 +32,13 @@ struct Architecture {
     std::span<const std::string_view> hf_names;    // values of architectures[0]
     const TensorNames& gguf_tensors;
     const TensorNames& hf_tensors;
-    // GGUF files of some families hold the rows of Q and K in another order than the published weights, so that the
-    // pairs of the rotary embedding are adjacent.
+    // GGUF files of some families reorder the rows of Q and K so that rope pairs are adjacent.
     kernels::RopePairs gguf_rope = kernels::RopePairs::half_split;
     kernels::RopePairs hf_rope = kernels::RopePairs::half_split;
-    // Defaults of keys that Hugging Face leaves out of config.json when they have them.
+    // Hugging Face omits keys with default values from config.json; these are the defaults.
     std::int64_t hf_context_length = 2048;
-    // Fill in what is the family's own, and throw Error for what is not supported. The common keys have been read.
+    // Read the keys that only this family has, and throw Error for what is not supported. The common keys have been
+    // read.
     void (*read_gguf)(const GgufFile& file, const std::string& prefix, ModelConfig& config);
     void (*read_hf)(const JsonConfig& json, ModelConfig& config);
 };
@@ -47,15 +48,15 @@ const Architecture& llama_architecture();
 const Architecture& qwen2_architecture();
 
 std::span<const Architecture* const> architectures();
-// Throw Error naming the file and what is supported when nothing answers to `name`.
+// Throw Error, naming the file and the supported families, if no family has this name.
 const Architecture& architecture_for_gguf(std::string_view name, const std::string& path);
 const Architecture& architecture_for_hf(std::string_view name, const std::string& path);
 
-// The configuration without the vocabulary size, which the embedding table tells.
+// The configuration without the vocabulary size, which is read from the embedding table.
 ModelConfig read_gguf_config(const GgufFile& file, const Architecture& architecture);
 ModelConfig read_hf_config(const JsonConfig& json, const Architecture& architecture);
 
-// Sizes must be positive, divide each other where they have to, and stay far from overflow.
+// Throws Error unless sizes are positive, divide each other where they must, and are far from overflow.
 void check_config(const ModelConfig& config, const std::string& path);
 
 // "blk.{}.attn_q.weight" to "blk.3.attn_q.weight".

@@ -1,11 +1,10 @@
-// core/models/context.h: a model with memory: pages for keys and values, working memory, and the sequences that live in
-// them. This is where tokens become logits.
+// core/models/context.h: a model with a KV cache, a workspace and sequences. Turns tokens into logits.
 //
-// Law 1:    prefill rows (text given) and decode rows (text generated) are told apart by the caller: prefill() is
-//           input, decode() is decode. Within a class a row's bits depend on its prefix only.
+// Law 1:    the caller chooses the row class: prefill() evaluates prefill rows (given text), decode() decode rows
+//           (generated or drafted text). Within a class a row's bits depend on its prefix only.
 // Threads:  one caller at a time.
-// Cost:     one forward per call, per chunk for prefill(); allocates nothing after the constructor.
-// Errors:   the constructor throws Error (no memory); running returns false when the positions do not fit.
+// Cost:     one forward per call, or per chunk in prefill(). Only the constructor allocates.
+// Errors:   the constructor throws Error (no memory). Other calls return false when the positions do not fit.
 #pragma once
 
 #include <atomic>
@@ -24,8 +23,8 @@ struct ContextOptions {
     std::int32_t length = 2048;       // positions that one sequence can hold
     std::int32_t prefill_rows = 256;  // rows of one prefill chunk
     std::int32_t decode_rows = 33;    // most rows of one decode: a verification of 32 drafted tokens
-    std::int32_t sequences = 1;       // full-length sequences that the pages can hold
-    std::int32_t branches = 0;        // further sequences, which live on shared pages and on what the others leave
+    std::int32_t sequences = 1;       // full-length sequences for which there are pages
+    std::int32_t branches = 0;        // further sequences, on shared pages and on pages that the others leave free
     kernels::KvFormat kv_format = kernels::KvFormat::f16;
 };
 
@@ -49,43 +48,42 @@ public:
     std::int32_t capacity() const { return options_.length; }
     std::int32_t length(SequenceId sequence = 0) const { return cache_.length(sequence); }
 
-    // Appends tokens as prefill rows, in chunks; the last row's logits are then logits(0). False when they do not fit
-    // or when `cancel` became true between two chunks (then length() tells how far it came, and logits are
-    // unspecified).
+    // Appends tokens as prefill rows, in chunks. logits(0) then belongs to the last row. Returns false when the tokens
+    // do not fit, or when `cancel` became true between two chunks; length() then counts the rows that are done, and
+    // logits are unspecified.
     bool prefill(std::span<const std::int32_t> tokens, SequenceId sequence = 0,
                  const std::atomic<bool>* cancel = nullptr);
 
     // Appends tokens as decode rows in one forward; logits(i) belongs to the i-th of the last `logit_rows` rows
     // (-1: all of them). At most options().decode_rows tokens.
     bool decode(std::span<const std::int32_t> tokens, std::int32_t logit_rows = -1, SequenceId sequence = 0);
-    // The same with tokens that were sampled into slots before: of this context, or of that which take_slots_of()
-    // named.
+    // The same with tokens that may be token slots: of this context, or of the one given to take_slots_of().
     bool decode(std::span<const kernels::TokenRef> tokens, std::int32_t logit_rows = -1, SequenceId sequence = 0);
 
     // Appends one decode row to each of several sequences, in one forward; logits(i) belongs to tokens[i]. At most
-    // options().decode_rows of them, each sequence once. False when one does not fit; then nothing has changed.
+    // options().decode_rows of them, each sequence once. Returns false, with nothing changed, when one does not fit.
     bool decode_each(std::span<const SequenceToken> tokens);
 
-    // One forward of either class with the logits of any rows (indices into `tokens`, increasing). The general form of
-    // the above: at most max_rows() tokens and options().decode_rows logit rows.
+    // The general form of the above: one forward of either class, with logits of any rows (indices into `tokens`,
+    // increasing). At most max_rows() tokens and options().decode_rows logit rows.
     bool evaluate(kernels::RowClass row_class, std::span<const kernels::TokenRef> tokens,
                   std::span<const std::int32_t> logit_rows, SequenceId sequence = 0);
     std::int32_t max_rows() const { return act_->max_rows; }
 
-    // From now on, tokens in slots are those that `token_source`, a context of the same backend, has sampled; null:
-    // this one. It must live as long as there are forwards.
+    // From now on, token slots are those of `token_source`, a context of the same backend; null: of this one. It must
+    // outlive the forwards of this context.
     void take_slots_of(Context* token_source) {
         token_source_ = token_source != nullptr ? token_source->act_.get() : nullptr;
     }
 
-    // Returns when the last forward has run; on a host it has when it returned.
+    // Waits until the last forward has run. Returns at once on a host backend.
     void wait() { ops().wait(*act_); }
     // V logits of the i-th logit row of the last forward, on the host, writable.
     std::span<float> logits(std::int32_t i) { return ops().logits(*act_, i); }
 
     // Forgets everything from position `length` on. Costs nothing.
     void truncate(std::int32_t length, SequenceId sequence = 0) { cache_.truncate(sequence, length); }
-    // A new sequence with the same prefix, sharing its pages until one of the two writes. -1 when there are no more.
+    // A new sequence with the same prefix, which shares pages until one of the two writes. -1: no sequence is free.
     SequenceId fork(SequenceId sequence) { return cache_.fork(sequence); }
 
 private:

@@ -1,5 +1,5 @@
-// The weights of another source in float32: nothing of them is lost, and a backend that rounds what meets quantised
-// weights has no cause to.
+// The weights of another source, dequantised to float32. Lossless, and the backend does not quantise activations for
+// them, as it does for quantised weights.
 
 #include <cstring>
 
@@ -11,9 +11,9 @@ namespace {
 
 using kernels::QuantType;
 
-class DecodedSource final : public SyntheticSource {
+class DequantizedSource final : public SyntheticSource {
 public:
-    explicit DecodedSource(std::unique_ptr<ModelSource> source)
+    explicit DequantizedSource(std::unique_ptr<ModelSource> source)
         : SyntheticSource(source->config(), QuantType::f32, QuantType::f32, source->path() + " in float32"),
           source_(std::move(source)) {
         rope_factors_ = source_->rope_factors();
@@ -42,7 +42,7 @@ private:
 }  // namespace
 
 std::unique_ptr<ModelSource> ModelSource::decoded(std::unique_ptr<ModelSource> source) {
-    return std::make_unique<DecodedSource>(std::move(source));
+    return std::make_unique<DequantizedSource>(std::move(source));
 }
 
 }  // namespace foresay::core

@@ -1,7 +1,8 @@
 // core/models/forward.h: one forward of a decoder, the same for every backend, architecture and width.
 //
 // Cost:     reads every weight once, whatever the number of rows.
-// Errors:   none; allocates nothing.
+//           Allocates nothing.
+// Errors:   none.
 #pragma once
 
 #include "core/models/model.h"
@@ -9,8 +10,9 @@
 
 namespace foresay::core {
 
-// Runs `batch` through `model`: K and V of its rows land in `kv`, logits of its logit rows in `act`. Without logit rows
-// the head is not read. `batch` and what it points to must stay valid until the logits have been fetched.
+// Runs `batch` through `model`: writes K and V of its rows to `kv` and the logits of its logit rows to `workspace`.
+// Without logit rows the LM head is not read. `batch` and what it points to must stay valid until the logits have been
+// fetched.
 void forward(const Model& model, kernels::Workspace& workspace, kernels::KvPages& kv, const kernels::Batch& batch);
 
 }  // namespace foresay::core

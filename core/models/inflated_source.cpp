@@ -1,6 +1,6 @@
-// The weights of a small model inflated to a larger shape, made tensor by tensor: core/models/inflation.h says where
-// they lie, this file how they are encoded. The embedding table keeps the quantisation type of the small model's file,
-// of which it is copies; a step reads one row of it.
+// The weights of a small model inflated to a larger shape, tensor by tensor. core/models/inflation.h defines where each
+// weight goes; this file quantises them. The embedding table is copied from the small model's file and keeps its
+// quantisation type: a decode step reads only one row of it.
 
 #include <algorithm>
 #include <cmath>
@@ -20,7 +20,7 @@ namespace {
 using kernels::QuantType;
 using kernels::TensorView;
 
-// Rows are made by many threads, each of them from a number of its own.
+// Seeds each row separately, so that threads can fill rows in any order.
 Random random_of(TensorRole role, std::int32_t layer, std::int64_t row) {
     std::uint64_t x = (static_cast<std::uint64_t>(role) << 56) ^ (static_cast<std::uint64_t>(layer) << 40) ^
                       static_cast<std::uint64_t>(row);
@@ -31,25 +31,27 @@ Random random_of(TensorRole role, std::int32_t layer, std::int64_t row) {
     return Random(x ^ x >> 31);
 }
 
-// Writes rows of one matrix; each thread has one.
+// Writes rows of one matrix; one per thread.
 class RowWriter {
 public:
     RowWriter(QuantType quant_type, std::int64_t cols) : quant_type_(quant_type), cols_(cols) {}
 
     void random(Random random, std::byte* out) { fill_random(quant_type_, {out, bytes(cols_)}, deviation(), random); }
 
-    // `source` times `factor` in the segments of `columns`; all else counts for nothing. No source: everything does.
+    // Writes `source` times `factor` into the segments of `columns`; all other columns contribute nothing. An empty
+    // source: no column contributes.
     void write(const InflatedColumns& columns, std::span<const float> source, float factor, Random random,
                std::byte* out) {
         const std::int64_t block = kernels::info(quant_type_).block_elements;
         const std::size_t most = source.empty() ? 0 : parts();
         const std::int64_t used = block > 1 ? (end(columns, most) + block - 1) / block * block : cols_;
-        const std::span<std::byte> encoded(out, bytes(used));
+        const std::span<std::byte> quantized(out, bytes(used));
         values_.assign(static_cast<std::size_t>(used), 0.0f);
         sum_.assign(source.size(), 0.0f);
-        decoded_.resize(static_cast<std::size_t>(used));
+        dequantized_.resize(static_cast<std::size_t>(used));
         for (std::size_t part = 0; part < most; ++part) {
-            // Each part is what the parts before it left over; those share blocks with it in some quantisation types.
+            // A part is what the previous parts' rounding left over. In some quantisation types parts share blocks, so
+            // every pass quantises all parts again.
             for (const auto& segment : columns.segments) {
                 if (part >= segment.copies.size()) continue;
                 for (std::int64_t i = 0; i < segment.count; ++i) {
@@ -57,17 +59,17 @@ public:
                     value(segment.copies[part] + i) = factor * source[from] - sum_[from];
                 }
             }
-            kernels::quantize_row(quant_type_, values_, encoded);
-            kernels::dequantize_row({quant_type_, 1, used, out}, 0, decoded_);
+            kernels::quantize_row(quant_type_, values_, quantized);
+            kernels::dequantize_row({quant_type_, 1, used, out}, 0, dequantized_);
             add_up(columns, part + 1);
         }
         if (block == 1) {
             cancel(columns, most, random);
-            kernels::quantize_row(quant_type_, values_, encoded);
+            kernels::quantize_row(quant_type_, values_, quantized);
             return;
         }
-        scramble_zero_scaled(quant_type_, encoded, random);
-        fill_zero_scaled(quant_type_, {out + encoded.size(), bytes(cols_) - encoded.size()}, random);
+        scramble_zero_scaled(quant_type_, quantized, random);
+        fill_zero_scaled(quant_type_, {out + quantized.size(), bytes(cols_) - quantized.size()}, random);
     }
 
 private:
@@ -76,10 +78,10 @@ private:
     std::size_t bytes(std::int64_t cols) const {
         return static_cast<std::size_t>(kernels::row_bytes(quant_type_, cols));
     }
-    // Parts of a weight: with so many, what is left over is less than other roundings.
+    // Parts per weight: enough that the remaining error is below other rounding errors.
     std::size_t parts() const { return quant_type_ == QuantType::f32 ? 1 : quant_type_ == QuantType::f16 ? 2 : 3; }
 
-    // Behind the last column of the first `parts` copies.
+    // One past the last column of the first `parts` copies.
     static std::int64_t end(const InflatedColumns& columns, std::size_t parts) {
         std::int64_t end = 0;
         for (const auto& segment : columns.segments) {
@@ -90,21 +92,21 @@ private:
         return end;
     }
 
-    // What the first `parts` copies of each weight are in all, as encoded.
+    // Sums the first `parts` copies of each weight, as quantised, into sum_.
     void add_up(const InflatedColumns& columns, std::size_t parts) {
         for (const auto& segment : columns.segments) {
             for (std::int64_t i = 0; i < segment.count; ++i) {
                 float sum = 0.0f;
                 for (std::size_t part = 0; part < std::min(parts, segment.copies.size()); ++part) {
-                    sum += decoded_[at(segment.copies[part] + i)];
+                    sum += dequantized_[at(segment.copies[part] + i)];
                 }
                 sum_[at(segment.source + i)] = sum;
             }
         }
     }
 
-    // Where there are no scales, a weight counts for nothing only where another one takes it away again. An odd copy is
-    // zero.
+    // Float types have no scale to set to zero. There, columns with equal inputs get weights that cancel in pairs; an
+    // odd copy is zero.
     void cancel(const InflatedColumns& columns, std::size_t parts, Random& random) {
         const auto pair = [&](std::int64_t first, std::int64_t second) {
             value(first) = 1.7f * deviation() * random.uniform();
@@ -124,7 +126,7 @@ private:
 
     QuantType quant_type_;
     std::int64_t cols_;
-    std::vector<float> values_, decoded_, sum_;
+    std::vector<float> values_, dequantized_, sum_;
 };
 
 class InflatedSource final : public SyntheticSource {
@@ -163,8 +165,7 @@ private:
         small_->release();
     }
 
-    // Norms: those of the small model, once for each copy of its residual stream. Biases, which it does not have, are
-    // 0.
+    // Norms: those of the small model, repeated for each copy of its residual stream. Biases are 0: it has none.
     void fill_vector(TensorRole role, std::int32_t layer, bool extra, std::vector<std::byte>& data) {
         std::vector<float> values(data.size() / sizeof(float));
         const bool norm =
@@ -180,7 +181,7 @@ private:
         std::memcpy(data.data(), values.data(), data.size());
     }
 
-    // Tokens that the small model does not know look like those that it does: what a benchmark feeds it may be any.
+    // Tokens beyond the small model's vocabulary repeat its rows, because a benchmark may feed any token.
     void fill_embedding(std::vector<std::byte>& data) {
         const TensorView view = small_->tensor(TensorRole::embedding, 0);
         const std::size_t bytes = static_cast<std::size_t>(view.bytes() / view.rows);
@@ -216,8 +217,8 @@ private:
         });
     }
 
-    // The rows of the first copy of the residual stream, and those once more for each other copy. `view` is empty in a
-    // layer that the small model does not have.
+    // Makes the rows of the first copy of the residual stream and repeats them for each other copy. `view` is empty in
+    // a layer that the small model does not have.
     void fill_writer(TensorRole role, std::int32_t layer, const TensorView& view, std::vector<std::byte>& data) {
         const TensorShape shape = tensor_shape(config_, role);
         const std::size_t bytes = data.size() / static_cast<std::size_t>(shape.rows);
@@ -230,10 +231,10 @@ private:
                 writer.write(inflation_.writer(role, layer), source, 1.0f, random_of(role, layer, r),
                              data.data() + static_cast<std::size_t>(r) * bytes);
             }
-            const std::byte* made = data.data() + static_cast<std::size_t>(begin) * bytes;
+            const std::byte* first = data.data() + static_cast<std::size_t>(begin) * bytes;
             const std::size_t size = static_cast<std::size_t>(end - begin) * bytes;
             for (std::int64_t copy = begin + rows; copy < shape.rows; copy += rows) {
-                std::memcpy(data.data() + static_cast<std::size_t>(copy) * bytes, made, size);
+                std::memcpy(data.data() + static_cast<std::size_t>(copy) * bytes, first, size);
             }
         });
     }

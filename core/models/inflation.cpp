@@ -10,7 +10,7 @@ namespace {
 
 using Kind = InflatedRow::Kind;
 
-constexpr std::int64_t kUsedUnits = 3;  // copies of a feed-forward unit: as many as a weight may have parts
+constexpr std::int64_t kUsedUnits = 3;  // copies of a feed-forward unit: the most parts of a weight (RowWriter::parts)
 
 std::string number(std::int64_t value) { return std::to_string(value); }
 
@@ -43,7 +43,7 @@ void check_fit(const ModelConfig& small, const ModelConfig& shape, const std::st
             "its vocabulary of " + number(s.vocab) + " tokens does not fit into " + number(l.vocab));
 }
 
-// Equal stretches of `width` columns from `first` to `end`, two by two.
+// Pairs up the columns of [first, end), which are equal in stretches of `width`.
 void pair_stretches(InflatedColumns& columns, std::int64_t first, std::int64_t end, std::int64_t width) {
     for (std::int64_t at = first; at + 2 * width <= end; at += 2 * width) {
         for (std::int64_t i = at; i < at + width; ++i) {
@@ -52,7 +52,7 @@ void pair_stretches(InflatedColumns& columns, std::int64_t first, std::int64_t e
     }
 }
 
-// Copies of `count` columns, side by side up to `end`.
+// First columns of copies of `count` columns, side by side up to `end`.
 std::vector<std::int64_t> side_by_side(std::int64_t count, std::int64_t end) {
     std::vector<std::int64_t> copies;
     for (std::int64_t at = 0; at + count <= end; at += count) copies.push_back(at);
@@ -84,7 +84,7 @@ Inflation::Inflation(const ModelConfig& small, const ModelConfig& shape, const s
         const std::int32_t pair = adjacent ? dim / 2 : dim % pairs, second = adjacent ? dim % 2 : dim / pairs;
         const std::int32_t from = pair / stretch_;
         key_dims_.push_back(adjacent ? 2 * from + second : from + small_pairs * second);
-        turns_alike_.push_back(pair % stretch_ == 0);
+        same_frequency_.push_back(pair % stretch_ == 0);
     }
     plan_columns();
 }
@@ -133,7 +133,7 @@ InflatedRow Inflation::query_row(std::int32_t layer, std::int64_t row) const {
         const std::int64_t same = j * slots_ + first_of_pair(slot, taken);
         return {Kind::random, same * large_.shape.head_dim + dim, 1.0f};
     }
-    if (!turns_alike_[static_cast<std::size_t>(dim)]) return {Kind::zero, 0, 1.0f};
+    if (!same_frequency_[static_cast<std::size_t>(dim)]) return {Kind::zero, 0, 1.0f};
     const std::int64_t small_head = j % small_.shape.kv_heads * group_ + slot % group_;
     return {Kind::small, small_head * small_.shape.head_dim + key_dims_[static_cast<std::size_t>(dim)],
             std::sqrt(static_cast<float>(stretch_))};

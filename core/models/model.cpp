@@ -14,7 +14,7 @@ namespace {
 // The order of TensorRole.
 constexpr const char* kRoleNames[] = {"the embedding table",
                                       "the last norm",
-                                      "the head",
+                                      "the LM head",
                                       "the norm before attention",
                                       "Q",
                                       "K",
@@ -29,10 +29,10 @@ constexpr const char* kRoleNames[] = {"the embedding table",
                                       "the up projection",
                                       "the down projection"};
 
-// The tensor, of which every number is one.
+// The tensor; throws Error if it holds NaN or infinities.
 kernels::TensorView checked_tensor(ModelSource& source, TensorRole role, std::int32_t layer) {
     const kernels::TensorView view = source.tensor(role, layer);
-    const std::int64_t row = view.data == nullptr ? -1 : first_row_not_finite(view);  // no data: made on the device
+    const std::int64_t row = view.data == nullptr ? -1 : first_row_not_finite(view);  // no data: made by the backend
     if (row < 0) return view;
     const bool once = role == TensorRole::embedding || role == TensorRole::output_norm || role == TensorRole::head;
     throw Error(source.path() + ": the weights of " + kRoleNames[static_cast<std::size_t>(role)] +
@@ -44,7 +44,7 @@ kernels::NormSpec norm(ModelSource& source, TensorRole role, std::int32_t layer)
     return {.weight = checked_tensor(source, role, layer), .eps = source.config().norm_eps, .plus_one = false};
 }
 
-// Makes the stages of one layer from the tensors of `source`.
+// Prepares the ops of a model from the tensors of `source`, layer by layer, and reports progress.
 class OpMaker {
 public:
     OpMaker(ModelSource& source, kernels::Ops& ops, const LoadOptions& options)
@@ -109,12 +109,12 @@ private:
         return finish(ops_.prepare(spec));
     }
 
-    std::unique_ptr<kernels::PreparedOp> finish(std::unique_ptr<kernels::PreparedOp> stage) {
+    std::unique_ptr<kernels::PreparedOp> finish(std::unique_ptr<kernels::PreparedOp> op) {
         source_.release();
         done_ += pending_;
         pending_ = 0;
         if (options_.progress) options_.progress(std::min(done_, total_), total_);
-        return stage;
+        return op;
     }
 
     ModelSource& source_;
@@ -139,9 +139,9 @@ std::shared_ptr<const Model> Model::load(std::shared_ptr<ModelSource> source, ke
     model->layers_.reserve(static_cast<std::size_t>(layers));
     for (std::int32_t i = 0; i < layers; ++i) model->layers_.push_back(maker.layer(i));
     model->head_ = maker.head();
-    const auto count = [&](const kernels::PreparedOp& stage) {
-        model->bytes_per_forward_ += stage.weight_bytes;
-        model->macs_per_row_ += stage.macs_per_row;
+    const auto count = [&](const kernels::PreparedOp& op) {
+        model->bytes_per_forward_ += op.weight_bytes;
+        model->macs_per_row_ += op.macs_per_row;
     };
     for (const Layer& layer : model->layers_) {
         count(*layer.attention_in);

@@ -1,6 +1,6 @@
-// core/models/model.h: a model prepared for a backend: its configuration and the stages of its forward.
+// core/models/model.h: a model loaded for one backend: its configuration and the prepared ops of its forward.
 //
-// Threads:  immutable after load(); the stages run on one thread at a time per Ops.
+// Threads:  immutable after load(); one thread at a time per Ops may run the ops.
 // Cost:     load() reads every weight once and packs it into the backend's layout.
 // Errors:   load() throws Error (see ModelSource; weights that are NaN or infinite); nothing else throws.
 #pragma once
@@ -17,16 +17,16 @@
 namespace foresay::core {
 
 struct LoadOptions {
-    // Called with (bytes done, bytes in all) after each stage.
+    // Called with (bytes done, total bytes) after each prepared op.
     std::function<void(std::int64_t, std::int64_t)> progress;
-    // The head in this quantisation type where that makes it smaller. Only for a draft, whose logits decide nothing:
-    // its head is most of what a step reads.
+    // Requantises the LM head to this type if that makes it smaller. Only for a draft model: its logits decide no text,
+    // and its LM head is most of what a step reads.
     std::optional<kernels::QuantType> head;
 };
 
 class Model {
 public:
-    // `ops` must outlive the model. The source is kept: the embedding table stays in it.
+    // `ops` must outlive the model. The model keeps the source, which owns the embedding table.
     static std::shared_ptr<const Model> load(std::shared_ptr<ModelSource> source, kernels::Ops& ops,
                                              const LoadOptions& options = {});
 

@@ -1,4 +1,4 @@
-// core/models/model_config.h: what a model is, before any of its weights is touched.
+// core/models/model_config.h: the configuration of a model, known before any weight is read.
 //
 // Threads:  any; plain data.
 #pragma once
@@ -25,19 +25,19 @@ struct RopeConfig {
 
 struct ModelConfig {
     std::string architecture;         // "llama", "qwen2": the name of its file in core/models
-    std::string name;                 // what the file calls itself, may be empty
+    std::string name;                 // as the file gives it; may be empty
     std::string file_type;            // the quantisation type that most weights have: "q4_k", "bf16"
-    kernels::ModelShape shape;        // vocab: rows of the embedding table and of the head
-    std::int32_t context_length = 0;  // positions that the model was made for
+    kernels::ModelShape shape;        // vocab: rows of the embedding table and of the LM head
+    std::int32_t context_length = 0;  // positions that the model was trained for
     float norm_eps = 1e-6f;
     RopeConfig rope;
-    bool tied_head = false;           // the head is the embedding table
+    bool tied_head = false;           // the LM head is the embedding table
     bool qkv_bias = false;            // Q, K and V have biases
-    bool attention_out_bias = false;  // the output projection of the attention has one
+    bool attention_out_bias = false;  // the output projection of attention has a bias
 };
 
-// Frequencies of the rotary pairs, [head_dim / 2], scaling included. `factors` (GGUF's rope_freqs.weight) divides them
-// when not empty, on top of what `rope` says (GGUF files with factors say no scaling).
+// Frequencies of the rope pairs, [head_dim / 2], with scaling applied. If not empty, `factors` (GGUF's
+// rope_freqs.weight) divides them, in addition to the scaling of `rope` (GGUF files with factors have none).
 std::vector<float> inverse_frequencies(const RopeConfig& rope, std::int32_t head_dim,
                                        const std::vector<float>& factors);
 

@@ -16,7 +16,7 @@ std::string shape_text(std::int64_t rows, std::int64_t cols) {
     return std::to_string(rows) + " x " + std::to_string(cols);
 }
 
-// A source whose tensors lie in a file: looks names up and checks shapes.
+// A source whose tensors are in a file. Looks up names and checks shapes.
 class FileSource : public ModelSource {
 public:
     kernels::TensorView tensor(TensorRole role, std::int32_t layer) override {
@@ -40,14 +40,14 @@ public:
 protected:
     virtual const TensorTable& table() const = 0;
 
-    // Everything that both formats need once the table is open. `vocab` 0: as many rows as the embedding table has.
+    // What both formats do once the table is open. `vocab` 0: the number of rows of the embedding table.
     void finish(const TensorNames& names, std::int32_t vocab) {
         names_ = &names;
         const std::string name = tensor_name(names, TensorRole::embedding, 0);
         const kernels::TensorView embedding = table().get(name);
         if (embedding.rows <= 0 || embedding.rows > 1 << 24) {
             throw Error(path_ + ": the tensor " + name + " has " + std::to_string(embedding.rows) +
-                        " rows, which is no vocabulary");
+                        " rows, which is not a possible vocabulary size");
         }
         config_.shape.vocab = vocab > 0 ? vocab : static_cast<std::int32_t>(embedding.rows);
         check_config(config_, path_);

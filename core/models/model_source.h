@@ -1,10 +1,10 @@
 // core/models/model_source.h: where a model's configuration and tensors come from: a GGUF file, a directory of
-// safetensors, random numbers in a published shape, or a small model that is embedded in one.
+// safetensors, random numbers in a published shape, or a small model inflated to such a shape.
 //
 // Threads:  one caller at a time.
 // Errors:   open() throws Error (one sentence, naming the file) when the file is damaged, the architecture is unknown
-//           or a needed key is missing; tensor() when a tensor is missing or has another shape than the configuration
-//           says.
+//           or a required key is missing; tensor() when a tensor is missing or its shape contradicts the
+//           configuration.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ namespace foresay::core {
 
 class GgufFile;
 
-// What a tensor is for. Every architecture maps these to the names that its files use.
+// The role of a tensor. Every architecture maps roles to the names in its files.
 enum class TensorRole : std::uint8_t {
     embedding,
     output_norm,
@@ -46,19 +46,19 @@ class ModelSource {
 public:
     // A GGUF file, or a directory with config.json and *.safetensors.
     static std::unique_ptr<ModelSource> open(const std::filesystem::path& path);
-    // The published shape `shape` (see core/models/shapes.h) with random weights in `quantisation type`, the head in
-    // `head` or as published files have it. `by_backend`: matrices have a shape and no data, for a backend that makes
-    // the numbers itself (Ops::makes_random_weights).
+    // The published shape `shape` (core/models/shapes.h) with random weights in `quant_type`. The LM head is in `head`,
+    // by default in the type that published files use. `by_backend`: matrices have a shape and no data, for a backend
+    // that makes the numbers itself (Ops::makes_random_weights).
     static std::unique_ptr<ModelSource> random(std::string_view shape, kernels::QuantType quant_type,
                                                bool by_backend = false,
                                                std::optional<kernels::QuantType> head = std::nullopt);
-    // The same for any configuration; `head` is the head's quantisation type. For tests.
+    // The same for any configuration; `head` is the LM head's quantisation type. For tests.
     static std::unique_ptr<ModelSource> random(const ModelConfig& config, kernels::QuantType quant_type,
                                                kernels::QuantType head, std::uint64_t seed = 1,
                                                bool by_backend = false);
 
-    // `small` embedded in the published shape `shape`, so that the large model computes the function of the small one
-    // (core/models/inflation.h says how). The head likewise. Throws Error when the shape cannot hold the model.
+    // `small` inflated to the published shape `shape`: the large model computes the function of the small one (see
+    // core/models/inflation.h). `head` as in random(). Throws Error when the shape cannot hold the model.
     static std::unique_ptr<ModelSource> inflate(std::unique_ptr<ModelSource> small, std::string_view shape,
                                                 kernels::QuantType quant_type,
                                                 std::optional<kernels::QuantType> head = std::nullopt);
@@ -66,7 +66,7 @@ public:
     static std::unique_ptr<ModelSource> inflate(std::unique_ptr<ModelSource> small, const ModelConfig& shape,
                                                 kernels::QuantType quant_type, kernels::QuantType head);
 
-    // The weights of `source` in float32: its function without the roundings that quantised weights bring along.
+    // The weights of `source` dequantised to float32, so that no backend quantises the activations for them.
     static std::unique_ptr<ModelSource> decoded(std::unique_ptr<ModelSource> source);
 
     virtual ~ModelSource() = default;
@@ -74,16 +74,16 @@ public:
     const std::string& path() const { return path_; }  // for messages; "random llama-3.2-1b" has no file
     const std::vector<float>& rope_factors() const { return rope_factors_; }
 
-    // The tensor for `role` in `layer` (ignored where a role is not per layer). Stays valid until release().
+    // The tensor for `role` in `layer` (ignored if the role is not per layer). Valid until release().
     virtual kernels::TensorView tensor(TensorRole role, std::int32_t layer) = 0;
-    // Tensors handed out so far, the embedding table apart, are no longer needed in memory.
+    // The caller needs none of the tensors returned so far, except the embedding table.
     virtual void release() {}
-    // Bytes of all weights as stored.
+    // Bytes of all weights, as stored.
     virtual std::int64_t weight_bytes() = 0;
-    // Bytes of the embedding table as stored, without making it where it would have to be made.
+    // Bytes of the embedding table, as stored. Synthetic sources answer without making it.
     virtual std::int64_t embedding_bytes() { return tensor(TensorRole::embedding, 0).bytes(); }
-    // Where its tokenizer is (core::Tokenizer::of reads it): a GGUF file, or a folder that may hold a tokenizer.json.
-    // Null and empty: random weights have none.
+    // Where core::Tokenizer::of() finds the tokenizer: a GGUF file, or a folder that may hold a tokenizer.json. Null
+    // and empty for random weights, which have none.
     virtual const GgufFile* gguf() const { return nullptr; }
     virtual std::filesystem::path folder() const { return {}; }
 

@@ -1,6 +1,6 @@
-// core/models/parallel_rows.h: the rows of a tensor, shared out among threads.
+// core/models/parallel_rows.h: a loop over the rows of a tensor on many threads.
 //
-// Threads:  uses all cores for itself while it runs.
+// Threads:  uses all cores while it runs.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace foresay::core {
 
-// Calls work(begin, end) for stretches that cover [0, rows), each on a thread of its own. `work` does not throw.
+// Calls work(begin, end) for ranges that cover [0, rows), each on a thread of its own. `work` must not throw.
 template <class Work>
 void parallel_rows(std::int64_t rows, const Work& work) {
     const std::int64_t parts = std::clamp<std::int64_t>(std::thread::hardware_concurrency(), 1, 64);

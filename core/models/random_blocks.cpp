@@ -30,8 +30,8 @@ void set_uniform(kernels::KScales& scales) {
     for (int group = 0; group < kernels::KScales::kGroups; ++group) scales.set(group, kUniformScale, kUniformScale);
 }
 
-// set_scales() gives the values of a block, whose codes are random, the deviation `deviation`. The divisors are the
-// deviation of the codes.
+// set_scales() sets the scales of a block with random codes so that its values have standard deviation `deviation`. The
+// divisors are the standard deviations of the codes.
 void set_scales(kernels::Q4_0::Block& block, float deviation) { block.d = f16(deviation / 4.6f); }
 
 void set_scales(kernels::Q8_0::Block& block, float deviation) { block.d = f16(deviation / 74.0f); }
@@ -55,7 +55,7 @@ void set_scales(kernels::Q6_K::Block& block, float deviation) {
 
 bool is_zero(kernels::StoredF16 value) { return (value.bits() & 0x7fffu) == 0; }
 
-// scramble() makes the bytes of a block random that no value depends on.
+// scramble() randomises those bytes of a block on which no value depends.
 void scramble(kernels::Q4_0::Block& block, Random& random) {
     if (is_zero(block.d)) fill_bytes(std::as_writable_bytes(std::span(block.codes)), random);
 }
@@ -64,7 +64,7 @@ void scramble(kernels::Q8_0::Block& block, Random& random) {
     if (is_zero(block.d)) fill_bytes(std::as_writable_bytes(std::span(block.codes)), random);
 }
 
-// The four lower bits of the codes of a group, which shares its bytes with another one.
+// Randomises the low four bits of the codes of a group, whose bytes hold another group too.
 void scramble_nibbles(std::uint8_t* bytes, bool upper, Random& random) {
     for (int j = 0; j < 32; ++j) {
         const unsigned code = static_cast<unsigned>(random.next() >> 60);
@@ -113,7 +113,7 @@ void scramble(kernels::Q6_K::Block& block, Random& random) {
     }
 }
 
-// Calls body(block) with each quantisation block among `bytes`; with none where the numbers are stored as they are.
+// Calls body(block) for each quantisation block in `bytes`; not at all for float types.
 template <class Body>
 void for_each_block(QuantType quant_type, std::span<std::byte> bytes, const Body& body) {
     kernels::visit_quant_type(quant_type, [&](auto type) {
@@ -134,7 +134,7 @@ void put_value(QuantType quant_type, float value, std::byte* out) {
 
 void fill_random(QuantType quant_type, std::span<std::byte> blocks, float deviation, Random& random) {
     if (kernels::info(quant_type).block_elements == 1) {
-        constexpr float kSpread = 1.7f;  // half the width of a uniform distribution of deviation 1
+        constexpr float kSpread = 1.7f;  // half the width of a uniform distribution of standard deviation 1
         const std::size_t size = static_cast<std::size_t>(kernels::info(quant_type).block_bytes);
         for (std::size_t at = 0; at < blocks.size(); at += size) {
             put_value(quant_type, kSpread * deviation * random.uniform(), blocks.data() + at);

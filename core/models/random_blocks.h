@@ -1,5 +1,5 @@
-// core/models/random_blocks.h: weights that mean nothing, written directly as encoded blocks: random ones, and such
-// that count for nothing but have every bit of a weight, so that they cost what weights cost.
+// core/models/random_blocks.h: synthetic weights, written directly as quantisation blocks: random ones, and ones whose
+// value is zero but whose codes are random, so that they cost as much as real weights.
 //
 // Threads:  any; a Random belongs to one thread.
 // Cost:     about a nanosecond for eight bytes.
@@ -13,7 +13,7 @@
 
 namespace foresay::core {
 
-// xorshift64*: fast, and good enough for weights that mean nothing.
+// xorshift64*: fast, and good enough for synthetic weights.
 class Random {
 public:
     explicit Random(std::uint64_t seed) : state_(seed * 0x9e3779b97f4a7c15u + 0x632be59bd9b4e019u) {}
@@ -29,17 +29,17 @@ private:
     std::uint64_t state_;
 };
 
-// One float32 value at `out`, in a quantisation type whose blocks are single values.
+// Writes one value to `out`. Only for quantisation types whose blocks are single values.
 void put_value(kernels::QuantType quant_type, float value, std::byte* out);
 
-// Whole blocks of random values of the standard deviation `deviation`.
+// Fills whole blocks with random values of standard deviation `deviation`.
 void fill_random(kernels::QuantType quant_type, std::span<std::byte> blocks, float deviation, Random& random);
 
-// Whole blocks whose values are exactly zero: the scales of a block (and its minima) are 0, its codes random. Only for
+// Fills whole blocks with values that are exactly zero: scales and minima of a block are 0, its codes random. Only for
 // quantisation types that have scales.
 void fill_zero_scaled(kernels::QuantType quant_type, std::span<std::byte> blocks, Random& random);
 
-// Gives random codes to every group of these blocks whose scale is 0. No value changes.
+// Randomises the codes of every group of these blocks whose scale is 0. No value changes.
 void scramble_zero_scaled(kernels::QuantType quant_type, std::span<std::byte> blocks, Random& random);
 
 }  // namespace foresay::core

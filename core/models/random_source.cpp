@@ -1,5 +1,5 @@
-// Random weights in a given shape, written directly as encoded blocks: random codes under fixed scales, so that a
-// model of billions of weights takes seconds and its activations stay finite.
+// Random weights in a given shape, written directly as quantisation blocks: random codes under fixed scales. Billions
+// of weights take seconds, and activations stay finite.
 
 #include <cmath>
 

@@ -10,7 +10,7 @@
 namespace foresay::core {
 namespace {
 
-// A count from a file as a 32-bit number; what does not fit is a lie.
+// A count from a file as a 32-bit number. Throws Error if it does not fit: no real model needs more.
 std::int32_t narrow(std::int64_t value, const std::string& path, const std::string& key) {
     if (value < 0 || value > 0x7fffffff) {
         throw Error(path + ": " + key + " is " + std::to_string(value) + ", which is out of range");
@@ -22,7 +22,7 @@ std::int32_t narrow(std::int64_t value, const std::string& path, const std::stri
 std::int64_t per_model_int(const GgufFile& file, const std::string& key, std::int64_t fallback) {
     const GgufEntry* entry = file.find(key);
     if (entry == nullptr) {
-        if (fallback < 0) return file.get_int(key);  // throws with the reader's words
+        if (fallback < 0) return file.get_int(key);  // throws: the key is missing
         return fallback;
     }
     if (entry->type != GgufType::array) return file.get_int(key);

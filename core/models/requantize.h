@@ -1,7 +1,7 @@
-// core/models/requantize.h: a tensor in another quantisation type.
+// core/models/requantize.h: converts a tensor to another quantisation type.
 //
-// Threads:  uses all cores for itself while it runs.
-// Cost:     decodes and encodes every value once, a few nanoseconds each.
+// Threads:  uses all cores while it runs.
+// Cost:     dequantises and quantises every value once, a few nanoseconds each.
 #pragma once
 
 #include <cstddef>
@@ -11,10 +11,10 @@
 
 namespace foresay::core {
 
-// Whether `view` has whole blocks of `quantisation type` and would take fewer bytes in it.
+// Whether the rows of `view` are whole blocks of `quant_type` and would take fewer bytes in it.
 bool shrinks(const kernels::TensorView& view, kernels::QuantType quant_type);
 
-// The tensor's values in `quantisation type`; `bytes` receives them and must outlive the view that is returned.
+// The tensor's values in `quant_type`. They are stored in `bytes`, which must outlive the returned view.
 kernels::TensorView requantize(const kernels::TensorView& view, kernels::QuantType quant_type,
                                std::vector<std::byte>& bytes);
 

@@ -67,7 +67,7 @@ kernels::QuantType quant_type_by_name(std::string_view name) {
         if (kernels::info(quant_type).name == name) return quant_type;
         known += (known.empty() ? "" : ", ") + std::string(kernels::info(quant_type).name);
     }
-    throw Error("the encoding '" + std::string(name) + "' is not known (known: " + known + ")");
+    throw Error("the quantisation type '" + std::string(name) + "' is not known (known: " + known + ")");
 }
 
 kernels::QuantType head_quant_type(kernels::QuantType quant_type) {

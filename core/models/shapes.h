@@ -1,7 +1,7 @@
 // core/models/shapes.h: published model shapes, for benchmarks with random weights (`--shape`).
 //
-// Source:   the config.json files published with the models. The 1B shape has an untied head here, as a 1B shape is
-//           benchmarked by others; the small Qwen shapes are tied as published.
+// Source:   the config.json files published with the models. The 1B shape has an untied LM head here, as in other
+//           projects' benchmarks; the small Qwen shapes are tied, as published.
 #pragma once
 
 #include <cstdint>
@@ -19,10 +19,10 @@ std::vector<std::string> published_shape_names();
 
 // "q4_0" to QuantType. Throws Error listing the known names.
 kernels::QuantType quant_type_by_name(std::string_view name);
-// The quantisation type of the head in published files whose other weights have `quantisation type`.
+// The quantisation type of the LM head in published files whose other weights have `quant_type`.
 kernels::QuantType head_quant_type(kernels::QuantType quant_type);
-// The same for heads with rows of `inputs` weights: published files fall back to q8_0 where these are no whole number
-// of K blocks.
+// The same for an LM head with rows of `inputs` weights: published files fall back to q8_0 if rows are not a whole
+// number of K blocks.
 kernels::QuantType head_quant_type(kernels::QuantType quant_type, std::int64_t inputs);
 
 }  // namespace foresay::core

@@ -1,10 +1,10 @@
-// core/models/synthetic_source.h: what the sources have in common that make their tensors instead of finding them in a
-// file: one quantisation type for the head, one for the other matrices, and the memory that a tensor lies in until it
-// is packed.
+// core/models/synthetic_source.h: base class of the sources that make their tensors instead of reading them from a
+// file. Holds the quantisation types (one for the LM head, one for the other matrices) and the memory of a tensor until
+// it is packed.
 //
-// Cost:     one layer's tensors at a time are in memory, and the embedding table; memory of a layer serves the next
-//           one, because getting it from the system anew takes longer than writing it.
-// Errors:   the constructor throws Error where rows of the shape are no whole number of blocks.
+// Cost:     memory holds one layer's tensors at a time, and the embedding table. The next layer reuses a layer's
+//           memory: getting fresh memory from the system takes longer than filling it.
+// Errors:   the constructor throws Error if rows of the shape are not a whole number of blocks.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@
 
 namespace foresay::core {
 
-// Whether the tensor of `role` is a vector: a norm's weights or biases, always in float32.
+// Whether the tensor of `role` is a vector (norm weights or biases), which is always in float32.
 bool is_vector(TensorRole role);
 
 class SyntheticSource : public ModelSource {
@@ -28,9 +28,9 @@ protected:
     SyntheticSource(const ModelConfig& config, kernels::QuantType quant_type, kernels::QuantType head,
                     std::string path);
 
-    // The head, and a table that is the head too, in the head's quantisation type; the rest in the main one.
+    // The head's type for the LM head and for an embedding table that is tied to it; the main type for other matrices.
     virtual kernels::QuantType quant_type_of(TensorRole role) const;
-    // Writes the tensor into `data`, which has its bytes.
+    // Writes the tensor to `data`, which has its size.
     virtual void fill(TensorRole role, std::int32_t layer, std::vector<std::byte>& data) = 0;
     // Whether the backend makes the matrices itself.
     virtual bool by_backend() const { return false; }
@@ -44,7 +44,7 @@ private:
     std::vector<std::byte> embedding_;
     std::vector<std::vector<std::byte>> scratch_;
     std::vector<std::vector<std::byte>> spare_;  // of earlier layers
-    bool more_layers_ = false;                   // behind that of the latest tensor
+    bool more_layers_ = false;                   // after the layer of the latest tensor
 };
 
 }  // namespace foresay::core

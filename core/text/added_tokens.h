@@ -1,9 +1,9 @@
-// core/text/added_tokens.h: finds the texts of special and added tokens in a text.
+// core/text/added_tokens.h: finds special and added tokens in a text.
 //
-// The leftmost match counts, and of those that start there the longest. A match may swallow the white space around it,
-// or count only as a whole word, where the token's rule says so.
+// The leftmost match wins, and among matches with the same start the longest. A token's rule may make it swallow the
+// white space around it, or match only as a whole word.
 // Threads:  immutable; any thread may search.
-// Cost:     a lookup per byte, more only where a token's text begins.
+// Cost:     a table lookup per byte; more only where a token may begin.
 #pragma once
 
 #include <array>
@@ -26,7 +26,7 @@ public:
     void set_rule(const AddedTokenRule& rule) { rules_[rule.id] = rule; }
 
     struct Found {
-        std::size_t begin = 0, end = 0;  // with the white space it swallows
+        std::size_t begin = 0, end = 0;  // including the white space that it swallows
         std::int32_t id = -1;            // -1: none
     };
     // The first match in text[from..]; it swallows no white space before `from`.

@@ -16,11 +16,11 @@ namespace {
 
 constexpr std::uint32_t kNoRank = ~std::uint32_t{0};
 constexpr std::uint64_t kFree = ~std::uint64_t{0};
-constexpr std::size_t kShortPiece = 48;  // bytes; above, a heap beats the scan for the lowest rank
+constexpr std::size_t kShortPiece = 48;  // bytes; for longer pieces a heap is faster than scanning for the lowest rank
 constexpr std::size_t kMaxTokenBytes = 1 << 16;
 constexpr std::size_t kMaxStringBytes = std::size_t{1} << 30;
 constexpr std::string_view kSpaceMark = "\u2581";  // a space, in SentencePiece vocabularies
-constexpr std::size_t kMaxProbes = 4096;           // only a file made for it gets this far
+constexpr std::size_t kMaxProbes = 4096;           // only a file crafted to collide gets this far
 
 std::uint64_t mix(std::uint64_t a, std::uint64_t b) {
     __extension__ using Wide = unsigned __int128;
@@ -52,7 +52,7 @@ std::string quoted(std::string_view text) {
 }
 
 [[noreturn]] void crowded(const std::string& source) {
-    throw Error(source + ": the vocabulary's strings collide on purpose; get the model from its original source");
+    throw Error(source + ": the vocabulary's strings are crafted to collide; get the model from its original source");
 }
 
 }  // namespace
@@ -92,7 +92,7 @@ void BpeModel::add_token(std::int32_t id, std::string_view text, TokenType type,
     strings_.append(text);
     entry.bytes = entry.text;
     const auto offset = static_cast<std::uint32_t>(strings_.size());
-    // One spelling may stand in either table, never in both.
+    // A spelling is in one of the two tables, never in both.
     const bool by_bytes = append_bytes(text, strings_);
     const std::int32_t twin = !by_bytes ? -1
                               : type == TokenType::normal
@@ -198,7 +198,7 @@ void BpeModel::add_merges(const TokenizerData& data) {
     for (std::size_t i = 0; i < data.merges.size(); ++i) {
         const MergeRule& rule = data.merges[i];
         const std::size_t rank = data.ranks.empty() ? i : data.ranks[i];
-        // The usual case, all normal tokens, without a second look at the spelling.
+        // The usual case: all are normal tokens, so the spelling needs no second look.
         both.clear();
         std::int32_t left = -1, right = -1, product = -1;
         std::size_t middle = 0;

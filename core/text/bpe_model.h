@@ -1,12 +1,12 @@
 // core/text/bpe_model.h: the vocabulary's strings, and merging a piece of text into tokens.
 //
-// Merging: a piece starts as its bytes, in a SentencePiece vocabulary as its characters. Then the adjacent pair whose
-// merge
-//          ranks lowest becomes one token (of equal ones the leftmost), until no adjacent pair merges.
+// Merging: a piece starts as its bytes, or as its characters in a SentencePiece vocabulary. The adjacent pair whose
+//           merge has the lowest rank (the leftmost of equal ones) becomes one token, and so on until no adjacent pair
+//           merges.
 //
-// Threads:  immutable but for a memo of pieces that merge into one token, whose entries any thread may set at any time
-//           to the same value.
-// Cost:     O(n log n) for a piece of n bytes; short pieces, and those that are a token, allocate nothing.
+// Threads:  immutable except for a memo of pieces that merge into one token. Any thread may set an entry at any time;
+//           all set the same value.
+// Cost:     O(n log n) for a piece of n bytes. Short pieces, and pieces that are a token, allocate nothing.
 // Errors:   the constructor throws Error for a vocabulary that contradicts itself.
 #pragma once
 
@@ -53,15 +53,15 @@ private:
     enum class Memo : std::uint8_t { unknown, one_token, several };
 
     std::string_view view(Range range) const { return {strings_.data() + range.offset, range.length}; }
-    // Appends the bytes that a normal token of this spelling stands for; false when the text spells none.
+    // Appends the bytes that a normal token spelled `text` stands for; false when it spells none.
     bool append_bytes(std::string_view text, std::string& out) const;
-    // Calls emit(token) for each token that `piece` starts as.
+    // Calls emit(token) for each token of `piece` before any merge.
     template <typename Emit>
     void start(std::string_view piece, std::int32_t unknown, Emit emit) const;
     void add_byte_token(std::int32_t id, std::string_view text);
     void add_token(std::int32_t id, std::string_view text, TokenType type, const std::string& source);
     void add_merges(const TokenizerData& data);
-    // Slot of `key` in one of the tables of ids: the one that holds it or the free one it would take.
+    // The slot of `key` in a hash table of ids: the one that holds it, or the free one that it would take.
     std::size_t slot(const std::vector<std::int32_t>& table, std::string_view key, bool spelled) const;
     void insert(std::vector<std::int32_t>& table, std::int32_t id, bool spelled, const std::string& source);
     [[noreturn]] void refuse_twins(const std::string& source, std::int32_t a, std::int32_t b) const;

@@ -15,7 +15,8 @@ namespace foresay::core {
 // The character that spells `byte`, below U+0144.
 char32_t byte_to_character(std::uint8_t byte);
 
-// Appends the bytes that `text` spells to `out`; false, with `out` as it was, when some character spells none.
+// Appends the bytes that `text` spells to `out`; returns false and leaves `out` unchanged when some character
+// spells none.
 bool append_spelled_bytes(std::string_view text, std::string& out);
 
 // Appends the spelling of `bytes` to `out`.

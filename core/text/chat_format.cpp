@@ -15,8 +15,8 @@ void add(std::vector<ChatPiece>& pieces, std::string_view text, bool markup) {
         pieces.push_back({std::string(text), markup});
 }
 
-// White space of the format goes into the plain pieces: it is no special token, and the tokenizer must see it together
-// with the text that follows, as it did in training.
+// The format's white space goes into the plain pieces: the tokenizer must see it together with the text that follows,
+// as in training.
 void open_message(ChatFormat format, std::string_view role, std::vector<ChatPiece>& pieces) {
     if (format == ChatFormat::llama3) {
         add(pieces, "<|start_header_id|>", true);

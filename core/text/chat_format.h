@@ -1,7 +1,7 @@
 // core/text/chat_format.h: conversations as text, in the formats that models are trained on.
 //
-// Rendering yields pieces: markup, whose special-token text is to be recognised, and what people and models wrote,
-// which is plain text whatever it contains. BOS is not part of the pieces: encode_chat() adds it as the model asks.
+// Rendering yields pieces: markup, in which special tokens are recognised, and what people and models wrote, which is
+// plain text whatever it contains. BOS is not part of the pieces: encode_chat() adds it if the model wants it.
 // Threads:  pure functions.
 #pragma once
 
@@ -25,7 +25,7 @@ enum class ChatFormat {
 std::string_view name(ChatFormat format);
 std::optional<ChatFormat> parse_chat_format(std::string_view name);
 
-// The format that a model's chat template describes, by what is peculiar to each; nothing when none is recognised or
+// The format of a model's chat template, recognised by its typical markers. Empty when no format is recognised or
 // `chat_template` is empty.
 std::optional<ChatFormat> detect_chat_format(std::string_view chat_template);
 
@@ -43,11 +43,11 @@ struct ChatPiece {
 // A conversation from its start, up to where the assistant's next answer begins. `system` may be empty.
 std::vector<ChatPiece> render_chat(ChatFormat format, std::string_view system, const std::vector<ChatTurn>& turns);
 
-// What follows an answer of the assistant: its end (unless `answer_ended`: the model closed it itself) and the next
-// user turn, up to where the answer to it begins. Appending this keeps the tokens of the answer as they were generated.
+// What follows an answer of the assistant: its end (unless `answer_ended`: the model ended it itself) and the next user
+// turn, up to where the answer to it begins. Appended, so that the answer keeps the tokens that were generated.
 std::vector<ChatPiece> render_next_turn(ChatFormat format, std::string_view user, bool answer_ended);
 
-// The tokens of rendered pieces. `start`: the pieces begin the conversation, so BOS comes first where the model asks.
+// The tokens of rendered pieces. `start`: the pieces begin the conversation, so BOS comes first if the model wants it.
 std::vector<std::int32_t> encode_chat(const Tokenizer& tokenizer, const std::vector<ChatPiece>& pieces, bool start);
 
 // The text of the token that ends an answer in this format ("" for complete).

@@ -7,7 +7,7 @@
 namespace foresay::core {
 namespace {
 
-// Where the file formats' documentation gives the expression a tokenizer was trained with, it stands here as it is.
+// Expressions that the file formats' documentation gives are copied unchanged.
 
 constexpr std::string_view kGpt2 = R"re('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)re";
 
@@ -114,8 +114,8 @@ constexpr std::string_view kNumber = R"re(\p{N})re";
 constexpr std::string_view kNumbers = R"re(\p{N}+)re";
 constexpr std::string_view kNumbersUpTo3 = R"re(\p{N}{1,3})re";
 
-// Expressions that look ahead to the end of a number from each of its digits, and what they amount to: digits in groups
-// of three from the right, in the first case only where the number does not touch a letter.
+// Slow expressions, which look ahead to the end of a number from each of its digits, and fast ones that replace them:
+// digits in groups of three from the right; the first kind only where the number does not touch a letter.
 constexpr std::string_view kSlowThousands = R"re(\d{1,3}(?=(?:\d{3})*\b))re";
 constexpr std::string_view kSlowThousandsCuts = R"re((?=(\d{3})+(?!\d)))re";
 constexpr std::string_view kThousands = R"re(\p{Nd}++(?:(?=[\p{L}\p{M}\p{N}\p{Pc}])(*SKIP)(*F))?+)re";

@@ -1,8 +1,7 @@
-// core/text/pretokenizers.h: how text is cut into pieces before merging, by the names GGUF files use.
+// core/text/pretokenizers.h: how text is cut into pieces before merging, by the names that GGUF files use.
 //
-// A pre-tokenizer is a list of steps. Each step cuts every piece that the steps before it left: a match of its
-// expression becomes a piece, and so does each stretch between matches. Expressions see one piece at a time, never its
-// surroundings.
+// A pre-tokenizer is a list of steps. Each step cuts every piece of the steps before it: each match of its expression
+// becomes a piece, and so does the text between matches. An expression sees one piece at a time, not its surroundings.
 #pragma once
 
 #include <span>
@@ -13,12 +12,12 @@
 namespace foresay::core {
 
 struct SplitStep {
-    // What happens to a match. Thousands grouping is done here because the expressions in use for it look ahead to the
-    // end of the number from each of its digits, which takes hours on a megabyte of digits.
+    // What happens to a match. Digits are grouped by code, because the usual expressions look ahead to the end of the
+    // number from each digit, which takes hours on a megabyte of digits.
     enum class Match {
-        piece,      // is a piece
-        thousands,  // is a piece, cut into groups of three characters counted from its end
-        cuts_only,  // is cut before each such group, but not isolated from its surroundings
+        piece,      // becomes a piece
+        thousands,  // becomes pieces of three characters, counted from its end; the first may be shorter
+        cuts_only,  // is cut before each whole group of three characters, and nowhere else
     };
     std::string regex;  // PCRE syntax; \s and \S mean Unicode White_Space as they do in other engines
     Match match = Match::piece;
@@ -29,7 +28,7 @@ struct Pretokenizer {
     std::vector<SplitStep> steps;  // none: the text is one piece
 };
 
-// What a GGUF file implies by naming a pre-tokenizer.
+// What the name of a pre-tokenizer in a GGUF file implies.
 struct NamedPretokenizer {
     Pretokenizer pretokenizer;
     bool ignore_merges = false;
@@ -43,7 +42,7 @@ NamedPretokenizer named_pretokenizer(std::string_view name, const std::string& s
 // All names that named_pretokenizer knows, in alphabetical order.
 std::vector<std::string_view> pretokenizer_names();
 
-// A step for an expression found in a file: `regex` itself, or a fast equivalent for those that would be slow.
+// A step for an expression from a file: `regex` itself, or a fast equivalent of the known slow ones.
 SplitStep split_step(std::string_view regex);
 
 // The expression of GPT-2, which tokenizer.json's ByteLevel implies.

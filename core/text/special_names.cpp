@@ -7,7 +7,7 @@ namespace {
 
 using Names = std::vector<std::string_view>;
 
-// Ends of a turn, in order of preference, as the chat formats name them.
+// Texts that end a turn, in order of preference.
 const Names& turn_ends() {
     static const Names names = {"<|eot_id|>",        "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>",
                                 "<|end_of_text|>",   "<EOT>",      "_<EOT>",  "[EOT]",         "<｜end▁of▁sentence｜>",
@@ -50,7 +50,7 @@ void complete_special_tokens(const FindControl& find, SpecialTokens& special) {
 std::vector<std::int32_t> end_of_text_ids(const FindControl& find, const SpecialTokens& special,
                                           const std::vector<std::int32_t>& named) {
     std::vector<std::int32_t> ids = named;
-    // A model that starts the next file or repository has finished this one.
+    // A model that starts the next file or repository has finished the current one.
     ids.insert(ids.end(), {special.eos, special.eot, special.eom, special.fim_pad, special.fim_repo, special.fim_file});
     for (const std::string_view text : turn_ends()) ids.push_back(find(text));
     for (const std::string_view text : other_ends()) ids.push_back(find(text));

@@ -14,7 +14,7 @@ namespace {
 constexpr std::size_t kMaxSteps = 64;
 constexpr std::size_t kMaxRegexBytes = 1 << 15;
 constexpr std::uint32_t kHeapLimitKib = 256 * 1024;
-constexpr std::uint32_t kMatchLimit = 100'000'000;  // backtracking steps; a run of white space takes one per byte
+constexpr std::uint32_t kMatchLimit = 100'000'000;  // backtracking steps; white space takes one per byte
 
 constexpr std::string_view kSpace =
     R"(\x{9}-\x{d}\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
@@ -50,7 +50,7 @@ Code compile(std::string_view regex, const std::string& source) {
     pcre2_set_newline(context.handle, PCRE2_NEWLINE_LF);
     int error = 0;
     PCRE2_SIZE at = 0;
-    // MULTILINE: ^ and $ are ends of lines in the engine (Oniguruma) that tokenizer.json is written for.
+    // MULTILINE: in Oniguruma, for which tokenizer.json is written, ^ and $ match at line ends.
     Code code(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(portable.data()), portable.size(),
                             PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error, &at,
                             context.handle));
@@ -59,7 +59,7 @@ Code compile(std::string_view regex, const std::string& source) {
         pcre2_get_error_message(error, message, sizeof message);
         refuse(source, regex, std::string("is not understood: ") + reinterpret_cast<const char*>(message));
     }
-    pcre2_jit_compile(code.get(), PCRE2_JIT_COMPLETE);  // where there is no JIT, matching interprets
+    pcre2_jit_compile(code.get(), PCRE2_JIT_COMPLETE);  // without a JIT, matching interprets
     return code;
 }
 
@@ -91,7 +91,7 @@ std::string portable_regex(std::string_view regex, const std::string& source) {
         out.push_back(c);
         if (c == '[') {
             in_class = true;
-            // A bracket right behind the opening one is a member, not the end.
+            // A bracket right after the opening one is a member, not the end.
             if (regex.substr(i + 1, 1) == "^") out.push_back(regex[++i]);
             if (regex.substr(i + 1, 1) == "]") out.push_back(regex[++i]);
         } else if (c == ']') {
@@ -111,7 +111,7 @@ struct Splitter::Compiled {
     std::unique_ptr<pcre2_match_context, FreeMatchContext> context;
 };
 
-// One call of split(): where pieces go, and what matching needs.
+// The state of one call of split(): where pieces go, and PCRE2's match data.
 struct Splitter::Run {
     const Splitter& splitter;
     Emit emit;
@@ -144,9 +144,9 @@ struct Splitter::Run {
         cut(step, text);
     }
 
-    // Hands the digits of a number on in groups of three from its end. `isolate`: what stands before the first whole
-    // group is a piece too; else it stays with the text that precedes the number. Returns the end of what was handed
-    // on.
+    // Emits the number [begin, end) in groups of three digits, counted from its end. `isolate`: the text from `pending`
+    // to the number, and the digits before the first whole group, are pieces too; otherwise they stay one piece with
+    // what precedes them, and the last group stays pending. Returns the end of the emitted text.
     std::size_t groups(std::size_t step, std::string_view text, std::size_t pending, std::size_t begin, std::size_t end,
                        bool isolate) const {
         std::vector<std::size_t> cuts;  // from the right
@@ -172,7 +172,7 @@ struct Splitter::Run {
 
     void cut(std::size_t index, std::string_view text) const {
         const Compiled::Step& step = splitter.compiled_->steps[index];
-        std::size_t pending = 0, from = 0, begin = 0, end = 0;  // text[pending..] is not handed on yet
+        std::size_t pending = 0, from = 0, begin = 0, end = 0;  // text[pending..] is not emitted yet
         while (from <= text.size() && find(step, text, from, begin, end)) {
             if (step.match != SplitStep::Match::piece) {
                 pending = groups(index, text, pending, begin, end, step.match == SplitStep::Match::thousands);

@@ -1,9 +1,9 @@
 // core/text/splitter.h: cuts text into pieces by a pre-tokenizer's expressions, with PCRE2.
 //
-// Invalid UTF-8 is never shown to an expression: each stretch of invalid bytes is a piece of its own.
+// Expressions never see invalid UTF-8: each run of invalid bytes is a piece of its own.
 // Threads:  immutable; any thread may split.
-// Errors:   the constructor throws Error for an expression that PCRE2 does not take or would understand differently
-//           from the engines tokenizers are made with; split() for one that needs unbounded effort on the text.
+// Errors:   the constructor throws Error for an expression that PCRE2 rejects or would interpret differently from the
+//           engines for which tokenizers are written; split() for one that exceeds the match limit on the text.
 #pragma once
 
 #include <memory>
@@ -21,10 +21,10 @@ public:
     Splitter(Splitter&&) noexcept;
     ~Splitter();
 
-    // Calls emit(context, piece) for each piece in order; the pieces, which are never empty, make up the text.
+    // Calls emit(context, piece) for each piece in order. Pieces are never empty, and together they are the text.
     using Emit = void (*)(void* context, std::string_view piece);
     void split(std::string_view text, Emit emit, void* context) const;
-    // Does the first step's expression match somewhere in `text`? Never in invalid UTF-8.
+    // Whether the first step's expression matches somewhere in the valid UTF-8 of `text`.
     bool matches_first(std::string_view text) const;
 
 private:
@@ -34,7 +34,7 @@ private:
     std::unique_ptr<Compiled> compiled_;
 };
 
-// The expression with \s and \S spelled out as Unicode White_Space, which PCRE2's own \s exceeds by U+180E. Throws
+// The expression with \s and \S spelled out as Unicode White_Space, because PCRE2's \s also has U+180E. Throws
 // Error for class operations and escapes that mean something else in PCRE2.
 std::string portable_regex(std::string_view regex, const std::string& source);
 

@@ -1,7 +1,7 @@
 // core/text/stop_strings.h: watches a stream of text for stop strings and holds back what may become one.
 //
-// The stop is the first byte of the stream at which any stop string is complete (the longest one, when several end
-// there); the text is cut before its start. The outcome does not depend on how the stream was cut into pushes.
+// The stream stops at the first byte that completes a stop string (the longest, if several end there). The text is cut
+// before that string. The result does not depend on how the stream is divided into pushes.
 //
 // Layout:   returned views point into the object and are valid until its next call.
 // Threads:  one caller at a time.
@@ -24,9 +24,9 @@ public:
     StopStrings() : StopStrings(std::vector<std::string>{}) {}
     explicit StopStrings(const std::vector<std::string>& stops);
 
-    // Feeds `text`; the text that is now safe to show. After a stop: nothing.
+    // Feeds `text` and returns the text that is now safe to show. After a stop: nothing.
     std::string_view push(std::string_view text);
-    // The end of the stream: what was held back. After a stop: nothing.
+    // Ends the stream and returns the text held back. After a stop: nothing.
     std::string_view flush();
     // Starts a new stream.
     void reset();

@@ -1,4 +1,4 @@
-// core/text/stream_decoder.h: tokens to text as they come, never half a character.
+// core/text/stream_decoder.h: turns tokens into text one by one, and never returns half a character.
 //
 // Layout:   returned views point into the object and are valid until its next call.
 // Threads:  one caller at a time.
@@ -18,11 +18,12 @@ public:
     // Control tokens show nothing unless `show_special`.
     explicit StreamDecoder(Tokenizer tokenizer, bool show_special = false);
 
-    // The text that this token makes certain: whole characters, with U+FFFD for bytes that can no longer become one.
+    // The text that this token completes: whole characters, with U+FFFD for bytes that can no longer become one.
     std::string_view push(std::int32_t token);
     // The same for raw bytes.
     std::string_view push_bytes(std::string_view bytes);
-    // The end of the text: what was held back, an unfinished character as U+FFFD. The next push starts afresh.
+    // Ends the text and returns what was held back: U+FFFD for an unfinished character. The next push starts a new
+    // text.
     std::string_view flush();
 
     // Raw bytes held back: the start of a character, at most 3 bytes.

@@ -43,8 +43,8 @@ Tokenizer::Tables::Tables(const TokenizerData& data)
             added.add(bpe.text(id), id, type == TokenType::user_defined, data.source);
     }
     for (const AddedTokenRule& rule : data.added_rules) added.set_rule(rule);
-    for (const std::int32_t id : prefix) check_id(data.source, id, "the token put before a text");
-    for (const std::int32_t id : suffix) check_id(data.source, id, "the token put behind a text");
+    for (const std::int32_t id : prefix) check_id(data.source, id, "a token put before every text");
+    for (const std::int32_t id : suffix) check_id(data.source, id, "a token put after every text");
     for (const std::int32_t id : data.end_of_text) check_id(data.source, id, "an end of text");
     const FindControl find = [this](std::string_view text) {
         const std::int32_t id = bpe.find(text);

@@ -32,7 +32,7 @@ std::int32_t named_token(const JsonConfig& config, const TokenizerData& data, co
     return text.empty() || at == data.tokens.end() ? -1 : static_cast<std::int32_t>(at - data.tokens.begin());
 }
 
-// Configurations keep ids of tokens that the vocabulary lacks; those mean nothing.
+// Configurations may keep ids of tokens that the vocabulary lacks; ignore those.
 std::vector<std::int32_t> ids_in(const JsonConfig& config, std::string_view name, const TokenizerData& data) {
     std::vector<std::int32_t> ids;
     if (!config.has(name)) return ids;
@@ -55,7 +55,7 @@ void read_tokenizer_config(const JsonConfig& config, TokenizerData& data) {
     };
     if (config.has("add_bos_token")) adjust(data.prefix, data.special.bos, config.get_bool("add_bos_token"));
     if (config.has("add_eos_token")) adjust(data.suffix, data.special.eos, config.get_bool("add_eos_token"));
-    // Some models carry a list of named templates instead; those are left to formats chosen by name.
+    // Some models have a list of named templates instead. Those are ignored: the user chooses a format by name.
     if (config.has("chat_template") && !config.is_array("chat_template"))
         data.chat_template = config.get_string("chat_template");
 }

@@ -14,7 +14,7 @@ namespace foresay::core {
 namespace {
 
 constexpr std::string_view kModel = "tokenizer.ggml.model";
-constexpr std::size_t kMaxPieceBytes = 256;  // of a SentencePiece token; each place to cut it is tried
+constexpr std::size_t kMaxPieceBytes = 256;  // of a SentencePiece token; every place to cut it is tried
 constexpr std::string_view kTokens = "tokenizer.ggml.tokens";
 
 void read_tokens(const GgufFile& file, TokenizerData& data) {
@@ -55,7 +55,7 @@ void read_special(const GgufFile& file, TokenizerData& data) {
     read("eom_token_id", special.eom);
     read("padding_token_id", special.pad);
     read("unknown_token_id", special.unknown);
-    read("prefix_token_id", special.fim_prefix);  // the older names
+    read("prefix_token_id", special.fim_prefix);  // the names that older files use
     read("suffix_token_id", special.fim_suffix);
     read("middle_token_id", special.fim_middle);
     read("fim_pre_token_id", special.fim_prefix);
@@ -66,7 +66,7 @@ void read_special(const GgufFile& file, TokenizerData& data) {
     read("fim_sep_token_id", special.fim_file);
 }
 
-// What stands around a text, and its chat template.
+// Reads the tokens put around a text, and the chat template.
 void read_text_rules(const GgufFile& file, bool add_bos, TokenizerData& data) {
     if (file.get_bool_or("tokenizer.ggml.add_bos_token", add_bos) && data.special.bos >= 0)
         data.prefix = {data.special.bos};
@@ -75,7 +75,8 @@ void read_text_rules(const GgufFile& file, bool add_bos, TokenizerData& data) {
     data.chat_template = file.get_string_or("tokenizer.chat_template", "");
 }
 
-// SentencePiece states no merges: any two neighbours whose texts together are a token merge, best score first.
+// SentencePiece files have no list of merges: any two neighbours whose texts together are a token merge, best score
+// first.
 void make_merges(const std::vector<float>& scores, TokenizerData& data) {
     std::unordered_set<std::string_view> normal;
     std::vector<std::uint32_t> by_score;
@@ -87,7 +88,7 @@ void make_merges(const std::vector<float>& scores, TokenizerData& data) {
         normal.insert(data.tokens[id]);
         by_score.push_back(id);
     }
-    // What is no number ranks last.
+    // NaN ranks last.
     const auto score = [&](std::uint32_t id) {
         return std::isnan(scores[id]) ? -std::numeric_limits<float>::infinity() : scores[id];
     };

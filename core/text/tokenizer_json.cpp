@@ -89,7 +89,7 @@ private:
     }
 
     void read_model(const json& model) {
-        // Files of old versions of the library leave the type out.
+        // Old versions of the library omit the type.
         const std::string type = string_or(model, "type", "BPE");
         if (type != "BPE") refuse("its model is '" + type.substr(0, 64) + "'");
         if (flag_or(model, "byte_fallback", false)) refuse("its model falls back to bytes as SentencePiece does");
@@ -113,7 +113,7 @@ private:
         }
     }
 
-    // Makes room for ids up to `last`. Holes are tolerated, but not a table of nothing but holes.
+    // Makes room for ids up to `last`. Tolerates some holes, but not a table that is mostly holes.
     void grow(std::int64_t last, std::size_t entries) {
         if (last >= kMaxVocabulary || static_cast<std::size_t>(last) > entries * 2 + 4096)
             refuse("a token has id " + std::to_string(last) + " among " + std::to_string(entries) + " tokens");
@@ -156,7 +156,7 @@ private:
 
     void read_pretokenizer(const json& pre) {
         const std::string type = type_of(pre, "pre_tokenizer");
-        if (byte_level_) refuse("its pre-tokenizer goes on behind ByteLevel");
+        if (byte_level_) refuse("its pre-tokenizer has steps after ByteLevel");
         if (type == "Sequence") {
             for (const json& part : array(pre, "pretokenizers", "the pre-tokenizer")) read_pretokenizer(part);
         } else if (type == "ByteLevel") {
@@ -181,7 +181,7 @@ private:
     void read_split(const json& split) {
         const json& pattern = object(split, "pattern", "a split of the pre-tokenizer");
         const std::string behavior = string_or(split, "behavior", "Isolated");
-        // Removing what does not match is isolating what does, for expressions that leave nothing unmatched.
+        // Inverted removal keeps the matches only. That equals Isolated for expressions that leave nothing unmatched.
         if (behavior != "Isolated" && !(behavior == "Removed" && flag_or(split, "invert", false)))
             refuse("its pre-tokenizer splits as '" + behavior.substr(0, 64) + "'");
         const std::string regex = string_or(pattern, "Regex", "");
@@ -216,22 +216,22 @@ private:
     }
 
     void read_template(const json& post) {
-        bool behind = false;
+        bool after_text = false;
         for (const json& part : array(post, "single", "the post-processor")) {
             if (!part.is_object()) refuse("a part of the post-processor is not an object");
             if (part.contains("Sequence")) {
-                if (behind) refuse("its post-processor repeats the text");
-                behind = true;
+                if (after_text) refuse("its post-processor repeats the text");
+                after_text = true;
                 continue;
             }
             const std::string name = string_or(object(part, "SpecialToken", "the post-processor"), "id", "");
             const json& token = object(object(post, "special_tokens", "the post-processor"), name.c_str(),
                                        "the post-processor's special tokens");
             for (const json& value : array(token, "ids", "a special token of the post-processor"))
-                (behind ? data_.suffix : data_.prefix).push_back(id(value, "an id of the post-processor"));
+                (after_text ? data_.suffix : data_.prefix).push_back(id(value, "an id of the post-processor"));
             if (data_.prefix.size() + data_.suffix.size() > 64) refuse("its post-processor adds too many tokens");
         }
-        if (!behind) refuse("its post-processor drops the text");
+        if (!after_text) refuse("its post-processor drops the text");
         if (!data_.prefix.empty()) data_.special.bos = data_.prefix.front();
         if (!data_.suffix.empty()) data_.special.eos = data_.suffix.back();
     }

@@ -14,7 +14,7 @@ bool TokenizerJsonSax::at(std::string_view member) const {
 }
 
 nlohmann::json* TokenizerJsonSax::place(nlohmann::json v) {
-    if (++values_ > kMaxTokenizerJsonValues) refuse("it holds too much beside vocabulary and merges");
+    if (++values_ > kMaxTokenizerJsonValues) refuse("it holds too much besides vocabulary and merges");
     if (open_.empty()) return &(rest = std::move(v));
     nlohmann::json& parent = *open_.back();
     if (parent.is_array()) return &parent.emplace_back(std::move(v));
@@ -54,7 +54,7 @@ bool TokenizerJsonSax::string(string_t& v) {
 bool TokenizerJsonSax::start(nlohmann::json v) {
     if (part_ == Part::vocabulary) refuse("an id in model.vocab is not a whole number");
     if (part_ != Part::rest) refuse("an entry of model.merges is neither \"a b\" nor [\"a\", \"b\"]");
-    if (open_.size() >= kMaxTokenizerJsonDepth) refuse("it nests too deep");
+    if (open_.size() >= kMaxTokenizerJsonDepth) refuse("it nests too deeply");
     if (open_.size() == 1) outer_key_ = key_;
     open_.push_back(place(std::move(v)));
     return true;

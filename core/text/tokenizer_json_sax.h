@@ -1,4 +1,4 @@
-// core/text/tokenizer_json_sax.h: the events of a tokenizer.json, sorted into vocabulary, merges and the rest.
+// core/text/tokenizer_json_sax.h: a SAX handler that sorts a tokenizer.json into vocabulary, merges and the rest.
 //
 // Private to tokenizer_json.cpp: it includes the JSON library.
 #pragma once
@@ -48,11 +48,11 @@ private:
     nlohmann::json* place(nlohmann::json v);
     bool start(nlohmann::json v);
     bool end();
-    bool at(std::string_view member) const;  // is the value to come model.<member>?
+    bool at(std::string_view member) const;  // whether the next value is model.<member>
 
     TokenizerData& data_;
     Part part_ = Part::rest;
-    std::vector<nlohmann::json*> open_;  // containers of `rest` that are not closed yet
+    std::vector<nlohmann::json*> open_;  // the containers of `rest` that are still open, outermost first
     std::string key_, outer_key_;
     std::string_view vocabulary_key_;
     std::vector<std::string_view> pair_;

@@ -1,4 +1,4 @@
-// The tokenizer that belongs to a model: in its GGUF file, or beside its safetensors.
+// Finds the tokenizer of a model: in its GGUF file, or beside its safetensors.
 #include <filesystem>
 #include <system_error>
 

@@ -6,8 +6,8 @@
 namespace foresay::core {
 namespace {
 
-// What a lead byte promises: the character's length and the range of its second byte, which excludes overlong forms,
-// surrogates and codes above U+10FFFF. Length 0: no lead byte.
+// What follows from a lead byte: the character's length and the valid range of its second byte, which excludes overlong
+// forms, surrogates and codes above U+10FFFF. Length 0: not a lead byte.
 struct Lead {
     std::size_t length = 0;
     unsigned char low = 0x80, high = 0xBF;

@@ -1,7 +1,7 @@
-// core/text/utf8.h: the few questions we ask of UTF-8.
+// core/text/utf8.h: decoding and checking of UTF-8.
 //
-// Invalid bytes follow the Unicode standard's "maximal subpart" practice: the longest start of a character that some
-// byte then breaks is one error, any other invalid byte is one error, and each error shows as one U+FFFD.
+// Invalid bytes follow the Unicode standard's "maximal subpart" practice: the longest beginning of a character that a
+// byte then breaks is one error, and so is any other invalid byte. Each error becomes one U+FFFD.
 // Threads:  pure functions.
 #pragma once
 
@@ -15,8 +15,8 @@ inline constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";
 
 enum class Utf8Status {
     valid,       // a whole character
-    invalid,     // bytes that are no character whatever follows
-    incomplete,  // the text ends within what may still become a character
+    invalid,     // not a character, whatever follows
+    incomplete,  // the text ends inside what may still become a character
 };
 
 struct Utf8Step {
@@ -37,7 +37,7 @@ inline bool is_valid_utf8(std::string_view text) { return valid_utf8_prefix(text
 void append_valid_utf8(std::string_view text, std::string& out);
 std::string to_valid_utf8(std::string_view text);
 
-// Appends the character `code`; what is no character becomes U+FFFD.
+// Appends the character `code`, or U+FFFD for a code that is not a character.
 void append_utf8(char32_t code, std::string& out);
 
 }  // namespace foresay::core

@@ -17,7 +17,7 @@ std::string quoted(const Tokenizer& tokenizer, std::int32_t id) {
     return "'" + to_valid_utf8(text.substr(0, 48)) + (text.size() > 48 ? "...'" : "'");
 }
 
-// The first id of the longer vocabulary's tail that text can become, or -1.
+// The first id from `from` on that plain text can become, or -1.
 std::int32_t first_real(const Tokenizer& longer, std::int32_t from) {
     for (std::int32_t id = from; id < longer.vocab_size(); ++id)
         if (!is_padding(longer, id) && !longer.is_control(id)) return id;
@@ -65,8 +65,8 @@ VocabularyMatch compare_vocabularies(const Tokenizer& target, const Tokenizer& d
     if (ours.bos >= 0 && theirs.bos >= 0 && ours.bos != theirs.bos)
         return refuse(match, "texts begin with " + quoted(target, ours.bos) + " in the target but with " +
                                  quoted(draft, theirs.bos) + " in the draft");
-    // A tuned model may end with the end of a turn where its base model ends with the end of a text: one must know the
-    // other's.
+    // A tuned model may use its end of a turn as EOS where its base model uses the end of a text. It is enough that one
+    // model ends a text at the other's EOS.
     if (ours.eos >= 0 && theirs.eos >= 0 && !draft.is_end_of_text(ours.eos) && !target.is_end_of_text(theirs.eos))
         return refuse(match, "texts end with " + quoted(target, ours.eos) + " in the target but with " +
                                  quoted(draft, theirs.eos) + " in the draft");

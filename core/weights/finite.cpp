@@ -7,11 +7,11 @@
 namespace foresay::core {
 namespace {
 
-// The exponents that mark NaN and infinities.
+// The exponent bits, which are all set in NaN and infinities.
 constexpr std::uint32_t kF32Exponent = 0x7f800000u;
 constexpr std::uint16_t kF16Exponent = 0x7c00, kBf16Exponent = 0x7f80;
 
-// Whether all of `count` numbers are finite: bits of type T at `first`, one every `stride` bytes.
+// Whether `count` numbers are finite: the first at `first`, one every `stride` bytes, with bits of type T.
 template <class T>
 bool all_finite(const void* first, std::int64_t count, std::size_t stride, T exponent) {
     T found = 0;
@@ -32,7 +32,7 @@ bool blocks_are_finite(const kernels::BF16::Block* blocks, std::int64_t count) {
 bool blocks_are_finite(const kernels::F16::Block* blocks, std::int64_t count) {
     return all_finite(blocks, count, sizeof *blocks, kF16Exponent);
 }
-// Quantised: codes and packed scales are integers, only d and dmin can be anything else.
+// Quantised blocks: codes and packed scales are integers, so only d and dmin can be NaN or infinite.
 template <class Block>
 bool blocks_are_finite(const Block* blocks, std::int64_t count) {
     if (!all_finite(&blocks->d, count, sizeof *blocks, kF16Exponent)) return false;

@@ -1,8 +1,8 @@
 // core/weights/finite.h: finds weights that are NaN or infinite.
 //
-// Damaged or badly converted files hold such values, and a model with them generates nonsense without any error.
-// Cost:     reads every value of float tensors and the float16 scales of quantised ones: a fraction of the packing
-//           time.
+// Damaged or badly converted files hold such values. A model with them would generate nonsense without any error.
+// Cost:     reads every value of float tensors, and the float16 scales of quantised ones: a fraction of the time that
+//           packing takes.
 // Threads:  any.
 #pragma once
 

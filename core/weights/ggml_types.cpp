@@ -5,7 +5,7 @@ namespace {
 
 using kernels::QuantType;
 
-// Types that foresay computes with; their block sizes are in kernels/quantisation type.h.
+// Types that foresay computes with; their block sizes are in kernels/quant_type.h.
 struct Supported {
     std::uint32_t id;
     const char* name;
@@ -17,7 +17,7 @@ constexpr Supported kSupported[] = {
     {14, "Q6_K", QuantType::q6_k}, {30, "BF16", QuantType::bf16},
 };
 
-// Types whose tensors can be listed, and no more.
+// Types whose tensors can only be listed.
 struct Known {
     std::uint32_t id;
     const char* name;

@@ -1,4 +1,4 @@
-// core/weights/ggml_types.h: the tensor types that GGUF files number, and their block sizes.
+// core/weights/ggml_types.h: the tensor types of GGUF files, by number, and their block sizes.
 //
 // Source:   enum ggml_type and its type traits (ggml, include/ggml.h).
 #pragma once
@@ -18,7 +18,7 @@ struct GgmlType {
     std::optional<kernels::QuantType> quant_type;  // empty: foresay cannot compute with it
 };
 
-// Never fails: an id without a name is "type 97".
+// Never fails: an unknown id is named like "type 97".
 GgmlType ggml_type(std::uint32_t id);
 
 }  // namespace foresay::core

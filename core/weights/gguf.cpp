@@ -21,7 +21,7 @@ std::int64_t split_count(const GgufImage& image) {
     return count;
 }
 
-// The path of part `part` (from 1) of the split file that `path` is a part of; empty when `path` is not named like one.
+// The path of part `part` (from 1) of the split file to which `path` belongs; empty if `path` is not named like a part.
 std::filesystem::path part_path(const std::filesystem::path& path, std::int64_t part, std::int64_t count) {
     char total[32];
     std::snprintf(total, sizeof(total), "-of-%05lld.gguf", static_cast<long long>(count));
@@ -44,7 +44,7 @@ std::string_view characters(std::span<const std::byte> bytes) {
     return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-// The string at the front of `payload`, which is then advanced past it. The reader has checked the lengths.
+// Removes a string from the front of `payload` and returns it. The reader has checked the lengths.
 std::string_view next_string(std::span<const std::byte>& payload) {
     std::uint64_t length;
     std::memcpy(&length, payload.data(), sizeof(length));

@@ -7,10 +7,10 @@
 // Life:     string views, tensor views and metadata entries point into the mapping and live as long as the object;
 //           moving the object keeps them valid.
 // Threads:  immutable after opening; any thread may read.
-// Cost:     opening walks the metadata once and touches no tensor data.
+// Cost:     opening reads the metadata once and touches no tensor data.
 // Errors:   the file is untrusted: every length, count, offset and alignment is checked before use, and the first
-//           inconsistency throws Error. Typed access throws when a key is missing (the `_or` forms give the fallback
-//           instead) or holds another type; both name file and key.
+//           inconsistency throws Error. Typed access throws when a key is missing (the `_or` forms return the
+//           fallback instead) or has another type; the message names file and key.
 // Source:   the GGUF specification (ggml, docs/gguf.md).
 #pragma once
 
@@ -32,8 +32,8 @@ enum class GgufType : std::uint32_t { u8, i8, u16, i16, u32, i32, f32, boolean, 
 // "u8" .. "f64", "bool", "string", "array".
 std::string_view name(GgufType type);
 
-// One metadata entry as it lies in the file, already checked: `payload` is exactly the value. For arrays it is the
-// elements, for a scalar string the characters.
+// One metadata entry in the file, already checked. `payload` is exactly the value: the elements of an array, the
+// characters of a scalar string.
 struct GgufEntry {
     std::string_view key;
     GgufType type = GgufType::u8;
@@ -46,7 +46,8 @@ struct GgufImage;
 
 class GgufFile {
 public:
-    // Opens `path`; for one part of a split file (-00001-of-00003.gguf) all parts, which must lie beside it.
+    // Opens `path`. For one part of a split file (-00001-of-00003.gguf), opens all parts, which must be in its
+    // directory.
     static GgufFile open(const std::filesystem::path& path);
     // Reads the file image `bytes`, which must outlive the object; `path` is named in errors.
     static GgufFile from_memory(std::span<const std::byte> bytes, std::string path);
@@ -76,7 +77,7 @@ public:
     std::vector<float> get_floats(std::string_view key) const;  // of f32 or f64
     std::vector<bool> get_bools(std::string_view key) const;
 
-    // The value as one line of text for people, cut to about `max_chars`; arrays show their first elements.
+    // The value as one line for people, cut to about `max_chars`; arrays show their first elements.
     std::string describe(const GgufEntry& entry, std::size_t max_chars = 80) const;
 
 private:

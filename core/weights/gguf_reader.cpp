@@ -198,7 +198,7 @@ TensorInfo Reader::read_tensor(const std::string& file) {
         }
         tensor.shape.push_back(size);
     }
-    // A zero dimension hides an overflow of those after it: then all become zero, so that no later product overflows.
+    // A zero dimension could hide an overflow of the others. Make all zero, so that no later product overflows.
     if (elements == 0) tensor.shape.assign(tensor.shape.size(), 0);
     std::reverse(tensor.shape.begin(), tensor.shape.end());
     const GgmlType type = ggml_type(number<std::uint32_t>("a tensor description"));
@@ -223,7 +223,7 @@ void Reader::set_bytes(TensorInfo& tensor, const GgmlType& type) const {
     }
 }
 
-// Turns offsets that count from the data into offsets in the file, and checks that the data is there.
+// Turns offsets from the start of the data into offsets in the file, and checks that the file holds the data.
 void Reader::locate(std::vector<TensorInfo>& tensors, std::uint64_t alignment) const {
     if (tensors.empty()) return;  // a file of metadata alone may end before the aligned start of its data
     const std::uint64_t start = (position_ + alignment - 1) / alignment * alignment;

@@ -1,6 +1,6 @@
 // core/weights/gguf_reader.h: turns one GGUF file image into checked entries and tensors. Used by gguf.cpp only.
 //
-// Errors:   the first inconsistency throws Error, which names the file and the byte where reading stopped.
+// Errors:   the first inconsistency throws Error, naming the file and the byte where reading stopped.
 #pragma once
 
 #include <cstddef>

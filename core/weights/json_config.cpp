@@ -13,7 +13,7 @@ using nlohmann::json;
 
 namespace {
 
-// What the JSON library says, without its own prefix "[json.exception.parse_error.101] ".
+// The JSON library's message without its prefix "[json.exception.parse_error.101] ".
 std::string plain(const json::exception& error) {
     const std::string text = error.what();
     const std::size_t bracket = text.find("] ");
@@ -65,7 +65,7 @@ void check_json_depth(std::string_view text, const std::string& path, int max_de
 struct JsonConfig::Document {
     json root = json::object();
 
-    // Null when the member, or an object on the way to it, is absent or null.
+    // Null when the member, or an object above it, is absent or null.
     const json* find(std::string_view member) const {
         const json* at = &root;
         while (true) {
@@ -94,7 +94,7 @@ namespace {
     throw Error(path + ": " + quote(member) + " is " + type_of(value) + ", not " + wanted + "; correct the file");
 }
 
-// Converts the elements of an array, or a lone value, with `convert`, which says whether the type fits.
+// Converts the elements of an array, or a single value. `convert` returns whether the type fits.
 template <class T, class Convert>
 std::vector<T> elements(const json& value, const std::string& path, std::string_view member, const char* wanted,
                         Convert convert) {

@@ -4,7 +4,7 @@
 // Threads:  immutable; any thread may read. Copies share the document.
 // Errors:   the text is untrusted: parse() throws Error for anything that is not one JSON object, is larger than
 //           kMaxJsonConfigBytes or nests deeper than kMaxJsonDepth. Getters throw when the member is missing (the `_or`
-//           forms give the fallback instead) or has another type; both name file and path.
+//           forms return the fallback instead) or has another type; the message names file and path.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ namespace foresay::core {
 inline constexpr std::size_t kMaxJsonConfigBytes = std::size_t{4} << 20;
 inline constexpr int kMaxJsonDepth = 64;
 
-// Throws Error when `text` nests brackets deeper than `max_depth`; `path` is named in the error. A cheap scan to run
-// before any JSON parser sees untrusted text. Does not otherwise validate.
+// Throws Error when `text` nests brackets deeper than `max_depth`; `path` is named in the error. A cheap scan,
+// to run before a JSON parser sees untrusted text. It does not validate otherwise.
 void check_json_depth(std::string_view text, const std::string& path, int max_depth = kMaxJsonDepth);
 
 class JsonConfig {

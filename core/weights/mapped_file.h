@@ -1,7 +1,7 @@
 // core/weights/mapped_file.h: a whole file mapped into memory, read only.
 //
-// Life:     the bytes stay valid, at the same address, until the object that holds the mapping is destroyed; moving the
-//           object moves the mapping without changing the address.
+// Life:     the bytes stay valid, at the same address, until the object that owns the mapping is destroyed. Moving the
+//           object does not change the address.
 // Threads:  any thread may read the bytes.
 // Errors:   a missing, unreadable or irregular file (a directory, a device) throws Error. An empty file maps to an
 //           empty span. A file that another program truncates while it is mapped kills the process with SIGBUS when the

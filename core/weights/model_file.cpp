@@ -17,7 +17,7 @@ bool is_there(const fs::path& path) {
     return fs::exists(path, ignored);
 }
 
-// A file of this directory with one of the extensions, or empty. Looks at a bounded number of entries.
+// A file in this directory with one of the extensions, or empty. Examines a bounded number of entries.
 std::string find_extension(const fs::path& directory, std::initializer_list<std::string_view> extensions) {
     constexpr int kMostEntries = 10'000;
     std::error_code error;

@@ -1,6 +1,6 @@
 // core/weights/model_file.h: recognises the format of the model at a path.
 //
-// Errors:   for anything else, throws Error with one sentence: what the path is, and what to do.
+// Errors:   throws Error for anything else, in one sentence: what the path is, and what to do.
 #pragma once
 
 #include <filesystem>

@@ -7,7 +7,7 @@
 
 namespace foresay::core {
 
-// `text` in single quotes, control characters and bytes outside ASCII escaped as \xNN, cut after `longest` bytes.
+// `text` in single quotes, with control characters and non-ASCII bytes escaped as \xNN, cut after `longest` bytes.
 std::string quote(std::string_view text, std::size_t longest = 80);
 
 }  // namespace foresay::core

@@ -32,7 +32,7 @@ public:
     static SafetensorsDir from_memory(std::string_view config_json, std::span<const std::byte> bytes, std::string path);
 
     const std::string& path() const { return path_; }                      // as given to open()
-    const std::filesystem::path& directory() const { return directory_; }  // where tokenizer.json would lie
+    const std::filesystem::path& directory() const { return directory_; }  // where tokenizer.json would be
     const JsonConfig& config() const { return config_; }
     const TensorTable& tensors() const { return tensors_; }
 

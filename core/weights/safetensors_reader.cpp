@@ -39,8 +39,8 @@ const Dtype kDtypes[] = {
     {"F4", 4, std::nullopt},
 };
 
-// Base of the two event handlers: tracks the nesting, rejects what neither format contains, and keeps the first
-// complaint. Handlers return false to stop the parser.
+// Base of the two SAX handlers: tracks the nesting, rejects what neither format contains, and keeps the first
+// complaint. A handler returns false to stop the parser.
 class Events : public nlohmann::json_sax<json> {
 public:
     const std::string& complaint() const { return complaint_; }
@@ -208,12 +208,12 @@ private:
     throw Error(path + ": " + what + "; the file is damaged or incomplete, get it again");
 }
 
-// Sets the quantisation type and checks that the shape explains the bytes.
+// Sets the quantisation type, and checks that shape and type match the number of bytes.
 void check_shape(TensorInfo& tensor, const std::string& path) {
     std::int64_t elements = 1;
     const bool has_zero = std::find(tensor.shape.begin(), tensor.shape.end(), 0) != tensor.shape.end();
     if (has_zero) {
-        tensor.shape.assign(tensor.shape.size(), 0);  // the product could overflow before it reaches the zero
+        tensor.shape.assign(tensor.shape.size(), 0);  // else a product could overflow before it reaches the zero
         elements = 0;
     }
     std::int64_t bits = 0;

@@ -10,15 +10,15 @@ namespace {
 
 using std::int64_t;
 
-// Widest padding that a tile may add: a tile of 13 rows takes 16 places.
+// The most padding rows of a tile: one of 13 rows takes 16 places.
 constexpr int kMaxPadding = 3;
 constexpr int kWidestTile = 16;
 
-// Bytes of a row in a group of 32 inputs: all int8 arrays of ActivationTile together, and its float32 values.
+// Bytes that a row needs per group of 32 inputs: for all arrays of ActivationTile but `values`, and for `values`.
 constexpr int64_t kCodeBytes = 32 + 2 * sizeof(float) + 4 * sizeof(std::int32_t);
 constexpr int64_t kValueBytes = kGroupInputs * sizeof(float);
 
-// Inputs of a matrix rounded up to whole blocks of its panels.
+// Inputs rounded up to whole blocks of the panels: 256 for K types, whose rows are multiples of 256, else 64.
 int padded(int inputs) { return static_cast<int>(round_up(inputs, inputs % 256 == 0 ? 256 : 64)); }
 
 }  // namespace
@@ -45,7 +45,7 @@ void ActivationTiles::set_rows(int rows, const IsaKernels& isa) {
         ActivationTile tile;
         tile.rows = std::min(rows - row, isa.max_tile);
         tile.stride = isa.tile_stride(tile.rows);
-        // The arrays of a tile follow one another.
+        // The arrays of a tile are contiguous.
         std::byte* at = base + place * groups * kCodeBytes;
         const int64_t cells = groups * tile.stride;
         tile.q = reinterpret_cast<std::int8_t*>(at);

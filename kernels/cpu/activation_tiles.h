@@ -1,8 +1,8 @@
-// kernels/cpu/activation_tiles.h: the activations that a linear op reads, of all rows of a batch, quantised into tiles
-// of up to 16 rows (ActivationTile of kernels/cpu/isa_kernels.h).
+// kernels/cpu/activation_tiles.h: the activations that a linear op reads: all rows of a batch, quantised into tiles of
+// up to 16 rows (ActivationTile in kernels/cpu/isa_kernels.h).
 //
-// Threads:  set_rows() by one thread; rows may then be filled by many at once, since each writes its own places.
-// Cost:     memory is taken once, by reserve().
+// Threads:  one thread calls set_rows(). Many threads may then fill rows at once: each row has its own places.
+// Cost:     only reserve() allocates.
 #pragma once
 
 #include <cstdint>
@@ -19,16 +19,17 @@ public:
     void reserve(int max_rows, std::int64_t max_inputs);
     std::int64_t bytes() const { return memory_.bytes; }
 
-    // Cuts `rows` rows into tiles of widths for which there are kernels.
+    // Cuts `rows` rows into tiles of widths for which kernels exist.
     void set_rows(int rows, const IsaKernels& isa);
 
     int tiles() const { return static_cast<int>(tiles_.size()); }
     const ActivationTile& tile(int i) const { return tiles_[static_cast<std::size_t>(i)]; }
     int first_row(int i) const { return first_row_[static_cast<std::size_t>(i)]; }
 
-    // Fills row `row` from x[inputs], as codes, float32, or both.
+    // Fills in row `row` from x[inputs], as codes, float32, or both.
     void fill(const IsaKernels& isa, int row, const float* x, int inputs, bool codes, bool floats);
-    // The codes of x[begin .. end) only. `begin` is a multiple of kScaleInputs, and so is `end`, or it is `inputs`.
+    // Fills in the codes of x[begin, end) only. `begin` is a multiple of kScaleInputs; so is `end`, unless it is
+    // `inputs`.
     void fill_codes(const IsaKernels& isa, int row, const float* x, int inputs, int begin, int end);
 
 private:

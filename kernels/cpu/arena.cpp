@@ -23,8 +23,8 @@ Block Arena::allocate_alone(std::int64_t bytes) {
     void* base = mmap(nullptr, static_cast<std::size_t>(mapped), PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base == MAP_FAILED) {
-        throw Error("no memory for " + std::to_string(bytes >> 20) +
-                    " MiB of weights or cache; use a smaller model or a shorter context");
+        throw Error("out of memory: cannot allocate " + std::to_string(bytes >> 20) +
+                    " MiB for weights or KV cache; use a smaller model or a shorter context");
     }
     std::shared_ptr<void> owner(base, [mapped](void* p) { munmap(p, static_cast<std::size_t>(mapped)); });
     const auto address = reinterpret_cast<std::uintptr_t>(base);

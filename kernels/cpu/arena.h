@@ -1,8 +1,8 @@
-// kernels/cpu/arena.h: memory for packed weights and KV caches: few large mappings with huge pages where the system
-// gives them, because streaming weights touches a new page every few hundred nanoseconds.
+// kernels/cpu/arena.h: memory for packed weights and KV caches: few large mappings, with huge pages where the system
+// grants them. Streaming weights would otherwise touch a new page, and miss the TLB, every few hundred nanoseconds.
 //
 // Layout:   every allocation is aligned to 64 bytes and zeroed.
-// Threads:  one at a time.
+// Threads:  one caller at a time.
 // Errors:   throws Error when the system has no memory.
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace foresay::kernels::cpu {
 
-// A piece of an arena's mapping. The mapping is released with its last piece.
+// A piece of an arena's mapping. The mapping is released with its last block.
 struct Block {
     std::shared_ptr<void> owner;
     std::byte* data = nullptr;
@@ -22,7 +22,7 @@ struct Block {
 class Arena {
 public:
     Block allocate(std::int64_t bytes);
-    // A mapping of its own, released with the block.
+    // A separate mapping, released with the block.
     static Block allocate_alone(std::int64_t bytes);
 
 private:

@@ -1,4 +1,10 @@
-// Attention of the CPU backend: attention_in (projections, bias, norm, rope, writing the cache) and attend.
+// attention_in and attend of the CPU backend.
+//
+// attention_in: the panels of Q, K and V are one loop; the thread that finishes the last panel of an attention head
+// runs finish_head() for every row (bias, norm, rope, and for K and V the store into the KV cache).
+// attend: a task is a group of rows (group_rows) x one key-value head. It lists the K and V tiles of its positions, one
+// per page, and calls the kernel of isa/attend.cpp. Cells of tree rows may lie anywhere, so tiles that hold some are
+// first gathered into scratch.
 #include <algorithm>
 #include <cmath>
 
@@ -38,8 +44,8 @@ void CpuOps::rotate(const CpuWorkspace& a, int table, int t, float* head) const 
                 rope.pairs == RopePairs::adjacent);
 }
 
-// The epilogue of the projections for one head of one row: bias, norm, rope; keys and values go into the cache. `head`
-// counts query heads, then key heads, then value heads.
+// The epilogue of the projections for one attention head of one row: bias, norm, rope; stores keys and values in the KV
+// cache. `head` counts query heads, then key heads, then value heads.
 void CpuOps::finish_head(const AttentionInOp& s, CpuWorkspace& a, CpuKv& kv, int32_t layer, int head, int t) {
     const int32_t dh = s.shape.head_dim, heads = s.shape.heads, kv_heads = s.shape.kv_heads;
     const Row& row = a.batch.rows[t];
@@ -130,8 +136,8 @@ void CpuOps::attention_in(const PreparedOp& prepared, Workspace& workspace, KvPa
     });
 }
 
-// Copies K and V of one tile of positions of a tree row, which may lie in any cells, into the scratch, as tile number
-// `gathered` there.
+// Copies K and V of one tile of positions of tree row t, whose cells may lie anywhere, to tile `gathered` of the
+// scratch.
 void CpuOps::gather_tree_tile(const CpuWorkspace& a, const CpuKv& kv, int32_t layer, int head, int t, int tile,
                               int gathered, ThreadScratch& scratch) {
     const ModelShape& s = kv.shape;
@@ -163,8 +169,8 @@ void CpuOps::gather_tree_tile(const CpuWorkspace& a, const CpuKv& kv, int32_t la
     }
 }
 
-// Cuts the batch's rows into groups that attend together and so share the reading of K and V: consecutive positions of
-// one sequence in one page, but not so many that threads go without work.
+// Cuts the batch's rows into groups that attend together and so read K and V once: consecutive positions of one
+// sequence in one page, but no larger than leaves work for every thread.
 void CpuOps::group_rows(CpuWorkspace& a, int heads_per_kv, const AttendSpec& spec) const {
     const int count = rows(a);
     const int spread = std::max(1, count * spec.shape.kv_heads / pool_.threads());
@@ -194,8 +200,7 @@ void CpuOps::attend(const PreparedOp& prepared, Workspace& workspace, const KvPa
     const int groups = static_cast<int>(a.groups.size()) - 1;
     // If the outputs of a task are whole groups of kScaleInputs, the task quantises them for attention_out.
     a.attended_coded = group * dh % kScaleInputs == 0;
-    // A task is one group of rows and one key-value head. Consecutive tasks share the head, so its pages stay in the
-    // processor's cache.
+    // Consecutive tasks share the key-value head, so its pages stay in the processor's cache.
     pool_.run(groups * spec.shape.kv_heads, groups > 8 ? 4 : 1, [&](int begin, int end, int thread) {
         ThreadScratch& scratch = a.scratch[static_cast<std::size_t>(thread)];
         for (int task = begin; task < end; ++task) {
@@ -217,7 +222,7 @@ void CpuOps::attend(const PreparedOp& prepared, Workspace& workspace, const KvPa
             work.coded = kv.format == KvFormat::q8;
             scratch.k_tiles.clear();
             scratch.v_tiles.clear();
-            // Positions before the batch lie in their own cells even for tree rows.
+            // Committed positions are in their own cells, for tree rows too.
             const int tiles = work.last / kPagePositions + 1;
             const int in_place = a.batch.tree ? std::min(sequence.length / kPagePositions, tiles) : tiles;
             if (in_place < tiles) {

@@ -1,13 +1,13 @@
-// kernels/cpu/cpu_memory.h: key-value pages and working memory of the CPU backend.
+// kernels/cpu/cpu_memory.h: the KV pages and the workspace of the CPU backend.
 //
-// Layout:   a page's keys of one head in one layer are [kPagePositions / 16, Dh, 16] values: 16 positions side by side,
-//           so that scores need no sum across lanes. Its values are [kPagePositions, Dh rounded up to 16]. f16: float16
-//           each. q8: an int8 code each (kernels/kv_code.h), and after the codes, of K and of V alike, the steps of the
-//           positions: float [kPagePositions], largest magnitude / 127. Order: page, layer, head, then K, V, so that
-//           memory is first touched page by page as a sequence grows.
-// Cost:     q8 takes half the memory of f16. One row's attention takes 0.9 to 1.0 times as long as with f16 while K and
-//           V fit the processor's caches (avx2 with one query head per key-value head: 1.3), and 0.5 to 0.85 times
-//           beyond.
+// Layout:   the keys of one key-value head in one layer of a page are [kPagePositions / 16, Dh, 16]: 16 positions side
+//           by side, so that scores need no sum across lanes. The values are [kPagePositions, Dh rounded up to 16].
+//           With f16 an element is a float16. With q8 it is an int8 code (kernels/kv_code.h), and float
+//           [kPagePositions] follows the codes of K, and those of V: the step of each position, largest magnitude /
+//           127. The order is page, layer, head, then K, V, so that a growing sequence touches memory page by page.
+// Cost:     q8 takes half the memory of f16. Compared with f16, attention of one row takes 0.9 to 1.0 times as long
+//           while K and V fit the processor's caches (1.3 on avx2 with one query head per key-value head), and 0.5 to
+//           0.85 times as long beyond.
 #pragma once
 
 #include <atomic>
@@ -26,7 +26,7 @@ struct CpuKv : KvPages {
     Block memory;
 
     static std::int64_t v_stride(const ModelShape& s) { return round_up(s.head_dim, 16); }
-    // Bytes of a page's keys of one head in one layer; of its values.
+    // Bytes of the keys, and of the values, of one head in one layer of a page.
     static std::int64_t k_bytes(const ModelShape& s, KvFormat f) { return tile_bytes(s.head_dim, f); }
     static std::int64_t v_bytes(const ModelShape& s, KvFormat f) { return tile_bytes(v_stride(s), f); }
     // Bytes of one layer of one page: all heads, K and V.
@@ -59,13 +59,12 @@ private:
     }
 };
 
-// cos and sin of every row's angles for one rope table; filled by the first op of a forward that needs it.
+// cos and sin of every row's angles for one rope table. The first op of a forward that needs them fills them in.
 struct RowAngles {
     std::vector<float> cos, sin;  // [T, pairs]
     bool valid = false;
 };
 
-// Scratch of one thread.
 struct ThreadScratch {
     std::vector<float> row;     // one row after a norm
     std::vector<float> attend;  // attend_scratch_floats
@@ -83,18 +82,18 @@ struct CpuWorkspace : Workspace {
     float* attended = nullptr;   // [T, q_stride]
     float* ff = nullptr;         // [T, ff_stride]
     float* logits = nullptr;     // [logit rows, vocab_stride]
-    float* projected = nullptr;  // [T, d_stride], outputs that a norm follows
+    float* projected = nullptr;  // [T, d_stride], outputs before a bias or post_norm
     std::int64_t d_stride = 0, q_stride = 0, kv_stride = 0, ff_stride = 0, vocab_stride = 0;
     ActivationTiles tiles;     // activations of the next linear op
     ActivationTiles ff_tiles;  // those of mlp_out, which mlp_in fills while it reads `tiles`
-    // Whether attend has quantised `attended` into `tiles` already, and mlp_in `ff` into `ff_tiles`.
+    // Whether attend has already quantised `attended` into `tiles`, and mlp_in `ff` into `ff_tiles`.
     bool attended_coded = false, ff_coded = false;
-    std::vector<std::atomic<int>> finished;  // by part of an op's outputs: panels done (CpuOps::run_parts)
+    std::vector<std::atomic<int>> finished;  // panels done, by part of an op's outputs (CpuOps::run_parts)
     std::vector<RowAngles> angles;           // by rope table
     std::vector<ThreadScratch> scratch;
     std::vector<SampledToken> slots;
     KeptCandidates kept;
-    std::vector<std::int32_t> groups;  // first row of each group that attends together; then T
+    std::vector<std::int32_t> groups;  // first row of each group that attends together (CpuOps::group_rows), then T
 
     std::int64_t qkv_stride() const { return q_stride + 2 * kv_stride; }
 };

@@ -13,8 +13,8 @@ namespace foresay::kernels {
 namespace cpu {
 namespace {
 
-// Pages of one sequence for which each thread's list has room from the start: 131,072 positions. Decoding must not
-// allocate up to there; beyond, the lists grow.
+// Pages of one sequence for which each thread's list has room from the start: 131,072 positions. Longer sequences make
+// the lists grow during a forward.
 constexpr std::size_t kPagesReserved = 2048;
 
 }  // namespace
@@ -123,7 +123,7 @@ void CpuOps::fill_tiles(CpuWorkspace& a, ActivationTiles& tiles, const float* so
 void CpuOps::embed(const PreparedOp& prepared, Workspace& workspace) {
     const EmbedSpec& spec = static_cast<const EmbedOp&>(prepared).spec;
     auto& a = self(workspace);
-    check(spec.table.cols == a.shape.d_model, "the embedding is as wide as the model");
+    check(spec.table.cols == a.shape.d_model, "the embedding must be as wide as the model");
     const CpuWorkspace& token_source = a.batch.token_source != nullptr ? self(*a.batch.token_source) : a;
     pool_.run(rows(a), 8, [&](int begin, int end, int) {
         for (int t = begin; t < end; ++t) {
@@ -202,7 +202,7 @@ void CpuOps::mlp_out(const PreparedOp& prepared, Workspace& workspace) {
 }
 
 void CpuOps::lm_head(const PreparedOp& prepared, Workspace& workspace) {
-    const auto& s = static_cast<const HeadOp&>(prepared);
+    const auto& s = static_cast<const LmHeadOp&>(prepared);
     auto& a = self(workspace);
     const auto count = static_cast<int>(a.batch.logit_rows.size());
     if (count == 0) return;

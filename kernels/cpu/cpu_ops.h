@@ -1,9 +1,13 @@
-// kernels/cpu/cpu_ops.h: the CPU backend's Ops. Weights are packed in prepare.cpp, attention is in attention.cpp, every
-// other op in cpu_ops.cpp.
+// kernels/cpu/cpu_ops.h: the CPU backend's Ops. prepare.cpp packs the weights, attention.cpp has attention_in and
+// attend, cpu_ops.cpp every other op.
 //
-// Threads:  as kernels/ops.h says; an op runs on the backend's own thread pool.
-// Cost:     an op is one or two parallel loops. No allocation once activations exist, except for contexts beyond
-//           kPagesReserved pages.
+// Data flow: a linear op first quantises (or copies) the rows that it reads into ActivationTiles, then multiplies
+//           panels of weights (panels.h) with the tiles through the kernels of the chosen instruction set
+//           (isa_kernels.h). Where one op's output is the next op's input, the thread that finishes a part of it
+//           quantises it at once (run_parts); attended_coded and ff_coded record that.
+// Threads:  as in kernels/ops.h; an op runs on the backend's own thread pool.
+// Cost:     an op is one or two parallel loops. A forward allocates nothing, except for contexts beyond kPagesReserved
+//           pages.
 #pragma once
 
 #include <algorithm>
@@ -21,14 +25,14 @@ namespace foresay::kernels::cpu {
 using std::int32_t;
 using std::int64_t;
 
-// Up to this many values the caller fills the tiles alone: waking the pool would cost more.
+// Up to this many values, the caller fills the tiles alone: waking the pool would cost more.
 constexpr int64_t kSerialValues = 2048;
-// Panels that a thread takes at a time when there are several tiles of rows: their weights stay in the cache from tile
-// to tile.
+// Panels that a thread takes at a time when there are several tiles of rows: the weights stay in its cache from one
+// tile to the next.
 constexpr int kPanelGrain = 4;
-// Otherwise: inputs times rows that a thread takes at a time, a few tenths of a microsecond.
+// With one tile: inputs times rows that a thread takes at a time, a few tenths of a microsecond of work.
 constexpr int64_t kUnitInputs = 4096;
-// The widest head.
+// The widest attention head.
 constexpr int kMaxHeadDim = 1024;
 
 struct RopeTable {
@@ -93,8 +97,9 @@ private:
         pool_.run(panels, grain, [&](int begin, int end, int) { body(begin, end); });
     }
 
-    // The same, with an epilogue for each part of `part` panels (a head, a scale's worth of outputs): the thread that
-    // finishes the last panel of part i runs epilogue(i) at once, so that no second loop and barrier is needed.
+    // The same with an epilogue per part of `part` panels (an attention head, or the kScaleInputs outputs that share a
+    // scale). The thread that finishes the last panel of part i runs epilogue(i) at once, which saves a second loop and
+    // its barrier.
     template <class Body, class Epilogue>
     void run_parts(CpuWorkspace& a, int panels, int64_t inputs, int part, const Body& body, const Epilogue& epilogue) {
         for (int i = 0; i * part < panels; ++i)

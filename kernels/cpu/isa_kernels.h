@@ -1,7 +1,7 @@
-// kernels/cpu/isa_kernels.h: the functions that exist once per instruction set, as a table chosen at run time. The same
-// sources (kernels/cpu/isa/) are compiled for each set into a namespace of their own.
+// kernels/cpu/isa_kernels.h: the functions that exist once per instruction set, as a table chosen at run time. The
+// sources in kernels/cpu/isa/ are compiled once for each set, each time into a namespace of its own.
 //
-// Threads:  every function is pure but for the memory it is given.
+// Threads:  any; a function touches no memory but its arguments.
 #pragma once
 
 #include <cstdint>
@@ -10,18 +10,19 @@
 
 namespace foresay::kernels::cpu {
 
-// Workspace that share one int8 scale. Each scale costs a multiply-add per row and output; 256 lose too much
-// accuracy.
+// Activations that share one int8 scale. A scale costs a multiply-add per row and output, so few are better; a scale
+// per 256 loses too much accuracy.
 inline constexpr int kScaleInputs = 128;
 
-// The activations that a linear layer multiplies, of up to 16 rows, quantised to int8, in float32, or both. Rows are
-// interleaved, so that a kernel of `stride` rows finds everything of a group of 32 inputs together. Rows beyond `rows`
-// hold anything; their results are dropped.
-//   q [K/32, stride, 32]  int8 codes, x ~= scale * q      scale [K/128, stride]     sum [K/32, stride]  sum(q), exact
-//   minus8, minus128 [K/32, stride]  -8 and -128 times sum(q); minus32 [K/32, stride, 2]  -32 times the sum of each
-//   half:
-//                         what takes the zero point of the weights' codes off an integer sum
-//   values [K, stride]    float32, for float weights
+// The activations of up to 16 rows that a linear op reads: quantised to int8, in float32, or both. Rows are
+// interleaved, so that a kernel of `stride` rows finds a group of 32 inputs of all rows together. Rows from `rows` on
+// are padding with unspecified contents; kernels drop their results.
+//   q [K/32, stride, 32]             int8 codes; x is about scale * q
+//   scale [K/128, stride]
+//   sum [K/32, stride]               sum of the group's codes, exact
+//   minus8, minus128 [K/32, stride]  -8 and -128 times that sum, to subtract the zero point of the weights' codes
+//   minus32 [K/32, stride, 2]        -32 times the sum of each half of the group, likewise
+//   values [K, stride]               float32, for float weights
 struct ActivationTile {
     int rows = 0;
     int stride = 0;
@@ -45,21 +46,21 @@ struct PanelRange {
 
 enum class Store : std::uint8_t { set, add };
 
-// Query rows at consecutive positions against one key-value head. Keys and values of a page as in
-// kernels/cpu/cpu_memory.h.
+// Query rows at consecutive positions against one key-value head. kernels/cpu/cpu_memory.h describes the layout of a
+// page.
 struct AttendTask {
     const float* q;  // [rows, heads, head_dim], rows q_stride apart
     float* out;      // the same, rows out_stride apart
     std::int64_t q_stride, out_stride;
-    int rows;   // more than one: all in the same tile of kPagePositions, first = 0
+    int rows;   // if more than one: all in one page of positions, and first == 0
     int heads;  // query heads that share the key-value head
     int head_dim;
     int first, last;  // positions attended by row 0, inclusive; row r ends at last + r
     float scale, soft_cap;
-    const std::uint8_t* const* k_tiles;  // keys by page of positions, first page = first / kPagePositions
+    const std::uint8_t* const* k_tiles;  // keys, one pointer per page, starting with page first / kPagePositions
     const std::uint8_t* const* v_tiles;
     float* scratch;      // attend_scratch_floats(head_dim) values
-    bool coded = false;  // int8 codes and steps; otherwise float16
+    bool coded = false;  // true: int8 codes and steps; false: float16
 };
 
 // Queries (rows x heads) that a kernel takes at a time.
@@ -69,9 +70,9 @@ constexpr int attend_scratch_floats(int head_dim) { return kAttendQueries * (64 
 
 struct IsaKernels {
     const char* name;
-    int max_tile;  // largest stride that the linear kernels like
+    int max_tile;  // most rows of a tile for which the linear kernels have registers
 
-    // The stride of a tile of `rows` rows, 1 <= rows <= 16: the next width for which there are kernels.
+    // The stride of a tile of `rows` rows, 1 <= rows <= 16: the next width for which a kernel exists.
     int (*tile_stride)(int rows);
     // y[m, 16 p + o] (=, +=) W x for the tile's rows m and panels p; rows of y are y_stride apart and padded to 16.
     void (*linear)(const PanelRange& w, const ActivationTile& x, float* y, std::int64_t y_stride, Store store);
@@ -91,7 +92,8 @@ struct IsaKernels {
     void (*to_half)(const float* x, int n, std::uint16_t* out);
     // The codes of a head's key or value x[n] (kernels/kv_code.h); returns their step, largest magnitude / 127.
     float (*to_kv_codes)(const float* x, int n, std::int8_t* codes);
-    // sum of `bytes` bytes as 64-bit words: the fastest read of memory, to measure its bandwidth.
+    // Reads `bytes` bytes as fast as possible, to measure memory bandwidth. Returns a sum of them, so that the compiler
+    // keeps the loads.
     std::uint64_t (*read)(const void* data, std::int64_t bytes);
 };
 

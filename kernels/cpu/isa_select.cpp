@@ -42,11 +42,11 @@ const IsaKernels& select_isa(const std::string& name) {
         if (!name.empty() && name != candidate.name) continue;
         if (candidate.usable) return candidate.kernels();
         if (!name.empty()) {
-            throw Error("the instruction set '" + name +
-                        "' was asked for, but this processor lacks it; leave it out or ask for 'portable'");
+            throw Error("this processor does not have the instruction set '" + name +
+                        "'; leave it out or choose 'portable'");
         }
     }
-    throw Error("unknown instruction set '" + name + "'; known are avx512, avx2 and portable");
+    throw Error("unknown instruction set '" + name + "'; choose avx512, avx2 or portable");
 }
 
 }  // namespace foresay::kernels::cpu

@@ -8,10 +8,10 @@
 
 namespace foresay::kernels::cpu {
 
-// Names of the sets that can run here, best first: of "avx512", "avx2", "portable".
+// Those of "avx512", "avx2" and "portable" that can run here, best first.
 std::vector<std::string> usable_isas();
 
-// The kernels of the set `name`, or of the best one when it is empty. Throws Error for a set that is unknown or that
+// The kernels of the instruction set `name`; empty: of the best one. Throws Error for a set that is unknown or that
 // this processor lacks.
 const IsaKernels& select_isa(const std::string& name);
 

@@ -1,5 +1,5 @@
-// kernels/cpu/packed_ops.h: what prepare() makes of the specs of kernels/ops.h: matrices packed into panels, norms and
-// biases in float32.
+// kernels/cpu/packed_ops.h: the prepared ops of the CPU backend: matrices packed into panels, norms and biases in
+// float32.
 #pragma once
 
 #include <vector>
@@ -25,7 +25,7 @@ struct AttentionInOp : PreparedOp {
     PanelMatrix q, k, v;
     std::vector<float> q_bias, k_bias, v_bias;
     int rope = -1;                       // index into CpuOps::ropes_; -1: none
-    bool codes = false, floats = false;  // the forms of activations that the matrices read
+    bool codes = false, floats = false;  // whether some matrix reads int8 codes; float32
 };
 
 struct AttendOp : PreparedOp {
@@ -46,7 +46,7 @@ struct MlpInOp : PreparedOp {
     bool codes = false, floats = false;
 };
 
-struct HeadOp : PreparedOp {
+struct LmHeadOp : PreparedOp {
     Norm norm;
     PanelMatrix matrix;
     float scale = 1, soft_cap = 0;

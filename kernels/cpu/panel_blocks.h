@@ -1,13 +1,13 @@
-// kernels/cpu/panel_blocks.h: one block of packed weights, as kernels/cpu/panels.cpp writes it and the kernels of
+// kernels/cpu/panel_blocks.h: one block of packed weights. kernels/cpu/panels.cpp writes it, the kernels in
 // kernels/cpu/isa read it.
 //
-// Layout:   a block has 16 outputs (a panel's) and a fixed number of inputs. Every array is a whole number of vectors
-//           of 16 outputs, so that nothing in a kernel runs across lanes:
-//             vector of codes   64 bytes: byte 4 * output + i is the code of input i of four; the operand of an
-//                               int8 dot product. A group of 32 inputs has eight of them, g = 0..7.
+// Layout:   a block covers the 16 outputs of its panel and a fixed number of inputs. Every array is a whole number of
+//           vectors of 16 outputs, so that kernels never work across lanes:
+//             vector of codes   64 bytes, the operand of an int8 dot product: byte 4 * output + i is the code of
+//                               input i of four. A group of 32 inputs has eight such vectors, g = 0..7.
 //             d, dmin           float16 for each output
-//           Blocks are multiples of 64 bytes and lie at multiples of 64 bytes.
-//           Lossless: every number of the file is kept as it is.
+//           The size of a block is a multiple of 64 bytes (PanelF16: 32), and panels begin at multiples of 64 bytes.
+//           Lossless: every number of the file is kept unchanged.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +42,7 @@ struct PairScales {
     std::uint8_t high[kPanelOutputs];    // scale_a >> 4 | minimum_a >> 4 << 2 | scale_b >> 4 << 4 | minimum_b >> 4 << 6
 };
 
-// The blocks, by the weights' type in the file.
+// The blocks, by quantisation type.
 struct PanelQ4_0 {
     static constexpr int kInputs = 64;
     std::uint16_t d[2][kPanelOutputs];  // by group
@@ -72,7 +72,7 @@ struct PanelQ6_K {
     std::int8_t scales[16][kPanelOutputs];  // by 16 inputs
     Codes6 codes[8];
 };
-// Weights that are floating-point numbers: one input a block.
+// Float weights: one input per block. PanelF16 also holds bf16.
 struct PanelF16 {
     static constexpr int kInputs = 1;
     std::uint16_t values[kPanelOutputs];
@@ -87,7 +87,7 @@ static_assert(sizeof(PanelQ4_0) == 576 && sizeof(PanelQ8_0) == 1088 && sizeof(Pa
 
 struct PanelFormat {
     int block_inputs;  // inputs per block
-    int block_bytes;   // bytes per block of one panel
+    int block_bytes;   // bytes per block
 };
 
 template <class Block>

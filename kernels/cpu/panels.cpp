@@ -16,9 +16,8 @@ namespace {
 using std::uint32_t;
 using std::uint8_t;
 
-// Codes move four at a time: a word holds those of inputs 4 j to 4 j + 3 of a group, one in each byte, and a vector of
-// a panel holds such a word for each of its outputs. Shifts stay within bytes by their masks, so byte order does not
-// matter.
+// Codes move four at a time. A word holds the codes of inputs 4 j to 4 j + 3 of a group, one per byte, and a vector of
+// a panel holds one word per output. Masks keep every shift within its byte, so byte order does not matter.
 constexpr uint32_t kNibbles = 0x0f0f0f0f;
 
 uint32_t word(const void* from) {
@@ -35,7 +34,7 @@ void or_word(uint8_t (&vector)[kVectorBytes], int output, uint32_t value) {
     put_word(vector, output, word(vector + 4 * output) | value);
 }
 
-// The 32 four-bit codes of a group, which lie in the low or the high nibbles of 32 bytes. A byte of the panel holds
+// Moves the 32 four-bit codes of a group, stored in the low or the high nibbles of 32 bytes. A byte of the panel holds
 // inputs k and k + 16.
 void put_nibbles(const uint8_t* bytes, bool high, uint8_t (&low)[4][kVectorBytes], int output) {
     for (int j = 0; j < 4; ++j) {
@@ -45,7 +44,7 @@ void put_nibbles(const uint8_t* bytes, bool high, uint8_t (&low)[4][kVectorBytes
     }
 }
 
-// The rows of one panel in the file; rows beyond the matrix are null and become zeros.
+// The rows of one panel in the file. Rows beyond the matrix are null and become zeros.
 struct Source {
     const uint8_t* rows[kPanelOutputs];
 
@@ -56,7 +55,8 @@ struct Source {
     }
 };
 
-// Each pack() fills block `block` of a panel, which is zero. `groups`: blocks of a row in the file.
+// Each pack() fills in block `block` of a panel, which is all zeros before. `groups`: quantisation blocks of a row in
+// the file.
 void pack(const Source& source, std::int64_t block, std::int64_t groups, PanelQ4_0& out) {
     for (int half = 0; half < 2; ++half) {
         const std::int64_t group = 2 * block + half;
@@ -138,7 +138,7 @@ void pack(const Source& source, std::int64_t block, std::int64_t /*groups*/, Pan
     }
 }
 
-// f16, bf16 and f32: numbers move as they are.
+// f16, bf16 and f32: numbers are copied unchanged.
 template <class Block>
 void pack_values(const Source& source, std::int64_t input, Block& out) {
     const std::int64_t offset = input * static_cast<std::int64_t>(sizeof out.values[0]);

@@ -1,11 +1,10 @@
-// kernels/cpu/panels.h: packed weights: the one layout in which the CPU backend keeps matrices, whatever their type in
-// the file.
+// kernels/cpu/panels.h: packed weights, the layout in which the CPU backend keeps matrices of every quantisation type.
 //
-// Layout:   a matrix is a row of panels; a panel is 16 output features x all inputs, stored input-major, so that one
-//           vector holds the 16 outputs and no sum ever runs across lanes. A panel is a row of blocks
-//           (kernels/cpu/panel_blocks.h). Outputs are padded to 16 and inputs to the block with zero scales. Panels
-//           follow one another, so that a thread streams through memory in one direction.
-// Cost:     packing reads each block once; about 1 ns per weight and thread.
+// Layout:   a matrix is a sequence of panels. A panel is 16 output features x all inputs, stored input-major: one
+//           vector holds the 16 outputs, so no sum runs across lanes. A panel is a sequence of blocks
+//           (kernels/cpu/panel_blocks.h). Outputs are padded to 16, and inputs to whole blocks, with zero scales.
+//           Panels are contiguous, so that a thread streams through memory in one direction.
+// Cost:     packing reads each quantisation block once; about 1 ns per weight and thread.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +38,7 @@ struct PanelMatrix {
     std::int64_t padded_outputs() const { return static_cast<std::int64_t>(panels) * kPanelOutputs; }
 };
 
-// Bytes that pack() will take for a tensor.
+// Bytes that pack() allocates for a tensor.
 std::int64_t packed_bytes(const TensorView& tensor);
 
 PanelMatrix pack(const TensorView& tensor, Arena& arena, ThreadPool& pool);

@@ -22,7 +22,7 @@ Norm prepare_norm(const NormSpec& spec) {
     return norm;
 }
 
-// Whether `m` multiplies int8 codes or float32.
+// Records in which form `m` reads activations: int8 codes or float32.
 void note_form(const PanelMatrix& m, bool& codes, bool& floats) { (is_float(m.quant_type) ? floats : codes) = true; }
 
 }  // namespace
@@ -112,7 +112,7 @@ std::unique_ptr<PreparedOp> CpuOps::prepare(const MlpOutSpec& spec) {
 
 std::unique_ptr<PreparedOp> CpuOps::prepare(const LmHeadSpec& spec) {
     check_op(spec);
-    auto op = std::make_unique<HeadOp>();
+    auto op = std::make_unique<LmHeadOp>();
     op->norm = prepare_norm(spec.norm);
     op->matrix = pack(spec.weight, arena_, pool_);
     op->scale = spec.scale;

@@ -16,8 +16,8 @@
 namespace foresay::kernels::cpu {
 namespace {
 
-// How long an idle worker spins before it sleeps: longer than the sampling between two forwards, and so short that an
-// idle program uses no processor time.
+// How long an idle worker spins before it sleeps: longer than sampling between two forwards takes, and short enough
+// that an idle program uses no noticeable processor time.
 constexpr auto kSpin = std::chrono::microseconds(300);
 
 inline void pause() {
@@ -47,10 +47,9 @@ bool spin_until(const Ready& ready) {
 
 }  // namespace
 
-// A loop is cut into units of `grain` items. Each thread owns a slot with an equal share of the units, in a cache line
-// of its own, so taking a unit normally contends with no other thread. A thread whose slot is empty steals from the
-// others'. So a worker whose core the system has lent to another process delays nothing: its units are stolen, and only
-// a worker in the middle of a unit is waited for.
+// A loop is cut into units of `grain` items. Each thread owns a slot with an equal share of the units, in its own cache
+// line, so taking a unit is normally uncontended. A thread whose slot is empty steals from the other slots. A worker
+// that the system has descheduled therefore delays nothing unless it is in the middle of a unit: others take the rest.
 struct ThreadPool::Team {
     // A slot: loop number in the upper half, then first and end unit, 16 bits each. Loop numbers do not repeat, so the
     // compare-and-exchange of a late thread fails once its loop is over.
@@ -63,8 +62,9 @@ struct ThreadPool::Team {
                static_cast<std::uint64_t>(end);
     }
 
-    // The running loop, in one cache line with its number. A thread may read fields of a later loop than the one it is
-    // working on, but then it cannot take a unit: the earlier loop is over, and release and acquire make it see that.
+    // The running loop, in one cache line with its number. A late thread may read the fields of a later loop than the
+    // one it works on. It cannot take a unit then: its own loop is over, so its compare-and-exchange on the slot fails,
+    // and the acquire loads order the fields before it.
     alignas(64) std::atomic<std::uint32_t> epoch{0};  // number of the loop; sleepers wait on it
     std::atomic<int> items{0};
     std::atomic<int> grain{1};

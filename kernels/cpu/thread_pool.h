@@ -22,8 +22,8 @@ public:
 
     int threads() const { return threads_; }
 
-    // Calls body(begin, end, thread) on ranges that cover [0, items), each of at most `grain` items, handed out one by
-    // one to whichever thread is free. Returns when all are done. Which thread gets a range is unspecified.
+    // Calls body(begin, end, thread) on ranges that cover [0, items), each of at most `grain` items (one range if there
+    // is one thread). Free threads take ranges one by one, in no specified order. Returns when all are done.
     template <class Body>
     void run(int items, int grain, const Body& body) {
         static_assert(std::is_invocable_v<const Body&, int, int, int>);
@@ -48,7 +48,7 @@ private:
     std::unique_ptr<Team> team_;
 };
 
-// Cores that this process may use: the affinity mask, cut by the control group's quota.
+// Cores that this process may use: those of the affinity mask, limited by the cgroup's CPU quota.
 int usable_cores();
 
 }  // namespace foresay::kernels::cpu

@@ -1,4 +1,5 @@
-// Stands in for the CUDA backend in a build without it.
+// Stands in for the CUDA backend in a build without it, so that callers need no #ifdef. The message of make_cuda_ops()
+// is that of kernels/cuda/cuda_ops.cpp with this build's reason.
 #include "base/error.h"
 #include "kernels/ops.h"
 

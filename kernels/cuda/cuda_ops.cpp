@@ -1,8 +1,20 @@
-// The CUDA backend: kernels/ops.h over the folders beside this file. An op call is noted (forward/forward_recorder.h);
-// what is noted runs when the LM head is called or a result is asked for (forward/forward_runner.h).
+// The CUDA backend: kernels/ops.h over the folders beside this file.
 //
-// Every method that touches the device opens a DeviceScope first: whichever thread calls, the backend's device is
-// current in it until the method returns, and no other thread uses the device meanwhile.
+// A forward:
+//   begin()           copies the batch to the device (CudaWorkspace::begin). Nothing else runs yet.
+//   embed() ...       note a call each (forward/forward_recorder.h). No device access, no lock.
+//   lm_head()         notes its call, then run_noted(): all calls are enqueued, or one graph is launched
+//                     (forward/forward_runner.h). Does not wait for the device.
+//   sample()          enqueues the sampling kernel; logits never leave the device unless the host asks for them.
+//   sampled(), logits(), residual(), wait()  wait. They, too, run noted calls first, for forwards without an LM head.
+//
+// At most one workspace of a backend has noted calls (OpenForward): begin() and copy_page() run those of another
+// workspace before they enqueue anything, so the stream has the calls in the order of the caller.
+//
+// Threads:  a method that touches the device opens a DeviceScope first: the backend's device is current in the calling
+//           thread until the method returns, and no other thread uses the device meanwhile.
+// Errors:   a failure within a forward is thrown by the call that enqueues it, and kept in CudaWorkspace::failure: each
+//           later call on the workspace throws it again, until the next begin(). No result of a failed forward is read.
 
 #include <algorithm>
 #include <atomic>
@@ -25,6 +37,8 @@ namespace {
 using std::int32_t;
 using std::int64_t;
 
+// Ids of prepared ops and of KV caches. The recorder compares forwards by them: an address may be used again after its
+// owner is gone, and an old graph must not match a new op.
 std::uint64_t next_id() {
     static std::atomic<std::uint64_t> id = 0;
     return ++id;
@@ -32,16 +46,21 @@ std::uint64_t next_id() {
 
 std::size_t size(int64_t value) { return static_cast<std::size_t>(value); }
 
-// Rows of a prefill chunk: enough for matrix products to be worth dequantising their weights.
+// Rows of a prefill chunk. Each chunk dequantises all weights once, so a chunk must be large enough for the matrix
+// products to outweigh that.
 constexpr int32_t kPrefillRows = 2048;
 
+// One backend of one device. Backends of the same device (a target and a draft model, say) share its DeviceContext, and
+// so its stream.
 class CudaOps final : public Ops {
 public:
+    // The stream is created at its first use and needs a DeviceScope, hence the lambda.
     explicit CudaOps(const CudaOptions& options)
         : device_(DeviceContext::of(options.device)), stream_([this]() -> const Stream& {
               const DeviceScope scope = use();
               return device_.stream();
           }()) {}
+    // Prepared ops, caches and workspaces may outlive the backend; work on the stream may still use what goes with it.
     ~CudaOps() override {
         const DeviceScope scope(device_.info().index, std::nothrow);
         cudaStreamSynchronize(stream_);
@@ -55,6 +74,7 @@ public:
         cuda_check(cudaMemGetInfo(&free, &total), "cannot ask for free memory");
         return static_cast<int64_t>(free);
     }
+    // Allocates and measures: some milliseconds, on the stream, after what is enqueued.
     double read_bandwidth() override {
         const DeviceScope scope = use();
         return measure_read_bandwidth(stream_);
@@ -65,6 +85,9 @@ public:
     void wait(Workspace& workspace) override {
         run_noted(self(workspace), [&] { stream_.wait(); });
     }
+
+    // prepare() copies and packs weights and waits for that, at load time. Everything about a spec that a backend can
+    // refuse is refused here, so that a forward only fails with the device.
 
     std::unique_ptr<PreparedOp> prepare(const EmbedSpec& spec) override {
         check_op(spec);
@@ -80,8 +103,9 @@ public:
     std::unique_ptr<PreparedOp> prepare(const AttentionInSpec& spec) override {
         check_op(spec);
         if (spec.shape.head_dim > kMaxAttendWidth) {
-            throw Error("heads of " + std::to_string(spec.shape.head_dim) +
-                        " values are wider than the cuda backend's " + std::to_string(kMaxAttendWidth));
+            throw Error("this model has heads of " + std::to_string(spec.shape.head_dim) +
+                        " values, and the cuda backend supports at most " + std::to_string(kMaxAttendWidth) +
+                        "; use --device cpu");
         }
         const DeviceScope scope = use();
         auto op = counted<PreparedAttentionIn>(spec);
@@ -98,7 +122,7 @@ public:
     std::unique_ptr<PreparedOp> prepare(const AttentionOutSpec& spec) override { return linear<PreparedOut>(spec); }
     std::unique_ptr<PreparedOp> prepare(const MlpInSpec& spec) override { return linear<PreparedMlpIn>(spec); }
     std::unique_ptr<PreparedOp> prepare(const MlpOutSpec& spec) override { return linear<PreparedOut>(spec); }
-    std::unique_ptr<PreparedOp> prepare(const LmHeadSpec& spec) override { return linear<PreparedHead>(spec); }
+    std::unique_ptr<PreparedOp> prepare(const LmHeadSpec& spec) override { return linear<PreparedLmHead>(spec); }
 
     int64_t kv_bytes(const ModelShape& shape, int32_t pages, KvFormat format) const override {
         return KvLayout(shape, pages, format).layer_stride * shape.layers * static_cast<int64_t>(sizeof(__half));
@@ -106,6 +130,8 @@ public:
     int64_t workspace_bytes(const ModelShape& shape, int32_t max_rows, int32_t max_logit_rows) const override {
         return CudaWorkspace::bytes_of(shape, max_rows, max_logit_rows);
     }
+    // Memory of a model's forwards. Sizes can be asked for without allocating.
+
     std::unique_ptr<KvPages> allocate_kv(const ModelShape& shape, int32_t pages, KvFormat format) override {
         const DeviceScope scope = use();
         auto kv = std::make_unique<CudaKv>();
@@ -116,6 +142,8 @@ public:
         kv->layout = KvLayout(shape, pages, format);
         kv->id = next_id();
         kv->memory = DeviceBuffer<__half>(size(kv->bytes) / sizeof(__half));
+        // Zeros, because attention multiplies positions that a row does not attend to by 0, which must not meet a NaN,
+        // and because the padding of head widths is never written.
         if (kv->bytes > 0) cuda_check(cudaMemset(kv->memory.data(), 0, size(kv->bytes)), "cannot clear memory");
         cuda_check(cudaDeviceSynchronize(), "the device failed");
         return kv;
@@ -126,6 +154,7 @@ public:
         return std::make_unique<CudaWorkspace>(device_, open_, shape, max_rows, max_logit_rows);
     }
 
+    // After the calls noted so far, which may write the page.
     void copy_page(KvPages& pages, int32_t from, int32_t to) override {
         const DeviceScope scope = use();
         run_open();
@@ -138,10 +167,13 @@ public:
         check_batch(workspace, batch);
         CudaWorkspace& w = self(workspace);
         w.failure.clear();
-        w.recorder.discard();  // what was noted after a failed begin()
+        w.recorder.discard();  // calls noted after a failed begin()
+        // Tokens may be slots that another workspace's sample() fills: verification of a draft reads the draft's.
         const TokenSlots& slots = (batch.token_source != nullptr ? self(*batch.token_source) : w).token_slots;
         reporting(w, [&] { w.begin(batch, slots.data(), ropes_); });
     }
+
+    // The ops of a forward. None of them touches the device, but for lm_head(), which ends a forward.
 
     void embed(const PreparedOp& op, Workspace& workspace) override { note(ForwardOp::embed, op, workspace); }
     void attention_in(const PreparedOp& op, Workspace& workspace, KvPages& kv, int32_t layer) override {
@@ -156,9 +188,12 @@ public:
     void mlp_in(const PreparedOp& op, Workspace& workspace) override { note(ForwardOp::mlp_in, op, workspace); }
     void mlp_out(const PreparedOp& op, Workspace& workspace) override { note(ForwardOp::mlp_out, op, workspace); }
     void lm_head(const PreparedOp& op, Workspace& workspace) override {
+        // Chunks of a prompt before the last have no logit rows; their calls still run now.
         if (self(workspace).forward.layout.logit_rows > 0) note(ForwardOp::head, op, workspace);
         run_noted(self(workspace), [] {});
     }
+
+    // Sampling. Tokens stay on the device for a next forward to embed, and arrive on the host when sampled() asks.
 
     void sample(Workspace& workspace, std::span<const SamplingPlan> plans, std::span<const int32_t> slots) override {
         CudaWorkspace& w = self(workspace);
@@ -166,14 +201,17 @@ public:
     }
     SampledToken sampled(Workspace& workspace, int32_t slot) override {
         CudaWorkspace& w = self(workspace);
-        // Nothing to be enqueued is the usual case, and looking at a slot must not keep others from the device.
+        // Usually nothing is left to enqueue. Then no DeviceScope is opened: this polls, and must not keep other
+        // threads from the device meanwhile.
         if (!w.recorder.empty() || !w.failure.empty()) run_noted(w, [] {});
         return w.token_slots.sampled(slot, device_.info().index, stream_);
     }
     Candidates candidates(Workspace& workspace, int32_t slot) override {
-        sampled(workspace, slot);
+        sampled(workspace, slot);  // waits
         return self(workspace).token_slots.candidates(slot);
     }
+
+    // Results on the host. Each copies, then waits for the stream.
 
     std::span<float> logits(Workspace& workspace, int32_t i) override {
         CudaWorkspace& w = self(workspace);
@@ -197,6 +235,7 @@ private:
     static CudaWorkspace& self(Workspace& workspace) { return static_cast<CudaWorkspace&>(workspace); }
     DeviceScope use() const { return DeviceScope(device_.info().index); }
 
+    // Packs the weights of a spec; with id and work figures (count_work).
     template <class Op, class Spec>
     static std::unique_ptr<Op> counted(const Spec& spec) {
         auto op = std::make_unique<Op>(spec);
@@ -211,16 +250,16 @@ private:
         return counted<Op>(spec);
     }
 
-    // Writes a call down. Touches no device, so it needs no DeviceScope.
+    // Notes a call. Touches no device, so it needs no DeviceScope.
     void note(ForwardOp op, const PreparedOp& prepared, Workspace& workspace, const KvPages* kv = nullptr,
               int32_t layer = 0) {
-        const auto& known = static_cast<const PreparedOp&>(prepared);
+        const auto& known = static_cast<const CudaPreparedOp&>(prepared);
         const auto* pages = static_cast<const CudaKv*>(kv);
         self(workspace).recorder.note({op, layer, &known, pages, known.id, pages != nullptr ? pages->id : 0});
         open_->workspace = &self(workspace);
     }
 
-    // Runs `body` on a workspace. What it throws stays with the workspace until the next forward begins.
+    // Calls `body`. What it throws is kept in the workspace until the next forward begins.
     template <class Body>
     static std::invoke_result_t<const Body&> reporting(CudaWorkspace& w, const Body& body) {
         try {
@@ -230,7 +269,8 @@ private:
             throw;
         }
     }
-    // Runs what is noted, and then `body`, which reads what the forward has left or enqueues more of it.
+    // Enqueues the noted calls, if any, and then calls `body`, which enqueues more or reads results. After a failure in
+    // this forward it drops them and throws that failure again.
     template <class Body>
     std::invoke_result_t<const Body&> run_noted(CudaWorkspace& w, const Body& body) {
         const DeviceScope scope = use();
@@ -244,7 +284,7 @@ private:
             return body();
         });
     }
-    // Runs what any workspace of this backend has noted, before something else is enqueued.
+    // Enqueues the noted calls of whichever workspace of this backend has some.
     void run_open() {
         if (open_->workspace != nullptr) run_noted(*open_->workspace, [] {});
     }
@@ -258,6 +298,7 @@ private:
 }  // namespace
 }  // namespace cuda
 
+// Says why there is no device at all, and else which ones there are, before anything is allocated.
 std::unique_ptr<Ops> make_cuda_ops(const CudaOptions& options) {
     std::string why;
     const std::vector<CudaDevice> devices = cuda_devices(&why);

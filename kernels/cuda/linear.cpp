@@ -1,5 +1,11 @@
-// The weights of each op on the device, and what its launches are given: an op of the decode kernel, or a prefill
-// matrix.
+// The weights of each op on the device, and the arguments of its launches.
+//
+// A constructor packs the op's matrices into one stack (Panels): q, k and v; gate and up, interleaved; or one matrix. A
+// launch() describes the op once, as GemvOp, GemvStep and EpilogueArgs. Prefill rows go to PrefillMatrix, if that can
+// take them. All others go to decode_rows(), which adds steps to a LinearSequence; the decode kernel runs at flush().
+//
+// Every pointer in the description refers to row 0 of the call. Where decode_rows() needs several passes, the `shift`
+// of the op moves them: a new pointer per row of the batch must be added there as well.
 
 #include "kernels/cuda/linear.h"
 
@@ -15,32 +21,36 @@ namespace foresay::kernels::cuda {
 
 namespace {
 
-// Rows of one pass over the weights: all of them, or as many as leave room for two slots of the ring.
+// Rows of one pass over the weights: all of them, or as many as leave room for two slots of the ring, so that loading
+// overlaps with multiplying. Halved until they fit. Only speed depends on it: a row's bits never do (law 1).
 std::int32_t rows_that_fit(QuantType quant_type, const GemvOp& op, std::int32_t rows) {
     const DeviceInfo& device = DeviceContext::current().info();
     GemvOp planned = op;
     GemvPlan plan;
     while (
         !plan_gemv(quant_type, gemv_scratch(), device.shared_bytes, device.processors, 2, {&planned, 1}, rows, plan)) {
-        check(rows > 1, "a row of inputs fits into shared memory");
+        check(rows > 1, "one row of activations fits into shared memory");
         rows = (rows + 1) / 2;
     }
     return rows;
 }
 
-// For calls without a sequence. Kept per thread, because it is large.
+// For calls without a sequence. It is large (the arguments of a launch, 32 KiB), so one per thread is kept. discard():
+// an exception may have left steps in it.
 LinearSequence& sequence_alone() {
     thread_local LinearSequence sequence;
     sequence.discard();
     return sequence;
 }
 
-// All parts of a stack times the rows of a call, in as few passes over the weights as shared memory allows. `shift`
-// moves what belongs to a row of the batch by `t` rows.
+// All parts of a stack times the rows of a call, in as few passes over the weights as shared memory allows: a step of
+// the decode kernel per part and pass. `shift(pass, t)` moves every pointer of the pass that has an entry per row of
+// the batch by t rows.
 template <class Shift>
 void decode_rows(const Panels& panels, const LinearCall& call, GemvOp op, GemvStep step, EpilogueArgs epilogue,
                  Shift shift) {
     LinearSequence& sequence = call.sequence != nullptr ? *call.sequence : sequence_alone();
+    // What all parts have in common, then part by part.
     op.inputs = static_cast<std::int32_t>(panels.inputs());
     op.inputs_inverse = 1.0f / static_cast<float>(op.inputs);
     for (const Panels::Part& part : panels.parts()) {
@@ -49,7 +59,7 @@ void decode_rows(const Panels& panels, const LinearCall& call, GemvOp op, GemvSt
         op.blocks = part.blocks;
         epilogue.first_row = static_cast<std::int32_t>(part.first_row);
         epilogue.rows = static_cast<std::int32_t>(part.rows);
-        // Each pass reads the weights once.
+        // Each pass reads the weights once. Parts may differ in quantisation type, and so in the rows that fit.
         for (std::int32_t t = 0; t < call.rows;) {
             const std::int32_t rows = rows_that_fit(part.quant_type, op, std::min(call.rows - t, kDecodeTile));
             GemvOp pass = op;
@@ -63,11 +73,11 @@ void decode_rows(const Panels& panels, const LinearCall& call, GemvOp op, GemvSt
 }
 
 TensorView with_shape(const TensorView& view, std::int64_t rows, std::int64_t cols) {
-    check(view.rows == rows && view.cols == cols, "a matrix has the shape of its stage");
+    check(view.rows == rows && view.cols == cols, "a matrix has the shape that its op expects");
     return view;
 }
 
-// The biases of q, k and v, one after the other; zeros where one is absent.
+// The biases of q, k and v, one after the other; zeros where one is absent. Empty if all are.
 DeviceBuffer<float> stacked_bias(std::span<const TensorView> biases, std::span<const std::int64_t> rows) {
     std::vector<float> values;
     bool any = false;
@@ -83,6 +93,8 @@ DeviceBuffer<float> stacked_bias(std::span<const TensorView> biases, std::span<c
 
 }  // namespace
 
+// ---------------------------------------------------------------------------------------------------- small vectors
+
 DeviceBuffer<float> device_vector(const TensorView& view) {
     if (view.empty()) return {};
     std::vector<float> values(static_cast<std::size_t>(view.cols));
@@ -90,14 +102,17 @@ DeviceBuffer<float> device_vector(const TensorView& view) {
     return to_device(std::span<const float>(values));
 }
 
+// plus_one (Gemma) is added here, on the host, so that kernels only multiply.
 DeviceNorm::DeviceNorm(const NormSpec& spec) : eps(spec.eps) {
-    std::vector<float> values(static_cast<std::size_t>(spec.weight.cols), 1.0f);  // no data: a made-up model
+    std::vector<float> values(static_cast<std::size_t>(spec.weight.cols), 1.0f);  // no data: synthetic weights
     if (spec.weight.data != nullptr) dequantize_row(spec.weight, 0, values);
     if (spec.plus_one && spec.weight.data != nullptr) {
         for (float& value : values) value += 1.0f;
     }
     weight = to_device(std::span<const float>(values));
 }
+
+// ----------------------------------------------------------------------------------------------------- attention_in
 
 AttentionInLinear::AttentionInLinear(const AttentionInSpec& spec)
     : shape_(spec.shape),
@@ -108,23 +123,27 @@ AttentionInLinear::AttentionInLinear(const AttentionInSpec& spec)
                                                   : static_cast<std::int32_t>(2 * spec.rope.inverse_frequency.size())) {
     const std::int64_t q = static_cast<std::int64_t>(shape_.heads) * shape_.head_dim;
     const std::int64_t kv = static_cast<std::int64_t>(shape_.kv_heads) * shape_.head_dim;
-    // The rows that rope rotates together become neighbours; V is not rotated.
+    // The two rows that rope rotates together become a pair of packed rows, so that one thread of the epilogue has both
+    // sums. With adjacent pairs they already are neighbours. V is not rotated.
     const HeadOrder order{shape_.head_dim, pairs_ == RopePairs::half_split ? rotated_ : 0};
     const PackSource sources[] = {{with_shape(spec.q, q, shape_.d_model), order},
                                   {with_shape(spec.k, kv, shape_.d_model), order},
                                   {with_shape(spec.v, kv, shape_.d_model), HeadOrder{}}};
+    // The PrefillMatrix keeps no weights of its own: it dequantises the panels in each call.
     panels_ = Panels(sources, RowOrder::stacked);
     input_ = PrefillMatrix(panels_);
+    // Biases stay in the order of the stack; the epilogue knows which rows a pair of packed rows is.
     const TensorView biases[] = {spec.q_bias, spec.k_bias, spec.v_bias};
     const std::int64_t rows[] = {q, kv, kv};
     bias_ = stacked_bias(biases, rows);
 }
 
 void AttentionInLinear::launch(const LinearCall& call, const Io& io) const {
-    check(!head_norms_ || io.raw != nullptr, "heads with norms of their own are finished elsewhere");
+    check(!head_norms_ || io.raw != nullptr, "an op with head norms leaves raw projections");
     const std::int32_t q = shape_.heads * shape_.head_dim, kv = shape_.kv_heads * shape_.head_dim;
     EpilogueArgs epilogue;
     epilogue.kind = io.new_kv != nullptr ? Epilogue::attention_in_new_kv : Epilogue::attention_in;
+    // Three ways out: q and the cache (kv, cell, v_cell); q and new_kv; or raw, which excludes the others.
     epilogue.out = io.q;
     epilogue.raw = io.raw;
     epilogue.out_stride = io.raw != nullptr ? q + 2 * kv : q;
@@ -133,12 +152,14 @@ void AttentionInLinear::launch(const LinearCall& call, const Io& io) const {
     epilogue.head_dim = shape_.head_dim;
     epilogue.head_inverse = inverse_of(shape_.head_dim);
     epilogue.half_split = pairs_ == RopePairs::half_split;
+    // Packed rows are reordered for half_split pairs whether or not this launch rotates, so the epilogue must know.
     epilogue.rotated = io.rope != nullptr || epilogue.half_split ? rotated_ : 0;
     epilogue.rope = io.rope;
     epilogue.cell = io.cell;
     epilogue.head_stride = io.head_stride;
     epilogue.v_cell = io.v_cell;
     epilogue.new_kv = io.new_kv;
+    // Addresses of the layer go to the step, everything else to the op, which layers share (LinearSequence).
     GemvOp op;
     op.x = io.x;
     op.eps = norm_.eps;
@@ -158,6 +179,8 @@ void AttentionInLinear::launch(const LinearCall& call, const Io& io) const {
 
 std::int64_t AttentionInLinear::bytes() const { return panels_.bytes() + static_cast<std::int64_t>(bias_.bytes()); }
 
+// ------------------------------------------------------------------------------------------- attention_out, mlp_out
+
 OutLinear::OutLinear(const AttentionOutSpec& spec) : bias_(device_vector(spec.bias)) {
     const PackSource source[] = {{spec.o, {}}};
     panels_ = Panels(source, RowOrder::stacked);
@@ -172,6 +195,8 @@ OutLinear::OutLinear(const MlpOutSpec& spec) {
 void OutLinear::launch(const LinearCall& call, const Io& io) const {
     EpilogueArgs epilogue;
     epilogue.kind = Epilogue::out;
+    // In place: each thread reads the residual of its pair before it writes the sum there. LinearSequence sets other
+    // pointers where layers pass flagged words.
     epilogue.out = io.x;
     epilogue.residual = io.x;
     epilogue.raw = io.raw;
@@ -191,6 +216,9 @@ void OutLinear::launch(const LinearCall& call, const Io& io) const {
 
 std::int64_t OutLinear::bytes() const { return panels_.bytes() + static_cast<std::int64_t>(bias_.bytes()); }
 
+// ----------------------------------------------------------------------------------------------------------- mlp_in
+
+// Gate and up of a unit become a pair of packed rows: one thread has both sums, and ff is written once.
 MlpInLinear::MlpInLinear(const MlpInSpec& spec) : norm_(spec.norm), activation_(spec.activation) {
     const PackSource sources[] = {{spec.gate, {}}, {spec.up, {}}};
     panels_ = Panels(sources, RowOrder::interleaved);
@@ -199,6 +227,7 @@ MlpInLinear::MlpInLinear(const MlpInSpec& spec) : norm_(spec.norm), activation_(
 
 void MlpInLinear::launch(const LinearCall& call, const Io& io) const {
     EpilogueArgs epilogue;
+    // Two packed rows, gate and up, become one output: activation(gate) * up.
     epilogue.kind = Epilogue::mlp_in;
     epilogue.activation = activation_;
     epilogue.out = io.ff;
@@ -218,6 +247,9 @@ void MlpInLinear::launch(const LinearCall& call, const Io& io) const {
 
 std::int64_t MlpInLinear::bytes() const { return panels_.bytes(); }
 
+// ---------------------------------------------------------------------------------------------------------- LM head
+
+// No PrefillMatrix: even a prefill forward has few logit rows, and they belong to the decode kernel.
 HeadLinear::HeadLinear(const LmHeadSpec& spec) : norm_(spec.norm), scale_(spec.scale), soft_cap_(spec.soft_cap) {
     const PackSource source[] = {{spec.weight, {}}};
     panels_ = Panels(source, RowOrder::stacked);
@@ -225,6 +257,7 @@ HeadLinear::HeadLinear(const LmHeadSpec& spec) : norm_(spec.norm), scale_(spec.s
 
 void HeadLinear::launch(const LinearCall& call, const Io& io) const {
     EpilogueArgs epilogue;
+    // Logits times `scale`, then capped softly if soft_cap > 0.
     epilogue.kind = Epilogue::head;
     epilogue.out = io.logits;
     epilogue.out_stride = io.logit_stride;
@@ -235,6 +268,7 @@ void HeadLinear::launch(const LinearCall& call, const Io& io) const {
     op.row = io.row;
     op.eps = norm_.eps;
     decode_rows(panels_, call, op, {.norm = norm_.weight.data()}, epilogue, [&](GemvOp& pass, std::int32_t t) {
+        // With chosen rows (op.row) it is the list of them that moves, and x stays.
         if (pass.row != nullptr) {
             pass.row += t;
         } else {

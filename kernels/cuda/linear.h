@@ -2,23 +2,24 @@
 //
 // Layout:   activations are float32, row-major, one row per row of the batch, without padding: x [T, D],
 //           q and attended [T, H*Dh], ff [T, F], logits [T, V]. K and V go to the cache as float16, as Io
-//           says. Weights are in panels (kernels/cuda/weights/panels.h), packed once when a stage is made.
+//           says. Weights are in panels (kernels/cuda/weights/panels.h), packed once by the constructor of an op.
 // Precision: activations of quantised matrices become float16 after scaling by a power of two per row and slice of
 //           inputs; products are exact and are summed in float32.
-// Law 1:    for one stage and one row class, what is computed for a row depends on that row alone, bit for bit: never
-//           on `rows` or on the neighbours. Prefill rows have a path of their own
-//           (kernels/cuda/prefill/prefill_matrix.h) where there is cuBLASLt and a workspace, all but the head, which
-//           has few; else they run through the decode kernels.
+// Law 1:    for one op and one row class, what is computed for a row depends on that row alone, bit for bit: never on
+//           `rows` or on the neighbours. Prefill rows have a path of their own
+//           (kernels/cuda/prefill/prefill_matrix.h) where there is cuBLASLt and a workspace; else, and in the LM head,
+//           which has few rows, they run through the decode kernels.
 // Threads:  launch() enqueues on the stream and may be captured into a graph: every parameter of a launch is a fixed
 //           address or a constant of the capture.
 // Overlap:  every kernel lets its successor start early (programmatic dependent launch) and begins with the loading of
-//           weights, before it waits for its predecessor. So whatever runs before it on the stream must not write
-//           weights, norms or biases; and each kernel between two of these, if launched as a dependent, must itself
-//           call griddepcontrol.wait before it reads or writes what others share.
-//           Its blocks wait for each other, so launches of one device are on one stream at a time.
-// Cost:     making a stage copies and repacks its weights and waits. launch() of decode rows reads the weights once per
-//           16 rows, or per 8 or 4 where inputs would leave no room for weights.
-// Errors:   making a stage throws Error (no memory, shapes that panels cannot hold). launch() throws nothing.
+//           weights, before it waits for its predecessor. So no kernel before it on the stream may write weights, norms
+//           or biases; and each kernel between two of these, if launched as a dependent, must itself call
+//           griddepcontrol.wait before it reads or writes what others share.
+//           Its CTAs wait for each other, so launches of one device are on one stream at a time.
+// Cost:     constructors copy and repack the weights and wait. launch() of decode rows reads the weights once per 16
+//           rows, or per 8 or 4 where activations would leave no room for weights.
+// Errors:   constructors throw Error (no memory, shapes that panels cannot hold). launch() throws Error when a kernel
+//           cannot be launched.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -41,7 +42,7 @@ inline constexpr int kDecodeTile = 16;
 class PrefillWorkspace {
 public:
     PrefillWorkspace();
-    // Large enough for `max_rows` rows of every stage of `shape`.
+    // Large enough for `max_rows` rows of every op of `shape`.
     PrefillWorkspace(const ModelShape& shape, std::int32_t max_rows);
     ~PrefillWorkspace();
     PrefillWorkspace(PrefillWorkspace&&) noexcept;
@@ -97,7 +98,7 @@ struct DeviceNorm {
     explicit DeviceNorm(const NormSpec& spec);
 };
 
-// A vector of a model file, decoded; empty when the view is.
+// A vector of a model file as float32; empty when the view is.
 DeviceBuffer<float> device_vector(const TensorView& view);
 
 class AttentionInLinear {
@@ -106,7 +107,7 @@ public:
 
     struct Io {
         const float* x = nullptr;  // [T, D]
-        // Without per-head norms the stage finishes its rows: rotated queries, and K and V into the cache.
+        // Without per-head norms the op writes its final results: rotated queries, and K and V into the cache.
         float* q = nullptr;    // [T, H*Dh]
         __half* kv = nullptr;  // of this layer; row t, head h, value d of K at cell[t] + h * head_stride + key_value(d)
         const std::int64_t* cell = nullptr;    // [T] on the device, in elements
@@ -130,7 +131,7 @@ private:
     DeviceBuffer<float> bias_;  // [(H + 2 Hkv) * Dh] or empty
     bool head_norms_ = false;
     RopePairs pairs_ = RopePairs::none;
-    std::int32_t rotated_ = 0;  // values per head that rope turns
+    std::int32_t rotated_ = 0;  // values per head that rope rotates
 };
 
 // attention_out and mlp_out.
@@ -161,8 +162,8 @@ public:
     struct Io {
         const float* x = nullptr;  // [T, D]
         float* ff = nullptr;       // [T, F]
-        // The next stage of the same workspace, if it alone reads ff: prefill rows may then go to it in its own form,
-        // past `ff`.
+        // The next op of the same workspace, if it alone reads ff: prefill rows may then go to it in the form that it
+        // multiplies, and `ff` is not written.
         const OutLinear* reader = nullptr;
     };
     void launch(const LinearCall& call, const Io& io) const;

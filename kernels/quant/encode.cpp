@@ -9,14 +9,14 @@ namespace {
 
 constexpr std::uint16_t kLargestF16 = 0x7bff;
 
-// The smallest f16 that is not below `value` >= 0, so that a range scaled by it still covers what it must.
+// The smallest f16 that is not below `value` >= 0, so that a range scaled by it covers every value.
 StoredF16 f16_at_least(float value) {
     std::uint16_t bits = f32_to_f16(value);
     if (f16_to_f32(bits) < value) ++bits;
     return StoredF16::from_bits(std::min(bits, kLargestF16));
 }
 
-// The nearest integer to value / step within [low, high]; `step` 0 gives 0.
+// The integer nearest to value * inverse_step, clamped to [low, high].
 int nearest_code(float value, float inverse_step, int low, int high) {
     const float scaled = std::clamp(value * inverse_step, static_cast<float>(low), static_cast<float>(high));
     return static_cast<int>(std::floor(scaled + 0.5f));

@@ -1,8 +1,8 @@
 // kernels/quant/encode.h: quantises a block of float32 values to each type.
 //
 // Precision: scales are chosen so that every value lies within its group's range, then codes round to nearest. With s
-//           the step between neighbouring codes of a group the error is at most s / 2 (Q4_0: s, see below). There is no
-//           search for better scales: for random weights, tests and benchmarks, not for making model files.
+//           the step between neighbouring codes of a group, the error is at most s / 2 (Q4_0: s, see below). There is
+//           no search for better scales: good enough for random weights, tests and benchmarks, not for model files.
 // Threads:  any.
 // Errors:   none; values must be finite and small enough for an f16 scale (below 65504 times the largest code).
 #pragma once
@@ -21,7 +21,8 @@ namespace foresay::kernels {
 void encode_block(const float* values, F32::Block& out);
 void encode_block(const float* values, F16::Block& out);
 void encode_block(const float* values, BF16::Block& out);
-// The value of largest magnitude becomes code 0, that is -8 steps; one of equal size and opposite sign loses a step.
+// The value of largest magnitude becomes code 0 (-8 steps). A value of equal magnitude and opposite sign would need +8,
+// and becomes +7.
 void encode_block(const float* values, Q4_0::Block& out);
 void encode_block(const float* values, Q8_0::Block& out);
 void encode_block(const float* values, Q4_K::Block& out);

@@ -3,7 +3,7 @@
 // Layout:   1 sign, 5 exponent (bias 15), 10 mantissa bits; little-endian, any alignment.
 // Precision: f16_to_f32 is exact; f32_to_f16 rounds to nearest, ties to even, and overflows to infinity from 65520 on.
 //           NaN stays NaN and becomes quiet, as in hardware.
-// Threads:  any. The conversions assume that subnormal float32 results are not flushed to zero, which they never need.
+// Threads:  any. The conversions need float32 subnormals: the caller must not enable flush-to-zero.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ FORESAY_HOST_DEVICE inline float f32_from_bits(std::uint32_t bits) {
     return value;
 }
 
-// All cases are computed and one is selected, so that loops over it vectorise.
+// Computes all cases and selects one, so that loops over it vectorise.
 FORESAY_HOST_DEVICE inline float f16_to_f32(std::uint16_t half) {
     const std::uint32_t sign = (half & 0x8000u) << 16;
     const std::uint32_t magnitude = half & 0x7fffu;
@@ -46,12 +46,12 @@ FORESAY_HOST_DEVICE inline std::uint16_t f32_to_f16(float value) {
     std::uint32_t half = 0;
     if (magnitude > 0x7f800000u) {
         half = 0x7e00u | ((magnitude >> 13) & 0x3ffu);
-    } else if (magnitude >= 0x477ff000u) {  // 65520: halfway between the largest finite value and the next power of two
+    } else if (magnitude >= 0x477ff000u) {  // 65520: halfway from the largest finite value to the next power of two
         half = 0x7c00u;
     } else if (magnitude >= 0x38800000u) {  // 2^-14: normal
         const std::uint32_t rebased = magnitude - 0x38000000u;
         half = (rebased + 0xfffu + ((rebased >> 13) & 1u)) >> 13;
-    } else {  // one unit of 0.5f is 2^-24, the subnormal step of binary16: the addition does the rounding
+    } else {  // the ulp of 0.5f is 2^-24, the subnormal step of binary16: the addition rounds
         half = f32_bits(f32_from_bits(magnitude) + 0.5f) - f32_bits(0.5f);
     }
     return static_cast<std::uint16_t>(sign | half);

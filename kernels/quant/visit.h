@@ -1,4 +1,4 @@
-// kernels/quant/visit.h: from an QuantType known at run time to its struct (F32, ..., Q6_K) as a template argument.
+// kernels/quant/visit.h: from a QuantType known at run time to its struct (F32, ..., Q6_K) as a template argument.
 #pragma once
 
 #include <utility>
@@ -15,7 +15,7 @@
 
 namespace foresay::kernels {
 
-// visit_encoding(e, [&](auto q) { using Q = decltype(q); ... }) runs the body with Q = F32, F16, ..., Q6_K.
+// visit_quant_type(t, [&](auto q) { using Q = decltype(q); ... }) calls the body with Q = F32, F16, ..., or Q6_K.
 template <class Body>
 decltype(auto) visit_quant_type(QuantType quant_type, Body&& body) {
     switch (quant_type) {

@@ -1,7 +1,7 @@
 // kernels/reference/arrays.h: the arithmetic that the reference ops share.
 //
 // Layout:   weights dequantised to float32, row-major.
-// Precision: sums run in double precision, in eight interleaved partial sums (index modulo 8), and are rounded once.
+// Precision: sums are in double precision, in eight interleaved partial sums (index modulo 8), rounded once at the end.
 #pragma once
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// attend: softmax attention of each row and head over the row's own prefix, the row included.
+// attend: softmax attention of each row and attention head over the row's own prefix, including the row.
 
 #include <algorithm>
 #include <cmath>
@@ -33,7 +33,7 @@ void ReferenceOps::attend(const PreparedOp& prepared, Workspace& workspace, cons
         attended_cells(a.batch, static_cast<int32_t>(t), spec.window, cells);
         const auto& table = a.batch.sequences[a.batch.rows[t].sequence].pages;
         for (int32_t h = 0; h < spec.shape.heads; ++h) {
-            // Where the key and value of the i-th attended cell lie.
+            // Offset of the key and the value of the i-th attended cell.
             const auto offset = [&](std::size_t i) {
                 return kv.offset(layer, table[cells[i] / kPagePositions], cells[i] % kPagePositions, h / group);
             };

@@ -1,5 +1,5 @@
-// attention_in: q, k, v = projections of norm(x) + bias; q and k are normed and rotated head by head; k and v go into
-// the cache.
+// attention_in: q, k, v = projections of norm(x) + bias; q and k are normed and rotated per attention head; k and v are
+// written to the KV cache.
 
 #include <algorithm>
 #include <cmath>
@@ -33,7 +33,7 @@ struct AttentionIn : PreparedOp {
           pairs(s.rope.pairs),
           attention_factor(s.rope.attention_factor) {}
 
-    // Rope: pair i of the head turns by position * inverse_frequency[i].
+    // Rope: rotates pair i of the head by position * inverse_frequency[i].
     void rotate(int32_t position, float* head) const {
         if (pairs == RopePairs::none) return;
         const std::size_t half = inverse_frequency.size();
@@ -48,7 +48,7 @@ struct AttentionIn : PreparedOp {
         }
     }
 
-    // Norm and rotation of each of `heads` heads.
+    // Norms and rotates each of `heads` attention heads.
     void finish_heads(const Norm& head_norm, int32_t position, float* x, int32_t heads) const {
         for (int32_t h = 0; h < heads; ++h) {
             float* head = x + h * shape.head_dim;
@@ -58,7 +58,7 @@ struct AttentionIn : PreparedOp {
     }
 };
 
-// What KvFormat::q8 keeps of each head's key or value.
+// Rounds each attention head's key or value to what KvFormat::q8 can hold.
 void round_to_codes(Floats& x, int32_t head_dim) {
     const auto width = static_cast<std::size_t>(head_dim);
     for (std::size_t head = 0; head < x.size(); head += width) {

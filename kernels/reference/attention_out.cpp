@@ -1,4 +1,4 @@
-// attention_out: x += [post_norm](o . attended + bias), where attended is what attend left.
+// attention_out: x += [post_norm](o . attended + bias), where attended is the output of attend.
 
 #include "kernels/reference/projection.h"
 

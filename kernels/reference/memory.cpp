@@ -1,4 +1,4 @@
-// The reference backend's memory: cache pages, working memory, and what the host reads of it.
+// The reference backend's memory: KV pages, the workspace, and the host's access to both.
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-// mlp_out: x += [post_norm](down . ff), where ff is what mlp_in left.
+// mlp_out: x += [post_norm](down . ff), where ff is the output of mlp_in.
 
 #include "kernels/reference/projection.h"
 

@@ -1,7 +1,7 @@
-// kernels/reference/reference_ops.h: the specification of every op in plain loops: what each backend is compared with.
-// Each op is a file of this folder: what prepare() keeps of its spec, and what it does with a batch.
+// kernels/reference/reference_ops.h: the specification of every op in plain loops. Tests compare each backend with it.
+// Each op has a file in this folder, with its prepare() and its forward.
 //
-// Layout:   weights and cache in float32, dequantised or rounded as the formats say.
+// Layout:   weights and KV cache in float32; the cache holds what its format would give back.
 // Precision: float32 activations, sums in double precision (kernels/reference/arrays.h).
 // Threads:  one.
 // Cost:     slow on purpose.

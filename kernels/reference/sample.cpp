@@ -1,4 +1,4 @@
-// sample: a sampling plan for each logit row, to a token in a slot; by the host's sampler (kernels/sampling.h).
+// sample: runs each logit row's sampling plan with the host sampler (kernels/sampling.h) and fills its token slot.
 
 #include "kernels/reference/reference_ops.h"
 

@@ -19,10 +19,10 @@ constexpr std::size_t kPathBytes = 1020;
 constexpr std::size_t kMaxLines = 1000;
 constexpr std::size_t kMaxPath = 4096;
 
-// The file of this process, in storage that a signal handler may read; empty when there is none.
+// The path of this process's marker file, where a signal handler may read it; empty when there is none.
 char marker_of_process[kMaxPath];
 
-// In a plugin's counter: it was running when a signal of a crash came.
+// Bit in a plugin's counter: the plugin was running when a crash signal came.
 constexpr std::uint32_t kCrashed = 1u << 31;
 
 std::vector<std::string> read_lines(const std::filesystem::path& path) {
@@ -64,7 +64,7 @@ void on_crash(int signal) {
 }  // namespace
 
 void watch_for_crashes() {
-    // A plugin may have used up the stack.
+    // The handlers need a stack of their own: a plugin may have used up the thread's.
     static char stack[1 << 16];
     stack_t other{};
     other.ss_sp = stack;
@@ -83,7 +83,7 @@ CrashMarker::CrashMarker(std::filesystem::path base) : base_(std::move(base)) {
     std::filesystem::create_directories(base_.parent_path(), ignored);
     quarantined_ = read_lines(quarantine_file());
     suspects_ = read_lines(suspects_file());
-    examine_the_dead();
+    read_dead_markers();
     create();
 }
 
@@ -127,13 +127,13 @@ void CrashMarker::forget_suspect(const std::string& path) {
     for (const std::string& suspect : suspects_) file << suspect << "\n";
 }
 
-// Plugins that ran here and did no harm are suspected no more.
+// Plugins that this process loaded and that did no harm are no longer suspected.
 void CrashMarker::clear_suspects() {
     if (slots_ == nullptr) return;
     for (std::size_t i = 0; i < kSlots && slots_[i].path[0] != 0; ++i) forget_suspect(slots_[i].path);
 }
 
-void CrashMarker::examine_the_dead() {
+void CrashMarker::read_dead_markers() {
     const std::string prefix = base_.filename().string() + ".";
     std::error_code error;
     for (const auto& entry : std::filesystem::directory_iterator(base_.parent_path(), error)) {
@@ -152,7 +152,7 @@ void CrashMarker::examine_the_dead() {
             if (!file.read(path, kPathBytes)) break;
             if (path[0] == 0) continue;
             if (running == 0) {
-                forget_suspect(path);  // it was there, and something else died
+                forget_suspect(path);  // it was loaded but idle, so something else crashed
                 continue;
             }
             accuse(path, (running & kCrashed) != 0);
@@ -178,7 +178,7 @@ void CrashMarker::create() {
         return;
     }
     own_ = file;
-    // Its first byte comes last: a signal in between finds no name, or the whole.
+    // The first byte is written last, so a signal handler sees either no path or the whole one.
     if (const std::string name = file.string(); name.size() < kMaxPath) {
         std::memcpy(marker_of_process + 1, name.c_str() + 1, name.size());
         std::atomic_signal_fence(std::memory_order_seq_cst);

@@ -1,11 +1,11 @@
 // plugins/host/crash_marker.h: finds out, after a crash, which plugin was running.
 //
-// Each process that loads plugins maps a small file, BASE.PID, with a counter per plugin that is above 0 while its code
-// runs. A mapped file keeps what was written when its process dies. The next start reads the files of dead processes. A
-// plugin that was running when a signal of a crash came goes to BASE.quarantine, one path per line. One that was
-// running when the process died of something else, SIGKILL or a power cut, may only have been there when it happened:
-// it goes to BASE.suspects, and to the quarantine when that happens twice in a row, for a plugin that hangs is killed
-// every time. A process that ends well, or dies while they do not run, clears the plugins that it had loaded.
+// Each process that loads plugins maps a small file, BASE.PID, with a counter per plugin that is above 0 while the
+// plugin's code runs. The file keeps the counters when the process dies, and the next start reads the files of dead
+// processes. A plugin that was running when a crash signal came goes to BASE.quarantine, one path per line. A plugin
+// that was running when the process died of something else, such as SIGKILL or a power cut, may be innocent: it goes to
+// BASE.suspects, and to the quarantine when that happens twice in a row, because a plugin that hangs is killed every
+// time. A process that ends well, or dies while its plugins are not running, clears them of suspicion.
 //
 // Threads:  the counters may be changed by any thread; the rest by one.
 // Errors:   none. Without a writable folder no marker is kept.
@@ -32,7 +32,7 @@ public:
     std::atomic<std::uint32_t>* counter(const std::filesystem::path& plugin);
 
     bool quarantined(const std::filesystem::path& plugin) const;
-    // One sentence for a person, about what was found; empty when nothing was.
+    // One sentence for the user about a plugin that was running when a process died; empty: there was none.
     const std::string& culprit() const { return culprit_; }
     std::filesystem::path quarantine_file() const;
     std::filesystem::path suspects_file() const;
@@ -41,7 +41,7 @@ public:
     struct Slot;  // of the mapped file
 
 private:
-    void examine_the_dead();
+    void read_dead_markers();
     void accuse(const std::string& path, bool crashed);
     void forget_suspect(const std::string& path);
     void clear_suspects();
@@ -54,8 +54,8 @@ private:
     std::string culprit_;
 };
 
-// Makes the signals of a crash (SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT) note that it was one before they end the
-// process.
+// Installs handlers for crash signals (SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT) that mark the running plugins before
+// the process ends.
 void watch_for_crashes();
 
 // For signal handlers: this process ends because it was told to, so no plugin is to blame for its end.

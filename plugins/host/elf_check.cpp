@@ -33,7 +33,7 @@ public:
         std::memcpy(&value, bytes_.data() + offset, sizeof value);
         return value;
     }
-    // The terminated text at `offset` of a table of `size` bytes at `table`; nothing when it does not end in there.
+    // The terminated text at `offset` of a table of `size` bytes at `table`; nothing when it has no end in the table.
     std::optional<std::string_view> text(std::uint64_t table, std::uint64_t size, std::uint64_t offset) const {
         if (!holds(table, size) || offset >= size) return std::nullopt;
         const char* start = reinterpret_cast<const char*>(bytes_.data()) + table + offset;
@@ -54,7 +54,7 @@ std::string header_problem(const Image& image, Elf64_Ehdr& header) {
         header.e_machine != kMachine) {
         return "it was built for another kind of machine";
     }
-    if (header.e_type != ET_DYN) return "it is an ELF file but no shared object";
+    if (header.e_type != ET_DYN) return "it is an ELF file but not a shared object";
     if (header.e_phentsize != sizeof(Elf64_Phdr) || header.e_phnum == 0 ||
         !image.holds(header.e_phoff, std::uint64_t{header.e_phnum} * sizeof(Elf64_Phdr))) {
         return "its segment table is damaged or the file is truncated";
@@ -112,7 +112,7 @@ std::string symbol_problem(const Image& image, const Elf64_Ehdr& header, std::st
             return {};
         }
     }
-    return "it does not export '" + std::string(name) + "', so it is no sampler plugin";
+    return "it does not export '" + std::string(name) + "', so it is not a sampler plugin";
 }
 
 }  // namespace

@@ -101,13 +101,13 @@ enum ProbeResult : int { kProbeOk = 0, kProbeRefused = 3 };
     const void* symbol = library != nullptr ? ::dlsym(library, FORESAY_SAMPLER_ENTRY) : nullptr;
     if (symbol == nullptr) ::_exit(kProbeRefused);
     const auto& entry = *static_cast<const foresay_sampler_library*>(symbol);
-    if (!entry_problem(entry).empty()) ::_exit(kProbeOk);  // the parent says it
+    if (!entry_problem(entry).empty()) ::_exit(kProbeOk);  // the parent reports it
     try {
         for (std::uint32_t i = 0; i < entry.sampler_count; ++i) {
             samplers::make_plugin_factory(entry.samplers[i], nullptr, path.string());
         }
     } catch (const Error&) {
-        // The parent says it.
+        // The parent reports it.
     }
     ::_exit(kProbeOk);
 }
@@ -115,7 +115,7 @@ enum ProbeResult : int { kProbeOk = 0, kProbeRefused = 3 };
 // Whether loading the file crashes or hangs; empty when it does not.
 std::string probe_problem(const fs::path& path) {
     const pid_t child = ::fork();
-    if (child < 0) return {};  // no process to spare: the checks before have to do
+    if (child < 0) return {};  // fork failed: the checks before have to suffice
     if (child == 0) probe_child(path);
     int status = 0;
     while (::waitpid(child, &status, 0) < 0) {
@@ -126,7 +126,7 @@ std::string probe_problem(const fs::path& path) {
     return fine ? "" : "it crashes when it is loaded; the file is damaged or was built for another system";
 }
 
-// The libraries of this process, by path: loaded once, kept to the end, whoever asked.
+// Loads a library once per process and keeps it until the process ends, for all hosts.
 const foresay_sampler_library& open_library(const fs::path& path) {
     struct Loaded {
         boost::dll::shared_library library;

@@ -3,10 +3,11 @@
 // Search:   an explicit path, or NAME.so in the folders of the plugin path, first match wins. The current folder is
 //           never searched.
 // Checks:   before any code of a file runs, elf_check.h reads it as data. Then a child process loads it and reads its
-//           description: a file that crashes or hangs there costs the child. Damage inside code that runs later cannot
-//           be seen without a signature, and a plugin runs with the program's rights: load only plugins you trust.
-// Crashes:  while a plugin's code runs, a mapped marker file says so. Whoever was running when a process died is named
-//           at the next start and not loaded again until forgiven.
+//           description: a file that crashes or hangs there harms only the child. Damage in code that runs later
+//           cannot be detected without a signature, and a plugin runs with the program's rights: load only plugins you
+//           trust.
+// Crashes:  while a plugin's code runs, a mapped marker file records it. The next start names a plugin that was running
+//           when a process died, and does not load it again until it is forgiven.
 // Lifetime: a library stays loaded until the program ends; factories and stages may outlive the host.
 // Threads:  one caller at a time.
 // Errors:   load() throws Error with one sentence that names the file.

@@ -1,7 +1,7 @@
-// wordlist: forbidden strings never appear in the text, however they fall on tokens.
+// wordlist: forbidden strings never appear in the text, however they are split into tokens.
 //
-// The text so far is followed by one automaton over all forbidden strings (Aho-Corasick). A candidate is dropped when
-// its bytes, behind that text, would complete one of them, even if it began many tokens earlier or in the prompt.
+// One automaton over all forbidden strings (Aho-Corasick) reads the text so far. A candidate is dropped when its bytes
+// would complete a forbidden string, even one that began many tokens earlier or in the prompt.
 //
 //     [[plugin]]
 //     name = "wordlist"
@@ -9,7 +9,8 @@
 //     forbid = ["TODO", "FIXME"]
 //     ignore_case = true
 //
-// Cost:  a bit per candidate; bytes are followed only for candidates that continue what the text has begun.
+// Cost:  a table look-up per candidate. The automaton reads a candidate's bytes only when the text so far ends within a
+//        forbidden string.
 
 #include <cstdint>
 #include <stdexcept>
@@ -32,7 +33,7 @@ public:
     }
     std::uint32_t next(std::uint32_t node, char c) const { return next_[node * 256 + byte(c)]; }
     bool matches(std::uint32_t node) const { return match_[node]; }
-    // Bytes of the text that the node stands for.
+    // How many of the text's last bytes the node stands for.
     std::uint32_t depth(std::uint32_t node) const { return depth_[node]; }
 
 private:
@@ -135,8 +136,8 @@ private:
         return words;
     }
 
-    // Whether the token ends a forbidden string that begins before it. Once the automaton stands for bytes of the token
-    // alone, only `contains_` matters.
+    // Whether the token completes a forbidden string that begins before it. Once the node stands for bytes of the token
+    // alone, no such string is possible, and `contains_` decides.
     bool completes(std::uint32_t node, std::int32_t id) const {
         std::uint32_t used = 0;
         for (const char c : host_.token_text(id)) {

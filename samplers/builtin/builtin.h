@@ -18,7 +18,7 @@ std::shared_ptr<const StageFactory> xtc_factory();
 std::shared_ptr<const StageFactory> mirostat_factory();
 std::shared_ptr<const StageFactory> temperature_factory();
 
-// A factory that makes stages by a function of complete parameters.
+// A factory that calls `make` with complete parameters and the vocabulary.
 template <typename Make>
 class SimpleFactory : public StageFactory {
 public:
@@ -39,7 +39,7 @@ std::shared_ptr<const StageFactory> make_factory(StageDescription description, M
     return std::make_shared<SimpleFactory<Make>>(std::move(description), make);
 }
 
-// A stateless stage that is one step, the same for every row.
+// A stateless stage whose step is the same for every row.
 class FixedStep : public Stage {
 public:
     FixedStep(const kernels::SamplingStep& step, bool idle, bool whole) : step_(step), idle_(idle), whole_(whole) {}

@@ -1,7 +1,7 @@
 // mirostat (version 2): drops candidates whose surprise exceeds a limit mu, and moves mu after each token so that the
-// mean surprise approaches tau. Written against the plugin contract, as a plugin would be.
+// mean surprise approaches tau. Written against the plugin SDK, as a plugin would be.
 //
-// Surprise is measured in the distribution that the whole chain leaves: put mirostat last, after temperature.
+// Surprise is measured in the distribution that the token is sampled from: put mirostat last, after temperature.
 // Source: S. Basu et al., "Mirostat: A Neural Text Decoding Algorithm that Directly Controls Perplexity", 2020.
 
 #include <algorithm>

@@ -12,7 +12,7 @@
 namespace foresay::samplers {
 namespace {
 
-// How often each token occurs in the window, as entries that ascend by token.
+// How often each token occurs in the window, sorted by token.
 class WindowCounts : public StageState {
 public:
     explicit WindowCounts(std::size_t window) : ring_(window) { counts_.reserve(std::min<std::size_t>(window, 4096)); }
@@ -77,13 +77,13 @@ public:
     bool has_step() const override { return true; }
     kernels::SamplingStep step(const StageState* state, std::vector<kernels::TokenCount>& counts) const override {
         const auto& live = static_cast<const WindowCounts*>(state)->counts();
-        counts.reserve(std::min(window_, kRoom));  // at once, so that a growing text does not reallocate
+        counts.reserve(std::min(window_, kRoom));  // so that a growing text does not reallocate
         counts.assign(live.begin(), live.end());
         return {.kind = kernels::SamplingStepKind::penalties, .penalties = penalties_, .counts = counts};
     }
 
 private:
-    static constexpr std::size_t kRoom = 4096;  // entries reserved from the start, at most
+    static constexpr std::size_t kRoom = 4096;  // entries reserved from the start, at most; more reallocate
 
     kernels::Penalties penalties_;
     std::size_t window_;

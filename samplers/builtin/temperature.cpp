@@ -26,7 +26,7 @@ std::shared_ptr<const StageFactory> temperature_factory() {
         {.whole_vocabulary = true},
         {{"value", ParameterType::real, 0.6, 0.0, 100.0, {}, "0 always takes the most likely token."}}};
     return make_factory(std::move(description), [](std::span<const ParameterValue> parameters, const Vocabulary&) {
-        // A division by less would overflow ordinary logits; it is as good as 0.
+        // Dividing by less would overflow ordinary logits; such values act like 0 anyway.
         float value = static_cast<float>(std::get<double>(parameters[0]));
         if (value < 1e-6f) value = 0.0f;
         return std::unique_ptr<Stage>(std::make_unique<Temperature>(value));

@@ -1,5 +1,5 @@
-// xtc ("exclude top choices"): with the given probability, drops all candidates at least as likely as `threshold` but
-// the least likely of them. The coin is keyed: it depends on seed, branch and index alone.
+// xtc ("exclude top choices"): with the given probability, drops all candidates at least as likely as `threshold`
+// except the least likely of them. The coin is keyed: it depends on seed, branch and index alone.
 // Source: P. E. Weidmann, text-generation-webui, 2024.
 
 #include "samplers/builtin/builtin.h"

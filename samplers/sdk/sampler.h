@@ -4,7 +4,7 @@
  * token. A plugin is a shared library that exports one symbol, the constant `foresay_sampler_entry`.
  *
  * Versions:  the major version of plugin and host must be equal. Structs only grow at their end, and each begins with
- *            its size as the author's compiler saw it; members beyond that size are absent. Reserved bits are 0.
+ *            its size as the author's compiler saw it; members beyond that size do not exist. Reserved bits are 0.
  * Threads:   [main]   one thread at a time per library
  *            [state]  one thread at a time per state; different states of one instance may run at once
  *            [any]    any thread at any time
@@ -115,7 +115,7 @@ typedef struct foresay_host {
 
 /* foresay_context.phase */
 #define FORESAY_DECIDE 0u  /* shaping what the token is sampled from */
-#define FORESAY_PROPOSE 1u /* shaping a draft: may be coarser, costs only speed */
+#define FORESAY_PROPOSE 1u /* shaping a draft: may be coarser, which costs only speed */
 
 typedef struct foresay_context {
     uint32_t struct_size;
@@ -131,9 +131,9 @@ typedef struct foresay_context {
 typedef struct foresay_candidates {
     uint32_t struct_size;
     uint32_t count; /* may be lowered: entries from there on are dropped */
-    /* When the call begins: best logit first, ties by lowest id. Entries may be reordered and logits changed. Each id
-     * must be among those handed in and occur once; -inf drops a candidate; NaN and +inf are failures; at least one
-     * must stay. */
+    /* Sorted when the call begins: best logit first, ties by lowest id. Entries may be reordered and logits changed.
+     * Each id must be among those handed in and occur once; -inf drops a candidate; NaN and +inf are failures; at least
+     * one must stay. */
     int32_t* ids;
     float* logits;
 } foresay_candidates;
@@ -149,10 +149,10 @@ typedef struct foresay_sampler {
     const char* licence;
     const foresay_parameter* parameters;
 
-    /* [main] Makes an instance: parameters, and whatever can be computed from them once. `values` has one entry per
-     * parameter, in their order. */
+    /* [main] Makes an instance, with everything that can be computed from its parameters in advance. `values` has one
+     * entry per parameter, in their order. */
     int32_t (*create)(const foresay_host* host, const foresay_value* values, void** instance);
-    /* [main] Its states have been destroyed before. */
+    /* [main] Called after all states of the instance have been destroyed. */
     void (*destroy)(void* instance);
 
     /* [main] Makes a state that has accepted nothing. */
@@ -162,9 +162,9 @@ typedef struct foresay_sampler {
     /* [state] Back to having accepted nothing. */
     int32_t (*state_reset)(void* instance, void* state);
     /* [state] Makes `to` equal to `from`. NULL: the sampler cannot be cloned, and the draft is not shaped by it. Called
-     * once a round: should not allocate once warm. */
+     * once per round of drafting: should not allocate once warm. */
     int32_t (*state_copy)(void* instance, void* to, const void* from);
-    /* [state] `count` tokens follow those accepted before. `log_probability` is NULL for text that was given, else it
+    /* [state] `count` tokens follow those accepted before. `log_probability` is NULL for given text; otherwise it
      * points to the natural logarithm of the probability that the one token had when it was sampled. */
     int32_t (*accept)(void* instance, void* state, const int32_t* tokens, uint64_t count, const float* log_probability);
 

@@ -20,9 +20,9 @@
 //     FORESAY_EXPORT_SAMPLERS(Floor)
 //
 // What it declares to the host is deduced from its types, so the declaration cannot be wrong:
-//   struct State                                    has a memory; without one it is stateless
-//   void accept(State&, int32_t token) const        ... of the tokens so far
-//   void accept(State&, int32_t token, std::optional<float> log_probability) const    ... and of their probabilities
+//   struct State                                    the sampler has state; without it, the sampler is stateless
+//   void accept(State&, int32_t token) const        the state depends on the tokens so far
+//   void accept(State&, int32_t token, std::optional<float> log_probability) const    ... and on their probabilities
 //   State is copy-assignable                        the draft can be shaped, too
 //   process([const State&,] const Context&, VIEW&)  VIEW is Mask (drops only) or Candidates (changes logits); their
 //                                                   Whole forms see the whole vocabulary instead of the 512 best
@@ -286,7 +286,7 @@ struct Adapter {
         Instance(const foresay_host* h, Parameters p) : host(h), sampler(std::move(p), Host(h)) {}
     };
 
-    // Runs `body`; what it throws becomes the host's report.
+    // Runs `body` and reports what it throws to the host.
     template <typename Body>
     static std::int32_t guarded(const foresay_host* host, Body&& body) noexcept {
         try {
@@ -366,7 +366,7 @@ struct Adapter {
         });
     }
 
-    // Descriptions of the parameters. Built when the library is loaded, kept as long as it.
+    // Descriptions of the parameters. Built when the library is loaded, and kept until it is unloaded.
     struct Table {
         Parameters defaults;
         Texts texts;
@@ -429,7 +429,7 @@ struct Samplers {
 }  // namespace detail
 }  // namespace foresay
 
-// Exports the samplers that a library holds. Once per library, at namespace scope.
+// Exports the samplers of a library. Use it once per library, at namespace scope.
 #define FORESAY_EXPORT_SAMPLERS(...)                                                                       \
     extern "C" __attribute__((visibility("default"))) const foresay_sampler_library foresay_sampler_entry; \
     extern "C" const foresay_sampler_library foresay_sampler_entry = {                                     \

@@ -15,7 +15,7 @@
 
 namespace foresay::speculative {
 
-// What an engine has to make a drafter from.
+// What an engine offers for making a drafter.
 struct DrafterParts {
     std::int32_t context_length = 0;           // positions of the target's context
     std::shared_ptr<const core::Model> draft;  // the draft model; null: none is loaded

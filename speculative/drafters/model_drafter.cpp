@@ -10,6 +10,10 @@
 namespace foresay::speculative {
 namespace {
 
+// propose() first brings the KV cache up to the sequence and the draft so far (catch_up), which leaves the logits of
+// the last token. Each step then samples a token and evaluates it for the next one. On an asynchronous backend the
+// device samples into one of two token slots, used in turn, and the next forward may read its token from there. held_
+// mirrors the cache; a mismatch with the sequence truncates both.
 class ModelDrafter final : public Drafter {
 public:
     ModelDrafter(std::unique_ptr<core::Context> context, std::string name)
@@ -34,7 +38,7 @@ public:
             const double ms = now() - start;
             step_ms_ = step == 0 ? ms : std::min(step_ms_, ms);
         }
-        prepare_widths();
+        warm_up_widths();
         context_->truncate(0);
         checked_ = 0;
     }
@@ -55,8 +59,8 @@ public:
         const std::int32_t limit =
             std::min(task.max_tokens, before + context_->capacity() - static_cast<std::int32_t>(held_.size()) + 1);
         for (std::int32_t count = before + 1;; ++count) {
-            // Where sampling runs apart from the host, the next step follows without waiting for the token, as long as
-            // that step is likely to be wanted. If it is not, the cache has the token already when it is accepted.
+            // On an asynchronous backend the next step starts without waiting for the token, if the stop rule is likely
+            // to want it. A step that proves unwanted has still put the token into the cache, in case it is accepted.
             const std::int32_t slot = count % 2;
             const RowSource source = start_sampling(slot);
             bool evaluated = false;
@@ -90,9 +94,9 @@ public:
     }
 
 private:
-    // A device prepares each number of rows in two forwards. After tokens of another source any number may be missing
-    // here.
-    void prepare_widths() {
+    // The first two forwards of a width capture its graph on a device. catch_up() may need any width, because the
+    // tokens of other sources are missing in the cache.
+    void warm_up_widths() {
         if (!context_->ops().asynchronous()) return;
         const std::int32_t widest = std::min(context_->options().decode_rows, core::kMaxDraft + 1);
         const std::vector<std::int32_t> rows(static_cast<std::size_t>(std::max(widest, 0)), 0);
@@ -105,7 +109,7 @@ private:
         context_->wait();
     }
 
-    // Starts sampling from the last forward's row where its logits are, as far as the chain can run there.
+    // Starts sampling from the last forward's row on the device, as far as the chain can run there.
     RowSource start_sampling(std::int32_t slot) {
         if (!context_->ops().asynchronous()) return RowSource::logits;
         const auto compile = [&] { return chain_.compile(plan_) == nullptr || chain_.compile_prefix(plan_); };
@@ -122,9 +126,8 @@ private:
         return chain_.propose(context_->ops().candidates(act, slot));
     }
 
-    // Lists of counted tokens grow with the text. Each gets room for all of it at its first use, so that no step
-    // allocates.
-    // True: a list that the plan refers to has moved.
+    // Lists of counted tokens grow with the text. Reserves room for the whole text at first use, so that no step
+    // allocates. True: a list that the plan refers to has moved, so the plan has to be compiled again.
     bool make_room(samplers::PlanBuffer& plan) const {
         const std::size_t most = held_.capacity();
         bool moved = false;
@@ -136,8 +139,8 @@ private:
         return moved;
     }
 
-    // Brings the cache to the end of the sequence and of `draft` after it, with logits of the last token. Tokens that
-    // the cache holds already are not evaluated again.
+    // Brings the cache up to the sequence followed by `draft` and leaves the logits of the last token. Tokens in the
+    // cache are not evaluated again. False: the tokens do not fit.
     bool catch_up(const DraftTask& task, std::span<const std::int32_t> draft) {
         const std::int32_t sequence = static_cast<std::int32_t>(task.tokens.size());
         const std::int32_t length = sequence + static_cast<std::int32_t>(draft.size());
@@ -179,7 +182,7 @@ private:
     samplers::PlanBuffer plan_;
     std::vector<std::int32_t> held_;  // tokens in the cache, from sequence index base_ on
     std::int32_t base_ = 0;
-    std::int32_t checked_ = 0;  // of them compared with the sequence and equal
+    std::int32_t checked_ = 0;  // how many of them are known to equal the sequence
     double step_ms_ = 0.0;
 };
 

@@ -1,7 +1,7 @@
 // speculative/drafters/model_drafter.h: a small model that drafts with the target's own noise, temperature and masks.
 //
-// It has a KV cache of its own, which may be shorter than the sequence (then it holds a window of the latest tokens).
-// The cache is filled only when a draft is asked for, and what it holds is never evaluated again: after a full
+// It has its own KV cache, which may be shorter than the sequence; it then holds a window of the latest tokens. The
+// cache is brought up to date only when a draft is asked for, and no token in it is evaluated twice: after a full
 // acceptance the last drafted token joins the next step as a second row.
 //
 // Cost:     one forward of the draft per proposed token.

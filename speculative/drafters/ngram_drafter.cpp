@@ -11,17 +11,18 @@
 namespace foresay::speculative {
 namespace {
 
-constexpr std::int32_t kLongest = 32;  // tokens that are compared: a longer match makes no place better
-constexpr int kMostPlaces = 64;        // compared per search
+constexpr std::int32_t kLongest = 32;  // tokens compared: longer matches count as equal
+constexpr int kMostPlaces = 64;        // earlier places compared per search
 constexpr std::int32_t kMostReserved = 1 << 20;
 
-// Chances by length of the match: what text usually does, and how fast that gives way to what this text does.
+// Chance by length of the match: the prior, its weight in observations, and the decay of old observations.
 constexpr int kBins = 8;
 constexpr std::int32_t kBinStart[kBins] = {1, 2, 3, 4, 5, 7, 10, 16};
 constexpr double kPrior[kBins] = {0.35, 0.5, 0.6, 0.7, 0.75, 0.8, 0.88, 0.93};
 constexpr double kPriorWeight = 6.0;
 constexpr double kDecay = 0.99;
-// A common shift of the odds follows the last lines: how far one surprise moves it, and how fast it is forgotten.
+// A common shift of the odds follows the last lines: how far one surprise moves it, and the power of it that each
+// observation keeps.
 constexpr double kTiltRate = 0.25;
 constexpr double kTiltMemory = 0.95;
 
@@ -49,7 +50,7 @@ public:
         previous_.push_back(latest);
         latest = static_cast<std::int32_t>(previous_.size()) - 1;
     }
-    // Takes the last position back; `tokens` are those before it.
+    // Removes the last position; `tokens` are those before it.
     void pop(std::span<const std::int32_t> tokens) {
         if (tokens.size() >= Order) latest_[slot(tokens)] = previous_.back();
         previous_.pop_back();
@@ -131,11 +132,10 @@ public:
     }
 
 private:
-    // An earlier place that reads like the end of the text: the position after it, and how many tokens before are
-    // equal.
+    // An earlier occurrence of the text's last tokens: the position after it, and how many tokens are equal.
     struct Place {
         std::int32_t position = 0;
-        std::int32_t length = 0;  // 0: nowhere
+        std::int32_t length = 0;  // 0: none
     };
 
     std::int32_t at(Place place) const { return text_[static_cast<std::size_t>(place.position)]; }
@@ -154,7 +154,7 @@ private:
         total_[bin] = total_[bin] * kDecay + 1.0;
     }
 
-    // Takes over the tokens that the sequence has gained. The draft must be forgotten before.
+    // Appends the tokens that the sequence has gained and learns from them. Call forget_draft() first.
     void follow(std::span<const std::int32_t> sequence) {
         if (sequence.size() < text_.size()) rewind(static_cast<std::int32_t>(sequence.size()));
         for (const std::int32_t token : sequence.subspan(text_.size())) {
@@ -174,7 +174,7 @@ private:
         place_ = followed_;
     }
 
-    // The tables know positions of the sequence alone, so each one that is found lies within the text.
+    // The tables hold positions of the sequence only, not of the draft, so text_ has a token at each.
     Place search() const {
         const Place best = longest(pairs_);
         return best.length > 0 ? best : longest(singles_);
@@ -217,7 +217,7 @@ std::unique_ptr<Drafter> make_ngram_drafter(std::int32_t capacity, std::string n
 
 DrafterKind ngram_drafter_kind() {
     return {.name = "ngram",
-            .doc = "how the text went on before, by n-gram lookup",
+            .doc = "n-gram lookup in the text so far",
             .aliases = {"suffix"},
             .needs_draft_model = false,
             .make = [](const DrafterParts& parts) { return make_ngram_drafter(parts.context_length, "ngram"); }};

@@ -1,13 +1,13 @@
-// speculative/drafters/ngram_drafter.h: n-gram lookup: proposes how the text went on the last time it read like this.
+// speculative/drafters/ngram_drafter.h: n-gram lookup: proposes what followed the same tokens earlier in the text.
 //
-// Of the places where the sequence's last tokens occurred before, the one with the longest match is followed, the
-// latest of equals. A place is followed as long as it proves right, so most tokens need no search. The chance of a
-// match of each length is learnt from every token that goes by, the input included, whether or not a draft was asked
+// It searches for earlier occurrences of the sequence's last tokens and follows the one with the longest match, the
+// latest of equals. It follows that place while it predicts the tokens, so most tokens need no search. The chance of a
+// match of each length is learnt from every token of the sequence, input included, whether or not a draft was asked
 // for.
 //
 // Layout:   two chained hash tables, of single tokens and of pairs: per position the previous one of the same hash.
 //           Appending pushes and going back pops, so any prefix of the sequence can be restored exactly. A suffix
-//           automaton finds the same matches and cannot be truncated.
+//           automaton would find the same matches but cannot be truncated.
 // Cost:     a token costs O(1), a search at most kMostPlaces comparisons of at most kLongest tokens. No allocation
 //           within `capacity` tokens.
 #pragma once

@@ -267,7 +267,7 @@ TEST(Chat, WithoutATerminalThereAreNoPromptsAndNoColour) {
     EXPECT_THAT(outcome.out, AllOf(Not(HasSubstr("> ")), Not(HasSubstr("\x1b"))));
     EXPECT_THAT(outcome.error, AllOf(HasSubstr("unknown command /nonsense"), HasSubstr("answers   1, 8 tokens")));
     EXPECT_THAT(outcome.error, Not(HasSubstr("\x1b")));
-    // The first answer is what `complete` says.
+    // The first answer is what `complete` prints.
     const Outcome completed = run({"complete", "-p", "def f(x):", "-n", "8"});
     EXPECT_THAT(outcome.out, StartsWith(completed.out + "\n"));
     EXPECT_EQ(run({"chat"}, "").status, 0);
@@ -299,7 +299,7 @@ TEST(Chat, SetTakesEffectAndRefusesNonsense) {
                                 "64\n/clear\ndef f(x):\n");
     EXPECT_THAT(outcome.error, AllOf(HasSubstr("sampling.seed = 5"), HasSubstr("did you mean 'seed'?"),
                                      HasSubstr("longer than the 2048"), HasSubstr("target.context = 8\n")));
-    // Another context is another cache, and another number of threads another backend; the text is the same.
+    // Another context size means another cache, another number of threads another backend; the text is the same.
     const std::string all = run({"complete", "-p", "def f(x):", "-n", "8", "--seed", "5"}).out + "\n";
     const std::string cut = run({"complete", "-p", "def f(x):", "-n", "8", "--seed", "5", "--context", "8"}).out + "\n";
     EXPECT_EQ(outcome.out, all + cut + all);
@@ -398,8 +398,8 @@ TEST(Perplexity, ScoresTheSecondHalves) {
     const std::string file = write_scratch("text.py", text);
     const json out = json::parse(run({"perplexity", "-f", file, "--context", "128", "--json"}).out);
     EXPECT_EQ(out.at("context"), 128);
-    // What the model gives to these texts, by another route: the reference backend, row by row, and the softmax in
-    // extended precision. The rest is for the int8 inputs of the CPU backend, which move it by 0.13 %.
+    // What the model gives to these texts, computed in another way: the reference backend, row by row, and the softmax
+    // in extended precision. The tolerance is for the int8 inputs of the CPU backend, which move it by 0.13 %.
     EXPECT_EQ(out.at("tokens"), 4 * 63);
     EXPECT_NEAR(out.at("perplexity").get<double>(), 1.046649, 0.005 * 1.046649);
     // Words in disorder are harder to predict.
@@ -413,7 +413,7 @@ TEST(Perplexity, ScoresTheSecondHalves) {
 
 TEST(Perplexity, DamagedWeightsAreAnError) {
     std::string model = read(draft());
-    model.replace(model.size() - 6000000, 6000000, 6000000, '\xff');  // every number is none
+    model.replace(model.size() - 6000000, 6000000, 6000000, '\xff');  // every number is NaN
     std::string text;
     for (int i = 0; i < 400; ++i) text += "x = 1\n";
     const Outcome outcome = run({"perplexity", "--model", write_scratch("nan.gguf", model), "-f",
@@ -490,7 +490,7 @@ TEST(Config, ChecksAndShows) {
     EXPECT_EQ(mixed.status, 1);
     EXPECT_THAT(mixed.out, HasSubstr("ok"));
     EXPECT_THAT(mixed.error, HasSubstr("bad.toml:2:1: unknown key 'styel' in [chat]; did you mean 'style'?"));
-    // What would only be found when the models are opened is found as well.
+    // Mistakes that show only when the models are opened are found, too.
     const std::string begin = "[target]\nmodel = \"" + target() + "\"\n";
     const std::string longer = write_scratch("longer.toml", begin + "context = 4096\n");
     EXPECT_THAT(run({"config", "check", longer}).error, HasSubstr("longer.toml:3:1: the context of 4096 positions"));
@@ -537,7 +537,7 @@ TEST(Configs, EveryFileOfTheFolderLoads) {
         if (entry.path().extension() != ".toml") continue;
         ++files;
         const std::string path = entry.path().string();
-        // The other pairings' models are fetched by their users: here the bundled ones stand in.
+        // Users download the other pairings' models: here the bundled ones replace them.
         const bool bundled = entry.path().stem() == "python-coder";
         std::vector<std::string> models;
         if (!bundled) models = {"--model", target(), "--draft", draft(), "--context", "2048"};

@@ -1,5 +1,5 @@
-// Every key of the schema, those of the built-in stages included, in every layer: it arrives, it is shown with where it
-// was said, and what is wrong with it is answered with file, line, column and a suggestion.
+// Every key of the schema, those of the built-in stages included, in every layer: it takes effect, it is shown with its
+// origin, and a mistake in it is reported with file, line, column and a suggestion.
 #include "app/configuration.h"
 
 #include <gmock/gmock.h>
@@ -395,7 +395,7 @@ TEST_F(Configurations, TheBundledPairIsThereWhenNobodyNamesAModel) {
     const Configuration bundled = load_bare({});
     EXPECT_THAT(bundled.config().target_model.string(), HasSubstr("python-coder"));
     EXPECT_FALSE(bundled.config().draft_model.empty());
-    // A person's own wishes stand above it.
+    // The user's own settings win over it.
     write("XDG_CONFIG_HOME/foresay/config.toml", "[sampling.temperature]\nvalue = 0.125\n");
     EXPECT_EQ(std::get<double>(load_bare({}).config().stage("temperature").at("value").value), 0.125);
     EXPECT_TRUE(load({}).config().plugins.empty());

@@ -1,11 +1,11 @@
-// A conversation with the bundled pair: whatever way leads to a state, what follows it is the same.
+// A conversation with the bundled pair: what follows a state does not depend on how the state was reached.
 #include "app/conversation/conversation.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "tests/speculative/session.h"
+#include "tests/speculative/support.h"
 
 namespace foresay::app {
 namespace {
@@ -15,12 +15,12 @@ using Tokens = std::vector<std::int32_t>;
 const Conversation::Show kNobody = [](const speculative::TokenEvent&) {};
 
 core::ContextOptions options() {
-    core::ContextOptions options = test::session_options();
+    core::ContextOptions options = test::context_options();
     options.branches = 8;
     return options;
 }
 
-// With the draft model, so that what is compared was drawn with speculation of changing lengths.
+// With the draft model, so that the compared texts were generated with speculation of changing lengths.
 speculative::Generator generator() {
     return test::make_generator(test::temperature_chain(0.8),
                                 test::model_drafter(test::bundled(test::fast_backend(), "draft")), test::fixed(3),
@@ -35,7 +35,7 @@ Conversation::Limits limits(std::int32_t tokens = 20, std::uint64_t seed = 11) {
     return {.max_tokens = tokens, .seed = seed};
 }
 
-// The answer to a document as an engine without a past draws it.
+// The answer to a document that a new generator gives.
 Tokens generated_afresh(const Document& prompt, std::uint64_t seed, std::uint64_t branch, std::int32_t tokens) {
     speculative::Generator fresh = plain_generator();
     fresh.switch_to(prompt.tokens, prompt.generated);
@@ -51,7 +51,7 @@ protected:
     speculative::Generator generator_ = generator();
     Conversation conversation_{generator_, test::tokenizer(), {}};
 
-    // Every turn that was ever drawn, drawn again.
+    // Every turn of the tree, generated again.
     void expect_all_turns_reproducible() {
         const TurnTree& tree = conversation_.tree();
         for (const TurnTree::Node& node : tree.nodes()) {
@@ -80,7 +80,7 @@ TEST_F(ConversationTest, RetriesUndoesAndGoesOn) {
     ASSERT_TRUE(conversation_.undo());
     ASSERT_TRUE(conversation_.undo());
     EXPECT_EQ(conversation_.last().answer, first);
-    // A branch that was undone is used all the same: its number stays its own.
+    // The number of a branch that was undone is not used again.
     conversation_.retry(std::nullopt, limits(), kNobody);
     EXPECT_EQ(conversation_.last().branch, 3u);
     conversation_.answer("\nprint(fib(", limits(), kNobody);
@@ -166,7 +166,7 @@ TEST_F(ConversationTest, AnEditedAnswerGoesOnBehindTheNewText) {
     conversation_.edit(edited, limits(), kNobody);
     const Turn& turn = conversation_.last();
     EXPECT_EQ(test::tokenizer().decode(turn.given), edited);
-    EXPECT_GT(turn.given_drawn.front(), 0) << "the beginning was drawn, and stays drawn";
+    EXPECT_GT(turn.given_drawn.front(), 0) << "the beginning was sampled, and stays marked so";
     EXPECT_EQ(turn.given_drawn.back(), 0) << "the end was written";
     EXPECT_TRUE(conversation_.answer_text(turn).starts_with(edited));
     EXPECT_FALSE(turn.answer.empty());
@@ -214,7 +214,7 @@ TEST(EncodeFill, LeavesOutWhatIsFarthestFromTheHole) {
     EXPECT_THAT(text, ::testing::HasSubstr("b0 = 2\n"));
     EXPECT_THAT(text, ::testing::Not(::testing::HasSubstr("a0 = 1\n")));
     EXPECT_THAT(text, ::testing::Not(::testing::HasSubstr("b199 = 2\n")));
-    // A short text in front of the hole leaves its room to the one behind.
+    // A short text before the hole leaves its room to the text after it.
     EXPECT_THAT(test::tokenizer().decode(encode_fill(test::tokenizer(), "x = ", suffix, 100)),
                 ::testing::HasSubstr("b10 = 2\n"));
 }
@@ -248,7 +248,7 @@ TEST_F(ConversationTest, WhatDoesNotFitChangesNothing) {
     expect_all_turns_reproducible();
 }
 
-// A conversation that is taken down and put up again, as saving does it, goes on as if nothing had happened.
+// A conversation that is saved and restored continues as if nothing had happened.
 TEST_F(ConversationTest, ASnapshotGoesOnTheSame) {
     conversation_.answer("def fib(n):\n", limits(), kNobody);
     conversation_.retry(std::nullopt, limits(), kNobody);

@@ -1,7 +1,7 @@
-// kill -9 at random moments: at most the turn that was being drawn is lost, and never a file.
+// kill -9 at random moments: at most the turn that was being generated is lost, and never a file.
 //
-// What the program says on standard error behind a turn proves that the turn was saved before: so many turns at least
-// have to be in the file.
+// What the program prints on standard error after a turn proves that the turn was saved before: at least that many
+// turns must be in the file.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -36,7 +36,7 @@ std::string bytes_of(const fs::path& path) {
     return {std::istreambuf_iterator<char>(stream), {}};
 }
 
-// What is said in each run: turns, each followed by a sign of life, retries and undos among them, and copies.
+// The input of each run: turns, each followed by a command that prints, with retries, undos and copies among them.
 std::string script() {
     std::string lines;
     for (int i = 0; i < kTurns; ++i) {
@@ -50,7 +50,7 @@ std::string script() {
 std::string run_and_kill(const std::string& name, std::chrono::microseconds delay, bool* ended = nullptr) {
     const fs::path in = foresay::testing::write_scratch("script.txt", script());
     const fs::path error = foresay::testing::scratch() / "error.txt";
-    fs::remove(error);  // one that is killed at once has said nothing
+    fs::remove(error);  // a program that is killed at once has printed nothing
     const pid_t child = ::fork();
     if (child == 0) {
         ::setenv("XDG_STATE_HOME", foresay::testing::scratch().c_str(), 1);
@@ -105,7 +105,7 @@ bool begins_with(const std::vector<TurnTree::Node>& longer, const std::vector<Tu
 TEST(Crash, KillingLosesAtMostTheTurnInTheMaking) {
     const char* stated = std::getenv("FORESAY_CRASH_KILLS");
     const int kills = stated != nullptr ? std::atoi(stated) : 8;
-    // How long a run takes here and now, so that the kills fall all over it.
+    // How long a run takes on this machine, so that the kills are spread over it.
     bool ended = false;
     const auto start = Clock::now();
     run_and_kill("measure", std::chrono::seconds(60), &ended);
@@ -117,13 +117,13 @@ TEST(Crash, KillingLosesAtMostTheTurnInTheMaking) {
     std::string name = "begin-0";
     int lost_lines = 0, in_the_middle = 0;
     for (int i = 0; i < kills; ++i) {
-        // Files are begun again and again, because a crash may also hit their making.
+        // Files are created again and again, because a crash may also hit their creation.
         if (i % 4 == 0) name = "begin-" + std::to_string(i);
         const std::vector<TurnTree::Node> before = turns_of(name);
         const std::string copy_before = bytes_of(file_of("copy"));
         const std::string said = run_and_kill(
             name, std::chrono::microseconds(std::uniform_int_distribution<long>(0, whole.count())(random)));
-        // A line of /branch begins with a star; it is said after the turn before it was saved.
+        // A line of /branch begins with a star; it is printed after the turn before it was saved.
         const std::size_t confirmed = count(said, "\n* ") + (said.starts_with("* ") ? 1 : 0);
         bool cut_off = false;
         std::vector<TurnTree::Node> after;
@@ -142,12 +142,12 @@ TEST(Crash, KillingLosesAtMostTheTurnInTheMaking) {
     }
     std::printf("%d kills over %.1f s each: %d between turns, %d lines cut off\n", kills,
                 static_cast<double>(whole.count()) / 1e6, in_the_middle, lost_lines);
-    // The last one goes on, and every turn of it can be drawn again.
+    // The last one continues, and every turn of it can be generated again.
     run_and_kill(name, std::chrono::seconds(60), &ended);
     EXPECT_TRUE(ended) << bytes_of(foresay::testing::scratch() / "error.txt");
     const auto replayed = foresay::testing::run({"session", "replay", file_of(name).string()});
     EXPECT_EQ(replayed.status, 0) << replayed.out << replayed.error;
-    // Drafts of files that a crash left behind are swept when a session is begun without a name.
+    // Temporary files that a crash left are deleted when a session without a name begins.
     for (const auto& entry : fs::directory_iterator(sessions())) {
         const std::string left = entry.path().filename().string();
         EXPECT_TRUE(left.ends_with(".session") || left.ends_with(".tmp")) << left;

@@ -1,5 +1,5 @@
-// What is made from the program's own tables: the schema and the reference of configurations, the manual page and the
-// completions; and the pairings of configs/, each checked.
+// What is generated from the program's own tables: the schema and the reference of configurations, the manual page and
+// the completions; and the pairings of configs/, each checked.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -153,7 +153,7 @@ TEST(CommandLine, EveryOptionSaysWhatItIsAndWhatItsValueCanBe) {
     EXPECT_THAT(names, Not(Contains("manual")));
 }
 
-// A file that registers nothing, or whose object the linker left out, would only be missed by who looks for it.
+// Finds a file that registers nothing, or whose object the linker left out.
 TEST(CommandLine, EveryFileOfCommandsAndBenchmarksIsOnTheList) {
     std::set<std::string> commands, benchmarks;
     for (const CommandEntry& entry : registered_commands()) {
@@ -223,7 +223,7 @@ TEST(CommandLine, ZshAndFishTakeTheirScripts) {
     }
 }
 
-// The commands that a page shows in its code blocks, as a shell takes them: "./run ..." up to the remark after it.
+// The commands in a page's code blocks, as a shell takes them: "./run ..." up to the remark after it.
 std::vector<std::string> commands_of(const std::string& page) {
     std::vector<std::string> commands;
     std::ifstream file(source(page));
@@ -248,8 +248,8 @@ TEST(Guides, TheirCommandsRun) {
     std::size_t ran = 0;
     for (const std::string page : {"README.md", "docs/getting-started.md", "docs/configuration.md"}) {
         for (const std::string& command : commands_of(page)) {
-            // Of one's own models and plugins there are none here; setting up, testing and measuring take their time
-            // elsewhere.
+            // The reader's own models and plugins do not exist here; setting up, testing and measuring have tests of
+            // their own.
             if (std::regex_search(
                     command, std::regex("big.gguf|my-pair.toml|floor.so|foresay (setup|test|record|format|bench)")))
                 continue;
@@ -265,7 +265,7 @@ TEST(Guides, TheirCommandsRun) {
     EXPECT_GT(ran, 8u);
 }
 
-// What the comments say of memory must follow from the shapes.
+// The memory that the comments give must follow from the shapes.
 constexpr double kGib = 1024.0 * 1024.0 * 1024.0;
 
 double cache_gib(const kernels::ModelShape& shape, int context) {

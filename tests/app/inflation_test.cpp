@@ -1,5 +1,5 @@
-// --inflate as it is used: what it is told to do is refused in one sentence where it makes no sense, and every number
-// that comes of it says what it comes of.
+// --inflate as users meet it: senseless uses are refused in one sentence, and every number from an inflated model says
+// so.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Sessions on disk: what is read is what was written, a torn end is recognised, damage is refused with a sentence.
+// Sessions on disk: what is read is what was written, a torn end is recognised, damage is refused with a message.
 #include "app/journal/journal.h"
 
 #include <gmock/gmock.h>
@@ -102,7 +102,7 @@ TEST(Journal, ReadsWhatItWrote) {
     EXPECT_EQ(read.said, "said \"this\"\n\xEF\xBF\xBD and that");
 }
 
-// Wherever a crash cuts the file, what was whole before is read, and writing goes on behind it.
+// Wherever a crash cuts the file, the whole lines before are read, and writing continues after them.
 TEST(Journal, ATornEndLosesTheLastLineOnly) {
     const std::vector<SessionRecord> records = some_records();
     std::string text;
@@ -144,7 +144,7 @@ TEST(Journal, DamageInTheMiddleIsRefusedWithItsLine) {
     EXPECT_THAT(error_of(text.substr(0, begins[1])), HasSubstr("not a saved session of foresay"));
 }
 
-// Lines that are whole and lie. The reader must end with a sentence, never with anything else.
+// Whole lines with false contents. The reader must answer with an error message, never with anything else.
 TEST(Journal, LinesThatLieAreRefused) {
     const std::string begin = record_line(some_records()[0]) + record_line(some_records()[1]);
     const std::string end = record_line(SettingsRecord{""});
@@ -163,20 +163,20 @@ TEST(Journal, LinesThatLieAreRefused) {
         {"{\"settings\":1}", "'settings' must be text"},
         {"{\"turns\":1}", "'turns' must be a list"},
         {"{\"turns\":[1],\"branches\":[0],\"current\":0}", "'turns' must be a list of objects"},
-        {"{\"turns\":[],\"branches\":[7],\"current\":0}", "not there"},
+        {"{\"turns\":[],\"branches\":[7],\"current\":0}", "does not exist"},
         {"{\"turns\":[],\"branches\":[],\"current\":0}", "branches"},
-        {"{\"turns\":[],\"branches\":[-1],\"current\":1}", "not there"},
+        {"{\"turns\":[],\"branches\":[-1],\"current\":1}", "does not exist"},
         {"{\"turns\":[],\"branches\":[-1],\"current\":18446744073709551615}", "'current' must be"},
-        {"{\"turns\":[],\"branches\":[-1],\"current\":0,\"undo\":true}", "undone that was not made"},
+        {"{\"turns\":[],\"branches\":[-1],\"current\":0,\"undo\":true}", "an undo does not match the change before it"},
         {"{\"turns\":[],\"branches\":[4294967296],\"current\":0}", "'branches' must be"},
         {turn_with(",\"given\":[1],\"given_drawn\":\"11\""), "'given_drawn' must be as long"},
-        {turn_with(",\"given\":[1],\"given_drawn\":\"2\""), "'given_drawn' must be a text of 0 and 1"},
+        {turn_with(",\"given\":[1],\"given_drawn\":\"2\""), "'given_drawn' must be a string of 0 and 1"},
         {turn_with(",\"ended\":1"), "'ended' must be true or false"},
         {turn_with(",\"answer\":[-1]"), "'answer' must be"},  // the last of two members counts
         {turn_with(",\"answer\":[1.5]"), "'answer' must be"},
         {turn_with(",\"seed\":-1"), "'seed' must be"},
         {turn_with(",\"finish\":\"never\""), "'finish' must be"},
-        {turn_with(",\"after\":0"), "follows one that is not there"},
+        {turn_with(",\"after\":0"), "follows one that does not exist"},
     };
     for (const auto& [json, complaint] : lies) {
         EXPECT_THAT(error_of(begin + checked_line(json) + end), HasSubstr("damaged.session:3: ")) << json;
@@ -223,7 +223,7 @@ TEST(Journal, ASecondWriterIsRefused) {
     EXPECT_THROW(Journal::create(path, some_records(), false), Error);  // it exists
 }
 
-// No room on the disk: the sentence says so, the file stays whole, and what is saved later is saved.
+// No room on the disk: the message says so, the file stays whole, and later saves work.
 TEST(Journal, AFullDiskSpoilsNothing) {
     const fs::path path = path_of("full.session");
     const std::vector<SessionRecord> records = some_records();

@@ -52,9 +52,9 @@ struct Pipe {
     ::dup2(error.ends[1], STDERR_FILENO);
     ::signal(SIGPIPE, SIG_DFL);
     ::setenv("XDG_STATE_HOME", scratch().c_str(), 1);
-    ::setenv("FORESAY_LOG", "error", 1);  // a busy machine makes stages slow, and that is a warning
+    ::setenv("FORESAY_LOG", "error", 1);  // a busy machine makes sampler stages slow, and that is a warning
     ::unsetenv("FORESAY_PLUGIN_PATH");
-    // Nobody's own configuration takes part.
+    // No user's own configuration takes part.
     ::setenv("XDG_CONFIG_HOME", (scratch() / "config").c_str(), 1);
     ::setenv("XDG_CONFIG_DIRS", (scratch() / "system").c_str(), 1);
     for (const auto& [name, value] : call.environment) ::setenv(name.c_str(), value.c_str(), 1);

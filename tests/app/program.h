@@ -1,4 +1,4 @@
-// tests/app/program.h: runs the built program and looks at what came of it.
+// tests/app/program.h: runs the built program and returns its status and output.
 #pragma once
 
 #include <chrono>
@@ -21,13 +21,13 @@ struct Call {
     std::vector<std::string> arguments;
     std::string input;  // of standard input
     std::vector<std::pair<std::string, std::string>> environment;
-    bool close_output = false;  // nobody reads standard output
+    bool close_output = false;  // no one reads standard output
     // Called when the first byte of output has arrived.
     std::function<void(pid_t)> on_output;
     std::chrono::seconds patience{60};
 };
 
-// Runs the program with a home of its own; kills it when patience is over.
+// Runs the program with a home of its own; kills it when its time is up.
 Outcome run(const Call& call);
 Outcome run(std::vector<std::string> arguments, std::string input = "");
 

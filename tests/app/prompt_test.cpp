@@ -1,4 +1,4 @@
-// What is said as tokens: chat formats by name and by template, files, edited answers; and small helpers of commands.
+// Prompts as tokens: chat formats by name and by template, files, edited answers; and small helpers of commands.
 #include "app/conversation/prompt.h"
 
 #include <gmock/gmock.h>
@@ -50,9 +50,9 @@ TEST(ChatStyle, ComesFromTheModelsTemplate) {
 TEST(ChatStyle, AnUnknownTemplateIsOneSentenceAndCompletion) {
     const auto other = chat_tokenizer("<start_of_turn>{{role}}", {"<start_of_turn>"});
     EXPECT_EQ(chat_style(config("auto"), other).format, ChatFormat::complete);
-    EXPECT_THAT(unknown_format_notice(config("auto"), other), HasSubstr("none that foresay knows"));
+    EXPECT_THAT(unknown_format_notice(config("auto"), other), HasSubstr("does not know the model's chat template"));
     EXPECT_EQ(unknown_format_notice(config("complete"), other), "") << "who chose need not be told";
-    // A model without a template was not made for conversations: nothing to say.
+    // A model without a template was not made for conversations: no format, no message.
     EXPECT_EQ(unknown_format_notice(config("auto"), chat_tokenizer("", {})), "");
     // A template of a known format whose tokens the vocabulary lacks.
     const auto lacking = chat_tokenizer("<|im_start|>", {});
@@ -88,17 +88,17 @@ TEST(Prompt, AnEditKeepsTheTokensThatStay) {
     edited = encode_edit(tokenizer, answer, "abcabc");
     EXPECT_EQ(edited.kept, 2u);
     EXPECT_EQ(edited.tokens.size(), 2u);
-    // Behind a change the word before it is spelt anew, too.
+    // The word before a change is tokenised again, too.
     edited = encode_edit(tokenizer, answer, "abcabXYZ");
     EXPECT_EQ(edited.kept, 0u);
     EXPECT_EQ(tokenizer.decode(edited.tokens), "abcabXYZ");
     edited = encode_edit(tokenizer, answer, "");
     EXPECT_TRUE(edited.tokens.empty());
-    // Tokens that do not show are no part of what was edited.
+    // Invisible tokens are not part of the edited text.
     Tokens hidden = answer;
     hidden.insert(hidden.begin() + 1, *tokenizer.find("<|end|>"));
     EXPECT_EQ(encode_edit(tokenizer, hidden, "abcabcabc").tokens, hidden);
-    // Special tokens are none when somebody writes them.
+    // A special token's text, written by a user, is ordinary text.
     edited = encode_edit(tokenizer, answer, "<|end|>");
     EXPECT_EQ(tokenizer.decode(edited.tokens), "<|end|>");
 }
@@ -119,7 +119,7 @@ TEST(SourceFiles, PlacesAreLinesAndCharacters) {
     const std::string text = "one\nz\xc3\xa4hl\n\nend";
     EXPECT_EQ(offset_of(text, {"f", 1, 1}), 0u);
     EXPECT_EQ(offset_of(text, {"f", 1, 0}), 3u);
-    EXPECT_EQ(offset_of(text, {"f", 2, 3}), 7u) << "behind a character of two bytes";
+    EXPECT_EQ(offset_of(text, {"f", 2, 3}), 7u) << "after a character of two bytes";
     EXPECT_EQ(offset_of(text, {"f", 2, 99}), 9u);
     EXPECT_EQ(offset_of(text, {"f", 3, 0}), 10u);
     EXPECT_EQ(offset_of(text, {"f", 4, 0}), text.size());

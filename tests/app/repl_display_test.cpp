@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "tests/app/program.h"
-#include "tests/app/terminal_session.h"
+#include "tests/app/tmux_terminal.h"
 
 namespace foresay::testing {
 namespace {
@@ -16,7 +16,7 @@ using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-class ReplDisplay : public TerminalSession {};
+class ReplDisplay : public TmuxTerminal {};
 
 const std::string kPrompt = "def fib(n):";
 
@@ -25,7 +25,7 @@ std::string without_blanks(std::string text) {
     return text;
 }
 
-// What `complete` says to the same prompt is what the screen shows, whatever was typed and resized meanwhile.
+// The screen shows what `complete` prints for the same prompt, whatever was typed and resized meanwhile.
 std::string expected(const std::string& tokens) {
     return without_blanks(kPrompt + run({"complete", "-p", kPrompt, "-n", tokens}).out);
 }
@@ -135,7 +135,7 @@ TEST_F(ReplDisplay, SimpleIoReadsPlainLines) {
     wait_for_answers(1);
     expect_screen(HasSubstr("> " + kPrompt));
     type("C-c");
-    expect_screen(HasSubstr("Ctrl-C again leaves"));
+    expect_screen(HasSubstr("Press Ctrl-C again to quit"));
 }
 
 TEST_F(ReplDisplay, ASessionThatGoesOnShowsItsEndNextToThePrompt) {

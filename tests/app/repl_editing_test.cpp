@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "tests/app/program.h"
-#include "tests/app/terminal_session.h"
+#include "tests/app/tmux_terminal.h"
 
 namespace foresay::testing {
 namespace {
@@ -15,7 +15,7 @@ using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-class ReplEditing : public TerminalSession {};
+class ReplEditing : public TmuxTerminal {};
 
 std::string lines(int count) {
     std::string text;
@@ -132,7 +132,7 @@ TEST_F(ReplEditing, ReverseSearchSeesAllOfLongEntries) {
     expect_screen(HasSubstr("search 'line_30 = 900': [line_0 = 0 ... 40 lines]"));
     type("Enter");
     wait_for_answers(2);
-    // It was said again whole: as many tokens went in.
+    // The whole text was sent again: as many tokens went in.
     const std::string shown = screen();
     const std::regex input("input ([0-9]+) ");
     const std::vector<std::sregex_iterator::value_type> found(std::sregex_iterator(shown.begin(), shown.end(), input),
@@ -154,7 +154,7 @@ TEST_F(ReplEditing, ExternalEditorChangesTheEntry) {
     type("'/editor cat' Enter");
     expect_screen(HasSubstr("\n> dogy = 2"));
     type("C-c");
-    expect_screen(HasSubstr("Ctrl-C again leaves"));
+    expect_screen(HasSubstr("Press Ctrl-C again to quit"));
     type("'/help' Enter");
     expect_screen(HasSubstr("Ctrl-R"));
 }

@@ -76,7 +76,7 @@ TEST(EntrySearch, GoesFromNewToOldAndBack) {
     EXPECT_EQ(keys(U"\x12"), "first alpha");
     EXPECT_EQ(search.prompt(), "no older entry with 'al': ");
     EXPECT_EQ(keys(U"\x7f\x7f"), "typed");
-    EXPECT_EQ(keys(U"last"), "beta\nlast") << "also behind the first line";
+    EXPECT_EQ(keys(U"last"), "beta\nlast") << "also after the first line";
     EXPECT_EQ(keys(U"\x12"), "beta\nlast") << "the same entry twice is one";
     EXPECT_EQ(search.prompt(), "no older entry with 'last': ");
     EXPECT_EQ(keys(U"\x7f\x7f\x7f\x7f\u00e9"), "alpha caf\xc3\xa9");

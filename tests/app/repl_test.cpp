@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "tests/app/program.h"
-#include "tests/app/terminal_session.h"
+#include "tests/app/tmux_terminal.h"
 
 namespace foresay::testing {
 namespace {
@@ -16,7 +16,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::Truly;
 
-class Repl : public TerminalSession {};
+class Repl : public TmuxTerminal {};
 
 // No end of text comes soon, so that there is something to stop.
 const std::string kEndless = "-n 0 --speculation off --set plugin=[] --set sampling.chain=[] --set sampling.seed=3";
@@ -58,7 +58,7 @@ TEST_F(Repl, InterruptKeepsThePartialAnswer) {
     start(kEndless);
     wait_for("\n>");
     type("'import os' Enter");
-    // Something of the answer stands behind the entry.
+    // Part of the answer follows the entry.
     expect_screen(Truly([](const std::string& shown) {
         const auto entry = shown.find("> import os");
         return entry != std::string::npos && shown.find_first_not_of(" \n", entry + 11) != std::string::npos;
@@ -68,7 +68,7 @@ TEST_F(Repl, InterruptKeepsThePartialAnswer) {
     type("/stats Enter");
     expect_screen(AllOf(HasSubstr("answers   1"), Not(HasSubstr("answers   1, 0 tokens"))));
     type("C-c");
-    expect_screen(HasSubstr("Ctrl-C again leaves"));
+    expect_screen(HasSubstr("Press Ctrl-C again to quit"));
     type("C-c");
     expect_screen(HasSubstr("status 130"));
 }
@@ -119,7 +119,7 @@ TEST_F(Repl, EndOfInputLeaves) {
 }
 
 TEST_F(Repl, TheTerminalIsGivenBack) {
-    // A shell without line editing of its own shows what the program left behind.
+    // A shell without line editing of its own shows what terminal modes the program left.
     start("; stty -a | tr \";\" \"\\n\" | grep -wE \"icanon|echo\" | head -3; exec cat");
     wait_for("\n>");
     type("C-d");

@@ -17,7 +17,8 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// As many lines as are needed, so nothing scrolls; folds lines behind the last column as terminals do: late.
+// As many lines as needed, so nothing scrolls. Folds lines after the last column as terminals do: with the next
+// character.
 class Terminal {
 public:
     explicit Terminal(std::size_t columns) : columns_(columns) {}
@@ -129,7 +130,7 @@ TEST_F(ScreenTextTest, TintedTextIsMarkedWithColoursOrWithout) {
     EXPECT_EQ(ScreenText(20, true).add("a", false), "a");
 }
 
-// Whatever is typed when, the answer is what it would be without, at every width.
+// Whatever is typed and when, the answer looks as without it, at every width.
 TEST_F(ScreenTextTest, TypingLeavesTheAnswerAsItWouldBe) {
     std::mt19937 random(1);
     const std::vector<std::string> pieces = {"a",  "word ", "\n", "longer piece of text", "\n\n", "\t",

@@ -8,9 +8,9 @@
 
 namespace foresay::testing {
 
-// What is the family's stays: the architecture, heads and their width, biases, rope, the kind of tokenizer with its
-// special tokens, the chat template, the padding of the vocabulary. What makes a model large does not: one layer, a
-// width of 256, a 32nd of the vocabulary. `q8`: weights in Q8_0, else in Q4_K with a head in Q6_K; random ones.
+// Kept from the family: the architecture, heads and their width, biases, rope, the kind of tokenizer with its
+// special tokens, the chat template, the padding of the vocabulary. Made small: one layer, a width of
+// 256, a 32nd of the vocabulary. Weights are random, in Q8_0 with `q8`, else in Q4_K with the LM head in Q6_K.
 void write_small_model(const std::filesystem::path& path, Family family, const kernels::ModelShape& published,
                        bool tied, bool q8);
 

@@ -1,4 +1,4 @@
-// The line below an answer fits the terminal, and loses what matters least first.
+// The line below an answer fits the terminal, and drops what matters least first.
 #include "app/statistics.h"
 
 #include <gmock/gmock.h>

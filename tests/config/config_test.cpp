@@ -1,4 +1,4 @@
-// What a configuration may say, and what foresay answers when it says something else.
+// What a configuration may hold, and how foresay reports everything else.
 #include "core/config/config.h"
 
 #include <gmock/gmock.h>
@@ -80,7 +80,7 @@ TEST_F(ConfigTest, OlderNamesOfSourcesAreReplaced) {
     EXPECT_THAT(to_toml(config, stages_, false), HasSubstr("sources = [\"ngram\", \"draft\"]"));
     EXPECT_THAT(error(target_ + "[speculation]\nsources = [\"lookups\"]\n"),
                 HasSubstr("must be one of draft, ngram, not 'lookups'"));
-    // Who knows no sources leaves their names to others.
+    // Without a list of sources, their names are not checked.
     sources_.clear();
     EXPECT_THAT(load(target_ + "[speculation]\nsources = [\"any\"]\n").sources, ElementsAre("any"));
 }

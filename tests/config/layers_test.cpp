@@ -62,9 +62,8 @@ TEST_F(LayersTest, BasesComeFirstAndOnce) {
 
 TEST_F(LayersTest, WhatCannotBeExtendedIsOneSentenceWithItsPlace) {
     const std::string self = write("self.toml", "# me\nextends = \"./self.toml\"\n");
-    EXPECT_THAT(error(self),
-                AllOf(StartsWith(self + ":2:11: 'extends' goes round in a circle: " + self + " -> " + self),
-                      HasSubstr("\n    extends = \"./self.toml\"\n              ^")));
+    EXPECT_THAT(error(self), AllOf(StartsWith(self + ":2:11: 'extends' forms a cycle: " + self + " -> " + self),
+                                   HasSubstr("\n    extends = \"./self.toml\"\n              ^")));
     write("a.toml", "extends = \"b.toml\"\n");
     write("b.toml", "extends = \"c.toml\"\n");
     write("c.toml", "extends = \"a.toml\"\n");

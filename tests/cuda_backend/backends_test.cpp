@@ -21,7 +21,7 @@ struct Loaded {
     }
 };
 
-// What a backend that is alone computes.
+// What a backend computes when it is the only one.
 std::vector<float> logits_of(const TinyModel& model, int device) {
     Loaded loaded(model, device);
     return text_logits(*loaded.run, model.shape().vocab, kSteps);
@@ -51,9 +51,9 @@ TEST(Backends, cuda_TwoOfOneDeviceInTwoThreads) {
     });
 }
 
-TEST(Backends, cuda_TwoOfOneDeviceByTurns) {
+TEST(Backends, cuda_TwoOfOneDeviceAlternating) {
     SKIP_WITHOUT_CUDA();
-    within_a_minute("two backends of one device, by turns", [] {
+    within_a_minute("two backends of one device, alternating", [] {
         const TinyModel model(fused_config());
         const int device = usable_devices().front();
         Loaded one(model, device);
@@ -66,7 +66,7 @@ TEST(Backends, cuda_TwoOfOneDeviceByTurns) {
     });
 }
 
-TEST(Backends, cuda_AForwardThatIsLeftHalfNotedGoesWithItsWorkspace) {
+TEST(Backends, cuda_AnUnfinishedForwardDiesWithItsWorkspace) {
     SKIP_WITHOUT_CUDA();
     const TinyModel model(fused_config());
     Loaded loaded(model, usable_devices().front());

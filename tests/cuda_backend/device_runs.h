@@ -1,4 +1,4 @@
-// tests/cuda_backend/device_runs.h: a small decoder that meets at the barriers of the whole grid, and what it computes.
+// tests/cuda_backend/device_runs.h: a small decoder that uses the grid-wide barriers, and the logits it computes.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -1,5 +1,5 @@
-// Launches that fail: reported at once and whenever a result is asked for, and the next forward is as if nothing had
-// been.
+// Launches that fail: the error is reported at once and again whenever a result is asked for, and the next forward runs
+// as usual.
 
 #include "base/error.h"
 #include "kernels/cuda/device/device.h"
@@ -40,9 +40,9 @@ TEST_P(Failures, EveryLaunchOfAText) {
     TinyRun kept(model, *ops, 4, 64);
     int launches = 0;
     for (int nth = 1; nth < 1000 && launches == 0; ++nth) {
-        // A new workspace has no graphs yet, an old one has them all.
-        TinyRun young(model, *ops, 4, 64);
-        for (TinyRun* const run : {&young, &kept}) {
+        // A new workspace has no graphs yet, the old one has all of them.
+        TinyRun fresh(model, *ops, 4, 64);
+        for (TinyRun* const run : {&fresh, &kept}) {
             cuda::fail_launch(nth);
             std::string said;
             try {
@@ -52,7 +52,7 @@ TEST_P(Failures, EveryLaunchOfAText) {
             }
             cuda::fail_launch(0);
             if (said.empty()) {
-                if (run == &young) launches = nth - 1;
+                if (run == &fresh) launches = nth - 1;
             } else {
                 EXPECT_NE(said.find("made to fail by a test"), std::string::npos) << said;
                 EXPECT_EQ(said.find('\n'), std::string::npos);
@@ -76,23 +76,23 @@ TEST_P(Failures, ASampleThatWasNotLaunched) {
         text_logits(run, model.shape().vocab, 1);
         cuda::fail_launch(fails ? 1 : 0);
         ops->sample(run.workspace(), {&plan, 1}, {&slot, 1});
-        return ops->drawn(run.workspace(), slot).token;
+        return ops->sampled(run.workspace(), slot).token;
     };
     const std::int32_t token = sample(false);
     within_a_minute("a token is awaited that was never sampled", [&] {
         EXPECT_THROW(sample(true), Error);
-        EXPECT_THROW(ops->drawn(run.workspace(), 3), Error);
+        EXPECT_THROW(ops->sampled(run.workspace(), 3), Error);
     });
     // The next forward finds the slot as it was: nothing awaits a token that was never sampled.
-    within_a_minute("a slot after a failed draw", [&] {
+    within_a_minute("a slot after a failed sample", [&] {
         text_logits(run, model.shape().vocab, 1);
-        EXPECT_EQ(ops->drawn(run.workspace(), 3).token, token);
+        EXPECT_EQ(ops->sampled(run.workspace(), 3).token, token);
     });
     EXPECT_EQ(sample(false), token);
 }
 
-// The cache of codes is expanded to float16 for prefill rows, in memory that is asked for within the forward.
-TEST_P(Failures, MemoryThatIsNotThereInAForward) {
+// The 8-bit cache is expanded to float16 for prefill rows, in memory that is allocated during the forward.
+TEST_P(Failures, OutOfMemoryDuringAForward) {
     if (GetParam().format != KvFormat::q8) GTEST_SKIP() << "this cache is not expanded";
     const TinyModel model(config());
     const std::unique_ptr<Ops> ops = make_cuda_ops({.device = usable_devices().front()});
@@ -108,7 +108,7 @@ TEST_P(Failures, MemoryThatIsNotThereInAForward) {
         }
     }
     EXPECT_THROW(text_logits(run, model.shape().vocab, kSteps), Error);
-    // The other model's workspace needs nothing more, and what failed does not run with its forwards.
+    // The other model's workspace needs no more memory, and the failed calls do not run with its forwards.
     EXPECT_EQ(text_logits(other, model.shape().vocab, kSteps), expected);
     hogs.clear();
     EXPECT_EQ(text_logits(run, model.shape().vocab, kSteps), expected);

@@ -103,7 +103,7 @@ TEST_F(ForwardRecorder, AForwardThatFailsLeavesNothingBehind) {
     EXPECT_TRUE(recorder_.empty());
     note({3});
     EXPECT_THAT(run(), ElementsAre("enqueue 3")) << "what failed must not run with the next forward";
-    // It does not count as seen either: what it enqueued was not all.
+    // Nor does it count as seen, because not all of it was enqueued.
     note({1, 2});
     EXPECT_THAT(run(), ElementsAre("enqueue 1 2"));
 }

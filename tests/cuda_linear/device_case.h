@@ -1,4 +1,4 @@
-// tests/cuda_linear/device_case.h: what the tests of the device's matrix stages share.
+// tests/cuda_linear/device_case.h: what the tests of the device's matrix ops share.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -34,12 +34,12 @@ inline cuda::DeviceBuffer<float> on_device(const std::vector<float>& values) {
     return cuda::to_device(std::span<const float>(values));
 }
 
-// Not a number everywhere: an output that a kernel forgets shows.
+// NaN everywhere, so that an output that a kernel does not write shows.
 inline cuda::DeviceBuffer<float> poisoned(std::size_t count) {
     return on_device(std::vector<float>(count, std::numeric_limits<float>::quiet_NaN()));
 }
 
-inline std::vector<float> decoded(const kernels::TensorView& view) {
+inline std::vector<float> dequantized(const kernels::TensorView& view) {
     std::vector<float> values(static_cast<std::size_t>(view.elements()));
     for (std::int64_t r = 0; r < view.rows; ++r) {
         kernels::dequantize_row(
@@ -51,7 +51,7 @@ inline std::vector<float> decoded(const kernels::TensorView& view) {
 
 // W x for every row of `x` [rows, cols], in double precision.
 inline std::vector<double> product(const kernels::TensorView& view, const std::vector<double>& x) {
-    const std::vector<float> weights = decoded(view);
+    const std::vector<float> weights = dequantized(view);
     const auto cols = static_cast<std::size_t>(view.cols), outs = static_cast<std::size_t>(view.rows);
     std::vector<double> y(x.size() / cols * outs);
     for (std::size_t t = 0; t < x.size() / cols; ++t) {
@@ -91,8 +91,8 @@ double distance(const std::vector<A>& got, const std::vector<B>& truth) {
     return std::sqrt(difference / length);
 }
 
-// float16 inputs of quantised matrices: 2^-12 of each, averaged. Float matrices see inputs of twice the digits. Input
-// rows have float16 inputs and float16 weights, but for float32 matrices, which stay what they are.
+// Decode rows: inputs of quantised matrices are float16, an error of 2^-12 of each, averaged; float matrices see inputs
+// with twice the digits. Prefill rows: inputs and weights are float16, except in float32 matrices, which stay float32.
 inline double tolerance(QuantType quant_type, kernels::RowClass row_class = kernels::RowClass::decode) {
     if (row_class == kernels::RowClass::prefill) return quant_type == QuantType::f32 ? 2e-5 : 6e-4;
     return is_float(quant_type) ? 2e-5 : 6e-4;

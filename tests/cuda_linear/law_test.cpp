@@ -23,21 +23,21 @@ TEST_P(DeviceRowLaw, OutRowsDoNotSeeTheirNeighbours) {
     for (const Shape shape : {Shape{512, 2048}, Shape{4096, 4096}, Shape{1024, 14336}, Shape{512, 28672}}) {
         kernels::MlpOutSpec spec;
         spec.down = {GetParam(), shape.outs, shape.width, nullptr};  // random, on the device
-        const cuda::OutLinear stage(spec);
+        const cuda::OutLinear op(spec);
         const std::vector<float> rows = bell(random, static_cast<std::size_t>(kMost * shape.width), 3.0f);
         const auto input = on_device(rows);
         const auto alone = poisoned(static_cast<std::size_t>(kMost * shape.outs));
         for (std::int32_t t = 0; t < kMost; ++t) {
-            stage.launch({nullptr, 1, kernels::RowClass::decode, nullptr, true},
-                         {input.data() + t * shape.width, nullptr, alone.data() + t * shape.outs});
+            op.launch({nullptr, 1, kernels::RowClass::decode, nullptr, true},
+                      {input.data() + t * shape.width, nullptr, alone.data() + t * shape.outs});
         }
         const std::vector<float> want = to_host(alone);
         for (float value : want) ASSERT_TRUE(std::isfinite(value));
         for (const std::int32_t width : {2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 24, 31, 40}) {
             const std::int32_t first = kMost - width;
             const auto together = poisoned(static_cast<std::size_t>(width * shape.outs));
-            stage.launch({nullptr, width, kernels::RowClass::decode, nullptr, true},
-                         {input.data() + first * shape.width, nullptr, together.data()});
+            op.launch({nullptr, width, kernels::RowClass::decode, nullptr, true},
+                      {input.data() + first * shape.width, nullptr, together.data()});
             const std::vector<float> got = to_host(together);
             ASSERT_EQ(std::memcmp(got.data(), want.data() + first * shape.outs, got.size() * sizeof(float)), 0)
                 << shape.outs << " x " << shape.width << ", " << width << " rows";
@@ -53,20 +53,20 @@ TEST_P(DeviceRowLaw, MlpInRowsDoNotSeeTheirNeighbours) {
         spec.gate = {GetParam(), shape.outs, shape.width, nullptr};
         spec.up = spec.gate;
         spec.norm.weight = {QuantType::f32, 1, shape.width, nullptr};
-        const cuda::MlpInLinear stage(spec);
+        const cuda::MlpInLinear op(spec);
         const auto x = on_device(bell(random, static_cast<std::size_t>(kMost * shape.width), 3.0f));
         const auto alone = poisoned(static_cast<std::size_t>(kMost * shape.outs));
         for (std::int32_t t = 0; t < kMost; ++t) {
-            stage.launch({nullptr, 1, kernels::RowClass::decode, nullptr, true},
-                         {x.data() + t * shape.width, alone.data() + t * shape.outs});
+            op.launch({nullptr, 1, kernels::RowClass::decode, nullptr, true},
+                      {x.data() + t * shape.width, alone.data() + t * shape.outs});
         }
         const std::vector<float> want = to_host(alone);
         for (float value : want) ASSERT_TRUE(std::isfinite(value));
         for (std::int32_t width = 2; width <= kMost; ++width) {
             const std::int32_t first = kMost - width;
             const auto together = poisoned(static_cast<std::size_t>(width * shape.outs));
-            stage.launch({nullptr, width, kernels::RowClass::decode, nullptr, true},
-                         {x.data() + first * shape.width, together.data()});
+            op.launch({nullptr, width, kernels::RowClass::decode, nullptr, true},
+                      {x.data() + first * shape.width, together.data()});
             const std::vector<float> got = to_host(together);
             ASSERT_EQ(std::memcmp(got.data(), want.data() + first * shape.outs, got.size() * sizeof(float)), 0)
                 << shape.outs << " x " << shape.width << ", " << width << " rows";

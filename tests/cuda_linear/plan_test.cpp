@@ -1,5 +1,5 @@
-// Decoding has room in shared memory: of every card that kernels are compiled for, for rows enough to verify drafts
-// with.
+// The decode kernel fits the shared memory of every card that kernels are compiled for, with enough rows to verify a
+// draft.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -15,13 +15,13 @@ constexpr QuantType kPlanned[] = {QuantType::q4_0, QuantType::q8_0, QuantType::q
 
 struct Card {
     int architecture;
-    std::size_t shared_bytes;  // of a block
+    std::size_t shared_bytes;  // of a thread block
     int processors;
 };
 constexpr Card kCards[] = {{80, 163 * 1024, 108}, {86, 99 * 1024, 82},   {89, 99 * 1024, 128},
                            {90, 227 * 1024, 132}, {120, 99 * 1024, 170}, {120, 99 * 1024, 36}};
 
-// A layer's matrices and its attention, with the largest inputs that a block takes.
+// A layer's matrices and its attention, with the largest inputs that a thread block takes.
 std::vector<GemvOp> layer(QuantType quant_type) {
     GemvOp attend;
     attend.kind = OpKind::attend;

@@ -1,4 +1,4 @@
-// An engine from a configuration: what it opens, what its observer learns, and how it goes over to another
+// An engine from a configuration: what it opens, what its observer learns, and how it switches to another
 // configuration.
 #include "engine/engine.h"
 

@@ -143,7 +143,7 @@ TEST(Examples, ReadSafetensors) {
 }
 
 TEST(Examples, StopAtTokensThatEndTheText) {
-    // The model as above says what comes; then a character from the middle of that becomes an end of text.
+    // The model above shows what comes; then a character from the middle of that becomes an end of text.
     const auto cut = [](const std::string& text, char end) { return text.substr(0, text.find(end)) + "\n"; };
     const std::string whole = example("custom_chain", safetensors("model") + " abc");
     const char end = whole.at(10);

@@ -50,7 +50,7 @@ int main(int argc, char** argv) {
     write(root / "gguf/every-type-v2.gguf", sample_gguf(2));
     write(root / "gguf/empty.gguf", GgufImageBuilder().build());
     write(root / "gguf/aligned.gguf", aligned_gguf());
-    write(root / "gguf/encodings.gguf", quant_types_gguf());
+    write(root / "gguf/quant_types.gguf", quant_types_gguf());
     write(root / "safetensors/every-type.safetensors", sample_safetensors());
     write(root / "safetensors/empty.safetensors", safetensors_image("{}", ""));
     return 0;

@@ -1,5 +1,5 @@
-// Whatever the lines of a saved session say, reading them yields changes that the tree takes or refuses, and what it
-// took is read again as it was written. Checksums are left out: they would keep everything else from being reached.
+// Whatever the lines of a saved session hold, reading them yields changes that the tree takes or refuses, and what it
+// took is read back as it was written. Checksums are left out, because the fuzzer would not get past them.
 #include <cstddef>
 #include <cstdint>
 #include <string>

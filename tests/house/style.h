@@ -14,7 +14,7 @@ Complaints check_columns(const File& file);
 
 // The file's text with code blanked out: comments and strings of C++ and CUDA, everything of other files. Lines stay.
 std::string prose_of(const File& file);
-// Words that plain English does without, unless in one of the phrases that are right; see words.cpp.
+// Words to avoid, except in the phrases that words.cpp allows.
 Complaints check_english(const File& file);
 
 // The command that runs clang-format 14, the version whose output the style is; empty when it is not installed.

@@ -1,6 +1,5 @@
-// CONTRIBUTING.md says how many files know one thing of each kind, a quantisation type or a subcommand: that many are
-// touched to add another. Here they are counted. The number in CONTRIBUTING.md is the bound; when a count falls, lower
-// it there.
+// CONTRIBUTING.md says how many files name one thing of each kind, for example one quantisation type or one subcommand:
+// that many are touched to add another. This test counts them. When a count falls, lower the number there.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -34,7 +33,7 @@ const std::vector<Kind>& kinds() {
         {"an option", "--simple-io", R"(simple[-_]?io)"},
         {"a subcommand", "tokenize", R"(tokenize\b)"},
         {"a command of the conversation loop", "/view", R"(/view\b|"view")"},
-        {"a library of others", "pcre2", R"(pcre2)"},
+        {"a third-party library", "pcre2", R"(pcre2)"},
     };
     return table;
 }

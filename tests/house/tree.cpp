@@ -105,8 +105,8 @@ bool may_include(const File& file, const std::string& path) {
                        [&](std::string_view prefix) { return path.starts_with(prefix); });
 }
 
-// What a file may see through other headers: what its room may include, and what the rooms see that it may include
-// whole.
+// What a file may see through other headers: what its room may include, and what those rooms see that it may include
+// as a whole.
 bool may_see(const File& file, const std::string& path) {
     if (may_include(file, path)) return true;
     const std::vector<std::string_view>& allowed = find_room(room_of(file.path))->may_include;
@@ -118,7 +118,7 @@ bool may_see(const File& file, const std::string& path) {
     });
 }
 
-// A library of others: how its headers begin, and the places whose .cpp files may include them.
+// A third-party library: how its headers begin, and the places whose .cpp files may include them.
 struct Library {
     std::string_view prefix;
     std::vector<std::string_view> places;
@@ -233,7 +233,7 @@ Complaints check_reach(const std::vector<File>& files) {
                     queue.push_back({found->second, chain, visit.links + 1});
                     continue;
                 }
-                if (visit.links == 0) continue;  // check_rooms() says it
+                if (visit.links == 0) continue;  // check_rooms() reports it
                 const std::string what = room_of(start.path) + " sees " + path + " through " + visit.file->path;
                 const auto [place, first] = faults.try_emplace(what, Fault{chain + path, visit.links, 0});
                 if (first) continue;

@@ -24,7 +24,7 @@ struct Include {
 using Complaints = std::vector<std::string>;
 
 // Every text file of the project: sources, scripts, build files, configs and documents. Build folders, hidden folders
-// other than .ci, data and models are left out.
+// except .ci, data and models are left out.
 const std::vector<File>& project_files();
 
 bool is_header(std::string_view path);
@@ -47,7 +47,7 @@ Complaints check_private_headers(const File& file);
 Complaints check_header_opening(const File& file);
 // At most 800 lines, unless the first line says that the file is generated.
 Complaints check_length(const File& file);
-// No path of anybody's machine, no note to do something later.
+// No path of a particular machine, no note to do something later.
 Complaints check_words(const File& file);
 // Relative links of a document lead to something.
 Complaints check_links(const File& file);

@@ -10,7 +10,7 @@
 
 namespace foresay::test {
 
-// A byte that makes a NaN of every float16 and of every step of codes.
+// A byte of which every float16 and every scale of codes is NaN.
 inline constexpr std::uint8_t kNanByte = 0xff;
 
 inline std::span<std::uint8_t> all_bytes(kernels::KvPages& pages) {

@@ -1,5 +1,5 @@
-// Attention where the work is cut: rows at the borders of chunks and behind some thousand positions, against the
-// reference and against rows alone, with keys and values in each format.
+// Attention where the work is split: rows at the borders of chunks and after several thousand positions, compared with
+// the reference and with single rows, for each KV format.
 
 #include <gtest/gtest.h>
 
@@ -35,18 +35,18 @@ protected:
                         .kv_heads = 2,
                         .head_dim = c.head_dim,
                         .d_ff = 24,
-                        .vocab = 4096};  // so many that the mean of all values is small, and what is left out shows
+                        .vocab = 4096};  // so many that the mean of all values is small, and a missing page shows
         config.window = c.window;
         config.kv_format = c.format;
         return config;
     }
-    // Pages in an order that is not theirs.
+    // Pages in shuffled order.
     static std::vector<std::int32_t> pages() {
         std::vector<std::int32_t> list = counting(kPages);
         std::shuffle(list.begin(), list.end(), Random(5));
         return list;
     }
-    // Keys and values of positions [from, to): those of a first layer need no attention.
+    // Fills keys and values of positions [from, to). Those of the first layer need no attention.
     void fill(TinyRun& run, std::span<const std::int32_t> tokens, std::int32_t from, std::int32_t to) const {
         for (std::int32_t begin = from; begin < to; begin += kRows) {
             const std::int32_t end = std::min(to, begin + kRows);
@@ -60,7 +60,7 @@ protected:
             run.residual(0);
         }
     }
-    // What attention adds to rows position, position + 1, ... of which those before `position` are there.
+    // What attention adds to the rows at position, position + 1, ...; the cache holds what comes before `position`.
     std::vector<std::vector<float>> attend(TinyRun& run, std::span<const std::int32_t> tokens, std::int32_t position,
                                            std::int32_t count) const {
         std::vector<Row> rows;
@@ -104,7 +104,7 @@ TEST_P(Depth, EqualsTheReferenceAndRowsAlone) {
                     length += std::pow(static_cast<double>(expected[i][d]), 2);
                 }
                 ASSERT_LE(std::sqrt(error), cache_tolerance(GetParam().format) * std::sqrt(length)) << "row " << t;
-                // What the rows before it wrote is there still.
+                // The keys and values of the rows before it are still in the cache.
                 ASSERT_NO_FATAL_FAILURE(expect_same_bits(found[i], attend(run, tokens, depth + t, 1).front()))
                     << "row " << t;
             }
@@ -147,7 +147,7 @@ TEST_P(Formats, EightBitsTakeHalfOfSixteen) {
     EXPECT_EQ(kv->bytes, ops.kv_bytes(model.shape(), 3, KvFormat::f16) * 68 / 128);
 }
 
-// The specification of KvFormat::q8: what is kept lies within half a code of what was given.
+// The specification of KvFormat::q8: a stored value is within half a code of the given one.
 TEST(CodeFormat, KeepsHalfACode) {
     const TinyModel halves([] {
         TinyConfig config;

@@ -1,4 +1,4 @@
-// Every stage of the fast backends, driven through Ops, against the reference backend on the same inputs.
+// Every op of the fast backends, called through Ops, against the reference backend on the same inputs.
 
 #include <gtest/gtest.h>
 
@@ -26,7 +26,7 @@ std::vector<float> minus(const std::vector<float>& a, const std::vector<float>& 
     return out;
 }
 
-// The largest difference of the running test, as a share of what it may be.
+// The largest difference in the current test, as a share of its tolerance.
 double worst_share = 0.0;
 
 // `found` lies within `tolerance` of `expected`, relative to the length of `expected`.
@@ -39,7 +39,7 @@ void expect_close(const std::vector<float>& expected, const std::vector<float>& 
     ASSERT_LE(difference, allowed);
 }
 
-// Says how near tests of a device come to their tolerances, so that these can be tightened.
+// Prints how close the tests of a device come to their tolerances, so that these can be tightened.
 class WorstShare : public testing::EmptyTestEventListener {
     void OnTestStart(const testing::TestInfo&) override { worst_share = 0.0; }
     void OnTestEnd(const testing::TestInfo& info) override {
@@ -87,7 +87,7 @@ public:
         for (std::size_t t = 0; t < before_.size(); ++t) ASSERT_EQ(before_[t], embedded[t]) << "embed, row " << t;
     }
 
-    // Compares what the stages since begin() have added to each row.
+    // Compares what the ops since begin() have added to each row.
     void expect_added(double tolerance) {
         const auto expected = residuals(reference_), found = residuals(fast_);
         for (std::size_t t = 0; t < expected.size(); ++t) {
@@ -103,10 +103,10 @@ public:
         }
     }
 
-    template <class Stage>
-    void both(const Stage& stage) {
-        stage(reference_);
-        stage(fast_);
+    template <class Call>
+    void both(const Call& call) {
+        call(reference_);
+        call(fast_);
     }
 
 private:
@@ -126,7 +126,7 @@ private:
     std::vector<std::vector<float>> before_;
 };
 
-// The classes of rows that take paths of their own.
+// The row classes that have their own code path.
 std::vector<RowClass> classes(const std::string& backend) {
     if (backend == "cuda") return {RowClass::decode, RowClass::prefill};
     return {RowClass::decode};
@@ -134,7 +134,7 @@ std::vector<RowClass> classes(const std::string& backend) {
 
 std::string quant_type_name(QuantType quant_type) { return std::string(info(quant_type).name); }
 
-class Stages : public testing::TestWithParam<std::tuple<std::string, QuantType>> {
+class FusedOps : public testing::TestWithParam<std::tuple<std::string, QuantType>> {
 protected:
     void SetUp() override { FORESAY_SKIP_WITHOUT_DEVICE(backend()); }
     const std::string& backend() const { return std::get<0>(GetParam()); }
@@ -169,8 +169,8 @@ protected:
     }
 };
 
-// The other matrices stay in float32, so that a failure names its stage.
-TEST_P(Stages, AttentionIn) {
+// The other matrices stay in float32, so that a failure names its op.
+TEST_P(FusedOps, AttentionIn) {
     TinyConfig config;
     config.q = config.k = config.v = quant_type();
     at_every_shape_and_width(config, [&](Pair& pair) {
@@ -179,7 +179,7 @@ TEST_P(Stages, AttentionIn) {
     });
 }
 
-TEST_P(Stages, AttentionOut) {
+TEST_P(FusedOps, AttentionOut) {
     TinyConfig config;
     config.o = quant_type();
     at_every_shape_and_width(config, [&](Pair& pair) {
@@ -188,7 +188,7 @@ TEST_P(Stages, AttentionOut) {
     });
 }
 
-TEST_P(Stages, MlpIn) {
+TEST_P(FusedOps, MlpIn) {
     TinyConfig config;
     config.gate = config.up = quant_type();
     at_every_shape_and_width(config, [&](Pair& pair) {
@@ -197,7 +197,7 @@ TEST_P(Stages, MlpIn) {
     });
 }
 
-TEST_P(Stages, MlpOut) {
+TEST_P(FusedOps, MlpOut) {
     TinyConfig config;
     config.down = quant_type();
     at_every_shape_and_width(config, [&](Pair& pair) {
@@ -206,17 +206,17 @@ TEST_P(Stages, MlpOut) {
     });
 }
 
-TEST_P(Stages, Head) {
+TEST_P(FusedOps, LmHead) {
     TinyConfig config;
     config.head = quant_type();
     at_every_shape_and_width(config, [&](Pair& pair) {
-        pair.both([](TinyRun& run) { run.head(); });
+        pair.both([](TinyRun& run) { run.lm_head(); });
         pair.expect_logits(op_tolerance(backend(), quant_type(), false));
     });
 }
 
-// Tables, norms and biases may be encoded like matrices. The table is compared by begin().
-TEST_P(Stages, EncodedTableNormsAndBiases) {
+// Tables, norms and biases may be quantised like matrices. begin() compares the table.
+TEST_P(FusedOps, QuantisedTableNormsAndBiases) {
     TinyConfig config;
     config.table = quant_type();
     config.biases = config.post_norms = config.plus_one = true;
@@ -237,7 +237,7 @@ TEST_P(Stages, EncodedTableNormsAndBiases) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Stages,
+INSTANTIATE_TEST_SUITE_P(All, FusedOps,
                          testing::Combine(testing::ValuesIn(fast_backends()), testing::ValuesIn(kAllQuantTypes)),
                          [](const auto& info) {
                              return std::get<0>(info.param) + "_" + quant_type_name(std::get<1>(info.param));
@@ -286,7 +286,7 @@ const Feature kFeatures[] = {
 class Features : public testing::TestWithParam<std::tuple<std::string, Feature>> {
 protected:
     void SetUp() override { FORESAY_SKIP_WITHOUT_DEVICE(std::get<0>(GetParam())); }
-    // The whole stages of one layer and the head, for every head width and every number of heads that share keys.
+    // All ops of one layer and the LM head, for every head width and every number of query heads per key-value head.
     void check() {
         const auto& [backend, feature] = GetParam();
         for (const std::int32_t head_dim : {16, 20, 32, 64, 128}) {
@@ -314,7 +314,7 @@ protected:
                         ASSERT_NO_FATAL_FAILURE(pair.begin(width, row_class));
                         pair.both([](TinyRun& run) { run.mlp(0); });
                         ASSERT_NO_FATAL_FAILURE(pair.expect_added(kFloatOp));
-                        pair.both([](TinyRun& run) { run.head(); });
+                        pair.both([](TinyRun& run) { run.lm_head(); });
                         ASSERT_NO_FATAL_FAILURE(pair.expect_logits(kFloatOp));
                     }
                 }

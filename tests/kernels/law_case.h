@@ -24,7 +24,7 @@ struct LawCase {
     QuantType quant_type;
     int threads;
     kernels::KvFormat kv_format = kernels::KvFormat::f16;
-    bool head_norms = true;  // a device attends within the kernel of all layers where there are none
+    bool head_norms = true;  // without them, a device attends within the decode kernel
 
     bool reference() const { return backend == "reference"; }
     bool cuda() const { return backend == "cuda"; }
@@ -56,12 +56,12 @@ inline std::vector<LawCase> law_cases() {
         for (const std::string& isa : fast_backends()) {
             for (const int threads : {1, 2, 3}) {
                 if (isa == "cuda" && threads > 1) continue;
-                // Which thread takes which panel has nothing to do with the quantisation type.
+                // Which thread takes which panel does not depend on the quantisation type.
                 if (!kFullMatrix && threads > 1 && quant_type != QuantType::q8_0) continue;
                 if (kFullMatrix && threads > 2 && quant_type != QuantType::q4_k && quant_type != QuantType::f16)
                     continue;
                 cases.push_back({isa, quant_type, threads});
-                // The cache's format and that of the weights have nothing to do with each other.
+                // The format of the cache and that of the weights are independent.
                 if (quant_type == QuantType::f32 || quant_type == (isa == "cuda" ? QuantType::q4_0 : QuantType::q8_0)) {
                     cases.push_back({isa, quant_type, threads, kernels::KvFormat::q8});
                 }

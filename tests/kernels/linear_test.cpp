@@ -1,5 +1,5 @@
-// The linear kernels of every instruction set against plain loops over the same int8 codes: exact but for the rounding
-// of float32 sums.
+// The linear kernels of every instruction set against plain loops over the same int8 codes: exact except for the
+// rounding of float32 sums.
 
 #include <gtest/gtest.h>
 

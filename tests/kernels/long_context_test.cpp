@@ -1,6 +1,6 @@
-// Attention of rows that follow up to 41,000 positions, against the reference and against rows alone: both row classes,
-// keys and values in each format. The depths lie at the borders of the regimes in which a device cuts contexts into
-// chunks (kernels/cuda/attend.h), and in the last of them.
+// Attention of rows after up to 41,000 positions, compared with the reference and with single rows: both row classes,
+// each KV format. The depths lie at the borders of the regimes in which a device cuts contexts into chunks
+// (kernels/cuda/attention/attention.h), and in the last regime.
 //
 // The reference alone takes seconds to fill its cache, so its rows are computed once for all backends.
 
@@ -37,13 +37,13 @@ public:
         tokens_ = random_tokens(8, static_cast<std::size_t>(kDepths[2] + kWide), model.shape().vocab);
     }
 
-    // Keys and values of the positions up to `depth`: those of a first layer need no attention.
+    // Fills keys and values of the positions up to `depth`. Those of the first layer need no attention.
     void fill(std::int32_t depth) {
         while (filled_ < depth) {
             begin(RowClass::decode, filled_, std::min(kFillRows, depth - filled_));
             run_.keep(0);
             filled_ += static_cast<std::int32_t>(rows_.size());
-            run_.residual(0);  // a device has run it
+            run_.residual(0);  // makes a device run it
         }
     }
     // What attention adds to `count` rows from `position` on.
@@ -82,7 +82,7 @@ const TinyModel& model(KvFormat format) {
     const auto found = models.find(format);
     if (found != models.end()) return found->second;
     TinyConfig config;
-    // So many tokens that the mean of all values is small: a page that attention leaves out moves a row by per cent.
+    // So many tokens that the mean of all values is small: a page that attention misses moves a row by some per cent.
     config.shape = {.layers = 1, .d_model = 40, .heads = 4, .kv_heads = 1, .head_dim = 64, .d_ff = 24, .vocab = 16384};
     config.kv_format = format;
     return models.emplace(format, TinyModel(config)).first->second;
@@ -130,7 +130,8 @@ TEST_P(LongContext, EqualsTheReferenceAndRowsAlone) {
                     // Written so that NaN fails.
                     ASSERT_LE(std::sqrt(error / length), cache_tolerance(format)) << "row " << t;
                 }
-                // The rows before the last are in the cache: alone it is what it was beside them.
+                // The rows before the last are in the cache now: alone, the last row must have the same bits as beside
+                // them.
                 ASSERT_NO_FATAL_FAILURE(
                     expect_same_bits(found.back(), run.attend(row_class, depth + width - 1, 1).front()));
             }

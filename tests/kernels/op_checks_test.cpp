@@ -42,7 +42,7 @@ TinyConfig full_config() {
 
 class OpChecks : public testing::Test {
 protected:
-    // A tensor whose shape no stage of the model has.
+    // A tensor whose shape no op of the model has.
     const TensorView& wrong() const { return wrong_; }
 
     const TinyModel model_{full_config()};
@@ -102,7 +102,7 @@ TEST_F(OpChecks, MissingTensors) {
               "the weights lack the final norm");
     EXPECT_EQ(missing(
                   head, [](auto& s) -> auto& { return s.weight; }),
-              "the weights lack the head");
+              "the weights lack the LM head");
 }
 
 TEST_F(OpChecks, OptionalTensorsMayBeAbsent) {
@@ -185,7 +185,7 @@ TEST_F(OpChecks, WrongShapes) {
               "the final norm" + tail + "1 x 64");
     EXPECT_EQ(changed(
                   head, [](auto& s) -> auto& { return s.weight; }),
-              "the head" + tail + "53 x 64");
+              "the LM head" + tail + "53 x 64");
 }
 
 TEST_F(OpChecks, RowsThatAreNoWholeBlocks) {

@@ -1,4 +1,4 @@
-// What backends promise beside the arithmetic: pages, token slots, the accessors, any alignment, the name of what runs.
+// What backends promise besides arithmetic: pages, token slots, accessors, any alignment, the backend's name.
 
 #include <gtest/gtest.h>
 
@@ -54,7 +54,7 @@ TEST_P(Backend, ACopiedPageHoldsTheSame) {
     feed(run, original, std::span(tokens).first(90), {30});
     for (std::size_t i = 0; i < 2; ++i) run.ops().copy_page(run.kv(), original.pages[i], copy.pages[i]);
     copy.length = 90;
-    // The original goes elsewhere; the copy and the bystander must not notice.
+    // The original changes; the copy and the bystander must not.
     Sequence astray = original;
     astray.length = 40;
     feed(run, astray, random_tokens(3, 60, model.shape().vocab), {20});
@@ -180,7 +180,7 @@ TEST_P(Backend, LogitsAreThoseOfTheRowsAskedFor) {
     }
 }
 
-// Tensors of the tests lie at odd addresses; here are the same at aligned ones.
+// The tests' tensors lie at odd addresses; these are the same at aligned ones.
 TEST_P(Backend, AlignmentOfTheFileMakesNoDifference) {
     for (const QuantType quant_type : kAllQuantTypes) {
         const std::int32_t width = 256, outputs = 37;
@@ -222,9 +222,9 @@ TEST_P(Backend, SaysWhatItTakes) {
     EXPECT_EQ(workspace->max_rows, 9);
     EXPECT_EQ(workspace->max_logit_rows, 4);
     EXPECT_GT(workspace->bytes, 0);
-    const auto stage = ops().prepare(model.mlp_in(0));
-    EXPECT_EQ(stage->macs_per_row, std::int64_t{2} * s.d_ff * s.d_model);
-    EXPECT_EQ(stage->weight_bytes, std::int64_t{2} * s.d_ff * s.d_model / 32 * 34);
+    const auto op = ops().prepare(model.mlp_in(0));
+    EXPECT_EQ(op->macs_per_row, std::int64_t{2} * s.d_ff * s.d_model);
+    EXPECT_EQ(op->weight_bytes, std::int64_t{2} * s.d_ff * s.d_model / 32 * 34);
     EXPECT_EQ(ops().prepare(model.head())->macs_per_row, std::int64_t{s.vocab} * s.d_model);
     const auto attention = ops().prepare(model.attention_in(0));
     EXPECT_EQ(attention->macs_per_row, std::int64_t{s.heads + 2 * s.kv_heads} * s.head_dim * s.d_model);
@@ -264,7 +264,7 @@ TEST(Isa, TheEnvironmentIsAskedWhenTheOptionsSayNothing) {
     EXPECT_EQ(make_cpu_ops({.threads = 1, .isa = cpu::usable_isas().front()})->describe().detail,
               cpu::usable_isas().front() + ", 1 thread");
     setenv("FORESAY_CPU_ISA", "mmx", 1);
-    EXPECT_EQ(refusal({.threads = 1}), "unknown instruction set 'mmx'; known are avx512, avx2 and portable");
+    EXPECT_EQ(refusal({.threads = 1}), "unknown instruction set 'mmx'; choose avx512, avx2 or portable");
     if (before) {
         setenv("FORESAY_CPU_ISA", kept.c_str(), 1);
     } else {
@@ -274,9 +274,9 @@ TEST(Isa, TheEnvironmentIsAskedWhenTheOptionsSayNothing) {
 
 TEST(Isa, UnknownAndMissingSetsAreRefused) {
     EXPECT_EQ(refusal({.threads = 1, .isa = "AVX2"}),
-              "unknown instruction set 'AVX2'; known are avx512, avx2 and portable");
+              "unknown instruction set 'AVX2'; choose avx512, avx2 or portable");
     EXPECT_EQ(refusal({.threads = 1, .isa = "neon"}),
-              "unknown instruction set 'neon'; known are avx512, avx2 and portable");
+              "unknown instruction set 'neon'; choose avx512, avx2 or portable");
     const std::vector<std::string> usable = cpu::usable_isas();
     for (const std::string isa : {"avx512", "avx2"}) {
         if (std::find(usable.begin(), usable.end(), isa) != usable.end()) continue;

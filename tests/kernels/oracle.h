@@ -36,7 +36,7 @@ struct Codes {
     }
 };
 
-// The inputs that a matrix in `quantisation type` sees.
+// The inputs that a matrix of type `quant_type` sees.
 inline std::vector<float> seen_by(QuantType quant_type, const std::vector<float>& x) {
     return is_float(quant_type) ? x : Codes(x).values(x.size());
 }

@@ -107,7 +107,7 @@ TEST_P(Panels, EveryValueIsThatOfTheFile) {
                             << "output " << o << " of " << outputs << ", input " << i << " of " << inputs;
                     }
                 }
-                // What pads the panels counts for nothing.
+                // The padding of panels adds nothing.
                 const std::int64_t padded =
                     static_cast<std::int64_t>(matrix.blocks) * panel_format(quant_type).block_inputs;
                 for (std::int64_t o = 0; o < matrix.padded_outputs(); ++o) {

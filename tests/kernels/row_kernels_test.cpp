@@ -1,4 +1,4 @@
-// What the instruction sets do to one row: norm, int8 codes, float16, attention; against plain loops.
+// What each instruction set does with one row (norm, int8 codes, float16, attention), compared with plain loops.
 
 #include <gtest/gtest.h>
 
@@ -93,7 +93,7 @@ TEST_P(RowKernels, CodesFilledInPartsEqualThoseFilledAtOnce) {
             for (int row = 0; row < rows; ++row) {
                 const auto x = bell(random_, static_cast<std::size_t>(inputs), 1.0f);
                 whole.fill(isa(), row, x.data(), inputs, true, false);
-                for (int end = inputs; end > 0;) {  // the last part first: parts do not lean on each other
+                for (int end = inputs; end > 0;) {  // the last part first: parts are independent
                     const int begin = (end - 1) / kScaleInputs * kScaleInputs;
                     parts.fill_codes(isa(), row, x.data(), inputs, begin, end);
                     end = begin;
@@ -146,7 +146,7 @@ TEST_P(RowKernels, HalvesAreRoundedToNearestEven) {
     }
 }
 
-// What the cache keeps in 8 bits of a head's vector, by the functions of kernels/kv_code.h.
+// The 8-bit codes of a head's vector, by the functions of kernels/kv_code.h.
 struct KvCodes {
     std::vector<std::int8_t> codes;
     float step = 0;
@@ -179,7 +179,7 @@ TEST_P(RowKernels, CacheCodesEqualTheSpecification) {
     }
 }
 
-// What is not finite must show, not become a plausible number.
+// NaN and infinity must stay visible, not become plausible numbers.
 TEST_P(RowKernels, CacheCodesOfWhatIsNotFiniteHaveNoStep) {
     constexpr float kInfinity = std::numeric_limits<float>::infinity();
     for (const float bad : {kInfinity, -kInfinity, std::numeric_limits<float>::quiet_NaN()}) {
@@ -242,7 +242,7 @@ Pages pages_of(const std::vector<float>& k, const std::vector<float>& v, int hea
     return pages;
 }
 
-// What the cache makes of all vectors of `width` values.
+// All vectors of `width` values as the cache stores them.
 std::vector<float> kept(const std::vector<float>& x, int width, KvFormat format) {
     std::vector<float> out;
     for (std::size_t at = 0; at < x.size(); at += static_cast<std::size_t>(width)) {

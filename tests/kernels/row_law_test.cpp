@@ -48,12 +48,12 @@ TEST_P(RowLaw, EveryWidthAndChunking) {
     const LawCase& c = GetParam();
     const TinyModel model(c.config());
     const auto tokens = random_tokens(31, 80, model.shape().vocab);
-    // One thread and one row at a time is what all must equal; of the same instruction set.
+    // The expected bits: one thread, one row at a time, the same instruction set.
     TinyRun plain(model, c.plain_ops(), 3, 64);
     TinyRun run(model, c.ops(), 3, 64);
     const Trace decoded = evaluate(plain, c.cpu(), tokens, {1}, RowClass::decode);
     for (const RowClass row_class : {RowClass::decode, RowClass::prefill}) {
-        // On a device the two classes are two paths.
+        // On a device the two classes have separate paths.
         const Trace expected = c.cuda() ? evaluate(plain, c.cpu(), tokens, {1}, row_class) : decoded;
         for (const RowResult& row : expected.rows) {
             for (const float logit : row.logits) ASSERT_TRUE(std::isfinite(logit));
@@ -69,7 +69,7 @@ TEST_P(RowLaw, EveryWidthAndChunking) {
                 expect_same_bits(expected, evaluate(run, c.cpu(), tokens, mixed, row_class), "mixed widths"));
         }
     }
-    // What the pages held before makes no difference to any row: here numbers in place of NaN.
+    // What the pages held before does not affect any row: here numbers instead of NaN.
     const Trace over_numbers = evaluate(run, c.cpu(), tokens, {9}, RowClass::decode, 0x3c);
     ASSERT_NO_FATAL_FAILURE(expect_same_bits(decoded.rows, over_numbers.rows));
 }
@@ -99,17 +99,17 @@ TEST_P(RowLaw, EveryPlaceAndNeighbour) {
     for (const std::size_t width : widths()) {
         const auto rows_count = static_cast<std::int32_t>(width);
         const bool every = GetParam().full() && width <= 17;
-        for (std::int32_t turn = 0; turn < (every ? rows_count : std::min(rows_count, 3)); ++turn) {
+        for (std::int32_t shift = 0; shift < (every ? rows_count : std::min(rows_count, 3)); ++shift) {
             std::vector<Row> rows;
             for (std::int32_t i = 0; i < rows_count; ++i) {
-                // Another set of neighbours with every turn; in one set each row moves by one place.
-                const std::int32_t s = (every ? (i + turn) % rows_count * 5 : i * 5 + turn * 17) % kSequences;
+                // Other neighbours with every shift; a row moves by one place.
+                const std::int32_t s = (every ? (i + shift) % rows_count * 5 : i * 5 + shift * 17) % kSequences;
                 rows.push_back({TokenRef::id(next[static_cast<std::size_t>(s)]),
                                 sequences[static_cast<std::size_t>(s)].length, s});
             }
             run.forward({RowClass::decode, false, rows, views, counting(rows_count)});
             for (std::int32_t i = 0; i < rows_count; ++i) {
-                SCOPED_TRACE(testing::Message() << "place " << i << " of " << width << ", turn " << turn);
+                SCOPED_TRACE(testing::Message() << "place " << i << " of " << width << ", shift " << shift);
                 ASSERT_NO_FATAL_FAILURE(
                     expect_same_bits(expected[static_cast<std::size_t>(rows[static_cast<std::size_t>(i)].sequence)],
                                      RowResult{run.residual(i), run.logits(i)}));
@@ -118,18 +118,18 @@ TEST_P(RowLaw, EveryPlaceAndNeighbour) {
     }
 }
 
-// Runs of several rows of several sequences in one batch: each equals its sequence alone.
-TEST_P(RowLaw, RunsOfSeveralSequences) {
+// Several rows of several sequences in one batch: each equals its sequence alone.
+TEST_P(RowLaw, RowsOfSeveralSequences) {
     const LawCase& c = GetParam();
     const TinyModel model(c.config());
     TinyRun run(model, c.ops(), 8, 64);
-    const std::vector<std::int32_t> lengths = {61, 0, 17, 40}, runs = {9, 20, 1, 30};
+    const std::vector<std::int32_t> lengths = {61, 0, 17, 40}, counts = {9, 20, 1, 30};
     std::vector<Sequence> sequences;
     std::vector<std::vector<std::int32_t>> tokens;
     std::vector<std::vector<RowResult>> expected;
     for (std::int32_t s = 0; s < 4; ++s) {
         const auto i = static_cast<std::size_t>(s);
-        tokens.push_back(random_tokens(static_cast<unsigned>(50 + s), static_cast<std::size_t>(lengths[i] + runs[i]),
+        tokens.push_back(random_tokens(static_cast<unsigned>(50 + s), static_cast<std::size_t>(lengths[i] + counts[i]),
                                        model.shape().vocab));
         Sequence sequence{{2 * s + 1, 2 * s}};
         const auto length = static_cast<std::size_t>(lengths[i]);
@@ -140,14 +140,14 @@ TEST_P(RowLaw, RunsOfSeveralSequences) {
     }
     std::vector<SequenceView> views;
     for (const Sequence& sequence : sequences) views.push_back({sequence.pages, sequence.length});
-    // Interleaved by turns and, the other time, one sequence after the other.
+    // Interleaved, and one sequence after the other.
     for (const bool interleaved : {true, false}) {
         std::vector<Row> rows;
         std::vector<std::int32_t> done(4, 0);
         while (rows.size() < 60) {
             for (std::int32_t s = 0; s < 4; ++s) {
                 const auto i = static_cast<std::size_t>(s);
-                for (bool more = true; more && done[i] < runs[i]; more = !interleaved) {
+                for (bool more = true; more && done[i] < counts[i]; more = !interleaved) {
                     const std::int32_t position = lengths[i] + done[i]++;
                     rows.push_back({TokenRef::id(tokens[i][static_cast<std::size_t>(position)]), position, s});
                 }

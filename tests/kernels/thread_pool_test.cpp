@@ -1,4 +1,5 @@
-// The team of threads: every item once, whatever the sizes, and nothing left behind.
+// The thread pool: every item runs once, whatever the sizes, also when pools and loops are nested or threads fall
+// asleep.
 
 #include "kernels/cpu/thread_pool.h"
 
@@ -82,7 +83,7 @@ TEST_P(ThreadPools, EachThreadHasANumberOfItsOwn) {
     EXPECT_TRUE(alone) << "two threads had the same number at once";
 }
 
-// Workers spin for 300 microseconds and then sleep: pauses around that length hit every state of falling asleep.
+// Workers spin for 300 microseconds and then sleep: pauses around that length hit every step of going to sleep.
 TEST_P(ThreadPools, SleepingWorkersWake) {
     ThreadPool pool(GetParam());
     std::minstd_rand random(2);

@@ -165,7 +165,7 @@ void TinyRun::forward(const Batch& batch) {
         attention(l);
         mlp(l);
     }
-    head();
+    lm_head();
 }
 
 std::vector<float> TinyRun::residual(std::int32_t row) const {

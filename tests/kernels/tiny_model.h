@@ -30,10 +30,9 @@ struct TinyConfig {
     void linear(QuantType quant_type) { q = k = v = o = gate = up = down = head = quant_type; }
 };
 
-// The smallest shape that `quantisation type` can have, with heads of `head_dim`; odd where the quantisation type
-// allows it.
+// The smallest shape that `quant_type` can have, with heads of `head_dim`; odd widths where the type allows them.
 TinyConfig smallest(QuantType quant_type);
-// The same with the odd widths that a backend cannot run rounded up.
+// The same, with widths that a backend cannot run rounded up.
 TinyConfig smallest(QuantType quant_type, const std::string& backend);
 kernels::ModelShape runnable(kernels::ModelShape shape, const std::string& backend);
 
@@ -72,7 +71,7 @@ public:
 
     void begin(const kernels::Batch& batch) { ops_->begin(*act_, batch); }
     void embed() { ops_->embed(*embed_, *act_); }
-    void keep(std::int32_t layer);  // keys and values of the batch's rows, and no more
+    void keep(std::int32_t layer);  // only stores the keys and values of the batch's rows
     void attention(std::int32_t layer);
     void mlp(std::int32_t layer);
     void lm_head() { ops_->lm_head(*head_, *act_); }
@@ -95,7 +94,7 @@ private:
     std::unique_ptr<kernels::Workspace> act_;
 };
 
-// What a forward leaves behind for one row.
+// What a forward computes for one row.
 struct RowResult {
     std::vector<float> residual, logits;
 };

@@ -8,19 +8,19 @@
 //   kActivation          the product of magnitudes        exp by a polynomial of degree 6: 2 ulp
 //   kAttention           the largest |v|                  scores in float32 become exponents: their error enters the
 //                                                         weights as it is
-//   stage, float         length of what the stage adds    the sums above; attention also rounds K and V to float16,
+//   op, float            length of what the op adds       the sums above; attention also rounds K and V to float16,
 //                                                         whose step is 2^-11: about 3e-4 after averaging
-//   stage, codes in cache  as above                      K and V differ by rounding before they become codes: here and
+//   op, codes in cache   as above                        K and V differ by rounding before they become codes: here and
 //                                                         there a code is one apart
-//   stage, int8          length of what the stage adds    the CPU's inputs of quantised matrices become int8 per 128:
+//   op, int8             length of what the op adds       the CPU's inputs of quantised matrices become int8 per 128:
 //                                                         an error of up to 1/254 of the group's peak in each, uniform,
-//                                                         that is 0.5 % of the length of a bell-shaped group; a stage
-//                                                         of two matrices has it twice, and short vectors scatter
+//                                                         that is 0.5 % of the length of a bell-shaped group; an op of
+//                                                         two matrices has it twice, and short vectors scatter
 //                                                         around it
-//   stage, float16       length of what the stage adds    a device's inputs of quantised matrices become float16, with
+//   op, float16          length of what the op adds       a device's inputs of quantised matrices become float16, with
 //                                                         11 significant bits: an error of 2^-11 of the binade,
 //                                                         uniform, is 2^-11 / sqrt(3) / 1.4 = 2.0e-4 of the length.
-//                                                         Stages of two matrices have it twice, 2.8e-4; times 4 for
+//                                                         Ops of two matrices have it twice, 2.8e-4; times 4 for
 //                                                         short vectors. K and V add the cache's share
 #pragma once
 
@@ -46,7 +46,7 @@ inline double cache_tolerance(kernels::KvFormat format) {
     return format == kernels::KvFormat::q8 ? kCodeCacheOp : kHalfCacheOp;
 }
 
-// Of a stage of `backend` whose matrices are in `quantisation type`.
+// Of an op of `backend` whose matrices have the type `quant_type`.
 inline double op_tolerance(const std::string& backend, QuantType quant_type, bool reads_cache) {
     const double cache = reads_cache ? kHalfCacheOp : kFloatOp;
     if (is_float(quant_type)) return cache;

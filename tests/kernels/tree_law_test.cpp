@@ -1,4 +1,4 @@
-// Law 1 for trees: every row of a tree leaves the bits that its path leaves when it is fed as plain text.
+// Law 1 for trees: every row of a tree has the bits that its path has when it is evaluated as plain text.
 
 #include <algorithm>
 
@@ -24,8 +24,8 @@ struct Tree {
     }
 };
 
-// A random tree; each node hangs on one of the `reach` nodes before it, so that 1 gives a chain. Some begin at the
-// root.
+// A random tree. The parent of each node is one of the `reach` nodes before it, so 1 gives a chain. Some nodes begin at
+// the root.
 Tree random_tree(Random& random, std::int32_t size, std::int32_t reach, std::int32_t vocab) {
     Tree tree;
     for (std::int32_t i = 0; i < size; ++i) {
@@ -115,7 +115,7 @@ TEST_P(TreeLaw, TreesOfSeveralPages) {
     ASSERT_NO_FATAL_FAILURE(check(run, 128, random_tree(random_, 140, 2, vocab_)));
 }
 
-// A batch of trees in which nothing branches and every cell is that of the position is a plain batch.
+// A batch of trees without branches, in which every cell is that of the position, is a plain batch.
 TEST_P(TreeLaw, ATreeWithoutBranchesIsAPlainBatch) {
     const LawCase& c = GetParam();
     const TinyModel model(c.config());

@@ -1,5 +1,5 @@
-// Blocks built byte by byte from the documented bit layout, and what they must decode to, computed by hand. They pin
-// the layout itself: an encoder and a decoder that share a mistake would pass the round trip but not this.
+// Blocks built byte by byte from the documented bit layout, and their values, computed by hand. They pin the layout
+// itself: a quantiser and a dequantiser that share a mistake would pass the round trip but not this.
 
 #include <gtest/gtest.h>
 
@@ -25,8 +25,8 @@ void put_f16(Bytes& bytes, std::size_t at, std::uint16_t half) {
     bytes[at + 1] = static_cast<std::uint8_t>(half >> 8);
 }
 
-// Decodes one block as a row and checks that decoding value by value agrees.
-std::vector<float> decode(QuantType quant_type, const Bytes& bytes) {
+// Dequantises one block as a row and checks that dequantising value by value agrees.
+std::vector<float> dequantize(QuantType quant_type, const Bytes& bytes) {
     const QuantTypeInfo constants = info(quant_type);
     EXPECT_EQ(bytes.size(), static_cast<std::size_t>(constants.block_bytes));
     // One byte off any alignment that the allocator gives.
@@ -45,10 +45,10 @@ std::vector<float> decode(QuantType quant_type, const Bytes& bytes) {
 }
 
 TEST(Blocks, PlainFloats) {
-    EXPECT_EQ(decode(QuantType::f32, {0x00, 0x00, 0xc0, 0xbf})[0], -1.5f);
-    EXPECT_EQ(decode(QuantType::f16, {0x00, 0xc1})[0], -2.5f);
-    EXPECT_EQ(decode(QuantType::f16, {0x01, 0x00})[0], 0x1p-24f);
-    EXPECT_EQ(decode(QuantType::bf16, {0x20, 0xc0})[0], -2.5f);
+    EXPECT_EQ(dequantize(QuantType::f32, {0x00, 0x00, 0xc0, 0xbf})[0], -1.5f);
+    EXPECT_EQ(dequantize(QuantType::f16, {0x00, 0xc1})[0], -2.5f);
+    EXPECT_EQ(dequantize(QuantType::f16, {0x01, 0x00})[0], 0x1p-24f);
+    EXPECT_EQ(dequantize(QuantType::bf16, {0x20, 0xc0})[0], -2.5f);
 }
 
 TEST(Blocks, Q4_0NibblesAreHalvesOfTheGroup) {
@@ -56,7 +56,7 @@ TEST(Blocks, Q4_0NibblesAreHalvesOfTheGroup) {
     put_f16(bytes, 0, kHalf);
     bytes[2 + 0] = 0xf0;  // value 0: code 0, value 16: code 15
     bytes[2 + 5] = 0x3a;  // value 5: code 10, value 21: code 3
-    const auto values = decode(QuantType::q4_0, bytes);
+    const auto values = dequantize(QuantType::q4_0, bytes);
     std::vector<float> expected(32, 0.0f);
     expected[0] = -4.0f;
     expected[16] = 3.5f;
@@ -75,7 +75,7 @@ TEST(Blocks, Q8_0CodesAreSignedBytesInOrder) {
     expected[0] = -32.0f;
     expected[1] = 31.75f;
     expected[31] = -0.25f;
-    EXPECT_EQ(decode(QuantType::q8_0, bytes), expected);
+    EXPECT_EQ(dequantize(QuantType::q8_0, bytes), expected);
 }
 
 // Group g gets scale 8g + 1 (1, 9, .., 57) and minimum 63 - 7g (63, 56, .., 14), packed by hand.
@@ -96,7 +96,7 @@ TEST(Blocks, Q4_K) {
     put_k_scales(bytes);
     bytes[16 + 3] = 0x5c;        // group 0 value 3: code 12; group 1 value 3: code 5
     bytes[16 + 96 + 31] = 0xf1;  // group 6 value 31: code 1; group 7 value 31: code 15
-    const auto values = decode(QuantType::q4_k, bytes);
+    const auto values = dequantize(QuantType::q4_k, bytes);
     for (int g = 0; g < 8; ++g) {
         const float scale = 0.5f * static_cast<float>(8 * g + 1);
         const float minimum = 0.25f * static_cast<float>(63 - 7 * g);
@@ -120,7 +120,7 @@ TEST(Blocks, Q5_KTakesItsFifthBitFromTheBitOfItsGroup) {
     bytes[16 + 7] = 0x81;       // value 7: fifth bit of groups 0 and 7
     bytes[48 + 7] = 0x2f;       // group 0 value 7: low 15; group 1 value 7: low 2
     bytes[48 + 96 + 7] = 0x90;  // group 7 value 7: low 9
-    const auto values = decode(QuantType::q5_k, bytes);
+    const auto values = dequantize(QuantType::q5_k, bytes);
     for (int g = 0; g < 8; ++g) {
         const float scale = static_cast<float>(8 * g + 1);
         const float minimum = 0.5f * static_cast<float>(63 - 7 * g);
@@ -142,7 +142,7 @@ TEST(Blocks, Q6_KQuartersShareNibblesAndBitPairs) {
     put_f16(bytes, 208, kQuarter);
     bytes[64 + 32 + 20] = 0x5b;   // half 1, value 20: quarter 1 low 11, quarter 3 low 5
     bytes[128 + 32 + 20] = 0x9c;  // half 1, value 20: pairs 0, 3, 1, 2 for quarters 0 .. 3
-    const auto values = decode(QuantType::q6_k, bytes);
+    const auto values = dequantize(QuantType::q6_k, bytes);
     for (int e = 0; e < 256; ++e) {
         int code = 0;
         if (e == 128 + 20) code = 0;

@@ -24,7 +24,7 @@ struct Shape {
 };
 
 template <class Distribution>
-std::vector<float> drawn(std::mt19937& random, std::size_t count, Distribution distribution) {
+std::vector<float> random_values(std::mt19937& random, std::size_t count, Distribution distribution) {
     std::vector<float> values(count);
     for (float& value : values) value = distribution(random);
     return values;
@@ -32,20 +32,25 @@ std::vector<float> drawn(std::mt19937& random, std::size_t count, Distribution d
 
 const Shape kShapes[] = {
     {"normal",
-     [](std::mt19937& r, std::size_t n) { return drawn(r, n, std::normal_distribution<float>(0.0f, 0.02f)); }},
-    {"large", [](std::mt19937& r,
-                 std::size_t n) { return drawn(r, n, std::uniform_real_distribution<float>(-900.0f, 900.0f)); }},
-    {"positive",
-     [](std::mt19937& r, std::size_t n) { return drawn(r, n, std::uniform_real_distribution<float>(0.5f, 1.5f)); }},
+     [](std::mt19937& r, std::size_t n) { return random_values(r, n, std::normal_distribution<float>(0.0f, 0.02f)); }},
+    {"large",
+     [](std::mt19937& r, std::size_t n) {
+         return random_values(r, n, std::uniform_real_distribution<float>(-900.0f, 900.0f));
+     }},
+    {"positive", [](std::mt19937& r,
+                    std::size_t n) { return random_values(r, n, std::uniform_real_distribution<float>(0.5f, 1.5f)); }},
     {"negative",
-     [](std::mt19937& r, std::size_t n) { return drawn(r, n, std::uniform_real_distribution<float>(-3.0f, -2.0f)); }},
+     [](std::mt19937& r, std::size_t n) {
+         return random_values(r, n, std::uniform_real_distribution<float>(-3.0f, -2.0f));
+     }},
     {"outliers",
      [](std::mt19937& r, std::size_t n) {
-         auto values = drawn(r, n, std::normal_distribution<float>(0.0f, 0.02f));
+         auto values = random_values(r, n, std::normal_distribution<float>(0.0f, 0.02f));
          for (std::size_t i = 0; i < n; i += 37) values[i] *= 50.0f;
          return values;
      }},
-    {"tiny", [](std::mt19937& r, std::size_t n) { return drawn(r, n, std::normal_distribution<float>(0.0f, 1e-6f)); }},
+    {"tiny",
+     [](std::mt19937& r, std::size_t n) { return random_values(r, n, std::normal_distribution<float>(0.0f, 1e-6f)); }},
     {"zero", [](std::mt19937&, std::size_t n) { return std::vector<float>(n, 0.0f); }},
     {"constant", [](std::mt19937&, std::size_t n) { return std::vector<float>(n, -0.7f); }},
     {"one value",
@@ -65,7 +70,7 @@ float largest_magnitude(std::span<const float> values) {
 // A scale kept in f16 is at most one f16 step above the ideal one: a 1024th of it, or the subnormal step.
 float stored(float scale) { return scale * (1.0f + 0x1p-10f) + 0x1p-24f; }
 
-// The largest error that value `i` of `values` may show after quantisation type: half a step (Q4_0: one step at the far
+// The largest error that value `i` of `values` may show after quantisation: half a step (Q4_0: one step at the far
 // end). A K-quant group's step is its own need plus one unit of the block's 6- or 8-bit scale of scales.
 float error_bound(QuantType quant_type, std::span<const float> values, std::size_t i) {
     const auto group_of = [&](std::size_t size) { return values.subspan(i / size * size, size); };
@@ -161,7 +166,7 @@ TEST(RoundTrip, RelativeRootMeanSquareErrorMatchesTheBits) {
     expect_between(QuantType::q6_k, 0.012, 0.024);
 }
 
-// Rows of a tensor decode on their own, at any row index.
+// Each row of a tensor is dequantised on its own, at any row index.
 TEST(RoundTrip, RowsAreIndependentBlocks) {
     std::mt19937 random(3);
     std::normal_distribution<float> normal(0.0f, 1.0f);

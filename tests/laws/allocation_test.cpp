@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <new>
 
-#include "tests/speculative/session.h"
+#include "tests/speculative/support.h"
 
 namespace {
 
@@ -56,7 +56,7 @@ TEST(Allocation, CountingWorks) {
 }
 
 TEST(Allocation, DecodingAForwardAllocatesNothing) {
-    core::Context context(bundled(fast_backend(), "target"), session_options());
+    core::Context context(bundled(fast_backend(), "target"), context_options());
     const auto input = prompt();
     ASSERT_TRUE(context.prefill(input));
     const std::vector<std::int32_t> rows = {5, 6, 7, 8, 9, 10, 11, 12};
@@ -82,7 +82,7 @@ class GenerationAllocates : public testing::TestWithParam<Case> {};
 
 TEST_P(GenerationAllocates, NothingPerToken) {
     const Case& c = GetParam();
-    core::ContextOptions options = session_options();
+    core::ContextOptions options = context_options();
     options.length = 1024;
     auto drafters = sources(model_drafter(bundled(fast_backend(), "draft"), options),
                             c.ngram ? speculative::make_ngram_drafter(options.length) : nullptr);

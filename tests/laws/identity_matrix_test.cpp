@@ -11,7 +11,7 @@
 
 #include "plugins/host/plugin_host.h"
 #include "tests/laws/text_oracle.h"
-#include "tests/speculative/session.h"
+#include "tests/speculative/support.h"
 
 namespace foresay::test {
 namespace {
@@ -66,12 +66,12 @@ std::unique_ptr<samplers::Chain> matrix_chain(int number, double temperature, bo
 }
 
 // One way to speculate, with a generator of its own that lives through the whole matrix, so that caches and controllers
-// carry their past along.
+// keep their history.
 struct Variant {
     std::string name;
     std::vector<speculative::SpeculationOptions> modes;
-    // Made anew for each case when the drafter has to know the answer.
-    std::function<std::unique_ptr<speculative::Drafter>(const std::vector<std::int32_t>& session, unsigned seed)>
+    // Called again for each case when the drafter has to know the answer.
+    std::function<std::unique_ptr<speculative::Drafter>(const std::vector<std::int32_t>& sequence, unsigned seed)>
         drafter;
     bool ngram = false;  // n-gram lookup takes part as well; without a drafter, alone
     bool knows = false;
@@ -89,9 +89,9 @@ std::vector<Variant> variants() {
     all.push_back({.name = "automatic", .modes = {automatic()}, .drafter = [=](auto&, unsigned) {
                        return model_drafter(draft);
                    }});
-    const auto nobody = [](auto&, unsigned) { return nullptr; };
+    const auto none = [](auto&, unsigned) { return nullptr; };
     all.push_back(
-        {.name = "ngram", .modes = {fixed(1), fixed(4), fixed(16), automatic()}, .drafter = nobody, .ngram = true});
+        {.name = "ngram", .modes = {fixed(1), fixed(4), fixed(16), automatic()}, .drafter = none, .ngram = true});
     all.push_back({.name = "draft and ngram",
                    .modes = {automatic()},
                    .drafter = [=](auto&, unsigned) { return model_drafter(draft); },
@@ -107,11 +107,11 @@ std::vector<Variant> variants() {
         {.name = "random tokens", .modes = {fixed(6)}, .drafter = [](auto&, unsigned) { return random_drafter(6); }});
     all.push_back({.name = "half right",
                    .modes = {fixed(16)},
-                   .drafter = [](auto& session, unsigned seed) { return replay_drafter(session, 0.15, seed); },
+                   .drafter = [](auto& sequence, unsigned seed) { return replay_drafter(sequence, 0.15, seed); },
                    .knows = true});
     all.push_back({.name = "always wrong",
                    .modes = {fixed(3)},
-                   .drafter = [](auto& session, unsigned seed) { return replay_drafter(session, 1.0, seed); },
+                   .drafter = [](auto& sequence, unsigned seed) { return replay_drafter(sequence, 1.0, seed); },
                    .knows = true});
     all.push_back({.name = "second best", .modes = {fixed(4)}, .drafter = [=](auto&, unsigned) {
                        return std::make_unique<SecondBestDrafter>(draft);
@@ -151,7 +151,7 @@ void run_case(std::vector<Variant>& all, Fraction& fraction,
     static speculative::Generator plain = make_generator(temperature_chain(0.0), nullptr, off());
     bool known = false;
     speculative::GenerateResult expected;
-    std::vector<std::int32_t> session;
+    std::vector<std::int32_t> sequence;
     for (Variant& variant : all) {
         for (const speculative::SpeculationOptions& mode : variant.modes) {
             if (!fraction.next()) continue;
@@ -159,11 +159,11 @@ void run_case(std::vector<Variant>& all, Fraction& fraction,
                 plain.truncate(0);
                 plain.set_chain(chain());
                 expected = plain.generate(request);
-                session.assign(plain.tokens().begin(), plain.tokens().end());
+                sequence.assign(plain.tokens().begin(), plain.tokens().end());
                 known = true;
             }
             if (!variant.generator || variant.knows) {
-                auto drafters = sources(variant.drafter(session, static_cast<unsigned>(totals.cases)),
+                auto drafters = sources(variant.drafter(sequence, static_cast<unsigned>(totals.cases)),
                                         variant.ngram ? ngram_drafter() : nullptr);
                 variant.generator =
                     std::make_unique<speculative::Generator>(make_generator(chain(), std::move(drafters), mode));
@@ -206,11 +206,11 @@ TEST(IdentityMatrix, EveryPathGivesThePlainText) {
             }
         }
     }
-    std::printf("%lld runs, %lld tokens drafted, %lld accepted, %lld runs differ\n",
+    std::printf("%lld texts, %lld tokens drafted, %lld accepted, %lld texts differ\n",
                 static_cast<long long>(totals.cases), static_cast<long long>(totals.drafted),
                 static_cast<long long>(totals.accepted), static_cast<long long>(totals.differing));
     EXPECT_EQ(totals.differing, 0);
-    // The matrix means nothing unless runs were accepted and rejected.
+    // The matrix means nothing unless tokens were accepted and rejected.
     EXPECT_GT(totals.accepted, totals.cases);
     EXPECT_GT(totals.drafted - totals.accepted, totals.cases);
 }
@@ -245,7 +245,7 @@ struct OracleTotals {
 // Two conversation turns with stop strings, against the oracle on the host with one thread.
 void expect_oracle(const std::function<std::unique_ptr<samplers::Chain>()>& chain, kernels::KvFormat format,
                    std::uint64_t seed, const std::string& what, Fraction& fraction, OracleTotals& totals) {
-    core::ContextOptions options = session_options();
+    core::ContextOptions options = context_options();
     options.kv_format = format;
     const std::string first = kPrompts[seed % 4], second = "\n\n# And then\ndef ";
     const std::vector<std::string> stops = {"\n\n\n", "):\n", "self."};

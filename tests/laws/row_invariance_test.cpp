@@ -56,9 +56,11 @@ struct Case {
     kernels::KvFormat kv_format = kernels::KvFormat::f16;
 };
 
-const char* suffix(const Case& c) { return c.kv_format == kernels::KvFormat::q8 ? "_kv_q8" : ""; }
+const char* cache_suffix(const Case& c) { return c.kv_format == kernels::KvFormat::q8 ? "_kv_q8" : ""; }
 
-void PrintTo(const Case& c, std::ostream* out) { *out << backends()[c.backend].name << " " << c.model << suffix(c); }
+void PrintTo(const Case& c, std::ostream* out) {
+    *out << backends()[c.backend].name << " " << c.model << cache_suffix(c);
+}
 
 class RowInvariance : public testing::TestWithParam<Case> {
 protected:
@@ -119,7 +121,7 @@ TEST_P(RowInvariance, EveryWidthAndChunking) {
 }
 
 // On a host both classes are the same arithmetic.
-TEST_P(RowInvariance, InputAndDecodeRowsAreEqualOnTheHost) {
+TEST_P(RowInvariance, PrefillAndDecodeRowsAreEqualOnTheHost) {
     if (backends()[GetParam().backend].name == "cuda") GTEST_SKIP() << "a device computes the two classes differently";
     expect_same_bits(evaluate(kernels::RowClass::decode, {1}), evaluate(kernels::RowClass::prefill, {64}), "classes");
 }
@@ -131,21 +133,21 @@ TEST_P(RowInvariance, TruncateAndAppendEqualsFresh) {
     std::mt19937 random(13);
     Rows found;
     std::size_t done = 0;
-    // Rounds of a speculation: a run of which a random part is right, then back to what is.
+    // Rounds of speculation: a draft of which a random part is right, then truncation to that part.
     while (done < kTokens) {
         const std::size_t right = std::min<std::size_t>(1 + random() % 6, kTokens - done);
         const std::size_t rejected = random() % 8;
-        std::vector<std::int32_t> run(tokens_.begin() + static_cast<std::ptrdiff_t>(done),
-                                      tokens_.begin() + static_cast<std::ptrdiff_t>(done + right));
-        run.insert(run.end(), wrong.begin(), wrong.begin() + static_cast<std::ptrdiff_t>(rejected));
+        std::vector<std::int32_t> drafted(tokens_.begin() + static_cast<std::ptrdiff_t>(done),
+                                          tokens_.begin() + static_cast<std::ptrdiff_t>(done + right));
+        drafted.insert(drafted.end(), wrong.begin(), wrong.begin() + static_cast<std::ptrdiff_t>(rejected));
         Rows rows;
-        feed(c, kernels::RowClass::decode, run, {64}, rows);
+        feed(c, kernels::RowClass::decode, drafted, {64}, rows);
         rows.resize(right);
         found.insert(found.end(), rows.begin(), rows.end());
         done += right;
         c.truncate(static_cast<std::int32_t>(done));
     }
-    expect_same_bits(expected, found, "after rejected runs");
+    expect_same_bits(expected, found, "after rejected drafts");
     c.truncate(0);
     Rows again;
     feed(c, kernels::RowClass::decode, tokens_, {64}, again);
@@ -159,13 +161,13 @@ TEST_P(RowInvariance, ForkEqualsCopy) {
     feed(c, kernels::RowClass::decode, std::span(tokens_).first(shared), {64}, prefix);
     const core::SequenceId copy = c.fork(0);
     ASSERT_GE(copy, 0);
-    // The original goes astray first; the copy must not notice.
+    // The original continues with other tokens first; the copy must not change.
     Rows astray;
     feed(c, kernels::RowClass::decode, random_tokens(40, model_->config().shape.vocab, 14), {5}, astray, 0);
     Rows found = prefix;
     feed(c, kernels::RowClass::decode, std::span(tokens_).subspan(shared), {3}, found, copy);
     expect_same_bits(evaluate(kernels::RowClass::decode, {1}), found, "fork");
-    // And back: the original, cut to the fork, goes on as if nothing had happened.
+    // The original, truncated to the fork, continues as if nothing had happened.
     c.truncate(static_cast<std::int32_t>(shared), 0);
     Rows back = prefix;
     feed(c, kernels::RowClass::decode, std::span(tokens_).subspan(shared), {9}, back, 0);
@@ -189,7 +191,7 @@ std::vector<Case> cases() {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, RowInvariance, testing::ValuesIn(cases()), [](const auto& info) {
-    std::string name = backends()[info.param.backend].name + "_" + info.param.model + suffix(info.param);
+    std::string name = backends()[info.param.backend].name + "_" + info.param.model + cache_suffix(info.param);
     std::ranges::replace(name, '+', '_');
     return name;
 });

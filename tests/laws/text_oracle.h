@@ -1,18 +1,18 @@
-// tests/laws/text_oracle.h: what text a model, a chain, a seed and a prompt stand for, computed in the plainest way:
-// evaluate a row, let the chain decide, append the token. No Generator, no speculation, no device sampling, no
+// tests/laws/text_oracle.h: the text that a model, a chain, a seed and a prompt determine, computed in the plainest
+// way: evaluate a row, let the chain decide, append the token. No Generator, no speculation, no device sampling, no
 // incremental text.
 #pragma once
 
 #include <optional>
 
 #include "core/text/utf8.h"
-#include "tests/speculative/session.h"
+#include "tests/speculative/support.h"
 
 namespace foresay::test {
 
 class TextOracle {
 public:
-    explicit TextOracle(std::shared_ptr<const core::Model> model, core::ContextOptions options = session_options())
+    explicit TextOracle(std::shared_ptr<const core::Model> model, core::ContextOptions options = context_options())
         : context_(std::move(model), options) {}
 
     struct Answer {
@@ -23,7 +23,7 @@ public:
 
     // A conversation turn: the request's input is appended to what was said before, and answered.
     Answer answer(const speculative::GenerateRequest& request, samplers::Chain& chain) {
-        // The last sampled token has not been evaluated. It is a decode row, whenever its turn comes.
+        // The last sampled token has not been evaluated. It is a decode row, also when it is evaluated later.
         if (unseen_) EXPECT_TRUE(context_.decode(std::span(&*unseen_, 1)));
         EXPECT_TRUE(context_.prefill(request.input));
         tokens_.insert(tokens_.end(), request.input.begin(), request.input.end());

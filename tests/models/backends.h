@@ -61,8 +61,8 @@ inline const std::string& no_cuda() {
 #define FORESAY_SKIP_WITHOUT_DEVICE(backend) \
     if ((backend) == "cuda" && !no_cuda().empty()) GTEST_SKIP() << "not run on CUDA: " << no_cuda()
 
-// The host's backend as if it ran apart from the host: what is sampled on a device, chained there and read back late
-// takes the same ways, without a device.
+// The host's backend, run asynchronously: sampling, chained steps and late reads take a device's code paths without a
+// device.
 inline const Backend& paced_backend() {
     static const Backend paced = {"paced", 0.6, 2e-3, 0.1, 96};
     return paced;
@@ -78,8 +78,8 @@ inline const Backend& fast_backend() {
     return backends().front();
 }
 
-// Skips every test of a program that is asked to run on a device that is not there. A name that means no backend fails,
-// so that nothing runs on another one than was meant.
+// Skips every test when the requested device is not there. An unknown backend name fails, so that no test runs on
+// another backend than the one that was meant.
 class DeviceCheck : public testing::Environment {
 public:
     void SetUp() override {

@@ -2,7 +2,7 @@
 //
 // Results are those of the first backend; the second one repeats every call. Ops show the residual stream and the
 // logits, so an op is named by the first of these that differs: embed, attention_out (with attention_in and attend
-// before it), mlp_out (with mlp_in) and head.
+// before it), mlp_out (with mlp_in) and lm_head.
 //
 // Tolerance: of what an op adds to a row, or of a row of logits: values may differ by this share of the row's largest
 //           magnitude. It has to leave room for differences that earlier ops hand on.
@@ -25,8 +25,8 @@ namespace foresay::test {
 // Where two backends part.
 struct OpDifference {
     std::string op;
-    std::int32_t layer = -1;  // -1: embed and head belong to none
-    std::int32_t row = 0;     // of the batch; of the logit rows for head
+    std::int32_t layer = -1;  // -1: embed and lm_head belong to none
+    std::int32_t row = 0;     // of the batch; of the logit rows for lm_head
     std::int32_t index = 0;
     float expected = 0.0f, found = 0.0f;
 
@@ -68,8 +68,8 @@ public:
     }
     std::unique_ptr<kernels::Workspace> allocate_workspace(const kernels::ModelShape& shape, std::int32_t rows,
                                                            std::int32_t logit_rows) override {
-        return std::make_unique<BothActivations>(ops_[0]->allocate_workspace(shape, rows, logit_rows),
-                                                 ops_[1]->allocate_workspace(shape, rows, logit_rows));
+        return std::make_unique<BothWorkspaces>(ops_[0]->allocate_workspace(shape, rows, logit_rows),
+                                                ops_[1]->allocate_workspace(shape, rows, logit_rows));
     }
     void copy_page(kernels::KvPages& kv, std::int32_t from, std::int32_t to) override {
         each([&](int i) { ops_[i]->copy_page(of(kv, i), from, to); });
@@ -84,36 +84,36 @@ public:
             ops_[i]->begin(of(workspace, i), own);
         });
     }
-    void embed(const kernels::PreparedOp& stage, kernels::Workspace& workspace) override {
-        each([&](int i) { ops_[i]->embed(of(stage, i), of(workspace, i)); });
+    void embed(const kernels::PreparedOp& op, kernels::Workspace& workspace) override {
+        each([&](int i) { ops_[i]->embed(of(op, i), of(workspace, i)); });
         self(workspace).layer = -1;
         for (auto& rows : self(workspace).before) rows.clear();
         compare_rows(workspace, "embed");
     }
-    void attention_in(const kernels::PreparedOp& stage, kernels::Workspace& workspace, kernels::KvPages& kv,
+    void attention_in(const kernels::PreparedOp& op, kernels::Workspace& workspace, kernels::KvPages& kv,
                       std::int32_t layer) override {
         self(workspace).layer = layer;
-        each([&](int i) { ops_[i]->attention_in(of(stage, i), of(workspace, i), of(kv, i), layer); });
+        each([&](int i) { ops_[i]->attention_in(of(op, i), of(workspace, i), of(kv, i), layer); });
     }
-    void attend(const kernels::PreparedOp& stage, kernels::Workspace& workspace, const kernels::KvPages& kv,
+    void attend(const kernels::PreparedOp& op, kernels::Workspace& workspace, const kernels::KvPages& kv,
                 std::int32_t layer) override {
-        each([&](int i) { ops_[i]->attend(of(stage, i), of(workspace, i), of(kv, i), layer); });
+        each([&](int i) { ops_[i]->attend(of(op, i), of(workspace, i), of(kv, i), layer); });
     }
-    void attention_out(const kernels::PreparedOp& stage, kernels::Workspace& workspace) override {
-        each([&](int i) { ops_[i]->attention_out(of(stage, i), of(workspace, i)); });
+    void attention_out(const kernels::PreparedOp& op, kernels::Workspace& workspace) override {
+        each([&](int i) { ops_[i]->attention_out(of(op, i), of(workspace, i)); });
         compare_rows(workspace, "attention_out");
     }
-    void mlp_in(const kernels::PreparedOp& stage, kernels::Workspace& workspace) override {
-        each([&](int i) { ops_[i]->mlp_in(of(stage, i), of(workspace, i)); });
+    void mlp_in(const kernels::PreparedOp& op, kernels::Workspace& workspace) override {
+        each([&](int i) { ops_[i]->mlp_in(of(op, i), of(workspace, i)); });
     }
-    void mlp_out(const kernels::PreparedOp& stage, kernels::Workspace& workspace) override {
-        each([&](int i) { ops_[i]->mlp_out(of(stage, i), of(workspace, i)); });
+    void mlp_out(const kernels::PreparedOp& op, kernels::Workspace& workspace) override {
+        each([&](int i) { ops_[i]->mlp_out(of(op, i), of(workspace, i)); });
         compare_rows(workspace, "mlp_out");
     }
-    void lm_head(const kernels::PreparedOp& stage, kernels::Workspace& workspace) override {
-        each([&](int i) { ops_[i]->head(of(stage, i), of(workspace, i)); });
+    void lm_head(const kernels::PreparedOp& op, kernels::Workspace& workspace) override {
+        each([&](int i) { ops_[i]->lm_head(of(op, i), of(workspace, i)); });
         for (std::int32_t row = 0; row < self(workspace).logit_rows && !difference_; ++row)
-            compare("head", -1, row, ops_[0]->logits(of(workspace, 0), row), ops_[1]->logits(of(workspace, 1), row));
+            compare("lm_head", -1, row, ops_[0]->logits(of(workspace, 0), row), ops_[1]->logits(of(workspace, 1), row));
     }
 
     void sample(kernels::Workspace& workspace, std::span<const kernels::SamplingPlan> plans,
@@ -141,7 +141,7 @@ private:
             : Base(*first), inner{std::move(first), std::move(second)} {}
         std::unique_ptr<Base> inner[2];
     };
-    struct BothActivations final : Both<kernels::Workspace> {
+    struct BothWorkspaces final : Both<kernels::Workspace> {
         using Both::Both;
         std::int32_t rows = 0, logit_rows = 0, layer = -1;
         std::vector<std::vector<float>> before[2];  // residual stream before the op; empty: zeros
@@ -151,7 +151,7 @@ private:
     static Base& of(Base& both, int i) {
         return *static_cast<const Both<std::remove_const_t<Base>>&>(both).inner[i];
     }
-    static BothActivations& self(kernels::Workspace& workspace) { return static_cast<BothActivations&>(workspace); }
+    static BothWorkspaces& self(kernels::Workspace& workspace) { return static_cast<BothWorkspaces&>(workspace); }
     template <class Call>
     static void each(const Call& call) {
         call(0);
@@ -164,7 +164,7 @@ private:
 
     void compare_rows(kernels::Workspace& workspace, const char* op) {
         if (difference_) return;
-        BothActivations& a = self(workspace);
+        BothWorkspaces& a = self(workspace);
         std::vector<std::vector<float>> now[2];
         for (std::int32_t row = 0; row < a.rows; ++row) {
             std::vector<float> added[2];

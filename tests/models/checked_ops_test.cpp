@@ -1,4 +1,4 @@
-// Two backends side by side: what differs is found where it begins.
+// Two backends side by side: the first op at which they differ is found.
 
 #include "tests/models/checked_ops.h"
 
@@ -17,22 +17,22 @@ public:
     float error = 0.0f;
 
     WrongOps() : OpsDecorator(kernels::make_reference_ops()) {}
-    void attention_in(const kernels::PreparedOp& stage, kernels::Workspace& workspace, kernels::KvPages& kv,
+    void attention_in(const kernels::PreparedOp& prepared, kernels::Workspace& workspace, kernels::KvPages& kv,
                       std::int32_t of) override {
         layer_ = of;
-        OpsDecorator::attention_in(stage, workspace, kv, of);
+        OpsDecorator::attention_in(prepared, workspace, kv, of);
     }
-    void attention_out(const kernels::PreparedOp& stage, kernels::Workspace& workspace) override {
-        OpsDecorator::attention_out(stage, workspace);
+    void attention_out(const kernels::PreparedOp& prepared, kernels::Workspace& workspace) override {
+        OpsDecorator::attention_out(prepared, workspace);
         spoil("attention_out", workspace);
     }
-    void mlp_out(const kernels::PreparedOp& stage, kernels::Workspace& workspace) override {
-        OpsDecorator::mlp_out(stage, workspace);
+    void mlp_out(const kernels::PreparedOp& prepared, kernels::Workspace& workspace) override {
+        OpsDecorator::mlp_out(prepared, workspace);
         spoil("mlp_out", workspace);
     }
-    void lm_head(const kernels::PreparedOp& stage, kernels::Workspace& workspace) override {
-        OpsDecorator::head(stage, workspace);
-        if (op == "head") logits(workspace, row)[static_cast<std::size_t>(index)] += error;
+    void lm_head(const kernels::PreparedOp& prepared, kernels::Workspace& workspace) override {
+        OpsDecorator::lm_head(prepared, workspace);
+        if (op == "lm_head") logits(workspace, row)[static_cast<std::size_t>(index)] += error;
     }
 
 private:
@@ -63,7 +63,7 @@ TEST(Checked, EqualBackendsDoNotDiffer) {
 }
 
 TEST(Checked, TheFirstDifferenceIsNamed) {
-    for (const char* op : {"attention_out", "mlp_out", "head"}) {
+    for (const char* op : {"attention_out", "mlp_out", "lm_head"}) {
         WrongOps wrong;
         wrong.op = op;
         wrong.layer = 1;
@@ -73,7 +73,7 @@ TEST(Checked, TheFirstDifferenceIsNamed) {
         const auto found = compare(wrong, 1e-3);
         ASSERT_TRUE(found.has_value()) << op;
         EXPECT_EQ(found->op, op);
-        EXPECT_EQ(found->layer, wrong.op == "head" ? -1 : 1);
+        EXPECT_EQ(found->layer, wrong.op == "lm_head" ? -1 : 1);
         EXPECT_EQ(found->row, 2);
         EXPECT_EQ(found->index, 45);
         EXPECT_NEAR(found->found - found->expected, 0.5, 1e-4) << found->text();

@@ -1,4 +1,4 @@
-// What a configuration file may say, and what is refused, in one sentence that names the file.
+// What a model's configuration file may hold, and what is refused, in one sentence that names the file.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // Small models inflated to larger shapes compute the small models' functions, in every quantisation type: their
-// matrices hold the small ones to twice the precision of the quantisation type, what counts for nothing is exactly
-// nothing, and logits and choices are those of the small model.
+// matrices hold the small ones to twice the precision of the quantisation type, padding adds exactly nothing, and
+// logits and choices are those of the small model.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -115,7 +115,7 @@ private:
     }
 };
 
-// Matrices that read the residual stream without what their quantisation type left over.
+// Matrices that read the residual stream, without the part that corrects their rounding.
 class WithoutResiduals final : public ChangedSource {
 public:
     WithoutResiduals(std::unique_ptr<ModelSource> source, std::int64_t width)
@@ -143,7 +143,7 @@ std::unique_ptr<core::Context> context_of(std::unique_ptr<ModelSource> source, k
                                            core::ContextOptions{.length = 256, .prefill_rows = 64, .decode_rows = 32});
 }
 
-// A golden prompt and what the bundled model wrote behind it.
+// A golden prompt and the bundled model's continuation.
 std::vector<std::int32_t> golden_text(const std::string& which, std::size_t prompt) {
     static const nlohmann::json golden = [] {
         std::ifstream file(std::string(FORESAY_SOURCE_DIR) + "/tests/golden/python-coder.json");

@@ -3,17 +3,18 @@
 // on a backend that computes at once shows here:
 //
 //   - a batch, or a list that a plan borrows, that changes or dies before the backend is done with it: reported;
-//   - a slot that no sample fills, candidates that no plan kept, logits that no head() computed: reported;
+//   - a slot that no sample fills, candidates that no plan kept, logits that no lm_head() computed: reported;
 //   - logits and candidates that are kept past the call that ends their life: NaN, and ids that do not exist.
 //
 // Copies:   what the contract lets a caller take back when a call returns, and no more: plans and slots at sample(),
 //           the batch at begin(). Lists inside a plan are read when the sample runs; copies of them serve for
 //           comparison only.
-// Order:    one queue, first in, first out, for all activations, as one stream of a device. Reading runs the queue up
-//           to what is read. Freeing pages, activations or stages runs all of it, as freeing memory of a device does.
+// Order:    one queue, first in, first out, for all workspaces, like one stream of a device. Reading runs the queue up
+//           to what is read. Freeing pages, workspaces or prepared ops runs all of it, as freeing memory of a device
+//           does.
 // Threads:  one caller at a time.
 // Cost:     allocates nothing once its pool has grown.
-// Errors:   broken contracts are failures of the test that runs.
+// Errors:   a broken contract fails the current test.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -55,7 +56,7 @@ public:
     }
     std::unique_ptr<kernels::Workspace> allocate_workspace(const kernels::ModelShape& shape, std::int32_t max_rows,
                                                            std::int32_t max_logit_rows) override {
-        return std::make_unique<LateActivations>(inner().allocate_workspace(shape, max_rows, max_logit_rows), queue_);
+        return std::make_unique<LateWorkspace>(inner().allocate_workspace(shape, max_rows, max_logit_rows), queue_);
     }
     void copy_page(kernels::KvPages& kv, std::int32_t from, std::int32_t to) override {
         Work& work = queue_->add(Kind::copy, nullptr);
@@ -65,7 +66,7 @@ public:
     }
 
     void begin(kernels::Workspace& workspace, const kernels::Batch& batch) override {
-        LateActivations& a = self(workspace);
+        LateWorkspace& a = self(workspace);
         a.poison_all();
         a.logit_rows = 0;
         queue_->close(a);
@@ -73,7 +74,7 @@ public:
         a.open = &work;
         work.keep(batch);
         work.batch.token_source = batch.token_source != nullptr ? self(*batch.token_source).inner.get() : nullptr;
-        const LateActivations& token_source = batch.token_source != nullptr ? self(*batch.token_source) : a;
+        const LateWorkspace& token_source = batch.token_source != nullptr ? self(*batch.token_source) : a;
         for (const kernels::Row& row : batch.rows) {
             if (row.token.is_slot() && !token_source.slots[at(row.token.slot_index())].filled) {
                 ADD_FAILURE() << "a row takes its token from slot " << row.token.slot_index()
@@ -100,14 +101,14 @@ public:
         call(Op::mlp_out, s, workspace);
     }
     void lm_head(const kernels::PreparedOp& s, kernels::Workspace& workspace) override {
-        call(Op::head, s, workspace);
-        LateActivations& a = self(workspace);
+        call(Op::lm_head, s, workspace);
+        LateWorkspace& a = self(workspace);
         a.logit_rows = static_cast<std::int32_t>(a.open->batch.logit_rows.size());
     }
 
     void sample(kernels::Workspace& workspace, std::span<const kernels::SamplingPlan> plans,
                 std::span<const std::int32_t> slots) override {
-        LateActivations& a = self(workspace);
+        LateWorkspace& a = self(workspace);
         if (plans.size() != slots.size() || std::ssize(plans) > a.logit_rows) {
             ADD_FAILURE() << plans.size() << " plans for " << slots.size() << " slots and " << a.logit_rows
                           << " rows of logits";
@@ -117,7 +118,7 @@ public:
         work.plans.assign(plans.begin(), plans.end());
         work.slots.assign(slots.begin(), slots.end());
         for (const kernels::SamplingPlan& plan : plans) work.keep_lists(plan);
-        // Rows that the host has read, and may have written to, go back.
+        // Rows that the host has read, and may have written to, are copied back.
         for (std::int32_t row = 0; row < std::ssize(plans); ++row) {
             if (!a.fetched[at(row)]) continue;
             const std::span<const float> host = a.host_row(row);
@@ -132,13 +133,13 @@ public:
         }
     }
     kernels::SampledToken sampled(kernels::Workspace& workspace, std::int32_t slot) override {
-        LateActivations& a = self(workspace);
+        LateWorkspace& a = self(workspace);
         if (!a.slots[at(slot)].filled) ADD_FAILURE() << "slot " << slot << " is read, and no sample fills it";
         queue_->run_until(a.slots[at(slot)].sample);
         return inner().sampled(*a.inner, slot);
     }
     kernels::Candidates candidates(kernels::Workspace& workspace, std::int32_t slot) override {
-        LateActivations& a = self(workspace);
+        LateWorkspace& a = self(workspace);
         Slot& s = a.slots[at(slot)];
         if (!s.kept) ADD_FAILURE() << "candidates of slot " << slot << " are read, and no plan kept them";
         queue_->run_until(s.sample);
@@ -152,7 +153,7 @@ public:
         return {a.candidate_ids(slot), a.candidate_logits(slot), s.count};
     }
     std::span<float> logits(kernels::Workspace& workspace, std::int32_t i) override {
-        LateActivations& a = self(workspace);
+        LateWorkspace& a = self(workspace);
         if (i < 0 || i >= a.logit_rows) {
             ADD_FAILURE() << "row " << i << " of the logits is read, and the last forward has " << a.logit_rows;
             i = 0;
@@ -166,30 +167,30 @@ public:
         return host;
     }
     std::span<const float> residual(kernels::Workspace& workspace, std::int32_t t) override {
-        LateActivations& a = self(workspace);
+        LateWorkspace& a = self(workspace);
         queue_->run_until(a.last);
         return inner().residual(*a.inner, t);
     }
 
 private:
     enum class Kind : std::uint8_t { forward, sample, copy };
-    enum class Op : std::uint8_t { embed, attention_in, attend, attention_out, mlp_in, mlp_out, head };
+    enum class Op : std::uint8_t { embed, attention_in, attend, attention_out, mlp_in, mlp_out, lm_head };
 
     static std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
     static constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-    struct LateActivations;
+    struct LateWorkspace;
     struct Call {
         Op op;
-        const kernels::PreparedOp* stage;
+        const kernels::PreparedOp* prepared;
         kernels::KvPages* kv;
         std::int32_t layer;
     };
 
-    // What has been asked for. Objects are reused, so that their vectors stop growing.
+    // One queued call. Objects are reused, so that their vectors stop growing.
     struct Work {
         Kind kind = Kind::forward;
-        LateActivations* workspace = nullptr;
+        LateWorkspace* workspace = nullptr;
         bool queued = false, begun = false;
 
         // A forward.
@@ -221,9 +222,9 @@ private:
             written_rows.reserve(kernels::kTokenSlots);
             lists.reserve(1 << 18);
         }
-        void reset(Kind of, LateActivations* activations) {
+        void reset(Kind of, LateWorkspace* owner) {
             kind = of;
-            workspace = activations;
+            workspace = owner;
             begun = false;
             done = 0;
             calls.clear();
@@ -249,7 +250,7 @@ private:
             batch.sequences = sequences;
             batch.logit_rows = logit_rows;
         }
-        // Whether the caller's batch still says what it said at begin().
+        // Whether the caller's batch is still the one of begin().
         bool unchanged() const {
             const auto same_row = [](const kernels::Row& a, const kernels::Row& b) {
                 return a.token.value == b.token.value && a.position == b.position && a.sequence == b.sequence &&
@@ -277,7 +278,7 @@ private:
                 lists.insert(lists.end(), bytes.begin(), bytes.end());
             });
         }
-        // Compares what the plans borrow with what it was. Plans go on with the copies where it has changed.
+        // Compares the borrowed lists with their copies. A plan whose list has changed continues with the copy.
         void check_lists() {
             const std::byte* kept = lists.data();
             bool changed = false;
@@ -311,7 +312,7 @@ private:
             unused.push_back(pool.back().get());
         }
 
-        Work& add(Kind kind, LateActivations* workspace) {
+        Work& add(Kind kind, LateWorkspace* workspace) {
             if (unused.empty()) grow();
             Work& work = *unused.back();
             unused.pop_back();
@@ -324,8 +325,8 @@ private:
             work.queued = true;
             if (work.workspace != nullptr) work.workspace->last = &work;
         }
-        // The last forward of `act` gets no more calls.
-        void close(LateActivations& workspace) {
+        // The last forward of `workspace` gets no more calls.
+        void close(LateWorkspace& workspace) {
             Work* const work = std::exchange(workspace.open, nullptr);
             if (work != nullptr && !work->queued) release(*work);
         }
@@ -375,26 +376,26 @@ private:
         void run(const Call& call, kernels::Workspace& workspace) {
             switch (call.op) {
                 case Op::embed:
-                    return ops->embed(*call.stage, workspace);
+                    return ops->embed(*call.prepared, workspace);
                 case Op::attention_in:
-                    return ops->attention_in(*call.stage, workspace, *call.kv, call.layer);
+                    return ops->attention_in(*call.prepared, workspace, *call.kv, call.layer);
                 case Op::attend:
-                    return ops->attend(*call.stage, workspace, *call.kv, call.layer);
+                    return ops->attend(*call.prepared, workspace, *call.kv, call.layer);
                 case Op::attention_out:
-                    return ops->attention_out(*call.stage, workspace);
+                    return ops->attention_out(*call.prepared, workspace);
                 case Op::mlp_in:
-                    return ops->mlp_in(*call.stage, workspace);
+                    return ops->mlp_in(*call.prepared, workspace);
                 case Op::mlp_out:
-                    return ops->mlp_out(*call.stage, workspace);
-                case Op::head:
-                    return ops->lm_head(*call.stage, workspace);
+                    return ops->mlp_out(*call.prepared, workspace);
+                case Op::lm_head:
+                    return ops->lm_head(*call.prepared, workspace);
             }
         }
     };
 
     struct LatePrepared final : kernels::PreparedOp {
-        LatePrepared(std::unique_ptr<kernels::PreparedOp> stage, std::shared_ptr<Queue> q)
-            : inner(std::move(stage)), queue(std::move(q)) {
+        LatePrepared(std::unique_ptr<kernels::PreparedOp> op, std::shared_ptr<Queue> q)
+            : inner(std::move(op)), queue(std::move(q)) {
             weight_bytes = inner->weight_bytes;
             macs_per_row = inner->macs_per_row;
         }
@@ -417,8 +418,8 @@ private:
         std::int32_t count = 0;        // of them
         const Work* sample = nullptr;  // still to run
     };
-    struct LateActivations final : kernels::Workspace {
-        LateActivations(std::unique_ptr<kernels::Workspace> workspace, std::shared_ptr<Queue> q)
+    struct LateWorkspace final : kernels::Workspace {
+        LateWorkspace(std::unique_ptr<kernels::Workspace> workspace, std::shared_ptr<Queue> q)
             : kernels::Workspace(*workspace),
               inner(std::move(workspace)),
               queue(std::move(q)),
@@ -426,7 +427,7 @@ private:
               fetched(at(max_logit_rows), false),
               ids(at(kernels::kTokenSlots * kernels::kCandidateCut)),
               values(ids.size(), kNan) {}
-        ~LateActivations() override {
+        ~LateWorkspace() override {
             queue->run_all();
             queue->close(*this);
         }
@@ -459,18 +460,18 @@ private:
         }
     };
 
-    static LateActivations& self(kernels::Workspace& workspace) { return static_cast<LateActivations&>(workspace); }
+    static LateWorkspace& self(kernels::Workspace& workspace) { return static_cast<LateWorkspace&>(workspace); }
 
     template <class Spec>
     std::unique_ptr<kernels::PreparedOp> late(const Spec& spec) {
         return std::make_unique<LatePrepared>(inner().prepare(spec), queue_);
     }
-    void call(Op op, const kernels::PreparedOp& stage, kernels::Workspace& workspace,
+    void call(Op op, const kernels::PreparedOp& prepared, kernels::Workspace& workspace,
               const kernels::KvPages* kv = nullptr, std::int32_t layer = 0) {
         Work& work = *self(workspace).open;
         if (!work.unchanged()) ADD_FAILURE() << "a batch has changed before the last op of its forward returned";
         kernels::KvPages* const pages = kv != nullptr ? static_cast<const LateKv*>(kv)->inner.get() : nullptr;
-        work.calls.push_back({op, static_cast<const LatePrepared&>(stage).inner.get(), pages, layer});
+        work.calls.push_back({op, static_cast<const LatePrepared&>(prepared).inner.get(), pages, layer});
         queue_->enqueue(work);
     }
 

@@ -1,4 +1,4 @@
-// The backend that runs late gives what the backend inside gives, and notices what the backend inside would not.
+// The late backend computes what its inner backend computes, and reports broken contracts that the inner one would not.
 
 #include "tests/models/late_ops.h"
 
@@ -71,7 +71,7 @@ TEST_F(Late, GivesWhatTheBackendInsideGives) {
     const std::vector<std::int32_t> input = {1, 5, 9, 2, 200};
     ASSERT_TRUE(expected.prefill(input));
     ASSERT_TRUE(context_.prefill(input));
-    // Tokens go from slot to slot here, and by the host there.
+    // Tokens pass from slot to slot here, and through the host there.
     TokenRef next = TokenRef::id(7);
     std::vector<std::int32_t> tokens = {7};
     for (std::int32_t step = 0; step < 6; ++step) {
@@ -89,7 +89,7 @@ TEST_F(Late, GivesWhatTheBackendInsideGives) {
     for (const std::int32_t row : {0, 1}) EXPECT_TRUE(std::ranges::equal(expected.logits(row), context_.logits(row)));
 }
 
-// What the host writes into a row is what is sampled from.
+// sample() sees what the host has written into a row.
 TEST_F(Late, WrittenLogitsAreDrawnFrom) {
     ASSERT_TRUE(decode(3));
     context_.logits(0)[77] = 1000.0f;

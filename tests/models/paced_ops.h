@@ -1,6 +1,6 @@
-// tests/models/paced_ops.h: a backend that runs as late as it may (late_ops.h), with a clock of its own: work is over
-// on the clock when a device of the given pace would have been done with it, whatever the time that it takes here. So
-// speculation can be timed without a device, and to the same bit every time.
+// tests/models/paced_ops.h: a backend that runs as late as it may (late_ops.h), with a simulated clock: work takes the
+// time that a device of the given pace would need, however long it takes here. So speculation can be timed without a
+// device, and gives the same times on every run.
 //
 // Clock:    the host's time passes where it waits and where it enqueues; the device begins what was enqueued when it is
 //           done with what was enqueued before.

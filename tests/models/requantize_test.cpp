@@ -1,5 +1,5 @@
-// Tensors in another quantisation type: every row is what quantisation type its decoded values gives, whatever the
-// threads did.
+// Tensors in another quantisation type: every row is what quantising its dequantised values gives, with any
+// number of threads.
 #include "core/models/requantize.h"
 
 #include <gtest/gtest.h>

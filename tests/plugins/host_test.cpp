@@ -86,7 +86,7 @@ TEST(PluginHost, BadPluginsGetTheirSentence) {
     EXPECT_EQ(load_error("bad_no_entry"),
               "plugin '" + file("bad_no_entry") +
                   "' cannot be loaded: it does not export 'foresay_sampler_entry', so it is "
-                  "no sampler plugin");
+                  "not a sampler plugin");
     const std::string crashes =
         "' cannot be loaded: it crashes when it is loaded; the file is damaged or was built for "
         "another system";
@@ -145,7 +145,7 @@ TEST(PluginHost, ACrashIsNamedAndQuarantinedAtTheNextStart) {
     EXPECT_EQ(host.culprit(), "");
 }
 
-// Killed while no plugin runs: nobody is to blame.
+// Killed while no plugin runs: no plugin is to blame.
 TEST(PluginHost, AKilledProcessAccusesNobody) {
     OwnFolder markers;
     const PluginOptions options{{kGood}, markers.path() / "marker"};
@@ -208,7 +208,7 @@ TEST(PluginHost, KilledTwiceInARowIsNotChance) {
     EXPECT_NE(marker.culprit().find("is not loaded again"), std::string::npos) << marker.culprit();
 }
 
-// Told to end while a plugin runs: nobody is to blame either.
+// Told to end while a plugin runs: no plugin is to blame either.
 TEST(PluginHost, AProcessToldToEndAccusesNobody) {
     OwnFolder markers;
     const std::filesystem::path base = markers.path() / "marker";

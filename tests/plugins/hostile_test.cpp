@@ -1,4 +1,4 @@
-// Damaged plugin files: each gets a sentence or loads as what it is; none crashes or hangs the host.
+// Damaged plugin files: each is refused with a message or loads; none crashes or hangs the host.
 
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -80,8 +80,8 @@ TEST(HostilePlugin, FlippedBitsDoNotHurtTheHost) {
         const pid_t child = ::fork();
         ASSERT_GE(child, 0);
         if (child == 0) {
-            // Only what happens before the plugin's code runs on purpose is promised: loading is tried in a child of
-            // its own, and when that went well, loading here goes the same way.
+            // The promise covers what happens before the plugin's code is called: loading is tried in a child
+            // process first, and loading here does the same.
             int result = 0;
             try {
                 PluginHost host({{}, {}});

@@ -1,4 +1,4 @@
-// tests/plugins/support.h: a folder of one's own, files as bytes, and the sentence of an error.
+// tests/plugins/support.h: a scratch folder, files as bytes, and the message of an error.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -66,10 +66,10 @@ TEST(Wordlist, ExactlyWhatWouldCompleteAForbiddenStringIsForbidden) {
             // Ask about every single token: a row in which it alone stands out tells whether it is allowed.
             if (step % 10 == 0) {
                 for (std::int32_t token = 0; token < vocabulary.size(); ++token) {
-                    const std::string behind = norm(text + std::string(vocabulary.text(token)));
+                    const std::string extended = norm(text + std::string(vocabulary.text(token)));
                     const bool completes = std::any_of(words.begin(), words.end(), [&](const std::string& word) {
                         const std::size_t from = text.size() + 1 > word.size() ? text.size() + 1 - word.size() : 0;
-                        return behind.find(norm(word), from) != std::string::npos;
+                        return extended.find(norm(word), from) != std::string::npos;
                     });
                     std::vector<float> row(static_cast<std::size_t>(vocabulary.size()), 0.0f);
                     row[static_cast<std::size_t>(token)] = 1000.0f;

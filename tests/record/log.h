@@ -20,8 +20,8 @@ struct TestResult {
     std::vector<Skip> skips;
 };
 
-// A test that the log does not finish counts as failed. A program that is no GoogleTest program says that it skips by a
-// line "not run: why".
+// A test that the log does not finish counts as failed. A program that does not use GoogleTest says that it is skipped
+// by a line "not run: why".
 std::vector<TestResult> read_log(std::string_view text);
 
 }  // namespace foresay::record

@@ -3,7 +3,7 @@
 // Layout:   {"runs": [{"date": "2026-11-23", "commit": "a96e22f", "device": "NVIDIA H200",
 //           "tests": {"kernels_test_cuda": 310}}]}, newest first; the number is that of the cases that passed. A test
 //           is listed once for each device.
-// Errors:   Error for text that is not so.
+// Errors:   Error for text of another form.
 #pragma once
 
 #include <map>

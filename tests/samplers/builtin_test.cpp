@@ -55,7 +55,7 @@ TEST(Builtin, TopP) {
         for (const Entry& entry : kept) sum += share(entry, all);
         EXPECT_GE(sum, p - 1e-5);                                        // reaches p,
         EXPECT_LT(sum - share(kept.back(), all), p + 1e-5);              // not without its last,
-        EXPECT_TRUE(std::equal(kept.begin(), kept.end(), all.begin()));  // and is a run of the best
+        EXPECT_TRUE(std::equal(kept.begin(), kept.end(), all.begin()));  // and is a prefix of the best
     }
     const std::vector<float> row = random_row(random, 3000);
     EXPECT_EQ(leaving({{"top_p", {{"p", 1.0}}}}, row), sorted_entries(row, 3000));
@@ -226,9 +226,10 @@ TEST(Builtin, ParametersAreChecked) {
     EXPECT_EQ(message({{"top_p", {{"p", -1.0}}}}), "top_p.p is -1; it must be at least 0");
     EXPECT_EQ(message({{"top_p", {{"p", std::numeric_limits<double>::quiet_NaN()}}}}), "top_p.p is not a number");
     EXPECT_EQ(message({{"top_p", {}}, {"top_p", {}}}), "the chain lists sampler 'top_p' twice; list it once");
-    EXPECT_EQ(message({{"topp", {}}}),
-              "there is no sampler 'topp'; built in are logit_bias, penalties, top_k, top_p, min_p, xtc, mirostat, "
-              "temperature, others are plugins");
+    EXPECT_EQ(
+        message({{"topp", {}}}),
+        "there is no sampler 'topp'; the built-in ones are logit_bias, penalties, top_k, top_p, min_p, xtc, mirostat, "
+        "temperature; load others as plugins");
     EXPECT_EQ(
         message({{"logit_bias", {{"tokens", std::vector<std::int64_t>{10}}, {"values", std::vector<double>{1.0}}}}}),
         "logit_bias: token 10 does not exist; the vocabulary has 10 tokens");

@@ -105,7 +105,7 @@ TEST(Chain, BeginMakesStateAFunctionOfTheHistory) {
         walked.accept(token);
         history.push_back(token);
     }
-    // Going back and starting again at the same place decides the same, whatever happened in between.
+    // Starting again at the same place decides the same, whatever happened in between.
     for (const std::size_t length : {std::size_t{0}, std::size_t{7}, std::size_t{50}}) {
         const std::vector<std::int32_t> prefix(history.begin(), history.begin() + static_cast<std::ptrdiff_t>(length));
         Chain fresh(spec, vocabulary);
@@ -123,7 +123,7 @@ TEST(Chain, BeginMakesStateAFunctionOfTheHistory) {
     }
 }
 
-// Clone, advance, drop: the live chain does not notice, and the draft sees what the live chain would.
+// Clone, advance, drop: the live chain is not affected, and the draft sees what the live chain would see.
 TEST(Chain, DraftsLeaveTheLiveChainUnchanged) {
     std::mt19937 random(4);
     const LetterVocabulary vocabulary(300);
@@ -137,7 +137,7 @@ TEST(Chain, DraftsLeaveTheLiveChainUnchanged) {
         without.begin(5, 1, {});
         DraftChain draft;
         for (int round = 0; round < 60; ++round) {
-            if (round == 30) {  // a new generation behind another history
+            if (round == 30) {  // a new generation after another history
                 const std::vector<std::int32_t> other = {1, 2, 3};
                 with.begin(6, 0, other);
                 without.begin(6, 0, other);

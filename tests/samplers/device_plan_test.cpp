@@ -1,7 +1,7 @@
-// What host and device share, without a device: plans encoded for one and run in its order by plain loops here choose
-// what sample_row() chooses, and the shared arithmetic is what its comments say.
+// The code that host and device share, without a device: plans prepared for a device and run in its order by plain
+// loops choose what sample_row() chooses, and the shared arithmetic does what its comments say.
 
-#include "kernels/cuda/device_plan.h"
+#include "kernels/cuda/sampling/device_plan.h"
 
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ using namespace kernels;
 
 // ------------------------------------------------------------------------------------------------ device's order
 
-constexpr std::int32_t kGroup = 16;  // ids of one thread in kernels/cuda/draw.cu
+constexpr std::int32_t kGroup = 16;  // ids of one thread in kernels/cuda/sampling/sampling.cu
 
 float stepped(const cuda::DeviceStep& step, const std::uint32_t* words, std::int32_t id, float logit) {
     const std::uint32_t* list = words + step.first;
@@ -188,7 +188,7 @@ TEST(DevicePlan, ChoosesWhatTheHostChooses) {
         ++run;
         std::vector<std::uint32_t> words(static_cast<std::size_t>(cuda::plan_words(plan)) + 3);
         cuda::DevicePlan encoded;
-        std::int64_t used = 3;  // as behind another plan's lists
+        std::int64_t used = 3;  // as after another plan's lists
         cuda::encode_plan(plan, length, 5, encoded, words.data(), used);
         ASSERT_LE(used, static_cast<std::int64_t>(words.size()));
         ASSERT_EQ(encoded.slot, 5);

@@ -1,4 +1,4 @@
-// Samplers that break the contract, linked in: each is caught, named, and counts only where the walk is.
+// Samplers that break the contract, linked in: each is caught and named, and only for tokens that are emitted.
 
 #include "samplers/plugin_stage.h"
 
@@ -14,7 +14,7 @@
 namespace foresay::samplers {
 namespace {
 
-// Behind the wrapper's back.
+// Without the wrapper.
 std::int32_t* ids(foresay::Candidates& candidates) {
     struct Open : foresay::Candidates {
         static foresay_candidates* view(foresay::Candidates& c) { return c.*(&Open::view_); }
@@ -70,7 +70,7 @@ struct Counter {
     }
 };
 
-// Not copyable: the draft must go without.
+// Not copyable: the draft does without it.
 struct Secretive {
     static constexpr Info info{"secretive", "1", "Cannot be cloned.", "Apache-2.0"};
     struct State {
@@ -332,7 +332,7 @@ TEST(PluginStage, BrokenDescriptionsAreRefused) {
     EXPECT_EQ(message(bad), start + "unknown flags" + end);
     bad = good;
     bad.parameter_count = 1000;
-    EXPECT_EQ(message(bad), start + "its parameter list" + end);
+    EXPECT_EQ(message(bad), start + "its parameter list is missing or too long" + end);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Samples follow the distribution that leaves the chain, and the test that says so can fail: broken variants do.
+// Samples follow the distribution that the chain yields, and the test can fail: broken variants do.
 
 #include <gtest/gtest.h>
 
@@ -25,7 +25,7 @@ std::vector<double> softmax(const std::vector<float>& logits, double temperature
     return p;
 }
 
-// The shortest run of best entries that reaches `share`, renormalised.
+// The fewest best entries whose sum reaches `share`, renormalised.
 std::vector<double> nucleus(std::vector<double> p, double share) {
     std::vector<double> sorted = p;
     std::sort(sorted.rbegin(), sorted.rend());

@@ -1,4 +1,4 @@
-// Branches of one cache: several answers at once, and going from one branch of a conversation to another.
+// Branches in one cache: several answers at once, and switching between the branches of a conversation.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "speculative/accept.h"
-#include "tests/speculative/session.h"
+#include "tests/speculative/support.h"
 
 namespace foresay::test {
 namespace {
@@ -18,7 +18,7 @@ using Tokens = std::vector<std::int32_t>;
 
 core::ContextOptions with_branches(std::int32_t length, std::int32_t branches,
                                    kernels::KvFormat format = kernels::KvFormat::f16) {
-    core::ContextOptions options = session_options();
+    core::ContextOptions options = context_options();
     options.kv_format = format;
     options.length = length;
     options.branches = branches;
@@ -30,7 +30,7 @@ Generator plain(core::ContextOptions options) {
 }
 
 GenerateResult alone(std::uint64_t branch, std::int32_t max_tokens, kernels::KvFormat format = kernels::KvFormat::f16) {
-    Generator generator = plain(with_branches(session_options().length, 0, format));
+    Generator generator = plain(with_branches(context_options().length, 0, format));
     const Tokens input = prompt();
     GenerateRequest request;
     request.input = input;
@@ -67,7 +67,7 @@ TEST(Branches, SideBySideEachIsWhatItIsAlone) { expect_each_as_alone(with_branch
 
 TEST(Branches, SideBySideWithAnEightBitCache) {
     expect_each_as_alone(with_branches(512, 8, kernels::KvFormat::q8), 40, 4);
-    // It is another cache: somewhere in these texts its rounding shows.
+    // A control: its rounding changes at least one of these texts.
     bool differs = false;
     for (const std::uint64_t branch : {0, 3, 6, 9}) {
         differs = differs || alone(branch, 40).tokens != alone(branch, 40, kernels::KvFormat::q8).tokens;
@@ -75,7 +75,7 @@ TEST(Branches, SideBySideWithAnEightBitCache) {
     EXPECT_TRUE(differs);
 }
 
-// Pages for two or three branches at a time: the others wait for their turn.
+// Pages for two or three branches at a time: the others wait.
 TEST(Branches, InGroupsWhereTheCacheIsSmall) { expect_each_as_alone(with_branches(256, 8), 60, 7); }
 
 TEST(Branches, OneByOneWhereTheCacheHasNone) { expect_each_as_alone(with_branches(512, 0), 24, 3); }
@@ -101,7 +101,7 @@ TEST(Branches, AreCancelledTogetherAndKeepWhatTheyHave) {
     }
 }
 
-// A session as it is kept by whoever switches between several.
+// A text as a caller keeps it who switches between several.
 struct Document {
     Tokens tokens;
     std::vector<std::uint8_t> generated;
@@ -130,7 +130,7 @@ void expect_switching_back_finds_the_cache(kernels::KvFormat format) {
             EXPECT_EQ(generator.held() + 1, static_cast<std::int32_t>(document.tokens.size()));
         }
     }
-    // Going on from each yields what a session that never left it yields.
+    // Each continues as in a generator that never switched.
     for (const Document& document : documents) {
         Document longer = document;
         longer.add(tokenizer().encode("\nimport os\n", {false, true}), 0);
@@ -147,7 +147,7 @@ TEST(Branches, SwitchingBackFindsAnEightBitCacheAsItWas) {
     expect_switching_back_finds_the_cache(kernels::KvFormat::q8);
 }
 
-// More branches than fit: the oldest are given up, and nothing that is generated changes.
+// More branches than fit: the oldest lose their cache, and no text changes.
 TEST(Branches, OldOnesMakeRoomForNewOnes) {
     Generator generator = plain(with_branches(192, 3));
     Document start;
@@ -179,26 +179,26 @@ TEST(Branches, WithADraftModelTheTextIsTheSame) {
     }
 }
 
-TEST(Branches, VisitedLogitsAreThoseThatWereDrawnFrom) {
-    Generator generator = make_generator(temperature_chain(0.0), sources(nullptr), off(), session_options());
+TEST(Branches, VisitedLogitsAreThoseThatWereSampled) {
+    Generator generator = make_generator(temperature_chain(0.0), sources(nullptr), off(), context_options());
     const Tokens input = prompt();
     GenerateRequest request;
     request.input = input;
     request.max_tokens = 50;
     const Tokens generated = generator.generate(request).tokens;
-    const Tokens session(generator.tokens().begin(), generator.tokens().end());
+    const Tokens sequence(generator.tokens().begin(), generator.tokens().end());
     std::int32_t expected = static_cast<std::int32_t>(input.size());
     generator.visit_logits(expected, [&](std::int32_t index, std::span<const float> logits) {
         EXPECT_EQ(index, expected++);
         const auto best = std::max_element(logits.begin(), logits.begin() + tokenizer().vocab_size());
-        EXPECT_EQ(best - logits.begin(), session[static_cast<std::size_t>(index)]);
+        EXPECT_EQ(best - logits.begin(), sequence[static_cast<std::size_t>(index)]);
     });
-    EXPECT_EQ(expected, static_cast<std::int32_t>(session.size()));
-    EXPECT_EQ(Tokens(generator.tokens().begin(), generator.tokens().end()), session);
-    // The text goes on as if nobody had looked.
+    EXPECT_EQ(expected, static_cast<std::int32_t>(sequence.size()));
+    EXPECT_EQ(Tokens(generator.tokens().begin(), generator.tokens().end()), sequence);
+    // The text continues as if the logits had not been read.
     request.input = {};
     const Tokens more = generator.generate(request).tokens;
-    Generator other = make_generator(temperature_chain(0.0), sources(nullptr), off(), session_options());
+    Generator other = make_generator(temperature_chain(0.0), sources(nullptr), off(), context_options());
     request.input = input;
     request.max_tokens = 100;
     const Tokens whole = other.generate(request).tokens;

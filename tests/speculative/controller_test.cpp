@@ -1,5 +1,5 @@
-// The controller against simulated pairs: texts that turn from easy to hard, costs in steps, noisy clocks. It has to
-// come near the best fixed length known in hindsight, and never to fall noticeably behind plain decoding.
+// The controller against simulated pairs: texts that change from easy to hard, costs in steps, noisy clocks. It has to
+// come near the best fixed length known in hindsight, and must never be noticeably slower than plain decoding.
 
 #include "speculative/controller.h"
 
@@ -24,7 +24,7 @@ constexpr std::int32_t kTokens = 6000;
 double virtual_ms = 0.0;
 double virtual_now() { return virtual_ms; }
 
-// For each position of a text, what a run started there would be: margins, and how many tokens would be accepted.
+// For each position of a text, the draft that would start there: margins, and how many tokens would be accepted.
 struct Text {
     std::vector<std::array<float, kLongest>> margins;
     std::vector<std::int32_t> accepted;
@@ -179,7 +179,7 @@ TEST(Controller, NeverFallsFarBehindPlainDecoding) {
     }
 }
 
-// Other programs come and go: what their noise does to single measurements must not end what pays.
+// Noise of other programs in single measurements must not stop speculation that pays.
 TEST(Controller, KeepsItsGainOnABusyMachine) {
     const Pair pairs[] = {
         {"bursts", {0.9, 0.6, 0.97}, {0.08, 0.12, 0.10, 3.0, 1.0}},

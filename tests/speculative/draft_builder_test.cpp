@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "speculative/drafters/drafters.h"
-#include "tests/speculative/session.h"
+#include "tests/speculative/support.h"
 
 namespace foresay::test {
 namespace {
@@ -62,7 +62,7 @@ TEST(DraftBuilder, UsesEveryLookup) {
             EXPECT_EQ(result.speculation.sources[source].accepted, result.speculation.sources[source].drafted);
         }
         if (mode.mode == core::SpeculationMode::automatic) {
-            // The two complete each other within a draft.
+            // The two complement each other within a draft.
             EXPECT_LT(result.speculation.rounds, 24);
         }
     }
@@ -89,7 +89,7 @@ TEST(Drafters, AreFoundByNameAndAliasAndMadeFromWhatThereIs) {
         const auto bare = kind.make({.context_length = 64, .draft = nullptr, .draft_context = {}});
         EXPECT_EQ(bare == nullptr, kind.needs_draft_model);
         const auto whole = kind.make(
-            {.context_length = 64, .draft = bundled(fast_backend(), "draft"), .draft_context = session_options()});
+            {.context_length = 64, .draft = bundled(fast_backend(), "draft"), .draft_context = context_options()});
         ASSERT_NE(whole, nullptr);
         EXPECT_EQ(whole->name(), kind.name);
     }

@@ -1,4 +1,4 @@
-// A session: streaming, stops, limits, cancellation, going back, statistics.
+// The generator: streaming, stops, limits, cancellation, truncation, statistics.
 
 #include "speculative/generator.h"
 
@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "tests/speculative/session.h"
+#include "tests/speculative/support.h"
 
 namespace foresay::test {
 namespace {
@@ -16,7 +16,7 @@ using speculative::GenerateRequest;
 using speculative::GenerateResult;
 using speculative::Generator;
 
-std::vector<std::int32_t> session_of(const Generator& generator) {
+std::vector<std::int32_t> tokens_of(const Generator& generator) {
     return {generator.tokens().begin(), generator.tokens().end()};
 }
 
@@ -28,7 +28,7 @@ GenerateResult plain(const GenerateRequest& request, double temperature = 0.6) {
 TEST(Generator, PlainDecodingIsTheArgmaxAtTemperatureZero) {
     const auto input = prompt();
     const GenerateResult result = plain({.input = input, .max_tokens = 12}, 0.0);
-    core::Context context(bundled(fast_backend(), "target"), session_options());
+    core::Context context(bundled(fast_backend(), "target"), context_options());
     ASSERT_TRUE(context.prefill(input));
     for (const std::int32_t token : result.tokens) {
         const std::span<const float> logits = context.logits(0);
@@ -70,7 +70,7 @@ TEST(Generator, FixedLengthDraftsExactlyThatManyTokens) {
     for (const std::int32_t length : {1, 3, 7}) {
         Generator generator = make_generator(temperature_chain(0.0), random_drafter(1), fixed(length));
         const GenerateResult result = generator.generate({.input = input, .max_tokens = 20, .ignore_eos = true});
-        // Random tokens are practically never right: one token per round, full runs until the limit cuts them.
+        // Random tokens are practically never right: one token per round, full drafts until the limit cuts them.
         std::int64_t expected = 0;
         for (std::int64_t emitted = 1; emitted < 20; ++emitted)
             expected += std::min<std::int64_t>(length, 19 - emitted);
@@ -85,9 +85,9 @@ TEST(Generator, ReplayIsAcceptedWhole) {
     const auto input = prompt();
     const GenerateRequest request{.input = input, .max_tokens = 61, .seed = 5, .ignore_eos = true};
     const GenerateResult expected = plain(request, 0.9);
-    std::vector<std::int32_t> session = input;
-    session.insert(session.end(), expected.tokens.begin(), expected.tokens.end());
-    Generator generator = make_generator(temperature_chain(0.9), replay_drafter(session, 0.0, 1), fixed(5));
+    std::vector<std::int32_t> sequence = input;
+    sequence.insert(sequence.end(), expected.tokens.begin(), expected.tokens.end());
+    Generator generator = make_generator(temperature_chain(0.9), replay_drafter(sequence, 0.0, 1), fixed(5));
     const GenerateResult result = generator.generate(request);
     EXPECT_EQ(result.tokens, expected.tokens);
     EXPECT_EQ(result.speculation.rounds, 10);  // 1 token of the prompt, then rounds of 6
@@ -99,13 +99,13 @@ TEST(Generator, ReplayIsAcceptedWhole) {
     EXPECT_EQ(result.speculation.sources[0].accepted, 50);
 }
 
-// Ends inside a run: whatever ends the text, nothing behind it leaves a trace.
-TEST(Generator, EndsInsideARunLeaveNoTrace) {
+// Ends inside a draft: whatever ends the text, what was computed after it leaves no trace.
+TEST(Generator, EndsInsideADraftLeaveNoTrace) {
     const auto input = prompt();
     const GenerateRequest request{.input = input, .max_tokens = 40, .seed = 2, .ignore_eos = true};
     const GenerateResult whole = plain(request);
-    std::vector<std::int32_t> session = input;
-    session.insert(session.end(), whole.tokens.begin(), whole.tokens.end());
+    std::vector<std::int32_t> sequence = input;
+    sequence.insert(sequence.end(), whole.tokens.begin(), whole.tokens.end());
     for (std::size_t end = 1; end < 40; end += 3) {
         // The token at `end` becomes an end token: the text has to stop at its first occurrence.
         const std::int32_t end_token = whole.tokens[end];
@@ -113,9 +113,9 @@ TEST(Generator, EndsInsideARunLeaveNoTrace) {
         const std::vector<std::int32_t> expected(whole.tokens.begin(), first + 1);
         for (const std::int32_t length : {0, 1, 4, 16}) {
             speculative::GeneratorParts parts;
-            parts.target = std::make_unique<core::Context>(bundled(fast_backend(), "target"), session_options());
+            parts.target = std::make_unique<core::Context>(bundled(fast_backend(), "target"), context_options());
             parts.chain = temperature_chain(0.6);
-            if (length > 0) parts.drafters.push_back(replay_drafter(session, 0.0, 1));
+            if (length > 0) parts.drafters.push_back(replay_drafter(sequence, 0.0, 1));
             parts.tokenizer = &tokenizer();
             parts.end_tokens = {end_token};
             parts.speculation = length > 0 ? fixed(length) : off();
@@ -125,8 +125,8 @@ TEST(Generator, EndsInsideARunLeaveNoTrace) {
             const GenerateResult result = generator.generate(stopping);
             ASSERT_EQ(result.tokens, expected) << "end " << end << ", length " << length;
             EXPECT_EQ(result.finish, FinishReason::stop);
-            EXPECT_EQ(session_of(generator).size(), input.size() + expected.size());
-            EXPECT_LT(generator.target().length(), std::ssize(session_of(generator)));
+            EXPECT_EQ(tokens_of(generator).size(), input.size() + expected.size());
+            EXPECT_LT(generator.target().length(), std::ssize(tokens_of(generator)));
             // The next turn is the same after either.
             const auto more = tokenizer().encode("\n\n# next\n", {.add_special = false});
             GenerateRequest next{.input = more, .max_tokens = 12, .seed = 9, .ignore_eos = true};
@@ -157,9 +157,9 @@ TEST(Generator, StopStringsCutTheTextNotTheTokens) {
         EXPECT_EQ(result.text, expected);
         EXPECT_EQ(streamed, expected);
         EXPECT_EQ(result.finish, FinishReason::stop);
-        // Every token is sampled that the stop string needed, and none more.
-        const std::string drawn = tokenizer().decode(result.tokens);
-        EXPECT_NE(drawn.find(stops[0]), std::string::npos);
+        // Exactly the tokens that the stop string needed are sampled.
+        const std::string sampled = tokenizer().decode(result.tokens);
+        EXPECT_NE(sampled.find(stops[0]), std::string::npos);
         const std::string before = tokenizer().decode(std::span(result.tokens).first(result.tokens.size() - 1));
         EXPECT_EQ(before.find(stops[0]), std::string::npos);
     }
@@ -168,7 +168,7 @@ TEST(Generator, StopStringsCutTheTextNotTheTokens) {
 TEST(Generator, TheContextEndsTheText) {
     const auto input = prompt();
     const std::int32_t capacity = static_cast<std::int32_t>(input.size()) + 20;
-    core::ContextOptions options = session_options();
+    core::ContextOptions options = context_options();
     options.length = capacity;
     const GenerateRequest request{.input = input, .max_tokens = 0, .seed = 1, .ignore_eos = true};
     std::vector<std::int32_t> expected;
@@ -181,31 +181,31 @@ TEST(Generator, TheContextEndsTheText) {
         EXPECT_EQ(result.finish, FinishReason::length);
         if (length == 0) expected = result.tokens;
         EXPECT_EQ(result.tokens, expected);
-        // Full: one more turn has no room, more input does not fit.
+        // Full: there is no room for another turn, and more input does not fit.
         const GenerateResult none = generator.generate({.max_tokens = 5});
         EXPECT_TRUE(none.tokens.empty());
         EXPECT_EQ(none.finish, FinishReason::length);
         const std::int32_t token = 10;
         EXPECT_THROW(generator.generate({.input = std::span(&token, 1)}), Error);
-        EXPECT_EQ(std::ssize(session_of(generator)), capacity);
+        EXPECT_EQ(std::ssize(tokens_of(generator)), capacity);
         // Going back makes room again, and the same text.
         generator.truncate(static_cast<std::int32_t>(input.size()));
         EXPECT_EQ(generator.generate({.max_tokens = 0, .seed = 1, .ignore_eos = true}).tokens, expected);
     }
 }
 
-TEST(Generator, TurnsDependOnTheSessionOnly) {
+TEST(Generator, TurnsDependOnTheSequenceOnly) {
     const auto first = prompt();
     const auto second = tokenizer().encode("\n    # then\n", {.add_special = false});
-    Generator plain_session = make_generator(temperature_chain(0.7), nullptr, off());
+    Generator plain_generator = make_generator(temperature_chain(0.7), nullptr, off());
     Generator fast =
         make_generator(temperature_chain(0.7), model_drafter(bundled(fast_backend(), "draft")), automatic());
-    const auto expected_1 = plain_session.generate({.input = first, .max_tokens = 30, .seed = 4}).tokens;
-    const auto expected_2 = plain_session.generate({.input = second, .max_tokens = 30, .seed = 4}).tokens;
+    const auto expected_1 = plain_generator.generate({.input = first, .max_tokens = 30, .seed = 4}).tokens;
+    const auto expected_2 = plain_generator.generate({.input = second, .max_tokens = 30, .seed = 4}).tokens;
     EXPECT_EQ(fast.generate({.input = first, .max_tokens = 30, .seed = 4}).tokens, expected_1);
     EXPECT_EQ(fast.generate({.input = second, .max_tokens = 30, .seed = 4}).tokens, expected_2);
-    // A fresh session over the same tokens says the same: on a host, input and decode rows are equal.
-    std::vector<std::int32_t> whole = session_of(fast);
+    // A fresh generator over the same tokens gives the same text: on a host, prefill and decode rows are equal.
+    std::vector<std::int32_t> whole = tokens_of(fast);
     whole.resize(whole.size() - expected_2.size());
     if (fast_backend().name == "cpu") {
         EXPECT_EQ(plain({.input = whole, .max_tokens = 30, .seed = 4}, 0.7).tokens, expected_2);
@@ -253,7 +253,7 @@ TEST(Generator, CancellationKeepsWhatWasSaid) {
     // Cancelled before anything happened: the input stays, nothing is sampled.
     Generator never = make_generator(temperature_chain(0.6), nullptr, off());
     EXPECT_TRUE(never.generate(cancelled).tokens.empty());
-    EXPECT_EQ(session_of(never), input);
+    EXPECT_EQ(tokens_of(never), input);
     EXPECT_EQ(never.generate({.max_tokens = 40, .seed = 6, .ignore_eos = true}).tokens, whole.tokens);
 }
 
@@ -280,7 +280,7 @@ TEST(Generator, PreparedInputChangesNothing) {
         ASSERT_TRUE(generator.prepare(more));
         generator.switch_to(both, given);
         EXPECT_EQ(generator.generate({.max_tokens = 30, .seed = 5}).tokens, expected);
-        // Cancelled, the session is what the cache holds; too long, it stays as it is.
+        // Cancelled, the sequence is what the cache holds; too long, it stays as it is.
         generator.truncate(0);
         const std::atomic<bool> cancel = true;
         EXPECT_FALSE(generator.prepare(both, &cancel));
@@ -304,11 +304,11 @@ TEST(Generator, RefusesWhatCannotBeDone) {
     EXPECT_EQ(generator.generate({.input = prompt(), .max_tokens = 3}).tokens.size(), 3u);
 }
 
-// A draft cache shorter than the session goes on with a window of it.
+// A draft cache shorter than the sequence continues with a window of it.
 TEST(Generator, ADraftWithAShortMemoryOnlyCostsSpeed) {
     const auto input = prompt();
     const GenerateRequest request{.input = input, .max_tokens = 150, .seed = 8, .ignore_eos = true};
-    core::ContextOptions small = session_options();
+    core::ContextOptions small = context_options();
     small.length = 48;
     Generator generator =
         make_generator(temperature_chain(0.6), model_drafter(bundled(fast_backend(), "draft"), small), fixed(6));

@@ -6,7 +6,7 @@
 
 #include <random>
 
-#include "tests/speculative/session.h"
+#include "tests/speculative/support.h"
 
 namespace foresay::test {
 namespace {
@@ -48,9 +48,9 @@ TEST(NgramDrafter, FollowsTheLongestMatch) {
     const auto drafter = speculative::make_ngram_drafter(512);
     drafter->begin({});
     for (std::size_t length = 1; length <= text.size(); ++length) {
-        const std::span<const std::int32_t> session = std::span(text).first(length);
-        const Proposal proposal = drafter->look_up(session, {});
-        const std::int32_t longest = longest_match(session);
+        const std::span<const std::int32_t> sequence = std::span(text).first(length);
+        const Proposal proposal = drafter->look_up(sequence, {});
+        const std::int32_t longest = longest_match(sequence);
         ASSERT_EQ(std::min(proposal.length, 32), std::min(longest, 32)) << length;
         if (proposal.token < 0) continue;
         // The proposed token did follow such a match.
@@ -61,7 +61,7 @@ TEST(NgramDrafter, FollowsTheLongestMatch) {
                    (text[end] == proposal.token &&
                     std::equal(text.begin() + static_cast<std::ptrdiff_t>(end - common),
                                text.begin() + static_cast<std::ptrdiff_t>(end),
-                               session.end() - std::ssize(session) + static_cast<std::ptrdiff_t>(length - common)));
+                               sequence.end() - std::ssize(sequence) + static_cast<std::ptrdiff_t>(length - common)));
         }
         ASSERT_TRUE(seen) << length;
         EXPECT_GT(proposal.chance, 0.0);
@@ -76,7 +76,7 @@ TEST(NgramDrafter, PrefersTheLatestOfEquals) {
     EXPECT_EQ(drafter->look_up(text, {}).token, 4);
 }
 
-// Going back and on is the same as never having been elsewhere.
+// Rewinding and continuing gives the same proposals as a fresh drafter.
 TEST(NgramDrafter, RewindRestoresEveryPrefix) {
     const std::vector<std::int32_t> text = random_text(300, 8, 2);
     std::mt19937 random(3);
@@ -85,23 +85,23 @@ TEST(NgramDrafter, RewindRestoresEveryPrefix) {
     for (int round = 0; round < 200; ++round) {
         const std::size_t length = 1 + random() % text.size();
         wandering->rewind(static_cast<std::int32_t>(random() % (length + 1)));
-        // Something else in between, taken back again.
+        // Other tokens in between, rewound again.
         const std::size_t elsewhere = random() % length;
         wandering->rewind(static_cast<std::int32_t>(elsewhere));
         std::vector<std::int32_t> other(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(elsewhere));
         other.resize(elsewhere + 5, 3);
         wandering->begin(other);
-        const std::span<const std::int32_t> session = std::span(text).first(length);
-        wandering->begin(session);
+        const std::span<const std::int32_t> sequence = std::span(text).first(length);
+        wandering->begin(sequence);
         const auto fresh = speculative::make_ngram_drafter(16);
-        fresh->begin(session);
-        std::vector<std::int32_t> run;
+        fresh->begin(sequence);
+        std::vector<std::int32_t> drafted;
         for (int i = 0; i < 6; ++i) {
-            const Proposal a = wandering->look_up(session, run);
-            const Proposal b = fresh->look_up(session, run);
+            const Proposal a = wandering->look_up(sequence, drafted);
+            const Proposal b = fresh->look_up(sequence, drafted);
             ASSERT_EQ(a.token, b.token) << length << " + " << i;
             if (b.token < 0) break;
-            run.push_back(i == 3 ? 1 : b.token);
+            drafted.push_back(i == 3 ? 1 : b.token);
         }
     }
 }
@@ -121,21 +121,21 @@ TEST(NgramDrafter, LearnsHowFarToTrustTheText) {
     EXPECT_LT(doubting->look_up(fickle, {}).chance, 0.2);
 }
 
-TEST(NgramDrafter, EndsARunBehindAnEndToken) {
+TEST(NgramDrafter, EndsADraftAfterAnEndToken) {
     const std::vector<std::int32_t> text = {1, 2, 3, 4, 5, 6, 1, 2, 3};
     const std::vector<std::int32_t> ends = {5};
     const auto drafter = speculative::make_ngram_drafter(64);
     drafter->begin(text);
-    DraftedTokens run;
-    drafter->propose({.tokens = text, .max_tokens = 8, .end_tokens = ends}, run);
-    EXPECT_EQ(run.tokens, (std::vector<std::int32_t>{4, 5}));
-    run.clear();
-    drafter->propose({.tokens = text, .max_tokens = 8}, run);
-    EXPECT_EQ(run.tokens, (std::vector<std::int32_t>{4, 5, 6, 1, 2, 3, 4, 5}));
+    DraftedTokens drafted;
+    drafter->propose({.tokens = text, .max_tokens = 8, .end_tokens = ends}, drafted);
+    EXPECT_EQ(drafted.tokens, (std::vector<std::int32_t>{4, 5}));
+    drafted.clear();
+    drafter->propose({.tokens = text, .max_tokens = 8}, drafted);
+    EXPECT_EQ(drafted.tokens, (std::vector<std::int32_t>{4, 5, 6, 1, 2, 3, 4, 5}));
 }
 
-// Alone or with a draft model, through turns, undo and retry: the text is the plain one.
-TEST(SuffixSource, TextNeverDependsOnIt) {
+// Alone or with a draft model, through turns, undo and retry: the text is that of plain decoding.
+TEST(NgramSource, TextNeverDependsOnIt) {
     const auto first =
         tokenizer().encode("def add(a, b):\n    return a + b\n\n\ndef sub(a, b):\n    return a - b\n\n\n");
     const auto second = tokenizer().encode("\n\ndef mul(a, b):\n", {.add_special = false});

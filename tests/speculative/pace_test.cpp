@@ -10,7 +10,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "tests/speculative/session.h"
+#include "tests/speculative/support.h"
 
 namespace foresay::test {
 namespace {
@@ -51,7 +51,7 @@ void set_pace(const Machine& machine) {
 }
 
 Generator paced(double temperature, const speculative::SpeculationOptions& speculation) {
-    core::ContextOptions options = session_options();
+    core::ContextOptions options = context_options();
     options.length = 1024;
     speculative::GeneratorParts parts;
     parts.target = std::make_unique<core::Context>(bundled(paced_backend(), "target"), options);
@@ -107,13 +107,13 @@ TEST(Pace, LongRunsPayWhereRowsCostLittle) {
     }
 }
 
-// Draft steps and the verification of what they drew follow one another without the host, which the device waits for
-// once a round, with the first step.
+// Draft steps and the verification of their tokens follow one another without the host. The device waits for the host
+// once a round, before the first step.
 TEST(Pace, ARoundWaitsForTheHostOnce) {
     constexpr std::int32_t kSteps = 6;
     set_pace({"", 1.15, 1.25, 2.5, 0.06});
     const DevicePace pace;
-    // What the device waits when the host has to know a token before it enqueues what follows.
+    // How long the device waits when the host must know a token before it enqueues the next step.
     const double round_trip = pace.read + pace.enqueue + pace.start;
     Generator generator = paced(0.6, fixed(kSteps));
     const GenerateResult first = run(generator, prompts().front().tokens);

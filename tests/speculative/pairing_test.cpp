@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "speculative/memory_estimate.h"
 #include "speculative/pairing.h"
-#include "tests/speculative/session.h"
+#include "tests/speculative/support.h"
 
 namespace foresay::test {
 namespace {

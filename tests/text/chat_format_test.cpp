@@ -67,7 +67,7 @@ TEST(ChatFormat, WhatPeopleWriteIsPlainText) {
     EXPECT_EQ(std::count(ids.begin(), ids.end(), end), 1);
     EXPECT_EQ(tokenizer.decode(ids, true), "<|begin_of_text|>" + joined(pieces));
     EXPECT_NE(encode_chat(tokenizer, pieces, false).front(), tokenizer.special().bos);
-    // Where nobody writes markup, the tokens are those of the rendered text as a whole.
+    // Where the messages hold no markup, the tokens are those of the rendered text as a whole.
     const auto harmless = render_chat(ChatFormat::chatml, "s", {{kUser, "\n def f():"}});
     EXPECT_EQ(encode_chat(tokenizer, harmless, true), tokenizer.encode(joined(harmless)));
 }

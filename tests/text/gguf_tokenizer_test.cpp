@@ -160,7 +160,7 @@ TEST(GgufTokenizer, SentencePieceFallsBackToBytesAndAddsItsSpace) {
     EXPECT_EQ(tokenizer.encode("Z", kPlain), (Ids{0})) << "no token for the byte";
     EXPECT_EQ(tokenizer.encode("aa"), (Ids{1, 11, 7}));
     EXPECT_EQ(tokenizer.encode(""), (Ids{1}));
-    EXPECT_EQ(tokenizer.encode("b</s>b"), (Ids{1, 6, 8, 2, 6, 8})) << "behind a special token as well";
+    EXPECT_EQ(tokenizer.encode("b</s>b"), (Ids{1, 6, 8, 2, 6, 8})) << "after a special token as well";
     EXPECT_EQ(pieces().flag("tokenizer.ggml.add_space_prefix", false).load().encode("aa"), (Ids{1, 7, 7}));
     EXPECT_EQ(pieces().flag("tokenizer.ggml.add_bos_token", false).load().encode("aa"), (Ids{11, 7}));
 }

@@ -1,4 +1,4 @@
-// tokenizer.json: the forms that are understood, and hostile or foreign files, each with its sentence.
+// tokenizer.json: the forms that are understood, and hostile or foreign files, each with its message.
 #include "core/text/tokenizer_json.h"
 
 #include <gtest/gtest.h>
@@ -73,7 +73,7 @@ TEST(TokenizerJson, PreTokenizers) {
               2u);
     EXPECT_EQ(with({{{"type", "Digits"}, {"individual_digits", true}}}), 1u);
     EXPECT_EQ(with({{{"type", "Punctuation"}, {"behavior", "Contiguous"}}}), 1u);
-    expect_says(error_of([&] { with({byte_level}); }), "goes on behind ByteLevel");
+    expect_says(error_of([&] { with({byte_level}); }), "has steps after ByteLevel");
     expect_says(error_of([&] { with({{{"type", "Metaspace"}}}); }), "'Metaspace' is not supported");
     expect_says(error_of([&] { with({{{"type", "Split"}, {"pattern", {{"Regex", "("}}}}}); }), "is not understood");
     expect_says(error_of([&] {
@@ -182,7 +182,7 @@ TEST(TokenizerJson, HostileTexts) {
     expect_says(refusal_of_text(R"({"model":{"vocab":{"a":1},"vocab":{"b":2}}})"), "occurs twice");
 }
 
-// Bytes changed at random either load or give a sentence.
+// Randomly changed bytes either load or give an error message.
 TEST(TokenizerJson, DamagedFilesNeverCrash) {
     const std::string good = document().dump();
     unsigned random = 1;

@@ -25,7 +25,7 @@ std::vector<std::byte> encoded(QuantType quant_type) {
     return bytes;
 }
 
-// Every value of two bytes, or four, is set to something that decodes to no finite number: found exactly when
+// Every value of two bytes, or four, is set to bits that mean no finite number: found exactly when
 // dequantize_row() yields such a number.
 TEST(Finite, FindsWhatDecodesToNoNumber) {
     for (int i = 0; i < kernels::kQuantTypes; ++i) {
@@ -44,7 +44,7 @@ TEST(Finite, FindsWhatDecodesToNoNumber) {
                 bool finite = true;
                 for (const float value : values) finite = finite && std::isfinite(value);
                 const std::int64_t found = first_row_not_finite(changed);
-                // A scale that is infinite may stand before codes that are all zero: it is damage all the same.
+                // An infinite scale is damage, even when all its codes are zero.
                 if (!finite) EXPECT_EQ(found, 3) << kernels::info(quant_type).name << " byte " << at;
                 if (found >= 0) EXPECT_EQ(found, 3);
                 if (found >= 0 && quant_type < QuantType::q4_0) EXPECT_FALSE(finite);

@@ -1,4 +1,4 @@
-// GgufFile on damaged and lying files: each gets Error or opens, none crashes, hangs or allocates without bound.
+// GgufFile on damaged and lying files: each throws Error or opens, none crashes, hangs or allocates without bound.
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// The safetensors reader on damaged and lying files: each gets Error or opens, none crashes, hangs or allocates without
-// bound.
+// The safetensors reader on damaged and lying files: each throws Error or opens, none crashes, hangs or allocates
+// without bound.
 
 #include <gtest/gtest.h>
 

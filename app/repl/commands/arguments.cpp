@@ -76,7 +76,7 @@ std::string assignments(const std::string& prefix, const std::vector<std::string
     std::string toml;
     for (std::size_t i = first; i < words.size(); ++i) {
         if (words[i].find('=') == std::string::npos) {
-            throw Error("'" + words[i] + "' is no assignment; write KEY=VALUE");
+            throw Error("'" + words[i] + "' is not an assignment; write KEY=VALUE");
         }
         toml += core::override_layer(prefix + words[i], "the command").text + "\n";
     }

@@ -1,6 +1,6 @@
-// app/repl/commands/arguments.h: what the commands' handlers share: reading arguments, laying out what they say.
+// app/repl/commands/arguments.h: helpers that the command handlers share: parsing arguments and formatting output.
 //
-// Errors:   Error that says what the argument must be.
+// Errors:   Error that names the argument and what it must be.
 #pragma once
 
 #include <cstddef>
@@ -10,17 +10,17 @@
 
 namespace foresay::app {
 
-// `text` with blanks behind it to `width`, at least one.
+// `text` padded with blanks to `width` bytes; at least one blank follows it.
 std::string padded(const std::string& text, std::size_t width);
-// A whole number of this range; `what` begins the sentence that says so.
+// Parses a whole number from `least` to `most`. `what` is the subject of the error: "the place".
 std::size_t whole_number(const std::string& text, const std::string& what, std::size_t least, std::size_t most);
-// The beginning of a text on one line, fit for a terminal, cut to `width` bytes.
+// The beginning of `text` as one printable line, cut to `width` bytes of whole characters.
 std::string excerpt(const std::string& text, std::size_t width);
-// A token's bytes between quotes, with escapes for what does not print.
+// A token's bytes in double quotes, with escapes for bytes that do not print.
 std::string quoted(std::string_view bytes);
-// `text` as the person's editor leaves it, without the newline that editors end a file with.
+// Opens `text` in the user's editor. Drops the newline that editors add at the end of a file.
 std::string edited_text(const std::string& text);
-// "KEY=VALUE" words as lines of TOML that set `prefix` + KEY.
+// Turns the "KEY=VALUE" words from index `first` on into lines of TOML that set `prefix` + KEY.
 std::string assignments(const std::string& prefix, const std::vector<std::string>& words, std::size_t first);
 
 }  // namespace foresay::app

@@ -1,4 +1,4 @@
-// Commands for several answers: branches of the conversation, and the last answer changed.
+// Commands for alternative answers: several at once, branches of the conversation, and editing the last answer.
 #include <charconv>
 #include <optional>
 #include <string>
@@ -65,7 +65,7 @@ void several(Repl& repl, const std::string& arguments) {
     std::optional<std::string> text;
     if (blank < arguments.size()) text = arguments.substr(arguments.find_first_not_of(" \n", blank));
     if (!text && conversation.empty()) throw Error("there is nothing to answer yet; write /n K TEXT");
-    // The first answer is shown while it is drawn, the others when all are there.
+    // The first answer is shown as it is generated, the others once all are finished.
     std::vector<Conversation::Answer> answers;
     repl.show_answer([&](const Repl::Show& show) {
         answers = conversation.answers(text, count, repl.limits(), [&](std::size_t index, const auto& event) {
@@ -82,7 +82,7 @@ void several(Repl& repl, const std::string& arguments) {
             return answers[i];
         });
     }
-    say(dim("The first is the current one (/branch " + std::to_string(answers.front().line) + ": seed " +
+    say(dim("The first one is current (/branch " + std::to_string(answers.front().line) + ": seed " +
             std::to_string(answers.front().seed) + ", branch " + std::to_string(answers.front().branch) + ").") +
         "\n");
 }
@@ -102,21 +102,18 @@ void edit(Repl& repl, const std::string& arguments) {
 
 constexpr ReplCommand kCommands[] = {
     {"n", "K [TEXT]", "generate K answers side by side, each on its own branch",
-     "They answer TEXT, or the last message again. All are generated together, on branches of one KV cache. Each is "
-     "the answer that its seed and branch give alone: `foresay complete --seed S --branch B` reproduces it. The first "
-     "becomes the current branch; /branch lists them.",
+     "They answer TEXT or, without it, the last message again. All are generated together, on branches of one KV "
+     "cache. Each is the answer that its seed and branch give alone: `foresay complete --seed S --branch B` reproduces "
+     "it. The first becomes the current branch; /branch lists them.",
      several},
     {"branch", "[N|new [ANSWERS]]", "list the conversation's branches, switch to one, or start one",
-     "Without an argument it lists them and marks the current one. `new` starts a branch here, or after the first "
-     "ANSWERS "
-     "answers of this branch, and leaves the old one as it is. /undo goes back to where you were.",
+     "Without an argument, lists the branches and marks the current one. `new` starts a branch here, or after the "
+     "first ANSWERS answers of this branch, and leaves the old one as it is. /undo goes back to where you were.",
      branch, complete_branch},
     {"edit", "[TEXT]", "change the last answer, and continue from it",
-     "Without TEXT the answer opens in your editor ($VISUAL, $EDITOR). The unchanged beginning keeps its tokens, and "
-     "the "
-     "model continues after your text. In double quotes TEXT may begin and end with spaces. /undo brings the old "
-     "answer "
-     "back.",
+     "Without TEXT, the answer opens in your editor ($VISUAL or $EDITOR). The unchanged beginning keeps its tokens, "
+     "and the model continues after your text. Put TEXT in double quotes if it begins or ends with spaces. /undo "
+     "brings the old answer back.",
      edit},
 };
 

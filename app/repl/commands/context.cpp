@@ -1,4 +1,4 @@
-// Commands that give the model something to go on: files, a hole to fill, a system prompt.
+// Commands that give the model context: files, text around a hole to fill, a system prompt.
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::string_view kHole = "<FILL>";
 
-// Attaches a file and says what it costs. One that does not fit is not attached.
+// Attaches a file and returns how many tokens it adds. Throws, and leaves it out, if it does not fit the context.
 std::int64_t attach(Repl& repl, const std::filesystem::path& path) {
     Conversation& conversation = repl.conversation();
     const std::int64_t before = conversation.file_tokens();
@@ -27,14 +27,14 @@ std::int64_t attach(Repl& repl, const std::filesystem::path& path) {
     if (all - before < left) return all - before;
     conversation.undo();
     throw Error(path.string() + " has " + std::to_string(all - before) + " tokens, and the context has room for " +
-                std::to_string(left) + "; take a smaller file, /clear, or start with a larger --context");
+                std::to_string(left) + "; attach a smaller file, use /clear, or start with a larger --context");
 }
 
 void say_total(Repl& repl) {
     Conversation& conversation = repl.conversation();
     const std::size_t count = conversation.files().size();
     say(dim(std::to_string(count) + (count == 1 ? " file, " : " files, ") + std::to_string(conversation.file_tokens()) +
-            " tokens, will come before your next message; /undo removes the last one.") +
+            " tokens, will be sent before your next message; /undo removes the last one.") +
         "\n");
 }
 
@@ -48,7 +48,7 @@ void file(Repl& repl, const std::string& arguments) {
     if (words.empty()) {
         for (const Attachment& attached : repl.conversation().files()) say(printable(attached.name) + "\n");
     }
-    if (repl.conversation().files().empty()) throw Error("no file is attached; /file PATH attaches one");
+    if (repl.conversation().files().empty()) throw Error("no files are attached; /file PATH attaches one");
     say_total(repl);
 }
 
@@ -59,7 +59,7 @@ void directory(Repl& repl, const std::string& arguments) {
     const std::string suffix = words.size() > 1 ? words[1] : "";
     std::erase_if(found.files, [&](const auto& path) { return !path.string().ends_with(suffix); });
     if (found.files.empty())
-        throw Error(words[0] + " holds no text files" + (suffix.empty() ? "" : " that end in " + suffix));
+        throw Error(words[0] + " contains no text files" + (suffix.empty() ? "" : " whose names end in " + suffix));
     std::size_t attached = 0;
     try {
         for (const std::filesystem::path& path : found.files) {
@@ -68,7 +68,7 @@ void directory(Repl& repl, const std::string& arguments) {
             say(padded(printable(path.string()), 40) + std::to_string(tokens) + " tokens\n");
         }
     } catch (...) {
-        // All or none: half a folder would mislead.
+        // All files or none: with half a folder attached, the user would think that the model sees all of it.
         for (; attached > 0; --attached) repl.conversation().undo();
         throw;
     }
@@ -96,8 +96,8 @@ void fill(Repl& repl, const std::string& arguments) {
     repl.show_answer(
         [&](const Repl::Show& show) { return repl.conversation().fill(prefix, suffix, repl.limits(), show); });
     if (repl.conversation().branch_count() > 1) {
-        say(dim("On its own branch (" + std::to_string(repl.conversation().current_branch()) +
-                "); /undo goes back to the conversation.") +
+        say(dim("The result is on its own branch (" + std::to_string(repl.conversation().current_branch()) +
+                "); /undo goes back.") +
             "\n");
     }
 }
@@ -125,19 +125,20 @@ Candidates complete_folder(const CompletionRequest& request) {
 
 constexpr ReplCommand kCommands[] = {
     {"file", "[PATH...]", "attach files before your next message, and show their token counts",
-     "Their content is plain text: the text of a special token stays text. Without a path it lists the attached files.",
+     "The content is taken as plain text: what looks like a special token stays text. Without PATH, lists the attached "
+     "files.",
      file, complete_files},
     {"dir", "FOLDER [SUFFIX]", "attach every text file below a folder before your next message",
-     "Hidden files, links, files that are not text and files larger than 256 KiB are skipped. With SUFFIX, only files "
-     "whose names end in it: /dir src .py",
+     "Skips hidden files, links, files that are not text and files larger than 256 KiB. With SUFFIX, attaches only "
+     "files whose names end in it: /dir src .py",
      directory, complete_folder},
     {"fim", "FILE:LINE[:COLUMN] | TEXT",
-     "fill in the middle: generate what fits between the text before and after a place",
-     "Without a column the place is the end of the line. In TEXT, <FILL> marks the hole: /fim def f(x):<FILL>    "
+     "fill in the middle: generate the text that is missing at a place in a file or in TEXT",
+     "Without COLUMN, the place is the end of the line. In TEXT, <FILL> marks the place: /fim def f(x):<FILL>    "
      "return y. The result is on its own branch, where /retry, /n and /top work as usual.",
      fill, complete_files},
     {"system", "[TEXT|none]", "show or set the system prompt of new conversations",
-     "The same as /set chat.system. It takes effect when a conversation starts.", system},
+     "The same as /set chat.system. A new prompt takes effect when the next conversation starts.", system},
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Commands that go back and try again.
+// Commands that go back: another answer, undo, a new conversation.
 #include <charconv>
 #include <string>
 #include <vector>
@@ -47,12 +47,11 @@ void undo(Repl& repl, const std::string&) {
 
 constexpr ReplCommand kCommands[] = {
     {"retry", "[SEED]", "generate the last answer again, from the next branch or another seed",
-     "Without SEED the answer is sampled from the next unused branch of the same seed; with SEED, from branch 0 of "
-     "that "
-     "seed. `foresay complete --seed S --branch B` reproduces either.",
+     "Without SEED, the answer is sampled from the next unused branch of the same seed; with SEED, from branch 0 of "
+     "that seed. `foresay complete --seed S --branch B` reproduces either.",
      retry},
     {"undo", "", "undo the last answer, /retry or /clear",
-     "Files attached with /file and not sent yet are removed first, the last one first.", undo},
+     "While attached files are waiting to be sent, each /undo removes the last of them instead.", undo},
     {"clear", "", "start a new conversation", "/undo brings the old one back.", clear},
 };
 

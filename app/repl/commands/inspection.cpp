@@ -1,4 +1,4 @@
-// Commands that look closer at an answer, or take it elsewhere.
+// Commands that show the tokens and probabilities of an answer, or copy it.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -22,7 +22,7 @@ namespace foresay::app {
 namespace {
 
 constexpr std::size_t kAlternatives = 5;
-constexpr double kShown = 0.0005;  // what rounds to less than 0.1 % is no alternative
+constexpr double kShown = 0.0005;  // less rounds to 0.0 % and is left out
 
 std::string percent(double share) {
     if (share < kShown) return "<0.1 %";
@@ -31,8 +31,8 @@ std::string percent(double share) {
     return text.data();
 }
 
-// One position of an answer: the token that was drawn, with its rank, and the likeliest ones.
-std::string alternatives(const core::Tokenizer& tokenizer, std::size_t index, std::int32_t drawn,
+// One position of an answer: the token that was sampled, its probability and rank, and the `count` likeliest ones.
+std::string alternatives(const core::Tokenizer& tokenizer, std::size_t index, std::int32_t sampled,
                          std::span<const float> row, std::size_t count, std::size_t columns) {
     const std::span<const float> logits =
         row.first(std::min(row.size(), static_cast<std::size_t>(tokenizer.vocab_size())));
@@ -51,9 +51,9 @@ std::string alternatives(const core::Tokenizer& tokenizer, std::size_t index, st
     };
     std::partial_sort(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(most), ids.end(), before);
     const auto rank = std::count_if(logits.begin(), logits.end(),
-                                    [&, at = std::int32_t{0}](float) mutable { return before(at++, drawn); });
-    std::string line = padded(std::to_string(index), 5) + padded(quoted(tokenizer.bytes(drawn)), 18) +
-                       padded(percent(share(drawn)), 9) + padded("#" + std::to_string(rank + 1), 6);
+                                    [&, at = std::int32_t{0}](float) mutable { return before(at++, sampled); });
+    std::string line = padded(std::to_string(index), 5) + padded(quoted(tokenizer.bytes(sampled)), 18) +
+                       padded(percent(share(sampled)), 9) + padded("#" + std::to_string(rank + 1), 6);
     std::size_t used = columns_of(line);
     for (std::size_t i = 0; i < most && share(ids[i]) >= kShown; ++i) {
         const std::string one = "  " + quoted(tokenizer.bytes(ids[i])) + " " + percent(share(ids[i]));
@@ -68,8 +68,8 @@ void top(Repl& repl, const std::string& arguments) {
     Conversation& conversation = repl.conversation();
     const std::size_t count =
         arguments.empty() ? kAlternatives : whole_number(arguments, "the number of alternatives", 1, 100);
-    if (conversation.empty()) throw Error("there is no answer to look at");
-    // What was asked for by number is shown whole, even where it takes a second line.
+    if (conversation.empty()) throw Error("there is no answer to show");
+    // An explicit N is shown in full, even if the line wraps.
     const bool whole = !arguments.empty() || !stderr_is_terminal();
     const std::size_t columns = whole ? std::numeric_limits<std::size_t>::max() : terminal_columns();
     std::string out;
@@ -98,11 +98,12 @@ void tokens(Repl& repl, const std::string& arguments) {
     }
     if (conversation.empty()) throw Error("the conversation is empty; write /tokens TEXT");
     const Turn& turn = conversation.last();
-    say("said\n" + token_lines(tokenizer, turn.input) + (turn.given.empty() ? "" : "edited\n") +
+    say("message\n" + token_lines(tokenizer, turn.input) + (turn.given.empty() ? "" : "edited\n") +
         token_lines(tokenizer, turn.given) + "answer\n" + token_lines(tokenizer, turn.answer) +
-        std::to_string(turn.input.size()) + " said, " + std::to_string(turn.given.size() + turn.answer.size()) +
-        " answered, " + std::to_string(conversation.tokens()) + " of " +
-        std::to_string(repl.engine().context_length()) + " positions in all\n");
+        std::to_string(turn.input.size()) + " in the message, " +
+        std::to_string(turn.given.size() + turn.answer.size()) + " in the answer, " +
+        std::to_string(conversation.tokens()) + " of " + std::to_string(repl.engine().context_length()) +
+        " positions in use\n");
 }
 
 void copy(Repl& repl, const std::string&) {
@@ -114,18 +115,18 @@ void copy(Repl& repl, const std::string&) {
     const std::string& text = block ? *block : answer;
     print(clipboard_sequence(text));
     say(dim(std::string(block ? "The last code block" : "The last answer") + " was sent to the clipboard, " +
-            std::to_string(text.size()) + " bytes, if the terminal allows it.") +
+            std::to_string(text.size()) + " bytes; the terminal must allow it.") +
         "\n");
 }
 
 constexpr ReplCommand kCommands[] = {
     {"top", "[N]", "show the likeliest tokens at each position of the last answer",
      "For each token: its probability and rank in the model's output, before any sampler; then the N likeliest tokens "
-     "[default: 5] that have at least 0.1 %. Without N there are as many as fit the terminal.",
+     "[default: 5], as far as they reach 0.1 %. Without N, the line ends at the width of the terminal.",
      top},
     {"tokens", "[TEXT]", "show the tokens of a text, or of the last message and answer", "", tokens},
     {"copy", "", "copy the last code block of the last answer, or the whole answer",
-     "It uses the terminal's OSC 52 sequence, which most terminals support and some have to be told to allow.", copy},
+     "Uses the OSC 52 escape sequence. Most terminals support it; some need it enabled in their settings.", copy},
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Commands that say how fast things go.
+// Commands that report speed: rates and latencies, and the time of each op.
 #include <limits>
 #include <string>
 
@@ -42,11 +42,11 @@ void stats(Repl& repl, const std::string&) {
     }
     if (waited.gap_ms().count() > 0) {
         row("between", "tokens p50 " + number(waited.gap_ms().quantile(0.5)) + ", p99 " +
-                           number(waited.gap_ms().quantile(0.99)) + " ms; the tokens of one step come together");
+                           number(waited.gap_ms().quantile(0.99)) + " ms; tokens of one step arrive together");
     }
     if (totals.show_ms > 0 && totals.decode_ms > 0) {
         row("showing", "answers took " + number(totals.show_ms) + " ms, " +
-                           format("%.2f", 100.0 * totals.show_ms / totals.decode_ms) + " % of the time of decoding");
+                           format("%.2f", 100.0 * totals.show_ms / totals.decode_ms) + " % of the decoding time");
     }
     row("context", std::to_string(repl.conversation().tokens()) + " of " +
                        std::to_string(repl.engine().context_length()) + " positions");
@@ -82,22 +82,21 @@ void profile(Repl& repl, const std::string&) {
     }
     const int threads = repl.engine().ops().describe().threads;
     const double bandwidth = read_bandwidth(repl.engine().ops());
-    std::string out = format("reading memory with %d threads: %.1f GB/s\n", threads, bandwidth / 1e9);
+    std::string out = format("read bandwidth with %d threads: %.1f GB/s\n", threads, bandwidth / 1e9);
     out += "up to the first token of the last answer\n" + table(repl.profile().front(), bandwidth);
     if (repl.profile().size() > 1) out += "after it, drafting and verifying\n" + table(repl.profile()[1], bandwidth);
     say(out);
 }
 
 constexpr ReplCommand kCommands[] = {
-    {"stats", "", "show what was generated so far, and the latencies",
-     "The time to the first token counts from the Enter key. Times between tokens are those of the engine; the tokens "
-     "of "
-     "one step are shown a little more evenly than they come. p50 is the median, p99 the 99th percentile.",
+    {"stats", "", "show token counts, speed and latencies so far",
+     "The time to the first token counts from the Enter key. Times between tokens are the engine's; the screen spreads "
+     "the tokens of one step a little more evenly. p50 is the median, p99 the 99th percentile.",
      stats},
     {"profile", "", "show where the time of the last answer went",
      "For each op of a forward pass, target and draft together: its calls, its time and share of the total, the weight "
-     "bytes and multiply-accumulates per second, and how that compares with the memory's read bandwidth, measured "
-     "now. Weights that stay in a CPU cache can be read faster than memory.",
+     "bytes and multiply-accumulates per second, and how that compares with the read bandwidth of memory, measured "
+     "on the spot. Weights that stay in a CPU cache can be read faster than memory.",
      profile},
 };
 

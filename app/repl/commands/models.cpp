@@ -1,4 +1,4 @@
-// Commands that change the models and how one drafts for the other.
+// Commands that change the models and the speculation.
 #include <string>
 #include <vector>
 
@@ -78,12 +78,11 @@ Candidates complete_draft(const CompletionRequest& request) {
 
 constexpr ReplCommand kCommands[] = {
     {"draft", "[on|off|N|MODEL]",
-     "show or change speculation: as many tokens as pay off, none, N per step, or another draft model",
-     "It changes the speed, never the text. `/draft none` unloads the draft model.", draft, complete_draft},
+     "show or change speculation: as many drafted tokens as pay off, none, N per step, or another draft model",
+     "Speculation changes the speed, never the text. `/draft none` unloads the draft model.", draft, complete_draft},
     {"model", "[PATH [DRAFT]]", "switch to another model, and keep the conversation",
-     "A draft model that does not fit the new model is dropped, with the reason. If the new model has another "
-     "vocabulary, "
-     "the conversation is tokenised again.",
+     "A draft model that does not fit the new model is dropped, and the reason is shown. If the new model has another "
+     "vocabulary, the conversation is tokenised again. Without PATH, shows the models in use.",
      model, complete_files},
 };
 

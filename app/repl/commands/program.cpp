@@ -14,7 +14,7 @@ namespace foresay::app {
 
 namespace {
 
-constexpr std::size_t kWidest = 110;  // columns that are still pleasant to read
+constexpr std::size_t kWidest = 110;  // columns; longer lines are hard to read
 
 void help(Repl&, const std::string& arguments) {
     const std::size_t columns = std::min(terminal_columns(), kWidest);
@@ -44,13 +44,13 @@ void quit(Repl& repl, const std::string&) { repl.quit(); }
 constexpr ReplCommand kCommands[] = {
     {"help", "[COMMAND]", "show this list, or more about one command", "", help, complete_commands, "?"},
     {"editor", "[TEXT]", "write the next message in $VISUAL or $EDITOR",
-     "When the editor is done, its text is at the prompt; Enter sends it. Ctrl-X Ctrl-E does the same with what you "
-     "are typing.",
+     "When you leave the editor, the text is at the prompt, and Enter sends it. Ctrl-X Ctrl-E does the same with what "
+     "you have typed so far.",
      editor},
     {"view", "[on|off]", "mark the tokens of answers that were drafted and accepted",
-     "They are tinted green, or underlined where NO_COLOR is set. Off by default. The text is the same.", view,
+     "They are green, or underlined if NO_COLOR is set. Off by default. The text does not change.", view,
      complete_switch},
-    {"quit", "", "leave", "Ctrl-D at an empty prompt is the same.", quit, nullptr, "exit"},
+    {"quit", "", "quit foresay", "Ctrl-D at an empty prompt does the same.", quit, nullptr, "exit"},
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Commands that change how an answer is drawn: the chain of samplers, plugins.
+// Commands that change how tokens are sampled: the chain of sampler stages, and plugins.
 #include <algorithm>
 #include <set>
 #include <string>
@@ -32,7 +32,7 @@ const core::StageSchema* builtin(const std::string& name) {
     return found == all.end() ? nullptr : &*found;
 }
 
-// What the keys of a stage's parameters begin with.
+// The prefix of the configuration keys of a stage's parameters.
 std::string prefix_of(const core::Config& config, const std::string& name) {
     return is_plugin(config, name) ? "plugin." + name + ".options." : "sampling." + name + ".";
 }
@@ -57,7 +57,7 @@ std::vector<std::string>::iterator place_in(std::vector<std::string>& chain, con
     return found;
 }
 
-// The chain in order, with the values in force.
+// The chain in order, with the values in use.
 std::string chain_text(Repl& repl) {
     std::string out;
     int place = 0;
@@ -105,7 +105,7 @@ void sampler(Repl& repl, const std::string& arguments) {
         const bool placed = words.size() > 2 && words[2].find('=') == std::string::npos;
         const std::size_t place = placed ? whole_number(words[2], "the place", 1, chain.size() + 1) : chain.size() + 1;
         if (std::find(chain.begin(), chain.end(), name()) != chain.end()) {
-            throw Error("the chain has " + name() + " already; /sampler move " + name() + " PLACE puts it elsewhere");
+            throw Error("the chain already has " + name() + "; /sampler move " + name() + " PLACE moves it");
         }
         chain.insert(chain.begin() + static_cast<std::ptrdiff_t>(place - 1), name());
         toml = chain_toml(chain) + assignments(prefix_of(config, name()), words, placed ? 3 : 2);
@@ -151,7 +151,7 @@ Candidates complete_sampler(const CompletionRequest& request) {
     return candidates;
 }
 
-// The plugins as one key: a layer that states them replaces those below.
+// All plugins as one key, because a layer that sets `plugin` replaces the list of the layers below.
 std::string plugins_toml(const std::vector<core::PluginSpec>& plugins) {
     std::string out = "plugin = [";
     for (const core::PluginSpec& plugin : plugins) {
@@ -175,13 +175,13 @@ void list_plugins(Repl& repl) {
         out += padded(file.name, 16) + (is_plugin(config, file.name) ? "loaded  " : "        ") +
                printable(file.path.string());
         found.insert(file.name);
-        out += file.problem.empty() ? "\n" : "  cannot be used: " + printable(file.problem) + "\n";
+        out += file.problem.empty() ? "\n" : "  cannot be loaded: " + printable(file.problem) + "\n";
     }
-    for (const core::PluginSpec& loaded : config.plugins) {  // by their paths
+    for (const core::PluginSpec& loaded : config.plugins) {  // loaded from a path outside the plugin path
         if (!found.contains(loaded.name))
             out += padded(loaded.name, 16) + "loaded  " + printable(loaded.path.string()) + "\n";
     }
-    say(out.empty() ? "No plugins were found; FORESAY_PLUGIN_PATH names folders to look in.\n" : out);
+    say(out.empty() ? "No plugins found; set FORESAY_PLUGIN_PATH to the folders that hold them.\n" : out);
 }
 
 void plugin(Repl& repl, const std::string& arguments) {
@@ -200,7 +200,7 @@ void plugin(Repl& repl, const std::string& arguments) {
     if (path) spec.path = std::filesystem::absolute(user_path(words[1])).lexically_normal();
     std::string toml;
     if (load) {
-        if (is_plugin(config, spec.name)) throw Error("the plugin " + spec.name + " is loaded already");
+        if (is_plugin(config, spec.name)) throw Error("the plugin " + spec.name + " is already loaded");
         loaded.push_back(spec);
         chain.insert(chain.begin(), spec.name);
         toml = plugins_toml(loaded) + chain_toml(chain);
@@ -236,18 +236,17 @@ Candidates complete_plugin(const CompletionRequest& request) {
 
 constexpr ReplCommand kCommands[] = {
     {"sampler", "[NAME KEY=VALUE...|add|remove|move]", "show or change the sampler chain",
-     "    /sampler                        the chain with the values in force\n"
-     "    /sampler top_k                  what a sampler does, and its parameters\n"
-     "    /sampler top_k k=20             a parameter\n"
-     "    /sampler add min_p 3 p=0.1      a sampler at the third place; without a place, at the end\n"
-     "    /sampler move temperature 1\n"
-     "    /sampler remove top_p",
+     "    /sampler                        show the chain and the values in use\n"
+     "    /sampler top_k                  show what a sampler does, and its parameters\n"
+     "    /sampler top_k k=20             set a parameter\n"
+     "    /sampler add min_p 3 p=0.1      add a sampler in third place; without a number, at the end\n"
+     "    /sampler move temperature 1     move a sampler to the first place\n"
+     "    /sampler remove top_p           remove a sampler",
      sampler, complete_sampler},
     {"plugin", "[list|load NAME|unload NAME]", "list, load or unload sampler plugins",
-     "A name is searched for on the plugin path; a NAME with a slash or ending in .so is a file. The plugin becomes "
-     "the "
-     "first stage of the chain, and KEY=VALUE words after NAME are its options: /plugin load wordlist "
-     "'forbid=[\"TODO\"]'. /sampler move puts it elsewhere.",
+     "NAME is looked up on the plugin path; with a slash in it, or .so at its end, it is a file. The plugin becomes "
+     "the first stage of the chain, and KEY=VALUE words after NAME are its options: /plugin load wordlist "
+     "'forbid=[\"TODO\"]'. /sampler move moves it to another place.",
      plugin, complete_plugin},
 };
 

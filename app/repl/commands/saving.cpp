@@ -1,4 +1,4 @@
-// Commands for conversations on disk.
+// Commands for saved conversations.
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -66,13 +66,12 @@ Candidates complete_session(const CompletionRequest& request) {
 
 constexpr ReplCommand kCommands[] = {
     {"save", "[NAME]", "save a copy of the conversation under a name",
-     "At a terminal the conversation is saved after every turn anyway; without NAME this says where. A name with a "
-     "slash "
+     "At a terminal, the conversation is saved after every turn anyway; without NAME, shows where. A NAME with a slash "
      "is a path.",
      save, complete_session},
     {"load", "[NAME]", "continue a saved session; without a name, list them",
-     "It comes with its settings, and is saved to the same file from then on. The conversation before it stays as it "
-     "was saved.",
+     "The session brings its settings with it, and is saved to the same file from then on. The conversation you leave "
+     "stays as it was saved.",
      load, complete_session},
 };
 

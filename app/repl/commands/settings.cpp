@@ -1,4 +1,4 @@
-// Commands that look at the configuration and change it.
+// Commands that show the configuration and change it.
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -89,15 +89,14 @@ Candidates complete_shown(const CompletionRequest& request) {
 
 constexpr ReplCommand kCommands[] = {
     {"set", "KEY VALUE", "change a configuration key for this conversation",
-     "It takes effect with the next answer. If it names another model, that model is loaded and the conversation "
-     "stays. "
-     "/set KEY=VALUE is the same. Strings need no quotes.\n"
+     "Takes effect with the next answer. If the key names another model, that model is loaded and the conversation "
+     "stays. /set KEY=VALUE does the same. Strings need no quotes.\n"
      "\n"
      "    /set sampling.temperature.value 0.2\n"
      "    /set plugin.wordlist.options.forbid [\"TODO\"]",
      set, complete_keys},
     {"show", "[KEY|TABLE|config|model]", "show the configuration and where its values come from, or the models",
-     "Without an argument, or with `config`, it prints the whole configuration as TOML.", show, complete_shown},
+     "Without an argument, or with `config`, prints the whole configuration as TOML.", show, complete_shown},
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// kernels/cpu/isa/attend.cpp: softmax attention of the query heads that share a key-value head, of one row or of a few
-// rows at consecutive positions, which then share the reading of keys and values.
+// kernels/cpu/isa/attend.cpp: softmax attention of the query heads that share a key-value head, for one row or for a
+// few rows at consecutive positions, which then read K and V once.
 //
 // Data flow (online softmax, as in FlashAttention): Q <= 8 queries (row x head) at a time pass over tiles of 64
 // positions. For a tile:
@@ -9,16 +9,16 @@
 //     soften         weights[j, 64] = exp(score - peak), in place; total[j] = total[j] * decay[j] + their sum
 //     weigh_values   values[j, Dh] = values[j, Dh] * decay[j] + weights . v        values of the head in the lanes
 //
-// where decay[j] = exp(old peak - new peak). The end divides by total[j]. Scratch holds scores and values of the Q
-// queries.
+// where decay[j] = exp(old peak - new peak). At the end the values are divided by total[j]. The scratch holds scores
+// and values of the Q queries.
 //
-// Formats: keys and values are widened to float32 in registers. In the int8 format a key's step is one factor of its
-// score, and a value's step is multiplied into its weight, so that the inner loops have one conversion more and nothing
-// else.
+// Formats: keys and values are widened to float32 in registers. With int8, a key's step multiplies its score and a
+// value's step multiplies its weight, so the inner loops gain one conversion and nothing else.
 //
-// Law 1: tiles begin at multiples of 64 and are taken in increasing position; peak, total and values are updated tile
-// by tile. A row's bits depend on its own positions only. Unwritten positions may hold anything, NaN included: their
-// scores are replaced, their values are not read.
+// Law 1: tiles begin at multiples of 64 and are processed in increasing position; peak, total and values are updated
+// once per tile. A row's bits depend on its own positions only. Positions that were never written may hold anything,
+// even
+// NaN: their scores are replaced, and their values are not read.
 
 #include "kernels/cpu/isa/table.h"
 
@@ -30,8 +30,8 @@ using std::uint16_t;
 
 constexpr int kTile = 64;
 
-// The formats of the cache. load16() widens 16 of its values to float32; where kSteps, the step of their position is
-// still to be multiplied in.
+// The formats of the KV cache. load16() widens 16 elements to float32. If kSteps, the caller must still multiply by the
+// step of their position.
 struct Halves {
     using Value = uint16_t;
     static constexpr bool kSteps = false;
@@ -43,8 +43,8 @@ struct Codes {
     FORESAY_INLINE F load16(const Value* p) { return to_float(load_i8(p)); }
 };
 
-// scores[j, 64] of 16 positions: q[j] . k, even and odd places of the head apart. The positions are the lanes, so that
-// a step is one factor at the end.
+// scores[j, 64] of 16 positions: q[j] . k, with one sum for the even and one for the odd dimensions of the head. The
+// lanes are positions, so a step is one factor at the end.
 template <class Cache, int Q>
 FORESAY_INLINE void score_block(const float* const* q, int head_dim, const typename Cache::Value* k, const float* steps,
                                 float* scores) {
@@ -72,8 +72,8 @@ FORESAY_INLINE void score_block(const float* const* q, int head_dim, const typen
     }
 }
 
-// values[j, 16 V of the head] = values * decay[j] + sum over positions [begin, end) of weight * v. A sum over positions
-// is one chain of dependent additions: Q * V of them side by side keep the units busy.
+// values[j, 16 V of the head] = values * decay[j] + sum over positions [begin, end) of weight * v. Each sum is a chain
+// of dependent additions; Q * V independent chains hide their latency.
 template <class Cache, int Q, int V>
 FORESAY_INLINE void weigh_columns(const float* weights, const float* decay, const typename Cache::Value* v,
                                   int v_stride, int begin, int end, float* values) {
@@ -112,7 +112,7 @@ FORESAY_INLINE void weigh_values(const float* weights, const float* decay, const
     for (; d < padded; d += 16) weigh_columns<Cache, Q, 1>(weights, decay, v + d, padded, begin, end, values + d);
 }
 
-// The same for one query, not inlined: the positions of the last tile that only later rows attend to.
+// The same for one query, not inlined: it is rarely needed (positions of the last tile that only later rows attend to).
 template <class Cache>
 __attribute__((noinline)) void weigh_rest(const float* weights, const typename Cache::Value* v, int padded, int begin,
                                           int end, float* values) {
@@ -120,8 +120,8 @@ __attribute__((noinline)) void weigh_rest(const float* weights, const typename C
     weigh_values<Cache, 1>(weights, &keep, v, padded, begin, end, values);
 }
 
-// Scales and caps the scores of positions [begin, end) of one tile, in place; the others become so low that their
-// weight is 0. Returns the largest.
+// Scales and caps the scores of positions [begin, end) of one tile, in place. Sets the others so low that their weight
+// is 0. Returns the largest.
 FORESAY_INLINE float scale_scores(float* scores, int begin, int end, float scale, float soft_cap) {
     const F none = set(-3.0e38f);
     F best = none;
@@ -137,8 +137,8 @@ FORESAY_INLINE float scale_scores(float* scores, int begin, int end, float scale
     return max_lanes(best);
 }
 
-// Turns scaled scores into weights against the running maximum; returns their sum. The weights that stay have the steps
-// of the values multiplied in.
+// Turns scaled scores into weights exp(score - peak) and returns their sum. The weights are then stored multiplied by
+// the steps of the values; the sum is not.
 template <class Cache>
 FORESAY_INLINE float soften(float* scores, float peak, const float* steps) {
     F sum = set(0.0f);
@@ -163,7 +163,7 @@ FORESAY_INLINE const float* steps_of(const typename Cache::Value* values, int wi
     return Cache::kSteps ? reinterpret_cast<const float*>(values + kTile * width) : nullptr;
 }
 
-// Queries [from, from + Q) of the task, numbered row by row, over all tiles.
+// Runs queries [from, from + Q) of the task, numbered row by row, over all tiles.
 template <class Cache, int Q>
 void attend_queries(const AttendTask& t, int from) {
     using Value = typename Cache::Value;
@@ -193,7 +193,8 @@ void attend_queries(const AttendTask& t, int from) {
         const Value* k = tile_of(t.k_tiles, tile);
         const Value* v = tile_of(t.v_tiles, tile);
         const float *k_steps = steps_of<Cache>(k, t.head_dim), *v_steps = steps_of<Cache>(v, padded);
-        // Tiles are too short for the hardware prefetcher: the values are prefetched here, the next tile's keys below.
+        // Tiles are too short for the hardware prefetcher. Prefetch this tile's values here, the next tile's keys
+        // below.
         prefetch_values(v + static_cast<int64_t>(begin) * padded, (longest - begin) * padded);
         for (int b = begin / 16; 16 * b < longest; ++b) {
             score_block<Cache, Q>(q, t.head_dim, k + 16 * b * t.head_dim, Cache::kSteps ? k_steps + 16 * b : nullptr,
@@ -228,7 +229,7 @@ void attend_queries(const AttendTask& t, int from) {
 template <class Cache>
 void attend_all(const AttendTask& task) {
     const int queries = task.rows * task.heads;
-    // Parts as even as possible: each reads all of K and V.
+    // Each part reads all of K and V, so there are as few as possible, of even sizes.
     const int parts = (queries + kAttendQueries - 1) / kAttendQueries;
     for (int part = 0, from = 0; part < parts; ++part) {
         const int count = (queries - from) / (parts - part);

@@ -1,6 +1,6 @@
-// kernels/cpu/isa/isa.h: the instruction set that a file of this folder is being compiled for. The build compiles each
-// once per set, with FORESAY_ISA_<SET> defined. FORESAY_ISA names the namespace, so that no function compiled for one
-// set can be taken for another by the linker.
+// kernels/cpu/isa/isa.h: the instruction set for which a file of this folder is compiled. The build compiles each file
+// once per set, with FORESAY_ISA_<SET> defined. FORESAY_ISA names the namespace, so that the linker cannot merge
+// functions of different sets.
 #pragma once
 
 #if defined(FORESAY_ISA_AVX512)

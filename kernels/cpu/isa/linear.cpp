@@ -8,15 +8,15 @@
 //     part[m], times the scale of the activations, += acc[m]                     per 128 inputs (kScaleInputs)
 //     acc[m] -> y[m, 16 outputs]                                                 at the end of the panel
 //
-// Zero points (codes minus 8, 32 or 128) never touch a code: the integer sum begins at minus zero point times the sum
-// of the row's codes, which the tile holds ready (minus8, minus32, minus128).
+// Zero points (8, 32 or 128) are not subtracted from the codes. The integer sum starts at minus the zero point times
+// the sum of the row's codes instead, which the tile has precomputed (minus8, minus32, minus128).
 //
 // Law 1: the sum for an output and a row runs over groups in increasing order, one fused multiply-add per group (per
 // half group, and one for the minimum, where the type has them); within a group it is an exact integer. Neither the
-// number of rows nor the panel's place enters, so the bits of a row are the same at every width.
+// number of rows nor the position of the panel matters, so a row has the same bits in tiles of every width.
 //
-// One row is bound by memory: the loop streams through the panel and prefetches. Many rows are bound by the int8 dot
-// products: codes are unpacked once into eight registers and used by every row.
+// One row is bound by memory, so the loop streams through the panel and prefetches. Many rows are bound by the int8 dot
+// products, so codes are unpacked once into eight registers that every row uses.
 
 #include <cstddef>
 
@@ -32,8 +32,9 @@ using std::int8_t;
 using std::uint16_t;
 using std::uint8_t;
 
-// Prefetch distances in bytes: far ahead into L2, since L1 cannot hold what many rows take long to use; a short way
-// ahead into L1 where few rows use it up quickly. Measured on models that fit the caches and on models that do not.
+// Prefetch distances in bytes: far ahead into L2, and a short way ahead into L1 if there are few rows. Many rows take
+// so long per block that L1 would evict it before use. Measured on models that fit the caches and on models that do
+// not.
 constexpr int kIntoL2 = 16384, kIntoL1 = 2048;
 constexpr int kFewRows = 4;
 
@@ -101,7 +102,7 @@ FORESAY_INLINE I dot_group(I acc, const Group& group, const int8_t* x) {
     return acc;
 }
 
-// part: sums over the inputs that share a scale of the activations, without that scale; acc: the sums with it.
+// part: sums over the inputs that share an activation scale, before multiplying by it; acc: the sums after.
 template <int M>
 FORESAY_INLINE void clear(F (&part)[M]) {
 #pragma GCC unroll 16
@@ -113,7 +114,7 @@ FORESAY_INLINE void add_parts(const F (&part)[M], const float* scale, F (&acc)[M
     for (int m = 0; m < M; ++m) acc[m] = fma(part[m], set(scale[m]), acc[m]);
 }
 
-// The exact sum of a group's products, codes less their zero point times the row's codes. `at`: group and row.
+// The exact sum of a group's products: (weight code - zero point) * activation code. `at` selects group and row.
 FORESAY_INLINE I sum_products(const PanelQ4_0&, const Group& group, const ActivationTile& x, int64_t at) {
     return dot_group(set_int(x.minus8[at]), group, x.q + 32 * at);
 }
@@ -211,7 +212,8 @@ FORESAY_INLINE void q6_k_blocks(const PanelQ6_K* block, int blocks, const Activa
     }
 }
 
-// Float weights: even and odd inputs in two sums, so that the additions of one row overlap. `load_values`: 16 numbers.
+// Float weights. Even and odd inputs have separate sums, so that the additions of one row overlap. `load_values` loads
+// 16 numbers.
 template <int M, class Block, class Load>
 FORESAY_INLINE void floats(const Block* block, int inputs, const ActivationTile& x, F (&acc)[M], Load load_values) {
     F odd[M];

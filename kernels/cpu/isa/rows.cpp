@@ -1,5 +1,5 @@
-// kernels/cpu/isa/rows.cpp: what happens to one row of activations between matrices: norm, quantisation into a tile,
-// rope, and the two formats of the cache; and the memory read that measures bandwidth.
+// kernels/cpu/isa/rows.cpp: the work on one row of activations between matrices: norm, quantisation into a tile, rope,
+// and conversion to the two formats of the KV cache. Also the memory read that measures bandwidth.
 
 #include "kernels/cpu/isa/table.h"
 #include "kernels/kv_code.h"
@@ -32,7 +32,7 @@ namespace {
 constexpr int kBatch = 16;  // groups of 32 values whose scales are computed side by side, one in each lane
 constexpr int kScaleGroups = kScaleInputs / 32;
 
-// Codes of up to 16 groups of 32 values, with what an ActivationTile holds of each.
+// Up to 16 groups of 32 codes, with the values that an ActivationTile stores per group.
 struct CodedGroups {
     std::int8_t q[kBatch][32];
     float scale[kBatch], sum[kBatch];
@@ -44,8 +44,8 @@ FORESAY_INLINE void store_ints(int32_t* p, I v) { std::memcpy(p, &v, sizeof v); 
 // The range of a code. NaN becomes the lower end.
 FORESAY_INLINE F limit(F v) { return min(max(v, set(-127.0f)), set(127.0f)); }
 
-// scale = largest magnitude among kScaleInputs inputs / 127, code = nearest integer to x / scale. Zeros, and inputs so
-// small or large that a quotient would not be finite, have scale 0.
+// scale = largest magnitude among kScaleInputs inputs / 127; code = the integer nearest to x / scale. The scale is 0
+// for zeros, and for inputs so small or large that a quotient would not be finite.
 FORESAY_INLINE void code_groups(const float* x, int groups, CodedGroups& out) {
     float peaks[kBatch] = {}, inverses[kBatch], first[kBatch] = {}, second[kBatch] = {};
     for (int g = 0; g < groups; g += kScaleGroups) {
@@ -137,9 +137,9 @@ void to_half(const float* x, int n, std::uint16_t* out) {
     }
 }
 
-// The operations of kernels/kv_code.h, whose inline functions are not called from here: the linker could take the copy
-// that was compiled for this instruction set for the whole program. A vector with an infinity or a NaN gets NaN as its
-// step.
+// Repeats the operations of kernels/kv_code.h instead of calling its inline functions: the linker could keep the copy
+// compiled for this instruction set for the whole program, which would crash on older processors. A vector with an
+// infinity or a NaN gets NaN as its step.
 float to_kv_codes(const float* x, int n, std::int8_t* codes) {
     const auto load_some = [&](int i) {
         if (i + 16 <= n) return load(x + i);

@@ -1,4 +1,4 @@
-// kernels/cpu/isa/table.h: what the files of this folder offer each other, within one instruction set.
+// kernels/cpu/isa/table.h: the functions of one instruction set, for the files of this folder.
 #pragma once
 
 #include "kernels/cpu/isa/vec.h"

@@ -1,8 +1,8 @@
-// kernels/cpu/isa/vec.h: what the kernels of this folder are written in: vectors of sixteen floats or int32 and of 64
-// bytes, in whatever registers the instruction set has. Included by the files of this folder only.
+// kernels/cpu/isa/vec.h: the vector types of this folder's kernels: 16 floats, 16 int32 or 64 bytes, in the registers
+// of the instruction set. Only the files of this folder include it.
 //
-// Layout:   F is 16 floats, I 16 int32, B 64 bytes; all but the functions below are lane by lane and named for what
-//           they do. Loads and stores need no alignment. kMaxTile: the most rows for which the set has registers.
+// Layout:   F is 16 floats, I 16 int32, B 64 bytes. All functions but those below work lane by lane and do what their
+//           name says. Loads and stores need no alignment. kMaxTile: the most rows for which the set has registers.
 //             fma(a, b, c)              a b + c              fnma(a, b, c)   c - a b
 //             round(F), to_int(F)       to the nearest integer, ties to even
 //             exp2_int(n)               2^n for integers n in [-126, 127]
@@ -10,12 +10,11 @@
 //             select_lanes(b, e, v, w)  lanes [b, e) of v, w elsewhere
 //             shift_bytes<N>(B)         right by N, left where N < 0. Bits may cross into the neighbouring byte: a mask
 //                                       must follow
-//             dot(acc, codes, x)        lane i += sum of the products of codes 4 i .. 4 i + 3, unsigned and below 64,
-//             with
-//                                       the four signed bytes at x
-//             dot_wide(acc, codes, x)   the same of codes up to 255 that stand for code - 128. acc begins as
+//             dot(acc, codes, x)        lane i += sum of products of codes 4 i .. 4 i + 3 (unsigned, below 64) and the
+//                                       four signed bytes at x
+//             dot_wide(acc, codes, x)   the same with codes up to 255 that stand for code - 128; start acc from
 //                                       wide_seed(-128 times the sum of all x)
-//             sum_lanes, max_lanes      across the lanes, in an order that is the same for every set
+//             sum_lanes, max_lanes      across the lanes, in the same order for every set
 //             sum_halves(q, a, b)       of 64 codes: a[0], b[0], a[1], b[1] are the sums of 16 codes each, in order
 // Precision: avx512 and avx2 fuse multiply and add exactly where fma() is written; portable rounds twice there.
 #pragma once

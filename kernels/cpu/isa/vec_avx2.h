@@ -128,7 +128,7 @@ FORESAY_INLINE std::int32_t dword(const std::int8_t* p) {
     std::memcpy(&v, p, 4);
     return v;
 }
-// Pairs sum to at most 2 * 63 * 127, which 16 bits hold.
+// Pairs sum to at most 2 * 63 * 127, which fits 16 bits.
 FORESAY_INLINE __m256i dot_half(__m256i acc, __m256i codes, __m256i x) {
     return _mm256_add_epi32(acc, _mm256_madd_epi16(_mm256_maddubs_epi16(codes, x), _mm256_set1_epi16(1)));
 }
@@ -136,7 +136,7 @@ FORESAY_INLINE I dot(I acc, B codes, const std::int8_t* x) {
     const __m256i v = _mm256_set1_epi32(dword(x));
     return {dot_half(acc.lo, codes.lo, v), dot_half(acc.hi, codes.hi, v)};
 }
-// |code - 128| times x with the sign moved over: pairs sum to at most 2 * 128 * 127 in magnitude.
+// |code - 128| times x with the sign of (code - 128): pairs sum to at most 2 * 128 * 127 in magnitude.
 FORESAY_INLINE __m256i dot_signed_half(__m256i acc, __m256i codes, __m256i x) {
     const __m256i w = _mm256_xor_si256(codes, _mm256_set1_epi8(static_cast<char>(0x80)));
     return dot_half(acc, _mm256_abs_epi8(w), _mm256_sign_epi8(x, w));

@@ -71,7 +71,8 @@ struct AttendCall {
     std::int32_t tiles = 0;
     std::int32_t chunks = 0;  // decode: chunks that the launch covers, at least those of the longest row
     std::int32_t heads = 0, kv_heads = 0, head_dim = 0;
-    // Set by shape_attention(), because division is slow on the device.
+    // Set by shape_attention(), because division is slow on the device. A change of heads, tiles or layout after that
+    // needs another call.
     std::int32_t group = 1;           // query heads of a key-value head
     std::int32_t per_tile = 1;        // of them in a tile
     std::int32_t tiles_per_head = 1;  // of a key-value head
@@ -123,8 +124,8 @@ inline void shape_attention(AttendCall& call) {
 
 std::int64_t attend_partial_floats(const AttendCall& call);
 
-// Whether this attention can run within the decode kernel, bit for bit as launch_attend_decode(): no trees, no capped
-// scores, heads of at most 128 values, which would need more registers than that kernel has.
+// Whether this attention can run within the decode kernel, with the same bits as launch_attend_decode(). False for
+// trees, capped scores and heads of more than 128 values: their code needs more registers than that kernel has left.
 bool can_fuse_attention(const AttendCall& call);
 
 void launch_attend_decode(cudaStream_t stream, const AttendCall& call);

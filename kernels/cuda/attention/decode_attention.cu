@@ -1,5 +1,11 @@
 // Attention of decode rows as a kernel of its own, for what does not fit into the decode kernel (can_fuse_attention).
 // One group per CTA, one or two CTAs per multiprocessor; everything else is in decode_attention.cuh.
+//
+// Bits:     the same as those of the fused attention. Both call attend_group(), where no sum depends on the number of
+//           groups or on which group takes a unit.
+// Breaks:   a grid that is larger than what is resident at once. A group that merges polls for the units of other CTAs
+//           and would wait for ever for one that has not started. Hence blocks_of() in __launch_bounds__ and in the
+//           size of the grid.
 
 #include "kernels/cuda/attention/decode_attention.cuh"
 
@@ -13,10 +19,11 @@ namespace {
 
 using std::int64_t;
 
-// CTAs, one group each, of a multiprocessor.
+// CTAs, one group each, of a multiprocessor. Wider heads have 16 warps a group, and twice the fragments in registers.
 constexpr int blocks_of(int width) { return width > 128 ? 1 : 2; }
 
-// As many groups as find room take the units.
+// One attention of one layer. attend_group() calls await_predecessors() late: first it loads K and V of earlier
+// forwards, which the predecessors do not write.
 template <int kWidth, KvFormat kFormat, bool kSpecial>
 __global__ void __launch_bounds__(32 * attention::group_warps(kWidth), blocks_of(kWidth)) decode_kernel(AttendCall c) {
     __shared__ __align__(16) char units[kAttendUnitBytes];
@@ -28,6 +35,7 @@ __global__ void __launch_bounds__(32 * attention::group_warps(kWidth), blocks_of
 
 }  // namespace
 
+// A Partial (merge_chunks.cuh) for every unit, empty ones included: 16 rows of peak, sum and `width` outputs.
 std::int64_t attend_partial_floats(const AttendCall& call) {
     return static_cast<int64_t>(call.units()) * kTileRows * (2 + call.layout.width);
 }

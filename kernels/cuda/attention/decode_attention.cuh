@@ -288,8 +288,8 @@ __device__ __forceinline__ void attend_blocks(const Memory& memory, int current,
             group.meet();
         }
         const Group group;
-        // Outputs:  V^T . P^T. Warps beyond the values of the head have none. The old outputs are scaled to the new
-        //           peak first.
+        // Outputs: V^T . P^T. Warps beyond the values of the head have none. The old outputs are scaled to the new peak
+        // first.
         if (group.warp >= Form::kTiles) continue;
 #pragma unroll
         for (int n = 0; n < kColumns; ++n) {

@@ -61,7 +61,6 @@ struct KvFragmentForm {
     using KeyRun = std::conditional_t<kKeyRun * sizeof(Entry) == 16, uint4, uint2>;
     using ValueRun = std::conditional_t<kValueRun * sizeof(Entry) == 16, uint4, uint2>;
 
-    // Where V begins after K, in entries.
     static constexpr int kValuesAt = kPagePositions * kWidth;  // where V begins after K, in entries
 
     // The value of a head, and the position of a block, that four `s` of the lanes `place` begins with.
@@ -189,6 +188,7 @@ struct KvFragments {
     static __device__ float value_scale(float scale, int e, int place, int odd) {
         return __shfl_sync(0xffffffffu, scale, 16 * e + 4 * place + 2 * odd + 1);
     }
+    // All fragments of a block. Between blocks attend_blocks() loads them one by one instead, as they become free.
     template <Written kWritten>
     __device__ void load(const AttendCall& c, const UnitDescriptor& unit, std::int32_t block, int warp, int lane) {
 #pragma unroll
@@ -201,11 +201,14 @@ struct KvFragments {
     }
 
 private:
+    // Makes the compiler keep an address in its register up to here (keys_from).
     static __device__ void keep(const Entry* from) { asm volatile("" ::"l"(from)); }
     struct Cell {
         const Entry* page;
         std::int32_t place;
     };
+    // Whether any of `count` positions from `position` on is to be loaded now. A run that reaches past the committed
+    // positions counts as this forward's.
     template <Written kWritten>
     static __device__ bool wanted(const UnitDescriptor& unit, std::int32_t position, int count) {
         // The cells of a tree path may have been written by this forward, whatever their positions.
@@ -213,10 +216,12 @@ private:
         if (kWritten == Written::before) return before;
         return position <= unit.tile.state.highest && (kWritten == Written::ever || !before);
     }
+    // The page of a position; blocks are whole pages.
     static __device__ const Entry* page(const UnitDescriptor& unit, std::int32_t block, int in_block) {
         return reinterpret_cast<const Entry*>(
             unit.pages[(block - unit.first_block) * Form::kBlockPages + in_block / kPagePositions]);
     }
+    // Where a position lies. On a tree path the batch's lists say which cell has it.
     static __device__ Cell cell_of(const AttendCall& c, const UnitDescriptor& unit, std::int32_t block, int in_block) {
         const std::int32_t position = block * Form::kBlock + in_block;
         if (kSpecial && position >= unit.in_place) {

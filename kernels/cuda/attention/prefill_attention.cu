@@ -6,15 +6,19 @@
 //   K        global, through L1 --> registers, four mma columns of 8 positions  (Keys::load)
 //   scores   Q . K^T, Q in registers for the whole tile
 //   V        global --> registers, asked for before the softmax of the strip
-//   softmax  online: peak and sum of the two rows that a lane has, quad and quad + 8; lanes of a quad exchange by
-//   shuffles output   P . V, P packed from the lane's own scores: the accumulator layout of the scores is the operand
-//   layout of P
+//   softmax  online, for the lane's two rows quad and quad + 8; the four lanes of a quad exchange peaks by shuffles
+//   output   P . V: the accumulators of the scores, packed to float16, already are operand A
 //
+// Lanes:    (quad, place) = (lane / 4, lane % 4), as in decode_attention.cuh.
 // Order:    the positions of a row come in order from a fixed absolute beginning, so its sums do not depend on the tile
 //           (law 1).
 // Layout:   the mma columns of scores are permuted (Keys::position) so that a lane ends up with eight neighbouring
 //           positions, which are 16 contiguous bytes of V.
-// Threads:  four warps per CTA, four tiles; they share nothing but L1, where neighbours find each other's keys.
+// Threads:  four warps per CTA, four tiles; they share nothing but L1, where neighbours find each other's keys. Warps
+//           never meet, so a warp without a tile just returns.
+// Cache:    float16 only. The caller expands a cache of codes first (kernels/cuda/memory/kv_expand.h).
+// Trees:    rows of a tree are alone in their tile. Positions of a tree path lie in cells of their own, so the strips
+//           that reach them are gathered, K key by key and V number by number (`gather`). Slow, but few.
 
 #include "kernels/cuda/attention/tile.cuh"
 #include "kernels/cuda/device/device.h"
@@ -32,7 +36,7 @@ using attention::power_of_two;
 using attention::Tile;
 
 constexpr int kStrip = 32;  // positions that a warp takes at a time
-constexpr int kWarps = 4;   // of a block
+constexpr int kWarps = 4;   // of a CTA
 constexpr int kThreads = 32 * kWarps;
 
 __device__ void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
@@ -62,7 +66,7 @@ struct Cells {
           pages(c.batch.lists + tile.state.pages),
           page_stride(c.layout.page_stride),
           v_offset(c.layout.v_offset()) {}
-    // Value 0 of K at position `start`, which begins a strip.
+    // Value 0 of K at position `start`, which begins a strip: a multiple of 8, so key_place() is position * kWidth.
     __device__ const __half* keys(int32_t start) const {
         return base + pages[start / kPagePositions] * page_stride + (start % kPagePositions) * kWidth;
     }
@@ -96,8 +100,8 @@ struct Keys {
     }
 };
 
-// All strips of a tile. kSpecial: the rows may be those of a tree, or their scores capped. The usual case is compiled
-// apart, because code that runs once costs as much to fetch as to run.
+// Strips [first, last) of a tile into `state`, whose outputs are not divided by the sums yet. kSpecial: the rows may be
+// those of a tree, or their scores capped. The usual case is a kernel of its own without that code.
 template <int kWidth, bool kSpecial>
 __device__ void attend_strips(const AttendCall& c, const Tile& tile, const Cells<kWidth>& cells, int32_t first,
                               int32_t last, Softmax<kWidth>& state) {
@@ -105,8 +109,9 @@ __device__ void attend_strips(const AttendCall& c, const Tile& tile, const Cells
     const int lane = threadIdx.x % 32, quad = lane / 4, place = lane % 4;
     const int32_t head_dim = c.head_dim;
 
-    // The values of a head are contracted in an order of our own, the same for queries and keys: lane `place` of a quad
-    // has values 32 g + 8 place ... + 7, which are 16 contiguous bytes of K.
+    // Operand A. The values of a head are contracted in an order of our own, the same for queries and keys: lane
+    // `place` of a quad has values 32 g + 8 place ... + 7, which are 16 contiguous bytes of K. Changing the order
+    // changes the bits of the scores.
     uint32_t q[2 * kGroups][4];
     // Positions that the two rows attend to: from <= p <= to. Operand rows without a batch row attend to nothing.
     int32_t from[2], to[2];
@@ -146,10 +151,11 @@ __device__ void attend_strips(const AttendCall& c, const Tile& tile, const Cells
     for (int32_t strip = first; strip < last; ++strip) {
         Keys<kWidth> keys;
         const int32_t start = strip * kStrip;
-        const bool gather = kSpecial && start + kStrip > in_place;
+        const bool gather = kSpecial && start + kStrip > in_place;  // the same in all lanes
         if (kSpecial && gather) {
 #pragma unroll
             for (int n = 0; n < 4; ++n) {
+                // Positions past the row's own are masked below; they load its own key, because they have no cell.
                 const int32_t p = min(start + Keys<kWidth>::position(n), lead.position);
                 const int32_t cell = c.batch.cell(lead, p);
                 const __half* key =
@@ -195,7 +201,8 @@ __device__ void attend_strips(const AttendCall& c, const Tile& tile, const Cells
                 top[i] = fmaxf(top[i], score);
             }
         }
-        // Everything so far is scaled to the new peak.
+        // Scales the sum so far to the new peak and adds the weights of this strip. The outputs so far are scaled where
+        // they are added to, below.
         float old_weight[2];
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
@@ -228,6 +235,7 @@ __device__ void attend_strips(const AttendCall& c, const Tile& tile, const Cells
 #pragma unroll
         for (int d = 0; d < kWidth / 8; ++d) {
             if (kSpecial && gather) {
+                // Eight positions of value 8 d + quad, as one contiguous load would have brought them.
                 __half values[8];
 #pragma unroll
                 for (int j = 0; j < 8; ++j) {
@@ -249,6 +257,7 @@ __device__ void attend_strips(const AttendCall& c, const Tile& tile, const Cells
             multiply_add(out, weights[1], v[d].z, v[d].w);
         }
     }
+    // Each lane has summed its own positions; the peaks already agree.
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
         state.sum[i] += __shfl_xor_sync(0xffffffffu, state.sum[i], 1);
@@ -270,12 +279,14 @@ __device__ Softmax<kWidth> empty_softmax() {
     return state;
 }
 
+// Grid: x: four tiles per CTA; y: head tiles (Tile). Every valid row attends to itself at least, so no sum is 0.
 template <int kWidth, bool kSpecial>
 __global__ void __launch_bounds__(kThreads) prefill_kernel(AttendCall c) {
     // Later tiles have more positions, so they start first.
     const int32_t index = c.tiles - 1 - static_cast<int32_t>(blockIdx.x * kWarps + threadIdx.x / 32);
     if (index < 0) return;
     const Tile tile(c, index, blockIdx.y);
+    // Strips begin at multiples of kStrip. One that no row of the tile attends to yet adds an exact 0.
     const int32_t least = tile.least(c), most = tile.state.highest;
     Softmax<kWidth> state = empty_softmax<kWidth>();
     const Cells<kWidth> cells(c, tile);

@@ -1,4 +1,9 @@
 // kernels/cuda/attention/tile.cuh: what both attention kernels share: which rows a tile holds, and their instructions.
+//
+// Layout:   operand row r of a tile is query head r % per_tile of batch row r / per_tile, both counted from the tile's
+//           first. With 4 query heads per KV head a tile holds 4 batch rows; with 16 or more it holds one.
+// Precision: ex2.approx and rcp.approx give the same bits for the same number in every launch, which is all that law 1
+//           needs. They differ from exp2f() and a division.
 #pragma once
 
 #include <type_traits>
@@ -11,6 +16,7 @@ namespace attention {
 // Scores are kept times log2(e), so that exp becomes ex2, one instruction.
 inline constexpr float kLog2e = 1.44269504f;
 
+// The score of a position that a row does not attend to: its weight is an exact 0.
 __device__ inline float minus_infinity() { return __int_as_float(0xff800000); }
 
 // c += a . b: 16 x 16 times 16 x 8, float16 operands, float32 sums. Volatile, so that the compiler keeps its place
@@ -23,6 +29,7 @@ __device__ inline void multiply_add(float (&c)[4], std::uint32_t a0, std::uint32
         : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
+// Two numbers as a register of an operand: `low` has the lower index.
 __device__ inline std::uint32_t pack(float low, float high) {
     const __half2 pair = __floats2half2_rn(low, high);
     return *reinterpret_cast<const std::uint32_t*>(&pair);
@@ -33,6 +40,7 @@ __device__ inline std::uint32_t pack(__half low, __half high) {
     return *reinterpret_cast<const std::uint32_t*>(&pair);
 }
 
+// 2^x; 0 for -inf and for results below the normal numbers.
 __device__ inline float power_of_two(float x) {
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -85,7 +93,8 @@ struct Tile {
 
 }  // namespace attention
 
-// Calls body(width, special) with constants.
+// Calls body(width, special) with constants: the padded width of the heads, and whether rows may be those of a tree or
+// scores capped. Each pair is a kernel of its own.
 template <class Body>
 void with_attention_variant(const AttendCall& call, const Body& body) {
     const auto with_width = [&](auto special) {

@@ -14,8 +14,8 @@
 // Overlap:  the producer runs ahead across panels and matrices. Weights depend on no step, so it waits for slots only.
 // State:    consumers keep slot and parity in registers within a step and in GemvHeader::ring_states between steps,
 //           where they would be spilled otherwise.
-// Breaks:   producer and consumers must walk over the very same chunks. A step that one side skips and the other does
-//           not hangs the CTA.
+// Breaks:   producer and consumers must take the very same chunks in the same order. A step that one side skips and the
+//           other does not hangs the CTA.
 #pragma once
 
 #include "kernels/cuda/decode/gemv.h"

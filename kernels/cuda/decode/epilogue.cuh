@@ -6,6 +6,11 @@
 //
 // Operand:  what an epilogue reads besides its sums (residual, angles, cell) is loaded early, before the sums are
 //           awaited, because it comes from L2.
+// Kinds:    a template parameter (with_epilogue), so that each kind is straight code. A new kind needs its branch in
+//           epilogue_pair(), its operand in load_epilogue_operand() if it reads anything, and its case in
+//           with_epilogue().
+// Callers:  the epilogue warps of the decode kernel, gemv_f32, and the prefill epilogue (kernels/cuda/prefill/rows.cu).
+//           One thread calls it once per pair and row; no two threads write the same place.
 #pragma once
 
 #include <type_traits>
@@ -17,6 +22,7 @@ namespace foresay::kernels::cuda {
 
 __device__ inline float soft_capped(float value, float cap) { return cap > 0.0f ? cap * tanhf(value / cap) : value; }
 
+// SiLU, or GELU by the tanh approximation.
 __device__ inline float activated(Activation kind, float x) {
     if (kind == Activation::silu) return __fdividef(x, 1.0f + __expf(-x));
     const float inner = 0.7978845608028654f * fmaf(0.044715f * x * x, x, x);
@@ -28,6 +34,7 @@ __device__ inline std::int32_t head_of(const EpilogueArgs& f, std::int32_t row) 
     return quotient_by(row, f.head_inverse);
 }
 
+// Whether the rows are q, k and v.
 template <Epilogue kKind>
 inline constexpr bool kProjects = kKind == Epilogue::attention_in || kKind == Epilogue::attention_in_new_kv;
 
@@ -41,6 +48,7 @@ __device__ inline PairRows pair_rows(const EpilogueArgs& f, std::int32_t packed)
     const std::int32_t row = f.first_row + packed;
     if (!kProjects<kKind>) return {row, row + 1, 0};
     const std::int32_t place = row - head_of(f, row) * f.head_dim;
+    // Rows that are not reordered: pairs of adjacent values, values that rope leaves alone, and V.
     if (!f.half_split || place >= f.rotated || row >= f.query_rows + f.kv_rows) return {row, row + 1, place};
     const std::int32_t a = row - place + place / 2;
     return {a, a + f.rotated / 2, place};
@@ -65,7 +73,7 @@ __device__ inline EpilogueOperand load_epilogue_operand(const EpilogueArgs& f, c
     if (kProjects<kKind>) {
         const std::int32_t row = f.first_row + packed;
         const std::int32_t place = row - head_of(f, row) * f.head_dim;
-        operand.value = {1.0f, 0.0f};
+        operand.value = {1.0f, 0.0f};  // no rotation: V, and values past `rotated`
         const bool key = row < f.query_rows + f.kv_rows;
         if (key && place < f.rotated) operand.value = __ldcg(f.rope + t * (f.rotated / 2) + place / 2);
         if (kKind == Epilogue::attention_in && row >= f.query_rows)
@@ -80,8 +88,9 @@ __device__ inline void await_epilogue_operand(const EpilogueArgs& f, const float
     while (not_ready(operand.value)) operand = load_epilogue_operand<kKind>(f, from, packed, t);
 }
 
-// a, b: the finished sums of the pair for row t of the batch. `bias` and `kv` are the layer's (GemvStep); `out` is
-// f.out, in the buffer of the step where it is flagged.
+// a, b: the complete sums of the pair for row t of the batch. `bias` and `kv` are the layer's (GemvStep); `out` is
+// f.out, in the buffer of the step where it is flagged. `packed` counts from the part's first row; rows that pad the
+// last panel are skipped, and of an odd last row only `a` exists.
 template <Epilogue kKind>
 __device__ inline void epilogue_pair(const EpilogueArgs& f, float* out, const float* bias, __half* kv,
                                      std::int32_t packed, int t, float a, float b, const EpilogueOperand& operand) {
@@ -112,6 +121,7 @@ __device__ inline void epilogue_pair(const EpilogueArgs& f, float* out, const fl
         if (two) to[rows.b] = soft_capped(b * f.scale, f.soft_cap);
         return;
     }
+    // q, k and v. The rotation of (1, 0) is exact, so V goes through it, too.
     const float ra = fmaf(a, operand.value.x, -(b * operand.value.y)),
                 rb = fmaf(a, operand.value.y, b * operand.value.x);
     if (rows.a < f.query_rows) {
@@ -125,6 +135,7 @@ __device__ inline void epilogue_pair(const EpilogueArgs& f, float* out, const fl
         new_kv[rows.b] = rb;
         return;
     }
+    // K and V into the float16 cache: row and head within K or within V, then the place in the fragments (KvLayout).
     const bool value = rows.a >= f.query_rows + f.kv_rows;
     const std::int32_t row_a = rows.a - f.query_rows - (value ? f.kv_rows : 0);
     const std::int32_t row_b = rows.b - f.query_rows - (value ? f.kv_rows : 0);

@@ -8,8 +8,8 @@
 // Protocol: every word is written once, read by all who need it, then reset to kNotReady. The reset must come after the
 //           last read and before the next write; how the steps of the decode kernel guarantee that is at
 //           kFlaggedBuffers (gemv.h), for attention in merge_chunks.cuh.
-// Breaks:   a NaN with exactly these bits as a result would be waited for until the end of time. Arithmetic
-//           instructions yield 0x7fffffff. Copying foreign bits through these words is not allowed.
+// Breaks:   a result that is a NaN with exactly these bits would be waited for for ever. Arithmetic instructions yield
+//           the NaN 0x7fffffff, so never copy bits from elsewhere into these words without arithmetic.
 #pragma once
 
 #include <cstdint>

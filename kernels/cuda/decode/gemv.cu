@@ -1,4 +1,11 @@
 // The plan of a decode launch: how panels and K are divided among CTAs, and what lies where in shared memory.
+//
+// Two things are decided here and only here, because the kernel takes them from GemvPlan and GemvOp:
+//   - which CTA multiplies what. K is split by the width of the matrix alone (kSplitInputs), never by the number of
+//     rows: the split decides the order of the sums, and so the bits. How many panels a CTA has changes nothing but
+//     speed, since a panel's sums are independent of all others.
+//   - how shared memory is shared out. Everything but the ring has the size it needs; the ring gets the rest. More rows
+//     mean fewer ring slots, down to `least_slots`; then plan_gemv() refuses and the caller takes fewer rows at a time.
 
 #include "kernels/cuda/decode/gemv.h"
 
@@ -18,7 +25,8 @@ namespace {
 
 constexpr std::int32_t round_up(std::int32_t value, std::int32_t step) { return (value + step - 1) / step * step; }
 
-// Parts that K is split into: by the shape alone, so that sums have one order.
+// Parts that K is split into: by the shape alone, so that sums have one order. (No matrix is so wide that the number of
+// multiprocessors counts.)
 int split_of(const GemvOp& op, int processors) {
     return std::min((op.inputs + kSplitInputs - 1) / kSplitInputs, processors);
 }
@@ -28,6 +36,10 @@ __global__ void compiled() {}
 
 }  // namespace
 
+// The device memory that GemvScratch points to, one per device: 48 MiB of split-K packets and 24 MiB of flagged words.
+// Wider models than that allows still run: plan_gemv() lets matrices share their packets, and flag_layers() leaves the
+// layers to meet at barriers. Flagged words need no clearing here, because the epilogue warps reset them at the start
+// of every launch that uses them.
 struct DecodeScratch {
     DeviceBuffer<std::uint32_t> counters;
     DeviceBuffer<float> zeros, partials, flagged;
@@ -44,6 +56,7 @@ DecodeScratch::DecodeScratch(int device)
     int reserved = 0;
     cuda_check(cudaDeviceGetAttribute(&reserved, cudaDevAttrReservedSharedMemoryPerBlock, device),
                "cannot ask for the shared memory that is reserved");
+    // The kernels were compiled with kLittleShared of their architecture, which may be older than the device's.
     cudaFuncAttributes attributes = {};
     cuda_check(cudaFuncGetAttributes(&attributes, compiled), "cannot ask what kernels were compiled for");
     // Backends may launch on a stream that does not wait for the default one.
@@ -107,7 +120,8 @@ bool place_shared(QuantType quant_type, bool little_shared, std::size_t shared_b
     // More buffers let the epilogue lag further; their memory is the ring's loss.
     plan.sum_buffers = rows == 1 ? 8 : rows <= 4 ? 4 : rows <= 8 ? 2 : 1;
     plan.sum_buffer_mask = static_cast<std::uint32_t>(plan.sum_buffers - 1);
-    // Workspace of up to eight rows pass through the sums' memory, 128 inputs of a row at a time.
+    // Activations of up to eight rows pass through the sums' memory on their way to the lanes that multiply with them
+    // (ActivationOperand), at least 128 inputs of a row, 256 bytes, at a time.
     plan.warp_sum_stride = std::max(plan.sum_buffers * kPanelRows * rows, std::min(rows, 8) * 64);
     plan.rows_inverse = inverse_of(rows);
     const int sums_bytes = warps * plan.warp_sum_stride * 4;
@@ -136,7 +150,7 @@ bool place_shared(QuantType quant_type, bool little_shared, std::size_t shared_b
 
 bool plan_gemv(QuantType quant_type, const GemvScratch& scratch, std::size_t shared_budget, int processors,
                int least_slots, std::span<GemvOp> ops, int rows, GemvPlan& plan) {
-    if (quant_type == QuantType::f32) return true;
+    if (quant_type == QuantType::f32) return true;  // gemv_f32 has no plan: no shared memory, no CTA waits for another
     plan.counters = scratch.counters;
     plan.zeros = scratch.zeros;
     plan.shared_start = scratch.shared_start;

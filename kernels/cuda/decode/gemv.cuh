@@ -3,10 +3,10 @@
 //
 // Grid:     one CTA per multiprocessor, all of them resident, because they wait for each other. 8 or 16 multiplying
 //           warps (gemv_warps), then one producer warp, then three epilogue warps.
-// Work:     a CTA owns a run of the panels (32 packed rows) of each matrix: CtaShare. Within a panel each multiplying
-//           warp owns a slice of K (the inputs): block j of its slice is block j * warps + warp of the panel. The slice
-//           is the same for all panels of a matrix, so a warp loads its activations once per matrix and keeps them
-//           (ActivationOperand).
+// Work:     a CTA owns some neighbouring panels (32 packed rows) of each matrix: CtaShare. Within a panel each
+//           multiplying warp owns a slice of K (the inputs): block j of its slice is block j * warps + warp of the
+//           panel. The slice is the same for all panels of a matrix, so a warp loads its activations once per matrix
+//           and keeps them (ActivationOperand).
 //
 // Data flow of a matrix step, per CTA:
 //
@@ -20,9 +20,9 @@
 //           all multiplying warps. Sum buffer, full: the epilogue waits for all multiplying warps. Sum buffer, read: a
 //           multiplying warp waits for the epilogue before it writes there again. All four are mbarriers whose phase is
 //           one parity bit.
-// Steps:    the multiplying warps walk through the steps together, named barrier 15 between two. The epilogue warps
-//           walk by themselves, named barrier 14. The producer does not stop between steps: it runs ahead as far as the
-//           ring is deep, so memory stays busy while others wait.
+// Steps:    the multiplying warps take the steps together, named barrier 15 between two. The epilogue warps take them
+//           by themselves, named barrier 14. The producer does not stop between steps: it runs ahead as far as the ring
+//           is deep, so memory stays busy while others wait.
 // Between CTAs: a step reads what other CTAs wrote in the step before. Within whole layers the values carry their own
 // ready flag (flagged_words.cuh), and a reader polls the very words it needs. Otherwise all CTAs meet at a counter in
 // global memory (GridCounter). Attention waits for the counter of the projections. Split K passes sums in tagged
@@ -287,7 +287,7 @@ __global__ void __launch_bounds__(gemv_threads(E), 1) gemv(const __grid_constant
         return;
     }
     await_predecessors();
-    // Epilogue warps walk over all steps by themselves.
+    // Epilogue warps go through all steps by themselves.
     if (warp > kWarps) {
         run_epilogue<E, NT, kFormat>(args, shared);
         if (warp == kWarps + 1 && threadIdx.x % 32 == 0) depart(args);

@@ -38,7 +38,7 @@ inline constexpr int kEpilogueWarps = 3;
 constexpr int gemv_threads(QuantType quant_type) { return 32 * (gemv_warps(quant_type) + 1 + kEpilogueWarps); }
 // Whether multiprocessors have 100 KiB of shared memory and not 164 or 228, by the architecture that code is compiled
 // for. Kernels know theirs, hosts ask (GemvScratch). FORESAY_LITTLE_SHARED: as if they all had, to test that elsewhere.
-inline constexpr std::size_t kLittleSharedBytes = 99 * 1024;  // of which a block can have this
+inline constexpr std::size_t kLittleSharedBytes = 99 * 1024;  // of which a CTA can have this
 constexpr bool has_little_shared(int architecture) {
 #ifdef FORESAY_LITTLE_SHARED
     return architecture > 0;
@@ -51,9 +51,9 @@ inline constexpr bool kLittleShared = has_little_shared(__CUDA_ARCH__ / 10);
 #else
 inline constexpr bool kLittleShared = false;  // unused on the host, which plans with GemvScratch::little_shared
 #endif
-// Blocks of a panel that are one copy. A multiple of the warps, or a divisor of their number. In the second case a
-// chunk is some warps' only but makes all of them wait, so it is for blocks so large that few chunks of the first kind
-// fit.
+// Blocks of a panel that are one copy (a chunk). A multiple of the number of warps, or a divisor of it. In the second
+// case only some warps have a block in a chunk, but all of them wait for it, so it is for blocks so large that few
+// chunks of the first kind would fit.
 constexpr int chunk_blocks(QuantType quant_type, int row_tiles, bool little_shared) {
     switch (quant_type) {
         case QuantType::q4_0:
@@ -90,7 +90,8 @@ inline constexpr int kCtaSharesAt = offsetof(GemvHeader, cta_shares);
 inline constexpr int kGemvHeaderBytes = sizeof(GemvHeader);
 static_assert(kStepStateAt == 512 && kAttendCallsAt == 640 && kGemvHeaderBytes == 3328);
 static_assert(kGemvHeaderBytes % 128 == 0, "copies to elsewhere in a line of shared memory take a fifth longer");
-// most inputs that one CTA takes; wider matrices are split between CTAs (split K)
+// The most inputs that one CTA takes; wider matrices are split between CTAs (split K). Changing it changes the order of
+// sums, and so the bits of every text.
 inline constexpr int kSplitInputs = 4096;
 inline constexpr int kScratchCounters = 4;  // of a device, by GridCounter
 
@@ -162,8 +163,8 @@ struct GemvStep {
     std::uint8_t x_buffer = 0, residual_buffer = 0, out_buffer = 0;
 };
 
-// Workspace that steps of whole layers pass on lie in kFlaggedBuffers buffers of flagged words (flagged_words.cuh).
-// Layer l uses buffer l % 3: [x after mlp_out | attended | x after attention_out | ff].
+// Activations that the steps of whole layers pass on lie in kFlaggedBuffers buffers of flagged words
+// (flagged_words.cuh). Layer l uses buffer l % 3: [x after mlp_out | attended | x after attention_out | ff].
 // Who resets: the attention_out of layer l + 1 resets what layer l left, because a CTA that is there knows that all
 //           CTAs have passed the projections of layer l + 1 (attention waits for their counter), and so have read all
 //           that came before. What attention_out adds to, the x after mlp_out, is read later than that, so it is reset
@@ -193,7 +194,7 @@ struct GemvPlan {
     std::int32_t mlp_out_floats = 0;  // of mlp_out's outputs, which come first
 };
 
-inline constexpr int kAttendShared = 22 * 1024;  // of a block, for attention
+inline constexpr int kAttendShared = 22 * 1024;  // of a CTA, for attention
 inline constexpr int kMaxGemvOps = 12;           // different ones of a launch
 inline constexpr int kMaxAttendKinds = 2;        // likewise
 inline constexpr int kFewSteps = 4;              // what most launches take
@@ -234,7 +235,7 @@ static_assert(sizeof(GemvArgs<kManySteps>) <= 32764);
 
 // Memory that the launches of one device share: counters, zeros, sums of split matrices, flagged words.
 struct GemvScratch {
-    std::uint32_t shared_start = 0;  // of a block: what the system keeps lies before it
+    std::uint32_t shared_start = 0;  // of a CTA: what the system keeps lies before it
     bool little_shared = false;      // what the device's code was compiled for
     std::uint32_t* counters = nullptr;
     const float* zeros = nullptr;
@@ -243,16 +244,16 @@ struct GemvScratch {
     float* flagged = nullptr;
     std::size_t flagged_floats = 0;
 };
-// That of the current device; made at the first call, which must not be within a capture.
+// That of the current device; allocated at the first call, which must not be within a capture.
 const GemvScratch& gemv_scratch();
 
-// Fills in the plan for `rows` rows on `processors` multiprocessors whose blocks may take `shared_budget` bytes; false:
-// not even `least_slots` stages fit. Ops of which each fits with two stages fit together with one. Reads nothing of
+// Fills in the plan for `rows` rows on `processors` multiprocessors whose CTAs may take `shared_budget` bytes; false:
+// not even `least_slots` ring slots fit. Ops of which each fits with two slots fit together with one. Reads nothing of
 // `scratch`'s memory.
 bool plan_gemv(QuantType quant_type, const GemvScratch& scratch, std::size_t shared_budget, int processors,
                int least_slots, std::span<GemvOp> ops, int rows, GemvPlan& plan);
 
-// Enqueues the kernel, one block per multiprocessor.
+// Enqueues the kernel, one CTA per multiprocessor.
 void launch_gemv(QuantType quant_type, const GemvArgs<kManySteps>& args, int processors, bool overlap,
                  cudaStream_t stream);
 

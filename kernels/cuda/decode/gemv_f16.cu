@@ -1,3 +1,4 @@
+// The decode kernels of float16 weights (gemv_launch.cuh).
 #include "kernels/cuda/decode/gemv_launch.cuh"
 
 namespace foresay::kernels::cuda {

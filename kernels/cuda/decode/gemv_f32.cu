@@ -1,5 +1,8 @@
 // The decode kernel of float32 matrices, which only small models and tests have: a warp per pair of packed rows, lanes
-// divide K, plain multiplications, one row of the batch after the other. No ring, no CTA waits for another.
+// divide K, plain multiplications, one row of the batch after the other. No ring, no CTA waits for another, and one
+// matrix per launch (LinearSequence does not join float32 ops).
+//
+// Law 1:    a row's sums run lane by lane over K and then over the lanes, whatever the number of rows.
 
 #include "kernels/cuda/decode/gemv_launch.cuh"
 
@@ -18,6 +21,7 @@ __global__ void __launch_bounds__(256) gemv_f32(const __grid_constant__ GemvArgs
     allow_successor();
     await_predecessors();
     const int lane = threadIdx.x % 32;
+    // First packed row of this warp's pair; eight warps per CTA. Pairs never straddle panels, which have 32 rows.
     const std::int64_t packed = 2 * (static_cast<std::int64_t>(blockIdx.x) * 8 + threadIdx.x / 32);
     if (packed >= op.epilogue.rows) return;
     constexpr BlockFormat format = block_format(QuantType::f32);

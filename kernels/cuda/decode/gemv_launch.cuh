@@ -2,7 +2,9 @@
 // one line that instantiates it, so that types compile side by side.
 //
 // Variants: NT 1 or 2 (rows up to 8 or 16), cache in f16 or codes, few steps or a whole forward: eight kernels of each
-//           type.
+//           type. Apart, because registers decide: the kernel has one CTA per multiprocessor, and code for a case that
+//           a launch does not have would still cost registers in all of it. The bits do not depend on the variant.
+// Overlap:  with `overlap` the kernel is a programmatic dependent of the one before it on the stream (linear.h).
 #pragma once
 
 #include <algorithm>
@@ -43,6 +45,8 @@ void launch_gemv_as(const GemvArgs<kManySteps>& many, int processors, bool overl
             launch_gemv_kernel<E, 1, format>(args, processors, overlap, stream);
         }
     };
+    // Whether anything in the launch reads or makes codes: an attention over a cache of codes, or projections whose K
+    // and V wait for that attention. A forward has one cache, so a launch never has both kinds.
     const bool codes = std::any_of(many.attends, many.attends + many.attend_count,
                                    [](const AttendCall& call) { return call.layout.format == KvFormat::q8; }) ||
                        std::any_of(many.ops, many.ops + many.op_count,
@@ -54,6 +58,7 @@ void launch_gemv_as(const GemvArgs<kManySteps>& many, int processors, bool overl
             launch_for(std::integral_constant<KvFormat, KvFormat::f16>(), args);
         }
     };
+    // Parameters travel with each launch: a few KiB with few steps, 32 KiB with many.
     if (many.steps > kFewSteps || many.attend_count > 0) {
         launch(many);
     } else {

@@ -1,3 +1,4 @@
+// The decode kernels of Q5_K weights (gemv_launch.cuh).
 #include "kernels/cuda/decode/gemv_launch.cuh"
 
 namespace foresay::kernels::cuda {

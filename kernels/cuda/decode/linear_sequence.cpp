@@ -1,4 +1,15 @@
-// Gathers decode ops into launches of the decode kernel, and turns whole layers into steps that pass flagged words on.
+// Gathers decode ops into launches of the decode kernel, and makes whole layers pass their activations on in flagged
+// words.
+//
+//   add(), attend()  append a step. A step that cannot join those that wait (another quantisation type, other rows, no
+//                    room) launches them first; attend() instead says no, and the caller launches attention by itself.
+//   flush()          plan_gemv(): CTAs and shared memory. flag_layers(): if all steps are whole layers, their ops are
+//                    replaced by ones that read and write the buffers of gemv.h, so that no step waits for the grid.
+//                    Then one launch.
+//
+// Ops are shared: equal ones (all layers of a model, say) are stored once, and a step names its op by index. That is
+// why a whole forward fits into the parameters of a kernel. Two ops are equal if all their fields are, pointers to
+// activations included; what differs between layers must be in GemvStep.
 
 #include "kernels/cuda/decode/linear_sequence.h"
 
@@ -17,12 +28,13 @@ using std::int32_t;
 
 using Args = GemvArgs<kManySteps>;
 
-// The steps of a layer.
+// The steps of a layer, in the order in which they are launched.
 enum LayerStep : int32_t { kIn, kAttend, kOut, kMlpIn, kMlpOut, kLayerSteps };
 
 std::size_t size(int32_t n) { return static_cast<std::size_t>(n); }
 
-// Layers differ in where their keys are and in how they look at them.
+// Whether two layers can share a call of attention. They differ in their KV cache, which the step has, and, in some
+// models, in scale and window; all else is the forward's.
 bool same_kind(const AttendCall& a, const AttendCall& b) { return a.scale == b.scale && a.window == b.window; }
 
 bool is_matrix(const GemvOp& op, Epilogue kind) {
@@ -30,7 +42,8 @@ bool is_matrix(const GemvOp& op, Epilogue kind) {
            op.epilogue.first_row == 0;
 }
 
-// Whether the steps are all those of two layers or more, each as the first one but for its addresses.
+// Whether the steps are those of two or more whole layers with the same ops. (Attention may be of another kind in each
+// layer.) One layer alone has nothing to pass on.
 bool are_whole_layers(const Args& args) {
     if (args.steps < 2 * kLayerSteps || args.steps % kLayerSteps != 0) return false;
     for (int32_t at = 0; at < args.steps; at += kLayerSteps) {
@@ -46,7 +59,8 @@ bool are_whole_layers(const Args& args) {
     return true;
 }
 
-// Whether each step reads what the step before it writes, all within one workspace.
+// Whether each step reads what the step before it writes, all within one workspace. Only then may the values go through
+// the buffers instead: nothing else reads them in the workspace.
 bool are_chained(const Args& args) {
     const GemvOp &in = args.op(kIn), &out = args.op(kOut), &mlp_in = args.op(kMlpIn), &mlp_out = args.op(kMlpOut);
     const AttendCall& attend = args.attends[args.op(kAttend).attend];
@@ -85,7 +99,8 @@ public:
         out.x = buffer + at.attended;
         out.epilogue.residual = out.epilogue.out;
         out.epilogue.out = buffer + at.x_after_attention;
-        // attention_out adds to what attention_in has read.
+        // attention_out adds to the x that attention_in has read: that of the workspace in layer 0, else the output of
+        // mlp_out of the layer before.
         first_out_ = put(out);
         out.residual_flagged = true;
         out.epilogue.residual = buffer + at.x_after_mlp;
@@ -111,7 +126,7 @@ public:
             attend_[kind] = put(op);
         }
     }
-    // Makes the steps of a layer use them. `kind`: of its attention.
+    // Makes the steps of a layer use these ops. `kind`: of its attention.
     void use(int32_t layer, int32_t layers, int32_t kind) const {
         GemvStep* const step = args_.step + layer * kLayerSteps;
         const auto here = static_cast<std::uint8_t>(layer % kFlaggedBuffers);
@@ -178,7 +193,7 @@ void LinearSequence::State::flush() {
                     std::span(args_.ops, size(args_.op_count)), args_.rows, args_.plan),
           "ops that fit alone fit together");
     flag_layers(scratch);
-    // Gone before the launch, which may throw.
+    // The steps are gone after this, also if the launch throws: a failed forward must not run later.
     struct Discard {
         State& state;
         ~Discard() { state.discard(); }
@@ -186,7 +201,8 @@ void LinearSequence::State::flush() {
     launch_gemv(quant_type_, args_, info.processors, call_.overlap, call_.stream);
 }
 
-// Whole layers pass their activations on in flagged words (gemv.h), without barriers of the grid.
+// If the steps are whole layers: makes them pass their activations on in flagged words (gemv.h), without barriers of
+// the grid. Otherwise changes nothing, and steps meet at the counters. The results have the same bits either way.
 void LinearSequence::State::flag_layers(const GemvScratch& scratch) {
     args_.plan.flagged = nullptr;
     // Without a barrier nothing keeps the split sums of one matrix from those of the next, so each needs its own place.
@@ -210,6 +226,7 @@ void LinearSequence::State::flag_layers(const GemvScratch& scratch) {
     for (int32_t layer = 0; layer < layers; ++layer) ops.use(layer, layers, kinds[size(layer)]);
 }
 
+// The index of an equal op; op_count if there is none.
 int32_t LinearSequence::State::find(const GemvOp& op) const {
     return static_cast<int32_t>(std::find(args_.ops, args_.ops + args_.op_count, op) - args_.ops);
 }

@@ -1,4 +1,8 @@
 // kernels/cuda/decode/linear_sequence.h: the steps that wait in a LinearSequence for their launch.
+//
+// Life:     steps keep addresses of weights and activations, so both must live until flush() or discard().
+// Threads:  one caller at a time; flush() needs a DeviceScope.
+// Errors:   flush() throws Error when the launch fails; the steps are gone then as well.
 #pragma once
 
 #include "kernels/cuda/decode/gemv.h"

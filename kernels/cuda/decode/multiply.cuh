@@ -13,6 +13,12 @@
 //           the sums of the activations.
 // Law 1:    a column of an mma depends on that column of B alone. The order of the sums is that of the inputs, written
 //           out here.
+// Registers: Multiply::run is inlined and unrolled into multiply_slice() (gemv.cuh). Values are loaded just before
+//           their use, and scopes end early on purpose; look for spills after each change (cuobjdump
+//           --dump-resource-usage).
+//
+// Indices of a number in a block (panel_format.h): t tile of 16 rows, h half of a tile (row r or r + 8), sub 64 inputs
+// of a K-quant's 256, g group of 32 inputs, s step of 16 (one mma), c one of four neighbouring inputs.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -28,7 +34,9 @@
 
 namespace foresay::kernels::cuda {
 
-// Eight codes of a word as four pairs: p[0], p[1] are c = 0, 1 and 2, 3 of step 0, p[2], p[3] those of step 1.
+// Eight codes of a word as four pairs: p[0], p[1] are c = 0, 1 and 2, 3 of step 0, p[2], p[3] those of step 1. The
+// pairs c = 2, 3 stay four bits higher than the others, that is, 16 times as large: their activations are 1/16
+// (ActivationForm::quarters_lowered).
 __device__ inline void unpack_nibbles(std::uint32_t word, std::uint32_t (&p)[4]) {
     const std::uint32_t upper = word >> 8;
     p[0] = word & 0x000f000fu;
@@ -47,6 +55,7 @@ __device__ inline void add_scaled(float (&sums)[4], const float (&d)[4], float s
     if (!kOneRow) sums[3] = fmaf(scale1, d[3], sums[3]);
 }
 
+// Word i of four; registers have no index, so `i` must be a constant after unrolling.
 __device__ inline std::uint32_t word_of(const uint4& v, int i) {
     return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
 }
@@ -58,7 +67,8 @@ __device__ inline void multiply_group(float (&d)[4], const std::uint32_t (&p)[2]
     mma(d, p[0][2], p[1][2], p[0][3], p[1][3], x.z, x.w, d);
 }
 
-// run(address of the block, activations, which block of the slice, sums, lane)
+// run(address of the panel block in shared memory, activations, which block of the slice, sums, lane) adds the block's
+// products to `sums`. All lanes of a warp call it.
 template <QuantType E, int NT, bool kOneRow>
 struct Multiply;
 
@@ -140,6 +150,8 @@ struct MultiplyK {
         const std::uint32_t row = lane / 4;
         float d[4];                               // (tile, half), as codes of scales are scaled
         std::uint32_t nibbles[4], upper_bits[4];  // of scales
+        // First the minima: - dmin * minimum * (sum of the group's activations), for all eight groups by one mma. The
+        // sums are there as high and low parts, so the minima are operand A twice.
         {
             // Four rows of the lane (tile, half): d and dmin, then 12 bytes of 6-bit scales each, in three loads.
             const uint4 d_bits = load_shared4(block + kScales + row * 16);
@@ -233,7 +245,8 @@ template <int NT, bool kOneRow>
 struct Multiply<QuantType::q6_k, NT, kOneRow> {
     static __device__ __forceinline__ void run(std::uint32_t block, const ActivationOperand<QuantType::q6_k, NT>& in,
                                                int j, float (&sums)[2][NT][4], int lane) {
-        // Sums of this block, before they are multiplied with d.
+        // Sums of this block, before they are multiplied with d. They begin with the offset of the codes: -32 times the
+        // int8 scales times the sums of the activations, over the 16 half groups.
         float part[2][NT][4];
         {
             // Scales of half groups 2 q, 2 q + 1 and 8 + 2 q, 9 + 2 q: sub-blocks q / 2 and 2 + q / 2, bytes 2 (q % 2).
@@ -270,6 +283,7 @@ struct Multiply<QuantType::q6_k, NT, kOneRow> {
 #pragma unroll
                     for (int h = 0; h < 2; ++h) {
                         unpack_nibbles(word_of(code, 2 * g + h), p[h]);
+                        // The upper two bits, above the nibbles (upper_place).
 #pragma unroll
                         for (int s = 0; s < 2; ++s) {
                             const int slot = 2 * h + s, shift = 2 * (slot % 2) + 8 * (slot / 2) - 4;
@@ -278,6 +292,7 @@ struct Multiply<QuantType::q6_k, NT, kOneRow> {
                             p[h][2 * s + 1] |= bits & 0x03000300u;
                         }
                     }
+                    // One product per 16 inputs, because each has a scale of its own.
 #pragma unroll
                     for (int s = 0; s < 2; ++s) {
                         const auto code_of = [&](int half) {
@@ -298,6 +313,7 @@ struct Multiply<QuantType::q6_k, NT, kOneRow> {
                 }
             }
         }
+        // d of the lane's four rows (t, h).
         std::uint32_t low, high;
         load_shared2(low, high, block + 6656 + lane / 4 * 8);
         const float2 d0 = as_floats(low), d1 = as_floats(high);
@@ -309,8 +325,8 @@ struct Multiply<QuantType::q6_k, NT, kOneRow> {
     }
 };
 
-// Plain 16-bit weights: activations come as two planes. The sums of the low plane are added first, because they are
-// small.
+// Plain 16-bit weights: activations come as two planes, high and low part (ActivationForm::planes), which have about
+// twice the digits of one 16-bit number. The products of the low plane are added first, because they are small.
 template <QuantType E, int NT, bool kOneRow>
 struct MultiplyFloats {
     static __device__ __forceinline__ void run(std::uint32_t block, const ActivationOperand<E, NT>& in, int j,

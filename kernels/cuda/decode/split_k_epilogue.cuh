@@ -1,7 +1,7 @@
 // kernels/cuda/decode/split_k_epilogue.cuh: the epilogue warps of the decode kernel, and the counters at which CTAs
 // meet.
 //
-// Three warps walk over all matrix steps of the launch. For each panel of the CTA they wait until the multiplying
+// Three warps go through all matrix steps of the launch. For each panel of the CTA they wait until the multiplying
 // warps' sums are in shared memory (PanelSums), add them in the order of the warps, exchange split-K sums with the CTAs
 // of the other parts (SplitSums: part 0 adds them in the order of K and runs the epilogue, the others only send), apply
 // the norm factor, and run the epilogue of each pair.

@@ -1,10 +1,9 @@
-// kernels/cuda/device/async.cuh: the few instructions of the device that C++ has no name for: overlap of kernels, bulk
-// copies into shared memory that complete on an mbarrier, barriers of warps.
+// kernels/cuda/device/async.cuh: wrappers of the few instructions that CUDA C++ has no plain function for: overlap of
+// kernels, bulk copies into shared memory that complete on an mbarrier, barriers of warps.
 //
 // Layout:   shared-memory addresses are 32-bit, as the instructions want them (shared_address).
 // mbarrier: `count` arrivals complete a phase; phases alternate between parity 0 and 1. A waiter names the parity of
-// the
-//           phase it waits for, so no waiter may be more than one phase late.
+//           the phase it waits for, so no waiter may be more than one phase late.
 // Fallback: before sm_90 kernels do not overlap, and a bulk copy is 16-byte copies by all lanes of a warp.
 #pragma once
 
@@ -67,11 +66,9 @@ __device__ inline void mbarrier_init(std::uint32_t barrier, std::uint32_t count)
 __device__ inline void mbarrier_arrive(std::uint32_t barrier) {
     asm volatile("{\n.reg .b64 state;\nmbarrier.arrive.shared.b64 state, [%0];\n}" ::"r"(barrier) : "memory");
 }
-// Arrivals of a warp: one lane's, after a __syncwarp(). compute-sanitizer does not follow that, so with
-// FORESAY_RACECHECK every lane arrives for itself.
-#ifdef FORESAY_RACECHECK
 // An arrival of a warp is one lane's, after a __syncwarp(). compute-sanitizer does not follow that, so with
 // FORESAY_RACECHECK every lane arrives for itself.
+#ifdef FORESAY_RACECHECK
 inline constexpr std::uint32_t kWarpArrivals = 32;
 #else
 inline constexpr std::uint32_t kWarpArrivals = 1;
@@ -80,7 +77,7 @@ __device__ inline void mbarrier_arrive_warp(std::uint32_t barrier) {
     __syncwarp();
     if (kWarpArrivals == 32 || elect_one()) mbarrier_arrive(barrier);
 }
-// An mbarrier on which the bulk copies of one warp complete.
+// An mbarrier on which the bulk copies of one warp complete: by bytes from sm_90 on, else by an arrival of each lane.
 __device__ inline void copy_barrier_init(std::uint32_t barrier) {
 #if __CUDA_ARCH__ >= 900
     mbarrier_init(barrier, 1);
@@ -88,6 +85,8 @@ __device__ inline void copy_barrier_init(std::uint32_t barrier) {
     mbarrier_init(barrier, 32);
 #endif
 }
+// After the barriers of a ring are initialised, before the first bulk copy: makes them visible to the copy engine (the
+// async proxy).
 __device__ inline void copy_barriers_ready() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");

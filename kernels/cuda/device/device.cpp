@@ -1,4 +1,8 @@
 // Checked calls, allocation, and the list of devices.
+//
+// CUDA reports an asynchronous failure (a kernel that reads outside its memory, say) from whatever call comes next, and
+// from every call after it. cuda_check() names the call that noticed it, which is not always the one at fault; set
+// CUDA_LAUNCH_BLOCKING=1 to find that one.
 
 #include "kernels/cuda/device/device.h"
 
@@ -14,6 +18,7 @@ namespace foresay::kernels {
 namespace cuda {
 namespace {
 
+// For messages: "1.50 GiB".
 std::string gigabytes(std::size_t bytes) {
     char text[32];
     std::snprintf(text, sizeof text, "%.2f GiB", static_cast<double>(bytes) / (1024.0 * 1024.0 * 1024.0));
@@ -24,13 +29,15 @@ std::atomic<int> failing_launch = 0;  // counts down to the launch that fail_lau
 
 }  // namespace
 
+// `what` is a clause without a subject, such as "cannot copy a page".
 void cuda_check(cudaError_t status, const char* what) {
     if (status == cudaSuccess) return;
-    cudaGetLastError();  // an error that is reported must not be found again by the next call
+    cudaGetLastError();  // clears the error, so that the next call does not report it again
     throw Error(std::string("CUDA: ") + what + ": " + cudaGetErrorString(status));
 }
 
-// A launch that a test makes fail has run all the same: the caller cannot tell, and must not rely on either.
+// A launch that a test makes fail has been enqueued all the same: callers must cope with a launch that failed and with
+// one that ran.
 void launch_check(cudaError_t status, const char* kernel) {
     if (failing_launch.load(std::memory_order_relaxed) > 0 && failing_launch.fetch_sub(1) == 1) {
         throw Error(std::string("CUDA: ") + kernel + ": made to fail by a test");
@@ -47,7 +54,8 @@ int current_device() {
 }
 
 std::recursive_mutex& device_mutex(int device) {
-    // Never destroyed, because buffers that outlive main() still take their device's.
+    // Never destroyed, because buffers that outlive main() still lock their device. A deque, because references to its
+    // elements stay valid as it grows.
     static auto& mutexes = *new std::deque<std::recursive_mutex>;
     static auto& mutex = *new std::mutex;
     const std::lock_guard lock(mutex);
@@ -56,6 +64,7 @@ std::recursive_mutex& device_mutex(int device) {
     return mutexes[index];
 }
 
+// Allocation that fails is the error that users meet most, so it says what was wanted, what there is, and what to do.
 void* device_allocate(std::size_t bytes) {
     void* memory = nullptr;
     const cudaError_t status = cudaMalloc(&memory, bytes);
@@ -70,11 +79,14 @@ void* device_allocate(std::size_t bytes) {
     return memory;
 }
 
+// cudaFree waits until the device no longer uses the memory. Its status is ignored: destructors run while the process
+// ends, when the driver may be gone.
 void device_free(void* memory, int device) noexcept {
     const DeviceScope scope(device, std::nothrow);
     cudaFree(memory);
 }
 
+// Slow, like cudaMalloc, and it takes memory that the system cannot page out: for small buffers, at load time.
 void* pinned_allocate(std::size_t bytes) {
     void* memory = nullptr;
     cuda_check(cudaHostAlloc(&memory, bytes, cudaHostAllocDefault), "cannot allocate page-locked memory");
@@ -86,6 +98,7 @@ void pinned_free(void* memory, int device) noexcept {
     cudaFreeHost(memory);
 }
 
+// cudaGetDeviceProperties() is slow; DeviceContext keeps the result.
 DeviceInfo device_info(int device) {
     cudaDeviceProp properties{};
     cuda_check(cudaGetDeviceProperties(&properties, device), "cannot ask for the device's properties");
@@ -102,14 +115,17 @@ DeviceInfo device_info(int device) {
 
 }  // namespace cuda
 
-// Asking has_code_for() and for free memory creates the device's context, for every device of the machine.
+// The devices that this build has code for. has_code_for() and cudaMemGetInfo() create a context on every device of the
+// machine, which takes a while each.
 std::vector<CudaDevice> cuda_devices(std::string* why) {
+    // No devices, and the reason for it.
     const auto give_up = [&](std::string reason) {
         if (why != nullptr) *why = std::move(reason);
         return std::vector<CudaDevice>();
     };
     int count = 0;
     const cudaError_t status = cudaGetDeviceCount(&count);
+    // Also the status where there is no driver at all; its version tells the two apart.
     if (status == cudaErrorInsufficientDriver) {
         int driver = 0;
         if (cudaDriverGetVersion(&driver) == cudaSuccess && driver > 0) {
@@ -124,7 +140,7 @@ std::vector<CudaDevice> cuda_devices(std::string* why) {
                            : std::string("CUDA does not start: ") + cudaGetErrorString(status));
     }
     std::vector<CudaDevice> devices;
-    std::string passed;
+    std::string passed;  // why the last device that was passed over cannot be used
     for (int index = 0; index < count; ++index) {
         const cuda::DeviceInfo info = cuda::device_info(index);
         if (!cuda::has_code_for(index)) {

@@ -1,12 +1,12 @@
-// kernels/cuda/device/device.h: what every file of the CUDA backend stands on: checked calls, the current device, owned
+// kernels/cuda/device/device.h: what every file of the CUDA backend uses: checked calls, the current device, owned
 // memory, streams and events.
 //
 // Units:    bytes where a name says so, elements of T otherwise.
 // Devices:  CUDA keeps a current device for each thread. Memory, streams and events belong to the device that was
-//           current when they were made; they remember it, and go back to it whatever is current then. Everything else
-//           runs on the current device: a public method of the backend opens a DeviceScope first.
-// Threads:  a DeviceScope holds the device's lock, so that threads take turns on a device. A buffer takes the lock to
-//           free its memory.
+//           current when they were made; they remember it, and their destructors select it again. Everything else runs
+//           on the current device: a public method of the backend opens a DeviceScope first.
+// Threads:  a DeviceScope holds the device's lock, so that one thread at a time uses a device. A buffer takes the lock
+//           to free its memory.
 // Cost:     allocations synchronise the device; they belong into prepare() and allocate*(), never into a forward.
 // Errors:   cuda_check throws Error: an allocation that fails says how much was wanted and how much was free. Anything
 //           that fails on the device later is a bug or a broken device and surfaces at the next synchronisation.
@@ -30,7 +30,7 @@ void cuda_check(cudaError_t status, const char* what);
 // so that a test can make one fail.
 void launch_check(cudaError_t status, const char* kernel);
 inline void launched(const char* kernel) { launch_check(cudaGetLastError(), kernel); }
-// For tests: the nth launch from now on of this process is reported as failed, once. 0: none is.
+// For tests: reports the nth launch of this process from now on as failed, once. 0: none.
 void fail_launch(int nth);
 
 // The device that is current in this thread.
@@ -42,7 +42,7 @@ public:
     explicit DeviceGuard(int device) : before_(current_device()), changed_(before_ != device) {
         if (changed_) cuda_check(cudaSetDevice(device), "cannot use the device");
     }
-    // For destructors: goes on with the device that is current where the other cannot be used.
+    // For destructors: if the device cannot be used, keeps the current one.
     DeviceGuard(int device, const std::nothrow_t&) noexcept {
         changed_ = cudaGetDevice(&before_) == cudaSuccess && before_ != device && cudaSetDevice(device) == cudaSuccess;
     }
@@ -57,7 +57,7 @@ private:
     bool changed_ = false;
 };
 
-// The lock of a device. Recursive: who has the device may free memory of it.
+// The lock of a device. Recursive, because a thread that holds it also frees buffers.
 std::recursive_mutex& device_mutex(int device);
 
 // A device for the use of one thread: its lock is held, and it is current.

@@ -1,4 +1,5 @@
-// The devices of this process, by index.
+// The devices of this process, by index. Creating a context asks for the device's properties, no more; its stream and
+// the scratch memory of the decode kernel come with the first backend that needs them.
 
 #include "kernels/cuda/device/device_context.h"
 

@@ -6,7 +6,7 @@
 // enqueues on it.
 //
 // Life:     made at the first use, kept for as long as the process runs.
-// Threads:  of() and current() from any. Whatever enqueues, waits or captures holds a DeviceScope of the device: a
+// Threads:  of() and current() from any. A thread that enqueues, waits or captures holds a DeviceScope of the device: a
 //           launch of one thread must not get into the graph that another one captures on the same stream.
 // Errors:   of() and current() throw Error when the device cannot be asked.
 #pragma once

@@ -1,4 +1,5 @@
-// A kernel that does nothing: a device for which this build has no code refuses even that.
+// A kernel that does nothing: a device for which this build has no code refuses even that. It is not launched;
+// cudaFuncGetAttributes() fails when no compiled architecture fits the device.
 
 #include "kernels/cuda/device/probe.h"
 

@@ -1,4 +1,5 @@
-// Reads a buffer far larger than the caches several times and reports the best pass.
+// Reads a buffer far larger than the caches several times and reports the best pass. The best one, because other work
+// on the device can only make a pass slower.
 
 #include "kernels/cuda/device/read_bandwidth.h"
 
@@ -13,6 +14,8 @@ constexpr int kThreads = 1024;
 constexpr int kLoads = 8;  // of a thread at once
 constexpr int kPasses = 8;
 
+// kLoads independent 16-byte loads per thread and iteration: enough bytes in flight to hide the latency.
+// Neighbouring threads read neighbouring 16 bytes. What is left over at the end of the buffer is not read.
 __global__ void read_kernel(const uint4* data, std::size_t count, unsigned* sink) {
     const std::size_t stride = static_cast<std::size_t>(gridDim.x) * kThreads * kLoads;
     unsigned sum = 0;
@@ -32,6 +35,7 @@ __global__ void read_kernel(const uint4* data, std::size_t count, unsigned* sink
 double measure_read_bandwidth(const Stream& stream) {
     std::size_t free = 0, total = 0;
     cuda_check(cudaMemGetInfo(&free, &total), "cannot ask for free memory");
+    // At most a quarter of what is free: models may be loaded. Below 256 MiB the L2 would flatter the result.
     const std::size_t bytes = std::min<std::size_t>(std::size_t{8} << 30, free / 4) / 4096 * 4096;
     if (bytes < (std::size_t{256} << 20)) return 0.0;
     const DeviceBuffer<uint4> data(bytes / sizeof(uint4));

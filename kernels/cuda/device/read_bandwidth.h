@@ -1,4 +1,4 @@
-// kernels/cuda/device/read_bandwidth.h: what the device's memory gives to a plain read.
+// kernels/cuda/device/read_bandwidth.h: the bandwidth of a plain read of the device's memory.
 #pragma once
 
 #include "kernels/cuda/device/device.h"

@@ -1,15 +1,15 @@
-// kernels/cuda/forward/forward_recorder.h: the op calls of a forward, noted first and run together, and the forwards
-// that were seen before.
+// kernels/cuda/forward/forward_recorder.h: notes the op calls of a forward, runs them together, and keeps graphs of the
+// forwards that come again.
 //
 // An op call only notes what is to be done. The noted calls run when the LM head is called or a result is asked for.
-// Calls that come a second time with the same shape are captured into a graph, which is one launch from then on.
-// Whatever changes from forward to forward lies in device memory (kernels/cuda/memory/batch_state.h), so nothing in a
-// graph does.
+// The first time, they are enqueued one by one. The second time the same calls come with the same shape, they are
+// captured into a graph, which is one launch from then on. Everything that changes from forward to forward lies in
+// device memory (kernels/cuda/memory/batch_state.h), so a graph never has to be changed.
 //
-// Layout:   plain C++ without CUDA. What a graph is, and what runs calls, is the caller's, so tests run it without a
-//           GPU.
+// Layout:   plain C++ without CUDA. The caller supplies the graph type and the target that enqueues calls, so tests run
+//           it without a GPU.
 // Threads:  one caller at a time.
-// Errors:   what the target throws goes through run(). The noted calls are gone then, and the target was told to
+// Errors:   run() passes on what the target throws. By then the noted calls are gone, and the target has been told to
 //           abandon what it had begun: the next forward starts from nothing.
 #pragma once
 
@@ -23,7 +23,7 @@
 
 namespace foresay::kernels::cuda {
 
-struct PreparedOp;
+struct CudaPreparedOp;
 struct CudaKv;
 
 enum class ForwardOp : std::uint8_t { embed, attention_in, attend, attention_out, mlp_in, mlp_out, head };
@@ -31,9 +31,9 @@ enum class ForwardOp : std::uint8_t { embed, attention_in, attend, attention_out
 struct OpCall {
     ForwardOp op = ForwardOp::embed;
     std::int32_t layer = 0;
-    const PreparedOp* prepared = nullptr;
+    const CudaPreparedOp* prepared = nullptr;
     const CudaKv* kv = nullptr;
-    std::uint64_t prepared_id = 0, kv_id = 0;  // addresses may be used twice, ids are not
+    std::uint64_t prepared_id = 0, kv_id = 0;  // compared in place of addresses, which may be used again
 
     bool operator==(const OpCall& other) const {
         return op == other.op && layer == other.layer && prepared_id == other.prepared_id && kv_id == other.kv_id;
@@ -46,7 +46,7 @@ struct ForwardShape {
     BatchLayout layout;
     std::int32_t reach = 0;  // attention covers positions below it
     bool tree = false;
-    const SampledToken* slots = nullptr;  // that tokens name
+    const SampledToken* slots = nullptr;  // the token slots that the rows may name
 
     bool operator==(const ForwardShape& other) const {
         return row_class == other.row_class && layout.rows == other.layout.rows && layout.tiles == other.layout.tiles &&
@@ -55,7 +55,7 @@ struct ForwardShape {
     }
 };
 
-inline constexpr std::size_t kKnownForwards = 128;  // that are kept
+inline constexpr std::size_t kKnownForwards = 128;  // remembered at once
 inline constexpr std::int32_t kGraphRows = 64;      // wider forwards are not worth a graph
 
 // Graph has empty() and reset(). A target, which run() is given, has
@@ -63,7 +63,7 @@ inline constexpr std::int32_t kGraphRows = 64;      // wider forwards are not wo
 //   capture(graph, calls)   makes a graph of what enqueue(calls) enqueues; the graph stays empty when that throws
 //   launch(graph)
 //   wait()                  until all that was launched is done
-//   abandon() noexcept      forgets what an enqueue() or capture() that threw has left half done
+//   abandon() noexcept      forgets what an enqueue() or a capture() that threw has left behind
 template <class Graph>
 class ForwardRecorder {
 public:
@@ -99,7 +99,7 @@ private:
         ForwardShape shape;
         std::vector<OpCall> calls;
         Graph graph;             // empty until the calls came a second time
-        std::uint64_t used = 0;  // at which run last
+        std::uint64_t used = 0;  // the number of the last run() that had these calls
     };
 
     template <class Target>
@@ -119,7 +119,7 @@ private:
         target.launch(known->graph);
     }
 
-    // In place of the forward that was not used for longest.
+    // Takes the place of the least recently used forward.
     template <class Target>
     void remember(const ForwardShape& shape, Target& target) {
         KnownForward& place = *std::min_element(known_.begin(), known_.end(),

@@ -1,4 +1,18 @@
-// One function per op: its arguments from the workspace, and its launch.
+// One function per op: takes its arguments from the workspace and launches it.
+//
+// Activations, by op (all in CudaWorkspace, one row per row of the batch):
+//
+//   embed          tokens -> x; cells of the rows (k_cell, v_cell); rope angles of every table in use
+//   attention_in   x -> q; K and V into the cache. With head norms, or prefill rows and a cache of codes: x -> raw, and
+//                  launch_heads() does the rest. Decode rows and a cache of codes: x -> q, K and V -> raw (new_kv).
+//   attend         q, cache -> attended
+//   attention_out  attended -> x += ...; with a post norm: attended -> raw, and launch_add_normed() adds it
+//   mlp_in         x -> ff
+//   mlp_out        ff -> x += ..., as attention_out
+//   head           x of the logit rows -> logits
+//
+// Order:    the LinearSequence holds back decode ops, so it must be flushed before anything else is enqueued that reads
+//           what they write or writes what they read. A function that launches a kernel of its own does that first.
 
 #include "kernels/cuda/forward/forward_runner.h"
 
@@ -11,6 +25,7 @@
 namespace foresay::kernels::cuda {
 namespace {
 
+// What prepare() made for the op of a call. The kind of the call says which type that is.
 template <class Op>
 const Op& prepared(const OpCall& call) {
     return static_cast<const Op&>(*call.prepared);
@@ -20,6 +35,7 @@ const Op& prepared(const OpCall& call) {
 
 void ForwardRunner::enqueue(std::span<const OpCall> calls) {
     const RopeTables ropes = ropes_of(calls);
+    // Rope angles are computed once per forward, by embed where there is one.
     if (calls.front().op != ForwardOp::embed) launch_angles(stream_, w_.view(), w_.rows(), ropes);
     for (std::size_t i = 0; i < calls.size(); ++i) {
         const OpCall& call = calls[i];
@@ -43,21 +59,23 @@ void ForwardRunner::enqueue(std::span<const OpCall> calls) {
                 out(call, w_.ff);
                 break;
             case ForwardOp::head:
-                head(call);
+                lm_head(call);
                 break;
         }
     }
+    // The forward may end after attention_in, without an attention that writes K and V.
     settle_new_kv();
     w_.sequence.flush();
 }
 
+// What waits must not run with the next forward: neither steps, nor rows that mlp_in has left, nor K and V in `raw`.
 void ForwardRunner::abandon() noexcept {
     w_.sequence.discard();
     w_.prefill.discard();
     w_.new_kv = nullptr;
 }
 
-// The tables that the calls use.
+// The rope tables that the calls use, each once; models have several where layers differ in their rope.
 RopeTables ForwardRunner::ropes_of(std::span<const OpCall> calls) const {
     RopeTables tables;
     bool taken[kMaxRopes] = {};
@@ -72,6 +90,7 @@ RopeTables ForwardRunner::ropes_of(std::span<const OpCall> calls) const {
     return tables;
 }
 
+// Also resolves token slots, finds the cells of the rows, and computes the angles of all tables: one kernel.
 void ForwardRunner::embed(const OpCall& call, const RopeTables& ropes) {
     w_.sequence.flush();
     const auto& op = prepared<PreparedEmbed>(call);
@@ -97,8 +116,10 @@ void ForwardRunner::attention_in(const OpCall& call) {
     settle_new_kv();
     AttentionInLinear::Io io;
     io.x = w_.x.data();
-    // Codes need the whole of a head: those of decode rows are made by the attention, or right before it.
+    // An epilogue has two values of a head at a time, and a code needs the largest of all. So with a cache of codes K
+    // and V of decode rows go to `raw`, and the attention writes the codes, or settle_new_kv() right before it.
     const bool coded = call.kv->format == KvFormat::q8;
+    // The epilogue can do all of it: bias, rope, and q, K and V to where they belong.
     if (!op.linear.has_head_norms() && (!coded || w_.decodes())) {
         io.q = w_.q.data();
         if (coded) {
@@ -113,6 +134,7 @@ void ForwardRunner::attention_in(const OpCall& call) {
         op.linear.launch(w_.linear_call(w_.rows()), io);
         return;
     }
+    // Else it leaves raw projections, and a warp per head does the rest.
     io.raw = w_.raw.data();
     op.linear.launch(w_.linear_call(w_.rows()), io);
     w_.sequence.flush();
@@ -131,7 +153,7 @@ void ForwardRunner::attention_in(const OpCall& call) {
     launch_heads(stream_, heads);
 }
 
-// K and V alone, rotated already, without norms.
+// The call for K and V alone, which are rotated already and have no norms. attention_in() adds q, norms and rope.
 HeadsCall ForwardRunner::heads_call(const OpCall& call, const ModelShape& shape) const {
     HeadsCall heads;
     heads.batch = w_.view();
@@ -146,8 +168,8 @@ HeadsCall ForwardRunner::heads_call(const OpCall& call, const ModelShape& shape)
     return heads;
 }
 
-// Writes K and V of the last attention_in into a cache of codes, if no attention has done so since: attention outside
-// the decode kernel reads them from the cache.
+// Writes K and V of the last attention_in into a cache of codes, if no attention has done so since. Attention outside
+// the decode kernel needs that before it runs, because it reads them from the cache.
 void ForwardRunner::settle_new_kv() {
     const OpCall* const call = std::exchange(w_.new_kv, nullptr);
     if (call == nullptr) return;
@@ -162,6 +184,7 @@ void ForwardRunner::attend(const OpCall& call) {
     attend.window = spec.window;
     attend.soft_cap = spec.soft_cap;
     attend.kv = call.kv->layer(call.layer);
+    // Prefill rows: K and V are in the cache already.
     if (!w_.decodes()) {
         if (call.kv->format == KvFormat::q8) expand_kv(call, attend);
         launch_attend_prefill(stream_, attend);
@@ -171,17 +194,20 @@ void ForwardRunner::attend(const OpCall& call) {
         attend.new_kv = w_.raw.data();
         attend.rows = w_.rows();
     }
+    // Decode rows: as a step of the decode kernel if possible, which then also writes the codes.
     if (w_.sequence.attend(attend)) {
         w_.new_kv = nullptr;
         return;
     }
+    // Else as a kernel of its own, after the codes are written and the projections launched.
     settle_new_kv();
     w_.sequence.flush();
     attend.new_kv = nullptr;
     launch_attend_decode(stream_, attend);
 }
 
-// Prefill rows are many: they read codes once, as float16.
+// Prefill attention reads float16 only. Its rows are many, so expanding the codes of a layer once, for all of them, is
+// cheap. Points `attend` to the expanded layer, which the next layer overwrites: stream order keeps them apart.
 void ForwardRunner::expand_kv(const OpCall& call, AttendCall& attend) {
     ModelShape layer = call.kv->shape;
     layer.layers = 1;
@@ -189,6 +215,7 @@ void ForwardRunner::expand_kv(const OpCall& call, AttendCall& attend) {
     expansion.from = attend.kv;
     expansion.from_layout = attend.layout;
     expansion.to_layout = KvLayout(layer, call.kv->pages);
+    // A layer of the whole cache, so that page numbers stay the same.
     const auto halves = static_cast<std::size_t>(expansion.to_layout.layer_stride);
     if (halves > w_.expanded_kv.size()) {
         stream_.wait();
@@ -197,6 +224,7 @@ void ForwardRunner::expand_kv(const OpCall& call, AttendCall& attend) {
     expansion.to = w_.expanded_kv.data();
     expansion.kv_heads = attend.kv_heads;
     expansion.head_dim = attend.head_dim;
+    // Only the pages of the batch's sequences, if they are listed in one piece; else (trees) all there are.
     expansion.pages = w_.listed_pages < 0 ? call.kv->pages : w_.listed_pages;
     expansion.list = w_.listed_pages < 0 ? nullptr : attend.batch.lists;
     launch_kv_expand(stream_, expansion);
@@ -204,11 +232,13 @@ void ForwardRunner::expand_kv(const OpCall& call, AttendCall& attend) {
     attend.layout = expansion.to_layout;
 }
 
+// attention_out and mlp_out.
 void ForwardRunner::out(const OpCall& call, const DeviceBuffer<float>& input) {
     const auto& op = prepared<PreparedOut>(call);
     OutLinear::Io io;
     io.input = input.data();
     io.x = w_.x.data();
+    // A post norm needs the whole row, so the sums go to `raw` and a kernel of its own norms and adds them.
     const bool normed = !op.post_norm.weight.empty();
     if (normed) io.raw = w_.raw.data();
     op.linear.launch(w_.linear_call(w_.rows()), io);
@@ -219,19 +249,19 @@ void ForwardRunner::out(const OpCall& call, const DeviceBuffer<float>& input) {
 }
 
 void ForwardRunner::mlp_in(const OpCall& call, const OpCall* next) {
-    // Where mlp_out follows, prefill may leave the rows in the form that it multiplies.
+    // If mlp_out follows, it alone reads ff: prefill may then leave the rows in the form that mlp_out multiplies.
     MlpInLinear::Io io{w_.x.data(), w_.ff.data(), nullptr};
     if (next != nullptr && next->op == ForwardOp::mlp_out) io.reader = &prepared<PreparedOut>(*next).linear;
     prepared<PreparedMlpIn>(call).linear.launch(w_.linear_call(w_.rows()), io);
 }
 
-void ForwardRunner::head(const OpCall& call) {
+void ForwardRunner::lm_head(const OpCall& call) {
     HeadLinear::Io io;
     io.x = w_.x.data();
     io.row = w_.view().logit_rows;
     io.logits = w_.logits.data();
     io.logit_stride = w_.logits.stride();
-    prepared<PreparedHead>(call).linear.launch(w_.linear_call(w_.forward.layout.logit_rows), io);
+    prepared<PreparedLmHead>(call).linear.launch(w_.linear_call(w_.forward.layout.logit_rows), io);
 }
 
 }  // namespace foresay::kernels::cuda

@@ -1,7 +1,7 @@
-// kernels/cuda/forward/forward_runner.h: the noted op calls of a forward as launches on the device's stream.
+// kernels/cuda/forward/forward_runner.h: launches the noted op calls of a forward on the device's stream.
 //
-// Decode ops wait in the workspace's LinearSequence until something else has to be enqueued, so that a whole forward is
-// one launch where it can be. Prefill ops are launched one by one.
+// Decode ops wait in the workspace's LinearSequence until something else has to be enqueued, so that, where possible, a
+// whole forward is one launch. Prefill ops are launched one by one.
 //
 // Threads:  needs a DeviceScope.
 // Errors:   what a launch throws. abandon() then empties the sequence, so that nothing of the failed forward runs
@@ -35,7 +35,7 @@ private:
     void mlp_in(const OpCall& call, const OpCall* next);
     void lm_head(const OpCall& call);
 
-    // Puts K and V into the cache where no attention has done so.
+    // Writes new K and V into a cache of codes where no attention has done so.
     void settle_new_kv();
     void expand_kv(const OpCall& call, AttendCall& attend);
     HeadsCall heads_call(const OpCall& call, const ModelShape& shape) const;

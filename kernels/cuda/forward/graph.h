@@ -1,7 +1,7 @@
 // kernels/cuda/forward/graph.h: a CUDA graph that can be launched.
 //
-// Threads:  capture() and launch() need a DeviceScope of the stream's device. A capture sees what any thread enqueues
-//           on the stream, so none but the capturing one may.
+// Threads:  capture() and launch() need a DeviceScope of the stream's device. A capture takes in what any thread
+//           enqueues on the stream, so only the capturing thread may enqueue.
 // Errors:   capture() throws what its body throws, and leaves the stream as it was and the graph empty.
 #pragma once
 
@@ -37,7 +37,7 @@ public:
         try {
             body();
         } catch (...) {
-            // A stream that goes on capturing runs nothing ever again.
+            // Ends the capture, or the stream would never run anything again.
             cudaStreamEndCapture(stream, &graph);
             if (graph != nullptr) cudaGraphDestroy(graph);
             cudaGetLastError();

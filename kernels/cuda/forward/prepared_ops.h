@@ -1,4 +1,8 @@
-// kernels/cuda/forward/prepared_ops.h: what prepare() makes of each op's descriptor.
+// kernels/cuda/forward/prepared_ops.h: what prepare() makes of each op's spec: its weights on the device and the
+// constants of its launches.
+//
+// Layout:   one struct per kind of op. attention_out and mlp_out share one: both are x += W input + bias.
+// Threads:  not changed after prepare(), so any number of forwards may read it.
 #pragma once
 
 #include <memory>
@@ -10,17 +14,17 @@
 namespace foresay::kernels::cuda {
 
 // What prepared ops of any kind have in common; `id` is never used twice, unlike an address.
-struct PreparedOp : PreparedOp {
+struct CudaPreparedOp : PreparedOp {
     std::uint64_t id = 0;
 };
 
-struct PreparedEmbed : PreparedOp {
+struct PreparedEmbed : CudaPreparedOp {
     DeviceBuffer<std::byte> table;
     QuantType quant_type = QuantType::f32;
     std::int64_t vocab = 0;
     float scale = 1.0f;
 };
-struct PreparedAttentionIn : PreparedOp {
+struct PreparedAttentionIn : CudaPreparedOp {
     ModelShape shape;
     AttentionInLinear linear;
     DeviceNorm q_norm, k_norm;
@@ -28,22 +32,22 @@ struct PreparedAttentionIn : PreparedOp {
     explicit PreparedAttentionIn(const AttentionInSpec& spec)
         : shape(spec.shape), linear(spec), q_norm(spec.q_norm), k_norm(spec.k_norm) {}
 };
-struct PreparedAttend : PreparedOp {
+struct PreparedAttend : CudaPreparedOp {
     AttendSpec spec;
 };
-struct PreparedOut : PreparedOp {  // attention_out and mlp_out
+struct PreparedOut : CudaPreparedOp {  // attention_out and mlp_out
     OutLinear linear;
     DeviceNorm post_norm;
     template <class Spec>
     explicit PreparedOut(const Spec& spec) : linear(spec), post_norm(spec.post_norm) {}
 };
-struct PreparedMlpIn : PreparedOp {
+struct PreparedMlpIn : CudaPreparedOp {
     MlpInLinear linear;
     explicit PreparedMlpIn(const MlpInSpec& spec) : linear(spec) {}
 };
-struct PreparedHead : PreparedOp {
+struct PreparedLmHead : CudaPreparedOp {
     HeadLinear linear;
-    explicit PreparedHead(const LmHeadSpec& spec) : linear(spec) {}
+    explicit PreparedLmHead(const LmHeadSpec& spec) : linear(spec) {}
 };
 
 }  // namespace foresay::kernels::cuda

@@ -1,5 +1,10 @@
-// Measures a batch and writes it in the layout of batch_state.h. Rows of one sequence that follow each other share a
-// tile, as many as its 16 operand rows have room for; rows of a tree are alone.
+// Measures a batch and writes it in the layout of batch_state.h.
+//
+// Tiles:    neighbouring rows of one sequence share a tile, as many as its 16 operand rows have room for; rows of a
+//           tree are alone, because each has a path of its own. measure_batch() and write_batch() cut the same tiles:
+//           both ask joins().
+// Lists:    the pages of each sequence, once, where its first row comes; after them, in a tree, the cells of each row's
+//           path. So without trees the lists are page numbers only, in one piece (CudaWorkspace::listed_pages).
 
 #include "kernels/cuda/memory/batch_state.h"
 
@@ -19,6 +24,7 @@ bool joins(const Batch& batch, std::int32_t t, std::int32_t in_tile, std::int32_
 
 }  // namespace
 
+// `sequence_at` only marks here which sequences have been counted: 0 instead of -1.
 BatchMeasure measure_batch(const Batch& batch, std::int32_t rows_per_tile, std::span<std::int32_t> sequence_at) {
     const auto rows = static_cast<std::int32_t>(batch.rows.size());
     BatchMeasure measure{{rows, 0, static_cast<std::int32_t>(batch.logit_rows.size())}};
@@ -57,6 +63,7 @@ void write_batch(const Batch& batch, std::int32_t rows_per_tile, std::span<std::
             used += static_cast<std::int32_t>(pages.size());
         }
         RowState& state = rows[t];
+        // A row without a cell of its own writes K and V to the cell of its position.
         state = {row.token.value, row.position, row.cell < 0 ? row.position : row.cell, at, 0, used};
         if (batch.tree) {
             // The cells of the row's path, its own first: ancestors come before it in the batch.
@@ -65,6 +72,7 @@ void write_batch(const Batch& batch, std::int32_t rows_per_tile, std::span<std::
                 ++state.branch;
             }
         }
+        // Rows of a sequence come in increasing position, so the last row of a tile has its highest.
         if (joins(batch, t, t > 0 ? tiles[tile].rows : 0, rows_per_tile)) {
             ++tiles[tile].rows;
             tiles[tile].highest = row.position;

@@ -36,7 +36,7 @@ struct alignas(16) TileState {
     std::int32_t unused;
 };
 
-// Where the parts of the block are.
+// Where the parts of a batch are.
 struct BatchView {
     const RowState* rows;
     const TileState* tiles;
@@ -69,14 +69,15 @@ struct BatchLayout {
     }
 };
 
-// What a batch takes, with tiles of at most `rows_per_tile` rows. `sequence_at`: room for a number of each sequence.
+// The room that a batch takes, with tiles of at most `rows_per_tile` rows. `sequence_at`: scratch, an entry per
+// sequence.
 struct BatchMeasure {
     BatchLayout layout;
     std::int32_t furthest = 0;  // position
     std::int64_t listed = 0;    // numbers in the lists, at most
 };
 BatchMeasure measure_batch(const Batch& batch, std::int32_t rows_per_tile, std::span<std::int32_t> sequence_at);
-// Writes it.
+// Writes a batch of that layout to `to`.
 void write_batch(const Batch& batch, std::int32_t rows_per_tile, std::span<std::int32_t> sequence_at,
                  BatchLayout layout, std::byte* to);
 

@@ -1,5 +1,9 @@
-// Codes of a layer to float16, page by page. A CTA takes a page of a head: threads walk over K by values and over V by
-// positions, so that their writes are contiguous.
+// Codes of a layer to float16, page by page. Grid: (pages, KV heads), one page of one head per CTA. Neighbouring
+// threads take neighbouring values of K and neighbouring positions of V, which is how either lies in the float16 pages
+// (KvFragmentOrder), so their writes are contiguous.
+//
+// Precision: code times scale in float32, rounded to float16 once.
+// Padding:  values from head_dim to the width become 0, because prefill attention multiplies the whole width.
 
 #include "kernels/cuda/memory/kv_expand.h"
 
@@ -16,8 +20,10 @@ __global__ void expand_kernel(KvExpandCall c) {
     __half* keys = c.to + page * c.to_layout.page_stride + blockIdx.y * c.to_layout.head_stride;
     __half* values = keys + c.to_layout.v_offset();
     const KvFragmentOrder order = key_order(KvFormat::f16, width);
+    // `order` serves for V as well.
     static_assert(key_order(KvFormat::f16, 64).run == value_order(KvFormat::f16, 64).run);
-    // Code at `at`, which belongs to position `place`: times the largest magnitude of its K (0) or V (1).
+    // The number that the code at byte `at` stands for. `which`: whether it is of K (0) or V (1), which have a largest
+    // magnitude each per position.
     const auto kept = [&](std::int32_t at, std::int32_t place, int which) {
         const auto* scales = reinterpret_cast<const float*>(codes + KvCodes::scales(width, place));
         return __float2half_rn(static_cast<float>(codes[at] - kCodeZero) * (scales[which] / kLargestCode));

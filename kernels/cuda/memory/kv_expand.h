@@ -1,5 +1,5 @@
-// kernels/cuda/memory/kv_expand.h: keys and values of one layer from codes to halves, for kernels that read halves
-// only.
+// kernels/cuda/memory/kv_expand.h: expands K and V of one layer from codes to float16, for kernels that read nothing
+// else.
 //
 // Layout:   `to` is a pool of one layer (KvLayout of the shape with one layer, f16) with the same page numbers.
 // Cost:     reads the codes of the pages and writes twice as many bytes.

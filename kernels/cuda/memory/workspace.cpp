@@ -1,4 +1,9 @@
 // Allocation of a workspace, and the copy of a batch to the device.
+//
+// The constructor allocates what depends on the shape and the number of rows. Memory whose size depends on batches (the
+// batch itself, partials of attention, angles) grows in begin(), before anything of the forward is enqueued, and never
+// shrinks. Growing waits for the stream, because earlier forwards may still use the old memory, and forgets all graphs,
+// because they hold its address. So a conversation that grows pays for that a few times, not per token.
 
 #include "kernels/cuda/memory/workspace.h"
 
@@ -13,7 +18,8 @@ using std::int64_t;
 
 std::size_t size(int64_t value) { return static_cast<std::size_t>(value); }
 
-// Floats of a row of each kind of activations.
+// Floats of a row of each kind of activations. `raw` holds the projections of attention_in, or what attention_out and
+// mlp_out compute before a post norm.
 struct RowFloats {
     int64_t q, raw, ff, x;
     explicit RowFloats(const ModelShape& s)
@@ -25,6 +31,8 @@ struct RowFloats {
 
 }  // namespace
 
+// Most of what the constructor allocates; callers plan memory by it. Left out are the memory of sampling and what grows
+// with batches. The largest of that is expanded_kv, a layer of the cache in float16, which only caches of codes need.
 int64_t CudaWorkspace::bytes_of(const ModelShape& shape, int32_t max_rows, int32_t max_logit_rows) {
     const RowFloats row(shape);
     const int64_t per_row = row.x + 2 * row.q + row.ff + row.raw;
@@ -33,6 +41,7 @@ int64_t CudaWorkspace::bytes_of(const ModelShape& shape, int32_t max_rows, int32
            PrefillWorkspace::bytes(shape, max_rows);
 }
 
+// A forward has at most five calls per layer, an embedding and an LM head, so noting them never allocates.
 CudaWorkspace::CudaWorkspace(DeviceContext& on, std::shared_ptr<OpenForward> open, const ModelShape& of, int32_t rows,
                              int32_t logit_rows)
     : device(on),
@@ -41,6 +50,7 @@ CudaWorkspace::CudaWorkspace(DeviceContext& on, std::shared_ptr<OpenForward> ope
       logits(logit_rows, of.vocab),
       token_slots(logit_rows, of.vocab),
       open_(std::move(open)) {
+    // No buffer is cleared: each op writes all of the rows that the next one reads.
     shape = of;
     max_rows = rows;
     max_logit_rows = logit_rows;
@@ -61,9 +71,11 @@ CudaWorkspace::CudaWorkspace(DeviceContext& on, std::shared_ptr<OpenForward> ope
 CudaWorkspace::~CudaWorkspace() {
     if (open_->workspace == this) open_->workspace = nullptr;
     const DeviceScope scope(device.info().index, std::nothrow);
-    cudaStreamSynchronize(stream);  // nothing may run that reads what goes now
+    cudaStreamSynchronize(stream);  // kernels may still use the memory that is freed now
 }
 
+// Enqueues the copy of the batch and nothing else. `forward` is what graphs are looked up by: it has no positions, only
+// the reach of attention, rounded up, so that neighbouring tokens share a graph.
 void CudaWorkspace::begin(const Batch& new_batch, const SampledToken* slots, const RopeCache& ropes) {
     const int32_t room = rows_per_tile(shape.heads / shape.kv_heads);
     sequence_at.resize(new_batch.sequences.size());
@@ -72,6 +84,7 @@ void CudaWorkspace::begin(const Batch& new_batch, const SampledToken* slots, con
     forward = {new_batch.row_class, layout, new_batch.row_class == RowClass::decode ? attend_reach(furthest) : 0,
                new_batch.tree, slots};
     const auto needed = size(layout.lists_at() + lists * static_cast<int64_t>(sizeof(int32_t)));
+    // Twice what is needed, and 64 KiB at least: page lists grow with every page.
     if (needed > batch.size()) {
         stream.wait();
         batch = DeviceBuffer<std::byte>(std::max(2 * needed, size(64) * 1024));
@@ -90,18 +103,22 @@ void CudaWorkspace::begin(const Batch& new_batch, const SampledToken* slots, con
     logits.forget();
 }
 
-// Room for the attention and the angles of the batch. Graphs have addresses in them, so they go when memory moves.
+// Room for the attention and the angles of the batch. Partials are all kNotReady between launches (attention.h), so new
+// memory is filled with it.
 void CudaWorkspace::reserve(const RopeCache& ropes) {
+    // A KvLayout of one page has the right width, and blocks at most as large as those of codes, so at least as many
+    // units.
     const auto floats = decodes() ? size(attend_partial_floats(attend_call(shape, KvLayout(shape, 1)))) : 0;
     if (floats > partial.size()) {
         stream.wait();
-        constexpr int32_t none[] = {0};
+        constexpr int32_t none[] = {0};  // units taken
         taken = to_device(std::span<const int32_t>(none));
         partial = DeviceBuffer<float>(floats + floats / 2);
         cuda_check(cudaMemset(partial.data(), kNotReadyByte, partial.bytes()), "cannot fill memory");
         cuda_check(cudaDeviceSynchronize(), "the device failed");
         recorder.forget_graphs();
     }
+    // Angles of every table in use, by any model: which ones this forward uses is known only when its ops come.
     for (std::size_t i = 0; i < kMaxRopes; ++i) {
         const std::size_t most = size(max_rows) * ropes.pairs_of(i);
         if (angles[i].size() >= most) continue;
@@ -111,6 +128,7 @@ void CudaWorkspace::reserve(const RopeCache& ropes) {
     }
 }
 
+// Same addresses and same `chunks` for every layer of a forward: layers must be able to share a call (LinearSequence).
 AttendCall CudaWorkspace::attend_call(const ModelShape& of, const KvLayout& kv) const {
     AttendCall call;
     call.batch = view();
@@ -129,6 +147,7 @@ AttendCall CudaWorkspace::attend_call(const ModelShape& of, const KvLayout& kv) 
     return call;
 }
 
+// Decode rows go to the sequence, prefill rows are launched at once. Devices before sm_90 cannot overlap kernels.
 LinearCall CudaWorkspace::linear_call(int32_t of_rows) {
     return {
         stream, of_rows, forward.row_class, &prefill, device.info().capability >= 90, decodes() ? &sequence : nullptr};

@@ -25,10 +25,11 @@
 
 namespace foresay::kernels::cuda {
 
-inline constexpr int kUploads = 4;  // forwards whose batches may be on their way at once
+inline constexpr int kUploads = 4;  // forwards whose batches may be in transfer at once
 
 struct CudaWorkspace;
-// Which workspace has noted calls that have not run. Shared, because a workspace may go before its backend does.
+// Which workspace has noted calls that have not run; null: none. A backend and its workspaces share it, because either
+// may be destroyed first.
 struct OpenForward {
     CudaWorkspace* workspace = nullptr;
 };
@@ -45,7 +46,7 @@ struct CudaWorkspace : Workspace {
     BatchView view() const { return forward.layout.view(batch.data()); }
     std::int32_t rows() const { return forward.layout.rows; }
     bool decodes() const { return forward.row_class == RowClass::decode; }
-    // The attention of the batch as a launch sees it, but for the layer.
+    // The attention of the batch, without what differs between layers (kv, scale, window, soft_cap).
     AttendCall attend_call(const ModelShape& of, const KvLayout& kv) const;
     LinearCall linear_call(std::int32_t of_rows);
 
@@ -55,7 +56,7 @@ struct CudaWorkspace : Workspace {
     ForwardShape forward;
     ForwardRecorder<Graph> recorder;
 
-    // The batch as the device reads it, and host copies on their way there.
+    // The batch as the device reads it, and page-locked host copies of the last few, which may still be in transfer.
     DeviceBuffer<std::byte> batch;
     struct Upload {
         PinnedBuffer<std::byte> host;
@@ -66,9 +67,9 @@ struct CudaWorkspace : Workspace {
     std::vector<std::int32_t> sequence_at;  // where each sequence's pages begin in the lists; -1: not there yet
     std::int32_t listed_pages = 0;          // page numbers at the front of the lists; -1: they lie apart (trees)
 
-    // Workspace.
+    // Activations.
     DeviceBuffer<float> x, q, attended, ff;
-    DeviceBuffer<float> raw;  // projections that another kernel goes on with; also new K and V of a coded cache
+    DeviceBuffer<float> raw;  // projections for another kernel to complete; also new K and V of a cache of codes
     DeviceBuffer<std::int64_t> k_cell, v_cell;
     DeviceBuffer<float2> angles[kMaxRopes];
     PrefillWorkspace prefill;

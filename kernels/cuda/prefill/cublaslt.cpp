@@ -1,4 +1,5 @@
-// Opens cuBLASLt at run time. A version whose functions are not all there is passed over.
+// Opens cuBLASLt at run time. A library that lacks one of the functions is closed again, and the next name is tried.
+// Without any, prefill rows run through the decode kernels: slower, but correct.
 
 #include "kernels/cuda/prefill/cublaslt.h"
 
@@ -12,7 +13,9 @@
 namespace foresay::kernels::cuda {
 namespace {
 
-// Versions whose calls and constants are those of the header. The folder is where the toolkit is installed by default.
+// Versions whose calls and constants are those of the header, newest first; by the loader's search path, then in the
+// folder where the toolkit is installed by default. Add a version only after comparing its header: types come from
+// <cublasLt.h> of the build, and the loader checks names only.
 constexpr const char* kNames[] = {"libcublasLt.so.13", "/usr/local/cuda/lib64/libcublasLt.so.13", "libcublasLt.so.12",
                                   "/usr/local/cuda/lib64/libcublasLt.so.12"};
 
@@ -22,6 +25,7 @@ bool find(void* library, const char* name, Function& function) {
     return function != nullptr;
 }
 
+// Fills the table; false as soon as a function is missing.
 bool fill(void* library, CublasLt& t) {
     return find(library, "cublasLtGetVersion", t.version) && find(library, "cublasLtCreate", t.create) &&
            find(library, "cublasLtMatmul", t.matmul) && find(library, "cublasLtMatmulAlgoGetHeuristic", t.heuristic) &&
@@ -39,6 +43,7 @@ bool fill(void* library, CublasLt& t) {
 
 }  // namespace
 
+// Opened once per process and never closed; handles and algorithms refer to it.
 const CublasLt* cublaslt() {
     static const CublasLt* const table = []() -> const CublasLt* {
         static CublasLt filled;
@@ -53,6 +58,7 @@ const CublasLt* cublaslt() {
     return table;
 }
 
+// One per device, never destroyed. A failure is remembered as null, so that it is not tried for every shape.
 cublasLtHandle_t cublaslt_handle() {
     static std::mutex mutex;
     static std::map<int, cublasLtHandle_t> handles;

@@ -1,7 +1,7 @@
 // kernels/cuda/prefill/cublaslt.h: the functions of cuBLASLt that the backend calls, found when the program runs.
 //
-// The library is no part of the CUDA runtime and not of every machine, so it is opened by name: the same program runs
-// with and without it.
+// The library is not part of the CUDA runtime, and not every machine has it. So it is opened by name, and the same
+// program runs with and without it.
 //
 // Threads:  any; the table is made once.
 // Cost:     the first call opens the library and makes a handle, tens of milliseconds.

@@ -5,8 +5,16 @@
 // weights in float16, and trades halves with its neighbour, so that each lane writes 16 contiguous bytes of a row.
 // Nothing is shared between warps.
 //
+//   panel block --16-byte loads--> codes and scales in registers   (constructor of Dequantize<E>, all loads at once)
+//   codes --> float16 fours of the lane's rows                      (Dequantize<E>::get)
+//   fours --shuffle with lane ^ 1--> eights --> one 16-byte store    (dequantize_to_f16)
+//
+// To add a quantisation type: a specialisation of Dequantize, a line in most_of_scale() if its codes are scaled, and a
+// case in launch_dequantize().
+//
 // Exactness: codes become float16 by integer instructions; scale times code (minus minimum) is computed in float32 for
-//           K-quants and rounded once.
+//           K-quants and rounded once. The weights are 2^shift times the file's (dequantize_shift); `times` in the
+//           constructors below is 2^shift.
 
 #include "kernels/cuda/prefill/dequantize.h"
 
@@ -23,27 +31,31 @@
 namespace foresay::kernels::cuda {
 namespace {
 
-constexpr int kWarps = 8;  // of a block; each takes 32 rows x 64 inputs at a time
+constexpr int kWarps = 8;  // of a CTA; each takes 32 rows x 64 inputs
 
 __device__ std::uint32_t word(const uint4& v, int i) { return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w; }
 __device__ uint4 read16(const std::uint8_t* from) { return __ldcs(reinterpret_cast<const uint4*>(from)); }
 
-// Codes in the low bits of two halves, below 1,024, minus `middle`. Exact: 0x6400 | u is 1024 + u.
+// Codes in the low bits of two halves, below 1,024, minus `middle`, as float16. Exact: the bits 0x6400 | u are the
+// number 1024 + u, and one subtraction takes off both.
 __device__ __half2 codes(std::uint32_t bits, float middle) {
     return __hsub2(as_halves(bits | 0x64006400u), __float2half2_rn(1024.0f + middle));
 }
-// Pair (c, c + 1) = (2 p, 2 p + 1) of step s in a word of nibbles.
+// Pair (c, c + 1) = (2 p, 2 p + 1) of step s in a word of nibbles; t, h, r, g, s, q, c as in panel_format.h.
 __device__ std::uint32_t nibbles(std::uint32_t w, int s, int p) { return w >> (8 * s + 4 * p) & 0x000f000fu; }
 
-// A lane's weights of 32 rows x 64 inputs of a block: get(t, h, g, s) are inputs 32 g + 16 s + 4 (lane % 4) + {0..3} of
-// row 16 t + 8 h + lane / 4, as four float16 numbers. `sub` counts 64 inputs within a block. The constructor issues all
-// loads.
+// A lane's weights of 32 rows x 64 inputs of a panel block: get(t, h, g, s) are inputs 32 g + 16 s + 4 (lane % 4) +
+// {0..3} of row 16 t + 8 h + lane / 4, as four float16 numbers. `sub` counts 64 inputs within a block: 0 for blocks of
+// 64, 0..3 for K-quants. The constructor issues all loads.
 template <QuantType E>
 struct Dequantize;
 
-struct DequantizeScaled {  // one scale per 32 inputs: q4_0, q8_0
-    std::uint32_t scales[4];
+// One float16 scale per 32 inputs: q4_0, q8_0. A scale times 2^shift is still a float16 number, short of subnormals, so
+// the product with the code is the only rounding.
+struct DequantizeScaled {
+    std::uint32_t scales[4];  // (t, h); the halves of a word are g
     float factor;
+    // 16 bytes per r = lane / 4, so four lanes load the same ones.
     __device__ void load_scales(const std::uint8_t* at, int lane, float times) {
         const uint4 v = read16(at + lane / 4 * 16);
         scales[0] = v.x;
@@ -58,9 +70,10 @@ struct DequantizeScaled {  // one scale per 32 inputs: q4_0, q8_0
     }
 };
 
+// Q4_0: code - 8, exact, times the scale.
 template <>
 struct Dequantize<QuantType::q4_0> : DequantizeScaled {
-    uint4 code[2];
+    uint4 code[2];  // t; word (g, h) has the 8 codes (s, c)
     __device__ Dequantize(const std::uint8_t* block, int /*sub*/, int lane, float times) {
         for (int t = 0; t < 2; ++t) code[t] = read16(block + t * 512 + lane * 16);
         load_scales(block + offsetof(PanelQ4_0, d), lane, times);
@@ -72,9 +85,10 @@ struct Dequantize<QuantType::q4_0> : DequantizeScaled {
     }
 };
 
+// Q8_0: codes are stored plus 128, so that they are unsigned.
 template <>
 struct Dequantize<QuantType::q8_0> : DequantizeScaled {
-    uint4 code[2][2];  // t, g
+    uint4 code[2][2];  // t, g; word (h, s) has four bytes, c = 0, 2, 1, 3
     __device__ Dequantize(const std::uint8_t* block, int /*sub*/, int lane, float times) {
         for (int i = 0; i < 4; ++i) code[i / 2][i % 2] = read16(block + i * 512 + lane * 16);
         load_scales(block + offsetof(PanelQ8_0, d), lane, times);
@@ -87,7 +101,7 @@ struct Dequantize<QuantType::q8_0> : DequantizeScaled {
     }
 };
 
-// Four codes times an exact float32 scale minus a minimum.
+// Four codes times a float32 scale minus a minimum: one fmaf and one rounding to float16 per weight.
 __device__ uint2 scaled(__half2 first, __half2 second, float scale, float minimum) {
     const float2 a = __half22float2(first), b = __half22float2(second);
     return {as_bits(__floats2half2_rn(fmaf(a.x, scale, -minimum), fmaf(a.y, scale, -minimum))),
@@ -99,8 +113,8 @@ template <bool Fifth>
 struct DequantizeK {
     static constexpr int kScales = Fifth ? offsetof(PanelQ5_K, d) : offsetof(PanelQ4_K, d);
     static constexpr int kScaleCodes = Fifth ? offsetof(PanelQ5_K, scales) : offsetof(PanelQ4_K, scales);
-    uint4 code[2];
-    std::uint32_t fifth[2] = {};
+    uint4 code[2];                     // t; word (g, h)
+    std::uint32_t fifth[2] = {};       // t; bits as fifth_place() has them
     float scale[4][2], minimum[4][2];  // (t, h), g
     __device__ DequantizeK(const std::uint8_t* block, int sub, int lane, float times) {
         for (int t = 0; t < 2; ++t) code[t] = read16(block + sub * 1024 + t * 512 + lane * 16);
@@ -136,7 +150,7 @@ struct DequantizeK {
         const std::uint32_t w = word(code[t], 2 * g + h);
         std::uint32_t first = nibbles(w, s, 0), second = nibbles(w, s, 1);
         if (Fifth) {
-            const int slot = 4 * g + 2 * h + s, e = slot < 4 ? slot : slot + 4;
+            const int slot = 4 * g + 2 * h + s, e = slot < 4 ? slot : slot + 4;  // fifth_place()
             first |= (fifth[t] >> e & 0x00010001u) << 4;
             second |= (fifth[t] >> (e + 4) & 0x00010001u) << 4;
         }
@@ -176,7 +190,7 @@ struct Dequantize<QuantType::q6_k> {
     }
     __device__ uint2 get(int t, int h, int g, int s) const {
         const std::uint32_t w = word(code[t], 2 * g + h), up = g == 0 ? upper[t].x : upper[t].y;
-        const int slot = 2 * h + s, e = 2 * (slot % 2) + 8 * (slot / 2);
+        const int slot = 2 * h + s, e = 2 * (slot % 2) + 8 * (slot / 2);  // upper_place()
         const std::uint32_t first = nibbles(w, s, 0) | (up >> e & 0x00030003u) << 4;
         const std::uint32_t second = nibbles(w, s, 1) | (up >> (e + 4) & 0x00030003u) << 4;
         const auto code8 = static_cast<std::int8_t>(word(scales, 2 * t + h) >> (8 * (2 * g + s)) & 0xffu);
@@ -184,7 +198,8 @@ struct Dequantize<QuantType::q6_k> {
     }
 };
 
-// Float16 passes through. Bfloat16 is scaled by the shift and rounded to float16.
+// Float16 passes through; its shift is 0. Bfloat16 is scaled by the shift, which brings its largest weight into the
+// range of float16, and rounded.
 template <bool Bf16>
 struct DequantizeFloats {
     uint4 value[2][2][2];  // t, g, s; words (c / 2, h)
@@ -212,10 +227,9 @@ struct Dequantize<QuantType::bf16> : DequantizeFloats<true> {
     using DequantizeFloats::DequantizeFloats;
 };
 
-// A warp turns 64 inputs of a panel into 128 bytes of each of its rows.
+// One warp per 64 inputs of a panel: 128 bytes of each of its 32 rows. Grid: x: kWarps times 64 inputs; y: panels.
 template <QuantType E>
 __global__ void __launch_bounds__(32 * kWarps)
-    // One warp per 64 inputs of a panel: 128 bytes of each of its 32 rows.
     dequantize_to_f16(const std::uint8_t* panels, std::int32_t blocks, float times, __half* out, std::int64_t stride) {
     constexpr BlockFormat format = block_format(E);
     constexpr int kSubs = format.inputs / 64;
@@ -226,8 +240,8 @@ __global__ void __launch_bounds__(32 * kWarps)
     const std::int64_t panel = blockIdx.y;
     const std::uint8_t* block = panels + (panel * blocks + unit / kSubs) * format.bytes;
     const Dequantize<E> from(block, unit % kSubs, lane, times);
-    // Neighbouring lanes trade steps, so that each has eight inputs that follow one another: even lanes those of step
-    // 0.
+    // A lane has four inputs of step 0 and four of step 1, 16 inputs apart. Neighbouring lanes trade one step for the
+    // other, so that each has eight inputs that follow one another: even lanes those of step 0, odd lanes of step 1.
     const bool odd = lane % 2 != 0;
     __half* to = out + (panel * kPanelRows + lane / 4) * stride + static_cast<std::int64_t>(unit) * 64 +
                  (odd ? 16 + 4 * (lane % 4 - 1) : 4 * (lane % 4));
@@ -248,8 +262,8 @@ __global__ void __launch_bounds__(32 * kWarps)
     }
 }
 
+// Float32 panels: a copy into rows. Grid: (blocks of a panel, panels).
 __global__ void __launch_bounds__(32 * kWarps)
-    // Float32 panels: a copy into rows.
     copy_f32(const std::uint8_t* panels, std::int32_t blocks, float* out, std::int64_t stride) {
     constexpr BlockFormat format = block_format(QuantType::f32);
     const std::int64_t panel = blockIdx.y, block = blockIdx.x;
@@ -260,8 +274,9 @@ __global__ void __launch_bounds__(32 * kWarps)
     }
 }
 
-// The largest magnitude among the 16-bit numbers of bytes [begin, end) of every block, as the bits of a float: bits of
-// positive floats compare like integers, so atomicMax does.
+// The largest magnitude among the 16-bit numbers of bytes [begin, end) of every panel block, as the bits of a float:
+// bits of positive floats compare like integers, so atomicMax does. `found` must be 0 before. The result is a maximum,
+// so the order of the threads does not matter.
 __global__ void largest(const std::uint8_t* panels, std::int64_t blocks, std::int32_t bytes, std::int32_t begin,
                         std::int32_t end, bool bf16, std::uint32_t* found) {
     const std::int64_t each = (end - begin) / 2, step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
@@ -278,7 +293,9 @@ __global__ void largest(const std::uint8_t* panels, std::int64_t blocks, std::in
     if (threadIdx.x % 32 == 0) atomicMax(found, of_warp);
 }
 
-// The largest weight as a multiple of its scale.
+// An upper bound of |weight| / |scale|: the magnitude of the largest code, times that of the largest 6-bit or int8
+// scale of K-quants. Q4_K and Q5_K: 63 * (15 + 1) and 63 * (31 + 1), where the 1 is the minimum (`largest` looks at
+// dmin, too).
 float most_of_scale(QuantType quant_type) {
     switch (quant_type) {
         case QuantType::q4_0:
@@ -296,6 +313,7 @@ float most_of_scale(QuantType quant_type) {
     }
 }
 
+// `count` panels from `from` on.
 template <QuantType E>
 void dequantize_as(cudaStream_t stream, const Panels::Part& part, const std::uint8_t* from, std::int32_t count,
                    int shift, void* out, std::int64_t stride) {
@@ -307,8 +325,9 @@ void dequantize_as(cudaStream_t stream, const Panels::Part& part, const std::uin
 
 }  // namespace
 
+// Runs when a model is loaded: one pass over the scales (or, for bfloat16, all weights), then waits.
 int dequantize_shift(const Panels::Part& part) {
-    if (part.quant_type == QuantType::f32 || part.quant_type == QuantType::f16) return 0;
+    if (part.quant_type == QuantType::f32 || part.quant_type == QuantType::f16) return 0;  // copied as they are
     const BlockFormat format = block_format(part.quant_type);
     const DeviceBuffer<std::uint32_t> found(1);
     cuda_check(cudaMemset(found.data(), 0, sizeof(std::uint32_t)), "cannot clear memory");
@@ -320,8 +339,8 @@ int dequantize_shift(const Panels::Part& part) {
     if (most == 0.0f) return 0;
     int exponent = 0;
     std::frexp(static_cast<double>(most) * static_cast<double>(most_of_scale(part.quant_type)),
-               &exponent);  // below 2^exponent
-    return std::clamp(14 - exponent, -120, 120);
+               &exponent);                        // weights are below 2^exponent
+    return std::clamp(14 - exponent, -120, 120);  // 2^shift and its inverse are finite floats
 }
 
 void launch_dequantize(cudaStream_t stream, const Panels::Part& part, std::int32_t first, std::int32_t count, int shift,

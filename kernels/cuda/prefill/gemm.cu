@@ -1,5 +1,15 @@
 // Which algorithms of cuBLASLt keep law 1, found by trying: a row's sums must have the same bits whatever rows are
 // beside it and wherever it lies in its tile.
+//
+// cuBLASLt promises the same bits only for the same call. Left alone, it chooses tiles and split K by the number of
+// rows, so a row of a short prompt would differ from the same row in a long one. Hence:
+//
+//   candidates()  asks for proposals at kGemmRows rows and drops those with split K or a workspace
+//   find()        tries the few best ones, smallest tiles first, and keeps the first that keeps_law()
+//   run()         calls the library with that algorithm, whatever the number of rows
+//
+// The result of find() is kept for the life of the process, null included. It follows from the shape, the device and
+// the version of the library, so another driver or library may change the bits of prefill, but never within a process.
 
 #include "kernels/cuda/prefill/gemm.h"
 
@@ -17,7 +27,8 @@ namespace foresay::kernels::cuda {
 namespace {
 
 constexpr int kProposals = 16;          // that the library is asked for
-constexpr std::size_t kConsidered = 6;  // of the proposals: they differ by a few percent for many rows
+constexpr std::size_t kConsidered = 6;  // of the proposals, sorted by tiles: their speeds differ by a few percent
+// Whole tiles, few and many, odd numbers of them too; the largest plus kCheckedStart is within kGemmRows.
 constexpr std::int32_t kCheckedRows[] = {64, 128, 192, 256, 320, 512, 1024, 1984};
 constexpr std::int32_t kCheckedStart = 38;  // a row has another place in its tile then
 
@@ -28,7 +39,7 @@ __device__ std::uint32_t scramble(std::uint64_t x) {
     return static_cast<std::uint32_t>(x ^ (x >> 31));
 }
 
-// Numbers of either sign and of sizes from 2^-6 to 2, whose sums round differently in every order.
+// Numbers of either sign and of magnitudes from 2^-7 to 2, whose sums round differently in every order.
 template <class T>
 __global__ void fill_uneven(T* to, std::int64_t count, std::uint64_t seed) {
     const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
@@ -39,7 +50,8 @@ __global__ void fill_uneven(T* to, std::int64_t count, std::uint64_t seed) {
     }
 }
 
-// Counts words that differ or are not finite.
+// Counts words that differ or are not finite. The sums are filled with 0xff (NaN) before the products, so a sum that
+// neither product has written counts too.
 __global__ void count_differences(const std::uint32_t* a, const std::uint32_t* b, std::int64_t count,
                                   std::uint32_t* differences) {
     const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
@@ -50,6 +62,7 @@ __global__ void count_differences(const std::uint32_t* a, const std::uint32_t* b
     if (found > 0) atomicAdd(differences, found);
 }
 
+// New memory of `count` numbers of fill_uneven().
 template <class T>
 DeviceBuffer<std::byte> uneven(std::int64_t count, std::uint64_t seed, cudaStream_t stream) {
     DeviceBuffer<std::byte> buffer(static_cast<std::size_t>(count) * sizeof(T));
@@ -58,12 +71,15 @@ DeviceBuffer<std::byte> uneven(std::int64_t count, std::uint64_t seed, cudaStrea
     return buffer;
 }
 
+// Descriptors are plain values on the host; a failure is a bug.
 void done(cublasStatus_t status) {
     check(status == CUBLAS_STATUS_SUCCESS, "descriptors of cuBLASLt take their values");
 }
 
 }  // namespace
 
+// One algorithm for one shape, with its descriptors. Shared by the copies of a PrefillGemm. The descriptors of x and
+// sums hold the number of rows, so each product sets them, under `mutex`, before it enqueues.
 struct PrefillGemm::State {
     const CublasLt& library;
     cublasLtHandle_t handle;
@@ -71,8 +87,9 @@ struct PrefillGemm::State {
     std::int64_t outs, inputs;
     cublasLtMatmulAlgo_t algo;
     float waves = 0;  // how often kGemmRows rows fill the device
-    // The library is asked in columns: sums^T [outs, rows] = weights^T^T [outs, inputs] times x^T [inputs, rows].
-    mutable std::mutex mutex;  // of the layouts, whose width changes
+    // cuBLASLt is column-major. Our row-major weights [outs, inputs] are its matrix [inputs, outs], hence TRANSA; x and
+    // sums are its [inputs, rows] and [outs, rows] as they lie in memory.
+    mutable std::mutex mutex;  // of the layouts
     cublasLtMatmulDesc_t operation = nullptr;
     cublasLtMatrixLayout_t weights = nullptr, x = nullptr, sums = nullptr;
 
@@ -97,6 +114,7 @@ struct PrefillGemm::State {
     State(const State&) = delete;
     State& operator=(const State&) = delete;
 
+    // An attribute of the algorithm; zero if this version of the library does not know it.
     template <class T>
     T config(cublasLtMatmulAlgoConfigAttributes_t attribute) const {
         T value{};
@@ -120,6 +138,7 @@ std::vector<PrefillGemm> PrefillGemm::candidates(GemmType kind, std::int64_t out
     cublasLtMatmulPreference_t preference = nullptr;
     done(library->preference_create(&preference));
     const std::uint64_t no_memory = 0;
+    // 128 bytes: cudaMalloc gives more, and slabs and sums begin at multiples of 32 floats (PrefillMatrix).
     const std::uint32_t no_splits = CUBLASLT_REDUCTION_SCHEME_NONE, alignment = 128;
     done(library->preference_set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &no_memory, sizeof(no_memory)));
     done(
@@ -135,6 +154,7 @@ std::vector<PrefillGemm> PrefillGemm::candidates(GemmType kind, std::int64_t out
                                                      asked.sums, preference, kProposals, results, &count);
     library->preference_destroy(preference);
     if (status != CUBLAS_STATUS_SUCCESS) return found;
+    // Looks again at what came back: the preferences are hints, and law 1 must not rest on hints.
     for (int i = 0; i < count; ++i) {
         if (results[i].state != CUBLAS_STATUS_SUCCESS || results[i].workspaceSize > 0) continue;
         const auto state = std::make_shared<State>(*library, handle, kind, outs, inputs);
@@ -148,6 +168,8 @@ std::vector<PrefillGemm> PrefillGemm::candidates(GemmType kind, std::int64_t out
     return found;
 }
 
+// Kept per device, because algorithms are chosen for its architecture. Results stay where they are: callers keep the
+// pointer for as long as they live.
 const PrefillGemm* PrefillGemm::find(GemmType kind, std::int64_t outs, std::int64_t inputs) {
     using Key = std::tuple<int, GemmType, std::int64_t, std::int64_t>;
     static std::mutex mutex;
@@ -158,10 +180,11 @@ const PrefillGemm* PrefillGemm::find(GemmType kind, std::int64_t outs, std::int6
     const std::lock_guard lock(mutex);
     const Key key{device, kind, outs, inputs};
     if (const auto place = known.find(key); place != known.end()) return place->second.get();
-    std::unique_ptr<const PrefillGemm> chosen;
-    // Held while products are tried: two threads that ask for a shape of one device would try it twice.
+    std::unique_ptr<const PrefillGemm> chosen;  // null if none keeps the law; that is remembered, too
+    // The lock is held while products are tried: two threads that ask for the same shape would try it twice.
     std::vector<PrefillGemm> proposed = candidates(kind, outs, inputs);
-    // Small tiles first, that is, many waves: few rows then still keep most of the device busy.
+    // Small tiles first, that is, many waves: few rows then still keep most of the device busy. Only the best
+    // kConsidered are reordered; the others stay as a last resort, in the library's order.
     std::stable_sort(proposed.begin(), proposed.begin() + std::min(kConsidered, proposed.size()),
                      [](const PrefillGemm& a, const PrefillGemm& b) { return a.state_->waves > b.state_->waves; });
     for (const PrefillGemm& candidate : proposed) {
@@ -172,13 +195,16 @@ const PrefillGemm* PrefillGemm::find(GemmType kind, std::int64_t outs, std::int6
     return known.emplace(key, std::move(chosen)).first->second.get();
 }
 
+// C and D are the same matrix and beta is 0, so `sums` is written and never read. The lock is short: it covers setting
+// the widths and enqueuing, not the products.
 bool PrefillGemm::try_run(cudaStream_t stream, const void* weights, const void* x, std::int32_t rows, float scale,
                           float* sums, std::int64_t stride) const {
     const State& s = *state_;
-    const std::int64_t x_row = s.inputs * (s.kind == GemmType::half ? 2 : 4);
+    const std::int64_t x_row = s.inputs * (s.kind == GemmType::half ? 2 : 4);  // bytes
     const float zero = 0.0f;
     const std::lock_guard lock(s.mutex);
     done(s.library.layout_set(s.sums, CUBLASLT_MATRIX_LAYOUT_LD, &stride, sizeof(stride)));
+    // Never more than kGemmRows rows at once: wider products have not been checked.
     for (std::int32_t first = 0; first < rows; first += kGemmRows) {
         const auto cols = static_cast<std::uint64_t>(std::min(kGemmRows, rows - first));
         done(s.library.layout_set(s.x, CUBLASLT_MATRIX_LAYOUT_COLS, &cols, sizeof(cols)));
@@ -202,8 +228,8 @@ void PrefillGemm::run(cudaStream_t stream, const void* weights, const void* x, s
     }
 }
 
-// Computes kGemmRows rows at once, then runs of them at each width, from the first row and from one that lies elsewhere
-// in its tile, and compares bits.
+// Computes kGemmRows rows at once, then some of the same rows at each width of kCheckedRows, beginning at the first row
+// and at one that lies elsewhere in its tile, and compares bits. On a stream of its own: nothing else is waited for.
 bool PrefillGemm::keeps_law() const {
     const State& s = *state_;
     const Stream stream;
@@ -229,6 +255,7 @@ bool PrefillGemm::keeps_law() const {
             launched("count_differences");
         }
     }
+    // One count for all widths: a single different bit anywhere rules the algorithm out.
     std::uint32_t found = 0;
     cuda_check(cudaMemcpyAsync(&found, differences.data(), sizeof(found), cudaMemcpyDeviceToHost, stream),
                "cannot read back");
@@ -236,6 +263,7 @@ bool PrefillGemm::keeps_law() const {
     return found == 0;
 }
 
+// For bench/prefill_bench.cu: what tells one proposal from another.
 std::string PrefillGemm::describe() const {
     const State& s = *state_;
     return "algorithm " + std::to_string(s.config<std::int32_t>(CUBLASLT_ALGO_CONFIG_ID)) + " tile " +

@@ -1,4 +1,11 @@
-// Slabs of a stack of weights and the steps that a prefill op runs.
+// Cuts a stack of weights into slabs, and enqueues the kernels of a prefill op.
+//
+// Memory:   PrefillWorkspace::State, one per workspace and used by one op after the other: `weights` holds one slab as
+//           plain numbers, `inputs` the converted rows, `sums` the results of all slabs, [rows, packed rows], and
+//           `scale` a factor per row. Stream order keeps the ops apart.
+// Handover: mlp_in may leave its outputs in `inputs`, already converted for mlp_out (`ready`). Any other op in between
+//           would overwrite them, so every run() takes `ready` and clears it, and only the matrix that it names uses
+//           it.
 
 #include "kernels/cuda/prefill/prefill_matrix.h"
 
@@ -15,14 +22,16 @@
 namespace foresay::kernels::cuda {
 namespace {
 
-constexpr std::int64_t kSlabRows = 256;  // slabs are multiples of this
+constexpr std::int64_t kSlabRows = 256;  // a stack that is cut is cut at multiples of this: whole tiles of a product
 
 std::int64_t rounded_up(std::int64_t value, std::int64_t to) { return (value + to - 1) / to * to; }
 
 GemmType kind_of(QuantType quant_type) { return quant_type == QuantType::f32 ? GemmType::single : GemmType::half; }
 std::int64_t number_bytes(GemmType kind) { return kind == GemmType::half ? 2 : 4; }
 
-// Elements and bytes of what a workspace holds: the largest of any op of the shape.
+// Elements and bytes of what a workspace holds: the largest of any op of the shape, at 4 bytes per number, because
+// which ops have float32 weights is not known here. Inputs are padded to 64, rows of a part to whole panels; stacks of
+// q, k and v may have three parts.
 struct Sizes {
     std::int64_t inputs_bytes, weights_bytes, sums, rows;
 
@@ -43,7 +52,7 @@ struct Sizes {
 struct PrefillWorkspace::State {
     DeviceBuffer<std::byte> inputs, weights;
     DeviceBuffer<float> sums, scale;
-    // Which matrix finds its rows converted in `inputs`, because the op before left them there, and how many rows.
+    // The matrix whose rows the op before has left in `inputs`, converted, and how many rows; null: none.
     const PrefillMatrix* ready = nullptr;
     std::int32_t ready_rows = 0;
 
@@ -52,7 +61,8 @@ struct PrefillWorkspace::State {
           weights(static_cast<std::size_t>(sizes.weights_bytes)),
           sums(static_cast<std::size_t>(sizes.sums)),
           scale(static_cast<std::size_t>(sizes.rows)) {
-        // Rows that fill a tile are multiplied too, and ignored.
+        // A product has whole tiles of rows. Those past the batch are multiplied, too, and ignored; cleared, so that no
+        // product reads memory that was never written.
         cuda_check(cudaMemset(inputs.data(), 0, inputs.bytes()), "cannot clear memory");
         cuda_check(cudaDeviceSynchronize(), "the device failed");
     }
@@ -79,13 +89,14 @@ PrefillMatrix::PrefillMatrix(const Panels& panels)
     : usable_(cublaslt() != nullptr), inputs_(panels.inputs()), padded_(rounded_up(panels.inputs(), 64)) {
     if (!usable_) return;
     const std::span<const Panels::Part> parts = panels.parts();
+    // One shift for all parts of the stack, since a product has one scale: the smallest, with which no part overflows.
     int shift = 127;
     for (const Panels::Part& part : parts) {
         check(part.blocks * block_format(part.quant_type).inputs == padded_, "parts of a stack are padded alike");
         if (kind_of(part.quant_type) == GemmType::half) shift = std::min(shift, dequantize_shift(part));
     }
     shift_ = shift == 127 ? 0 : shift;
-    // Parts that become float16 are one matrix, those of float32 another.
+    // Neighbouring parts that become float16 are one matrix, those of float32 another.
     for (std::size_t begin = 0; begin < parts.size();) {
         std::size_t end = begin;
         const std::int64_t first_row = rows_;
@@ -98,7 +109,9 @@ PrefillMatrix::PrefillMatrix(const Panels& panels)
     usable_ = std::ranges::all_of(slabs_, [](const Slab& slab) { return slab.product != nullptr; });
 }
 
-// Cuts the parts [begin, end), whose first packed row is `first_row`, into slabs of even size.
+// Cuts the parts [begin, end), whose first packed row is `first_row`, into slabs of even size, as few as kSlabBytes
+// allows. A slab may have pieces of several parts. Slabs follow from the shape alone: their products are chosen by the
+// number of their rows, and another product may have other bits.
 void PrefillMatrix::cut(const Panels& panels, std::size_t begin, std::size_t end, std::int64_t first_row) {
     const GemmType kind = kind_of(panels.parts()[begin].quant_type);
     const std::int64_t rows = rows_ - first_row;
@@ -127,6 +140,8 @@ bool PrefillMatrix::takes(const LinearCall& call) const {
            call.workspace->state() != nullptr;
 }
 
+// Whether mlp_in can convert its outputs for the reader: that multiplies float16, and a row of them fits into shared
+// memory.
 bool PrefillMatrix::leaves_halves_for(const PrefillMatrix* reader) const {
     return reader != nullptr && reader->usable_ && reader->slabs_.front().kind == GemmType::half &&
            mlp_rows_fit(reader->inputs_);
@@ -137,7 +152,7 @@ void PrefillMatrix::run(const Panels& panels, const LinearCall& call, const Gemv
     PrefillWorkspace::State& w = *call.workspace->state();
     const std::int64_t tiles = padded_rows(call.rows);
     check(static_cast<std::size_t>(tiles * rows_) <= w.sums.size() && static_cast<std::size_t>(tiles) <= w.scale.size(),
-          "input rows fit their workspace");
+          "prefill rows fit their workspace");
     // Whether mlp_in has left the rows in the form that this matrix multiplies.
     bool converted = std::exchange(w.ready, nullptr) == this && w.ready_rows == call.rows;
     GemmType held = GemmType::half;
@@ -146,11 +161,12 @@ void PrefillMatrix::run(const Panels& panels, const LinearCall& call, const Gemv
         const std::int64_t bytes = number_bytes(slab.kind);
         check(static_cast<std::size_t>(tiles * padded_ * bytes) <= w.inputs.bytes() &&
                   static_cast<std::size_t>(slab.rows * padded_ * bytes) <= w.weights.bytes(),
-              "input rows fit their workspace");
+              "prefill rows fit their workspace");
         for (const Piece& piece : slab.pieces) {
             launch_dequantize(call.stream, panels.parts()[piece.part], piece.first_panel, piece.panels, shift_,
                               w.weights.data() + piece.slab_row * padded_ * bytes, padded_);
         }
+        // Once per op, unless slabs of float16 and of float32 weights alternate.
         if (!converted || held != slab.kind) {
             ConvertCall convert;
             convert.rows = call.rows;
@@ -166,10 +182,12 @@ void PrefillMatrix::run(const Panels& panels, const LinearCall& call, const Gemv
             converted = true;
             held = slab.kind;
         }
+        // The scale of the product undoes the shift of the weights; that of the rows is undone by the epilogue.
         slab.product->run(call.stream, w.weights.data(), w.inputs.data(), static_cast<std::int32_t>(tiles),
                           slab.kind == GemmType::half ? std::ldexp(1.0f, -shift_) : 1.0f,
                           w.sums.data() + slab.first_row, rows_);
     }
+    // From here on `inputs` is free: all products are enqueued.
     const bool halves = epilogue.kind == Epilogue::mlp_in && leaves_halves_for(reader);
     // Sums of the parts lie side by side in a row, each with the padding of its panels.
     std::int64_t column = 0;

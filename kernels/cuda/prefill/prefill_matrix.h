@@ -14,9 +14,9 @@
 //
 // Law 1:    every step treats a row by itself, and only products that passed the check of gemm.h are used.
 // Threads:  run() enqueues.
-// Cost:     making one asks for its products and reads the scales of the weights. run() dequantises all weights,
-//           whatever the number of rows: about four times their bytes of traffic.
-// Errors:   making one throws Error when there is no memory to check a product.
+// Cost:     the constructor looks its products up (the first of a shape are tried) and reads the scales of the weights.
+//           run() dequantises all weights, whatever the number of rows: about four times their bytes of traffic.
+// Errors:   the constructor throws Error when there is no memory to check a product.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +37,7 @@ public:
     PrefillMatrix() = default;
     explicit PrefillMatrix(const Panels& panels);
 
-    // Whether a call is to go this way: prefill rows, memory for them, and products that keep the law.
+    // Whether run() can do a call: prefill rows, memory for them, and products that keep law 1.
     bool takes(const LinearCall& call) const;
     // All but the LM head. `op` and `step` say what is multiplied; of `epilogue` all but first_row and rows. Where
     // `reader` alone reads the rows, mlp_in leaves them in the workspace in the form that the reader multiplies, and

@@ -1,11 +1,15 @@
-// What happens to prefill rows around the matrix products.
+// What happens to prefill rows before and after the matrix products.
 //
-// convert: a CTA per row. Two passes over the row, the second one from the cache: sum of squares and largest number,
-// then float16 after scaling. Zeros fill the row up to the stride.
-// add_rows: four outputs per thread, x += sums.
-// epilogue_tiles: 32 rows x 32 pairs per CTA. Lanes take pairs, because rows are contiguous in memory, except for V,
-// which lies transposed in the cache: there the CTA turns the tile in shared memory and lanes take rows.
-// mlp_epilogue: a CTA per row. With halves, the row is held in shared memory until its largest number is known.
+//   convert         before: a CTA per row. Two passes over the row, the second one from the cache: sum of squares and
+//                   largest number, then float16 after scaling. Zeros fill the row up to the stride.
+//   add_rows        after attention_out and mlp_out: four outputs per thread, x += sums.
+//   epilogue_tiles  after attention_in, and after those two where rows are no multiple of 4: 32 rows x 32 pairs per
+//                   CTA. Lanes take pairs, because rows are contiguous in memory. V lies transposed in the cache: the
+//                   CTA transposes its tile in shared memory, and lanes take rows.
+//   mlp_epilogue    after mlp_in: a CTA per row. With halves, the row stays in shared memory until its largest number
+//                   is known; mlp_out then needs no convert.
+//
+// The kernels are launched in stream order without overlap, so plain loads see what the kernel before has written.
 
 #include "kernels/cuda/prefill/rows.h"
 
@@ -19,6 +23,7 @@ constexpr int kThreads = 256;
 constexpr int kUnitThreads = 512;
 constexpr int kFinishRows = 32, kFinishPairs = 32;  // of epilogue_tiles
 
+// A butterfly: addition is commutative, so every lane has the same bits.
 __device__ float warp_sum(float value) {
 #pragma unroll
     for (int offset = 16; offset > 0; offset /= 2) value += __shfl_xor_sync(~0u, value, offset);
@@ -26,7 +31,7 @@ __device__ float warp_sum(float value) {
 }
 
 // The sum of `squares` and the largest `most` (not negative) over a CTA, the same in every thread. Warps are added in
-// their order.
+// their order (law 1). Once per kernel: a second call would overwrite `parts` while other warps read it.
 __device__ float2 over_block(float squares, float most) {
     __shared__ float2 parts[32];
     squares = warp_sum(squares);
@@ -41,7 +46,8 @@ __device__ float2 over_block(float squares, float most) {
     return all;
 }
 
-// Powers of two that scale numbers up to `most` to at most 2^14, and back.
+// Powers of two that scale numbers up to `most` to at most 2^14, and back. The exponent is at least 20, so that `back`
+// is a normal number for rows of zeros too, and at most 254, so that `up` is one for rows with an infinity.
 struct Scaling {
     float up, back;
     __device__ explicit Scaling(float most) {
@@ -51,23 +57,27 @@ struct Scaling {
     }
 };
 
+// Four numbers to aligned memory, rounded to float16 or as they are.
 __device__ void store4(__half* to, float4 v) {
     *reinterpret_cast<uint2*>(to) = {as_bits(__floats2half2_rn(v.x, v.y)), as_bits(__floats2half2_rn(v.z, v.w))};
 }
 __device__ void store4(float* to, float4 v) { *reinterpret_cast<float4*>(to) = v; }
 
-// A CTA per row. Inputs and stride are multiples of 4.
+// A CTA per row. Inputs and stride are multiples of 4. 1 / rms is not multiplied in here: it goes to `scale`, and the
+// epilogue multiplies the sums.
 template <class T>
 __global__ void __launch_bounds__(kThreads) convert(const ConvertCall c) {
     const std::int64_t t = blockIdx.x;
     const auto* x = reinterpret_cast<const float4*>(c.x + t * c.inputs);
     const auto* norm = reinterpret_cast<const float4*>(c.norm);
     const int fours = c.inputs / 4;
+    // Four inputs times the norm's weights; 1 / rms comes later, by the sums.
     const auto weighted = [&](int i, float4 v) {
         if (norm == nullptr) return v;
         const float4 w = norm[i];
         return float4{v.x * w.x, v.y * w.y, v.z * w.z, v.w * w.w};
     };
+    // Squares of x, but the largest of x times the norm weight: that is what becomes float16.
     float squares = 0.0f, most = 0.0f;
     for (int i = static_cast<int>(threadIdx.x); i < fours; i += kThreads) {
         const float4 v = x[i], y = weighted(i, v);
@@ -87,7 +97,7 @@ __global__ void __launch_bounds__(kThreads) convert(const ConvertCall c) {
     }
 }
 
-// x += sums, four at a time.
+// x += sums + bias, or raw = sums + bias; four outputs per thread. Grid: (fours of the part, rows of the batch).
 __global__ void __launch_bounds__(kThreads) add_rows(const GemmSums in, const EpilogueArgs f) {
     const std::int64_t t = blockIdx.y;
     const int i = static_cast<int>(blockIdx.x * kThreads + threadIdx.x);
@@ -107,7 +117,7 @@ __global__ void __launch_bounds__(kThreads) add_rows(const GemmSums in, const Ep
     *to = {x.x + y.x, x.y + y.y, x.z + y.z, x.w + y.w};
 }
 
-// 32 rows x 32 pairs of packed rows.
+// 32 rows of the batch x 32 pairs of packed rows. Grid: (pairs, rows of the batch).
 __global__ void __launch_bounds__(kThreads) epilogue_tiles(const GemmSums in, const EpilogueArgs f) {
     __shared__ float tile[kFinishRows][2 * kFinishPairs + 1];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -128,7 +138,8 @@ __global__ void __launch_bounds__(kThreads) epilogue_tiles(const GemmSums in, co
             epilogue_pair(f, in.bias, in.kv, packed, t, sum.x * scale, sum.y * scale);
         }
     }
-    // V:        lanes take rows, whose positions are neighbours in the cache.
+    // V: lanes take rows of the batch, whose positions are neighbours in the cache. All threads return or none, so the
+    // barrier is safe.
     if (!values) return;
     __syncthreads();
     for (int pair = warp; pair < kFinishPairs; pair += kThreads / 32) {
@@ -138,9 +149,9 @@ __global__ void __launch_bounds__(kThreads) epilogue_tiles(const GemmSums in, co
     }
 }
 
-// A block per row: packed rows 2 i and 2 i + 1 are gate and up of unit i.
+// A CTA per row: packed rows 2 i and 2 i + 1 are gate and up of unit i. `scale` may be in.scale: a CTA reads its row's
+// entry before the barrier and writes it after.
 __global__ void __launch_bounds__(kUnitThreads)
-    // A CTA per row: packed rows 2 i and 2 i + 1 are gate and up of unit i.
     mlp_epilogue(const GemmSums in, const EpilogueArgs f, __half* halves, std::int64_t halves_stride, float* scale) {
     extern __shared__ float units[];
     const std::int64_t t = blockIdx.x;
@@ -162,7 +173,7 @@ __global__ void __launch_bounds__(kUnitThreads)
         units[2 * i + 1] = b;
         most = fmaxf(most, fmaxf(fabsf(a), fabsf(b)));
     }
-    if (halves == nullptr) return;
+    if (halves == nullptr) return;  // in all threads alike
     const Scaling scaling(over_block(0.0f, most).y);  // also a barrier: all units are there
     for (int i = static_cast<int>(threadIdx.x); i < halves_stride / 4; i += kUnitThreads) {
         const auto unit = [&](int k) { return k < count ? units[k] * scaling.up : 0.0f; };
@@ -171,6 +182,7 @@ __global__ void __launch_bounds__(kUnitThreads)
     if (threadIdx.x == 0) scale[t] = scaling.back;
 }
 
+// One more than the units: mlp_epilogue writes them in pairs.
 int unit_bytes(std::int64_t units) { return static_cast<int>(units + 1) * static_cast<int>(sizeof(float)); }
 
 unsigned blocks_of(std::int64_t count, std::int64_t each) { return static_cast<unsigned>((count + each - 1) / each); }
@@ -182,9 +194,10 @@ bool mlp_rows_fit(std::int64_t units) {
     cuda_check(cudaGetDevice(&device), "cannot ask for the current device");
     cuda_check(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
                "cannot ask for shared memory");
-    return unit_bytes(units) + 1024 <= most;
+    return unit_bytes(units) + 1024 <= most;  // the kernel has static shared memory, too: over_block()
 }
 
+// Once per stack: launch_convert() for its input; once per part: launch_epilogue() or launch_mlp_epilogue().
 void launch_convert(cudaStream_t stream, const ConvertCall& call) {
     const auto rows = static_cast<unsigned>(call.rows);
     if (call.half) {
@@ -195,6 +208,7 @@ void launch_convert(cudaStream_t stream, const ConvertCall& call) {
     launched("input convert");
 }
 
+// add_rows needs 16-byte aligned rows; whatever is not that goes to epilogue_tiles, which handles every kind but mlp_in.
 void launch_epilogue(cudaStream_t stream, const GemmSums& in, const EpilogueArgs& epilogue) {
     if (epilogue.kind == Epilogue::out && epilogue.rows % 4 == 0 && epilogue.out_stride % 4 == 0) {
         const dim3 grid(blocks_of(epilogue.rows, 4 * kThreads), static_cast<unsigned>(in.rows));
@@ -208,6 +222,7 @@ void launch_epilogue(cudaStream_t stream, const GemmSums& in, const EpilogueArgs
 
 void launch_mlp_epilogue(cudaStream_t stream, const GemmSums& in, const EpilogueArgs& epilogue, __half* halves,
                          std::int64_t halves_stride, float* scale) {
+    // More than 48 KiB of shared memory must be asked for, per kernel; mlp_rows_fit() has checked that there is so much.
     const int bytes = halves == nullptr ? 0 : unit_bytes(epilogue.rows / 2);
     if (bytes > 48 * 1024) {
         cuda_check(cudaFuncSetAttribute(mlp_epilogue, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),

@@ -2,8 +2,9 @@
 //
 // Layout:   x [T, inputs] float32 becomes rows of `stride` numbers, zeros after the inputs; sums [T, stride] in packed
 //           rows, part after part.
-// Precision: a row becomes float16 after a power of two that brings its largest number to about 2^14; what its sums are
-//           to be multiplied with, the norm's factor included, goes to `scale` [T].
+// Precision: a row is scaled by a power of two that brings its largest number to about 2^14, and rounded to float16.
+//           `scale` [T] receives the factor that the row's sums must be multiplied by: the inverse of that power, times
+//           1 / rms if there is a norm.
 // Law 1:    sums over a row run in an order that its width alone decides.
 // Cost:     each reads its inputs once or twice (the second time from the cache) and writes its outputs once.
 // Errors:   none; every function enqueues on the stream and returns.

@@ -1,7 +1,10 @@
 // kernels/cuda/rowwise/heads.cuh: what becomes of a projected head: norm, rope, and its way into q or the cache. For
 // models with norms of heads, and for caches whose codes need the whole of a head.
 //
-// Threads:  a warp for a head of a row. Loads what other CTAs have written past L1.
+//   raw (global) --> values (shared memory of the warp) --norm--> --rope--> q, or K and V as float16 or codes
+//
+// Threads:  a warp for a head of a row. What other CTAs have written is loaded past L1 (__ldcg). Lane l has values l,
+//           l + 32, ...; rope pairs values of different lanes, hence shared memory and __syncwarp().
 // Codes:    the scale of a head is the largest magnitude of its values, a maximum over the warp.
 // Cost:     about a microsecond; heads + 2 * kv_heads warps for each row.
 #pragma once
@@ -48,6 +51,7 @@ __device__ inline void write_head(const HeadsCall& c, std::int32_t t, std::int32
     const float* raw = c.raw + (static_cast<std::int64_t>(t) * all + head) * c.head_dim;
     const bool coded = c.layout.format == KvFormat::q8;
     const bool query = head < c.heads, value = head >= c.heads + c.kv_heads;
+    // V of a float16 cache has neither norm nor rope: straight to its cell.
     if (value && !coded) {
         __half* v = c.kv + c.v_cell[t] + (head - c.heads - c.kv_heads) * c.layout.head_stride;
         for (std::int32_t d = lane; d < c.head_dim; d += 32) {
@@ -56,6 +60,7 @@ __device__ inline void write_head(const HeadsCall& c, std::int32_t t, std::int32
         return;
     }
     const float* norm = value ? nullptr : query ? c.q_norm : c.k_norm;
+    // Each lane reads back only what it has written itself, until the __syncwarp() below.
     float squares = 0;
     for (std::int32_t d = lane; d < c.head_dim; d += 32) {
         const float x = __ldcg(raw + d);
@@ -84,6 +89,7 @@ __device__ inline void write_head(const HeadsCall& c, std::int32_t t, std::int32
         float* q = c.q + (static_cast<std::int64_t>(t) * c.heads + head) * c.head_dim;
         for (std::int32_t d = lane; d < c.head_dim; d += 32) q[d] = values[d];
     } else if (coded) {
+        // k_cell and v_cell are places in float16 pages, so the cell of codes is found by the batch.
         const RowState row = c.batch.rows[t];
         const std::int32_t page = c.batch.lists[row.pages + row.cell / kPagePositions];
         const std::int32_t kv_head = value ? head - c.heads - c.kv_heads : head - c.heads;

@@ -1,10 +1,14 @@
 // Kernels over rows between the matrices.
 //
-// embed: CTA (t, 0) writes x[t] and the cache cells of row t; CTA (t, 1 + i) computes the angles of rope table i for
-// the row. It is the first kernel of a forward and launched without overlap: it reads the batch, which a copy on the
-// stream has just written.
-// add_normed: a CTA per row, post norms.
-// heads: a warp per head of a row (heads.cuh).
+//   embed       CTA (t, 0) writes x[t] and the cache cells of row t; CTA (t, 1 + i) computes the angles of rope table i
+//               for the row. It is the first kernel of a forward and launched without overlap: it reads the batch,
+//               which a copy on the stream has just written.
+//   angles      CTA (t, i): the angles alone, for forwards that begin without embed.
+//   add_normed  a CTA per row, post norms.
+//   heads       a warp per head of a row (heads.cuh).
+//
+// Overlap:  add_normed and heads are launched as programmatic dependents, so they wait (await_predecessors) before the
+//           first access and load with __ldcg, past L1. embed lets its successor start early but does not wait itself.
 
 #include "kernels/cuda/rowwise/rows.h"
 
@@ -41,6 +45,8 @@ __global__ void embed_kernel(EmbedCall c) {
     allow_successor();
     const int32_t t = blockIdx.x;
     const RowState row = c.batch.rows[t];
+    // A token id, or ~slot: then the token comes from its slot, where an earlier sampling kernel has left it. Clamped,
+    // because a slot has -1 if no logit of its row was a candidate, and -1 would read outside the table.
     int64_t id = row.token >= 0 ? row.token : c.slots[~row.token].token;
     id = id < 0 ? 0 : id < c.vocab ? id : c.vocab - 1;
     if (blockIdx.y == 0) {
@@ -60,7 +66,8 @@ __global__ void embed_kernel(EmbedCall c) {
     compute_angles(c.ropes.table[blockIdx.y - 1], t, row.position);
 }
 
-// The sum of `value` over a CTA, the same in every thread. Warps are added in their order.
+// The sum of `value` over a CTA, the same in every thread. Warps are added in their order (law 1). Once per kernel: a
+// second call would overwrite `partial` while other warps read it.
 __device__ float block_sum(float value) {
     __shared__ float partial[32];
     for (int offset = 16; offset > 0; offset >>= 1) value += __shfl_xor_sync(0xffffffffu, value, offset);
@@ -71,6 +78,7 @@ __device__ float block_sum(float value) {
     return sum;
 }
 
+// x[t] += y[t] / rms(y[t]) * weight, a CTA per row; no other CTA touches the row.
 __global__ void add_normed_kernel(int32_t width, const float* y, const float* weight, float eps, float* x) {
     allow_successor();
     await_predecessors();
@@ -82,7 +90,7 @@ __global__ void add_normed_kernel(int32_t width, const float* y, const float* we
     for (int32_t i = threadIdx.x; i < width; i += kThreads) x[i] = __ldcg(x + i) + __ldcg(y + i) * scale * weight[i];
 }
 
-// A warp for a head of a row.
+// A warp for a head of a row. Grid: (rows, heads of q, k and v divided by the warps of a CTA).
 __global__ void heads_kernel(HeadsCall c) {
     __shared__ float values[kThreads / 32][kMaxHeadDim];
     allow_successor();

@@ -23,7 +23,7 @@ struct RopeTable {
 };
 inline constexpr int kMaxRopes = 8;
 
-// The tables that the stages of a forward use.
+// The tables that the ops of a forward use.
 struct RopeTables {
     RopeTable table[kMaxRopes];
     std::int32_t count = 0;
@@ -44,9 +44,9 @@ struct EmbedCall {
     std::int64_t* v_cell = nullptr;  // [T]
     RopeTables ropes;
 };
-// The first kernel of a forward: tokens to x, and what the stages need of each row: its cells and its angles.
+// The first kernel of a forward: tokens to x, and what the ops need of each row: its cells and its angles.
 void launch_embed(cudaStream_t stream, const EmbedCall& call);
-// The angles alone, for stages that run without an embedding before them.
+// The angles alone, for ops that run without an embedding before them.
 void launch_angles(cudaStream_t stream, const BatchView& batch, std::int32_t rows, const RopeTables& ropes);
 
 // x[t] += norm(y[t]), D wide.

@@ -1,3 +1,13 @@
+// Which plans the device can run, and the form in which it gets them.
+//
+// The kernel (sampling.cu) treats a plan in two halves: elementwise steps on all logits of the row, then a cut to at
+// most kMostCandidates, then the other steps on those. first_cut() finds where the halves meet: at the plan's own cut,
+// or before the first top_k, whichever comes first. A plan that ranks before it cuts has no such place and runs on the
+// host.
+//
+// A new kind of step: is_elementwise() and the arithmetic are in kernels/sampling_plan.h and sampling_steps.h; if it
+// has a list, plan_words() and encode_plan() must copy it.
+
 #include "kernels/cuda/sampling/device_plan.h"
 
 #include <algorithm>
@@ -12,7 +22,7 @@ namespace {
 // The device reads both kinds of entries in place, as pairs of words.
 static_assert(sizeof(TokenValue) == 8 && sizeof(TokenCount) == 8);
 
-// The candidates that the first cut keeps, and the number of steps before it.
+// The candidates that the first cut keeps, and the number of steps before it, which see the whole vocabulary.
 struct FirstCut {
     std::int32_t whole = 0;
     std::int32_t keep = 0;  // 0: the plan has no cut that the device could start from
@@ -22,6 +32,7 @@ FirstCut first_cut(const SamplingPlan& plan) {
     FirstCut cut;
     for (; cut.whole < plan.step_count; ++cut.whole) {
         const SamplingStep& step = plan.steps[cut.whole];
+        // The top_k step itself stays in the plan: after the cut it keeps them all.
         if (plan.cut > 0 && cut.whole == plan.cut_at) {
             cut.keep = plan.cut;
         } else if (step.kind == SamplingStepKind::top_k) {
@@ -29,7 +40,7 @@ FirstCut first_cut(const SamplingPlan& plan) {
         }
         if (cut.keep > 0 || !is_elementwise(step.kind)) return cut;
     }
-    cut.keep = std::max(plan.cut, 0);
+    cut.keep = std::max(plan.cut, 0);  // elementwise steps only: a cut after them, or none
     return cut;
 }
 
@@ -37,7 +48,7 @@ std::int32_t vocab_of(const SamplingPlan& plan, std::int32_t row_length) {
     return plan.vocab > 0 ? std::min(plan.vocab, row_length) : row_length;
 }
 
-// Copies a list behind those in `words` and says in `step` where it is.
+// Appends a list to `words`, of which `used` are taken, and notes in `step` where it is.
 template <typename Entry>
 void put_list(std::span<const Entry> list, DeviceStep& step, std::uint32_t* words, std::int64_t& used) {
     step.count = static_cast<std::int32_t>(list.size());
@@ -49,6 +60,7 @@ void put_list(std::span<const Entry> list, DeviceStep& step, std::uint32_t* word
 
 bool plan_runs(const SamplingPlan& plan, std::int32_t row_length) {
     const FirstCut cut = first_cut(plan);
+    // Without a cut all steps must be elementwise.
     if (cut.keep == 0) return cut.whole == plan.step_count;
     // A second cut would have to come before a step that ranks more candidates than it keeps.
     const bool again = plan.cut > 0 && plan.cut_at > cut.whole && plan.cut_at <= plan.step_count && cut.keep > plan.cut;

@@ -1,5 +1,5 @@
-// kernels/cuda/sampling/device_plan.h: a SamplingPlan encoded for the device: fixed size, with lists as offsets into
-// one array of words.
+// kernels/cuda/sampling/device_plan.h: a SamplingPlan in the form that the device reads: of fixed size, with lists as
+// offsets into one array of words.
 //
 // Limits:   a plan that ranks more than kMostCandidates, or that ranks the whole vocabulary, does not run on the device
 //           (plan_runs); the backend then copies the row and runs sample_row().

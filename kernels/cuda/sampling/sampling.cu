@@ -1,13 +1,13 @@
 // Samples one token per row of logits by a DevicePlan. One kernel, one launch; grid (parts of a row, rows).
 //
-// Phase 1, every thread block: its part is 512 threads x 16 neighbouring ids, held in registers. It notes NaN and
-// infinities, applies the plan's leading elementwise steps, and leaves one of two things in global memory:
+// Phase 1, every CTA: its part is 512 threads x 16 neighbouring ids, held in registers. It notes NaN and infinities,
+// applies the plan's leading elementwise steps, and leaves one of two things in global memory:
 //   no cut (plan.keep == 0): the two best scores of the part, noise included      -> part_best[row, part]
 //   a cut:                   the largest logit of every 16 ids, one per thread     -> group_best[row, group]
 //                            and, if steps have changed them, the logits themselves, in place
-// Then it counts itself in arrived[row]. Blocks whose row is not complete yet end here: none waits for another.
+// Then it counts itself in arrived[row]. CTAs whose row is not complete yet end here: none waits for another.
 //
-// Phase 2, the block that arrives last in its row:
+// Phase 2, the CTA that arrives last in its row:
 //   no cut: thread 0 merges the parts.
 //   a cut:  the k-th largest of group_best is a lower bound of the k-th largest logit, and few logits reach it. They go
 //           into Shared::list as order keys and are sorted; the best k become Shared::ids and ::logits. The remaining
@@ -15,8 +15,14 @@
 // Thread 0 publishes the token: to the slot on the device, which a later embed reads, and to the host, which polls the
 // serial number written last.
 //
-// Every choice is made by a total order or by integer sums, so the order in which threads and blocks come does not
-// matter. The arithmetic that decides is in kernels/sampling_steps.h, shared with the host.
+// Every choice is made by a total order or by integer sums, so the order in which threads and CTAs come does not
+// matter. The arithmetic that decides is in kernels/sampling_steps.h, shared with the host. A new step belongs there
+// first, then into stepped() (elementwise) or ranked().
+//
+// Barriers: functions that take Shared contain barriers, so all threads of the CTA call them together. On return what
+//           they leave in Shared can be read. Shared::number, ::prefix and ::last are used by most of them, so their
+//           values last until the next call only.
+// Reads:    phase 2 reads what other CTAs have written with __ldcg, past L1.
 
 #include "kernels/cuda/sampling/sampling.h"
 
@@ -33,13 +39,15 @@ using std::uint32_t;
 using std::uint64_t;
 
 constexpr int kThreads = 512;
-constexpr int kGroup = 16;                // neighbouring ids of one thread: those of one block of coarse noise
-constexpr int kPart = kThreads * kGroup;  // ids of one thread block
+constexpr int kGroup = 16;                // neighbouring ids of one thread: those of one Philox counter block
+constexpr int kPart = kThreads * kGroup;  // ids of one CTA
 constexpr int kFewKept = kThreads / 4;    // a cut that keeps at most so many is bounded by the maximum of each thread
 constexpr int kListRoom = 2048;           // candidates that may reach the bound; with more, select() reads the row
 constexpr uint64_t kDead = ~uint64_t{0};  // a key that sorts after every candidate
 
-// One elementwise step on the logit of one token.
+// --------------------------------------------------------------------------------------------- order, in shared memory
+
+// One elementwise step on the logit of one token. `words`: the lists of all plans of the launch.
 __device__ float stepped(const DeviceStep& step, const uint32_t* words, int32_t id, float logit) {
     const uint32_t* list = words + step.first;
     switch (step.kind) {
@@ -58,6 +66,7 @@ __device__ float stepped(const DeviceStep& step, const uint32_t* words, int32_t 
     }
 }
 
+// 26 KiB, one copy per CTA. `list` is scratch; ids and logits are the candidates between two steps.
 struct Shared {
     uint64_t list[kListRoom];         // order keys while selecting and sorting
     uint64_t sums[kThreads];          // weights of the candidates up to each
@@ -65,12 +74,13 @@ struct Shared {
     int32_t ids[kMostCandidates];     // likewise
     float partial[3][kThreads / 32];  // of BestTwo, by warp: best, second, id
     int32_t counts[256];              // histogram of one byte
-    int32_t number;                   // what one thread tells all; so are the next two
+    int32_t number;                   // what one thread tells all threads; so are the next two
     uint64_t prefix;
     bool last;
 };
 
-// The two best of all threads, returned to thread 0.
+// The two best of all threads, returned to thread 0; other threads get partial results. Down a warp by shuffles, then
+// over the warps by thread 0. merge() is associative, so the tree does not matter.
 __device__ BestTwo block_best(Shared& s, BestTwo two) {
     for (int offset = 16; offset > 0; offset >>= 1) {
         const float best = __shfl_down_sync(0xffffffffu, two.best, offset);
@@ -93,7 +103,8 @@ __device__ BestTwo block_best(Shared& s, BestTwo two) {
     return two;
 }
 
-// Sorts list[0, n) ascending, bitonically; n is a power of two, at most kListRoom.
+// Sorts list[0, n) ascending, bitonically; n is a power of two, at most kListRoom. Threads take pairs (low, high) that
+// are `stride` apart; `up` is the direction of the sequence of `size` keys that the pair lies in.
 __device__ void sort_list(Shared& s, int32_t n) {
     for (int32_t size = 2; size <= n; size <<= 1) {
         for (int32_t stride = size / 2; stride > 0; stride >>= 1) {
@@ -111,6 +122,7 @@ __device__ void sort_list(Shared& s, int32_t n) {
     }
 }
 
+// The least power of two from n on, at least 2.
 __device__ int32_t power_of_two_above(int32_t n) {
     int32_t power = 2;
     while (power < n) power <<= 1;
@@ -118,7 +130,8 @@ __device__ int32_t power_of_two_above(int32_t n) {
 }
 
 // Puts the k smallest of the n distinct keys key(i) into the list, in any order; fewer when the others are dead.
-// Returns their number. Narrows by eight bits at a time and reads all keys up to nine times.
+// Returns their number. A radix select: `prefix` holds the upper bits of the k-th smallest key as far as they are
+// known; each pass counts the next byte of the keys with that prefix. Reads all keys up to nine times.
 template <class Key>
 __device__ int32_t select(Shared& s, int32_t n, int32_t k, const Key& key) {
     uint64_t prefix = 0;
@@ -133,6 +146,7 @@ __device__ int32_t select(Shared& s, int32_t n, int32_t k, const Key& key) {
             atomicAdd(&s.counts[(value >> shift) & 255], 1);
         }
         __syncthreads();
+        // The byte that the k-th smallest key has, and how many keys with this prefix and byte are wanted.
         if (threadIdx.x == 0) {
             int32_t byte = 0, left = wanted;
             for (; byte < 255 && s.counts[byte] < left; ++byte) left -= s.counts[byte];
@@ -147,6 +161,7 @@ __device__ int32_t select(Shared& s, int32_t n, int32_t k, const Key& key) {
         __syncthreads();
         if (done) break;
     }
+    // Every key up to the prefix is one of the k smallest.
     if (threadIdx.x == 0) s.number = 0;
     __syncthreads();
     for (int32_t i = threadIdx.x; i < n; i += kThreads) {
@@ -158,12 +173,14 @@ __device__ int32_t select(Shared& s, int32_t n, int32_t k, const Key& key) {
     return s.number;
 }
 
-// A value that at least k of values[0, n) reach, close to the k-th largest; -FLT_MAX when n < k.
+// A value that at least k of values[0, n) reach, close to the k-th largest; -FLT_MAX when n < k. Only the upper 16 bits
+// are found, in either way: a bound that is a little low costs a few more keys to sort, and no candidate.
 __device__ float kth_largest_or_less(Shared& s, const float* values, int32_t n, int32_t k) {
     if (n < k) return -FLT_MAX;
     uint32_t prefix = 0;
     if (k <= kFewKept) {
-        // Of the threads' maxima k reach the k-th largest, so k values do.
+        // Few are kept: the k-th largest of the threads' maxima is a bound, since k values reach it. It is found bit by
+        // bit, by counting the threads whose maximum has the bit too; no histogram, and one read of the values.
         float largest = -positive_infinity();
 #pragma unroll 8
         for (int32_t i = threadIdx.x; i < n; i += kThreads) largest = fmaxf(largest, __ldcg(values + i));
@@ -173,6 +190,7 @@ __device__ float kth_largest_or_less(Shared& s, const float* values, int32_t n, 
         }
         return prefix_bound(prefix);
     }
+    // Else a radix select over two bytes, as in select(), but from the largest down.
     for (int shift = 24; shift >= 16; shift -= 8) {
         if (threadIdx.x < 256) s.counts[threadIdx.x] = 0;
         __syncthreads();
@@ -194,7 +212,9 @@ __device__ float kth_largest_or_less(Shared& s, const float* values, int32_t n, 
     return prefix_bound(prefix);
 }
 
-// The `keep` best of the row into ids and logits, sorted; returns their number.
+// The `keep` best of the row into ids and logits, sorted; returns their number. `x` is the row in global memory, with
+// the leading steps applied; `group_best` has the largest logit of each 16 ids, so that groups without a candidate are
+// never read. NaN fails every comparison with the bound.
 __device__ int32_t cut_row(Shared& s, const float* x, int32_t vocab, const float* group_best, int32_t keep) {
     const int32_t groups = (vocab + kGroup - 1) / kGroup;
     const float bound = kth_largest_or_less(s, group_best, groups, keep);
@@ -222,12 +242,14 @@ __device__ int32_t cut_row(Shared& s, const float* x, int32_t vocab, const float
     __syncthreads();
     int32_t found = s.number;
     __syncthreads();
+    // Too many reach the bound, as in a row of equal logits: the list holds an arbitrary part of them, so starts over.
     if (found > kListRoom) {
         found = select(s, vocab, keep, [&](int32_t id) {
             const float logit = __ldcg(x + id);
             return is_candidate(logit) ? order_key(logit, id) : kDead;
         });
     }
+    // The sort wants a power of two; dead keys go to the end.
     const int32_t room = power_of_two_above(found);
     for (int32_t i = found + threadIdx.x; i < room; i += kThreads) s.list[i] = kDead;
     __syncthreads();
@@ -241,7 +263,8 @@ __device__ int32_t cut_row(Shared& s, const float* x, int32_t vocab, const float
     return count;
 }
 
-// Drops candidates whose logit has become -inf or NaN, and sorts; returns the number of candidates left.
+// After an elementwise step: drops candidates whose logit has become -inf or NaN, and sorts; returns the number of
+// candidates left. A temperature keeps the order, so a sort that is not needed is skipped.
 __device__ int32_t sort_candidates(Shared& s, int32_t count) {
     const int32_t room = power_of_two_above(count);
     int32_t left = 0;
@@ -265,7 +288,10 @@ __device__ int32_t sort_candidates(Shared& s, int32_t count) {
     return alive_count;
 }
 
-// sums[i] = the weights of candidates 0..i, summed; returns the sum of all. count <= kThreads.
+// ------------------------------------------------------------------------------------------------------- ranking steps
+
+// sums[i] = the weights of candidates 0..i, summed; returns the sum of all. 0 < count <= kThreads. A Hillis-Steele scan
+// of 64-bit integers, so the bits do not depend on its shape.
 __device__ uint64_t weigh(Shared& s, int32_t count) {
     const int32_t i = threadIdx.x;
     s.sums[i] = i < count ? fixed_weight(s.logits[i], s.logits[0]) : 0;
@@ -279,12 +305,12 @@ __device__ uint64_t weigh(Shared& s, int32_t count) {
     return s.sums[count - 1];
 }
 
-// The number of leading candidates for which keep(i) holds.
+// The number of leading candidates for which keep(i) holds: the index of the first one for which it does not.
 template <class Keep>
 __device__ int32_t leading(Shared& s, int32_t count, const Keep& keep) {
     if (threadIdx.x == 0) s.number = count;
     __syncthreads();
-    const int32_t i = threadIdx.x;
+    const int32_t i = threadIdx.x;  // one candidate per thread
     if (i < count && !keep(i)) atomicMin(&s.number, i);
     __syncthreads();
     const int32_t result = s.number;
@@ -292,7 +318,8 @@ __device__ int32_t leading(Shared& s, int32_t count, const Keep& keep) {
     return result;
 }
 
-// A ranking step on sorted candidates; returns how many are left.
+// A ranking step on sorted candidates; returns how many are left. They stay sorted, and all steps but xtc only drop
+// candidates from the end, so ids and logits need no change.
 __device__ int32_t ranked(Shared& s, const DeviceStep& step, const NoiseKey& key, int32_t count) {
     static_assert(kMostCandidates <= kThreads);
     if (count == 0) return 0;
@@ -312,6 +339,7 @@ __device__ int32_t ranked(Shared& s, const DeviceStep& step, const NoiseKey& key
         return xtc_is_likely(step.xtc, i == 0 ? s.sums[0] : s.sums[i] - s.sums[i - 1], sum);
     });
     if (likely < 2) return count;
+    // Drops all likely candidates but the last one. They lead, so the others move up, all of them at once.
     const int32_t dropped = likely - 1;
     const int32_t i = threadIdx.x;
     const bool moves = i + dropped < count;
@@ -326,7 +354,10 @@ __device__ int32_t ranked(Shared& s, const DeviceStep& step, const NoiseKey& key
     return count - dropped;
 }
 
-// The two best scores of the candidates, returned to thread 0.
+// -------------------------------------------------------------------------------------------------------------- scores
+
+// The two best scores of the candidates, returned to thread 0. The noise belongs to the id (law 2), so a candidate's
+// score is the one that it would have without a cut.
 __device__ BestTwo sample_list(Shared& s, const DevicePlan& plan, int32_t count) {
     BestTwo two = BestTwo::none();
     for (int32_t i = threadIdx.x; i < count; i += kThreads) {
@@ -336,7 +367,9 @@ __device__ BestTwo sample_list(Shared& s, const DevicePlan& plan, int32_t count)
     return block_best(s, two);
 }
 
-// Adds the scores of one group to `two`. Two candidates reach `floor`, so scores with a lower bound are not computed.
+// Adds the scores of one group to `two`. `coarse` has a byte of noise for each id, `bounds` the most that each id can
+// score with it. Two candidates of the part reach `floor` (or it is -inf), so an id whose bound is lower cannot be one
+// of the two best, and its fine noise and logarithms are not computed. That skips most ids.
 __device__ void score_group(const float (&x)[kGroup], int32_t first, const DevicePlan& plan,
                             const uint32_t (&coarse)[4], const float (&bounds)[kGroup], float floor, BestTwo& two) {
 #pragma unroll
@@ -347,7 +380,8 @@ __device__ void score_group(const float (&x)[kGroup], int32_t first, const Devic
     }
 }
 
-// The two best scores of a part of the whole vocabulary, returned to thread 0.
+// Phase 1 of a plan without a cut: the two best scores of a part, returned to thread 0. `x`: the thread's group, from
+// id `first` on.
 __device__ BestTwo sample_part(Shared& s, const DevicePlan& plan, const float (&x)[kGroup], int32_t first) {
     BestTwo two = BestTwo::none();
     if (plan.greedy) {
@@ -357,6 +391,7 @@ __device__ BestTwo sample_part(Shared& s, const DevicePlan& plan, const float (&
         }
         return block_best(s, two);
     }
+    // One Philox counter block has the coarse noise of the whole group.
     const PhiloxBlock block = noise_block(static_cast<uint32_t>(first) / kGroup, plan.key);
     uint32_t coarse[4];
 #pragma unroll
@@ -384,6 +419,7 @@ __device__ BestTwo sample_part(Shared& s, const DevicePlan& plan, const float (&
             const uint32_t byte = (coarse[i / 4] >> (8 * (i % 4))) & 255u;
             score = finite_logit(x[i]) + gumbel_of(fine_noise(plan.key, first + i, byte));
         }
+        // The two best of the warp, by a butterfly: all lanes end with the same pair.
         float top = score, second = -positive_infinity();
         for (int offset = 16; offset > 0; offset >>= 1) {
             const float other_top = __shfl_xor_sync(0xffffffffu, top, offset);
@@ -397,7 +433,11 @@ __device__ BestTwo sample_part(Shared& s, const DevicePlan& plan, const float (&
     return block_best(s, two);
 }
 
-// The candidates are already with the host, if it wants them. Called by one thread.
+// -------------------------------------------------------------------------------------------------------------- phases
+
+// The token of a row, to its slot on the device and to the host. Called by one thread. The serial number is written
+// last, after a fence of the whole system: the host takes a slot with the new serial number as complete, candidates
+// included, which must have been written (and fenced) before.
 __device__ void publish(const SamplingCall& c, const DevicePlan& plan, const BestTwo& two, bool finite, int32_t count) {
     const SampledToken sampled{two.id, two.margin(), finite};
     c.slots[plan.slot] = sampled;
@@ -408,7 +448,8 @@ __device__ void publish(const SamplingCall& c, const DevicePlan& plan, const Bes
     *reinterpret_cast<volatile uint32_t*>(&host->serial) = c.serial;
 }
 
-// The logits of ids first, first + 1, ...; -inf beyond the vocabulary.
+// The logits of ids first, first + 1, ..., in 16-byte loads; -inf beyond the vocabulary, so that they are no
+// candidates.
 __device__ void load_group(const float* logits, int32_t first, int32_t vocab, float (&x)[kGroup]) {
     const float none = -positive_infinity();
 #pragma unroll
@@ -428,7 +469,8 @@ __device__ void load_group(const float* logits, int32_t first, int32_t vocab, fl
     }
 }
 
-// Phase 1 of a plan with a cut: the largest of the thread's group, and what the steps have made of its logits.
+// Phase 1 of a plan with a cut: the largest of the thread's group, and what the steps have made of its logits. Ids past
+// the vocabulary are -inf here, and groups past the row are not written.
 __device__ void leave_group(const float (&x)[kGroup], int32_t first, int32_t groups, const DevicePlan& plan,
                             float* logits, float* group_best) {
     float top = -positive_infinity();
@@ -442,8 +484,8 @@ __device__ void leave_group(const float (&x)[kGroup], int32_t first, int32_t gro
     }
 }
 
-// Whether this thread block is the last of its row; then it sees what all others have written, and `arrived` is zero
-// again.
+// Whether this CTA is the last of its row; then it sees what all others have written, and `arrived` is zero again, for
+// the next launch. Fence, count, fence: each CTA's writes are before its arrival, and the last one's reads after all.
 __device__ bool last_of_row(Shared& s, int32_t* arrived, int32_t parts) {
     __threadfence();
     __syncthreads();
@@ -458,12 +500,13 @@ __device__ bool last_of_row(Shared& s, int32_t* arrived, int32_t parts) {
     return last;
 }
 
-// Phase 2 of a plan with a cut.
+// Phase 2 of a plan with a cut: cut, the steps after it, candidates to the host if it wants them, token.
 __device__ void finish_cut(Shared& s, const SamplingCall& c, const DevicePlan& plan, const float* logits,
                            const float* group_best, bool finite) {
     int32_t count = cut_row(s, logits, plan.vocab, group_best, plan.keep);
     for (int32_t step = plan.whole; step < plan.steps; ++step) {
         const DeviceStep& now = plan.step[step];
+        // Elementwise steps may change the order, ranking steps need it: hence the sort in between.
         if (is_elementwise(now.kind)) {
             for (int32_t i = threadIdx.x; i < count; i += kThreads) {
                 s.logits[i] = stepped(now, c.words, s.ids[i], s.logits[i]);
@@ -486,6 +529,8 @@ __device__ void finish_cut(Shared& s, const SamplingCall& c, const DevicePlan& p
     if (threadIdx.x == 0) publish(c, plan, two, finite, count);
 }
 
+// Grid: x: parts of the largest vocabulary of the plans; y: rows. Rows with a smaller vocabulary have empty parts,
+// which arrive all the same. `single`: the plan of a launch with one row and no lists; else plans are in c.plans.
 __global__ void __launch_bounds__(kThreads, 1)
     sampling_kernel(SamplingCall c, const __grid_constant__ DevicePlan single, float* group_best, float* part_best,
                     int32_t* arrived, int32_t* nonfinite) {
@@ -497,6 +542,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     float* logits = c.logits + row * c.stride;
     group_best += static_cast<int64_t>(row) * groups;
     part_best += static_cast<int64_t>(row) * parts * 3;
+    // The plan goes to shared memory, because steps are indexed by a variable.
     const DevicePlan* given = c.plans == nullptr ? &single : c.plans + row;
     for (int i = threadIdx.x; i < static_cast<int>(sizeof plan / 4); i += kThreads) {
         reinterpret_cast<uint32_t*>(&plan)[i] = reinterpret_cast<const uint32_t*>(given)[i];
@@ -531,6 +577,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     }
     if (!last_of_row(s, &arrived[row], parts)) return;
 
+    // Phase 2. `nonfinite` is reset for the next launch after all threads have read it.
     const bool finite = __ldcg(nonfinite + row) == 0;
     __syncthreads();
     if (threadIdx.x == 0) nonfinite[row] = 0;
@@ -548,6 +595,7 @@ __global__ void __launch_bounds__(kThreads, 1)
 
 }  // namespace
 
+// The counters begin at 0; each launch leaves them so (last_of_row, sampling_kernel).
 void SamplingMemory::allocate(int32_t rows, int32_t vocab) {
     const auto n = static_cast<std::size_t>(rows);
     group_best = DeviceBuffer<float>(n * static_cast<std::size_t>((vocab + kGroup - 1) / kGroup));

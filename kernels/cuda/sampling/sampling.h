@@ -42,7 +42,7 @@ struct SamplingCall {
     HostToken* host_slots = nullptr;       // page-locked host memory as the device addresses it, by slot
     std::int32_t* host_ids = nullptr;      // likewise, kMostCandidates for each slot: of plans that keep them
     float* host_logits = nullptr;          // likewise
-    std::uint32_t serial = 0;              // that host_slots get
+    std::uint32_t serial = 0;              // the number of this sample, written to host_slots
     const SamplingMemory* memory = nullptr;
 };
 // `single` is the plan of a call with one row and no lists: it travels with the launch instead of in memory.

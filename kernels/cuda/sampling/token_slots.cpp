@@ -1,3 +1,13 @@
+// Copies of logits, and the host's side of sampling on the device.
+//
+// sample() enqueues a sampling kernel if the device can run all plans (plan_runs); else it copies the rows, runs
+// sample_row() on the host, and copies the tokens to the slots, so that a later embed finds them either way. Both give
+// the same tokens.
+//
+// Memory:   plans with lists, or of several rows, travel through plans_host_ (page-locked) and plans_. There is one of
+//           each, so the next plans must wait until the copy of the last ones is done. No event is recorded for that: a
+//           token whose serial number is that of the last plans, or later, proves it (reserve_plans).
+
 #include "kernels/cuda/sampling/token_slots.h"
 
 #include <algorithm>
@@ -24,6 +34,7 @@ LogitRows::LogitRows(int32_t rows, int32_t vocab)
       host_(size(static_cast<int64_t>(vocab) * rows)),
       copied_(size(rows)) {}
 
+// Rows on the host are packed, rows on the device have a stride (stride_of).
 std::span<float> LogitRows::on_host(int32_t i, const Stream& stream) {
     float* const row = host_.data() + static_cast<int64_t>(i) * vocab_;
     if (copied_[size(i)] == 0) {
@@ -36,6 +47,8 @@ std::span<float> LogitRows::on_host(int32_t i, const Stream& stream) {
     return {row, size(vocab_)};
 }
 
+// The copy is enqueued, not waited for: the host must not write to the row until the stream has passed it. Callers read
+// the row again through on_host(), which waits.
 void LogitRows::give_back(int32_t i, const Stream& stream) {
     if (copied_[size(i)] == 0) return;
     cuda_check(cudaMemcpyAsync(data() + i * stride(), host_.data() + static_cast<int64_t>(i) * vocab_,
@@ -48,6 +61,7 @@ void LogitRows::forget() { std::fill(copied_.begin(), copied_.end(), std::uint8_
 
 // ------------------------------------------------------------------------------------------------------------- slots
 
+// Serial number 0 is that of slots that were never sampled; the first sample has 1.
 TokenSlots::TokenSlots(int32_t max_logit_rows, int32_t vocab) : slots_(kTokenSlots), host_slots_(kTokenSlots) {
     cuda_check(cudaMemset(slots_.data(), 0, slots_.bytes()), "cannot clear memory");
     std::memset(static_cast<void*>(host_slots_.data()), 0, host_slots_.bytes());
@@ -58,6 +72,7 @@ TokenSlots::TokenSlots(int32_t max_logit_rows, int32_t vocab) : slots_(kTokenSlo
 void TokenSlots::sample(const Stream& stream, LogitRows& logits, std::span<const SamplingPlan> plans,
                         std::span<const int32_t> slots) {
     if (plans.empty()) return;
+    // All rows go the same way; on the device they share one launch.
     bool on_device = true, keeps = false;
     int64_t words = 0;
     for (const SamplingPlan& plan : plans) {
@@ -72,9 +87,9 @@ void TokenSlots::sample(const Stream& stream, LogitRows& logits, std::span<const
     }
     try {
         if (on_device) {
-            draw_on_device(stream, logits, plans, slots, words);
+            sample_on_device(stream, logits, plans, slots, words);
         } else {
-            draw_on_host(stream, logits, plans, slots);
+            sample_on_host(stream, logits, plans, slots);
         }
     } catch (...) {
         cudaStreamSynchronize(stream);  // page-locked memory may still be read, and the next sample writes to it
@@ -82,8 +97,9 @@ void TokenSlots::sample(const Stream& stream, LogitRows& logits, std::span<const
     }
 }
 
-void TokenSlots::draw_on_host(const Stream& stream, LogitRows& logits, std::span<const SamplingPlan> plans,
-                              std::span<const int32_t> slots) {
+// Waits for the forward (on_host), and at the end for the copies, whose source is host_slots_.
+void TokenSlots::sample_on_host(const Stream& stream, LogitRows& logits, std::span<const SamplingPlan> plans,
+                                std::span<const int32_t> slots) {
     for (std::size_t i = 0; i < plans.size(); ++i) {
         check(!plans[i].keep, "a plan that keeps its candidates has a cut");
         HostToken& held = host_slots_.data()[slots[i]];
@@ -96,7 +112,7 @@ void TokenSlots::draw_on_host(const Stream& stream, LogitRows& logits, std::span
     stream.wait();
 }
 
-// Room for plans, in memory that no earlier sample still reads.
+// Room for plans, in page-locked memory that no earlier copy still reads.
 void TokenSlots::reserve_plans(std::size_t bytes, int device, const Stream& stream) {
     if (bytes > plans_.size()) {
         stream.wait();
@@ -105,7 +121,7 @@ void TokenSlots::reserve_plans(std::size_t bytes, int device, const Stream& stre
         return;
     }
     if (plans_serial_ == 0) return;
-    // The last plans must have left page-locked memory: they have once a token of theirs, or a later one, is known.
+    // The copy of the last plans is done once a token of theirs, or a later one, has arrived. Waits for the earliest.
     int32_t known = -1;
     for (int32_t slot = 0; slot < kTokenSlots; ++slot) {
         const bool later = serials_[slot] >= plans_serial_;
@@ -115,14 +131,15 @@ void TokenSlots::reserve_plans(std::size_t bytes, int device, const Stream& stre
     sampled(known, device, stream);
 }
 
-void TokenSlots::draw_on_device(const Stream& stream, LogitRows& logits, std::span<const SamplingPlan> plans,
-                                std::span<const int32_t> slots, int64_t words) {
+// Encodes the plans and enqueues the kernel. Waits for nothing but, sometimes, an earlier sample (reserve_plans).
+void TokenSlots::sample_on_device(const Stream& stream, LogitRows& logits, std::span<const SamplingPlan> plans,
+                                  std::span<const int32_t> slots, int64_t words) {
     const std::size_t lists_at = plans.size() * sizeof(DevicePlan);
     const std::size_t bytes = lists_at + size(words) * sizeof(std::uint32_t);
     // The plan of a single row without lists is a parameter of the launch; others are copied before it.
     const bool travels = plans.size() == 1 && words == 0;  // with the launch
     if (!travels) reserve_plans(bytes, slots_.device(), stream);
-    // A stage on the host may have written to rows that it has seen.
+    // A sampler stage on the host may have written to rows that it has seen.
     for (std::size_t i = 0; i < plans.size(); ++i) logits.give_back(static_cast<int32_t>(i), stream);
 
     DevicePlan single;
@@ -153,14 +170,17 @@ void TokenSlots::draw_on_device(const Stream& stream, LogitRows& logits, std::sp
     call.serial = serial_;
     call.memory = &memory_;
     launch_sampling(stream, call, single);
-    // Only now: the host looks at a slot until it has its serial number.
+    // Only after the launch has succeeded: sampled() polls until a slot has the serial number that is noted here.
     for (const int32_t slot : slots) serials_[slot] = serial_;
     if (!travels) plans_serial_ = serial_;
 }
 
+// Polls page-locked memory, because waiting for the stream would also wait for what was enqueued after the sample. Now
+// and then it asks the stream: a device that has failed never writes a serial number.
 SampledToken TokenSlots::sampled(int32_t slot, int device, const Stream& stream) const {
     const volatile HostToken& held = host_slots_.data()[slot];
-    // A serial number that is later than the awaited one is that of a sample whose launch was reported as failed.
+    // A slot may have a later serial number than the awaited one: a launch that was reported as failed may have run.
+    // The difference is signed, so serial numbers may wrap.
     const auto awaits = [&] { return static_cast<int32_t>(held.serial - serials_[slot]) < 0; };
     for (std::uint32_t looks = 1; awaits(); ++looks) {
         if (looks % 4096 != 0) continue;
@@ -168,12 +188,14 @@ SampledToken TokenSlots::sampled(int32_t slot, int device, const Stream& stream)
         const cudaError_t status = cudaStreamQuery(stream);
         if (status == cudaErrorNotReady) continue;
         cuda_check(status, "the device failed");
+        // The stream is idle, so the token is there, unless no kernel was to write it.
         check(!awaits(), "sampling ended without a token");
     }
-    std::atomic_thread_fence(std::memory_order_acquire);
+    std::atomic_thread_fence(std::memory_order_acquire);  // the token is read after its serial number
     return host_slots_.data()[slot].sampled;
 }
 
+// The kernel writes the candidates before the serial number, so after sampled() they are complete.
 Candidates TokenSlots::candidates(int32_t slot) const {
     const std::size_t first = size(slot) * kMostCandidates;
     return {kept_ids_.data() + first, kept_logits_.data() + first, host_slots_.data()[slot].candidates};

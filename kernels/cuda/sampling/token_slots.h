@@ -1,9 +1,9 @@
-// kernels/cuda/sampling/token_slots.h: logits of a forward on either side of the bus, and the slots that sampled tokens
-// are left in.
+// kernels/cuda/sampling/token_slots.h: the logits of a forward, on the device and on the host, and the slots that
+// receive sampled tokens.
 //
 // Protocol: a sampling kernel writes a token to its slot in device memory, where later rows find it, and to page-locked
 //           host memory: first the token, then the serial number of the sample. The host knows which serial number a
-//           slot will have, and looks at the slot until it has it. Nothing waits for the stream.
+//           slot will have, and polls the slot until it has it. Nothing waits for the stream.
 // Threads:  one caller at a time. All but sampled() needs a DeviceScope; sampled() takes one where it asks the stream.
 // Errors:   sample() throws Error when a launch or a copy fails; its slots then keep what they had.
 #pragma once
@@ -32,9 +32,9 @@ public:
 
     // Row i on the host, copied at the first call; the host may write to it. Waits for the stream.
     std::span<float> on_host(std::int32_t i, const Stream& stream);
-    // A row that the host has goes back to the device, as it may have been written to.
+    // Copies a row that the host has back to the device, as it may have been written to.
     void give_back(std::int32_t i, const Stream& stream);
-    // Another forward begins.
+    // Drops the host's copies: another forward begins.
     void forget();
 
 private:
@@ -59,15 +59,15 @@ public:
     Candidates candidates(std::int32_t slot) const;
 
 private:
-    void draw_on_host(const Stream& stream, LogitRows& logits, std::span<const SamplingPlan> plans,
-                      std::span<const std::int32_t> slots);
-    void draw_on_device(const Stream& stream, LogitRows& logits, std::span<const SamplingPlan> plans,
-                        std::span<const std::int32_t> slots, std::int64_t words);
+    void sample_on_host(const Stream& stream, LogitRows& logits, std::span<const SamplingPlan> plans,
+                        std::span<const std::int32_t> slots);
+    void sample_on_device(const Stream& stream, LogitRows& logits, std::span<const SamplingPlan> plans,
+                          std::span<const std::int32_t> slots, std::int64_t words);
     void reserve_plans(std::size_t bytes, int device, const Stream& stream);
 
     DeviceBuffer<SampledToken> slots_;
     PinnedBuffer<HostToken> host_slots_;
-    PinnedBuffer<std::int32_t> kept_ids_;  // kMostCandidates for each slot; made when first asked for
+    PinnedBuffer<std::int32_t> kept_ids_;  // kMostCandidates for each slot; allocated when a plan first keeps them
     PinnedBuffer<float> kept_logits_;
     std::uint32_t serials_[kTokenSlots] = {};  // that host_slots_ will have
     std::uint32_t serial_ = 0;                 // of the last sample

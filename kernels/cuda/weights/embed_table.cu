@@ -8,8 +8,9 @@ namespace foresay::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr std::int64_t kPattern = 64;  // rows that are encoded on the host and repeated
+constexpr std::int64_t kPattern = 64;  // rows that the host quantises and the device repeats
 
+// out[i] = pattern[i % period], byte by byte: it runs once, when a synthetic model is loaded.
 __global__ void repeat_kernel(const std::byte* pattern, std::int64_t period, std::byte* out, std::int64_t bytes) {
     const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * kThreads;
     for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < bytes; i += stride) {
@@ -22,7 +23,8 @@ __global__ void repeat_kernel(const std::byte* pattern, std::int64_t period, std
 DeviceBuffer<std::byte> embed_table(const TensorView& table) {
     const auto bytes = static_cast<std::size_t>(table.bytes());
     if (table.data != nullptr) return to_device(std::span(table.data, bytes));
-    // A few dozen random rows over and over: only the cost of a look-up matters.
+    // A synthetic model. A few dozen random rows over and over: only the cost of a look-up matters, and quantising a
+    // whole table on the host would be slow.
     const std::int64_t rows = table.rows < kPattern ? table.rows : kPattern;
     const auto row = static_cast<std::size_t>(row_bytes(table.quant_type, table.cols));
     std::vector<std::byte> pattern(row * static_cast<std::size_t>(rows));
@@ -40,7 +42,7 @@ DeviceBuffer<std::byte> embed_table(const TensorView& table) {
     repeat_kernel<<<1024, kThreads>>>(from.data(), static_cast<std::int64_t>(from.size()), out.data(),
                                       static_cast<std::int64_t>(bytes));
     launched("random embeddings");
-    cuda_check(cudaDeviceSynchronize(), "the device failed");
+    cuda_check(cudaDeviceSynchronize(), "the device failed");  // `from` is freed when this returns
     return out;
 }
 

@@ -1,8 +1,17 @@
 // Packs the tensors of a file into panels, on the device: a slab of a tensor's bytes is copied over, then one thread
 // per quantisation block writes its numbers where panel_format.h says.
 //
-// Threads of neighbouring rows write into the same words (codes of several rows share no word, but planes of bits do),
-// so bits are set by atomicOr into memory that was cleared.
+//   TensorView of the file --cudaMemcpy, kSlabBytes at a time--> slab on the device --repack<Q>--> Panels::Part
+//
+// A thread reads one quantisation block and calls put(), which knows both layouts. put() is the inverse of what
+// Multiply<E> (decode/multiply.cuh) and Dequantize<E> (prefill/dequantize.cu) read: a change of a layout concerns all
+// three and panel_format.h.
+//
+// Rows that are 8 apart share words of the planes of upper bits, and different threads pack them, so bits are set by
+// atomicOr into memory that was cleared.
+//
+// Threads:  all of this runs at load time, on the default stream, and waits. It needs a DeviceScope; threads of other
+//           devices may pack meanwhile.
 
 #include "kernels/cuda/weights/panels.h"
 
@@ -21,9 +30,9 @@ namespace {
 
 constexpr std::int64_t kSlabBytes = std::int64_t{64} << 20;  // of the file's bytes on the device at a time
 
-// Where the rows of one matrix go in the stack.
+// Where the rows of one matrix go in the stack. packed() is the inverse of row_of_head().
 struct RowTarget {
-    std::int64_t first = 0;
+    std::int64_t first = 0;   // row of the matrix that the slab begins with
     std::int64_t offset = 0;  // packed row of the matrix's row 0
     std::int32_t stride = 1;  // 2: interleaved with another
     HeadOrder order;
@@ -44,7 +53,8 @@ __device__ void put_half(std::uint8_t* block, int byte, StoredF16 value) {
     reinterpret_cast<StoredF16*>(block + byte)[0] = value;
 }
 
-// Sets the 4-bit code of a row and input in its plane.
+// Sets the 4-bit code of a row and input in its plane, whose words were cleared. A word has codes of one row and group
+// only, which one thread packs.
 __device__ void put_nibbles(std::uint8_t* plane, int row, int input, int code) {
     const Place place(row, input);
     const BitPlace bits = nibble_place(place);
@@ -65,13 +75,15 @@ __device__ RowScaleCodes scale_codes(const KScales& scales) {
     return out;
 }
 
-// One source block of row `row` of a panel, into panel memory that was cleared. `input`: first input of the source
-// block within the panel's block.
+// put(): one quantisation block of row `row` of a panel, into a panel block that was cleared. `input`: the first input
+// of the quantisation block within the panel block. Q4_0 and Q8_0 have two per panel block, K-quants one, and plain
+// numbers 64, each a block of one element.
 __device__ void put(const Q4_0::Block& from, std::uint8_t* block, int row, int input) {
     auto& out = *reinterpret_cast<PanelQ4_0*>(block);
     for (int i = 0; i < 32; ++i) put_nibbles(out.codes, row, input + i, from.codes[i % 16] >> (i / 16 * 4));
     out.d[Place(row, 0).row_slot()][input / 32] = from.d;
 }
+// Codes plus 128, so that kernels unpack unsigned bytes.
 __device__ void put(const Q8_0::Block& from, std::uint8_t* block, int row, int input) {
     auto& out = *reinterpret_cast<PanelQ8_0*>(block);
     for (int i = 0; i < 32; ++i) {
@@ -79,6 +91,7 @@ __device__ void put(const Q8_0::Block& from, std::uint8_t* block, int row, int i
     }
     out.d[Place(row, 0).row_slot()][input / 32] = from.d;
 }
+// K-quants: a quantisation block is a row's part of the whole panel block, four planes of 64 inputs.
 __device__ void put(const Q4_K::Block& from, std::uint8_t* block, int row, int /*input*/) {
     auto& out = *reinterpret_cast<PanelQ4_K*>(block);
     for (int i = 0; i < 256; ++i) put_nibbles(out.codes[i / 64], row, i % 64, Q4_K::code(from, i));
@@ -87,6 +100,7 @@ __device__ void put(const Q4_K::Block& from, std::uint8_t* block, int row, int /
     out.d[slot].dmin = from.dmin;
     out.scales[slot] = scale_codes(from.scales);
 }
+// As Q4_K; the fifth bit of each code goes to a plane of its own.
 __device__ void put(const Q5_K::Block& from, std::uint8_t* block, int row, int /*input*/) {
     auto& out = *reinterpret_cast<PanelQ5_K*>(block);
     for (int i = 0; i < 256; ++i) {
@@ -101,6 +115,7 @@ __device__ void put(const Q5_K::Block& from, std::uint8_t* block, int row, int /
     out.d[slot].dmin = from.dmin;
     out.scales[slot] = scale_codes(from.scales);
 }
+// The lower four bits of a code, its upper two, and an int8 scale per 16 inputs.
 __device__ void put(const Q6_K::Block& from, std::uint8_t* block, int row, int /*input*/) {
     auto& out = *reinterpret_cast<PanelQ6_K*>(block);
     for (int i = 0; i < 256; ++i) {
@@ -114,6 +129,7 @@ __device__ void put(const Q6_K::Block& from, std::uint8_t* block, int row, int /
     for (int i = 0; i < 16; ++i) out.scales[i / 4][slot][i % 4] = from.scales[i];
     out.d[slot] = from.d;
 }
+// 16-bit numbers lie as operand A of mma.m16n8k16; float32 in rows of 64, for a kernel without mma.
 __device__ void put(const F16::Block& from, std::uint8_t* block, int row, int input) {
     put_half(block, 2 * half_place(Place(row, input)), from);
 }
@@ -124,7 +140,8 @@ __device__ void put(const F32::Block& from, std::uint8_t* block, int row, int in
     reinterpret_cast<F32::Block*>(block)[row * 64 + input] = from;
 }
 
-// A thread per source block of `count` rows.
+// A thread per quantisation block of `count` rows; `row_blocks` of them are a row of the file, and `panel_blocks` panel
+// blocks are a panel.
 template <class Q>
 __global__ void repack(const typename Q::Block* from, std::int64_t count, std::int64_t row_blocks, RowTarget target,
                        std::uint8_t* panels, std::int32_t panel_blocks) {
@@ -138,13 +155,16 @@ __global__ void repack(const typename Q::Block* from, std::int64_t count, std::i
     put(from[i], block, static_cast<int>(packed % kPanelRows), static_cast<int>(input % format.inputs));
 }
 
+// The finaliser of splitmix64: neighbouring counters become unrelated words.
 __device__ std::uint32_t scramble(std::uint64_t x) {
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
     x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
     return static_cast<std::uint32_t>(x ^ (x >> 31));
 }
 
-// Random words for synthetic weights; scales and plain values become numbers of about `size`.
+// Random words for synthetic weights, straight into the layout of the panels: any bits are codes, but scales and plain
+// numbers must be finite and of about `size`, between 0.5 and 1.5 times it. Scales are positive, plain numbers of
+// either sign. 6-bit scales and upper bits are random, too.
 __global__ void fill_random(std::uint32_t* words, std::int64_t count, QuantType quant_type, float size,
                             std::uint64_t seed) {
     const BlockFormat format = block_format(quant_type);
@@ -171,7 +191,9 @@ __global__ void fill_random(std::uint32_t* words, std::int64_t count, QuantType 
     }
 }
 
-// The scale with which random codes give weights of about 1 / sqrt(inputs).
+// The scale with which random codes give weights of about 1 / sqrt(inputs), so that the activations of a synthetic
+// model neither vanish nor overflow from layer to layer. The divisors are the standard deviation of random codes (4.6
+// for 4 bits, 74 for 8) and the root mean square of random 6-bit (36) or int8 (74) scales.
 float random_scale(QuantType quant_type, std::int64_t inputs) {
     const float unit = 1.0f / std::sqrt(static_cast<float>(inputs));
     switch (quant_type) {
@@ -190,6 +212,7 @@ float random_scale(QuantType quant_type, std::int64_t inputs) {
     }
 }
 
+// Packs `count` rows of `cols` inputs, which are on the device in the layout of the file.
 template <class Q>
 void repack_slab(const std::byte* slab, std::int64_t count, std::int64_t cols, const RowTarget& target,
                  const Panels::Part& part) {
@@ -199,7 +222,8 @@ void repack_slab(const std::byte* slab, std::int64_t count, std::int64_t cols, c
     launched("repack");
 }
 
-// Copies and packs a tensor, kSlabBytes at a time.
+// Copies and packs a tensor, kSlabBytes at a time. The next copy waits for the kernel before it: both are on the
+// default stream, so one slab of device memory is enough.
 void fill(const TensorView& view, RowTarget target, const Panels::Part& part) {
     const std::int64_t row = row_bytes(view.quant_type, view.cols);
     const std::int64_t slab_rows = std::clamp<std::int64_t>(kSlabBytes / row, 1, view.rows);
@@ -216,8 +240,9 @@ void fill(const TensorView& view, RowTarget target, const Panels::Part& part) {
     cuda_check(cudaDeviceSynchronize(), "cannot pack weights");
 }
 
+// Synthetic weights: nothing is copied, so a model of any size is there within seconds.
 void fill_randomly(const Panels::Part& part, std::int64_t inputs) {
-    // Another matrix, other numbers; the same program, the same model.
+    // Each matrix gets other numbers, but the same ones in every run of the program that loads in the same order.
     constexpr std::uint64_t kSeedStep = 0x632be59bd9b4e019ull;
     static std::atomic<std::uint64_t> last_seed = 0;
     const std::uint64_t seed = last_seed.fetch_add(kSeedStep) + kSeedStep;
@@ -234,7 +259,7 @@ Panels::Part make_part(QuantType quant_type, std::int64_t first_row, std::int64_
     part.quant_type = quant_type;
     part.first_row = first_row;
     part.rows = rows;
-    // Cleared, because codes are set by atomicOr, and what pads a panel has scale 0.
+    // Cleared below, because codes are set by atomicOr, and because rows and inputs that pad a panel need scale 0.
     part.panels = static_cast<std::int32_t>((rows + kPanelRows - 1) / kPanelRows);
     part.blocks = static_cast<std::int32_t>((inputs + format.inputs - 1) / format.inputs);
     part.data = DeviceBuffer<std::uint8_t>(static_cast<std::size_t>(part.panels) * part.blocks * format.bytes);
@@ -255,9 +280,9 @@ std::vector<float> decoded(const TensorView& view) {
 
 }  // namespace
 
-// Neighbouring matrices of one quantisation type become one part.
 Panels::Panels(std::span<const PackSource> matrices, RowOrder order) : inputs_(matrices[0].view.cols) {
-    // Made now, because nothing can be allocated while a graph is captured.
+    // The scratch memory of the decode kernel is allocated with the first weights: nothing can be allocated while a
+    // graph is captured.
     gemv_scratch();
     if (inputs_ % 4 != 0) {
         throw Error("a matrix with " + std::to_string(inputs_) +
@@ -267,13 +292,15 @@ Panels::Panels(std::span<const PackSource> matrices, RowOrder order) : inputs_(m
         check(matrix.view.cols == inputs_, "stacked matrices read the same input");
         rows_ += matrix.view.rows;
     }
-    // Interleaved: row i of both matrices are neighbours. Unlike types are dequantised to float32 first.
+    // Interleaved: row i of both matrices are neighbours. A panel block has one quantisation type, so matrices of
+    // unlike types are dequantised to float32 on the host first.
     if (order == RowOrder::interleaved) {
         check(matrices.size() == 2 && matrices[0].view.rows == matrices[1].view.rows,
               "two matrices of one shape interleave");
         const bool alike = matrices[0].view.quant_type == matrices[1].view.quant_type;
         const QuantType quant_type = alike ? matrices[0].view.quant_type : QuantType::f32;
         Part& part = parts_.emplace_back(make_part(quant_type, 0, rows_, inputs_));
+        // Either all matrices of a stack have data, or none has.
         if (matrices[0].view.data == nullptr) {
             fill_randomly(part, inputs_);
             return;
@@ -289,7 +316,7 @@ Panels::Panels(std::span<const PackSource> matrices, RowOrder order) : inputs_(m
         }
         return;
     }
-    // Stacked: neighbours of one quantisation type become one part.
+    // Stacked: neighbouring matrices of one quantisation type become one part, one launch step of the decode kernel.
     std::int64_t first_row = 0;
     for (std::size_t begin = 0; begin < matrices.size();) {
         std::size_t end = begin;

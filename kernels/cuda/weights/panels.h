@@ -35,8 +35,8 @@ FORESAY_HOST_DEVICE constexpr std::int32_t row_of_head(HeadOrder order, std::int
     return packed / 2 + packed % 2 * (order.rotated / 2);
 }
 
-// A matrix of a stack. A view that has a shape but no data stands for random numbers, made on the device: about normal
-// in size for the width of its input, never zero.
+// A matrix of a stack. A view that has a shape but no data stands for synthetic weights: random numbers, generated on
+// the device, of about the size that weights of such a width have, and never zero.
 struct PackSource {
     TensorView view;
     HeadOrder order;
@@ -50,8 +50,8 @@ enum class RowOrder : std::uint8_t {
 
 class Panels {
 public:
-    // A run of packed rows in one quantisation type. Stacked matrices of different quantisation types lie in parts of
-    // their own; interleaved ones are decoded to float32 first.
+    // Consecutive packed rows in one quantisation type. Stacked matrices of different quantisation types lie in parts
+    // of their own; interleaved ones are dequantised to float32 first.
     struct Part {
         QuantType quant_type = QuantType::f32;
         std::int64_t first_row = 0;  // of the stack

@@ -1,4 +1,4 @@
-#include "tests/app/terminal_session.h"
+#include "tests/app/tmux_terminal.h"
 
 #include <unistd.h>
 
@@ -35,7 +35,7 @@ std::string shell(const std::string& command) {
     return out;
 }
 
-void TerminalSession::SetUp() {
+void TmuxTerminal::SetUp() {
     if (shell("command -v tmux").empty()) {
         std::puts("skipped: tmux is not installed, so there is no terminal to try the conversation loop in");
         GTEST_SKIP() << "tmux is not installed";
@@ -45,19 +45,19 @@ void TerminalSession::SetUp() {
     std::filesystem::create_directories(state_);
 }
 
-void TerminalSession::TearDown() { stop(); }
+void TmuxTerminal::TearDown() { stop(); }
 
-void TerminalSession::stop() {
+void TmuxTerminal::stop() {
     if (!tmux_.empty()) shell(tmux_ + "kill-server");
     tmux_.clear();
 }
 
-void TerminalSession::start(const std::string& arguments, const std::string& environment, int columns, int rows) {
+void TmuxTerminal::start(const std::string& arguments, const std::string& environment, int columns, int rows) {
     const std::string home = scratch().string();
     const std::string command = "env FORESAY_LOG=error XDG_STATE_HOME=" + state_ + " XDG_CONFIG_HOME=" + home +
                                 " XDG_CONFIG_DIRS=" + home + " XDG_CACHE_HOME=" + home + " " + environment + " " +
                                 FORESAY_PROGRAM + " chat " + arguments + "; echo status $?; sleep 120";
-    // A server of its own for each start: one that is being killed takes no new session.
+    // A tmux server of its own for each start: one that is being killed takes no new session.
     static int starts = 0;
     stop();
     tmux_ = "tmux -L foresay_" + std::to_string(::getpid()) + "_" + std::to_string(++starts) + " ";
@@ -65,23 +65,23 @@ void TerminalSession::start(const std::string& arguments, const std::string& env
           command + "'");
 }
 
-void TerminalSession::type(const std::string& keys) { shell(tmux_ + "send-keys " + keys); }
+void TmuxTerminal::type(const std::string& keys) { shell(tmux_ + "send-keys " + keys); }
 
-void TerminalSession::paste(const std::string& text) {
+void TmuxTerminal::paste(const std::string& text) {
     shell(tmux_ + "load-buffer " + write_scratch("paste.txt", text));
     shell(tmux_ + "paste-buffer -p");
 }
 
-void TerminalSession::resize(int columns, int rows) {
+void TmuxTerminal::resize(int columns, int rows) {
     shell(tmux_ + "resize-window -x " + std::to_string(columns) + " -y " + std::to_string(rows));
 }
 
-std::string TerminalSession::capture(const std::string& options) { return shell(tmux_ + "capture-pane -p " + options); }
-std::string TerminalSession::screen() { return capture(""); }
-std::string TerminalSession::screen_and_past() { return capture("-J -S -"); }
-std::string TerminalSession::colours() { return capture("-e"); }
+std::string TmuxTerminal::capture(const std::string& options) { return shell(tmux_ + "capture-pane -p " + options); }
+std::string TmuxTerminal::screen() { return capture(""); }
+std::string TmuxTerminal::screen_and_past() { return capture("-J -S -"); }
+std::string TmuxTerminal::colours() { return capture("-e"); }
 
-void TerminalSession::expect_screen(const ::testing::Matcher<const std::string&>& wanted) {
+void TmuxTerminal::expect_screen(const ::testing::Matcher<const std::string&>& wanted) {
     const auto end = std::chrono::steady_clock::now() + kPatience;
     std::string shown = screen();
     while (!wanted.Matches(shown) && std::chrono::steady_clock::now() < end) {
@@ -91,11 +91,11 @@ void TerminalSession::expect_screen(const ::testing::Matcher<const std::string&>
     EXPECT_THAT(shown, wanted);
 }
 
-void TerminalSession::wait_for(const std::string& text, int times) {
+void TmuxTerminal::wait_for(const std::string& text, int times) {
     expect_screen(::testing::Truly([&](const std::string& shown) { return count(shown, text) >= times; }));
 }
 
-void TerminalSession::wait_for_answers(int answers) {
+void TmuxTerminal::wait_for_answers(int answers) {
     expect_screen(::testing::Truly([&](const std::string& shown) {
         const auto last = shown.rfind("\ncontext ");
         return count(shown, "context ") >= answers && last != std::string::npos &&

@@ -1,4 +1,4 @@
-// Every stage that reads weights on the device against plain loops in double precision: all quantisation types, both
+// Every op that reads weights on the device against plain loops in double precision: all quantisation types, both
 // classes of rows, 1 to 40 of them, shapes that do and do not fill panels and blocks.
 
 #include "tests/cuda_linear/device_case.h"
@@ -11,14 +11,15 @@ using kernels::NormSpec;
 using kernels::RopePairs;
 using kernels::TensorView;
 
-class DeviceStages : public testing::TestWithParam<std::tuple<QuantType, kernels::RowClass>> {
+class DeviceOps : public testing::TestWithParam<std::tuple<QuantType, kernels::RowClass>> {
 protected:
     void SetUp() override {
         SKIP_WITHOUT_DEVICE();
         if (row_class() == kernels::RowClass::decode) return;
         // Inputs and outputs of every case fit.
         workspace = cuda::PrefillWorkspace({1, 9216, 144, 1, 64, 9216, 1}, 64);
-        if (workspace.state() == nullptr) GTEST_SKIP() << "there is no cuBLASLt here: input rows go with decode rows";
+        if (workspace.state() == nullptr)
+            GTEST_SKIP() << "there is no cuBLASLt here: prefill rows take the decode kernels";
     }
     QuantType quant_type() const { return std::get<0>(GetParam()); }
     kernels::RowClass row_class() const { return std::get<1>(GetParam()); }
@@ -39,7 +40,7 @@ protected:
     }
 };
 
-TEST_P(DeviceStages, Out) {
+TEST_P(DeviceOps, Out) {
     for (const std::int64_t width : widths()) {
         for (const std::int64_t outs : {16, 70, 512}) {
             for (const std::int32_t rows : {1, 3, 8, 16, 19}) {
@@ -51,12 +52,12 @@ TEST_P(DeviceStages, Out) {
                 kernels::AttentionOutSpec spec;
                 spec.o = o.view();
                 spec.bias = b.view();
-                const cuda::OutLinear stage(spec);
+                const cuda::OutLinear op(spec);
                 const auto device_input = on_device(input);
                 const auto device_x = on_device(x);
                 const auto raw = poisoned(x.size());
-                stage.launch(call(rows), {device_input.data(), device_x.data(), nullptr});
-                stage.launch(call(rows), {device_input.data(), nullptr, raw.data()});
+                op.launch(call(rows), {device_input.data(), device_x.data(), nullptr});
+                op.launch(call(rows), {device_input.data(), nullptr, raw.data()});
                 std::vector<double> y = product(o.view(), {input.begin(), input.end()});
                 for (std::size_t i = 0; i < y.size(); ++i) y[i] += bias[i % bias.size()];
                 ASSERT_LT(distance(to_host(raw), y), limit(quant_type())) << width << " " << outs << " " << rows;
@@ -67,7 +68,7 @@ TEST_P(DeviceStages, Out) {
     }
 }
 
-TEST_P(DeviceStages, MlpIn) {
+TEST_P(DeviceOps, MlpIn) {
     for (const std::int64_t width : widths()) {
         for (const auto activation : {kernels::Activation::silu, kernels::Activation::gelu_tanh}) {
             const std::int32_t rows = width == 896 ? 11 : 2;
@@ -82,10 +83,10 @@ TEST_P(DeviceStages, MlpIn) {
             spec.up = up.view();
             spec.norm = {norm.view(), 1e-5f, false};
             spec.activation = activation;
-            const cuda::MlpInLinear stage(spec);
+            const cuda::MlpInLinear op(spec);
             const auto device_x = on_device(x);
             const auto ff = poisoned(static_cast<std::size_t>(rows * units));
-            stage.launch(call(rows), {device_x.data(), ff.data()});
+            op.launch(call(rows), {device_x.data(), ff.data()});
             const std::vector<double> n = normed(x, weight, 1e-5f);
             std::vector<double> g = product(gate.view(), n);
             const std::vector<double> u = product(up.view(), n);
@@ -97,7 +98,7 @@ TEST_P(DeviceStages, MlpIn) {
     }
 }
 
-TEST_P(DeviceStages, Head) {
+TEST_P(DeviceOps, LmHead) {
     for (const std::int64_t width : widths()) {
         const std::int64_t vocab = 1007;
         const std::int32_t rows = 5;
@@ -113,11 +114,11 @@ TEST_P(DeviceStages, Head) {
         spec.norm = {norm.view(), 1e-6f, true};
         spec.scale = 0.7f;
         spec.soft_cap = 2.0f;
-        const cuda::HeadLinear stage(spec);
+        const cuda::HeadLinear op(spec);
         const auto device_x = on_device(x);
         const auto device_row = cuda::to_device(std::span<const std::int32_t>(row));
         const auto logits = poisoned(static_cast<std::size_t>(rows * vocab));
-        stage.launch(call(rows), {device_x.data(), device_row.data(), logits.data(), vocab});
+        op.launch(call(rows), {device_x.data(), device_row.data(), logits.data(), vocab});
         std::vector<float> chosen;
         for (const std::int32_t r : row)
             chosen.insert(chosen.end(), x.begin() + r * width, x.begin() + (r + 1) * width);
@@ -127,7 +128,7 @@ TEST_P(DeviceStages, Head) {
     }
 }
 
-TEST_P(DeviceStages, AttentionIn) {
+TEST_P(DeviceOps, AttentionIn) {
     constexpr std::int32_t kHeads = 6, kKvHeads = 2, kHead = 64, kRows = 5, kRotated = 48;
     constexpr std::int64_t q_rows = kHeads * kHead, kv_rows = kKvHeads * kHead;
     for (const RopePairs pairs : {RopePairs::none, RopePairs::adjacent, RopePairs::half_split}) {
@@ -150,12 +151,12 @@ TEST_P(DeviceStages, AttentionIn) {
             spec.k_bias = bias.view();
             spec.rope = {
                 pairs, pairs == RopePairs::none ? std::span<const float>() : std::span<const float>(frequencies), 1.0f};
-            const cuda::AttentionInLinear stage(spec);
+            const cuda::AttentionInLinear op(spec);
             const std::vector<float> x = inputs(kRows * static_cast<std::size_t>(width));
             std::vector<float2> rope(kRows * kRotated / 2);
-            for (float2& turn : rope) {
+            for (float2& rotation : rope) {
                 const float angle = bell(random, 1, 2.0f)[0];
-                turn = {std::cos(angle), std::sin(angle)};
+                rotation = {std::cos(angle), std::sin(angle)};
             }
             const cuda::KvLayout layout(spec.shape, 1);
             std::vector<std::int64_t> cell, v_cell;
@@ -179,9 +180,9 @@ TEST_P(DeviceStages, AttentionIn) {
             io.head_stride = layout.head_stride;
             io.v_cell = device_v_cell.data();
             io.rope = pairs == RopePairs::none ? nullptr : device_rope.data();
-            stage.launch(call(kRows), io);
+            op.launch(call(kRows), io);
             io.raw = raw.data();
-            stage.launch(call(kRows), io);
+            op.launch(call(kRows), io);
 
             const std::vector<double> n = normed(x, weight, 1e-5f);
             std::vector<double> want_q = product(q.view(), n), want_k = product(k.view(), n), want_raw;
@@ -198,12 +199,12 @@ TEST_P(DeviceStages, AttentionIn) {
                 for (std::size_t h = 0; h < heads; ++h) {
                     const std::size_t t = h / (heads / kRows);
                     for (std::size_t i = 0; i < kRotated / 2; ++i) {
-                        const float2 turn = rope[t * kRotated / 2 + i];
+                        const float2 rotation = rope[t * kRotated / 2 + i];
                         double& a = rows[h * kHead + (pairs == RopePairs::adjacent ? 2 * i : i)];
                         double& b = rows[h * kHead + (pairs == RopePairs::adjacent ? 2 * i + 1 : i + kRotated / 2)];
                         const double x0 = a, x1 = b;
-                        a = x0 * turn.x - x1 * turn.y;
-                        b = x0 * turn.y + x1 * turn.x;
+                        a = x0 * rotation.x - x1 * rotation.y;
+                        b = x0 * rotation.y + x1 * rotation.x;
                     }
                 }
             };
@@ -229,12 +230,12 @@ TEST_P(DeviceStages, AttentionIn) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(QuantTypes, DeviceStages,
+INSTANTIATE_TEST_SUITE_P(QuantTypes, DeviceOps,
                          testing::Combine(testing::ValuesIn(kAllQuantTypes),
                                           testing::Values(kernels::RowClass::decode, kernels::RowClass::prefill)),
                          [](const auto& info) {
                              return std::string(kernels::info(std::get<0>(info.param)).name) +
-                                    (std::get<1>(info.param) == kernels::RowClass::prefill ? "_input" : "");
+                                    (std::get<1>(info.param) == kernels::RowClass::prefill ? "_prefill" : "");
                          });
 
 }  // namespace

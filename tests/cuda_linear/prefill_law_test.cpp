@@ -1,5 +1,5 @@
 // Law 1 for prefill rows on the device: the bits of a row are the same in batches of 1 to 2,048 rows, at any place,
-// beside any neighbours. Shapes are those of real models: whether a library's algorithm keeps the law is to be seen
+// beside any neighbours. Shapes are those of real models: whether a library's algorithm keeps the law shows only
 // there.
 
 #include <cstring>
@@ -12,16 +12,17 @@ namespace {
 constexpr std::int32_t kMost = 2048;
 constexpr std::int32_t kWidths[] = {1, 5, 63, 64, 65, 128, 300, 1500};
 
-class InputRowLaw : public testing::TestWithParam<QuantType> {
+class PrefillRowLaw : public testing::TestWithParam<QuantType> {
 protected:
     void SetUp() override {
         SKIP_WITHOUT_DEVICE();
         workspace = cuda::PrefillWorkspace({1, 4096, 32, 8, 128, 14336, 1}, kMost);
-        if (workspace.state() == nullptr) GTEST_SKIP() << "there is no cuBLASLt here: input rows go with decode rows";
+        if (workspace.state() == nullptr)
+            GTEST_SKIP() << "there is no cuBLASLt here: prefill rows take the decode kernels";
     }
     cuda::LinearCall call(std::int32_t rows) { return {nullptr, rows, kernels::RowClass::prefill, &workspace, true}; }
 
-    // launch(first, rows, to) puts rows first ... of the inputs through a stage whose outputs are `outs` wide.
+    // launch(first, rows, to) puts rows first ... of the inputs through an op whose outputs are `outs` wide.
     template <class Launch>
     void expect_same_bits(std::int64_t outs, const Launch& launch) {
         const auto all = poisoned(static_cast<std::size_t>(kMost * outs));
@@ -44,33 +45,33 @@ protected:
     Random random{77u + static_cast<unsigned>(GetParam())};
 };
 
-TEST_P(InputRowLaw, Out) {
+TEST_P(PrefillRowLaw, Out) {
     for (const auto& [outs, width] : {std::pair<std::int64_t, std::int64_t>{4096, 4096}, {4096, 14336}, {1024, 512}}) {
         kernels::MlpOutSpec spec;
         spec.down = {GetParam(), outs, width, nullptr};  // random, on the device
-        const cuda::OutLinear stage(spec);
+        const cuda::OutLinear op(spec);
         const auto input = on_device(bell(random, static_cast<std::size_t>(kMost * width), 3.0f));
         expect_same_bits(outs, [&, inputs = width](std::int32_t first, std::int32_t rows, float* to) {
-            stage.launch(call(rows), {input.data() + first * inputs, nullptr, to});
+            op.launch(call(rows), {input.data() + first * inputs, nullptr, to});
         });
     }
 }
 
-TEST_P(InputRowLaw, MlpIn) {
+TEST_P(PrefillRowLaw, MlpIn) {
     for (const auto& [units, width] : {std::pair<std::int64_t, std::int64_t>{14336, 4096}, {8192, 2048}}) {
         kernels::MlpInSpec spec;
         spec.gate = {GetParam(), units, width, nullptr};
         spec.up = spec.gate;
         spec.norm.weight = {QuantType::f32, 1, width, nullptr};
-        const cuda::MlpInLinear stage(spec);
+        const cuda::MlpInLinear op(spec);
         const auto x = on_device(bell(random, static_cast<std::size_t>(kMost * width), 3.0f));
         expect_same_bits(units, [&, inputs = width](std::int32_t first, std::int32_t rows, float* to) {
-            stage.launch(call(rows), {x.data() + first * inputs, to, nullptr});
+            op.launch(call(rows), {x.data() + first * inputs, to, nullptr});
         });
     }
 }
 
-TEST_P(InputRowLaw, AttentionIn) {
+TEST_P(PrefillRowLaw, AttentionIn) {
     const std::int64_t width = 4096, q = 4096, kv = 1024;
     kernels::AttentionInSpec spec;
     spec.shape = {1, 4096, 32, 8, 128, 14336, 1};
@@ -78,18 +79,18 @@ TEST_P(InputRowLaw, AttentionIn) {
     spec.q = {GetParam(), q, width, nullptr};
     spec.k = {GetParam(), kv, width, nullptr};
     spec.v = {QuantType::q6_k, kv, width, nullptr};
-    const cuda::AttentionInLinear stage(spec);
+    const cuda::AttentionInLinear op(spec);
     const auto x = on_device(bell(random, static_cast<std::size_t>(kMost * width), 3.0f));
     expect_same_bits(q + 2 * kv, [&](std::int32_t first, std::int32_t rows, float* to) {
         cuda::AttentionInLinear::Io io;
         io.x = x.data() + first * width;
         io.raw = to;
-        stage.launch(call(rows), io);
+        op.launch(call(rows), io);
     });
 }
 
-// mlp_in may hand its rows to mlp_out past the memory between them: what comes out is the same, bit for bit.
-TEST_P(InputRowLaw, HandingOverChangesNothing) {
+// mlp_in may hand its rows to mlp_out directly, not through memory: the output is the same, bit for bit.
+TEST_P(PrefillRowLaw, HandingOverChangesNothing) {
     constexpr std::int32_t kRows = 100;
     constexpr std::int64_t kWidth = 512, kUnits = 1280;
     kernels::MlpInSpec in_spec;
@@ -117,12 +118,12 @@ TEST_P(InputRowLaw, HandingOverChangesNothing) {
     ASSERT_EQ(to_host(handed_over), to_host(through_memory));
 }
 
-// The estimate of memory before a model is loaded counts on it.
+// The memory estimate before a model is loaded relies on it.
 TEST(PrefillWorkspace, TakesWhatItSays) {
     SKIP_WITHOUT_DEVICE();
     const kernels::ModelShape shape{1, 4096, 32, 8, 128, 14336, 1};
     const std::int64_t said = cuda::PrefillWorkspace::bytes(shape, kMost);
-    if (said == 0) GTEST_SKIP() << "there is no cuBLASLt here: input rows go with decode rows";
+    if (said == 0) GTEST_SKIP() << "there is no cuBLASLt here: prefill rows take the decode kernels";
     const auto free_bytes = [] {
         std::size_t free = 0, total = 0;
         cuda::cuda_check(cudaMemGetInfo(&free, &total), "cannot ask for free memory");
@@ -137,7 +138,7 @@ TEST(PrefillWorkspace, TakesWhatItSays) {
     EXPECT_LE(taken, said + 4 * kGranularity);
 }
 
-INSTANTIATE_TEST_SUITE_P(QuantTypes, InputRowLaw, testing::ValuesIn(kAllQuantTypes),
+INSTANTIATE_TEST_SUITE_P(QuantTypes, PrefillRowLaw, testing::ValuesIn(kAllQuantTypes),
                          [](const auto& info) { return std::string(kernels::info(info.param).name); });
 
 }  // namespace

@@ -1,5 +1,5 @@
-// tests/speculative/session.h: what tests of the generator are made of: the bundled pair, chains, and drafters that are
-// good, bad or malicious.
+// tests/speculative/support.h: parts for tests of the generator: the bundled pair, chains, and drafters that are good,
+// bad or malicious.
 #pragma once
 
 #include <algorithm>
@@ -54,25 +54,25 @@ inline std::unique_ptr<samplers::Chain> temperature_chain(double temperature) {
     return make_chain({stage("temperature", {{"value", temperature}})});
 }
 
-inline const core::ContextOptions& session_options() {
+inline const core::ContextOptions& context_options() {
     static const core::ContextOptions options{.length = 512, .prefill_rows = 128, .decode_rows = 33};
     return options;
 }
 
 // ------------------------------------------------------------------------------------------------ drafters for tests
 
-// Proposes what a function says, given the session and how many tokens.
+// Proposes the tokens that a function returns, given the sequence and how many to propose.
 class ScriptedDrafter final : public speculative::Drafter {
 public:
     using Script = std::function<std::vector<std::int32_t>(std::span<const std::int32_t> tokens, std::int32_t count)>;
     ScriptedDrafter(std::string name, Script script) : name_(std::move(name)), script_(std::move(script)) {}
     std::string_view name() const override { return name_; }
-    void propose(const speculative::DraftTask& task, speculative::DraftedTokens& run) override {
+    void propose(const speculative::DraftTask& task, speculative::DraftedTokens& drafted) override {
         for (const std::int32_t token : script_(task.tokens, task.max_tokens)) {
-            run.tokens.push_back(token);
-            run.margins.push_back(1.0f);
+            drafted.tokens.push_back(token);
+            drafted.margins.push_back(1.0f);
             const bool end = std::ranges::find(task.end_tokens, token) != task.end_tokens.end();
-            const std::int32_t count = static_cast<std::int32_t>(run.tokens.size());
+            const std::int32_t count = static_cast<std::int32_t>(drafted.tokens.size());
             if (end || count == task.max_tokens) return;
             if (task.stop_rule != nullptr && !task.stop_rule->keep_drafting(count, 1.0f)) return;
         }
@@ -86,25 +86,25 @@ private:
 inline std::unique_ptr<speculative::Drafter> random_drafter(unsigned seed) {
     return std::make_unique<ScriptedDrafter>(
         "random", [random = std::mt19937(seed)](std::span<const std::int32_t>, std::int32_t count) mutable {
-            std::vector<std::int32_t> run(static_cast<std::size_t>(count));
-            for (std::int32_t& token : run) token = static_cast<std::int32_t>(random() % 16384);
-            return run;
+            std::vector<std::int32_t> drafted(static_cast<std::size_t>(count));
+            for (std::int32_t& token : drafted) token = static_cast<std::int32_t>(random() % 16384);
+            return drafted;
         });
 }
 
-// Knows the answer: the whole session, prompt included, as it will be. With chance `error` a token is off by one, so
-// that rejections come at every depth.
-inline std::unique_ptr<speculative::Drafter> replay_drafter(std::vector<std::int32_t> session, double error,
+// Knows the answer: the whole sequence, prompt included. With chance `error` a token is off by one, so that rejections
+// come at every depth.
+inline std::unique_ptr<speculative::Drafter> replay_drafter(std::vector<std::int32_t> sequence, double error,
                                                             unsigned seed) {
     return std::make_unique<ScriptedDrafter>(
-        "replay", [session = std::move(session), error, random = std::mt19937(seed)](
+        "replay", [sequence = std::move(sequence), error, random = std::mt19937(seed)](
                       std::span<const std::int32_t> tokens, std::int32_t count) mutable {
-            std::vector<std::int32_t> run;
-            for (std::size_t i = tokens.size(); i < session.size() && std::ssize(run) < count; ++i) {
+            std::vector<std::int32_t> drafted;
+            for (std::size_t i = tokens.size(); i < sequence.size() && std::ssize(drafted) < count; ++i) {
                 const bool wrong = std::uniform_real_distribution<double>(0.0, 1.0)(random) < error;
-                run.push_back(wrong ? (session[i] + 1) % 16384 : session[i]);
+                drafted.push_back(wrong ? (sequence[i] + 1) % 16384 : sequence[i]);
             }
-            return run;
+            return drafted;
         });
 }
 
@@ -116,10 +116,10 @@ public:
     std::string_view name() const override { return "random length"; }
     void begin(std::span<const std::int32_t> tokens) override { inner_->begin(tokens); }
     void rewind(std::int32_t length) override { inner_->rewind(length); }
-    void propose(const speculative::DraftTask& task, speculative::DraftedTokens& run) override {
+    void propose(const speculative::DraftTask& task, speculative::DraftedTokens& drafted) override {
         speculative::DraftTask cut = task;
         cut.max_tokens = static_cast<std::int32_t>(random_() % static_cast<unsigned>(task.max_tokens + 1));
-        if (cut.max_tokens > 0) inner_->propose(cut, run);
+        if (cut.max_tokens > 0) inner_->propose(cut, drafted);
     }
 
 private:
@@ -127,13 +127,14 @@ private:
     std::mt19937 random_;
 };
 
-// The likeliest wrong answer: runs the target itself and proposes its second choice where the first would be right.
+// The likeliest wrong answer: evaluates the target itself and proposes its second choice where the first would be
+// right.
 class SecondBestDrafter final : public speculative::Drafter {
 public:
     explicit SecondBestDrafter(std::shared_ptr<const core::Model> model)
-        : context_(std::move(model), session_options()) {}
+        : context_(std::move(model), context_options()) {}
     std::string_view name() const override { return "second best"; }
-    void propose(const speculative::DraftTask& task, speculative::DraftedTokens& run) override {
+    void propose(const speculative::DraftTask& task, speculative::DraftedTokens& drafted) override {
         context_.truncate(0);
         context_.prefill(task.tokens);
         for (std::int32_t i = 0; i < task.max_tokens; ++i) {
@@ -148,11 +149,11 @@ public:
                     second = id;
                 }
             }
-            // Right at first, wrong at a depth that wanders.
+            // Right at first, wrong from a depth that varies.
             const bool wrong = i >= static_cast<std::int32_t>(task.tokens.size() % 4);
             const std::int32_t token = static_cast<std::int32_t>(wrong ? second : best);
-            run.tokens.push_back(token);
-            run.margins.push_back(0.0f);
+            drafted.tokens.push_back(token);
+            drafted.margins.push_back(0.0f);
             if (!context_.decode(std::span(&token, 1))) return;
         }
     }
@@ -162,12 +163,12 @@ private:
 };
 
 inline std::unique_ptr<speculative::Drafter> model_drafter(std::shared_ptr<const core::Model> model,
-                                                           core::ContextOptions options = session_options()) {
+                                                           core::ContextOptions options = context_options()) {
     return speculative::make_model_drafter(std::make_unique<core::Context>(std::move(model), options));
 }
 
 inline std::unique_ptr<speculative::Drafter> ngram_drafter() {
-    return speculative::make_ngram_drafter(session_options().length);
+    return speculative::make_ngram_drafter(context_options().length);
 }
 
 // ------------------------------------------------------------------------------------------------------- generators
@@ -175,7 +176,7 @@ inline std::unique_ptr<speculative::Drafter> ngram_drafter() {
 inline speculative::Generator make_generator(std::unique_ptr<samplers::Chain> chain,
                                              std::vector<std::unique_ptr<speculative::Drafter>> drafters,
                                              speculative::SpeculationOptions speculation,
-                                             core::ContextOptions options = session_options(),
+                                             core::ContextOptions options = context_options(),
                                              std::shared_ptr<const core::Model> target = nullptr) {
     if (target == nullptr) target = bundled(fast_backend(), "target");
     speculative::GeneratorParts parts;
@@ -199,7 +200,7 @@ inline std::vector<std::unique_ptr<speculative::Drafter>> sources(
 inline speculative::Generator make_generator(std::unique_ptr<samplers::Chain> chain,
                                              std::unique_ptr<speculative::Drafter> drafter,
                                              speculative::SpeculationOptions speculation,
-                                             core::ContextOptions options = session_options()) {
+                                             core::ContextOptions options = context_options()) {
     return make_generator(std::move(chain), sources(std::move(drafter)), speculation, options);
 }
 

@@ -1,4 +1,4 @@
-// tests/app/terminal_session.h: the program in a real terminal, driven through tmux.
+// tests/app/tmux_terminal.h: the program in a real terminal, driven through tmux.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -12,12 +12,12 @@ namespace foresay::testing {
 std::string shell(const std::string& command);
 
 // One terminal for each test, with a home of its own; skipped where tmux is not installed.
-class TerminalSession : public ::testing::Test {
+class TmuxTerminal : public ::testing::Test {
 protected:
     void SetUp() override;
     void TearDown() override;
 
-    // Starts `foresay chat ARGUMENTS`, and ends what was started before; "status N" appears behind it at its end.
+    // Starts `foresay chat ARGUMENTS`, and ends what was started before; "status N" appears below it when it ends.
     void start(const std::string& arguments, const std::string& environment = "", int columns = 100, int rows = 50);
     void stop();
     // Keys as tmux names them; text is one quoted argument.
@@ -28,12 +28,12 @@ protected:
     std::string screen();           // what is visible
     std::string screen_and_past();  // with what has scrolled away
     std::string colours();          // what is visible, with escape sequences
-    // Returns once the screen matches, and fails the test where it has not after a minute. What is expected is all in
-    // `wanted`: a screen taken when a part of it appeared need not hold the rest yet.
+    // Returns once the screen matches, and fails the test after a minute. Put all that is expected into one `wanted`:
+    // when a part of it appears, the rest need not be there yet.
     void expect_screen(const ::testing::Matcher<const std::string&>& wanted);
-    // The same for `text` standing there at least so many times.
+    // Waits until `text` is on the screen at least `times` times.
     void wait_for(const std::string& text, int times = 1);
-    // The same for so many statistics lines and the prompt behind the last: the next key is no longer typed ahead.
+    // Waits for `count` statistics lines and the prompt after the last: the next key is no longer typed ahead.
     void wait_for_answers(int count);
     // The folder that is $XDG_STATE_HOME.
     std::string state() const { return state_; }
