@@ -55,7 +55,6 @@ __global__ void read_only(const uint4* data, std::int64_t count, std::uint32_t* 
     if (sum == 0x12345678u) *out = sum;
 }
 
-// Different words everywhere, in case the memory compresses.
 __global__ void fill_words(std::uint32_t* data, std::int64_t count) {
     const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
     for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step) {

@@ -173,7 +173,7 @@ __global__ void __launch_bounds__(kUnitThreads)
         units[2 * i + 1] = b;
         most = fmaxf(most, fmaxf(fabsf(a), fabsf(b)));
     }
-    if (halves == nullptr) return;  // in all threads alike
+    if (halves == nullptr) return;                    // in all threads alike
     const Scaling scaling(over_block(0.0f, most).y);  // also a barrier: all units are there
     for (int i = static_cast<int>(threadIdx.x); i < halves_stride / 4; i += kUnitThreads) {
         const auto unit = [&](int k) { return k < count ? units[k] * scaling.up : 0.0f; };
@@ -208,7 +208,7 @@ void launch_convert(cudaStream_t stream, const ConvertCall& call) {
     launched("input convert");
 }
 
-// add_rows needs 16-byte aligned rows; whatever is not that goes to epilogue_tiles, which handles every kind but mlp_in.
+// add_rows needs rows that begin at multiples of 16 bytes; everything else goes to epilogue_tiles.
 void launch_epilogue(cudaStream_t stream, const GemmSums& in, const EpilogueArgs& epilogue) {
     if (epilogue.kind == Epilogue::out && epilogue.rows % 4 == 0 && epilogue.out_stride % 4 == 0) {
         const dim3 grid(blocks_of(epilogue.rows, 4 * kThreads), static_cast<unsigned>(in.rows));
@@ -222,7 +222,7 @@ void launch_epilogue(cudaStream_t stream, const GemmSums& in, const EpilogueArgs
 
 void launch_mlp_epilogue(cudaStream_t stream, const GemmSums& in, const EpilogueArgs& epilogue, __half* halves,
                          std::int64_t halves_stride, float* scale) {
-    // More than 48 KiB of shared memory must be asked for, per kernel; mlp_rows_fit() has checked that there is so much.
+    // A kernel must opt in to more than 48 KiB of shared memory; mlp_rows_fit() has checked that there is so much.
     const int bytes = halves == nullptr ? 0 : unit_bytes(epilogue.rows / 2);
     if (bytes > 48 * 1024) {
         cuda_check(cudaFuncSetAttribute(mlp_epilogue, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
