@@ -31,13 +31,17 @@ sleep 0.5
 
 # The screen as SVG: SGR 2 is dim, 32 is green, 4 underlines; other attributes are left out.
 screen -e | awk -v columns="$columns" '
-    function escaped(text) { gsub(/&/, "\\&amp;", text); gsub(/</, "\\&lt;", text); gsub(/>/, "\\&gt;", text); return text }
+    function escaped(text) {
+        gsub(/&/, "\\&amp;", text); gsub(/</, "\\&lt;", text); gsub(/>/, "\\&gt;", text)
+        return text
+    }
     function style() { return (dim ? "d " : "") (green ? "g " : "") (under ? "u" : "") }
     { lines[++count] = $0; if ($0 != "") last = count }
     END {
         width = columns * 8.4 + 32; height = last * 19 + 30
         printf "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\">\n", width, height, width, height
-        print "<style>text{font:14px monospace;fill:#d8dee9;white-space:pre}.d{fill:#7b8494}.g{fill:#8fce7e}.u{text-decoration:underline}</style>"
+        print "<style>text{font:14px monospace;fill:#d8dee9;white-space:pre}" \
+              ".d{fill:#7b8494}.g{fill:#8fce7e}.u{text-decoration:underline}</style>"
         printf "<rect width=\"%d\" height=\"%d\" rx=\"8\" fill=\"#1c2026\"/>\n", width, height
         for (i = 1; i <= last; i++) {
             printf "<text x=\"16\" y=\"%d\" xml:space=\"preserve\">", i * 19 + 8

@@ -119,7 +119,7 @@ private:
         if (begin < end) add(Token::Kind::text, source_.substr(begin, end - begin), begin);
     }
 
-    // After the end of a tag: its sign and trim_blocks. `at`: behind the closing characters.
+    // After the end of a tag: its sign and trim_blocks. `at`: past the closing characters.
     std::size_t after_tag(std::size_t at, char sign, bool trims) const {
         if (sign == '-') return skip_space(at);
         return trims && sign != '+' && at < source_.size() && source_[at] == '\n' ? at + 1 : at;
@@ -300,6 +300,6 @@ private:
 
 }  // namespace
 
-std::vector<Token> tokenize(std::string_view source) { return Lexer(source).run(); }
+std::vector<Token> lex(std::string_view source) { return Lexer(source).run(); }
 
 }  // namespace foresay::jinja

@@ -31,6 +31,6 @@ struct Token {
     Place place;
 };
 
-std::vector<Token> tokenize(std::string_view source);
+std::vector<Token> lex(std::string_view source);
 
 }  // namespace foresay::jinja

@@ -32,7 +32,7 @@ Template::Template(std::string_view source, const Limits& limits) : state_(std::
                             std::to_string(limits.source_bytes) + " are read");
     }
     state_->limits = limits;
-    std::vector<Token> tokens = tokenize(source);
+    std::vector<Token> tokens = lex(source);
     for (const Token& token : tokens) {
         if (token.kind == Token::Kind::name || token.kind == Token::Kind::string) state_->words.insert(token.text);
     }

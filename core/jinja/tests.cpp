@@ -1,4 +1,4 @@
-// What stands behind `is`.
+// The tests of a template: the words after `is`.
 #include <algorithm>
 
 #include "core/jinja/runtime.h"

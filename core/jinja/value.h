@@ -26,7 +26,7 @@ class Value;
 class Object;
 
 struct Undefined {
-    std::string why;  // a sentence for whoever uses it as if it were defined
+    std::string why;  // the error of using it as if it were defined
 };
 
 struct List;

@@ -17,6 +17,7 @@
 #include "base/error.h"
 #include "core/config/diagnostic.h"
 #include "core/config/layers.h"
+#include "engine/configuration.h"
 
 namespace foresay::app {
 namespace {
@@ -201,10 +202,11 @@ TEST_F(Configurations, OnErrorReachesTheChain) {
                                    "[sampling.mirostat]\non_error = \"skip\"\ntau = 4.0\n"
                                    "[[plugin]]\nname = \"words\"\non_error = \"skip\"\n[[plugin]]\nname = \"dice\"\n");
     // Any factory will do for a plugin.
-    const PluginFactories plugins = {{"words", samplers::find_builtin("xtc")}, {"dice", samplers::find_builtin("xtc")}};
+    const engine::PluginFactories plugins = {{"words", samplers::find_builtin("xtc")},
+                                             {"dice", samplers::find_builtin("xtc")}};
     const auto policies = [&](const std::vector<std::string>& arguments) {
         std::vector<OnError> found;
-        for (const samplers::StageSpec& stage : chain_spec(load(arguments).config(), plugins)) {
+        for (const samplers::StageSpec& stage : engine::chain_spec(load(arguments).config(), plugins)) {
             found.push_back(stage.on_error);
             for (const auto& [name, value] : stage.parameters) EXPECT_NE(name, "on_error") << "is no parameter";
         }
