@@ -48,14 +48,16 @@ private:
         throw TemplateError(message, where.line, where.column);
     }
 
-    // Places are asked for in ascending order but for errors, so lines are counted once.
+    // Places are asked for in ascending order except for errors, so every character is counted once.
     Place place(std::size_t at) {
-        if (at < counted_) counted_ = 0, line_ = 1, line_begin_ = 0;
-        for (; counted_ < at; ++counted_) {
-            if (source_[counted_] == '\n') ++line_, line_begin_ = counted_ + 1;
+        if (at < counted_) counted_ = 0, line_ = 1, column_ = 1;
+        while (counted_ < at) {
+            const bool newline = source_[counted_] == '\n';
+            counted_ += character_bytes(source_, counted_);
+            line_ += newline ? 1 : 0;
+            column_ = newline ? 1 : column_ + 1;
         }
-        const std::string_view before = std::string_view(source_).substr(line_begin_, at - line_begin_);
-        return {line_, 1 + static_cast<int>(count_characters(before))};
+        return {line_, column_};
     }
 
     void add(Token::Kind kind, std::string text, std::size_t at) {
@@ -294,8 +296,8 @@ private:
     std::string source_;
     std::size_t at_ = 0;
     std::vector<Token> tokens_;
-    std::size_t counted_ = 0, line_begin_ = 0;
-    int line_ = 1;
+    std::size_t counted_ = 0;
+    int line_ = 1, column_ = 1;
 };
 
 }  // namespace

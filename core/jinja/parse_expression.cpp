@@ -282,7 +282,7 @@ ExpressionPtr Parser::postfix(ExpressionPtr node) {
         if (is(".") || is("[")) {
             node = subscript(std::move(node));
         } else if (is("(")) {
-            ExpressionPtr call = make(Kind::call, now().place);
+            ExpressionPtr call = make(Kind::call, node->place);
             adopt(*call, std::move(node));
             adopt(*call, arguments());
             node = std::move(call);
@@ -299,7 +299,7 @@ ExpressionPtr Parser::filters_and_tests(ExpressionPtr node) {
         } else if (is_name("is")) {
             node = test(std::move(node));
         } else if (is("(") && node) {
-            ExpressionPtr call = make(Kind::call, now().place);
+            ExpressionPtr call = make(Kind::call, node->place);
             adopt(*call, std::move(node));
             adopt(*call, arguments());
             node = std::move(call);

@@ -199,7 +199,7 @@ TEST(CommandLine, BashCompletes) {
     EXPECT_EQ(complete("chat --thr"), "--threads\n");
     EXPECT_EQ(complete("complete --speculation \"\""), "auto off\n");
     EXPECT_EQ(complete("config s"), "schema show\n");
-    EXPECT_EQ(complete("config show --set sampling.top_k"), "sampling.top_k.k=\n");
+    EXPECT_EQ(complete("config show --set sampling.top_k"), "sampling.top_k.k= sampling.top_k.on_error=\n");
     EXPECT_THAT(complete("chat configs/py"), HasSubstr("configs/python-coder.toml"));
     EXPECT_THAT(complete("chat configs/sch"), Not(HasSubstr("schema.json")));
     EXPECT_EQ(complete("bench --quant q8"), "q8_0\n");

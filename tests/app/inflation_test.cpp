@@ -26,7 +26,7 @@ struct Refusal {
 
 TEST(Inflate, RefusesInOneSentence) {
     const std::vector<Refusal> refusals = {
-        {{"complete", "-p", "x", "--inflate", "llama-3.1-8b", "--shape", "llama-3.1-8b"}, 2, "use one of them"},
+        {{"complete", "-p", "x", "--inflate", "llama-3.1-8b", "--shape", "llama-3.1-8b"}, 2, "use one or the other"},
         {{"complete", "-p", "x", "--draft-quant", "q8_0"}, 2, "--draft-quant needs --inflate-draft"},
         {{"complete", "-p", "x", "--draft-encoding", "q8_0"}, 2, "--draft-quant needs --inflate-draft"},
         {{"complete", "-p", "x", "--quant", "q8_0"}, 2, "--inflate"},

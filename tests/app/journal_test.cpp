@@ -160,7 +160,7 @@ TEST(Journal, LinesThatLieAreRefused) {
         {"{\"foresay_session\":1,\"created\":\"\"}", "second header"},
         {"{\"engine\":3}", "'engine' must be an object"},
         {"{\"engine\":{\"model\":\"\",\"identity\":\"\",\"backend\":\"\",\"vocabulary\":-1}}", "'vocabulary' must be"},
-        {"{\"settings\":1}", "'settings' must be text"},
+        {"{\"settings\":1}", "'settings' must be a string"},
         {"{\"turns\":1}", "'turns' must be a list"},
         {"{\"turns\":[1],\"branches\":[0],\"current\":0}", "'turns' must be a list of objects"},
         {"{\"turns\":[],\"branches\":[7],\"current\":0}", "does not exist"},

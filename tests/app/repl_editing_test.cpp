@@ -32,7 +32,7 @@ TEST_F(ReplEditing, TabCompletesCommandsKeysValuesAndFiles) {
     expect_screen(HasSubstr("> /stats"));
     type("C-u /s Tab");
     expect_screen(AllOf(HasSubstr("set "), HasSubstr("stats")));
-    type("C-u '/set sampling.temp' Tab '0.25' Enter");
+    type("C-u '/set sampling.temp' Tab 'v' Tab '0.25' Enter");
     expect_screen(HasSubstr("sampling.temperature.value = 0.25"));
     type("'/set speculation.mode o' Tab Enter");
     expect_screen(HasSubstr("speculation.mode = \"off\""));

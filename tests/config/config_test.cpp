@@ -297,9 +297,11 @@ TEST_F(ConfigTest, BrokenTomlIsOneSentence) {
     EXPECT_THAT(error("[target\nmodel = 1\n"), StartsWith("test.toml:1:8: not TOML: "));
     EXPECT_THAT(error("a = 1\na = 2\n"), AllOf(StartsWith("test.toml:2:5: not TOML: "), HasSubstr("a = 2")));
     EXPECT_THAT(error(std::string("a = \"\xff\"\n")), HasSubstr("not TOML"));
-    EXPECT_THAT(error(target_ + "cont\u00e9xt = 5\n"), StartsWith("test.toml:3:1: not TOML: outside strings"));
+    EXPECT_THAT(error(target_ + "cont\u00e9xt = 5\n"),
+                StartsWith("test.toml:3:1: not TOML: only ASCII characters are allowed outside strings"));
     EXPECT_EQ(load("\xef\xbb\xbf# caf\u00e9\n" + target_ + "[x-n]\na = \"\u00e9\"\n").target_context, 0);
-    EXPECT_THAT(error(target_ + "context = 0\"\u02f1\"\n"), StartsWith("test.toml:3:1: not TOML: a string may not"));
+    EXPECT_THAT(error(target_ + "context = 0\"\u02f1\"\n"),
+                StartsWith("test.toml:3:1: not TOML: a string is not allowed here"));
     for (const std::string header : {"[%]", "[[ %]]", "[\x0f]", "[.a]", "[=", " [ ["}) {
         EXPECT_THAT(error(target_ + "[chat]\n" + header + "\n"), StartsWith("test.toml:4:")) << header;
     }

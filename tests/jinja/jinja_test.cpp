@@ -60,7 +60,7 @@ TEST(Jinja, SaysWhereATemplateIsWrong) {
         }
         return "";
     };
-    EXPECT_EQ(message("a\n  {{ x.y }}"), "chat template, line 2, column 7: 'x' is undefined");
+    EXPECT_EQ(message("a\n  {{ x.y }}"), "chat template, line 2, column 8: 'x' is undefined");
     EXPECT_EQ(message("{% if a %}\n"),
               "chat template, line 1, column 11: expected {% endif %}, found the end of the template");
     EXPECT_EQ(message("{{ 'ä' + 1 }}"),

@@ -257,9 +257,9 @@ TEST(BatchChecksDeathTest, ABadBatchAborts) {
     EXPECT_DEATH(begin([](BatchParts& p) { p.logit_rows = {0, 1}; }), "too many logit rows");
     EXPECT_DEATH(begin([](BatchParts& p) { p.rows[1].sequence = 1; }), "unknown sequence");
     EXPECT_DEATH(begin([](BatchParts& p) { p.rows[1].sequence = -1; }), "unknown sequence");
-    EXPECT_DEATH(begin([](BatchParts& p) { p.rows[1].position = 128; }), "no cache cell");
-    EXPECT_DEATH(begin([](BatchParts& p) { p.rows[1].position = -1; }), "no cache cell");
-    EXPECT_DEATH(begin([](BatchParts& p) { p.rows[1].cell = 128; }), "no cache cell");
+    EXPECT_DEATH(begin([](BatchParts& p) { p.rows[1].position = 128; }), "no cell in the KV cache");
+    EXPECT_DEATH(begin([](BatchParts& p) { p.rows[1].position = -1; }), "no cell in the KV cache");
+    EXPECT_DEATH(begin([](BatchParts& p) { p.rows[1].cell = 128; }), "no cell in the KV cache");
     EXPECT_DEATH(begin([](BatchParts& p) { p.rows[1].parent = 1; }), "must follow its parent");
     EXPECT_DEATH(begin([](BatchParts& p) { p.rows[1].token = TokenRef::slot(kTokenSlots); }), "no such token slot");
     EXPECT_DEATH(begin([](BatchParts& p) { p.logit_rows = {2}; }), "logit row outside");
