@@ -6,6 +6,6 @@ namespace foresay::house {
 
 constexpr bool kColumnsAreKept = true;  // at most 120 columns
 constexpr bool kFormatIsKept = true;    // clang-format changes nothing
-constexpr bool kWordsAreKept = true;   // none of the words of words.cpp
+constexpr bool kWordsAreKept = true;    // none of the words of words.cpp
 
 }  // namespace foresay::house
