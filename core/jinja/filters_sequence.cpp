@@ -28,6 +28,18 @@ Value by_path(Runtime& runtime, const Value& value, const Value& path) {
     return out;
 }
 
+// What a filter with an optional attribute looks at: the attribute of `value`, or `value` itself without one.
+Value part_of(Runtime& runtime, const Value& value, const Value* path) {
+    return path != nullptr && !path->is(Kind::none) ? by_path(runtime, value, *path) : value;
+}
+
+// compare(), which throws where Python would.
+int order_of(const Value& a, const Value& b) {
+    const auto order = compare(a, b);
+    if (!order) throw TemplateError("'" + type_name(a) + "' and '" + type_name(b) + "' cannot be ordered");
+    return *order;
+}
+
 Value lowered(Runtime& runtime, const Value& value, bool case_sensitive) {
     if (case_sensitive || !value.is(Kind::string)) return value;
     return find_filter("lower")(runtime, value, {});
@@ -55,15 +67,10 @@ template <class Key>
 void sort_by(std::vector<Value>& items, bool reverse, Key&& key) {
     std::vector<std::pair<Value, std::size_t>> keys;
     for (std::size_t i = 0; i < items.size(); ++i) keys.emplace_back(key(items[i]), i);
-    const auto less = [](const Value& a, const Value& b) {
-        const auto order = compare(a, b);
-        if (!order) throw TemplateError("'" + type_name(a) + "' and '" + type_name(b) + "' cannot be ordered");
-        return *order < 0;
-    };
     // A comparison that throws must do so before the algorithm relies on it.
-    for (std::size_t i = 1; i < keys.size(); ++i) less(keys[i - 1].first, keys[i].first);
+    for (std::size_t i = 1; i < keys.size(); ++i) order_of(keys[i - 1].first, keys[i].first);
     std::stable_sort(keys.begin(), keys.end(), [&](const auto& a, const auto& b) {
-        return reverse ? less(b.first, a.first) : less(a.first, b.first);
+        return reverse ? order_of(b.first, a.first) < 0 : order_of(a.first, b.first) < 0;
     });
     std::vector<Value> sorted;
     for (const auto& [value, place] : keys) sorted.push_back(items[place]);
@@ -171,7 +178,7 @@ Value filter_join(Runtime& runtime, const Value& value, const Arguments& argumen
     bool first = true;
     for (const Value& one : iterate(runtime, value)) {
         if (!std::exchange(first, false)) out.append(separator);
-        const Text text = to_text(path != nullptr && !path->is(Kind::none) ? by_path(runtime, one, *path) : one);
+        const Text text = to_text(part_of(runtime, one, path));
         runtime.charge(text.size() + separator.size());
         out.append(text);
     }
@@ -234,16 +241,14 @@ Value extreme(Runtime& runtime, const Value& value, const Arguments& arguments, 
     const bool sensitive = flag(arguments, 0, "case_sensitive");
     std::vector<Value> items = iterate(runtime, value);
     if (items.empty()) return Value::undefined("No aggregated item, sequence was empty.");
-    const auto key = [&](const Value& one) {
-        return lowered(runtime, path != nullptr && !path->is(Kind::none) ? by_path(runtime, one, *path) : one,
-                       sensitive);
-    };
+    const auto key = [&](const Value& one) { return lowered(runtime, part_of(runtime, one, path), sensitive); };
     std::size_t best = 0;
+    Value best_key = key(items[0]);
     for (std::size_t i = 1; i < items.size(); ++i) {
-        const auto order = compare(key(items[i]), key(items[best]));
-        if (!order)
-            throw TemplateError("'" + type_name(items[i]) + "' and '" + type_name(items[best]) + "' cannot be ordered");
-        if (*order * sign > 0) best = i;
+        Value next = key(items[i]);
+        if (order_of(next, best_key) * sign <= 0) continue;
+        best = i;
+        best_key = std::move(next);
     }
     return items[best];
 }
@@ -338,8 +343,7 @@ Value filter_sum(Runtime& runtime, const Value& value, const Arguments& argument
     Value total = start != nullptr ? *start : Value(std::int64_t{0});
     for (const Value& one : iterate(runtime, value)) {
         runtime.step();
-        total = operate(runtime, Operation::add, total,
-                        path != nullptr && !path->is(Kind::none) ? by_path(runtime, one, *path) : one);
+        total = operate(runtime, Operation::add, total, part_of(runtime, one, path));
     }
     return total;
 }
@@ -352,8 +356,7 @@ Value filter_unique(Runtime& runtime, const Value& value, const Arguments& argum
     List out;
     for (const Value& one : iterate(runtime, value)) {
         runtime.step();
-        const Value key =
-            lowered(runtime, path != nullptr && !path->is(Kind::none) ? by_path(runtime, one, *path) : one, sensitive);
+        const Value key = lowered(runtime, part_of(runtime, one, path), sensitive);
         if (!key.is(Kind::string)) {  // looked for one by one
             for (std::size_t i = 0; i < seen.entries().size(); i += 64) runtime.step();
         }

@@ -3,7 +3,6 @@
 // Errors:   TemplateError with line and column: what was found, what was expected; nesting deeper than the limit.
 #pragma once
 
-#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
