@@ -249,7 +249,7 @@ void bench_ops(const ModelShape& s, QuantType quant_type, double peak, const std
     bench_op<cuda::OutLinear>("mlp_out", stages.mlp_out, peak, options, [&](const auto& stage, const auto& call) {
         stage.launch(call, {b.ff.data(), b.x.data(), nullptr});
     });
-    bench_op<cuda::HeadLinear>("head", stages.head, peak, options, [&](const auto& stage, const auto& call) {
+    bench_op<cuda::LmHeadLinear>("head", stages.head, peak, options, [&](const auto& stage, const auto& call) {
         stage.launch(call, {b.x.data(), nullptr, b.logits.data(), s.vocab});
     });
 }
@@ -281,7 +281,7 @@ void bench_chain(const ModelShape& s, QuantType quant_type, double peak, const s
         layers.emplace_back(stages);
         bytes += layers.back().bytes();
     }
-    const cuda::HeadLinear head(stages.head);
+    const cuda::LmHeadLinear head(stages.head);
     bytes += head.bytes();
     for (const auto& options : variants) {
         const int fused = option(options, "fused", 1);

@@ -1,7 +1,7 @@
 #include "kernels/quant_type.h"
 
 #include "base/error.h"
-#include "kernels/quant/encode.h"
+#include "kernels/quant/quantize.h"
 #include "kernels/quant/visit.h"
 
 namespace foresay::kernels {
@@ -41,7 +41,7 @@ void quantize_row(QuantType quant_type, std::span<const float> values, std::span
         using Q = decltype(q);
         auto* blocks = reinterpret_cast<typename Q::Block*>(out.data());
         const std::int64_t count = cols / Q::kElements;
-        for (std::int64_t i = 0; i < count; ++i) encode_block(values.data() + i * Q::kElements, blocks[i]);
+        for (std::int64_t i = 0; i < count; ++i) quantize_block(values.data() + i * Q::kElements, blocks[i]);
     });
 }
 

@@ -50,7 +50,7 @@ Meters measure_device(OpenedEngine& engine, core::Context& context, std::span<co
         };
         const auto pass = [&] {
             if (op == MeteredOp::embed) ops.embed(model.embed(), act), counted(model.embed());
-            if (op == MeteredOp::head) ops.lm_head(model.head(), act), counted(model.head());
+            if (op == MeteredOp::lm_head) ops.lm_head(model.head(), act), counted(model.head());
             std::int32_t layer = 0;
             for (const core::Model::Layer& l : model.layers()) {
                 kernels::KvPages& kv = context.cache().pages();

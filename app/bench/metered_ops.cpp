@@ -56,7 +56,7 @@ void MeteredOps::mlp_out(const PreparedOp& op, Workspace& workspace) {
 }
 
 void MeteredOps::lm_head(const PreparedOp& op, Workspace& workspace) {
-    measure(MeteredOp::head, op, logit_rows_, [&] { inner().lm_head(op, workspace); });
+    measure(MeteredOp::lm_head, op, logit_rows_, [&] { inner().lm_head(op, workspace); });
 }
 
 }  // namespace foresay::app

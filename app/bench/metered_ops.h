@@ -13,7 +13,7 @@
 
 namespace foresay::app {
 
-enum class MeteredOp : std::uint8_t { embed, attention_in, attend, attention_out, mlp_in, mlp_out, head };
+enum class MeteredOp : std::uint8_t { embed, attention_in, attend, attention_out, mlp_in, mlp_out, lm_head };
 inline constexpr int kMeteredOps = 7;
 std::string_view name(MeteredOp op);
 

@@ -151,15 +151,15 @@ Conversation::Answer Conversation::edit(const std::string& text, const Limits& l
     Turn turn = last();
     const int parent = tree_.parent(tree_.head());
     std::vector<std::int32_t> said = turn.given;
-    std::vector<std::uint8_t> sampled = turn.given_drawn;
+    std::vector<std::uint8_t> sampled = turn.given_sampled;
     said.insert(said.end(), turn.answer.begin(), turn.answer.end());
     sampled.resize(said.size(), 1);
     // Drop the end-of-text token, because generation continues after the edited text.
     if (turn.ended && !said.empty() && tokenizer_.is_end_of_text(said.back())) said.pop_back();
     EditedAnswer edited = encode_edit(tokenizer_, said, text);
     turn.given = std::move(edited.tokens);
-    turn.given_drawn.assign(sampled.begin(), sampled.begin() + static_cast<std::ptrdiff_t>(edited.kept));
-    turn.given_drawn.resize(turn.given.size(), 0);
+    turn.given_sampled.assign(sampled.begin(), sampled.begin() + static_cast<std::ptrdiff_t>(edited.kept));
+    turn.given_sampled.resize(turn.given.size(), 0);
     Answer answer = generate(turn, parent, limits, show);
     answer.line = current_branch();
     commit(std::move(turn), parent);
@@ -362,7 +362,7 @@ void Conversation::rebind(speculative::Generator& generator, const core::Tokeniz
             turn.input = encode_next(tokenizer_, style_, {}, turn.said, false);
         }
         turn.given.clear();
-        turn.given_drawn.clear();
+        turn.given_sampled.clear();
         turn.answer = tokenizer_.encode(text, plain);
         turn.ended = false;  // the next turn's markup ends it in the new format
     });

@@ -23,8 +23,8 @@ struct Turn {
     std::vector<std::int32_t> input;  // its tokens, with markup if the style has any
     // The beginning of the answer that was not sampled in this turn: what /edit kept, and what the user wrote.
     std::vector<std::int32_t> given;
-    std::vector<std::uint8_t> given_drawn;  // per token: 1 if an earlier turn sampled it
-    std::vector<std::int32_t> answer;       // the tokens sampled in this turn
+    std::vector<std::uint8_t> given_sampled;  // per token: 1 if an earlier turn sampled it
+    std::vector<std::int32_t> answer;         // the tokens sampled in this turn
     std::uint64_t seed = 0;
     std::uint64_t branch = 0;
     bool ended = false;  // the model ended its answer itself

@@ -40,7 +40,7 @@ json turn_json(const TurnTree::Node& node) {
                 {"ended", turn.ended},  {"finish", kFinish[static_cast<std::size_t>(turn.finish)]}};
     if (!turn.given.empty()) {
         out["given"] = turn.given;
-        out["given_drawn"] = bits(turn.given_drawn);
+        out["given_drawn"] = bits(turn.given_sampled);
     }
     return out;
 }
@@ -143,9 +143,9 @@ TurnTree::Node node(const json& object) {
         turn.given = integers(get(object, "given"), "given", 0, kMaxToken);
         for (const char flag : text(object, "given_drawn")) {
             if (flag != '0' && flag != '1') wrong("given_drawn", "a string of 0 and 1");
-            turn.given_drawn.push_back(flag == '1' ? 1 : 0);
+            turn.given_sampled.push_back(flag == '1' ? 1 : 0);
         }
-        if (turn.given.size() != turn.given_drawn.size()) wrong("given_drawn", "as long as 'given'");
+        if (turn.given.size() != turn.given_sampled.size()) wrong("given_drawn", "as long as 'given'");
     }
     return out;
 }

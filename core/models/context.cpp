@@ -27,9 +27,9 @@ Context::Context(std::shared_ptr<const Model> model, const ContextOptions& optio
       options_(checked(options)),
       cache_(model_->ops(), model_->config().shape, options_.length, options_.sequences, options_.branches,
              options_.kv_format),
-      act_(model_->ops().allocate_workspace(
+      workspace_(model_->ops().allocate_workspace(
           model_->config().shape, std::max(options_.prefill_rows, options_.decode_rows), options_.decode_rows)) {
-    const std::size_t rows = static_cast<std::size_t>(act_->max_rows);
+    const std::size_t rows = static_cast<std::size_t>(workspace_->max_rows);
     rows_.reserve(rows);
     refs_.reserve(rows);
     logit_rows_.reserve(rows);
@@ -40,7 +40,7 @@ bool Context::evaluate(kernels::RowClass row_class, std::span<const kernels::Tok
                        std::span<const std::int32_t> logit_rows, SequenceId sequence) {
     if (tokens.empty()) return true;
     const std::int32_t count = static_cast<std::int32_t>(tokens.size());
-    check(count <= act_->max_rows, "more rows than the context was made for");
+    check(count <= workspace_->max_rows, "more rows than the context was made for");
     if (cache_.reserve(sequence, count) != Reserve::ok) return false;
     rows_.clear();
     const std::int32_t start = cache_.length(sequence);
@@ -54,7 +54,7 @@ bool Context::evaluate(kernels::RowClass row_class, std::span<const kernels::Tok
                                .sequences = views_,
                                .logit_rows = logit_rows,
                                .token_source = token_source_};
-    forward(*model_, *act_, cache_.pages(), batch);
+    forward(*model_, *workspace_, cache_.pages(), batch);
     cache_.commit(sequence, count);
     return true;
 }
@@ -110,7 +110,7 @@ bool Context::decode_each(std::span<const SequenceToken> tokens) {
                                .sequences = views_,
                                .logit_rows = logit_rows_,
                                .token_source = token_source_};
-    forward(*model_, *act_, cache_.pages(), batch);
+    forward(*model_, *workspace_, cache_.pages(), batch);
     for (const SequenceToken& next : tokens) cache_.commit(next.sequence, 1);
     return true;
 }

@@ -41,7 +41,7 @@ public:
     const Model& model() const { return *model_; }
     const std::shared_ptr<const Model>& shared_model() const { return model_; }
     kernels::Ops& ops() const { return model_->ops(); }
-    kernels::Workspace& workspace() { return *act_; }
+    kernels::Workspace& workspace() { return *workspace_; }
     KvCache& cache() { return cache_; }
     const ContextOptions& options() const { return options_; }
 
@@ -68,18 +68,18 @@ public:
     // increasing). At most max_rows() tokens and options().decode_rows logit rows.
     bool evaluate(kernels::RowClass row_class, std::span<const kernels::TokenRef> tokens,
                   std::span<const std::int32_t> logit_rows, SequenceId sequence = 0);
-    std::int32_t max_rows() const { return act_->max_rows; }
+    std::int32_t max_rows() const { return workspace_->max_rows; }
 
     // From now on, token slots are those of `token_source`, a context of the same backend; null: of this one. It must
     // outlive the forwards of this context.
     void take_slots_of(Context* token_source) {
-        token_source_ = token_source != nullptr ? token_source->act_.get() : nullptr;
+        token_source_ = token_source != nullptr ? token_source->workspace_.get() : nullptr;
     }
 
     // Waits until the last forward has run. Returns at once on a host backend.
-    void wait() { ops().wait(*act_); }
+    void wait() { ops().wait(*workspace_); }
     // V logits of the i-th logit row of the last forward, on the host, writable.
-    std::span<float> logits(std::int32_t i) { return ops().logits(*act_, i); }
+    std::span<float> logits(std::int32_t i) { return ops().logits(*workspace_, i); }
 
     // Forgets everything from position `length` on. Costs nothing.
     void truncate(std::int32_t length, SequenceId sequence = 0) { cache_.truncate(sequence, length); }
@@ -90,7 +90,7 @@ private:
     std::shared_ptr<const Model> model_;
     ContextOptions options_;
     KvCache cache_;
-    std::unique_ptr<kernels::Workspace> act_;
+    std::unique_ptr<kernels::Workspace> workspace_;
     kernels::Workspace* token_source_ = nullptr;
     std::vector<kernels::Row> rows_;
     std::vector<kernels::TokenRef> refs_;

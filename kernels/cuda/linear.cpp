@@ -250,12 +250,12 @@ std::int64_t MlpInLinear::bytes() const { return panels_.bytes(); }
 // ---------------------------------------------------------------------------------------------------------- LM head
 
 // No PrefillMatrix: even a prefill forward has few logit rows, and they belong to the decode kernel.
-HeadLinear::HeadLinear(const LmHeadSpec& spec) : norm_(spec.norm), scale_(spec.scale), soft_cap_(spec.soft_cap) {
+LmHeadLinear::LmHeadLinear(const LmHeadSpec& spec) : norm_(spec.norm), scale_(spec.scale), soft_cap_(spec.soft_cap) {
     const PackSource source[] = {{spec.weight, {}}};
     panels_ = Panels(source, RowOrder::stacked);
 }
 
-void HeadLinear::launch(const LinearCall& call, const Io& io) const {
+void LmHeadLinear::launch(const LinearCall& call, const Io& io) const {
     EpilogueArgs epilogue;
     // Logits times `scale`, then capped softly if soft_cap > 0.
     epilogue.kind = Epilogue::head;
@@ -278,6 +278,6 @@ void HeadLinear::launch(const LinearCall& call, const Io& io) const {
     });
 }
 
-std::int64_t HeadLinear::bytes() const { return panels_.bytes(); }
+std::int64_t LmHeadLinear::bytes() const { return panels_.bytes(); }
 
 }  // namespace foresay::kernels::cuda

@@ -176,9 +176,9 @@ private:
     Activation activation_ = Activation::silu;
 };
 
-class HeadLinear {
+class LmHeadLinear {
 public:
-    explicit HeadLinear(const LmHeadSpec& spec);
+    explicit LmHeadLinear(const LmHeadSpec& spec);
 
     struct Io {
         const float* x = nullptr;           // [T, D]

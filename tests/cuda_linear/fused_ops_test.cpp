@@ -114,7 +114,7 @@ TEST_P(DeviceOps, LmHead) {
         spec.norm = {norm.view(), 1e-6f, true};
         spec.scale = 0.7f;
         spec.soft_cap = 2.0f;
-        const cuda::HeadLinear op(spec);
+        const cuda::LmHeadLinear op(spec);
         const auto device_x = on_device(x);
         const auto device_row = cuda::to_device(std::span<const std::int32_t>(row));
         const auto logits = poisoned(static_cast<std::size_t>(rows * vocab));

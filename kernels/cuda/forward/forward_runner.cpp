@@ -256,7 +256,7 @@ void ForwardRunner::mlp_in(const OpCall& call, const OpCall* next) {
 }
 
 void ForwardRunner::lm_head(const OpCall& call) {
-    HeadLinear::Io io;
+    LmHeadLinear::Io io;
     io.x = w_.x.data();
     io.row = w_.view().logit_rows;
     io.logits = w_.logits.data();

@@ -46,7 +46,7 @@ struct PreparedMlpIn : CudaPreparedOp {
     explicit PreparedMlpIn(const MlpInSpec& spec) : linear(spec) {}
 };
 struct PreparedLmHead : CudaPreparedOp {
-    HeadLinear linear;
+    LmHeadLinear linear;
     explicit PreparedLmHead(const LmHeadSpec& spec) : linear(spec) {}
 };
 

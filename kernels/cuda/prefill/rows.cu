@@ -21,7 +21,7 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kUnitThreads = 512;
-constexpr int kFinishRows = 32, kFinishPairs = 32;  // of epilogue_tiles
+constexpr int kEpilogueRows = 32, kEpiloguePairs = 32;  // of epilogue_tiles
 
 // A butterfly: addition is commutative, so every lane has the same bits.
 __device__ float warp_sum(float value) {
@@ -119,14 +119,14 @@ __global__ void __launch_bounds__(kThreads) add_rows(const GemmSums in, const Ep
 
 // 32 rows of the batch x 32 pairs of packed rows. Grid: (pairs, rows of the batch).
 __global__ void __launch_bounds__(kThreads) epilogue_tiles(const GemmSums in, const EpilogueArgs f) {
-    __shared__ float tile[kFinishRows][2 * kFinishPairs + 1];
+    __shared__ float tile[kEpilogueRows][2 * kEpiloguePairs + 1];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int t0 = static_cast<int>(blockIdx.y) * kFinishRows,
-              packed0 = static_cast<int>(blockIdx.x) * 2 * kFinishPairs;
+    const int t0 = static_cast<int>(blockIdx.y) * kEpilogueRows,
+              packed0 = static_cast<int>(blockIdx.x) * 2 * kEpiloguePairs;
     // Whether all of this tile is V and goes to the cache. A tile that begins before V takes the plain way.
     const bool values =
         f.kind == Epilogue::attention_in && f.raw == nullptr && f.first_row + packed0 >= f.query_rows + f.kv_rows;
-    for (int row = warp; row < kFinishRows; row += kThreads / 32) {
+    for (int row = warp; row < kEpilogueRows; row += kThreads / 32) {
         const int t = t0 + row, packed = packed0 + 2 * lane;
         if (t >= in.rows || packed >= f.rows) continue;
         const float scale = in.scale[t];
@@ -142,7 +142,7 @@ __global__ void __launch_bounds__(kThreads) epilogue_tiles(const GemmSums in, co
     // barrier is safe.
     if (!values) return;
     __syncthreads();
-    for (int pair = warp; pair < kFinishPairs; pair += kThreads / 32) {
+    for (int pair = warp; pair < kEpiloguePairs; pair += kThreads / 32) {
         const int t = t0 + lane, packed = packed0 + 2 * pair;
         if (t >= in.rows || packed >= f.rows) continue;
         epilogue_pair(f, in.bias, in.kv, packed, t, tile[lane][2 * pair], tile[lane][2 * pair + 1]);
@@ -205,7 +205,7 @@ void launch_convert(cudaStream_t stream, const ConvertCall& call) {
     } else {
         convert<float><<<rows, kThreads, 0, stream>>>(call);
     }
-    launched("input convert");
+    launched("prefill convert");
 }
 
 // add_rows needs rows that begin at multiples of 16 bytes; everything else goes to epilogue_tiles.
@@ -214,10 +214,10 @@ void launch_epilogue(cudaStream_t stream, const GemmSums& in, const EpilogueArgs
         const dim3 grid(blocks_of(epilogue.rows, 4 * kThreads), static_cast<unsigned>(in.rows));
         add_rows<<<grid, kThreads, 0, stream>>>(in, epilogue);
     } else {
-        const dim3 grid(blocks_of(epilogue.rows, 2 * kFinishPairs), blocks_of(in.rows, kFinishRows));
+        const dim3 grid(blocks_of(epilogue.rows, 2 * kEpiloguePairs), blocks_of(in.rows, kEpilogueRows));
         epilogue_tiles<<<grid, kThreads, 0, stream>>>(in, epilogue);
     }
-    launched("input finish");
+    launched("prefill epilogue");
 }
 
 void launch_mlp_epilogue(cudaStream_t stream, const GemmSums& in, const EpilogueArgs& epilogue, __half* halves,
@@ -226,11 +226,11 @@ void launch_mlp_epilogue(cudaStream_t stream, const GemmSums& in, const Epilogue
     const int bytes = halves == nullptr ? 0 : unit_bytes(epilogue.rows / 2);
     if (bytes > 48 * 1024) {
         cuda_check(cudaFuncSetAttribute(mlp_epilogue, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
-                   "input units");
+                   "prefill units");
     }
     mlp_epilogue<<<static_cast<unsigned>(in.rows), kUnitThreads, bytes, stream>>>(in, epilogue, halves, halves_stride,
                                                                                   scale);
-    launched("input units");
+    launched("prefill units");
 }
 
 }  // namespace foresay::kernels::cuda

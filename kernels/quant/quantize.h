@@ -1,4 +1,4 @@
-// kernels/quant/encode.h: quantises a block of float32 values to each type.
+// kernels/quant/quantize.h: quantises a block of float32 values to each type.
 //
 // Precision: scales are chosen so that every value lies within its group's range, then codes round to nearest. With s
 //           the step between neighbouring codes of a group, the error is at most s / 2 (Q4_0: s, see below). There is
@@ -18,15 +18,15 @@
 
 namespace foresay::kernels {
 
-void encode_block(const float* values, F32::Block& out);
-void encode_block(const float* values, F16::Block& out);
-void encode_block(const float* values, BF16::Block& out);
+void quantize_block(const float* values, F32::Block& out);
+void quantize_block(const float* values, F16::Block& out);
+void quantize_block(const float* values, BF16::Block& out);
 // The value of largest magnitude becomes code 0 (-8 steps). A value of equal magnitude and opposite sign would need +8,
 // and becomes +7.
-void encode_block(const float* values, Q4_0::Block& out);
-void encode_block(const float* values, Q8_0::Block& out);
-void encode_block(const float* values, Q4_K::Block& out);
-void encode_block(const float* values, Q5_K::Block& out);
-void encode_block(const float* values, Q6_K::Block& out);
+void quantize_block(const float* values, Q4_0::Block& out);
+void quantize_block(const float* values, Q8_0::Block& out);
+void quantize_block(const float* values, Q4_K::Block& out);
+void quantize_block(const float* values, Q5_K::Block& out);
+void quantize_block(const float* values, Q6_K::Block& out);
 
 }  // namespace foresay::kernels

@@ -1,4 +1,4 @@
-#include "kernels/quant/encode.h"
+#include "kernels/quant/quantize.h"
 
 #include <algorithm>
 #include <cmath>
@@ -41,7 +41,7 @@ int covering_multiple(float value, float unit, int high) {
 // Chooses d, dmin, scales and minima of a Q4_K or Q5_K block so that each group's codes 0 .. max_code span its values,
 // and hands the codes to `store(element, code)`.
 template <class Block, class Store>
-void encode_groups(const float* values, int max_code, Block& out, Store store) {
+void quantize_groups(const float* values, int max_code, Block& out, Store store) {
     constexpr int kGroup = 32;
     float lowest[KScales::kGroups];  // most negative value as a magnitude; 0 when there is none
     float highest[KScales::kGroups];
@@ -85,16 +85,16 @@ std::uint8_t with_bits(std::uint8_t byte, int bits) { return static_cast<std::ui
 
 }  // namespace
 
-void encode_block(const float* values, F32::Block& out) { std::memcpy(out.bytes, values, sizeof(out.bytes)); }
+void quantize_block(const float* values, F32::Block& out) { std::memcpy(out.bytes, values, sizeof(out.bytes)); }
 
-void encode_block(const float* values, F16::Block& out) { out = StoredF16::from_bits(f32_to_f16(*values)); }
+void quantize_block(const float* values, F16::Block& out) { out = StoredF16::from_bits(f32_to_f16(*values)); }
 
-void encode_block(const float* values, BF16::Block& out) {
+void quantize_block(const float* values, BF16::Block& out) {
     const std::uint16_t bits = f32_to_bf16(*values);
     out = {static_cast<std::uint8_t>(bits & 0xffu), static_cast<std::uint8_t>(bits >> 8)};
 }
 
-void encode_block(const float* values, Q4_0::Block& out) {
+void quantize_block(const float* values, Q4_0::Block& out) {
     float extreme = 0.0f;
     for (int j = 0; j < Q4_0::kElements; ++j) {
         if (std::fabs(values[j]) > std::fabs(extreme)) extreme = values[j];
@@ -110,7 +110,7 @@ void encode_block(const float* values, Q4_0::Block& out) {
     }
 }
 
-void encode_block(const float* values, Q8_0::Block& out) {
+void quantize_block(const float* values, Q8_0::Block& out) {
     out.d = f16_at_least(largest_magnitude(values, Q8_0::kElements) / 127.0f);
     const float inverse_step = inverse(out.d.value());
     for (int j = 0; j < Q8_0::kElements; ++j) {
@@ -118,18 +118,18 @@ void encode_block(const float* values, Q8_0::Block& out) {
     }
 }
 
-void encode_block(const float* values, Q4_K::Block& out) {
+void quantize_block(const float* values, Q4_K::Block& out) {
     out = {};
-    encode_groups(values, 15, out, [&out](int element, int code) {
+    quantize_groups(values, 15, out, [&out](int element, int code) {
         const int group = element / Q4_K::kGroup;
         std::uint8_t& byte = out.codes[group / 2 * Q4_K::kGroup + element % Q4_K::kGroup];
         byte = with_bits(byte, code << (group % 2 * 4));
     });
 }
 
-void encode_block(const float* values, Q5_K::Block& out) {
+void quantize_block(const float* values, Q5_K::Block& out) {
     out = {};
-    encode_groups(values, 31, out, [&out](int element, int code) {
+    quantize_groups(values, 31, out, [&out](int element, int code) {
         const int group = element / Q5_K::kGroup;
         const int j = element % Q5_K::kGroup;
         std::uint8_t& low = out.low[group / 2 * Q5_K::kGroup + j];
@@ -138,7 +138,7 @@ void encode_block(const float* values, Q5_K::Block& out) {
     });
 }
 
-void encode_block(const float* values, Q6_K::Block& out) {
+void quantize_block(const float* values, Q6_K::Block& out) {
     constexpr int kGroups = Q6_K::kElements / Q6_K::kGroup;
     out = {};
     float step[kGroups];
