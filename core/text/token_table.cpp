@@ -127,6 +127,12 @@ void TokenTable::add(std::int32_t id, std::string_view text, TokenType type, con
     insert(by_key_, id, false, data.source);
 }
 
+void TokenTable::show(std::int32_t id, std::string_view text, const DecoderRules& rules) {
+    const auto offset = static_cast<std::uint32_t>(strings_.size());
+    append_shown(text, rules, strings_);
+    entries_[static_cast<std::size_t>(id)].bytes = {offset, static_cast<std::uint32_t>(strings_.size()) - offset};
+}
+
 std::size_t TokenTable::slot(const std::vector<std::int32_t>& table, std::string_view key, bool spelled) const {
     const std::size_t mask = table.size() - 1;
     std::size_t at = hash(key) & mask;

@@ -37,6 +37,9 @@ public:
     std::string_view bytes(std::int32_t id) const { return view(entries_[static_cast<std::size_t>(id)].bytes); }
     std::string_view key(std::int32_t id) const { return spelling_ == Spelling::literal ? text(id) : bytes(id); }
 
+    // From now on the token stands for what `rules` make of `text`.
+    void show(std::int32_t id, std::string_view text, const DecoderRules& rules);
+
     std::int32_t find(std::string_view text) const;     // by spelling; -1: none
     std::int32_t find_key(std::string_view key) const;  // normal tokens; -1: none
     std::int32_t byte_id(char byte) const { return byte_ids_[static_cast<unsigned char>(byte)]; }  // -1: none

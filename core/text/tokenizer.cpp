@@ -87,7 +87,10 @@ void Tokenizer::Tables::add_added_tokens(const TokenizerData& data) {
         const bool normalized = rule != rules.end() && rule->second.normalized;
         AddedTokens& table = normalized ? added_normalized : added;
         std::string text(tokens.text(id));
-        if (normalized && !data.added_are_normalized) text = normalizer.apply(text, TextPlace::start);
+        if (normalized && !data.added_are_normalized) {
+            text = normalizer.apply(text, TextPlace::start);
+            if (text != tokens.text(id)) tokens.show(id, text, decoder);
+        }
         table.add(text, id, type == TokenType::user_defined, data.source);
         if (rule != rules.end()) table.set_rule(rule->second);
     }

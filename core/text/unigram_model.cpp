@@ -31,8 +31,9 @@ UnigramModel::UnigramModel(const TokenizerData& data, const TokenTable& tokens)
             any = true;
         }
         const TokenType type = data.types[static_cast<std::size_t>(id)];
-        // The Hugging Face library also finds the text of the unknown token.
-        const bool in_text = type == TokenType::normal || (type == TokenType::unknown && !data.single_precision);
+        // The Hugging Face library also finds the text of the unknown token and of byte tokens.
+        const bool in_text = type == TokenType::normal ||
+                             (!data.single_precision && (type == TokenType::unknown || type == TokenType::byte));
         if (!in_text || tokens.text(id).empty()) continue;
         if (tokens.text(id).size() > kMaxUnigramBytes)
             throw Error(data.source + ": token " + std::to_string(id) + " is " +
@@ -140,6 +141,7 @@ void UnigramModel::search(std::string_view piece, std::int32_t unknown, std::vec
 
 void UnigramModel::append_unknown(std::string_view text, std::int32_t unknown, std::vector<std::int32_t>& ids) const {
     const auto has_byte = [this](char c) { return tokens_.byte_id(c) >= 0; };
+    if (unknown >= 0 && tokens_.text(unknown) == text) return ids.push_back(unknown);
     if (std::all_of(text.begin(), text.end(), has_byte)) {
         for (const char c : text) ids.push_back(tokens_.byte_id(c));
     } else if (unknown >= 0) {

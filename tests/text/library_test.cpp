@@ -104,8 +104,8 @@ TEST_P(Families, GiveTheIdsOfTheLibrary) {
         EXPECT_EQ(encode(tokenizer, text, is_json), expected) << shown(text);
         EXPECT_EQ(streamed(tokenizer, expected), to_valid_utf8(tokenizer.whole_text(expected, true))) << shown(text);
         const bool has_text = !notes.empty() || file == "tekken.json" || file.ends_with(".tiktoken");
-        if (has_text)
-            EXPECT_EQ(shown(tokenizer.whole_text(expected, true)), shown(decoded.value(key, text))) << shown(text);
+        if (!has_text) continue;
+        EXPECT_EQ(shown(tokenizer.whole_text(expected, true)), shown(decoded.value(key, text))) << shown(text);
     }
 }
 

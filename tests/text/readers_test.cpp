@@ -168,7 +168,7 @@ std::string rank_file() {
 }
 std::string rank_refusal(const std::string& text,
                          const RankFileSettings& settings = {.pattern = "\\S+|\\s+", .special = {}}) {
-    return error_of([&] { parse_tiktoken(text, settings, "t"); });
+    return error_of([&] { Tokenizer(parse_tiktoken(text, settings, "t")); });
 }
 
 TEST(Tiktoken, LowestRankFirst) {
