@@ -140,8 +140,12 @@ SplitStep step(std::string_view regex, SplitStep::Match match = SplitStep::Match
 
 // As published files write what the table writes otherwise: tiktoken's, and single steps of tokenizer.json.
 constexpr std::string_view kVariants[] = {
-    R"re('(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s)re",
-    R"re('(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+)re",
+    // cl100k, in two versions of tiktoken
+    R"re('(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$)re"
+    R"re(|\s*[\r\n]|\s+(?!\S)|\s)re",
+    R"re('(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*)re"
+    R"re(|\s*[\r\n]|\s+(?!\S)|\s+)re",
+    // r50k
     R"re('(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s)re",
     R"re(\p{N})re",
     R"re(\p{N}+)re",

@@ -33,7 +33,7 @@ const std::vector<KnownRankFile>& known_rank_files() {
           "<|eot_id|>", "<|python_tag|>"},
          "<|begin_of_text|>",
          "<|end_of_text|>"},
-        {151643, "qwen2", {"<|endoftext|>", "<|im_start|>", "<|im_end|>"}, "", "<|endoftext|>"},
+        {151643, "deepseek-r1-qwen", {"<|endoftext|>", "<|im_start|>", "<|im_end|>"}, "", "<|endoftext|>"},
         {151329,
          "glm4",
          {"<|endoftext|>", "[MASK]", "[gMASK]", "[sMASK]", "<sop>", "<eop>", "<|system|>", "<|user|>", "<|assistant|>",
