@@ -42,6 +42,9 @@ void make_merges(const std::vector<double>& scores, TokenizerData& data) {
             // Inside a character, which in a byte-level spelling is a byte of the text.
             if ((static_cast<unsigned char>(token[cut]) & 0xc0) == 0x80) continue;
             if (!normal.contains(token.substr(0, cut)) || !normal.contains(token.substr(cut))) continue;
+            if (data.merges.size() >= static_cast<std::size_t>(kMaxVocabulary))
+                throw Error(data.source + ": the tokens merge in more than " + std::to_string(kMaxVocabulary) +
+                            " ways; get or convert the model again");
             data.merges.push_back({token.substr(0, cut), token.substr(cut)});
             data.ranks.push_back(rank);
         }

@@ -92,6 +92,8 @@ void TokenTable::add(std::int32_t id, std::string_view text, TokenType type, con
     if (text.size() > kMaxTokenBytes)
         throw Error(data.source + ": token " + std::to_string(id) + " is " + std::to_string(text.size()) +
                     " bytes long; get or convert the model again");
+    if (strings_.size() > kMaxStringBytes)
+        throw Error(data.source + ": the vocabulary is too large; get the model again");
     Entry& entry = entries_[static_cast<std::size_t>(id)];
     entry.text = {static_cast<std::uint32_t>(strings_.size()), static_cast<std::uint32_t>(text.size())};
     strings_.append(text);

@@ -19,6 +19,7 @@ using nlohmann::json;
 constexpr std::string_view kForms[] = {"NFC", "NFD", "NFKC", "NFKD"};  // as NormalForm
 constexpr std::string_view kBehaviors[] = {"Isolated", "Removed", "MergedWithPrevious", "MergedWithNext",
                                            "Contiguous"};  // as SplitBehavior
+constexpr std::size_t kMaxShortBytes = 256;
 
 class Reader {
 public:
@@ -80,6 +81,13 @@ private:
         if (child.is_null()) return fallback;
         if (!child.is_string()) refuse(std::string("'") + name + "' is not a string");
         return child.get<std::string>();
+    }
+    // What goes into a text at many places is short, so that a text cannot grow without limit.
+    std::string short_string_or(const json& parent, const char* name, const char* fallback) const {
+        std::string text = string_or(parent, name, fallback);
+        if (text.size() > kMaxShortBytes)
+            refuse(std::string("'") + name + "' is longer than " + std::to_string(kMaxShortBytes) + " bytes");
+        return text;
     }
     bool flag_or(const json& parent, const char* name, bool fallback) const {
         const json& child = member(parent, name);
@@ -200,9 +208,9 @@ private:
             step.right = flag_or(normalizer, "strip_right", true);
         } else if (type == "Prepend") {
             step.kind = NormalizeStep::Kind::prepend;
-            step.content = string_or(normalizer, "prepend", "");
+            step.content = short_string_or(normalizer, "prepend", "");
         } else if (type == "Replace") {
-            step.content = string_or(normalizer, "content", "");
+            step.content = short_string_or(normalizer, "content", "");
             const bool regex = read_pattern(normalizer, "a replacement of the normalizer", step.pattern);
             step.kind = regex ? NormalizeStep::Kind::replace_regex : NormalizeStep::Kind::replace;
         } else if (type == "Precompiled") {
@@ -267,7 +275,7 @@ private:
     void read_metaspace(const json& pre) {
         SplitStep step;
         step.match = SplitStep::Match::metaspace;
-        step.mark = string_or(pre, "replacement", "\u2581");
+        step.mark = short_string_or(pre, "replacement", "\u2581");
         if (step.mark.empty()) refuse("the pre-tokenizer replaces a space by nothing");
         step.space = prepend_scheme(pre, "pre-tokenizer");
         step.cut_at_mark = flag_or(pre, "split", true);
@@ -333,11 +341,11 @@ private:
             DecoderRules::Replacement rule;
             if (read_pattern(decoder, "a replacement of the decoder", rule.from))
                 unsupported("its decoder replaces by an expression");
-            rule.to = string_or(decoder, "content", "");
+            rule.to = short_string_or(decoder, "content", "");
             if (rules.replacements.size() >= kMaxTokenizerJsonDepth) refuse("its decoder has too many steps");
             rules.replacements.push_back(std::move(rule));
         } else if (type == "Metaspace" && !fused_) {
-            const std::string mark = string_or(decoder, "replacement", "\u2581");
+            const std::string mark = short_string_or(decoder, "replacement", "\u2581");
             rules.replacements.push_back({mark, " "});
             if (prepend_scheme(decoder, "decoder") == SpaceBefore::never) return;
             rules.start = DecoderRules::Start::first_token;
@@ -345,7 +353,7 @@ private:
         } else if (type == "Strip" && fused_) {
             if (count(decoder, "stop") != 0) unsupported("its decoder strips the end of the text");
             rules.start = DecoderRules::Start::strip;
-            rules.strip_text = string_or(decoder, "content", " ");
+            rules.strip_text = short_string_or(decoder, "content", " ");
             rules.strip_count = count(decoder, "start");
         } else {
             unsupported("decoder", type + (type == "Replace" || type == "Metaspace" ? " after Fuse"

@@ -11,6 +11,7 @@ namespace foresay::core {
 namespace {
 
 constexpr double kUnknownPenalty = 10.0;
+constexpr std::size_t kMaxNodes = std::size_t{1} << 25;  // published vocabularies have a million
 
 }  // namespace
 
@@ -41,10 +42,11 @@ UnigramModel::UnigramModel(const TokenizerData& data, const TokenTable& tokens)
         ids.push_back(id);
     }
     unknown_score_ = lowest - kUnknownPenalty;
-    build(std::move(ids));
+    if (!build(std::move(ids)))
+        throw Error(data.source + ": the vocabulary is too large for a Unigram model; get the model again");
 }
 
-void UnigramModel::build(std::vector<std::int32_t> ids) {
+bool UnigramModel::build(std::vector<std::int32_t> ids) {
     std::sort(ids.begin(), ids.end(), [this](auto a, auto b) { return tokens_.text(a) < tokens_.text(b); });
     // A node and the sorted tokens that start with its bytes.
     struct Range {
@@ -56,6 +58,7 @@ void UnigramModel::build(std::vector<std::int32_t> ids) {
         auto [begin, end, depth] = ranges[node];
         if (begin < end && tokens_.text(ids[begin]).size() == depth) nodes_[node].token = ids[begin++];
         nodes_[node].children = static_cast<std::uint32_t>(nodes_.size());
+        if (nodes_.size() > kMaxNodes) return false;
         while (begin < end) {
             const auto byte = static_cast<unsigned char>(tokens_.text(ids[begin])[depth]);
             const auto other = [&](std::int32_t id) {
@@ -72,6 +75,7 @@ void UnigramModel::build(std::vector<std::int32_t> ids) {
             begin = next;
         }
     }
+    return true;
 }
 
 std::int32_t UnigramModel::child(std::int32_t node, unsigned char byte) const {

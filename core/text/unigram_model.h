@@ -37,7 +37,7 @@ private:
         std::uint16_t count = 0;
         unsigned char byte = 0;
     };
-    void build(std::vector<std::int32_t> ids);
+    bool build(std::vector<std::int32_t> ids);  // false: too large
     std::int32_t child(std::int32_t node, unsigned char byte) const;
     template <typename Score>
     void search(std::string_view piece, std::int32_t unknown, std::vector<std::int32_t>& ids) const;

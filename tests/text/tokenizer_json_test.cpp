@@ -132,6 +132,27 @@ TEST(TokenizerJson, ForeignKindsAreRefusedByName) {
     expect_says(with("/decoder", {{"type", "Metaspace"}}), "its decoder is 'Metaspace'");
 }
 
+TEST(TokenizerJson, WhatWouldMakeTextsGrowIsRefused) {
+    const std::string long_text(300, 'x');
+    const auto with = [](const char* where, json value) {
+        json doc = document();
+        doc[json::json_pointer(where)] = std::move(value);
+        return refusal(doc);
+    };
+    expect_says(with("/normalizer", {{"type", "Prepend"}, {"prepend", long_text}}), "'prepend' is longer than 256");
+    expect_says(with("/normalizer", {{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", long_text}}),
+                "'content' is longer than 256");
+    expect_says(with("/pre_tokenizer", {{"type", "Metaspace"}, {"replacement", long_text}}),
+                "'replacement' is longer than 256");
+    // Each step alone is small; together they make a text a million times as long.
+    json doc = document();
+    const json grow = {{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", std::string(100, 'a')}};
+    doc["normalizer"] = {{"type", "Sequence"}, {"normalizers", {grow, grow, grow}}};
+    const Tokenizer tokenizer = load(doc);
+    EXPECT_EQ(tokenizer.encode("b", kPlain), (Ids{'b'}));
+    expect_says(error_of([&] { tokenizer.encode(std::string(100, 'a')); }), "more than 64 times as long");
+}
+
 TEST(TokenizerJson, DecodersThatCannotBeFollowedAreRefused) {
     const auto with = [](json decoder) {
         json doc = document();
