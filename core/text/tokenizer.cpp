@@ -1,53 +1,64 @@
 #include "core/text/tokenizer.h"
 
 #include <algorithm>
+#include <unordered_map>
 
 #include "base/error.h"
 #include "core/text/added_tokens.h"
 #include "core/text/bpe_model.h"
+#include "core/text/normalizer.h"
 #include "core/text/special_names.h"
 #include "core/text/splitter.h"
+#include "core/text/token_table.h"
+#include "core/text/unigram_model.h"
 
 namespace foresay::core {
 
 struct Tokenizer::Tables {
     explicit Tables(const TokenizerData& data);
 
-    void encode_plain(std::string_view text, std::vector<std::int32_t>& ids) const;
-    bool holds(std::int32_t id) const { return id >= 0 && id < bpe.size(); }
+    void add_added_tokens(const TokenizerData& data);
+    void encode_stretch(std::string_view text, TextPlace place, bool parse_special,
+                        std::vector<std::int32_t>& ids) const;
+    void encode_plain(std::string_view text, TextPlace place, std::vector<std::int32_t>& ids) const;
+    bool holds(std::int32_t id) const { return id >= 0 && id < tokens.size(); }
     void check_id(const std::string& source, std::int32_t id, const char* what) const;
 
-    BpeModel bpe;
+    TokenTable tokens;
     std::vector<TokenType> types;
+    std::unique_ptr<const SubwordModel> model;
+    Normalizer normalizer;
     Splitter splitter;
-    AddedTokens added;
+    AddedTokens added;             // found in the text as it is
+    AddedTokens added_normalized;  // found after normalizing
+    DecoderRules decoder;
     SpecialTokens special;
     std::vector<std::int32_t> prefix, suffix, ends;
     std::string pretokenizer, chat_template;
-    bool prefix_space = false;
 };
 
 Tokenizer::Tables::Tables(const TokenizerData& data)
-    : bpe(data),
+    : tokens(data),
       types(data.types),
+      normalizer(data.normalizer, data.source),
       splitter(data.pretokenizer, data.source),
+      decoder(data.decoder),
       special(data.special),
       prefix(data.prefix),
       suffix(data.suffix),
       pretokenizer(data.pretokenizer.name),
-      chat_template(data.chat_template),
-      prefix_space(data.prefix_space) {
-    for (std::int32_t id = 0; id < bpe.size(); ++id) {
-        const TokenType type = types[static_cast<std::size_t>(id)];
-        if (type == TokenType::control || type == TokenType::unknown || type == TokenType::user_defined)
-            added.add(bpe.text(id), id, type == TokenType::user_defined, data.source);
+      chat_template(data.chat_template) {
+    if (data.model == TokenModel::unigram) {
+        model = std::make_unique<const UnigramModel>(data, tokens);
+    } else {
+        model = std::make_unique<const BpeModel>(data, tokens);
     }
-    for (const AddedTokenRule& rule : data.added_rules) added.set_rule(rule);
+    add_added_tokens(data);
     for (const std::int32_t id : prefix) check_id(data.source, id, "a token put before every text");
     for (const std::int32_t id : suffix) check_id(data.source, id, "a token put after every text");
     for (const std::int32_t id : data.end_of_text) check_id(data.source, id, "an end of text");
     const FindControl find = [this](std::string_view text) {
-        const std::int32_t id = bpe.find(text);
+        const std::int32_t id = tokens.find(text);
         return id >= 0 && types[static_cast<std::size_t>(id)] == TokenType::control ? id : -1;
     };
     complete_special_tokens(find, special);
@@ -61,19 +72,71 @@ Tokenizer::Tables::Tables(const TokenizerData& data)
 void Tokenizer::Tables::check_id(const std::string& source, std::int32_t id, const char* what) const {
     if (!holds(id))
         throw Error(source + ": " + what + " has id " + std::to_string(id) + ", but the vocabulary has " +
-                    std::to_string(bpe.size()) + " tokens; get or convert the model again");
+                    std::to_string(tokens.size()) + " tokens; get or convert the model again");
 }
 
-void Tokenizer::Tables::encode_plain(std::string_view text, std::vector<std::int32_t>& ids) const {
+void Tokenizer::Tables::add_added_tokens(const TokenizerData& data) {
+    std::unordered_map<std::int32_t, AddedTokenRule> rules;
+    for (const AddedTokenRule& rule : data.added_rules) rules[rule.id] = rule;
+    for (std::int32_t id = 0; id < tokens.size(); ++id) {
+        const TokenType type = types[static_cast<std::size_t>(id)];
+        const bool in_text = type == TokenType::control || type == TokenType::user_defined ||
+                             (type == TokenType::unknown && data.unknown_in_text);
+        if (!in_text) continue;
+        const auto rule = rules.find(id);
+        const bool normalized = rule != rules.end() && rule->second.normalized;
+        AddedTokens& table = normalized ? added_normalized : added;
+        std::string text(tokens.text(id));
+        if (normalized && !data.added_are_normalized) {
+            text = normalizer.apply(text, TextPlace::start);
+            if (text != tokens.text(id)) tokens.show(id, text, decoder);
+        }
+        table.add(text, id, type == TokenType::user_defined, data.source);
+        if (rule != rules.end()) table.set_rule(rule->second);
+    }
+}
+
+namespace {
+
+// Calls token(id) for each added token of `text` in order, and plain(stretch, place) for the text between.
+template <typename Token, typename Plain>
+void each_added(const AddedTokens& added, std::string_view text, TextPlace place, bool parse_special, Token token,
+                Plain plain) {
+    std::size_t done = 0;
+    const auto stretch = [&](std::size_t end) {
+        if (end > done) plain(text.substr(done, end - done), done == 0 ? place : TextPlace::inside);
+    };
+    while (!added.empty()) {
+        const AddedTokens::Found found = added.find(text, done, parse_special);
+        if (found.id < 0) break;
+        stretch(found.begin);
+        token(found.id);
+        done = found.end;
+    }
+    stretch(text.size());
+}
+
+}  // namespace
+
+void Tokenizer::Tables::encode_stretch(std::string_view text, TextPlace place, bool parse_special,
+                                       std::vector<std::int32_t>& ids) const {
+    std::string changed;
+    if (!normalizer.empty()) text = changed = normalizer.apply(text, place);
+    each_added(
+        added_normalized, text, place, parse_special, [&](std::int32_t id) { ids.push_back(id); },
+        [&](std::string_view part, TextPlace where) { encode_plain(part, where, ids); });
+}
+
+void Tokenizer::Tables::encode_plain(std::string_view text, TextPlace place, std::vector<std::int32_t>& ids) const {
     struct Context {
         const Tables& tables;
         std::vector<std::int32_t>& ids;
     } context{*this, ids};
     splitter.split(
-        text,
+        text, place,
         [](void* opaque, std::string_view piece) {
             auto& [tables, out] = *static_cast<Context*>(opaque);
-            tables.bpe.encode(piece, tables.special.unknown, out);
+            tables.model->encode(piece, tables.special.unknown, out);
         },
         &context);
 }
@@ -89,28 +152,21 @@ std::vector<std::int32_t> Tokenizer::encode(std::string_view text, EncodeOptions
 void Tokenizer::encode_append(std::string_view text, EncodeOptions options, std::vector<std::int32_t>& ids) const {
     const Tables& tables = *tables_;
     if (options.add_special) ids.insert(ids.end(), tables.prefix.begin(), tables.prefix.end());
-    const auto plain = [&](std::string_view part) {
-        if (!tables.prefix_space || !options.add_special || part.empty()) return tables.encode_plain(part, ids);
-        tables.encode_plain(std::string(1, ' ').append(part), ids);
-    };
-    std::size_t done = 0;
-    for (;;) {
-        const AddedTokens::Found found = tables.added.find(text, done, options.parse_special);
-        if (found.id < 0) break;
-        plain(text.substr(done, found.begin - done));
-        ids.push_back(found.id);
-        done = found.end;
-    }
-    plain(text.substr(done));
+    each_added(
+        tables.added, text, options.add_special ? TextPlace::start : TextPlace::continuation, options.parse_special,
+        [&](std::int32_t id) { ids.push_back(id); },
+        [&](std::string_view part, TextPlace place) {
+            tables.encode_stretch(part, place, options.parse_special, ids);
+        });
     if (options.add_special) ids.insert(ids.end(), tables.suffix.begin(), tables.suffix.end());
 }
 
 std::string_view Tokenizer::bytes(std::int32_t id) const {
-    return tables_->holds(id) ? tables_->bpe.bytes(id) : std::string_view{};
+    return tables_->holds(id) ? tables_->tokens.bytes(id) : std::string_view{};
 }
 
 std::string_view Tokenizer::text(std::int32_t id) const {
-    return tables_->holds(id) ? tables_->bpe.text(id) : std::string_view{};
+    return tables_->holds(id) ? tables_->tokens.text(id) : std::string_view{};
 }
 
 std::string Tokenizer::decode(std::span<const std::int32_t> ids, bool show_special) const {
@@ -120,10 +176,35 @@ std::string Tokenizer::decode(std::span<const std::int32_t> ids, bool show_speci
     return out;
 }
 
-std::int32_t Tokenizer::vocab_size() const { return tables_->bpe.size(); }
+std::string Tokenizer::whole_text(std::span<const std::int32_t> ids, bool show_special) const {
+    std::string out;
+    TextStart start;
+    for (const std::int32_t id : ids)
+        if (show_special || !is_control(id)) out.append(bytes(id, start));
+    return out;
+}
+
+std::string_view Tokenizer::bytes(std::int32_t id, TextStart& start) const {
+    const DecoderRules& rules = tables_->decoder;
+    if (start.done_ || rules.start == DecoderRules::Start::keep || rules.strip_text.empty()) return bytes(id);
+    if (rules.start == DecoderRules::Start::first_token) {
+        start.done_ = true;
+        start.shown_ = text(id);
+        for (std::size_t at = 0; (at = start.shown_.find(rules.strip_text, at)) != std::string::npos;)
+            start.shown_.erase(at, rules.strip_text.size());
+        return type(id) == TokenType::byte || is_control(id) ? bytes(id) : start.shown_;
+    }
+    std::string_view shown = bytes(id);
+    for (; start.stripped_ < rules.strip_count && shown.starts_with(rules.strip_text); ++start.stripped_)
+        shown.remove_prefix(rules.strip_text.size());
+    start.done_ = !shown.empty() || start.stripped_ == rules.strip_count;
+    return shown;
+}
+
+std::int32_t Tokenizer::vocab_size() const { return tables_->tokens.size(); }
 
 std::optional<std::int32_t> Tokenizer::find(std::string_view text) const {
-    const std::int32_t id = tables_->bpe.find(text);
+    const std::int32_t id = tables_->tokens.find(text);
     return id < 0 ? std::nullopt : std::optional(id);
 }
 

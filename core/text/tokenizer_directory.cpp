@@ -1,11 +1,19 @@
-// Tokenizers from a Hugging Face model's directory: tokenizer.json and the settings beside it.
+// Tokenizers from files, and from a Hugging Face model's directory with the settings beside them.
 #include <algorithm>
+#include <charconv>
 #include <filesystem>
 #include <optional>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "core/text/tokenizer.h"
 #include "core/text/tokenizer_json.h"
+#include "core/text/tokenizer_ranks.h"
+#include "core/text/tokenizer_sentencepiece.h"
 #include "core/weights/json_config.h"
 #include "core/weights/mapped_file.h"
 
@@ -13,6 +21,11 @@ namespace foresay::core {
 namespace {
 
 namespace fs = std::filesystem;
+
+bool is_rank_file_name(const fs::path& path) {
+    const std::string name = path.filename().string();
+    return name.ends_with(".tiktoken") || name == "tiktoken.model";
+}
 
 std::string_view text_of(const MappedFile& file) {
     return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
@@ -60,6 +73,54 @@ void read_tokenizer_config(const JsonConfig& config, TokenizerData& data) {
         data.chat_template = config.get_string("chat_template");
 }
 
+// The file of a directory that holds its tokenizer; empty when there is none.
+fs::path tokenizer_file(const fs::path& directory) {
+    std::error_code ignored;
+    for (const char* name : {"tokenizer.json", "tekken.json", "tokenizer.model"})
+        if (fs::exists(directory / name, ignored)) return directory / name;
+    std::vector<fs::path> others;
+    for (const auto& entry : fs::directory_iterator(directory, ignored))
+        if (is_rank_file_name(entry.path())) others.push_back(entry.path());
+    return others.empty() ? fs::path() : *std::min_element(others.begin(), others.end());
+}
+
+// What the tokenizer_config.json beside a rank file says about it: 'pattern' and 'added_tokens_decoder'.
+RankFileSettings rank_file_settings(const fs::path& ranks) {
+    RankFileSettings out;
+    const fs::path path = ranks.parent_path() / "tokenizer_config.json";
+    const auto config = settings(path);
+    if (!config) return out;
+    out.pattern = config->get_string_or("pattern", "");
+    const MappedFile file(path);
+    const nlohmann::json document = nlohmann::json::parse(text_of(file), nullptr, false);
+    const auto refuse = [&](const std::string& what) {
+        throw Error(path.string() + ": " + what +
+                    " in added_tokens_decoder; get the model's tokenizer_config.json again");
+    };
+    const auto added = document.find("added_tokens_decoder");
+    if (added == document.end() || added->is_null()) return out;
+    if (!added->is_object()) refuse("there is no object");
+    for (const auto& [name, token] : added->items()) {
+        RankFileSettings::Special special;
+        const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), special.id);
+        if (error != std::errc() || end != name.data() + name.size())
+            refuse("'" + name.substr(0, 64) + "' is no token id");
+        if (!token.is_object() || !token.contains("content") || !token["content"].is_string())
+            refuse("token " + name + " has no content");
+        special.text = token["content"].get<std::string>();
+        out.special.push_back(std::move(special));
+    }
+    return out;
+}
+
+TokenizerData parse(const fs::path& path, std::string_view text) {
+    if (is_tekken(text)) return parse_tekken(text, path.string());
+    if (text.starts_with('{') || path.extension() == ".json") return parse_tokenizer_json(text, path.string());
+    if (is_tiktoken(text) || is_rank_file_name(path))
+        return parse_tiktoken(text, rank_file_settings(path), path.string());
+    return parse_sentencepiece(text, path.string());
+}
+
 }  // namespace
 
 Tokenizer Tokenizer::from_json(std::string_view json, std::string path) {
@@ -71,16 +132,38 @@ Tokenizer Tokenizer::from_json(const fs::path& path) {
     return from_json(text_of(file), path.string());
 }
 
+Tokenizer Tokenizer::from_sentencepiece(std::string_view model, std::string path) {
+    return Tokenizer(parse_sentencepiece(model, std::move(path)));
+}
+
+Tokenizer Tokenizer::from_tekken(std::string_view json, std::string path) {
+    return Tokenizer(parse_tekken(json, std::move(path)));
+}
+
+Tokenizer Tokenizer::from_tiktoken(std::string_view ranks, std::string path) {
+    return Tokenizer(parse_tiktoken(ranks, {}, std::move(path)));
+}
+
+bool Tokenizer::has_tokenizer(const fs::path& directory) { return !tokenizer_file(directory).empty(); }
+
 Tokenizer Tokenizer::from_directory(const fs::path& directory) {
-    const fs::path path = directory / "tokenizer.json";
-    if (!fs::exists(path))
-        throw Error(directory.string() + ": the model has no tokenizer.json, so text cannot be turned into tokens; " +
-                    "put the model's tokenizer.json there");
+    const fs::path path = tokenizer_file(directory);
+    if (path.empty())
+        throw Error(directory.string() +
+                    ": the model has no tokenizer.json, tekken.json, tokenizer.model or .tiktoken " +
+                    "file, so text cannot be turned into tokens; put the model's tokenizer.json there");
+    return from_file(path);
+}
+
+Tokenizer Tokenizer::from_file(const fs::path& path) {
+    const fs::path directory = path.parent_path();
+    const auto beside = [&](const char* name) { return settings(directory / name); };
+    const auto tokenizer_config = beside("tokenizer_config.json");
     const MappedFile file(path);
-    TokenizerData data = parse_tokenizer_json(text_of(file), path.string());
-    if (const auto config = settings(directory / "tokenizer_config.json")) read_tokenizer_config(*config, data);
+    TokenizerData data = parse(path, text_of(file));
+    if (tokenizer_config) read_tokenizer_config(*tokenizer_config, data);
     for (const char* name : {"generation_config.json", "config.json"}) {
-        const auto config = settings(directory / name);
+        const auto config = beside(name);
         if (!config) continue;
         const std::vector<std::int32_t> bos = ids_in(*config, "bos_token_id", data);
         const std::vector<std::int32_t> eos = ids_in(*config, "eos_token_id", data);
