@@ -1,6 +1,6 @@
 #include <algorithm>
-#include <charconv>
 #include <cmath>
+#include <cstdio>
 
 #include "base/error.h"
 #include "samplers/stage.h"
@@ -25,7 +25,8 @@ std::size_t distance(std::string_view a, std::string_view b) {
 
 std::string number(double value) {
     char text[32];
-    return {text, std::to_chars(text, text + sizeof text, value).ptr};
+    std::snprintf(text, sizeof text, "%.15g", value);
+    return text;
 }
 
 std::string type_name(ParameterType type) {

@@ -44,8 +44,8 @@ public:
             return at(self).vocabulary_.find({text.data, static_cast<std::size_t>(text.size)});
         };
         host_.log = [](void* self, std::uint32_t level, foresay_text text) {
-            std::fprintf(stderr, "%s: %s%s\n", at(self).name_.c_str(), level == FORESAY_LOG_WARNING ? "warning: " : "",
-                         one_line(view(text), kMaxReport).c_str());
+            std::fprintf(stderr, "foresay: %ssampler '%s': %s\n", level == FORESAY_LOG_WARNING ? "warning: " : "",
+                         at(self).name_.c_str(), one_line(view(text), kMaxReport).c_str());
         };
         host_.report = [](void*, foresay_text text) { reported = one_line(view(text), kMaxReport); };
     }
@@ -86,7 +86,7 @@ void call_to_destroy(const PluginSite* sites, PluginFunction which, Function&& f
     });
     if (wrong.empty()) return;
     const PluginSite& site = sites[static_cast<int>(which)];
-    std::fprintf(stderr, "%s: %s: %s\n", site.sampler, site.where, reported.c_str());
+    std::fprintf(stderr, "foresay: warning: sampler '%s' %s: %s\n", site.sampler, site.where, reported.c_str());
 }
 
 // An instance and what it needs. The stage and its states share it, so they may be destroyed in any order.

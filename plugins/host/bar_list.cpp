@@ -106,8 +106,11 @@ Build build_of(std::span<const std::byte> contents) {
     return {crc.checksum(), contents.size()};
 }
 
-BarList::BarList(fs::path file) : file_(std::move(file)) {
+BarList::BarList(fs::path file) : file_(std::move(file)) { refresh(); }
+
+void BarList::refresh() {
     if (file_.empty()) return;
+    bars_ = unwritten_;
     std::ifstream stream(file_);
     for (std::string line; bars_.size() < kMaxBars && std::getline(stream, line);) {
         const std::optional<Bar> bar = bar_of(line);
@@ -124,7 +127,9 @@ std::string BarList::add(const Bar& bar) {
     if (file_.empty() || find(bar.build) != nullptr) return {};
     bars_.push_back(bar);
     // The newline first ends a line that a full disk has cut off.
-    return write_file(file_, O_APPEND, "\n" + line_of(bar));
+    std::string problem = write_file(file_, O_APPEND, "\n" + line_of(bar));
+    if (!problem.empty()) unwritten_.push_back(bar);
+    return problem;
 }
 
 std::vector<Bar> BarList::remove(const std::function<bool(const Bar&)>& which) {
@@ -142,6 +147,7 @@ std::vector<Bar> BarList::remove(const std::function<bool(const Bar&)>& which) {
         throw Error("cannot write " + file_.string() + ": " + problem);
     }
     bars_ = std::move(kept);
+    unwritten_.clear();  // the file holds all of them now
     return removed;
 }
 

@@ -39,6 +39,9 @@ public:
     // `file` empty: the list is empty and stays so.
     explicit BarList(std::filesystem::path file);
 
+    // Reads the file again: another process may have added or removed bars.
+    void refresh();
+
     const std::vector<Bar>& bars() const { return bars_; }
     const Bar* find(const Build& build) const;  // null: not barred
 
@@ -51,6 +54,7 @@ public:
 private:
     std::filesystem::path file_;
     std::vector<Bar> bars_;
+    std::vector<Bar> unwritten_;  // those of bars_ that could not be written
 };
 
 // "2026-11-23 06:40 UTC"

@@ -148,7 +148,7 @@ void CrashMarker::read_dead_markers() {
     for (const fs::path& file : files) {
         const int handle = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
         if (handle < 0) continue;
-        // Whoever holds the lock lives, or is reading this file already.
+        // The process that holds the lock lives, or is reading this file already.
         if (::flock(handle, LOCK_EX | LOCK_NB) == 0 && take_up(handle)) ::unlink(file.c_str());
         ::close(handle);
     }

@@ -263,7 +263,9 @@ PluginHost::Opened PluginHost::open(const fs::path& path) {
     const fs::path whole = fs::canonical(path, error);
     if (error) throw Error("plugin '" + path.string() + "' cannot be loaded: " + error.message());
     const FileState state = state_of(whole);
-    if (const Bar* bar = marker_->barred().find(state.build)) {
+    const bool runs_here = std::find(opened_.begin(), opened_.end(), state.build) != opened_.end();
+    if (!runs_here) marker_->barred().refresh();
+    if (const Bar* bar = runs_here ? nullptr : marker_->barred().find(state.build)) {
         throw PluginBarred("plugin '" + whole.string() + "' is " + bar_text(*bar) +
                            "; build it again, or allow this build with `foresay plugin free " +
                            bar->path.stem().string() + "`");
@@ -275,6 +277,7 @@ PluginHost::Opened PluginHost::open(const fs::path& path) {
     const foresay_sampler_library& entry = open_library(whole, build, running);
     const std::string wrong = entry_problem(entry);
     if (!wrong.empty()) throw Error("plugin '" + whole.string() + "' cannot be used: " + wrong);
+    if (!runs_here) opened_.push_back(state.build);
     return {whole, entry, running};
 }
 

@@ -86,6 +86,7 @@ private:
 
     PluginOptions options_;
     std::unique_ptr<CrashMarker> marker_;
+    std::vector<Build> opened_;  // builds that run here, whatever becomes of them in another process
 };
 
 }  // namespace foresay::plugins

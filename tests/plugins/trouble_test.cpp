@@ -160,15 +160,23 @@ TEST(PluginTrouble, TheBarIsOfTheBuildAndNotOfTheFile) {
     EXPECT_EQ(std::count_if(files.begin(), files.end(), [](const PluginFile& f) { return f.bar.has_value(); }), 1);
     // Freeing one leaves the others.
     in_child([&] {
-        PluginHost other(options);
-        other.load("trouble", file);
-        mark_crash(samplers::plugin_sites("x", "y", nullptr)[0], "nothing, because it is no plugin");
+        CrashMarker marker(options.marker, true);
+        mark_crash({"", "in process()", "mine", "mine", marker.counter(file, {1, 2})}, "abort");
+        ::kill(::getpid(), SIGKILL);
     });
-    EXPECT_THAT(PluginHost(options).bars(), SizeIs(1));
+    EXPECT_THAT(PluginHost(options).bars(), SizeIs(2));
+    PluginHost running(options);  // a conversation meanwhile
+    EXPECT_NE(error_of([&] { running.load("trouble"); }), "no error");
     EXPECT_THAT(host.free([](const Bar& bar) { return bar.path.stem() == "no_such"; }), IsEmpty());
-    EXPECT_THAT(host.free([](const Bar& bar) { return bar.path.stem() == "trouble"; }), SizeIs(1));
-    EXPECT_EQ(error_of([&] { host.load("trouble"); }), "no error");
-    EXPECT_THAT(PluginHost(options).bars(), IsEmpty());
+    PluginHost freeing(options);
+    EXPECT_THAT(freeing.free([](const Bar& bar) { return bar.path.stem() == "trouble"; }), SizeIs(1));
+    EXPECT_EQ(error_of([&] { running.load("trouble"); }), "no error");
+    EXPECT_THAT(PluginHost(options).bars(), SizeIs(1));
+    // A crash elsewhere does not take a plugin from a conversation in which it runs.
+    EXPECT_TRUE(in_child([&] { sample(options, "segfault"); }).by(SIGSEGV));
+    PluginHost next(options);
+    EXPECT_NE(error_of([&] { next.load("trouble"); }), "no error");
+    EXPECT_EQ(error_of([&] { running.load("trouble"); }), "no error");
 }
 
 TEST(PluginTrouble, EndingTheProgramIsAnErrorThatNamesThePlugin) {
