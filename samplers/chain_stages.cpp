@@ -21,7 +21,7 @@ constexpr std::int32_t kLikely = 4;
 constexpr double kMattering = 0.03;
 constexpr double kDroppedBlend = 0.05;
 
-// Above this a float32 has no room for the noise: its steps are wider than a hundredth. A stage may raise logits as far
+// Above this a float32 has too little room for the noise: its steps reach a hundredth. A stage may raise logits as far
 // as it likes, but only their differences count.
 constexpr float kLargest = 65536.0f;
 

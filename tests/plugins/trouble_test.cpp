@@ -313,6 +313,15 @@ TEST(PluginTrouble, WithoutRoomForAMarkerPluginsRunAndASentenceSaysSo) {
     }
 }
 
+#ifndef FORESAY_SANITIZED
+TEST(PluginTrouble, WithoutAMarkerACrashIsNamedAllTheSame) {
+    const Ended ended = in_child([] { sample({{kBad, kGood}, "/proc/foresay/plugins"}, "segfault"); });
+    EXPECT_TRUE(ended.by(SIGSEGV)) << ended.status;
+    EXPECT_EQ(ended.error,
+              "foresay: sampler 'trouble' of plugin '" + kTrouble + "' crashed in process(): segmentation fault\n");
+}
+#endif
+
 // The crash is in the marker, but the list cannot grow: the marker stays, and a later start bars the plugin.
 TEST(PluginTrouble, ABarThatCannotBeWrittenIsKeptInTheMarker) {
     const OwnFolder state;

@@ -9,6 +9,7 @@
 #include <set>
 #include <stdexcept>
 
+#include "base/error.h"
 #include "samplers/sdk/sampler.hpp"
 #include "tests/samplers/support.h"
 
@@ -393,6 +394,83 @@ TEST(PluginStage, AnExceptionOutOfAFunctionIsAFailure) {
     const Decision decision = chain.decide(row);
     ASSERT_NE(decision.failure, nullptr);
     EXPECT_EQ(decision.failure->message, "sampler 'naughty' failed: it threw an exception: out of ?[31m");
+}
+
+// Samplers in plain C, which no wrapper keeps within bounds.
+TEST(PluginStage, BreachesOfPlainSamplersAreNamed) {
+    using Process = std::int32_t (*)(void*, const void*, const foresay_context*, foresay_candidates*);
+    struct Case {
+        std::uint32_t flags;
+        Process process;
+        const char* failure;  // nullptr: none
+    };
+    const Case cases[] = {
+        {0,
+         [](void*, const void*, const foresay_context*, foresay_candidates* c) {
+             ++c->count;
+             return FORESAY_OK;
+         },
+         "it returned more candidates than it got"},
+        {0,
+         [](void*, const void*, const foresay_context*, foresay_candidates* c) {
+             c->count = 0xffffffffu;
+             return FORESAY_OK;
+         },
+         "it returned more candidates than it got"},
+        {FORESAY_MASKS_ONLY,
+         [](void*, const void*, const foresay_context*, foresay_candidates* c) {
+             c->logits[2] += 0.5f;
+             return FORESAY_OK;
+         },
+         "it changed a logit, though it declares that it only masks"},
+        {FORESAY_MASKS_ONLY,
+         [](void*, const void*, const foresay_context*, foresay_candidates* c) {
+             c->logits[0] = -kInfinity;  // which drops it
+             return FORESAY_OK;
+         },
+         nullptr},
+        {0, [](void*, const void*, const foresay_context*, foresay_candidates*) { return FORESAY_FAILED; },
+         "it failed and gave no reason"},
+        {0, [](void*, const void*, const foresay_context*, foresay_candidates*) { return -7; },
+         "it failed and gave no reason"},
+        {0,
+         [](void*, const void*, const foresay_context*, foresay_candidates* c) {
+             std::swap(c->ids[0], c->ids[3]);
+             std::swap(c->logits[0], c->logits[3]);
+             return FORESAY_OK;
+         },
+         nullptr},
+    };
+    const LetterVocabulary vocabulary(8);
+    int number = 0;
+    for (const Case& c : cases) {
+        SCOPED_TRACE(number++);
+        foresay_sampler sampler = detail::Adapter<Naughty>::sampler;
+        sampler.flags = c.flags;
+        sampler.process = c.process;
+        Chain chain({{"naughty", {}, make_plugin_factory(&sampler, nullptr, "test")}}, vocabulary);
+        chain.begin(0, 0, {});
+        std::vector<float> row = {0.5f, 1.0f, 0.2f, 0.9f, -1.0f, 0.0f, 0.1f, 0.3f};
+        const Decision decision = chain.decide(row);
+        ASSERT_EQ(decision.failure != nullptr, c.failure != nullptr);
+        if (c.failure != nullptr) {
+            EXPECT_EQ(decision.failure->message, std::string("sampler 'naughty' failed: ") + c.failure);
+        }
+    }
+    const auto error = [&](const foresay_sampler& sampler) -> std::string {
+        try {
+            Chain chain({{sampler.name, {}, make_plugin_factory(&sampler, nullptr, "test")}}, vocabulary);
+        } catch (const Error& problem) {
+            return problem.what();
+        }
+        return "";
+    };
+    foresay_sampler refuses = detail::Adapter<Naughty>::sampler;
+    refuses.create = [](const foresay_host*, const foresay_value*, void**) { return FORESAY_FAILED; };
+    EXPECT_EQ(error(refuses), "naughty: it failed and gave no reason");
+    foresay_sampler without_state = detail::Adapter<Counter>::sampler;
+    without_state.state_create = [](void*, void**) -> std::int32_t { throw 1; };
+    EXPECT_EQ(error(without_state), "counter: its state cannot be created: it threw an exception");
 }
 
 TEST(PluginStage, UnknownParametersGetSensibleSuggestions) {
