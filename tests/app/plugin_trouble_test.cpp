@@ -253,7 +253,7 @@ TEST_F(TroubleAtATerminal, ACrashIsNamedOnALineOfItsOwnAndTheTerminalIsGivenBack
                                           "[[plugin]]\nname = \"trouble\"\npath = \"" +
                                           kTrouble + "\"\n[plugin.options]\ndeed = \"segfault\"\n");
     start("-n 6 " + config + "; echo was $?; stty -a");
-    wait_for("> ");
+    wait_for("on the next.");
     type("'x = 1' Enter");
     expect_screen(
         AllOf(ContainsRegex("\nforesay: sampler 'trouble' of plugin"), HasSubstr("was 139"), ContainsRegex(" icanon")));
