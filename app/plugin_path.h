@@ -1,6 +1,8 @@
 // app/plugin_path.h: the plugin path of this program, and the place of its crash marker.
 #pragma once
 
+#include <filesystem>
+#include <string>
 #include <vector>
 
 #include "plugins/host/plugin_host.h"
@@ -16,5 +18,10 @@ plugins::PluginHost looking_plugin_host();
 
 // Every .so on this program's plugin path. Loads nothing.
 std::vector<plugins::PluginFile> find_plugins();
+
+// Frees the barred builds of `plugin`, which is a name or a file, and returns their files. Errors: none is barred.
+std::vector<std::filesystem::path> free_plugin(const std::string& plugin);
+// The names of all barred plugins.
+std::vector<std::string> barred_plugin_names();
 
 }  // namespace foresay::app

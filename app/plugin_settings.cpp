@@ -44,8 +44,8 @@ std::vector<std::string> leave_out_barred_plugins(Configuration& configuration) 
         std::string back = plugin.path.empty() ? plugin.name : plugin.path.string();
         if (!plugin.path.empty() && plugin.path.stem() != plugin.name) back += " " + plugin.name;
         sentences.push_back("the chain goes on without '" + plugin.name + "', whose plugin is " +
-                            plugins::PluginHost::bar_text(*bar) + "; allow it with `foresay plugin free " +
-                            bar->path.stem().string() + "`, and bring it back with /plugin load " + back);
+                            plugins::PluginHost::bar_text(*bar) + "; to bring it back: /plugin free " +
+                            bar->path.stem().string() + ", /plugin load " + back);
     }
     if (!sentences.empty()) configuration.set_text(plugins_toml(kept) + chain_toml(chain), "without barred plugins");
     return sentences;

@@ -1,7 +1,6 @@
 // foresay plugin: lists and describes the sampler stages, built-in ones and plugins, and frees plugins that are barred.
 #include <algorithm>
 #include <filesystem>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -171,26 +170,14 @@ public:
     }
 
     int run() override {
-        plugins::PluginHost host = looking_plugin_host();
         for (const std::string& plugin : plugins_) {
-            const std::optional<plugins::Bar> file = host.bar("", plugin);
-            const auto freed = host.free([&](const plugins::Bar& bar) {
-                return (file && bar.build == file->build) || bar.path.stem() == plugin ||
-                       bar.path == std::filesystem::absolute(plugin).lexically_normal();
-            });
-            if (freed.empty()) throw Error("no plugin '" + plugin + "' is barred" + others(host));
-            for (const plugins::Bar& bar : freed) print(printable("freed " + bar.path.string()) + "\n");
+            for (const std::filesystem::path& path : free_plugin(plugin))
+                print(printable("freed " + path.string()) + "\n");
         }
         return 0;
     }
 
 private:
-    static std::string others(const plugins::PluginHost& host) {
-        std::string names;
-        for (const plugins::Bar& bar : host.bars()) names += (names.empty() ? "" : ", ") + bar.path.stem().string();
-        return names.empty() ? "; none is" : "; barred are " + names;
-    }
-
     std::vector<std::string> plugins_;
 };
 

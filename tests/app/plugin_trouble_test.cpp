@@ -92,13 +92,11 @@ TEST_F(PluginTrouble, ASessionGoesOnWithoutTheBarredPlugin) {
     EXPECT_THAT(crashed.error, HasSubstr("crashed in process(): abort"));
     const Outcome resumed = chat("/sampler\nx = 4\n", {"--continue"});
     EXPECT_EQ(resumed.status, 0) << resumed.error;
-    EXPECT_THAT(
-        resumed.error,
-        AllOf(StartsWith("foresay: the chain goes on without 'trouble', whose plugin is barred since "),
-              HasSubstr("crashed in process(): abort; allow it with `foresay plugin free trouble`, and bring it "
-                        "back with /plugin load " +
-                        kTrouble + "\n"),
-              HasSubstr("1   wordlist")));
+    EXPECT_THAT(resumed.error,
+                AllOf(StartsWith("foresay: the chain goes on without 'trouble', whose plugin is barred since "),
+                      HasSubstr("crashed in process(): abort; to bring it back: /plugin free trouble, /plugin load " +
+                                kTrouble + "\n"),
+                      HasSubstr("1   wordlist")));
     EXPECT_THAT(run(call({"session", "show", "work"})).out, AllOf(HasSubstr("> x = 1\n"), HasSubstr("> x = 4\n")));
     EXPECT_EQ(run(call({"session", "replay", "work"})).status, 0) << "what was saved since needs no plugin";
     // A script that needs the plugin is told.
@@ -107,9 +105,12 @@ TEST_F(PluginTrouble, ASessionGoesOnWithoutTheBarredPlugin) {
     EXPECT_THAT(script.error, HasSubstr("is barred since "));
     EXPECT_EQ(script.out, "");
     // Back again.
-    run(call({"plugin", "free", "trouble"}));
-    const Outcome back = chat("/plugin load " + kTrouble + "\nx = 5\n", {"--session", "work"});
-    EXPECT_EQ(back.status, 0) << back.error;
+    const Outcome back = chat("/plugin free nothing\n/plugin load " + kTrouble +
+                                  "\n/plugin free trouble\n/plugin load " + kTrouble + "\nx = 5\n",
+                              {"--session", "work"});
+    EXPECT_EQ(back.status, 1) << "two of the commands were wrong";
+    EXPECT_THAT(back.error, AllOf(HasSubstr("no plugin 'nothing' is barred; barred are trouble"),
+                                  ContainsRegex("plugin '[^']+' is barred since .*\nFreed " + kTrouble + ".\n")));
     EXPECT_THAT(back.error, HasSubstr("1   trouble"));
 }
 #endif
@@ -243,9 +244,9 @@ TEST_F(PluginTrouble, AFileMayHaveAnotherNameThanItsSampler) {
                 AllOf(HasSubstr("first\n  One of two."), HasSubstr("second\n")));
 }
 
-#ifndef FORESAY_SANITIZED
 class TroubleAtATerminal : public TmuxTerminal {};
 
+#ifndef FORESAY_SANITIZED
 TEST_F(TroubleAtATerminal, ACrashIsNamedOnALineOfItsOwnAndTheTerminalIsGivenBack) {
     const std::string config =
         write_scratch("trouble.toml", "extends = \"" + source("configs/python-coder.toml") +
@@ -259,6 +260,21 @@ TEST_F(TroubleAtATerminal, ACrashIsNamedOnALineOfItsOwnAndTheTerminalIsGivenBack
         AllOf(ContainsRegex("\nforesay: sampler 'trouble' of plugin"), HasSubstr("was 139"), ContainsRegex(" icanon")));
 }
 #endif
+
+TEST_F(TroubleAtATerminal, TwoInterruptsEndAHang) {
+    start("-n 6; echo was $?; stty -a");
+    wait_for("on the next.");
+    type("'/plugin load " + kTrouble + " deed=hang' Enter");
+    wait_for("1   trouble");
+    type("'x = 1' Enter");
+    wait_for("<hangs>");
+    type("C-c");
+    wait_for("press Ctrl-C again to end the program");
+    type("C-c");
+    expect_screen(AllOf(ContainsRegex("\nforesay: sampler 'trouble' of plugin"), HasSubstr("does not return"),
+                        ContainsRegex("\nforesay: ended while sampler"), HasSubstr("was 130"),
+                        ContainsRegex(" icanon")));
+}
 
 }  // namespace
 }  // namespace foresay::testing

@@ -199,8 +199,12 @@ void plugin(Repl& repl, const std::string& arguments) {
     const std::vector<std::string> words = split_words(arguments);
     if (words.empty() || (words.size() == 1 && words[0] == "list")) return list_plugins(repl);
     const bool load = words[0] == "load";
-    if (words.size() < 2 || (!load && words[0] != "unload")) {
-        throw Error("write /plugin list, /plugin load NAME or PATH, or /plugin unload NAME");
+    if (words.size() < 2 || (!load && words[0] != "unload" && words[0] != "free")) {
+        throw Error("write /plugin list, /plugin load NAME or PATH, /plugin unload NAME, or /plugin free NAME");
+    }
+    if (words[0] == "free") {
+        for (const auto& path : free_plugin(words[1])) say("Freed " + printable(path.string()) + ".\n");
+        return;
     }
     const core::Config& config = repl.engine().config();
     std::vector<core::PluginSpec> loaded = config.plugins;
@@ -229,11 +233,13 @@ void plugin(Repl& repl, const std::string& arguments) {
 }
 
 Candidates complete_plugin(const CompletionRequest& request) {
-    if (request.before.empty()) return {"list", "load", "unload"};
+    if (request.before.empty()) return {"list", "load", "unload", "free"};
     if (request.before.size() > 1) return {};
     Candidates names;
     if (request.before[0] == "unload") {
         for (const core::PluginSpec& plugin : request.repl.engine().config().plugins) names.push_back(plugin.name);
+    } else if (request.before[0] == "free") {
+        names = barred_plugin_names();
     } else if (request.before[0] == "load") {
         names = plugin_names();
         const Candidates files = complete_files(request);
@@ -251,11 +257,11 @@ constexpr ReplCommand kCommands[] = {
      "    /sampler move temperature 1     move a sampler to the first place\n"
      "    /sampler remove top_p           remove a sampler",
      sampler, complete_sampler},
-    {"plugin", "[list|load NAME|unload NAME]", "list, load or unload sampler plugins",
+    {"plugin", "[list|load NAME|unload NAME|free NAME]", "list, load or unload sampler plugins",
      "NAME is looked up on the plugin path; with a slash in it, or .so at its end, it is a file, and a word after it "
      "says which of its samplers is meant if there are several. The plugin becomes the first stage of the chain, and "
      "KEY=VALUE words are its options: /plugin load wordlist 'forbid=[\"TODO\"]'. /sampler move moves it to another "
-     "place. A plugin that has crashed is not loaded again until it is built again, or `foresay plugin free NAME` "
+     "place. A plugin that has crashed is barred: it is not loaded until it is built again, or /plugin free NAME "
      "allows it.",
      plugin, complete_plugin},
 };
