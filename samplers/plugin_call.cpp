@@ -13,7 +13,7 @@ constexpr std::size_t kLongestText = 4096;
 
 constexpr const char* kWhere[kPluginFunctions] = {
     "while it was loaded", "in create()",     "in destroy()", "in state_create()", "in state_destroy()",
-    "in state_reset()",    "in state_copy()", "in accept()",  "in process()",
+    "in state_reset()",    "in state_copy()", "in accept()",  "in process()",      "outside any call",
 };
 
 thread_local const PluginSite* of_this_thread = nullptr;

@@ -24,8 +24,9 @@ enum class PluginFunction : std::uint8_t {
     state_copy,
     accept,
     process,
+    none,  // its code runs without a call: a thread of its own
 };
-inline constexpr int kPluginFunctions = 9;
+inline constexpr int kPluginFunctions = 10;
 
 struct PluginSite {
     const char* who = "";    // "sampler 'x' of plugin '/p/y.so'"

@@ -1,11 +1,13 @@
 #include "plugins/host/crash_watch.h"
 
+#include <link.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/time.h>
 #include <ucontext.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <cstdio>
@@ -70,20 +72,48 @@ const char* name_of(int signal) {
     }
 }
 
-// Whether the fault is an access just beyond the stack pointer, which a stack that is used up causes.
-bool is_stack_overflow(int signal, const siginfo_t& info, const void* context) {
-    if (signal != SIGSEGV || context == nullptr) return false;
+// Where the code of a library lies.
+struct Library {
+    std::uintptr_t begin = 0;
+    std::uintptr_t end = 0;
+};
+constexpr int kLibraries = 64;  // more are not watched
+Library libraries[kLibraries];
+std::atomic<const PluginSite*> library_sites[kLibraries];
+std::atomic<int> library_count{0};
+
+// The instruction and the stack pointer of the thread when the signal came; 0 where they are not known.
+struct Place {
+    std::uintptr_t instruction = 0;
+    std::uintptr_t stack = 0;
+};
+Place place_of(const void* context) {
+    if (context == nullptr) return {};
     const mcontext_t& machine = static_cast<const ucontext_t*>(context)->uc_mcontext;
 #if defined(__x86_64__)
-    const auto top = static_cast<std::uintptr_t>(machine.gregs[REG_RSP]);
+    return {static_cast<std::uintptr_t>(machine.gregs[REG_RIP]), static_cast<std::uintptr_t>(machine.gregs[REG_RSP])};
 #elif defined(__aarch64__)
-    const auto top = static_cast<std::uintptr_t>(machine.sp);
+    return {static_cast<std::uintptr_t>(machine.pc), static_cast<std::uintptr_t>(machine.sp)};
 #else
     static_cast<void>(machine);
-    return false;
+    return {};
 #endif
+}
+
+// The plugin to blame: the one that the thread has called, or the one whose code it runs.
+const PluginSite* culprit(const Place& place) {
+    if (const PluginSite* site = samplers::plugin_call_of_this_thread()) return site;
+    for (int i = 0; i < library_count.load(); ++i) {
+        if (place.instruction >= libraries[i].begin && place.instruction < libraries[i].end) return library_sites[i];
+    }
+    return nullptr;
+}
+
+// Whether the fault is an access just beyond the stack pointer, which a stack that is used up causes.
+bool is_stack_overflow(int signal, const siginfo_t& info, const Place& place) {
+    if (signal != SIGSEGV || place.stack == 0) return false;
     const auto address = reinterpret_cast<std::uintptr_t>(info.si_addr);
-    return address - (top - kNearStack) < 2 * kNearStack;
+    return address - (place.stack - kNearStack) < 2 * kNearStack;
 }
 
 void on_crash(int signal, siginfo_t* info, void* context) {
@@ -93,9 +123,10 @@ void on_crash(int signal, siginfo_t* info, void* context) {
         return;
     }
     static std::atomic<bool> crashing{false};  // a crash in here must not come back here
-    if (const PluginSite* site = crashing.exchange(true) ? nullptr : samplers::plugin_call_of_this_thread()) {
+    const Place place = place_of(context);
+    if (const PluginSite* site = crashing.exchange(true) ? nullptr : culprit(place)) {
         const char* how = name_of(signal);
-        if (info != nullptr && is_stack_overflow(signal, *info, context)) how = "stack overflow";
+        if (info != nullptr && is_stack_overflow(signal, *info, place)) how = "stack overflow";
         const bool kept = mark_crash(*site, how);
         Line line;
         line << site->who << " crashed " << site->where << ": " << how;
@@ -208,6 +239,38 @@ void watch_for_crashes(void (*restore)()) {
     terminate_before = std::set_terminate(on_terminate);
     std::atexit(on_exit);
     std::at_quick_exit(on_exit);
+}
+
+void watch_library(const void* inside, const PluginSite* sites) {
+    struct Search {
+        std::uintptr_t inside;
+        Library found;
+    } search{reinterpret_cast<std::uintptr_t>(inside), {}};
+    const PluginSite* site = sites + static_cast<int>(samplers::PluginFunction::none);
+    const int count = library_count.load();
+    for (int i = 0; i < count; ++i) {
+        if (search.inside < libraries[i].begin || search.inside >= libraries[i].end) continue;
+        if (site->running != nullptr) library_sites[i] = site;  // the marker of the latest host
+        return;
+    }
+    const auto look = [](dl_phdr_info* object, std::size_t, void* data) -> int {
+        auto& wanted = *static_cast<Search*>(data);
+        Library library{~std::uintptr_t{0}, 0};
+        for (int i = 0; i < object->dlpi_phnum; ++i) {
+            const auto& segment = object->dlpi_phdr[i];
+            if (segment.p_type != PT_LOAD) continue;
+            const std::uintptr_t begin = object->dlpi_addr + segment.p_vaddr;
+            library.begin = std::min(library.begin, begin);
+            library.end = std::max(library.end, begin + segment.p_memsz);
+        }
+        if (wanted.inside < library.begin || wanted.inside >= library.end) return 0;
+        wanted.found = library;
+        return 1;
+    };
+    if (count == kLibraries || ::dl_iterate_phdr(look, &search) == 0) return;
+    libraries[count] = search.found;
+    library_sites[count] = site;
+    library_count = count + 1;
 }
 
 void name_hanging_plugin(const std::atomic<bool>& wanted) noexcept {

@@ -17,6 +17,7 @@
 
 #include "base/error.h"
 #include "plugins/host/crash_marker.h"
+#include "plugins/host/crash_watch.h"
 #include "plugins/host/elf_check.h"
 #include "samplers/plugin_call.h"
 #include "samplers/plugin_stage.h"
@@ -275,6 +276,7 @@ PluginHost::Opened PluginHost::open(const fs::path& path) {
     const Build build = loaded != loaded_libraries().end() ? loaded->second.build : state.build;
     std::atomic<std::uint32_t>* running = marker_->counter(whole, build);
     const foresay_sampler_library& entry = open_library(whole, build, running);
+    watch_library(&entry, samplers::plugin_sites(whole.string(), "", running));
     const std::string wrong = entry_problem(entry);
     if (!wrong.empty()) throw Error("plugin '" + whole.string() + "' cannot be used: " + wrong);
     if (!runs_here) opened_.push_back(state.build);

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <limits>
 #include <stdexcept>
+#include <thread>
 
 #include "samplers/sdk/sampler.hpp"
 
@@ -34,7 +35,7 @@ struct Trouble {
         return foresay::parameters(foresay::choice("deed", &Parameters::deed,
                                                    {"none", "segfault", "bus", "illegal", "divide", "abort", "overflow",
                                                     "exit", "quick_exit", "_exit", "hang", "impure", "huge", "nan",
-                                                    "crash_in_create", "exit_in_create", "throw_in_destroy"},
+                                                    "thread", "crash_in_create", "exit_in_create", "throw_in_destroy"},
                                                    "What it does."),
                                    foresay::integer("at", &Parameters::at, 0, 1000000, "From this index on."));
     }
@@ -52,6 +53,7 @@ struct Trouble {
         if (p_.deed == "illegal") __builtin_trap();
         if (p_.deed == "divide") zero = 7 / zero;  // 1 / x would become a comparison
         if (p_.deed == "abort") std::abort();
+        if (p_.deed == "thread") std::thread([] { *kNowhere = 1; }).join();
         if (p_.deed == "overflow") use_up_the_stack(0);
         if (p_.deed == "exit") std::exit(0);
         if (p_.deed == "quick_exit") std::quick_exit(0);

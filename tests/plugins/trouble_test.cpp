@@ -208,6 +208,17 @@ TEST(PluginTrouble, AMarkerThatIsLostIsGivenUp) {
     EXPECT_TRUE(ended.with(77)) << ended.status << ended.error;
 }
 
+TEST(PluginTrouble, ACrashInAThreadOfThePluginIsNamed) {
+    const OwnFolder state;
+    const Ended ended = in_child([&] { sample(options_in(state), "thread"); });
+    EXPECT_TRUE(ended.by(SIGSEGV)) << ended.status;
+    EXPECT_THAT(ended.error, StartsWith("foresay: plugin '" + kTrouble +
+                                        "' crashed outside any call: segmentation fault; this build "));
+    const PluginHost host(options_in(state));
+    ASSERT_THAT(host.bars(), SizeIs(1));
+    EXPECT_EQ(host.bars()[0].reason, "it crashed outside any call: segmentation fault");
+}
+
 // Threads of a program have small stacks, and a stack of its own for the handler.
 TEST(PluginTrouble, AStackOverflowIsNamedOnAnyThread) {
     const OwnFolder state;
