@@ -74,17 +74,17 @@ fs::path data_file(const std::string& relative) {
     throw Error("cannot find " + relative + " next to the program; name a configuration or a model instead");
 }
 
-fs::path state_folder() {
+fs::path state_place() {
     const char* state = std::getenv("XDG_STATE_HOME");
     const char* home = std::getenv("HOME");
-    fs::path folder;
-    if (state && *state == '/') {
-        folder = fs::path(state) / "foresay";
-    } else if (home && *home == '/') {
-        folder = fs::path(home) / ".local" / "state" / "foresay";
-    } else {
-        return {};
-    }
+    if (state && *state == '/') return fs::path(state) / "foresay";
+    if (home && *home == '/') return fs::path(home) / ".local" / "state" / "foresay";
+    return {};
+}
+
+fs::path state_folder() {
+    const fs::path folder = state_place();
+    if (folder.empty()) return {};
     std::error_code problem;
     fs::create_directories(folder, problem);
     return problem ? fs::path() : folder;

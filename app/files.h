@@ -24,7 +24,9 @@ std::string read_text(const std::string& file, const std::string& what);
 // them, and then in the source tree. Errors: not found.
 std::filesystem::path data_file(const std::string& relative);
 
-// $XDG_STATE_HOME/foresay or ~/.local/state/foresay, created if needed; empty if that fails.
+// $XDG_STATE_HOME/foresay or ~/.local/state/foresay, which need not exist; empty if neither variable is set.
+std::filesystem::path state_place();
+// The same folder, created if needed; empty if that fails.
 std::filesystem::path state_folder();
 
 }  // namespace foresay::app

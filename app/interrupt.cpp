@@ -7,6 +7,7 @@
 
 #include "app/terminal.h"
 #include "plugins/host/crash_marker.h"
+#include "plugins/host/crash_watch.h"
 
 namespace foresay::app {
 
@@ -27,7 +28,11 @@ void on_request_to_end(int signal) {
 }
 
 void on_interrupt(int) {
-    if (!flag.exchange(true)) return;
+    if (!flag.exchange(true)) {
+        plugins::name_hanging_plugin(flag);
+        return;
+    }
+    plugins::end_running_plugin();
     give_terminal_back();
     ::_exit(kCancelled);
 }
@@ -47,7 +52,7 @@ void catch_signals() {
         if (before.sa_handler != SIG_IGN) sigaction(signal, &action, nullptr);  // keeps nohup working
     }
 #ifndef FORESAY_SANITIZED  // a sanitizer reports crashes itself
-    plugins::watch_for_crashes();
+    plugins::watch_for_crashes(give_terminal_back);
 #endif
     std::signal(SIGPIPE, SIG_IGN);
 }

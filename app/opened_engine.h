@@ -33,6 +33,8 @@ class MeteredOps;
 class OpenedEngine : public engine::Engine {
 public:
     OpenedEngine(const Options& options, const EngineNeeds& needs);
+    // The same with a configuration that was made from `options` and then changed.
+    OpenedEngine(Configuration configuration, const Options& options, const EngineNeeds& needs);
 
     // The configuration with its layers. config() is their merged result.
     const Configuration& configuration() const { return configuration_; }
@@ -50,8 +52,6 @@ public:
     void report_stages(samplers::Chain& chain);
 
 private:
-    OpenedEngine(Configuration configuration, const Options& options, const EngineNeeds& needs);
-
     Configuration configuration_;
     std::set<std::string> reported_;
 };

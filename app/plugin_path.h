@@ -1,19 +1,27 @@
 // app/plugin_path.h: the plugin path of this program, and the place of its crash marker.
 #pragma once
 
-#include <memory>
+#include <filesystem>
+#include <string>
 #include <vector>
 
 #include "plugins/host/plugin_host.h"
 
 namespace foresay::app {
 
-// The plugin path of this program. With `marker`, crashes of plugins are recorded in the user's state folder.
-plugins::PluginOptions plugin_options(bool marker = true);
+// The plugin path of this program, and where crashes of plugins are recorded: the user's state folder. `runs`: plugins
+// will run, so that this process needs a marker of its own.
+plugins::PluginOptions plugin_options(bool runs = true);
 
-std::unique_ptr<plugins::PluginHost> make_plugin_host();
+// A host that only looks.
+plugins::PluginHost looking_plugin_host();
 
-// Every .so on this program's plugin path. Loads nothing and touches no crash marker.
+// Every .so on this program's plugin path. Loads nothing.
 std::vector<plugins::PluginFile> find_plugins();
+
+// Frees the barred builds of `plugin`, which is a name or a file, and returns their files. Errors: none is barred.
+std::vector<std::filesystem::path> free_plugin(const std::string& plugin);
+// The names of all barred plugins.
+std::vector<std::string> barred_plugin_names();
 
 }  // namespace foresay::app

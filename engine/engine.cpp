@@ -21,7 +21,7 @@ Engine Engine::open(core::Config config, EngineOptions options) {
     auto state = std::make_unique<State>();
     state->options = std::move(options);
     LoadedPlugins plugins = load_plugins(config, state->options.plugins);
-    if (plugins.host && !plugins.host->culprit().empty()) state->notice(Notice::plugin_blamed, plugins.host->culprit());
+    for (const std::string& sentence : plugins.notices) state->notice(Notice::plugin_blamed, sentence);
     const EngineOptions& wanted = state->options;
     if (wanted.draft && !wanted.inflate_draft.shape.empty() && state->draft_of(config).empty()) {
         throw Error("there is no draft model to inflate; set draft.model");
@@ -105,6 +105,7 @@ bool Engine::needs_reload(const core::Config& next) const {
 
 void Engine::reconfigure(const core::Config& next) {
     LoadedPlugins plugins = load_plugins(next, state_->options.plugins, state_->plugins.host);
+    for (const std::string& sentence : plugins.notices) state_->notice(Notice::plugin_blamed, sentence);
     samplers::Chain(chain_spec(next, plugins.factories), *state_->vocabulary);
     state_->config = next;
     state_->plugins = std::move(plugins);
@@ -113,7 +114,9 @@ void Engine::reconfigure(const core::Config& next) {
 ReloadResult Engine::reload(const core::Config& next, const std::function<void()>& release) {
     State& s = *state_;
     const auto open = [&](const core::Config& config) {
-        return s.open_parts(config, load_plugins(config, s.options.plugins, s.plugins.host));
+        LoadedPlugins plugins = load_plugins(config, s.options.plugins, s.plugins.host);
+        for (const std::string& sentence : plugins.notices) s.notice(Notice::plugin_blamed, sentence);
+        return s.open_parts(config, std::move(plugins));
     };
     const core::Config before = s.config;
     OpenedParts parts = open(next);

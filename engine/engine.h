@@ -35,7 +35,7 @@
 namespace foresay::engine {
 
 enum class Notice : std::uint8_t {
-    plugin_blamed,  // a plugin was running when the program last died
+    plugin_blamed,  // a plugin was running when the program last ended, or crashes cannot be remembered
     no_device,      // `auto` chose the CPU, and why
     memory,         // what the models will take
     loading,        // a model's weights, and the file they come from

@@ -11,7 +11,10 @@ LoadedPlugins load_plugins(const core::Config& config, const plugins::PluginOpti
     LoadedPlugins loaded;
     loaded.host = std::move(host);
     if (config.plugins.empty()) return loaded;
-    if (!loaded.host) loaded.host = std::make_shared<plugins::PluginHost>(options);
+    if (!loaded.host) {
+        loaded.host = std::make_shared<plugins::PluginHost>(options);
+        loaded.notices = loaded.host->notices();
+    }
     PluginFactories& factories = loaded.factories;
     for (const core::PluginSpec& plugin : config.plugins) {
         try {

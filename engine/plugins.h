@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "core/config/config.h"
 #include "plugins/host/plugin_host.h"
@@ -18,6 +19,7 @@ using PluginFactories = std::map<std::string, std::shared_ptr<const samplers::St
 struct LoadedPlugins {
     std::shared_ptr<plugins::PluginHost> host;  // null: no plugin was ever loaded
     PluginFactories factories;
+    std::vector<std::string> notices;  // of a host that was made now, for the user
 };
 
 // Loads the plugins of `config` and checks their options against what they declare. `host` is the engine's current one;

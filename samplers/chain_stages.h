@@ -4,7 +4,7 @@
 // run() keeps the candidates in scratch_. Step stages change them there, and so do backends that run a compiled plan,
 // with the same bits. Before the first stage that does not see the whole vocabulary, the cut keeps the best candidates.
 // A host stage gets the list itself: its result is checked against the contract, and when it fails, the list is
-// restored.
+// restored. On some of its calls, fewer and fewer of them, it is asked twice, and must answer the same.
 //
 // Threads:  one caller at a time.
 // Errors:   run() and accept() throw nothing; failures are kept per stage.
@@ -71,6 +71,10 @@ private:
     kernels::SampledToken run_from(std::size_t first);
     std::size_t first_host() const;  // index into active_, its size when there is none
     bool run_host(Entry& entry);
+    // Calls the stage on `candidates`, whose contents are in saved_*, and checks the result: empty, or what went wrong.
+    std::string_view call_host(Entry& entry, kernels::Candidates& candidates);
+    // Calls it again on the same candidates. Whether the result was the same, which stays in `candidates`.
+    bool answers_again(Entry& entry, const StageContext& context, kernels::Candidates& candidates);
     void note_dropped(Entry& entry, const kernels::Candidates& result, std::int32_t count);
     std::string_view check_result(const Entry& entry, const kernels::Candidates& result);
     void fail(Entry& entry, std::string_view why);
@@ -99,6 +103,8 @@ private:
     std::vector<std::vector<kernels::TokenCount>> counts_;
     std::vector<std::int32_t> saved_ids_;
     std::vector<float> saved_logits_;
+    std::vector<std::int32_t> first_ids_;  // the first of two answers
+    std::vector<float> first_logits_;
     std::vector<std::int32_t> place_;  // by id: 1 + index in saved_*; 0: not there
 };
 

@@ -25,7 +25,7 @@ std::size_t distance(std::string_view a, std::string_view b) {
 
 std::string number(double value) {
     char text[32];
-    std::snprintf(text, sizeof text, "%g", value);
+    std::snprintf(text, sizeof text, "%.15g", value);
     return text;
 }
 
@@ -88,27 +88,11 @@ void check_number(const std::string& key, const ParameterSchema& schema, double 
         throw Error(key + " is " + number(value) + "; it must be at most " + number(*schema.max));
 }
 
-void check_range(const std::string& key, const ParameterSchema& schema, const ParameterValue& value) {
-    if (const auto* whole = std::get_if<std::int64_t>(&value)) check_number(key, schema, static_cast<double>(*whole));
-    if (const auto* real = std::get_if<double>(&value)) check_number(key, schema, *real);
-    if (const auto* list = std::get_if<std::vector<std::int64_t>>(&value)) {
-        for (const std::int64_t entry : *list) check_number(key, schema, static_cast<double>(entry));
-    }
-    if (const auto* list = std::get_if<std::vector<double>>(&value)) {
-        for (const double entry : *list) check_number(key, schema, entry);
-    }
-    const auto* text = std::get_if<std::string>(&value);
-    if (schema.type != ParameterType::choice || text == nullptr) return;
-    if (std::find(schema.choices.begin(), schema.choices.end(), *text) != schema.choices.end()) return;
-    std::string list;
-    for (const std::string& choice : schema.choices) list += (list.empty() ? "'" : ", '") + choice + "'";
-    throw Error(key + " is '" + *text + "'; it must be one of " + list);
-}
-
 [[noreturn]] void unknown_parameter(const StageDescription& description, const std::string& name) {
     std::string message = "sampler '" + description.name + "' has no parameter '" + name + "'";
     const ParameterSchema* nearest = nullptr;
-    std::size_t best = 4;
+    // As far as a third of what was written, but never another word altogether: 't' is no mistyped 'zz'.
+    std::size_t best = std::min(name.size(), std::max<std::size_t>(name.size() / 3, name.size() > 3 ? 2 : 1) + 1);
     for (const ParameterSchema& schema : description.parameters) {
         const std::size_t edits = distance(schema.name, name);
         if (edits < best) {
@@ -126,6 +110,23 @@ void check_range(const std::string& key, const ParameterSchema& schema, const Pa
 }
 
 }  // namespace
+
+void check_range(const std::string& key, const ParameterSchema& schema, const ParameterValue& value) {
+    if (const auto* whole = std::get_if<std::int64_t>(&value)) check_number(key, schema, static_cast<double>(*whole));
+    if (const auto* real = std::get_if<double>(&value)) check_number(key, schema, *real);
+    if (const auto* list = std::get_if<std::vector<std::int64_t>>(&value)) {
+        for (const std::int64_t entry : *list) check_number(key, schema, static_cast<double>(entry));
+    }
+    if (const auto* list = std::get_if<std::vector<double>>(&value)) {
+        for (const double entry : *list) check_number(key, schema, entry);
+    }
+    const auto* text = std::get_if<std::string>(&value);
+    if (schema.type != ParameterType::choice || text == nullptr) return;
+    if (std::find(schema.choices.begin(), schema.choices.end(), *text) != schema.choices.end()) return;
+    std::string list;
+    for (const std::string& choice : schema.choices) list += (list.empty() ? "'" : ", '") + choice + "'";
+    throw Error(key + " is '" + *text + "'; it must be one of " + list);
+}
 
 std::vector<ParameterValue> complete_parameters(const StageDescription& description, const Parameters& stated) {
     std::vector<ParameterValue> values;

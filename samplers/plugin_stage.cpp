@@ -1,15 +1,18 @@
 // The host side of sdk/sampler.h. make_plugin_factory() reads and checks a sampler's description; its factory makes an
 // Instance, which owns the plugin's handle and the host struct that the plugin calls back. The stage and its states
-// share the Instance and keep the library loaded. Every call into a plugin counts in `running`, for the crash marker;
-// its status and what it reported on this thread become the text that StageState and Stage return.
+// share the Instance and keep the library loaded. Every call into a plugin goes through call(), which names it for
+// handlers of crashes; its status and what it reported on this thread become the text that StageState and Stage return.
 #include "samplers/plugin_stage.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <exception>
 
 #include "base/error.h"
 #include "kernels/noise.h"
+#include "samplers/plugin_call.h"
 
 namespace foresay::samplers {
 namespace {
@@ -19,6 +22,10 @@ constexpr std::size_t kMaxReport = 1000;  // bytes of a plugin's message that ar
 
 // What the call in progress on this thread has reported.
 thread_local std::string reported;
+
+std::string_view view(foresay_text text) {
+    return text.data == nullptr ? std::string_view() : std::string_view(text.data, text.size);
+}
 
 // The host struct of one instance, and the vocabulary that it serves.
 class HostServices {
@@ -37,13 +44,10 @@ public:
             return at(self).vocabulary_.find({text.data, static_cast<std::size_t>(text.size)});
         };
         host_.log = [](void* self, std::uint32_t level, foresay_text text) {
-            std::fprintf(stderr, "%s: %s%.*s\n", at(self).name_.c_str(),
-                         level == FORESAY_LOG_WARNING ? "warning: " : "",
-                         static_cast<int>(std::min<std::uint64_t>(text.size, kMaxReport)), text.data);
+            std::fprintf(stderr, "foresay: %ssampler '%s': %s\n", level == FORESAY_LOG_WARNING ? "warning: " : "",
+                         at(self).name_.c_str(), one_line(view(text), kMaxReport).c_str());
         };
-        host_.report = [](void*, foresay_text text) {
-            reported.assign(text.data, std::min<std::size_t>(text.size, kMaxReport));
-        };
+        host_.report = [](void*, foresay_text text) { reported = one_line(view(text), kMaxReport); };
     }
     HostServices(const HostServices&) = delete;
     HostServices& operator=(const HostServices&) = delete;
@@ -56,73 +60,80 @@ private:
     foresay_host host_{};
 };
 
-// Counts a call into a plugin while it lasts. After a crash the count shows whether the plugin was running.
-class Running {
-public:
-    explicit Running(std::atomic<std::uint32_t>* count) : count_(count) {
-        reported.clear();
-        if (count_ != nullptr) count_->fetch_add(1, std::memory_order_relaxed);
+// Calls into a plugin: an empty text, or why the call failed, valid until the next one on this thread. A plugin must
+// not throw; when it does, what it throws is caught here as long as no function on its way is noexcept.
+template <typename Function>
+std::string_view call(const PluginSite* sites, PluginFunction which, Function&& function) {
+    reported.clear();
+    const PluginCall in_progress(sites, which);
+    try {
+        if (function() == FORESAY_OK) return {};
+        if (reported.empty()) reported = "it failed and gave no reason";
+    } catch (const std::exception& error) {
+        reported = "it threw an exception: " + one_line(error.what(), kMaxReport);
+    } catch (...) {
+        reported = "it threw an exception";
     }
-    ~Running() {
-        if (count_ != nullptr) count_->fetch_sub(1, std::memory_order_relaxed);
-    }
-    Running(const Running&) = delete;
-    Running& operator=(const Running&) = delete;
-
-private:
-    std::atomic<std::uint32_t>* count_;
-};
-
-std::string_view outcome(std::int32_t status) {
-    if (status == FORESAY_OK) return {};
-    if (reported.empty()) reported = "it failed and gave no reason";
     return reported;
+}
+
+// The same for functions that cannot fail. What they throw is only logged.
+template <typename Function>
+void call_to_destroy(const PluginSite* sites, PluginFunction which, Function&& function) {
+    const std::string_view wrong = call(sites, which, [&] {
+        function();
+        return FORESAY_OK;
+    });
+    if (wrong.empty()) return;
+    const PluginSite& site = sites[static_cast<int>(which)];
+    std::fprintf(stderr, "foresay: warning: sampler '%s' %s: %s\n", site.sampler, site.where, reported.c_str());
 }
 
 // An instance and what it needs. The stage and its states share it, so they may be destroyed in any order.
 struct Instance {
     const foresay_sampler& sampler;
     std::shared_ptr<const void> keep_alive;
-    std::atomic<std::uint32_t>* running;
+    const PluginSite* sites;
     HostServices host;
     void* handle = nullptr;
 
-    Instance(const foresay_sampler& s, std::shared_ptr<const void> keep, std::atomic<std::uint32_t>* count,
+    Instance(const foresay_sampler& s, std::shared_ptr<const void> keep, const PluginSite* own_sites,
              const Vocabulary& vocabulary)
-        : sampler(s), keep_alive(std::move(keep)), running(count), host(vocabulary, s.name) {}
+        : sampler(s), keep_alive(std::move(keep)), sites(own_sites), host(vocabulary, s.name) {}
     Instance(const Instance&) = delete;
     Instance& operator=(const Instance&) = delete;
     ~Instance() {
-        const Running call(running);
-        if (handle != nullptr) sampler.destroy(handle);
+        if (handle != nullptr) call_to_destroy(sites, PluginFunction::destroy, [&] { sampler.destroy(handle); });
     }
 };
 
 class PluginState : public StageState {
 public:
     explicit PluginState(std::shared_ptr<Instance> instance) : instance_(std::move(instance)) {
-        const Running running(instance_->running);
-        const std::string_view wrong = outcome(instance_->sampler.state_create(instance_->handle, &state_));
+        const std::string_view wrong = call(instance_->sites, PluginFunction::state_create, [&] {
+            return instance_->sampler.state_create(instance_->handle, &state_);
+        });
         if (!wrong.empty())
             throw Error(std::string(instance_->sampler.name) + ": its state cannot be created: " + std::string(wrong));
     }
     ~PluginState() override {
-        const Running call(instance_->running);
-        if (state_ != nullptr) instance_->sampler.state_destroy(instance_->handle, state_);
+        if (state_ == nullptr) return;
+        call_to_destroy(instance_->sites, PluginFunction::state_destroy,
+                        [&] { instance_->sampler.state_destroy(instance_->handle, state_); });
     }
     std::string_view reset() override {
-        const Running running(instance_->running);
-        return outcome(instance_->sampler.state_reset(instance_->handle, state_));
+        return call(instance_->sites, PluginFunction::state_reset,
+                    [&] { return instance_->sampler.state_reset(instance_->handle, state_); });
     }
     std::string_view copy(const StageState& other) override {
-        const Running running(instance_->running);
         const void* from = static_cast<const PluginState&>(other).state_;
-        return outcome(instance_->sampler.state_copy(instance_->handle, state_, from));
+        return call(instance_->sites, PluginFunction::state_copy,
+                    [&] { return instance_->sampler.state_copy(instance_->handle, state_, from); });
     }
     std::string_view accept(std::span<const std::int32_t> tokens, const float* log_probability) override {
-        const Running running(instance_->running);
-        return outcome(
-            instance_->sampler.accept(instance_->handle, state_, tokens.data(), tokens.size(), log_probability));
+        return call(instance_->sites, PluginFunction::accept, [&] {
+            return instance_->sampler.accept(instance_->handle, state_, tokens.data(), tokens.size(), log_probability);
+        });
     }
     const void* get() const { return state_; }
 
@@ -148,25 +159,26 @@ public:
 
     std::string_view process(const StageState* state, const StageContext& context,
                              kernels::Candidates& candidates) const override {
-        CallContext call{};
-        call.struct_size = sizeof(foresay_context);
-        call.phase = context.phase == Phase::decide ? FORESAY_DECIDE : FORESAY_PROPOSE;
-        call.index = context.key.index;
-        call.history = context.history.data();
-        call.seed = context.key.seed;
-        call.random = [](const foresay_context* c, std::uint32_t counter) {
+        CallContext seen{};
+        seen.struct_size = sizeof(foresay_context);
+        seen.phase = context.phase == Phase::decide ? FORESAY_DECIDE : FORESAY_PROPOSE;
+        seen.index = context.key.index;
+        seen.history = context.history.data();
+        seen.seed = context.key.seed;
+        seen.random = [](const foresay_context* c, std::uint32_t counter) {
             const StageContext& own = *static_cast<const CallContext*>(c)->own;
             return kernels::stage_random(own.key, own.stage, counter);
         };
-        call.own = &context;
-        foresay_candidates view{sizeof(foresay_candidates), static_cast<std::uint32_t>(candidates.count),
+        seen.own = &context;
+        foresay_candidates list{sizeof(foresay_candidates), static_cast<std::uint32_t>(candidates.count),
                                 candidates.ids, candidates.logits};
-        const Running running(instance_->running);
         const void* own_state = state != nullptr ? static_cast<const PluginState*>(state)->get() : nullptr;
-        const std::string_view wrong = outcome(instance_->sampler.process(instance_->handle, own_state, &call, &view));
+        const std::string_view wrong = call(instance_->sites, PluginFunction::process, [&] {
+            return instance_->sampler.process(instance_->handle, own_state, &seen, &list);
+        });
         if (!wrong.empty()) return wrong;
-        if (view.count > static_cast<std::uint32_t>(candidates.count)) return "it returned more candidates than it got";
-        candidates.count = static_cast<std::int32_t>(view.count);
+        if (list.count > static_cast<std::uint32_t>(candidates.count)) return "it returned more candidates than it got";
+        candidates.count = static_cast<std::int32_t>(list.count);
         return {};
     }
 
@@ -193,7 +205,7 @@ std::string checked_name(const char* text, const std::string& origin, const std:
 }
 
 std::string limited(const char* text) {
-    return text == nullptr ? std::string() : std::string(text, strnlen(text, 500));
+    return text == nullptr ? std::string() : one_line({text, strnlen(text, 500)}, 500);
 }
 
 ParameterValue from_value(const foresay_value& value) {
@@ -253,6 +265,8 @@ ParameterSchema read_parameter(const foresay_parameter& p, const std::string& or
     schema.type = parameter_type(p.type);
     schema.doc = limited(p.doc);
     schema.fallback = from_value(p.fallback);
+    if (std::isnan(p.min) || std::isnan(p.max)) broken(origin, what + " has a range that is not of numbers");
+    if (p.min > p.max) broken(origin, what + " has a minimum above its maximum");
     if (p.min < p.max) {
         schema.min = p.min;
         schema.max = p.max;
@@ -261,6 +275,11 @@ ParameterSchema read_parameter(const foresay_parameter& p, const std::string& or
         if (p.choice_count == 0 || p.choice_count > 1000 || p.choices == nullptr)
             broken(origin, what + " has no choices");
         for (std::uint32_t i = 0; i < p.choice_count; ++i) schema.choices.push_back(limited(p.choices[i]));
+    }
+    try {
+        check_range("the default of " + what, schema, schema.fallback);
+    } catch (const Error& problem) {
+        broken(origin, problem.what());
     }
     return schema;
 }
@@ -292,7 +311,11 @@ StageDescription read_description(const foresay_sampler& s, const std::string& o
     // A library compiled against a later minor version has longer entries: the first one's size is the stride.
     const char* at = reinterpret_cast<const char*>(s.parameters);
     for (std::uint32_t i = 0; i < s.parameter_count; ++i, at += s.parameters->struct_size) {
-        description.parameters.push_back(read_parameter(*reinterpret_cast<const foresay_parameter*>(at), origin));
+        ParameterSchema schema = read_parameter(*reinterpret_cast<const foresay_parameter*>(at), origin);
+        const bool twice = std::any_of(description.parameters.begin(), description.parameters.end(),
+                                       [&](const ParameterSchema& other) { return other.name == schema.name; });
+        if (twice) broken(origin, "two parameters are called '" + schema.name + "'");
+        description.parameters.push_back(std::move(schema));
     }
     return description;
 }
@@ -343,15 +366,16 @@ public:
                   std::atomic<std::uint32_t>* running)
         : sampler_(sampler),
           keep_alive_(std::move(keep_alive)),
-          running_(running),
-          description_(read_description(sampler, origin)) {}
+          description_(read_description(sampler, origin)),
+          sites_(plugin_sites(origin, description_.name, running)) {}
     const StageDescription& description() const override { return description_; }
     std::unique_ptr<Stage> create(std::span<const ParameterValue> parameters,
                                   const Vocabulary& vocabulary) const override {
-        auto instance = std::make_shared<Instance>(sampler_, keep_alive_, running_, vocabulary);
+        auto instance = std::make_shared<Instance>(sampler_, keep_alive_, sites_, vocabulary);
         const ValueTable values(description_, parameters);
-        const Running call(running_);
-        const std::string_view wrong = outcome(sampler_.create(instance->host.get(), values.data(), &instance->handle));
+        const std::string_view wrong = call(sites_, PluginFunction::create, [&] {
+            return sampler_.create(instance->host.get(), values.data(), &instance->handle);
+        });
         if (!wrong.empty()) throw Error(description_.name + ": " + std::string(wrong));
         return std::make_unique<PluginStage>(std::move(instance), description_.traits);
     }
@@ -359,8 +383,8 @@ public:
 private:
     const foresay_sampler& sampler_;
     std::shared_ptr<const void> keep_alive_;
-    std::atomic<std::uint32_t>* running_;
     StageDescription description_;
+    const PluginSite* sites_;
 };
 
 }  // namespace

@@ -133,4 +133,7 @@ std::shared_ptr<const StageFactory> find_builtin(std::string_view name);  // nul
 // Errors: unknown name (with the nearest one), wrong type, out of range.
 std::vector<ParameterValue> complete_parameters(const StageDescription& description, const Parameters& stated);
 
+// Checks a value of the parameter's own type against its range and its choices. Errors: Error that begins with `key`.
+void check_range(const std::string& key, const ParameterSchema& schema, const ParameterValue& value);
+
 }  // namespace foresay::samplers

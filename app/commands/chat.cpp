@@ -9,6 +9,7 @@
 #include "app/opened_engine.h"
 #include "app/options.h"
 #include "app/output.h"
+#include "app/plugin_settings.h"
 #include "app/repl/repl.h"
 #include "base/error.h"
 
@@ -98,7 +99,12 @@ public:
         EngineNeeds needs;
         needs.branches = kCachedBranches;
         needs.meter = true;  // for /profile; costs two clock reads per op
-        OpenedEngine engine(options_, needs);
+        Configuration configuration(options_);
+        // A plugin that has crashed must not keep the user from a conversation. A script gets an error.
+        if (start.saved || (stdin_is_terminal() && stdout_is_terminal())) {
+            for (const std::string& note : leave_out_barred_plugins(configuration)) complain("foresay: " + note);
+        }
+        OpenedEngine engine(std::move(configuration), options_, needs);
         if (interrupted()) return kCancelled;
         Repl repl(engine, {.simple_io = simple_io_});
         const std::string notice = unknown_format_notice(engine.config(), engine.tokenizer());

@@ -1,4 +1,4 @@
-// foresay plugin: lists and describes the sampler stages, built-in ones and plugins.
+// foresay plugin: lists and describes the sampler stages, built-in ones and plugins, and frees plugins that are barred.
 #include <algorithm>
 #include <filesystem>
 #include <string>
@@ -82,18 +82,38 @@ public:
         for (const auto& factory : samplers::builtin_factories()) {
             out += "  " + padded(factory->description().name, 18) + factory->description().doc + "\n";
         }
-        const auto host = make_plugin_host();
-        const auto files = host->scan();
+        const plugins::PluginHost host = looking_plugin_host();
+        const auto files = host.scan();
         out += files.empty() ? "no plugins on the plugin path\n" : "plugins\n";
         for (const plugins::PluginFile& file : files) {
             out += "  " + padded(file.name, 18) + file.path.string();
-            out += file.problem.empty() ? "\n" : "  cannot be loaded: " + file.problem + "\n";
+            if (!file.problem.empty()) out += "  cannot be loaded: " + file.problem;
+            if (file.bar) out += "  " + plugins::PluginHost::bar_text(*file.bar);
+            out += "\n";
         }
+        out += elsewhere(host, files);
+        if (!host.bars().empty()) out += "`foresay plugin free NAME` allows a barred plugin again\n";
+        out = printable(out);
         print(out);
         return 0;
     }
 
 private:
+    // The barred builds that the list of files does not show.
+    static std::string elsewhere(const plugins::PluginHost& host, const std::vector<plugins::PluginFile>& files) {
+        std::string out;
+        for (const plugins::Bar& bar : host.bars()) {
+            const bool shown = std::any_of(files.begin(), files.end(),
+                                           [&](const auto& file) { return file.bar && file.bar->build == bar.build; });
+            if (shown) continue;
+            const bool present = host.bar("", bar.path).has_value();
+            out += "  " + padded(bar.path.stem().string(), 18) + bar.path.string() + "  " +
+                   plugins::PluginHost::bar_text(bar) +
+                   (present ? "" : " (another build is there now, or none, and is not barred)") + "\n";
+        }
+        return out.empty() ? out : "barred\n" + out;
+    }
+
     Options options_;
 };
 
@@ -114,19 +134,21 @@ public:
             print(describe(builtin->description()));
             return 0;
         }
-        const auto host = make_plugin_host();
+        plugins::PluginHost host = looking_plugin_host();
         const std::filesystem::path path(name_);
         if (path.extension() == ".so") {
-            print(describe(host->load(path.stem().string(), std::filesystem::absolute(path))->description()));
+            for (const auto& factory : host.load_all(std::filesystem::absolute(path))) {
+                print(printable(describe(factory->description())));
+            }
             return 0;
         }
         std::vector<std::string> names;
         for (const auto& factory : samplers::builtin_factories()) names.push_back(factory->description().name);
-        for (const plugins::PluginFile& file : host->scan()) names.push_back(file.name);
+        for (const plugins::PluginFile& file : host.scan()) names.push_back(file.name);
         if (std::find(names.begin(), names.end(), name_) == names.end()) {
             throw Error("there is no stage or plugin '" + name_ + "'" + core::suggestion(name_, names));
         }
-        print(describe(host->load(name_)->description()));
+        print(printable(describe(host.load(name_)->description())));
         return 0;
     }
 
@@ -135,10 +157,35 @@ private:
     std::string name_;
 };
 
+class Free : public Command {
+public:
+    void declare(OptionParser& parser) override {
+        parser.argument_list(
+            plugins_,
+            {.value = "PLUGIN", .doc = "name or file of a barred plugin", .hint = ValueHint::file, .required = true});
+        parser.details(
+            "A plugin that crashed is barred: that build of it is not loaded again. Free it\n"
+            "when something else was to blame; a corrected build is loaded anyway.\n"
+            "`foresay plugin list` shows what is barred, since when, and why.\n");
+    }
+
+    int run() override {
+        for (const std::string& plugin : plugins_) {
+            for (const std::filesystem::path& path : free_plugin(plugin))
+                print(printable("freed " + path.string()) + "\n");
+        }
+        return 0;
+    }
+
+private:
+    std::vector<std::string> plugins_;
+};
+
 constexpr CommandGroup kGroup = CommandGroup::models;
 const RegisterCommandFamily kPlugin("plugin", "list and describe sampler stages and plugins", kGroup);
 const RegisterCommand<List> kList("plugin list", "list the built-in stages and the plugins found", kGroup);
 const RegisterCommand<Show> kShow("plugin show", "describe a stage or plugin and its parameters", kGroup);
+const RegisterCommand<Free> kFree("plugin free", "allow plugins again that have crashed", kGroup);
 
 }  // namespace
 

@@ -10,6 +10,7 @@
 #include "app/files.h"
 #include "app/journal/identity.h"
 #include "app/journal/store.h"
+#include "app/plugin_settings.h"
 #include "base/error.h"
 #include "core/text/vocabulary_match.h"
 
@@ -151,8 +152,10 @@ std::vector<std::string> Workspace::resume(const fs::path& path, const SavedSess
     }
     std::vector<std::string> notes;
     Configuration next = engine_.configuration();
-    if (with_settings && !saved.settings.empty())
+    if (with_settings && !saved.settings.empty()) {
         next.set_text(saved.settings, std::string(kSessionPlace) + path.stem().string());
+        notes = leave_out_barred_plugins(next);
+    }
     const EngineRecord& recorded = saved.engines.back();
     std::string wanted = next.config().target_model.string();
     if (!with_settings || wanted.empty()) wanted = engine_.target().source().path();
@@ -162,7 +165,9 @@ std::vector<std::string> Workspace::resume(const fs::path& path, const SavedSess
                     "; use that model, or continue the session with it and switch with /model");
     }
     Journal journal = Journal::open(path, saved);
-    if (with_settings) notes = configure(next);
+    if (with_settings) {
+        for (std::string& note : configure(next)) notes.push_back(std::move(note));
+    }
     conversation_->restore(saved.tree);
     journal_ = std::move(journal);
     saving_ = true;

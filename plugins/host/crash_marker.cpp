@@ -1,212 +1,251 @@
 #include "plugins/host/crash_marker.h"
 
 #include <fcntl.h>
-#include <signal.h>
+#include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
-#include <charconv>
+#include <cstdlib>
 #include <cstring>
-#include <fstream>
+#include <ctime>
+#include <memory>
+
+#include "samplers/plugin_call.h"
 
 namespace foresay::plugins {
 namespace {
 
-constexpr std::size_t kSlots = 16;
-constexpr std::size_t kPathBytes = 1020;
-constexpr std::size_t kMaxLines = 1000;
+namespace fs = std::filesystem;
+
+constexpr std::size_t kSlots = 64;  // as many plugins as a configuration may load
+constexpr std::size_t kPathBytes = 848;
 constexpr std::size_t kMaxPath = 4096;
+constexpr char kMagic[8] = {'f', 's', 'p', 'l', 'u', 'g', '0', '2'};
 
-// The path of this process's marker file, where a signal handler may read it; empty when there is none.
-char marker_of_process[kMaxPath];
+struct Slot {
+    std::atomic<std::uint32_t> running;  // first, because a site points to it
+    std::uint32_t crashed;
+    std::int64_t when_s;
+    Build build;
+    char reason[144];
+    char path[kPathBytes];  // empty: the slot is free
+};
+static_assert(sizeof(Slot) == 1024 && std::atomic<std::uint32_t>::is_always_lock_free);
 
-// Bit in a plugin's counter: the plugin was running when a crash signal came.
-constexpr std::uint32_t kCrashed = 1u << 31;
-
-std::vector<std::string> read_lines(const std::filesystem::path& path) {
-    std::vector<std::string> lines;
-    std::ifstream file(path);
-    for (std::string line; lines.size() < kMaxLines && std::getline(file, line);) lines.push_back(line);
-    return lines;
-}
-
-bool has(const std::vector<std::string>& list, const std::string& entry) {
-    return std::find(list.begin(), list.end(), entry) != list.end();
-}
-
-}  // namespace
-
-void absolve_plugins() noexcept {
-    if (marker_of_process[0] != 0) ::unlink(marker_of_process);
-}
-
-struct CrashMarker::Slot {
-    std::atomic<std::uint32_t> running;
-    char path[kPathBytes];
+struct Contents {
+    char magic[sizeof kMagic];
+    Slot slots[kSlots];
 };
 
-namespace {
+// The markers of this process, where a signal handler may read them. A program has one for each engine, so usually one;
+// what does not fit is not watched.
+struct Registered {
+    std::atomic<Contents*> contents;
+    char path[kMaxPath];  // empty: none
+};
+Registered registered[8];
 
-// The counters of this process, for signal handlers.
-std::atomic<CrashMarker::Slot*> slots_of_process{nullptr};
-
-void on_crash(int signal) {
-    if (CrashMarker::Slot* slots = slots_of_process.load()) {
-        for (std::size_t i = 0; i < kSlots; ++i) {
-            if (slots[i].running.load() > 0) slots[i].running.fetch_or(kCrashed);
-        }
-    }
-    ::raise(signal);  // SA_RESETHAND has put the default back
+bool lies_in(const Contents* contents, const void* address) {
+    const auto* begin = reinterpret_cast<const char*>(contents);
+    const auto* at = static_cast<const char*>(address);
+    return contents != nullptr && at >= begin && at < begin + sizeof(Contents);
 }
+
+void forget(Registered& marker) {
+    if (marker.path[0] != 0) ::unlink(marker.path);
+    marker.path[0] = 0;
+    marker.contents = nullptr;
+}
+
+// Appends to a text of fixed size; cuts what does not fit. Safe in signal handlers.
+template <std::size_t N>
+class ShortText {
+public:
+    explicit ShortText(char (&text)[N]) : text_(text) { text_[0] = 0; }
+    ShortText& operator<<(const char* more) {
+        while (*more != 0 && size_ + 1 < N) text_[size_++] = *more++;
+        text_[size_] = 0;
+        return *this;
+    }
+
+private:
+    char (&text_)[N];
+    std::size_t size_ = 0;
+};
 
 }  // namespace
 
-void watch_for_crashes() {
-    // The handlers need a stack of their own: a plugin may have used up the thread's.
-    static char stack[1 << 16];
-    stack_t other{};
-    other.ss_sp = stack;
-    other.ss_size = sizeof stack;
-    ::sigaltstack(&other, nullptr);
-    struct sigaction action {};
-    action.sa_handler = on_crash;
-    sigemptyset(&action.sa_mask);
-    action.sa_flags = static_cast<int>(SA_ONSTACK | SA_RESETHAND | SA_NODEFER);
-    for (const int signal : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT}) ::sigaction(signal, &action, nullptr);
+bool mark_crash(const samplers::PluginSite& site, const char* how) noexcept {
+    for (Registered& marker : registered) {
+        if (!lies_in(marker.contents, site.running)) continue;
+        Slot& slot = *reinterpret_cast<Slot*>(site.running);
+        ShortText text(slot.reason);
+        if (site.sampler[0] != 0) {
+            text << "its sampler '" << site.sampler << "'";
+        } else {
+            text << "it";
+        }
+        text << " crashed " << site.where << ": " << how;
+        slot.when_s = ::time(nullptr);
+        slot.crashed = 1;
+        return true;
+    }
+    return false;
 }
 
-CrashMarker::CrashMarker(std::filesystem::path base) : base_(std::move(base)) {
+bool give_up_marker(const void* address) noexcept {
+    for (Registered& marker : registered) {
+        Contents* contents = marker.contents;
+        if (!lies_in(contents, address)) continue;
+        forget(marker);
+        const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
+        return ::mmap(contents, sizeof(Contents), PROT_READ | PROT_WRITE, flags, -1, 0) != MAP_FAILED;
+    }
+    return false;
+}
+
+void absolve_plugins() noexcept {
+    for (Registered& marker : registered) forget(marker);
+}
+
+CrashMarker::CrashMarker(fs::path base, bool runs)
+    : base_(std::move(base)), runs_(runs), barred_(base_.empty() ? fs::path() : fs::path(base_.string() + ".barred")) {
     if (base_.empty()) return;
     std::error_code ignored;
-    std::filesystem::create_directories(base_.parent_path(), ignored);
-    quarantined_ = read_lines(quarantine_file());
-    suspects_ = read_lines(suspects_file());
+    if (runs_) fs::create_directories(base_.parent_path(), ignored);
     read_dead_markers();
-    create();
+    if (runs_) create();
 }
 
 CrashMarker::~CrashMarker() {
     if (own_.empty()) return;
-    clear_suspects();
-    slots_of_process = nullptr;
-    ::unlink(own_.c_str());
-    if (own_ == marker_of_process) marker_of_process[0] = 0;
-}
-
-std::filesystem::path CrashMarker::quarantine_file() const {
-    std::filesystem::path file = base_;
-    return file += ".quarantine";
-}
-
-std::filesystem::path CrashMarker::suspects_file() const {
-    std::filesystem::path file = base_;
-    return file += ".suspects";
-}
-
-// The plugin at `path` was running when a process died.
-void CrashMarker::accuse(const std::string& path, bool crashed) {
-    if (!crashed && !has(suspects_, path)) {
-        suspects_.push_back(path);
-        std::ofstream(suspects_file(), std::ios::app) << path << "\n";
-        culprit_ = "plugin '" + path +
-                   "' was running when foresay was last killed; if that happens once more, it is not loaded again";
-        return;
+    for (Registered& marker : registered) {
+        if (marker.contents.load() == memory_) forget(marker);
     }
-    culprit_ = "plugin '" + path + "' was running when foresay last died, and is not loaded again; delete '" +
-               quarantine_file().string() + "' to allow it";
-    if (has(quarantined_, path)) return;
-    quarantined_.push_back(path);
-    std::ofstream(quarantine_file(), std::ios::app) << path << "\n";
+    ::unlink(own_.c_str());
+    ::close(lock_);
 }
 
-void CrashMarker::forget_suspect(const std::string& path) {
-    if (std::erase(suspects_, path) == 0) return;
-    std::ofstream file(suspects_file(), std::ios::trunc);
-    for (const std::string& suspect : suspects_) file << suspect << "\n";
-}
-
-// Plugins that this process loaded and that did no harm are no longer suspected.
-void CrashMarker::clear_suspects() {
-    if (slots_ == nullptr) return;
-    for (std::size_t i = 0; i < kSlots && slots_[i].path[0] != 0; ++i) forget_suspect(slots_[i].path);
+void CrashMarker::notice_once(const std::string& what, const std::string& why) {
+    static std::atomic<bool> said{false};
+    if (!said.exchange(true)) {
+        notices_.push_back(what + " " + base_.parent_path().string() + ": " + why +
+                           "; a plugin that crashes is named, but loaded again at the next start");
+    }
 }
 
 void CrashMarker::read_dead_markers() {
-    const std::string prefix = base_.filename().string() + ".";
+    const std::string prefix = base_.filename().string() + ".running.";
     std::error_code error;
-    for (const auto& entry : std::filesystem::directory_iterator(base_.parent_path(), error)) {
-        const std::string name = entry.path().filename().string();
-        if (name.rfind(prefix, 0) != 0) continue;
-        pid_t pid = 0;
-        const char* end = name.data() + name.size();
-        const auto parsed = std::from_chars(name.data() + prefix.size(), end, pid);
-        if (parsed.ec != std::errc() || parsed.ptr != end || pid <= 0) continue;
-        if (pid == ::getpid() || ::kill(pid, 0) == 0 || errno != ESRCH) continue;
-        std::ifstream file(entry.path(), std::ios::binary);
-        for (std::size_t i = 0; i < kSlots; ++i) {
-            std::uint32_t running = 0;
-            char path[kPathBytes + 1] = {};
-            file.read(reinterpret_cast<char*>(&running), sizeof running);
-            if (!file.read(path, kPathBytes)) break;
-            if (path[0] == 0) continue;
-            if (running == 0) {
-                forget_suspect(path);  // it was loaded but idle, so something else crashed
-                continue;
-            }
-            accuse(path, (running & kCrashed) != 0);
-        }
-        file.close();
-        ::unlink(entry.path().c_str());
+    std::vector<fs::path> files;
+    for (const auto& entry : fs::directory_iterator(base_.parent_path(), error)) {
+        if (entry.path().filename().string().starts_with(prefix)) files.push_back(entry.path());
     }
+    for (const fs::path& file : files) {
+        const int handle = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+        if (handle < 0) continue;
+        // The process that holds the lock lives, or is reading this file already.
+        if (::flock(handle, LOCK_EX | LOCK_NB) == 0 && take_up(handle)) ::unlink(file.c_str());
+        ::close(handle);
+    }
+}
+
+// Reads the marker of a dead process. False: it is still needed, because not all that it says could be kept or said.
+bool CrashMarker::take_up(int handle) {
+    auto contents = std::make_unique<Contents>();
+    struct stat status {};
+    if (::fstat(handle, &status) != 0 || status.st_size != static_cast<off_t>(sizeof(Contents))) return true;
+    const ssize_t got = ::pread(handle, static_cast<void*>(contents.get()), sizeof(Contents), 0);
+    if (got != static_cast<ssize_t>(sizeof(Contents))) return true;
+    if (std::memcmp(contents->magic, kMagic, sizeof kMagic) != 0) return true;
+    bool done = true;
+    for (const Slot& slot : contents->slots) {
+        const std::string path(slot.path, strnlen(slot.path, sizeof slot.path));
+        if (path.empty()) break;
+        if (slot.crashed != 0) {
+            const std::string reason(slot.reason, strnlen(slot.reason, sizeof slot.reason));
+            const std::string problem =
+                barred_.add({slot.build, slot.when_s, samplers::one_line(reason, reason.size()), path});
+            if (problem.empty()) continue;
+            done = false;
+            notice_once("the list of barred plugins cannot be written in", problem);
+        } else if (slot.running.load() > 0 && !runs_) {
+            done = false;  // the next program that runs plugins says it
+        } else if (slot.running.load() > 0) {
+            notices_.push_back("plugin '" + path +
+                               "' was running when foresay last ended without a word: it was killed, or the plugin "
+                               "ended it with _exit(); the plugin is loaded again");
+        }
+    }
+    return done;
+}
+
+// 0, or the errno of what failed. EAGAIN: worth another try.
+int CrashMarker::try_to_create() {
+    std::string name = base_.string() + ".running.XXXXXX";
+    const int handle = ::mkostemp(name.data(), O_CLOEXEC);
+    if (handle < 0) return errno;
+    struct stat status {};
+    void* memory = MAP_FAILED;
+    int problem = ::flock(handle, LOCK_EX | LOCK_NB) != 0 ? errno : 0;
+    if (problem == 0) {
+        // Room is taken now: storing to a mapped hole where there is none would be a fatal signal.
+        const FileSizeSignalHeld held;
+        problem = ::posix_fallocate(handle, 0, sizeof(Contents));
+    }
+    if (problem == 0) {
+        memory = ::mmap(nullptr, sizeof(Contents), PROT_READ | PROT_WRITE, MAP_SHARED, handle, 0);
+        if (memory == MAP_FAILED) problem = errno;
+    }
+    // Another process may have taken the file for one that was left, in the moment before the lock.
+    if (problem == 0 && (::fstat(handle, &status) != 0 || status.st_nlink == 0)) problem = EAGAIN;
+    if (problem != 0) {
+        if (memory != MAP_FAILED) ::munmap(memory, sizeof(Contents));
+        ::close(handle);
+        ::unlink(name.c_str());
+        return problem;
+    }
+    own_ = name;
+    lock_ = handle;
+    memory_ = memory;
+    return 0;
 }
 
 void CrashMarker::create() {
-    std::filesystem::path file = base_;
-    file += ".";
-    file += std::to_string(::getpid());
-    const int handle = ::open(file.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    if (handle < 0) return;
-    void* memory = MAP_FAILED;
-    if (::ftruncate(handle, static_cast<off_t>(kSlots * sizeof(Slot))) == 0) {
-        memory = ::mmap(nullptr, kSlots * sizeof(Slot), PROT_READ | PROT_WRITE, MAP_SHARED, handle, 0);
-    }
-    ::close(handle);
-    if (memory == MAP_FAILED) {
-        ::unlink(file.c_str());
-        return;
-    }
-    own_ = file;
-    // The first byte is written last, so a signal handler sees either no path or the whole one.
-    if (const std::string name = file.string(); name.size() < kMaxPath) {
-        std::memcpy(marker_of_process + 1, name.c_str() + 1, name.size());
+    int problem = EAGAIN;
+    for (int tries = 0; tries < 4 && (problem == EAGAIN || problem == EWOULDBLOCK); ++tries) problem = try_to_create();
+    if (problem != 0) return notice_once("no crash marker can be kept in", std::strerror(problem));
+    const std::string name = own_.string();
+    for (Registered& marker : registered) {
+        if (marker.contents.load() != nullptr || name.size() >= kMaxPath) continue;
+        // The first byte is written last, so a signal handler sees either no path or the whole one.
+        marker.path[0] = 0;
+        std::memcpy(marker.path + 1, name.c_str() + 1, name.size());
         std::atomic_signal_fence(std::memory_order_seq_cst);
-        marker_of_process[0] = name[0];
+        marker.path[0] = name[0];
+        marker.contents = static_cast<Contents*>(memory_);
+        break;
     }
-    slots_ = static_cast<Slot*>(memory);
-    slots_of_process = slots_;
+    // From here on a store that fails is handled, where crash_watch.h is in use.
+    std::memcpy(static_cast<Contents*>(memory_)->magic, kMagic, sizeof kMagic);
 }
 
-std::atomic<std::uint32_t>* CrashMarker::counter(const std::filesystem::path& plugin) {
+std::atomic<std::uint32_t>* CrashMarker::counter(const fs::path& plugin, const Build& build) {
     const std::string path = plugin.string();
-    if (slots_ == nullptr || path.size() >= kPathBytes) return nullptr;
-    for (std::size_t i = 0; i < kSlots; ++i) {
-        if (slots_[i].path[0] == 0) std::memcpy(slots_[i].path, path.c_str(), path.size() + 1);
-        if (path == slots_[i].path) return &slots_[i].running;
+    auto* contents = static_cast<Contents*>(memory_);
+    if (contents == nullptr || path.size() >= kPathBytes) return nullptr;
+    for (Slot& slot : contents->slots) {
+        if (slot.path[0] == 0) {
+            slot.build = build;
+            std::memcpy(slot.path, path.c_str(), path.size() + 1);
+        }
+        if (path == slot.path && slot.build == build) return &slot.running;
     }
     return nullptr;
-}
-
-bool CrashMarker::quarantined(const std::filesystem::path& plugin) const { return has(quarantined_, plugin.string()); }
-
-void CrashMarker::forgive() {
-    quarantined_.clear();
-    suspects_.clear();
-    culprit_.clear();
-    if (base_.empty()) return;
-    ::unlink(quarantine_file().c_str());
-    ::unlink(suspects_file().c_str());
 }
 
 }  // namespace foresay::plugins

@@ -17,7 +17,9 @@
 
 #include "base/error.h"
 #include "plugins/host/crash_marker.h"
+#include "plugins/host/crash_watch.h"
 #include "plugins/host/elf_check.h"
+#include "samplers/plugin_call.h"
 #include "samplers/plugin_stage.h"
 
 namespace foresay::plugins {
@@ -67,10 +69,16 @@ private:
     std::string problem_;
 };
 
-std::string file_problem(const fs::path& path) {
+// A file as it is before it is loaded.
+struct FileState {
+    std::string problem;  // why it cannot be loaded; empty when it looks right
+    Build build;
+};
+
+FileState state_of(const fs::path& path) {
     const MappedBytes file(path);
-    if (!file.problem().empty()) return file.problem();
-    return elf_problem(file.bytes(), FORESAY_SAMPLER_ENTRY, sizeof(foresay_sampler_library));
+    if (!file.problem().empty()) return {file.problem(), {}};
+    return {elf_problem(file.bytes(), FORESAY_SAMPLER_ENTRY, sizeof(foresay_sampler_library)), build_of(file.bytes())};
 }
 
 // What is wrong with the exported entry; empty when it can be used.
@@ -81,13 +89,17 @@ std::string entry_problem(const foresay_sampler_library& entry) {
                " of the sampler contract, and this program has " + std::to_string(FORESAY_SAMPLER_ABI_MAJOR) + "." +
                std::to_string(FORESAY_SAMPLER_ABI_MINOR) + "; build it again";
     }
-    if (entry.sampler_count == 0 || entry.sampler_count > kMaxSamplers || entry.samplers == nullptr) {
-        return "it holds no samplers";
+    if (entry.sampler_count == 0) return "it holds no samplers";
+    if (entry.sampler_count > kMaxSamplers) {
+        return "its sampler_count is " + std::to_string(entry.sampler_count) + ", but a library holds at most " +
+               std::to_string(kMaxSamplers) + " samplers";
     }
+    if (entry.samplers == nullptr) return "its list of samplers is missing";
     return {};
 }
 
-enum ProbeResult : int { kProbeOk = 0, kProbeRefused = 3 };
+// Unlikely numbers: a library that calls exit() while it is loaded must not look like a good one.
+enum ProbeResult : int { kProbeOk = 117, kProbeRefused = 118 };
 
 // In a child process: loads the library and reads every description. Never returns.
 [[noreturn]] void probe_child(const fs::path& path) {
@@ -121,23 +133,34 @@ std::string probe_problem(const fs::path& path) {
     while (::waitpid(child, &status, 0) < 0) {
         if (errno != EINTR) return {};
     }
-    if (WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM) return "it hangs when it is loaded";
-    const bool fine = WIFEXITED(status) && (WEXITSTATUS(status) == kProbeOk || WEXITSTATUS(status) == kProbeRefused);
-    return fine ? "" : "it crashes when it is loaded; the file is damaged or was built for another system";
+    if (WIFEXITED(status)) {
+        const bool fine = WEXITSTATUS(status) == kProbeOk || WEXITSTATUS(status) == kProbeRefused;
+        return fine ? "" : "it ends the program when it is loaded";
+    }
+    if (WTERMSIG(status) == SIGALRM) return "it hangs when it is loaded";
+    return "it crashes when it is loaded; the file is damaged or was built for another system";
 }
 
-// Loads a library once per process and keeps it until the process ends, for all hosts.
-const foresay_sampler_library& open_library(const fs::path& path) {
-    struct Loaded {
-        boost::dll::shared_library library;
-        const foresay_sampler_library* entry;
-    };
+// A library is loaded once per process and kept until the process ends, for all hosts.
+struct Loaded {
+    boost::dll::shared_library library;
+    const foresay_sampler_library* entry;
+    Build build;  // what is loaded, though the file may have changed since
+};
+std::map<fs::path, Loaded>& loaded_libraries() {
     static auto& loaded = *new std::map<fs::path, Loaded>();  // never destroyed: plugin code must outlive everything
+    return loaded;
+}
+
+const foresay_sampler_library& open_library(const fs::path& path, const Build& build,
+                                            std::atomic<std::uint32_t>* running) {
+    auto& loaded = loaded_libraries();
     const auto found = loaded.find(path);
     if (found != loaded.end()) return *found->second.entry;
     const std::string problem = probe_problem(path);
     if (!problem.empty()) throw Error("plugin '" + path.string() + "' cannot be loaded: " + problem);
     std::error_code error;
+    const samplers::PluginCall call(samplers::plugin_sites(path.string(), "", running), samplers::PluginFunction::load);
     boost::dll::shared_library library(path, boost::dll::load_mode::rtld_now | boost::dll::load_mode::rtld_local,
                                        error);
     if (error || !library.is_loaded()) {
@@ -145,7 +168,7 @@ const foresay_sampler_library& open_library(const fs::path& path) {
         throw Error("plugin '" + path.string() + "' cannot be loaded: " + (why != nullptr ? why : error.message()));
     }
     const auto* entry = &library.get<const foresay_sampler_library>(FORESAY_SAMPLER_ENTRY);
-    loaded.emplace(path, Loaded{std::move(library), entry});
+    loaded.emplace(path, Loaded{std::move(library), entry, build});
     return *entry;
 }
 
@@ -174,10 +197,24 @@ std::vector<fs::path> default_folders(const fs::path& program) {
 }
 
 PluginHost::PluginHost(PluginOptions options)
-    : options_(std::move(options)), marker_(std::make_unique<CrashMarker>(options_.marker)) {}
+    : options_(std::move(options)), marker_(std::make_unique<CrashMarker>(options_.marker, options_.runs)) {}
 PluginHost::~PluginHost() = default;
-const std::string& PluginHost::culprit() const { return marker_->culprit(); }
-void PluginHost::forgive() { marker_->forgive(); }
+const std::vector<std::string>& PluginHost::notices() const { return marker_->notices(); }
+const std::vector<Bar>& PluginHost::bars() const { return marker_->barred().bars(); }
+std::vector<Bar> PluginHost::free(const std::function<bool(const Bar&)>& which) {
+    return marker_->barred().remove(which);
+}
+
+std::string PluginHost::bar_text(const Bar& bar) {
+    return "barred since " + time_text(bar.since_s) + ": " + bar.reason;
+}
+
+std::optional<Bar> PluginHost::bar(const std::string& name, const fs::path& path) const {
+    if (bars().empty()) return std::nullopt;
+    const fs::path file = path.empty() ? find(name) : path;
+    const Bar* found = file.empty() ? nullptr : marker_->barred().find(state_of(file).build);
+    return found != nullptr ? std::optional(*found) : std::nullopt;
+}
 
 std::vector<PluginFile> PluginHost::scan() const {
     std::vector<PluginFile> files;
@@ -192,25 +229,62 @@ std::vector<PluginFile> PluginHost::scan() const {
             if (shadowed) continue;
             std::error_code ignored;
             const fs::path path = fs::weakly_canonical(entry.path(), ignored);
-            files.push_back({name, path, file_problem(path)});
+            const FileState state = state_of(path);
+            files.push_back({name, path, state.problem, std::nullopt});
+            if (const Bar* bar = marker_->barred().find(state.build)) files.back().bar = *bar;
         }
     }
     std::sort(files.begin(), files.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
     return files;
 }
 
-std::shared_ptr<const samplers::StageFactory> PluginHost::load(const std::string& name, const fs::path& stated) {
-    fs::path path = stated;
-    if (path.empty()) {
-        for (const fs::path& folder : options_.folders) {
-            std::error_code error;
-            const bool plain = name.find('/') == std::string::npos;
-            if (plain && folder.is_absolute() && fs::exists(folder / (name + ".so"), error)) {
-                path = folder / (name + ".so");
-                break;
-            }
-        }
+// The first file of that name on the plugin path; empty when there is none.
+fs::path PluginHost::find(const std::string& name) const {
+    if (name.find('/') != std::string::npos) return {};
+    for (const fs::path& folder : options_.folders) {
+        std::error_code error;
+        if (folder.is_absolute() && fs::exists(folder / (name + ".so"), error)) return folder / (name + ".so");
     }
+    return {};
+}
+
+// A library that is loaded, and what its factories need.
+struct PluginHost::Opened {
+    fs::path path;
+    const foresay_sampler_library& entry;
+    std::atomic<std::uint32_t>* running;
+
+    std::shared_ptr<const samplers::StageFactory> factory(std::uint32_t index) const {
+        return samplers::make_plugin_factory(entry.samplers[index], nullptr, path.string(), running);
+    }
+};
+
+PluginHost::Opened PluginHost::open(const fs::path& path) {
+    std::error_code error;
+    const fs::path whole = fs::canonical(path, error);
+    if (error) throw Error("plugin '" + path.string() + "' cannot be loaded: " + error.message());
+    const FileState state = state_of(whole);
+    const bool runs_here = std::find(opened_.begin(), opened_.end(), state.build) != opened_.end();
+    if (!runs_here) marker_->barred().refresh();
+    if (const Bar* bar = runs_here ? nullptr : marker_->barred().find(state.build)) {
+        throw PluginBarred("plugin '" + whole.string() + "' is " + bar_text(*bar) +
+                           "; build it again, or allow this build with `foresay plugin free " +
+                           bar->path.stem().string() + "`");
+    }
+    if (!state.problem.empty()) throw Error("plugin '" + whole.string() + "' cannot be loaded: " + state.problem);
+    const auto loaded = loaded_libraries().find(whole);
+    const Build build = loaded != loaded_libraries().end() ? loaded->second.build : state.build;
+    std::atomic<std::uint32_t>* running = marker_->counter(whole, build);
+    const foresay_sampler_library& entry = open_library(whole, build, running);
+    watch_library(&entry, samplers::plugin_sites(whole.string(), "", running));
+    const std::string wrong = entry_problem(entry);
+    if (!wrong.empty()) throw Error("plugin '" + whole.string() + "' cannot be used: " + wrong);
+    if (!runs_here) opened_.push_back(state.build);
+    return {whole, entry, running};
+}
+
+std::shared_ptr<const samplers::StageFactory> PluginHost::load(const std::string& name, const fs::path& stated) {
+    const fs::path path = stated.empty() ? find(name) : stated;
     if (path.empty()) {
         std::string searched;
         for (const fs::path& folder : options_.folders)
@@ -218,27 +292,29 @@ std::shared_ptr<const samplers::StageFactory> PluginHost::load(const std::string
         throw Error("plugin '" + name + "' was not found; searched for " + name + ".so in " +
                     (searched.empty() ? "no folder at all" : searched));
     }
-    std::error_code error;
-    const fs::path whole = fs::canonical(path, error);
-    if (error) throw Error("plugin '" + path.string() + "' cannot be loaded: " + error.message());
-    if (marker_->quarantined(whole)) {
-        throw Error("plugin '" + whole.string() + "' was running when foresay died; delete '" +
-                    marker_->quarantine_file().string() + "' to load it again");
-    }
-    const std::string problem = file_problem(whole);
-    if (!problem.empty()) throw Error("plugin '" + whole.string() + "' cannot be loaded: " + problem);
-
-    std::atomic<std::uint32_t>* running = marker_->counter(whole);
-    const foresay_sampler_library& entry = open_library(whole);
-    const std::string wrong = entry_problem(entry);
-    if (!wrong.empty()) throw Error("plugin '" + whole.string() + "' cannot be used: " + wrong);
     std::string names;
-    for (std::uint32_t i = 0; i < entry.sampler_count; ++i) {
-        auto factory = samplers::make_plugin_factory(entry.samplers[i], nullptr, whole.string(), running);
-        if (factory->description().name == name) return factory;
-        names += (names.empty() ? "'" : ", '") + factory->description().name + "'";
+    for (const auto& factory : load_all(path)) {
+        const std::string& own = factory->description().name;
+        if (own == name) return factory;
+        names += (names.empty() ? "'" : ", '") + own + "'";
     }
-    throw Error("plugin '" + whole.string() + "' holds no sampler '" + name + "', only " + names);
+    std::error_code ignored;
+    throw Error("plugin '" + fs::canonical(path, ignored).string() + "' holds no sampler '" + name + "', only " +
+                names);
+}
+
+std::vector<std::shared_ptr<const samplers::StageFactory>> PluginHost::load_all(const fs::path& path) {
+    const Opened opened = open(path);
+    std::vector<std::shared_ptr<const samplers::StageFactory>> all;
+    for (std::uint32_t i = 0; i < opened.entry.sampler_count; ++i) {
+        all.push_back(opened.factory(i));
+        const std::string& name = all.back()->description().name;
+        const bool twice = std::any_of(all.begin(), all.end() - 1,
+                                       [&](const auto& other) { return other->description().name == name; });
+        if (twice)
+            throw Error("plugin '" + opened.path.string() + "' cannot be used: it holds two samplers '" + name + "'");
+    }
+    return all;
 }
 
 }  // namespace foresay::plugins

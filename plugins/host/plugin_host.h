@@ -6,18 +6,22 @@
 //           description: a file that crashes or hangs there harms only the child. Damage in code that runs later
 //           cannot be detected without a signature, and a plugin runs with the program's rights: load only plugins you
 //           trust.
-// Crashes:  while a plugin's code runs, a mapped marker file records it. The next start names a plugin that was running
-//           when a process died, and does not load it again until it is forgiven.
+// Crashes:  while a plugin's code runs, a mapped marker file records it (crash_marker.h). A build of a plugin that has
+//           crashed is barred: it is not loaded again until it is freed. Another build is.
 // Lifetime: a library stays loaded until the program ends; factories and stages may outlive the host.
 // Threads:  one caller at a time.
 // Errors:   load() throws Error with one sentence that names the file.
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "base/error.h"
+#include "plugins/host/bar_list.h"
 #include "samplers/stage.h"
 
 namespace foresay::plugins {
@@ -26,14 +30,23 @@ class CrashMarker;
 
 struct PluginOptions {
     std::vector<std::filesystem::path> folders;  // the plugin path, in order; see default_folders()
-    std::filesystem::path marker;  // where crash markers go: MARKER.PID and MARKER.quarantine; empty: none
+    // Where crash markers go, MARKER.running.*, and the list of barred builds, MARKER.barred; empty: nowhere.
+    std::filesystem::path marker;
+    bool runs = true;  // false: this process only looks, and needs no marker of its own
 };
 
 // A file on the plugin path, not loaded.
 struct PluginFile {
     std::string name;  // file name without .so
     std::filesystem::path path;
-    std::string problem;  // why it cannot be loaded; empty when it looks right
+    std::string problem;     // why it cannot be loaded; empty when it looks right
+    std::optional<Bar> bar;  // it crashed, and is not loaded
+};
+
+// load() of a barred plugin. The sentence says how to free it.
+class PluginBarred : public Error {
+public:
+    using Error::Error;
 };
 
 // FORESAY_PLUGIN_PATH (folders separated by ':'), the user's data folder, `program`/../lib/foresay/plugins, and
@@ -49,18 +62,31 @@ public:
 
     // Loads the sampler `name`: from `path`, or found on the plugin path when that is empty.
     std::shared_ptr<const samplers::StageFactory> load(const std::string& name, const std::filesystem::path& path = {});
+    // Loads every sampler of the file at `path`.
+    std::vector<std::shared_ptr<const samplers::StageFactory>> load_all(const std::filesystem::path& path);
 
     // Every .so on the plugin path, by name, as `foresay plugin list` shows it. Loads nothing.
     std::vector<PluginFile> scan() const;
 
-    // Which plugin was running when the program last died, as a sentence; empty when none was.
-    const std::string& culprit() const;
-    // Loads quarantined plugins again.
-    void forgive();
+    // Why the file that load() would take is not loaded again; nothing when it is, or when there is no such file.
+    std::optional<Bar> bar(const std::string& name, const std::filesystem::path& path = {}) const;
+    // "barred since 2026-11-23 06:40 UTC: its sampler 'x' crashed in process(): segmentation fault"
+    static std::string bar_text(const Bar& bar);
+    const std::vector<Bar>& bars() const;
+    // Frees the builds that `which` picks, and returns their bars. Throws Error when the list cannot be written.
+    std::vector<Bar> free(const std::function<bool(const Bar&)>& which);
+
+    // What the last processes left, and what cannot be kept; sentences for the user, see CrashMarker::notices().
+    const std::vector<std::string>& notices() const;
 
 private:
+    std::filesystem::path find(const std::string& name) const;
+    struct Opened;
+    Opened open(const std::filesystem::path& path);
+
     PluginOptions options_;
     std::unique_ptr<CrashMarker> marker_;
+    std::vector<Build> opened_;  // builds that run here, whatever becomes of them in another process
 };
 
 }  // namespace foresay::plugins

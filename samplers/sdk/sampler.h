@@ -14,7 +14,10 @@
  *            sentence. No exception and no longjmp may leave a function.
  * Purity:    process() must be a function of instance, state, context and candidates, and must change none of them but
  *            the candidates. A state must depend on nothing but what `memory` declares. Otherwise text would depend on
- *            how it was computed. Row index, number of rows, and whether a row was drafted are never visible.
+ *            how it was computed. Row index, number of rows, and whether a row was drafted are never visible. The host
+ *            makes some calls of process() twice and refuses two answers.
+ * Crashes:   a plugin runs in the host's process. A crash, exit() or an endless loop in a function ends the program,
+ * with a message that names the plugin; a build that has crashed is not loaded again until the user allows it.
  */
 #ifndef FORESAY_SAMPLER_H
 #define FORESAY_SAMPLER_H
@@ -63,14 +66,15 @@ typedef struct foresay_value {
     const double* reals;
 } foresay_value;
 
-/* One parameter. The host checks type and range of what a configuration states; a sampler sees valid values only. */
+/* One parameter. The host checks type and range of what a configuration states; a sampler sees valid values only. The
+ * fallback must be in the range, and among the choices, too. Names must differ. */
 typedef struct foresay_parameter {
     uint32_t struct_size;
     uint32_t type;
     const char* name; /* lower_case */
     const char* doc;  /* one line */
     foresay_value fallback;
-    double min; /* of numbers and entries of number lists, inclusive; used when min < max */
+    double min; /* of numbers and entries of number lists, inclusive; used when min < max, and never above max */
     double max;
     const char* const* choices;
     uint32_t choice_count;
@@ -133,7 +137,8 @@ typedef struct foresay_candidates {
     uint32_t count; /* may be lowered: entries from there on are dropped */
     /* Sorted when the call begins: best logit first, ties by lowest id. Entries may be reordered and logits changed.
      * Each id must be among those handed in and occur once; -inf drops a candidate; NaN and +inf are failures; at least
-     * one must stay. */
+     * one must stay. Only differences between logits count: where the best is raised beyond 65536, in either direction,
+     * the host subtracts it from all, because float has no room for the noise there. */
     int32_t* ids;
     float* logits;
 } foresay_candidates;

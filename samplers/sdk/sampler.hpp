@@ -19,7 +19,7 @@
 //     };
 //     FORESAY_EXPORT_SAMPLERS(Floor)
 //
-// What it declares to the host is deduced from its types, so the declaration cannot be wrong:
+// What it declares to the host is deduced from its types:
 //   struct State                                    the sampler has state; without it, the sampler is stateless
 //   void accept(State&, int32_t token) const        the state depends on the tokens so far
 //   void accept(State&, int32_t token, std::optional<float> log_probability) const    ... and on their probabilities
@@ -28,7 +28,13 @@
 //                                                   Whole forms see the whole vocabulary instead of the 512 best
 //   const RandomContext& in place of Context        uses keyed random numbers
 //
-// Errors:   throw std::exception or a class derived from it; the host names the sampler and shows what().
+// Types cannot show the rest, which the author promises (Purity in sampler.h): process() depends on nothing but its
+// arguments and the sampler's parameters. const does not prevent static or mutable variables, the clock, or another
+// source of random numbers. With those the text depends on how it is computed, so that speculation changes it. The host
+// finds some of it: it makes some calls twice, and a sampler that gives two answers fails.
+//
+// Errors:   throw std::exception or a class derived from it; the host names the sampler and shows what(). Not from
+//           destructors: that ends the program.
 // Threads:  process() and accept() are const: one instance serves several states at once.
 #pragma once
 

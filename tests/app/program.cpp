@@ -61,6 +61,7 @@ struct Pipe {
     std::vector<char*> arguments = {const_cast<char*>("foresay")};
     for (const std::string& argument : call.arguments) arguments.push_back(const_cast<char*>(argument.c_str()));
     arguments.push_back(nullptr);
+    if (call.in_child) call.in_child();
     ::execv(FORESAY_PROGRAM, arguments.data());
     ::_exit(127);
 }
@@ -108,6 +109,7 @@ Outcome run(const Call& call) {
             const ssize_t got = ::read(pipe.ends[0], chunk.data(), chunk.size());
             if (got <= 0) pipe.close_read();
             if (got > 0) (i == 0 ? outcome.out : outcome.error).append(chunk.data(), static_cast<std::size_t>(got));
+            if (got > 0 && call.on_more) call.on_more(child, outcome);
         }
         if (in.ends[1] >= 0 && wait[2].revents != 0) {
             const ssize_t put = ::write(in.ends[1], call.input.data() + written, call.input.size() - written);

@@ -24,6 +24,10 @@ struct Call {
     bool close_output = false;  // no one reads standard output
     // Called when the first byte of output has arrived.
     std::function<void(pid_t)> on_output;
+    // Called when more output has arrived, with all of it so far.
+    std::function<void(pid_t, const Outcome&)> on_more;
+    // Called in the new process before it becomes the program.
+    std::function<void()> in_child;
     std::chrono::seconds patience{60};
 };
 

@@ -254,6 +254,22 @@ TEST(Talk, APluginOfOnesOwnIsBuiltByOneLineAndLoadedByItsFile) {
     EXPECT_EQ(outcome.status, 0) << outcome.error;
     EXPECT_THAT(outcome.error, AllOf(HasSubstr("1   floor         distance = 3.0"),
                                      ContainsRegex("floor +loaded +" + library), HasSubstr("1   wordlist")));
+    // The configuration that the page shows, in a folder that looks like a clone.
+    for (const char* folder : {"configs", "models"}) fs::create_directory_symlink(source(folder), scratch() / folder);
+    std::ifstream page(source("docs/getting-started.md"));
+    std::string toml;
+    for (bool inside = false; std::getline(page, line);) {
+        if (line == "```" && toml.find("floor.so") != std::string::npos) break;
+        if (line == "```toml") toml.clear();
+        inside = line == "```toml" || (inside && line != "```");
+        if (inside && line != "```toml") toml += line + "\n";
+    }
+    const Outcome from_file = run({"complete", write_scratch("mine.toml", toml), "-p", "def f(x):", "-n", "4"});
+    EXPECT_EQ(from_file.status, 0) << toml << from_file.error;
+    EXPECT_EQ(from_file.out, run({"complete", "-p", "def f(x):", "-n", "4", "--set", "plugin=[]", "--set",
+                                  "sampling.chain=[\"top_k\",\"temperature\"]"})
+                                 .out)
+        << "what floor drops is far below the others";
 }
 
 TEST(Talk, UndoSaysWhichFileItTakesBack) {

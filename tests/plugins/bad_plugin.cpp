@@ -27,18 +27,40 @@ struct Bad {
 extern "C" __attribute__((visibility("default"))) const foresay_sampler_library foresay_sampler_entry;
 extern "C" const foresay_sampler_library foresay_sampler_entry = {sizeof(foresay_sampler_library), 99, 0, 1,
                                                                   foresay::detail::Samplers<Bad>::list};
-#elif BAD_KIND == 6  // the entry is a function
+#elif BAD_KIND == 6   // the entry is a function
 extern "C" __attribute__((visibility("default"))) int foresay_sampler_entry() { return 0; }
-#elif BAD_KIND == 7  // no entry
+#elif BAD_KIND == 7   // no entry
 extern "C" __attribute__((visibility("default"))) const int something_else = 1;
-#elif BAD_KIND == 8  // crashes while it is loaded
+#elif BAD_KIND == 8   // crashes while it is loaded
 __attribute__((constructor)) static void crash() { std::abort(); }
 FORESAY_EXPORT_SAMPLERS(Bad)
-#elif BAD_KIND == 9  // points nowhere
+#elif BAD_KIND == 9   // points nowhere
 extern "C" __attribute__((visibility("default"))) const foresay_sampler_library foresay_sampler_entry;
 extern "C" const foresay_sampler_library foresay_sampler_entry = {
     sizeof(foresay_sampler_library), FORESAY_SAMPLER_ABI_MAJOR, FORESAY_SAMPLER_ABI_MINOR, 3,
     reinterpret_cast<const foresay_sampler* const*>(0x1234)};
+#elif BAD_KIND == 10  // ends the program while it is loaded
+__attribute__((constructor)) static void leave() { std::exit(0); }
+FORESAY_EXPORT_SAMPLERS(Bad)
+#elif BAD_KIND == 11  // more samplers than there can be
+extern "C" __attribute__((visibility("default"))) const foresay_sampler_library foresay_sampler_entry;
+extern "C" const foresay_sampler_library foresay_sampler_entry = {sizeof(foresay_sampler_library),
+                                                                  FORESAY_SAMPLER_ABI_MAJOR, FORESAY_SAMPLER_ABI_MINOR,
+                                                                  4000000000u, foresay::detail::Samplers<Bad>::list};
+#elif BAD_KIND == 12  // one name for two samplers
+FORESAY_EXPORT_SAMPLERS(Bad, Bad)
+#elif BAD_KIND == 13  // two samplers, none of which has the file's name
+namespace {
+struct First : Bad {
+    static constexpr foresay::Info info{"first", "1", "One of two.", "Apache-2.0"};
+    using Bad::Bad;
+};
+struct Second : Bad {
+    static constexpr foresay::Info info{"second", "1", "The other.", "Apache-2.0"};
+    using Bad::Bad;
+};
+}  // namespace
+FORESAY_EXPORT_SAMPLERS(First, Second)
 #else
 FORESAY_EXPORT_SAMPLERS(Bad)
 #endif

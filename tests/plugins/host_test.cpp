@@ -1,12 +1,8 @@
 #include "plugins/host/plugin_host.h"
 
-#include <signal.h>
-#include <sys/wait.h>
-
 #include <algorithm>
 #include <cstdlib>
 
-#include "plugins/host/crash_marker.h"
 #include "samplers/chain.h"
 #include "tests/plugins/support.h"
 #include "tests/samplers/support.h"
@@ -92,6 +88,15 @@ TEST(PluginHost, BadPluginsGetTheirSentence) {
         "another system";
     EXPECT_EQ(load_error("bad_crashes_on_load"), "plugin '" + file("bad_crashes_on_load") + crashes);
     EXPECT_EQ(load_error("bad_wild_pointer"), "plugin '" + file("bad_wild_pointer") + crashes);
+    EXPECT_EQ(load_error("bad_exits_on_load"),
+              "plugin '" + file("bad_exits_on_load") + "' cannot be loaded: it ends the program when it is loaded");
+    EXPECT_EQ(load_error("bad_absurd_count"),
+              "plugin '" + file("bad_absurd_count") +
+                  "' cannot be used: its sampler_count is 4000000000, but a library holds at most 256 samplers");
+    EXPECT_EQ(load_error("bad_one_name"),
+              "plugin '" + file("bad_one_name") + "' cannot be used: it holds two samplers 'bad_one_name'");
+    EXPECT_EQ(load_error("bad_two"),
+              "plugin '" + file("bad_two") + "' holds no sampler 'bad_two', only 'first', 'second'");
 }
 
 TEST(PluginHost, BadStagesGetTheirSentence) {
@@ -108,125 +113,6 @@ TEST(PluginHost, BadStagesGetTheirSentence) {
     EXPECT_EQ(failure("bad_nan"), "sampler 'bad_nan' failed: it returned a logit that is not a number, or infinite");
     EXPECT_EQ(failure("bad_none"), "sampler 'bad_none' failed: it left no token");
     EXPECT_EQ(error_of([&] { failure("bad_refuses"); }), "bad_refuses: it does not want to");
-}
-
-// A process that dies in a plugin: the next one names it and refuses it, until it is forgiven.
-TEST(PluginHost, ACrashIsNamedAndQuarantinedAtTheNextStart) {
-    OwnFolder markers;
-    const PluginOptions options{{kBad, kGood}, markers.path() / "state" / "marker"};
-    const pid_t child = ::fork();
-    ASSERT_GE(child, 0);
-    if (child == 0) {
-        ::freopen("/dev/null", "w", stderr);
-        const samplers::LetterVocabulary vocabulary(10);
-        watch_for_crashes();
-        PluginHost host(options);
-        auto innocent = host.load("wordlist");
-        samplers::Chain chain({{"wordlist", {}, innocent}, {"bad_aborts", {}, host.load("bad_aborts")}}, vocabulary);
-        chain.begin(0, 0, {});
-        std::vector<float> row(10, 0.0f);
-        chain.decide(row);
-        ::_exit(0);  // not reached
-    }
-    int status = 0;
-    ASSERT_EQ(::waitpid(child, &status, 0), child);
-    ASSERT_TRUE(WIFSIGNALED(status));
-    for (int start = 0; start < 2; ++start) {
-        PluginHost host(options);
-        if (start == 0) {
-            EXPECT_NE(host.culprit().find(file("bad_aborts")), std::string::npos) << host.culprit();
-        }
-        EXPECT_NE(error_of([&] { host.load("bad_aborts"); }).find("was running when foresay died"), std::string::npos);
-        EXPECT_NO_THROW(host.load("wordlist"));  // loaded, but not running: innocent
-        if (start == 1) host.forgive();
-    }
-    PluginHost host(options);
-    EXPECT_NO_THROW(host.load("bad_aborts"));
-    EXPECT_EQ(host.culprit(), "");
-}
-
-// Killed while no plugin runs: no plugin is to blame.
-TEST(PluginHost, AKilledProcessAccusesNobody) {
-    OwnFolder markers;
-    const PluginOptions options{{kGood}, markers.path() / "marker"};
-    const pid_t child = ::fork();
-    ASSERT_GE(child, 0);
-    if (child == 0) {
-        PluginHost host(options);
-        host.load("wordlist");
-        ::kill(::getpid(), SIGKILL);
-    }
-    int status = 0;
-    ASSERT_EQ(::waitpid(child, &status, 0), child);
-    PluginHost host(options);
-    EXPECT_EQ(host.culprit(), "");
-    EXPECT_NO_THROW(host.load("wordlist"));
-}
-
-// Killed while a plugin runs, which may be chance: twice in a row is not.
-TEST(PluginHost, KilledTwiceInARowIsNotChance) {
-    OwnFolder markers;
-    const std::filesystem::path base = markers.path() / "marker";
-    const auto run = [&](bool killed) {
-        const pid_t child = ::fork();
-        if (child == 0) {
-            {
-                CrashMarker marker(base);
-                std::atomic<std::uint32_t>* running = marker.counter("/some/plugin.so");
-                if (marker.quarantined("/some/plugin.so")) ::_exit(2);
-                running->store(1);
-                if (killed) ::kill(::getpid(), SIGKILL);
-                running->store(0);
-            }
-            ::_exit(0);
-        }
-        int status = 0;
-        ::waitpid(child, &status, 0);
-        return status;
-    };
-    run(true);
-    {
-        const CrashMarker marker(base);
-        EXPECT_NE(marker.culprit().find("if that happens once more"), std::string::npos) << marker.culprit();
-        EXPECT_FALSE(marker.quarantined("/some/plugin.so"));
-    }
-    EXPECT_EQ(run(false), 0) << "it ran well in between, and is suspected no more";
-    run(true);
-    // Killed while it did not run: that was not the plugin, either.
-    if (const pid_t child = ::fork(); child == 0) {
-        CrashMarker marker(base);
-        marker.counter("/some/plugin.so");
-        ::kill(::getpid(), SIGKILL);
-    } else {
-        ::waitpid(child, nullptr, 0);
-    }
-    run(true);
-    EXPECT_FALSE(CrashMarker(base).quarantined("/some/plugin.so"));
-    run(true);
-    const CrashMarker marker(base);
-    EXPECT_TRUE(marker.quarantined("/some/plugin.so"));
-    EXPECT_NE(marker.culprit().find("is not loaded again"), std::string::npos) << marker.culprit();
-}
-
-// Told to end while a plugin runs: no plugin is to blame either.
-TEST(PluginHost, AProcessToldToEndAccusesNobody) {
-    OwnFolder markers;
-    const std::filesystem::path base = markers.path() / "marker";
-    for (const bool told : {true, false}) {
-        const pid_t child = ::fork();
-        ASSERT_GE(child, 0);
-        if (child == 0) {
-            CrashMarker marker(base);
-            marker.counter("/some/plugin.so")->store(1);
-            if (told) absolve_plugins();
-            if (!told) watch_for_crashes();
-            ::kill(::getpid(), told ? SIGKILL : SIGBUS);
-        }
-        int status = 0;
-        ASSERT_EQ(::waitpid(child, &status, 0), child);
-        ASSERT_TRUE(WIFSIGNALED(status));
-        EXPECT_EQ(CrashMarker(base).quarantined("/some/plugin.so"), !told);
-    }
 }
 
 TEST(PluginHost, DefaultFoldersFollowTheEnvironment) {

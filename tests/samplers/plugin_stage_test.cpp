@@ -4,10 +4,12 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <random>
 #include <set>
 #include <stdexcept>
 
+#include "base/error.h"
 #include "samplers/sdk/sampler.hpp"
 #include "tests/samplers/support.h"
 
@@ -52,6 +54,33 @@ struct Naughty {
         if (p_.deed == "out_of_range") ids(candidates)[0] = -5;
     }
     Parameters p_;
+};
+
+// Answers as its kind says, by the number of its calls or with logits that leave no room for noise.
+struct Odd {
+    static constexpr Info info{"odd", "1", "Is not a function of its arguments.", "Apache-2.0"};
+    struct Parameters {
+        std::string kind = "every_third";
+    };
+    static auto parameters() {
+        return foresay::parameters(choice("kind", &Parameters::kind,
+                                          {"every_third", "logit", "fails_later", "huge", "tiny", "force", "plain"},
+                                          "How it answers."));
+    }
+    Odd(Parameters p, Host) : p_(std::move(p)) {}
+    void process(const Context&, foresay::Candidates& candidates) const {
+        ++calls_;
+        if (p_.kind == "every_third" && calls_ % 3 == 0) candidates.truncate(1);
+        if (p_.kind == "logit") candidates.logit(1) += static_cast<float>(calls_);
+        if (p_.kind == "fails_later" && calls_ % 2 == 0) throw std::runtime_error("now it fails");
+        for (std::size_t i = 0; i < candidates.size(); ++i) {
+            if (p_.kind == "huge") candidates.logit(i) = 1e30f;
+            if (p_.kind == "tiny") candidates.logit(i) = -1e30f;
+            if (p_.kind == "force") candidates.logit(i) = candidates[i].id < 3 ? 1e9f : candidates[i].logit;
+        }
+    }
+    Parameters p_;
+    mutable int calls_ = 0;  // what const does not prevent
 };
 
 // Remembers tokens; refuses token 13.
@@ -296,6 +325,213 @@ TEST(PluginStage, RandomNumbersAreKeyed) {
         differs += other.decide(third).token != token ? 1 : 0;
     }
     EXPECT_GT(differs, 80);
+}
+
+TEST(PluginStage, TwoAnswersToOneQuestionAreAFailure) {
+    const LetterVocabulary vocabulary(8);
+    for (const char* kind : {"every_third", "logit", "fails_later"}) {
+        SCOPED_TRACE(kind);
+        Chain chain({{"odd", {{"kind", std::string(kind)}}, factory<Odd>()}}, vocabulary);
+        chain.begin(1, 0, {});
+        std::string failure;
+        for (int index = 0; index < 4 && failure.empty(); ++index) {
+            std::vector<float> row = {0.5f, 1.0f, 0.2f, 0.9f, -1.0f, 0.0f, 0.1f, 0.3f};
+            const Decision decision = chain.decide(row);
+            if (decision.failure != nullptr) failure = decision.failure->message;
+            if (decision.token >= 0) chain.accept(decision.token);
+        }
+        EXPECT_EQ(failure,
+                  "sampler 'odd' failed: asked twice about the same candidates, it gave two answers, so the text would "
+                  "depend on how it is computed");
+    }
+    // A pure one is called again ever more seldom: 8 and 16, 32, 64 of 100 calls.
+    Chain pure({{"odd", {{"kind", std::string("plain")}}, factory<Odd>()}}, vocabulary);
+    pure.begin(1, 0, {});
+    for (int index = 0; index < 100; ++index) {
+        std::vector<float> row(8, 0.0f);
+        const Decision decision = pure.decide(row);
+        ASSERT_EQ(decision.failure, nullptr);
+        pure.accept(decision.token);
+    }
+    EXPECT_EQ(pure.reports()[0].calls, 100);
+}
+
+TEST(PluginStage, OnlyDifferencesOfLogitsCount) {
+    const LetterVocabulary vocabulary(8);
+    const auto tokens = [&](const char* kind) {
+        Chain chain({{"odd", {{"kind", std::string(kind)}}, factory<Odd>()}}, vocabulary);
+        Chain equal({{"temperature", {{"value", 1.0}}}}, vocabulary);
+        std::set<std::int32_t> seen;
+        chain.begin(7, 0, {});
+        equal.begin(7, 0, {});
+        for (int index = 0; index < 200; ++index) {
+            std::vector<float> row = {0.5f, 1.0f, 0.2f, 0.9f, -1.0f, 0.0f, 0.1f, 0.3f};
+            std::vector<float> flat(8, 0.0f);
+            const std::int32_t token = chain.decide(row).token;
+            const std::int32_t expected = equal.decide(flat).token;
+            // The same noise, so the same choice as from equal logits of an ordinary size.
+            if (std::string_view(kind) != "force") EXPECT_EQ(token, expected) << index;
+            seen.insert(token);
+            chain.accept(token);
+            equal.accept(token);
+        }
+        return seen;
+    };
+    EXPECT_EQ(tokens("huge").size(), 8u);
+    EXPECT_EQ(tokens("tiny").size(), 8u);
+    EXPECT_EQ(tokens("force"), (std::set<std::int32_t>{0, 1, 2}));
+}
+
+TEST(PluginStage, AnExceptionOutOfAFunctionIsAFailure) {
+    foresay_sampler leaking = detail::Adapter<Naughty>::sampler;
+    leaking.process = [](void*, const void*, const foresay_context*, foresay_candidates*) -> std::int32_t {
+        throw std::runtime_error("out of \x1b[31m");
+    };
+    const LetterVocabulary vocabulary(8);
+    Chain chain({{"naughty", {}, make_plugin_factory(&leaking, nullptr, "test")}}, vocabulary);
+    chain.begin(0, 0, {});
+    std::vector<float> row(8, 0.0f);
+    const Decision decision = chain.decide(row);
+    ASSERT_NE(decision.failure, nullptr);
+    EXPECT_EQ(decision.failure->message, "sampler 'naughty' failed: it threw an exception: out of ?[31m");
+}
+
+// Samplers in plain C, which no wrapper keeps within bounds.
+TEST(PluginStage, BreachesOfPlainSamplersAreNamed) {
+    using Process = std::int32_t (*)(void*, const void*, const foresay_context*, foresay_candidates*);
+    struct Case {
+        std::uint32_t flags;
+        Process process;
+        const char* failure;  // nullptr: none
+    };
+    const Case cases[] = {
+        {0,
+         [](void*, const void*, const foresay_context*, foresay_candidates* c) {
+             ++c->count;
+             return FORESAY_OK;
+         },
+         "it returned more candidates than it got"},
+        {0,
+         [](void*, const void*, const foresay_context*, foresay_candidates* c) {
+             c->count = 0xffffffffu;
+             return FORESAY_OK;
+         },
+         "it returned more candidates than it got"},
+        {FORESAY_MASKS_ONLY,
+         [](void*, const void*, const foresay_context*, foresay_candidates* c) {
+             c->logits[2] += 0.5f;
+             return FORESAY_OK;
+         },
+         "it changed a logit, though it declares that it only masks"},
+        {FORESAY_MASKS_ONLY,
+         [](void*, const void*, const foresay_context*, foresay_candidates* c) {
+             c->logits[0] = -kInfinity;  // which drops it
+             return FORESAY_OK;
+         },
+         nullptr},
+        {0, [](void*, const void*, const foresay_context*, foresay_candidates*) { return FORESAY_FAILED; },
+         "it failed and gave no reason"},
+        {0, [](void*, const void*, const foresay_context*, foresay_candidates*) { return -7; },
+         "it failed and gave no reason"},
+        {0,
+         [](void*, const void*, const foresay_context*, foresay_candidates* c) {
+             std::swap(c->ids[0], c->ids[3]);
+             std::swap(c->logits[0], c->logits[3]);
+             return FORESAY_OK;
+         },
+         nullptr},
+    };
+    const LetterVocabulary vocabulary(8);
+    int number = 0;
+    for (const Case& c : cases) {
+        SCOPED_TRACE(number++);
+        foresay_sampler sampler = detail::Adapter<Naughty>::sampler;
+        sampler.flags = c.flags;
+        sampler.process = c.process;
+        Chain chain({{"naughty", {}, make_plugin_factory(&sampler, nullptr, "test")}}, vocabulary);
+        chain.begin(0, 0, {});
+        std::vector<float> row = {0.5f, 1.0f, 0.2f, 0.9f, -1.0f, 0.0f, 0.1f, 0.3f};
+        const Decision decision = chain.decide(row);
+        ASSERT_EQ(decision.failure != nullptr, c.failure != nullptr);
+        if (c.failure != nullptr) {
+            EXPECT_EQ(decision.failure->message, std::string("sampler 'naughty' failed: ") + c.failure);
+        }
+    }
+    const auto error = [&](const foresay_sampler& sampler) -> std::string {
+        try {
+            Chain chain({{sampler.name, {}, make_plugin_factory(&sampler, nullptr, "test")}}, vocabulary);
+        } catch (const Error& problem) {
+            return problem.what();
+        }
+        return "";
+    };
+    foresay_sampler refuses = detail::Adapter<Naughty>::sampler;
+    refuses.create = [](const foresay_host*, const foresay_value*, void**) { return FORESAY_FAILED; };
+    EXPECT_EQ(error(refuses), "naughty: it failed and gave no reason");
+    foresay_sampler without_state = detail::Adapter<Counter>::sampler;
+    without_state.state_create = [](void*, void**) -> std::int32_t { throw 1; };
+    EXPECT_EQ(error(without_state), "counter: its state cannot be created: it threw an exception");
+}
+
+TEST(PluginStage, UnknownParametersGetSensibleSuggestions) {
+    const LetterVocabulary vocabulary(8);
+    const auto message = [&](const char* name) -> std::string {
+        try {
+            Chain chain({{"naughty", {{name, std::int64_t{1}}}, factory<Naughty>()}}, vocabulary);
+        } catch (const std::exception& error) {
+            return error.what();
+        }
+        return "";
+    };
+    const std::string start = "sampler 'naughty' has no parameter '";
+    EXPECT_EQ(message("ta"), start + "ta'; it has 'deed', 'at'");
+    EXPECT_EQ(message("z"), start + "z'; it has 'deed', 'at'");
+    EXPECT_EQ(message("zz"), start + "zz'; it has 'deed', 'at'");
+    EXPECT_EQ(message("att"), start + "att'; did you mean 'at'?");
+    EXPECT_EQ(message("ded"), start + "ded'; did you mean 'deed'?");
+}
+
+// Parameters that no author can mean.
+TEST(PluginStage, BrokenParametersAreRefused) {
+    const auto message = [](const std::function<void(foresay_parameter&, foresay_parameter&)>& change) -> std::string {
+        const foresay_sampler& good = detail::Adapter<Naughty>::sampler;
+        std::vector<foresay_parameter> parameters(good.parameters, good.parameters + good.parameter_count);
+        foresay_sampler bad = good;
+        bad.parameters = parameters.data();
+        change(parameters[0], parameters[1]);  // a choice and an integer of at least 0
+        try {
+            const auto made = make_plugin_factory(&bad, nullptr, "x.so");
+            return made->description().parameters[0].doc + made->description().parameters[1].doc;
+        } catch (const std::exception& error) {
+            return error.what();
+        }
+    };
+    const auto broken = [](const std::string& what) {
+        return "x.so: the plugin breaks the sampler contract: " + what + "; ask its author for a corrected build";
+    };
+    const double nan = std::numeric_limits<double>::quiet_NaN();
+    using P = foresay_parameter;
+    EXPECT_EQ(message([](P&, P&) {}), "What it does.When.");
+    EXPECT_EQ(message([](P&, P& at) { at.fallback.integer = -1; }),
+              broken("the default of parameter 'at' is -1; it must be at least 0"));
+    EXPECT_EQ(message([](P&, P& at) { at.fallback.integer = 1000001; }),
+              broken("the default of parameter 'at' is 1000001; it must be at most 1000000"));
+    EXPECT_EQ(message([](P&, P& at) { std::swap(at.min, at.max); }),
+              broken("parameter 'at' has a minimum above its maximum"));
+    EXPECT_EQ(message([&](P&, P& at) { at.max = nan; }), broken("parameter 'at' has a range that is not of numbers"));
+    EXPECT_EQ(message([](P&, P& at) { at.name = "deed"; }), broken("two parameters are called 'deed'"));
+    EXPECT_EQ(message([](P& deed, P&) {
+                  deed.fallback.text = {"noth", 4};
+              }),
+              broken("the default of parameter 'deed' is 'noth'; it must be one of 'nothing', 'throw', 'throw_int', "
+                     "'nan', 'infinity', 'none', 'minus_infinity', 'invent', 'repeat', 'out_of_range'"));
+    EXPECT_EQ(message([&](P&, P& at) {
+                  at.type = at.fallback.type = FORESAY_REAL;
+                  at.fallback.real = nan;
+              }),
+              broken("the default of parameter 'at' is not a number"));
+    EXPECT_EQ(message([](P& deed, P&) { deed.doc = "\x1b]0;title\a two\nlines\xc2\x9b"; }),
+              "?]0;title? two?lines?When.");
 }
 
 TEST(PluginStage, BrokenDescriptionsAreRefused) {

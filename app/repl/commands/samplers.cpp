@@ -7,6 +7,7 @@
 #include "app/conversation/source_files.h"
 #include "app/output.h"
 #include "app/plugin_path.h"
+#include "app/plugin_settings.h"
 #include "app/repl/commands/arguments.h"
 #include "app/repl/commands/topics.h"
 #include "app/repl/completion.h"
@@ -17,10 +18,6 @@
 namespace foresay::app {
 
 namespace {
-
-std::string chain_toml(const std::vector<std::string>& chain) {
-    return "sampling.chain = " + core::to_toml(core::ConfigValue(chain)) + "\n";
-}
 
 bool is_plugin(const core::Config& config, const std::string& name) {
     return std::any_of(config.plugins.begin(), config.plugins.end(), [&](const auto& p) { return p.name == name; });
@@ -151,22 +148,6 @@ Candidates complete_sampler(const CompletionRequest& request) {
     return candidates;
 }
 
-// All plugins as one key, because a layer that sets `plugin` replaces the list of the layers below.
-std::string plugins_toml(const std::vector<core::PluginSpec>& plugins) {
-    std::string out = "plugin = [";
-    for (const core::PluginSpec& plugin : plugins) {
-        out += "{name = " + core::to_toml(core::ConfigValue(plugin.name));
-        if (!plugin.path.empty()) out += ", path = " + core::to_toml(core::ConfigValue(plugin.path.string()));
-        std::string options;
-        for (const auto& [key, setting] : plugin.options) {
-            options += (options.empty() ? "" : ", ") + core::to_toml(core::ConfigValue(key)) + " = " +
-                       core::to_toml(setting.value);
-        }
-        out += options.empty() ? "}, " : ", options = {" + options + "}}, ";
-    }
-    return out + "]\n";
-}
-
 void list_plugins(Repl& repl) {
     const core::Config& config = repl.engine().config();
     std::string out;
@@ -175,7 +156,9 @@ void list_plugins(Repl& repl) {
         out += padded(file.name, 16) + (is_plugin(config, file.name) ? "loaded  " : "        ") +
                printable(file.path.string());
         found.insert(file.name);
-        out += file.problem.empty() ? "\n" : "  cannot be loaded: " + printable(file.problem) + "\n";
+        if (!file.problem.empty()) out += "  cannot be loaded: " + printable(file.problem);
+        if (file.bar) out += "  " + printable(plugins::PluginHost::bar_text(*file.bar));
+        out += "\n";
     }
     for (const core::PluginSpec& loaded : config.plugins) {  // loaded from a path outside the plugin path
         if (!found.contains(loaded.name))
@@ -184,36 +167,65 @@ void list_plugins(Repl& repl) {
     say(out.empty() ? "No plugins found; set FORESAY_PLUGIN_PATH to the folders that hold them.\n" : out);
 }
 
+// What the words after /plugin load name. `options` is set to the index of the first KEY=VALUE word.
+core::PluginSpec plugin_to_load(const std::vector<std::string>& words, std::size_t& options) {
+    core::PluginSpec spec;
+    const bool is_path = words[1].find('/') != std::string::npos || words[1].ends_with(".so");
+    const bool named = words.size() > 2 && words[2].find('=') == std::string::npos;
+    options = is_path && named ? 3 : 2;
+    if (!is_path) {
+        spec.name = words[1];
+        return spec;
+    }
+    spec.path = std::filesystem::absolute(user_path(words[1])).lexically_normal();
+    spec.name = named ? words[2] : spec.path.stem().string();
+    if (named) return spec;
+    // The file's name need not be the sampler's, as long as there is no choice.
+    const auto samplers = looking_plugin_host().load_all(spec.path);
+    std::string names;
+    for (const auto& sampler : samplers) {
+        const std::string& name = sampler->description().name;
+        if (name == spec.name) return spec;
+        names += (names.empty() ? "" : ", ") + name;
+    }
+    if (samplers.size() > 1) {
+        throw Error(words[1] + " holds the samplers " + names + "; write /plugin load " + words[1] + " NAME");
+    }
+    spec.name = names;
+    return spec;
+}
+
 void plugin(Repl& repl, const std::string& arguments) {
     const std::vector<std::string> words = split_words(arguments);
     if (words.empty() || (words.size() == 1 && words[0] == "list")) return list_plugins(repl);
     const bool load = words[0] == "load";
-    if (words.size() < 2 || (!load && words[0] != "unload")) {
-        throw Error("write /plugin list, /plugin load NAME or PATH, or /plugin unload NAME");
+    if (words.size() < 2 || (!load && words[0] != "unload" && words[0] != "free")) {
+        throw Error("write /plugin list, /plugin load NAME or PATH, /plugin unload NAME, or /plugin free NAME");
+    }
+    if (words[0] == "free") {
+        for (const auto& path : free_plugin(words[1])) say("Freed " + printable(path.string()) + ".\n");
+        return;
     }
     const core::Config& config = repl.engine().config();
     std::vector<core::PluginSpec> loaded = config.plugins;
     std::vector<std::string> chain = config.chain;
+    std::size_t options_at = 2;
     core::PluginSpec spec;
-    const bool path = load && (words[1].find('/') != std::string::npos || words[1].ends_with(".so"));
-    spec.name = path ? std::filesystem::path(words[1]).stem().string() : words[1];
-    if (path) spec.path = std::filesystem::absolute(user_path(words[1])).lexically_normal();
-    std::string toml;
     if (load) {
+        spec = plugin_to_load(words, options_at);
         if (is_plugin(config, spec.name)) throw Error("the plugin " + spec.name + " is already loaded");
         loaded.push_back(spec);
         chain.insert(chain.begin(), spec.name);
-        toml = plugins_toml(loaded) + chain_toml(chain);
     } else {
+        spec.name = words[1];
         if (!is_plugin(config, spec.name)) throw Error("no plugin " + spec.name + " is loaded; /plugin lists them");
         std::erase_if(loaded, [&](const auto& other) { return other.name == spec.name; });
         std::erase(chain, spec.name);
-        toml = plugins_toml(loaded) + chain_toml(chain);
     }
     Configuration next = repl.engine().configuration();
-    next.set_text(toml, "/plugin");
+    next.set_text(plugins_toml(loaded) + chain_toml(chain), "/plugin");
     if (load) {
-        const std::string options = assignments(prefix_of(next.config(), spec.name), words, 2);
+        const std::string options = assignments(prefix_of(next.config(), spec.name), words, options_at);
         if (!options.empty()) next.set_text(options, "/plugin");
     }
     repl.configure(next);
@@ -221,11 +233,13 @@ void plugin(Repl& repl, const std::string& arguments) {
 }
 
 Candidates complete_plugin(const CompletionRequest& request) {
-    if (request.before.empty()) return {"list", "load", "unload"};
+    if (request.before.empty()) return {"list", "load", "unload", "free"};
     if (request.before.size() > 1) return {};
     Candidates names;
     if (request.before[0] == "unload") {
         for (const core::PluginSpec& plugin : request.repl.engine().config().plugins) names.push_back(plugin.name);
+    } else if (request.before[0] == "free") {
+        names = barred_plugin_names();
     } else if (request.before[0] == "load") {
         names = plugin_names();
         const Candidates files = complete_files(request);
@@ -243,10 +257,12 @@ constexpr ReplCommand kCommands[] = {
      "    /sampler move temperature 1     move a sampler to the first place\n"
      "    /sampler remove top_p           remove a sampler",
      sampler, complete_sampler},
-    {"plugin", "[list|load NAME|unload NAME]", "list, load or unload sampler plugins",
-     "NAME is looked up on the plugin path; with a slash in it, or .so at its end, it is a file. The plugin becomes "
-     "the first stage of the chain, and KEY=VALUE words after NAME are its options: /plugin load wordlist "
-     "'forbid=[\"TODO\"]'. /sampler move moves it to another place.",
+    {"plugin", "[list|load NAME|unload NAME|free NAME]", "list, load or unload sampler plugins",
+     "NAME is looked up on the plugin path; with a slash in it, or .so at its end, it is a file, and a word after it "
+     "says which of its samplers is meant if there are several. The plugin becomes the first stage of the chain, and "
+     "KEY=VALUE words are its options: /plugin load wordlist 'forbid=[\"TODO\"]'. /sampler move moves it to another "
+     "place. A plugin that has crashed is barred: it is not loaded until it is built again, or /plugin free NAME "
+     "allows it.",
      plugin, complete_plugin},
 };
 

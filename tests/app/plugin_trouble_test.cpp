@@ -1,0 +1,280 @@
+// The program with plugins that crash, end it, hang, or answer as they must not: nothing is lost, and the plugin is
+// named.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+#include <sstream>
+
+#include "tests/app/program.h"
+#include "tests/app/tmux_terminal.h"
+
+namespace foresay::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::SizeIs;
+using ::testing::StartsWith;
+
+const std::string kBad = FORESAY_BAD_FOLDER;
+const std::string kTrouble = kBad + "/trouble.so";
+
+// Options that put trouble.so first in the chain.
+std::vector<std::string> with_trouble(const std::string& deed, int at = 0, const std::string& file = kTrouble) {
+    return {"--set",
+            "plugin=[{name=\"trouble\", path=\"" + file + "\", options={deed=\"" + deed +
+                "\", at=" + std::to_string(at) + "}}]",
+            "--set", "sampling.chain=[\"trouble\",\"top_k\",\"temperature\"]"};
+}
+
+// A home of its own for each test, so that what is barred in one does not hinder another.
+class PluginTrouble : public ::testing::Test {
+protected:
+    std::string home() const {
+        return (scratch() / ::testing::UnitTest::GetInstance()->current_test_info()->name()).string();
+    }
+    Call call(std::vector<std::string> arguments, const std::vector<std::string>& more = {},
+              const std::string& input = "") const {
+        Call call;
+        call.arguments = std::move(arguments);
+        call.arguments.insert(call.arguments.end(), more.begin(), more.end());
+        call.input = input;
+        call.environment = {{"XDG_STATE_HOME", home()}};
+        call.in_child = [] {
+            const rlimit none{};
+            ::setrlimit(RLIMIT_CORE, &none);
+        };
+        return call;
+    }
+    Outcome complete(const std::vector<std::string>& more) const {
+        return run(call({"complete", "-p", "def f(x):", "-n", "8"}, more));
+    }
+    Outcome chat(const std::string& input, const std::vector<std::string>& more = {}) const {
+        return run(call({"chat", "-n", "6"}, more, input));
+    }
+};
+
+#ifndef FORESAY_SANITIZED  // sanitizers report crashes themselves
+TEST_F(PluginTrouble, ACrashIsNamedListedAndFreed) {
+    const Outcome crashed = complete(with_trouble("segfault"));
+    EXPECT_EQ(crashed.status, 128 + SIGSEGV);
+    EXPECT_THAT(crashed.error, HasSubstr("foresay: sampler 'trouble' of plugin '" + kTrouble +
+                                         "' crashed in process(): segmentation fault; "));
+    const Outcome refused = complete(with_trouble("none"));
+    EXPECT_EQ(refused.status, 1);
+    EXPECT_THAT(refused.error, AllOf(ContainsRegex("^foresay: --set #1: plugin '" + kTrouble +
+                                                   "' is barred since [-0-9]+ [:0-9]+ UTC: its sampler 'trouble' "
+                                                   "crashed in process\\(\\): segmentation fault; "),
+                                     HasSubstr("`foresay plugin free trouble`")));
+    EXPECT_EQ(std::count(refused.error.begin(), refused.error.end(), '\n'), 1) << refused.error;
+    EXPECT_THAT(run(call({"plugin", "list"})).out,
+                ContainsRegex("barred\n  trouble +" + kTrouble + "  barred since .*segmentation fault\n"));
+    EXPECT_THAT(run(call({"plugin", "free", "wordlist"})).error,
+                HasSubstr("no plugin 'wordlist' is barred; barred are trouble"));
+    EXPECT_EQ(run(call({"plugin", "free", kTrouble})).out, "freed " + kTrouble + "\n");
+    EXPECT_THAT(run(call({"plugin", "free", "trouble"})).error, HasSubstr("no plugin 'trouble' is barred; none is"));
+    EXPECT_EQ(complete(with_trouble("none")).status, 0);
+}
+
+TEST_F(PluginTrouble, ASessionGoesOnWithoutTheBarredPlugin) {
+    const Outcome crashed =
+        chat("x = 1\n/plugin load " + kTrouble + " deed=abort\ny = 2\nz = 3\n", {"--session", "work"});
+    EXPECT_EQ(crashed.status, 128 + SIGABRT);
+    EXPECT_THAT(crashed.error, HasSubstr("crashed in process(): abort"));
+    const Outcome resumed = chat("/sampler\nx = 4\n", {"--continue"});
+    EXPECT_EQ(resumed.status, 0) << resumed.error;
+    EXPECT_THAT(resumed.error,
+                AllOf(StartsWith("foresay: the chain goes on without 'trouble', whose plugin is barred since "),
+                      HasSubstr("crashed in process(): abort; to bring it back: /plugin free trouble, /plugin load " +
+                                kTrouble + "\n"),
+                      HasSubstr("1   wordlist")));
+    EXPECT_THAT(run(call({"session", "show", "work"})).out, AllOf(HasSubstr("> x = 1\n"), HasSubstr("> x = 4\n")));
+    EXPECT_EQ(run(call({"session", "replay", "work"})).status, 0) << "what was saved since needs no plugin";
+    // A script that needs the plugin is told.
+    const Outcome script = chat("x = 1\n", with_trouble("none"));
+    EXPECT_EQ(script.status, 1);
+    EXPECT_THAT(script.error, HasSubstr("is barred since "));
+    EXPECT_EQ(script.out, "");
+    // Back again.
+    const Outcome back = chat("/plugin free nothing\n/plugin load " + kTrouble +
+                                  "\n/plugin free trouble\n/plugin load " + kTrouble + "\nx = 5\n",
+                              {"--session", "work"});
+    EXPECT_EQ(back.status, 1) << "two of the commands were wrong";
+    EXPECT_THAT(back.error, AllOf(HasSubstr("no plugin 'nothing' is barred; barred are trouble"),
+                                  ContainsRegex("plugin '[^']+' is barred since .*\nFreed " + kTrouble + ".\n")));
+    EXPECT_THAT(back.error, HasSubstr("1   trouble"));
+}
+#endif
+
+TEST_F(PluginTrouble, EndingTheProgramIsAnErrorAndTheTextSoFarStays) {
+    const std::string whole = complete(with_trouble("none")).out;
+    const Outcome ended = complete(with_trouble("exit", 9));
+#ifndef FORESAY_SANITIZED
+    EXPECT_EQ(ended.status, 1);
+    EXPECT_EQ(ended.error, "foresay: sampler 'trouble' of plugin '" + kTrouble +
+                               "' called exit() in process(), which ends the program\n");
+#endif
+    EXPECT_THAT(ended.out, Not(IsEmpty()));
+    EXPECT_TRUE(whole.starts_with(ended.out) && ended.out.size() < whole.size()) << ended.out;
+    // _exit() asks no handler. The next start knows.
+    EXPECT_EQ(complete(with_trouble("_exit")).status, 0);
+    Call next = call({"complete", "-p", "x", "-n", "1"}, with_trouble("none"));
+    next.environment.emplace_back("FORESAY_LOG", "warn");
+    EXPECT_THAT(run(next).error, AllOf(HasSubstr("plugin '" + kTrouble + "' was running when foresay last ended"),
+                                       HasSubstr("_exit()")));
+    EXPECT_THAT(run(next).error, Not(HasSubstr("was running")));
+    // The turns before stay.
+    const Outcome talk = chat("x = 1\n/plugin load " + kTrouble + " deed=exit\ny = 2\n", {"--session", "work"});
+#ifndef FORESAY_SANITIZED
+    EXPECT_EQ(talk.status, 1);
+#endif
+    EXPECT_THAT(run(call({"session", "show", "work"})).out, HasSubstr("> x = 1\n"));
+    EXPECT_EQ(chat("y = 2\n", {"--session", "work", "--set", "plugin.trouble.options.deed=none"}).status, 0);
+}
+
+TEST_F(PluginTrouble, WithoutRoomForAMarkerAllCommandsRun) {
+    const std::string expected = complete({}).out;
+    const auto limited = [&](Call one) {
+        one.environment.emplace_back("FORESAY_LOG", "warn");
+        one.in_child = [] {
+            const rlimit limit{};
+            ::setrlimit(RLIMIT_FSIZE, &limit);
+        };
+        return run(one);
+    };
+    const Outcome text = limited(call({"complete", "-p", "def f(x):", "-n", "8"}));
+    EXPECT_EQ(text.status, 0) << text.error;
+    EXPECT_EQ(text.out, expected);
+    EXPECT_THAT(text.error, ContainsRegex("^foresay: warning: no crash marker can be kept in " + home() +
+                                          "/foresay: File too large; [^\n]*\n$"));
+    EXPECT_EQ(limited(call({"chat", "-n", "8"}, {}, "def f(x):\n")).out, expected + "\n");
+    const std::string config = source("configs/python-coder.toml");
+    for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{
+             {"plugin", "list"}, {"plugin", "show", "wordlist"}, {"config", "check", config}}) {
+        const Outcome outcome = limited(call(arguments));
+        EXPECT_EQ(outcome.status, 0) << arguments[0] << outcome.error;
+        EXPECT_THAT(outcome.out, Not(IsEmpty()));
+    }
+    // Nor does a state folder that cannot be made matter.
+    Call nowhere = call({"complete", "-p", "def f(x):", "-n", "8"});
+    nowhere.environment = {{"XDG_STATE_HOME", "/proc/no"}, {"FORESAY_LOG", "warn"}};
+    const Outcome elsewhere = run(nowhere);
+    EXPECT_EQ(elsewhere.out, expected);
+    EXPECT_THAT(elsewhere.error, HasSubstr("no crash marker can be kept in /proc/no/foresay: No such file"));
+}
+
+TEST_F(PluginTrouble, TheFirstInterruptNamesAPluginThatHangsAndTheSecondEnds) {
+    Call hanging =
+        call({"chat", "-n", "6", "--session", "work"}, {}, "x = 1\n/plugin load " + kTrouble + " deed=hang\ny = 2\n");
+    const std::string who = "sampler 'trouble' of plugin '" + kTrouble + "'";
+    int interrupts = 0;
+    hanging.on_more = [&](pid_t child, const Outcome& so_far) {
+        const bool hangs = so_far.out.find("<hangs>") != std::string::npos;
+        const bool named = so_far.error.find("does not return") != std::string::npos;
+        if (interrupts == (named ? 1 : 0) && hangs) {
+            ++interrupts;
+            ::kill(child, SIGINT);
+        }
+    };
+    const Outcome outcome = run(hanging);
+    EXPECT_EQ(outcome.status, 130) << outcome.error;
+    EXPECT_THAT(outcome.error,
+                AllOf(HasSubstr("foresay: " + who +
+                                " does not return: it is in process(); press Ctrl-C again to end the program\n"),
+                      HasSubstr("foresay: ended while " + who + " was in process()\n")));
+    EXPECT_THAT(run(call({"session", "show", "work"})).out, HasSubstr("> x = 1\n"));
+    // The user has seen it named, and it has not crashed.
+    Call next =
+        call({"chat", "-n", "6", "--session", "work", "--set", "plugin.trouble.options.deed=none"}, {}, "y = 2\n");
+    next.environment.emplace_back("FORESAY_LOG", "warn");
+    const Outcome again = run(next);
+    EXPECT_EQ(again.status, 0) << again.error;
+    EXPECT_THAT(again.error, Not(HasSubstr("trouble")));
+}
+
+TEST_F(PluginTrouble, ImpureAnswersAreFoundOut) {
+    const Outcome outcome = run(call({"complete", "-p", "def f(x):", "-n", "40"}, with_trouble("impure")));
+    EXPECT_EQ(outcome.status, 1);
+    EXPECT_THAT(outcome.error, HasSubstr("sampler 'trouble' failed: asked twice about the same candidates, it gave two "
+                                         "answers"));
+}
+
+// Only differences of logits count: equal ones are equally likely, however large they are.
+TEST_F(PluginTrouble, HugeEqualLogitsAreEquallyLikely) {
+    std::vector<std::string> options = with_trouble("huge");
+    options.back() = "sampling.chain=[\"trouble\"]";
+    const Outcome outcome =
+        run(call({"complete", "-p", "def f(x):", "-n", "40", "--ignore-eos", "--token-ids"}, options));
+    EXPECT_EQ(outcome.status, 0) << outcome.error;
+    std::istringstream stream(outcome.out);
+    std::set<int> tokens;
+    for (int token = 0; stream >> token;) tokens.insert(token);
+    EXPECT_GT(tokens.size(), 30u) << outcome.out;  // of the 512 best
+}
+
+TEST_F(PluginTrouble, WhatPluginsSayCannotControlTheTerminal) {
+    const Outcome shown = run(call({"plugin", "show", kTrouble}));
+    EXPECT_THAT(shown.out, AllOf(HasSubstr("trouble\n  Breaks ?[31mall? rules.\n"), Not(HasSubstr("\x1b"))));
+    const Outcome failed = complete(with_trouble("nan"));
+    EXPECT_EQ(failed.status, 1);
+    EXPECT_THAT(failed.error, HasSubstr("sampler 'trouble' failed: it returned a logit that is not a number"));
+}
+
+TEST_F(PluginTrouble, AFileMayHaveAnotherNameThanItsSampler) {
+    fs::create_directories(home());
+    const std::string renamed = home() + "/x.so", two = kBad + "/bad_two.so";
+    fs::copy_file(kTrouble, renamed);
+    const Outcome outcome = chat("/plugin load " + renamed + " zz=1\n/plugin load " + renamed + " at=7\n/plugin load " +
+                                 two + "\n/plugin load " + two + " second\n");
+    EXPECT_THAT(outcome.error,
+                AllOf(HasSubstr("sampler 'trouble' has no parameter 'zz'; it has 'deed', 'at'"),
+                      HasSubstr("1   trouble       deed = \"none\", at = 7"),
+                      HasSubstr(two + " holds the samplers first, second; write /plugin load " + two + " NAME"),
+                      HasSubstr("1   second")));
+    EXPECT_THAT(run(call({"plugin", "show", two})).out,
+                AllOf(HasSubstr("first\n  One of two."), HasSubstr("second\n")));
+}
+
+class TroubleAtATerminal : public TmuxTerminal {};
+
+#ifndef FORESAY_SANITIZED
+TEST_F(TroubleAtATerminal, ACrashIsNamedOnALineOfItsOwnAndTheTerminalIsGivenBack) {
+    const std::string config =
+        write_scratch("trouble.toml", "extends = \"" + source("configs/python-coder.toml") +
+                                          "\"\n[sampling]\nchain = [\"trouble\"]\n"
+                                          "[[plugin]]\nname = \"trouble\"\npath = \"" +
+                                          kTrouble + "\"\n[plugin.options]\ndeed = \"segfault\"\n");
+    start("-n 6 " + config + "; echo was $?; stty -a");
+    wait_for("on the next.");
+    type("'x = 1' Enter");
+    expect_screen(
+        AllOf(ContainsRegex("\nforesay: sampler 'trouble' of plugin"), HasSubstr("was 139"), ContainsRegex(" icanon")));
+}
+#endif
+
+TEST_F(TroubleAtATerminal, TwoInterruptsEndAHang) {
+    start("-n 6; echo was $?; stty -a");
+    wait_for("on the next.");
+    type("'/plugin load " + kTrouble + " deed=hang' Enter");
+    wait_for("1   trouble");
+    type("'x = 1' Enter");
+    wait_for("<hangs>");
+    type("C-c");
+    wait_for("press Ctrl-C again to end the program");
+    type("C-c");
+    expect_screen(AllOf(ContainsRegex("\nforesay: sampler 'trouble' of plugin"), HasSubstr("does not return"),
+                        ContainsRegex("\nforesay: ended while sampler"), HasSubstr("was 130"),
+                        ContainsRegex(" icanon")));
+}
+
+}  // namespace
+}  // namespace foresay::testing
