@@ -52,7 +52,8 @@ void show_end(Repl& repl, const std::filesystem::path& path) {
         "\n");
     if (conversation.empty()) return;
     const Turn& turn = conversation.last();
-    say(printable("> " + turn.said + "\n" + conversation.answer_text(turn)) + "\n");
+    const std::string answer = stderr_is_terminal() ? repl.shown_answer() : printable(conversation.answer_text(turn));
+    say(printable("> " + turn.said) + "\n" + answer + "\n");
 }
 
 // Whether `text` has not been shown on this account before; remembers it. What was shown is in a file of the state

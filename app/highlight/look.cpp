@@ -26,4 +26,13 @@ void append(Runs& runs, std::string_view text, Look look) {
     runs.back().text += text;
 }
 
+std::string with_colours(const Runs& runs) {
+    std::string out;
+    for (const Run& run : runs) {
+        out.append(escape_of(run.look)).append(run.text);
+        if (run.look != Look::plain) out += "\x1b[0m";
+    }
+    return out;
+}
+
 }  // namespace foresay::app

@@ -28,4 +28,7 @@ using Runs = std::vector<Run>;  // neighbours differ in look
 // Appends text, to the last run if that has the same look.
 void append(Runs& runs, std::string_view text, Look look);
 
+// The text with escape sequences around what is not plain.
+std::string with_colours(const Runs& runs);
+
 }  // namespace foresay::app

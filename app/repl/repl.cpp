@@ -89,6 +89,16 @@ std::optional<Highlighter> Repl::highlighter(const std::string& before) {
     return highlighter;
 }
 
+std::string Repl::shown_answer() {
+    const std::string text = printable(conversation().answer_text(conversation().last()));
+    std::optional<Highlighter> code = highlighter(text_before());
+    if (!code) return text;
+    Runs runs;
+    code->add(text, runs);
+    code->finish(runs);
+    return with_colours(runs);
+}
+
 void Repl::banner() {
     if (!interactive_) return;
     const std::filesystem::path target(engine_.target().source().path());

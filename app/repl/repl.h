@@ -70,6 +70,8 @@ public:
     // The end of the document before the answer to `said`, or before the last answer; empty if answers begin a text of
     // their own.
     std::string text_before(const std::optional<std::string>& said = std::nullopt);
+    // The last answer as show_answer() left it on the screen. There must be one.
+    std::string shown_answer();
     // Switches to another configuration and prints notes about the change.
     void configure(const Configuration& next);
 

@@ -205,7 +205,7 @@ TEST_F(ReplDisplay, SimpleIoReadsPlainLines) {
 }
 
 TEST_F(ReplDisplay, ASessionThatGoesOnShowsItsEndNextToThePrompt) {
-    start("-n 4");
+    start("-n 12");
     wait_for("\n>");
     type("'" + kPrompt + "' Enter");
     wait_for_answers(1);
@@ -214,6 +214,7 @@ TEST_F(ReplDisplay, ASessionThatGoesOnShowsItsEndNextToThePrompt) {
     start("--continue");
     expect_screen(
         ContainsRegex("/help lists the commands(.|\n)*Continuing .*: 1 answer(.|\n)*> def fib\\(n\\):(.|\n)*\n>"));
+    EXPECT_THAT(colours(), HasSubstr("\x1b[35m")) << "the answer has its colours again";
 }
 
 TEST_F(ReplDisplay, NarrowTerminalsBreakBetweenWords) {
@@ -233,6 +234,16 @@ TEST_F(ReplDisplay, ControlCharactersOfFilesDoNotReachTheTerminal) {
     wait_for("\n>");
     type("'/show a' C-v Escape '[31mb' Enter");
     expect_screen(HasSubstr("no key or table"));
+    EXPECT_THAT(colours(), Not(HasSubstr("\x1b[31m")));
+}
+
+TEST_F(ReplDisplay, ControlCharactersOfAnswersDoNotReachTheTerminal) {
+    start("-n 2");
+    wait_for("\n>");
+    type("'x = 1' Enter");
+    wait_for_answers(1);
+    type("'/edit def f' C-v Escape '[31mb' C-v Escape '[2Jc' Enter");
+    expect_screen(HasSubstr("\ndef f?[31mb?[2Jc"));
     EXPECT_THAT(colours(), Not(HasSubstr("\x1b[31m")));
 }
 
