@@ -1,4 +1,4 @@
-// app/terminal.h: the terminal's modes and width, and the width of text.
+// app/terminal.h: the terminal's modes and size, and the width of text.
 //
 // Threads:  give_terminal_back() is safe in a signal handler; the modes have one caller; the widths are thread-safe.
 #pragma once
@@ -40,6 +40,7 @@ void give_terminal_back();
 void renew_terminal_mode();
 
 std::size_t terminal_columns();
+std::size_t terminal_rows();
 
 // Columns that a character takes; control characters take none.
 std::size_t columns_of(char32_t character);

@@ -22,26 +22,26 @@ answer() {  # say something and wait until its statistics line has come
 tmux -L "$server" -f /dev/null new-session -d -x "$columns" -y "$rows" env -u NO_COLOR TERM=tmux-256color \
     XDG_STATE_HOME="$state" XDG_CONFIG_HOME="$state" "$program" chat -n 56
 await '/help lists the commands'
-say '/view on'; sleep 0.5
 answer 'def read_json(path):'
-say '/set sampling.temperature.value 0'; await 'value = 0'
+say '/view on'; await 'Drafted tokens are marked'
 answer '/retry'
 say '/stats'; await 'answers   2'
 sleep 0.5
 
-# The screen as SVG: SGR 2 is dim, 32 is green, 4 underlines; other attributes are left out.
+# The screen as SVG: SGR 1 is bold, 2 dim, 4 underlines, 32, 35 and 36 are colours; other attributes are left out.
 screen -e | awk -v columns="$columns" '
     function escaped(text) {
         gsub(/&/, "\\&amp;", text); gsub(/</, "\\&lt;", text); gsub(/>/, "\\&gt;", text)
         return text
     }
-    function style() { return (dim ? "d " : "") (green ? "g " : "") (under ? "u" : "") }
+    function style() { return (bold ? "b " : "") (dim ? "d " : "") (colour ? "c" colour " " : "") (under ? "u" : "") }
     { lines[++count] = $0; if ($0 != "") last = count }
     END {
         width = columns * 8.4 + 32; height = last * 19 + 30
         printf "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\">\n", width, height, width, height
         print "<style>text{font:14px monospace;fill:#d8dee9;white-space:pre}" \
-              ".d{fill:#7b8494}.g{fill:#8fce7e}.u{text-decoration:underline}</style>"
+              ".b{font-weight:bold}.d{fill:#7b8494}.c32{fill:#8fce7e}.c35{fill:#c79bf0}.c36{fill:#6fcbd6}" \
+              ".u{text-decoration:underline}</style>"
         printf "<rect width=\"%d\" height=\"%d\" rx=\"8\" fill=\"#1c2026\"/>\n", width, height
         for (i = 1; i <= last; i++) {
             printf "<text x=\"16\" y=\"%d\" xml:space=\"preserve\">", i * 19 + 8
@@ -52,13 +52,14 @@ screen -e | awk -v columns="$columns" '
                 if (part != "") printf "<tspan class=\"%s\">%s</tspan>", style(), escaped(part)
                 n = split(codes == "" ? "0" : codes, code, ";")
                 for (j = 1; j <= n; j++) {
-                    if (code[j] == 0) { dim = green = under = 0 }
+                    if (code[j] == 0) { bold = dim = colour = under = 0 }
+                    if (code[j] == 1) bold = 1
                     if (code[j] == 2) dim = 1
-                    if (code[j] == 22) dim = 0
+                    if (code[j] == 22) bold = dim = 0
                     if (code[j] == 4) under = 1
                     if (code[j] == 24) under = 0
-                    if (code[j] == 32) green = 1
-                    if (code[j] == 39) green = 0
+                    if (code[j] == 32 || code[j] == 35 || code[j] == 36) colour = code[j]
+                    if (code[j] == 39) colour = 0
                 }
             }
             if (rest != "") printf "<tspan class=\"%s\">%s</tspan>", style(), escaped(rest)

@@ -79,6 +79,9 @@ The log level on standard error: error, warn (the default), info, debug.
 .TP
 \fBNO_COLOR\fR
 Disables colours.
+.TP
+\fBPAGER\fR
+Shows text that is longer than the screen [default: less]; \fBcat\fR or an empty value prints it at once.
 .SH FILES
 .TP
 \fI/etc/xdg/foresay/config.toml\fR

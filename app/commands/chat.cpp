@@ -1,16 +1,20 @@
 // foresay chat: the conversation loop, with a new conversation or a saved session.
 #include <filesystem>
+#include <fstream>
 
 #include "app/command_line/command.h"
 #include "app/command_line/parser.h"
 #include "app/conversation/style.h"
+#include "app/files.h"
 #include "app/interrupt.h"
 #include "app/journal/store.h"
 #include "app/opened_engine.h"
 #include "app/options.h"
 #include "app/output.h"
 #include "app/plugin_settings.h"
+#include "app/pager.h"
 #include "app/repl/repl.h"
+#include "app/terminal.h"
 #include "base/error.h"
 
 namespace foresay::app {
@@ -49,7 +53,31 @@ void show_end(Repl& repl, const std::filesystem::path& path) {
         "\n");
     if (conversation.empty()) return;
     const Turn& turn = conversation.last();
-    say(printable("> " + turn.said + "\n" + conversation.answer_text(turn)) + "\n");
+    const std::string answer = stderr_is_terminal() ? repl.shown_answer() : printable(conversation.answer_text(turn));
+    say(printable("> " + turn.said) + "\n" + answer + "\n");
+}
+
+// Whether `text` has not been shown on this account before; remembers it. What was shown is in a file of the state
+// folder, one line for each text. True every time if that cannot be written.
+bool is_new(const std::string& text) {
+    const std::filesystem::path folder = state_folder();
+    if (folder.empty()) return true;
+    const std::filesystem::path path = folder / "shown";
+    const std::string entry = core::to_toml(core::ConfigValue(text));  // one line
+    std::ifstream shown(path);
+    for (std::string line; std::getline(shown, line);) {
+        if (line == entry) return false;
+    }
+    std::ofstream(path, std::ios::app) << entry << '\n';
+    return true;
+}
+
+// Says what the model can do, the first time that someone talks to it.
+void introduce(Repl& repl) {
+    const std::string& about = repl.engine().config().chat_about;
+    if (repl.interactive() && !about.empty() && is_new(about)) {
+        say(printable(wrapped(about, terminal_columns())));
+    }
 }
 
 void begin(Repl& repl, const Start& start) {
@@ -88,6 +116,7 @@ public:
         parser.option("--session", session_, {.value = "NAME", .doc = "continue the session NAME, or start it"});
         parser.exclude("--session", "--continue");
         parser.flag("--no-save", no_save_, "do not save the conversation");
+        add_no_pager_flag(parser);
         parser.after_parsing([this] {
             if (no_save_) override_key(options_, "--no-save", "chat.save", "false");
         });
@@ -110,6 +139,7 @@ public:
         const std::string notice = unknown_format_notice(engine.config(), engine.tokenizer());
         if (!notice.empty()) complain(notice);
         repl.banner();
+        introduce(repl);
         begin(repl, start);
         const int status = repl.run();
         if (repl.interactive() && !repl.workspace().file().empty()) {

@@ -8,6 +8,7 @@
 #include "app/opened_engine.h"
 #include "app/options.h"
 #include "app/output.h"
+#include "app/pager.h"
 #include "base/error.h"
 #include "core/config/diagnostic.h"
 #include "core/config/json_schema.h"
@@ -64,6 +65,7 @@ public:
     void declare(OptionParser& parser) override {
         add_common_options(parser, options_);
         add_config_argument(parser, options_);
+        add_no_pager_flag(parser);
     }
 
     int run() override {
@@ -72,7 +74,7 @@ public:
         for (const core::ConfigLayer& layer : configuration.layers()) {
             if (layer.place != core::Origin{}.place) layers += ", " + layer.place;
         }
-        print(printable(layers) + "\n\n" + core::to_toml(configuration.config(), stage_schemas(), true));
+        page(printable(layers) + "\n\n" + core::to_toml(configuration.config(), stage_schemas(), true));
         return 0;
     }
 
@@ -91,9 +93,9 @@ public:
 
 class Reference : public Command {
 public:
-    void declare(OptionParser&) override {}
+    void declare(OptionParser& parser) override { add_no_pager_flag(parser); }
     int run() override {
-        print(core::to_markdown(stage_schemas(), engine::source_schemas()));
+        page(core::to_markdown(stage_schemas(), engine::source_schemas()));
         return 0;
     }
 };

@@ -11,6 +11,7 @@
 #include "app/opened_engine.h"
 #include "app/options.h"
 #include "app/output.h"
+#include "app/pager.h"
 #include "base/error.h"
 #include "core/models/shapes.h"
 #include "core/weights/gguf.h"
@@ -83,7 +84,7 @@ std::unique_ptr<kernels::Ops> backend(const Options& options) {
     return engine::open_backend(config, engine::choose_backend(config));
 }
 
-void inspect_one(const std::string& path, const Options& options) {
+std::string inspect_one(const std::string& path, const Options& options) {
     std::string out = path + "\n";
     if (core::detect_model_format(path) == core::ModelFormat::gguf) {
         out += gguf_text(core::GgufFile::open(path));
@@ -91,14 +92,14 @@ void inspect_one(const std::string& path, const Options& options) {
         const core::SafetensorsDir directory = core::SafetensorsDir::open(path);
         out += "config.json\n" + directory.config().text() + "\n" + tensors_text(directory.tensors());
     }
-    print(printable(out));
     // A file with only a vocabulary, or with an unknown architecture, is not an error: print a line about it.
     try {
-        print(printable(model_text(core::ModelSource::open(path)->config())));
-        print(printable(field("would run on", engine::backend_text(*backend(options)))));
+        out += model_text(core::ModelSource::open(path)->config());
+        out += field("would run on", engine::backend_text(*backend(options)));
     } catch (const Error& problem) {
-        print(printable(std::string("model\n") + field("cannot run here", problem.what())));
+        out += std::string("model\n") + field("cannot run here", problem.what());
     }
+    return out;
 }
 
 std::string memory_line(const speculative::MemoryEstimate& estimate) {
@@ -199,6 +200,7 @@ public:
     void declare(OptionParser& parser) override {
         add_common_options(parser, options_);
         add_inflation_options(parser, options_);
+        add_no_pager_flag(parser);
         parser.argument_list(
             paths_,
             {.value = "PATH", .doc = "model; with two, the draft second", .hint = ValueHint::file, .required = true});
@@ -214,7 +216,7 @@ public:
     int run() override {
         if (paths_.size() == 2) return inspect_pair(paths_[0], paths_[1], options_);
         if (!options_.inflate.empty()) return inspect_inflated(paths_[0], options_);
-        for (const std::string& path : paths_) inspect_one(path, options_);
+        for (const std::string& path : paths_) page(printable(inspect_one(path, options_)));
         return 0;
     }
 

@@ -10,6 +10,7 @@
 #include "app/journal/store.h"
 #include "app/options.h"
 #include "app/output.h"
+#include "app/pager.h"
 #include "base/error.h"
 
 namespace foresay::app {
@@ -38,7 +39,7 @@ std::string topic(const SavedSession& session) {
 
 class List : public Command {
 public:
-    void declare(OptionParser&) override {}
+    void declare(OptionParser& parser) override { add_no_pager_flag(parser); }
 
     int run() override {
         const std::vector<SessionFile> files = list_sessions();
@@ -46,6 +47,7 @@ public:
             say("No sessions are saved yet; `foresay chat` at a terminal saves the conversation.\n");
             return 0;
         }
+        std::string out;
         for (const SessionFile& file : files) {
             std::string line = padded(file.name, 22) + utc_time(file.modified_s) + "  ";
             try {
@@ -54,8 +56,9 @@ public:
             } catch (const Error& problem) {
                 line += printable(problem.what());
             }
-            print(line + "\n");
+            out += line + "\n";
         }
+        page(out);
         return 0;
     }
 };
@@ -66,21 +69,26 @@ void add_session_argument(OptionParser& parser, std::string& name) {
 
 class Show : public Command {
 public:
-    void declare(OptionParser& parser) override { add_session_argument(parser, name_); }
+    void declare(OptionParser& parser) override {
+        add_session_argument(parser, name_);
+        add_no_pager_flag(parser);
+    }
 
     int run() override {
         const SavedSession session = read_session(existing_session(name_));
         const core::Tokenizer tokenizer = core::Tokenizer::open(session.engines.back().model);
         const auto& state = session.tree.state();
+        std::string out;
         for (std::size_t i = 0; i < state.heads.size(); ++i) {
             if (state.heads.size() > 1) {
-                print("==== branch " + std::to_string(i) + (i == state.current ? " (the current one)" : "") + "\n");
+                out += "==== branch " + std::to_string(i) + (i == state.current ? " (the current one)" : "") + "\n";
             }
             for (const Turn* turn : session.tree.line(state.heads[i])) {
-                print(printable("> " + turn->said) + "\n");
-                print(printable(tokenizer.decode(turn->given) + tokenizer.decode(turn->answer)) + "\n");
+                out += printable("> " + turn->said) + "\n";
+                out += printable(tokenizer.decode(turn->given) + tokenizer.decode(turn->answer)) + "\n";
             }
         }
+        page(out);
         return 0;
     }
 

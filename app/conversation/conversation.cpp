@@ -341,6 +341,17 @@ bool read_fill(const core::Tokenizer& tokenizer, const std::vector<std::int32_t>
 
 }  // namespace
 
+std::string Conversation::text_before(const std::optional<std::string>& said, std::size_t most) const {
+    check(said || !empty(), "there is no last answer");
+    Document text = said ? document() : tree_.document(tree_.parent(tree_.head()));
+    const std::vector<std::int32_t> input = said ? encode(*said) : last().input;
+    std::string prefix, suffix;
+    if (read_fill(tokenizer_, input, prefix, suffix)) return prefix;
+    text.add(input, 0);
+    const std::size_t count = std::min(most, text.tokens.size());
+    return tokenizer_.decode(std::span(text.tokens).last(count));
+}
+
 void Conversation::rebind(speculative::Generator& generator, const core::Tokenizer& tokenizer, ChatStyle style,
                           bool same_vocabulary) {
     const core::Tokenizer before = std::exchange(tokenizer_, tokenizer);
@@ -355,7 +366,7 @@ void Conversation::rebind(speculative::Generator& generator, const core::Tokeniz
         if (read_fill(before, turn.input, prefix, suffix)) {
             const bool able = tokenizer_.special().fim_middle >= 0;
             turn.input = able ? encode_fill(tokenizer_, prefix, suffix, generator_->capacity() / 2)
-                              : encode_first(tokenizer_, style_, {}, prefix);
+                              : encode_first(tokenizer_, {style_.format, style_.system}, {}, prefix);
         } else if (node.parent == TurnTree::kRoot) {
             turn.input = encode_first(tokenizer_, style_, {}, turn.said);
         } else {

@@ -82,6 +82,9 @@ public:
     // The beginning of the prompt of answer(`text`), as far as typing more after `text` is unlikely to change it.
     // Evaluates nothing; may run concurrently with other const calls.
     Document upcoming(const std::string& text) const;
+    // The text of the last `most` tokens before the answer to `said`, or without it before the last answer; of a fill,
+    // what comes before the hole.
+    std::string text_before(const std::optional<std::string>& said, std::size_t most) const;
     Document document() const { return tree_.document(tree_.head()); }
     std::int64_t tokens() const { return static_cast<std::int64_t>(document().tokens.size()); }
     const ChatStyle& style() const { return style_; }

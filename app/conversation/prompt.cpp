@@ -24,17 +24,19 @@ std::string file_text(core::ChatFormat format, const Attachment& file) {
 }
 
 // In a plain document, typed text may contain special tokens, as it may for `foresay complete`; files may not.
-std::vector<std::int32_t> encode_document(const core::Tokenizer& tokenizer, const std::vector<Attachment>& files,
-                                          const std::string& system, const std::string& text, bool first) {
+std::vector<std::int32_t> encode_document(const core::Tokenizer& tokenizer, const ChatStyle& style,
+                                          const std::vector<Attachment>& files, const std::string& text, bool first) {
     std::vector<std::int32_t> tokens;
     bool start = first;
     const auto add = [&](const std::string& part, bool special) {
         tokenizer.encode_append(part, {start, special}, tokens);
         start = false;
     };
-    if (first && !system.empty()) add(system, false);
+    if (first && !style.system.empty()) add(style.system, false);
     for (const Attachment& file : files) add(file_text(core::ChatFormat::complete, file), false);
-    add(text, true);
+    // Encoded together, because a vocabulary has tokens such as ":\n".
+    const bool open_line = !text.empty() && std::string_view(" \t\n").find(text.back()) == std::string_view::npos;
+    add(style.newline && open_line ? text + "\n" : text, true);
     return tokens;
 }
 
@@ -49,7 +51,7 @@ std::string whole_text(core::ChatFormat format, const std::vector<Attachment>& f
 std::vector<std::int32_t> encode_first(const core::Tokenizer& tokenizer, const ChatStyle& style,
                                        const std::vector<Attachment>& files, const std::string& text) {
     if (style.format == core::ChatFormat::complete) {
-        return encode_document(tokenizer, files, style.system, text, true);
+        return encode_document(tokenizer, style, files, text, true);
     }
     const core::ChatTurn turn{core::ChatTurn::Role::user, whole_text(style.format, files, text)};
     return core::encode_chat(tokenizer, core::render_chat(style.format, style.system, {turn}), true);
@@ -57,7 +59,7 @@ std::vector<std::int32_t> encode_first(const core::Tokenizer& tokenizer, const C
 
 std::vector<std::int32_t> encode_next(const core::Tokenizer& tokenizer, const ChatStyle& style,
                                       const std::vector<Attachment>& files, const std::string& text, bool ended) {
-    if (style.format == core::ChatFormat::complete) return encode_document(tokenizer, files, "", text, false);
+    if (style.format == core::ChatFormat::complete) return encode_document(tokenizer, style, files, text, false);
     const std::string whole = whole_text(style.format, files, text);
     return core::encode_chat(tokenizer, core::render_next_turn(style.format, whole, ended), false);
 }

@@ -25,7 +25,7 @@ core::ChatFormat format_of(const core::Config& config, const core::Tokenizer& to
 }  // namespace
 
 ChatStyle chat_style(const core::Config& config, const core::Tokenizer& tokenizer) {
-    return {format_of(config, tokenizer), config.chat_system};
+    return {format_of(config, tokenizer), config.chat_system, config.chat_newline};
 }
 
 std::string unknown_format_notice(const core::Config& config, const core::Tokenizer& tokenizer) {

@@ -11,7 +11,7 @@
 
 namespace foresay::app {
 
-// From chat.style and chat.system; "auto" detects the format from the model's chat template.
+// From chat.style, chat.system and chat.newline; "auto" detects the format from the model's chat template.
 ChatStyle chat_style(const core::Config& config, const core::Tokenizer& tokenizer);
 
 // A sentence for the user if the model has a chat template that foresay does not know; empty otherwise.

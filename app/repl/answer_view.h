@@ -2,7 +2,7 @@
 //
 // On a terminal, the live view writes from its own thread, so that generation never waits for the terminal. It spreads
 // the tokens that one verification accepts over the time until the next ones are due, shows keys typed meanwhile below
-// the answer, and keeps them for the next prompt. The plain view writes text as it comes.
+// the answer, and keeps them for the next prompt. It colours code. The plain view writes text as it comes.
 //
 // Threads:  one caller; the live view's own thread owns the terminal and the keyboard until finish().
 // Cost:     add() takes about a microsecond in the live view, and a write(2) in the plain one.
@@ -10,8 +10,10 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string_view>
 
+#include "app/highlight/highlighter.h"
 #include "app/repl/keyboard.h"
 
 namespace foresay::app {
@@ -31,7 +33,11 @@ public:
 
 // `clean`: replace control characters, because a terminal would act on them.
 std::unique_ptr<AnswerView> make_plain_view(bool clean);
-// `tint`: mark drafted tokens. `keyboard` must outlive the view.
-std::unique_ptr<AnswerView> make_live_view(Keyboard& keyboard, bool tint);
+struct LiveViewOptions {
+    bool tint = false;                       // mark drafted tokens, and nothing else
+    std::optional<Highlighter> highlighter;  // of code, if it is to be coloured
+};
+// `keyboard` must outlive the view.
+std::unique_ptr<AnswerView> make_live_view(Keyboard& keyboard, LiveViewOptions options);
 
 }  // namespace foresay::app

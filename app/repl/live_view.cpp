@@ -80,8 +80,11 @@ std::int64_t thread_cpu_time_ns() {
 
 class LiveView : public AnswerView {
 public:
-    LiveView(Keyboard& keyboard, bool tint)
-        : keyboard_(keyboard), tint_(tint), screen_(terminal_columns(), colourful_output()) {
+    LiveView(Keyboard& keyboard, LiveViewOptions options)
+        : keyboard_(keyboard),
+          tint_(options.tint),
+          highlighter_(std::move(options.highlighter)),
+          screen_(terminal_columns(), colourful_output(), terminal_rows()) {
         wake_event_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         check(wake_event_ >= 0, "there is always an event descriptor left");
         // The new thread blocks every signal: the main thread handles them.
@@ -172,6 +175,11 @@ private:
             }
             receive();
             show(Clock::time_point::max());
+            if (highlighter_ && !tint_) {
+                Runs rest;
+                highlighter_->finish(rest);
+                write(screen_.add_code(rest, {}));
+            }
             write(screen_.finish());
             showing_ns_ = thread_cpu_time_ns();
         } catch (...) {
@@ -193,7 +201,7 @@ private:
             static_cast<void>(ignored);
         }
         if (keyboard_.take_change()) renew_terminal_mode();
-        screen_.resize(terminal_columns());
+        screen_.resize(terminal_columns(), terminal_rows());
     }
 
     // Shows keys at once and keeps them for the next prompt.
@@ -229,6 +237,7 @@ private:
     }
 
     void show_until(std::size_t end) {
+        if (highlighter_ && !tint_) return show_code_until(end);
         std::string out;
         while (next_piece_ < end) {
             // Neighbours of one colour are written together.
@@ -242,12 +251,23 @@ private:
         write(out);
     }
 
+    void show_code_until(std::size_t end) {
+        if (next_piece_ >= end) return;
+        std::size_t bytes = 0;
+        for (; next_piece_ < end; ++next_piece_) bytes += burst_.pieces[next_piece_].bytes;
+        Runs runs;
+        highlighter_->add(printable(std::string_view(burst_.text).substr(next_byte_, bytes)), runs);
+        next_byte_ += bytes;
+        write(screen_.add_code(runs, highlighter_->undecided()));
+    }
+
     static void write(const std::string& bytes) {
         if (!bytes.empty()) print(bytes);
     }
 
     Keyboard& keyboard_;
     bool tint_;
+    std::optional<Highlighter> highlighter_;  // the terminal's thread's
     int wake_event_ = -1;
     std::thread thread_;
 
@@ -274,8 +294,8 @@ private:
 
 }  // namespace
 
-std::unique_ptr<AnswerView> make_live_view(Keyboard& keyboard, bool tint) {
-    return std::make_unique<LiveView>(keyboard, tint);
+std::unique_ptr<AnswerView> make_live_view(Keyboard& keyboard, LiveViewOptions options) {
+    return std::make_unique<LiveView>(keyboard, std::move(options));
 }
 
 }  // namespace foresay::app

@@ -20,6 +20,20 @@ namespace foresay::app {
 namespace {
 
 constexpr std::chrono::seconds kTwice{2};
+constexpr std::size_t kTokensBefore = 4096;  // of the document, to know how an answer that continues it begins
+
+// chat.language; null: none.
+const Language* code_language(const core::Config& config) {
+    const std::string& name = config.chat_language;
+    if (name == "auto" || name == "none") return nullptr;
+    if (const Language* language = find_language(name)) return language;
+    std::vector<std::string> names = {"auto", "none"};
+    for (const Language* language : all_languages()) names.emplace_back(language->name);
+    std::string list;
+    for (const std::string& known : names) list += (list.empty() ? "" : ", ") + known;
+    throw Error(config.setting("chat.language").origin.text() + ": chat.language is '" + name +
+                "', but must be one of " + list);
+}
 
 bool computed(const std::vector<MeteredOps::Meters>& profile) {
     return std::any_of(profile.begin(), profile.end(), [](const MeteredOps::Meters& meters) {
@@ -48,6 +62,7 @@ Repl::Repl(OpenedEngine& engine, const ReplOptions& options)
             [this](const std::string& text, const std::atomic<bool>& cancel) { read_ahead(text, cancel); });
         reader_ = make_editing_reader(*keyboard_, std::move(editing));
     }
+    code_language(engine_.config());  // complains if it is unknown
     if (!reader_) {
         edits_ = false;
         reading_.reset();
@@ -55,6 +70,33 @@ Repl::Repl(OpenedEngine& engine, const ReplOptions& options)
         terminal_.reset();
         reader_ = make_plain_reader(interactive_);
     }
+}
+
+std::string Repl::text_before(const std::optional<std::string>& said) {
+    if (conversation().format() != core::ChatFormat::complete) return {};
+    return conversation().text_before(said, kTokensBefore);
+}
+
+std::optional<Highlighter> Repl::highlighter(const std::string& before) {
+    if (!edits_ || tint_ || !colourful_output() || engine_.config().chat_language == "none") return std::nullopt;
+    const Language* language = code_language(engine_.config());
+    if (conversation().format() != core::ChatFormat::complete) return Highlighter::markdown(language);
+    if (language == nullptr) return std::nullopt;
+    Highlighter highlighter = Highlighter::code(*language);
+    Runs ignored;
+    highlighter.add(printable(before), ignored);
+    highlighter.finish(ignored);
+    return highlighter;
+}
+
+std::string Repl::shown_answer() {
+    const std::string text = printable(conversation().answer_text(conversation().last()));
+    std::optional<Highlighter> code = highlighter(text_before());
+    if (!code) return text;
+    Runs runs;
+    code->add(text, runs);
+    code->finish(runs);
+    return with_colours(runs);
 }
 
 void Repl::banner() {
@@ -159,11 +201,12 @@ Conversation::Limits Repl::limits() const {
 }
 
 void Repl::answer(const std::string& text) {
-    show_answer([&](const Show& show) { return conversation().answer(text, limits(), show); });
+    const std::string before = text_before(text);
+    show_answer([&](const Show& show) { return conversation().answer(text, limits(), show); }, before);
 }
 
-void Repl::show_answer(const Generate& generate) {
-    const auto view = edits_ ? make_live_view(*keyboard_, tint_) : make_plain_view(interactive_);
+void Repl::show_answer(const Generate& generate, const std::string& before) {
+    const auto view = edits_ ? make_live_view(*keyboard_, {tint_, highlighter(before)}) : make_plain_view(interactive_);
     MeteredOps* const meter = engine_.meter();
     const auto keep_profile = [&] {
         if (!meter) return;
@@ -171,18 +214,20 @@ void Repl::show_answer(const Generate& generate) {
         meter->reset();
     };
     const auto show = [&](const speculative::TokenEvent& event) {
-        if (profile_.empty()) keep_profile();
-        if (event.token >= 0) latencies_.token();
+        if (event.token >= 0) {
+            if (profile_.empty()) keep_profile();
+            latencies_.token();
+        }
         view->add(event.text, event.drafted);
     };
     if (meter) meter->reset();
-    const std::vector<MeteredOps::Meters> before = std::exchange(profile_, {});
+    const std::vector<MeteredOps::Meters> profile_before = std::exchange(profile_, {});
     profile_.reserve(2);
     if (!latencies_.waiting()) latencies_.begin();
     try {
         const Conversation::Answer answer = generate(show);
         keep_profile();
-        if (!computed(profile_)) profile_ = before;  // the answer was computed earlier and only shown
+        if (!computed(profile_)) profile_ = profile_before;  // the answer was computed earlier and only shown
         view->finish();
         if (answer.result.finish == speculative::FinishReason::cancelled && keyboard_) keyboard_->hold_ahead();
         // In a pipe a newline ends every answer, to keep answers apart; on a terminal only an open line gets one.
@@ -215,6 +260,7 @@ void Repl::finish(const Conversation::Answer& answer) {
 }
 
 void Repl::configure(const Configuration& next) {
+    code_language(next.config());  // complains before anything changes
     for (const std::string& note : workspace_.configure(next)) complain(note);
 }
 

@@ -65,7 +65,13 @@ public:
     // every token and returns the answer.
     using Show = speculative::TokenCallback;
     using Generate = std::function<Conversation::Answer(const Show&)>;
-    void show_answer(const Generate& generate);
+    // `before`: the text that the answer continues, which decides how code in it is coloured.
+    void show_answer(const Generate& generate, const std::string& before);
+    // The end of the document before the answer to `said`, or before the last answer; empty if answers begin a text of
+    // their own.
+    std::string text_before(const std::optional<std::string>& said = std::nullopt);
+    // The last answer as show_answer() left it on the screen. There must be one.
+    std::string shown_answer();
     // Switches to another configuration and prints notes about the change.
     void configure(const Configuration& next);
 
@@ -75,6 +81,8 @@ private:
     // Evaluates the part of the next prompt that cannot change any more, `text` being the entry so far. Runs in the
     // thread of reading_.
     void read_ahead(const std::string& text, const std::atomic<bool>& cancel);
+    // What colours an answer that continues `before`; none without colours.
+    std::optional<Highlighter> highlighter(const std::string& before);
     void finish(const Conversation::Answer& answer);
     // Whether a Ctrl-C at the prompt is the second one within two seconds.
     bool second_interrupt();

@@ -69,43 +69,49 @@ std::string typed_look(std::string_view keys) {
     return text;
 }
 
-void ScreenText::resize(std::size_t columns) {
+void ScreenText::resize(std::size_t columns, std::size_t rows) {
+    rows_ = rows;
     if (columns == columns_ || columns == 0) return;
     columns_ = columns;
     // Assumes that the terminal wraps the line again. One that does not is a line off until the next line break.
-    column_ = cells_ % columns_;
+    place_.column = place_.cells % columns_;
+    can_go_back_ = false;
+    sure_ = place_.cells == 0;
 }
 
 // Moves the cursor over `text` and adds what to write to `shown`. True when the cursor leaves its line.
 bool ScreenText::advance(std::string_view text, std::string& shown) {
     bool left = false;
+    const auto next_row = [&] {
+        place_.column = 0;
+        ++place_.row;
+        left = true;
+    };
     for (std::size_t at = 0; at < text.size();) {
         const std::size_t begin = at;
         const char32_t character = next_character(text, at);
-        if (character == U'\t' && column_ == columns_) {
+        if (character == U'\t' && place_.column == columns_) {
             // Terminals disagree about a tab past the last column, so write blanks.
-            column_ = std::min(kTabStop, columns_ - 1);
-            cells_ += column_;
-            shown.append(column_, ' ');
-            left = true;
+            next_row();
+            place_.column = std::min(kTabStop, columns_ - 1);
+            place_.cells += place_.column;
+            shown.append(place_.column, ' ');
             continue;
         }
         shown += text.substr(begin, at - begin);
         if (character == U'\n') {
-            column_ = cells_ = 0;
-            left = true;
+            next_row();
+            place_.cells = 0;
+            sure_ = true;
         } else if (character == U'\t') {
-            const std::size_t stop = std::min((column_ / kTabStop + 1) * kTabStop, columns_ - 1);
-            if (stop > column_) cells_ += stop - column_;
-            column_ = std::max(column_, stop);
+            const std::size_t stop = std::min((place_.column / kTabStop + 1) * kTabStop, columns_ - 1);
+            if (stop > place_.column) place_.cells += stop - place_.column;
+            place_.column = std::max(place_.column, stop);
         } else {
             const std::size_t width = columns_of(character);
-            if (column_ + width > columns_) {
-                column_ = 0;
-                left = true;
-            }
-            column_ += width;
-            cells_ += width;
+            if (place_.column + width > columns_) next_row();
+            place_.column += width;
+            place_.cells += width;
         }
     }
     return left;
@@ -113,8 +119,9 @@ bool ScreenText::advance(std::string_view text, std::string& shown) {
 
 // Moves a cursor that is past the last column to the next line. Without that the line below would be off by one.
 std::string ScreenText::make_room() {
-    if (column_ < columns_) return {};
-    column_ = 0;
+    if (place_.column < columns_) return {};
+    place_.column = 0;
+    ++place_.row;
     wrapped_ = true;
     return "\r\n";
 }
@@ -127,28 +134,90 @@ std::string ScreenText::line_below() {
     out.append(kPrompt).append(tail(typed_, room));
     if (colours_) out += "\x1b[0m\x1b[7m \x1b[0m";
     out += "\x1b[K\x1b[A\r";
-    if (column_ > 0) out += "\x1b[" + std::to_string(column_) + "C";
+    if (place_.column > 0) out += "\x1b[" + std::to_string(place_.column) + "C";
     return out;
 }
 
+// Leaves out a line break that make_room() has already written.
+void ScreenText::skip_line_break(std::string_view& text) {
+    if (!wrapped_ || !text.starts_with('\n')) return;
+    text.remove_prefix(1);
+    place_.cells = 0;
+    sure_ = true;
+    if (text.empty()) wrapped_ = false;
+}
+
+// `shown` with the line below drawn again where it has to be. `left`: the answer moved to another line.
+std::string ScreenText::with_line_below(std::string shown, bool left) {
+    if (typed_.empty() || (!left && place_.column < columns_)) return shown;
+    // Synchronised output: terminals that know it draw one frame, others ignore the marks.
+    return "\x1b[?2026h\x1b[J" + std::move(shown) + line_below() + "\x1b[?2026l";
+}
+
 std::string ScreenText::add(std::string_view text, bool tinted) {
-    // make_room() has already written this line break.
-    if (wrapped_ && text.starts_with('\n')) {
-        text.remove_prefix(1);
-        cells_ = 0;
-    }
-    if (text.empty()) {
-        if (cells_ == 0) wrapped_ = false;
-        return {};
-    }
+    skip_line_break(text);
+    if (text.empty()) return {};
     wrapped_ = false;
     std::string shown;
     if (tinted) shown += colours_ ? "\x1b[32m" : "\x1b[4m";
     const bool left = advance(text, shown);
     if (tinted) shown += "\x1b[0m";
-    if (typed_.empty() || (!left && column_ < columns_)) return shown;
-    // Synchronised output: terminals that know it draw one frame, others ignore the marks.
-    return "\x1b[?2026h\x1b[J" + shown + line_below() + "\x1b[?2026l";
+    return with_line_below(std::move(shown), left);
+}
+
+// Moves the cursor to the beginning of the undecided text.
+std::string ScreenText::go_back() {
+    if (undecided_begin_.column == columns_) {  // the text began on the next row
+        undecided_begin_.column = 0;
+        ++undecided_begin_.row;
+    }
+    std::string out = "\r";
+    const std::size_t up = place_.row - undecided_begin_.row;
+    if (up > 0) out += "\x1b[" + std::to_string(up) + "A";
+    if (undecided_begin_.column > 0) out += "\x1b[" + std::to_string(undecided_begin_.column) + "C";
+    place_ = undecided_begin_;
+    wrapped_ = false;
+    return out;
+}
+
+std::string ScreenText::add_code(const Runs& decided, std::string_view undecided) {
+    std::size_t known = undecided_.size();  // bytes that are on the screen already, plain
+    std::size_t same = 0;                   // of them, those that stay plain
+    for (const Run& run : decided) {
+        if (run.look != Look::plain) break;
+        same += run.text.size();
+    }
+    std::string shown;
+    const bool on_screen = place_.row - undecided_begin_.row + 2 < rows_;
+    if (same < known && can_go_back_ && on_screen && !decided.empty()) {
+        shown = go_back();
+        known = 0;
+    }
+    bool left = known == 0 && !shown.empty();
+    for (const Run& run : decided) {
+        std::string_view text = run.text;
+        const std::size_t skipped = std::min(known, text.size());
+        text.remove_prefix(skipped);
+        known -= skipped;
+        skip_line_break(text);
+        if (text.empty()) continue;
+        wrapped_ = false;
+        shown += escape_of(run.look);
+        left = advance(text, shown) || left;
+        if (run.look != Look::plain) shown += "\x1b[0m";
+    }
+    if (undecided_.empty() || !decided.empty()) {
+        undecided_begin_ = place_;
+        can_go_back_ = known == 0 && sure_;
+    }
+    std::string_view text = undecided;
+    text.remove_prefix(std::min(known, text.size()));
+    undecided_ = undecided;
+    if (!text.empty()) {
+        wrapped_ = false;
+        left = advance(text, shown) || left;
+    }
+    return shown.empty() ? shown : with_line_below(std::move(shown), left);
 }
 
 std::string ScreenText::show_typed(std::string_view line) {

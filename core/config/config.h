@@ -58,6 +58,9 @@ public:
 
     std::string chat_style;
     std::string chat_system;
+    bool chat_newline = false;
+    std::string chat_language;  // "auto", "none" or a name, which the program checks
+    std::string chat_about;
     bool chat_save = true;
     std::int64_t chat_keep_sessions = 0;  // 0: all
     bool chat_read_ahead = true;

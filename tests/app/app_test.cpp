@@ -268,7 +268,7 @@ TEST(Chat, WithoutATerminalThereAreNoPromptsAndNoColour) {
     EXPECT_THAT(outcome.error, AllOf(HasSubstr("unknown command /nonsense"), HasSubstr("answers   1, 8 tokens")));
     EXPECT_THAT(outcome.error, Not(HasSubstr("\x1b")));
     // The first answer is what `complete` prints.
-    const Outcome completed = run({"complete", "-p", "def f(x):", "-n", "8"});
+    const Outcome completed = run({"complete", "-p", "def f(x):\n", "-n", "8"});
     EXPECT_THAT(outcome.out, StartsWith(completed.out + "\n"));
     EXPECT_EQ(run({"chat"}, "").status, 0);
     EXPECT_EQ(run({"chat"}, "/quit\ndef f():\n").out, "");
@@ -279,17 +279,17 @@ TEST(Chat, RetriesAreBranchesOfComplete) {
     EXPECT_EQ(outcome.status, 0) << outcome.error;
     std::string expected;
     for (const std::string branch : {"0", "1", "2", "3"}) {
-        expected += run({"complete", "-p", "def f(x):", "-n", "12", "--branch", branch}).out + "\n";
+        expected += run({"complete", "-p", "def f(x):\n", "-n", "12", "--branch", branch}).out + "\n";
     }
-    expected += run({"complete", "-p", "def f(x):", "-n", "12", "--seed", "9"}).out + "\n";
+    expected += run({"complete", "-p", "def f(x):\n", "-n", "12", "--seed", "9"}).out + "\n";
     EXPECT_EQ(outcome.out, expected);
 }
 
 TEST(Chat, SlashesAreNeverSentUnlessDoubled) {
     const Outcome doubled = run({"chat", "-n", "6"}, "//x\n");
-    EXPECT_EQ(doubled.out, run({"complete", "-p", "/x", "-n", "6"}).out + "\n");
+    EXPECT_EQ(doubled.out, run({"complete", "-p", "/x\n", "-n", "6"}).out + "\n");
     const Outcome joined = run({"chat", "-n", "6"}, "a = 1\\\nb = 2\n");
-    EXPECT_EQ(joined.out, run({"complete", "-p", "a = 1\nb = 2", "-n", "6"}).out + "\n");
+    EXPECT_EQ(joined.out, run({"complete", "-p", "a = 1\nb = 2\n", "-n", "6"}).out + "\n");
 }
 
 TEST(Chat, SetTakesEffectAndRefusesNonsense) {
@@ -300,8 +300,9 @@ TEST(Chat, SetTakesEffectAndRefusesNonsense) {
     EXPECT_THAT(outcome.error, AllOf(HasSubstr("sampling.seed = 5"), HasSubstr("did you mean 'seed'?"),
                                      HasSubstr("longer than the 2048"), HasSubstr("target.context = 8\n")));
     // Another context size means another cache, another number of threads another backend; the text is the same.
-    const std::string all = run({"complete", "-p", "def f(x):", "-n", "8", "--seed", "5"}).out + "\n";
-    const std::string cut = run({"complete", "-p", "def f(x):", "-n", "8", "--seed", "5", "--context", "8"}).out + "\n";
+    const std::string all = run({"complete", "-p", "def f(x):\n", "-n", "8", "--seed", "5"}).out + "\n";
+    const std::string cut =
+        run({"complete", "-p", "def f(x):\n", "-n", "8", "--seed", "5", "--context", "8"}).out + "\n";
     EXPECT_EQ(outcome.out, all + cut + all);
 }
 
@@ -310,11 +311,20 @@ TEST(Chat, SetReachesPluginsAndLimits) {
                                 "/set chat.max_tokens 9\n/set plugin.wordlist.options.forbid=[\"return\"]\n"
                                 "/set sampling.temperature.value 0\ndef fib(n):\n");
     EXPECT_THAT(outcome.error, HasSubstr("plugin.wordlist.options.forbid = [\"return\"]\n"));
-    EXPECT_EQ(outcome.out, run({"complete", "-p", "def fib(n):", "-n", "9", "--temperature", "0", "--set",
+    EXPECT_EQ(outcome.out, run({"complete", "-p", "def fib(n):\n", "-n", "9", "--temperature", "0", "--set",
                                 "plugin.wordlist.options.forbid=[\"return\"]"})
                                    .out +
                                "\n");
     EXPECT_THAT(outcome.out, Not(HasSubstr("return")));
+}
+
+TEST(Chat, ALanguageForColoursMustBeKnown) {
+    const Outcome start = run({"chat", "--set", "chat.language=pyton"}, "");
+    EXPECT_EQ(start.status, 1);
+    EXPECT_THAT(start.error, AllOf(HasSubstr("--set #1: chat.language is 'pyton'"), HasSubstr("python")));
+    const Outcome later = run({"chat"}, "/set chat.language cobol\n/show chat.language\n");
+    EXPECT_THAT(later.error,
+                AllOf(HasSubstr("/set: chat.language is 'cobol'"), HasSubstr("chat.language = \"python\"")));
 }
 
 TEST(Chat, HelpComesFromTheTable) {
@@ -350,8 +360,8 @@ TEST(Chat, ClearAndUndoKeepTheDocument) {
     // The cleared conversation comes back, and its continuation is what it would have been.
     const Outcome straight = run({"chat", "-n", "6"}, "import os\nimport sys\n");
     const Outcome detour = run({"chat", "-n", "6"}, "import os\n/clear\nx = 1\n/undo\n/undo\nimport sys\n");
-    const std::string first = run({"complete", "-p", "import os", "-n", "6"}).out + "\n";
-    const std::string other = run({"complete", "-p", "x = 1", "-n", "6"}).out + "\n";
+    const std::string first = run({"complete", "-p", "import os\n", "-n", "6"}).out + "\n";
+    const std::string other = run({"complete", "-p", "x = 1\n", "-n", "6"}).out + "\n";
     ASSERT_THAT(straight.out, StartsWith(first));
     EXPECT_EQ(detour.out, first + other + straight.out.substr(first.size()));
 }

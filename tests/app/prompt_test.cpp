@@ -47,6 +47,24 @@ TEST(ChatStyle, ComesFromTheModelsTemplate) {
     EXPECT_EQ(chat_style(config("auto"), mistral).format, ChatFormat::mistral);
 }
 
+TEST(ChatStyle, AMessageOfADocumentCanEndItsLine) {
+    core::TokenizerData data = core::small_data({{":", "\n"}});
+    const core::Tokenizer tokenizer(data);
+    const ChatStyle style{ChatFormat::complete, "", true}, verbatim{ChatFormat::complete, ""};
+    const auto text = [&](const ChatStyle& chosen, const std::string& message) {
+        const Tokens tokens = encode_next(tokenizer, chosen, {}, message, false);
+        EXPECT_EQ(tokens, tokenizer.encode(tokenizer.decode(tokens), {.add_special = false, .parse_special = true}))
+            << "the newline is encoded with the text before it";
+        return tokenizer.decode(tokens);
+    };
+    EXPECT_EQ(text(style, "a:"), "a:\n");
+    EXPECT_EQ(text(style, "a\nb"), "a\nb\n");
+    EXPECT_EQ(text(style, "a:\n"), "a:\n");
+    EXPECT_EQ(text(style, "a = "), "a = ") << "a blank at the end keeps the line open";
+    EXPECT_EQ(text(style, ""), "");
+    EXPECT_EQ(text(verbatim, "a:"), "a:");
+}
+
 TEST(ChatStyle, AnUnknownTemplateIsOneSentenceAndCompletion) {
     const auto other = chat_tokenizer("<start_of_turn>{{role}}", {"<start_of_turn>"});
     EXPECT_EQ(chat_style(config("auto"), other).format, ChatFormat::complete);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <thread>
 
 #include "tests/app/program.h"
@@ -12,6 +13,7 @@ namespace foresay::testing {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::AnyOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -27,7 +29,7 @@ std::string without_blanks(std::string text) {
 
 // The screen shows what `complete` prints for the same prompt, whatever was typed and resized meanwhile.
 std::string expected(const std::string& tokens) {
-    return without_blanks(kPrompt + run({"complete", "-p", kPrompt, "-n", tokens}).out);
+    return without_blanks(kPrompt + run({"complete", "-p", kPrompt + "\n", "-n", tokens}).out);
 }
 
 TEST_F(ReplDisplay, ShowsTheAnswerThatCompleteGives) {
@@ -94,12 +96,76 @@ TEST_F(ReplDisplay, ResizeWhileAnsweringAndWhileEditing) {
     expect_screen(HasSubstr("answers   1, 300 tokens"));
 }
 
-TEST_F(ReplDisplay, DraftedTokensAreTintedOnDemand) {
-    start("-n 60 --speculation 4");
+TEST_F(ReplDisplay, CodeIsColouredAsItComes) {
+    start("-n 200 --speculation 4", "", 61, 60);
     wait_for("\n>");
     type("'" + kPrompt + "' Enter");
     wait_for_answers(1);
-    EXPECT_THAT(colours(), Not(HasSubstr("\x1b[32m")));
+    EXPECT_THAT(colours(), HasSubstr("\x1b[35mreturn\x1b[39m"));
+    EXPECT_THAT(without_blanks(screen_and_past()), HasSubstr(expected("200")));
+    // The answer goes on in the string that the message begins.
+    type("/clear Enter");
+    expect_screen(HasSubstr("A new conversation"));
+    type("'x = \"\"\"two words ' Enter");
+    wait_for_answers(2);
+    const std::string shown = colours();
+    EXPECT_THAT(shown.substr(shown.rfind("two words")), ContainsRegex("\n\x1b\\[32m"));
+}
+
+TEST_F(ReplDisplay, MarkedTokensTakeThePlaceOfTheColours) {
+    start("-n 60 --speculation 4");
+    wait_for("\n>");
+    type("/view Space on Enter");
+    expect_screen(HasSubstr("Drafted tokens are marked"));
+    type("'" + kPrompt + "' Enter");
+    wait_for_answers(1);
+    EXPECT_THAT(colours(), AllOf(HasSubstr("\x1b[32m"), Not(HasSubstr("\x1b[35m"))));
+}
+
+TEST_F(ReplDisplay, SaysOnceWhatTheModelCanDo) {
+    start("-n 4");
+    expect_screen(ContainsRegex("does not converse(.|\n)*\n>"));
+    start("-n 4");
+    expect_screen(ContainsRegex("/help lists the commands(.|\n)*\n>"));
+    EXPECT_THAT(screen(), Not(HasSubstr("does not converse")));
+    start("-n 4 --set chat.about=Another_text");
+    expect_screen(HasSubstr("Another_text"));
+}
+
+TEST_F(ReplDisplay, LongTextGoesThroughThePager) {
+    const std::string script = write_scratch("pager", "#!/bin/sh\nsed s/^/PAGED:/\n");
+    std::filesystem::permissions(script, std::filesystem::perms::owner_all);
+    const std::string pager = "PAGER=" + script;
+    start("-n 4", pager, 100, 20);
+    wait_for("\n>");
+    type("/help Enter");
+    expect_screen(ContainsRegex("PAGED:(.|\n)*\n>"));
+    type("'/help view' Enter");
+    expect_screen(HasSubstr("\n/view [on|off]"));
+    for (const char* without : {"--no-pager", "--simple-io --no-pager"}) {
+        start(std::string("-n 4 ") + without, pager, 100, 20);
+        wait_for("\n>");
+        type("/help Enter");
+        expect_screen(ContainsRegex("/quit(.|\n)*\n>"));
+        EXPECT_THAT(screen(), Not(HasSubstr("PAGED:")));
+    }
+    start("-n 4", pager, 100, 100);
+    wait_for("\n>");
+    type("/help Enter");
+    expect_screen(ContainsRegex("/quit(.|\n)*\n>"));
+    EXPECT_THAT(screen(), Not(HasSubstr("PAGED:"))) << "what fits the screen is not paged";
+    start("-n 4", "PAGER=/no/such/pager", 100, 20);
+    wait_for("\n>");
+    type("/help Enter");
+    expect_screen(ContainsRegex("/quit(.|\n)*\n>"));
+}
+
+TEST_F(ReplDisplay, DraftedTokensAreTintedOnDemand) {
+    start("-n 60 --speculation 4 --set chat.language=none");
+    wait_for("\n>");
+    type("'" + kPrompt + "' Enter");
+    wait_for_answers(1);
+    EXPECT_THAT(colours(), Not(AnyOf(HasSubstr("\x1b[32m"), HasSubstr("\x1b[35m"))));
     type("/view Space on Enter");
     expect_screen(HasSubstr("Drafted tokens are marked"));
     type("/retry Enter");
@@ -139,7 +205,7 @@ TEST_F(ReplDisplay, SimpleIoReadsPlainLines) {
 }
 
 TEST_F(ReplDisplay, ASessionThatGoesOnShowsItsEndNextToThePrompt) {
-    start("-n 4");
+    start("-n 12");
     wait_for("\n>");
     type("'" + kPrompt + "' Enter");
     wait_for_answers(1);
@@ -148,6 +214,7 @@ TEST_F(ReplDisplay, ASessionThatGoesOnShowsItsEndNextToThePrompt) {
     start("--continue");
     expect_screen(
         ContainsRegex("/help lists the commands(.|\n)*Continuing .*: 1 answer(.|\n)*> def fib\\(n\\):(.|\n)*\n>"));
+    EXPECT_THAT(colours(), HasSubstr("\x1b[35m")) << "the answer has its colours again";
 }
 
 TEST_F(ReplDisplay, NarrowTerminalsBreakBetweenWords) {
@@ -167,6 +234,16 @@ TEST_F(ReplDisplay, ControlCharactersOfFilesDoNotReachTheTerminal) {
     wait_for("\n>");
     type("'/show a' C-v Escape '[31mb' Enter");
     expect_screen(HasSubstr("no key or table"));
+    EXPECT_THAT(colours(), Not(HasSubstr("\x1b[31m")));
+}
+
+TEST_F(ReplDisplay, ControlCharactersOfAnswersDoNotReachTheTerminal) {
+    start("-n 2");
+    wait_for("\n>");
+    type("'x = 1' Enter");
+    wait_for_answers(1);
+    type("'/edit def f' C-v Escape '[31mb' C-v Escape '[2Jc' Enter");
+    expect_screen(HasSubstr("\ndef f?[31mb?[2Jc"));
     EXPECT_THAT(colours(), Not(HasSubstr("\x1b[31m")));
 }
 

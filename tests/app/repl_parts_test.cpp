@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <thread>
 
+#include "app/pager.h"
 #include "app/repl/blocks.h"
 #include "app/repl/command.h"
 #include "app/repl/completion.h"
@@ -152,6 +153,13 @@ TEST(Labels, HoldNothingThatATerminalObeys) {
     EXPECT_EQ(label.find('\x1b'), std::string::npos);
     EXPECT_EQ(label.find('\t'), std::string::npos);
     EXPECT_EQ(label.find('\n'), std::string::npos);
+}
+
+TEST(Pager, CountsTheRowsThatATextTakes) {
+    EXPECT_EQ(rows_of("", 80), 0u);
+    EXPECT_EQ(rows_of("one\n\nthree", 80), 3u);
+    EXPECT_EQ(rows_of("one\n", 80), 1u);
+    EXPECT_EQ(rows_of(std::string(80, 'x') + "\n" + std::string(81, 'x'), 80), 3u);
 }
 
 TEST(Words, AreSplitAtBlanksThatNothingProtects) {

@@ -3,10 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <clocale>
+#include <map>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "app/highlight/highlighter.h"
 #include "app/repl/screen_text.h"
 #include "app/terminal.h"
 
@@ -55,6 +58,8 @@ public:
         while (!out.empty() && out.back().empty()) out.pop_back();
         return out;
     }
+    // The attribute of each cell that shows one, as the escape sequence that set it.
+    std::map<std::pair<std::size_t, std::size_t>, std::string> looks() const { return looks_; }
 
 private:
     std::u32string& row() {
@@ -68,24 +73,35 @@ private:
             ++row_;
             column_ = 0;
         }
+        if (width == 0) return;
         row()[column_] = c;
         if (width == 2) row()[column_ + 1] = 0;
+        if (look_.empty() || c == U' ') {  // a blank shows no colour
+            looks_.erase({row_, column_});
+        } else {
+            looks_[{row_, column_}] = look_;
+        }
         column_ += width;
     }
     std::size_t escape(const std::string& bytes, std::size_t at) {
         std::size_t number = 0;
+        const std::size_t begin = at;
         for (at += 2; at < bytes.size(); ++at) {
             const char c = bytes[at];
             if (c >= '0' && c <= '9') number = number * 10 + static_cast<std::size_t>(c - '0');
             if (c < '@' || c > '~') continue;
             if (column_ == columns_ && c != 'm' && c != 'h' && c != 'l') --column_;  // it had not moved on yet
-            if (c == 'A') --row_;
+            if (c == 'm') look_ = number == 0 ? "" : bytes.substr(begin, at + 1 - begin);
+            if (c == 'A') row_ -= std::max<std::size_t>(number, 1);
             if (c == 'C') column_ += number;
-            if (c == 'K') row().replace(column_, columns_, columns_ - column_, U' ');
-            if (c == 'J') {
+            if (c == 'K' || c == 'J') {
                 row().replace(column_, columns_, columns_ - column_, U' ');
-                rows_.resize(row_ + 1);
+                std::erase_if(looks_, [&](const auto& cell) {
+                    return cell.first.first == row_ ? cell.first.second >= column_
+                                                    : c == 'J' && cell.first.first > row_;
+                });
             }
+            if (c == 'J') rows_.resize(row_ + 1);
             return at + 1;
         }
         return at;
@@ -93,6 +109,8 @@ private:
 
     std::size_t columns_, row_ = 0, column_ = 0;
     std::vector<std::u32string> rows_;
+    std::string look_;
+    std::map<std::pair<std::size_t, std::size_t>, std::string> looks_;
 };
 
 class ScreenTextTest : public ::testing::Test {
@@ -149,6 +167,80 @@ TEST_F(ScreenTextTest, TypingLeavesTheAnswerAsItWouldBe) {
         shown.write(with.finish());
         ASSERT_EQ(shown.lines(), expected.lines()) << "round " << round << ", " << columns << " columns";
     }
+}
+
+TEST_F(ScreenTextTest, AWordIsShownAtOnceAndColouredOnceItIsKnown) {
+    ScreenText screen(20, true);
+    EXPECT_EQ(screen.add_code({}, "de"), "de");
+    EXPECT_EQ(screen.add_code({}, "def"), "f");
+    EXPECT_EQ(screen.add_code({{"def", Look::keyword}, {" ", Look::plain}}, "f"), "\r\x1b[35mdef\x1b[0m f");
+    EXPECT_EQ(screen.add_code({{"f(", Look::plain}}, {}), "(") << "what stays plain is not written again";
+}
+
+TEST_F(ScreenTextTest, AWordThatWrapsIsColouredOnBothRows) {
+    for (const char* typed : {"", "typed"}) {
+        ScreenText screen(6, true);
+        Terminal terminal(6);
+        terminal.write(screen.show_typed(typed));
+        terminal.write(screen.add_code({{"abcd ", Look::plain}}, "ret"));
+        terminal.write(screen.add_code({}, "return"));
+        terminal.write(screen.add_code({{"return", Look::keyword}, {"\n", Look::plain}}, {}));
+        terminal.write(screen.finish());
+        EXPECT_THAT(terminal.lines(), ElementsAre("abcd r", "eturn"));
+        EXPECT_EQ(terminal.looks().size(), 6u);
+    }
+}
+
+// Code that comes in any pieces, on a terminal of any width, with anything typed below it, looks in the end as if it
+// had been coloured as a whole.
+TEST_F(ScreenTextTest, ColoursAreInTheEndThoseOfTheWhole) {
+    const std::vector<std::string> parts = {"def ", "class",  "return", " ",    "\n", "\n    ", "\"",   "\"\"\"", "'",
+                                            "# a",  "import", "漢字",   "(",    ")",  "x",      "1.5",  "\t",     "é",
+                                            "@a.b", "not",    "None",   "\n\n", "= ", "if",     "else:"};
+    std::mt19937 random(7);
+    const Language& python = *find_language("python");
+    for (int round = 0; round < 1500; ++round) {
+        const std::size_t columns = 8 + random() % 40;
+        std::string text;
+        for (int n = 0; n < 40; ++n) text += parts[random() % parts.size()];
+        Highlighter once = Highlighter::code(python), pieces = Highlighter::code(python);
+        ScreenText whole(columns, true), screen(columns, true);
+        Terminal expected(columns), shown(columns);
+        Runs runs;
+        once.add(text, runs);
+        once.finish(runs);
+        expected.write(whole.add_code(runs, {}));
+        for (std::size_t at = 0; at < text.size();) {
+            std::size_t end = at;
+            do next_character(text, end);
+            while (end < text.size() && random() % 3 != 0);
+            if (random() % 4 == 0)
+                shown.write(screen.show_typed(random() % 3 == 0 ? "" : "typed" + std::to_string(at)));
+            Runs more;
+            pieces.add(text.substr(at, end - at), more);
+            shown.write(screen.add_code(more, pieces.undecided()));
+            at = end;
+        }
+        Runs rest;
+        pieces.finish(rest);
+        shown.write(screen.add_code(rest, {}));
+        shown.write(screen.finish());
+        ASSERT_EQ(shown.lines(), expected.lines()) << "round " << round << ", " << columns << " columns\n" << text;
+        ASSERT_EQ(shown.looks(), expected.looks()) << "round " << round << ", " << columns << " columns\n" << text;
+    }
+}
+
+TEST_F(ScreenTextTest, AChangeOfTheSizeLeavesTheTextWhole) {
+    ScreenText screen(20, true);
+    Terminal terminal(40);
+    terminal.write(screen.add_code({{"x ", Look::plain}}, "retu"));
+    screen.resize(40);
+    terminal.write(screen.add_code({}, "return"));
+    terminal.write(screen.add_code({{"return", Look::keyword}, {"\n", Look::plain}}, "de"));
+    EXPECT_TRUE(terminal.looks().empty()) << "the word stays plain: where it begins is no longer known";
+    terminal.write(screen.add_code({{"def", Look::keyword}, {" ", Look::plain}}, {}));
+    EXPECT_THAT(terminal.lines(), ElementsAre("x return", "def"));
+    EXPECT_EQ(terminal.looks().size(), 3u);
 }
 
 TEST_F(ScreenTextTest, TypedKeysLookLikeWhatTheyBecome) {

@@ -120,6 +120,9 @@ system = "Be brief."
 read_ahead = false
 save = false
 keep_sessions = 7
+newline = true
+language = "go"
+about = "It completes."
 [runtime]
 device = "cuda:1"
 threads = 2
@@ -145,6 +148,9 @@ anything = "goes"
     EXPECT_FALSE(config.chat_read_ahead);
     EXPECT_FALSE(config.chat_save);
     EXPECT_EQ(config.chat_keep_sessions, 7);
+    EXPECT_TRUE(config.chat_newline);
+    EXPECT_EQ(config.chat_language, "go");
+    EXPECT_EQ(config.chat_about, "It completes.");
     EXPECT_EQ(config.device, "cuda:1");
     EXPECT_EQ(config.threads, 2);
     EXPECT_EQ(config.kv_format, kernels::KvFormat::q8);

@@ -32,7 +32,7 @@ const std::vector<Kind>& kinds() {
         {"a config key", "chat.keep_sessions", R"(keep_?sessions)"},
         {"an option", "--simple-io", R"(simple[-_]?io)"},
         {"a subcommand", "tokenize", R"(tokenize\b)"},
-        {"a command of the conversation loop", "/view", R"(/view\b|"view")"},
+        {"a command of the conversation loop", "/view", R"(/view\b|\{"view")"},
         {"a third-party library", "pcre2", R"(pcre2)"},
     };
     return table;

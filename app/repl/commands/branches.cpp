@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "app/output.h"
+#include "app/pager.h"
 #include "app/repl/commands/arguments.h"
 #include "app/repl/commands/topics.h"
 #include "app/repl/repl.h"
@@ -36,7 +37,7 @@ void branch(Repl& repl, const std::string& arguments) {
     if (words.empty()) {
         std::string out;
         for (std::size_t i = 0; i < conversation.branch_count(); ++i) out += branch_line(conversation, i) + "\n";
-        return say(out);
+        return page_message(out);
     }
     if (words[0] == "new") {
         const std::size_t turns = conversation.turns().size();
@@ -66,21 +67,26 @@ void several(Repl& repl, const std::string& arguments) {
     if (blank < arguments.size()) text = arguments.substr(arguments.find_first_not_of(" \n", blank));
     if (!text && conversation.empty()) throw Error("there is nothing to answer yet; write /n K TEXT");
     // The first answer is shown as it is generated, the others once all are finished.
+    const std::string before = repl.text_before(text);
     std::vector<Conversation::Answer> answers;
-    repl.show_answer([&](const Repl::Show& show) {
-        answers = conversation.answers(text, count, repl.limits(), [&](std::size_t index, const auto& event) {
-            if (index == 0) show(event);
-        });
-        return answers.front();
-    });
+    repl.show_answer(
+        [&](const Repl::Show& show) {
+            answers = conversation.answers(text, count, repl.limits(), [&](std::size_t index, const auto& event) {
+                if (index == 0) show(event);
+            });
+            return answers.front();
+        },
+        before);
     for (std::size_t i = 1; i < answers.size(); ++i) {
         say(dim("-- /branch " + std::to_string(answers[i].line) + ": seed " + std::to_string(answers[i].seed) +
                 ", branch " + std::to_string(answers[i].branch)) +
             "\n");
-        repl.show_answer([&](const Repl::Show& show) {
-            show({.token = -1, .text = answers[i].result.text});
-            return answers[i];
-        });
+        repl.show_answer(
+            [&](const Repl::Show& show) {
+                show({.token = -1, .text = answers[i].result.text});
+                return answers[i];
+            },
+            before);
     }
     say(dim("The first one is current (/branch " + std::to_string(answers.front().line) + ": seed " +
             std::to_string(answers.front().seed) + ", branch " + std::to_string(answers.front().branch) + ").") +
@@ -96,8 +102,13 @@ void edit(Repl& repl, const std::string& arguments) {
         if (!repl.interactive()) throw Error("write the new text after /edit; an editor needs a terminal");
         text = edited_text(conversation.answer_text(conversation.last()));
     }
-    print(text);
-    repl.show_answer([&](const Repl::Show& show) { return conversation.edit(text, repl.limits(), show); });
+    const std::string before = repl.text_before();
+    repl.show_answer(
+        [&](const Repl::Show& show) {
+            show({.token = -1, .text = text});
+            return conversation.edit(text, repl.limits(), show);
+        },
+        before);
 }
 
 constexpr ReplCommand kCommands[] = {

@@ -94,7 +94,7 @@ void fill(Repl& repl, const std::string& arguments) {
         suffix = text.substr(at);
     }
     repl.show_answer(
-        [&](const Repl::Show& show) { return repl.conversation().fill(prefix, suffix, repl.limits(), show); });
+        [&](const Repl::Show& show) { return repl.conversation().fill(prefix, suffix, repl.limits(), show); }, prefix);
     if (repl.conversation().branch_count() > 1) {
         say(dim("The result is on its own branch (" + std::to_string(repl.conversation().current_branch()) +
                 "); /undo goes back.") +

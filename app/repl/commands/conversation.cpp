@@ -20,7 +20,9 @@ void clear(Repl& repl, const std::string&) {
 void retry(Repl& repl, const std::string& arguments) {
     if (repl.conversation().empty()) throw Error("there is no answer to retry");
     const auto again = [&](std::optional<std::uint64_t> seed) {
-        repl.show_answer([&](const Repl::Show& show) { return repl.conversation().retry(seed, repl.limits(), show); });
+        const std::string before = repl.text_before();
+        repl.show_answer([&](const Repl::Show& show) { return repl.conversation().retry(seed, repl.limits(), show); },
+                         before);
     };
     if (arguments.empty()) return again(std::nullopt);
     std::uint64_t seed = 0;

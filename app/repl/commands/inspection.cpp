@@ -11,6 +11,7 @@
 
 #include "app/clipboard.h"
 #include "app/output.h"
+#include "app/pager.h"
 #include "app/repl/commands/arguments.h"
 #include "app/repl/commands/topics.h"
 #include "app/repl/repl.h"
@@ -76,7 +77,7 @@ void top(Repl& repl, const std::string& arguments) {
     conversation.visit_answer([&](std::size_t index, std::int32_t token, std::span<const float> logits) {
         out += alternatives(conversation.tokenizer(), index, token, logits, count, columns);
     });
-    say(out);
+    page_message(out);
 }
 
 std::string token_lines(const core::Tokenizer& tokenizer, const std::vector<std::int32_t>& ids) {
@@ -94,16 +95,16 @@ void tokens(Repl& repl, const std::string& arguments) {
     if (!arguments.empty()) {
         const std::vector<std::int32_t> ids =
             tokenizer.encode(arguments, {.add_special = false, .parse_special = true});
-        return say(token_lines(tokenizer, ids) + std::to_string(ids.size()) + " tokens\n");
+        return page_message(token_lines(tokenizer, ids) + std::to_string(ids.size()) + " tokens\n");
     }
     if (conversation.empty()) throw Error("the conversation is empty; write /tokens TEXT");
     const Turn& turn = conversation.last();
-    say("message\n" + token_lines(tokenizer, turn.input) + (turn.given.empty() ? "" : "edited\n") +
-        token_lines(tokenizer, turn.given) + "answer\n" + token_lines(tokenizer, turn.answer) +
-        std::to_string(turn.input.size()) + " in the message, " +
-        std::to_string(turn.given.size() + turn.answer.size()) + " in the answer, " +
-        std::to_string(conversation.tokens()) + " of " + std::to_string(repl.engine().context_length()) +
-        " positions in use\n");
+    page_message("message\n" + token_lines(tokenizer, turn.input) + (turn.given.empty() ? "" : "edited\n") +
+                 token_lines(tokenizer, turn.given) + "answer\n" + token_lines(tokenizer, turn.answer) +
+                 std::to_string(turn.input.size()) + " in the message, " +
+                 std::to_string(turn.given.size() + turn.answer.size()) + " in the answer, " +
+                 std::to_string(conversation.tokens()) + " of " + std::to_string(repl.engine().context_length()) +
+                 " positions in use\n");
 }
 
 void copy(Repl& repl, const std::string&) {

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "app/output.h"
+#include "app/pager.h"
 #include "app/repl/commands/topics.h"
 #include "app/repl/completion.h"
 #include "app/repl/editor.h"
@@ -18,9 +19,9 @@ constexpr std::size_t kWidest = 110;  // columns; longer lines are hard to read
 
 void help(Repl&, const std::string& arguments) {
     const std::size_t columns = std::min(terminal_columns(), kWidest);
-    if (arguments.empty()) return say(commands_help(columns));
+    if (arguments.empty()) return page_message(commands_help(columns));
     const std::size_t slash = arguments.starts_with('/') ? 1 : 0;
-    say(command_help(find_command(std::string_view(arguments).substr(slash)), columns));
+    page_message(command_help(find_command(std::string_view(arguments).substr(slash)), columns));
 }
 
 void view(Repl& repl, const std::string& arguments) {
@@ -28,8 +29,8 @@ void view(Repl& repl, const std::string& arguments) {
         throw Error("write /view on or /view off, not /view " + arguments);
     }
     if (!arguments.empty()) repl.tint_drafts(arguments == "on");
-    say(repl.tints_drafts() ? "Drafted tokens are marked in answers; /view off shows plain text.\n"
-                            : "Answers are plain text; /view on marks drafted tokens.\n");
+    say(repl.tints_drafts() ? "Drafted tokens are marked in answers; /view off colours code again.\n"
+                            : "Code is coloured in answers; /view on marks drafted tokens instead.\n");
 }
 
 Candidates complete_switch(const CompletionRequest& request) {
@@ -48,8 +49,9 @@ constexpr ReplCommand kCommands[] = {
      "you have typed so far.",
      editor},
     {"view", "[on|off]", "mark the tokens of answers that were drafted and accepted",
-     "They are green, or underlined if NO_COLOR is set. Off by default. The text does not change.", view,
-     complete_switch},
+     "They are green, or underlined if NO_COLOR is set, and code has no other colours meanwhile. Off by default. The "
+     "text does not change.",
+     view, complete_switch},
     {"quit", "", "quit foresay", "Ctrl-D at an empty prompt does the same.", quit, nullptr, "exit"},
 };
 

@@ -5,6 +5,7 @@
 
 #include "app/journal/store.h"
 #include "app/output.h"
+#include "app/pager.h"
 #include "app/repl/commands/topics.h"
 #include "app/repl/completion.h"
 #include "app/repl/repl.h"
@@ -39,7 +40,7 @@ void load(Repl& repl, const std::string& arguments) {
     if (arguments.empty()) {
         std::string out;
         for (const SessionFile& file : list_sessions()) out += utc_time(file.modified_s) + "  " + file.name + "\n";
-        return say(out.empty() ? "No sessions are saved yet.\n" : out);
+        return page_message(out.empty() ? "No sessions are saved yet.\n" : out);
     }
     const std::filesystem::path path = existing_session(one_name(arguments, "/load"));
     const SavedSession saved = read_session(path);

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "app/output.h"
+#include "app/pager.h"
 #include "app/repl/commands/topics.h"
 #include "app/repl/completion.h"
 #include "app/repl/repl.h"
@@ -49,7 +50,7 @@ void set(Repl& repl, const std::string& arguments) {
 void show(Repl& repl, const std::string& arguments) {
     const core::Config& config = repl.engine().config();
     if (arguments.empty() || arguments == "config") {
-        say(core::to_toml(config, stage_schemas(), true));
+        page_message(core::to_toml(config, stage_schemas(), true));
         return;
     }
     if (arguments == "model") {
@@ -74,7 +75,7 @@ void show(Repl& repl, const std::string& arguments) {
         }
     }
     if (out.empty()) throw Error("there is no key or table '" + arguments + "'" + core::suggestion(arguments, names));
-    say(out);
+    page_message(out);
 }
 
 Candidates complete_shown(const CompletionRequest& request) {
