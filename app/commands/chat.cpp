@@ -20,6 +20,7 @@ namespace {
 struct Start {
     std::filesystem::path path;  // empty: a new file, if any
     std::optional<SavedSession> saved;
+    std::string problem;  // why a named session cannot be saved; empty: it can
 };
 
 Start find_start(bool continue_last, const std::string& name) {
@@ -29,7 +30,12 @@ Start find_start(bool continue_last, const std::string& name) {
         if (files.empty()) throw Error("there is no saved session to continue; start one with `foresay chat`");
         start.path = files.front().path;
     } else if (!name.empty()) {
-        start.path = session_path(name);
+        try {
+            start.path = session_path(name);
+        } catch (const CannotSave& problem) {
+            start.problem = problem.what();
+            return start;
+        }
         std::error_code ignored;
         if (!std::filesystem::exists(start.path, ignored)) return start;
     } else {
@@ -51,23 +57,30 @@ void show_end(Repl& repl, const std::filesystem::path& path) {
     say(printable("> " + turn.said + "\n" + conversation.answer_text(turn)) + "\n");
 }
 
-void begin(Repl& repl, const Start& start) {
+// Returns whether the conversation is saved as the user asked.
+bool begin(Repl& repl, const Start& start) {
     Workspace& workspace = repl.workspace();
     if (start.saved) {
         for (const std::string& note : workspace.resume(start.path, *start.saved, false)) complain(note);
         if (repl.interactive()) show_end(repl, start.path);
-        return;
+        return workspace.saving();
     }
     const bool named = !start.path.empty();
-    if (!named && (!repl.interactive() || !repl.engine().config().chat_save)) return;
-    try {
-        if (!named) sessions_folder();
-        workspace.start_saving(start.path);
-        prune_sessions(static_cast<std::size_t>(repl.engine().config().chat_keep_sessions));
-    } catch (const Error& problem) {
-        if (named) throw;
-        complain(std::string("this conversation is not saved: ") + problem.what());
+    std::string problem = start.problem;
+    if (!named && problem.empty()) {
+        if (!repl.interactive() || !repl.engine().config().chat_save) return true;
+        try {
+            sessions_folder();
+        } catch (const Error& error) {
+            problem = error.what();
+        }
     }
+    if (problem.empty()) {
+        workspace.start_saving(start.path);
+    } else {
+        complain("this conversation is not saved: " + problem);
+    }
+    return problem.empty();
 }
 
 class Chat : public Command {
@@ -104,12 +117,13 @@ public:
         const std::string notice = unknown_format_notice(engine.config(), engine.tokenizer());
         if (!notice.empty()) complain(notice);
         repl.banner();
-        begin(repl, start);
+        const bool saves = begin(repl, start);
         const int status = repl.run();
         if (repl.interactive() && !repl.workspace().file().empty()) {
             say(dim("Saved; continue with: foresay chat --session " + repl.workspace().file().stem().string()) + "\n");
         }
-        return status;
+        // As with an entry that fails: a script must see it, a user has read the message.
+        return status == 0 && !saves && !repl.interactive() ? 1 : status;
     }
 
 private:

@@ -19,6 +19,18 @@
 
 namespace foresay::app {
 
+// Is told about answers while they are generated, so that they can be saved before they are complete. Must not throw.
+class AnswerRecorder {
+public:
+    virtual ~AnswerRecorder() = default;
+    // Generation of `change` begins; its turns have no answers yet.
+    virtual void begin(const TurnTree::Change& change) = 0;
+    // A token of the answer to the `turn`-th turn of the change. End-of-text tokens are left out.
+    virtual void token(std::size_t turn, std::int32_t token) = 0;
+    // Generation failed: the change does not happen.
+    virtual void fail() = 0;
+};
+
 class Conversation {
 public:
     // `generator` must outlive the conversation or its next rebind().
@@ -94,6 +106,8 @@ public:
     void visit_answer(const std::function<void(std::size_t index, std::int32_t token, std::span<const float>)>& visit);
 
     // ---- saving
+    // `recorder` must outlive the conversation; null: none.
+    void set_recorder(AnswerRecorder* recorder) { recorder_ = recorder; }
     // Returns the changes since the last call, in order.
     std::vector<TurnTree::Change> take_unsaved() { return std::exchange(unsaved_, {}); }
     // Replaces the conversation by a saved one. Throws Error if it has tokens outside the model's vocabulary.
@@ -105,13 +119,17 @@ public:
 
 private:
     std::vector<std::int32_t> encode(const std::string& text) const;
-    Answer generate(Turn& turn, int parent, const Limits& limits, const Show& show);
+    // Generates the answer to the only turn of `change`, and applies it.
+    Answer generate(TurnTree::Change change, const Limits& limits, const Show& show);
+    // A change that adds `turn` after `parent`, as the end of the current branch.
+    TurnTree::Change next_on_branch(Turn turn, int parent) const;
     // Moves the generator to the end of the turn's prompt. Returns how many tokens it still has to evaluate.
     std::int64_t prepare(const Turn& turn, int parent);
     void take(Turn& turn, const speculative::GenerateResult& result) const;
     void apply(TurnTree::Change change);
-    void commit(Turn turn, int parent);
-    void commit_side_by_side(Turn turn, int parent, bool new_message, std::vector<Answer>& answers);
+    // A change that adds `answers.size()` turns like `turn`, one for each answer's branch of the seed, and sets
+    // Answer::line. The first answer to a new message stays on the current branch; every other one gets a new branch.
+    TurnTree::Change side_by_side(const Turn& turn, int parent, bool new_message, std::vector<Answer>& answers) const;
     void require_room_for_branches(std::size_t count) const;
     std::uint64_t unused_branch(const Turn& turn, int parent) const;
 
@@ -121,6 +139,7 @@ private:
     TurnTree tree_;
     std::vector<Attachment> files_;
     std::vector<TurnTree::Change> unsaved_;
+    AnswerRecorder* recorder_ = nullptr;
 };
 
 }  // namespace foresay::app

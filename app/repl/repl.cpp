@@ -71,13 +71,14 @@ void Repl::banner() {
 }
 
 int Repl::run() {
-    while (!quit_) {
+    const EndGently gently;
+    while (!quit_ && !asked_to_end()) {
         if (edits_) run_at_once(true);
         const Line entry = read_entry(*reader_, "> ", ". ", std::exchange(offered_, {}));
         latencies_.begin();
         if (edits_) run_at_once(false);
         if (reading_) reading_->stop();
-        if (entry.how == LineEnd::end) break;
+        if (entry.how == LineEnd::end || asked_to_end()) break;
         if (entry.how == LineEnd::interrupt) {
             interrupted() = false;
             if (second_interrupt() || !interactive_) return kCancelled;
@@ -92,7 +93,11 @@ int Repl::run() {
             // The answer does not depend on what was read ahead, but the user should know.
             if (!ahead.empty()) throw Error("read-ahead failed: " + ahead);
         } catch (const OutputFailed&) {
+            save_before_end();
             throw;  // answers can no longer be shown
+        } catch (const OutputClosed&) {
+            save_before_end();
+            throw;
         } catch (const core::ConfigError& problem) {
             failed_ = true;
             complain(problem.what());
@@ -105,11 +110,20 @@ int Repl::run() {
             }
             complain(sentence);
         }
+        if (asked_to_end()) break;
         if (interrupted() && !interactive_) return kCancelled;
         interrupted() = false;
     }
     // A script must see that something went wrong; a user has read the message.
     return failed_ && !interactive_ ? 1 : 0;
+}
+
+void Repl::save_before_end() {
+    try {
+        workspace_.save();
+    } catch (const Error& problem) {
+        complain(std::string("foresay: ") + problem.what());
+    }
 }
 
 bool Repl::second_interrupt() {
@@ -173,7 +187,14 @@ void Repl::show_answer(const Generate& generate) {
     const auto show = [&](const speculative::TokenEvent& event) {
         if (profile_.empty()) keep_profile();
         if (event.token >= 0) latencies_.token();
-        view->add(event.text, event.drafted);
+        if (output_failure_) return;
+        try {
+            view->add(event.text, event.drafted);
+        } catch (...) {
+            // Ends the answer as Ctrl-C does, so that what there is of it can be saved.
+            output_failure_ = std::current_exception();
+            interrupted() = true;
+        }
     };
     if (meter) meter->reset();
     const std::vector<MeteredOps::Meters> before = std::exchange(profile_, {});
@@ -181,6 +202,10 @@ void Repl::show_answer(const Generate& generate) {
     if (!latencies_.waiting()) latencies_.begin();
     try {
         const Conversation::Answer answer = generate(show);
+        if (output_failure_) {
+            interrupted() = false;
+            std::rethrow_exception(std::exchange(output_failure_, nullptr));
+        }
         keep_profile();
         if (!computed(profile_)) profile_ = before;  // the answer was computed earlier and only shown
         view->finish();
@@ -192,6 +217,7 @@ void Repl::show_answer(const Generate& generate) {
     } catch (const OutputFailed&) {
         throw;
     } catch (const Error&) {
+        if (std::exchange(output_failure_, nullptr)) interrupted() = false;
         view->finish();
         if (view->line_open()) print("\n");
         throw;
