@@ -1,6 +1,5 @@
-// Every operation that generates builds the change that it will be, with a turn that has no answer, moves the generator
-// to its prompt (prepare), generates, and applies the change. The tree is untouched until then, so an exception does
-// not change it.
+// Every operation that generates builds a Turn, moves the generator to its prompt (prepare), generates, and commits the
+// turn to the tree as one change. The tree is untouched until commit, so an exception does not change it.
 #include "app/conversation/conversation.h"
 
 #include <algorithm>
@@ -22,36 +21,6 @@ Turn::Finish finish_of(speculative::FinishReason reason) {
     }
     return Turn::Finish::cancelled;
 }
-
-void clear_answer(Turn& turn) {
-    turn.answer.clear();
-    turn.ended = false;
-    turn.finish = Turn::Finish::cancelled;
-}
-
-// Tells the recorder, if there is one, about a change from its beginning to done() or to an exception.
-class Recording {
-public:
-    Recording(AnswerRecorder* recorder, const core::Tokenizer& tokenizer, const TurnTree::Change& change)
-        : recorder_(recorder), tokenizer_(tokenizer) {
-        if (recorder_ != nullptr) recorder_->begin(change);
-    }
-    ~Recording() {
-        if (recorder_ != nullptr) recorder_->fail();
-    }
-    Recording(const Recording&) = delete;
-    Recording& operator=(const Recording&) = delete;
-    void done() { recorder_ = nullptr; }
-
-    void see(std::size_t turn, const speculative::TokenEvent& event) const {
-        if (recorder_ == nullptr || event.token < 0 || tokenizer_.is_end_of_text(event.token)) return;
-        recorder_->token(turn, event.token);
-    }
-
-private:
-    AnswerRecorder* recorder_;
-    const core::Tokenizer& tokenizer_;
-};
 
 }  // namespace
 
@@ -124,24 +93,16 @@ void Conversation::take(Turn& turn, const speculative::GenerateResult& result) c
     if (turn.ended && style_.format == core::ChatFormat::complete) turn.answer.pop_back();
 }
 
-Conversation::Answer Conversation::generate(TurnTree::Change change, const Limits& limits, const Show& show) {
-    Turn& turn = change.added.front().turn;
-    clear_answer(turn);
-    Answer answer{.seed = turn.seed, .branch = turn.branch, .line = change.state.current};
-    answer.input_tokens = prepare(turn, change.added.front().parent);
+Conversation::Answer Conversation::generate(Turn& turn, int parent, const Limits& limits, const Show& show) {
+    Answer answer{.seed = turn.seed, .branch = turn.branch};
+    answer.input_tokens = prepare(turn, parent);
     speculative::GenerateRequest request;
     request.max_tokens = limits.max_tokens;
     request.seed = turn.seed;
     request.branch = turn.branch;
     request.cancel = limits.cancel;
-    Recording recording(recorder_, tokenizer_, change);
-    answer.result = generator_->generate(request, [&](const speculative::TokenEvent& event) {
-        recording.see(0, event);
-        if (show) show(event);
-    });
+    answer.result = generator_->generate(request, show);
     take(turn, answer.result);
-    apply(std::move(change));
-    recording.done();
     return answer;
 }
 
@@ -150,11 +111,12 @@ void Conversation::apply(TurnTree::Change change) {
     unsaved_.push_back(std::move(change));
 }
 
-TurnTree::Change Conversation::next_on_branch(Turn turn, int parent) const {
+// The turn becomes the end of the current branch.
+void Conversation::commit(Turn turn, int parent) {
     TurnTree::Change change{{}, tree_.state(), false};
     change.state.heads[change.state.current] = static_cast<int>(tree_.nodes().size());
     change.added.push_back({std::move(turn), parent});
-    return change;
+    apply(std::move(change));
 }
 
 Conversation::Answer Conversation::answer(const std::string& text, const Limits& limits, const Show& show) {
@@ -164,7 +126,11 @@ Conversation::Answer Conversation::answer(const std::string& text, const Limits&
     turn.seed = limits.seed;
     turn.branch = limits.branch;
     if (empty() && turn.input.empty()) throw Error("there is nothing to continue; write something first");
-    Answer answer = generate(next_on_branch(std::move(turn), tree_.head()), limits, show);
+    const int parent = tree_.head();
+    const AnswerRecording recording = record(turn, parent);
+    Answer answer = generate(turn, parent, limits, recording.watch(show));
+    answer.line = current_branch();
+    commit(std::move(turn), parent);
     files_.clear();
     return answer;
 }
@@ -175,7 +141,11 @@ Conversation::Answer Conversation::retry(std::optional<std::uint64_t> seed, cons
     const int parent = tree_.parent(tree_.head());
     turn.seed = seed.value_or(turn.seed);
     turn.branch = seed ? 0 : unused_branch(turn, parent);
-    return generate(next_on_branch(std::move(turn), parent), limits, show);
+    const AnswerRecording recording = record(turn, parent);
+    Answer answer = generate(turn, parent, limits, recording.watch(show));
+    answer.line = current_branch();
+    commit(std::move(turn), parent);
+    return answer;
 }
 
 Conversation::Answer Conversation::edit(const std::string& text, const Limits& limits, const Show& show) {
@@ -192,7 +162,11 @@ Conversation::Answer Conversation::edit(const std::string& text, const Limits& l
     turn.given = std::move(edited.tokens);
     turn.given_drawn.assign(sampled.begin(), sampled.begin() + static_cast<std::ptrdiff_t>(edited.kept));
     turn.given_drawn.resize(turn.given.size(), 0);
-    return generate(next_on_branch(std::move(turn), parent), limits, show);
+    const AnswerRecording recording = record(turn, parent);
+    Answer answer = generate(turn, parent, limits, recording.watch(show));
+    answer.line = current_branch();
+    commit(std::move(turn), parent);
+    return answer;
 }
 
 Conversation::Answer Conversation::fill(const std::string& prefix, const std::string& suffix, const Limits& limits,
@@ -205,6 +179,8 @@ Conversation::Answer Conversation::fill(const std::string& prefix, const std::st
     turn.input = encode_fill(tokenizer_, prefix, suffix, room);
     turn.seed = limits.seed;
     turn.branch = limits.branch;
+    const AnswerRecording recording = record(turn, TurnTree::kRoot, {turn.branch}, empty());
+    Answer answer = generate(turn, TurnTree::kRoot, limits, recording.watch(show));
     TurnTree::Change change{{}, tree_.state(), false};
     // An empty conversation has nothing to keep, so the fill becomes its current branch.
     if (!empty()) {
@@ -213,7 +189,9 @@ Conversation::Answer Conversation::fill(const std::string& prefix, const std::st
     }
     change.state.heads[change.state.current] = static_cast<int>(tree_.nodes().size());
     change.added.push_back({std::move(turn), TurnTree::kRoot});
-    return generate(std::move(change), limits, show);
+    answer.line = change.state.current;
+    apply(std::move(change));
+    return answer;
 }
 
 std::vector<Conversation::Answer> Conversation::answers(const std::optional<std::string>& text, std::size_t count,
@@ -235,42 +213,34 @@ std::vector<Conversation::Answer> Conversation::answers(const std::optional<std:
         throw Error("there is nothing to continue; write something first");
     }
     const std::uint64_t first = unused_branch(turn, parent);
-    clear_answer(turn);
     std::vector<std::uint64_t> branches;
-    std::vector<Answer> answers;
-    for (std::size_t i = 0; i < count; ++i) {
-        branches.push_back(first + i);
-        answers.push_back({.seed = turn.seed, .branch = first + i});
-    }
-    TurnTree::Change change = side_by_side(turn, parent, text.has_value(), answers);
-    answers.front().input_tokens = prepare(turn, parent);
+    for (std::size_t i = 0; i < count; ++i) branches.push_back(first + i);
+    const std::int64_t evaluated = prepare(turn, parent);
     speculative::GenerateRequest request;
     request.max_tokens = limits.max_tokens;
     request.seed = turn.seed;
     request.cancel = limits.cancel;
-    Recording recording(recorder_, tokenizer_, change);
-    const auto results = generator_->generate_branches(
-        request, branches, [&](std::size_t index, const speculative::TokenEvent& event) {
-            recording.see(index, event);
-            if (show) show(index, event);
-        });
+    const AnswerRecording recording = record(turn, parent, branches, text.has_value());
+    const auto results = generator_->generate_branches(request, branches, recording.watch(show));
+
+    std::vector<Answer> answers;
     for (std::size_t i = 0; i < count; ++i) {
-        answers[i].result = results[i];
-        take(change.added[i].turn, results[i]);
+        answers.push_back({results[i], i == 0 ? evaluated : 0, turn.seed, branches[i]});
     }
-    apply(std::move(change));
-    recording.done();
+    commit_side_by_side(std::move(turn), parent, text.has_value(), answers);
     if (text) files_.clear();
     return answers;
 }
 
-TurnTree::Change Conversation::side_by_side(const Turn& turn, int parent, bool new_message,
-                                            std::vector<Answer>& answers) const {
+// Adds a turn for each answer and sets Answer::line to its branch. The first answer to a new message stays on the
+// current branch; every other one gets a new branch.
+void Conversation::commit_side_by_side(Turn turn, int parent, bool new_message, std::vector<Answer>& answers) {
     TurnTree::Change change{{}, tree_.state(), false};
     for (std::size_t i = 0; i < answers.size(); ++i) {
+        turn.branch = answers[i].branch;
+        take(turn, answers[i].result);
         const int node = static_cast<int>(tree_.nodes().size() + i);
         change.added.push_back({turn, parent});
-        change.added.back().turn.branch = answers[i].branch;
         if (new_message && i == 0) {
             answers[i].line = change.state.current;
             change.state.heads[change.state.current] = node;
@@ -280,7 +250,25 @@ TurnTree::Change Conversation::side_by_side(const Turn& turn, int parent, bool n
         }
     }
     change.state.current = answers.front().line;
-    return change;
+    apply(std::move(change));
+}
+
+AnswerRecording Conversation::record(const Turn& turn, int parent, const std::vector<std::uint64_t>& branches,
+                                     bool on_current) const {
+    TurnTree::Change change{{}, tree_.state(), false};
+    for (std::size_t i = 0; i < branches.size() && recorder_ != nullptr; ++i) {
+        Turn begun = turn;
+        begun.branch = branches[i];
+        begun.answer.clear();
+        begun.ended = false;
+        begun.finish = Turn::Finish::cancelled;
+        const int node = static_cast<int>(tree_.nodes().size() + i);
+        change.added.push_back({std::move(begun), parent});
+        if (i > 0 || !on_current) change.state.heads.push_back(node);
+        if (i == 0 && !on_current) change.state.current = change.state.heads.size() - 1;
+        if (i == 0) change.state.heads[change.state.current] = node;
+    }
+    return {recorder_, tokenizer_, change};
 }
 
 void Conversation::require_room_for_branches(std::size_t count) const {

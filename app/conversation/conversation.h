@@ -13,23 +13,12 @@
 #include <utility>
 #include <vector>
 
+#include "app/conversation/answer_recorder.h"
 #include "app/conversation/prompt.h"
 #include "app/conversation/turn_tree.h"
 #include "speculative/generator.h"
 
 namespace foresay::app {
-
-// Is told about answers while they are generated, so that they can be saved before they are complete. Must not throw.
-class AnswerRecorder {
-public:
-    virtual ~AnswerRecorder() = default;
-    // Generation of `change` begins; its turns have no answers yet.
-    virtual void begin(const TurnTree::Change& change) = 0;
-    // A token of the answer to the `turn`-th turn of the change. End-of-text tokens are left out.
-    virtual void token(std::size_t turn, std::int32_t token) = 0;
-    // Generation failed: the change does not happen.
-    virtual void fail() = 0;
-};
 
 class Conversation {
 public:
@@ -119,17 +108,18 @@ public:
 
 private:
     std::vector<std::int32_t> encode(const std::string& text) const;
-    // Generates the answer to the only turn of `change`, and applies it.
-    Answer generate(TurnTree::Change change, const Limits& limits, const Show& show);
-    // A change that adds `turn` after `parent`, as the end of the current branch.
-    TurnTree::Change next_on_branch(Turn turn, int parent) const;
+    Answer generate(Turn& turn, int parent, const Limits& limits, const Show& show);
     // Moves the generator to the end of the turn's prompt. Returns how many tokens it still has to evaluate.
     std::int64_t prepare(const Turn& turn, int parent);
     void take(Turn& turn, const speculative::GenerateResult& result) const;
     void apply(TurnTree::Change change);
-    // A change that adds `answers.size()` turns like `turn`, one for each answer's branch of the seed, and sets
-    // Answer::line. The first answer to a new message stays on the current branch; every other one gets a new branch.
-    TurnTree::Change side_by_side(const Turn& turn, int parent, bool new_message, std::vector<Answer>& answers) const;
+    void commit(Turn turn, int parent);
+    void commit_side_by_side(Turn turn, int parent, bool new_message, std::vector<Answer>& answers);
+    // Tells the recorder that answers to `turn` are generated, from these branches of its seed. The first becomes the
+    // end of the current branch, if `on_current`; every other one gets a new branch.
+    AnswerRecording record(const Turn& turn, int parent, const std::vector<std::uint64_t>& branches,
+                           bool on_current) const;
+    AnswerRecording record(const Turn& turn, int parent) const { return record(turn, parent, {turn.branch}, true); }
     void require_room_for_branches(std::size_t count) const;
     std::uint64_t unused_branch(const Turn& turn, int parent) const;
 
