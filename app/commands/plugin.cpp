@@ -107,6 +107,7 @@ public:
                                 .doc = "stage, plugin, or a plugin's file",
                                 .words = std::move(stages),
                                 .required = true});
+        parser.flag("--load", load_, "load the file NAME, which runs its code, and describe its samplers");
     }
 
     int run() override {
@@ -114,8 +115,18 @@ public:
             print(describe(builtin->description()));
             return 0;
         }
-        const auto host = make_plugin_host();
         const std::filesystem::path path(name_);
+        if (path.extension() == ".so" && !load_) {
+            const plugins::PluginFile file = plugins::PluginHost::inspect(std::filesystem::absolute(path));
+            if (!file.problem.empty()) {
+                throw Error("plugin '" + file.path.string() + "' cannot be loaded: " + file.problem);
+            }
+            print(printable(file.path.string()) +
+                  "\n  looks like a sampler plugin. Its samplers and parameters are known only to its code:\n"
+                  "  if you trust the file, add --load.\n");
+            return 0;
+        }
+        const auto host = make_plugin_host();
         if (path.extension() == ".so") {
             print(describe(host->load(path.stem().string(), std::filesystem::absolute(path))->description()));
             return 0;
@@ -133,6 +144,7 @@ public:
 private:
     Options options_;
     std::string name_;
+    bool load_ = false;
 };
 
 constexpr CommandGroup kGroup = CommandGroup::models;

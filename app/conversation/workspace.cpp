@@ -13,6 +13,7 @@
 #include "app/files.h"
 #include "app/journal/identity.h"
 #include "app/journal/store.h"
+#include "app/plugin_trust.h"
 #include "base/error.h"
 #include "core/text/vocabulary_match.h"
 
@@ -115,6 +116,7 @@ void Workspace::note_changes() {
         // Drop settings that no turn was generated with.
         if (!records_.empty() && std::holds_alternative<SettingsRecord>(records_.back())) records_.pop_back();
         records_.emplace_back(SettingsRecord{settings});
+        if (saving_) remember_plugins(engine_.config());  // they run already, so the session may name them
         noted_settings_ = std::move(settings);
     }
     for (TurnTree::Change& change : changes) records_.emplace_back(std::move(change));

@@ -125,6 +125,10 @@ public:
     explicit Reader(fs::path path) : path_(std::move(path)) {}
 
     SavedSession read() {
+        std::error_code ignored;
+        if (fs::exists(path_, ignored) && !fs::is_regular_file(path_, ignored)) {
+            throw Error("the session " + path_.string() + " is not a file");
+        }
         const std::string text = read_file(path_, "the session", kMaxSessionBytes);
         std::size_t begin = 0;
         for (line_ = 1; begin < text.size(); ++line_) {

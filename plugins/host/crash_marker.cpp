@@ -169,7 +169,8 @@ void CrashMarker::create() {
     const int handle = ::open(file.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     if (handle < 0) return;
     void* memory = MAP_FAILED;
-    if (::ftruncate(handle, static_cast<off_t>(kSlots * sizeof(Slot))) == 0) {
+    // On a full disk a sparse file could be mapped, and the first store would be a SIGBUS.
+    if (::posix_fallocate(handle, 0, static_cast<off_t>(kSlots * sizeof(Slot))) == 0) {
         memory = ::mmap(nullptr, kSlots * sizeof(Slot), PROT_READ | PROT_WRITE, MAP_SHARED, handle, 0);
     }
     ::close(handle);

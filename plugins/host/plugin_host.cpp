@@ -199,6 +199,12 @@ std::vector<PluginFile> PluginHost::scan() const {
     return files;
 }
 
+PluginFile PluginHost::inspect(const fs::path& path) {
+    std::error_code ignored;
+    const fs::path whole = fs::weakly_canonical(path, ignored);
+    return {path.stem().string(), whole, file_problem(whole)};
+}
+
 std::shared_ptr<const samplers::StageFactory> PluginHost::load(const std::string& name, const fs::path& stated) {
     fs::path path = stated;
     if (path.empty()) {

@@ -52,6 +52,8 @@ public:
 
     // Every .so on the plugin path, by name, as `foresay plugin list` shows it. Loads nothing.
     std::vector<PluginFile> scan() const;
+    // The same for one file, wherever it is.
+    static PluginFile inspect(const std::filesystem::path& path);
 
     // Which plugin was running when the program last died, as a sentence; empty when none was.
     const std::string& culprit() const;

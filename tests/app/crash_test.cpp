@@ -41,7 +41,7 @@ std::string script() {
     std::string lines;
     for (int i = 0; i < kTurns; ++i) {
         lines += i % 2 == 0 ? "def name" + std::to_string(i) + "(x):\n" : "/retry\n";
-        lines += "/branch\n/save copy\n";
+        lines += "/branch\n/save! copy\n";
     }
     return lines;
 }

@@ -58,6 +58,7 @@ struct Pipe {
     ::setenv("XDG_CONFIG_HOME", (scratch() / "config").c_str(), 1);
     ::setenv("XDG_CONFIG_DIRS", (scratch() / "system").c_str(), 1);
     for (const auto& [name, value] : call.environment) ::setenv(name.c_str(), value.c_str(), 1);
+    if (call.before_exec) call.before_exec();
     std::vector<char*> arguments = {const_cast<char*>("foresay")};
     for (const std::string& argument : call.arguments) arguments.push_back(const_cast<char*>(argument.c_str()));
     arguments.push_back(nullptr);
@@ -94,11 +95,11 @@ Outcome run(const Call& call) {
     if (call.close_output) out.close_read();
     Outcome outcome;
     std::size_t written = 0;
-    bool told = false;
+    bool told = false, told_error = false;
     const auto deadline = std::chrono::steady_clock::now() + call.patience;
     while (out.ends[0] >= 0 || error.ends[0] >= 0) {
-        if (written == call.input.size()) in.close_write();
-        std::array<pollfd, 3> wait{{{out.ends[0], POLLIN, 0}, {error.ends[0], POLLIN, 0}, {in.ends[1], POLLOUT, 0}}};
+        if (written == call.input.size() && !call.hold_input) in.close_write();
+        std::array<pollfd, 3> wait{{{out.ends[0], POLLIN, 0}, {error.ends[0], POLLIN, 0}, {written < call.input.size() ? in.ends[1] : -1, POLLOUT, 0}}};
         ::poll(wait.data(), wait.size(), 100);
         if (std::chrono::steady_clock::now() > deadline) ::kill(child, SIGKILL);
         std::array<char, 65536> chunk{};
@@ -109,13 +110,17 @@ Outcome run(const Call& call) {
             if (got <= 0) pipe.close_read();
             if (got > 0) (i == 0 ? outcome.out : outcome.error).append(chunk.data(), static_cast<std::size_t>(got));
         }
-        if (in.ends[1] >= 0 && wait[2].revents != 0) {
+        if (wait[2].fd >= 0 && wait[2].revents != 0) {
             const ssize_t put = ::write(in.ends[1], call.input.data() + written, call.input.size() - written);
             written = put < 0 ? call.input.size() : written + static_cast<std::size_t>(put);
         }
         if (!told && !outcome.out.empty() && call.on_output) {
             told = true;
             call.on_output(child);
+        }
+        if (!told_error && !outcome.error.empty() && call.on_error) {
+            told_error = true;
+            call.on_error(child);
         }
     }
     int status = 0;

@@ -22,8 +22,11 @@ struct Call {
     std::string input;  // of standard input
     std::vector<std::pair<std::string, std::string>> environment;
     bool close_output = false;  // no one reads standard output
-    // Called when the first byte of output has arrived.
-    std::function<void(pid_t)> on_output;
+    bool hold_input = false;    // standard input stays open until the program ends
+    // Called in the child before it becomes the program; only what is safe after fork().
+    std::function<void()> before_exec;
+    // Called when the first byte of output, or of standard error, has arrived.
+    std::function<void(pid_t)> on_output, on_error;
     std::chrono::seconds patience{60};
 };
 
