@@ -52,9 +52,8 @@ bool on_plugin_path(const fs::path& stated) {
     std::error_code ignored;
     const fs::path folder = fs::canonical(fs::absolute(stated).parent_path(), ignored);
     const std::vector<fs::path> folders = plugin_options(false).folders;
-    return std::any_of(folders.begin(), folders.end(), [&](const fs::path& one) {
-        return one.is_absolute() && fs::canonical(one, ignored) == folder;
-    });
+    return std::any_of(folders.begin(), folders.end(),
+                       [&](const fs::path& one) { return one.is_absolute() && fs::canonical(one, ignored) == folder; });
 }
 
 // Tells whether a file is the one that was allowed: its change time cannot be set by hand.
@@ -134,8 +133,9 @@ void require_allowed(const core::PluginSpec& plugin, const fs::path& file) {
     }
     if (is_allowed(file)) return;
     if (!stdin_is_terminal() || !stderr_is_terminal()) {
-        throw Error(named + ", which is outside the plugin path and was not allowed yet; allow it by continuing the "
-                            "session at a terminal, or name the plugin in a configuration of your own");
+        throw Error(named +
+                    ", which is outside the plugin path and was not allowed yet; allow it by continuing the "
+                    "session at a terminal, or name the plugin in a configuration of your own");
     }
     const std::string question = "The " + place + " names a plugin outside the plugin path:\n  " + file.string() +
                                  "\nIt is native code and runs with your rights. Load it? [y/N] ";
@@ -149,9 +149,10 @@ void warn_of_open(const fs::path& file) {
     static std::set<fs::path> warned;
     const fs::path open = open_to_everyone(file);
     if (open.empty() || !warned.insert(file).second) return;
-    spdlog::warn("every user of this machine can change {}, so anyone can run code as you through the plugin {}; "
-                 "chmod o-w it",
-                 printable(open.string()), printable(file.string()));
+    spdlog::warn(
+        "every user of this machine can change {}, so anyone can run code as you through the plugin {}; "
+        "chmod o-w it",
+        printable(open.string()), printable(file.string()));
 }
 
 }  // namespace

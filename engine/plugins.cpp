@@ -46,8 +46,8 @@ LoadedPlugins look_at_plugins(const core::Config& config, const plugins::PluginO
         }
         const plugins::PluginFile file = plugin.path.empty() ? *found : plugins::PluginHost::inspect(plugin.path);
         if (!file.problem.empty()) {
-            throw Error(plugin.origin.text() + ": plugin '" + file.path.string() + "' cannot be loaded: " +
-                        file.problem);
+            throw Error(plugin.origin.text() + ": plugin '" + file.path.string() +
+                        "' cannot be loaded: " + file.problem);
         }
     }
     return {};

@@ -1,5 +1,5 @@
-// app/conversation/answer_recorder.h: follows answers while they are generated, so that they can be saved before they are
-// complete.
+// app/conversation/answer_recorder.h: follows answers while they are generated, so that they can be saved before they
+// are complete.
 //
 // Threads:  calls come from the thread that generates.
 // Errors:   a recorder must not throw.

@@ -108,9 +108,9 @@ int write_whole(const fs::path& path, const std::string& text, bool replace, Unt
     Descriptor file(::open(hidden.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600));
     if (file.get() < 0) fail("write", path);
     const bool sync = keep == Until::power_cut;
-    const bool written =
-        try_lock(file.get()) == Lock::taken && write_all(file.get(), text) && (!sync || sync_data(file.get())) &&
-        (replace ? ::rename(hidden.c_str(), path.c_str()) : ::link(hidden.c_str(), path.c_str())) == 0;
+    const bool written = try_lock(file.get()) == Lock::taken && write_all(file.get(), text) &&
+                         (!sync || sync_data(file.get())) &&
+                         (replace ? ::rename(hidden.c_str(), path.c_str()) : ::link(hidden.c_str(), path.c_str())) == 0;
     const int problem = errno;
     if (!written || !replace) ::unlink(hidden.c_str());
     errno = problem;

@@ -60,8 +60,8 @@ std::string saved(const std::string& entry) {
     return text;
 }
 
-// Writes with one call, so that appends of several processes do not interleave. False, with errno set, if the text could
-// not be written as a whole; an append then leaves the file as it was.
+// Writes with one call, so that appends of several processes do not interleave. False, with errno set, if the text
+// could not be written as a whole; an append then leaves the file as it was.
 bool write_file(const std::filesystem::path& path, int flags, const std::string& text) {
     const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK | flags, 0600);
     if (descriptor < 0) return false;

@@ -97,7 +97,7 @@ private:
     std::string offered_;
     bool tint_ = false;
     bool quit_ = false;
-    bool failed_ = false;  // an entry ended in an error
+    bool failed_ = false;                // an entry ended in an error
     std::exception_ptr output_failure_;  // of the answer that is being shown
     std::optional<std::chrono::steady_clock::time_point> last_interrupt_;
 };

@@ -289,7 +289,8 @@ TEST(Journal, ACopyIsWholeAndReplacesOnlyWhatItMay) {
     EXPECT_EQ(refusal(folder / "link.session", text, Replace::any_session), "");
     EXPECT_TRUE(fs::is_symlink(folder / "link.session"));
     EXPECT_EQ(bytes_of(path), text);
-    EXPECT_THAT(refusal(path_of("no-such-folder") / "c.session", text, Replace::any_session), HasSubstr("cannot write"));
+    EXPECT_THAT(refusal(path_of("no-such-folder") / "c.session", text, Replace::any_session),
+                HasSubstr("cannot write"));
     EXPECT_EQ(std::distance(fs::directory_iterator(folder), fs::directory_iterator()), 3) << "nothing else is left";
 }
 

@@ -114,8 +114,9 @@ void run_all(const std::string& condition, const fs::path& state, const std::fun
              bool has_session = true) {
     int runs = 0;
     for (const Case& one : cases()) {
-        const bool needs_session = std::find(one.arguments.begin(), one.arguments.end(), "old") != one.arguments.end() ||
-                                   one.arguments.back() == "--continue";
+        const bool needs_session =
+            std::find(one.arguments.begin(), one.arguments.end(), "old") != one.arguments.end() ||
+            one.arguments.back() == "--continue";
         if (needs_session && !has_session) continue;
         Call call;
         call.arguments = one.arguments;
@@ -129,7 +130,9 @@ void run_all(const std::string& condition, const fs::path& state, const std::fun
         EXPECT_THAT(outcome.out, HasSubstr(one.out)) << what;
         // One line for what cannot be kept, and one for /save, whose target cannot be written either.
         EXPECT_LE(std::count(outcome.error.begin(), outcome.error.end(), '\n'), 3) << what;
-        if (outcome.status != 0) EXPECT_THAT(outcome.error, AnyOf(HasSubstr("cannot "), HasSubstr("no folder"))) << what;
+        if (outcome.status != 0) {
+            EXPECT_THAT(outcome.error, AnyOf(HasSubstr("cannot "), HasSubstr("no folder"))) << what;
+        }
         if (has_session && fs::exists(state / "foresay")) {
             EXPECT_NO_THROW(app::read_session(state / "foresay" / "sessions" / "old.session")) << what;
         }
@@ -158,10 +161,13 @@ TEST(Limits, TheStateFolderIsAFile) {
 }
 
 TEST(Limits, ThereIsNoHome) {
-    run_all("no home", "/nowhere", [] {
-        ::unsetenv("HOME");
-        ::setenv("XDG_STATE_HOME", "/proc/nowhere", 1);
-    }, false);
+    run_all(
+        "no home", "/nowhere",
+        [] {
+            ::unsetenv("HOME");
+            ::setenv("XDG_STATE_HOME", "/proc/nowhere", 1);
+        },
+        false);
     for (const Arguments& arguments : {Arguments{"chat", "-n", "10"}, {"complete", "-p", kEntry, "-n", "10"}}) {
         Call call;
         call.arguments = arguments;
@@ -282,28 +288,29 @@ TEST(Limits, StreamsThatAreClosedOrFull) {
         ++runs;
         return run(call);
     };
-    const auto full = [](int stream) {
-        return [stream] { ::dup2(::open("/dev/full", O_WRONLY), stream); };
-    };
-    const auto closed = [](int stream) {
-        return [stream] { ::close(stream); };
-    };
+    const auto full = [](int stream) { return [stream] { ::dup2(::open("/dev/full", O_WRONLY), stream); }; };
+    const auto closed = [](int stream) { return [stream] { ::close(stream); }; };
     for (const int stream : {STDOUT_FILENO, STDERR_FILENO}) {
         for (const auto& prepare : {std::function<void()>(full(stream)), std::function<void()>(closed(stream))}) {
             const Outcome complete = go({"complete", "-p", kEntry, "-n", "10"}, prepare);
             const Outcome chat = go({"chat", "-n", "10", "--session", "streams"}, prepare);
             EXPECT_EQ(complete.status, stream == STDOUT_FILENO ? 1 : 0) << complete.error;
             EXPECT_EQ(chat.status, stream == STDOUT_FILENO ? 1 : 0) << chat.error;
-            if (stream == STDOUT_FILENO) EXPECT_THAT(chat.error, HasSubstr("cannot write to standard output"));
-            if (stream == STDERR_FILENO) EXPECT_THAT(complete.out, HasSubstr(expected_answer()));
+            if (stream == STDOUT_FILENO) {
+                EXPECT_THAT(chat.error, HasSubstr("cannot write to standard output"));
+            } else {
+                EXPECT_THAT(complete.out, HasSubstr(expected_answer()));
+            }
         }
     }
     EXPECT_EQ(go({"chat", "-n", "10", "--session", "streams"}, closed(STDIN_FILENO)).status, 1);
-    EXPECT_EQ(go({"chat", "-n", "10", "--session", "streams"}, [] {
-                  ::close(STDIN_FILENO);
-                  ::close(STDOUT_FILENO);
-                  ::close(STDERR_FILENO);
-              }).status,
+    EXPECT_EQ(go({"chat", "-n", "10", "--session", "streams"},
+                 [] {
+                     ::close(STDIN_FILENO);
+                     ::close(STDOUT_FILENO);
+                     ::close(STDERR_FILENO);
+                 })
+                  .status,
               1);
     // Nothing was printed into the session, and the entries whose answers could not be shown are in it.
     const fs::path file = scratch() / "foresay" / "sessions" / "streams.session";
@@ -381,7 +388,7 @@ TEST(Signals, InTheMiddleOfAnAnswer) {
         for (const int number : {SIGHUP, SIGHUP, SIGTERM, SIGCONT, SIGHUP}) ::kill(pid, number);
     };
     const Outcome several = run(call);
-    EXPECT_EQ(several.status, 128 + SIGHUP);
+    EXPECT_THAT(several.status, AnyOf(128 + SIGHUP, 128 + SIGTERM));  // whichever is delivered first
     EXPECT_EQ(kept("several").answer + "\n", several.out);
     // A stopped program goes on.
     call = long_answer("stopped");
@@ -473,8 +480,9 @@ TEST_F(SignalsAtATerminal, TheTerminalIsRestored) {
         type("'def f(x):' Enter");
         wait_for("return");
         signal(number);
-        wait_for("status " + std::to_string(number == "TERM" ? 128 + SIGTERM : number == "HUP" ? 128 + SIGHUP
-                                                                                                : 128 + SIGQUIT));
+        wait_for("status " + std::to_string(number == "TERM"  ? 128 + SIGTERM
+                                            : number == "HUP" ? 128 + SIGHUP
+                                                              : 128 + SIGQUIT));
         EXPECT_THAT(modes(), AllOf(Not(HasSubstr("-icanon")), Not(HasSubstr("-echo ")))) << number;
         const fs::path file = fs::path(state()) / "foresay" / "sessions" / ("restored" + number + ".session");
         EXPECT_EQ(app::read_session(file).unfinished.has_value(), number == "QUIT");

@@ -99,7 +99,9 @@ Outcome run(const Call& call) {
     const auto deadline = std::chrono::steady_clock::now() + call.patience;
     while (out.ends[0] >= 0 || error.ends[0] >= 0) {
         if (written == call.input.size() && !call.hold_input) in.close_write();
-        std::array<pollfd, 3> wait{{{out.ends[0], POLLIN, 0}, {error.ends[0], POLLIN, 0}, {written < call.input.size() ? in.ends[1] : -1, POLLOUT, 0}}};
+        std::array<pollfd, 3> wait{{{out.ends[0], POLLIN, 0},
+                                    {error.ends[0], POLLIN, 0},
+                                    {written < call.input.size() ? in.ends[1] : -1, POLLOUT, 0}}};
         ::poll(wait.data(), wait.size(), 100);
         if (std::chrono::steady_clock::now() > deadline) ::kill(child, SIGKILL);
         std::array<char, 65536> chunk{};

@@ -16,6 +16,7 @@
 #include "app/journal/journal.h"
 #include "app/journal/record.h"
 #include "tests/app/program.h"
+#include "tests/app/tmux_terminal.h"
 
 namespace foresay::testing {
 namespace {
@@ -84,8 +85,8 @@ TEST(Save, NeverReplacesWhatIsNoSession) {
     const std::string notes = write_scratch("notes.txt", "dear diary\n");
     const Outcome outcome = chat("x = 1\n/save! " + notes + "\n/save! /dev/null\n/save! /tmp\n");
     EXPECT_EQ(outcome.status, 1);
-    EXPECT_THAT(outcome.error, AllOf(HasSubstr("notes.txt is not a saved session"), HasSubstr("/dev/null is not a file"),
-                                     HasSubstr("/tmp is not a file")));
+    EXPECT_THAT(outcome.error, AllOf(HasSubstr("notes.txt is not a saved session"),
+                                     HasSubstr("/dev/null is not a file"), HasSubstr("/tmp is not a file")));
     EXPECT_EQ(bytes_of(notes), "dear diary\n");
     EXPECT_TRUE(fs::is_character_file("/dev/null"));
 }
@@ -95,10 +96,12 @@ TEST(Save, ANameThatIsTakenMeanwhileCostsNothing) {
     const fs::path state = scratch() / "shared";
     const std::string said = (state / "said").string(), go = (state / "go").string();
     fs::create_directories(state);
-    const std::string second = "(echo /nonsense; until [ -e " + go + " ]; do sleep 0.05; done; printf 'second = 1\\n"
-                               "second = 2\\n') | env FORESAY_LOG=error XDG_CONFIG_HOME=/nowhere XDG_CONFIG_DIRS=/nowhere "
-                               "XDG_STATE_HOME=" + state.string() +
-                               " " FORESAY_PROGRAM " chat -n 5 --session shared > /dev/null 2> " + said;
+    const std::string second =
+        "(echo /nonsense; until [ -e " + go +
+        " ]; do sleep 0.05; done; printf 'second = 1\\n"
+        "second = 2\\n') | env FORESAY_LOG=error XDG_CONFIG_HOME=/nowhere XDG_CONFIG_DIRS=/nowhere "
+        "XDG_STATE_HOME=" +
+        state.string() + " " FORESAY_PROGRAM " chat -n 5 --session shared > /dev/null 2> " + said;
     std::thread waiting([&] { static_cast<void>(std::system(second.c_str())); });
     // It reports the nonsense after it has looked for the session.
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
@@ -168,10 +171,11 @@ TEST(Keeping, AsManyUnnamedSessionsAsConfigured) {
         fs::last_write_time(folder / name, fs::file_time_type::clock::now() - std::chrono::hours(10 - i));
     }
     fs::copy_file(session_file("template"), folder / "named.session");
-    const std::string command = "printf 'x = 1\\n/quit\\n' | env TERM=dumb FORESAY_LOG=error XDG_CONFIG_HOME=" +
-                                state.string() + " XDG_CONFIG_DIRS=" + state.string() +
-                                " XDG_STATE_HOME=" + state.string() + " script -qec '" FORESAY_PROGRAM
-                                " chat -n 5 --simple-io --set chat.keep_sessions=2' /dev/null > /dev/null 2>&1";
+    const std::string command =
+        "printf 'x = 1\\n/quit\\n' | env TERM=dumb FORESAY_LOG=error XDG_CONFIG_HOME=" + state.string() +
+        " XDG_CONFIG_DIRS=" + state.string() + " XDG_STATE_HOME=" + state.string() +
+        " script -qec '" FORESAY_PROGRAM
+        " chat -n 5 --simple-io --set chat.keep_sessions=2' /dev/null > /dev/null 2>&1";
     if (std::system("command -v script > /dev/null 2>&1") != 0) GTEST_SKIP() << "script(1) is not installed";
     ASSERT_EQ(std::system(command.c_str()), 0);
     std::vector<std::string> left;
@@ -183,20 +187,23 @@ TEST(Keeping, AsManyUnnamedSessionsAsConfigured) {
 // ---------------------------------------------------------------------------------------------------------- plugins
 
 // A plugin whose constructor function leaves a file: proof that its code ran.
-class PluginOfASession : public ::testing::Test {
+class PluginOfASession : public TmuxTerminal {
 protected:
     void SetUp() override {
-        folder_ = scratch() / ("plugin_" + std::string(::testing::UnitTest::GetInstance()->current_test_info()->name()));
+        folder_ =
+            scratch() / ("plugin_" + std::string(::testing::UnitTest::GetInstance()->current_test_info()->name()));
         fs::create_directories(folder_);
         trace_ = folder_ / "it-ran";
         library_ = folder_ / "trace.so";
-        const std::string code = "#include \"sampler.hpp\"\n#include <cstdio>\nnamespace {\n"
-                                 "[[gnu::constructor]] void ran() { if (auto* f = std::fopen(\"" + trace_.string() +
-                                 "\", \"w\")) std::fclose(f); }\n"
-                                 "struct Trace {\n static constexpr foresay::Info info{\"trace\", \"1\", \"Leaves a "
-                                 "trace.\", \"Apache-2.0\"};\n explicit Trace(foresay::detail::NoParameters, "
-                                 "foresay::Host) {}\n void process(const foresay::Context&, foresay::Candidates&) "
-                                 "const {}\n};\n}\nFORESAY_EXPORT_SAMPLERS(Trace)\n";
+        const std::string code =
+            "#include \"sampler.hpp\"\n#include <cstdio>\nnamespace {\n"
+            "[[gnu::constructor]] void ran() { if (auto* f = std::fopen(\"" +
+            trace_.string() +
+            "\", \"w\")) std::fclose(f); }\n"
+            "struct Trace {\n static constexpr foresay::Info info{\"trace\", \"1\", \"Leaves a "
+            "trace.\", \"Apache-2.0\"};\n explicit Trace(foresay::detail::NoParameters, "
+            "foresay::Host) {}\n void process(const foresay::Context&, foresay::Candidates&) "
+            "const {}\n};\n}\nFORESAY_EXPORT_SAMPLERS(Trace)\n";
         const std::string file = (folder_ / "trace.cpp").string();
         std::ofstream(file) << code;
         const std::string command = std::string(FORESAY_COMPILER) + " -std=c++17 -shared -fPIC -I " +
@@ -233,9 +240,12 @@ protected:
 
 TEST_F(PluginOfASession, ReadingRunsNothing) {
     make_foreign_session();
-    for (const std::vector<std::string>& arguments :
-         {std::vector<std::string>{"session", "show", "traced"}, {"session", "list"}, {"config", "show", config_},
-          {"config", "check", config_}, {"plugin", "show", library_.string()}, {"plugin", "list"}}) {
+    for (const std::vector<std::string>& arguments : {std::vector<std::string>{"session", "show", "traced"},
+                                                      {"session", "list"},
+                                                      {"config", "show", config_},
+                                                      {"config", "check", config_},
+                                                      {"plugin", "show", library_.string()},
+                                                      {"plugin", "list"}}) {
         const Outcome outcome = here(arguments);
         EXPECT_EQ(outcome.status, 0) << outcome.error;
         EXPECT_FALSE(ran()) << arguments[0] << " " << arguments[1];
@@ -303,23 +313,48 @@ TEST_F(PluginOfASession, WhatTheUserLoadedGoesOn) {
 }
 
 TEST_F(PluginOfASession, IsAskedForOnceAtATerminal) {
-    if (std::system("command -v script > /dev/null 2>&1") != 0) GTEST_SKIP() << "script(1) is not installed";
+    TmuxTerminal::SetUp();
+    if (IsSkipped()) return;
     make_foreign_session();
-    const auto at_terminal = [&](const std::string& input) {
-        const std::string log = (folder_ / "log").string();
-        const std::string command = "(sleep 2; printf '" + input + "'; sleep 2) | env TERM=dumb FORESAY_LOG=error "
-                                    "XDG_CONFIG_HOME=/nowhere XDG_CONFIG_DIRS=/nowhere XDG_STATE_HOME=" +
-                                    (folder_ / "state").string() + " script -qec '" FORESAY_PROGRAM
-                                    " chat --session traced --simple-io -n 5' /dev/null > " + log + " 2>&1";
-        static_cast<void>(std::system(command.c_str()));
-        return bytes_of(log);
-    };
-    EXPECT_THAT(at_terminal("n\\n"), AllOf(HasSubstr("Load it? [y/N]"), HasSubstr("which you did not allow")));
+    const std::string own = "XDG_STATE_HOME=" + (folder_ / "state").string();
+    start("--session traced", own);
+    wait_for("Load it? [y/N]");
+    type("n Enter");
+    wait_for("status 1");
+    EXPECT_THAT(screen(), HasSubstr("which you did not allow"));
     EXPECT_FALSE(ran());
-    EXPECT_THAT(at_terminal("y\\n/quit\\n"), AllOf(HasSubstr("Load it? [y/N]"), Not(HasSubstr("did not allow"))));
+    start("--session traced", own);
+    wait_for("Load it? [y/N]");
+    EXPECT_FALSE(ran());
+    type("y Enter");
+    wait_for("Continuing traced");
     EXPECT_TRUE(ran());
-    EXPECT_THAT(at_terminal("/quit\\n"), Not(HasSubstr("Load it?"))) << "once";
+    start("--session traced", own);
+    wait_for("Continuing traced");
+    EXPECT_THAT(screen(), Not(HasSubstr("Load it?"))) << "once";
+    stop();
     EXPECT_EQ(here({"session", "replay", "traced"}).status, 0);
+}
+
+// The same from within a conversation, whose terminal is in another mode.
+TEST_F(PluginOfASession, IsAskedForByLoad) {
+    TmuxTerminal::SetUp();
+    if (IsSkipped()) return;
+    make_foreign_session();
+    start("-n 5", "XDG_STATE_HOME=" + (folder_ / "state").string());
+    wait_for("lists the commands");
+    type("'/load traced' Enter");
+    wait_for("Load it? [y/N]");
+    type("n Enter");
+    wait_for("which you did not allow");
+    EXPECT_FALSE(ran());
+    type("'/load traced' Enter");
+    wait_for("Load it? [y/N]", 2);
+    type("y Enter");
+    wait_for("Continuing traced");
+    EXPECT_TRUE(ran());
+    type("'y = 2' Enter");
+    wait_for_answers(1);
 }
 
 TEST_F(PluginOfASession, AFileThatEveryoneCanChangeIsWarnedOfOrRefused) {
