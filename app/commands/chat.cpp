@@ -26,7 +26,8 @@ struct Start {
 Start find_start(bool continue_last, const std::string& name) {
     Start start;
     if (continue_last) {
-        const std::vector<SessionFile> files = list_sessions();
+        std::vector<SessionFile> files = list_sessions();
+        std::erase_if(files, [](const SessionFile& file) { return file.bytes == 0; });  // left by a power cut
         if (files.empty()) throw Error("there is no saved session to continue; start one with `foresay chat`");
         start.path = files.front().path;
     } else if (!name.empty()) {

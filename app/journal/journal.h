@@ -32,7 +32,7 @@ struct SavedSession {
     bool cut_off = false;          // the file ends with a partial line, which was dropped
     std::int64_t whole_bytes = 0;  // length of the file up to the end of its last whole line
     // The last change of `tree`, if the program ended while it was being generated. The file does not have it as a
-    // change yet: whoever appends to the file must append this first.
+    // change yet: append it before anything else.
     std::optional<TurnTree::Change> unfinished;
 };
 

@@ -185,14 +185,14 @@ TEST(Limits, ThereIsNoHome) {
 TEST(Limits, TheStateFolderIsReadOnly) {
     const fs::path state = make_state("read_only");
     const bool root = ::geteuid() == 0;
-    constexpr uid_t kNobody = 65534;
-    const auto become_nobody = [root] {
+    constexpr uid_t kAnotherUser = 65534;
+    const auto become_another_user = [root] {
         if (!root) return;
-        if (::setgroups(0, nullptr) != 0 || ::setgid(kNobody) != 0 || ::setuid(kNobody) != 0) ::_exit(126);
+        if (::setgroups(0, nullptr) != 0 || ::setgid(kAnotherUser) != 0 || ::setuid(kAnotherUser) != 0) ::_exit(126);
     };
     const pid_t child = ::fork();
     if (child == 0) {
-        become_nobody();
+        become_another_user();
         ::_exit(::access(FORESAY_PROGRAM, X_OK) == 0 && ::access(source("configs/python-coder.toml").c_str(), R_OK) == 0
                     ? 0
                     : 1);
@@ -203,7 +203,7 @@ TEST(Limits, TheStateFolderIsReadOnly) {
     for (const auto& entry : fs::recursive_directory_iterator(state)) {
         fs::permissions(entry.path(), entry.is_directory() ? fs::perms(0555) : fs::perms(0444));
     }
-    run_all("a read-only state folder", state, become_nobody);
+    run_all("a read-only state folder", state, become_another_user);
     fs::permissions(state / "foresay" / "sessions", fs::perms(0755));
     fs::permissions(state / "foresay", fs::perms(0755));
 }
