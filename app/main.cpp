@@ -51,5 +51,7 @@ int guarded(int argc, const char* const* argv) {
 
 int main(int argc, char** argv) {
     foresay::app::catch_signals();
-    return foresay::app::guarded(argc, argv);
+    const int status = foresay::app::guarded(argc, argv);
+    foresay::app::end_if_asked();
+    return status;
 }

@@ -10,6 +10,7 @@
 #include "app/interrupt.h"
 #include "app/output.h"
 #include "app/plugin_path.h"
+#include "app/plugin_trust.h"
 #include "app/progress.h"
 #include "base/error.h"
 #include "engine/backend.h"
@@ -50,6 +51,7 @@ private:
 engine::EngineOptions engine_options(const Options& options, const EngineNeeds& needs) {
     engine::EngineOptions out;
     out.weights = needs.weights;
+    out.run_plugins = needs.plugins;
     out.tokenizer = needs.tokenizer;
     out.draft = needs.draft;
     out.fixed_mode = needs.speculating;
@@ -72,6 +74,7 @@ engine::EngineOptions engine_options(const Options& options, const EngineNeeds& 
 engine::Engine open_engine(const Configuration& configuration, const Options& options, const EngineNeeds& needs) {
     const core::Config& config = configuration.config();
     for (const std::string& sentence : unused_stages(configuration)) spdlog::warn("{}", sentence);
+    if (needs.plugins) check_plugin_trust(config);
     const bool drafts = std::find(config.sources.begin(), config.sources.end(), "draft") != config.sources.end();
     if (needs.draft && !options.inflate_draft.empty() && (!drafts || config.draft_model.empty())) {
         throw Error("--inflate-draft: there is no draft model to inflate; name one with --draft PATH");
@@ -96,11 +99,13 @@ void OpenedEngine::set(const std::string& assignment, const std::string& place) 
 }
 
 void OpenedEngine::reconfigure(const Configuration& next) {
+    check_plugin_trust(next.config());
     Engine::reconfigure(next.config());
     configuration_ = next;
 }
 
 std::vector<std::string> OpenedEngine::reload(const Configuration& next, const std::function<void()>& release) {
+    check_plugin_trust(next.config());
     Configuration taken = next;
     engine::ReloadResult result = Engine::reload(next.config(), release);
     if (result.draft_left_out) taken.set("draft.model=\"\"", "the new target");

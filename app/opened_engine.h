@@ -26,6 +26,7 @@ struct EngineNeeds {
     std::int32_t default_context = 8192;  // context length unless the configuration sets it or the model's is shorter
     bool meter = false;                   // wrap the backend in MeteredOps (bench kernels, chat)
     bool weights = true;                  // false: read only headers and check that everything fits together
+    bool plugins = true;  // false: look at plugins without loading them, so that none of their code runs
 };
 
 class MeteredOps;

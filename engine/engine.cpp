@@ -20,7 +20,8 @@ Engine Engine::open(core::Config config, EngineOptions options) {
     const auto start = std::chrono::steady_clock::now();
     auto state = std::make_unique<State>();
     state->options = std::move(options);
-    LoadedPlugins plugins = load_plugins(config, state->options.plugins);
+    LoadedPlugins plugins = state->options.run_plugins ? load_plugins(config, state->options.plugins)
+                                                       : look_at_plugins(config, state->options.plugins);
     for (const std::string& sentence : plugins.notices) state->notice(Notice::plugin_blamed, sentence);
     const EngineOptions& wanted = state->options;
     if (wanted.draft && !wanted.inflate_draft.shape.empty() && state->draft_of(config).empty()) {

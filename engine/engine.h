@@ -69,9 +69,12 @@ struct SyntheticModel {
 };
 
 struct EngineOptions {
-    bool weights = true;            // false: check that everything fits together, and load nothing
-    bool tokenizer = true;          // the target must have one
-    bool draft = true;              // check and load the draft model, if one is configured
+    bool weights = true;    // false: check that everything fits together, and load nothing
+    bool tokenizer = true;  // the target must have one
+    bool draft = true;      // check and load the draft model, if one is configured
+    // false: plugins are looked at as files, and none of their code runs. open() then checks neither what they declare
+    // nor their options, and the engine makes no chain with them.
+    bool run_plugins = true;
     bool fixed_mode = false;        // speculation.mode will not change: with mode off the draft model stays on disk
     std::int32_t decode_rows = 33;  // most rows of one decode
     std::int32_t branches = 0;      // of a conversation that one cache holds besides the current one

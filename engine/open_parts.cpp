@@ -116,8 +116,14 @@ OpenedParts Engine::State::open_parts(const core::Config& next, LoadedPlugins wi
                                          : speculative::make_bare_vocabulary(model.config().shape.vocab);
     parts.context_length = context_of(next, model);
     if (!draft_of(next).empty()) open_draft(parts, model);
-    // Throws on a bad chain before any weight is loaded.
-    samplers::Chain(chain_spec(next, parts.plugins.factories), *parts.vocabulary);
+    // Throws on a bad chain before any weight is loaded. Plugins that are not loaded cannot be part of it.
+    core::Config checked = next;
+    if (!options.run_plugins) {
+        std::erase_if(checked.chain, [&](const std::string& name) {
+            return std::ranges::find(next.plugins, name, &core::PluginSpec::name) != next.plugins.end();
+        });
+    }
+    samplers::Chain(chain_spec(checked, parts.plugins.factories), *parts.vocabulary);
     if (options.fixed_mode && next.speculation_mode == core::SpeculationMode::off) parts.draft.source.reset();
     return parts;
 }

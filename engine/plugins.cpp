@@ -1,6 +1,8 @@
 #include "engine/plugins.h"
 
+#include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
 
@@ -32,6 +34,26 @@ LoadedPlugins load_plugins(const core::Config& config, const plugins::PluginOpti
         }
     }
     return loaded;
+}
+
+LoadedPlugins look_at_plugins(const core::Config& config, const plugins::PluginOptions& options) {
+    if (config.plugins.empty()) return {};
+    plugins::PluginOptions looking = options;
+    looking.marker.clear();  // nothing runs
+    const plugins::PluginHost host(looking);
+    const std::vector<plugins::PluginFile> known = host.scan();
+    for (const core::PluginSpec& plugin : config.plugins) {
+        const auto found = std::ranges::find(known, plugin.name, &plugins::PluginFile::name);
+        if (plugin.path.empty() && found == known.end()) {
+            throw Error(plugin.origin.text() + ": plugin '" + plugin.name + "' was not found on the plugin path");
+        }
+        const plugins::PluginFile file = plugin.path.empty() ? *found : plugins::PluginHost::inspect(plugin.path);
+        if (!file.problem.empty()) {
+            throw Error(plugin.origin.text() + ": plugin '" + file.path.string() +
+                        "' cannot be loaded: " + file.problem);
+        }
+    }
+    return {};
 }
 
 }  // namespace foresay::engine

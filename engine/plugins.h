@@ -27,4 +27,7 @@ struct LoadedPlugins {
 LoadedPlugins load_plugins(const core::Config& config, const plugins::PluginOptions& options,
                            std::shared_ptr<plugins::PluginHost> host = nullptr);
 
+// Checks that the plugins of `config` can be found and look like plugins. Loads none, so there are no factories.
+LoadedPlugins look_at_plugins(const core::Config& config, const plugins::PluginOptions& options);
+
 }  // namespace foresay::engine

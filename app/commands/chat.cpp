@@ -25,16 +25,23 @@ namespace {
 struct Start {
     std::filesystem::path path;  // empty: a new file, if any
     std::optional<SavedSession> saved;
+    std::string problem;  // why a named session cannot be saved; empty: it can
 };
 
 Start find_start(bool continue_last, const std::string& name) {
     Start start;
     if (continue_last) {
-        const std::vector<SessionFile> files = list_sessions();
+        std::vector<SessionFile> files = list_sessions();
+        std::erase_if(files, [](const SessionFile& file) { return file.bytes == 0; });  // left by a power cut
         if (files.empty()) throw Error("there is no saved session to continue; start one with `foresay chat`");
         start.path = files.front().path;
     } else if (!name.empty()) {
-        start.path = session_path(name);
+        try {
+            start.path = session_path(name);
+        } catch (const CannotSave& problem) {
+            start.problem = problem.what();
+            return start;
+        }
         std::error_code ignored;
         if (!std::filesystem::exists(start.path, ignored)) return start;
     } else {
@@ -80,23 +87,30 @@ void introduce(Repl& repl) {
     }
 }
 
-void begin(Repl& repl, const Start& start) {
+// Returns whether the conversation is saved as the user asked.
+bool begin(Repl& repl, const Start& start) {
     Workspace& workspace = repl.workspace();
     if (start.saved) {
         for (const std::string& note : workspace.resume(start.path, *start.saved, false)) complain(note);
         if (repl.interactive()) show_end(repl, start.path);
-        return;
+        return workspace.saving();
     }
     const bool named = !start.path.empty();
-    if (!named && (!repl.interactive() || !repl.engine().config().chat_save)) return;
-    try {
-        if (!named) sessions_folder();
-        workspace.start_saving(start.path);
-        prune_sessions(static_cast<std::size_t>(repl.engine().config().chat_keep_sessions));
-    } catch (const Error& problem) {
-        if (named) throw;
-        complain(std::string("this conversation is not saved: ") + problem.what());
+    std::string problem = start.problem;
+    if (!named && problem.empty()) {
+        if (!repl.interactive() || !repl.engine().config().chat_save) return true;
+        try {
+            sessions_folder();
+        } catch (const Error& error) {
+            problem = error.what();
+        }
     }
+    if (problem.empty()) {
+        workspace.start_saving(start.path);
+    } else {
+        complain("this conversation is not saved: " + problem);
+    }
+    return problem.empty();
 }
 
 class Chat : public Command {
@@ -140,12 +154,13 @@ public:
         if (!notice.empty()) complain(notice);
         repl.banner();
         introduce(repl);
-        begin(repl, start);
+        const bool saves = begin(repl, start);
         const int status = repl.run();
         if (repl.interactive() && !repl.workspace().file().empty()) {
             say(dim("Saved; continue with: foresay chat --session " + repl.workspace().file().stem().string()) + "\n");
         }
-        return status;
+        // As with an entry that fails: a script must see it, a user has read the message.
+        return status == 0 && !saves && !repl.interactive() ? 1 : status;
     }
 
 private:

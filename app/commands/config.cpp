@@ -24,6 +24,7 @@ public:
         add_common_options(parser, options_);
         parser.argument_list(
             paths_, {.value = "FILE", .doc = "configuration file", .hint = ValueHint::config_file, .required = true});
+        parser.flag("--load", load_, "also load the plugins, which runs their code, and check their options");
         options_.config_alone = true;  // the result must not depend on the user's files or environment
     }
 
@@ -36,15 +37,21 @@ public:
     }
 
 private:
-    // Checks the models' headers, whether they pair, plugins, chain and device. Prints what is wrong.
+    // Checks the models' headers, whether they pair, plugins, chain and device. Prints what is wrong. Without --load no
+    // code of a plugin runs, so a configuration from anywhere can be checked.
     bool check(const std::string& path) const {
         Options options = options_;
         options.config = path;
         EngineNeeds needs;
         needs.tokenizer = false;
         needs.weights = false;
+        needs.plugins = load_;
+        std::string unchecked;
         try {
             const OpenedEngine engine(options, needs);
+            for (const core::PluginSpec& plugin : engine.config().plugins) {
+                if (!load_) unchecked += (unchecked.empty() ? "" : ", ") + plugin.name;
+            }
         } catch (const core::ConfigError& problem) {
             complain(problem.what());
             return false;
@@ -52,12 +59,14 @@ private:
             complain(std::string("foresay: ") + problem.what());
             return false;
         }
-        print(path + ": ok\n");
+        if (!unchecked.empty()) unchecked = "; not loaded, so their options are not checked (--load): " + unchecked;
+        print(path + ": ok" + printable(unchecked) + "\n");
         return true;
     }
 
     Options options_;
     std::vector<std::string> paths_;
+    bool load_ = false;
 };
 
 class Show : public Command {

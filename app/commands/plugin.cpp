@@ -127,6 +127,7 @@ public:
                                 .doc = "stage, plugin, or a plugin's file",
                                 .words = std::move(stages),
                                 .required = true});
+        parser.flag("--load", load_, "load the file NAME, which runs its code, and describe its samplers");
     }
 
     int run() override {
@@ -136,6 +137,16 @@ public:
         }
         plugins::PluginHost host = looking_plugin_host();
         const std::filesystem::path path(name_);
+        if (path.extension() == ".so" && !load_) {
+            const plugins::PluginFile file = plugins::PluginHost::inspect(std::filesystem::absolute(path));
+            if (!file.problem.empty()) {
+                throw Error("plugin '" + file.path.string() + "' cannot be loaded: " + file.problem);
+            }
+            print(printable(file.path.string()) +
+                  "\n  looks like a sampler plugin. Its samplers and parameters are known only to its code:\n"
+                  "  if you trust the file, add --load.\n");
+            return 0;
+        }
         if (path.extension() == ".so") {
             for (const auto& factory : host.load_all(std::filesystem::absolute(path))) {
                 print(printable(describe(factory->description())));
@@ -155,6 +166,7 @@ public:
 private:
     Options options_;
     std::string name_;
+    bool load_ = false;
 };
 
 class Free : public Command {

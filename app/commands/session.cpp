@@ -1,5 +1,5 @@
 // foresay session: lists, shows, replays and deletes saved conversations.
-#include <algorithm>
+#include <filesystem>
 #include <string>
 
 #include "app/command_line/command.h"
@@ -35,6 +35,15 @@ std::string topic(const SavedSession& session) {
     std::size_t end = kMost;
     while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0u) == 0x80u) --end;  // no half characters
     return text.substr(0, end) + "...";
+}
+
+// Reads a session and says if its program ended in the middle of something.
+SavedSession read_with_note(const std::filesystem::path& path) {
+    SavedSession session = read_session(path);
+    const std::string note = cut_off_note(session);
+    // A program that has the session open may be writing that line.
+    if (!note.empty() && !session_is_open(path)) complain(path.string() + ": " + note);
+    return session;
 }
 
 class List : public Command {
@@ -75,7 +84,7 @@ public:
     }
 
     int run() override {
-        const SavedSession session = read_session(existing_session(name_));
+        const SavedSession session = read_with_note(existing_session(name_));
         const core::Tokenizer tokenizer = core::Tokenizer::open(session.engines.back().model);
         const auto& state = session.tree.state();
         std::string out;
@@ -105,7 +114,7 @@ public:
 
     int run() override {
         const std::filesystem::path path = existing_session(name_);
-        const SavedSession saved = read_session(path);
+        const SavedSession saved = read_with_note(path);
         options_.session_layer = session_layer(path, saved);
         EngineNeeds needs;
         needs.branches = kCachedBranches;

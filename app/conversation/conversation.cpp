@@ -127,7 +127,8 @@ Conversation::Answer Conversation::answer(const std::string& text, const Limits&
     turn.branch = limits.branch;
     if (empty() && turn.input.empty()) throw Error("there is nothing to continue; write something first");
     const int parent = tree_.head();
-    Answer answer = generate(turn, parent, limits, show);
+    const AnswerRecording recording = record(turn, parent);
+    Answer answer = generate(turn, parent, limits, recording.watch(show));
     answer.line = current_branch();
     commit(std::move(turn), parent);
     files_.clear();
@@ -140,7 +141,8 @@ Conversation::Answer Conversation::retry(std::optional<std::uint64_t> seed, cons
     const int parent = tree_.parent(tree_.head());
     turn.seed = seed.value_or(turn.seed);
     turn.branch = seed ? 0 : unused_branch(turn, parent);
-    Answer answer = generate(turn, parent, limits, show);
+    const AnswerRecording recording = record(turn, parent);
+    Answer answer = generate(turn, parent, limits, recording.watch(show));
     answer.line = current_branch();
     commit(std::move(turn), parent);
     return answer;
@@ -160,7 +162,8 @@ Conversation::Answer Conversation::edit(const std::string& text, const Limits& l
     turn.given = std::move(edited.tokens);
     turn.given_sampled.assign(sampled.begin(), sampled.begin() + static_cast<std::ptrdiff_t>(edited.kept));
     turn.given_sampled.resize(turn.given.size(), 0);
-    Answer answer = generate(turn, parent, limits, show);
+    const AnswerRecording recording = record(turn, parent);
+    Answer answer = generate(turn, parent, limits, recording.watch(show));
     answer.line = current_branch();
     commit(std::move(turn), parent);
     return answer;
@@ -176,7 +179,8 @@ Conversation::Answer Conversation::fill(const std::string& prefix, const std::st
     turn.input = encode_fill(tokenizer_, prefix, suffix, room);
     turn.seed = limits.seed;
     turn.branch = limits.branch;
-    Answer answer = generate(turn, TurnTree::kRoot, limits, show);
+    const AnswerRecording recording = record(turn, TurnTree::kRoot, {turn.branch}, empty());
+    Answer answer = generate(turn, TurnTree::kRoot, limits, recording.watch(show));
     TurnTree::Change change{{}, tree_.state(), false};
     // An empty conversation has nothing to keep, so the fill becomes its current branch.
     if (!empty()) {
@@ -216,7 +220,8 @@ std::vector<Conversation::Answer> Conversation::answers(const std::optional<std:
     request.max_tokens = limits.max_tokens;
     request.seed = turn.seed;
     request.cancel = limits.cancel;
-    const auto results = generator_->generate_branches(request, branches, show);
+    const AnswerRecording recording = record(turn, parent, branches, text.has_value());
+    const auto results = generator_->generate_branches(request, branches, recording.watch(show));
 
     std::vector<Answer> answers;
     for (std::size_t i = 0; i < count; ++i) {
@@ -246,6 +251,24 @@ void Conversation::commit_side_by_side(Turn turn, int parent, bool new_message, 
     }
     change.state.current = answers.front().line;
     apply(std::move(change));
+}
+
+AnswerRecording Conversation::record(const Turn& turn, int parent, const std::vector<std::uint64_t>& branches,
+                                     bool on_current) const {
+    TurnTree::Change change{{}, tree_.state(), false};
+    for (std::size_t i = 0; i < branches.size() && recorder_ != nullptr; ++i) {
+        Turn begun = turn;
+        begun.branch = branches[i];
+        begun.answer.clear();
+        begun.ended = false;
+        begun.finish = Turn::Finish::cancelled;
+        const int node = static_cast<int>(tree_.nodes().size() + i);
+        change.added.push_back({std::move(begun), parent});
+        if (i > 0 || !on_current) change.state.heads.push_back(node);
+        if (i == 0 && !on_current) change.state.current = change.state.heads.size() - 1;
+        if (i == 0) change.state.heads[change.state.current] = node;
+    }
+    return {recorder_, tokenizer_, change};
 }
 
 void Conversation::require_room_for_branches(std::size_t count) const {

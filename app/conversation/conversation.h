@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "app/conversation/answer_recorder.h"
 #include "app/conversation/prompt.h"
 #include "app/conversation/turn_tree.h"
 #include "speculative/generator.h"
@@ -97,6 +98,8 @@ public:
     void visit_answer(const std::function<void(std::size_t index, std::int32_t token, std::span<const float>)>& visit);
 
     // ---- saving
+    // `recorder` must outlive the conversation; null: none.
+    void set_recorder(AnswerRecorder* recorder) { recorder_ = recorder; }
     // Returns the changes since the last call, in order.
     std::vector<TurnTree::Change> take_unsaved() { return std::exchange(unsaved_, {}); }
     // Replaces the conversation by a saved one. Throws Error if it has tokens outside the model's vocabulary.
@@ -115,6 +118,11 @@ private:
     void apply(TurnTree::Change change);
     void commit(Turn turn, int parent);
     void commit_side_by_side(Turn turn, int parent, bool new_message, std::vector<Answer>& answers);
+    // Tells the recorder that answers to `turn` are generated, from these branches of its seed. The first becomes the
+    // end of the current branch, if `on_current`; every other one gets a new branch.
+    AnswerRecording record(const Turn& turn, int parent, const std::vector<std::uint64_t>& branches,
+                           bool on_current) const;
+    AnswerRecording record(const Turn& turn, int parent) const { return record(turn, parent, {turn.branch}, true); }
     void require_room_for_branches(std::size_t count) const;
     std::uint64_t unused_branch(const Turn& turn, int parent) const;
 
@@ -124,6 +132,7 @@ private:
     TurnTree tree_;
     std::vector<Attachment> files_;
     std::vector<TurnTree::Change> unsaved_;
+    AnswerRecorder* recorder_ = nullptr;
 };
 
 }  // namespace foresay::app

@@ -12,7 +12,7 @@ namespace {
 Configuration with_sampling(const Configuration& present, const std::string& settings) {
     Configuration next = present;
     if (settings.empty()) return next;
-    next.set_text(settings, "the session");
+    next.set_text(settings, std::string(kSessionPlace) + "that is replayed");
     std::string own;
     for (const auto& [key, setting] : present.config().settings()) {
         const bool stays = key.starts_with("target.") || key.starts_with("draft.") || key.starts_with("runtime.") ||

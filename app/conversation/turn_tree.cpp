@@ -21,7 +21,7 @@ void Document::add(const std::vector<std::int32_t>& more, std::uint8_t kind) {
 void Document::add_prompt(const Turn& turn) {
     add(turn.input, 0);
     tokens.insert(tokens.end(), turn.given.begin(), turn.given.end());
-    generated.insert(generated.end(), turn.given_drawn.begin(), turn.given_drawn.end());
+    generated.insert(generated.end(), turn.given_sampled.begin(), turn.given_sampled.end());
 }
 
 void Document::add(const Turn& turn) {
@@ -37,7 +37,7 @@ void TurnTree::apply(Change change) {
         const Node& node = change.added[i];
         const bool fits = node.parent >= kRoot && node.parent < static_cast<int>(nodes_.size() + i);
         if (!fits) throw Error("a turn follows one that does not exist");
-        if (node.turn.given.size() != node.turn.given_drawn.size()) throw Error("a turn's given tokens are incomplete");
+        if (node.turn.given.size() != node.turn.given_sampled.size()) throw Error("a turn's given tokens are incomplete");
     }
     if (state.heads.empty() || state.heads.size() > kMaxBranches) {
         throw Error("a conversation has from 1 to " + std::to_string(kMaxBranches) + " branches");

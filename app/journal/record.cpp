@@ -64,6 +64,12 @@ struct ToJson {
         if (change.undo) out["undo"] = true;
         return out;
     }
+    json operator()(const UnfinishedRecord& record) const {
+        json out = (*this)(record.change);
+        out["unfinished"] = true;
+        return out;
+    }
+    json operator()(const TokensRecord& more) const { return {{"tokens", more.tokens}, {"of", more.turn}}; }
 };
 
 // ---- reading: every member is checked, because the file may come from anywhere
@@ -202,7 +208,14 @@ SessionRecord parse_record(std::string_view text_of_record) {
                             integer(get(engine, "vocabulary"), "vocabulary", 0, kMaxToken), text(engine, "backend")};
     }
     if (object.contains("settings")) return SettingsRecord{text(object, "settings")};
-    return change(object);
+    if (object.contains("tokens")) {
+        constexpr auto kMost = static_cast<std::int64_t>(TurnTree::kMaxBranches);
+        return TokensRecord{static_cast<std::size_t>(integer(get(object, "of"), "of", 0, kMost)),
+                            integers(get(object, "tokens"), "tokens", 0, kMaxToken)};
+    }
+    TurnTree::Change read = change(object);
+    if (boolean(object, "unfinished", false)) return UnfinishedRecord{std::move(read)};
+    return read;
 }
 
 }  // namespace foresay::app

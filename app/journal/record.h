@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 #include <variant>
+#include <vector>
 
 #include "app/conversation/turn_tree.h"
 
@@ -37,7 +38,20 @@ struct SettingsRecord {
     std::string toml;
 };
 
-using SessionRecord = std::variant<SessionHeader, EngineRecord, SettingsRecord, TurnTree::Change>;
+// A change that is being generated: its turns have no answers yet. It counts only while no change follows it in the
+// file, so it is what a process that was killed leaves of its last answers.
+struct UnfinishedRecord {
+    TurnTree::Change change;
+};
+
+// More tokens of an answer of the UnfinishedRecord before it.
+struct TokensRecord {
+    std::size_t turn = 0;  // among the turns of that change
+    std::vector<std::int32_t> tokens;
+};
+
+using SessionRecord =
+    std::variant<SessionHeader, EngineRecord, SettingsRecord, TurnTree::Change, UnfinishedRecord, TokensRecord>;
 
 // The line of a record, with its newline.
 std::string record_line(const SessionRecord& record);

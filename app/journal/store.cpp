@@ -16,6 +16,7 @@
 #include <system_error>
 
 #include "app/files.h"
+#include "app/journal/journal.h"
 #include "base/error.h"
 #include "core/config/nearest.h"
 
@@ -85,11 +86,11 @@ void remove_leftovers(const fs::path& folder) {
 fs::path sessions_folder() {
     const fs::path state = state_folder();
     if (state.empty()) {
-        throw Error("there is no folder to save sessions in; set HOME or XDG_STATE_HOME to a writable folder");
+        throw CannotSave("there is no folder to save sessions in; set HOME or XDG_STATE_HOME to a writable folder");
     }
     const fs::path folder = state / "sessions";
     if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
-        throw Error("cannot create the folder " + folder.string() + ": " + std::strerror(errno));
+        throw CannotSave("cannot create the folder " + folder.string() + ": " + std::strerror(errno));
     }
     return folder;
 }
@@ -104,9 +105,13 @@ fs::path session_path(const std::string& name) {
 }
 
 fs::path existing_session(const std::string& name) {
-    fs::path path = session_path(name);
-    std::error_code ignored;
-    if (fs::exists(path, ignored)) return path;
+    try {
+        fs::path path = session_path(name);
+        std::error_code ignored;
+        if (fs::exists(path, ignored)) return path;
+    } catch (const CannotSave&) {
+        // There is no folder, so there is no session either.
+    }
     std::vector<std::string> names;
     if (name.find('/') == std::string::npos) {
         for (const SessionFile& file : list_sessions()) names.push_back(file.name);
@@ -118,7 +123,6 @@ fs::path existing_session(const std::string& name) {
 
 fs::path new_session_path() {
     const fs::path folder = sessions_folder();
-    remove_leftovers(folder);
     const std::string time = formatted("%Y%m%d-%H%M%S", std::time(nullptr));
     std::error_code ignored;
     fs::path path = folder / (time + kExtension);
@@ -133,7 +137,13 @@ std::vector<SessionFile> list_sessions() {
     };
     std::vector<Entry> entries;
     std::error_code ignored;
-    for (const auto& entry : fs::directory_iterator(sessions_folder(), ignored)) {
+    fs::path folder;
+    try {
+        folder = sessions_folder();
+    } catch (const CannotSave&) {
+        return {};
+    }
+    for (const auto& entry : fs::directory_iterator(folder, ignored)) {
         struct stat status {};
         if (entry.path().extension() != kExtension || entry.path().filename().string().starts_with('.')) continue;
         if (::stat(entry.path().c_str(), &status) != 0 || !S_ISREG(status.st_mode)) continue;
@@ -150,6 +160,14 @@ std::vector<SessionFile> list_sessions() {
     return files;
 }
 
+bool session_is_open(const fs::path& path) {
+    const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (descriptor < 0) return false;
+    const bool open = ::flock(descriptor, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    ::close(descriptor);
+    return open;
+}
+
 void delete_session(const std::string& name) {
     if (name.find('/') != std::string::npos) {
         throw Error(name + " is a path, not the name of a session; delete the file itself with rm");
@@ -160,9 +178,10 @@ void delete_session(const std::string& name) {
 }
 
 std::size_t prune_sessions(std::size_t keep) {
-    if (keep == 0) return 0;
     std::size_t seen = 0, gone = 0;
     try {
+        remove_leftovers(sessions_folder());
+        if (keep == 0) return 0;
         for (const SessionFile& file : list_sessions()) {
             if (!is_time(file.name) || ++seen <= keep) continue;
             if (unlink_unless_open(file.path)) ++gone;

@@ -1,8 +1,8 @@
 // app/journal/store.h: the folder of the saved sessions, and their names: `sessions` in the user's state folder,
 // readable by its owner only, with one file NAME.session each.
 //
-// Errors:   Error for an invalid name, a session that does not exist or is open in another process, or a folder that
-//           cannot be created.
+// Errors:   Error for an invalid name and for a session that does not exist or is open in another process; CannotSave
+//           (journal.h) for a folder that cannot be created.
 #pragma once
 
 #include <cstdint>
@@ -29,13 +29,17 @@ struct SessionFile {
     std::int64_t bytes = 0;
     std::int64_t modified_s = 0;  // since 1970
 };
-// All sessions, the most recently used first.
+// All sessions, the most recently used first; none if there is no folder.
 std::vector<SessionFile> list_sessions();
+
+// Whether a foresay process has the session open.
+bool session_is_open(const std::filesystem::path& path);
 
 // Deletes a session by its name. Refuses paths: those files are not ours to delete.
 void delete_session(const std::string& name);
 // Deletes the oldest sessions that new_session_path() named, until `keep` of them are left; 0 keeps all. Sessions that
-// the user named stay, and so do those that are open in a program. Never throws. Returns how many were deleted.
+// the user named stay, and so do those that are open in a program. Also deletes the unfinished files of processes that
+// have died. Never throws. Returns how many sessions were deleted.
 std::size_t prune_sessions(std::size_t keep);
 
 // "2026-11-21T12:45:30Z"

@@ -44,7 +44,8 @@ const ReplCommand& find_command(std::string_view name) {
         for (const ReplCommand& command : topic.commands) {
             if (command.name == name || (!command.alias.empty() && command.alias == name)) return command;
             names.emplace_back(command.name);
-            if (name.empty() || !command.name.starts_with(name)) continue;
+            // A command that destroys something is typed in full.
+            if (name.empty() || !command.name.starts_with(name) || command.name.ends_with('!')) continue;
             matches.emplace_back(command.name);
             match = &command;
         }

@@ -59,7 +59,7 @@ int run(const std::string& command, const std::string& path) {
     const pid_t child = ::fork();
     if (child < 0) throw Error(std::string("cannot start the editor: ") + std::strerror(errno));
     if (child == 0) {
-        for (const int signal : {SIGINT, SIGPIPE, SIGTERM, SIGHUP}) std::signal(signal, SIG_DFL);
+        for (const int signal : {SIGINT, SIGPIPE, SIGTERM, SIGHUP, SIGXFSZ}) std::signal(signal, SIG_DFL);
         ::execl("/bin/sh", "sh", "-c", (command + " \"$1\"").c_str(), "sh", path.c_str(), nullptr);
         ::_exit(127);
     }

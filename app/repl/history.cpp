@@ -4,19 +4,23 @@
 
 #include <fcntl.h>
 #include <histedit.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <iterator>
 #include <memory>
 #include <string_view>
+#include <utility>
 
 #include "app/files.h"
+#include "app/output.h"
 
 namespace foresay::app {
 
@@ -25,12 +29,18 @@ namespace {
 constexpr int kEntries = 1000;
 constexpr std::string_view kFirstLine = "_HiStOrY_V2_\n";
 
-// `entries` in libedit's file format. libedit writes only to a file with a descriptor.
+// `entries` in libedit's file format; empty if that fails. libedit writes only to a file with a descriptor. This one is
+// in memory, so that it needs no room on a disk.
 std::string saved(::History* entries) {
-    const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::tmpfile(), std::fclose);
-    if (!file) return {};
+    const int descriptor = ::memfd_create("history", MFD_CLOEXEC);
+    if (descriptor < 0) return {};
+    const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(::fdopen(descriptor, "w+"), std::fclose);
+    if (!file) {
+        ::close(descriptor);
+        return {};
+    }
     HistEvent event;
-    if (::history(entries, &event, H_SAVE_FP, file.get()) < 0) return {};
+    if (::history(entries, &event, H_SAVE_FP, file.get()) < 0 || std::fflush(file.get()) != 0) return {};
     std::rewind(file.get());
     std::string text;
     std::array<char, 4096> chunk{};
@@ -50,13 +60,22 @@ std::string saved(const std::string& entry) {
     return text;
 }
 
-// Writes with one call, so that appends of several processes do not interleave.
+// Writes with one call, so that appends of several processes do not interleave. False, with errno set, if the text
+// could not be written as a whole; an append then leaves the file as it was.
 bool write_file(const std::filesystem::path& path, int flags, const std::string& text) {
-    const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | flags, 0600);
+    const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK | flags, 0600);
     if (descriptor < 0) return false;
     ::fchmod(descriptor, 0600);  // entries are private; an older file may have other permissions
-    const bool written = ::write(descriptor, text.data(), text.size()) == static_cast<ssize_t>(text.size());
-    return ::close(descriptor) == 0 && written;
+    const ssize_t put = ::write(descriptor, text.data(), text.size());
+    int problem = put < 0 ? errno : 0;
+    if (put >= 0 && put < static_cast<ssize_t>(text.size())) {
+        problem = ENOSPC;
+        const off_t end = ::lseek(descriptor, 0, SEEK_CUR);  // after what was written; O_APPEND moves it there
+        if ((flags & O_APPEND) != 0 && end >= put && ::ftruncate(descriptor, end - put) != 0) problem = errno;
+    }
+    ::close(descriptor);
+    errno = problem;
+    return problem == 0;
 }
 
 }  // namespace
@@ -95,7 +114,8 @@ void EntryHistory::remember(const std::string& entry) {
     std::error_code ignored;
     const bool first = !std::filesystem::exists(path_, ignored);
     if (text.starts_with(kFirstLine) && !first) text.erase(0, kFirstLine.size());
-    write_file(path_, O_APPEND, text);
+    if (write_file(path_, O_APPEND, text) || std::exchange(warned_, true)) return;
+    complain("the history is not kept: cannot write " + path_.string() + ": " + std::strerror(errno));
 }
 
 std::optional<EntrySearch::Found> EntryHistory::find(const std::string& part, std::size_t index) const {

@@ -2,7 +2,8 @@
 //
 // File:     $XDG_STATE_HOME/foresay/history, readable by its owner only, in libedit's format; entries keep their line
 //           breaks. Each entry is appended at once, so that several processes share the file and nothing is lost.
-// Errors:   none: without a file the history ends with the process.
+// Errors:   none: without a file the history ends with the process. The first entry that cannot be written is
+//           complained about.
 #pragma once
 
 #include <filesystem>
@@ -43,6 +44,7 @@ private:
     struct ::history* entries_ = nullptr;
     std::string shown_;  // what libedit was given last
     std::string last_;
+    bool warned_ = false;
 };
 
 }  // namespace foresay::app

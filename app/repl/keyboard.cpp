@@ -46,7 +46,7 @@ Keyboard::Wait Keyboard::wait(int timeout_ms) {
     // missed.
     sigset_t signals, before;
     sigemptyset(&signals);
-    for (const int signal : {SIGINT, SIGWINCH, SIGCONT}) sigaddset(&signals, signal);
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGXCPU, SIGWINCH, SIGCONT}) sigaddset(&signals, signal);
     pthread_sigmask(SIG_BLOCK, &signals, &before);
     Wait outcome = Wait::typed;
     if (interrupted()) {

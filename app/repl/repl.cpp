@@ -113,13 +113,14 @@ void Repl::banner() {
 }
 
 int Repl::run() {
-    while (!quit_) {
+    const EndGently gently;
+    while (!quit_ && !asked_to_end()) {
         if (edits_) run_at_once(true);
         const Line entry = read_entry(*reader_, "> ", ". ", std::exchange(offered_, {}));
         latencies_.begin();
         if (edits_) run_at_once(false);
         if (reading_) reading_->stop();
-        if (entry.how == LineEnd::end) break;
+        if (entry.how == LineEnd::end || asked_to_end()) break;
         if (entry.how == LineEnd::interrupt) {
             interrupted() = false;
             if (second_interrupt() || !interactive_) return kCancelled;
@@ -134,7 +135,11 @@ int Repl::run() {
             // The answer does not depend on what was read ahead, but the user should know.
             if (!ahead.empty()) throw Error("read-ahead failed: " + ahead);
         } catch (const OutputFailed&) {
+            save_before_end();
             throw;  // answers can no longer be shown
+        } catch (const OutputClosed&) {
+            save_before_end();
+            throw;
         } catch (const core::ConfigError& problem) {
             failed_ = true;
             complain(problem.what());
@@ -147,11 +152,20 @@ int Repl::run() {
             }
             complain(sentence);
         }
+        if (asked_to_end()) break;
         if (interrupted() && !interactive_) return kCancelled;
         interrupted() = false;
     }
     // A script must see that something went wrong; a user has read the message.
     return failed_ && !interactive_ ? 1 : 0;
+}
+
+void Repl::save_before_end() {
+    try {
+        workspace_.save();
+    } catch (const Error& problem) {
+        complain(std::string("foresay: ") + problem.what());
+    }
 }
 
 bool Repl::second_interrupt() {
@@ -218,7 +232,14 @@ void Repl::show_answer(const Generate& generate, const std::string& before) {
             if (profile_.empty()) keep_profile();
             latencies_.token();
         }
-        view->add(event.text, event.drafted);
+        if (output_failure_) return;
+        try {
+            view->add(event.text, event.drafted);
+        } catch (...) {
+            // Ends the answer as Ctrl-C does, so that what there is of it can be saved.
+            output_failure_ = std::current_exception();
+            interrupted() = true;
+        }
     };
     if (meter) meter->reset();
     const std::vector<MeteredOps::Meters> profile_before = std::exchange(profile_, {});
@@ -226,6 +247,10 @@ void Repl::show_answer(const Generate& generate, const std::string& before) {
     if (!latencies_.waiting()) latencies_.begin();
     try {
         const Conversation::Answer answer = generate(show);
+        if (output_failure_) {
+            interrupted() = false;
+            std::rethrow_exception(std::exchange(output_failure_, nullptr));
+        }
         keep_profile();
         if (!computed(profile_)) profile_ = profile_before;  // the answer was computed earlier and only shown
         view->finish();
@@ -237,6 +262,7 @@ void Repl::show_answer(const Generate& generate, const std::string& before) {
     } catch (const OutputFailed&) {
         throw;
     } catch (const Error&) {
+        if (std::exchange(output_failure_, nullptr)) interrupted() = false;
         view->finish();
         if (view->line_open()) print("\n");
         throw;

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -77,6 +78,8 @@ public:
 
 private:
     void handle(const Line& entry);
+    // Saves an answer that standard output could not take any more.
+    void save_before_end();
     void answer(const std::string& text);
     // Evaluates the part of the next prompt that cannot change any more, `text` being the entry so far. Runs in the
     // thread of reading_.
@@ -102,7 +105,8 @@ private:
     std::string offered_;
     bool tint_ = false;
     bool quit_ = false;
-    bool failed_ = false;  // an entry ended in an error
+    bool failed_ = false;                // an entry ended in an error
+    std::exception_ptr output_failure_;  // of the answer that is being shown
     std::optional<std::chrono::steady_clock::time_point> last_interrupt_;
 };
 

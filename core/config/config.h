@@ -27,6 +27,7 @@ struct PluginSpec {
     std::string name;
     std::filesystem::path path;  // empty: found on the plugin path by name
     Origin origin;               // of the [[plugin]] entry
+    Origin path_origin;          // of `path`, which another layer may set
     Setting on_error{on_error_key().fallback, Origin{}};
     std::vector<std::pair<std::string, Setting>> options;  // in file order; the plugin's host checks names and types
 };

@@ -272,6 +272,7 @@ void ConfigLoader::plugin_member(PluginSpec& plugin, const TomlNode::Member& mem
         plugin.name = member.value.text;
     } else {
         plugin.path = resolve(member.value.text);
+        plugin.path_origin = here(member.line, member.column);
     }
 }
 

@@ -238,6 +238,12 @@ std::vector<PluginFile> PluginHost::scan() const {
     return files;
 }
 
+PluginFile PluginHost::inspect(const fs::path& path) {
+    std::error_code ignored;
+    const fs::path whole = fs::weakly_canonical(path, ignored);
+    return {path.stem().string(), whole, state_of(whole).problem};
+}
+
 // The first file of that name on the plugin path; empty when there is none.
 fs::path PluginHost::find(const std::string& name) const {
     if (name.find('/') != std::string::npos) return {};

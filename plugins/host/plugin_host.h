@@ -67,6 +67,8 @@ public:
 
     // Every .so on the plugin path, by name, as `foresay plugin list` shows it. Loads nothing.
     std::vector<PluginFile> scan() const;
+    // The same for one file, wherever it is.
+    static PluginFile inspect(const std::filesystem::path& path);
 
     // Why the file that load() would take is not loaded again; nothing when it is, or when there is no such file.
     std::optional<Bar> bar(const std::string& name, const std::filesystem::path& path = {}) const;

@@ -1,4 +1,5 @@
-// kill -9 at random moments: at most the turn that was being generated is lost, and never a file.
+// SIGKILL and SIGTERM at random moments: no turn is lost, and of the answer that was being generated SIGTERM costs
+// nothing that was shown, SIGKILL what came since it was last saved.
 //
 // What the program prints on standard error after a turn proves that the turn was saved before: at least that many
 // turns must be in the file.
@@ -18,6 +19,7 @@
 #include <thread>
 
 #include "app/journal/journal.h"
+#include "core/text/tokenizer.h"
 #include "tests/app/program.h"
 
 namespace foresay::app {
@@ -41,7 +43,7 @@ std::string script() {
     std::string lines;
     for (int i = 0; i < kTurns; ++i) {
         lines += i % 2 == 0 ? "def name" + std::to_string(i) + "(x):\n" : "/retry\n";
-        lines += "/branch\n/save copy\n";
+        lines += "/branch\n/save! copy\n";
     }
     return lines;
 }
@@ -102,9 +104,76 @@ bool begins_with(const std::vector<TurnTree::Node>& longer, const std::vector<Tu
            });
 }
 
-TEST(Crash, KillingLosesAtMostTheTurnInTheMaking) {
+int kills_wanted(int otherwise) {
     const char* stated = std::getenv("FORESAY_CRASH_KILLS");
-    const int kills = stated != nullptr ? std::atoi(stated) : 8;
+    return stated != nullptr ? std::atoi(stated) : otherwise;
+}
+
+// Ends long answers at random moments by `number`.
+void end_answers(int number, int runs) {
+    const core::Tokenizer tokenizer =
+        core::Tokenizer::open(foresay::testing::source("models/python-coder/target-q4_k_m.gguf"));
+    std::mt19937 random(static_cast<unsigned>(number));
+    std::string name;
+    std::size_t before = 0;
+    int in_the_middle = 0, nothing_lost = 0;
+    std::size_t most_lost = 0, lost = 0;
+    for (int i = 0; i < runs; ++i) {
+        // Every fourth run begins a file; the others go on with it, after an answer that was cut off.
+        if (i % 4 == 0) {
+            name = "answers-" + std::to_string(number) + "-" + std::to_string(i);
+            before = 0;
+        }
+        foresay::testing::Call call;
+        call.arguments = {"chat",      "--session",      name,        "-n",    "400",
+                          "--context", "2048",           "--threads", "1",     "--speculation",
+                          "off",       "--set",          "plugin=[]", "--set", "sampling.chain=[\"temperature\"]",
+                          "--seed",    std::to_string(i)};
+        const std::string entry = "def name" + std::to_string(i) + "(x):";
+        call.input = entry + "\n";
+        call.hold_input = true;
+        const std::chrono::microseconds delay(std::uniform_int_distribution<int>(0, 100'000)(random));
+        call.on_output = [number, delay](pid_t pid) {
+            std::this_thread::sleep_for(delay);
+            ::kill(pid, number);
+        };
+        const auto outcome = foresay::testing::run(call);
+        ASSERT_EQ(outcome.status, 128 + number) << outcome.error;
+        SavedSession session;
+        ASSERT_NO_THROW(session = read_session(file_of(name))) << "run " << i;
+        const auto& nodes = session.tree.nodes();
+        ASSERT_EQ(nodes.size(), before + 1) << "run " << i << " lost a turn";
+        before = nodes.size();
+        const Turn& last = nodes.back().turn;
+        EXPECT_EQ(last.said, entry) << "run " << i << " lost the entry";
+        const std::string answer = tokenizer.decode(last.answer);
+        if (number == SIGTERM) {
+            EXPECT_EQ(answer + "\n", outcome.out) << "run " << i;
+            EXPECT_FALSE(session.unfinished.has_value());
+        } else if (session.unfinished) {
+            ASSERT_TRUE(outcome.out.starts_with(answer)) << "run " << i;
+            lost += outcome.out.size() - answer.size();
+            most_lost = std::max(most_lost, outcome.out.size() - answer.size());
+            nothing_lost += outcome.out == answer ? 1 : 0;
+        }
+        in_the_middle += last.finish == Turn::Finish::cancelled ? 1 : 0;
+        if (i % 16 != 0) continue;
+        const auto replayed = foresay::testing::run({"session", "replay", file_of(name).string()});
+        EXPECT_EQ(replayed.status, 0) << replayed.out << replayed.error;
+    }
+    EXPECT_GT(in_the_middle, 0);
+    std::printf(
+        "%d times signal %d, %d in the middle of an answer; lost characters: %zu on average, %zu at most, none "
+        "%d times\n",
+        runs, number, in_the_middle, lost / static_cast<std::size_t>(runs), most_lost, nothing_lost);
+}
+
+TEST(Crash, TerminatingKeepsAllThatWasShown) { end_answers(SIGTERM, kills_wanted(20)); }
+
+TEST(Crash, KillingKeepsTheEntryAndMostOfTheAnswer) { end_answers(SIGKILL, kills_wanted(20)); }
+
+TEST(Crash, KillingLosesAtMostTheTurnInTheMaking) {
+    const int kills = kills_wanted(8);
     // How long a run takes on this machine, so that the kills are spread over it.
     bool ended = false;
     const auto start = Clock::now();

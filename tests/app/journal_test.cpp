@@ -77,7 +77,7 @@ std::string error_of(const std::string& bytes) {
 
 TEST(Journal, ReadsWhatItWrote) {
     const fs::path path = path_of("whole.session");
-    { Journal::create(path, some_records(), false); }
+    { Journal::create(path, some_records()); }
     struct stat status {};
     ASSERT_EQ(::stat(path.c_str(), &status), 0);
     EXPECT_EQ(status.st_mode & 0777, 0600u);
@@ -177,6 +177,10 @@ TEST(Journal, LinesThatLieAreRefused) {
         {turn_with(",\"seed\":-1"), "'seed' must be"},
         {turn_with(",\"finish\":\"never\""), "'finish' must be"},
         {turn_with(",\"after\":0"), "follows one that does not exist"},
+        {"{\"tokens\":[1],\"of\":0}", "an answer that was not begun"},
+        {"{\"tokens\":[1],\"of\":-1}", "'of' must be"},
+        {"{\"tokens\":[-1],\"of\":0}", "'tokens' must be"},
+        {turn_with("").insert(1, "\"unfinished\":3,"), "'unfinished' must be true or false"},
     };
     for (const auto& [json, complaint] : lies) {
         EXPECT_THAT(error_of(begin + checked_line(json) + end), HasSubstr("damaged.session:3: ")) << json;
@@ -213,21 +217,21 @@ TEST(Journal, RandomLinesDoNoHarm) {
 
 TEST(Journal, ASecondWriterIsRefused) {
     const fs::path path = path_of("locked.session");
-    const Journal journal = Journal::create(path, some_records(), false);
+    const Journal journal = Journal::create(path, some_records());
     try {
         Journal::open(path, read_session(path));
         FAIL() << "two writers";
     } catch (const Error& problem) {
         EXPECT_THAT(problem.what(), HasSubstr("open in another foresay"));
     }
-    EXPECT_THROW(Journal::create(path, some_records(), false), Error);  // it exists
+    EXPECT_THROW(Journal::create(path, some_records()), Error);  // it exists
 }
 
 // No room on the disk: the message says so, the file stays whole, and later saves work.
 TEST(Journal, AFullDiskSpoilsNothing) {
     const fs::path path = path_of("full.session");
     const std::vector<SessionRecord> records = some_records();
-    Journal journal = Journal::create(path, {records.begin(), records.begin() + 3}, false);
+    Journal journal = Journal::create(path, {records.begin(), records.begin() + 3});
     const std::string before = bytes_of(path);
     std::signal(SIGXFSZ, SIG_IGN);
     rlimit limit{};
@@ -241,19 +245,113 @@ TEST(Journal, AFullDiskSpoilsNothing) {
     EXPECT_EQ(bytes_of(path), before + record_line(records[3]));
 }
 
-TEST(Journal, CopiesAreWholeAndLeaveNothingBehind) {
+// What write_session() says, empty when it wrote.
+std::string refusal(const fs::path& path, const std::string& text, Replace replace) {
+    try {
+        write_session(path, text, replace);
+    } catch (const Error& problem) {
+        return problem.what();
+    }
+    return "";
+}
+
+TEST(Journal, ACopyIsWholeAndReplacesOnlyWhatItMay) {
     const fs::path folder = path_of("copies");
     fs::create_directory(folder);
-    write(folder / "a.session", [] {
-        std::string text;
-        for (const SessionRecord& record : some_records()) text += record_line(record);
-        return text + "0123 cut o";
-    }());
-    write(folder / "b.session", "an older file");
-    copy_session(folder / "a.session", folder / "b.session");
-    EXPECT_FALSE(read_session(folder / "b.session").cut_off);
-    EXPECT_EQ(std::distance(fs::directory_iterator(folder), fs::directory_iterator()), 2);
-    EXPECT_THROW(write_session(path_of("no-such-folder") / "c.session", some_records()), Error);
+    const fs::path path = folder / "b.session";
+    const std::vector<SessionRecord> records = some_records();
+    const std::string text = text_of(records);
+    const std::string earlier = text_of({records.begin(), records.begin() + 4});
+    EXPECT_EQ(refusal(path, earlier, Replace::earlier_copy), "");
+    EXPECT_EQ(refusal(path, text, Replace::earlier_copy), "") << "an earlier copy is brought up to date";
+    EXPECT_EQ(bytes_of(path), text);
+    // Another conversation stays, unless that is asked for.
+    const std::string other = text_of({records[0], records[1], records[3]});
+    EXPECT_THAT(refusal(path, other, Replace::earlier_copy), HasSubstr("b.session holds another conversation"));
+    EXPECT_THAT(refusal(path, earlier, Replace::earlier_copy), HasSubstr("holds another conversation"))
+        << "a later copy would be lost";
+    EXPECT_EQ(bytes_of(path), text);
+    {
+        const Journal open = Journal::open(path, read_session(path));
+        for (const Replace replace : {Replace::earlier_copy, Replace::any_session}) {
+            EXPECT_THAT(refusal(path, other, replace), HasSubstr("is open in another foresay process"));
+        }
+        EXPECT_EQ(bytes_of(path), text);
+    }
+    EXPECT_EQ(refusal(path, other, Replace::any_session), "");
+    EXPECT_EQ(bytes_of(path), other);
+    // What is no session is never replaced; a link stays a link.
+    write(folder / "notes.txt", "dear diary\n");
+    EXPECT_THAT(refusal(folder / "notes.txt", text, Replace::any_session), HasSubstr("is not a saved session"));
+    EXPECT_THAT(refusal("/dev/null", text, Replace::any_session), HasSubstr("is not a file"));
+    EXPECT_THAT(refusal(folder, text, Replace::any_session), HasSubstr("is not a file"));
+    fs::create_symlink(path, folder / "link.session");
+    EXPECT_EQ(refusal(folder / "link.session", text, Replace::any_session), "");
+    EXPECT_TRUE(fs::is_symlink(folder / "link.session"));
+    EXPECT_EQ(bytes_of(path), text);
+    EXPECT_THAT(refusal(path_of("no-such-folder") / "c.session", text, Replace::any_session),
+                HasSubstr("cannot write"));
+    EXPECT_EQ(std::distance(fs::directory_iterator(folder), fs::directory_iterator()), 3) << "nothing else is left";
+}
+
+// A file that another program puts in the place of an open session does not get its turns, and they are not lost.
+TEST(Journal, AFileThatIsDeletedOrReplacedIsNoticed) {
+    const fs::path path = path_of("replaced.session");
+    const std::vector<SessionRecord> records = some_records();
+    Journal journal = Journal::create(path, {records.begin(), records.begin() + 4});
+    const std::string mine = bytes_of(path);
+    fs::remove(path);
+    write(path, "something else");
+    EXPECT_THROW(journal.append({records[4]}), CannotSave);
+    EXPECT_EQ(bytes_of(path), "something else");
+    EXPECT_EQ(journal.text(), mine);
+    fs::remove(path);
+    // A session that was only moved goes on in its new place.
+    Journal moved = Journal::create(path, {records.begin(), records.begin() + 4});
+    fs::rename(path, path_of("elsewhere.session"));
+    moved.append({records[4]});
+    EXPECT_EQ(bytes_of(path_of("elsewhere.session")), mine + record_line(records[4]));
+}
+
+// An answer that is being generated is in the file, token by token, until its change supersedes it.
+TEST(Journal, AnUnfinishedAnswerIsKept) {
+    const fs::path path = path_of("unfinished.session");
+    const std::vector<SessionRecord> records = some_records();
+    TurnTree::Change begun = turn(0, 1, {});
+    begun.added.push_back({begun.added.front().turn, 0});
+    begun.state.heads = {1, 2};
+    TurnTree::Change whole = begun;
+    whole.added[0].turn.answer = {7, 8, 9, 10};
+    whole.added[1].turn.answer = {17};
+    {
+        Journal journal = Journal::create(path, {records.begin(), records.begin() + 4});
+        journal.append({UnfinishedRecord{begun}}, Until::process_ends);
+        journal.append({TokensRecord{0, {7, 8}}, TokensRecord{1, {17}}}, Until::process_ends);
+        journal.append({TokensRecord{0, {9}}}, Until::process_ends);
+    }
+    const SavedSession cut = read_session(path);
+    ASSERT_TRUE(cut.unfinished.has_value());
+    EXPECT_FALSE(cut.cut_off);
+    EXPECT_THAT(cut_off_note(cut), HasSubstr("the program ended during the last answer"));
+    ASSERT_EQ(cut.tree.nodes().size(), 3u);
+    EXPECT_THAT(cut.tree.turn(1).answer, ::testing::ElementsAre(7, 8, 9));
+    EXPECT_THAT(cut.tree.turn(2).answer, ::testing::ElementsAre(17));
+    EXPECT_FALSE(cut.tree.turn(1).ended);
+    EXPECT_EQ(cut.tree.turn(1).finish, Turn::Finish::cancelled);
+    EXPECT_EQ(cut.engine_of.size(), 3u);
+    EXPECT_EQ(cut.settings_of.size(), 3u);
+    // Its change follows: what was saved before counts no longer.
+    Journal journal = Journal::open(path, cut);
+    const std::int64_t before = journal.bytes();
+    journal.append({whole});
+    const SavedSession done = read_session(path);
+    EXPECT_FALSE(done.unfinished.has_value());
+    EXPECT_EQ(cut_off_note(done), "");
+    ASSERT_EQ(done.tree.nodes().size(), 3u);
+    EXPECT_EQ(done.tree.turn(1).answer.size(), 4u);
+    journal.cut_back(before);
+    EXPECT_EQ(static_cast<std::int64_t>(fs::file_size(path)), before);
+    EXPECT_TRUE(read_session(path).unfinished.has_value());
 }
 
 TEST(Store, NamesAreChecked) {
@@ -287,7 +385,7 @@ fs::path empty_store(const std::string& name) {
 TEST(Store, DeletesByNameWhatIsNotOpen) {
     const fs::path folder = empty_store("deleting");
     const fs::path path = session_path("monday");
-    Journal::create(path, some_records(), false);
+    Journal::create(path, some_records());
     {
         const Journal open = Journal::open(path, read_session(path));
         EXPECT_THROW(delete_session("monday"), Error);
@@ -306,7 +404,7 @@ TEST(Store, PrunesTheOldestThatHaveNoNameAndAreNotOpen) {
         "20250101-000001-", "20250101-000001-x", "20250102-000000", "20250103-000000"};
     for (std::size_t i = 0; i < oldest_first.size(); ++i) {
         const fs::path path = session_path(oldest_first[i]);
-        Journal::create(path, some_records(), false);
+        Journal::create(path, some_records());
         fs::last_write_time(path, fs::file_time_type::clock::now() - std::chrono::hours(100 - i));
     }
     const Journal open = Journal::open(session_path("20250101-000000"), read_session(session_path("20250101-000000")));

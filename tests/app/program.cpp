@@ -95,11 +95,13 @@ Outcome run(const Call& call) {
     if (call.close_output) out.close_read();
     Outcome outcome;
     std::size_t written = 0;
-    bool told = false;
+    bool told = false, told_error = false;
     const auto deadline = std::chrono::steady_clock::now() + call.patience;
     while (out.ends[0] >= 0 || error.ends[0] >= 0) {
-        if (written == call.input.size()) in.close_write();
-        std::array<pollfd, 3> wait{{{out.ends[0], POLLIN, 0}, {error.ends[0], POLLIN, 0}, {in.ends[1], POLLOUT, 0}}};
+        if (written == call.input.size() && !call.hold_input) in.close_write();
+        std::array<pollfd, 3> wait{{{out.ends[0], POLLIN, 0},
+                                    {error.ends[0], POLLIN, 0},
+                                    {written < call.input.size() ? in.ends[1] : -1, POLLOUT, 0}}};
         ::poll(wait.data(), wait.size(), 100);
         if (std::chrono::steady_clock::now() > deadline) ::kill(child, SIGKILL);
         std::array<char, 65536> chunk{};
@@ -111,13 +113,17 @@ Outcome run(const Call& call) {
             if (got > 0) (i == 0 ? outcome.out : outcome.error).append(chunk.data(), static_cast<std::size_t>(got));
             if (got > 0 && call.on_more) call.on_more(child, outcome);
         }
-        if (in.ends[1] >= 0 && wait[2].revents != 0) {
+        if (wait[2].fd >= 0 && wait[2].revents != 0) {
             const ssize_t put = ::write(in.ends[1], call.input.data() + written, call.input.size() - written);
             written = put < 0 ? call.input.size() : written + static_cast<std::size_t>(put);
         }
         if (!told && !outcome.out.empty() && call.on_output) {
             told = true;
             call.on_output(child);
+        }
+        if (!told_error && !outcome.error.empty() && call.on_error) {
+            told_error = true;
+            call.on_error(child);
         }
     }
     int status = 0;

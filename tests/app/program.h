@@ -22,11 +22,12 @@ struct Call {
     std::string input;  // of standard input
     std::vector<std::pair<std::string, std::string>> environment;
     bool close_output = false;  // no one reads standard output
-    // Called when the first byte of output has arrived.
-    std::function<void(pid_t)> on_output;
+    bool hold_input = false;    // standard input stays open until the program ends
+    // Called when the first byte of output, or of standard error, has arrived.
+    std::function<void(pid_t)> on_output, on_error;
     // Called when more output has arrived, with all of it so far.
     std::function<void(pid_t, const Outcome&)> on_more;
-    // Called in the new process before it becomes the program.
+    // Called in the new process before it becomes the program; only what is safe after fork().
     std::function<void()> in_child;
     std::chrono::seconds patience{60};
 };

@@ -76,6 +76,14 @@ void TmuxTerminal::resize(int columns, int rows) {
     shell(tmux_ + "resize-window -x " + std::to_string(columns) + " -y " + std::to_string(rows));
 }
 
+void TmuxTerminal::signal(const std::string& name) {
+    // The pane runs a shell, whose only child is the program.
+    shell("pane=$(" + tmux_ + "display-message -p '#{pane_pid}'); kill -" + name +
+          " $(cat /proc/$pane/task/$pane/children)");
+}
+
+std::string TmuxTerminal::modes() { return shell("stty -a -F $(" + tmux_ + "display-message -p '#{pane_tty}')"); }
+
 std::string TmuxTerminal::capture(const std::string& options) { return shell(tmux_ + "capture-pane -p " + options); }
 std::string TmuxTerminal::screen() { return capture(""); }
 std::string TmuxTerminal::screen_and_past() { return capture("-J -S -"); }

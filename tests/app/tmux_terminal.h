@@ -35,6 +35,9 @@ protected:
     void wait_for(const std::string& text, int times = 1);
     // Waits for `count` statistics lines and the prompt after the last: the next key is no longer typed ahead.
     void wait_for_answers(int count);
+    // Sends a signal ("TERM") to the program.
+    void signal(const std::string& name);
+    std::string modes();  // of the terminal, as `stty -a` prints them
     // The folder that is $XDG_STATE_HOME.
     std::string state() const { return state_; }
 

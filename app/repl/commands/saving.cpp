@@ -21,6 +21,17 @@ std::string one_name(const std::string& arguments, const std::string& command) {
     return words.front();
 }
 
+void save_as(Repl& repl, const std::string& name, Replace replace) {
+    if (repl.conversation().tree().nodes().empty()) throw Error("there is nothing to save yet");
+    const std::filesystem::path path = session_path(name);
+    try {
+        repl.workspace().save_copy(path, replace);
+    } catch (const SessionExists& problem) {
+        throw Error(std::string(problem.what()) + ", or replace it with /save! " + name);
+    }
+    say(dim("Saved as " + path.string() + ".") + "\n");
+}
+
 void save(Repl& repl, const std::string& arguments) {
     Workspace& workspace = repl.workspace();
     if (arguments.empty()) {
@@ -30,10 +41,11 @@ void save(Repl& repl, const std::string& arguments) {
         throw Error(workspace.saving() ? "there is nothing to save yet"
                                        : "this conversation is not saved; /save NAME saves it");
     }
-    if (repl.conversation().tree().nodes().empty()) throw Error("there is nothing to save yet");
-    const std::filesystem::path path = session_path(one_name(arguments, "/save"));
-    workspace.save_copy(path);
-    say(dim("Saved as " + path.string() + ".") + "\n");
+    save_as(repl, one_name(arguments, "/save"), Replace::earlier_copy);
+}
+
+void save_anyway(Repl& repl, const std::string& arguments) {
+    save_as(repl, one_name(arguments, "/save!"), Replace::any_session);
 }
 
 void load(Repl& repl, const std::string& arguments) {
@@ -68,8 +80,11 @@ Candidates complete_session(const CompletionRequest& request) {
 constexpr ReplCommand kCommands[] = {
     {"save", "[NAME]", "save a copy of the conversation under a name",
      "At a terminal, the conversation is saved after every turn anyway; without NAME, shows where. A NAME with a slash "
-     "is a path.",
+     "is a path. An earlier copy of this conversation is brought up to date; another conversation is not replaced.",
      save, complete_session},
+    {"save!", "NAME", "the same, and replace another conversation of that name",
+     "The session that is replaced is lost. One that is open in a foresay is never replaced.", save_anyway,
+     complete_session},
     {"load", "[NAME]", "continue a saved session; without a name, list them",
      "The session brings its settings with it, and is saved to the same file from then on. The conversation you leave "
      "stays as it was saved.",

@@ -1,0 +1,197 @@
+#include "app/plugin_trust.h"
+
+#include <fcntl.h>
+#include <spdlog/spdlog.h>
+#include <sys/stat.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <set>
+#include <string>
+#include <string_view>
+#include <system_error>
+
+#include "app/configuration.h"
+#include "app/files.h"
+#include "app/interrupt.h"
+#include "app/output.h"
+#include "app/plugin_path.h"
+#include "app/terminal.h"
+#include "base/error.h"
+
+namespace foresay::app {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::size_t kMaxLines = 1000;
+
+fs::path allowed_file() {
+    const fs::path state = state_folder();
+    return state.empty() ? state : state / "plugins.allowed";
+}
+
+// The file that a plugin of a configuration is; empty when there is none.
+fs::path file_of(const core::PluginSpec& plugin) {
+    std::error_code ignored;
+    if (!plugin.path.empty()) return fs::canonical(plugin.path, ignored);
+    for (const plugins::PluginFile& file : find_plugins()) {
+        if (file.name == plugin.name) return file.path;
+    }
+    return {};
+}
+
+bool on_plugin_path(const fs::path& stated) {
+    std::error_code ignored;
+    const fs::path folder = fs::canonical(fs::absolute(stated).parent_path(), ignored);
+    const std::vector<fs::path> folders = plugin_options(false).folders;
+    return std::any_of(folders.begin(), folders.end(),
+                       [&](const fs::path& one) { return one.is_absolute() && fs::canonical(one, ignored) == folder; });
+}
+
+// Tells whether a file is the one that was allowed: its change time cannot be set by hand.
+std::string identity(const fs::path& file) {
+    struct stat status {};
+    if (::stat(file.c_str(), &status) != 0) return {};
+    std::array<char, 128> text{};
+    std::snprintf(text.data(), text.size(), "%llx.%llx.%llx.%llx.%llx", static_cast<unsigned long long>(status.st_dev),
+                  static_cast<unsigned long long>(status.st_ino), static_cast<unsigned long long>(status.st_size),
+                  static_cast<unsigned long long>(status.st_ctim.tv_sec),
+                  static_cast<unsigned long long>(status.st_ctim.tv_nsec));
+    return text.data();
+}
+
+// "IDENTITY PATH", as the file of allowed plugins has it; empty for a file that cannot be in it.
+std::string line_of(const fs::path& file) {
+    const std::string known = identity(file);
+    if (known.empty() || file.string().find('\n') != std::string::npos) return {};
+    return known + " " + file.string();
+}
+
+bool is_allowed(const fs::path& file) {
+    const std::string wanted = line_of(file);
+    const fs::path list = allowed_file();
+    struct stat status {};
+    // A list that others can write proves nothing.
+    if (wanted.empty() || list.empty() || ::stat(list.c_str(), &status) != 0) return false;
+    if (status.st_uid != ::geteuid() || (status.st_mode & (S_IWGRP | S_IWOTH)) != 0) return false;
+    std::ifstream lines(list);
+    std::string line;
+    for (std::size_t i = 0; i < kMaxLines && std::getline(lines, line); ++i) {
+        if (line == wanted) return true;
+    }
+    return false;
+}
+
+// Returns why that failed; empty: it is remembered.
+std::string remember(const fs::path& file) {
+    if (is_allowed(file)) return {};
+    const fs::path list = allowed_file();
+    const std::string line = line_of(file) + "\n";
+    if (list.empty()) return "there is no state folder; set HOME or XDG_STATE_HOME to a writable folder";
+    // The newest lines count, so a list that is full begins again.
+    std::ifstream lines(list);
+    const bool full = std::count(std::istreambuf_iterator<char>(lines), {}, '\n') >= static_cast<long>(kMaxLines);
+    const int flags = O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | (full ? O_TRUNC : O_APPEND);
+    const int descriptor = ::open(list.c_str(), flags, 0600);
+    if (descriptor < 0) return "cannot write " + list.string() + ": " + std::strerror(errno);
+    const bool written = ::write(descriptor, line.data(), line.size()) == static_cast<ssize_t>(line.size());
+    const int problem = errno;
+    ::close(descriptor);
+    return written ? "" : "cannot write " + list.string() + ": " + std::strerror(problem);
+}
+
+bool ask(const std::string& question) {
+    const TerminalLoan loan;
+    ::tcflush(STDIN_FILENO, TCIFLUSH);  // what was typed before the question is no answer to it
+    say(question);
+    std::string answer;
+    for (char c = 0; c != '\n';) {
+        const ssize_t got = ::read(STDIN_FILENO, &c, 1);
+        if (got < 0 && errno == EINTR && !interrupted()) continue;
+        if (got <= 0) {
+            say("\n");
+            return false;
+        }
+        if (answer.size() < 8) answer += c;
+    }
+    return answer == "y\n" || answer == "Y\n" || answer == "yes\n";
+}
+
+void require_allowed(const core::PluginSpec& plugin, const fs::path& file) {
+    const std::string place = plugin.path_origin.place;
+    const std::string named = "the " + place + " names the plugin " + file.string();
+    if (const fs::path open = open_to_everyone(file); !open.empty()) {
+        throw Error(named + ", but every user of this machine can change " + open.string() + "; chmod o-w it first");
+    }
+    if (is_allowed(file)) return;
+    if (!stdin_is_terminal() || !stderr_is_terminal()) {
+        throw Error(named +
+                    ", which is outside the plugin path and was not allowed yet; allow it by continuing the "
+                    "session at a terminal, or name the plugin in a configuration of your own");
+    }
+    const std::string question = "The " + place + " names a plugin outside the plugin path:\n  " + file.string() +
+                                 "\nIt is native code and runs with your rights. Load it? [y/N] ";
+    if (!ask(printable(question))) throw Error(named + ", which you did not allow");
+    if (const std::string problem = remember(file); !problem.empty()) {
+        complain("foresay: you will be asked again: " + problem);
+    }
+}
+
+void warn_of_open(const fs::path& file) {
+    static std::set<fs::path> warned;
+    const fs::path open = open_to_everyone(file);
+    if (open.empty() || !warned.insert(file).second) return;
+    spdlog::warn(
+        "every user of this machine can change {}, so anyone can run code as you through the plugin {}; "
+        "chmod o-w it",
+        printable(open.string()), printable(file.string()));
+}
+
+}  // namespace
+
+fs::path open_to_everyone(const fs::path& file) {
+    struct stat status {};
+    if (::stat(file.c_str(), &status) != 0) return {};
+    if ((status.st_mode & S_IWOTH) != 0) return file;
+    const uid_t owner = status.st_uid;
+    for (fs::path folder = fs::absolute(file).parent_path();; folder = folder.parent_path()) {
+        if (::stat(folder.c_str(), &status) != 0) return {};
+        if ((status.st_mode & S_IWOTH) != 0) {
+            // In a sticky folder such as /tmp everyone can put a file, but only its owner can replace it.
+            const bool ours = owner == ::geteuid() || owner == 0;
+            if ((status.st_mode & S_ISVTX) == 0 || !ours) return folder;
+        }
+        if (!folder.has_relative_path()) return {};
+    }
+}
+
+void check_plugin_trust(const core::Config& config) {
+    for (const core::PluginSpec& plugin : config.plugins) {
+        const fs::path file = file_of(plugin);
+        if (file.empty()) continue;  // loading it gives the reason
+        const bool from_session = !plugin.path.empty() && plugin.path_origin.place.starts_with(kSessionPlace);
+        if (from_session && !on_plugin_path(plugin.path)) {
+            require_allowed(plugin, file);
+        } else {
+            warn_of_open(file);
+        }
+    }
+}
+
+void remember_plugins(const core::Config& config) {
+    for (const core::PluginSpec& plugin : config.plugins) {
+        if (plugin.path.empty() || on_plugin_path(plugin.path)) continue;
+        const std::string problem = remember(file_of(plugin));
+        if (!problem.empty()) spdlog::info("the plugin {} will be asked for: {}", plugin.path.string(), problem);
+    }
+}
+
+}  // namespace foresay::app

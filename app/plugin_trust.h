@@ -1,0 +1,29 @@
+// app/plugin_trust.h: which plugins may run, when a saved session names them.
+//
+// A session may come from anywhere, and a plugin is native code. So a session alone cannot make the program load a file
+// from outside the plugin path: the user must have loaded that file before, or allow it at a terminal. What is allowed
+// is remembered in the state folder, in `plugins.allowed`, with the file's identity: a file that has changed is asked
+// for again.
+//
+// Errors:   Error with one sentence that says what to do.
+#pragma once
+
+#include <filesystem>
+#include <vector>
+
+#include "core/config/config.h"
+
+namespace foresay::app {
+
+// Throws Error if `config` has a plugin that only a session names, outside the plugin path, and that is not allowed.
+// Asks for each at a terminal. Warns of plugins that any user of the machine can change, and refuses those that only a
+// session names.
+void check_plugin_trust(const core::Config& config);
+
+// Remembers the plugins of `config` outside the plugin path as allowed: they are about to be named in a session.
+void remember_plugins(const core::Config& config);
+
+// The file or folder on the way to `file` that any user of the machine can change; empty when there is none.
+std::filesystem::path open_to_everyone(const std::filesystem::path& file);
+
+}  // namespace foresay::app
