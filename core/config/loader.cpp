@@ -368,6 +368,7 @@ void ConfigLoader::fill() {
     config_.chain = list("sampling.chain");
     config_.chat_style = text("chat.style");
     config_.chat_system = text("chat.system");
+    config_.chat_newline = std::get<bool>(config_.setting("chat.newline").value);
     config_.chat_read_ahead = std::get<bool>(config_.setting("chat.read_ahead").value);
     config_.chat_save = std::get<bool>(config_.setting("chat.save").value);
     config_.chat_keep_sessions = integer("chat.keep_sessions");

@@ -62,7 +62,7 @@ TEST_P(Configs, Complete) {
 }
 
 TEST_P(Configs, TalkInTheirChatFormat) {
-    Call talk = call("chat", GetParam(), {"-n", "8", "--seed", "1", "--no-save"});
+    Call talk = call("chat", GetParam(), {"--lines", "-n", "8", "--seed", "1", "--no-save"});
     talk.input = "def f(x):\n/tokens\n/quit\n";
     const Outcome outcome = run(talk);
     EXPECT_EQ(outcome.status, 0) << outcome.error;

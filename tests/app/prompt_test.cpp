@@ -50,7 +50,7 @@ TEST(ChatStyle, ComesFromTheModelsTemplate) {
 TEST(ChatStyle, AnUnknownTemplateIsOneSentenceAndCompletion) {
     const auto other = chat_tokenizer("<start_of_turn>{{role}}", {"<start_of_turn>"});
     EXPECT_EQ(chat_style(config("auto"), other).format, ChatFormat::complete);
-    EXPECT_THAT(unknown_format_notice(config("auto"), other), HasSubstr("does not know the model's chat template"));
+    EXPECT_THAT(unknown_format_notice(config("auto"), other), HasSubstr("is not one of those that foresay knows"));
     EXPECT_EQ(unknown_format_notice(config("complete"), other), "") << "who chose need not be told";
     // A model without a template was not made for conversations: no format, no message.
     EXPECT_EQ(unknown_format_notice(config("auto"), chat_tokenizer("", {})), "");

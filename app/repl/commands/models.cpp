@@ -1,4 +1,6 @@
 // Commands that change the models and the speculation.
+#include <cstddef>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -34,11 +36,30 @@ std::string draft_text(Repl& repl) {
     return out + "\ndraft model " + (draft ? draft->source().path() : "none") + "\n";
 }
 
+// The draft model that the configuration had with the present target before /draft none, or a layer above it, removed
+// it. Empty if there was none.
+std::string earlier_draft(Repl& repl) {
+    const std::vector<core::ConfigLayer>& layers = repl.engine().configuration().layers();
+    const std::filesystem::path target = repl.engine().config().target_model;
+    for (std::size_t count = layers.size(); count > 0; --count) {
+        try {
+            const core::Config earlier =
+                engine::load_config({layers.begin(), layers.begin() + static_cast<std::ptrdiff_t>(count)}, false);
+            if (!earlier.draft_model.empty() && earlier.target_model == target) return earlier.draft_model.string();
+        } catch (const Error&) {
+            continue;  // some layers are valid only together with those above them
+        }
+    }
+    return {};
+}
+
 void draft(Repl& repl, const std::string& arguments) {
     if (arguments.empty()) return say(draft_text(repl));
     Configuration next = repl.engine().configuration();
     if (arguments == "on" || arguments == "auto") {
         next.set("speculation.mode=auto", "/draft");
+        const std::string model = next.config().draft_model.empty() ? earlier_draft(repl) : std::string();
+        if (!model.empty()) next.set_text("draft.model = " + quoted_toml(model), "/draft");
     } else if (arguments == "off" || arguments == "0") {
         next.set("speculation.mode=off", "/draft");
     } else if (arguments.find_first_not_of("0123456789") == std::string::npos) {
@@ -71,17 +92,19 @@ void model(Repl& repl, const std::string& arguments) {
 }
 
 Candidates complete_draft(const CompletionRequest& request) {
+    if (!request.before.empty()) return {};
     Candidates candidates = complete_files(request);
-    if (request.before.empty()) candidates.insert(candidates.end(), {"on", "off", "none"});
+    candidates.insert(candidates.end(), {"on", "off", "none"});
     return candidates;
 }
 
 constexpr ReplCommand kCommands[] = {
     {"draft", "[on|off|N|MODEL]",
      "show or change speculation: as many drafted tokens as pay off, none, N per step, or another draft model",
-     "Speculation changes the speed, never the text. `/draft none` unloads the draft model.", draft, complete_draft},
+     "Speculation changes the speed, never the text. `/draft none` unloads the draft model, `/draft on` loads it again.",
+     draft, complete_draft},
     {"model", "[PATH [DRAFT]]", "switch to another model, and keep the conversation",
-     "A draft model that does not fit the new model is dropped, and the reason is shown. If the new model has another "
+     "A draft model that does not fit the new model is not used, and the reason is shown. If the new model has another "
      "vocabulary, the conversation is tokenised again. Without PATH, shows the models in use.",
      model, complete_files},
 };
