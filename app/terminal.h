@@ -12,8 +12,8 @@ namespace foresay::app {
 // Whether the terminal on standard output understands cursor movements: TERM is set and not "dumb".
 bool terminal_moves();
 
-// While it exists, keys arrive one by one without echo, Enter as \r and Ctrl-J as \n, pastes are bracketed, and Ctrl-C is
-// still a signal. Does nothing unless standard input and output are such a terminal. At most one at a time.
+// While it exists, keys arrive one by one without echo, Enter as \r and Ctrl-J as \n, pastes are bracketed, and Ctrl-C
+// is still a signal. Does nothing unless standard input and output are such a terminal. At most one at a time.
 class TerminalMode {
 public:
     TerminalMode();

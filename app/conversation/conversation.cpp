@@ -36,9 +36,7 @@ std::vector<std::int32_t> Conversation::encode(const std::string& text) const {
                    : encode_next(tokenizer_, style_, files_, text, last().ended, line_open());
 }
 
-std::string Conversation::said(const std::string& text) const {
-    return whole_text(style_, files_, text, line_open());
-}
+std::string Conversation::said(const std::string& text) const { return whole_text(style_, files_, text, line_open()); }
 
 bool Conversation::line_open() const {
     return style_.format == core::ChatFormat::complete && line_is_open(tokenizer_, document().tokens);

@@ -35,7 +35,8 @@ std::vector<Part> document_parts(const ChatStyle& style, const std::vector<Attac
     std::vector<Part> parts;
     for (const Attachment& file : files) parts.push_back({file_text(core::ChatFormat::complete, file), false});
     if (!text.empty()) parts.push_back({text, true});
-    if (!style.newline || parts.empty()) return parts;
+    if (parts.empty()) return {{text, true}};  // of an empty document, BOS is left
+    if (!style.newline) return parts;
     if (line_open) parts.front().text.insert(0, 1, '\n');
     if (!parts.back().text.ends_with('\n')) parts.back().text += '\n';
     return parts;

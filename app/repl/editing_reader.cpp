@@ -11,6 +11,7 @@
 #include <histedit.h>
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <cstdio>
 #include <cstring>
@@ -86,6 +87,8 @@ public:
         show_prompt();
         initial_ = initial;
         literal_ = pasted_ = false;
+        el_resize(edit_);  // it may have been resized during an answer
+        drawn_columns_ = terminal_columns();
         end_ = Keyboard::Event::byte;
         int count = 0;
         const char* line = el_gets(edit_, &count);
@@ -116,6 +119,13 @@ private:
     void show_prompt() {
         prompt_ = search_.active() ? search_.prompt() : usual_prompt_;
         prompt_columns_ = search_.active() ? columns_of(prompt_) : usual_columns_;
+    }
+    // libedit's own function for a character takes every one for at least a column, and differs from the one that draws
+    // an entry in how it goes to the next row (see rows_above_cursor()).
+    static unsigned char insert_key(EditLine* edit, wint_t key) {
+        const wchar_t text[] = {static_cast<wchar_t>(key), 0};
+        el_winsertstr(edit, text);
+        return CC_REFRESH;
     }
     static char* prompt_of(EditLine* edit) { return of(edit).prompt_.data(); }
 
@@ -174,6 +184,7 @@ private:
     EditLine* edit_ = nullptr;
     std::string prompt_, usual_prompt_, initial_;
     std::size_t prompt_columns_ = 0, usual_columns_ = 0;  // without the marks of emphasized()
+    std::size_t drawn_columns_ = 80;                      // of the terminal when the entry was drawn
     bool literal_ = false;
     bool pasted_ = false;
     bool continues_ = false;
@@ -193,6 +204,12 @@ void EditingReader::add_keys() {
     el_wset(edit_, EL_ADDFN, L"erase-right", L"Delete the next character", call<&EditingReader::erase_right>);
     el_wset(edit_, EL_ADDFN, L"search-entries", L"Search earlier entries", call<&EditingReader::begin_search>);
     el_wset(edit_, EL_ADDFN, L"search-key", L"A key of a search", call<&EditingReader::search_key>);
+    el_wset(edit_, EL_ADDFN, L"insert-key", L"Insert a character", insert_key);
+    for (int character = 0x20; character < 0x7f; ++character) {
+        std::array<char, 8> key{};
+        std::snprintf(key.data(), key.size(), "\\%03o", static_cast<unsigned>(character));
+        el_set(edit_, EL_BIND, key.data(), "insert-key", nullptr);
+    }
     constexpr const char* kKeys[][2] = {
         {"^I", "complete-word"},
         {"\\e[200~", "paste-block"},
@@ -259,25 +276,40 @@ void EditingReader::redraw(bool in_place) {
     const std::size_t rows = in_place ? rows_above_cursor(terminal_columns()) : 0;
     print((rows > 0 ? "\r\x1b[" + std::to_string(rows) + "A" : "\r") + "\x1b[J");
     el_resize(edit_);
+    drawn_columns_ = terminal_columns();
     el_set(edit_, EL_REFRESH);
 }
 
-// In how many rows the cursor is below the beginning of the prompt. Assumes that a resized terminal wraps its lines
-// again. On one that does not, a part of the entry stays above, or a line above it is overwritten.
+// In how many rows the cursor is below the beginning of the prompt, now that the terminal has `columns` columns and has
+// wrapped its lines again. On one that does not wrap them again, a part of the entry stays above, or a line above it is
+// overwritten. libedit leaves out blanks at the end of a row and goes to the next one by a line break: the terminal
+// does not join these two. It does join rows that end with a character.
 std::size_t EditingReader::rows_above_cursor(std::size_t columns) const {
-    std::size_t rows = 0, column = prompt_columns_;
+    std::size_t rows = 0, joined = 0;                     // before this row; cells of the rows that it is joined to
+    std::size_t column = prompt_columns_, used = column;  // of this row; used: up to its last character
+    const auto end_row = [&](bool line_break) {
+        if (line_break) {
+            const std::size_t cells = joined + (joined > 0 ? std::max<std::size_t>(used, 1) : used);
+            rows += std::max<std::size_t>(1, (cells + columns - 1) / columns);
+            joined = 0;
+        } else {
+            joined += drawn_columns_;
+        }
+        column = used = 0;
+    };
     for (const wchar_t character : buffer().substr(0, cursor())) {
         if (character == L'\n') {
-            rows += column / columns + 1;
-            column = 0;
+            end_row(true);
             continue;
         }
         std::size_t width = columns_of(static_cast<char32_t>(character));
-        if (character < 0x20) width = character == L'\t' ? 8 - column % columns % 8 : 2;  // as ^X
-        if (width > 1 && column % columns + width > columns) column += columns - column % columns;
+        if (character < 0x20) width = character == L'\t' ? 8 - column % 8 : 2;  // as ^X
+        if (column + width > drawn_columns_) end_row(true);
         column += width;
+        if (character != L' ' && character != L'\t') used = column;
+        if (column >= drawn_columns_) end_row(used < column);
     }
-    return rows + column / columns;
+    return rows + (joined + column) / columns;
 }
 
 int EditingReader::read_character(EditLine* edit, wchar_t* out) {
@@ -298,8 +330,8 @@ int EditingReader::read_character(EditLine* edit, wchar_t* out) {
         if (character != U'\ufffd') {
             if (self.search_.active()) {
                 self.search_bytes_ = bytes;
-            } else if (character >= 0x80 && columns_of(character) != 1) {
-                // libedit draws a single new character by its own means, which take every one for at least a column.
+            } else if (character >= 0x80) {
+                // As insert_key() does it. Some of these are also keys of libedit's.
                 self.insert(bytes);
                 *out = kOwnKey;
                 return 1;

@@ -41,9 +41,7 @@ bool Keyboard::take(char& byte) {
     return true;
 }
 
-Keyboard::Wait Keyboard::changed() {
-    return continued ? Wait::continued : resized ? Wait::resized : Wait::typed;
-}
+Keyboard::Wait Keyboard::changed() { return continued ? Wait::continued : resized ? Wait::resized : Wait::typed; }
 
 Keyboard::Wait Keyboard::wait(int timeout_ms) {
     // Signals are unblocked only inside ppoll(): one that came between the check of its flag and the wait would be

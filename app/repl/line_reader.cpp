@@ -125,8 +125,8 @@ LineEnd read_block(LineReader& reader, const std::string& continuation, std::siz
     }
 }
 
-// Literal text that would be read as a command or as quotes is remembered between quotes, so that the history returns it
-// as text.
+// Literal text that would be read as a command or as quotes is remembered between quotes, so that the history returns
+// it as text.
 std::string remembered(const Line& entry) {
     const std::vector<std::string_view> lines = lines_of(entry.text);
     const std::size_t fewest = lines.size() > 1 ? kFewestQuotesInText : kFewestQuotes;

@@ -1,7 +1,7 @@
 // app/repl/line_reader.h: reads lines and entries, from a terminal or a pipe.
 //
-// On a terminal, lines are edited and kept in the history. In a pipe (with --lines), with --simple-io, or with TERM=dumb they are only
-// read.
+// On a terminal, lines are edited and kept in the history. In a pipe (with --lines), with --simple-io, or with
+// TERM=dumb they are only read.
 //
 // Threads:  one caller.
 #pragma once
@@ -52,8 +52,9 @@ std::unique_ptr<LineReader> make_plain_reader(bool prompts);
 std::unique_ptr<LineReader> make_editing_reader(Keyboard& keyboard, EditingOptions options);
 
 // Reads an entry: what one Enter key ends (on a terminal, line breaks are typed with Ctrl-J), or the lines between two
-// lines of three or more double quotes and nothing else; the quotes can also end a line that begins with a command. Both
-// lines must have the same number of quotes, so more quotes can enclose text with such lines. Adds it to the history.
+// lines of three or more double quotes and nothing else; the quotes can also end a line that begins with a command.
+// Both lines must have the same number of quotes, so more quotes can enclose text with such lines. Adds it to the
+// history.
 Line read_entry(LineReader& reader, const std::string& prompt, const std::string& continuation,
                 const std::string& initial = {});
 

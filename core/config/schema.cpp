@@ -93,7 +93,8 @@ std::vector<KeySpec> make_schema() {
          {},
          {},
          {},
-         "in the style complete: an entry begins on a line of its own and ends with a newline; false: entries are added "
+         "in the style complete: an entry begins on a line of its own and ends with a newline; false: entries are "
+         "added "
          "to the document as they are"},
         {"chat.read_ahead",
          ValueType::boolean,

@@ -275,7 +275,8 @@ TEST(Chat, WithoutATerminalThereAreNoPromptsAndNoColour) {
 }
 
 TEST(Chat, RetriesAreBranchesOfComplete) {
-    const Outcome outcome = run({"chat", "--lines", "-n", "12"}, "def f(x):\n/retry\n/retry\n/undo\n/retry\n/retry 9\n");
+    const Outcome outcome =
+        run({"chat", "--lines", "-n", "12"}, "def f(x):\n/retry\n/retry\n/undo\n/retry\n/retry 9\n");
     EXPECT_EQ(outcome.status, 0) << outcome.error;
     std::string expected;
     for (const std::string branch : {"0", "1", "2", "3"}) {
@@ -301,7 +302,8 @@ TEST(Chat, SetTakesEffectAndRefusesNonsense) {
                                      HasSubstr("longer than the 2048"), HasSubstr("target.context = 8\n")));
     // Another context size means another cache, another number of threads another backend; the text is the same.
     const std::string all = run({"complete", "-p", "def f(x):\n", "-n", "8", "--seed", "5"}).out + "\n";
-    const std::string cut = run({"complete", "-p", "def f(x):\n", "-n", "8", "--seed", "5", "--context", "8"}).out + "\n";
+    const std::string cut =
+        run({"complete", "-p", "def f(x):\n", "-n", "8", "--seed", "5", "--context", "8"}).out + "\n";
     EXPECT_EQ(outcome.out, all + cut + all);
 }
 
@@ -327,7 +329,8 @@ TEST(Chat, HelpComesFromTheTable) {
 
 TEST(Chat, TheBeginningOfANameIsEnoughWhereOnlyOneHasIt) {
     EXPECT_THAT(run({"chat", "--lines"}, "/stat\n").error, HasSubstr("answers   0"));
-    EXPECT_THAT(run({"chat", "--lines"}, "/s\n").error, AllOf(HasSubstr("/s is ambiguous: it could be "), HasSubstr("/set")));
+    EXPECT_THAT(run({"chat", "--lines"}, "/s\n").error,
+                AllOf(HasSubstr("/s is ambiguous: it could be "), HasSubstr("/set")));
     EXPECT_THAT(run({"chat", "--lines"}, "/\n").error, HasSubstr("/help lists them"));
     EXPECT_EQ(run({"chat", "--lines", "-n", "4"}, "/exit\nx\n").out, "");
 }

@@ -220,7 +220,7 @@ TEST(Talk, TheChainCanBeChanged) {
         "def f(x):\n/sampler add min_q\n/sampler top_k q=1\n/sampler remove xtc\n/sampler min_p\n");
     const std::string expected = complete(
         "def f(x):\n", {"--set", "sampling.chain=[\"wordlist\",\"min_p\",\"penalties\",\"top_k\",\"temperature\"]",
-                      "--set", "sampling.min_p.p=0.2", "--set", "sampling.top_k.k=9"});
+                        "--set", "sampling.min_p.p=0.2", "--set", "sampling.top_k.k=9"});
     EXPECT_EQ(outcome.out, expected + "\n");
     EXPECT_THAT(outcome.error, AllOf(HasSubstr("2   min_p         p = 0.2\n"), HasSubstr("did you mean 'min_p'?"),
                                      HasSubstr("unknown key 'q'"), HasSubstr("the chain has no 'xtc'")));
@@ -230,9 +230,9 @@ TEST(Talk, PluginsComeAndGo) {
     const Outcome outcome = chat(
         "/plugin unload wordlist\n/plugin load wordlist forbid=[\\\"return\\\"]\n/set sampling.temperature.value 0\n"
         "def fib(n):\n/plugin list\n/plugin load no_such\n");
-    EXPECT_EQ(
-        outcome.out,
-        complete("def fib(n):\n", {"--temperature", "0", "--set", "plugin.wordlist.options.forbid=[\"return\"]"}) + "\n")
+    EXPECT_EQ(outcome.out, complete("def fib(n):\n",
+                                    {"--temperature", "0", "--set", "plugin.wordlist.options.forbid=[\"return\"]"}) +
+                               "\n")
         << outcome.error;
     EXPECT_THAT(outcome.error, AllOf(HasSubstr("loaded  "), HasSubstr("'no_such' was not found")));
 }

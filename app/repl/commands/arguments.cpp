@@ -69,8 +69,9 @@ std::string quoted(std::string_view bytes) {
 
 void refuse_system_prompt(Repl& repl) {
     if (repl.conversation().format() != core::ChatFormat::complete) return;
-    throw Error("the style complete has no place for a system prompt: what you write is the document; write the text as "
-                "an entry, or choose another style with /set chat.style");
+    throw Error(
+        "the style complete has no place for a system prompt: what you write is the document; write the text as "
+        "an entry, or choose another style with /set chat.style");
 }
 
 void show_place(Repl& repl) {

@@ -101,8 +101,8 @@ void print_document(Repl& repl, const std::string& arguments) {
     const Conversation& conversation = repl.conversation();
     const std::vector<std::int32_t> ids = conversation.document().tokens;
     if (ids.empty()) throw Error("the conversation is empty");
-    std::string out = as_tokens ? token_table(conversation.tokenizer(), ids)
-                                : document_text(conversation.tokenizer(), ids);
+    std::string out =
+        as_tokens ? token_table(conversation.tokenizer(), ids) : document_text(conversation.tokenizer(), ids);
     std::string end = std::to_string(ids.size()) + (ids.size() == 1 ? " token" : " tokens");
     if (!as_tokens && conversation.line_open()) end += "; the last line is not finished, it has no newline";
     if (!out.ends_with('\n')) out += '\n';

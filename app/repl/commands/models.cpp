@@ -101,7 +101,8 @@ Candidates complete_draft(const CompletionRequest& request) {
 constexpr ReplCommand kCommands[] = {
     {"draft", "[on|off|N|MODEL]",
      "show or change speculation: as many drafted tokens as pay off, none, N per step, or another draft model",
-     "Speculation changes the speed, never the text. `/draft none` unloads the draft model, `/draft on` loads it again.",
+     "Speculation changes the speed, never the text. `/draft none` unloads the draft model, `/draft on` loads it "
+     "again.",
      draft, complete_draft},
     {"model", "[PATH [DRAFT]]", "switch to another model, and keep the conversation",
      "A draft model that does not fit the new model is not used, and the reason is shown. If the new model has another "
