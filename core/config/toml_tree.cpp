@@ -168,12 +168,10 @@ TomlNode convert(const toml::node& node) {
         case toml::node_type::integer:
             out.kind = TomlNode::Kind::integer;
             out.integer = node.as_integer()->get();
-            if (out.integer < 0) --out.column;  // the library places a negative number at its first digit
             break;
         case toml::node_type::floating_point:
             out.kind = TomlNode::Kind::real;
             out.real = node.as_floating_point()->get();
-            if (out.real < 0) --out.column;
             break;
         case toml::node_type::boolean:
             out.kind = TomlNode::Kind::boolean;

@@ -183,6 +183,7 @@ TEST(Retry, AnswersTheEntryThatFailed) {
     // An entry that is too long, several answers, a seed; what changes the conversation forgets the entry.
     std::string longer = "names = [";
     for (int i = 0; i < 40; ++i) longer += "'n" + std::to_string(i) + "', ";
+    longer += "'end',";
     const Outcome fits =
         chat("/set context 60\nx = 1\n/n 2 " + longer + "\n/set context 1000\n/retry 5\n/retry\n/undo\n/undo\n/retry\n",
              {"-n", "4"});
@@ -194,7 +195,7 @@ TEST(Retry, AnswersTheEntryThatFailed) {
 
 TEST(Messages, HaveOneVoice) {
     const Outcome outcome = chat(
-        "/set sampling.sed 5\n/set sampling.seed -1\n/set sampling.seed 18446744073709551615\n/set device "
+        "x = 1\n/set sampling.sed 5\n/set sampling.seed -1\n/set sampling.seed 18446744073709551615\n/set device "
         "foo\n/nonsense\n"
         "/plugin load no_such\n/retry 18446744073709551615\n/branch 7\n/save my first\n/fim " +
         write_scratch("util.py", "one\n\u00e4b\n") + ":2:4\n");
@@ -202,7 +203,8 @@ TEST(Messages, HaveOneVoice) {
     std::istringstream lines(outcome.error);
     for (std::string line; std::getline(lines, line);) {
         EXPECT_THAT(line, ::testing::AnyOf(StartsWith("foresay: "), StartsWith("    "))) << outcome.error;
-        EXPECT_THAT(line, Not(StartsWith("foresay: /"))) << "the command was typed a moment ago";
+        for (const std::string command : {"/set", "/plugin", "/retry"})
+            EXPECT_THAT(line, Not(HasSubstr(command + ":")));
     }
     EXPECT_THAT(outcome.error,
                 AllOf(HasSubstr("foresay: unknown key 'sed' in [sampling]; did you mean 'seed'?\n"),

