@@ -248,6 +248,13 @@ TEST(Draft, ComesBackAfterNone) {
         if (line.starts_with("draft model ")) models.push_back(line.substr(12));
     }
     EXPECT_EQ(models, (std::vector<std::string>{"none", draft, "none", draft}));
+    // Also in a session that was saved without it.
+    chat("import os\n/draft none\n/retry\n", {"--session", "undrafted"});
+    EXPECT_THAT(chat("/draft\n/draft on\n", {"--session", "undrafted"}).error,
+                AllOf(HasSubstr("draft model none\n"), HasSubstr("draft model " + draft + "\n")));
+    const std::string target = source("models/python-coder/draft-q8_0.gguf");
+    EXPECT_THAT(chat("/draft on\n", {"--model", target}).error,
+                HasSubstr("foresay: no draft model is configured; /draft PATH loads one"));
 }
 
 TEST(Places, AreShownWhereOneGoes) {

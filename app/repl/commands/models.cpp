@@ -1,16 +1,18 @@
 // Commands that change the models and the speculation.
-#include <cstddef>
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "app/conversation/source_files.h"
+#include "app/files.h"
 #include "app/output.h"
 #include "app/repl/commands/arguments.h"
 #include "app/repl/commands/topics.h"
 #include "app/repl/completion.h"
 #include "app/repl/repl.h"
 #include "base/error.h"
+#include "core/config/layers.h"
 
 namespace foresay::app {
 
@@ -36,21 +38,30 @@ std::string draft_text(Repl& repl) {
     return out + "\ndraft model " + (draft ? draft->source().path() : "none") + "\n";
 }
 
-// The draft model that the configuration had with the present target before /draft none, or a layer above it, removed
-// it. Empty if there was none.
+// The draft model of `layers` if their target is `target`; empty if it is not, or if there is none.
+std::string draft_of(std::vector<core::ConfigLayer> layers, const std::filesystem::path& target) {
+    try {
+        const core::Config config = engine::load_config(std::move(layers), false);
+        return config.target_model == target ? config.draft_model.string() : std::string();
+    } catch (const Error&) {
+        return {};  // some layers are valid only together with those above them
+    }
+}
+
+// The draft model that the present target had before /draft none, or a layer above it, removed it: that of the topmost
+// layers that state one, or of the bundled pair, which is no layer of a saved session. Empty if there was none.
 std::string earlier_draft(Repl& repl) {
     const std::vector<core::ConfigLayer>& layers = repl.engine().configuration().layers();
     const std::filesystem::path target = repl.engine().config().target_model;
-    for (std::size_t count = layers.size(); count > 0; --count) {
-        try {
-            const core::Config earlier =
-                engine::load_config({layers.begin(), layers.begin() + static_cast<std::ptrdiff_t>(count)}, false);
-            if (!earlier.draft_model.empty() && earlier.target_model == target) return earlier.draft_model.string();
-        } catch (const Error&) {
-            continue;  // some layers are valid only together with those above them
-        }
+    for (auto end = layers.end(); end != layers.begin(); --end) {
+        const std::string draft = draft_of({layers.begin(), end}, target);
+        if (!draft.empty()) return draft;
     }
-    return {};
+    try {
+        return draft_of(core::read_config_layers(data_file("configs/python-coder.toml")), target);
+    } catch (const Error&) {
+        return {};  // there is no bundled pair here
+    }
 }
 
 void draft(Repl& repl, const std::string& arguments) {
@@ -60,6 +71,7 @@ void draft(Repl& repl, const std::string& arguments) {
         next.set("speculation.mode=auto", "/draft");
         const std::string model = next.config().draft_model.empty() ? earlier_draft(repl) : std::string();
         if (!model.empty()) next.set_text("draft.model = " + quoted_toml(model), "/draft");
+        if (next.config().draft_model.empty()) repl.note("no draft model is configured; /draft PATH loads one");
     } else if (arguments == "off" || arguments == "0") {
         next.set("speculation.mode=off", "/draft");
     } else if (arguments.find_first_not_of("0123456789") == std::string::npos) {
