@@ -6,6 +6,7 @@
 #include "app/command_line/parser.h"
 #include "app/conversation/style.h"
 #include "app/files.h"
+#include "app/conversation/transcript.h"
 #include "app/interrupt.h"
 #include "app/journal/store.h"
 #include "app/opened_engine.h"
@@ -59,9 +60,12 @@ void show_end(Repl& repl, const std::filesystem::path& path) {
             (turns == 1 ? " answer, " : " answers, ") + std::to_string(conversation.tokens()) + " tokens.") +
         "\n");
     if (conversation.empty()) return;
-    const Turn& turn = conversation.last();
-    const std::string answer = stderr_is_terminal() ? repl.shown_answer() : printable(conversation.answer_text(turn));
-    say(printable("> " + turn.said) + "\n" + answer + "\n");
+    const Turn* const turn = &conversation.last();
+    if (stderr_is_terminal()) {
+        say(printable("> " + turn->said) + "\n" + repl.shown_answer() + "\n");
+    } else {
+        say(printable(transcript(conversation.tokenizer(), {&turn, 1})));
+    }
 }
 
 // Whether `text` has not been shown on this account before; remembers it. What was shown is in a file of the state
@@ -91,7 +95,7 @@ void introduce(Repl& repl) {
 bool begin(Repl& repl, const Start& start) {
     Workspace& workspace = repl.workspace();
     if (start.saved) {
-        for (const std::string& note : workspace.resume(start.path, *start.saved, false)) complain(note);
+        for (const std::string& note : workspace.resume(start.path, *start.saved, false)) repl.note(note);
         if (repl.interactive()) show_end(repl, start.path);
         return workspace.saving();
     }
@@ -108,7 +112,7 @@ bool begin(Repl& repl, const Start& start) {
     if (problem.empty()) {
         workspace.start_saving(start.path);
     } else {
-        complain("this conversation is not saved: " + problem);
+        repl.note("this conversation is not saved: " + problem);
     }
     return problem.empty();
 }
@@ -126,6 +130,9 @@ public:
             {.value = "N", .doc = "generate at most N tokens per answer; 0: to the end of the context"});
         add_sampling_options(parser, options_);
         parser.flag("--simple-io", simple_io_, "read plain lines, without editing or cursor movement");
+        parser.flag("--lines", lines_,
+                    "read piped input line by line, each line an entry or a command; without it, piped input is one "
+                    "prompt");
         parser.flag("--continue,-c", continue_last_, "continue the most recent session");
         parser.option("--session", session_, {.value = "NAME", .doc = "continue the session NAME, or start it"});
         parser.exclude("--session", "--continue");
@@ -149,9 +156,12 @@ public:
         }
         OpenedEngine engine(std::move(configuration), options_, needs);
         if (interrupted()) return kCancelled;
-        Repl repl(engine, {.simple_io = simple_io_});
-        const std::string notice = unknown_format_notice(engine.config(), engine.tokenizer());
-        if (!notice.empty()) complain(notice);
+        Repl repl(engine, {.simple_io = simple_io_, .lines = lines_});
+        const std::string unknown_format = unknown_format_notice(engine.config(), engine.tokenizer());
+        const std::string unused_system = unused_system_notice(engine.config(), engine.tokenizer());
+        for (const std::string& notice : {unknown_format, unused_system}) {
+            if (!notice.empty()) repl.note(notice);
+        }
         repl.banner();
         introduce(repl);
         const bool saves = begin(repl, start);
@@ -166,7 +176,7 @@ public:
 private:
     Options options_;
     std::string session_;
-    bool simple_io_ = false, continue_last_ = false, no_save_ = false;
+    bool simple_io_ = false, lines_ = false, continue_last_ = false, no_save_ = false;
 };
 
 const RegisterCommand<Chat> kChat("chat", "talk to a model, or let it continue what you write", CommandGroup::generate);

@@ -59,7 +59,7 @@ public:
 
     std::string chat_style;
     std::string chat_system;
-    bool chat_newline = false;
+    bool chat_newline = true;
     std::string chat_language;  // "auto", "none" or a name, which the program checks
     std::string chat_about;
     bool chat_save = true;

@@ -22,7 +22,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 Outcome chat(const std::string& input, std::vector<std::string> more = {}) {
-    std::vector<std::string> arguments = {"chat", "-n", "10"};
+    std::vector<std::string> arguments = {"chat", "--lines", "-n", "10"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     return run(arguments, input);
 }
@@ -64,10 +64,10 @@ TEST(Sessions, GoingOnHasTheSameBytes) {
 TEST(Sessions, ContinueTakesTheLastOneWithItsSettings) {
     chat("import os\n", {"--session", "older"});
     chat("def f(x):\n", {"--session", "newer", "--seed", "5", "--set", "sampling.top_k.k=7"});
-    const Outcome shown = run({"chat", "--continue"}, "/show sampling.top_k.k\n/stats\n");
+    const Outcome shown = run({"chat", "--lines", "--continue"}, "/show sampling.top_k.k\n/stats\n");
     EXPECT_THAT(shown.error, AllOf(HasSubstr("sampling.top_k.k = 7"), HasSubstr("session newer"), HasSubstr("seed 5")));
     // A flag wins over what was saved.
-    EXPECT_THAT(run({"chat", "-c", "--set", "sampling.top_k.k=9"}, "/show sampling.top_k.k\n").error,
+    EXPECT_THAT(run({"chat", "--lines", "-c", "--set", "sampling.top_k.k=9"}, "/show sampling.top_k.k\n").error,
                 HasSubstr("sampling.top_k.k = 9"));
     EXPECT_THAT(run({"session", "list"}).out, AllOf(HasSubstr("newer"), HasSubstr("def f(x):"), HasSubstr("1 turn")));
 }
@@ -200,7 +200,7 @@ TEST(Talk, FillsInTheMiddle) {
     EXPECT_EQ(place.status, 0) << place.error;
     EXPECT_GT(place.out.size(), 3u);
     EXPECT_EQ(chat("/fim " + file + ":2\n/fim " + file + ":2:1\n").out, place.out + place.out);
-    EXPECT_EQ(chat("/fim def add(a, b):\\\n<FILL>\\\n    return total\n").out, place.out);
+    EXPECT_EQ(chat("/fim \"\"\"\ndef add(a, b):\n<FILL>\n    return total\n\"\"\"\n").out, place.out);
     EXPECT_THAT(chat("/fim " + file + ":9\n").error, HasSubstr("has no line 9, only 3"));
     EXPECT_THAT(chat("/fim " + file + "\n").error, HasSubstr("is not a place"));
     EXPECT_THAT(chat("/fim\n").error, HasSubstr("FILE:LINE"));
@@ -303,9 +303,18 @@ TEST(Talk, TheDraftAndTheModelsCanBeChanged) {
                                      HasSubstr("draft model none"), HasSubstr("no file at")));
 }
 
-TEST(Talk, ASystemPromptBeginsTheNextConversation) {
-    const Outcome outcome = chat("/set chat.system \"import math\\n\"\n/system\ndef f(x):\n");
-    EXPECT_EQ(outcome.out, complete("import math\ndef f(x):\n") + "\n") << outcome.error;
+TEST(Talk, ADocumentHasNoPlaceForASystemPrompt) {
+    for (const std::string command : {"/system You are terse.", "/set chat.system You are terse."}) {
+        const Outcome outcome = chat(command + "\n/system\ndef f(x):\n");
+        EXPECT_EQ(outcome.status, 1);
+        EXPECT_THAT(outcome.error, AllOf(HasSubstr("foresay: the style complete has no place for a system prompt"),
+                                         HasSubstr("No system prompt.")));
+        EXPECT_EQ(outcome.out, complete("def f(x):\n") + "\n");
+    }
+    // One that a configuration sets for other models is reported, and does not reach the document.
+    const Outcome configured = chat("def f(x):\n", {"--set", "chat.system=You are terse."});
+    EXPECT_THAT(configured.error, HasSubstr("foresay: --set #1: the system prompt is not used"));
+    EXPECT_EQ(configured.out, complete("def f(x):\n") + "\n");
 }
 
 TEST(Talk, CopyNeedsATerminal) { EXPECT_THAT(chat("x\n/copy\n").error, HasSubstr("/copy needs a terminal")); }
