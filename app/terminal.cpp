@@ -120,7 +120,7 @@ std::vector<std::size_t> clusters(std::string_view text) {
     const auto add = [](void* to, std::string_view piece) {
         static_cast<std::vector<std::size_t>*>(to)->push_back(piece.size());
     };
-    splitter.split(text, add, &lengths);
+    splitter.split(text, {}, add, &lengths);
     return lengths;
 }
 

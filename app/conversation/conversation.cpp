@@ -190,7 +190,7 @@ Conversation::Answer Conversation::more(const Limits& limits, const Show& show) 
     if (turn.ended) throw Error("the model ended its answer; /retry generates another one");
     const int parent = tree_.parent(tree_.head());
     turn.given.insert(turn.given.end(), turn.answer.begin(), turn.answer.end());
-    turn.given_drawn.resize(turn.given.size(), 1);
+    turn.given_sampled.resize(turn.given.size(), 1);
     Answer answer = generate(turn, parent, limits, show);
     answer.line = current_branch();
     commit(std::move(turn), parent);

@@ -177,7 +177,7 @@ TEST_F(ConversationTest, MoreIsWhatALongerLimitGives) {
     pieces.insert(pieces.end(), conversation_.last().answer.begin(), conversation_.last().answer.end());
     EXPECT_EQ(pieces, whole);
     EXPECT_EQ(conversation_.turns().size(), 1u);
-    EXPECT_EQ(conversation_.last().given_drawn, std::vector<std::uint8_t>(11, 1));
+    EXPECT_EQ(conversation_.last().given_sampled, std::vector<std::uint8_t>(11, 1));
     expect_all_turns_reproducible();
     ASSERT_TRUE(conversation_.undo());
     EXPECT_EQ(conversation_.last().answer.size(), 5u);
@@ -229,8 +229,8 @@ TEST_F(ConversationTest, AnEditedAnswerGoesOnBehindTheNewText) {
     conversation_.edit(edited, limits(), kNobody);
     const Turn& turn = conversation_.last();
     EXPECT_EQ(test::tokenizer().decode(turn.given), edited);
-    EXPECT_GT(turn.given_drawn.front(), 0) << "the beginning was sampled, and stays marked so";
-    EXPECT_EQ(turn.given_drawn.back(), 0) << "the end was written";
+    EXPECT_GT(turn.given_sampled.front(), 0) << "the beginning was sampled, and stays marked so";
+    EXPECT_EQ(turn.given_sampled.back(), 0) << "the end was written";
     EXPECT_TRUE(conversation_.answer_text(turn).starts_with(edited));
     EXPECT_FALSE(turn.answer.empty());
     // Editing again and retrying build on that.

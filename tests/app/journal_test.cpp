@@ -38,7 +38,7 @@ TurnTree::Change turn(int parent, int index, std::vector<std::int32_t> answer) {
     turn.said = "said \"this\"\n\xff and that";  // not UTF-8
     turn.input = {0, 17, 4711};
     turn.given = {5, 6};
-    turn.given_drawn = {1, 0};
+    turn.given_sampled = {1, 0};
     turn.answer = std::move(answer);
     turn.seed = ~std::uint64_t{0};
     turn.branch = 3;
@@ -93,7 +93,7 @@ TEST(Journal, ReadsWhatItWrote) {
     const Turn written = turn(-1, 0, {1, 2, 3}).added.front().turn;
     EXPECT_EQ(read.input, written.input);
     EXPECT_EQ(read.given, written.given);
-    EXPECT_EQ(read.given_drawn, written.given_drawn);
+    EXPECT_EQ(read.given_sampled, written.given_sampled);
     EXPECT_EQ(read.answer, written.answer);
     EXPECT_EQ(read.seed, written.seed);
     EXPECT_EQ(read.branch, written.branch);

@@ -121,7 +121,6 @@ newline = false
 read_ahead = false
 save = false
 keep_sessions = 7
-newline = true
 language = "go"
 about = "It completes."
 [runtime]
@@ -150,7 +149,6 @@ anything = "goes"
     EXPECT_FALSE(config.chat_read_ahead);
     EXPECT_FALSE(config.chat_save);
     EXPECT_EQ(config.chat_keep_sessions, 7);
-    EXPECT_TRUE(config.chat_newline);
     EXPECT_EQ(config.chat_language, "go");
     EXPECT_EQ(config.chat_about, "It completes.");
     EXPECT_EQ(config.device, "cuda:1");
