@@ -5,6 +5,7 @@
 #include "app/repl/repl.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <span>
 
@@ -318,7 +319,9 @@ std::string Repl::edited_text(const std::string& text) {
 std::string Repl::why_no_tint() const {
     if (edits_) return {};
     if (!interactive_) return "the input or the output is not a terminal";
-    return terminal_moves() ? "plain lines were asked for (--simple-io)" : "the terminal is a simple one (TERM)";
+    if (terminal_moves()) return "--simple-io shows plain text";
+    const char* term = std::getenv("TERM");
+    return std::string("this terminal shows plain text (TERM=") + (term ? term : "") + ")";
 }
 
 void Repl::show_answer(const Generate& generate, const std::string& before, const std::string& given) {

@@ -249,7 +249,7 @@ TEST_F(ReplDisplay, DumbTerminalsGetPlainLines) {
     EXPECT_THAT(without_blanks(screen()), HasSubstr(expected("12")));
     type("'/view on' Enter");
     expect_screen(
-        HasSubstr("foresay: drafted tokens cannot be marked here, because the terminal is a simple one (TERM)"));
+        HasSubstr("foresay: drafted tokens cannot be marked here, because this terminal shows plain text (TERM=dumb)"));
     type("/view Enter");
     expect_screen(HasSubstr("Answers are plain text"));
     type("C-d");
