@@ -86,12 +86,10 @@ std::string statistics_line(const speculative::GenerateResult& result, std::int6
             out += text(" · output %zu", result.tokens.size());
             if (result.decode_tokens_per_second > 0) out += text(" at %.1f/s", result.decode_tokens_per_second);
         }
-        if (statistics.drafted > 0 && detail >= 5) {
-            out += text(" · accepted %lld of %lld drafted (%.0f %%)", static_cast<long long>(statistics.accepted),
-                        static_cast<long long>(statistics.drafted), accepted);
-            if (detail >= 6) out += text(", %.1f a round", result.mean_run_length());
-        } else if (statistics.drafted > 0 && detail >= 2) {
+        if (statistics.drafted > 0 && detail >= 2) {
             out += text(" · accepted %.0f %%", accepted);
+            if (detail >= 5) out += text(" of %lld drafted", static_cast<long long>(statistics.drafted));
+            if (detail >= 6) out += text(", %.1f tokens per round", result.mean_run_length());
         }
         if (result.finish == speculative::FinishReason::length) out += " · cut at the limit";
         if (result.finish == speculative::FinishReason::cancelled) out += " · cancelled";

@@ -10,8 +10,10 @@
 #include <cstring>
 #include <cwchar>
 #include <sstream>
+#include <vector>
 
 #include "app/output.h"
+#include "core/text/splitter.h"
 
 namespace foresay::app {
 
@@ -41,6 +43,7 @@ void take_terminal() {
     if (changed || !stdin_is_terminal() || !terminal_moves() || ::tcgetattr(STDIN_FILENO, &before) != 0) return;
     keys = before;
     keys.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO);
+    keys.c_iflag &= ~static_cast<tcflag_t>(ICRNL | INLCR | IGNCR);
     keys.c_cc[VMIN] = 1;
     keys.c_cc[VTIME] = 0;
     if (::tcsetattr(STDIN_FILENO, TCSADRAIN, &keys) != 0) return;
@@ -100,6 +103,31 @@ char32_t next_character(std::string_view text, std::size_t& at) {
     }
     at += length;
     return character;
+}
+
+namespace {
+
+// The lengths of the grapheme clusters of `text`, in bytes.
+std::vector<std::size_t> clusters(std::string_view text) {
+    static const core::Splitter splitter({"grapheme clusters", {{"\\X"}}}, "the line editor");
+    std::vector<std::size_t> lengths;
+    const auto add = [](void* to, std::string_view piece) {
+        static_cast<std::vector<std::size_t>*>(to)->push_back(piece.size());
+    };
+    splitter.split(text, add, &lengths);
+    return lengths;
+}
+
+}  // namespace
+
+std::size_t last_character(std::string_view text) {
+    const std::vector<std::size_t> lengths = clusters(text);
+    return lengths.empty() ? 0 : text.size() - lengths.back();
+}
+
+std::size_t first_character(std::string_view text) {
+    const std::vector<std::size_t> lengths = clusters(text);
+    return lengths.empty() ? 0 : lengths.front();
 }
 
 std::size_t columns_of(char32_t character) {

@@ -12,8 +12,8 @@ namespace foresay::app {
 // Whether the terminal on standard output understands cursor movements: TERM is set and not "dumb".
 bool terminal_moves();
 
-// While it exists, keys arrive one by one without echo, pastes are bracketed, and Ctrl-C is still a signal. Does
-// nothing unless standard input and output are such a terminal. At most one at a time.
+// While it exists, keys arrive one by one without echo, Enter as \r and Ctrl-J as \n, pastes are bracketed, and Ctrl-C
+// is still a signal. Does nothing unless standard input and output are such a terminal. At most one at a time.
 class TerminalMode {
 public:
     TerminalMode();
@@ -48,6 +48,11 @@ std::size_t columns_of(std::string_view text);
 // Wraps `text` between words to at most `columns` columns, each line indented by `indent`. Empty and indented lines
 // stay as they are, and a word longer than a line is not broken.
 std::string wrapped(std::string_view text, std::size_t columns, std::size_t indent = 0);
+// Where the last character of `text` begins, as a reader counts characters: with its combining marks, joined emoji and
+// the like (an extended grapheme cluster of Unicode). 0 if `text` is empty.
+std::size_t last_character(std::string_view text);
+// Where the first character ends, counted likewise.
+std::size_t first_character(std::string_view text);
 // Decodes the character at `at` and advances `at` past it. Each invalid byte yields U+FFFD.
 char32_t next_character(std::string_view text, std::size_t& at);
 

@@ -133,9 +133,9 @@ void Engine::State::open_draft(OpenedParts& parts, const core::ModelSource& targ
             {target_source.config(), parts.target.tokenizer.get(), target_source.path()},
             {parts.draft.source->config(), parts.draft.tokenizer.get(), parts.draft.source->path()});
     } catch (const Error& problem) {
-        // A new draft that does not fit is an error. The current one is left out when the new target does not fit it.
+        // A new draft that does not fit is an error. The current one is not used when the new target does not fit it.
         if (!present) throw at(next.setting("draft.model"), problem);
-        parts.result.notes.push_back(std::string("the draft model is left out: ") + problem.what());
+        parts.result.notes.push_back(std::string("the draft model is not used: ") + problem.what());
         parts.result.draft_left_out = true;
         parts.keep_draft = false;
         parts.draft.source.reset();

@@ -4,6 +4,7 @@
 #include "app/command_line/command.h"
 #include "app/command_line/parser.h"
 #include "app/conversation/style.h"
+#include "app/conversation/transcript.h"
 #include "app/interrupt.h"
 #include "app/journal/store.h"
 #include "app/opened_engine.h"
@@ -47,14 +48,14 @@ void show_end(Repl& repl, const std::filesystem::path& path) {
             (turns == 1 ? " answer, " : " answers, ") + std::to_string(conversation.tokens()) + " tokens.") +
         "\n");
     if (conversation.empty()) return;
-    const Turn& turn = conversation.last();
-    say(printable("> " + turn.said + "\n" + conversation.answer_text(turn)) + "\n");
+    const Turn* const turn = &conversation.last();
+    say(printable(transcript(conversation.tokenizer(), {&turn, 1})));
 }
 
 void begin(Repl& repl, const Start& start) {
     Workspace& workspace = repl.workspace();
     if (start.saved) {
-        for (const std::string& note : workspace.resume(start.path, *start.saved, false)) complain(note);
+        for (const std::string& note : workspace.resume(start.path, *start.saved, false)) repl.note(note);
         if (repl.interactive()) show_end(repl, start.path);
         return;
     }
@@ -66,7 +67,7 @@ void begin(Repl& repl, const Start& start) {
         prune_sessions(static_cast<std::size_t>(repl.engine().config().chat_keep_sessions));
     } catch (const Error& problem) {
         if (named) throw;
-        complain(std::string("this conversation is not saved: ") + problem.what());
+        repl.note(std::string("this conversation is not saved: ") + problem.what());
     }
 }
 
@@ -83,6 +84,9 @@ public:
             {.value = "N", .doc = "generate at most N tokens per answer; 0: to the end of the context"});
         add_sampling_options(parser, options_);
         parser.flag("--simple-io", simple_io_, "read plain lines, without editing or cursor movement");
+        parser.flag("--lines", lines_,
+                    "read piped input line by line, each line an entry or a command; without it, piped input is one "
+                    "prompt");
         parser.flag("--continue,-c", continue_last_, "continue the most recent session");
         parser.option("--session", session_, {.value = "NAME", .doc = "continue the session NAME, or start it"});
         parser.exclude("--session", "--continue");
@@ -100,9 +104,12 @@ public:
         needs.meter = true;  // for /profile; costs two clock reads per op
         OpenedEngine engine(options_, needs);
         if (interrupted()) return kCancelled;
-        Repl repl(engine, {.simple_io = simple_io_});
-        const std::string notice = unknown_format_notice(engine.config(), engine.tokenizer());
-        if (!notice.empty()) complain(notice);
+        Repl repl(engine, {.simple_io = simple_io_, .lines = lines_});
+        const std::string unknown_format = unknown_format_notice(engine.config(), engine.tokenizer());
+        const std::string unused_system = unused_system_notice(engine.config(), engine.tokenizer());
+        for (const std::string& notice : {unknown_format, unused_system}) {
+            if (!notice.empty()) repl.note(notice);
+        }
         repl.banner();
         begin(repl, start);
         const int status = repl.run();
@@ -115,7 +122,7 @@ public:
 private:
     Options options_;
     std::string session_;
-    bool simple_io_ = false, continue_last_ = false, no_save_ = false;
+    bool simple_io_ = false, lines_ = false, continue_last_ = false, no_save_ = false;
 };
 
 const RegisterCommand<Chat> kChat("chat", "talk to a model, or let it continue what you write", CommandGroup::generate);

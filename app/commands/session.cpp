@@ -5,6 +5,7 @@
 #include "app/command_line/command.h"
 #include "app/command_line/parser.h"
 #include "app/conversation/replay.h"
+#include "app/conversation/transcript.h"
 #include "app/conversation/workspace.h"
 #include "app/interrupt.h"
 #include "app/journal/store.h"
@@ -76,10 +77,7 @@ public:
             if (state.heads.size() > 1) {
                 print("==== branch " + std::to_string(i) + (i == state.current ? " (the current one)" : "") + "\n");
             }
-            for (const Turn* turn : session.tree.line(state.heads[i])) {
-                print(printable("> " + turn->said) + "\n");
-                print(printable(tokenizer.decode(turn->given) + tokenizer.decode(turn->answer)) + "\n");
-            }
+            print(printable(transcript(tokenizer, session.tree.line(state.heads[i]))));
         }
         return 0;
     }

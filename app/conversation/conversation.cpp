@@ -33,7 +33,19 @@ std::string Conversation::answer_text(const Turn& turn) const {
 
 std::vector<std::int32_t> Conversation::encode(const std::string& text) const {
     return empty() ? encode_first(tokenizer_, style_, files_, text)
-                   : encode_next(tokenizer_, style_, files_, text, last().ended);
+                   : encode_next(tokenizer_, style_, files_, text, last().ended, line_open());
+}
+
+std::string Conversation::said(const std::string& text) const { return whole_text(style_, files_, text, line_open()); }
+
+bool Conversation::line_open() const {
+    return style_.format == core::ChatFormat::complete && line_is_open(tokenizer_, document().tokens);
+}
+
+std::string Conversation::open_line() const {
+    if (!line_open()) return {};
+    const std::string text = tokenizer_.decode(document().tokens);
+    return text.substr(text.find_last_of('\n') + 1);  // npos + 1 is 0
 }
 
 Document Conversation::upcoming(const std::string& text) const {
@@ -77,8 +89,11 @@ std::int64_t Conversation::prepare(const Turn& turn, int parent) {
     prompt.add_prompt(turn);
     const auto length = static_cast<std::int64_t>(prompt.tokens.size());
     if (length >= generator_->capacity()) {
-        throw Error("the conversation needs " + std::to_string(length) + " positions, but the context has " +
-                    std::to_string(generator_->capacity()) + "; /clear starts a new one, /undo goes back");
+        const std::string subject = parent == TurnTree::kRoot ? "this text needs " : "the conversation needs ";
+        const std::string way_out = parent == TurnTree::kRoot ? "; " : "; /clear starts a new one, /undo goes back, ";
+        throw Error(subject + std::to_string(length) + " positions and room for an answer, but the context has " +
+                    std::to_string(generator_->capacity()) + way_out +
+                    "/set target.context N sets its length, up to what the model allows");
     }
     generator_->switch_to(prompt.tokens, prompt.generated);
     // The last token is always evaluated, because its logits are needed.
@@ -121,7 +136,7 @@ void Conversation::commit(Turn turn, int parent) {
 
 Conversation::Answer Conversation::answer(const std::string& text, const Limits& limits, const Show& show) {
     Turn turn;
-    turn.said = whole_text(style_.format, files_, text);
+    turn.said = said(text);
     turn.input = encode(text);
     turn.seed = limits.seed;
     turn.branch = limits.branch;
@@ -166,6 +181,19 @@ Conversation::Answer Conversation::edit(const std::string& text, const Limits& l
     return answer;
 }
 
+Conversation::Answer Conversation::more(const Limits& limits, const Show& show) {
+    check(!empty(), "more() needs a turn");
+    Turn turn = last();
+    if (turn.ended) throw Error("the model ended its answer; /retry generates another one");
+    const int parent = tree_.parent(tree_.head());
+    turn.given.insert(turn.given.end(), turn.answer.begin(), turn.answer.end());
+    turn.given_drawn.resize(turn.given.size(), 1);
+    Answer answer = generate(turn, parent, limits, show);
+    answer.line = current_branch();
+    commit(std::move(turn), parent);
+    return answer;
+}
+
 Conversation::Answer Conversation::fill(const std::string& prefix, const std::string& suffix, const Limits& limits,
                                         const Show& show) {
     Turn turn;
@@ -198,7 +226,7 @@ std::vector<Conversation::Answer> Conversation::answers(const std::optional<std:
     Turn turn;
     int parent = tree_.head();
     if (text) {
-        turn.said = whole_text(style_.format, files_, *text);
+        turn.said = said(*text);
         turn.input = encode(*text);
         turn.seed = limits.seed;
     } else {
@@ -220,7 +248,13 @@ std::vector<Conversation::Answer> Conversation::answers(const std::optional<std:
 
     std::vector<Answer> answers;
     for (std::size_t i = 0; i < count; ++i) {
-        answers.push_back({results[i], i == 0 ? evaluated : 0, turn.seed, branches[i]});
+        const bool cancelled = results[i].finish == speculative::FinishReason::cancelled;
+        if (cancelled && results[i].tokens.empty()) continue;
+        answers.push_back({results[i], answers.empty() ? evaluated : 0, turn.seed, branches[i]});
+    }
+    if (answers.empty()) {
+        if (!text) return answers;
+        answers.push_back({results[0], evaluated, turn.seed, branches[0]});  // as answer() keeps the message
     }
     commit_side_by_side(std::move(turn), parent, text.has_value(), answers);
     if (text) files_.clear();
@@ -320,27 +354,6 @@ void Conversation::restore(TurnTree tree) {
     unsaved_.clear();
 }
 
-namespace {
-
-std::size_t place_of(const std::vector<std::int32_t>& tokens, std::int32_t id) {
-    return static_cast<std::size_t>(std::find(tokens.begin(), tokens.end(), id) - tokens.begin());
-}
-
-// The inverse of encode_fill(): the texts before and after the hole. False if `input` does not come from encode_fill().
-bool read_fill(const core::Tokenizer& tokenizer, const std::vector<std::int32_t>& input, std::string& prefix,
-               std::string& suffix) {
-    const core::SpecialTokens& special = tokenizer.special();
-    const std::size_t begin = place_of(input, special.fim_prefix);
-    const std::size_t hole = place_of(input, special.fim_suffix);
-    const std::size_t end = place_of(input, special.fim_middle);
-    if (special.fim_prefix < 0 || begin >= hole || hole >= end || end >= input.size()) return false;
-    prefix = tokenizer.decode(std::span(input).subspan(begin + 1, hole - begin - 1));
-    suffix = tokenizer.decode(std::span(input).subspan(hole + 1, end - hole - 1));
-    return true;
-}
-
-}  // namespace
-
 void Conversation::rebind(speculative::Generator& generator, const core::Tokenizer& tokenizer, ChatStyle style,
                           bool same_vocabulary) {
     const core::Tokenizer before = std::exchange(tokenizer_, tokenizer);
@@ -348,18 +361,20 @@ void Conversation::rebind(speculative::Generator& generator, const core::Tokeniz
     style_ = std::move(style);
     if (same_vocabulary) return;
     const core::EncodeOptions plain{.add_special = false, .parse_special = false};
+    ChatStyle as_said = style_;  // Turn::said has the newlines that a document got
+    as_said.newline = false;
     tree_.rewrite([&](TurnTree::Node& node) {
         Turn& turn = node.turn;
         const std::string text = before.decode(turn.given) + before.decode(turn.answer);
         std::string prefix, suffix;
-        if (read_fill(before, turn.input, prefix, suffix)) {
+        if (decode_fill(before, turn.input, prefix, suffix)) {
             const bool able = tokenizer_.special().fim_middle >= 0;
             turn.input = able ? encode_fill(tokenizer_, prefix, suffix, generator_->capacity() / 2)
-                              : encode_first(tokenizer_, style_, {}, prefix);
+                              : encode_first(tokenizer_, as_said, {}, prefix);
         } else if (node.parent == TurnTree::kRoot) {
-            turn.input = encode_first(tokenizer_, style_, {}, turn.said);
+            turn.input = encode_first(tokenizer_, as_said, {}, turn.said);
         } else {
-            turn.input = encode_next(tokenizer_, style_, {}, turn.said, false);
+            turn.input = encode_next(tokenizer_, as_said, {}, turn.said, false, false);
         }
         turn.given.clear();
         turn.given_drawn.clear();

@@ -1,6 +1,8 @@
 // app/conversation/conversation.h: the operations of a conversation: answer, retry, edit, branch, undo. Tokens that two
 // states of it share stay in the generator's KV cache and are not evaluated again.
 //
+// In the style complete a conversation is one document: entries and answers are appended to it (prompt.h says how).
+//
 // Life:     every operation is one change of the tree; take_unsaved() returns the changes for saving.
 // Errors:   operations throw Error when the text does not fit the context or a sampler stage fails; the conversation
 //           is then unchanged.
@@ -47,10 +49,14 @@ public:
     Answer retry(std::optional<std::uint64_t> seed, const Limits& limits, const Show& show);
     // Replaces the last answer by `text` and continues it. There must be a turn.
     Answer edit(const std::string& text, const Limits& limits, const Show& show);
+    // Continues the last answer where it stopped, with the tokens that a longer limit would have given. There must be a
+    // turn. Throws Error if the model ended that answer.
+    Answer more(const Limits& limits, const Show& show);
     // Generates the text between `prefix` and `suffix`, as the first turn of a new branch.
     Answer fill(const std::string& prefix, const std::string& suffix, const Limits& limits, const Show& show);
     // Generates `count` answers side by side, each on its own branch: to `text`, or to the last message again, from the
-    // next unused branches of the seed. The first becomes the current branch.
+    // next unused branches of the seed. The first becomes the current branch. When cancelled, answers without a token
+    // are dropped; the result is empty if nothing is left. Only a new message stays without an answer.
     std::vector<Answer> answers(const std::optional<std::string>& text, std::size_t count, const Limits& limits,
                                 const speculative::BranchCallback& show);
 
@@ -84,6 +90,9 @@ public:
     Document upcoming(const std::string& text) const;
     Document document() const { return tree_.document(tree_.head()); }
     std::int64_t tokens() const { return static_cast<std::int64_t>(document().tokens.size()); }
+    // In the style complete: whether the document ends within a line, and the text of that line.
+    bool line_open() const;
+    std::string open_line() const;
     const ChatStyle& style() const { return style_; }
     core::ChatFormat format() const { return style_.format; }
     void set_style(ChatStyle style) { style_ = std::move(style); }  // of the turns to come
@@ -105,6 +114,7 @@ public:
 
 private:
     std::vector<std::int32_t> encode(const std::string& text) const;
+    std::string said(const std::string& text) const;  // Turn::said of the next turn
     Answer generate(Turn& turn, int parent, const Limits& limits, const Show& show);
     // Moves the generator to the end of the turn's prompt. Returns how many tokens it still has to evaluate.
     std::int64_t prepare(const Turn& turn, int parent);

@@ -23,42 +23,76 @@ std::string file_text(core::ChatFormat format, const Attachment& file) {
     return file.name + "\n" + fence + "\n" + text + fence + "\n\n";
 }
 
-// In a plain document, typed text may contain special tokens, as it may for `foresay complete`; files may not.
-std::vector<std::int32_t> encode_document(const core::Tokenizer& tokenizer, const std::vector<Attachment>& files,
-                                          const std::string& system, const std::string& text, bool first) {
+// What a document gets: text, and whether the names of special tokens in it are such tokens. Typed text may contain
+// special tokens, as it may for `foresay complete`; files may not.
+struct Part {
+    std::string text;
+    bool special;
+};
+
+std::vector<Part> document_parts(const ChatStyle& style, const std::vector<Attachment>& files, const std::string& text,
+                                 bool line_open) {
+    std::vector<Part> parts;
+    for (const Attachment& file : files) parts.push_back({file_text(core::ChatFormat::complete, file), false});
+    if (!text.empty()) parts.push_back({text, true});
+    if (parts.empty()) return {{text, true}};  // of an empty document, BOS is left
+    if (!style.newline) return parts;
+    if (line_open) parts.front().text.insert(0, 1, '\n');
+    if (!parts.back().text.ends_with('\n')) parts.back().text += '\n';
+    return parts;
+}
+
+std::vector<std::int32_t> encode_document(const core::Tokenizer& tokenizer, const std::vector<Part>& parts,
+                                          bool first) {
     std::vector<std::int32_t> tokens;
-    bool start = first;
-    const auto add = [&](const std::string& part, bool special) {
-        tokenizer.encode_append(part, {start, special}, tokens);
-        start = false;
-    };
-    if (first && !system.empty()) add(system, false);
-    for (const Attachment& file : files) add(file_text(core::ChatFormat::complete, file), false);
-    add(text, true);
+    for (const Part& part : parts) {
+        tokenizer.encode_append(part.text, {first, part.special}, tokens);
+        first = false;
+    }
     return tokens;
 }
 
-}  // namespace
-
-std::string whole_text(core::ChatFormat format, const std::vector<Attachment>& files, const std::string& text) {
+// A chat format has its own marks for the end of a message.
+std::string message_text(core::ChatFormat format, const std::vector<Attachment>& files, const std::string& text) {
     std::string whole;
     for (const Attachment& file : files) whole += file_text(format, file);
     return whole + text;
 }
 
+}  // namespace
+
+std::string whole_text(const ChatStyle& style, const std::vector<Attachment>& files, const std::string& text,
+                       bool line_open) {
+    if (style.format != core::ChatFormat::complete) return message_text(style.format, files, text);
+    std::string whole;
+    for (const Part& part : document_parts(style, files, text, line_open)) whole += part.text;
+    return whole;
+}
+
+bool line_is_open(const core::Tokenizer& tokenizer, std::span<const std::int32_t> document) {
+    for (; !document.empty(); document = document.first(document.size() - 1)) {
+        if (tokenizer.is_control(document.back())) return false;
+        const std::string_view bytes = tokenizer.bytes(document.back());
+        if (!bytes.empty()) return bytes.back() != '\n';
+    }
+    return false;
+}
+
 std::vector<std::int32_t> encode_first(const core::Tokenizer& tokenizer, const ChatStyle& style,
                                        const std::vector<Attachment>& files, const std::string& text) {
     if (style.format == core::ChatFormat::complete) {
-        return encode_document(tokenizer, files, style.system, text, true);
+        return encode_document(tokenizer, document_parts(style, files, text, false), true);
     }
-    const core::ChatTurn turn{core::ChatTurn::Role::user, whole_text(style.format, files, text)};
+    const core::ChatTurn turn{core::ChatTurn::Role::user, message_text(style.format, files, text)};
     return core::encode_chat(tokenizer, core::render_chat(style.format, style.system, {turn}), true);
 }
 
 std::vector<std::int32_t> encode_next(const core::Tokenizer& tokenizer, const ChatStyle& style,
-                                      const std::vector<Attachment>& files, const std::string& text, bool ended) {
-    if (style.format == core::ChatFormat::complete) return encode_document(tokenizer, files, "", text, false);
-    const std::string whole = whole_text(style.format, files, text);
+                                      const std::vector<Attachment>& files, const std::string& text, bool ended,
+                                      bool line_open) {
+    if (style.format == core::ChatFormat::complete)
+        return encode_document(tokenizer, document_parts(style, files, text, line_open), false);
+    const std::string whole = message_text(style.format, files, text);
     return core::encode_chat(tokenizer, core::render_next_turn(style.format, whole, ended), false);
 }
 
@@ -87,6 +121,21 @@ std::vector<std::int32_t> encode_fill(const core::Tokenizer& tokenizer, std::str
     tokens.insert(tokens.end(), after.begin(), after.end());
     tokens.push_back(special.fim_middle);
     return tokens;
+}
+
+bool decode_fill(const core::Tokenizer& tokenizer, const std::vector<std::int32_t>& input, std::string& prefix,
+                 std::string& suffix) {
+    const auto place_of = [&](std::int32_t id) {
+        return static_cast<std::size_t>(std::find(input.begin(), input.end(), id) - input.begin());
+    };
+    const core::SpecialTokens& special = tokenizer.special();
+    const std::size_t begin = place_of(special.fim_prefix);
+    const std::size_t hole = place_of(special.fim_suffix);
+    const std::size_t end = place_of(special.fim_middle);
+    if (special.fim_prefix < 0 || begin >= hole || hole >= end || end >= input.size()) return false;
+    prefix = tokenizer.decode(std::span(input).subspan(begin + 1, hole - begin - 1));
+    suffix = tokenizer.decode(std::span(input).subspan(hole + 1, end - hole - 1));
+    return true;
 }
 
 EditedAnswer encode_edit(const core::Tokenizer& tokenizer, const std::vector<std::int32_t>& answer,

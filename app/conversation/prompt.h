@@ -2,10 +2,13 @@
 //
 // Each input is encoded by itself and appended; tokens that are already in the conversation never change. Special
 // tokens come from markup and, in a plain document, from the typed text. The contents of files are always plain text.
-// Errors:   Error if the model lacks the special tokens that are needed.
+// In a plain document (the style complete) an entry is one or more lines: it begins on a line of its own and ends with
+// a newline, unless ChatStyle::newline is off. What is appended is exactly what whole_text() returns. Errors:   Error
+// if the model lacks the special tokens that are needed.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,7 +20,8 @@ namespace foresay::app {
 
 struct ChatStyle {
     core::ChatFormat format = core::ChatFormat::complete;
-    std::string system;  // the system prompt; may be empty
+    std::string system;   // the system prompt; may be empty; `complete` has no place for one
+    bool newline = true;  // of `complete`: entries are whole lines
 };
 
 // A file that is sent before the next message.
@@ -26,19 +30,28 @@ struct Attachment {
     std::string text;
 };
 
-// The whole message as text: files and `text`, without markup.
-std::string whole_text(core::ChatFormat format, const std::vector<Attachment>& files, const std::string& text);
+// The whole message as text: files and `text`, without markup. `line_open`: the document before it ends within a line.
+std::string whole_text(const ChatStyle& style, const std::vector<Attachment>& files, const std::string& text,
+                       bool line_open);
+
+// Whether a document ends within a line: its last visible byte is no newline.
+bool line_is_open(const core::Tokenizer& tokenizer, std::span<const std::int32_t> document);
 
 // The tokens of the first message of a conversation.
 std::vector<std::int32_t> encode_first(const core::Tokenizer& tokenizer, const ChatStyle& style,
                                        const std::vector<Attachment>& files, const std::string& text);
 // The tokens of a message that follows an answer. `ended`: the model ended that answer itself; false: it was cut off.
+// `line_open`: as in whole_text().
 std::vector<std::int32_t> encode_next(const core::Tokenizer& tokenizer, const ChatStyle& style,
-                                      const std::vector<Attachment>& files, const std::string& text, bool ended);
+                                      const std::vector<Attachment>& files, const std::string& text, bool ended,
+                                      bool line_open);
 // The tokens of a fill-in-the-middle prompt. If both texts need more than `room` tokens, the parts farthest from the
 // hole are left out; the prefix gets at least three quarters of the room, if it needs that much.
 std::vector<std::int32_t> encode_fill(const core::Tokenizer& tokenizer, std::string_view prefix,
                                       std::string_view suffix, std::int64_t room);
+// The inverse: the texts before and after the hole. False if `input` does not come from encode_fill().
+bool decode_fill(const core::Tokenizer& tokenizer, const std::vector<std::int32_t>& input, std::string& prefix,
+                 std::string& suffix);
 
 // The tokens of an edited answer. The beginning that `answer` and `text` share keeps its tokens.
 struct EditedAnswer {

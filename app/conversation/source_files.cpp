@@ -106,7 +106,12 @@ std::size_t offset_of(const std::string& text, const FilePlace& place) {
     const std::size_t end = std::min(text.find('\n', begin), text.size());
     if (place.column == 0) return end;
     std::size_t at = begin;
-    for (std::int64_t column = 1; column < place.column && at < end; ++column) {
+    for (std::int64_t column = 1; column < place.column; ++column) {
+        if (at == end) {
+            throw Error(place.file + ":" + std::to_string(place.line) + " has no column " +
+                        std::to_string(place.column) + "; its columns go from 1 to " + std::to_string(column) +
+                        ", which is the end of the line");
+        }
         ++at;
         while (at < end && (static_cast<unsigned char>(text[at]) & 0xC0u) == 0x80u) ++at;
     }

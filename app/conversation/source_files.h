@@ -34,7 +34,8 @@ struct FilePlace {
     std::int64_t column = 0;
 };
 FilePlace parse_place(const std::string& text);
-// The byte offset of the place. Columns count characters; one past the end of the line is its end.
+// The byte offset of the place. Columns count characters; the one after the last is the end of the line. Errors: the
+// text has no such line or column.
 std::size_t offset_of(const std::string& text, const FilePlace& place);
 
 }  // namespace foresay::app

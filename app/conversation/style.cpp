@@ -25,14 +25,21 @@ core::ChatFormat format_of(const core::Config& config, const core::Tokenizer& to
 }  // namespace
 
 ChatStyle chat_style(const core::Config& config, const core::Tokenizer& tokenizer) {
-    return {format_of(config, tokenizer), config.chat_system};
+    return {format_of(config, tokenizer), config.chat_system, config.chat_newline};
+}
+
+std::string unused_system_notice(const core::Config& config, const core::Tokenizer& tokenizer) {
+    if (config.chat_system.empty() || format_of(config, tokenizer) != core::ChatFormat::complete) return {};
+    return config.setting("chat.system").origin.text() +
+           ": the system prompt is not used, because the style complete has no place for one; what you write is the "
+           "document";
 }
 
 std::string unknown_format_notice(const core::Config& config, const core::Tokenizer& tokenizer) {
     if (config.chat_style != "auto" || tokenizer.chat_template().empty()) return {};
     if (format_of(config, tokenizer) != core::ChatFormat::complete) return {};
-    return "foresay does not know the model's chat template (it knows llama3, chatml and mistral), so the model "
-           "continues what you write as a document; /set chat.style NAME chooses a format";
+    return "the model's chat template is not one of those that foresay knows (llama3, chatml and mistral), so the "
+           "model continues what you write as a document; /set chat.style NAME chooses a format";
 }
 
 }  // namespace foresay::app

@@ -14,6 +14,9 @@ namespace foresay::app {
 // From chat.style and chat.system; "auto" detects the format from the model's chat template.
 ChatStyle chat_style(const core::Config& config, const core::Tokenizer& tokenizer);
 
+// A sentence for the user if there is a system prompt but the style has no place for one; empty otherwise.
+std::string unused_system_notice(const core::Config& config, const core::Tokenizer& tokenizer);
+
 // A sentence for the user if the model has a chat template that foresay does not know; empty otherwise.
 std::string unknown_format_notice(const core::Config& config, const core::Tokenizer& tokenizer);
 

@@ -56,6 +56,9 @@ std::vector<std::string> Workspace::configure(const Configuration& next) {
     std::vector<std::string> notes;
     if (!engine_.needs_reload(next.config())) {
         chat_style(next.config(), engine_.tokenizer());  // throws before anything changes
+        const std::string before = unused_system_notice(engine_.config(), engine_.tokenizer());
+        const std::string notice = unused_system_notice(next.config(), engine_.tokenizer());
+        if (!notice.empty() && before.empty()) notes.push_back(notice);
         engine_.reconfigure(next);
         generator_->set_chain(engine_.make_chain());
         generator_->set_speculation(engine_.speculation());

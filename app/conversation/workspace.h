@@ -28,6 +28,7 @@ public:
 
     OpenedEngine& engine() { return engine_; }
     Conversation& conversation() { return *conversation_; }
+    const Conversation& conversation() const { return *conversation_; }
     speculative::Generator& generator() { return *generator_; }
 
     // Switches to another configuration and loads the models that it changes; the conversation stays. Returns notes for

@@ -23,7 +23,7 @@ struct CompletionRequest {
 };
 
 // What the word could become. The caller drops candidates that do not begin with it. No space is added after one that
-// ends in '/', '=' or '.', because more follows.
+// ends in '/', '=', '.' or ':', because more follows.
 using Candidates = std::vector<std::string>;
 
 struct ReplCommand {

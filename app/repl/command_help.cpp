@@ -19,8 +19,11 @@ struct Habit {
 // What can be typed besides commands.
 constexpr Habit kHabits[] = {
     {"//TEXT", "sends TEXT with one slash in front"},
-    {"\\ at the end", "continues the entry on the next line; Alt-Enter does the same anywhere"},
-    {"\"\"\"TEXT\"\"\"", "text of several lines, also after the name of a command"},
+    {"Enter", "sends the entry; where the model continues a document, a newline ends the entry"},
+    {"Ctrl-J, Alt-Enter", "begins another line of the entry"},
+    {"\"\"\"",
+     "alone on a line, begins and ends text of several lines, also after a command (/fim \"\"\"); for text with "
+     "such lines, use more quotes at both ends"},
     {"paste", "pasted lines are one entry, sent as they are; a long paste appears as a label"},
     {"Tab", "completes commands, keys, values and files"},
     {"Ctrl-R", "searches earlier entries, again for an older one; the arrow keys step through all of them"},
@@ -78,6 +81,19 @@ std::string commands_markdown() {
         "# The conversation loop\n\n"
         "What you write goes to the model; a line that begins with a slash is a command. Commands can be shortened to\n"
         "an unambiguous prefix. `/help` shows this list, `/help COMMAND` one entry.\n\n"
+        "A model that does not converse continues a document (the style `complete`). An entry is one or more lines of\n"
+        "it: a newline ends it, and one precedes it where an answer stopped within a line, so the line breaks on the\n"
+        "screen are those that the model reads. `/print` prints the document, `/more` continues an answer that was "
+        "cut.\n"
+        "With `/set chat.newline false`, entries are added as they are: the prompt then shows the end of the line "
+        "that\n"
+        "the entry continues, and the answer continues the last line of the entry. A backslash at the end of a line "
+        "is\n"
+        "text.\n\n"
+        "Piped input is one prompt, whatever it contains: `cat file.py | foresay chat`. With `--lines` it is read line "
+        "by\n"
+        "line, as if it were typed: `printf 'def f(x):\\n/retry\\n' | foresay chat --lines`. Empty lines are "
+        "skipped.\n\n"
         "An entry that begins with a space is not kept in the history. Keys typed during an answer are shown below\n"
         "it and become part of the next entry.\n\n"
         "| key | what it does |\n|---|---|\n";

@@ -153,6 +153,7 @@ Candidates complete_files(const CompletionRequest& request) {
 }
 
 Candidates complete_keys(const CompletionRequest& request) {
+    if (request.before.size() > 1) return {};
     if (!request.before.empty()) return values_of(request.before.front());
     Candidates keys;
     for (const core::KeySpec& key : core::core_schema()) keys.push_back(key.key);

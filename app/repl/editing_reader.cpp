@@ -11,6 +11,7 @@
 #include <histedit.h>
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <cstdio>
 #include <cstring>
@@ -66,7 +67,8 @@ public:
         el_set(edit_, EL_EDITOR, "emacs");
         el_set(edit_, EL_SIGNAL, 0);
         // Between two lines the terminal keeps the modes that TerminalMode has set.
-        el_set(edit_, EL_SETTY, "-x", "-echo", "-icanon", nullptr);
+        el_set(edit_, EL_SETTY, "-x", "-echo", "-icanon", "-icrnl", "-inlcr", "-igncr", nullptr);
+        el_set(edit_, EL_SETTY, "-d", "-icrnl", "-inlcr", "-igncr", nullptr);  // while it edits a line
         el_set(edit_, EL_CLIENTDATA, this);
         el_set(edit_, EL_PROMPT_ESC, prompt_of, '\1');
         el_set(edit_, EL_HIST, EntryHistory::look, &history_);
@@ -79,10 +81,14 @@ public:
 
     Line read(const std::string& prompt, const std::string& initial, bool continues) override {
         continues_ = continues;
-        usual_prompt_ = prompt_ = emphasized(prompt);
+        usual_prompt_ = emphasized(prompt);
+        usual_columns_ = columns_of(prompt);
         search_.end();
+        show_prompt();
         initial_ = initial;
-        literal_ = false;
+        literal_ = pasted_ = false;
+        el_resize(edit_);  // it may have been resized during an answer
+        drawn_columns_ = terminal_columns();
         end_ = Keyboard::Event::byte;
         int count = 0;
         const char* line = el_gets(edit_, &count);
@@ -93,7 +99,7 @@ public:
         }
         std::string text(line, static_cast<std::size_t>(count));
         if (text.ends_with('\n')) text.pop_back();  // of the Enter key
-        return {LineEnd::line, blocks_.expanded(text), literal_};
+        return {LineEnd::line, blocks_.expanded(text), literal_, pasted_};
     }
 
     void remember(const std::string& entry) override { history_.remember(entry); }
@@ -110,6 +116,17 @@ private:
     static std::string emphasized(const std::string& prompt) {
         return colourful_output() ? "\1\x1b[1m\1" + prompt + "\1\x1b[0m\1" : prompt;
     }
+    void show_prompt() {
+        prompt_ = search_.active() ? search_.prompt() : usual_prompt_;
+        prompt_columns_ = search_.active() ? columns_of(prompt_) : usual_columns_;
+    }
+    // libedit's own function for a character takes every one for at least a column, and differs from the one that draws
+    // an entry in how it goes to the next row (see rows_above_cursor()).
+    static unsigned char insert_key(EditLine* edit, wint_t key) {
+        const wchar_t text[] = {static_cast<wchar_t>(key), 0};
+        el_winsertstr(edit, text);
+        return CC_REFRESH;
+    }
     static char* prompt_of(EditLine* edit) { return of(edit).prompt_.data(); }
 
     template <Key key>
@@ -120,6 +137,8 @@ private:
     void add_keys();
     static int read_character(EditLine* edit, wchar_t* out);
     int next_byte(char& byte);
+    void redraw(bool in_place);
+    std::size_t rows_above_cursor(std::size_t columns) const;
 
     unsigned char complete();
     unsigned char paste();
@@ -127,6 +146,10 @@ private:
     unsigned char external_editor();
     unsigned char up();
     unsigned char down();
+    unsigned char left();
+    unsigned char right();
+    unsigned char erase_left();
+    unsigned char erase_right();
     unsigned char begin_search();
     unsigned char search_key();
     unsigned char show_search();
@@ -146,6 +169,10 @@ private:
         const LineInfoW* line = el_wline(edit_);
         return static_cast<std::size_t>(line->cursor - line->buffer);
     }
+    // Where the character left of the cursor begins, and where the one at the cursor ends: several code points may make
+    // one character.
+    std::size_t character_left() const;
+    std::size_t character_right() const;
     void move_to(std::size_t place) { el_cursor(edit_, static_cast<int>(place) - static_cast<int>(cursor())); }
 
     Keyboard& keyboard_;
@@ -156,7 +183,10 @@ private:
     std::string search_bytes_;  // of the last key of a search
     EditLine* edit_ = nullptr;
     std::string prompt_, usual_prompt_, initial_;
+    std::size_t prompt_columns_ = 0, usual_columns_ = 0;  // without the marks of emphasized()
+    std::size_t drawn_columns_ = 80;                      // of the terminal when the entry was drawn
     bool literal_ = false;
+    bool pasted_ = false;
     bool continues_ = false;
     Keyboard::Event end_ = Keyboard::Event::byte;  // why reading ended without a line
 };
@@ -168,11 +198,22 @@ void EditingReader::add_keys() {
     el_wset(edit_, EL_ADDFN, L"edit-outside", L"Edit with $EDITOR", call<&EditingReader::external_editor>);
     el_wset(edit_, EL_ADDFN, L"line-or-entry-up", L"A line up, or an older entry", call<&EditingReader::up>);
     el_wset(edit_, EL_ADDFN, L"line-or-entry-down", L"A line down, or a newer entry", call<&EditingReader::down>);
+    el_wset(edit_, EL_ADDFN, L"character-left", L"A character to the left", call<&EditingReader::left>);
+    el_wset(edit_, EL_ADDFN, L"character-right", L"A character to the right", call<&EditingReader::right>);
+    el_wset(edit_, EL_ADDFN, L"erase-left", L"Delete a character", call<&EditingReader::erase_left>);
+    el_wset(edit_, EL_ADDFN, L"erase-right", L"Delete the next character", call<&EditingReader::erase_right>);
     el_wset(edit_, EL_ADDFN, L"search-entries", L"Search earlier entries", call<&EditingReader::begin_search>);
     el_wset(edit_, EL_ADDFN, L"search-key", L"A key of a search", call<&EditingReader::search_key>);
+    el_wset(edit_, EL_ADDFN, L"insert-key", L"Insert a character", insert_key);
+    for (int character = 0x20; character < 0x7f; ++character) {
+        std::array<char, 8> key{};
+        std::snprintf(key.data(), key.size(), "\\%03o", static_cast<unsigned>(character));
+        el_set(edit_, EL_BIND, key.data(), "insert-key", nullptr);
+    }
     constexpr const char* kKeys[][2] = {
         {"^I", "complete-word"},
         {"\\e[200~", "paste-block"},
+        {"^J", "new-line"},
         {"\\e^M", "new-line"},
         {"\\e^J", "new-line"},
         {"^X^E", "edit-outside"},
@@ -192,7 +233,15 @@ void EditingReader::add_keys() {
         {"\\e[F", "ed-move-to-end"},
         {"\\eOF", "ed-move-to-end"},
         {"\\e[4~", "ed-move-to-end"},
-        {"\\e[3~", "ed-delete-next-char"},
+        {"\\e[3~", "erase-right"},
+        {"^H", "erase-left"},
+        {"^?", "erase-left"},
+        {"^B", "character-left"},
+        {"^F", "character-right"},
+        {"\\e[D", "character-left"},
+        {"\\eOD", "character-left"},
+        {"\\e[C", "character-right"},
+        {"\\eOC", "character-right"},
         {"\\e[1;5D", "ed-prev-word"},
         {"\\e[1;3D", "ed-prev-word"},
         {"\\e[1;5C", "em-next-word"},
@@ -214,13 +263,53 @@ int EditingReader::next_byte(char& byte) {
         if (end_ == Keyboard::Event::byte) return 1;
         if (end_ == Keyboard::Event::end) return 0;
         if (end_ == Keyboard::Event::interrupted) return -1;
-        // The terminal was resized, or a shell used it in the meantime.
-        renew_terminal_mode();
-        el_set(edit_, EL_PREP_TERM, 0);
-        el_set(edit_, EL_PREP_TERM, 1);
-        el_resize(edit_);
-        el_set(edit_, EL_REFRESH);
+        redraw(end_ == Keyboard::Event::resized);
     }
+}
+
+// After the terminal was resized (`in_place`: the entry is still there), or a shell used it in the meantime.
+void EditingReader::redraw(bool in_place) {
+    renew_terminal_mode();
+    el_set(edit_, EL_PREP_TERM, 0);
+    el_set(edit_, EL_PREP_TERM, 1);
+    // Draws over the entry: libedit takes the line of the cursor for the first one of the entry.
+    const std::size_t rows = in_place ? rows_above_cursor(terminal_columns()) : 0;
+    print((rows > 0 ? "\r\x1b[" + std::to_string(rows) + "A" : "\r") + "\x1b[J");
+    el_resize(edit_);
+    drawn_columns_ = terminal_columns();
+    el_set(edit_, EL_REFRESH);
+}
+
+// In how many rows the cursor is below the beginning of the prompt, now that the terminal has `columns` columns and has
+// wrapped its lines again. On one that does not wrap them again, a part of the entry stays above, or a line above it is
+// overwritten. libedit leaves out blanks at the end of a row and goes to the next one by a line break: the terminal
+// does not join these two. It does join rows that end with a character.
+std::size_t EditingReader::rows_above_cursor(std::size_t columns) const {
+    std::size_t rows = 0, joined = 0;                     // before this row; cells of the rows that it is joined to
+    std::size_t column = prompt_columns_, used = column;  // of this row; used: up to its last character
+    const auto end_row = [&](bool line_break) {
+        if (line_break) {
+            const std::size_t cells = joined + (joined > 0 ? std::max<std::size_t>(used, 1) : used);
+            rows += std::max<std::size_t>(1, (cells + columns - 1) / columns);
+            joined = 0;
+        } else {
+            joined += drawn_columns_;
+        }
+        column = used = 0;
+    };
+    for (const wchar_t character : buffer().substr(0, cursor())) {
+        if (character == L'\n') {
+            end_row(true);
+            continue;
+        }
+        std::size_t width = columns_of(static_cast<char32_t>(character));
+        if (character < 0x20) width = character == L'\t' ? 8 - column % 8 : 2;  // as ^X
+        if (column + width > drawn_columns_) end_row(true);
+        column += width;
+        if (character != L' ' && character != L'\t') used = column;
+        if (column >= drawn_columns_) end_row(used < column);
+    }
+    return rows + (joined + column) / columns;
 }
 
 int EditingReader::read_character(EditLine* edit, wchar_t* out) {
@@ -239,7 +328,14 @@ int EditingReader::read_character(EditLine* edit, wchar_t* out) {
         std::size_t at = 0;
         const char32_t character = next_character(bytes, at);
         if (character != U'\ufffd') {
-            if (self.search_.active()) self.search_bytes_ = bytes;
+            if (self.search_.active()) {
+                self.search_bytes_ = bytes;
+            } else if (character >= 0x80) {
+                // As insert_key() does it. Some of these are also keys of libedit's.
+                self.insert(bytes);
+                *out = kOwnKey;
+                return 1;
+            }
             *out = self.search_.active() ? kOwnKey : static_cast<wchar_t>(character);
             return 1;
         }
@@ -283,6 +379,7 @@ unsigned char EditingReader::paste() {
     std::string text = read_paste();
     if (std::count(text.begin(), text.end(), '\n') == 1 && text.ends_with('\n')) text.pop_back();  // a single line
     if (cursor() == 0 && text.find('\n') != std::string::npos) literal_ = true;
+    pasted_ = text.find('\n') != std::string::npos;
     insert(text);
     return CC_REFRESH;
 }
@@ -311,7 +408,7 @@ unsigned char EditingReader::complete_command(const std::string& line) {
     if (found.candidates.empty()) return CC_ERROR;
     const std::string typed = line.substr(found.start);
     std::string common = common_beginning(found.candidates);
-    if (found.candidates.size() == 1 && common.find_last_of("/=.") != common.size() - 1) common += ' ';
+    if (found.candidates.size() == 1 && common.find_last_of("/=.:") != common.size() - 1) common += ' ';
     if (common.size() > typed.size() && common.starts_with(typed)) {
         el_winsertstr(edit_, wide(std::string_view(common).substr(typed.size())).c_str());
         return CC_REFRESH;
@@ -369,6 +466,47 @@ unsigned char EditingReader::down() {
     return CC_REFRESH;
 }
 
+std::size_t EditingReader::character_left() const {
+    const std::wstring_view text = buffer().substr(0, cursor());
+    const std::size_t start = line_start(text, text.size());
+    if (start == text.size()) return start > 0 ? start - 1 : 0;  // the line break
+    const std::string line = narrow(text.substr(start));
+    return start + wide(std::string_view(line).substr(0, last_character(line))).size();
+}
+
+std::size_t EditingReader::character_right() const {
+    const std::wstring_view text = buffer().substr(cursor());
+    if (text.starts_with(L'\n')) return cursor() + 1;
+    const std::string line = narrow(text.substr(0, text.find(L'\n')));
+    return cursor() + wide(std::string_view(line).substr(0, first_character(line))).size();
+}
+
+unsigned char EditingReader::left() {
+    move_to(character_left());
+    return CC_CURSOR;
+}
+
+unsigned char EditingReader::right() {
+    move_to(character_right());
+    return CC_CURSOR;
+}
+
+unsigned char EditingReader::erase_left() {
+    const std::size_t begin = character_left(), end = cursor();
+    if (begin == end) return CC_ERROR;
+    el_deletestr(edit_, static_cast<int>(end - begin));
+    // A terminal may show the parts of such a character as one, or not; only a new line is sure to be right.
+    return end - begin > 1 ? CC_REDISPLAY : CC_REFRESH;
+}
+
+unsigned char EditingReader::erase_right() {
+    const std::size_t begin = cursor(), end = character_right();
+    if (begin == end) return CC_ERROR;
+    move_to(end);
+    el_deletestr(edit_, static_cast<int>(end - begin));
+    return end - begin > 1 ? CC_REDISPLAY : CC_REFRESH;
+}
+
 unsigned char EditingReader::begin_search() {
     search_.begin(narrow(buffer()));
     return show_search();
@@ -384,7 +522,7 @@ unsigned char EditingReader::search_key() {
 }
 
 unsigned char EditingReader::show_search() {
-    prompt_ = search_.active() ? search_.prompt() : usual_prompt_;
+    show_prompt();
     el_wreplacestr(edit_, wide(history_.shown(search_.line())).c_str());
     move_to(buffer().size());
     return CC_REFRESH;

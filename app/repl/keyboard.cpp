@@ -16,9 +16,9 @@ namespace foresay::app {
 namespace {
 
 // Set by the signal handler, on any thread.
-std::atomic<bool> redraw{false};
-static_assert(std::atomic<bool>::is_always_lock_free, "it is set in a signal handler");
-void on_change(int) { redraw = true; }
+std::atomic<bool> resized{false}, continued{false};
+static_assert(std::atomic<bool>::is_always_lock_free, "they are set in a signal handler");
+void on_change(int signal) { (signal == SIGCONT ? continued : resized) = true; }
 
 }  // namespace
 
@@ -41,6 +41,8 @@ bool Keyboard::take(char& byte) {
     return true;
 }
 
+Keyboard::Wait Keyboard::changed() { return continued ? Wait::continued : resized ? Wait::resized : Wait::typed; }
+
 Keyboard::Wait Keyboard::wait(int timeout_ms) {
     // Signals are unblocked only inside ppoll(): one that came between the check of its flag and the wait would be
     // missed.
@@ -51,14 +53,14 @@ Keyboard::Wait Keyboard::wait(int timeout_ms) {
     Wait outcome = Wait::typed;
     if (interrupted()) {
         outcome = Wait::interrupted;
-    } else if (redraw) {
-        outcome = Wait::resized;
+    } else if (continued || resized) {
+        outcome = changed();
     } else {
         pollfd input{STDIN_FILENO, POLLIN, 0};
         const timespec timeout{timeout_ms / 1000, timeout_ms % 1000 * 1'000'000L};
         const int ready = ::ppoll(&input, 1, timeout_ms < 0 ? nullptr : &timeout, &before);
         if (ready == 0) outcome = Wait::nothing;
-        if (ready < 0) outcome = interrupted() ? Wait::interrupted : redraw ? Wait::resized : Wait::typed;
+        if (ready < 0) outcome = interrupted() ? Wait::interrupted : changed();
         if (ready > 0) {
             std::array<char, 4096> chunk{};
             const ssize_t got = ::read(STDIN_FILENO, chunk.data(), chunk.size());
@@ -66,7 +68,8 @@ Keyboard::Wait Keyboard::wait(int timeout_ms) {
             if (got == 0 || (got < 0 && errno != EINTR && errno != EAGAIN)) outcome = Wait::end;
         }
     }
-    if (outcome == Wait::resized) redraw = false;
+    if (outcome == Wait::continued) continued = resized = false;  // one redraw is enough for both
+    if (outcome == Wait::resized) resized = false;
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
     return outcome;
 }
@@ -88,7 +91,10 @@ void Keyboard::hold_ahead() {
     ahead_ = std::move(held);
 }
 
-bool Keyboard::take_change() { return redraw.exchange(false); }
+bool Keyboard::take_change() {
+    const bool was_continued = continued.exchange(false);
+    return resized.exchange(false) || was_continued;
+}
 
 Keyboard::Event Keyboard::next(char& byte, const std::function<void()>& pause) {
     bool paused = !pause;
@@ -109,6 +115,8 @@ Keyboard::Event Keyboard::next(char& byte, const std::function<void()>& pause) {
                 return Event::interrupted;
             case Wait::resized:
                 return Event::resized;
+            case Wait::continued:
+                return Event::continued;
         }
     }
 }
@@ -117,7 +125,7 @@ bool Keyboard::next_of_burst(char& byte) {
     for (;;) {
         if (take(byte)) return true;
         const Wait waited = wait(static_cast<int>(kBurst.count()));
-        if (waited != Wait::typed && waited != Wait::resized) return false;
+        if (waited == Wait::nothing || waited == Wait::end || waited == Wait::interrupted) return false;
     }
 }
 

@@ -22,7 +22,8 @@ public:
         byte,         // a key, or a part of one
         end,          // end of input
         interrupted,  // Ctrl-C
-        resized,      // the terminal has another size, or the program was continued: redraw
+        resized,      // the terminal has another size: redraw
+        continued,    // after Ctrl-Z and fg: the cursor is on a new line, and a shell may have changed the terminal
     };
     // Waits for an event. Calls `pause` once if nothing is typed for `kPause`.
     Event next(char& byte, const std::function<void()>& pause = {});
@@ -42,8 +43,9 @@ public:
     static constexpr std::chrono::milliseconds kBurst{500};
 
 private:
-    enum class Wait : std::uint8_t { typed, nothing, end, interrupted, resized };
+    enum class Wait : std::uint8_t { typed, nothing, end, interrupted, resized, continued };
     bool take(char& byte);
+    static Wait changed();  // why a wait was interrupted by a signal that was no Ctrl-C
     // Waits for bytes and keeps them in ahead_; a negative timeout_ms waits without limit.
     Wait wait(int timeout_ms);
 

@@ -24,12 +24,12 @@ double Recent::quantile(double share) const {
 }
 
 void Latencies::begin() {
-    last_ = Clock::now();
+    last_ = now_();
     waiting_ = true;
 }
 
 void Latencies::token() {
-    const Clock::time_point now = Clock::now();
+    const Clock::time_point now = now_();
     const double ms = std::chrono::duration<double, std::milli>(now - last_).count();
     (waiting_ ? first_ : gaps_).add(ms);
     waiting_ = false;

@@ -29,7 +29,11 @@ private:
 
 class Latencies {
 public:
-    // The user has pressed Enter.
+    using Clock = std::chrono::steady_clock;
+    // `now`: the clock, for tests.
+    explicit Latencies(Clock::time_point (*now)() = Clock::now) : now_(now) {}
+
+    // The user has pressed Enter, or closed an editor: from now on it is the model that is waited for.
     void begin();
     bool waiting() const { return waiting_; }  // no token has come since
     // A token has come.
@@ -38,7 +42,7 @@ public:
     const Recent& gap_ms() const { return gaps_; }
 
 private:
-    using Clock = std::chrono::steady_clock;
+    Clock::time_point (*now_)();
     Clock::time_point last_;
     bool waiting_ = false;  // for the first token
     Recent first_, gaps_;

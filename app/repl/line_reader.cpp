@@ -2,11 +2,13 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "app/interrupt.h"
 #include "app/output.h"
@@ -62,30 +64,78 @@ private:
     std::size_t searched_ = 0;  // bytes of the buffer that hold no newline
 };
 
-constexpr std::string_view kQuotes = "\"\"\"";
+constexpr std::size_t kFewestQuotes = 3;
+// The text that quotes alone on their lines enclose within one line of the editor may be a docstring. More of them are
+// none in any language.
+constexpr std::size_t kFewestQuotesInText = 4;
 
-// Where the opening quotes are in the first line of an entry; npos if there are none.
-std::size_t opening(const std::string& text) {
-    if (text.starts_with(kQuotes)) return 0;
-    if (!text.starts_with('/') || text.starts_with("//")) return std::string::npos;
-    const std::size_t quotes = text.find(" \"\"\"");
-    return quotes == std::string::npos ? quotes : quotes + 1;
+// How many quotes the line has if it has nothing else but blanks at its end; 0 otherwise.
+std::size_t quotes_of(std::string_view line) {
+    line = line.substr(0, line.find_last_not_of(" \t\r") + 1);
+    const bool only_quotes = line.size() >= kFewestQuotes && line.find_first_not_of('"') == line.npos;
+    return only_quotes ? line.size() : 0;
 }
 
-// Removes the closing quotes from the end of `text`, which follows opening quotes. False if there are none.
-bool close_block(std::string& text) {
-    const std::size_t end = text.find_last_not_of(" \t\r");
-    if (end == std::string::npos || end + 1 < kQuotes.size()) return false;
-    if (text.compare(end + 1 - kQuotes.size(), kQuotes.size(), kQuotes) != 0) return false;
-    text.resize(end + 1 - kQuotes.size());
+std::vector<std::string_view> lines_of(std::string_view text) {
+    std::vector<std::string_view> lines;
+    for (std::size_t end = text.find('\n'); end != text.npos; end = text.find('\n')) {
+        lines.push_back(text.substr(0, end));
+        text.remove_prefix(end + 1);
+    }
+    lines.push_back(text);
+    return lines;
+}
+
+// An opening line: a command, which may be empty, and quotes.
+struct Opening {
+    std::size_t quotes = 0;  // 0: none
+    std::string command;     // with the blank after it
+};
+
+Opening opening(std::string_view line) {
+    if (const std::size_t quotes = quotes_of(line); quotes > 0) return {quotes, {}};
+    if (!line.starts_with('/') || line.starts_with("//")) return {};
+    const std::size_t word = line.find_last_of(" \t", line.find_last_not_of(" \t\r"));
+    if (word == line.npos) return {};
+    return {quotes_of(line.substr(word + 1)), std::string(line.substr(0, word + 1))};
+}
+
+// The lines between the first and the last line of `text`, if those are `open` and closing quotes and no line between
+// them is. False if the text is no such block.
+bool enclosed(std::string_view text, const Opening& open, std::string& inside) {
+    const std::vector<std::string_view> lines = lines_of(text);
+    if (lines.size() < 2 || quotes_of(lines.back()) != open.quotes) return false;
+    inside.clear();
+    for (std::size_t i = 1; i + 1 < lines.size(); ++i) {
+        if (quotes_of(lines[i]) == open.quotes) return false;
+        if (i > 1) inside += '\n';
+        inside += lines[i];
+    }
     return true;
 }
 
-// Drops the line break after the opening quotes and the one before the closing quotes: they belong to the quotes.
-std::string_view inside(std::string_view text) {
-    if (text.starts_with('\n')) text.remove_prefix(1);
-    if (text.ends_with('\n')) text.remove_suffix(1);
-    return text;
+// Reads lines up to the closing quotes. Returns how it ended; the end of input closes the block.
+LineEnd read_block(LineReader& reader, const std::string& continuation, std::size_t quotes, std::string& text) {
+    for (bool first = true;; first = false) {
+        Line next = reader.read(continuation, {}, true);
+        if (next.how == LineEnd::interrupt) return next.how;
+        if (next.how == LineEnd::end || quotes_of(next.text) == quotes) return LineEnd::line;
+        if (!first) text += '\n';
+        text += next.text;
+    }
+}
+
+// Literal text that would be read as a command or as quotes is remembered between quotes, so that the history returns
+// it as text.
+std::string remembered(const Line& entry) {
+    const std::vector<std::string_view> lines = lines_of(entry.text);
+    const std::size_t fewest = lines.size() > 1 ? kFewestQuotesInText : kFewestQuotes;
+    const bool plain = !entry.text.starts_with('/') && quotes_of(lines.front()) < fewest;
+    if (!entry.literal || plain) return entry.text;
+    std::size_t quotes = kFewestQuotesInText;
+    for (const std::string_view line : lines) quotes = std::max(quotes, quotes_of(line) + 1);
+    const std::string line(quotes, '"');
+    return line + "\n" + entry.text + "\n" + line;
 }
 
 }  // namespace
@@ -100,32 +150,21 @@ Line read_entry(LineReader& reader, const std::string& prompt, const std::string
                 const std::string& initial) {
     Line entry = reader.read(prompt, initial);
     if (entry.how != LineEnd::line) return entry;
-    const std::size_t open = entry.literal ? std::string::npos : opening(entry.text);
-    if (open != std::string::npos) {
-        const std::string command = entry.text.substr(0, open);
-        std::string text = entry.text.substr(open + kQuotes.size());
-        while (!close_block(text)) {
-            Line next = reader.read(continuation, {}, true);
-            if (next.how == LineEnd::interrupt) return next;
-            if (next.how == LineEnd::end) break;
-            text.append("\n").append(next.text);
-        }
-        entry.literal = command.empty();
-        entry.text = command;
-        entry.text += inside(text);
-    } else if (!entry.literal && entry.text.find('\n') == std::string::npos) {
-        while (entry.text.ends_with('\\')) {
-            entry.text.back() = '\n';
-            const Line next = reader.read(continuation, {}, true);
-            if (next.how == LineEnd::interrupt) return next;
-            if (next.how == LineEnd::end) break;
-            entry.text += next.text;
+    const Opening open = entry.literal ? Opening{} : opening(lines_of(entry.text).front());
+    if (open.quotes > 0 && entry.text.find('\n') == std::string::npos) {
+        std::string text;
+        const LineEnd how = read_block(reader, continuation, open.quotes, text);
+        if (how == LineEnd::interrupt) return {how, {}};
+        entry.text = open.command + text;
+        entry.literal = open.command.empty();
+    } else if (open.quotes >= kFewestQuotesInText || (open.quotes > 0 && !open.command.empty())) {
+        std::string text;
+        if (enclosed(entry.text, open, text)) {
+            entry.text = open.command + text;
+            entry.literal = open.command.empty();
         }
     }
-    // Literal text that would be read as a command or as quotes is kept in quotes, so that the history returns it as
-    // text.
-    const bool plain = !entry.text.starts_with('/') && !entry.text.starts_with(kQuotes);
-    reader.remember(!entry.literal || plain ? entry.text : "\"\"\"\n" + entry.text + "\n\"\"\"");
+    reader.remember(remembered(entry));
     return entry;
 }
 

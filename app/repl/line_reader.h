@@ -1,7 +1,7 @@
 // app/repl/line_reader.h: reads lines and entries, from a terminal or a pipe.
 //
-// On a terminal, lines are edited and kept in the history. In a pipe, with --simple-io, or with TERM=dumb they are only
-// read.
+// On a terminal, lines are edited and kept in the history. In a pipe (with --lines), with --simple-io, or with
+// TERM=dumb they are only read.
 //
 // Threads:  one caller.
 #pragma once
@@ -26,7 +26,8 @@ enum class LineEnd : std::uint8_t {
 struct Line {
     LineEnd how = LineEnd::end;
     std::string text;
-    bool literal = false;  // a paste of several lines, or text in """: never a command
+    bool literal = false;  // a paste of several lines, or text between quotes: never a command
+    bool pasted = false;   // the text has its own last newline, if any: Enter adds none
 };
 
 class LineReader {
@@ -50,8 +51,10 @@ std::unique_ptr<LineReader> make_plain_reader(bool prompts);
 // Lines edited with libedit; nullptr if the program was built without it. `keyboard` must outlive the reader.
 std::unique_ptr<LineReader> make_editing_reader(Keyboard& keyboard, EditingOptions options);
 
-// Reads an entry: a line, several lines joined by backslashes at their ends, or text between """ and """, also after
-// the name of a command. Adds it to the history.
+// Reads an entry: what one Enter key ends (on a terminal, line breaks are typed with Ctrl-J), or the lines between two
+// lines of three or more double quotes and nothing else; the quotes can also end a line that begins with a command.
+// Both lines must have the same number of quotes, so more quotes can enclose text with such lines. Adds it to the
+// history.
 Line read_entry(LineReader& reader, const std::string& prompt, const std::string& continuation,
                 const std::string& initial = {});
 

@@ -5,26 +5,62 @@
 #include "app/repl/repl.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <span>
 
+#include "app/files.h"
 #include "app/interrupt.h"
 #include "app/output.h"
 #include "app/quick_thread.h"
+#include "app/repl/editor.h"
+#include "app/repl/screen_text.h"
 #include "app/statistics.h"
 #include "base/error.h"
-#include "core/config/diagnostic.h"
 
 namespace foresay::app {
 
 namespace {
 
 constexpr std::chrono::seconds kTwice{2};
+constexpr std::size_t kJointColumns = 24;  // of the line that an entry continues, in its prompt
 
 bool computed(const std::vector<MeteredOps::Meters>& profile) {
     return std::any_of(profile.begin(), profile.end(), [](const MeteredOps::Meters& meters) {
         return std::any_of(meters.begin(), meters.end(), [](const OpMeter& meter) { return meter.calls > 0; });
     });
+}
+
+bool is_command_name(std::string_view name) {
+    for (const CommandTopic& topic : command_topics()) {
+        for (const ReplCommand& command : topic.commands) {
+            if (command.name == name || (!command.alias.empty() && command.alias == name)) return true;
+        }
+    }
+    return false;
+}
+
+// The name of the command that `text` begins with, with its slash; empty if there is none.
+std::string_view leading_command(std::string_view text) {
+    if (!text.starts_with('/')) return {};
+    const std::size_t end = std::min(text.find_first_of(" :\t\r\n"), text.size());
+    return is_command_name(text.substr(1, end - 1)) ? text.substr(0, end) : std::string_view{};
+}
+
+// A message without the commands that its lines name as the places of their errors ("/set: ..."): the user has just
+// typed the command.
+std::string without_places(std::string_view message) {
+    std::string out;
+    for (;;) {
+        const std::size_t end = std::min(message.find('\n'), message.size());
+        std::string_view line = message.substr(0, end);
+        const std::string_view command = leading_command(line);
+        if (!command.empty() && line.substr(command.size()).starts_with(": ")) line.remove_prefix(command.size() + 2);
+        out += line;
+        if (end == message.size()) return out;
+        out += '\n';
+        message.remove_prefix(end + 1);
+    }
 }
 
 }  // namespace
@@ -33,7 +69,8 @@ Repl::Repl(OpenedEngine& engine, const ReplOptions& options)
     : engine_(engine),
       interactive_(stdin_is_terminal() && stdout_is_terminal()),
       edits_(interactive_ && terminal_moves() && !options.simple_io),
-      workspace_(engine) {
+      workspace_(engine),
+      one_prompt_(!stdin_is_terminal() && !options.lines) {
     if (edits_) {
         terminal_.emplace();
         keyboard_.emplace();
@@ -64,16 +101,63 @@ void Repl::banner() {
     if (engine_.draft()) text += " with " + std::filesystem::path(engine_.draft()->source().path()).filename().string();
     text += ", " + engine_.backend() + ". /help lists the commands.\n";
     if (conversation().format() == core::ChatFormat::complete)
-        text += "The model continues what you write; end a line with \\ to continue it on the next.\n";
+        text += "The model continues what you write. Enter sends it, Ctrl-J begins another line.\n";
     text = wrapped(text, terminal_columns());
     text.pop_back();
     say(dim(text) + "\n");  // dimmed after wrapping, because wrapped() counts escape codes as columns
 }
 
+// In a document whose entries are added as they are, the prompt shows the end of the line that the next one continues.
+std::string Repl::prompt() {
+    if (!interactive_ || conversation().style().newline) return "> ";
+    const std::string line = printable(conversation().open_line());
+    if (line.empty()) return "> ";
+    const std::string_view end = tail(line, kJointColumns);
+    return (end.size() < line.size() ? "\u2026" : "") + std::string(end) + "> ";
+}
+
+// Standard input as one prompt.
+int Repl::run_prompt() {
+    const std::string text = read_stdin("the prompt");
+    if (interrupted()) return kCancelled;
+    if (const std::string_view command = leading_command(text); !command.empty()) {
+        note("piped input is one prompt, so " + std::string(command) +
+             " is part of it and no command; --lines reads entries and commands line by line");
+    }
+    attempt({LineEnd::line, text, true, true});
+    if (interrupted()) return kCancelled;
+    return failed_ ? 1 : 0;
+}
+
+void Repl::attempt(const Line& entry) {
+    const std::string ahead = reading_ ? reading_->failure() : std::string();
+    try {
+        handle(entry);
+        workspace_.save();
+        // The answer does not depend on what was read ahead, but the user should know.
+        if (!ahead.empty()) throw Error("read-ahead failed: " + ahead);
+    } catch (const OutputFailed&) {
+        throw;  // answers can no longer be shown
+    } catch (const Error& problem) {
+        failed_ = true;
+        note(without_places(problem.what()));
+    }
+}
+
+void Repl::note(const std::string& sentence) const {
+    std::string text = "foresay: " + sentence;
+    if (interactive_) {
+        text = wrapped(text, terminal_columns());
+        text.pop_back();
+    }
+    complain(text);
+}
+
 int Repl::run() {
+    if (one_prompt_) return run_prompt();
     while (!quit_) {
         if (edits_) run_at_once(true);
-        const Line entry = read_entry(*reader_, "> ", ". ", std::exchange(offered_, {}));
+        const Line entry = read_entry(*reader_, prompt(), ". ", std::exchange(offered_, {}));
         latencies_.begin();
         if (edits_) run_at_once(false);
         if (reading_) reading_->stop();
@@ -85,26 +169,7 @@ int Repl::run() {
             continue;
         }
         last_interrupt_.reset();
-        const std::string ahead = reading_ ? reading_->failure() : std::string();
-        try {
-            handle(entry);
-            workspace_.save();
-            // The answer does not depend on what was read ahead, but the user should know.
-            if (!ahead.empty()) throw Error("read-ahead failed: " + ahead);
-        } catch (const OutputFailed&) {
-            throw;  // answers can no longer be shown
-        } catch (const core::ConfigError& problem) {
-            failed_ = true;
-            complain(problem.what());
-        } catch (const Error& problem) {
-            failed_ = true;
-            std::string sentence = std::string("foresay: ") + problem.what();
-            if (interactive_ && columns_of(sentence) > terminal_columns()) {
-                sentence = wrapped(sentence, terminal_columns());
-                sentence.pop_back();
-            }
-            complain(sentence);
-        }
+        attempt(entry);
         if (interrupted() && !interactive_) return kCancelled;
         interrupted() = false;
     }
@@ -120,15 +185,15 @@ bool Repl::second_interrupt() {
 }
 
 void Repl::handle(const Line& entry) {
-    const std::string& text = entry.text;
+    std::string text = entry.text;
     if (text.empty()) return;
-    if (entry.literal || !text.starts_with('/')) {
-        answer(text);
-    } else if (text.starts_with("//")) {
-        answer(text.substr(1));
-    } else {
-        run_repl_command(*this, text);
-    }
+    if (!entry.literal && text.starts_with('/') && !text.starts_with("//")) return run_repl_command(*this, text);
+    if (!entry.literal && text.starts_with("//")) text.erase(0, 1);
+    // An empty last line that was typed is a line of the document too.
+    const ChatStyle& style = conversation().style();
+    const bool lines = style.format == core::ChatFormat::complete && style.newline && !entry.pasted;
+    if (lines && text.ends_with('\n')) text += '\n';
+    answer(text);
 }
 
 void Repl::read_ahead(const std::string& text, const std::atomic<bool>& cancel) {
@@ -158,11 +223,49 @@ Conversation::Limits Repl::limits() const {
     return limits;
 }
 
-void Repl::answer(const std::string& text) {
-    show_answer([&](const Show& show) { return conversation().answer(text, limits(), show); });
+void Repl::answer(const std::string& text, std::optional<std::uint64_t> seed) {
+    Conversation::Limits with = limits();
+    if (seed) with.seed = *seed;
+    if (seed) with.branch = 0;
+    // Where no line break follows the entry, the answer continues its last line, and is shown so.
+    const ChatStyle& style = conversation().style();
+    const bool joined = interactive_ && style.format == core::ChatFormat::complete && !style.newline;
+    const std::string given = joined ? text.substr(text.find_last_of('\n') + 1) : std::string();
+    try {
+        show_answer([&](const Show& show) { return conversation().answer(text, with, show); }, given);
+    } catch (const Error&) {
+        remember_unanswered(text);
+        throw;
+    }
 }
 
-void Repl::show_answer(const Generate& generate) {
+void Repl::remember_unanswered(const std::string& text) {
+    const TurnTree& tree = conversation().tree();
+    unanswered_ = {text, tree.state(), tree.nodes().size()};
+}
+
+std::optional<std::string> Repl::unanswered() const {
+    const TurnTree& tree = workspace_.conversation().tree();
+    if (!unanswered_ || unanswered_->turns != tree.nodes().size() || unanswered_->state != tree.state())
+        return std::nullopt;
+    return unanswered_->text;
+}
+
+std::string Repl::edited_text(const std::string& text) {
+    std::string edited = edit_externally(text);
+    latencies_.begin();
+    return edited;
+}
+
+std::string Repl::why_no_tint() const {
+    if (edits_) return {};
+    if (!interactive_) return "the input or the output is not a terminal";
+    if (terminal_moves()) return "--simple-io shows plain text";
+    const char* term = std::getenv("TERM");
+    return std::string("this terminal shows plain text (TERM=") + (term ? term : "") + ")";
+}
+
+void Repl::show_answer(const Generate& generate, const std::string& given) {
     const auto view = edits_ ? make_live_view(*keyboard_, tint_) : make_plain_view(interactive_);
     MeteredOps* const meter = engine_.meter();
     const auto keep_profile = [&] {
@@ -175,6 +278,7 @@ void Repl::show_answer(const Generate& generate) {
         if (event.token >= 0) latencies_.token();
         view->add(event.text, event.drafted);
     };
+    view->add(given, false);
     if (meter) meter->reset();
     const std::vector<MeteredOps::Meters> before = std::exchange(profile_, {});
     profile_.reserve(2);
@@ -193,6 +297,7 @@ void Repl::show_answer(const Generate& generate) {
         throw;
     } catch (const Error&) {
         view->finish();
+        if (interrupted() && keyboard_) keyboard_->hold_ahead();
         if (view->line_open()) print("\n");
         throw;
     }
@@ -208,14 +313,23 @@ void Repl::finish(const Conversation::Answer& answer) {
     totals_.accepted += result.speculation.accepted;
     totals_.prefill_ms += result.prefill_ms;
     totals_.decode_ms += result.decode_ms;
+    const std::string closing = std::exchange(closing_, {});
     if (!interactive_) return;
+    if (!closing.empty()) return say(dim(closing) + "\n");
     const std::int32_t capacity = workspace_.generator().capacity();
     say(dim(statistics_line(result, conversation().tokens(), capacity, answer.input_tokens, terminal_columns())) +
         "\n");
 }
 
 void Repl::configure(const Configuration& next) {
-    for (const std::string& note : workspace_.configure(next)) complain(note);
+    const int context = next.config().target_context;
+    if (context > 0 && context != engine_.config().target_context && !conversation().empty() &&
+        context <= conversation().tokens()) {
+        throw Error("the conversation takes " + std::to_string(conversation().tokens()) +
+                    " positions, so target.context must be larger than that, not " + std::to_string(context) +
+                    "; /clear starts a new conversation");
+    }
+    for (const std::string& sentence : workspace_.configure(next)) note(sentence);
 }
 
 }  // namespace foresay::app

@@ -1,7 +1,9 @@
 // app/repl/repl.h: the conversation loop: entries are sent to the model, and commands begin with a slash.
 //
 // The commands are a table (app/repl/command.h). An entry that begins with a slash is never sent to the model; two
-// slashes send one.
+// slashes send one. What is piped in is one prompt, and no command, unless ReplOptions::lines is set.
+//
+// Messages:  errors and notes begin with "foresay: ", whatever they are about; what a command was asked for does not.
 #pragma once
 
 #include <atomic>
@@ -34,6 +36,7 @@ struct ReplTotals {
 
 struct ReplOptions {
     bool simple_io = false;  // plain lines even on a terminal
+    bool lines = false;      // read what is piped in line by line, as entries and commands
 };
 
 class Repl {
@@ -52,26 +55,49 @@ public:
     const ReplTotals& totals() const { return totals_; }
     const Latencies& latencies() const { return latencies_; }
     bool interactive() const { return interactive_; }
-    // Whether drafted tokens are marked in answers.
+    // Whether drafted tokens are marked in answers. On anything but a terminal with a movable cursor they cannot be;
+    // why_no_tint() says so, and is empty where they can.
     bool tints_drafts() const { return tint_; }
     void tint_drafts(bool tint) { tint_ = tint; }
+    std::string why_no_tint() const;
     // Puts text into the line of the next entry, for the user to change.
     void offer(std::string text) { offered_ = std::move(text); }
+    // Opens `text` in the user's editor. The time it is open does not count as waiting for the model.
+    std::string edited_text(const std::string& text);
+    // Sends `text` to the model, from `seed` and branch 0 if there is one, and shows the answer.
+    void answer(const std::string& text, std::optional<std::uint64_t> seed = {});
+    // The entry that was sent last, if no answer to it came because of an error and nothing has changed since.
+    std::optional<std::string> unanswered() const;
+    void remember_unanswered(const std::string& text);
     void quit() { quit_ = true; }
     // What the ops of the last answer took: up to its first token, and after it. Empty before the first answer.
     const std::vector<MeteredOps::Meters>& profile() const { return profile_; }
     Conversation::Limits limits() const;
     // Shows an answer while `generate` produces it, then the line of statistics. `generate` calls its argument with
-    // every token and returns the answer.
+    // every token and returns the answer. `given`: text to show before it, which it continues on the same line.
     using Show = speculative::TokenCallback;
     using Generate = std::function<Conversation::Answer(const Show&)>;
-    void show_answer(const Generate& generate);
+    void show_answer(const Generate& generate, const std::string& given = {});
+    // Shows `line` in place of the statistics of the answer that is being generated.
+    void replace_statistics(std::string line) { closing_ = std::move(line); }
     // Switches to another configuration and prints notes about the change.
     void configure(const Configuration& next);
+    // Prints a note for the user: a sentence without a capital at its beginning or a full stop.
+    void note(const std::string& sentence) const;
 
 private:
+    // The turns of the conversation when an entry failed, and the entry.
+    struct Unanswered {
+        std::string text;
+        TurnTree::State state;
+        std::size_t turns = 0;
+    };
+
+    int run_prompt();
+    // Handles an entry, prints its error if there is one, and saves the conversation.
+    void attempt(const Line& entry);
     void handle(const Line& entry);
-    void answer(const std::string& text);
+    std::string prompt();
     // Evaluates the part of the next prompt that cannot change any more, `text` being the entry so far. Runs in the
     // thread of reading_.
     void read_ahead(const std::string& text, const std::atomic<bool>& cancel);
@@ -92,6 +118,9 @@ private:
     Latencies latencies_;
     std::vector<MeteredOps::Meters> profile_;
     std::string offered_;
+    std::string closing_;  // the line after the answer, if it is not that of its statistics
+    std::optional<Unanswered> unanswered_;
+    bool one_prompt_;  // what is piped in is one prompt
     bool tint_ = false;
     bool quit_ = false;
     bool failed_ = false;  // an entry ended in an error

@@ -13,8 +13,7 @@ constexpr std::string_view kPrompt = "> ";
 constexpr std::string_view kEnter = "\u23ce ";
 
 void erase_character(std::string& text, std::size_t start) {
-    while (text.size() > start && (static_cast<unsigned char>(text.back()) & 0xc0) == 0x80) text.pop_back();
-    if (text.size() > start) text.pop_back();
+    text.resize(start + last_character(std::string_view(text).substr(start)));
 }
 
 void erase_word(std::string& text, std::size_t start) {

@@ -58,6 +58,7 @@ public:
 
     std::string chat_style;
     std::string chat_system;
+    bool chat_newline = true;
     bool chat_save = true;
     std::int64_t chat_keep_sessions = 0;  // 0: all
     bool chat_read_ahead = true;

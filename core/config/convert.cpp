@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <limits>
 #include <system_error>
 
 #include "core/config/nearest.h"
@@ -126,7 +127,22 @@ std::string meant(ValueType type, const TomlNode& node) {
     return "";
 }
 
+// Whether `text` is a whole number that TOML's integers of 64 bits, with a sign, cannot hold.
+bool is_too_large(std::string_view text) {
+    if (text.starts_with('-') || text.starts_with('+')) text.remove_prefix(1);
+    std::int64_t ignored = 0;
+    return !text.empty() && text.find_first_not_of("0123456789") == text.npos &&
+           std::from_chars(text.data(), text.data() + text.size(), ignored).ec == std::errc::result_out_of_range;
+}
+
 std::string wrong_kind(const KeySpec& spec, const TomlNode& node) {
+    if (spec.type == ValueType::integer && node.kind == Kind::text && is_too_large(node.text)) {
+        const auto bound = [](const std::optional<double>& bound, std::int64_t otherwise) {
+            return bound ? plain(*bound) : std::to_string(otherwise);
+        };
+        return "must be between " + bound(spec.min, std::numeric_limits<std::int64_t>::min()) + " and " +
+               bound(spec.max, std::numeric_limits<std::int64_t>::max()) + ", not " + node.text;
+    }
     std::string out = "must be " + describe(spec.type) + ", not " + std::string(node.kind_name());
     const std::string value = meant(spec.type, node);
     // Suggest only values that are allowed.

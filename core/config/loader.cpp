@@ -164,6 +164,7 @@ void ConfigLoader::set(const KeySpec& spec, const std::string& key, const TomlNo
         return;
     }
     for (const auto& [alias, name] : spec.aliases) replace(*value, alias, name);
+    if (key == "runtime.device") device_value_ = here(member.value.line, member.value.column);
     if (spec.type == ValueType::path) value = resolve(std::get<std::string>(*value)).string();
     config_.settings_[key] = {std::move(*value), here(member.line, member.column)};
 }
@@ -345,7 +346,7 @@ void ConfigLoader::check_device() {
     if (device == "auto" || device == "cpu" || device == "cuda" || device == "reference") return;
     const bool numbered = device.starts_with("cuda:") && device.size() > 5 && device.size() < 9 &&
                           device.find_first_not_of("0123456789", 5) == std::string::npos;
-    if (!numbered) complain(setting.origin, "'runtime.device' must be auto, cpu, cuda or cuda:N, not '" + device + "'");
+    if (!numbered) complain(device_value_, "'runtime.device' must be auto, cpu, cuda or cuda:N, not '" + device + "'");
 }
 
 void ConfigLoader::fill() {
@@ -368,6 +369,7 @@ void ConfigLoader::fill() {
     config_.chain = list("sampling.chain");
     config_.chat_style = text("chat.style");
     config_.chat_system = text("chat.system");
+    config_.chat_newline = std::get<bool>(config_.setting("chat.newline").value);
     config_.chat_read_ahead = std::get<bool>(config_.setting("chat.read_ahead").value);
     config_.chat_save = std::get<bool>(config_.setting("chat.save").value);
     config_.chat_keep_sessions = integer("chat.keep_sessions");

@@ -47,6 +47,7 @@ private:
     const KeySpec sources_key_;
     const ConfigLayer* layer_ = nullptr;
     Config config_;
+    Origin device_value_;  // the place of the value of runtime.device
     std::vector<Diagnostic> diagnostics_;
     int dropped_ = 0;
 };

@@ -214,7 +214,8 @@ void BpeModel::add_merges(const TokenizerData& data) {
         if (left < 0 || right < 0 || product < 0)
             throw Error(data.source + ": merge " + std::to_string(i) + " joins " + quoted(rule.left) + " and " +
                         quoted(rule.right) +
-                        ", but the vocabulary lacks one of them or the whole; get or convert the " + "model again");
+                        ", but the vocabulary has no token for one of these or for the result; convert the model "
+                        "again, or get another copy");
         const std::uint64_t key = pair_key(left, right);
         std::size_t at = mix(key, 0x9E3779B97F4A7C15u) & mask;
         for (std::size_t probes = 0; merges_[at].key != kFree && merges_[at].key != key; at = (at + 1) & mask)

@@ -262,55 +262,57 @@ TEST(Complete, ClosedReaderEndsQuietly) {
 }
 
 TEST(Chat, WithoutATerminalThereAreNoPromptsAndNoColour) {
-    const Outcome outcome = run({"chat", "-n", "8"}, "def f(x):\n/stats\n/nonsense\nclass A:\n");
+    const Outcome outcome = run({"chat", "--lines", "-n", "8"}, "def f(x):\n/stats\n/nonsense\nclass A:\n");
     EXPECT_EQ(outcome.status, 1) << "a line that fails must show in the status of a script";
     EXPECT_THAT(outcome.out, AllOf(Not(HasSubstr("> ")), Not(HasSubstr("\x1b"))));
     EXPECT_THAT(outcome.error, AllOf(HasSubstr("unknown command /nonsense"), HasSubstr("answers   1, 8 tokens")));
     EXPECT_THAT(outcome.error, Not(HasSubstr("\x1b")));
     // The first answer is what `complete` prints.
-    const Outcome completed = run({"complete", "-p", "def f(x):", "-n", "8"});
+    const Outcome completed = run({"complete", "-p", "def f(x):\n", "-n", "8"});
     EXPECT_THAT(outcome.out, StartsWith(completed.out + "\n"));
-    EXPECT_EQ(run({"chat"}, "").status, 0);
-    EXPECT_EQ(run({"chat"}, "/quit\ndef f():\n").out, "");
+    EXPECT_EQ(run({"chat", "--lines"}, "").status, 0);
+    EXPECT_EQ(run({"chat", "--lines"}, "/quit\ndef f():\n").out, "");
 }
 
 TEST(Chat, RetriesAreBranchesOfComplete) {
-    const Outcome outcome = run({"chat", "-n", "12"}, "def f(x):\n/retry\n/retry\n/undo\n/retry\n/retry 9\n");
+    const Outcome outcome =
+        run({"chat", "--lines", "-n", "12"}, "def f(x):\n/retry\n/retry\n/undo\n/retry\n/retry 9\n");
     EXPECT_EQ(outcome.status, 0) << outcome.error;
     std::string expected;
     for (const std::string branch : {"0", "1", "2", "3"}) {
-        expected += run({"complete", "-p", "def f(x):", "-n", "12", "--branch", branch}).out + "\n";
+        expected += run({"complete", "-p", "def f(x):\n", "-n", "12", "--branch", branch}).out + "\n";
     }
-    expected += run({"complete", "-p", "def f(x):", "-n", "12", "--seed", "9"}).out + "\n";
+    expected += run({"complete", "-p", "def f(x):\n", "-n", "12", "--seed", "9"}).out + "\n";
     EXPECT_EQ(outcome.out, expected);
 }
 
 TEST(Chat, SlashesAreNeverSentUnlessDoubled) {
-    const Outcome doubled = run({"chat", "-n", "6"}, "//x\n");
-    EXPECT_EQ(doubled.out, run({"complete", "-p", "/x", "-n", "6"}).out + "\n");
-    const Outcome joined = run({"chat", "-n", "6"}, "a = 1\\\nb = 2\n");
-    EXPECT_EQ(joined.out, run({"complete", "-p", "a = 1\nb = 2", "-n", "6"}).out + "\n");
+    const Outcome doubled = run({"chat", "--lines", "-n", "6"}, "//x\n");
+    EXPECT_EQ(doubled.out, run({"complete", "-p", "/x\n", "-n", "6"}).out + "\n");
+    const Outcome python = run({"chat", "--lines", "-n", "6"}, "a = 1 + \\\n");
+    EXPECT_EQ(python.out, run({"complete", "-p", "a = 1 + \\\n", "-n", "6"}).out + "\n") << "a backslash is text";
 }
 
 TEST(Chat, SetTakesEffectAndRefusesNonsense) {
-    const Outcome outcome = run({"chat", "-n", "8"},
+    const Outcome outcome = run({"chat", "--lines", "-n", "8"},
                                 "/set sampling.seed 5\n/set sampling.sed 5\n/set target.context 99999\ndef f(x):\n"
                                 "/clear\n/set target.context 8\ndef f(x):\n/set runtime.threads 1\n/set target.context "
                                 "64\n/clear\ndef f(x):\n");
     EXPECT_THAT(outcome.error, AllOf(HasSubstr("sampling.seed = 5"), HasSubstr("did you mean 'seed'?"),
                                      HasSubstr("longer than the 2048"), HasSubstr("target.context = 8\n")));
     // Another context size means another cache, another number of threads another backend; the text is the same.
-    const std::string all = run({"complete", "-p", "def f(x):", "-n", "8", "--seed", "5"}).out + "\n";
-    const std::string cut = run({"complete", "-p", "def f(x):", "-n", "8", "--seed", "5", "--context", "8"}).out + "\n";
+    const std::string all = run({"complete", "-p", "def f(x):\n", "-n", "8", "--seed", "5"}).out + "\n";
+    const std::string cut =
+        run({"complete", "-p", "def f(x):\n", "-n", "8", "--seed", "5", "--context", "8"}).out + "\n";
     EXPECT_EQ(outcome.out, all + cut + all);
 }
 
 TEST(Chat, SetReachesPluginsAndLimits) {
-    const Outcome outcome = run({"chat", "-n", "4"},
+    const Outcome outcome = run({"chat", "--lines", "-n", "4"},
                                 "/set chat.max_tokens 9\n/set plugin.wordlist.options.forbid=[\"return\"]\n"
                                 "/set sampling.temperature.value 0\ndef fib(n):\n");
     EXPECT_THAT(outcome.error, HasSubstr("plugin.wordlist.options.forbid = [\"return\"]\n"));
-    EXPECT_EQ(outcome.out, run({"complete", "-p", "def fib(n):", "-n", "9", "--temperature", "0", "--set",
+    EXPECT_EQ(outcome.out, run({"complete", "-p", "def fib(n):\n", "-n", "9", "--temperature", "0", "--set",
                                 "plugin.wordlist.options.forbid=[\"return\"]"})
                                    .out +
                                "\n");
@@ -318,18 +320,19 @@ TEST(Chat, SetReachesPluginsAndLimits) {
 }
 
 TEST(Chat, HelpComesFromTheTable) {
-    const Outcome all = run({"chat"}, "/help\n");
+    const Outcome all = run({"chat", "--lines"}, "/help\n");
     EXPECT_THAT(all.error, AllOf(HasSubstr("/retry [SEED]"), HasSubstr("/set KEY VALUE"), HasSubstr("Ctrl-C")));
-    const Outcome one = run({"chat"}, "/help retry\n/help /stats\n/? quit\n/help retyr\n");
+    const Outcome one = run({"chat", "--lines"}, "/help retry\n/help /stats\n/? quit\n/help retyr\n");
     EXPECT_THAT(one.error, AllOf(HasSubstr("/retry [SEED]\nGenerate the last answer again"), HasSubstr("/stats\n"),
                                  HasSubstr("Also /exit."), HasSubstr("did you mean /retry?")));
 }
 
 TEST(Chat, TheBeginningOfANameIsEnoughWhereOnlyOneHasIt) {
-    EXPECT_THAT(run({"chat"}, "/stat\n").error, HasSubstr("answers   0"));
-    EXPECT_THAT(run({"chat"}, "/s\n").error, AllOf(HasSubstr("/s is ambiguous: it could be "), HasSubstr("/set")));
-    EXPECT_THAT(run({"chat"}, "/\n").error, HasSubstr("/help lists them"));
-    EXPECT_EQ(run({"chat", "-n", "4"}, "/exit\nx\n").out, "");
+    EXPECT_THAT(run({"chat", "--lines"}, "/stat\n").error, HasSubstr("answers   0"));
+    EXPECT_THAT(run({"chat", "--lines"}, "/s\n").error,
+                AllOf(HasSubstr("/s is ambiguous: it could be "), HasSubstr("/set")));
+    EXPECT_THAT(run({"chat", "--lines"}, "/\n").error, HasSubstr("/help lists them"));
+    EXPECT_EQ(run({"chat", "--lines", "-n", "4"}, "/exit\nx\n").out, "");
 }
 
 TEST(Chat, ReferenceIsWhatTheTableSays) {
@@ -338,7 +341,7 @@ TEST(Chat, ReferenceIsWhatTheTableSays) {
 }
 
 TEST(Chat, EndsWhenItsOutputCannotBeWritten) {
-    const std::string call = "printf 'x\\ny\\n' | " FORESAY_PROGRAM " chat -n 2 2>&1 >/dev/full";
+    const std::string call = "printf 'x\\ny\\n' | " FORESAY_PROGRAM " chat --lines -n 2 2>&1 >/dev/full";
     const std::unique_ptr<FILE, int (*)(FILE*)> pipe(::popen(call.c_str(), "r"), ::pclose);
     ASSERT_TRUE(pipe);
     std::string error(4096, '\0');
@@ -348,10 +351,10 @@ TEST(Chat, EndsWhenItsOutputCannotBeWritten) {
 
 TEST(Chat, ClearAndUndoKeepTheDocument) {
     // The cleared conversation comes back, and its continuation is what it would have been.
-    const Outcome straight = run({"chat", "-n", "6"}, "import os\nimport sys\n");
-    const Outcome detour = run({"chat", "-n", "6"}, "import os\n/clear\nx = 1\n/undo\n/undo\nimport sys\n");
-    const std::string first = run({"complete", "-p", "import os", "-n", "6"}).out + "\n";
-    const std::string other = run({"complete", "-p", "x = 1", "-n", "6"}).out + "\n";
+    const Outcome straight = run({"chat", "--lines", "-n", "6"}, "import os\nimport sys\n");
+    const Outcome detour = run({"chat", "--lines", "-n", "6"}, "import os\n/clear\nx = 1\n/undo\n/undo\nimport sys\n");
+    const std::string first = run({"complete", "-p", "import os\n", "-n", "6"}).out + "\n";
+    const std::string other = run({"complete", "-p", "x = 1\n", "-n", "6"}).out + "\n";
     ASSERT_THAT(straight.out, StartsWith(first));
     EXPECT_EQ(detour.out, first + other + straight.out.substr(first.size()));
 }

@@ -62,8 +62,10 @@ TEST_P(Configs, Complete) {
 }
 
 TEST_P(Configs, TalkInTheirChatFormat) {
-    Call talk = call("chat", GetParam(), {"-n", "8", "--seed", "1", "--no-save"});
-    talk.input = "def f(x):\n/tokens\n/quit\n";
+    Call talk = call("chat", GetParam(), {"--lines", "-n", "8", "--seed", "1", "--no-save"});
+    const Family family = pairings().at(GetParam()).family;
+    const bool formatted = family == Family::qwen2 || family == Family::llama3;
+    talk.input = (formatted ? "/system Be brief.\n" : "") + std::string("def f(x):\n/tokens\n/print\n/quit\n");
     const Outcome outcome = run(talk);
     EXPECT_EQ(outcome.status, 0) << outcome.error;
     EXPECT_NE(outcome.out, "");
@@ -71,9 +73,14 @@ TEST_P(Configs, TalkInTheirChatFormat) {
     // In quotes, as one token.
     const std::map<Family, std::string> marks = {{Family::qwen2, "\"<|im_start|>\""},
                                                  {Family::llama3, "\"<|eot_id|>\""}};
-    const auto mark = marks.find(pairings().at(GetParam()).family);
+    const auto mark = marks.find(family);
     if (mark != marks.end()) {
         EXPECT_THAT(outcome.error, HasSubstr(mark->second));
+    }
+    // The conversation as the model reads it.
+    if (family == Family::qwen2) {
+        EXPECT_THAT(outcome.error, HasSubstr("<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\ndef f(x):"
+                                             "<|im_end|>\n<|im_start|>assistant\n"));
     }
 }
 

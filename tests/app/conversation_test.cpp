@@ -138,6 +138,69 @@ TEST_F(ConversationTest, TooManyBranchesAreRefusedBeforeAnythingIsGenerated) {
     EXPECT_THROW(conversation_.new_branch(0), Error);
 }
 
+// Ctrl-C during several answers keeps those that have begun, and no empty branches.
+TEST_F(ConversationTest, CancelledAnswersSideBySideLeaveNoEmptyBranches) {
+    std::atomic<bool> cancel = false;
+    Conversation::Limits limited = limits();
+    limited.cancel = &cancel;
+    const auto stop_at_first = [&](std::size_t, const speculative::TokenEvent&) { cancel = true; };
+    const auto begun = conversation_.answers("import os\n", 6, limited, stop_at_first);
+    ASSERT_FALSE(begun.empty());
+    EXPECT_EQ(conversation_.branch_count(), begun.size());
+    for (std::size_t i = 0; i < conversation_.branch_count(); ++i)
+        EXPECT_FALSE(conversation_.branch(i).back()->answer.empty());
+    // Cancelled before the first token: a new message stays, as with answer(); otherwise nothing changes.
+    const TurnTree::State before = conversation_.tree().state();
+    EXPECT_TRUE(conversation_.answers(std::nullopt, 6, limited, {}).empty());
+    EXPECT_EQ(conversation_.tree().state(), before);
+    const auto message = conversation_.answers("x = 1\n", 6, limited, {});
+    ASSERT_EQ(message.size(), 1u);
+    EXPECT_EQ(message[0].branch, 0u);
+    EXPECT_EQ(conversation_.branch_count(), begun.size());
+    EXPECT_TRUE(conversation_.last().said.ends_with("x = 1\n"));
+    EXPECT_TRUE(conversation_.last().answer.empty());
+    // The numbers of the branches that were dropped are free.
+    cancel = false;
+    EXPECT_EQ(conversation_.answers(std::nullopt, 2, limits(2), {}).front().branch, 1u);
+    expect_all_turns_reproducible();
+}
+
+TEST_F(ConversationTest, MoreIsWhatALongerLimitGives) {
+    conversation_.answer("def fib(n):\n", limits(20), kNobody);
+    const Tokens whole = conversation_.last().answer;
+    ASSERT_EQ(whole.size(), 20u);
+    conversation_.undo();
+    conversation_.answer("def fib(n):\n", limits(6), kNobody);
+    conversation_.more(limits(5), kNobody);
+    conversation_.more(limits(9), kNobody);
+    Tokens pieces = conversation_.last().given;
+    pieces.insert(pieces.end(), conversation_.last().answer.begin(), conversation_.last().answer.end());
+    EXPECT_EQ(pieces, whole);
+    EXPECT_EQ(conversation_.turns().size(), 1u);
+    EXPECT_EQ(conversation_.last().given_drawn, std::vector<std::uint8_t>(11, 1));
+    expect_all_turns_reproducible();
+    ASSERT_TRUE(conversation_.undo());
+    EXPECT_EQ(conversation_.last().answer.size(), 5u);
+}
+
+TEST_F(ConversationTest, EntriesBeginOnALineOfTheirOwn) {
+    conversation_.answer("def area(r):", limits(5), kNobody);
+    EXPECT_EQ(conversation_.last().said, "def area(r):\n");
+    ASSERT_TRUE(conversation_.line_open());
+    const std::string before = test::tokenizer().decode(conversation_.document().tokens);
+    EXPECT_EQ(before.substr(before.rfind('\n') + 1), conversation_.open_line());
+    conversation_.answer("x = 1", limits(1), kNobody);
+    EXPECT_EQ(conversation_.last().said, "\nx = 1\n");
+    EXPECT_TRUE(test::tokenizer().decode(conversation_.document().tokens).starts_with(before + "\nx = 1\n"));
+    // As it is, where that was chosen.
+    conversation_.set_style({.newline = false});
+    conversation_.answer("y", limits(1), kNobody);
+    EXPECT_EQ(conversation_.last().said, "y");
+    // In a chat format there is no line to continue.
+    conversation_.set_style({.format = core::ChatFormat::chatml});
+    EXPECT_FALSE(conversation_.line_open());
+}
+
 TEST_F(ConversationTest, BranchesGoTheirOwnWays) {
     conversation_.answer("import re\n", limits(), kNobody);
     conversation_.answer("\ndef parse(text):\n", limits(), kNobody);
@@ -292,7 +355,8 @@ TEST_F(ConversationTest, AnotherVocabularySpellsTheSameText) {
     const core::Tokenizer other = core::Tokenizer::from_gguf(file);
     conversation_.rebind(generator_, other, {}, false);
     EXPECT_EQ(conversation_.answer_text(conversation_.last()), answer);
-    EXPECT_EQ(other.decode(conversation_.last().input), "\nfib(3)\n");
+    EXPECT_EQ(other.decode(conversation_.last().input), conversation_.last().said) << "with the newlines it had";
+    EXPECT_TRUE(conversation_.last().said.ends_with("\nfib(3)\n"));
     EXPECT_EQ(conversation_.turns().size(), 2u);
 }
 

@@ -59,8 +59,8 @@ std::string run_and_kill(const std::string& name, std::chrono::microseconds dela
         ::dup2(::open(in.c_str(), O_RDONLY), STDIN_FILENO);
         ::dup2(::open("/dev/null", O_WRONLY), STDOUT_FILENO);
         ::dup2(::open(error.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), STDERR_FILENO);
-        ::execl(FORESAY_PROGRAM, FORESAY_PROGRAM, "chat", "--session", name.c_str(), "-n", "10", "--context", "2048",
-                "--set", "plugin=[]", "--set", "sampling.chain=[\"top_k\",\"temperature\"]",
+        ::execl(FORESAY_PROGRAM, FORESAY_PROGRAM, "chat", "--lines", "--session", name.c_str(), "-n", "10", "--context",
+                "2048", "--set", "plugin=[]", "--set", "sampling.chain=[\"top_k\",\"temperature\"]",
                 static_cast<char*>(nullptr));
         ::_exit(127);
     }

@@ -8,6 +8,7 @@
 #include "app/configuration.h"
 #include "app/conversation/source_files.h"
 #include "app/conversation/style.h"
+#include "app/conversation/transcript.h"
 #include "tests/text/support.h"
 
 namespace foresay::app {
@@ -47,10 +48,18 @@ TEST(ChatStyle, ComesFromTheModelsTemplate) {
     EXPECT_EQ(chat_style(config("auto"), mistral).format, ChatFormat::mistral);
 }
 
+TEST(ChatStyle, ADocumentHasNoPlaceForASystemPrompt) {
+    const auto chatml = chat_tokenizer("{{'<|im_start|>' + role}}", {"<|im_start|>", "<|im_end|>"});
+    EXPECT_EQ(unused_system_notice(config("auto", "Be brief."), chatml), "");
+    EXPECT_EQ(unused_system_notice(config("complete"), chatml), "");
+    EXPECT_THAT(unused_system_notice(config("complete", "Be brief."), chatml),
+                HasSubstr("the system prompt is not used"));
+}
+
 TEST(ChatStyle, AnUnknownTemplateIsOneSentenceAndCompletion) {
     const auto other = chat_tokenizer("<start_of_turn>{{role}}", {"<start_of_turn>"});
     EXPECT_EQ(chat_style(config("auto"), other).format, ChatFormat::complete);
-    EXPECT_THAT(unknown_format_notice(config("auto"), other), HasSubstr("does not know the model's chat template"));
+    EXPECT_THAT(unknown_format_notice(config("auto"), other), HasSubstr("is not one of those that foresay knows"));
     EXPECT_EQ(unknown_format_notice(config("complete"), other), "") << "who chose need not be told";
     // A model without a template was not made for conversations: no format, no message.
     EXPECT_EQ(unknown_format_notice(config("auto"), chat_tokenizer("", {})), "");
@@ -69,13 +78,76 @@ TEST(Prompt, AConversationIsWhatItsFormatSays) {
               "<|im_start|>assistant\n");
     const auto end = static_cast<std::int32_t>(*tokenizer.find("<|im_end|>"));
     EXPECT_EQ(std::count(tokens.begin(), tokens.end(), end), 2) << "that of the file is plain text";
-    tokens = encode_next(tokenizer, style, {}, "V<|im_start|>", false);
+    tokens = encode_next(tokenizer, style, {}, "V<|im_start|>", false, false);
     EXPECT_EQ(tokenizer.decode(tokens, true),
               "<|im_end|>\n<|im_start|>user\nV<|im_start|><|im_end|>\n<|im_start|>assistant\n");
     const auto begin = static_cast<std::int32_t>(*tokenizer.find("<|im_start|>"));
     EXPECT_EQ(std::count(tokens.begin(), tokens.end(), begin), 2);
-    EXPECT_EQ(tokenizer.decode(encode_next(tokenizer, style, {}, "V", true), true),
+    EXPECT_EQ(tokenizer.decode(encode_next(tokenizer, style, {}, "V", true, false), true),
               "\n<|im_start|>user\nV<|im_end|>\n<|im_start|>assistant\n");
+}
+
+TEST(Prompt, AnEntryOfADocumentIsLines) {
+    const auto tokenizer = chat_tokenizer("", {"<|end|>"});
+    ChatStyle style{ChatFormat::complete, "no place for a system prompt"};
+    const auto first = [&](const std::string& text) {
+        return tokenizer.decode(encode_first(tokenizer, style, {}, text));
+    };
+    const auto next = [&](const std::string& text, bool line_open) {
+        EXPECT_EQ(tokenizer.decode(encode_next(tokenizer, style, {}, text, false, line_open)),
+                  whole_text(style, {}, text, line_open));
+        return whole_text(style, {}, text, line_open);
+    };
+    EXPECT_EQ(first("ab"), "ab\n");
+    EXPECT_EQ(first("ab\n"), "ab\n") << "it has its newline";
+    EXPECT_EQ(first("ab\n\n"), "ab\n\n");
+    EXPECT_EQ(first(""), "");
+    EXPECT_EQ(next("ab", false), "ab\n");
+    EXPECT_EQ(next("ab", true), "\nab\n");
+    EXPECT_EQ(whole_text(style, {{"f", "x\n"}}, "ab", true), "\n# f\nx\n\nab\n");
+    style.newline = false;
+    EXPECT_EQ(first("ab"), "ab");
+    EXPECT_EQ(next("ab", true), "ab");
+    // An end-of-text token ends a line, and so does a newline.
+    EXPECT_TRUE(line_is_open(tokenizer, tokenizer.encode("ab", core::kPlain)));
+    EXPECT_FALSE(line_is_open(tokenizer, tokenizer.encode("ab\n", core::kPlain)));
+    EXPECT_FALSE(line_is_open(tokenizer, {}));
+    Tokens ended = tokenizer.encode("ab", core::kPlain);
+    ended.push_back(*tokenizer.find("<|end|>"));
+    EXPECT_FALSE(line_is_open(tokenizer, ended));
+}
+
+TEST(Transcript, MarksTextThatContinuesALine) {
+    const auto tokenizer = chat_tokenizer("", {"<|im_start|>", "<|im_end|>"});
+    const auto turn = [&](const std::string& said, const std::string& answer) {
+        return Turn{.said = said,
+                    .input = tokenizer.encode(said, core::kPlain),
+                    .answer = tokenizer.encode(answer, core::kPlain)};
+    };
+    const auto shown = [&](const std::vector<Turn>& turns) {
+        std::vector<const Turn*> pointers;
+        for (const Turn& one : turns) pointers.push_back(&one);
+        return transcript(tokenizer, pointers);
+    };
+    EXPECT_EQ(shown({}), "");
+    EXPECT_EQ(shown({turn("a\n", "b"), turn("\nc\nd\n", "e\n"), turn("f\n", "")}), "> a\nb\n> c\n. d\ne\n> f\n");
+    EXPECT_EQ(shown({turn("a", "b"), turn("c\n", "d\n\n")}), "> a\n\u2026b\n> \u2026c\nd\n\n");
+    EXPECT_EQ(shown({turn("a", "\nb")}), "> a\nb\n") << "the answer begins with the line break";
+    EXPECT_EQ(shown({turn("a\n\n", "b")}), "> a\n. \nb\n");
+    // In a chat format, markup stands between them.
+    const ChatStyle style{ChatFormat::chatml, ""};
+    Turn talk{
+        .said = "U", .input = encode_first(tokenizer, style, {}, "U"), .answer = tokenizer.encode("A", core::kPlain)};
+    EXPECT_EQ(shown({talk, talk}), "> U\nA\n> U\nA\n");
+}
+
+TEST(Transcript, EndsWithItsLastLines) {
+    EXPECT_EQ(last_lines("a\nb\nc\n", 2), "b\nc\n");
+    EXPECT_EQ(last_lines("a\nb\nc", 2), "b\nc");
+    EXPECT_EQ(last_lines("a\n\n", 1), "\n");
+    EXPECT_EQ(last_lines("a\n", 5), "a\n");
+    EXPECT_EQ(last_lines("", 5), "");
+    EXPECT_EQ(last_lines("\n", 1), "\n");
 }
 
 TEST(Prompt, AnEditKeepsTheTokensThatStay) {
@@ -120,7 +192,12 @@ TEST(SourceFiles, PlacesAreLinesAndCharacters) {
     EXPECT_EQ(offset_of(text, {"f", 1, 1}), 0u);
     EXPECT_EQ(offset_of(text, {"f", 1, 0}), 3u);
     EXPECT_EQ(offset_of(text, {"f", 2, 3}), 7u) << "after a character of two bytes";
-    EXPECT_EQ(offset_of(text, {"f", 2, 99}), 9u);
+    EXPECT_EQ(offset_of(text, {"f", 2, 5}), 9u) << "one after the last is the end of the line";
+    EXPECT_THAT(error_of([&] {
+                    offset_of(text, {"f", 2, 6});
+                }),
+                HasSubstr("f:2 has no column 6; its columns go from 1 to 5"));
+    EXPECT_EQ(offset_of(text, {"f", 3, 1}), 10u);
     EXPECT_EQ(offset_of(text, {"f", 3, 0}), 10u);
     EXPECT_EQ(offset_of(text, {"f", 4, 0}), text.size());
     EXPECT_THAT(error_of([&] { offset_of(text, {"f", 5, 0}); }), HasSubstr("f has no line 5, only 4"));

@@ -27,7 +27,7 @@ std::string without_blanks(std::string text) {
 
 // The screen shows what `complete` prints for the same prompt, whatever was typed and resized meanwhile.
 std::string expected(const std::string& tokens) {
-    return without_blanks(kPrompt + run({"complete", "-p", kPrompt, "-n", tokens}).out);
+    return without_blanks(kPrompt + run({"complete", "-p", kPrompt + "\n", "-n", tokens}).out);
 }
 
 TEST_F(ReplDisplay, ShowsTheAnswerThatCompleteGives) {
@@ -66,7 +66,7 @@ TEST_F(ReplDisplay, WhatIsReadAheadWhileTypingChangesNothing) {
     wait_for_answers(2);
     type("/retry Enter");
     wait_for_answers(3);
-    const Outcome piped = run({"chat", "-n", "40"}, kPrompt + "\n    # one again\n/retry\n");
+    const Outcome piped = run({"chat", "--lines", "-n", "40"}, kPrompt + "\n    # one again\n/retry\n");
     // The answers, without the lines between them.
     std::string shown = screen_and_past(), answers;
     for (std::size_t at = 0; at < shown.size();) {
@@ -94,6 +94,63 @@ TEST_F(ReplDisplay, ResizeWhileAnsweringAndWhileEditing) {
     expect_screen(HasSubstr("answers   1, 300 tokens"));
 }
 
+// At the bottom of the screen, where a prompt usually is: tmux moves the lines above a narrower text into its history,
+// which a program cannot change.
+TEST_F(ReplDisplay, AResizedEntryIsThereOnce) {
+    start("-n 2", "", 100, 15);
+    wait_for("\n>");
+    type("/help Enter");
+    wait_for("unambiguous prefix.\n>");
+    std::string words;
+    for (int i = 0; i < 11; ++i) words += "word" + std::to_string(i) + "_x ";
+    type("'first line of it' C-j '" + words + "END'");
+    wait_for("END");
+    const auto once = ::testing::Truly([](const std::string& shown) {
+        const std::string text = without_blanks(shown);
+        const auto at = text.find("firstlineofit");
+        return at != std::string::npos && text.find("firstlineofit", at + 1) == std::string::npos &&
+               text.find("word0_x") == text.rfind("word0_x") && text.ends_with("word10_xEND");
+    });
+    for (const int columns : {31, 100, 47, 20, 33, 100}) {
+        resize(columns, 15);
+        type("' '");
+        expect_screen(once);
+    }
+    EXPECT_THAT(screen_and_past(), once);
+    type("Enter");
+    wait_for_answers(1);
+    type("/print Enter");
+    expect_screen(HasSubstr("first line of it\n" + words + "END\n"));
+}
+
+TEST_F(ReplDisplay, JointsAreSeenWhereEntriesAreAddedAsTheyAre) {
+    start("-n 5 --set chat.newline=false");
+    wait_for("\n>");
+    type("'x = (1 +' Enter");
+    wait_for("context ");
+    // The answer continues the line of the entry, and the next entry that of the answer.
+    const std::string answer = run({"complete", "-p", "x = (1 +", "-n", "5"}).out;
+    ASSERT_EQ(answer.find('\n'), std::string::npos) << answer;
+    expect_screen(AllOf(HasSubstr("\nx = (1 +" + answer + "\n"), HasSubstr("\nx = (1 +" + answer + ">")));
+    type("' * 2' Enter");
+    wait_for("context ", 2);
+    type("/print Enter");
+    expect_screen(HasSubstr("x = (1 +" + answer + " * 2"));
+}
+
+TEST_F(ReplDisplay, MoreShowsTheLineThatItContinues) {
+    start("-n 5");
+    wait_for("\n>");
+    type("'def area(r):' Enter");
+    wait_for_answers(1);
+    type("/more Enter");
+    wait_for_answers(2);
+    const std::string begun = run({"complete", "-p", "def area(r):\n", "-n", "5"}).out;
+    const std::string whole = run({"complete", "-p", "def area(r):\n", "-n", "10"}).out;
+    const std::size_t line = begun.find_last_of('\n') + 1;
+    EXPECT_THAT(without_blanks(screen()), HasSubstr(without_blanks("> /more" + whole.substr(line))));
+}
+
 TEST_F(ReplDisplay, DraftedTokensAreTintedOnDemand) {
     start("-n 60 --speculation 4");
     wait_for("\n>");
@@ -119,11 +176,16 @@ TEST_F(ReplDisplay, NoColorMeansNone) {
 
 TEST_F(ReplDisplay, DumbTerminalsGetPlainLines) {
     start("-n 12", "TERM=dumb");
-    expect_screen(HasSubstr("/help lists the commands"));
+    wait_for("\n>");
     type("'" + kPrompt + "' Enter");
     wait_for_answers(1);
     EXPECT_THAT(colours(), Not(HasSubstr("\x1b[")));
     EXPECT_THAT(without_blanks(screen()), HasSubstr(expected("12")));
+    type("'/view on' Enter");
+    expect_screen(
+        HasSubstr("foresay: drafted tokens cannot be marked here, because this terminal shows plain text (TERM=dumb)"));
+    type("/view Enter");
+    expect_screen(HasSubstr("Answers are plain text"));
     type("C-d");
     expect_screen(HasSubstr("status 0"));
 }

@@ -92,20 +92,30 @@ TEST(EntrySearch, GoesFromNewToOldAndBack) {
     EXPECT_EQ(search.line(), "other");
 }
 
-TEST(Entries, GoOnBehindBackslashesAndBetweenQuotes) {
+TEST(Entries, AreLinesOrTheLinesBetweenQuotes) {
+    const std::string three = "\"\"\"", four = "\"\"\"\"";
     EXPECT_EQ(entry_of({"one", "two"}), "one");
-    EXPECT_EQ(entry_of({"one\\", "two\\", "three"}), "one\ntwo\nthree");
-    EXPECT_EQ(entry_of({"\"\"\"one\"\"\"", "two"}), "one");
-    EXPECT_EQ(entry_of({"\"\"\"", "  one\\", "", "/two", "\"\"\" ", "three"}), "  one\\\n\n/two");
-    EXPECT_EQ(entry_of({"\"\"\"\"\"\""}), "");
-    EXPECT_EQ(entry_of({"/system \"\"\"You are", "terse.\"\"\""}), "/system You are\nterse.");
-    EXPECT_EQ(entry_of({"x = \"\"\"one", "two"}), "x = \"\"\"one") << "quotes inside a text are text";
-    EXPECT_EQ(entry_of({"//x \"\"\"one", "two"}), "//x \"\"\"one");
-    EXPECT_EQ(entry_of({"\"\"\"open", "to the end"}), "open\nto the end");
+    EXPECT_EQ(entry_of({"one\\", "two"}), "one\\") << "a backslash is text";
+    EXPECT_EQ(entry_of({three + "one" + three, "two"}), three + "one" + three) << "a docstring is text";
+    EXPECT_EQ(entry_of({three, "  one\\", "", "/two", three + " ", "three"}), "  one\\\n\n/two");
+    EXPECT_EQ(entry_of({three, "  " + three, "x" + three, four, three, "y"}),
+              "  " + three + "\nx" + three + "\n" + four);
+    EXPECT_EQ(entry_of({four, three, "Doc.", three, four}), three + "\nDoc.\n" + three);
+    EXPECT_EQ(entry_of({three, three}), "");
+    EXPECT_EQ(entry_of({three, "", three}), "");
+    EXPECT_EQ(entry_of({three, "one", "", three}), "one\n");
+    EXPECT_EQ(entry_of({"/system " + three, "You are", "terse.", three}), "/system You are\nterse.");
+    EXPECT_EQ(entry_of({"/system " + three + "You", "are"}), "/system " + three + "You");
+    EXPECT_EQ(entry_of({"x = " + three, "two"}), "x = " + three);
+    EXPECT_EQ(entry_of({"//x " + three, "two"}), "//x " + three);
+    EXPECT_EQ(entry_of({three, "open", "to the end"}), "open\nto the end");
+    // Typed with Ctrl-J, as one line of the editor: a docstring keeps its quotes, a command takes them.
+    EXPECT_EQ(entry_of({three + "\nDoc.\n" + three}), three + "\nDoc.\n" + three);
+    EXPECT_EQ(entry_of({"/fim " + three + "\na<FILL>\nb\n" + three}), "/fim a<FILL>\nb");
 }
 
 TEST(Entries, OfSeveralLinesAreTextWhateverTheyBeginWith) {
-    Script quoted = script({"\"\"\"/retry\"\"\""});
+    Script quoted = script({"\"\"\"", "/retry", "\"\"\""});
     const Line entry = read_entry(quoted, "> ", ". ");
     EXPECT_TRUE(entry.literal);
     EXPECT_EQ(entry.text, "/retry");
@@ -115,10 +125,15 @@ TEST(Entries, OfSeveralLinesAreTextWhateverTheyBeginWith) {
     Script pasted(std::deque<Line>{{LineEnd::line, "\"\"\"doc\"\"\"\nx\\", true}, {LineEnd::line, "no", false}});
     EXPECT_EQ(read_entry(pasted, "> ", ". ").text, "\"\"\"doc\"\"\"\nx\\");
     EXPECT_EQ(entry_of({pasted.remembered[0]}), "\"\"\"doc\"\"\"\nx\\");
+    for (const std::string text : {"/a\n\"\"\"\"\nb", "\"\"\"\"\nx\n\"\"\"\"", "\"\"\"\nx\n\"\"\"", "\"\"\""}) {
+        Script reader(std::deque<Line>{{LineEnd::line, text, true}});
+        EXPECT_EQ(read_entry(reader, "> ", ". ").text, text);
+        EXPECT_EQ(entry_of({reader.remembered[0]}), text);
+    }
 }
 
 TEST(Entries, AreDroppedByAnInterrupt) {
-    Script reader(std::deque<Line>{{LineEnd::line, "one\\"}, {LineEnd::interrupt, ""}, {LineEnd::line, "two"}});
+    Script reader(std::deque<Line>{{LineEnd::line, "\"\"\""}, {LineEnd::interrupt, ""}, {LineEnd::line, "two"}});
     EXPECT_EQ(read_entry(reader, "> ", ". ").how, LineEnd::interrupt);
     EXPECT_EQ(read_entry(reader, "> ", ". ").text, "two");
     EXPECT_THAT(reader.remembered, ElementsAre("two"));
@@ -223,6 +238,21 @@ TEST(LatencyTable, TheFirstTokenOfAnAnswerIsNoGap) {
     latencies.token();
     EXPECT_EQ(latencies.first_ms().count(), 2u);
     EXPECT_EQ(latencies.gap_ms().count(), 2u);
+}
+
+TEST(LatencyTable, TheTimeInAnEditorIsNotWaitedForTheModel) {
+    using std::chrono::milliseconds;
+    static std::chrono::steady_clock::time_point now;
+    Latencies latencies([] { return now; });
+    latencies.begin();
+    now += milliseconds(4000);  // the editor is open
+    latencies.begin();
+    now += milliseconds(7);
+    latencies.token();
+    now += milliseconds(2);
+    latencies.token();
+    EXPECT_EQ(latencies.first_ms().last(), 7.0);
+    EXPECT_EQ(latencies.gap_ms().last(), 2.0);
 }
 
 TEST(KeysAhead, EntriesBecomeTextWhenHeld) {

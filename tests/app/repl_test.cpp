@@ -39,7 +39,7 @@ TEST_F(Repl, AnswersRetriesAndLeaves) {
 TEST_F(Repl, HistoryIsPrivateAndKeepsEntriesWhole) {
     start("-n 2");
     wait_for("\n>");
-    type("'first \\' Enter 'second' Enter");
+    type("'first' C-j 'second' Enter");
     wait_for_answers(1);
     type("' not kept' Enter");
     wait_for_answers(2);
@@ -71,6 +71,22 @@ TEST_F(Repl, InterruptKeepsThePartialAnswer) {
     expect_screen(HasSubstr("Press Ctrl-C again to quit"));
     type("C-c");
     expect_screen(HasSubstr("status 130"));
+}
+
+TEST_F(Repl, InterruptOfSeveralAnswersIsOneLineAndLeavesNoEmptyBranches) {
+    start(kEndless);
+    wait_for("\n>");
+    type("'/n 16 import os' Enter");
+    expect_screen(Truly([](const std::string& shown) {
+        const auto entry = shown.find("> /n 16 import os");
+        return entry != std::string::npos && shown.find_first_not_of(" \n", entry + 17) != std::string::npos;
+    }));
+    type("C-c");
+    expect_screen(AllOf(HasSubstr("Cancelled; "),
+                        HasSubstr(" of 16 answers had begun and are kept; /branch lists them."),
+                        Not(HasSubstr("context ")), Not(HasSubstr("-- /branch"))));
+    type("C-l /branch Enter");
+    expect_screen(AllOf(HasSubstr("* 0   1 answer"), Not(HasSubstr("empty"))));
 }
 
 TEST_F(Repl, InterruptWhileThePromptIsReadKeepsWhatWasRead) {

@@ -169,5 +169,16 @@ TEST_F(ScreenTextTest, TailsAreCutBetweenCharacters) {
     EXPECT_EQ(tail("ab", 0), "");
 }
 
+TEST(Characters, AreWhatAReaderCounts) {
+    const std::string family = "\U0001F468\u200D\U0001F469\u200D\U0001F467", accented = "e\u0301";
+    EXPECT_EQ(last_character("ab"), 1u);
+    EXPECT_EQ(last_character(""), 0u);
+    EXPECT_EQ(last_character("a" + family), 1u);
+    EXPECT_EQ(last_character(family + accented), family.size());
+    EXPECT_EQ(first_character(family + "b"), family.size());
+    EXPECT_EQ(first_character("\U0001F1E9\U0001F1EA\U0001F1EB\U0001F1F7"), 8u) << "a flag is two code points";
+    EXPECT_EQ(typed_look("a" + family + "\x7f" + "b"), "ab");
+}
+
 }  // namespace
 }  // namespace foresay::app

@@ -2,7 +2,9 @@
 #include "app/statistics.h"
 
 #include <gmock/gmock.h>
+
 #include <gtest/gtest.h>
+#include <algorithm>
 
 #include "app/terminal.h"
 
@@ -31,8 +33,8 @@ std::string line(const speculative::GenerateResult& result, std::size_t columns)
 
 TEST(StatisticsLine, SaysEverythingWhereThereIsRoom) {
     EXPECT_EQ(line(result(), 120),
-              "context 1318/2048 · input 62 at 1240/s · output 256 at 141.9/s · accepted 192 of 212 drafted (91 %), "
-              "4.0 a round");
+              "context 1318/2048 · input 62 at 1240/s · output 256 at 141.9/s · accepted 91 % of 212 drafted, "
+              "4.0 tokens per round");
 }
 
 TEST(StatisticsLine, FitsEveryTerminal) {
@@ -47,6 +49,19 @@ TEST(StatisticsLine, FitsEveryTerminal) {
             EXPECT_THAT(text, StartsWith("context 1318/2048"));
             EXPECT_GE(columns_of(text), before) << "more room never says less: " << text;
             before = columns_of(text);
+        }
+    }
+}
+
+TEST(StatisticsLine, ReadsTheSameAtEveryWidth) {
+    const std::string whole = line(result(), 140);
+    for (std::size_t columns = 36; columns <= 140; ++columns) {
+        // Each part is there, is a beginning of what it is where there is room, or is missing.
+        const std::string shown = line(result(), columns);
+        for (std::size_t at = 0; at < shown.size();) {
+            const std::size_t end = std::min(shown.find(" · ", at), shown.size());
+            EXPECT_THAT(whole, HasSubstr(shown.substr(at, end - at))) << columns;
+            at = end + std::string(" · ").size();
         }
     }
 }

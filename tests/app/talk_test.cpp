@@ -22,7 +22,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 Outcome chat(const std::string& input, std::vector<std::string> more = {}) {
-    std::vector<std::string> arguments = {"chat", "-n", "10"};
+    std::vector<std::string> arguments = {"chat", "--lines", "-n", "10"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     return run(arguments, input);
 }
@@ -64,10 +64,10 @@ TEST(Sessions, GoingOnHasTheSameBytes) {
 TEST(Sessions, ContinueTakesTheLastOneWithItsSettings) {
     chat("import os\n", {"--session", "older"});
     chat("def f(x):\n", {"--session", "newer", "--seed", "5", "--set", "sampling.top_k.k=7"});
-    const Outcome shown = run({"chat", "--continue"}, "/show sampling.top_k.k\n/stats\n");
+    const Outcome shown = run({"chat", "--lines", "--continue"}, "/show sampling.top_k.k\n/stats\n");
     EXPECT_THAT(shown.error, AllOf(HasSubstr("sampling.top_k.k = 7"), HasSubstr("session newer"), HasSubstr("seed 5")));
     // A flag wins over what was saved.
-    EXPECT_THAT(run({"chat", "-c", "--set", "sampling.top_k.k=9"}, "/show sampling.top_k.k\n").error,
+    EXPECT_THAT(run({"chat", "--lines", "-c", "--set", "sampling.top_k.k=9"}, "/show sampling.top_k.k\n").error,
                 HasSubstr("sampling.top_k.k = 9"));
     EXPECT_THAT(run({"session", "list"}).out, AllOf(HasSubstr("newer"), HasSubstr("def f(x):"), HasSubstr("1 turn")));
 }
@@ -148,7 +148,7 @@ TEST(Talk, SeveralAnswersAreTheBranchesOfComplete) {
     const Outcome outcome = chat("/n 3 def fib(n):\n/n 2\n", {"--seed", "6"});
     std::string expected;
     for (int branch = 0; branch < 5; ++branch) {
-        expected += complete("def fib(n):", {"--seed", "6", "--branch", std::to_string(branch)}) + "\n";
+        expected += complete("def fib(n):\n", {"--seed", "6", "--branch", std::to_string(branch)}) + "\n";
     }
     EXPECT_EQ(outcome.out, expected);
     EXPECT_THAT(outcome.error, HasSubstr("seed 6, branch 4"));
@@ -157,8 +157,8 @@ TEST(Talk, SeveralAnswersAreTheBranchesOfComplete) {
 TEST(Talk, SavesAndLoads) {
     const Outcome outcome = chat("def f(x):\n/save kept\n/clear\nimport os\n/load kept\n/retry\n/load\n");
     EXPECT_EQ(outcome.status, 0) << outcome.error;
-    EXPECT_EQ(outcome.out, complete("def f(x):") + "\n" + complete("import os") + "\n" +
-                               complete("def f(x):", {"--branch", "1"}) + "\n");
+    EXPECT_EQ(outcome.out, complete("def f(x):\n") + "\n" + complete("import os\n") + "\n" +
+                               complete("def f(x):\n", {"--branch", "1"}) + "\n");
     EXPECT_THAT(outcome.error, AllOf(HasSubstr("kept.session"), HasSubstr("Continuing kept: 1 answer")));
     EXPECT_EQ(run({"session", "replay", "kept"}).status, 0);
 }
@@ -166,7 +166,7 @@ TEST(Talk, SavesAndLoads) {
 TEST(Talk, FilesAreContextWithACount) {
     const std::string file = write_scratch("numbers.py", "one = 1\ntwo = 2\n");
     const Outcome outcome = chat("/file " + file + "\nthree =\n");
-    EXPECT_EQ(outcome.out, complete("# " + file + "\none = 1\ntwo = 2\n\nthree =") + "\n");
+    EXPECT_EQ(outcome.out, complete("# " + file + "\none = 1\ntwo = 2\n\nthree =\n") + "\n");
     EXPECT_THAT(outcome.error, HasSubstr(" tokens"));
     fs::create_directories(scratch() / "tree" / ".hidden");
     write_scratch("tree/a.py", "a = 1\n");
@@ -200,7 +200,7 @@ TEST(Talk, FillsInTheMiddle) {
     EXPECT_EQ(place.status, 0) << place.error;
     EXPECT_GT(place.out.size(), 3u);
     EXPECT_EQ(chat("/fim " + file + ":2\n/fim " + file + ":2:1\n").out, place.out + place.out);
-    EXPECT_EQ(chat("/fim def add(a, b):\\\n<FILL>\\\n    return total\n").out, place.out);
+    EXPECT_EQ(chat("/fim \"\"\"\ndef add(a, b):\n<FILL>\n    return total\n\"\"\"\n").out, place.out);
     EXPECT_THAT(chat("/fim " + file + ":9\n").error, HasSubstr("has no line 9, only 3"));
     EXPECT_THAT(chat("/fim " + file + "\n").error, HasSubstr("is not a place"));
     EXPECT_THAT(chat("/fim\n").error, HasSubstr("FILE:LINE"));
@@ -219,8 +219,8 @@ TEST(Talk, TheChainCanBeChanged) {
         "/sampler remove top_p\n/sampler add min_p 1 p=0.2\n/sampler move min_p 2\n/sampler top_k k=9\n/sampler\n"
         "def f(x):\n/sampler add min_q\n/sampler top_k q=1\n/sampler remove xtc\n/sampler min_p\n");
     const std::string expected = complete(
-        "def f(x):", {"--set", "sampling.chain=[\"wordlist\",\"min_p\",\"penalties\",\"top_k\",\"temperature\"]",
-                      "--set", "sampling.min_p.p=0.2", "--set", "sampling.top_k.k=9"});
+        "def f(x):\n", {"--set", "sampling.chain=[\"wordlist\",\"min_p\",\"penalties\",\"top_k\",\"temperature\"]",
+                        "--set", "sampling.min_p.p=0.2", "--set", "sampling.top_k.k=9"});
     EXPECT_EQ(outcome.out, expected + "\n");
     EXPECT_THAT(outcome.error, AllOf(HasSubstr("2   min_p         p = 0.2\n"), HasSubstr("did you mean 'min_p'?"),
                                      HasSubstr("unknown key 'q'"), HasSubstr("the chain has no 'xtc'")));
@@ -230,9 +230,9 @@ TEST(Talk, PluginsComeAndGo) {
     const Outcome outcome = chat(
         "/plugin unload wordlist\n/plugin load wordlist forbid=[\\\"return\\\"]\n/set sampling.temperature.value 0\n"
         "def fib(n):\n/plugin list\n/plugin load no_such\n");
-    EXPECT_EQ(
-        outcome.out,
-        complete("def fib(n):", {"--temperature", "0", "--set", "plugin.wordlist.options.forbid=[\"return\"]"}) + "\n")
+    EXPECT_EQ(outcome.out, complete("def fib(n):\n",
+                                    {"--temperature", "0", "--set", "plugin.wordlist.options.forbid=[\"return\"]"}) +
+                               "\n")
         << outcome.error;
     EXPECT_THAT(outcome.error, AllOf(HasSubstr("loaded  "), HasSubstr("'no_such' was not found")));
 }
@@ -279,7 +279,7 @@ TEST(Talk, TheDraftAndTheModelsCanBeChanged) {
     const Outcome outcome = chat("def f(x):\n/draft off\n/retry 0\n/draft 3\n/retry 0\n/draft none\n/retry 0\n/draft " +
                                  draft + "\n/draft on\n/retry 0\n/model " + draft + "\n/model " + target + " " + draft +
                                  "\n/retry 0\n/draft no.gguf\n/model no.gguf\n/retry 0\n");
-    const std::string answer = complete("def f(x):") + "\n";
+    const std::string answer = complete("def f(x):\n") + "\n";
     std::string expected;
     for (int i = 0; i < 7; ++i) expected += answer;
     EXPECT_EQ(outcome.out, expected) << outcome.error;
@@ -287,9 +287,18 @@ TEST(Talk, TheDraftAndTheModelsCanBeChanged) {
                                      HasSubstr("draft model none"), HasSubstr("no file at")));
 }
 
-TEST(Talk, ASystemPromptBeginsTheNextConversation) {
-    const Outcome outcome = chat("/set chat.system \"import math\\n\"\n/system\ndef f(x):\n");
-    EXPECT_EQ(outcome.out, complete("import math\ndef f(x):") + "\n") << outcome.error;
+TEST(Talk, ADocumentHasNoPlaceForASystemPrompt) {
+    for (const std::string command : {"/system You are terse.", "/set chat.system You are terse."}) {
+        const Outcome outcome = chat(command + "\n/system\ndef f(x):\n");
+        EXPECT_EQ(outcome.status, 1);
+        EXPECT_THAT(outcome.error, AllOf(HasSubstr("foresay: the style complete has no place for a system prompt"),
+                                         HasSubstr("No system prompt.")));
+        EXPECT_EQ(outcome.out, complete("def f(x):\n") + "\n");
+    }
+    // One that a configuration sets for other models is reported, and does not reach the document.
+    const Outcome configured = chat("def f(x):\n", {"--set", "chat.system=You are terse."});
+    EXPECT_THAT(configured.error, HasSubstr("foresay: --set #1: the system prompt is not used"));
+    EXPECT_EQ(configured.out, complete("def f(x):\n") + "\n");
 }
 
 TEST(Talk, CopyNeedsATerminal) { EXPECT_THAT(chat("x\n/copy\n").error, HasSubstr("/copy needs a terminal")); }

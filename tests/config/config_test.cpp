@@ -117,6 +117,7 @@ strict = true
 style = "complete"
 max_tokens = 99
 system = "Be brief."
+newline = false
 read_ahead = false
 save = false
 keep_sessions = 7
@@ -142,6 +143,7 @@ anything = "goes"
     EXPECT_EQ(config.chat_style, "complete");
     EXPECT_EQ(config.chat_max_tokens, 99);
     EXPECT_EQ(config.chat_system, "Be brief.");
+    EXPECT_FALSE(config.chat_newline);
     EXPECT_FALSE(config.chat_read_ahead);
     EXPECT_FALSE(config.chat_save);
     EXPECT_EQ(config.chat_keep_sessions, 7);

@@ -167,7 +167,7 @@ TEST(Engine, ReloadsAndTakesALeftOutDraftAway) {
     const ReloadResult result = engine.reload(next, [&] { released = true; });
     EXPECT_TRUE(released);
     EXPECT_TRUE(result.draft_left_out);
-    EXPECT_THAT(result.notes, ElementsAre(StartsWith("the draft model is left out: ")));
+    EXPECT_THAT(result.notes, ElementsAre(StartsWith("the draft model is not used: ")));
     EXPECT_EQ(engine.draft(), nullptr);
     EXPECT_FALSE(engine.has_tokenizer());
     EXPECT_EQ(engine.make_context()->capacity(), 256);

@@ -5,8 +5,9 @@
 #include <charconv>
 #include <cstdio>
 
+#include "app/conversation/transcript.h"
 #include "app/output.h"
-#include "app/repl/editor.h"
+#include "app/repl/repl.h"
 #include "base/error.h"
 #include "core/config/config.h"
 #include "core/text/utf8.h"
@@ -66,10 +67,20 @@ std::string quoted(std::string_view bytes) {
     return out + "\"";
 }
 
-std::string edited_text(const std::string& text) {
-    std::string edited = edit_externally(text);
-    if (edited.ends_with('\n') && !text.ends_with('\n')) edited.pop_back();
-    return edited;
+void refuse_system_prompt(Repl& repl) {
+    if (repl.conversation().format() != core::ChatFormat::complete) return;
+    throw Error(
+        "the style complete has no place for a system prompt: what you write is the document; write the text as "
+        "an entry, or choose another style with /set chat.style");
+}
+
+void show_place(Repl& repl) {
+    constexpr std::size_t kLines = 4;
+    const std::vector<const Turn*> turns = repl.conversation().turns();
+    const std::string text = transcript(repl.conversation().tokenizer(), turns);
+    const std::string_view end = last_lines(text, kLines);
+    if (end.size() < text.size()) say(dim("...") + "\n");
+    say(printable(end));
 }
 
 std::string assignments(const std::string& prefix, const std::vector<std::string>& words, std::size_t first) {

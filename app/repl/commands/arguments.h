@@ -10,6 +10,8 @@
 
 namespace foresay::app {
 
+class Repl;
+
 // `text` padded with blanks to `width` bytes; at least one blank follows it.
 std::string padded(const std::string& text, std::size_t width);
 // Parses a whole number from `least` to `most`. `what` is the subject of the error: "the place".
@@ -18,8 +20,10 @@ std::size_t whole_number(const std::string& text, const std::string& what, std::
 std::string excerpt(const std::string& text, std::size_t width);
 // A token's bytes in double quotes, with escapes for bytes that do not print.
 std::string quoted(std::string_view bytes);
-// Opens `text` in the user's editor. Drops the newline that editors add at the end of a file.
-std::string edited_text(const std::string& text);
+// Throws Error if the style of the conversation has no place for a system prompt.
+void refuse_system_prompt(Repl& repl);
+// Shows the last lines of the conversation, so that the user sees where it has gone back or switched to.
+void show_place(Repl& repl);
 // Turns the "KEY=VALUE" words from index `first` on into lines of TOML that set `prefix` + KEY.
 std::string assignments(const std::string& prefix, const std::vector<std::string>& words, std::size_t first);
 

@@ -1,5 +1,5 @@
 // Commands for alternative answers: several at once, branches of the conversation, and editing the last answer.
-#include <charconv>
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <vector>
@@ -47,6 +47,7 @@ void branch(Repl& repl, const std::string& arguments) {
         conversation.switch_branch(whole_number(words[0], "a branch", 0, conversation.branch_count() - 1));
     }
     say(branch_line(conversation, conversation.current_branch()) + "\n");
+    show_place(repl);
 }
 
 Candidates complete_branch(const CompletionRequest& request) {
@@ -67,12 +68,28 @@ void several(Repl& repl, const std::string& arguments) {
     if (!text && conversation.empty()) throw Error("there is nothing to answer yet; write /n K TEXT");
     // The first answer is shown as it is generated, the others once all are finished.
     std::vector<Conversation::Answer> answers;
-    repl.show_answer([&](const Repl::Show& show) {
+    bool cancelled = false;
+    const auto generate = [&](const Repl::Show& show) {
         answers = conversation.answers(text, count, repl.limits(), [&](std::size_t index, const auto& event) {
             if (index == 0) show(event);
         });
+        if (answers.empty()) throw Error("cancelled before the first token; the conversation is as it was");
+        cancelled = answers.size() < count || std::any_of(answers.begin(), answers.end(), [](const auto& answer) {
+                        return answer.result.finish == speculative::FinishReason::cancelled;
+                    });
+        if (cancelled) {
+            repl.replace_statistics("Cancelled; " + std::to_string(answers.size()) + " of " + std::to_string(count) +
+                                    " answers had begun and are kept; /branch lists them.");
+        }
         return answers.front();
-    });
+    };
+    try {
+        repl.show_answer(generate);
+    } catch (const Error&) {
+        if (text) repl.remember_unanswered(*text);
+        throw;
+    }
+    if (cancelled) return;
     for (std::size_t i = 1; i < answers.size(); ++i) {
         say(dim("-- /branch " + std::to_string(answers[i].line) + ": seed " + std::to_string(answers[i].seed) +
                 ", branch " + std::to_string(answers[i].branch)) +
@@ -94,21 +111,22 @@ void edit(Repl& repl, const std::string& arguments) {
     if (text.size() > 1 && text.starts_with('"') && text.ends_with('"')) text = text.substr(1, text.size() - 2);
     if (text.empty()) {
         if (!repl.interactive()) throw Error("write the new text after /edit; an editor needs a terminal");
-        text = edited_text(conversation.answer_text(conversation.last()));
+        text = repl.edited_text(conversation.answer_text(conversation.last()));
     }
-    print(text);
-    repl.show_answer([&](const Repl::Show& show) { return conversation.edit(text, repl.limits(), show); });
+    repl.show_answer([&](const Repl::Show& show) { return conversation.edit(text, repl.limits(), show); }, text);
 }
 
 constexpr ReplCommand kCommands[] = {
     {"n", "K [TEXT]", "generate K answers side by side, each on its own branch",
      "They answer TEXT or, without it, the last message again. All are generated together, on branches of one KV "
      "cache. Each is the answer that its seed and branch give alone: `foresay complete --seed S --branch B` reproduces "
-     "it. The first becomes the current branch; /branch lists them.",
+     "it. The first becomes the current branch; /branch lists them. Ctrl-C keeps the answers that have begun.",
      several},
     {"branch", "[N|new [ANSWERS]]", "list the conversation's branches, switch to one, or start one",
      "Without an argument, lists the branches and marks the current one. `new` starts a branch here, or after the "
-     "first ANSWERS answers of this branch, and leaves the old one as it is. /undo goes back to where you were.",
+     "first ANSWERS answers of this branch (/history numbers them), and leaves the old one as it is. /undo goes back "
+     "to "
+     "where you were.",
      branch, complete_branch},
     {"edit", "[TEXT]", "change the last answer, and continue from it",
      "Without TEXT, the answer opens in your editor ($VISUAL or $EDITOR). The unchanged beginning keeps its tokens, "

@@ -108,6 +108,7 @@ void system(Repl& repl, const std::string& arguments) {
         const std::string& text = next.config().chat_system;
         return say(text.empty() ? dim("No system prompt.") + "\n" : printable(text) + "\n");
     }
+    if (arguments != "none") refuse_system_prompt(repl);
     next.set_text("chat.system = " + core::to_toml(core::ConfigValue(arguments == "none" ? "" : arguments)), "/system");
     repl.configure(next);
     if (!repl.conversation().empty()) {
@@ -118,8 +119,19 @@ void system(Repl& repl, const std::string& arguments) {
 }
 
 Candidates complete_folder(const CompletionRequest& request) {
+    if (!request.before.empty()) return {};
     Candidates candidates = complete_files(request);
     std::erase_if(candidates, [](const std::string& name) { return !name.ends_with('/'); });
+    return candidates;
+}
+
+// A file is followed by a colon and a line.
+Candidates complete_place(const CompletionRequest& request) {
+    if (!request.before.empty()) return {};
+    Candidates candidates = complete_files(request);
+    for (std::string& name : candidates) {
+        if (!name.ends_with('/')) name += ':';
+    }
     return candidates;
 }
 
@@ -136,9 +148,11 @@ constexpr ReplCommand kCommands[] = {
      "fill in the middle: generate the text that is missing at a place in a file or in TEXT",
      "Without COLUMN, the place is the end of the line. In TEXT, <FILL> marks the place: /fim def f(x):<FILL>    "
      "return y. The result is on its own branch, where /retry, /n and /top work as usual.",
-     fill, complete_files},
+     fill, complete_place},
     {"system", "[TEXT|none]", "show or set the system prompt of new conversations",
-     "The same as /set chat.system. A new prompt takes effect when the next conversation starts.", system},
+     "The same as /set chat.system. A new prompt takes effect when the next conversation starts. The style complete "
+     "has no place for one, because what you write is the document.",
+     system},
 };
 
 }  // namespace

@@ -90,7 +90,8 @@ void profile(Repl& repl, const std::string&) {
 
 constexpr ReplCommand kCommands[] = {
     {"stats", "", "show token counts, speed and latencies so far",
-     "The time to the first token counts from the Enter key. Times between tokens are the engine's; the screen spreads "
+     "The time to the first token counts from the Enter key, or from the end of an editor. Times between tokens are "
+     "the engine's; the screen spreads "
      "the tokens of one step a little more evenly. p50 is the median, p99 the 99th percentile.",
      stats},
     {"profile", "", "show where the time of the last answer went",

@@ -1,14 +1,18 @@
 // Commands that change the models and the speculation.
+#include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "app/conversation/source_files.h"
+#include "app/files.h"
 #include "app/output.h"
 #include "app/repl/commands/arguments.h"
 #include "app/repl/commands/topics.h"
 #include "app/repl/completion.h"
 #include "app/repl/repl.h"
 #include "base/error.h"
+#include "core/config/layers.h"
 
 namespace foresay::app {
 
@@ -34,11 +38,40 @@ std::string draft_text(Repl& repl) {
     return out + "\ndraft model " + (draft ? draft->source().path() : "none") + "\n";
 }
 
+// The draft model of `layers` if their target is `target`; empty if it is not, or if there is none.
+std::string draft_of(std::vector<core::ConfigLayer> layers, const std::filesystem::path& target) {
+    try {
+        const core::Config config = engine::load_config(std::move(layers), false);
+        return config.target_model == target ? config.draft_model.string() : std::string();
+    } catch (const Error&) {
+        return {};  // some layers are valid only together with those above them
+    }
+}
+
+// The draft model that the present target had before /draft none, or a layer above it, removed it: that of the topmost
+// layers that state one, or of the bundled pair, which is no layer of a saved session. Empty if there was none.
+std::string earlier_draft(Repl& repl) {
+    const std::vector<core::ConfigLayer>& layers = repl.engine().configuration().layers();
+    const std::filesystem::path target = repl.engine().config().target_model;
+    for (auto end = layers.end(); end != layers.begin(); --end) {
+        const std::string draft = draft_of({layers.begin(), end}, target);
+        if (!draft.empty()) return draft;
+    }
+    try {
+        return draft_of(core::read_config_layers(data_file("configs/python-coder.toml")), target);
+    } catch (const Error&) {
+        return {};  // there is no bundled pair here
+    }
+}
+
 void draft(Repl& repl, const std::string& arguments) {
     if (arguments.empty()) return say(draft_text(repl));
     Configuration next = repl.engine().configuration();
     if (arguments == "on" || arguments == "auto") {
         next.set("speculation.mode=auto", "/draft");
+        const std::string model = next.config().draft_model.empty() ? earlier_draft(repl) : std::string();
+        if (!model.empty()) next.set_text("draft.model = " + quoted_toml(model), "/draft");
+        if (next.config().draft_model.empty()) repl.note("no draft model is configured; /draft PATH loads one");
     } else if (arguments == "off" || arguments == "0") {
         next.set("speculation.mode=off", "/draft");
     } else if (arguments.find_first_not_of("0123456789") == std::string::npos) {
@@ -71,17 +104,20 @@ void model(Repl& repl, const std::string& arguments) {
 }
 
 Candidates complete_draft(const CompletionRequest& request) {
+    if (!request.before.empty()) return {};
     Candidates candidates = complete_files(request);
-    if (request.before.empty()) candidates.insert(candidates.end(), {"on", "off", "none"});
+    candidates.insert(candidates.end(), {"on", "off", "none"});
     return candidates;
 }
 
 constexpr ReplCommand kCommands[] = {
     {"draft", "[on|off|N|MODEL]",
      "show or change speculation: as many drafted tokens as pay off, none, N per step, or another draft model",
-     "Speculation changes the speed, never the text. `/draft none` unloads the draft model.", draft, complete_draft},
+     "Speculation changes the speed, never the text. `/draft none` unloads the draft model, `/draft on` loads it "
+     "again.",
+     draft, complete_draft},
     {"model", "[PATH [DRAFT]]", "switch to another model, and keep the conversation",
-     "A draft model that does not fit the new model is dropped, and the reason is shown. If the new model has another "
+     "A draft model that does not fit the new model is not used, and the reason is shown. If the new model has another "
      "vocabulary, the conversation is tokenised again. Without PATH, shows the models in use.",
      model, complete_files},
 };

@@ -5,7 +5,6 @@
 #include "app/output.h"
 #include "app/repl/commands/topics.h"
 #include "app/repl/completion.h"
-#include "app/repl/editor.h"
 #include "app/repl/repl.h"
 #include "app/terminal.h"
 #include "base/error.h"
@@ -27,6 +26,9 @@ void view(Repl& repl, const std::string& arguments) {
     if (!arguments.empty() && arguments != "on" && arguments != "off") {
         throw Error("write /view on or /view off, not /view " + arguments);
     }
+    if (const std::string why = repl.why_no_tint(); arguments == "on" && !why.empty()) {
+        throw Error("drafted tokens cannot be marked here, because " + why);
+    }
     if (!arguments.empty()) repl.tint_drafts(arguments == "on");
     say(repl.tints_drafts() ? "Drafted tokens are marked in answers; /view off shows plain text.\n"
                             : "Answers are plain text; /view on marks drafted tokens.\n");
@@ -37,7 +39,7 @@ Candidates complete_switch(const CompletionRequest& request) {
     return {"on", "off"};
 }
 
-void editor(Repl& repl, const std::string& arguments) { repl.offer(edit_externally(arguments)); }
+void editor(Repl& repl, const std::string& arguments) { repl.offer(repl.edited_text(arguments)); }
 
 void quit(Repl& repl, const std::string&) { repl.quit(); }
 

@@ -5,6 +5,7 @@
 
 #include "app/journal/store.h"
 #include "app/output.h"
+#include "app/repl/commands/arguments.h"
 #include "app/repl/commands/topics.h"
 #include "app/repl/completion.h"
 #include "app/repl/repl.h"
@@ -16,7 +17,12 @@ namespace {
 
 std::string one_name(const std::string& arguments, const std::string& command) {
     const std::vector<std::string> words = split_words(arguments);
-    if (words.size() != 1) throw Error("write " + command + " NAME");
+    if (words.size() > 1) {
+        std::string name = words.front();
+        for (std::size_t i = 1; i < words.size(); ++i) name += "-" + words[i];
+        throw Error("a session's name has no blanks; write " + command + " " + name);
+    }
+    if (words.empty()) throw Error("write " + command + " NAME");
     return words.front();
 }
 
@@ -44,12 +50,13 @@ void load(Repl& repl, const std::string& arguments) {
     const std::filesystem::path path = existing_session(one_name(arguments, "/load"));
     const SavedSession saved = read_session(path);
     repl.workspace().save();
-    for (const std::string& note : repl.workspace().resume(path, saved, true)) complain(note);
+    for (const std::string& note : repl.workspace().resume(path, saved, true)) repl.note(note);
     Conversation& conversation = repl.conversation();
     const std::size_t turns = conversation.turns().size();
     say(dim("Continuing " + path.stem().string() + ": " + std::to_string(turns) +
             (turns == 1 ? " answer, " : " answers, ") + std::to_string(conversation.tokens()) + " tokens.") +
         "\n");
+    show_place(repl);
 }
 
 Candidates complete_session(const CompletionRequest& request) {

@@ -1,9 +1,11 @@
 // Commands that show the configuration and change it.
 #include <algorithm>
+#include <iterator>
 #include <string>
 #include <vector>
 
 #include "app/output.h"
+#include "app/repl/commands/arguments.h"
 #include "app/repl/commands/topics.h"
 #include "app/repl/completion.h"
 #include "app/repl/repl.h"
@@ -14,22 +16,39 @@ namespace foresay::app {
 
 namespace {
 
-std::string padded(const std::string& text, std::size_t width) {
-    return text + std::string(text.size() < width ? width - text.size() : 1, ' ');
+// The key that `name` is the end of ("seed"), or, if it is the end of none, a part of ("temperature"); `name` itself if
+// it is a key, or no part of one. Throws Error if it could be several.
+std::string whole_key(Repl& repl, const std::string& name) {
+    constexpr std::size_t kMostNamed = 8;
+    const Candidates keys = complete_keys({repl, {}, {}});
+    if (name.empty() || std::find(keys.begin(), keys.end(), name) != keys.end()) return name;
+    Candidates found;
+    const auto find = [&](const auto& fits) {
+        if (found.empty()) std::copy_if(keys.begin(), keys.end(), std::back_inserter(found), fits);
+    };
+    find([&](const std::string& key) { return key.ends_with("." + name); });
+    find([&](const std::string& key) {
+        // Every sampler has on_error, and it is hardly what a sampler's name stands for.
+        const bool part = key.starts_with(name + ".") || key.find("." + name + ".") != std::string::npos;
+        return part && !key.ends_with("." + core::on_error_key().key);
+    });
+    if (found.empty()) return name;
+    if (found.size() == 1) return found.front();
+    std::string list;
+    for (std::size_t i = 0; i < std::min(found.size(), kMostNamed); ++i) list += (i > 0 ? ", " : "") + found[i];
+    if (found.size() > kMostNamed) list += " and others";
+    throw Error("'" + name + "' could be " + list + "; write one of them");
 }
 
 void set(Repl& repl, const std::string& arguments) {
-    std::string assignment = arguments;
-    if (assignment.find('=') == std::string::npos) {
-        const auto space = assignment.find(' ');
-        if (space != std::string::npos) assignment[space] = '=';
-    }
-    const auto equals = assignment.find('=');
-    if (equals == std::string::npos) throw Error("write /set KEY VALUE; /show lists the keys");
-    std::string key = assignment.substr(0, equals);
-    key.erase(key.find_last_not_of(' ') + 1);
+    const std::size_t end = arguments.find_first_of(" \t\n=");
+    if (end == std::string::npos) throw Error("write /set KEY VALUE; /show lists the keys");
+    const std::string key = whole_key(repl, arguments.substr(0, end));
+    std::string value = arguments.substr(std::min(arguments.find_first_not_of(" \t\n", end), arguments.size()));
+    if (value.starts_with('=')) value.erase(0, 1);
     Configuration next = repl.engine().configuration();
-    next.set(assignment, "/set");
+    next.set(key + "=" + value, "/set");
+    if (key == "chat.system" && !next.config().chat_system.empty()) refuse_system_prompt(repl);
     repl.configure(next);
     const auto& settings = repl.engine().config().settings();
     const auto found = settings.find(key);
@@ -73,7 +92,11 @@ void show(Repl& repl, const std::string& arguments) {
             out += padded(key + " = " + core::to_toml(setting.value), 44) + "# " + setting.origin.text() + "\n";
         }
     }
-    if (out.empty()) throw Error("there is no key or table '" + arguments + "'" + core::suggestion(arguments, names));
+    if (out.empty()) {
+        const std::string key = whole_key(repl, arguments);
+        if (key != arguments && config.settings().contains(key)) return show(repl, key);
+        throw Error("there is no key or table '" + arguments + "'" + core::suggestion(arguments, names));
+    }
     say(out);
 }
 
@@ -90,8 +113,10 @@ Candidates complete_shown(const CompletionRequest& request) {
 constexpr ReplCommand kCommands[] = {
     {"set", "KEY VALUE", "change a configuration key for this conversation",
      "Takes effect with the next answer. If the key names another model, that model is loaded and the conversation "
-     "stays. /set KEY=VALUE does the same. Strings need no quotes.\n"
+     "stays. The end of a key is enough where only one key ends so, and the name of a sampler with one parameter. /set "
+     "KEY=VALUE does the same. Strings need no quotes.\n"
      "\n"
+     "    /set seed 3\n"
      "    /set sampling.temperature.value 0.2\n"
      "    /set plugin.wordlist.options.forbid [\"TODO\"]",
      set, complete_keys},

@@ -1,0 +1,89 @@
+#include "app/conversation/transcript.h"
+
+#include "app/conversation/prompt.h"
+
+namespace foresay::app {
+
+namespace {
+
+constexpr std::string_view kContinues = "\u2026";
+constexpr std::string_view kHole = "<FILL>";
+
+// The turns so far, and whether the document ends within a line.
+class Transcript {
+public:
+    explicit Transcript(const core::Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
+
+    void add(const Turn& turn) {
+        std::string text = turn.said, prefix, suffix;
+        const bool fill = decode_fill(tokenizer_, turn.input, prefix, suffix);
+        // Without markup, the tokens are the text.
+        const bool document = !fill && tokenizer_.decode(turn.input, true).ends_with(turn.said);
+        if (fill) text = prefix.append(kHole).append(suffix);
+        if (!document) open_ = false;
+        add_entry(text);
+        if (!document) open_ = false;
+        add_answer(tokenizer_.decode(turn.given) + tokenizer_.decode(turn.answer));
+    }
+
+    std::string text() && {
+        end_line();
+        return std::move(out_);
+    }
+
+private:
+    void end_line() {
+        if (!out_.empty() && !out_.ends_with('\n')) out_ += '\n';
+    }
+
+    void add_entry(std::string_view text) {
+        end_line();
+        if (open_ && text.starts_with('\n')) {
+            text.remove_prefix(1);  // the line break between the answer and this entry
+            open_ = false;
+        }
+        out_ += "> ";
+        if (open_) out_ += kContinues;
+        open_ = !text.ends_with('\n');
+        if (!open_) text.remove_suffix(1);
+        for (const char c : text) {
+            out_ += c;
+            if (c == '\n') out_ += ". ";
+        }
+        out_ += '\n';
+    }
+
+    void add_answer(std::string_view text) {
+        if (text.empty()) return;
+        if (open_ && text.starts_with('\n')) {
+            text.remove_prefix(1);
+        } else if (open_) {
+            out_ += kContinues;
+        }
+        out_ += text;
+        open_ = !text.empty() && !text.ends_with('\n');
+    }
+
+    const core::Tokenizer& tokenizer_;
+    std::string out_;
+    bool open_ = false;
+};
+
+}  // namespace
+
+std::string transcript(const core::Tokenizer& tokenizer, std::span<const Turn* const> turns) {
+    Transcript transcript(tokenizer);
+    for (const Turn* turn : turns) transcript.add(*turn);
+    return std::move(transcript).text();
+}
+
+std::string_view last_lines(std::string_view text, std::size_t count) {
+    std::size_t begin = text.size();
+    for (; count > 0 && begin > 0; --count) {
+        const std::size_t line_break = begin < 2 ? text.npos : text.rfind('\n', begin - 2);
+        begin = line_break == text.npos ? 0 : line_break + 1;
+    }
+    return text.substr(begin);
+}
+
+}  // namespace foresay::app
