@@ -69,6 +69,7 @@ function(foresay_test name)
   add_executable(${name} ${ARG_UNPARSED_ARGUMENTS})
   target_link_libraries(${name} PRIVATE ${ARG_LIBS} GTest::gtest GTest::gmock GTest::gtest_main)
   target_compile_definitions(${name} PRIVATE FORESAY_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+  target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O1>)  # a third less time to compile than -O3
   if(ARG_CUDA STREQUAL tests)
     set(without_cuda --gtest_filter=-*cuda*)
     set(with_cuda --gtest_filter=*cuda*)
