@@ -102,8 +102,12 @@ std::string remember(const fs::path& file) {
     const int flags = O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | (full ? O_TRUNC : O_APPEND);
     const int descriptor = ::open(list.c_str(), flags, 0600);
     if (descriptor < 0) return "cannot write " + list.string() + ": " + std::strerror(errno);
-    const bool written = ::write(descriptor, line.data(), line.size()) == static_cast<ssize_t>(line.size());
-    const int problem = errno;
+    const ssize_t put = ::write(descriptor, line.data(), line.size());
+    const int problem = put < 0 ? errno : ENOSPC;
+    const bool written = put == static_cast<ssize_t>(line.size());
+    // Half a line would spoil the next one.
+    const off_t end = ::lseek(descriptor, 0, SEEK_CUR);
+    if (!written && put > 0 && end >= put) static_cast<void>(::ftruncate(descriptor, end - put) == 0);
     ::close(descriptor);
     return written ? "" : "cannot write " + list.string() + ": " + std::strerror(problem);
 }

@@ -29,18 +29,23 @@ namespace {
 constexpr int kEntries = 1000;
 constexpr std::string_view kFirstLine = "_HiStOrY_V2_\n";
 
-// `entries` in libedit's file format; empty if that fails. libedit writes only to a file with a descriptor. This one is
-// in memory, so that it needs no room on a disk.
+// `entries` in libedit's file format; empty, with errno set, if that fails. libedit writes only to a file with a
+// descriptor. This one is in memory, so that it needs no room on a disk.
 std::string saved(::History* entries) {
     const int descriptor = ::memfd_create("history", MFD_CLOEXEC);
     if (descriptor < 0) return {};
-    const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(::fdopen(descriptor, "w+"), std::fclose);
+    std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(::fdopen(descriptor, "w+"), std::fclose);
     if (!file) {
         ::close(descriptor);
         return {};
     }
     HistEvent event;
-    if (::history(entries, &event, H_SAVE_FP, file.get()) < 0 || std::fflush(file.get()) != 0) return {};
+    if (::history(entries, &event, H_SAVE_FP, file.get()) < 0 || std::fflush(file.get()) != 0) {
+        const int problem = errno;
+        file.reset();
+        errno = problem;
+        return {};
+    }
     std::rewind(file.get());
     std::string text;
     std::array<char, 4096> chunk{};
@@ -92,14 +97,14 @@ EntryHistory::EntryHistory(Blocks& blocks) : blocks_(blocks), entries_(::history
 EntryHistory::~EntryHistory() { ::history_end(entries_); }
 
 void EntryHistory::load() {
-    if (path_.empty()) return;
+    std::error_code ignored;
+    if (path_.empty() || !std::filesystem::is_regular_file(path_, ignored)) return;
     HistEvent event;
     ::history(entries_, &event, H_LOAD, path_.c_str());
     std::ifstream file(path_, std::ios::binary);
     const auto lines = std::count(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>(), '\n');
     if (lines <= 2 * kEntries) return;
     const std::filesystem::path shorter = path_.string() + "." + std::to_string(::getpid());
-    std::error_code ignored;
     if (write_file(shorter, O_TRUNC, saved(entries_))) std::filesystem::rename(shorter, path_, ignored);
     std::filesystem::remove(shorter, ignored);
 }
@@ -109,13 +114,15 @@ void EntryHistory::remember(const std::string& entry) {
     last_ = entry;
     HistEvent event;
     ::history(entries_, &event, H_ENTER, entry.c_str());
-    std::string text = saved(entry);
-    if (path_.empty() || text.empty()) return;
+    if (path_.empty()) return;
     std::error_code ignored;
     const bool first = !std::filesystem::exists(path_, ignored);
+    std::string text = saved(entry);
+    const bool whole = !text.empty();
     if (text.starts_with(kFirstLine) && !first) text.erase(0, kFirstLine.size());
-    if (write_file(path_, O_APPEND, text) || std::exchange(warned_, true)) return;
-    complain("the history is not kept: cannot write " + path_.string() + ": " + std::strerror(errno));
+    if ((whole && write_file(path_, O_APPEND, text)) || std::exchange(warned_, true)) return;
+    const std::string problem = std::strerror(errno);
+    complain("the history is not kept: cannot write " + path_.string() + ": " + problem);
 }
 
 std::optional<EntrySearch::Found> EntryHistory::find(const std::string& part, std::size_t index) const {

@@ -452,6 +452,25 @@ TEST(Signals, APluginIsNotBlamed) {
     EXPECT_THAT(run(call).error, Not(HasSubstr("was running when")));
 }
 
+using LimitsAtATerminal = TmuxTerminal;
+
+TEST_F(LimitsAtATerminal, TheHistoryIsSaidOnceAndTheSessionAfterEachTurn) {
+    start("-n 5", "prlimit --fsize=0", 200);
+    wait_for("lists the commands");
+    type("'def f1(x):' Enter");
+    wait_for("File too large", 2);
+    type("'def f2(x):' Enter");
+    wait_for("File too large", 3);
+    wait_for_answers(2);
+    const std::string shown = screen();
+    EXPECT_THAT(shown, AllOf(HasSubstr("the history is not kept: cannot write " + state() + "/foresay/history"),
+                             HasSubstr("foresay: cannot write " + state() + "/foresay/sessions/")));
+    EXPECT_EQ(shown.find("the history is not kept"), shown.rfind("the history is not kept"));
+    // It lasts as long as the program.
+    type("Up");
+    wait_for("> def f2(x):", 2);
+}
+
 using SignalsAtATerminal = TmuxTerminal;
 
 TEST_F(SignalsAtATerminal, ClosingTheWindowKeepsTheAnswer) {

@@ -186,33 +186,64 @@ TEST(Keeping, AsManyUnnamedSessionsAsConfigured) {
 
 // ---------------------------------------------------------------------------------------------------------- plugins
 
+// A plugin with one sampler, NAME, built in `folder`; `body` is its process(), `more` stands before it. Returns a
+// configuration that loads it.
+std::string build_plugin(const fs::path& folder, const std::string& name, const std::string& body,
+                         const std::string& more = "") {
+    fs::create_directories(folder);
+    const std::string file = (folder / (name + ".cpp")).string();
+    std::ofstream(file) << "#include \"sampler.hpp\"\n#include <csignal>\n#include <cstdio>\n#include <stdexcept>\n"
+                           "#include <unistd.h>\nnamespace {\n"
+                        << more << "\nstruct Own {\n static constexpr foresay::Info info{\"" << name
+                        << "\", \"1\", \"Leaves a trace.\", \"Apache-2.0\"};\n explicit "
+                           "Own(foresay::detail::NoParameters, foresay::Host) {}\n void process(const "
+                           "foresay::Context&, foresay::Candidates&) const {"
+                        << body << "}\n};\n}\nFORESAY_EXPORT_SAMPLERS(Own)\n";
+    const std::string command = std::string(FORESAY_COMPILER) + " -std=c++17 -shared -fPIC -I " +
+                                source("samplers/sdk") + " " + file + " -o " + (folder / (name + ".so")).string();
+    EXPECT_EQ(std::system(command.c_str()), 0) << command;
+    const std::string config = (folder / (name + ".toml")).string();
+    std::ofstream(config) << "[target]\nmodel = \"" << source("models/python-coder/target-q4_k_m.gguf")
+                          << "\"\n[[plugin]]\nname = \"" << name << "\"\npath = \"" << name
+                          << ".so\"\n[sampling]\nchain = [\"" << name << "\", \"temperature\"]\n";
+    return config;
+}
+
+// ------------------------------------------------------------------------------------- answers that do not end well
+
+TEST(Answers, ThatFailLeaveNothing) {
+    const std::string config = build_plugin(scratch() / "fails", "fails", "throw std::runtime_error(\"no\");");
+    const Outcome first = chat("x = 1\n", {config, "--session", "failed"});
+    EXPECT_EQ(first.status, 1) << first.error;
+    EXPECT_FALSE(fs::exists(session_file("failed"))) << "a session begins with its first turn";
+    EXPECT_EQ(chat("x = 1\n", {"--session", "failed"}).status, 0);
+    const std::string before = shown("failed");
+    EXPECT_EQ(chat("y = 2\n", {config, "--session", "failed"}).status, 1);
+    EXPECT_EQ(shown("failed"), before);
+    EXPECT_EQ(run({"session", "show", "failed"}).error, "");
+}
+
+// A plugin that hangs does not let the program end, but SIGTERM does, and the entry is kept.
+TEST(Answers, ThatHangCanBeEnded) {
+    const std::string config =
+        build_plugin(scratch() / "hangs", "hangs", "::kill(::getpid(), SIGTERM); for (;;) ::pause();");
+    EXPECT_EQ(chat("x = 1\n", {config, "--session", "hung"}).status, 128 + SIGTERM);
+    const Outcome show = run({"session", "show", "hung"});
+    EXPECT_THAT(show.out, HasSubstr("> x = 1"));
+    EXPECT_THAT(show.error, HasSubstr("the program ended during the last answer"));
+}
+
 // A plugin whose constructor function leaves a file: proof that its code ran.
 class PluginOfASession : public TmuxTerminal {
 protected:
     void SetUp() override {
         folder_ =
             scratch() / ("plugin_" + std::string(::testing::UnitTest::GetInstance()->current_test_info()->name()));
-        fs::create_directories(folder_);
         trace_ = folder_ / "it-ran";
         library_ = folder_ / "trace.so";
-        const std::string code =
-            "#include \"sampler.hpp\"\n#include <cstdio>\nnamespace {\n"
-            "[[gnu::constructor]] void ran() { if (auto* f = std::fopen(\"" +
-            trace_.string() +
-            "\", \"w\")) std::fclose(f); }\n"
-            "struct Trace {\n static constexpr foresay::Info info{\"trace\", \"1\", \"Leaves a "
-            "trace.\", \"Apache-2.0\"};\n explicit Trace(foresay::detail::NoParameters, "
-            "foresay::Host) {}\n void process(const foresay::Context&, foresay::Candidates&) "
-            "const {}\n};\n}\nFORESAY_EXPORT_SAMPLERS(Trace)\n";
-        const std::string file = (folder_ / "trace.cpp").string();
-        std::ofstream(file) << code;
-        const std::string command = std::string(FORESAY_COMPILER) + " -std=c++17 -shared -fPIC -I " +
-                                    source("samplers/sdk") + " " + file + " -o " + library_.string();
-        ASSERT_EQ(std::system(command.c_str()), 0) << command;
-        config_ = (folder_ / "trace.toml").string();
-        std::ofstream(config_) << "[target]\nmodel = \"" << source("models/python-coder/target-q4_k_m.gguf")
-                               << "\"\n[[plugin]]\nname = \"trace\"\npath = \"trace.so\"\n"
-                                  "[sampling]\nchain = [\"trace\", \"temperature\"]\n";
+        config_ = build_plugin(folder_, "trace", "",
+                               "[[gnu::constructor]] void ran() { if (auto* f = std::fopen(\"" + trace_.string() +
+                                   "\", \"w\")) std::fclose(f); }");
         state_ = {{"XDG_STATE_HOME", (folder_ / "state").string()}};
     }
     // Whether the plugin's code ran since the last call.
