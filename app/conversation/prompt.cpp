@@ -8,6 +8,9 @@ namespace foresay::app {
 
 namespace {
 
+// A message that ends with one of these goes on in the same line, or has ended it.
+constexpr std::string_view kGoesOn = " \t\n([=";
+
 // A code fence longer than any run of backquotes in the text.
 std::string fence_for(const std::string& text) {
     std::string fence = "```";
@@ -35,8 +38,8 @@ std::vector<std::int32_t> encode_document(const core::Tokenizer& tokenizer, cons
     if (first && !style.system.empty()) add(style.system, false);
     for (const Attachment& file : files) add(file_text(core::ChatFormat::complete, file), false);
     // Encoded together, because a vocabulary has tokens such as ":\n".
-    const bool open_line = !text.empty() && std::string_view(" \t\n").find(text.back()) == std::string_view::npos;
-    add(style.newline && open_line ? text + "\n" : text, true);
+    const bool ends = !text.empty() && kGoesOn.find(text.back()) == std::string_view::npos;
+    add(style.newline && ends ? text + "\n" : text, true);
     return tokens;
 }
 

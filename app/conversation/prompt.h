@@ -18,7 +18,7 @@ namespace foresay::app {
 struct ChatStyle {
     core::ChatFormat format = core::ChatFormat::complete;
     std::string system;    // the system prompt; may be empty
-    bool newline = false;  // of the format complete: a message ends with a newline, unless it ends with a blank
+    bool newline = false;  // of the format complete: end a message with a newline, unless it plainly goes on
 };
 
 // A file that is sent before the next message.

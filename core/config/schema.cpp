@@ -79,8 +79,8 @@ std::vector<KeySpec> make_schema() {
          {},
          {},
          {},
-         "style complete: end each message with a newline, unless it ends with a blank; most code models continue a "
-         "whole line better than an open one"},
+         "style complete: end each message with a newline, unless it ends with a blank, an opening ( or [, or =; small "
+         "models continue a whole line better than an open one"},
         {"chat.language",
          ValueType::text,
          std::string("auto"),

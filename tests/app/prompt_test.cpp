@@ -61,6 +61,8 @@ TEST(ChatStyle, AMessageOfADocumentCanEndItsLine) {
     EXPECT_EQ(text(style, "a\nb"), "a\nb\n");
     EXPECT_EQ(text(style, "a:\n"), "a:\n");
     EXPECT_EQ(text(style, "a = "), "a = ") << "a blank at the end keeps the line open";
+    EXPECT_EQ(text(style, "a ="), "a =") << "so does what cannot end a line";
+    EXPECT_EQ(text(style, "a("), "a(");
     EXPECT_EQ(text(style, ""), "");
     EXPECT_EQ(text(verbatim, "a:"), "a:");
 }
