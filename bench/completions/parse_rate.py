@@ -53,18 +53,19 @@ class Program:
 
     MARK = "seed of the sampler's noise"
 
-    def __init__(self, program, tokens):
+    def __init__(self, program, tokens, newline):
         self.home = tempfile.TemporaryDirectory()
         environment = {**os.environ, "FORESAY_LOG": "error"}
         for name in ("XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_CONFIG_DIRS", "XDG_CACHE_HOME"):
             environment[name] = self.home.name
         command = [program, "chat", "--no-save", "--device", "cpu", "--threads", "1", "-n", str(tokens),
-                   "--set", "chat.newline=false"]  # --newline adds it
+                   "--set", "chat.newline=" + ("true" if newline else "false")]
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
         os.set_blocking(self.process.stdout.fileno(), False)
         os.set_blocking(self.process.stderr.fileno(), False)
         self.messages = b""
+        self.newline = newline
 
     def ask(self, entry):
         """Sends an entry and returns what it wrote to standard output, once the next command has answered."""
@@ -192,6 +193,11 @@ def empty(beginning, source):
                (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)) for node in added)
 
 
+def ends_line(beginning):
+    """What chat.newline adds (app/conversation/prompt.cpp)."""
+    return "" if beginning[-1] in " \t\n([=" else "\n"
+
+
 def measure(program, setting, prompts, seeds):
     """Counts the answers that are Python, and those that are useless all the same.
 
@@ -203,6 +209,8 @@ def measure(program, setting, prompts, seeds):
     by_beginning = {}
     for name, beginning in prompts.items():
         answers = program.complete(beginning, seeds)
+        if program.newline:
+            beginning += ends_line(beginning)
         counts["distinct"] += len(set(answers))
         good = 0
         for answer in answers:
@@ -228,7 +236,7 @@ def main():
     parser.add_argument("program", help="foresay")
     parser.add_argument("--set", default="CHOOSE", choices=["CHOOSE", "CONFIRM"], help="which beginnings")
     parser.add_argument("--seeds", default="0:10", help="FIRST:END")
-    parser.add_argument("--newline", action="store_true", help="end each beginning with a newline")
+    parser.add_argument("--newline", action="store_true", help="with chat.newline, as the bundled pair has it")
     parser.add_argument("--tokens", type=int, default=128, help="per answer")
     parser.add_argument("--settings", action="append", help="JSON, what differs from the defaults (repeatable)")
     parser.add_argument("--record", help="JSON file to write")
@@ -236,9 +244,7 @@ def main():
     first, end = map(int, arguments.seeds.split(":"))
     settings = [json.loads(text) for text in arguments.settings] if arguments.settings else grid()
     prompts = getattr(beginnings, arguments.set)
-    if arguments.newline:
-        prompts = {name: beginning + "\n" for name, beginning in prompts.items()}
-    program = Program(arguments.program, arguments.tokens)
+    program = Program(arguments.program, arguments.tokens, arguments.newline)
     results = []
     print("  cut whole ended distinct repeats empty  setting")
     for setting in settings:

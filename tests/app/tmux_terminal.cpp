@@ -54,9 +54,11 @@ void TmuxTerminal::stop() {
 
 void TmuxTerminal::start(const std::string& arguments, const std::string& environment, int columns, int rows) {
     const std::string home = scratch().string();
-    const std::string command = "env FORESAY_LOG=error XDG_STATE_HOME=" + state_ + " XDG_CONFIG_HOME=" + home +
-                                " XDG_CONFIG_DIRS=" + home + " XDG_CACHE_HOME=" + home + " " + environment + " " +
-                                FORESAY_PROGRAM + " chat " + arguments + "; echo status $?; sleep 120";
+    // `environment` comes last, so that a test of the pager can name one.
+    const std::string command = "env FORESAY_LOG=error PAGER=cat XDG_STATE_HOME=" + state_ +
+                                " XDG_CONFIG_HOME=" + home + " XDG_CONFIG_DIRS=" + home + " XDG_CACHE_HOME=" + home +
+                                " " + environment + " " + FORESAY_PROGRAM + " chat " + arguments +
+                                "; echo status $?; sleep 120";
     // A tmux server of its own for each start: one that is being killed takes no new session.
     static int starts = 0;
     stop();
