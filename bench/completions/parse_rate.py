@@ -182,17 +182,6 @@ def repeats(answer):
     return False
 
 
-def empty(beginning, source):
-    """Whether nothing was written but `pass`, `...` or a docstring."""
-    try:
-        added = [node for node in ast.walk(ast.parse(source))
-                 if isinstance(node, ast.stmt) and node.lineno > beginning.count("\n")]
-    except (SyntaxError, ValueError):
-        return False
-    return all(isinstance(node, (ast.Pass, ast.FunctionDef)) or
-               (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)) for node in added)
-
-
 def ends_line(beginning):
     """What chat.newline adds (app/conversation/prompt.cpp)."""
     return "" if beginning[-1] in " \t\n([=" else "\n"
@@ -224,11 +213,10 @@ def measure(program, setting, prompts, seeds):
             counts["ended"] += ended
             counts["ended_and_parses"] += ended and right
             counts["repeats"] += repeats(answer)
-            counts["empty"] += ended and empty(beginning, source)
         by_beginning[name] = good
     total = counts.pop("answers")
     return {"setting": setting, "answers": total, **{name: counts[name] for name in
-            ("whole", "cut", "ended", "ended_and_parses", "distinct", "repeats", "empty")}, "by_beginning": by_beginning}
+            ("whole", "cut", "ended", "ended_and_parses", "distinct", "repeats")}, "by_beginning": by_beginning}
 
 
 def main():
@@ -246,11 +234,11 @@ def main():
     prompts = getattr(beginnings, arguments.set)
     program = Program(arguments.program, arguments.tokens, arguments.newline)
     results = []
-    print("  cut whole ended distinct repeats empty  setting")
+    print("  cut whole ended distinct repeats  setting")
     for setting in settings:
         result = measure(program, setting, prompts, range(first, end))
         results.append(result)
-        print("{cut:5} {whole:5} {ended:5} {distinct:8} {repeats:7} {empty:5}".format(**result) +
+        print("{cut:5} {whole:5} {ended:5} {distinct:8} {repeats:7}".format(**result) +
               "  " + json.dumps(setting), flush=True)
         if arguments.record:
             record(arguments, results)
