@@ -14,6 +14,7 @@
 #include "core/text/tokenizer_json.h"
 #include "core/text/tokenizer_ranks.h"
 #include "core/text/tokenizer_sentencepiece.h"
+#include "core/text/utf8.h"
 #include "core/weights/json_config.h"
 #include "core/weights/mapped_file.h"
 
@@ -84,13 +85,18 @@ fs::path tokenizer_file(const fs::path& directory) {
     return others.empty() ? fs::path() : *std::min_element(others.begin(), others.end());
 }
 
-// What the tokenizer_config.json beside a rank file says about it: 'pattern' and 'added_tokens_decoder'.
-RankFileSettings rank_file_settings(const fs::path& ranks) {
-    RankFileSettings out;
-    const fs::path path = ranks.parent_path() / "tokenizer_config.json";
-    const auto config = settings(path);
-    if (!config) return out;
-    out.pattern = config->get_string_or("pattern", "");
+// A token that the tokenizer_config.json beside a tokenizer adds to it.
+struct AddedToken {
+    AddedTokenRule rule;
+    std::string text;
+    bool special = false;
+};
+
+// Reads 'added_tokens_decoder' of the tokenizer_config.json beside `tokenizer`.
+std::vector<AddedToken> added_tokens(const fs::path& tokenizer) {
+    std::vector<AddedToken> out;
+    const fs::path path = tokenizer.parent_path() / "tokenizer_config.json";
+    if (!settings(path)) return out;  // which also checks that it is an object and not too deep
     const MappedFile file(path);
     const nlohmann::json document = nlohmann::json::parse(text_of(file), nullptr, false);
     const auto refuse = [&](const std::string& what) {
@@ -101,16 +107,56 @@ RankFileSettings rank_file_settings(const fs::path& ranks) {
     if (added == document.end() || added->is_null()) return out;
     if (!added->is_object()) refuse("there is no object");
     for (const auto& [name, token] : added->items()) {
-        RankFileSettings::Special special;
-        const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), special.id);
+        AddedToken one;
+        const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), one.rule.id);
         if (error != std::errc() || end != name.data() + name.size())
             refuse("'" + name.substr(0, 64) + "' is no token id");
         if (!token.is_object() || !token.contains("content") || !token["content"].is_string())
             refuse("token " + name + " has no content");
-        special.text = token["content"].get<std::string>();
-        out.special.push_back(std::move(special));
+        one.text = token["content"].get<std::string>();
+        const auto flag = [&token = token](const char* member) {
+            const auto at = token.find(member);
+            return at != token.end() && at->is_boolean() && at->get<bool>();
+        };
+        one.special = flag("special");
+        one.rule.left_strip = flag("lstrip");
+        one.rule.right_strip = flag("rstrip");
+        one.rule.single_word = flag("single_word");
+        out.push_back(std::move(one));
     }
     return out;
+}
+
+// What the tokenizer_config.json beside a rank file says about it.
+RankFileSettings rank_file_settings(const fs::path& ranks) {
+    RankFileSettings out;
+    const auto config = settings(ranks.parent_path() / "tokenizer_config.json");
+    if (config) out.pattern = config->get_string_or("pattern", "");
+    for (AddedToken& token : added_tokens(ranks)) out.special.push_back({token.rule.id, std::move(token.text)});
+    return out;
+}
+
+// Adds to a SentencePiece model the tokens that a fine-tuned model has after those of the model.
+TokenizerData with_added_tokens(TokenizerData data, const fs::path& path) {
+    const std::size_t most = data.tokens.size() * 2 + 4096;
+    for (AddedToken& token : added_tokens(path)) {
+        const std::int32_t id = token.rule.id;
+        if (id < 0 || static_cast<std::size_t>(id) >= most || token.text.empty())
+            throw Error(path.string() + ": the tokenizer_config.json beside it adds '" +
+                        to_valid_utf8(token.text.substr(0, 64)) + "' as token " + std::to_string(id) +
+                        ", which cannot be; get the model's tokenizer_config.json again");
+        const auto at = static_cast<std::size_t>(id);
+        if (at < data.tokens.size() && !data.tokens[at].empty()) continue;  // a piece of the model
+        if (at >= data.tokens.size()) {
+            data.tokens.resize(at + 1);
+            data.types.resize(at + 1, TokenType::unused);
+            if (data.model == TokenModel::unigram) data.scores.resize(at + 1, 0.0);
+        }
+        data.tokens[at] = data.keep(std::move(token.text));
+        data.types[at] = token.special ? TokenType::control : TokenType::user_defined;
+        data.added_rules.push_back(token.rule);
+    }
+    return data;
 }
 
 TokenizerData parse(const fs::path& path, std::string_view text) {
@@ -118,7 +164,7 @@ TokenizerData parse(const fs::path& path, std::string_view text) {
     if (text.starts_with('{') || path.extension() == ".json") return parse_tokenizer_json(text, path.string());
     if (is_tiktoken(text) || is_rank_file_name(path))
         return parse_tiktoken(text, rank_file_settings(path), path.string());
-    return parse_sentencepiece(text, path.string());
+    return with_added_tokens(parse_sentencepiece(text, path.string()), path);
 }
 
 }  // namespace

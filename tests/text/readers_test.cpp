@@ -290,5 +290,18 @@ TEST_F(TokenizerFiles, TheSettingsBesideDecideBosAndEos) {
     EXPECT_EQ(Tokenizer::from_directory(folder_).encode("ab"), (Ids{3, 6, 2}));
 }
 
+TEST_F(TokenizerFiles, TokensAddedToASentencePieceModel) {
+    write("tokenizer.model", model(2, "", "", kPlainNormalizer));
+    write("tokenizer_config.json",
+          R"({"added_tokens_decoder": {"1": {"content": "<s>", "special": true},
+              "9": {"content": "<|im_end|>", "special": true}, "11": {"content": "ADD", "lstrip": true}}})");
+    const Tokenizer tokenizer = Tokenizer::from_directory(folder_);
+    EXPECT_EQ(tokenizer.encode("a ADDb<|im_end|>", kParse), (Ids{4, 11, 3, 5, 9}));
+    EXPECT_TRUE(tokenizer.is_end_of_text(9));
+    EXPECT_EQ(tokenizer.vocab_size(), 12);
+    write("tokenizer_config.json", R"({"added_tokens_decoder": {"90000": {"content": "x"}}})");
+    EXPECT_NE(error_of([&] { Tokenizer::from_directory(folder_); }).find("adds 'x' as token 90000"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace foresay::core
