@@ -39,6 +39,7 @@ std::vector<std::string> with_trouble(const std::string& deed, int at = 0, const
 // A home of its own for each test, so that what is barred in one does not hinder another.
 class PluginTrouble : public ::testing::Test {
 protected:
+    void SetUp() override { fs::remove_all(home()); }  // of an earlier round
     std::string home() const {
         return (scratch() / ::testing::UnitTest::GetInstance()->current_test_info()->name()).string();
     }
@@ -244,7 +245,13 @@ TEST_F(PluginTrouble, AFileMayHaveAnotherNameThanItsSampler) {
                 AllOf(HasSubstr("first\n  One of two."), HasSubstr("second\n")));
 }
 
-class TroubleAtATerminal : public TmuxTerminal {};
+class TroubleAtATerminal : public TmuxTerminal {
+protected:
+    void SetUp() override {
+        TmuxTerminal::SetUp();
+        if (!IsSkipped()) fs::remove_all(state() + "/foresay");
+    }
+};
 
 #ifndef FORESAY_SANITIZED
 TEST_F(TroubleAtATerminal, ACrashIsNamedOnALineOfItsOwnAndTheTerminalIsGivenBack) {
