@@ -93,7 +93,24 @@ void Conversation::take(Turn& turn, const speculative::GenerateResult& result) c
     if (turn.ended && style_.format == core::ChatFormat::complete) turn.answer.pop_back();
 }
 
-Conversation::Answer Conversation::generate(Turn& turn, int parent, const Limits& limits, const Show& show) {
+void Conversation::take_filled(Turn& turn, speculative::GenerateResult& result, const std::string& text) const {
+    take(turn, result);
+    if (text.size() < result.text.size()) {
+        // Keep the tokens that the text begins in.
+        std::size_t bytes = 0, kept = 0;
+        for (; kept < turn.answer.size() && bytes < text.size(); ++kept) {
+            if (!tokenizer_.is_control(turn.answer[kept])) bytes += tokenizer_.bytes(turn.answer[kept]).size();
+        }
+        turn.answer.resize(kept);
+        turn.ended = false;
+        result.finish = speculative::FinishReason::stop;
+        turn.finish = Turn::Finish::stop;
+    }
+    result.text = text;
+}
+
+Conversation::Answer Conversation::generate(Turn& turn, int parent, const Limits& limits, const Show& show,
+                                            const std::optional<Surroundings>& around) {
     Answer answer{.seed = turn.seed, .branch = turn.branch};
     answer.input_tokens = prepare(turn, parent);
     speculative::GenerateRequest request;
@@ -101,14 +118,30 @@ Conversation::Answer Conversation::generate(Turn& turn, int parent, const Limits
     request.seed = turn.seed;
     request.branch = turn.branch;
     request.cancel = limits.cancel;
-    answer.result = generator_->generate(request, show);
-    take(turn, answer.result);
+    if (!around) {
+        answer.result = generator_->generate(request, show);
+        take(turn, answer.result);
+        return answer;
+    }
+    Hole hole(*around, has_fill_tokens(tokenizer_));
+    const auto show_filled = [&](const speculative::TokenEvent& event) {
+        speculative::TokenEvent filled = event;
+        const std::string text = hole.push(event.text);
+        filled.text = text;
+        if (show) show(filled);
+    };
+    request.stop_when = [&](const speculative::TokenEvent&) { return hole.stopped(); };
+    answer.result = generator_->generate(request, show_filled);
+    const std::string rest = hole.finish();
+    if (show && !rest.empty()) show({.token = -1, .text = rest});
+    take_filled(turn, answer.result, hole.text());
     return answer;
 }
 
 void Conversation::apply(TurnTree::Change change) {
     tree_.apply(change);
     unsaved_.push_back(std::move(change));
+    ++changes_;
 }
 
 // The turn becomes the end of the current branch.
@@ -140,9 +173,11 @@ Conversation::Answer Conversation::retry(std::optional<std::uint64_t> seed, cons
     const int parent = tree_.parent(tree_.head());
     turn.seed = seed.value_or(turn.seed);
     turn.branch = seed ? 0 : unused_branch(turn, parent);
-    Answer answer = generate(turn, parent, limits, show);
+    const std::optional<Surroundings> hole = turn.given.empty() ? around(tree_.head()) : std::nullopt;
+    Answer answer = generate(turn, parent, limits, show, hole);
     answer.line = current_branch();
     commit(std::move(turn), parent);
+    if (hole) holes_[tree_.head()] = *hole;
     return answer;
 }
 
@@ -170,13 +205,11 @@ Conversation::Answer Conversation::fill(const std::string& prefix, const std::st
                                         const Show& show) {
     Turn turn;
     turn.said = prefix;
-    // The texts may use the context that the answer leaves, and at least half of it.
-    const std::int64_t most = limits.max_tokens > 0 ? limits.max_tokens : generator_->capacity() / 4;
-    const std::int64_t room = std::max<std::int64_t>(generator_->capacity() / 2, generator_->capacity() - most);
-    turn.input = encode_fill(tokenizer_, prefix, suffix, room);
+    turn.input = encode_fill(tokenizer_, prefix, suffix, fill_room(generator_->capacity(), limits.max_tokens));
     turn.seed = limits.seed;
     turn.branch = limits.branch;
-    Answer answer = generate(turn, TurnTree::kRoot, limits, show);
+    const Surroundings hole{prefix, suffix};
+    Answer answer = generate(turn, TurnTree::kRoot, limits, show, hole);
     TurnTree::Change change{{}, tree_.state(), false};
     // An empty conversation has nothing to keep, so the fill becomes its current branch.
     if (!empty()) {
@@ -187,6 +220,7 @@ Conversation::Answer Conversation::fill(const std::string& prefix, const std::st
     change.added.push_back({std::move(turn), TurnTree::kRoot});
     answer.line = change.state.current;
     apply(std::move(change));
+    holes_[tree_.head()] = hole;
     return answer;
 }
 
@@ -216,24 +250,44 @@ std::vector<Conversation::Answer> Conversation::answers(const std::optional<std:
     request.max_tokens = limits.max_tokens;
     request.seed = turn.seed;
     request.cancel = limits.cancel;
-    const auto results = generator_->generate_branches(request, branches, show);
+    const std::optional<Surroundings> filled = text || !turn.given.empty() ? std::nullopt : around(tree_.head());
+    std::vector<Hole> holes(filled ? count : 0, Hole(filled.value_or(Surroundings{}), has_fill_tokens(tokenizer_)));
+    const auto show_filled = [&](std::size_t index, const speculative::TokenEvent& event) {
+        speculative::TokenEvent part = event;
+        const std::string more = holes[index].push(event.text);
+        part.text = more;
+        show(index, part);
+    };
+    const auto results = generator_->generate_branches(
+        request, branches, filled && show ? speculative::BranchCallback(show_filled) : show);
 
     std::vector<Answer> answers;
     for (std::size_t i = 0; i < count; ++i) {
         answers.push_back({results[i], i == 0 ? evaluated : 0, turn.seed, branches[i]});
+        if (!filled) continue;
+        if (!show) holes[i].push(results[i].text);
+        const std::string rest = holes[i].finish();
+        if (show && !rest.empty()) show(i, {.token = -1, .text = rest});
     }
-    commit_side_by_side(std::move(turn), parent, text.has_value(), answers);
+    const int first_node = static_cast<int>(tree_.nodes().size());
+    commit_side_by_side(std::move(turn), parent, text.has_value(), answers, holes);
+    for (std::size_t i = 0; i < holes.size(); ++i) holes_[first_node + static_cast<int>(i)] = *filled;
     if (text) files_.clear();
     return answers;
 }
 
 // Adds a turn for each answer and sets Answer::line to its branch. The first answer to a new message stays on the
 // current branch; every other one gets a new branch.
-void Conversation::commit_side_by_side(Turn turn, int parent, bool new_message, std::vector<Answer>& answers) {
+void Conversation::commit_side_by_side(Turn turn, int parent, bool new_message, std::vector<Answer>& answers,
+                                       const std::vector<Hole>& holes) {
     TurnTree::Change change{{}, tree_.state(), false};
     for (std::size_t i = 0; i < answers.size(); ++i) {
         turn.branch = answers[i].branch;
-        take(turn, answers[i].result);
+        if (holes.empty()) {
+            take(turn, answers[i].result);
+        } else {
+            take_filled(turn, answers[i].result, holes[i].text());
+        }
         const int node = static_cast<int>(tree_.nodes().size() + i);
         change.added.push_back({turn, parent});
         if (new_message && i == 0) {
@@ -316,6 +370,8 @@ void Conversation::restore(TurnTree tree) {
         }
     }
     tree_ = std::move(tree);
+    holes_.clear();
+    ++changes_;
     files_.clear();
     unsaved_.clear();
 }
@@ -340,6 +396,14 @@ bool read_fill(const core::Tokenizer& tokenizer, const std::vector<std::int32_t>
 }
 
 }  // namespace
+
+std::optional<Surroundings> Conversation::around(int node) const {
+    const auto known = holes_.find(node);
+    if (known != holes_.end()) return known->second;
+    Surroundings read;
+    if (!read_fill(tokenizer_, tree_.turn(node).input, read.prefix, read.suffix)) return std::nullopt;
+    return read;
+}
 
 void Conversation::rebind(speculative::Generator& generator, const core::Tokenizer& tokenizer, ChatStyle style,
                           bool same_vocabulary) {

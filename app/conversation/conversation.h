@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -15,6 +16,7 @@
 
 #include "app/conversation/prompt.h"
 #include "app/conversation/turn_tree.h"
+#include "app/edits/hole.h"
 #include "speculative/generator.h"
 
 namespace foresay::app {
@@ -47,7 +49,8 @@ public:
     Answer retry(std::optional<std::uint64_t> seed, const Limits& limits, const Show& show);
     // Replaces the last answer by `text` and continues it. There must be a turn.
     Answer edit(const std::string& text, const Limits& limits, const Show& show);
-    // Generates the text between `prefix` and `suffix`, as the first turn of a new branch.
+    // Generates the text between `prefix` and `suffix`, as the first turn of a new branch. The text of the answer, and
+    // of its retries, ends where the hole does (app/edits/hole.h).
     Answer fill(const std::string& prefix, const std::string& suffix, const Limits& limits, const Show& show);
     // Generates `count` answers side by side, each on its own branch: to `text`, or to the last message again, from the
     // next unused branches of the seed. The first becomes the current branch.
@@ -84,6 +87,8 @@ public:
     Document upcoming(const std::string& text) const;
     Document document() const { return tree_.document(tree_.head()); }
     std::int64_t tokens() const { return static_cast<std::int64_t>(document().tokens.size()); }
+    // How many changes there were so far, undos among them.
+    std::size_t changes() const { return changes_; }
     const ChatStyle& style() const { return style_; }
     core::ChatFormat format() const { return style_.format; }
     void set_style(ChatStyle style) { style_ = std::move(style); }  // of the turns to come
@@ -105,13 +110,20 @@ public:
 
 private:
     std::vector<std::int32_t> encode(const std::string& text) const;
-    Answer generate(Turn& turn, int parent, const Limits& limits, const Show& show);
+    Answer generate(Turn& turn, int parent, const Limits& limits, const Show& show,
+                    const std::optional<Surroundings>& around = std::nullopt);
     // Moves the generator to the end of the turn's prompt. Returns how many tokens it still has to evaluate.
     std::int64_t prepare(const Turn& turn, int parent);
     void take(Turn& turn, const speculative::GenerateResult& result) const;
+    // Cuts an answer where the hole ends, by tokens in `turn` and by characters in `result`.
+    void take_filled(Turn& turn, speculative::GenerateResult& result, const std::string& text) const;
+    // What is around the hole that the turn fills; nullopt: it fills none.
+    std::optional<Surroundings> around(int node) const;
     void apply(TurnTree::Change change);
     void commit(Turn turn, int parent);
-    void commit_side_by_side(Turn turn, int parent, bool new_message, std::vector<Answer>& answers);
+    // `holes`: of each answer, if they fill holes.
+    void commit_side_by_side(Turn turn, int parent, bool new_message, std::vector<Answer>& answers,
+                             const std::vector<Hole>& holes);
     void require_room_for_branches(std::size_t count) const;
     std::uint64_t unused_branch(const Turn& turn, int parent) const;
 
@@ -121,6 +133,8 @@ private:
     TurnTree tree_;
     std::vector<Attachment> files_;
     std::vector<TurnTree::Change> unsaved_;
+    std::map<int, Surroundings> holes_;  // by node, of the turns filled since the program began
+    std::size_t changes_ = 0;
 };
 
 }  // namespace foresay::app

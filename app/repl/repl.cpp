@@ -159,7 +159,27 @@ Conversation::Limits Repl::limits() const {
 }
 
 void Repl::answer(const std::string& text) {
-    show_answer([&](const Show& show) { return conversation().answer(text, limits(), show); });
+    send([&] { show_answer([&](const Show& show) { return conversation().answer(text, limits(), show); }); });
+}
+
+void Repl::send(const std::function<void()>& generate) {
+    const std::size_t attached = conversation().files().size();
+    const std::size_t turns = conversation().tree().nodes().size();
+    try {
+        watched_.attach_changed(*this);
+        generate();
+    } catch (...) {
+        while (conversation().files().size() > attached) conversation().undo();
+        throw;
+    }
+    watched_.sent(conversation(), turns);
+}
+
+bool Repl::confirm(const std::string& question) {
+    check(interactive_, "a question needs a terminal");
+    if (edits_) return ask_at_terminal(question + " [y/N] ");
+    const Line line = reader_->read(question + " [y/N] ");
+    return line.how == LineEnd::line && (line.text.starts_with('y') || line.text.starts_with('Y'));
 }
 
 void Repl::show_answer(const Generate& generate) {

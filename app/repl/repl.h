@@ -17,10 +17,12 @@
 #include "app/opened_engine.h"
 #include "app/repl/answer_view.h"
 #include "app/repl/command.h"
+#include "app/repl/file_writes.h"
 #include "app/repl/keyboard.h"
 #include "app/repl/latencies.h"
 #include "app/repl/line_reader.h"
 #include "app/repl/read_ahead.h"
+#include "app/repl/watched_files.h"
 #include "app/terminal.h"
 
 namespace foresay::app {
@@ -58,6 +60,14 @@ public:
     // Puts text into the line of the next entry, for the user to change.
     void offer(std::string text) { offered_ = std::move(text); }
     void quit() { quit_ = true; }
+    // The files that commands have written, and those whose text is kept in the context.
+    FileWrites& writes() { return writes_; }
+    WatchedFiles& watched() { return watched_; }
+    // Asks a yes-or-no question at the terminal; anything but yes is no. Keys typed ahead do not count. There must be a
+    // terminal.
+    bool confirm(const std::string& question);
+    // Runs `generate`, which answers a new message, with the changed watched files attached to the message.
+    void send(const std::function<void()>& generate);
     // What the ops of the last answer took: up to its first token, and after it. Empty before the first answer.
     const std::vector<MeteredOps::Meters>& profile() const { return profile_; }
     Conversation::Limits limits() const;
@@ -91,6 +101,8 @@ private:
     ReplTotals totals_;
     Latencies latencies_;
     std::vector<MeteredOps::Meters> profile_;
+    FileWrites writes_;
+    WatchedFiles watched_;
     std::string offered_;
     bool tint_ = false;
     bool quit_ = false;

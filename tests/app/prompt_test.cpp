@@ -132,7 +132,7 @@ TEST(Clipboard, TakesTheLastBlock) {
     EXPECT_EQ(last_code_block("````\n```\ninner\n```\n````\n"), "```\ninner\n```\n");
     EXPECT_EQ(last_code_block("```\nunfinished\n"), "unfinished\n");
     EXPECT_EQ(last_code_block(""), std::nullopt);
-    EXPECT_EQ(last_code_block("  ```\n  x\n  ```"), "  x\n");
+    EXPECT_EQ(last_code_block("  ```\n  x\n  ```"), "x\n");
 }
 
 TEST(Clipboard, SpeaksOsc52) {

@@ -67,12 +67,19 @@ void several(Repl& repl, const std::string& arguments) {
     if (!text && conversation.empty()) throw Error("there is nothing to answer yet; write /n K TEXT");
     // The first answer is shown as it is generated, the others once all are finished.
     std::vector<Conversation::Answer> answers;
-    repl.show_answer([&](const Repl::Show& show) {
-        answers = conversation.answers(text, count, repl.limits(), [&](std::size_t index, const auto& event) {
-            if (index == 0) show(event);
+    const auto generate = [&] {
+        repl.show_answer([&](const Repl::Show& show) {
+            answers = conversation.answers(text, count, repl.limits(), [&](std::size_t index, const auto& event) {
+                if (index == 0) show(event);
+            });
+            return answers.front();
         });
-        return answers.front();
-    });
+    };
+    if (text) {
+        repl.send(generate);
+    } else {
+        generate();
+    }
     for (std::size_t i = 1; i < answers.size(); ++i) {
         say(dim("-- /branch " + std::to_string(answers[i].line) + ": seed " + std::to_string(answers[i].seed) +
                 ", branch " + std::to_string(answers[i].branch)) +

@@ -5,6 +5,7 @@
 
 #include "app/output.h"
 #include "app/repl/commands/topics.h"
+#include "app/repl/completion.h"
 #include "app/repl/repl.h"
 #include "base/error.h"
 
@@ -31,7 +32,13 @@ void retry(Repl& repl, const std::string& arguments) {
     again(seed);
 }
 
-void undo(Repl& repl, const std::string&) {
+void undo(Repl& repl, const std::string& arguments) {
+    const std::vector<std::string> words = split_words(arguments);
+    if (words.size() > 1) throw Error("write /undo or /undo FILE");
+    if (!words.empty()) return say(dim(repl.writes().take_back(repl.writes().last_of(words[0]))) + "\n");
+    if (FileWrites::Write* const write = repl.writes().newest(repl)) {
+        return say(dim(repl.writes().take_back(*write)) + "\n");
+    }
     const std::vector<Attachment> files = repl.conversation().files();
     if (!repl.conversation().undo()) throw Error("there is nothing to undo");
     if (!files.empty()) {
@@ -50,8 +57,11 @@ constexpr ReplCommand kCommands[] = {
      "Without SEED, the answer is sampled from the next unused branch of the same seed; with SEED, from branch 0 of "
      "that seed. `foresay complete --seed S --branch B` reproduces either.",
      retry},
-    {"undo", "", "undo the last answer, /retry or /clear",
-     "While attached files are waiting to be sent, each /undo removes the last of them instead.", undo},
+    {"undo", "[FILE]", "undo the last answer, /retry, /clear or write to a file",
+     "Undoes what came last. While attached files are waiting to be sent, each /undo removes the last of them. A write "
+     "by /write, /patch or /fim --apply is undone as long as nothing else was done since; /undo FILE undoes the last "
+     "write of FILE at any time. A file that has changed since it was written stays as it is.",
+     undo, complete_files},
     {"clear", "", "start a new conversation", "/undo brings the old one back.", clear},
 };
 
