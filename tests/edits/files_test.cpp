@@ -217,25 +217,29 @@ TEST_F(Files, WatchedFilesAreReadWhenTheyHaveChanged) {
 const std::vector<std::string> kGreedy = {"--temperature", "0", "-n", "40"};
 
 TEST_F(Files, FimPrintsTheTextToInsertAndNothingElse) {
-    const std::string file = "def add(a, b):\n    total = \n    return total\n";
+    const std::string file =
+        "import os\n\n\ndef names(folder):\n    found = []\n    for name in os.listdir(folder):\n"
+        "        \n    return sorted(found)\n";
     put("hole.py", file);
-    const Outcome text = call({"complete", "--fim", "hole.py:2"}, kGreedy);
+    const Outcome text = call({"complete", "--fim", "hole.py:7"}, kGreedy);
     EXPECT_EQ(text.status, 0) << text.error;
     EXPECT_EQ(text.error, "");
-    EXPECT_THAT(text.out, AllOf(Not(IsEmpty()), Not(HasSubstr("return total"))));
+    EXPECT_THAT(text.out, AllOf(Not(IsEmpty()), Not(HasSubstr("return sorted(found)"))));
     EXPECT_EQ(bytes_of("hole.py"), file);
     // With or without speculation, from standard input, and with CRLF the text is the same.
-    EXPECT_EQ(call({"complete", "--fim", "hole.py:2", "--speculation", "off"}, kGreedy).out, text.out);
-    EXPECT_EQ(call({"complete", "--fim", "-:2:13"}, kGreedy, file).out, text.out);
-    std::string crlf;
-    for (const char c : file) crlf += c == '\n' ? std::string("\r\n") : std::string(1, c);
-    put("crlf.py", crlf);
-    const Outcome written = call({"complete", "--fim", "crlf.py:2", "--write", "--json"}, kGreedy);
+    EXPECT_EQ(call({"complete", "--fim", "hole.py:7", "--speculation", "off"}, kGreedy).out, text.out);
+    EXPECT_EQ(call({"complete", "--fim", "-:7:9"}, kGreedy, file).out, text.out);
+    const auto with_crlf = [](const std::string& lines) {
+        std::string out;
+        for (const char c : lines) out += c == '\n' ? std::string("\r\n") : std::string(1, c);
+        return out;
+    };
+    put("crlf.py", with_crlf(file));
+    const Outcome written = call({"complete", "--fim", "crlf.py:7", "--write", "--json"}, kGreedy);
     ASSERT_EQ(written.status, 0) << written.error;
     EXPECT_EQ(json::parse(written.out).at("text"), text.out);
-    std::string inserted = text.out;
-    for (std::size_t at = 0; (at = inserted.find('\n', at)) != std::string::npos; at += 2) inserted.insert(at, "\r");
-    EXPECT_EQ(bytes_of("crlf.py"), crlf.substr(0, 28) + inserted + crlf.substr(28));
+    const std::size_t at = file.find("        \n") + 8;
+    EXPECT_EQ(bytes_of("crlf.py"), with_crlf(file.substr(0, at) + text.out + file.substr(at)));
 }
 
 TEST_F(Files, FimMistakesAreAnswered) {

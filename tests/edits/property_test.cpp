@@ -284,7 +284,9 @@ TEST(EditsProperty, AThousandFilesWithoutAWrongByte) {
         ASSERT_EQ(threw, refused);
         struct stat status {};
         ASSERT_EQ(::stat(real.c_str(), &status), 0);
-        if (kind != Kind::missing) ASSERT_EQ(status.st_mode & 07777u, mode);
+        if (kind != Kind::missing) {
+            ASSERT_EQ(status.st_mode & 07777u, mode);
+        }
         ASSERT_EQ(bytes_of(real), !refused ? got : kind == Kind::changed_meanwhile ? old_bytes + "theirs" : old_bytes);
         for (const auto& entry : fs::recursive_directory_iterator(root)) {
             const std::string name = entry.path().filename().string();

@@ -51,8 +51,8 @@ TEST(UnifiedDiff, AppliesWhenItIsShiftedAndWhenItsNumbersAreWrong) {
     EXPECT_EQ(patched(kFile, "@@ -7,1 +7,1 @@\n-seven\n+7\n@@ -1,1 +1,1 @@\n-one\n+1\n"),
               "1\ntwo\nthree\nfour\nfive\nsix\n7\neight\n");
     // A shift found for one hunk helps the next.
-    EXPECT_EQ(patched("x\na\nb\nx\na\nb\n", "@@ -3,1 +3,1 @@\n-x\n+y\n", true), "x\na\nb\ny\na\nb\n")
-        << "is not shifted";
+    EXPECT_EQ(patched("new\nx\na\nx\nb\n", "@@ -1,2 +1,2 @@\n x\n-a\n+A\n@@ -3,1 +3,1 @@\n-x\n+y\n"),
+              "new\nx\nA\ny\nb\n");
 }
 
 TEST(UnifiedDiff, TolerancesOfTextsThatModelsWrite) {
