@@ -38,9 +38,7 @@ protected:
     void start_scripted(const std::string& answer, const std::string& environment = "") {
         const fs::path model = scratch() / "scripted.gguf";
         write_scripted_model(model, {.answer = tokens_of(answer)});
-        start("--model " + model.string() +
-                  " --set plugin=[] --set sampling.chain=[\"temperature\"] --set sampling.temperature.value=0",
-              environment);
+        start("--model " + model.string() + " --set plugin=[] --set sampling.chain=[]", environment);
         wait_for("\n>");
     }
 
