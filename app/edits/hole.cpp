@@ -186,12 +186,8 @@ void Hole::look_at_head(std::string_view head) {
     if (begin == line.npos) return;
     head_seen_ = true;
     const std::string_view word = line.substr(begin);
-    if (line_ == 0) {
-        // The first line may be indented as it likes; those after it no less.
-        if (tail_blank_) least_indent_ = std::min(least_indent_, indent_of(tail_ + std::string(line)));
-        return;
-    }
-    const std::size_t indent = indent_of(line);
+    if (line_ == 0 && !tail_blank_) return;  // it continues the line of the hole
+    const std::size_t indent = indent_of(line_ == 0 ? tail_ + std::string(line) : std::string(line));
     if (line_in_string_ || indent >= least_indent_ || is_directive(word)) return;
     const bool goes_on = opens_block(last_line_) && indent == indent_of(last_line_) && continues_block(word);
     const bool closes_own = depth_of_line_ > 0 && kClosing.find(word.front()) != kClosing.npos;

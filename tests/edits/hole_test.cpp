@@ -77,8 +77,9 @@ TEST(Hole, StopsWhereTheBlockEnds) {
     // At the top level everything belongs to the hole.
     EXPECT_EQ(middle("import os\n|\n", "def f():\n    pass\n\n\ndef g():\n    pass\n"),
               "def f():\n    pass\n\n\ndef g():\n    pass\n");
-    // The first line may begin anywhere.
-    EXPECT_EQ(middle("def f():\n|\n", "x = 1\ny = 2\n"), "x = 1\ny = 2\n");
+    // A text that begins outside the block is not for the hole at all.
+    EXPECT_EQ(middle("def f():\n|\n", "x = 1\ny = 2\n"), "");
+    EXPECT_EQ(middle("def f():\n    x()\n|    y()\n", "def g():\n    pass\n"), "");
     EXPECT_EQ(middle("class A:\n    |def g(self):\n", "def f(self):\n        pass\n\nprint\n"),
               "def f(self):\n        pass\n    ");
 }

@@ -115,6 +115,9 @@ void fill(Repl& repl, const std::string& arguments) {
         return say(dim("Cancelled; nothing was written.") + "\n");
     }
     if (answer.result.text.empty()) return say(dim("There is nothing to insert.") + "\n");
+    if (answer.result.finish == speculative::FinishReason::length) {
+        say(dim("The text was cut at the limit of tokens; /set chat.max_tokens raises it.") + "\n");
+    }
     propose_write(repl, target, file.with_insertion(at, answer.result.text), options);
 }
 
