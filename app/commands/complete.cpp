@@ -140,6 +140,7 @@ private:
         if (!cancelled && hole.text().size() < result.text.size()) result.finish = speculative::FinishReason::stop;
         result.text = hole.text();
         if (write_ && !cancelled && !result.text.empty()) {
+            keep_backup(target);
             replace_target(target, file.with_insertion(at, result.text));
         }
         return report(engine, generator, result);

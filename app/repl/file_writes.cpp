@@ -86,7 +86,7 @@ std::string FileWrites::take_back(Write& write) {
 }
 
 void require_consent(Repl& repl, const std::string& command, const WriteOptions& options) {
-    if (options.yes || repl.interactive()) return;
+    if (options.yes || (repl.interactive() && stderr_is_terminal())) return;  // the diff goes to standard error
     throw Error(command + " asks before it writes, which needs a terminal; add --yes to write without asking");
 }
 

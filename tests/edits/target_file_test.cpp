@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -179,6 +180,29 @@ TEST_F(TargetFileTest, KeepsBackupsToItsOwnerAndNotTooMany) {
     EXPECT_TRUE(fs::exists(last));
     EXPECT_FALSE(fs::exists(backup));
     EXPECT_EQ(static_cast<std::size_t>(std::distance(fs::directory_iterator(last.parent_path()), {})), kMostBackups);
+}
+
+// The disk is full, or nearly: here a limit on the size of files.
+TEST_F(TargetFileTest, AWriteThatFailsLeavesTheOldFile) {
+    put("a.txt", "old\n");
+    const pid_t child = ::fork();
+    if (child == 0) {
+        ::signal(SIGXFSZ, SIG_IGN);
+        const rlimit limit{1000, 1000};
+        if (::setrlimit(RLIMIT_FSIZE, &limit) != 0) ::_exit(2);
+        try {
+            replace_target(read_target("a.txt", {}), std::string(5000, 'x'));
+        } catch (const Error& problem) {
+            ::_exit(std::string(problem.what()).starts_with("cannot write a.txt: ") ? 0 : 3);
+        }
+        ::_exit(4);
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    EXPECT_TRUE(WIFEXITED(status));
+    EXPECT_EQ(WEXITSTATUS(status), 0);
+    EXPECT_EQ(bytes_of("a.txt"), "old\n");
+    EXPECT_EQ(files(), 2u) << "nothing is left over";
 }
 
 // A child writes two texts in turn until a signal ends it at a random moment.

@@ -22,6 +22,7 @@ namespace {
 // A changed file of at most so many tokens is asked for as a whole, because models write whole files more reliably than
 // diffs. Its unchanged parts are drafted from the prompt.
 constexpr std::int64_t kWholeFileTokens = 1500;
+constexpr std::int64_t kDiffTokens = 2048;
 
 // A code block of the last answer, or another text that /write can write.
 std::string text_to_write(Repl& repl, const std::string& which) {
@@ -134,8 +135,10 @@ void patch(Repl& repl, const std::string& arguments) {
         Conversation::Limits limits = repl.limits();
         const std::int64_t most = tokens + tokens / 2 + 256;  // what the changed file may take
         if (tokens > kWholeFileTokens || room < most) asked = AskedFor::diff;
-        if (asked == AskedFor::whole_file && limits.max_tokens > 0) {
-            limits.max_tokens = std::max(limits.max_tokens, static_cast<std::int32_t>(most));
+        // An answer that is cut off changes nothing, so it gets more room than other answers.
+        if (limits.max_tokens > 0) {
+            const std::int64_t least = asked == AskedFor::whole_file ? most : kDiffTokens;
+            limits.max_tokens = std::max(limits.max_tokens, static_cast<std::int32_t>(least));
         }
         repl.show_answer([&](const Repl::Show& show) {
             answer = conversation.answer(patch_message(request, asked), limits, show);
