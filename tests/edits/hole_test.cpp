@@ -50,6 +50,7 @@ TEST(Hole, StopsBeforeTheNextLineOfTheSuffix) {
     // Neither a longer line nor another indentation is that line.
     EXPECT_EQ(middle("def f(x):\n|\n    return y\n", "    if x:\n        return y\n    return y + 1\n"),
               "    if x:\n        return y\n    return y + 1\n");
+    EXPECT_EQ(middle("f() {\n  |\n  }\n", "if (x) {\n    y();\n  }\n  }\n}\n"), "if (x) {\n    y();\n  }");
     EXPECT_EQ(middle("f() {\n|\n}\n", "  if (x) {\n    y();\n  }\n}\nmore"), "  if (x) {\n    y();\n  }");
 }
 
