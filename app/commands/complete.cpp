@@ -129,7 +129,9 @@ private:
         Hole hole(around, has_fill_tokens(engine.tokenizer()));
         speculative::GenerateRequest request = request_for(engine);
         request.input = tokens;
-        request.stop_when = [&](const speculative::TokenEvent&) { return hole.stopped(); };
+        request.stop_when = [&](const speculative::TokenEvent& event) {
+            return hole.stopped() || ends_middle(engine.tokenizer(), event.token);
+        };
         speculative::GenerateResult result = generator.generate(request, [&](const speculative::TokenEvent& event) {
             const std::string more = hole.push(event.text);
             if (!json_ && !more.empty()) print(more);

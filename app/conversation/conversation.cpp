@@ -130,7 +130,9 @@ Conversation::Answer Conversation::generate(Turn& turn, int parent, const Limits
         filled.text = text;
         if (show) show(filled);
     };
-    request.stop_when = [&](const speculative::TokenEvent&) { return hole.stopped(); };
+    request.stop_when = [&](const speculative::TokenEvent& event) {
+        return hole.stopped() || ends_middle(tokenizer_, event.token);
+    };
     answer.result = generator_->generate(request, show_filled);
     const std::string rest = hole.finish();
     if (show && !rest.empty()) show({.token = -1, .text = rest});

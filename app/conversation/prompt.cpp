@@ -65,6 +65,11 @@ bool has_fill_tokens(const core::Tokenizer& tokenizer) {
     return special.fim_prefix >= 0 && special.fim_suffix >= 0 && special.fim_middle >= 0;
 }
 
+bool ends_middle(const core::Tokenizer& tokenizer, std::int32_t token) {
+    const core::SpecialTokens& special = tokenizer.special();
+    return token >= 0 && (token == special.fim_prefix || token == special.fim_suffix || token == special.fim_middle);
+}
+
 std::int64_t fill_room(std::int64_t capacity, std::int64_t max_tokens) {
     const std::int64_t most = max_tokens > 0 ? max_tokens : capacity / 4;
     return std::max(capacity / 2, capacity - most);

@@ -37,6 +37,8 @@ std::vector<std::int32_t> encode_next(const core::Tokenizer& tokenizer, const Ch
                                       const std::vector<Attachment>& files, const std::string& text, bool ended);
 // Whether the model has the special tokens of fill-in-the-middle.
 bool has_fill_tokens(const core::Tokenizer& tokenizer);
+// Whether a generated token begins another part of such a prompt: the middle has ended.
+bool ends_middle(const core::Tokenizer& tokenizer, std::int32_t token);
 // How many tokens the texts around a hole may take: what the answer leaves of the context, and at least half of it.
 // `max_tokens`: of the answer; 0: no limit.
 std::int64_t fill_room(std::int64_t capacity, std::int64_t max_tokens);
