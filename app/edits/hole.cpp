@@ -107,6 +107,13 @@ std::string Hole::finish() {
     if (!stopped_) {
         if (!head_seen_) look_at_head(all_);
         if (!stopped_) end_line(all_.size());
+        if (!stopped_ && tail_blank_ && !rest_.empty()) {
+            // The last line must not run into the rest of the hole's line: if it has begun to repeat that, it goes.
+            const std::string_view line = std::string_view(all_).substr(line_);
+            const std::string whole = line_ == 0 ? tail_ + std::string(line) : std::string(line);
+            const bool begun = whole.size() > tail_.size() && (tail_ + rest_).starts_with(whole);
+            if (begun) stop(line_ == 0 ? 0 : line_ + tail_.size());
+        }
         stopped_ = true;
     }
     return show(all_.size());

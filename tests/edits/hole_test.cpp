@@ -62,6 +62,8 @@ TEST(Hole, StopsWhereTheRestOfTheLineComesAgain) {
     EXPECT_EQ(middle("x = [|]\n", "\n    1,\n    2,\n]\n"), "\n    1,\n    2,\n");
     EXPECT_EQ(middle("d = {1: |,\n", "[2,\n    3],\n"), "[2,\n    3]");
     EXPECT_EQ(middle("|x = 1\n", "import os\nx = 1\n"), "import os\n");
+    EXPECT_EQ(middle("|def f(x):\n", "import os\n\ndef f"), "import os\n\n");
+    EXPECT_EQ(middle("if a:\n    |def f(x):\n", "y = 2\n    de"), "y = 2\n    ");
     EXPECT_EQ(middle("if a:\n    |x = 1\n", "y = 2\n    x = 1\nz"), "y = 2\n    ");
 }
 
