@@ -1,7 +1,9 @@
 #include "app/clipboard.h"
 
 #include <cstdint>
+#include <utility>
 
+#include "app/edits/code_blocks.h"
 #include "base/error.h"
 
 namespace foresay::app {
@@ -27,29 +29,9 @@ std::string base64(std::string_view bytes) {
 }  // namespace
 
 std::optional<std::string> last_code_block(std::string_view text) {
-    std::optional<std::string> block;
-    std::string fence;  // of the block that is open
-    std::string content;
-    while (!text.empty()) {
-        const std::size_t end = std::min(text.find('\n'), text.size() - 1) + 1;
-        const std::string_view line = text.substr(0, end);
-        text.remove_prefix(end);
-        const std::size_t indent = line.find_first_not_of(' ');
-        const std::size_t stop = indent == line.npos ? line.npos : line.find_first_not_of('`', indent);
-        const std::size_t ticks = indent == line.npos ? 0 : std::min(stop, line.size()) - indent;
-        if (fence.empty()) {
-            if (ticks < 3) continue;
-            fence.assign(ticks, '`');
-            content.clear();
-        } else if (ticks >= fence.size() && line.find_first_not_of(" `\r\n") == line.npos) {
-            block = content;
-            fence.clear();
-        } else {
-            content += line;
-        }
-    }
-    if (!fence.empty() && !content.empty()) block = content;
-    return block;
+    std::vector<CodeBlock> blocks = code_blocks(text);
+    if (blocks.empty()) return std::nullopt;
+    return std::move(blocks.back().text);
 }
 
 std::string clipboard_sequence(std::string_view text) {

@@ -63,8 +63,10 @@ bool colours_wanted() {
 
 bool colourful_output() { return stdout_is_terminal() && colours_wanted(); }
 
+bool colourful_messages() { return stderr_is_terminal() && colours_wanted(); }
+
 std::string dim(std::string_view text) {
-    if (!stderr_is_terminal() || !colours_wanted()) return std::string(text);
+    if (!colourful_messages()) return std::string(text);
     return "\x1b[2m" + std::string(text) + "\x1b[0m";
 }
 

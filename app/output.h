@@ -36,6 +36,9 @@ bool stderr_is_terminal();
 // Whether standard output is a terminal that shows colours: NO_COLOR is not set and TERM is not "dumb".
 bool colourful_output();
 
+// The same for standard error.
+bool colourful_messages();
+
 // `text` dimmed for a terminal on standard error that shows colours; as it is otherwise.
 std::string dim(std::string_view text);
 

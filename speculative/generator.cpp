@@ -206,8 +206,9 @@ private:
         const bool end = !request_.ignore_eos && s_.is_end(token);
         const std::string_view text = end ? std::string_view{} : s_.text.push(token);
         result_.text += text;
-        if (callback_) callback_({.token = token, .text = text, .drafted = drafted, .source = source});
-        if (end || s_.text.stopped()) {
+        const TokenEvent event{.token = token, .text = text, .drafted = drafted, .source = source};
+        if (callback_) callback_(event);
+        if (end || s_.text.stopped() || (request_.stop_when && request_.stop_when(event))) {
             result_.finish = FinishReason::stop;
             return true;
         }

@@ -66,6 +66,8 @@ struct GenerateRequest {
     std::span<const std::string> stop;          // stop strings
     bool ignore_eos = false;                    // end tokens are tokens like any other
     const std::atomic<bool>* cancel = nullptr;  // polled between forwards
+    // Called after the callback, with every token; true: the text ends with it. For generate() only.
+    std::function<bool(const TokenEvent&)> stop_when;
 };
 
 enum class FinishReason : std::uint8_t { stop, length, cancelled };

@@ -91,7 +91,8 @@ The system's configuration (\fBXDG_CONFIG_DIRS\fR).
 The user's configuration (\fBXDG_CONFIG_HOME\fR).
 .TP
 \fI~/.local/state/foresay/\fR
-History and other state (\fBXDG_STATE_HOME\fR).
+History, saved conversations, copies of files from before they were written (\fIbackups\fR), and other state
+(\fBXDG_STATE_HOME\fR).
 .SH EXIT STATUS
 .TP
 0
@@ -114,6 +115,11 @@ One completion, and the same text without speculation
 \fBforesay complete \-p 'def fibonacci(n):' \-n 64\fR
 .br
 \fBforesay complete \-p 'def fibonacci(n):' \-n 64 \-\-speculation off\fR
+.TP
+The text that is missing at line 12, column 5 of a file; and the same inserted into the file
+\fBforesay complete \-\-fim parser.py:12:5\fR
+.br
+\fBforesay complete \-\-fim parser.py:12:5 \-\-write\fR
 .TP
 Models of your own
 \fBforesay chat \-\-model big.gguf \-\-draft small.gguf\fR

@@ -1,8 +1,15 @@
-// foresay complete: one completion, streamed to standard output.
+// foresay complete: one completion, streamed to standard output. With --fim, the text that is missing at a place in a
+// file: the generated text up to where the hole ends (app/edits/hole.h).
 #include <algorithm>
+#include <optional>
 
 #include "app/command_line/command.h"
 #include "app/command_line/parser.h"
+#include "app/conversation/prompt.h"
+#include "app/conversation/source_files.h"
+#include "app/edits/file_text.h"
+#include "app/edits/hole.h"
+#include "app/edits/target_file.h"
 #include "app/files.h"
 #include "app/interrupt.h"
 #include "app/opened_engine.h"
@@ -27,6 +34,22 @@ public:
             "-f", file_,
             {.value = "FILE", .doc = "read the prompt from FILE [default: standard input]", .hint = ValueHint::file});
         parser.exclude("-f", "-p");
+        const auto take_place = [this](const std::string& text) {
+            try {
+                place_ = parse_place(text);
+            } catch (const Error& problem) {
+                throw UsageError(std::string("--fim: ") + problem.what());
+            }
+        };
+        parser.option(
+            "--fim", take_place,
+            {.value = "FILE:LINE[:COLUMN]",
+             .doc = "fill in the middle: print the text to insert at this place, without COLUMN at the end of "
+                    "the line; FILE - is standard input",
+             .hint = ValueHint::file});
+        parser.flag("--write", write_, "insert the text of --fim into FILE, too");
+        parser.exclude("--fim", "-p");
+        parser.exclude("--fim", "-f");
         add_max_tokens_option(parser, max_tokens_,
                               "generate at most N tokens; 0: to the end of the context [default: " +
                                   std::to_string(kDefaultTokens) + "]");
@@ -37,9 +60,16 @@ public:
         parser.flag("--ignore-eos", ignore_eos_, "keep generating after an end-of-text token");
         add_json_flag(parser, json_);
         parser.flag("--token-ids", token_ids_, "print token ids instead of text");
+        parser.exclude("--fim", "--ignore-eos");
+        parser.exclude("--fim", "--token-ids");
+        parser.after_parsing([this] {
+            if (write_ && !place_) throw UsageError("--write needs --fim FILE:LINE");
+            if (write_ && place_->file == "-") throw UsageError("--write: standard input cannot be written");
+        });
     }
 
     int run() override {
+        if (place_) return fill();
         const std::string prompt = prompt_ ? *prompt_ : read_text(file_, "the prompt");
         EngineNeeds needs;
         needs.speculating = true;
@@ -47,16 +77,27 @@ public:
         speculative::Generator generator = engine.make_generator();
         const std::vector<std::int32_t> tokens = engine.tokenizer().encode(prompt);
 
-        speculative::GenerateRequest request;
+        speculative::GenerateRequest request = request_for(engine);
         request.input = tokens;
-        request.max_tokens =
-            static_cast<std::int32_t>(std::min<std::int64_t>(max_tokens_.value_or(kDefaultTokens), 1 << 30));
+        const speculative::GenerateResult result = generator.generate(request, printer());
+        return report(engine, generator, result);
+    }
+
+private:
+    std::int64_t max_tokens() const { return std::min<std::int64_t>(max_tokens_.value_or(kDefaultTokens), 1 << 30); }
+
+    speculative::GenerateRequest request_for(const OpenedEngine& engine) const {
+        speculative::GenerateRequest request;
+        request.max_tokens = static_cast<std::int32_t>(max_tokens());
         request.seed = engine.config().seed;
         request.branch = engine.config().branch;
         request.stop = stop_;
         request.ignore_eos = ignore_eos_;
         request.cancel = &interrupted();
-        const speculative::GenerateResult result = generator.generate(request, printer());
+        return request;
+    }
+
+    int report(OpenedEngine& engine, speculative::Generator& generator, const speculative::GenerateResult& result) {
         engine.report_stages(generator.chain());
         if (json_) {
             const core::Config& config = engine.config();
@@ -67,7 +108,46 @@ public:
         return result.finish == speculative::FinishReason::cancelled ? kCancelled : 0;
     }
 
-private:
+    int fill() {
+        TargetFile target;
+        // The user names the file here, so it may be anywhere.
+        if (write_) target = read_target(place_->file, {.outside = true, .must_exist = true});
+        std::string bytes = write_                ? target.bytes
+                            : place_->file == "-" ? read_stdin("the text")
+                                                  : read_file(user_path(place_->file), "the file", kMostFileBytes);
+        if (bytes.find('\0') != std::string::npos) throw Error(place_->file + " is not text: it contains zero bytes");
+        const FileText file(std::move(bytes));
+        const std::size_t at = offset_of(file.text(), *place_);
+        const Surroundings around{file.text().substr(0, at), file.text().substr(at)};
+
+        EngineNeeds needs;
+        needs.speculating = true;
+        OpenedEngine engine(options_, needs);
+        speculative::Generator generator = engine.make_generator();
+        const std::vector<std::int32_t> tokens = encode_fill(engine.tokenizer(), around.prefix, around.suffix,
+                                                             fill_room(generator.capacity(), max_tokens()));
+        Hole hole(around, has_fill_tokens(engine.tokenizer()));
+        speculative::GenerateRequest request = request_for(engine);
+        request.input = tokens;
+        request.stop_when = [&](const speculative::TokenEvent& event) {
+            return hole.stopped() || ends_middle(engine.tokenizer(), event.token);
+        };
+        speculative::GenerateResult result = generator.generate(request, [&](const speculative::TokenEvent& event) {
+            const std::string more = hole.push(event.text);
+            if (!json_ && !more.empty()) print(more);
+        });
+        const std::string rest = hole.finish();
+        if (!json_ && !rest.empty()) print(rest);
+        const bool cancelled = result.finish == speculative::FinishReason::cancelled;
+        if (!cancelled && hole.text().size() < result.text.size()) result.finish = speculative::FinishReason::stop;
+        result.text = hole.text();
+        if (write_ && !cancelled && !result.text.empty()) {
+            keep_backup(target);
+            replace_target(target, file.with_insertion(at, result.text));
+        }
+        return report(engine, generator, result);
+    }
+
     // Prints each token as it comes; with --json, nothing, because the object is printed at the end.
     speculative::TokenCallback printer() const {
         if (json_) return {};
@@ -85,6 +165,8 @@ private:
     Options options_;
     std::optional<std::string> prompt_;
     std::string file_;
+    std::optional<FilePlace> place_;
+    bool write_ = false;
     std::optional<std::int64_t> max_tokens_;
     std::vector<std::string> stop_;
     bool ignore_eos_ = false, json_ = false, token_ids_ = false;

@@ -108,7 +108,24 @@ void Conversation::take(Turn& turn, const speculative::GenerateResult& result) c
     if (turn.ended && style_.format == core::ChatFormat::complete) turn.answer.pop_back();
 }
 
-Conversation::Answer Conversation::generate(Turn& turn, int parent, const Limits& limits, const Show& show) {
+void Conversation::take_filled(Turn& turn, speculative::GenerateResult& result, const std::string& text) const {
+    take(turn, result);
+    if (text.size() < result.text.size()) {
+        // Keep the tokens that the text begins in.
+        std::size_t bytes = 0, kept = 0;
+        for (; kept < turn.answer.size() && bytes < text.size(); ++kept) {
+            if (!tokenizer_.is_control(turn.answer[kept])) bytes += tokenizer_.bytes(turn.answer[kept]).size();
+        }
+        turn.answer.resize(kept);
+        turn.ended = false;
+        result.finish = speculative::FinishReason::stop;
+        turn.finish = Turn::Finish::stop;
+    }
+    result.text = text;
+}
+
+Conversation::Answer Conversation::generate(Turn& turn, int parent, const Limits& limits, const Show& show,
+                                            const std::optional<Surroundings>& around) {
     Answer answer{.seed = turn.seed, .branch = turn.branch};
     answer.input_tokens = prepare(turn, parent);
     speculative::GenerateRequest request;
@@ -116,14 +133,32 @@ Conversation::Answer Conversation::generate(Turn& turn, int parent, const Limits
     request.seed = turn.seed;
     request.branch = turn.branch;
     request.cancel = limits.cancel;
-    answer.result = generator_->generate(request, show);
-    take(turn, answer.result);
+    if (!around) {
+        answer.result = generator_->generate(request, show);
+        take(turn, answer.result);
+        return answer;
+    }
+    Hole hole(*around, has_fill_tokens(tokenizer_));
+    const auto show_filled = [&](const speculative::TokenEvent& event) {
+        speculative::TokenEvent filled = event;
+        const std::string text = hole.push(event.text);
+        filled.text = text;
+        if (show) show(filled);
+    };
+    request.stop_when = [&](const speculative::TokenEvent& event) {
+        return hole.stopped() || ends_middle(tokenizer_, event.token);
+    };
+    answer.result = generator_->generate(request, show_filled);
+    const std::string rest = hole.finish();
+    if (show && !rest.empty()) show({.token = -1, .text = rest});
+    take_filled(turn, answer.result, hole.text());
     return answer;
 }
 
 void Conversation::apply(TurnTree::Change change) {
     tree_.apply(change);
     unsaved_.push_back(std::move(change));
+    ++changes_;
 }
 
 // The turn becomes the end of the current branch.
@@ -156,10 +191,12 @@ Conversation::Answer Conversation::retry(std::optional<std::uint64_t> seed, cons
     const int parent = tree_.parent(tree_.head());
     turn.seed = seed.value_or(turn.seed);
     turn.branch = seed ? 0 : unused_branch(turn, parent);
+    const std::optional<Surroundings> hole = turn.given.empty() ? around(tree_.head()) : std::nullopt;
     const AnswerRecording recording = record(turn, parent);
-    Answer answer = generate(turn, parent, limits, recording.watch(show));
+    Answer answer = generate(turn, parent, limits, recording.watch(show), hole);
     answer.line = current_branch();
     commit(std::move(turn), parent);
+    if (hole) holes_[tree_.head()] = *hole;
     return answer;
 }
 
@@ -191,7 +228,8 @@ Conversation::Answer Conversation::more(const Limits& limits, const Show& show) 
     const int parent = tree_.parent(tree_.head());
     turn.given.insert(turn.given.end(), turn.answer.begin(), turn.answer.end());
     turn.given_sampled.resize(turn.given.size(), 1);
-    Answer answer = generate(turn, parent, limits, show);
+    const AnswerRecording recording = record(turn, parent);
+    Answer answer = generate(turn, parent, limits, recording.watch(show));
     answer.line = current_branch();
     commit(std::move(turn), parent);
     return answer;
@@ -201,14 +239,12 @@ Conversation::Answer Conversation::fill(const std::string& prefix, const std::st
                                         const Show& show) {
     Turn turn;
     turn.said = prefix;
-    // The texts may use the context that the answer leaves, and at least half of it.
-    const std::int64_t most = limits.max_tokens > 0 ? limits.max_tokens : generator_->capacity() / 4;
-    const std::int64_t room = std::max<std::int64_t>(generator_->capacity() / 2, generator_->capacity() - most);
-    turn.input = encode_fill(tokenizer_, prefix, suffix, room);
+    turn.input = encode_fill(tokenizer_, prefix, suffix, fill_room(generator_->capacity(), limits.max_tokens));
     turn.seed = limits.seed;
     turn.branch = limits.branch;
+    const Surroundings hole{prefix, suffix};
     const AnswerRecording recording = record(turn, TurnTree::kRoot, {turn.branch}, empty());
-    Answer answer = generate(turn, TurnTree::kRoot, limits, recording.watch(show));
+    Answer answer = generate(turn, TurnTree::kRoot, limits, recording.watch(show), hole);
     TurnTree::Change change{{}, tree_.state(), false};
     // An empty conversation has nothing to keep, so the fill becomes its current branch.
     if (!empty()) {
@@ -219,6 +255,7 @@ Conversation::Answer Conversation::fill(const std::string& prefix, const std::st
     change.added.push_back({std::move(turn), TurnTree::kRoot});
     answer.line = change.state.current;
     apply(std::move(change));
+    holes_[tree_.head()] = hole;
     return answer;
 }
 
@@ -248,31 +285,54 @@ std::vector<Conversation::Answer> Conversation::answers(const std::optional<std:
     request.max_tokens = limits.max_tokens;
     request.seed = turn.seed;
     request.cancel = limits.cancel;
+    const std::optional<Surroundings> filled = text || !turn.given.empty() ? std::nullopt : around(tree_.head());
+    std::vector<Hole> holes(filled ? count : 0, Hole(filled.value_or(Surroundings{}), has_fill_tokens(tokenizer_)));
+    const auto show_filled = [&](std::size_t index, const speculative::TokenEvent& event) {
+        speculative::TokenEvent part = event;
+        const std::string more = holes[index].push(event.text);
+        part.text = more;
+        show(index, part);
+    };
+    const speculative::BranchCallback shown = filled && show ? speculative::BranchCallback(show_filled) : show;
     const AnswerRecording recording = record(turn, parent, branches, text.has_value());
-    const auto results = generator_->generate_branches(request, branches, recording.watch(show));
+    const auto results = generator_->generate_branches(request, branches, recording.watch(shown));
 
     std::vector<Answer> answers;
+    std::vector<Hole> kept;  // of the answers, in their order
     for (std::size_t i = 0; i < count; ++i) {
+        if (filled) {
+            if (!show) holes[i].push(results[i].text);
+            const std::string rest = holes[i].finish();
+            if (show && !rest.empty()) show(i, {.token = -1, .text = rest});
+        }
         const bool cancelled = results[i].finish == speculative::FinishReason::cancelled;
         if (cancelled && results[i].tokens.empty()) continue;
         answers.push_back({results[i], answers.empty() ? evaluated : 0, turn.seed, branches[i]});
+        if (filled) kept.push_back(holes[i]);
     }
     if (answers.empty()) {
         if (!text) return answers;
         answers.push_back({results[0], evaluated, turn.seed, branches[0]});  // as answer() keeps the message
     }
-    commit_side_by_side(std::move(turn), parent, text.has_value(), answers);
+    const int first_node = static_cast<int>(tree_.nodes().size());
+    commit_side_by_side(std::move(turn), parent, text.has_value(), answers, kept);
+    for (std::size_t i = 0; i < kept.size(); ++i) holes_[first_node + static_cast<int>(i)] = *filled;
     if (text) files_.clear();
     return answers;
 }
 
 // Adds a turn for each answer and sets Answer::line to its branch. The first answer to a new message stays on the
 // current branch; every other one gets a new branch.
-void Conversation::commit_side_by_side(Turn turn, int parent, bool new_message, std::vector<Answer>& answers) {
+void Conversation::commit_side_by_side(Turn turn, int parent, bool new_message, std::vector<Answer>& answers,
+                                       const std::vector<Hole>& holes) {
     TurnTree::Change change{{}, tree_.state(), false};
     for (std::size_t i = 0; i < answers.size(); ++i) {
         turn.branch = answers[i].branch;
-        take(turn, answers[i].result);
+        if (holes.empty()) {
+            take(turn, answers[i].result);
+        } else {
+            take_filled(turn, answers[i].result, holes[i].text());
+        }
         const int node = static_cast<int>(tree_.nodes().size() + i);
         change.added.push_back({turn, parent});
         if (new_message && i == 0) {
@@ -373,6 +433,8 @@ void Conversation::restore(TurnTree tree) {
         }
     }
     tree_ = std::move(tree);
+    holes_.clear();
+    ++changes_;
     files_.clear();
     unsaved_.clear();
 }
@@ -386,6 +448,14 @@ std::string Conversation::text_before(const std::optional<std::string>& said, st
     text.add(input, 0);
     const std::size_t count = std::min(most, text.tokens.size());
     return tokenizer_.decode(std::span(text.tokens).last(count));
+}
+
+std::optional<Surroundings> Conversation::around(int node) const {
+    const auto known = holes_.find(node);
+    if (known != holes_.end()) return known->second;
+    Surroundings read;
+    if (!decode_fill(tokenizer_, tree_.turn(node).input, read.prefix, read.suffix)) return std::nullopt;
+    return read;
 }
 
 void Conversation::rebind(speculative::Generator& generator, const core::Tokenizer& tokenizer, ChatStyle style,

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -18,6 +19,7 @@
 #include "app/conversation/answer_recorder.h"
 #include "app/conversation/prompt.h"
 #include "app/conversation/turn_tree.h"
+#include "app/edits/hole.h"
 #include "speculative/generator.h"
 
 namespace foresay::app {
@@ -53,7 +55,8 @@ public:
     // Continues the last answer where it stopped, with the tokens that a longer limit would have given. There must be a
     // turn. Throws Error if the model ended that answer.
     Answer more(const Limits& limits, const Show& show);
-    // Generates the text between `prefix` and `suffix`, as the first turn of a new branch.
+    // Generates the text between `prefix` and `suffix`, as the first turn of a new branch. The text of the answer, and
+    // of its retries, ends where the hole does (app/edits/hole.h).
     Answer fill(const std::string& prefix, const std::string& suffix, const Limits& limits, const Show& show);
     // Generates `count` answers side by side, each on its own branch: to `text`, or to the last message again, from the
     // next unused branches of the seed. The first becomes the current branch. When cancelled, answers without a token
@@ -97,6 +100,8 @@ public:
     // In the style complete: whether the document ends within a line, and the text of that line.
     bool line_open() const;
     std::string open_line() const;
+    // How many changes there were so far, undos among them.
+    std::size_t changes() const { return changes_; }
     const ChatStyle& style() const { return style_; }
     core::ChatFormat format() const { return style_.format; }
     void set_style(ChatStyle style) { style_ = std::move(style); }  // of the turns to come
@@ -121,13 +126,20 @@ public:
 private:
     std::vector<std::int32_t> encode(const std::string& text) const;
     std::string said(const std::string& text) const;  // Turn::said of the next turn
-    Answer generate(Turn& turn, int parent, const Limits& limits, const Show& show);
+    Answer generate(Turn& turn, int parent, const Limits& limits, const Show& show,
+                    const std::optional<Surroundings>& around = std::nullopt);
     // Moves the generator to the end of the turn's prompt. Returns how many tokens it still has to evaluate.
     std::int64_t prepare(const Turn& turn, int parent);
     void take(Turn& turn, const speculative::GenerateResult& result) const;
+    // Cuts an answer where the hole ends, by tokens in `turn` and by characters in `result`.
+    void take_filled(Turn& turn, speculative::GenerateResult& result, const std::string& text) const;
+    // What is around the hole that the turn fills; nullopt: it fills none.
+    std::optional<Surroundings> around(int node) const;
     void apply(TurnTree::Change change);
     void commit(Turn turn, int parent);
-    void commit_side_by_side(Turn turn, int parent, bool new_message, std::vector<Answer>& answers);
+    // `holes`: of each answer, if they fill holes.
+    void commit_side_by_side(Turn turn, int parent, bool new_message, std::vector<Answer>& answers,
+                             const std::vector<Hole>& holes);
     // Tells the recorder that answers to `turn` are generated, from these branches of its seed. The first becomes the
     // end of the current branch, if `on_current`; every other one gets a new branch.
     AnswerRecording record(const Turn& turn, int parent, const std::vector<std::uint64_t>& branches,
@@ -143,6 +155,8 @@ private:
     std::vector<Attachment> files_;
     std::vector<TurnTree::Change> unsaved_;
     AnswerRecorder* recorder_ = nullptr;
+    std::map<int, Surroundings> holes_;  // by node, of the turns filled since the program began
+    std::size_t changes_ = 0;
 };
 
 }  // namespace foresay::app

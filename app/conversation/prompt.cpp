@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "base/error.h"
-
 namespace foresay::app {
 
 namespace {
@@ -96,14 +94,32 @@ std::vector<std::int32_t> encode_next(const core::Tokenizer& tokenizer, const Ch
     return core::encode_chat(tokenizer, core::render_next_turn(style.format, whole, ended), false);
 }
 
+bool has_fill_tokens(const core::Tokenizer& tokenizer) {
+    const core::SpecialTokens& special = tokenizer.special();
+    return special.fim_prefix >= 0 && special.fim_suffix >= 0 && special.fim_middle >= 0;
+}
+
+bool ends_middle(const core::Tokenizer& tokenizer, std::int32_t token) {
+    const core::SpecialTokens& special = tokenizer.special();
+    return token >= 0 && (token == special.fim_prefix || token == special.fim_suffix || token == special.fim_middle);
+}
+
+std::int64_t fill_room(std::int64_t capacity, std::int64_t max_tokens) {
+    const std::int64_t most = max_tokens > 0 ? max_tokens : capacity / 4;
+    return std::max(capacity / 2, capacity - most);
+}
+
 std::vector<std::int32_t> encode_fill(const core::Tokenizer& tokenizer, std::string_view prefix,
                                       std::string_view suffix, std::int64_t room) {
     const core::SpecialTokens& special = tokenizer.special();
-    if (special.fim_prefix < 0 || special.fim_suffix < 0 || special.fim_middle < 0) {
-        throw Error("this model has no tokens for fill-in-the-middle; use one that was trained for it");
-    }
     const core::EncodeOptions plain{.add_special = false, .parse_special = false};
     std::vector<std::int32_t> before = tokenizer.encode(prefix, plain);
+    if (!has_fill_tokens(tokenizer)) {
+        const std::size_t most = static_cast<std::size_t>(std::max<std::int64_t>(1, room - 1));
+        if (before.size() > most) before.erase(before.begin(), before.end() - static_cast<std::ptrdiff_t>(most));
+        if (tokenizer.adds_bos()) before.insert(before.begin(), special.bos);
+        return before;
+    }
     std::vector<std::int32_t> after = tokenizer.encode(suffix, plain);
     room = std::max<std::int64_t>(0, room - 4);  // the special tokens
     const auto size = [](const std::vector<std::int32_t>& tokens) { return static_cast<std::int64_t>(tokens.size()); };

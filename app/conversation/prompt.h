@@ -45,8 +45,16 @@ std::vector<std::int32_t> encode_first(const core::Tokenizer& tokenizer, const C
 std::vector<std::int32_t> encode_next(const core::Tokenizer& tokenizer, const ChatStyle& style,
                                       const std::vector<Attachment>& files, const std::string& text, bool ended,
                                       bool line_open);
+// Whether the model has the special tokens of fill-in-the-middle.
+bool has_fill_tokens(const core::Tokenizer& tokenizer);
+// Whether a generated token begins another part of such a prompt: the middle has ended.
+bool ends_middle(const core::Tokenizer& tokenizer, std::int32_t token);
+// How many tokens the texts around a hole may take: what the answer leaves of the context, and at least half of it.
+// `max_tokens`: of the answer; 0: no limit.
+std::int64_t fill_room(std::int64_t capacity, std::int64_t max_tokens);
 // The tokens of a fill-in-the-middle prompt. If both texts need more than `room` tokens, the parts farthest from the
-// hole are left out; the prefix gets at least three quarters of the room, if it needs that much.
+// hole are left out; the prefix gets at least three quarters of the room, if it needs that much. For a model without
+// the special tokens: the prefix alone, as a document that the model continues.
 std::vector<std::int32_t> encode_fill(const core::Tokenizer& tokenizer, std::string_view prefix,
                                       std::string_view suffix, std::int64_t room);
 // The inverse: the texts before and after the hole. False if `input` does not come from encode_fill().

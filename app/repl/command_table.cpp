@@ -31,8 +31,9 @@ std::string listed(const std::vector<std::string>& names) {
 
 std::span<const CommandTopic> command_topics() {
     static const std::array topics = {
-        conversation_commands(), branch_commands(), context_commands(),  inspection_commands(),  saving_commands(),
-        sampler_commands(),      model_commands(),  settings_commands(), measurement_commands(), program_commands(),
+        conversation_commands(), branch_commands(),      context_commands(), file_commands(),
+        inspection_commands(),   saving_commands(),      sampler_commands(), model_commands(),
+        settings_commands(),     measurement_commands(), program_commands(),
     };
     return topics;
 }

@@ -289,13 +289,31 @@ void Repl::answer(const std::string& text, std::optional<std::uint64_t> seed) {
     const std::size_t line = joined ? text.find_last_of('\n') + 1 : text.size();
     std::string before = text_before(text);
     if (joined && before.ends_with(text)) before.resize(before.size() - (text.size() - line));
-    try {
+    send(text, [&] {
         show_answer([&](const Show& show) { return conversation().answer(text, with, show); }, before,
                     text.substr(line));
-    } catch (const Error&) {
-        remember_unanswered(text);
+    });
+}
+
+void Repl::send(const std::string& text, const std::function<void()>& generate) {
+    const std::size_t attached = conversation().files().size();
+    const std::size_t turns = conversation().tree().nodes().size();
+    try {
+        watched_.attach_changed(*this);
+        generate();
+    } catch (const std::exception& problem) {
+        while (conversation().files().size() > attached) conversation().undo();
+        if (dynamic_cast<const Error*>(&problem) != nullptr) remember_unanswered(text);
         throw;
     }
+    watched_.sent(conversation(), turns);
+}
+
+bool Repl::confirm(const std::string& question) {
+    check(interactive_, "a question needs a terminal");
+    if (edits_) return ask_at_terminal(question + " [y/N] ");
+    const Line line = reader_->read(question + " [y/N] ");
+    return line.how == LineEnd::line && (line.text.starts_with('y') || line.text.starts_with('Y'));
 }
 
 void Repl::remember_unanswered(const std::string& text) {

@@ -20,10 +20,12 @@
 #include "app/opened_engine.h"
 #include "app/repl/answer_view.h"
 #include "app/repl/command.h"
+#include "app/repl/file_writes.h"
 #include "app/repl/keyboard.h"
 #include "app/repl/latencies.h"
 #include "app/repl/line_reader.h"
 #include "app/repl/read_ahead.h"
+#include "app/repl/watched_files.h"
 #include "app/terminal.h"
 
 namespace foresay::app {
@@ -71,6 +73,15 @@ public:
     std::optional<std::string> unanswered() const;
     void remember_unanswered(const std::string& text);
     void quit() { quit_ = true; }
+    // The files that commands have written, and those whose text is kept in the context.
+    FileWrites& writes() { return writes_; }
+    WatchedFiles& watched() { return watched_; }
+    // Asks a yes-or-no question at the terminal; anything but yes is no. Keys typed ahead do not count. There must be a
+    // terminal.
+    bool confirm(const std::string& question);
+    // Runs `generate`, which answers the new message `text`, with the changed watched files attached to it. If that
+    // fails, the files are dropped, and /retry sends the message again.
+    void send(const std::string& text, const std::function<void()>& generate);
     // What the ops of the last answer took: up to its first token, and after it. Empty before the first answer.
     const std::vector<MeteredOps::Meters>& profile() const { return profile_; }
     Conversation::Limits limits() const;
@@ -129,6 +140,8 @@ private:
     ReplTotals totals_;
     Latencies latencies_;
     std::vector<MeteredOps::Meters> profile_;
+    FileWrites writes_;
+    WatchedFiles watched_;
     std::string offered_;
     std::string closing_;  // the line after the answer, if it is not that of its statistics
     std::optional<Unanswered> unanswered_;

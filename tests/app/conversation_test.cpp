@@ -252,6 +252,9 @@ TEST_F(ConversationTest, FillsAHoleWithTheModelsTokens) {
     EXPECT_EQ(special.fim_prefix, 2);
     EXPECT_EQ(special.fim_middle, 3);
     EXPECT_EQ(special.fim_suffix, 4);
+    for (const std::int32_t token : {2, 3, 4}) EXPECT_TRUE(ends_middle(test::tokenizer(), token));
+    EXPECT_FALSE(ends_middle(test::tokenizer(), 5));
+    EXPECT_FALSE(ends_middle(test::tokenizer(), -1));
     EXPECT_EQ(input.front(), special.bos);
     EXPECT_EQ(input[1], special.fim_prefix);
     EXPECT_EQ(input.back(), special.fim_middle);
@@ -264,6 +267,31 @@ TEST_F(ConversationTest, FillsAHoleWithTheModelsTokens) {
     ASSERT_TRUE(conversation_.undo());
     EXPECT_EQ(conversation_.branch_count(), 1u);
     EXPECT_EQ(conversation_.turns().size(), 1u);
+}
+
+TEST_F(ConversationTest, AFilledHoleEndsAlikeWithAndWithoutSpeculation) {
+    const std::string before = "def total(values):\n    result = 0\n    for value in values:\n";
+    const std::string after = "\n    return result\n";
+    speculative::Generator other = plain_generator();
+    Conversation plain(other, test::tokenizer(), {});
+    int cut = 0;
+    for (std::uint64_t seed = 0; seed < 12; ++seed) {
+        std::string shown;
+        const auto show = [&](const speculative::TokenEvent& event) { shown += event.text; };
+        const auto answer = conversation_.fill(before, after, limits(60, seed), show);
+        plain.fill(before, after, limits(60, seed), kNobody);
+        EXPECT_EQ(shown, answer.result.text);
+        EXPECT_EQ(plain.last().answer, conversation_.last().answer);
+        // The turn keeps the tokens that the text begins in, and no more.
+        const std::string kept = conversation_.answer_text(conversation_.last());
+        EXPECT_TRUE(kept.starts_with(answer.result.text));
+        EXPECT_LT(kept.size(), answer.result.text.size() + 12);
+        EXPECT_THAT(answer.result.text, ::testing::Not(::testing::HasSubstr("\n    return result\n")));
+        const auto sampled = answer.result.tokens.size();
+        cut += conversation_.last().answer.size() < sampled && answer.result.finish == speculative::FinishReason::stop;
+    }
+    EXPECT_GT(cut, 0) << "some text went beyond the hole";
+    expect_all_turns_reproducible();
 }
 
 TEST(EncodeFill, LeavesOutWhatIsFarthestFromTheHole) {

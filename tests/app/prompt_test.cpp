@@ -175,8 +175,15 @@ TEST(Prompt, AnEditKeepsTheTokensThatStay) {
     EXPECT_EQ(tokenizer.decode(edited.tokens), "<|end|>");
 }
 
-TEST(Prompt, AModelWithoutTheTokensFillsNothing) {
-    EXPECT_THAT(error_of([] { encode_fill(chat_tokenizer("", {}), "a", "b", 100); }), HasSubstr("fill-in-the-middle"));
+TEST(Prompt, AModelWithoutTheTokensContinuesTheTextBeforeTheHole) {
+    const core::Tokenizer tokenizer = chat_tokenizer("", {});
+    EXPECT_FALSE(has_fill_tokens(tokenizer));
+    const auto whole = encode_fill(tokenizer, "abcacabc", "xyz", 100);
+    EXPECT_EQ(tokenizer.decode(whole), "abcacabc");
+    // What is farthest from the hole is left out.
+    const auto cut = encode_fill(tokenizer, "abcacabc", "xyz", 3);
+    EXPECT_LT(cut.size(), whole.size());
+    EXPECT_TRUE(tokenizer.decode(whole).ends_with(tokenizer.decode(cut)));
 }
 
 TEST(SourceFiles, PlacesAreLinesAndCharacters) {
@@ -209,7 +216,7 @@ TEST(Clipboard, TakesTheLastBlock) {
     EXPECT_EQ(last_code_block("````\n```\ninner\n```\n````\n"), "```\ninner\n```\n");
     EXPECT_EQ(last_code_block("```\nunfinished\n"), "unfinished\n");
     EXPECT_EQ(last_code_block(""), std::nullopt);
-    EXPECT_EQ(last_code_block("  ```\n  x\n  ```"), "  x\n");
+    EXPECT_EQ(last_code_block("  ```\n  x\n  ```"), "x\n");
 }
 
 TEST(Clipboard, SpeaksOsc52) {

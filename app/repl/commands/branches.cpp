@@ -85,11 +85,10 @@ void several(Repl& repl, const std::string& arguments) {
         }
         return answers.front();
     };
-    try {
+    if (text) {
+        repl.send(*text, [&] { repl.show_answer(generate, before); });
+    } else {
         repl.show_answer(generate, before);
-    } catch (const Error&) {
-        if (text) repl.remember_unanswered(*text);
-        throw;
     }
     if (cancelled) return;
     for (std::size_t i = 1; i < answers.size(); ++i) {

@@ -4,6 +4,8 @@
 #include <vector>
 
 #include "app/conversation/source_files.h"
+#include "app/edits/file_text.h"
+#include "app/edits/target_file.h"
 #include "app/output.h"
 #include "app/repl/commands/arguments.h"
 #include "app/repl/commands/topics.h"
@@ -17,19 +19,6 @@ namespace {
 
 constexpr std::string_view kHole = "<FILL>";
 
-// Attaches a file and returns how many tokens it adds. Throws, and leaves it out, if it does not fit the context.
-std::int64_t attach(Repl& repl, const std::filesystem::path& path) {
-    Conversation& conversation = repl.conversation();
-    const std::int64_t before = conversation.file_tokens();
-    conversation.attach({path.string(), read_text_file(path)});
-    const std::int64_t all = conversation.file_tokens();
-    const std::int64_t left = repl.engine().context_length() - conversation.tokens() - before;
-    if (all - before < left) return all - before;
-    conversation.undo();
-    throw Error(path.string() + " has " + std::to_string(all - before) + " tokens, and the context has room for " +
-                std::to_string(left) + "; attach a smaller file, use /clear, or start with a larger --context");
-}
-
 void say_total(Repl& repl) {
     Conversation& conversation = repl.conversation();
     const std::size_t count = conversation.files().size();
@@ -42,7 +31,7 @@ void file(Repl& repl, const std::string& arguments) {
     const std::vector<std::string> words = split_words(arguments);
     for (const std::string& word : words) {
         const std::filesystem::path path = user_path(word);
-        const std::int64_t tokens = attach(repl, path);
+        const std::int64_t tokens = attach_file(repl, path);
         say(padded(printable(path.string()), 40) + std::to_string(tokens) + " tokens\n");
     }
     if (words.empty()) {
@@ -63,7 +52,7 @@ void directory(Repl& repl, const std::string& arguments) {
     std::size_t attached = 0;
     try {
         for (const std::filesystem::path& path : found.files) {
-            const std::int64_t tokens = attach(repl, path);
+            const std::int64_t tokens = attach_file(repl, path);
             ++attached;
             say(padded(printable(path.string()), 40) + std::to_string(tokens) + " tokens\n");
         }
@@ -78,28 +67,60 @@ void directory(Repl& repl, const std::string& arguments) {
     say_total(repl);
 }
 
-void fill(Repl& repl, const std::string& arguments) {
-    if (arguments.empty())
-        throw Error("write /fim FILE:LINE[:COLUMN], or text with " + std::string(kHole) + " where the hole is");
-    std::string prefix, suffix;
-    if (const std::size_t hole = arguments.find(kHole); hole != std::string::npos) {
-        prefix = arguments.substr(0, hole);
-        suffix = arguments.substr(hole + kHole.size());
-    } else {
-        const std::vector<std::string> words = split_words(arguments);
-        const FilePlace place = parse_place(words.size() == 1 ? words[0] : arguments);
-        const std::string text = read_text_file(user_path(place.file));
-        const std::size_t at = offset_of(text, place);
-        prefix = text.substr(0, at);
-        suffix = text.substr(at);
+// Shows the text between `prefix` and `suffix` while it is generated.
+Conversation::Answer generate_middle(Repl& repl, const std::string& prefix, const std::string& suffix) {
+    Conversation& conversation = repl.conversation();
+    if (repl.interactive() && !has_fill_tokens(conversation.tokenizer())) {
+        say(dim("This model has no tokens for fill-in-the-middle: it continues the text before the hole.") + "\n");
     }
+    Conversation::Answer answer;
     repl.show_answer(
-        [&](const Repl::Show& show) { return repl.conversation().fill(prefix, suffix, repl.limits(), show); }, prefix);
-    if (repl.conversation().branch_count() > 1) {
-        say(dim("The result is on its own branch (" + std::to_string(repl.conversation().current_branch()) +
+        [&](const Repl::Show& show) {
+            answer = conversation.fill(prefix, suffix, repl.limits(), show);
+            return answer;
+        },
+        prefix);
+    if (conversation.branch_count() > 1) {
+        say(dim("The result is on its own branch (" + std::to_string(conversation.current_branch()) +
                 "); /undo goes back.") +
             "\n");
     }
+    return answer;
+}
+
+void fill(Repl& repl, const std::string& arguments) {
+    if (arguments.empty())
+        throw Error("write /fim FILE:LINE[:COLUMN], or text with " + std::string(kHole) + " where the hole is");
+    if (const std::size_t hole = arguments.find(kHole); hole != std::string::npos) {
+        generate_middle(repl, arguments.substr(0, hole), arguments.substr(hole + kHole.size()));
+        return;
+    }
+    std::vector<std::string> words = split_words(arguments);
+    WriteOptions options;
+    bool apply = false;
+    const bool optioned = std::erase_if(words, [&](const std::string& word) {
+                              apply = apply || word == "--apply";
+                              return word == "--apply" || take_write_option(word, options);
+                          }) > 0;
+    if (optioned && (!apply || words.size() != 1)) throw Error("write /fim FILE:LINE[:COLUMN] --apply");
+    const FilePlace place = parse_place(words.size() == 1 ? words[0] : arguments);
+    TargetFile target;
+    if (apply) {
+        require_consent(repl, "/fim --apply", options);
+        target = read_target(place.file, {.outside = options.outside, .must_exist = true});
+    }
+    const FileText file(apply ? target.bytes : read_text_file(user_path(place.file)));
+    const std::size_t at = offset_of(file.text(), place);
+    const Conversation::Answer answer = generate_middle(repl, file.text().substr(0, at), file.text().substr(at));
+    if (!apply) return;
+    if (answer.result.finish == speculative::FinishReason::cancelled) {
+        return say(dim("Cancelled; nothing was written.") + "\n");
+    }
+    if (answer.result.text.empty()) return say(dim("There is nothing to insert.") + "\n");
+    if (answer.result.finish == speculative::FinishReason::length) {
+        say(dim("The text was cut at the limit of tokens; /set chat.max_tokens raises it.") + "\n");
+    }
+    propose_write(repl, target, file.with_insertion(at, answer.result.text), options);
 }
 
 void system(Repl& repl, const std::string& arguments) {
@@ -144,10 +165,12 @@ constexpr ReplCommand kCommands[] = {
      "Skips hidden files, links, files that are not text and files larger than 256 KiB. With SUFFIX, attaches only "
      "files whose names end in it: /dir src .py",
      directory, complete_folder},
-    {"fim", "FILE:LINE[:COLUMN] | TEXT",
+    {"fim", "FILE:LINE[:COLUMN] [--apply] | TEXT",
      "fill in the middle: generate the text that is missing at a place in a file or in TEXT",
      "Without COLUMN, the place is the end of the line. In TEXT, <FILL> marks the place: /fim def f(x):<FILL>    "
-     "return y. The result is on its own branch, where /retry, /n and /top work as usual.",
+     "return y. The text ends where it would leave the block of the hole, or repeat what follows. With --apply, it is "
+     "inserted into FILE, as /write would do it (--yes, --outside). The result is on its own branch, where /retry, /n "
+     "and /top work as usual. `foresay complete --fim` does the same for editors and scripts.",
      fill, complete_place},
     {"system", "[TEXT|none]", "show or set the system prompt of new conversations",
      "The same as /set chat.system. A new prompt takes effect when the next conversation starts. The style complete "

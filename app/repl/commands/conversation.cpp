@@ -9,6 +9,7 @@
 #include "app/output.h"
 #include "app/repl/commands/arguments.h"
 #include "app/repl/commands/topics.h"
+#include "app/repl/completion.h"
 #include "app/repl/repl.h"
 #include "app/terminal.h"
 #include "base/error.h"
@@ -58,7 +59,13 @@ void more(Repl& repl, const std::string& arguments) {
                      repl.interactive() ? answer.substr(line) : "");
 }
 
-void undo(Repl& repl, const std::string&) {
+void undo(Repl& repl, const std::string& arguments) {
+    const std::vector<std::string> words = split_words(arguments);
+    if (words.size() > 1) throw Error("write /undo or /undo FILE");
+    if (!words.empty()) return say(dim(repl.writes().take_back(repl.writes().last_of(words[0]))) + "\n");
+    if (FileWrites::Write* const write = repl.writes().newest(repl)) {
+        return say(dim(repl.writes().take_back(*write)) + "\n");
+    }
     const std::vector<Attachment> files = repl.conversation().files();
     if (!repl.conversation().undo()) throw Error("there is nothing to undo");
     if (!files.empty()) {
@@ -143,8 +150,11 @@ constexpr ReplCommand kCommands[] = {
      "The text is the one that a larger limit (chat.max_tokens) would have given. An answer that the model ended "
      "itself has no continuation.",
      more},
-    {"undo", "", "undo the last answer, /retry or /clear",
-     "While attached files are waiting to be sent, each /undo removes the last of them instead.", undo},
+    {"undo", "[FILE]", "undo the last answer, /retry, /clear or write to a file",
+     "Undoes what came last. While attached files are waiting to be sent, each /undo removes the last of them. A write "
+     "by /write, /patch or /fim --apply is undone as long as nothing else was done since; /undo FILE undoes the last "
+     "write of FILE at any time. A file that has changed since it was written stays as it is.",
+     undo, complete_files},
     {"clear", "", "start a new conversation", "/undo brings the old one back.", clear},
     {"print", "[--tokens]", "print the conversation as the model reads it",
      "Special tokens are shown by their names. With --tokens, prints one token per line: its position, its id and its "

@@ -8,6 +8,7 @@ namespace foresay::app {
 CommandTopic conversation_commands();
 CommandTopic branch_commands();
 CommandTopic context_commands();
+CommandTopic file_commands();
 CommandTopic inspection_commands();
 CommandTopic saving_commands();
 CommandTopic sampler_commands();
