@@ -71,12 +71,12 @@ std::vector<Case> cases() {
         {{"chat", "-n", "10"}, lines + "/save copy\n", expected_answer(), true},
         {{"session", "replay", "old"}, "", "the same", true},
         {{"session", "list"}},
-        {{"session", "show", "old"}, "", "import os"},
+        {{"session", "show", "old"}, "", "> "},
         {{"config", "check", source("configs/python-coder.toml")}, "", ": ok"},
         {{"config", "show"}, "", "[sampling]"},
         {{"plugin", "list"}, "", "wordlist"},
         {{"plugin", "show", "wordlist"}, "", "forbid"},
-        {{"tokenize", "-p", kEntry, "--model", source("models/python-coder/target-q4_k_m.gguf")}},
+        {{"tokenize", "--model", source("models/python-coder/target-q4_k_m.gguf")}, lines},
     };
     if (!everything()) std::erase_if(all, [](const Case& one) { return !one.writes; });
     return all;
