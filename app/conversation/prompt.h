@@ -3,8 +3,9 @@
 // Each input is encoded by itself and appended; tokens that are already in the conversation never change. Special
 // tokens come from markup and, in a plain document, from the typed text. The contents of files are always plain text.
 // In a plain document (the style complete) an entry is one or more lines: it begins on a line of its own and ends with
-// a newline, unless ChatStyle::newline is off. What is appended is exactly what whole_text() returns. Errors:   Error
-// if the model lacks the special tokens that are needed.
+// a newline, unless ChatStyle::newline is off. What is appended is exactly what whole_text() returns.
+//
+// Errors:   Error if the model lacks the special tokens that are needed.
 #pragma once
 
 #include <cstdint>

@@ -140,10 +140,13 @@ void patch(Repl& repl, const std::string& arguments) {
             const std::int64_t least = asked == AskedFor::whole_file ? most : kDiffTokens;
             limits.max_tokens = std::max(limits.max_tokens, static_cast<std::int32_t>(least));
         }
-        repl.show_answer([&](const Repl::Show& show) {
-            answer = conversation.answer(patch_message(request, asked), limits, show);
-            return answer;
-        });
+        const std::string message = patch_message(request, asked);
+        repl.show_answer(
+            [&](const Repl::Show& show) {
+                answer = conversation.answer(message, limits, show);
+                return answer;
+            },
+            repl.text_before(message));
     };
     try {
         generate();
