@@ -51,6 +51,7 @@ void catch_signals() {
         sigaction(signal, nullptr, &before);
         if (before.sa_handler != SIG_IGN) sigaction(signal, &action, nullptr);  // keeps nohup working
     }
+    plugins::watch_for_hangs();
 #ifndef FORESAY_SANITIZED  // a sanitizer reports crashes itself
     plugins::watch_for_crashes(give_terminal_back);
 #endif
