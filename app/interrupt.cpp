@@ -82,6 +82,7 @@ void catch_signals() {
     for (const int signal : {SIGTERM, SIGHUP, SIGXCPU}) handle(signal, on_request_to_end, false);
     handle(SIGQUIT, end_by, false);
     handle(SIGALRM, on_alarm, true);
+    plugins::watch_for_hangs();
 #ifndef FORESAY_SANITIZED  // a sanitizer reports crashes itself
     plugins::watch_for_crashes(give_terminal_back);
 #endif

@@ -3,7 +3,6 @@
 #include <link.h>
 #include <signal.h>
 #include <sys/mman.h>
-#include <sys/time.h>
 #include <ucontext.h>
 #include <unistd.h>
 
@@ -12,6 +11,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <exception>
 
 #include "plugins/host/crash_marker.h"
@@ -27,7 +27,7 @@ constexpr int kCrashSignals[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
 constexpr std::size_t kStackBytes = std::size_t{64} << 10;
 constexpr std::uintptr_t kNearStack = std::uintptr_t{1} << 20;
 constexpr int kExitStatus = 1;
-constexpr suseconds_t kHangTick_us = 250'000;
+constexpr long kHangTick_ns = 250'000'000;
 
 void nothing() {}
 void (*restore_terminal)() = nothing;
@@ -201,10 +201,15 @@ void on_exit() {
 const std::atomic<bool>* still_wanted = nullptr;
 std::uint64_t seen_call = 0;
 
-void set_timer(suseconds_t every_us) {
-    itimerval timer{};
-    timer.it_value.tv_usec = timer.it_interval.tv_usec = every_us;
-    ::setitimer(ITIMER_REAL, &timer, nullptr);
+// A timer and a signal of its own: SIGALRM is the program's.
+timer_t hang_timer{};
+std::atomic<bool> has_hang_timer{false};
+int hang_signal() { return SIGRTMIN + 3; }
+
+void set_timer(long every_ns) {
+    itimerspec timer{};
+    timer.it_value.tv_nsec = timer.it_interval.tv_nsec = every_ns;
+    if (has_hang_timer) ::timer_settime(hang_timer, 0, &timer, nullptr);
 }
 
 void on_tick(int) {
@@ -273,15 +278,22 @@ void watch_library(const void* inside, const PluginSite* sites) {
     library_count = count + 1;
 }
 
-void name_hanging_plugin(const std::atomic<bool>& wanted) noexcept {
-    still_wanted = &wanted;
-    seen_call = samplers::latest_plugin_call().number;
+void watch_for_hangs() {
     struct sigaction action {};
     action.sa_handler = on_tick;
     sigemptyset(&action.sa_mask);
     action.sa_flags = SA_RESTART;
-    ::sigaction(SIGALRM, &action, nullptr);
-    set_timer(kHangTick_us);
+    ::sigaction(hang_signal(), &action, nullptr);
+    sigevent event{};
+    event.sigev_notify = SIGEV_SIGNAL;
+    event.sigev_signo = hang_signal();
+    has_hang_timer = ::timer_create(CLOCK_MONOTONIC, &event, &hang_timer) == 0;
+}
+
+void name_hanging_plugin(const std::atomic<bool>& wanted) noexcept {
+    still_wanted = &wanted;
+    seen_call = samplers::latest_plugin_call().number;
+    set_timer(kHangTick_ns);
 }
 
 void end_running_plugin() noexcept {

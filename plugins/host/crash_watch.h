@@ -24,12 +24,15 @@ namespace foresay::plugins {
 // ends. Call it once, from the main thread.
 void watch_for_crashes(void (*restore)());
 
+// Makes the timer that name_hanging_plugin() needs, and handles its signal, SIGRTMIN + 3. Call it once.
+void watch_for_hangs();
+
 // A library was loaded, or is used by another host: `inside` is an address in it, `sites` are those of the library. Its
 // crashes are named also in threads of its own. One caller at a time.
 void watch_library(const void* inside, const samplers::PluginSite* sites);
 
 // [signal] After an interrupt: if a plugin stays in the same call for a moment while `wanted` is set, says which one,
-// and that another interrupt ends the program. Uses SIGALRM and the process's interval timer.
+// and that another interrupt ends the program. Does nothing before watch_for_hangs().
 void name_hanging_plugin(const std::atomic<bool>& wanted) noexcept;
 
 // [signal] The program ends now, by the user's wish. Says which plugin was running, if any, which is then not to blame.
