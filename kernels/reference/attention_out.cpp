@@ -1,14 +1,11 @@
-// attention_out: x += [post_norm](o . attended + bias), where attended is the output of attend.
+// attention_out: x += scale * [post_norm](o . attended + bias), where attended is the output of attend.
 
 #include "kernels/reference/projection.h"
 
 namespace foresay::kernels::reference {
 
 std::unique_ptr<PreparedOp> ReferenceOps::prepare(const AttentionOutSpec& spec) {
-    check_op(spec);
-    auto op = std::make_unique<Projection>(spec.o, spec.bias, spec.post_norm);
-    count_work(spec, *op);
-    return op;
+    return make<Projection>(spec);
 }
 
 void ReferenceOps::attention_out(const PreparedOp& prepared, Workspace& workspace) {
