@@ -81,7 +81,9 @@ std::shared_ptr<const core::Model> Engine::State::load(std::shared_ptr<core::Mod
     Observer* const observer = options.observer.get();
     if (observer == nullptr) return core::Model::load(std::move(source), *ops, load_options);
     notice(Notice::loading, what + " " + source->path());
-    for (const std::string& note : source->config().notes) notice(Notice::unused_part, note);
+    for (const std::string& note : source->config().notes) {
+        notice(Notice::unused_part, source->path() + ": " + note);
+    }
     load_options.progress = [&](std::int64_t done, std::int64_t all) {
         // reload() must end with a complete engine, so it cannot be cancelled.
         if (!open && observer->cancelled()) throw Error("cancelled while " + what);

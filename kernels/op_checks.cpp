@@ -34,10 +34,12 @@ void optional(const char* what, const TensorView& tensor, int64_t rows, int64_t 
 void norm(const char* what, const NormSpec& spec, int64_t n) {
     optional(what, spec.weight, 1, n);
     if (!spec.bias.empty()) {
-        if (spec.kind != NormKind::layer) throw Error(std::string(what) + " has a bias, which only a LayerNorm can have");
+        if (spec.kind != NormKind::layer)
+            throw Error(std::string(what) + " has a bias, which only a LayerNorm can have");
         expect(what, spec.bias, 1, n);
     }
-    if (!std::isfinite(spec.eps) || spec.eps < 0.0f) throw Error(std::string(what) + " has an epsilon that is no number");
+    if (!std::isfinite(spec.eps) || spec.eps < 0.0f)
+        throw Error(std::string(what) + " has an epsilon that is no number");
 }
 
 void finite(const char* what, float value) {
@@ -118,6 +120,9 @@ void check_op(const MlpInSpec& spec) {
     optional("the up bias", spec.up_bias, 1, s.d_ff);
     if (spec.gate.empty() && !spec.gate_bias.empty()) throw Error("the weights have a gate bias and no gate");
     clamp(spec.activation, spec.limit);
+    if (spec.activation == Activation::clamped_swiglu && spec.gate.empty()) {
+        throw Error("the clamped activation needs a gate, and the weights have none");
+    }
 }
 
 void check_op(const MlpOutSpec& spec) {

@@ -177,7 +177,7 @@ struct AttendSpec {
     float scale = 1.0f;       // multiplies q.k
     std::int32_t window = 0;  // attend to the last `window` positions only; 0: all
     float soft_cap = 0.0f;    // c: scores become c * tanh(score / c); 0: none
-    TensorView sinks;         // [1, H]: a further score of each head, which takes its share of the softmax and has no value
+    TensorView sinks;  // [1, H]: a further score of each head, which takes its share of the softmax and has no value
 };
 
 // x += scale * [post_norm](o . attended + bias)
@@ -189,7 +189,8 @@ struct AttentionOutSpec {
     float scale = 1.0f;
 };
 
-// act = activation(gate . [norm](x) + gate_bias) * (up . [norm](x) + up_bias). Without a gate, act = activation(up ...).
+// act = activation(gate . [norm](x) + gate_bias) * (up . [norm](x) + up_bias). Without a gate, act = activation(up
+// ...).
 struct MlpInSpec {
     ModelShape shape;
     NormSpec norm;        // over D
@@ -223,8 +224,8 @@ struct RouterSpec {
     Gating gating = Gating::softmax;
     bool renormalize = false;  // the weights of the chosen sum to 1
     float scale = 1.0f;        // of all weights
-    // The experts are in this many groups of equal size. Only the `groups_used` groups with the largest sum of their two
-    // best experts take part.
+    // The experts are in this many groups of equal size. Only the `groups_used` groups with the largest sum of their
+    // two best experts take part.
     std::int32_t groups = 1, groups_used = 1;
 };
 
@@ -280,8 +281,8 @@ public:
     virtual ~PreparedOp() = default;
     std::int64_t weight_bytes = 0;  // read once per forward, whatever T is (embed: read per row)
     std::int64_t macs_per_row = 0;  // multiply-accumulates per row
-    // A mixture of experts reads, besides weight_bytes, each expert that some row of the batch has chosen: between K and
-    // min(E, T K) of them.
+    // A mixture of experts reads, besides weight_bytes, each expert that some row of the batch has chosen: between K
+    // and min(E, T K) of them.
     std::int64_t expert_bytes = 0;  // of one expert
     std::int32_t experts = 0, experts_used = 0;
 

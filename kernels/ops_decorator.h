@@ -62,7 +62,9 @@ public:
     void mlp_in(const PreparedOp& op, Workspace& workspace) override { inner_->mlp_in(op, workspace); }
     void mlp_out(const PreparedOp& op, Workspace& workspace) override { inner_->mlp_out(op, workspace); }
     void moe(const PreparedOp& op, Workspace& workspace) override { inner_->moe(op, workspace); }
-    void per_layer_embed(const PreparedOp& op, Workspace& workspace) override { inner_->per_layer_embed(op, workspace); }
+    void per_layer_embed(const PreparedOp& op, Workspace& workspace) override {
+        inner_->per_layer_embed(op, workspace);
+    }
     void per_layer(const PreparedOp& op, Workspace& workspace) override { inner_->per_layer(op, workspace); }
     void lm_head(const PreparedOp& op, Workspace& workspace) override { inner_->lm_head(op, workspace); }
 

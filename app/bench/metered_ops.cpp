@@ -10,7 +10,7 @@ using kernels::Workspace;
 
 std::string_view name(MeteredOp op) {
     constexpr std::string_view names[kMeteredOps] = {"embed",         "layer_embed", "attention_in", "attend",
-                                                     "attention_out", "mlp_in",          "mlp_out",      "moe",
+                                                     "attention_out", "mlp_in",      "mlp_out",      "moe",
                                                      "per_layer",     "head"};
     return names[static_cast<std::size_t>(op)];
 }
@@ -22,8 +22,8 @@ void MeteredOps::measure(MeteredOp op, const PreparedOp& prepared, std::int64_t 
     OpMeter& meter = meters_[static_cast<std::size_t>(op)];
     meter.ms += std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
     meter.calls += 1;
-    meter.weight_bytes += op == MeteredOp::embed ? prepared.weight_bytes * rows
-                                                 : static_cast<std::int64_t>(prepared.bytes_read(rows));
+    meter.weight_bytes +=
+        op == MeteredOp::embed ? prepared.weight_bytes * rows : static_cast<std::int64_t>(prepared.bytes_read(rows));
     meter.macs += prepared.macs_per_row * rows;
 }
 

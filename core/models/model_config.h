@@ -80,6 +80,7 @@ struct ModelConfig {
     kernels::QueryTemperature temperature;
     ExpertConfig experts;
     std::vector<LayerConfig> layers;  // empty: all layers are alike
+    std::int32_t extra_layers = 0;    // after them in the file, for multi-token prediction; not used
     std::vector<std::string> notes;   // what of the file is not used, one sentence each, for the user
 };
 

@@ -103,9 +103,9 @@ protected:
         take_stock();
     }
 
-    // Whether a tensor belongs to a layer after the model's, or only repeats keys and values that are shared.
+    // Whether a tensor belongs to a layer after the model's own.
     bool beyond(std::int32_t layer, std::string& note) const {
-        if (layer < config_.shape.layers) return false;
+        if (layer < config_.shape.layers || layer >= config_.shape.layers + config_.extra_layers) return false;
         note = "the layers for multi-token prediction are not used";
         return true;
     }
@@ -290,7 +290,7 @@ protected:
         if (name.starts_with("rope_f") || name.ends_with(".input_scale")) return true;
         const std::int32_t layer = number_after(name, "blk.");
         if (layer >= 0 && beyond(layer, note)) return true;
-        const bool shared = layer >= 0 && !layer_config(config_, layer).own_kv;
+        const bool shared = layer >= 0 && layer < config_.shape.layers && !layer_config(config_, layer).own_kv;
         return shared && (name.find(".attn_k") != std::string::npos || name.find(".attn_v") != std::string::npos);
     }
 
@@ -362,7 +362,7 @@ protected:
             return true;
         }
         if (layer >= 0 && beyond(layer, note)) return true;
-        if (layer >= 0 && !layer_config(config_, layer).own_kv) {
+        if (layer >= 0 && layer < config_.shape.layers && !layer_config(config_, layer).own_kv) {
             const bool shared = name.find(".k_") != std::string::npos || name.find(".v_") != std::string::npos;
             if (shared) return true;
         }

@@ -16,7 +16,8 @@ constexpr HfName kHfTensors[] = {
 
 void read(Keys& keys, ModelConfig& config) {
     config.window = keys.count_or("attention.sliding_window", "sliding_window", 0);
-    keys.ignore({"original_max_position_embeddings"});  // counts for longrope only
+    // The first counts for longrope only; the others are 1 in published files.
+    keys.ignore({"original_max_position_embeddings", "interpolate_factor", "full_attn_mod"});
     keys.expect_flag({}, "attention_bias", false, "is true, which is not supported");
 }
 

@@ -246,6 +246,7 @@ ModelConfig read_config(Keys& keys, const Architecture& family) {
     // GGUF counts the layers for multi-token prediction, config.json does not.
     const std::int32_t extra = keys.count_or("nextn_predict_layers", "num_nextn_predict_layers", 0);
     if (keys.gguf()) s.layers -= std::min(extra, s.layers);
+    config.extra_layers = std::min(extra, 1024);
     const auto layers = static_cast<std::size_t>(s.layers);
     s.d_model = keys.count("embedding_length", "hidden_size");
     const bool hf = !keys.gguf();

@@ -27,7 +27,7 @@ TensorView StageMaker::take(const TensorName& name, TensorShape shape) {
     if (!options_.check_weights || again || view.data == nullptr) return view;  // no data: made by the backend
     const std::int64_t row = first_row_not_finite(view);
     if (row < 0) return view;
-    throw Error(source_.path() + ": the tensor " + name.text() + " holds NaN or infinities (row " +
+    throw Error(source_.path() + ": the weights of " + name.text() + " hold NaN or infinities (row " +
                 std::to_string(row) + "), so the file is damaged or was converted badly; get it again");
 }
 

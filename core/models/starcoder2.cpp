@@ -20,6 +20,9 @@ void read(Keys& keys, ModelConfig& config) {
     config.norm_bias = true;
     config.norm_eps = keys.number_or("attention.layer_norm_epsilon", "norm_epsilon", 1e-5f);
     config.activation = activation_by_name(keys, "hidden_act", "gelu_pytorch_tanh");
+    keys.ignore({"activation_function", "attention_softmax_in_fp32", "scale_attention_softmax_in_fp32",
+                 "scale_attn_weights", "mlp_type", "norm_type",
+                 "layer_norm_epsilon"});  // hidden_act and norm_epsilon count
     config.window = keys.count_or("attention.sliding_window", "sliding_window", 0);
 }
 

@@ -70,7 +70,8 @@ kernels::TensorView decode_mxfp4(const Mxfp4& matrix, std::int64_t first, std::i
             std::uint32_t bits;
             std::memcpy(&bits, &value, sizeof bits);
             const auto half = static_cast<std::uint16_t>(bits >> 16);
-            std::memcpy(bytes.data() + static_cast<std::size_t>(i * kMxfp4Values + j) * sizeof half, &half, sizeof half);
+            std::memcpy(bytes.data() + static_cast<std::size_t>(i * kMxfp4Values + j) * sizeof half, &half,
+                        sizeof half);
         }
     });
     return {kernels::QuantType::bf16, rows, cols, bytes.data()};

@@ -33,8 +33,8 @@ struct Mxfp4 {
     }
 };
 
-// Rows first, first + step, ... of the matrix, `rows` of them, in Q8_0, or in BF16 when an exponent is outside the range
-// of Q8_0's scale. Stored in `bytes`. `name` is for messages.
+// Rows first, first + step, ... of the matrix, `rows` of them, in Q8_0, or in BF16 when an exponent is outside the
+// range of Q8_0's scale. Stored in `bytes`. `name` is for messages.
 kernels::TensorView decode_mxfp4(const Mxfp4& matrix, std::int64_t first, std::int64_t step, std::int64_t rows,
                                  std::int64_t cols, std::vector<std::byte>& bytes, const std::string& name);
 

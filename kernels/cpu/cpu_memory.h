@@ -81,7 +81,7 @@ struct RowAngles {
 };
 
 struct ThreadScratch {
-    std::vector<float> row;     // one row after a norm
+    std::vector<float> row;  // one row after a norm
     std::vector<float> routing;
     std::vector<float> attend;  // attend_scratch_floats
     std::vector<const std::uint8_t*> k_tiles, v_tiles;

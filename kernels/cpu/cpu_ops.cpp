@@ -83,9 +83,9 @@ std::unique_ptr<Workspace> CpuOps::allocate_workspace(const ModelShape& shape, i
                             2 * workspace->ff_stride + workspace->score_stride + workspace->per_layer_stride +
                             workspace->per_layer_part;
     const int64_t per_slot = experts ? workspace->d_stride + 2 * workspace->expert_stride : 0;
-    workspace->memory = Arena::allocate_alone(static_cast<int64_t>(sizeof(float)) *
-                                              (per_row * max_rows + per_slot * slots +
-                                               workspace->vocab_stride * max_logit_rows));
+    workspace->memory =
+        Arena::allocate_alone(static_cast<int64_t>(sizeof(float)) *
+                              (per_row * max_rows + per_slot * slots + workspace->vocab_stride * max_logit_rows));
     auto* at = reinterpret_cast<float*>(workspace->memory.data);
     const auto take = [&](int64_t stride, int64_t count) {
         float* p = at;

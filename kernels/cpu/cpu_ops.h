@@ -141,7 +141,9 @@ private:
     void run_experts(const CpuWorkspace& a, const PanelMatrix& matrix, const Body& body);
     void multiply_experts(const MoeOp& s, CpuWorkspace& a);
     void add_experts(const MoeOp& s, CpuWorkspace& a);
-    PanelMatrix pack(const TensorView& tensor) { return tensor.empty() ? PanelMatrix{} : cpu::pack(tensor, arena_, pool_); }
+    PanelMatrix pack(const TensorView& tensor) {
+        return tensor.empty() ? PanelMatrix{} : cpu::pack(tensor, arena_, pool_);
+    }
     int rope_table(const RopeSpec& spec);
     const RowAngles& angles(CpuWorkspace& a, int table);
     void rotate(const CpuWorkspace& a, int table, int t, float* head) const;

@@ -62,8 +62,8 @@ struct AttendTask {
     float scale, soft_cap;
     const std::uint8_t* const* k_tiles;  // keys, one pointer per page, starting with page first / kPagePositions
     const std::uint8_t* const* v_tiles;
-    float* scratch;      // attend_scratch_floats(head_dim) values
-    bool coded = false;  // true: int8 codes and steps; false: float16
+    float* scratch;                // attend_scratch_floats(head_dim) values
+    bool coded = false;            // true: int8 codes and steps; false: float16
     const float* sinks = nullptr;  // [heads]: scores without a value; null: none
 };
 

@@ -65,7 +65,8 @@ void CpuOps::group_slots(const MoeOp& s, CpuWorkspace& a) const {
     for (std::size_t i = 0; i < slots; ++i) {
         const std::int32_t slot = a.next_slot[static_cast<std::size_t>(choices[i].expert)]++;
         a.slot_of[i] = slot;
-        a.row_of[static_cast<std::size_t>(slot)] = static_cast<std::int32_t>(i / static_cast<std::size_t>(s.rules.used));
+        a.row_of[static_cast<std::size_t>(slot)] =
+            static_cast<std::int32_t>(i / static_cast<std::size_t>(s.rules.used));
         a.expert_of[static_cast<std::size_t>(slot)] = choices[i].expert;
     }
 }

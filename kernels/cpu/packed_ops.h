@@ -38,7 +38,8 @@ struct AttendOp : PreparedOp {
     std::vector<float> sinks;  // empty: none
 };
 
-// attention_out and mlp_out: x = stream_scale * (x + scale * [post_norm]([inner_norm](matrix . input + bias) [+ branch]))
+// attention_out and mlp_out: x = stream_scale * (x + scale * [post_norm]([inner_norm](matrix . input + bias) [+
+// branch]))
 struct ProjectionOp : PreparedOp {
     PanelMatrix matrix;
     std::vector<float> bias;
@@ -70,8 +71,8 @@ struct MoeOp : PreparedOp {
     Norm norm, post_norm, router_norm;
     PanelMatrix router;  // float32
     RoutingRules rules;
-    std::vector<PanelMatrix> gate, up, down;                            // of each expert
-    std::vector<std::vector<float>> gate_bias, up_bias, down_bias;      // of each expert, padded to 16; empty: none
+    std::vector<PanelMatrix> gate, up, down;                        // of each expert
+    std::vector<std::vector<float>> gate_bias, up_bias, down_bias;  // of each expert, padded to 16; empty: none
     bool codes = false, floats = false, down_codes = false, down_floats = false;
     Activation activation = Activation::silu;
     float limit = 0, scale = 1, stream_scale = 1;

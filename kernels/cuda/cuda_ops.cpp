@@ -65,7 +65,8 @@ void refuse_other(const AttentionInSpec& spec) {
     refuse_layer_norm(spec.k_norm);
     if (spec.norm.empty()) refuse("no norm before attention");
     if (spec.k.empty()) refuse("layers that share keys and values");
-    const bool own_weights = spec.q_norm.weight.cols > spec.shape.head_dim || spec.k_norm.weight.cols > spec.shape.head_dim;
+    const bool own_weights =
+        spec.q_norm.weight.cols > spec.shape.head_dim || spec.k_norm.weight.cols > spec.shape.head_dim;
     if (spec.whole_norms || own_weights) refuse("norms over all heads of Q and K");
     if (!spec.v_norm.empty()) refuse("norms of V");
     if (spec.temperature.beta != 0.0f) refuse("a temperature of queries");

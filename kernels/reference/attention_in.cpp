@@ -1,5 +1,5 @@
-// attention_in: q, k, v = projections of [norm](x) + bias; q and k are normed and rotated per attention head; k and v are
-// written to the KV cache.
+// attention_in: q, k, v = projections of [norm](x) + bias; q and k are normed and rotated per attention head; k and v
+// are written to the KV cache.
 
 #include <algorithm>
 #include <cmath>

@@ -9,7 +9,9 @@ namespace foresay::kernels::reference {
 namespace {
 
 // Values of the keys of one layer of a page, and as many of the values.
-int64_t page_values(const KvLayer& layer) { return static_cast<int64_t>(kPagePositions) * layer.heads * layer.head_dim; }
+int64_t page_values(const KvLayer& layer) {
+    return static_cast<int64_t>(kPagePositions) * layer.heads * layer.head_dim;
+}
 
 }  // namespace
 

@@ -4,9 +4,7 @@
 
 namespace foresay::kernels::reference {
 
-std::unique_ptr<PreparedOp> ReferenceOps::prepare(const MlpOutSpec& spec) {
-    return make<Projection>(spec);
-}
+std::unique_ptr<PreparedOp> ReferenceOps::prepare(const MlpOutSpec& spec) { return make<Projection>(spec); }
 
 void ReferenceOps::mlp_out(const PreparedOp& prepared, Workspace& workspace) {
     static_cast<const Projection&>(prepared).add_to_residual(self(workspace), self(workspace).ff);

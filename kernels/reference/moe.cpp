@@ -65,9 +65,9 @@ void ReferenceOps::moe(const PreparedOp& prepared, Workspace& workspace) {
     std::vector<double> sum(width);
     for (std::size_t t = 0; t < a.batch.rows.size(); ++t) {
         float* const x = row(a.x, t, a.shape.d_model);
-        op.router.apply(op.router_norm.empty() ? normed(op.norm, x, input.data())
-                                               : normed(op.router_norm, x, input.data()),
-                        scores.data());
+        op.router.apply(
+            op.router_norm.empty() ? normed(op.norm, x, input.data()) : normed(op.router_norm, x, input.data()),
+            scores.data());
         op.rules.route(scores, scratch, chosen);
         const float* const read = normed(op.norm, x, input.data());
         sum.assign(width, 0.0);

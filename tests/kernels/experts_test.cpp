@@ -203,6 +203,31 @@ struct Experts {
     }
 };
 
+class RefusedExperts : public testing::Test {
+protected:
+    RefusedExperts() {
+        Random random(9);
+        experts_.norm = Tensor::random(random, QuantType::f32, 1, 128);
+        experts_.router = Tensor::random(random, QuantType::f32, 6, 128);
+        for (int i = 0; i < 6; ++i) {
+            experts_.gate.push_back(Tensor::random(random, QuantType::f32, 64, 128));
+            experts_.up.push_back(Tensor::random(random, QuantType::f32, 64, 128));
+            experts_.down.push_back(Tensor::random(random, QuantType::f32, 128, 64));
+        }
+    }
+    ModelShape shape_ = {.layers = 1,
+                         .d_model = 128,
+                         .heads = 4,
+                         .kv_heads = 2,
+                         .head_dim = 32,
+                         .d_ff = 192,
+                         .vocab = 64,
+                         .experts = 6,
+                         .experts_used = 2,
+                         .expert_ff = 64};
+    Experts experts_;
+};
+
 TEST_P(Options, Experts) {
     for (const QuantType type : {QuantType::f32, QuantType::q8_0}) {
         Experts e;
@@ -287,6 +312,10 @@ TEST_P(Options, FeedForward) {
             in.activation = activation;
             in.limit = 0.5f;
             if (gated) in.gate = gate.view(), in.gate_bias = gate_bias.view();
+            if (activation == Activation::clamped_swiglu && !gated) {
+                EXPECT_THROW(check_op(in), Error);
+                continue;
+            }
             MlpOutSpec out{.shape = shape_, .down = down.view()};
             out.bias = down_bias.view();
             out.scale = 0.3f;
@@ -342,6 +371,40 @@ TEST_P(Options, Attention) {
         attend.window = 3;
         attend.soft_cap = 2.0f;
     });
+}
+
+// Each contradiction in one sentence, before anything is packed.
+TEST_F(RefusedExperts, InOneSentence) {
+    const auto refusal = [&](const std::function<void(MoeSpec&)>& change) -> std::string {
+        MoeSpec spec = experts_.spec(shape_);
+        change(spec);
+        try {
+            check_op(spec);
+        } catch (const Error& error) {
+            return error.what();
+        }
+        return "";
+    };
+    EXPECT_EQ(refusal([](MoeSpec&) {}), "");
+    EXPECT_EQ(refusal([](MoeSpec& s) { s.shape.experts = 1; }), "a mixture of 1 experts is not possible");
+    EXPECT_EQ(refusal([](MoeSpec& s) { s.shape.experts_used = 7; }), "a row cannot use 7 of 6 experts");
+    EXPECT_EQ(refusal([](MoeSpec& s) { s.shape.experts_used = 0; }), "a row cannot use 0 of 6 experts");
+    EXPECT_EQ(refusal([](MoeSpec& s) { s.router.groups = 4; }), "1 of 4 groups of 6 experts cannot provide 2");
+    EXPECT_EQ(refusal([](MoeSpec& s) { s.router.groups = 6; }), "1 of 6 groups of 6 experts cannot provide 2");
+    EXPECT_EQ(refusal([](MoeSpec& s) { s.gate.pop_back(); }),
+              "there are 5 of the experts' gate projections for 6 experts");
+    EXPECT_EQ(refusal([](MoeSpec& s) { s.router.weight = {}; }), "the weights lack the router");
+    EXPECT_EQ(refusal([](MoeSpec& s) { s.down.back() = s.up.back(); }),
+              "the experts' down projections has the shape 64 x 128, the model needs 128 x 64");
+    EXPECT_EQ(refusal([](MoeSpec& s) { s.router.scale = std::nanf(""); }),
+              "the scale of the router is not a finite number");
+    EXPECT_EQ(refusal([](MoeSpec& s) { s.activation = Activation::clamped_swiglu; }),
+              "the limit of the clamped activation is not a positive number");
+    AttendSpec attend{.shape = shape_, .window = -1};
+    EXPECT_THROW(check_op(attend), Error);
+    attend.window = 0;
+    attend.sinks = experts_.norm.view();
+    EXPECT_THROW(check_op(attend), Error);
 }
 
 // A sink takes exp(sink) of the sum: with one position, score s and sink z, the value counts e^s / (e^s + e^z).

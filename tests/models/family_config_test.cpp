@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "core/models/stages.h"
+#include "core/weights/mxfp4.h"
 #include "tests/models/family_models.h"
 
 namespace foresay::test {
@@ -129,6 +130,40 @@ TEST(Rope, YarnByHand) {
     EXPECT_NEAR(table.attention_factor, 0.1 * std::log(4.0) + 1.0, 1e-6);
     rope.truncate = true;  // the ramp begins at pair 0 and ends at pair 2
     EXPECT_NEAR(core::rope_table(rope, 8, 0).inverse_frequency[1], 0.1 * 0.5 + 0.025 * 0.5, 1e-7);
+}
+
+// The 16 numbers, in both orders, times 2^(130 - 127).
+TEST(Mxfp4, BecomesQ8WithoutLoss) {
+    const float numbers[16] = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
+                               -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
+    std::vector<std::byte> gguf = {std::byte{130}}, codes;
+    for (unsigned j = 0; j < 16; ++j) gguf.push_back(static_cast<std::byte>(j | (15 - j) << 4));
+    codes.assign(gguf.begin() + 1, gguf.end());
+    const std::byte exponent{130};
+    std::vector<std::byte> bytes;
+    std::vector<float> row(32);
+    const kernels::TensorView split = core::decode_mxfp4(core::Mxfp4::gguf(gguf.data()), 0, 1, 1, 32, bytes, "a");
+    ASSERT_EQ(split.quant_type, kernels::QuantType::q8_0);
+    kernels::dequantize_row(split, 0, row);
+    for (std::size_t j = 0; j < 16; ++j) {
+        EXPECT_EQ(row[j], 8.0f * numbers[j]);
+        EXPECT_EQ(row[j + 16], 8.0f * numbers[15 - j]);
+    }
+    const kernels::TensorView neighbours =
+        core::decode_mxfp4(core::Mxfp4::safetensors(codes.data(), &exponent), 0, 1, 1, 32, bytes, "a");
+    kernels::dequantize_row(neighbours, 0, row);
+    for (std::size_t j = 0; j < 16; ++j) {
+        EXPECT_EQ(row[2 * j], 8.0f * numbers[j]);
+        EXPECT_EQ(row[2 * j + 1], 8.0f * numbers[15 - j]);
+    }
+    // A scale that float16 lacks: the same numbers in bfloat16.
+    gguf[0] = std::byte{20};
+    const kernels::TensorView tiny = core::decode_mxfp4(core::Mxfp4::gguf(gguf.data()), 0, 1, 1, 32, bytes, "a");
+    ASSERT_EQ(tiny.quant_type, kernels::QuantType::bf16);
+    kernels::dequantize_row(tiny, 0, row);
+    EXPECT_EQ(row[7], std::ldexp(6.0f, 20 - 127));
+    gguf[0] = std::byte{255};
+    EXPECT_THROW(core::decode_mxfp4(core::Mxfp4::gguf(gguf.data()), 0, 1, 1, 32, bytes, "a"), Error);
 }
 
 TEST(Rope, LongropeChoosesByTheContext) {
