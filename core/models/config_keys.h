@@ -1,5 +1,5 @@
 // core/models/config_keys.h: the keys of a model's configuration, in a GGUF file or in config.json, read by one pair of
-// names. Every key that is read is noted, so that one that nobody reads can be refused.
+// names. Every key that is read is noted, so that a key that nothing reads can be refused.
 //
 // Names:    `gguf` comes without the architecture ("attention.head_count"), `hf` is a path in config.json
 //           ("rope_parameters.rope_theta"). An empty name: the format has no such key. In config.json of a model with
@@ -64,7 +64,7 @@ public:
     // A vector in a GGUF file; empty: there is none.
     std::vector<float> vector(std::string_view part, std::size_t size) const;
 
-    // Throws Error naming the first key that nobody has read, is not known to be harmless, and could change numbers.
+    // Throws Error naming the first key that nothing has read, is not known to be harmless, and could change numbers.
     void refuse_unknown() const;
 
 private:

@@ -195,12 +195,12 @@ void CpuOps::gather_tree_tile(const CpuWorkspace& a, const CpuKvLayer& kv, int h
 void CpuOps::group_rows(CpuWorkspace& a, int heads_per_kv, const AttendSpec& spec) const {
     const int count = rows(a);
     const int spread = std::max(1, count * spec.shape.kv_heads / pool_.threads());
-    const bool alone = a.batch.tree || spec.window > 0;
-    const int most = alone ? 1 : std::min(std::max(1, 2 * kAttendQueries / heads_per_kv), spread);
+    const int most = a.batch.tree ? 1 : std::min(std::max(1, 2 * kAttendQueries / heads_per_kv), spread);
     a.groups.clear();
     for (int t = 0; t < count; ++t) {
         const Row& row = a.batch.rows[t];
-        if (t > 0 && t - a.groups.back() < most) {
+        const bool from_start = spec.window <= 0 || row.position < spec.window;  // rows of a group begin at position 0
+        if (t > 0 && from_start && t - a.groups.back() < most) {
             const Row& before = a.batch.rows[t - 1];
             if (row.sequence == before.sequence && row.position == before.position + 1 &&
                 row.position % kPagePositions != 0) {

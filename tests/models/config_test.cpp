@@ -16,6 +16,7 @@
 #include "core/models/shapes.h"
 #include "core/models/stages.h"
 #include "tests/models/backends.h"
+#include "tests/models/family_models.h"
 
 namespace foresay::test {
 namespace {
@@ -32,11 +33,16 @@ protected:
     }
     void TearDown() override { fs::remove_all(folder_); }
 
+    static fs::path golden(const std::string& model) {
+        return fs::path(FORESAY_SOURCE_DIR) / "tests/golden/tiny" / model;
+    }
+    static json golden_config(const std::string& model) {
+        std::ifstream in(golden(model) / "config.json");
+        return json::parse(in);
+    }
     std::unique_ptr<core::ModelSource> open(const std::string& model, const json& patch) {
-        const fs::path golden = fs::path(FORESAY_SOURCE_DIR) / "tests/golden/tiny" / model;
-        fs::copy(golden / "model.safetensors", folder_, fs::copy_options::overwrite_existing);
-        std::ifstream in(golden / "config.json");
-        json config = json::parse(in);
+        fs::copy(golden(model) / "model.safetensors", folder_, fs::copy_options::overwrite_existing);
+        json config = golden_config(model);
         if (!patch.is_null()) config.merge_patch(patch);  // a null inside removes a key
         std::ofstream(folder_ / "config.json") << config;
         return core::ModelSource::open(folder_);
@@ -78,17 +84,17 @@ TEST_F(ChangedModel, ReadsBothSpellingsOfRope) {
 }
 
 TEST_F(ChangedModel, FillsInWhatFilesLeaveOut) {
-    const core::ModelConfig config = open("qwen2", {{"num_key_value_heads", nullptr},
-                                                    {"rope_parameters", nullptr},
-                                                    {"rms_norm_eps", nullptr},
-                                                    {"hidden_act", nullptr}})
-                                         ->config();
+    const json patch = {{"rope_parameters", nullptr}, {"rms_norm_eps", nullptr}, {"hidden_act", nullptr}};
+    EXPECT_EQ(open("qwen2", patch)->config().file_type, "bf16");
+    json text = golden_config("qwen2");
+    text.merge_patch(patch);
+    text.erase("num_key_value_heads");
+    const core::ModelConfig config = config_of(text.dump());
     EXPECT_EQ(config.shape.kv_heads, 4);
     EXPECT_EQ(config.shape.head_dim, 16);
     EXPECT_FLOAT_EQ(config.rope.theta, 10000.0f);
     EXPECT_TRUE(config.qkv_bias);
     EXPECT_TRUE(config.tied_head);
-    EXPECT_EQ(config.file_type, "bf16");
 }
 
 TEST_F(ChangedModel, RefusesWhatItCannotRun) {
