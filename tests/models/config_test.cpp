@@ -121,7 +121,7 @@ TEST_F(ChangedModel, RefusesWhatItCannotRun) {
     EXPECT_THAT(refusal("llama3", {{"rope_parameters", {{"high_freq_factor", 0.5}}}}), HasSubstr("low_freq_factor"));
     EXPECT_THAT(refusal("qwen2", {{"tie_word_embeddings", false}}), HasSubstr("lm_head.weight"));
     EXPECT_THAT(refusal("llama2", {{"num_hidden_layers", 1}}), HasSubstr("'model.layers.1."));
-    EXPECT_THAT(refusal("qwen2", {{"architectures", {"LlamaForCausalLM"}}, {"use_sliding_window", nullptr}}),
+    EXPECT_THAT(refusal("qwen2", {{"architectures", {"LlamaForCausalLM"}}, {"layer_types", nullptr}}),
                 HasSubstr("_proj.bias' is not known for the architecture llama"));
     EXPECT_THAT(refusal("llama2", {{"attention_sparsity", 3}}), HasSubstr("'attention_sparsity' is not known"));
     EXPECT_EQ(refusal("llama2", {}), "accepted");
