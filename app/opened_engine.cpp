@@ -25,6 +25,7 @@ public:
     void notice(engine::Notice kind, const std::string& sentence) override {
         switch (kind) {
             case engine::Notice::plugin_blamed:
+            case engine::Notice::unused_part:
                 spdlog::warn("{}", sentence);
                 break;
             case engine::Notice::no_device:

@@ -40,6 +40,7 @@ enum class Notice : std::uint8_t {
     memory,         // what the models will take
     loading,        // a model's weights, and the file they come from
     hidden_stage,   // a stage of the chain that the draft does not see
+    unused_part,    // a part of a model's file that is not used: images, multi-token prediction
 };
 
 // What a program learns while an engine opens or reloads. Calls come from the thread that asked for it.

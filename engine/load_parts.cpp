@@ -31,12 +31,15 @@ void Engine::State::adopt(OpenedParts& parts) {
     if (!options.weights) return;
     check_memory(parts.target.source.get(), parts.draft.source.get());
     if (parts.target.source) {
-        target = load(std::move(parts.target.source), "loading the target");
+        core::LoadOptions load_options;
+        load_options.context = context_length;
+        target = load(std::move(parts.target.source), "loading the target", load_options);
         loaded_target = config.target_model;
     }
     if (!parts.draft.source) return;
     core::LoadOptions load_options;
     load_options.head = draft_head_of(config);
+    load_options.context = std::min(context_length, parts.draft.source->config().context_length);
     draft = load(std::move(parts.draft.source), "loading the draft", load_options);
     loaded_draft = config.draft_model;
     loaded_head_as_stored = config.draft_head_as_stored;
@@ -79,6 +82,9 @@ std::shared_ptr<const core::Model> Engine::State::load(std::shared_ptr<core::Mod
     Observer* const observer = options.observer.get();
     if (observer == nullptr) return core::Model::load(std::move(source), *ops, load_options);
     notice(Notice::loading, what + " " + source->path());
+    for (const std::string& note : source->config().notes) {
+        notice(Notice::unused_part, source->path() + ": " + note);
+    }
     load_options.progress = [&](std::int64_t done, std::int64_t all) {
         // reload() must end with a complete engine, so it cannot be cancelled.
         if (!open && observer->cancelled()) throw Error("cancelled while " + what);

@@ -115,6 +115,11 @@ OpenedParts Engine::State::open_parts(const core::Config& next, LoadedPlugins wi
     parts.vocabulary = tokens != nullptr ? speculative::make_vocabulary(*tokens)
                                          : speculative::make_bare_vocabulary(model.config().shape.vocab);
     parts.context_length = context_of(next, model);
+    // Some models have factors for short and for long contexts, and are loaded for one of them.
+    if (parts.keep_target && !target->serves(parts.context_length)) {
+        parts.keep_target = false;
+        parts.target.source = open_model(next, "target.model", next.target_model).source;
+    }
     if (!draft_of(next).empty()) open_draft(parts, model);
     // Throws on a bad chain before any weight is loaded. Plugins that are not loaded cannot be part of it.
     core::Config checked = next;
@@ -131,7 +136,8 @@ OpenedParts Engine::State::open_parts(const core::Config& next, LoadedPlugins wi
 void Engine::State::open_draft(OpenedParts& parts, const core::ModelSource& target_source) const {
     const core::Config& next = parts.config;
     const bool present = draft && next.draft_model == loaded_draft;
-    parts.keep_draft = !parts.ops && present && next.draft_head_as_stored == loaded_head_as_stored;
+    parts.keep_draft = !parts.ops && present && next.draft_head_as_stored == loaded_head_as_stored &&
+                       draft->serves(std::min(parts.context_length, draft->config().context_length));
     if (parts.keep_draft && parts.keep_target) {
         parts.never_proposed = never_proposed;
         return;

@@ -16,6 +16,9 @@ void check_op(const AttendSpec& spec);
 void check_op(const AttentionOutSpec& spec);
 void check_op(const MlpInSpec& spec);
 void check_op(const MlpOutSpec& spec);
+void check_op(const MoeSpec& spec);
+void check_op(const PerLayerEmbedSpec& spec);
+void check_op(const PerLayerSpec& spec);
 void check_op(const LmHeadSpec& spec);
 
 // Sets weight_bytes and macs_per_row of an op from its tensors as stored in the file.
@@ -23,7 +26,13 @@ void count_work(const AttentionInSpec& spec, PreparedOp& op);
 void count_work(const AttentionOutSpec& spec, PreparedOp& op);
 void count_work(const MlpInSpec& spec, PreparedOp& op);
 void count_work(const MlpOutSpec& spec, PreparedOp& op);
+void count_work(const MoeSpec& spec, PreparedOp& op);
+void count_work(const PerLayerEmbedSpec& spec, PreparedOp& op);
+void count_work(const PerLayerSpec& spec, PreparedOp& op);
 void count_work(const LmHeadSpec& spec, PreparedOp& op);
+
+// What QueryTemperature multiplies the queries of a position by.
+float query_factor(const QueryTemperature& temperature, std::int32_t position);
 
 void check_batch(const Workspace& workspace, const Batch& batch);
 

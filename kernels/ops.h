@@ -4,6 +4,8 @@
 // Dimensions, used in every shape comment below:
 //   T rows of the batch   D model width   H query heads   Hkv key-value heads   Dh head width   F feed-forward width
 //   V vocabulary          S positions held by a sequence   L layers
+//   E experts             K experts that a row uses        Fe feed-forward width of an expert
+// H, Hkv, Dh and F may differ between layers; a spec has those of its own layer.
 //
 // Law 1 (a row is a row): within a row class, the bits that an op computes for a row depend on that row's prefix only,
 // never on T, on the other rows of the batch, on where a chunk began, or on the number of threads.
@@ -11,7 +13,9 @@
 // Life:     prepare(), once at load, packs the tensors of a file into the layout that the backend's kernels read. It is
 //           lossless and keeps no view of the file, except embed, whose table must outlive its use. allocate_kv() and
 //           allocate_workspace() follow. Then, per forward: begin, embed, (attention_in, attend, attention_out, mlp_in,
-//           mlp_out) x L, lm_head, and sample or logits. A forward allocates nothing.
+//           mlp_out) x L, lm_head, and sample or logits. moe may take the place of mlp_in and mlp_out, or come before
+//           them. mlp_in may come before attend: then attention and feed-forward read the same x. A forward allocates
+//           nothing.
 // Threads:  one caller at a time per Ops object; a backend may use many threads inside.
 // Errors:   prepare() and allocate_*() throw Error (shapes that the backend cannot run, no memory). The ops themselves
 //           throw nothing; wrong shapes at run time are bugs.
@@ -21,6 +25,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/quant_type.h"
@@ -33,14 +38,37 @@ struct Candidates;    // likewise
 
 // ---------------------------------------------------------------------------------------------------------- shapes
 
+// Where the layers of a model differ, the shape of the whole model has the largest value of each.
 struct ModelShape {
-    std::int32_t layers = 0;    // L
-    std::int32_t d_model = 0;   // D
-    std::int32_t heads = 0;     // H
-    std::int32_t kv_heads = 0;  // Hkv, divides H
-    std::int32_t head_dim = 0;  // Dh
-    std::int32_t d_ff = 0;      // F
-    std::int32_t vocab = 0;     // V, rows of the LM head
+    std::int32_t layers = 0;        // L
+    std::int32_t d_model = 0;       // D
+    std::int32_t heads = 0;         // H
+    std::int32_t kv_heads = 0;      // Hkv, divides H
+    std::int32_t head_dim = 0;      // Dh
+    std::int32_t d_ff = 0;          // F
+    std::int32_t vocab = 0;         // V, rows of the LM head
+    std::int32_t experts = 0;       // E; 0: the model has none
+    std::int32_t experts_used = 0;  // K
+    std::int32_t expert_ff = 0;     // Fe
+    std::int32_t per_layer = 0;     // width of a layer's part of the per-layer embeddings; 0: the model has none
+};
+
+// The keys and values that the KV cache holds of one layer.
+struct KvLayer {
+    std::int32_t heads = 0;
+    std::int32_t head_dim = 0;
+    bool operator==(const KvLayer&) const = default;
+};
+
+// The layers of a KV cache. A model layer that attends to an earlier layer's keys and values has none of its own.
+struct KvShape {
+    std::vector<KvLayer> layers;
+
+    KvShape() = default;
+    explicit KvShape(std::vector<KvLayer> of) : layers(std::move(of)) {}
+    // All layers alike.
+    KvShape(const ModelShape& s)  // NOLINT(google-explicit-constructor): a model's shape is one
+        : layers(static_cast<std::size_t>(s.layers), KvLayer{s.kv_heads, s.head_dim}) {}
 };
 
 // Positions per page of the KV cache. A page holds K and V of all layers for this many consecutive positions.
@@ -94,10 +122,14 @@ struct Batch {
 // -------------------------------------------------------------------------------------------------------------- ops
 // The differences between architectures are data in these descriptors. An empty TensorView or weight means "absent".
 
+enum class NormKind : std::uint8_t { rms, layer };  // layer: LayerNorm, which subtracts the mean first
+
 struct NormSpec {
     TensorView weight;  // [1, n]
     float eps = 1e-6f;
     bool plus_one = false;  // multiply by (1 + weight)
+    NormKind kind = NormKind::rms;
+    TensorView bias;  // [1, n], LayerNorm only
     bool empty() const { return weight.empty(); }
 };
 
@@ -105,11 +137,19 @@ enum class RopePairs : std::uint8_t { none, adjacent, half_split };  // (2i, 2i+
 
 struct RopeSpec {
     RopePairs pairs = RopePairs::none;
-    std::span<const float> inverse_frequency;  // [dims / 2]; scaling is already in it; copied by prepare()
+    std::span<const float> inverse_frequency;  // [dims / 2]; scaling is already in it; copied by prepare(). The values
+                                               // of a head after the first `dims` pass through unchanged
     float attention_factor = 1.0f;             // multiplies cos and sin
 };
 
-enum class Activation : std::uint8_t { silu, gelu_tanh };
+// Queries are multiplied by 1 + beta ln(1 + floor(position / length)), after rope. beta 0: by nothing.
+struct QueryTemperature {
+    float beta = 0.0f;
+    std::int32_t length = 1;
+};
+
+// clamped_swiglu, of gpt-oss: g sigmoid(1.702 g) (u + 1) with g = min(gate, limit) and u = up within [-limit, limit].
+enum class Activation : std::uint8_t { silu, gelu_tanh, gelu, clamped_swiglu };
 
 // Token ids to the residual stream: x[t] = scale * table[token].
 struct EmbedSpec {
@@ -117,14 +157,18 @@ struct EmbedSpec {
     float scale = 1.0f;
 };
 
-// norm; Q, K and V projections with bias; norm per attention head; rope. Writes K and V into the KV cache.
+// [norm]; Q, K and V projections with bias; norm per attention head; rope. Writes K and V into the KV cache. Without k
+// and v the layer attends to the keys and values of an earlier one.
 struct AttentionInSpec {
     ModelShape shape;
     NormSpec norm;                      // over D
     TensorView q, k, v;                 // [H*Dh, D], [Hkv*Dh, D], [Hkv*Dh, D]
     TensorView q_bias, k_bias, v_bias;  // [1, H*Dh], [1, Hkv*Dh], [1, Hkv*Dh]
-    NormSpec q_norm, k_norm;            // over Dh, per head
+    NormSpec q_norm, k_norm;            // over Dh, per head; the weights are [1, Dh] for all heads or [1, H*Dh]
     RopeSpec rope;
+    NormSpec v_norm;           // over Dh, per head
+    bool whole_norms = false;  // q_norm and k_norm are over H*Dh and Hkv*Dh values instead
+    QueryTemperature temperature;
 };
 
 // Softmax attention of each row over its own prefix, including itself.
@@ -133,29 +177,93 @@ struct AttendSpec {
     float scale = 1.0f;       // multiplies q.k
     std::int32_t window = 0;  // attend to the last `window` positions only; 0: all
     float soft_cap = 0.0f;    // c: scores become c * tanh(score / c); 0: none
+    TensorView sinks;  // [1, H]: a further score of each head, which takes its share of the softmax and has no value
 };
 
-// x += [post_norm](o . attended + bias)
+// x += scale * [post_norm](o . attended + bias)
 struct AttentionOutSpec {
     ModelShape shape;
     TensorView o;        // [D, H*Dh]
     TensorView bias;     // [1, D]
     NormSpec post_norm;  // over D
+    float scale = 1.0f;
 };
 
-// act = activation(gate . norm(x)) * (up . norm(x))
+// act = activation(gate . [norm](x) + gate_bias) * (up . [norm](x) + up_bias). Without a gate, act = activation(up
+// ...).
 struct MlpInSpec {
     ModelShape shape;
     NormSpec norm;        // over D
     TensorView gate, up;  // [F, D] each
     Activation activation = Activation::silu;
+    TensorView gate_bias, up_bias;  // [1, F]
+    float limit = 0.0f;             // of clamped_swiglu
 };
 
-// x += [post_norm](down . act)
+// x = stream_scale * (x + scale * [post_norm]([inner_norm](down . act + bias) [+ the branch that moe kept]))
 struct MlpOutSpec {
     ModelShape shape;
     TensorView down;     // [D, F]
     NormSpec post_norm;  // over D
+    TensorView bias;     // [1, D]
+    NormSpec inner_norm;
+    bool add_branch = false;
+    float scale = 1.0f, stream_scale = 1.0f;
+};
+
+// How the scores of the experts become weights: of all experts by softmax or sigmoid, or by the softmax of the chosen.
+enum class Gating : std::uint8_t { softmax, sigmoid, softmax_chosen };
+
+// Chooses the K experts of a row and their weights. Scores and weights are float32; ties go to the lowest id.
+struct RouterSpec {
+    NormSpec norm;           // of its own input, over D; empty: it reads what the experts read
+    TensorView weight;       // [E, D]
+    TensorView bias;         // [1, E], added to the scores
+    TensorView choice_bias;  // [1, E], added to the weights for the choice only
+    TensorView factor;       // [1, E], multiplies the final weight of each expert
+    Gating gating = Gating::softmax;
+    bool renormalize = false;  // the weights of the chosen sum to 1
+    float scale = 1.0f;        // of all weights
+    // The experts are in this many groups of equal size. Only the `groups_used` groups with the largest sum of their
+    // two best experts take part.
+    std::int32_t groups = 1, groups_used = 1;
+};
+
+// A mixture of experts: y = [post_norm](sum over the chosen experts, by ascending id, of
+// weight * (down . activation(gate . norm(x) + gate_bias) * (up . norm(x) + up_bias) + down_bias)).
+// x = stream_scale * (x + scale * y), or, with keep_branch, y is kept for mlp_out, which adds it.
+struct MoeSpec {
+    ModelShape shape;
+    NormSpec norm;  // over D
+    RouterSpec router;
+    std::vector<TensorView> gate, up, down;    // of each expert: [Fe, D], [Fe, D], [D, Fe]
+    TensorView gate_bias, up_bias, down_bias;  // [E, Fe], [E, Fe], [E, D]
+    Activation activation = Activation::silu;
+    float limit = 0.0f;  // of clamped_swiglu
+    NormSpec post_norm;  // over D
+    bool keep_branch = false;
+    float scale = 1.0f, stream_scale = 1.0f;
+};
+
+// Per-layer embeddings, of width P for each of L layers, from the token and from the embedded x:
+// scale * (table_scale * table[token] + norm(projection_scale * projection . x)), norm over each layer's P values.
+struct PerLayerEmbedSpec {
+    ModelShape shape;
+    TensorView table;       // [V, L*P]; stays mapped
+    TensorView projection;  // [L*P, D]
+    NormSpec norm;          // over P
+    float table_scale = 1.0f, projection_scale = 1.0f, scale = 1.0f;
+};
+
+// x = stream_scale * (x + post_norm(projection . (activation(gate . x) * per-layer embedding of layer `layer`)))
+struct PerLayerSpec {
+    ModelShape shape;
+    std::int32_t layer = 0;
+    TensorView gate;        // [P, D]
+    TensorView projection;  // [D, P]
+    NormSpec post_norm;     // over D
+    Activation activation = Activation::gelu_tanh;
+    float stream_scale = 1.0f;
 };
 
 // logits = soft_cap(scale * weight . norm(x)) for the batch's logit rows
@@ -173,13 +281,20 @@ public:
     virtual ~PreparedOp() = default;
     std::int64_t weight_bytes = 0;  // read once per forward, whatever T is (embed: read per row)
     std::int64_t macs_per_row = 0;  // multiply-accumulates per row
+    // A mixture of experts reads, besides weight_bytes, each expert that some row of the batch has chosen: between K
+    // and min(E, T K) of them.
+    std::int64_t expert_bytes = 0;  // of one expert
+    std::int32_t experts = 0, experts_used = 0;
+
+    // Bytes that a forward of `rows` rows reads, if rows choose their experts independently and evenly.
+    double bytes_read(std::int64_t rows) const;
 };
 
 // Pages of one model's K and V. Contents are unspecified until written.
 class KvPages {
 public:
     virtual ~KvPages() = default;
-    ModelShape shape;
+    KvShape shape;
     KvFormat format = KvFormat::f16;
     std::int32_t pages = 0;
     std::int64_t bytes = 0;
@@ -225,14 +340,17 @@ public:
     virtual std::unique_ptr<PreparedOp> prepare(const AttentionOutSpec& spec) = 0;
     virtual std::unique_ptr<PreparedOp> prepare(const MlpInSpec& spec) = 0;
     virtual std::unique_ptr<PreparedOp> prepare(const MlpOutSpec& spec) = 0;
+    virtual std::unique_ptr<PreparedOp> prepare(const MoeSpec& spec) = 0;
+    virtual std::unique_ptr<PreparedOp> prepare(const PerLayerEmbedSpec& spec) = 0;
+    virtual std::unique_ptr<PreparedOp> prepare(const PerLayerSpec& spec) = 0;
     virtual std::unique_ptr<PreparedOp> prepare(const LmHeadSpec& spec) = 0;
 
     // Bytes that allocate_kv and allocate_workspace would take, for estimates before loading. kv_bytes() and
     // allocate_kv() throw Error when the backend does not support the format.
-    virtual std::int64_t kv_bytes(const ModelShape& shape, std::int32_t pages, KvFormat format) const = 0;
+    virtual std::int64_t kv_bytes(const KvShape& shape, std::int32_t pages, KvFormat format) const = 0;
     virtual std::int64_t workspace_bytes(const ModelShape& shape, std::int32_t max_rows,
                                          std::int32_t max_logit_rows) const;
-    virtual std::unique_ptr<KvPages> allocate_kv(const ModelShape& shape, std::int32_t pages, KvFormat format) = 0;
+    virtual std::unique_ptr<KvPages> allocate_kv(const KvShape& shape, std::int32_t pages, KvFormat format) = 0;
     virtual std::unique_ptr<Workspace> allocate_workspace(const ModelShape& shape, std::int32_t max_rows,
                                                           std::int32_t max_logit_rows) = 0;
     // Copies page `from` to page `to`, all layers. For copy-on-write.
@@ -241,11 +359,15 @@ public:
     // Starts a forward. `batch` and what it points to must stay valid until the forward's last op has returned.
     virtual void begin(Workspace& workspace, const Batch& batch) = 0;
     virtual void embed(const PreparedOp& op, Workspace& workspace) = 0;
+    // `layer` is a layer of the KV cache. It is the model's, unless layers share keys and values.
     virtual void attention_in(const PreparedOp& op, Workspace& workspace, KvPages& kv, std::int32_t layer) = 0;
     virtual void attend(const PreparedOp& op, Workspace& workspace, const KvPages& kv, std::int32_t layer) = 0;
     virtual void attention_out(const PreparedOp& op, Workspace& workspace) = 0;
     virtual void mlp_in(const PreparedOp& op, Workspace& workspace) = 0;
     virtual void mlp_out(const PreparedOp& op, Workspace& workspace) = 0;
+    virtual void moe(const PreparedOp& op, Workspace& workspace) = 0;
+    virtual void per_layer_embed(const PreparedOp& op, Workspace& workspace) = 0;  // after embed
+    virtual void per_layer(const PreparedOp& op, Workspace& workspace) = 0;
     virtual void lm_head(const PreparedOp& op, Workspace& workspace) = 0;
 
     // Samples from logit row i of the last lm_head() by plans[i] into token slot slots[i]. plans.size() ==

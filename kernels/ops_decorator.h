@@ -29,16 +29,19 @@ public:
     std::unique_ptr<PreparedOp> prepare(const AttentionOutSpec& spec) override { return inner_->prepare(spec); }
     std::unique_ptr<PreparedOp> prepare(const MlpInSpec& spec) override { return inner_->prepare(spec); }
     std::unique_ptr<PreparedOp> prepare(const MlpOutSpec& spec) override { return inner_->prepare(spec); }
+    std::unique_ptr<PreparedOp> prepare(const MoeSpec& spec) override { return inner_->prepare(spec); }
+    std::unique_ptr<PreparedOp> prepare(const PerLayerEmbedSpec& spec) override { return inner_->prepare(spec); }
+    std::unique_ptr<PreparedOp> prepare(const PerLayerSpec& spec) override { return inner_->prepare(spec); }
     std::unique_ptr<PreparedOp> prepare(const LmHeadSpec& spec) override { return inner_->prepare(spec); }
 
-    std::int64_t kv_bytes(const ModelShape& shape, std::int32_t pages, KvFormat format) const override {
+    std::int64_t kv_bytes(const KvShape& shape, std::int32_t pages, KvFormat format) const override {
         return inner_->kv_bytes(shape, pages, format);
     }
     std::int64_t workspace_bytes(const ModelShape& shape, std::int32_t max_rows,
                                  std::int32_t max_logit_rows) const override {
         return inner_->workspace_bytes(shape, max_rows, max_logit_rows);
     }
-    std::unique_ptr<KvPages> allocate_kv(const ModelShape& shape, std::int32_t pages, KvFormat format) override {
+    std::unique_ptr<KvPages> allocate_kv(const KvShape& shape, std::int32_t pages, KvFormat format) override {
         return inner_->allocate_kv(shape, pages, format);
     }
     std::unique_ptr<Workspace> allocate_workspace(const ModelShape& shape, std::int32_t max_rows,
@@ -58,6 +61,11 @@ public:
     void attention_out(const PreparedOp& op, Workspace& workspace) override { inner_->attention_out(op, workspace); }
     void mlp_in(const PreparedOp& op, Workspace& workspace) override { inner_->mlp_in(op, workspace); }
     void mlp_out(const PreparedOp& op, Workspace& workspace) override { inner_->mlp_out(op, workspace); }
+    void moe(const PreparedOp& op, Workspace& workspace) override { inner_->moe(op, workspace); }
+    void per_layer_embed(const PreparedOp& op, Workspace& workspace) override {
+        inner_->per_layer_embed(op, workspace);
+    }
+    void per_layer(const PreparedOp& op, Workspace& workspace) override { inner_->per_layer(op, workspace); }
     void lm_head(const PreparedOp& op, Workspace& workspace) override { inner_->lm_head(op, workspace); }
 
     void sample(Workspace& workspace, std::span<const SamplingPlan> plans,

@@ -45,7 +45,14 @@ void calibrate(core::Context& target, core::SequenceId sequence, CostModel& cost
     }
     constexpr double kDeviceForwards = 80.0;  // budget in plain steps
     const double start = now();
-    const std::vector<std::int32_t> tokens(static_cast<std::size_t>(CostModel::kMaxWidth), 0);
+    // Different tokens, because rows of a mixture of experts that are alike would choose the same experts.
+    std::vector<std::int32_t> tokens;
+    for (std::int32_t i = 0; i < CostModel::kMaxWidth; ++i) {
+        tokens.push_back(static_cast<std::int32_t>(i * 7919LL % target.model().config().shape.vocab));
+    }
+    const auto bytes = [&](std::int32_t width) { return target.model().bytes_per_forward(width); };
+    double single = 0.0;  // of width 1
+    std::size_t measured = 0;
     const std::int32_t length = target.length(sequence);
     bool warm = false;
     for (const std::int32_t width : widths) {
@@ -62,8 +69,14 @@ void calibrate(core::Context& target, core::SequenceId sequence, CostModel& cost
         }
         warm = true;
         costs.calibrate(width, best);
+        if (width == 1) single = best;
+        ++measured;
         if (device && width == 1) budget_ms = std::max(budget_ms, kDeviceForwards * best);
         if (now() - start > budget_ms) break;
+    }
+    // More rows read more experts. Where there was no time to measure a width, it costs the bytes that it reads.
+    for (std::size_t i = measured; i < widths.size() && bytes(2) > bytes(1); ++i) {
+        if (widths[i] <= max_width) costs.calibrate(widths[i], single * bytes(widths[i]) / bytes(1));
     }
 }
 

@@ -81,14 +81,16 @@ MemoryEstimate estimate_memory(core::ModelSource& source, const core::ContextOpt
     const kernels::ModelShape& s = config.shape;
     MemoryEstimate estimate;
     estimate.mapped = source.weight_bytes();
-    // On the host the embedding table stays in the mapped file, and all other weights are copied into packed form. A
-    // tied LM head is packed in addition to the table. A device holds everything in its own memory, the table included.
+    // On the host the embedding tables stay in the mapped file, and all other weights are copied into packed form. A
+    // tied LM head is packed in addition to the table. A device holds everything in its own memory, the tables
+    // included.
     const std::int64_t table = source.embedding_bytes();
     const bool device = ops.free_memory() >= 0;
-    estimate.weights = estimate.mapped + (config.tied_head ? table : 0) - (device ? 0 : table);
+    const std::int64_t stay = table + source.per_layer_table_bytes();
+    estimate.weights = estimate.mapped + (config.tied_head ? table : 0) - (device ? 0 : stay);
     const std::int64_t pages = (std::int64_t{options.length} + kernels::kPagePositions - 1) / kernels::kPagePositions;
-    estimate.cache =
-        ops.kv_bytes(s, static_cast<std::int32_t>(pages * std::max(1, options.sequences)), options.kv_format);
+    estimate.cache = ops.kv_bytes(core::kv_shape(config),
+                                  static_cast<std::int32_t>(pages * std::max(1, options.sequences)), options.kv_format);
     const std::int64_t rows = std::max(options.prefill_rows, options.decode_rows);
     estimate.activations = ops.workspace_bytes(s, static_cast<std::int32_t>(rows), options.decode_rows);
     return estimate;

@@ -6,6 +6,7 @@
 #include "app/bench/bench.h"
 #include "app/bench/metered_ops.h"
 #include "app/output.h"
+#include "core/models/forward.h"
 
 namespace foresay::app {
 
@@ -45,25 +46,14 @@ Meters measure_device(OpenedEngine& engine, core::Context& context, std::span<co
         const auto op = static_cast<MeteredOp>(i);
         const auto counted = [&](const kernels::PreparedOp& prepared) {
             meter.calls += 1;
-            meter.weight_bytes += prepared.weight_bytes;
+            meter.weight_bytes += static_cast<std::int64_t>(prepared.bytes_read(rows));
             meter.macs += prepared.macs_per_row * rows;
         };
         const auto pass = [&] {
-            if (op == MeteredOp::embed) ops.embed(model.embed(), act), counted(model.embed());
-            if (op == MeteredOp::lm_head) ops.lm_head(model.head(), act), counted(model.head());
-            std::int32_t layer = 0;
-            for (const core::Model::Layer& l : model.layers()) {
-                kernels::KvPages& kv = context.cache().pages();
-                if (op == MeteredOp::attention_in) {
-                    ops.attention_in(*l.attention_in, act, kv, layer), counted(*l.attention_in);
-                }
-                if (op == MeteredOp::attend) ops.attend(*l.attend, act, kv, layer), counted(*l.attend);
-                if (op == MeteredOp::attention_out) {
-                    ops.attention_out(*l.attention_out, act), counted(*l.attention_out);
-                }
-                if (op == MeteredOp::mlp_in) ops.mlp_in(*l.mlp_in, act), counted(*l.mlp_in);
-                if (op == MeteredOp::mlp_out) ops.mlp_out(*l.mlp_out, act), counted(*l.mlp_out);
-                ++layer;
+            for (const core::Model::Stage& stage : model.stages()) {
+                if (metered(stage.kind) != op) continue;
+                core::run_stage(ops, stage, act, context.cache().pages());
+                counted(*stage.op);
             }
             ops.wait(act);
         };

@@ -9,8 +9,9 @@ using kernels::PreparedOp;
 using kernels::Workspace;
 
 std::string_view name(MeteredOp op) {
-    constexpr std::string_view names[kMeteredOps] = {"embed",  "attention_in", "attend", "attention_out",
-                                                     "mlp_in", "mlp_out",      "head"};
+    constexpr std::string_view names[kMeteredOps] = {"embed",         "layer_embed", "attention_in", "attend",
+                                                     "attention_out", "mlp_in",      "mlp_out",      "moe",
+                                                     "per_layer",     "head"};
     return names[static_cast<std::size_t>(op)];
 }
 
@@ -21,7 +22,8 @@ void MeteredOps::measure(MeteredOp op, const PreparedOp& prepared, std::int64_t 
     OpMeter& meter = meters_[static_cast<std::size_t>(op)];
     meter.ms += std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
     meter.calls += 1;
-    meter.weight_bytes += op == MeteredOp::embed ? prepared.weight_bytes * rows : prepared.weight_bytes;
+    meter.weight_bytes +=
+        op == MeteredOp::embed ? prepared.weight_bytes * rows : static_cast<std::int64_t>(prepared.bytes_read(rows));
     meter.macs += prepared.macs_per_row * rows;
 }
 
@@ -53,6 +55,18 @@ void MeteredOps::mlp_in(const PreparedOp& op, Workspace& workspace) {
 
 void MeteredOps::mlp_out(const PreparedOp& op, Workspace& workspace) {
     measure(MeteredOp::mlp_out, op, rows_, [&] { inner().mlp_out(op, workspace); });
+}
+
+void MeteredOps::moe(const PreparedOp& op, Workspace& workspace) {
+    measure(MeteredOp::moe, op, rows_, [&] { inner().moe(op, workspace); });
+}
+
+void MeteredOps::per_layer_embed(const PreparedOp& op, Workspace& workspace) {
+    measure(MeteredOp::per_layer_embed, op, rows_, [&] { inner().per_layer_embed(op, workspace); });
+}
+
+void MeteredOps::per_layer(const PreparedOp& op, Workspace& workspace) {
+    measure(MeteredOp::per_layer, op, rows_, [&] { inner().per_layer(op, workspace); });
 }
 
 void MeteredOps::lm_head(const PreparedOp& op, Workspace& workspace) {

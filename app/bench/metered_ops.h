@@ -9,12 +9,26 @@
 #include <string_view>
 #include <utility>
 
+#include "core/models/stages.h"
 #include "kernels/ops_decorator.h"
 
 namespace foresay::app {
 
-enum class MeteredOp : std::uint8_t { embed, attention_in, attend, attention_out, mlp_in, mlp_out, lm_head };
-inline constexpr int kMeteredOps = 7;
+// In the order of core::StageKind.
+enum class MeteredOp : std::uint8_t {
+    embed,
+    per_layer_embed,
+    attention_in,
+    attend,
+    attention_out,
+    mlp_in,
+    mlp_out,
+    moe,
+    per_layer,
+    lm_head,
+};
+inline constexpr int kMeteredOps = 10;
+constexpr MeteredOp metered(core::StageKind kind) { return static_cast<MeteredOp>(kind); }
 std::string_view name(MeteredOp op);
 
 struct OpMeter {
@@ -42,6 +56,9 @@ public:
     void attention_out(const kernels::PreparedOp& op, kernels::Workspace& workspace) override;
     void mlp_in(const kernels::PreparedOp& op, kernels::Workspace& workspace) override;
     void mlp_out(const kernels::PreparedOp& op, kernels::Workspace& workspace) override;
+    void moe(const kernels::PreparedOp& op, kernels::Workspace& workspace) override;
+    void per_layer_embed(const kernels::PreparedOp& op, kernels::Workspace& workspace) override;
+    void per_layer(const kernels::PreparedOp& op, kernels::Workspace& workspace) override;
     void lm_head(const kernels::PreparedOp& op, kernels::Workspace& workspace) override;
 
 private:

@@ -59,7 +59,8 @@ void bench_verify(const BenchOptions& options) {
         const double single = median(times[0]);
         for (std::size_t i = 0; i < std::size(kWidths); ++i) {
             const double ms = median(times[i]);
-            const double rate = bytes / ms / 1e6, mac_rate = macs * kWidths[i] / ms / 1e6;
+            const double rate = engine.target().bytes_per_forward(kWidths[i]) / ms / 1e6;
+            const double mac_rate = macs * kWidths[i] / ms / 1e6;
             rows.push_back({{"depth", depth},
                             {"rows", kWidths[i]},
                             {"step_ms", ms},

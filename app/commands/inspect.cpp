@@ -65,6 +65,24 @@ std::string gguf_text(const core::GgufFile& file) {
     return out + tensors_text(file.tensors());
 }
 
+bool layers_differ(const core::ModelConfig& config) {
+    const std::vector<kernels::KvLayer> layers = core::kv_shape(config).layers;
+    return std::ranges::any_of(layers, [&](const kernels::KvLayer& layer) { return layer != layers.front(); });
+}
+
+// "4 layers see 1024 positions, 2 all"; empty when all layers see everything.
+std::string windows_text(const core::ModelConfig& config) {
+    std::map<std::int32_t, int> layers;  // by window
+    for (std::int32_t i = 0; i < config.shape.layers; ++i) ++layers[core::layer_config(config, i).window];
+    if (layers.size() == 1 && layers.contains(0)) return {};
+    std::string text;
+    for (const auto& [window, count] : layers) {
+        text += (text.empty() ? "" : ", ") + std::to_string(count) + (count == 1 ? " layer sees " : " layers see ") +
+                (window > 0 ? std::to_string(window) + " positions" : "all");
+    }
+    return text;
+}
+
 std::string model_text(const core::ModelConfig& config) {
     const kernels::ModelShape& shape = config.shape;
     std::string out = "model\n";
@@ -72,10 +90,18 @@ std::string model_text(const core::ModelConfig& config) {
     out += field("layers, width, feed-forward", std::to_string(shape.layers) + ", " + std::to_string(shape.d_model) +
                                                     ", " + std::to_string(shape.d_ff));
     out += field("heads", std::to_string(shape.heads) + " query, " + std::to_string(shape.kv_heads) + " key-value, " +
-                              std::to_string(shape.head_dim) + " wide");
+                              std::to_string(shape.head_dim) + " wide" + (layers_differ(config) ? " at most" : ""));
+    if (const std::string windows = windows_text(config); !windows.empty()) out += field("attention", windows);
+    if (const core::ExpertConfig& e = config.experts; e.count > 0) {
+        out += field("experts", std::to_string(e.count) + ", of which " + std::to_string(e.used) + " a token, " +
+                                    std::to_string(e.d_ff) + " wide" +
+                                    (e.shared_ff > 0 ? ", and shared ones, " + std::to_string(e.shared_ff) : ""));
+    }
     out += field("vocabulary", std::to_string(shape.vocab) + (config.tied_head ? ", tied head" : ""));
     out += field("context", std::to_string(config.context_length));
-    return out + field("weights", config.file_type);
+    out += field("weights", config.file_type);
+    for (const std::string& note : config.notes) out += field("note", note);
+    return out;
 }
 
 // The backend that `foresay chat` would use here.

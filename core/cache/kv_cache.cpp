@@ -13,7 +13,7 @@ std::int32_t pages_for(std::int32_t positions) {
 
 }  // namespace
 
-KvCache::KvCache(kernels::Ops& ops, const kernels::ModelShape& shape, std::int32_t capacity, std::int32_t sequences,
+KvCache::KvCache(kernels::Ops& ops, const kernels::KvShape& shape, std::int32_t capacity, std::int32_t sequences,
                  std::int32_t branches, kernels::KvFormat format)
     : ops_(ops), capacity_(capacity), sequences_(static_cast<std::size_t>(sequences + branches)) {
     const std::int32_t pages = pages_for(capacity) * sequences;

@@ -27,7 +27,7 @@ class KvCache {
 public:
     // Allocates pages for `sequences` sequences of `capacity` positions each. Sequence 0 exists and is empty.
     // `branches` further sequences may be created without pages of their own: they use shared and free pages.
-    KvCache(kernels::Ops& ops, const kernels::ModelShape& shape, std::int32_t capacity, std::int32_t sequences = 1,
+    KvCache(kernels::Ops& ops, const kernels::KvShape& shape, std::int32_t capacity, std::int32_t sequences = 1,
             std::int32_t branches = 0, kernels::KvFormat format = kernels::KvFormat::f16);
 
     std::int32_t capacity() const { return capacity_; }  // positions of one sequence

@@ -9,6 +9,24 @@
 namespace foresay::core {
 namespace {
 
+// Llama's names in a Hugging Face folder, which most families share.
+constexpr HfName kHfNames[] = {
+    {"token_embd", "embed_tokens"},
+    {"output_norm", "norm"},
+    {"output", "lm_head"},
+    {"attn_norm", "input_layernorm"},
+    {"attn_q", "self_attn.q_proj"},
+    {"attn_k", "self_attn.k_proj"},
+    {"attn_v", "self_attn.v_proj"},
+    {"attn_output", "self_attn.o_proj"},
+    {"attn_q_norm", "self_attn.q_norm"},
+    {"attn_k_norm", "self_attn.k_norm"},
+    {"ffn_norm", "post_attention_layernorm"},
+    {"ffn_gate", "mlp.gate_proj"},
+    {"ffn_up", "mlp.up_proj"},
+    {"ffn_down", "mlp.down_proj"},
+};
+
 std::string supported() {
     std::string list;
     for (const Architecture* architecture : architectures()) {
@@ -24,44 +42,44 @@ void require(bool condition, const std::string& path, const std::string& what) {
 
 std::string number(std::int64_t value) { return std::to_string(value); }
 
+bool positive(float value) { return std::isfinite(value) && value > 0.0f; }
+
+void check_rope(const RopeConfig& rope, std::int32_t head_dim, const std::string& path) {
+    if (rope.pairs == kernels::RopePairs::none) return;
+    require(positive(rope.theta), path, "the rope base frequency is not a positive number");
+    require(positive(rope.factor), path, "the rope factor is not a positive number");
+    require(rope.dims >= 0 && rope.dims <= head_dim && rope.dims % 2 == 0, path,
+            "rope over " + number(rope.dims) + " of " + number(head_dim) + " values of a head is not possible");
+    if (rope.scaling == RopeScaling::llama3) {
+        require(
+            rope.low_freq_factor > 0.0f && rope.high_freq_factor > rope.low_freq_factor && rope.original_context > 0,
+            path, "the llama3 rope scaling needs 0 < low_freq_factor < high_freq_factor and an original context");
+    }
+    if (rope.scaling == RopeScaling::yarn) {
+        require(positive(rope.beta_slow) && rope.beta_fast > rope.beta_slow && std::isfinite(rope.beta_fast) &&
+                    rope.original_context > 0 && rope.theta > 1.0f,
+                path, "the yarn rope scaling needs 0 < beta_slow < beta_fast and an original context");
+    }
+    if (rope.scaling == RopeScaling::longrope) {
+        require(rope.original_context > 1, path, "the longrope scaling needs an original context");
+        for (const std::vector<float>* factors : {&rope.short_factors, &rope.long_factors}) {
+            require(std::ranges::all_of(*factors, positive), path,
+                    "the longrope scaling has a factor that is not positive");
+        }
+    }
+    require(std::isfinite(rope.attention_factor) && rope.attention_factor >= 0.0f, path,
+            "the attention factor of rope is not a positive number");
+}
+
 }  // namespace
 
-const TensorNames& common_gguf_names() {
-    static const TensorNames names = {
-        "token_embd.weight",       "output_norm.weight",        "output.weight",
-        "blk.{}.attn_norm.weight", "blk.{}.attn_q.weight",      "blk.{}.attn_k.weight",
-        "blk.{}.attn_v.weight",    "blk.{}.attn_q.bias",        "blk.{}.attn_k.bias",
-        "blk.{}.attn_v.bias",      "blk.{}.attn_output.weight", "blk.{}.attn_output.bias",
-        "blk.{}.ffn_norm.weight",  "blk.{}.ffn_gate.weight",    "blk.{}.ffn_up.weight",
-        "blk.{}.ffn_down.weight",
-    };
-    return names;
-}
-
-const TensorNames& common_hf_names() {
-    static const TensorNames names = {
-        "model.embed_tokens.weight",
-        "model.norm.weight",
-        "lm_head.weight",
-        "model.layers.{}.input_layernorm.weight",
-        "model.layers.{}.self_attn.q_proj.weight",
-        "model.layers.{}.self_attn.k_proj.weight",
-        "model.layers.{}.self_attn.v_proj.weight",
-        "model.layers.{}.self_attn.q_proj.bias",
-        "model.layers.{}.self_attn.k_proj.bias",
-        "model.layers.{}.self_attn.v_proj.bias",
-        "model.layers.{}.self_attn.o_proj.weight",
-        "model.layers.{}.self_attn.o_proj.bias",
-        "model.layers.{}.post_attention_layernorm.weight",
-        "model.layers.{}.mlp.gate_proj.weight",
-        "model.layers.{}.mlp.up_proj.weight",
-        "model.layers.{}.mlp.down_proj.weight",
-    };
-    return names;
-}
-
 std::span<const Architecture* const> architectures() {
-    static const Architecture* const all[] = {&llama_architecture(), &qwen2_architecture()};
+    static const Architecture* const all[] = {
+        &llama_architecture(),   &qwen2_architecture(),     &qwen3_architecture(),   &qwen3moe_architecture(),
+        &gemma2_architecture(),  &gemma3_architecture(),    &gemma4_architecture(),  &mistral_architecture(),
+        &mixtral_architecture(), &gpt_oss_architecture(),   &phi3_architecture(),    &glm4_architecture(),
+        &glm4moe_architecture(), &granite_architecture(),   &smollm3_architecture(), &seed_oss_architecture(),
+        &olmo2_architecture(),   &command_r_architecture(), &cohere2_architecture(), &starcoder2_architecture()};
     return all;
 }
 
@@ -79,91 +97,61 @@ const Architecture& architecture_for_hf(std::string_view name, const std::string
     throw Error(path + ": the architecture " + quote(name) + " is not supported (supported: " + supported() + ")");
 }
 
+const Architecture& architecture(std::string_view name) {
+    for (const Architecture* architecture : architectures()) {
+        if (architecture->name == name) return *architecture;
+    }
+    check(false, "a configuration of an unknown architecture");
+    return *architectures().front();
+}
+
+HfName hf_name(const Architecture& family, std::string_view part, std::string_view kind) {
+    const auto find = [&](std::span<const HfName> names, std::string_view wanted) -> const HfName* {
+        const auto found =
+            std::ranges::find_if(names, [&](const HfName& n) { return n.part == part && n.kind == wanted; });
+        return found != names.end() ? &*found : nullptr;
+    };
+    const HfName* name = find(family.hf_tensors, kind);
+    if (name == nullptr && kind != "weight") {
+        // Usually the bias of a weight has the weight's name.
+        name = find(family.hf_tensors, "weight");
+        if (name != nullptr && name->hf.ends_with('!')) name = nullptr;
+    }
+    if (name == nullptr) name = find(kHfNames, "weight");
+    return name != nullptr ? *name : HfName{};
+}
+
 void check_config(const ModelConfig& config, const std::string& path) {
     const kernels::ModelShape& s = config.shape;
     require(s.layers > 0 && s.layers <= 1024, path, "a model of " + number(s.layers) + " layers is not possible");
     require(s.d_model > 0 && s.d_model <= 1 << 17, path, "a width of " + number(s.d_model) + " is not possible");
-    require(s.d_ff > 0 && s.d_ff <= 1 << 20, path, "a feed-forward width of " + number(s.d_ff) + " is not possible");
-    require(s.heads > 0 && s.heads <= 1024, path, number(s.heads) + " attention heads are not possible");
-    require(s.kv_heads > 0 && s.heads % s.kv_heads == 0, path,
-            number(s.heads) + " query heads cannot share " + number(s.kv_heads) + " key-value heads");
-    require(s.head_dim > 0 && s.head_dim <= 1024 && s.head_dim % 2 == 0, path,
-            "a head width of " + number(s.head_dim) + " is not possible");
     require(config.context_length > 0, path, "a context of " + number(config.context_length) + " is not possible");
     require(std::isfinite(config.norm_eps) && config.norm_eps >= 0.0f, path, "the norm's epsilon is not a number");
-    const RopeConfig& rope = config.rope;
-    require(std::isfinite(rope.theta) && rope.theta > 0.0f, path, "the rope base frequency is not a positive number");
-    require(std::isfinite(rope.factor) && rope.factor > 0.0f, path, "the rope factor is not a positive number");
-    if (rope.scaling == RopeScaling::llama3) {
-        require(
-            rope.low_freq_factor > 0.0f && rope.high_freq_factor > rope.low_freq_factor && rope.original_context > 0,
-            path, "the llama3 rope scaling needs 0 < low_freq_factor < high_freq_factor and an original context");
+    require(config.layers.empty() || config.layers.size() == static_cast<std::size_t>(s.layers), path,
+            number(static_cast<std::int64_t>(config.layers.size())) + " layers are described and the model has " +
+                number(s.layers));
+    for (std::int32_t i = 0; i < s.layers; ++i) {
+        const LayerConfig layer = layer_config(config, i);
+        require(layer.d_ff > 0 && layer.d_ff <= 1 << 20, path,
+                "a feed-forward width of " + number(layer.d_ff) + " is not possible");
+        require(layer.heads > 0 && layer.heads <= 1024, path,
+                number(layer.heads) + " attention heads are not possible");
+        require(layer.kv_heads > 0 && layer.heads % layer.kv_heads == 0, path,
+                number(layer.heads) + " query heads cannot share " + number(layer.kv_heads) + " key-value heads");
+        require(layer.head_dim > 0 && layer.head_dim <= 1024 && layer.head_dim % 2 == 0, path,
+                "a head width of " + number(layer.head_dim) + " is not possible");
+        require(layer.window >= 0, path, "a window of " + number(layer.window) + " positions is not possible");
+        check_rope(layer.rope, layer.head_dim, path);
     }
-}
-
-std::string tensor_name(const TensorNames& names, TensorRole role, std::int32_t layer) {
-    std::string name(names[static_cast<std::size_t>(role)]);
-    const std::size_t place = name.find("{}");
-    if (place != std::string::npos) name.replace(place, 2, std::to_string(layer));
-    return name;
-}
-
-TensorShape tensor_shape(const ModelConfig& config, TensorRole role) {
-    const kernels::ModelShape& s = config.shape;
-    const std::int64_t q = std::int64_t{s.heads} * s.head_dim;
-    const std::int64_t kv = std::int64_t{s.kv_heads} * s.head_dim;
-    switch (role) {
-        case TensorRole::embedding:
-        case TensorRole::head:
-            return {s.vocab, s.d_model};
-        case TensorRole::q:
-            return {q, s.d_model};
-        case TensorRole::k:
-        case TensorRole::v:
-            return {kv, s.d_model};
-        case TensorRole::q_bias:
-            return {1, q};
-        case TensorRole::k_bias:
-        case TensorRole::v_bias:
-            return {1, kv};
-        case TensorRole::attention_out:
-            return {s.d_model, q};
-        case TensorRole::gate:
-        case TensorRole::up:
-            return {s.d_ff, s.d_model};
-        case TensorRole::down:
-            return {s.d_model, s.d_ff};
-        case TensorRole::output_norm:
-        case TensorRole::attention_norm:
-        case TensorRole::mlp_norm:
-        case TensorRole::attention_out_bias:
-            return {1, s.d_model};
+    for (const float value : {config.attention_scale, config.attention_cap, config.logit_cap, config.embedding_scale,
+                              config.residual_scale, config.logit_scale, config.experts.scale}) {
+        require(std::isfinite(value), path, "a scale or a soft cap is not a finite number");
     }
-    return {};
-}
-
-std::vector<float> inverse_frequencies(const RopeConfig& rope, std::int32_t head_dim,
-                                       const std::vector<float>& factors) {
-    constexpr double kTwoPi = 6.283185307179586;
-    std::vector<float> out(static_cast<std::size_t>(head_dim / 2));
-    for (std::size_t i = 0; i < out.size(); ++i) {
-        double f = 1.0 / std::pow(static_cast<double>(rope.theta), 2.0 * static_cast<double>(i) / head_dim);
-        if (!factors.empty()) f /= factors[i];
-        if (rope.scaling == RopeScaling::linear) f /= rope.factor;
-        if (rope.scaling == RopeScaling::llama3) {
-            const double wavelength = kTwoPi / f;
-            const double original = rope.original_context;
-            if (wavelength > original / rope.low_freq_factor) {
-                f /= rope.factor;
-            } else if (wavelength > original / rope.high_freq_factor) {
-                const double smooth = (original / wavelength - rope.low_freq_factor) /
-                                      (static_cast<double>(rope.high_freq_factor) - rope.low_freq_factor);
-                f = (1.0 - smooth) * f / rope.factor + smooth * f;
-            }
-        }
-        out[i] = static_cast<float>(f);
-    }
-    return out;
+    require(config.attention_cap >= 0.0f && config.logit_cap >= 0.0f, path, "a soft cap is negative");
+    const ExpertConfig& e = config.experts;
+    require(e.count >= 0 && e.count <= 1 << 14 && e.d_ff >= 0 && e.d_ff <= 1 << 20 && e.shared_ff >= 0 &&
+                e.shared_ff <= 1 << 20,
+            path, "experts of such a number or width are not possible");
 }
 
 }  // namespace foresay::core

@@ -1,65 +1,104 @@
-// core/models/architecture.h: a model family: the names that its files use, and how it differs from other families.
+// core/models/architecture.h: a model family: the keys and tensors of its files, and the stages of its layers.
 //
 // To add an architecture, write a file in this folder that fills in an Architecture, and list it in architecture.cpp.
-// Models that the ops of kernels/ops.h cannot express must be refused with an Error of one sentence, in check_config()
-// or where their keys are read.
+// Models that the ops of kernels/ops.h cannot express must be refused with an Error of one sentence, in read() or in
+// check_config().
 #pragma once
 
-#include <array>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/models/model_config.h"
 #include "core/models/model_source.h"
-#include "core/weights/gguf.h"
-#include "core/weights/json_config.h"
 
 namespace foresay::core {
 
-inline constexpr int kTensorRoles = static_cast<int>(TensorRole::down) + 1;
+class Keys;
+class StageMaker;
 
-// A name per role, with "{}" for the layer; empty where the family has no such tensor.
-using TensorNames = std::array<std::string_view, kTensorRoles>;
+// How a Hugging Face folder stores a tensor of ours.
+enum class HfForm : std::uint8_t {
+    whole,
+    first_half,   // the first half of its rows, of each expert: gate of [gate; up]
+    second_half,  // the second half
+    even_rows,    // rows 0, 2, ... of each expert: gate of interleaved [gate, up]
+    odd_rows,
+};
 
-// The names that GGUF and Hugging Face files of most families use.
-const TensorNames& common_gguf_names();
-const TensorNames& common_hf_names();
+// A tensor of GGUF's name `part`, without "blk.N." and ".weight", in a Hugging Face folder: the name without the prefix
+// "model.layers.N." or "model." and without ".weight", or with one of its own after a '!'. "{e}" is an expert's number.
+struct HfName {
+    std::string_view part;
+    std::string_view hf;
+    HfForm form = HfForm::whole;
+    std::string_view kind = "weight";
+    bool transposed = false;  // [inputs, outputs]
+};
+
+// A published shape, for random weights in benchmarks (`--shape`).
+struct PublishedShape {
+    std::string_view name;
+    ModelConfig (*config)();
+};
 
 struct Architecture {
     std::string_view name;                         // file name in this folder
     std::span<const std::string_view> gguf_names;  // values of general.architecture
     std::span<const std::string_view> hf_names;    // values of architectures[0]
-    const TensorNames& gguf_tensors;
-    const TensorNames& hf_tensors;
     // GGUF files of some families reorder the rows of Q and K so that rope pairs are adjacent.
     kernels::RopePairs gguf_rope = kernels::RopePairs::half_split;
     kernels::RopePairs hf_rope = kernels::RopePairs::half_split;
-    // Hugging Face omits keys with default values from config.json; these are the defaults.
-    std::int64_t hf_context_length = 2048;
-    // Read the keys that only this family has, and throw Error for what is not supported. The common keys have been
-    // read.
-    void (*read_gguf)(const GgufFile& file, const std::string& prefix, ModelConfig& config);
-    void (*read_hf)(const JsonConfig& json, ModelConfig& config);
+    // What config.json means when it leaves these out.
+    std::int32_t hf_context_length = 2048;
+    std::int32_t hf_heads = 0, hf_kv_heads = 0, hf_head_dim = 0;  // 0: heads are required, the others follow from them
+    bool hf_tied = false;
+    bool layers_differ = false;  // read() makes a LayerConfig of each layer from arrays of widths
+    // Tensors that a Hugging Face folder calls otherwise than Llama does (architecture.cpp).
+    std::span<const HfName> hf_tensors;
+    // Reads the keys of either format; the common ones have been read (core/models/read_config.h).
+    void (*read)(Keys& keys, ModelConfig& config) = nullptr;
+    // Adds the stages of a layer.
+    void (*layer)(StageMaker& stages, std::int32_t i) = nullptr;
+    // Adds stages between embed and the first layer; may be null.
+    void (*before_layers)(StageMaker& stages) = nullptr;
+    std::span<const PublishedShape> shapes;
 };
 
 // The families, each in its own file.
 const Architecture& llama_architecture();
 const Architecture& qwen2_architecture();
+const Architecture& qwen3_architecture();
+const Architecture& qwen3moe_architecture();
+const Architecture& gemma2_architecture();
+const Architecture& gemma3_architecture();
+const Architecture& gemma4_architecture();
+const Architecture& mistral_architecture();
+const Architecture& mixtral_architecture();
+const Architecture& gpt_oss_architecture();
+const Architecture& phi3_architecture();
+const Architecture& glm4_architecture();
+const Architecture& glm4moe_architecture();
+const Architecture& granite_architecture();
+const Architecture& smollm3_architecture();
+const Architecture& seed_oss_architecture();
+const Architecture& olmo2_architecture();
+const Architecture& command_r_architecture();
+const Architecture& cohere2_architecture();
+const Architecture& starcoder2_architecture();
 
 std::span<const Architecture* const> architectures();
 // Throw Error, naming the file and the supported families, if no family has this name.
 const Architecture& architecture_for_gguf(std::string_view name, const std::string& path);
 const Architecture& architecture_for_hf(std::string_view name, const std::string& path);
+// The family of a configuration. Its name is known.
+const Architecture& architecture(std::string_view name);
 
-// The configuration without the vocabulary size, which is read from the embedding table.
-ModelConfig read_gguf_config(const GgufFile& file, const Architecture& architecture);
-ModelConfig read_hf_config(const JsonConfig& json, const Architecture& architecture);
+// How the family's Hugging Face folders call a tensor; empty: it has no such tensor.
+HfName hf_name(const Architecture& family, std::string_view part, std::string_view kind);
 
 // Throws Error unless sizes are positive, divide each other where they must, and are far from overflow.
 void check_config(const ModelConfig& config, const std::string& path);
-
-// "blk.{}.attn_q.weight" to "blk.3.attn_q.weight".
-std::string tensor_name(const TensorNames& names, TensorRole role, std::int32_t layer);
 
 }  // namespace foresay::core

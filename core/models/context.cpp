@@ -8,10 +8,14 @@
 namespace foresay::core {
 namespace {
 
-ContextOptions checked(ContextOptions options) {
+ContextOptions checked(ContextOptions options, const Model& model) {
     if (options.length < 1 || options.length > 1 << 24) {
         throw Error("a context of " + std::to_string(options.length) +
                     " tokens is not possible; choose between 1 and 16777216");
+    }
+    if (options.length > model.longest_context() && model.longest_context() < model.config().context_length) {
+        throw Error("the model was loaded for contexts of at most " + std::to_string(model.longest_context()) +
+                    " tokens, and " + std::to_string(options.length) + " are wanted; load it again for that many");
     }
     options.prefill_rows = std::clamp(options.prefill_rows, 1, 4096);
     options.decode_rows = std::clamp(options.decode_rows, 1, 4096);
@@ -24,8 +28,8 @@ ContextOptions checked(ContextOptions options) {
 
 Context::Context(std::shared_ptr<const Model> model, const ContextOptions& options)
     : model_(std::move(model)),
-      options_(checked(options)),
-      cache_(model_->ops(), model_->config().shape, options_.length, options_.sequences, options_.branches,
+      options_(checked(options, *model_)),
+      cache_(model_->ops(), model_->kv_shape(), options_.length, options_.sequences, options_.branches,
              options_.kv_format),
       workspace_(model_->ops().allocate_workspace(
           model_->config().shape, std::max(options_.prefill_rows, options_.decode_rows), options_.decode_rows)) {

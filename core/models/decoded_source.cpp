@@ -15,16 +15,14 @@ class DequantizedSource final : public SyntheticSource {
 public:
     explicit DequantizedSource(std::unique_ptr<ModelSource> source)
         : SyntheticSource(source->config(), QuantType::f32, QuantType::f32, source->path() + " in float32"),
-          source_(std::move(source)) {
-        rope_factors_ = source_->rope_factors();
-    }
+          source_(std::move(source)) {}
 
     const GgufFile* gguf() const override { return source_->gguf(); }
     std::filesystem::path folder() const override { return source_->folder(); }
 
 private:
-    void fill(TensorRole role, std::int32_t layer, std::vector<std::byte>& data) override {
-        const kernels::TensorView view = source_->tensor(role, layer);
+    void fill(const TensorName& name, TensorShape shape, std::vector<std::byte>& data) override {
+        const kernels::TensorView view = source_->tensor(name, shape);
         parallel_rows(view.rows, [&](std::int64_t begin, std::int64_t end) {
             std::vector<float> row(static_cast<std::size_t>(view.cols));
             const std::size_t bytes = row.size() * sizeof(float);

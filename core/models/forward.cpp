@@ -2,20 +2,38 @@
 
 namespace foresay::core {
 
+void run_stage(kernels::Ops& ops, const Model::Stage& stage, kernels::Workspace& workspace, kernels::KvPages& kv) {
+    const kernels::PreparedOp& op = *stage.op;
+    switch (stage.kind) {
+        case StageKind::embed:
+            return ops.embed(op, workspace);
+        case StageKind::per_layer_embed:
+            return ops.per_layer_embed(op, workspace);
+        case StageKind::attention_in:
+            return ops.attention_in(op, workspace, kv, stage.kv);
+        case StageKind::attend:
+            return ops.attend(op, workspace, kv, stage.kv);
+        case StageKind::attention_out:
+            return ops.attention_out(op, workspace);
+        case StageKind::mlp_in:
+            return ops.mlp_in(op, workspace);
+        case StageKind::mlp_out:
+            return ops.mlp_out(op, workspace);
+        case StageKind::moe:
+            return ops.moe(op, workspace);
+        case StageKind::per_layer:
+            return ops.per_layer(op, workspace);
+        case StageKind::lm_head:
+            return ops.lm_head(op, workspace);
+    }
+}
+
 void forward(const Model& model, kernels::Workspace& workspace, kernels::KvPages& kv, const kernels::Batch& batch) {
     kernels::Ops& ops = model.ops();
     ops.begin(workspace, batch);
-    ops.embed(model.embed(), workspace);
-    std::int32_t index = 0;
-    for (const Model::Layer& layer : model.layers()) {
-        ops.attention_in(*layer.attention_in, workspace, kv, index);
-        ops.attend(*layer.attend, workspace, kv, index);
-        ops.attention_out(*layer.attention_out, workspace);
-        ops.mlp_in(*layer.mlp_in, workspace);
-        ops.mlp_out(*layer.mlp_out, workspace);
-        ++index;
+    for (const Model::Stage& stage : model.stages()) {
+        if (stage.kind != StageKind::lm_head || !batch.logit_rows.empty()) run_stage(ops, stage, workspace, kv);
     }
-    if (!batch.logit_rows.empty()) ops.lm_head(model.head(), workspace);
 }
 
 }  // namespace foresay::core

@@ -1,6 +1,6 @@
 // core/models/forward.h: one forward of a decoder, the same for every backend, architecture and width.
 //
-// Cost:     reads every weight once, whatever the number of rows.
+// Cost:     reads every weight once, whatever the number of rows; of experts, those that some row has chosen.
 //           Allocates nothing.
 // Errors:   none.
 #pragma once
@@ -9,6 +9,9 @@
 #include "kernels/ops.h"
 
 namespace foresay::core {
+
+// Calls the op of one stage.
+void run_stage(kernels::Ops& ops, const Model::Stage& stage, kernels::Workspace& workspace, kernels::KvPages& kv);
 
 // Runs `batch` through `model`: writes K and V of its rows to `kv` and the logits of its logit rows to `workspace`.
 // Without logit rows the LM head is not read. `batch` and what it points to must stay valid until the logits have been

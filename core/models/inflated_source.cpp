@@ -12,6 +12,7 @@
 #include "core/models/parallel_rows.h"
 #include "core/models/random_blocks.h"
 #include "core/models/shapes.h"
+#include "core/models/stages.h"
 #include "core/models/synthetic_source.h"
 
 namespace foresay::core {
@@ -21,9 +22,8 @@ using kernels::QuantType;
 using kernels::TensorView;
 
 // Seeds each row separately, so that threads can fill rows in any order.
-Random random_of(TensorRole role, std::int32_t layer, std::int64_t row) {
-    std::uint64_t x = (static_cast<std::uint64_t>(role) << 56) ^ (static_cast<std::uint64_t>(layer) << 40) ^
-                      static_cast<std::uint64_t>(row);
+Random random_of(const TensorName& name, std::int64_t row) {
+    std::uint64_t x = seed_of(name) ^ static_cast<std::uint64_t>(row) << 20;
     for (int i = 0; i < 2; ++i) {
         x = (x ^ x >> 31) * 0xbf58476d1ce4e5b9u + 0x9e3779b97f4a7c15u;
         x = (x ^ x >> 27) * 0x94d049bb133111ebu;
@@ -138,41 +138,49 @@ public:
           small_(std::move(small)),
           inflation_(inflation) {
         config_.name = small_->config().name + " inflated to " + inflation.large().name;
-        rope_factors_ = inflation.rope_factors(small_->rope_factors());
-        table_ = small_->tensor(TensorRole::embedding, 0).quant_type;
+        table_ = small_tensor({.part = "token_embd"}).quant_type;
     }
 
     const GgufFile* gguf() const override { return small_->gguf(); }
     std::filesystem::path folder() const override { return small_->folder(); }
 
 private:
-    QuantType quant_type_of(TensorRole role) const override {
-        return role == TensorRole::embedding ? table_ : SyntheticSource::quant_type_of(role);
+    QuantType quant_type_of(const TensorName& name, TensorShape shape) const override {
+        return name.is_table() ? table_ : SyntheticSource::quant_type_of(name, shape);
     }
 
-    void fill(TensorRole role, std::int32_t layer, std::vector<std::byte>& data) override {
-        const bool extra = role != TensorRole::output_norm && layer >= inflation_.small().shape.layers;
-        if (is_vector(role)) {
-            fill_vector(role, layer, extra, data);
-        } else if (role == TensorRole::embedding) {
+    // The small model's tensor of this name.
+    TensorView small_tensor(const TensorName& name) {
+        for (const TensorUse& use : small_tensors_) {
+            if (use.name.layer == name.layer && use.name.part == name.part && use.name.kind == name.kind) {
+                return small_->tensor(name, use.shape);
+            }
+        }
+        check(false, "a tensor that a small model does not have");
+        return {};
+    }
+
+    void fill(const TensorName& name, TensorShape shape, std::vector<std::byte>& data) override {
+        const bool extra = name.layer >= inflation_.small().shape.layers;
+        if (is_vector(name, shape)) {
+            fill_vector(name, extra, data);
+        } else if (name.is_table()) {
             fill_embedding(data);
-        } else if (role == TensorRole::attention_out || role == TensorRole::down) {
-            fill_writer(role, layer, extra ? TensorView{} : small_->tensor(role, layer), data);
+        } else if (writes_stream(name)) {
+            fill_writer(name, shape, extra ? TensorView{} : small_tensor(name), data);
         } else {
-            const bool once = role == TensorRole::head;
-            fill_reader(role, layer, extra && !once ? TensorView{} : small_->tensor(role, layer), data);
+            fill_reader(name, shape, extra ? TensorView{} : small_tensor(name), data);
         }
         small_->release();
     }
 
     // Norms: those of the small model, repeated for each copy of its residual stream. Biases are 0: it has none.
-    void fill_vector(TensorRole role, std::int32_t layer, bool extra, std::vector<std::byte>& data) {
+    void fill_vector(const TensorName& name, bool extra, std::vector<std::byte>& data) {
         std::vector<float> values(data.size() / sizeof(float));
-        const bool norm =
-            role == TensorRole::output_norm || role == TensorRole::attention_norm || role == TensorRole::mlp_norm;
+        const bool norm = is_norm(name);
         if (norm && extra) values.assign(values.size(), 1.0f);
         if (norm && !extra) {
-            const TensorView view = small_->tensor(role, layer);
+            const TensorView view = small_tensor(name);
             const std::size_t width = static_cast<std::size_t>(view.cols);
             for (std::size_t at = 0; at < values.size(); at += width) {
                 kernels::dequantize_row(view, 0, std::span(values).subspan(at, width));
@@ -183,7 +191,7 @@ private:
 
     // Tokens beyond the small model's vocabulary repeat its rows, because a benchmark may feed any token.
     void fill_embedding(std::vector<std::byte>& data) {
-        const TensorView view = small_->tensor(TensorRole::embedding, 0);
+        const TensorView view = small_tensor({.part = "token_embd"});
         const std::size_t bytes = static_cast<std::size_t>(view.bytes() / view.rows);
         std::byte* out = data.data();
         for (std::int64_t row = 0; row < config_.shape.vocab; ++row) {
@@ -192,25 +200,24 @@ private:
         }
     }
 
-    void fill_reader(TensorRole role, std::int32_t layer, const TensorView& view, std::vector<std::byte>& data) {
-        const TensorShape shape = tensor_shape(config_, role);
+    void fill_reader(const TensorName& name, TensorShape shape, const TensorView& view, std::vector<std::byte>& data) {
         const std::size_t bytes = data.size() / static_cast<std::size_t>(shape.rows);
         parallel_rows(shape.rows, [&](std::int64_t begin, std::int64_t end) {
-            RowWriter writer(quant_type_of(role), shape.cols);
+            RowWriter writer(quant_type_of(name, shape), shape.cols);
             std::vector<float> source(static_cast<std::size_t>(view.cols));
             for (std::int64_t r = begin; r < end; ++r) {
                 std::byte* out = data.data() + static_cast<std::size_t>(r) * bytes;
-                const InflatedRow row = inflation_.row(role, layer, r);
+                const InflatedRow row = inflation_.row(name, r);
                 switch (row.kind) {
                     case InflatedRow::Kind::random:
-                        writer.random(random_of(role, layer, row.row), out);
+                        writer.random(random_of(name, row.row), out);
                         break;
                     case InflatedRow::Kind::zero:
-                        writer.write(inflation_.reader(), {}, 0.0f, random_of(role, layer, r), out);
+                        writer.write(inflation_.reader(), {}, 0.0f, random_of(name, r), out);
                         break;
                     case InflatedRow::Kind::small:
                         kernels::dequantize_row(view, row.row, source);
-                        writer.write(inflation_.reader(), source, row.factor, random_of(role, layer, r), out);
+                        writer.write(inflation_.reader(), source, row.factor, random_of(name, r), out);
                         break;
                 }
             }
@@ -219,16 +226,15 @@ private:
 
     // Makes the rows of the first copy of the residual stream and repeats them for each other copy. `view` is empty in
     // a layer that the small model does not have.
-    void fill_writer(TensorRole role, std::int32_t layer, const TensorView& view, std::vector<std::byte>& data) {
-        const TensorShape shape = tensor_shape(config_, role);
+    void fill_writer(const TensorName& name, TensorShape shape, const TensorView& view, std::vector<std::byte>& data) {
         const std::size_t bytes = data.size() / static_cast<std::size_t>(shape.rows);
         const std::int64_t rows = inflation_.small().shape.d_model;
         parallel_rows(rows, [&](std::int64_t begin, std::int64_t end) {
-            RowWriter writer(quant_type_of(role), shape.cols);
+            RowWriter writer(quant_type_of(name, shape), shape.cols);
             std::vector<float> source(static_cast<std::size_t>(view.cols));
             for (std::int64_t r = begin; r < end; ++r) {
                 if (!view.empty()) kernels::dequantize_row(view, r, source);
-                writer.write(inflation_.writer(role, layer), source, 1.0f, random_of(role, layer, r),
+                writer.write(inflation_.writer(name), source, 1.0f, random_of(name, r),
                              data.data() + static_cast<std::size_t>(r) * bytes);
             }
             const std::byte* first = data.data() + static_cast<std::size_t>(begin) * bytes;
@@ -240,6 +246,7 @@ private:
     }
 
     std::unique_ptr<ModelSource> small_;
+    std::vector<TensorUse> small_tensors_ = tensors_of(small_->config());
     Inflation inflation_;
     QuantType table_ = QuantType::f32;
 };

@@ -19,10 +19,12 @@ void check_fit(const ModelConfig& small, const ModelConfig& shape, const std::st
     const auto require = [&](bool condition, const std::string& reason) {
         if (!condition) throw Error(path + " cannot be inflated to " + shape.name + ": " + reason);
     };
-    const bool plain = small.architecture == "llama" && !small.qkv_bias && !small.attention_out_bias;
-    require(plain, plain || small.architecture != "llama"
-                       ? "it is a model of the family " + small.architecture + "; only Llama models can be inflated"
-                       : "it has biases, which only some models of its family have; use one without");
+    const bool plain = small.architecture == "llama" && !small.qkv_bias && !small.attention_out_bias &&
+                       !small.mlp_bias && small.experts.count == 0 && small.window == 0 && small.layers.empty();
+    require(plain,
+            plain || small.architecture != "llama"
+                ? "it is a model of the family " + small.architecture + "; only Llama models can be inflated"
+                : "it has biases, experts or a window, which only some models of its family have; use one without");
     require(!shape.tied_head,
             "that shape's head is its embedding table, which cannot be both; use a shape with a head of its own");
     require(l.d_model % s.d_model == 0 && l.d_model >= 2 * s.d_model,
@@ -86,6 +88,11 @@ Inflation::Inflation(const ModelConfig& small, const ModelConfig& shape, const s
         key_dims_.push_back(adjacent ? 2 * from + second : from + small_pairs * second);
         same_frequency_.push_back(pair % stretch_ == 0);
     }
+    large_.rope.factors.clear();
+    for (std::size_t i = 0; !small.rope.factors.empty() && i < static_cast<std::size_t>(large_.shape.head_dim / 2);
+         ++i) {
+        large_.rope.factors.push_back(small.rope.factors[i / static_cast<std::size_t>(stretch_)]);
+    }
     plan_columns();
 }
 
@@ -117,14 +124,6 @@ void Inflation::plan_columns() {
     pair_stretches(extra_down_, 0, l.d_ff, 1);
 }
 
-std::vector<float> Inflation::rope_factors(const std::vector<float>& small) const {
-    std::vector<float> large;
-    for (std::size_t i = 0; !small.empty() && i < static_cast<std::size_t>(large_.shape.head_dim / 2); ++i) {
-        large.push_back(small[i / static_cast<std::size_t>(stretch_)]);
-    }
-    return large;
-}
-
 InflatedRow Inflation::query_row(std::int32_t layer, std::int64_t row) const {
     const std::int64_t head = row / large_.shape.head_dim, dim = row % large_.shape.head_dim;
     const std::int64_t j = head / slots_, slot = head % slots_;
@@ -139,35 +138,27 @@ InflatedRow Inflation::query_row(std::int32_t layer, std::int64_t row) const {
             std::sqrt(static_cast<float>(stretch_))};
 }
 
-InflatedRow Inflation::key_value_row(TensorRole role, std::int32_t layer, std::int64_t row) const {
+InflatedRow Inflation::key_value_row(bool key, std::int32_t layer, std::int64_t row) const {
     const std::int64_t head = row / large_.shape.head_dim, dim = row % large_.shape.head_dim;
     if (!in_small(layer) || head >= used_kv_heads_) return {Kind::random, row, 1.0f};
-    const std::int64_t from =
-        role == TensorRole::k ? key_dims_[static_cast<std::size_t>(dim)] : dim % small_.shape.head_dim;
+    const std::int64_t from = key ? key_dims_[static_cast<std::size_t>(dim)] : dim % small_.shape.head_dim;
     return {Kind::small, head % small_.shape.kv_heads * small_.shape.head_dim + from, 1.0f};
 }
 
-InflatedRow Inflation::row(TensorRole role, std::int32_t layer, std::int64_t row) const {
-    switch (role) {
-        case TensorRole::q:
-            return query_row(layer, row);
-        case TensorRole::k:
-        case TensorRole::v:
-            return key_value_row(role, layer, row);
-        case TensorRole::gate:
-        case TensorRole::up: {
-            const std::int64_t taken = in_small(layer) ? used_units_ : 0;
-            if (row < taken) return {Kind::small, row % small_.shape.d_ff, 1.0f};
-            return {Kind::random, first_of_pair(row, taken), 1.0f};
-        }
-        default:
-            return {row < small_.shape.vocab ? Kind::small : Kind::random, row, 1.0f};
+InflatedRow Inflation::row(const TensorName& name, std::int64_t row) const {
+    if (name.part == "attn_q") return query_row(name.layer, row);
+    if (name.part == "attn_k" || name.part == "attn_v") return key_value_row(name.part == "attn_k", name.layer, row);
+    if (name.part == "ffn_gate" || name.part == "ffn_up") {
+        const std::int64_t taken = in_small(name.layer) ? used_units_ : 0;
+        if (row < taken) return {Kind::small, row % small_.shape.d_ff, 1.0f};
+        return {Kind::random, first_of_pair(row, taken), 1.0f};
     }
+    return {row < small_.shape.vocab ? Kind::small : Kind::random, row, 1.0f};
 }
 
-const InflatedColumns& Inflation::writer(TensorRole role, std::int32_t layer) const {
-    if (role == TensorRole::down) return in_small(layer) ? down_ : extra_down_;
-    return in_small(layer) ? out_ : extra_out_;
+const InflatedColumns& Inflation::writer(const TensorName& name) const {
+    if (name.part == "ffn_down") return in_small(name.layer) ? down_ : extra_down_;
+    return in_small(name.layer) ? out_ : extra_out_;
 }
 
 }  // namespace foresay::core

@@ -50,6 +50,9 @@ struct InflatedColumns {
     std::vector<std::pair<std::int32_t, std::int32_t>> equal;
 };
 
+// Whether the matrix writes the residual stream: O and down. All others read it.
+inline bool writes_stream(const TensorName& name) { return name.part == "attn_output" || name.part == "ffn_down"; }
+
 class Inflation {
 public:
     // `path` names the small model in messages.
@@ -58,20 +61,18 @@ public:
     const ModelConfig& small() const { return small_; }
     const ModelConfig& large() const { return large_; }
     std::int32_t copies() const { return copies_; }
-    // Factors of the large model's rope pairs from those of the small one's.
-    std::vector<float> rope_factors(const std::vector<float>& small) const;
 
     // Row `row` of Q, K, V, gate, up or the LM head.
-    InflatedRow row(TensorRole role, std::int32_t layer, std::int64_t row) const;
+    InflatedRow row(const TensorName& name, std::int64_t row) const;
     // The columns of such a row.
     const InflatedColumns& reader() const { return reader_; }
     // The columns of a row of O or down.
-    const InflatedColumns& writer(TensorRole role, std::int32_t layer) const;
+    const InflatedColumns& writer(const TensorName& name) const;
 
 private:
     bool in_small(std::int32_t layer) const { return layer < small_.shape.layers; }
     InflatedRow query_row(std::int32_t layer, std::int64_t row) const;
-    InflatedRow key_value_row(TensorRole role, std::int32_t layer, std::int64_t row) const;
+    InflatedRow key_value_row(bool key, std::int32_t layer, std::int64_t row) const;
     void plan_columns();
 
     ModelConfig small_, large_;

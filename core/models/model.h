@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/models/model_source.h"
+#include "core/models/stages.h"
 #include "kernels/ops.h"
 
 namespace foresay::core {
@@ -22,6 +23,9 @@ struct LoadOptions {
     // Requantises the LM head to this type if that makes it smaller. Only for a draft model: its logits decide no text,
     // and its LM head is most of what a step reads.
     std::optional<kernels::QuantType> head;
+    // Positions that the model will be used with; 0: all that it supports. Some ropes have factors for short contexts
+    // and others for long ones; the choice is made once, here.
+    std::int32_t context = 0;
 };
 
 class Model {
@@ -30,28 +34,36 @@ public:
     static std::shared_ptr<const Model> load(std::shared_ptr<ModelSource> source, kernels::Ops& ops,
                                              const LoadOptions& options = {});
 
-    struct Layer {
-        std::unique_ptr<kernels::PreparedOp> attention_in, attend, attention_out, mlp_in, mlp_out;
+    struct Stage {
+        StageKind kind = StageKind::embed;
+        std::int32_t layer = 0;  // of the model
+        std::int32_t kv = 0;     // of the KV cache
+        std::unique_ptr<kernels::PreparedOp> op;
     };
 
     const ModelConfig& config() const { return source_->config(); }
     const ModelSource& source() const { return *source_; }
     kernels::Ops& ops() const { return *ops_; }
-    const kernels::PreparedOp& embed() const { return *embed_; }
-    const std::vector<Layer>& layers() const { return layers_; }
-    const kernels::PreparedOp& head() const { return *head_; }
+    // In the order in which a forward runs them. The last one is lm_head.
+    const std::vector<Stage>& stages() const { return stages_; }
+    kernels::KvShape kv_shape() const { return core::kv_shape(config()); }
+    // Positions that the model can be used with: those of LoadOptions where the rope depends on them.
+    std::int32_t longest_context() const { return longest_context_; }
+    // Whether a model loaded for a context of this length would be the same.
+    bool serves(std::int32_t context) const;
 
-    std::int64_t bytes_per_forward() const { return bytes_per_forward_; }  // weights read by one forward with logits
+    // Weights read by one forward with logits, of one row and of several: rows may choose different experts.
+    std::int64_t bytes_per_forward() const { return static_cast<std::int64_t>(bytes_per_forward(1)); }
+    double bytes_per_forward(std::int64_t rows) const;
     std::int64_t macs_per_row() const { return macs_per_row_; }
 
 private:
     Model() = default;
     std::shared_ptr<ModelSource> source_;
     kernels::Ops* ops_ = nullptr;
-    std::unique_ptr<kernels::PreparedOp> embed_, head_;
-    std::vector<Layer> layers_;
-    std::int64_t bytes_per_forward_ = 0;
+    std::vector<Stage> stages_;
     std::int64_t macs_per_row_ = 0;
+    std::int32_t longest_context_ = 0;
 };
 
 }  // namespace foresay::core

@@ -1,106 +1,300 @@
 #include "core/models/model_source.h"
 
+#include <algorithm>
 #include <array>
+#include <charconv>
+#include <cstring>
+#include <deque>
 #include <optional>
+#include <set>
 
 #include "base/error.h"
 #include "core/models/architecture.h"
+#include "core/models/read_config.h"
+#include "core/models/stages.h"
 #include "core/weights/gguf.h"
 #include "core/weights/model_file.h"
+#include "core/weights/mxfp4.h"
+#include "core/weights/quote.h"
 #include "core/weights/safetensors.h"
 
 namespace foresay::core {
 namespace {
 
+using kernels::TensorView;
+
+constexpr std::string_view kMxfp4 = "MXFP4";  // as GGUF spells the type
+
 std::string shape_text(std::int64_t rows, std::int64_t cols) {
     return std::to_string(rows) + " x " + std::to_string(cols);
 }
 
-// A source whose tensors are in a file. Looks up names and checks shapes.
+std::string text(const std::vector<std::int64_t>& shape) {
+    std::string all;
+    for (const std::int64_t size : shape) all += (all.empty() ? "" : " x ") + std::to_string(size);
+    return all;
+}
+
+// A tensor of a file that holds one of ours, or more.
+struct Stored {
+    const TensorInfo* info = nullptr;       // null: the file has none
+    const TensorInfo* exponents = nullptr;  // of MXFP4 codes in safetensors
+    HfForm form = HfForm::whole;
+    bool transposed = false;
+    bool all_experts = false;  // one matrix per expert
+    std::string name;          // that the file has or should have
+};
+
+// The number after `prefix`, or -1: "blk.12.attn_q.weight" after "blk." is 12.
+std::int32_t number_after(std::string_view name, std::string_view prefix) {
+    if (!name.starts_with(prefix)) return -1;
+    std::int32_t number = -1;
+    std::from_chars(name.data() + prefix.size(), name.data() + name.size(), number);
+    return number;
+}
+
+// A source whose tensors are in a file. Looks up names, checks shapes, and takes matrices apart that a file stores
+// together.
 class FileSource : public ModelSource {
 public:
-    kernels::TensorView tensor(TensorRole role, std::int32_t layer) override {
-        if (role == TensorRole::head && config_.tied_head) role = TensorRole::embedding;
-        const std::string name = tensor_name(*names_, role, layer);
-        const kernels::TensorView view = table().get(name);
-        const TensorShape expected = tensor_shape(config_, role);
-        if (view.rows != expected.rows || view.cols != expected.cols) {
-            throw Error(path_ + ": the tensor " + name + " should be " + shape_text(expected.rows, expected.cols) +
-                        " but is " + shape_text(view.rows, view.cols));
-        }
-        return view;
+    TensorView tensor(const TensorName& name, TensorShape shape) final {
+        if (name.is_head() && config_.tied_head) return tensor({.part = "token_embd"}, shape);
+        const Stored stored = find(name);
+        if (stored.info == nullptr) table().get(stored.name);  // throws: it is missing
+        used_.insert(stored.info->name);
+        if (stored.exponents != nullptr) used_.insert(stored.exponents->name);
+        return take(name, stored, shape);
     }
+    bool has(const TensorName& name) const final { return find(name).info != nullptr; }
+    void release() final { scratch_.clear(); }
 
-    std::int64_t weight_bytes() override {
+    std::int64_t weight_bytes() final {
         std::int64_t bytes = 0;
-        for (const TensorInfo& tensor : table().list()) bytes += tensor.bytes;
+        for (const TensorInfo& tensor : table().list()) {
+            if (!used_.contains(tensor.name)) continue;
+            // MXFP4 becomes Q8_0, twice as large (core/weights/mxfp4.h).
+            const bool doubled = tensor.type == kMxfp4 || tensor.name.ends_with("_blocks");
+            bytes += tensor.bytes * (doubled ? 2 : 1);
+        }
         return bytes;
+    }
+    std::int64_t per_layer_table_bytes() final {
+        const Stored stored = find({.part = "per_layer_token_embd"});
+        return stored.info != nullptr && used_.contains(stored.info->name) ? stored.info->bytes : 0;
     }
 
 protected:
     virtual const TensorTable& table() const = 0;
+    virtual Stored find(const TensorName& name) const = 0;
+    // Whether the tensor may be left unread; then `note` may tell the user so.
+    virtual bool ignorable(const TensorInfo& tensor, std::string& note) const = 0;
 
-    // What both formats do once the table is open. `vocab` 0: the number of rows of the embedding table.
-    void finish(const TensorNames& names, std::int32_t vocab) {
-        names_ = &names;
-        const std::string name = tensor_name(names, TensorRole::embedding, 0);
-        const kernels::TensorView embedding = table().get(name);
+    // What both formats do once the configuration has been read. `vocab` 0: the number of rows of the embedding table.
+    void finish(std::int32_t vocab) {
+        const Stored table_of = find({.part = "token_embd"});
+        const TensorView embedding = table().get(table_of.info != nullptr ? table_of.info->name : table_of.name);
         if (embedding.rows <= 0 || embedding.rows > 1 << 24) {
-            throw Error(path_ + ": the tensor " + name + " has " + std::to_string(embedding.rows) +
+            throw Error(path_ + ": the tensor " + table_of.info->name + " has " + std::to_string(embedding.rows) +
                         " rows, which is not a possible vocabulary size");
         }
         config_.shape.vocab = vocab > 0 ? vocab : static_cast<std::int32_t>(embedding.rows);
         check_config(config_, path_);
-        config_.file_type = main_quant_type();
+        config_.file_type = main_type();
+        take_stock();
+    }
+
+    // Whether a tensor belongs to a layer after the model's own.
+    bool beyond(std::int32_t layer, std::string& note) const {
+        if (layer < config_.shape.layers || layer >= config_.shape.layers + config_.extra_layers) return false;
+        note = "the layers for multi-token prediction are not used";
+        return true;
     }
 
 private:
-    // The quantisation type that holds the most values.
-    std::string main_quant_type() const {
-        std::array<std::int64_t, kernels::kQuantTypes> values{};
+    // Asks for every tensor once, without reading any. Throws Error for one that is missing, has another shape, or is
+    // in the file and not known.
+    void take_stock() {
+        dry_ = true;
+        const StageMaker::Sink ignore = [](const PlacedStage&) {};
+        StageMaker(*this, {.context = config_.context_length, .check_weights = false}, ignore).run();
+        dry_ = false;
+        for (const TensorInfo& tensor : table().list()) {
+            std::string note;
+            if (used_.contains(tensor.name)) continue;
+            if (!ignorable(tensor, note)) {
+                throw Error(path_ + ": the tensor " + quote(tensor.name) + " is not known for the architecture " +
+                            config_.architecture + "; use a newer foresay");
+            }
+            if (!note.empty() && std::ranges::find(config_.notes, note) == config_.notes.end()) {
+                config_.notes.push_back(note);
+            }
+        }
+    }
+
+    [[noreturn]] void wrong_shape(const Stored& stored, const std::string& wanted) const {
+        throw Error(path_ + ": the tensor " + stored.info->name + " should be " + wanted + " but is " +
+                    text(stored.info->shape));
+    }
+
+    TensorView take(const TensorName& name, const Stored& stored, TensorShape shape) {
+        const TensorInfo& info = *stored.info;
+        const bool mxfp4 = info.type == kMxfp4 || stored.exponents != nullptr;
+        if (stored.form != HfForm::whole && name.kind == "bias") return part_of_rows(stored, shape);
+        if (!stored.all_experts && !mxfp4 && stored.form == HfForm::whole) {
+            const TensorView view = table().get(info.name);
+            if (view.rows != shape.rows || view.cols != shape.cols) {
+                throw Error(path_ + ": the tensor " + info.name + " should be " + shape_text(shape.rows, shape.cols) +
+                            " but is " + shape_text(view.rows, view.cols));
+            }
+            return view;
+        }
+        // One matrix of several, or of a tensor that has to be decoded.
+        const std::int64_t matrices = stored.all_experts ? name.experts : 1;
+        const std::int64_t parts = stored.form == HfForm::whole ? 1 : 2;
+        std::vector<std::int64_t> wanted = {shape.rows * parts, shape.cols};
+        if (stored.transposed) std::swap(wanted[0], wanted[1]);
+        if (stored.all_experts) wanted.insert(wanted.begin(), matrices);
+        if (stored.exponents != nullptr) {
+            wanted.back() /= kMxfp4Values;
+            if (shape.cols % kMxfp4Values != 0 || stored.exponents->shape != wanted) {
+                throw Error(path_ + ": the tensor " + stored.exponents->name + " should be " + text(wanted) +
+                            " but is " + text(stored.exponents->shape));
+            }
+            wanted.push_back(kMxfp4Bytes);
+        }
+        if (info.shape != wanted) wrong_shape(stored, text(wanted));
+        const std::int64_t expert = std::max(name.expert, 0), rows = shape.rows * parts;
+        const bool interleaved = stored.form == HfForm::even_rows || stored.form == HfForm::odd_rows;
+        const bool second = stored.form == HfForm::second_half || stored.form == HfForm::odd_rows;
+        const std::int64_t first = expert * rows + (second ? (interleaved ? 1 : shape.rows) : 0);
+        const std::int64_t step = interleaved ? 2 : 1;
+        if (mxfp4) return decoded_rows(stored, first, step, shape);
+        if (stored.transposed) return transposed_rows(stored, expert, first - expert * rows, step, shape);
+        const TensorView all = table().get(info.name);
+        if (!interleaved) return rows_of(all, first, shape.rows);
+        const std::int64_t row_bytes = kernels::row_bytes(all.quant_type, all.cols);
+        std::byte* const out = scratch(shape.rows * row_bytes);
+        for (std::int64_t r = 0; r < shape.rows && out != nullptr; ++r) {
+            std::memcpy(out + r * row_bytes, all.data + (first + r * step) * row_bytes,
+                        static_cast<std::size_t>(row_bytes));
+        }
+        return {all.quant_type, shape.rows, shape.cols, out};
+    }
+
+    // Biases of gate and up in one tensor: of each row one half, or every second value.
+    TensorView part_of_rows(const Stored& stored, TensorShape shape) {
+        const TensorView all = table().get(stored.info->name);
+        if (all.rows != shape.rows || all.cols != 2 * shape.cols) {
+            wrong_shape(stored, shape_text(shape.rows, 2 * shape.cols));
+        }
+        const bool interleaved = stored.form == HfForm::even_rows || stored.form == HfForm::odd_rows;
+        const bool second = stored.form == HfForm::second_half || stored.form == HfForm::odd_rows;
+        auto* const out = reinterpret_cast<float*>(scratch(shape.rows * shape.cols * std::int64_t{sizeof(float)}));
+        std::vector<float> row(static_cast<std::size_t>(all.cols));
+        for (std::int64_t r = 0; r < shape.rows && out != nullptr; ++r) {
+            kernels::dequantize_row(all, r, row);
+            for (std::int64_t c = 0; c < shape.cols; ++c) {
+                const std::int64_t from = interleaved ? 2 * c + (second ? 1 : 0) : c + (second ? shape.cols : 0);
+                out[r * shape.cols + c] = row[static_cast<std::size_t>(from)];
+            }
+        }
+        return {kernels::QuantType::f32, shape.rows, shape.cols, reinterpret_cast<const std::byte*>(out)};
+    }
+
+    TensorView decoded_rows(const Stored& stored, std::int64_t first, std::int64_t step, TensorShape shape) {
+        if (dry_) return {kernels::QuantType::q8_0, shape.rows, shape.cols, nullptr};
+        const std::byte* const data = stored.info->data;
+        return decode_mxfp4(
+            stored.exponents != nullptr ? Mxfp4::safetensors(data, stored.exponents->data) : Mxfp4::gguf(data), first,
+            step, shape.rows, shape.cols, scratch_.emplace_back(), path_ + ": the tensor " + stored.info->name);
+    }
+
+    // Matrices stored [inputs, outputs], of single values.
+    TensorView transposed_rows(const Stored& stored, std::int64_t expert, std::int64_t first, std::int64_t step,
+                               TensorShape shape) {
+        const TensorView all = table().get(stored.info->name);
+        check(kernels::info(all.quant_type).block_elements == 1, "a transposed matrix of blocks");
+        const std::int64_t size = kernels::info(all.quant_type).block_bytes;
+        std::byte* const out = scratch(shape.rows * shape.cols * size);
+        for (std::int64_t c = 0; c < shape.cols && out != nullptr; ++c) {
+            const std::byte* const from = all.data + (expert * shape.cols + c) * all.cols * size;
+            for (std::int64_t r = 0; r < shape.rows; ++r) {
+                std::memcpy(out + (r * shape.cols + c) * size, from + (first + r * step) * size,
+                            static_cast<std::size_t>(size));
+            }
+        }
+        return {all.quant_type, shape.rows, shape.cols, out};
+    }
+
+    // Memory until release(); null while taking stock.
+    std::byte* scratch(std::int64_t bytes) {
+        if (dry_) return nullptr;
+        return scratch_.emplace_back(static_cast<std::size_t>(bytes)).data();
+    }
+
+    // The type that holds the most values.
+    std::string main_type() const {
+        std::array<std::int64_t, kernels::kQuantTypes + 1> values{};  // the last one: MXFP4
         for (const TensorInfo& tensor : table().list()) {
             if (tensor.quant_type) values[static_cast<std::size_t>(*tensor.quant_type)] += tensor.elements();
+            if (tensor.type == kMxfp4) values.back() += tensor.elements();
+            if (tensor.name.ends_with("_blocks")) values.back() += 2 * tensor.elements();
         }
-        std::size_t best = 0;
-        for (std::size_t i = 1; i < values.size(); ++i) {
-            if (values[i] > values[best]) best = i;
-        }
+        const auto best = static_cast<std::size_t>(std::ranges::max_element(values) - values.begin());
+        if (best == kernels::kQuantTypes) return "mxfp4";
         return std::string(kernels::info(static_cast<kernels::QuantType>(best)).name);
     }
 
-    const TensorNames* names_ = nullptr;
+    std::set<std::string, std::less<>> used_;
+    std::deque<std::vector<std::byte>> scratch_;
+    bool dry_ = false;
 };
 
 class GgufSource final : public FileSource {
 public:
     explicit GgufSource(const std::filesystem::path& path) : file_(GgufFile::open(path)) {
         path_ = file_.path();
-        const Architecture& architecture = architecture_for_gguf(file_.get_string("general.architecture"), path_);
-        config_ = read_gguf_config(file_, architecture);
-        finish(architecture.gguf_tensors, 0);
-        read_rope_factors();
+        const Architecture& family = core::architecture_for_gguf(file_.get_string("general.architecture"), path_);
+        Keys keys(file_, *this);
+        config_ = read_config(keys, family);
+        config_.name = file_.get_string_or("general.name", "");
+        finish(0);
     }
     const GgufFile* gguf() const override { return &file_; }
 
 protected:
     const TensorTable& table() const override { return file_.tensors(); }
 
-private:
-    void read_rope_factors() {
-        const kernels::TensorView view = file_.tensors().get_optional("rope_freqs.weight");
-        if (view.empty()) return;
-        if (view.rows != 1 || view.cols != config_.shape.head_dim / 2) {
-            throw Error(path_ + ": the tensor rope_freqs.weight should be " +
-                        shape_text(1, config_.shape.head_dim / 2) + " but is " + shape_text(view.rows, view.cols));
+    Stored find(const TensorName& name) const override {
+        Stored stored{.name = name.text()};
+        stored.info = table().find(stored.name);
+        stored.all_experts = name.expert >= 0;
+        if (stored.info != nullptr || name.expert < 0) return stored;
+        // Gate and up in one tensor; or, in the first files of Mixtral, a tensor per expert.
+        const std::string layer = "blk." + std::to_string(name.layer) + ".";
+        const TensorInfo* const both = table().find(layer + "ffn_gate_up_exps.weight");
+        if (both != nullptr && (name.part == "ffn_gate_exps" || name.part == "ffn_up_exps")) {
+            stored.info = both;
+            stored.form = name.part == "ffn_gate_exps" ? HfForm::first_half : HfForm::second_half;
+            return stored;
         }
-        rope_factors_.resize(static_cast<std::size_t>(view.cols));
-        kernels::dequantize_row(view, 0, rope_factors_);
-        for (const float factor : rope_factors_) {
-            if (!(factor > 0.0f))
-                throw Error(path_ + ": the tensor rope_freqs.weight holds a factor that is not positive");
-        }
+        const std::string_view single = name.part.substr(0, name.part.size() - std::string_view("_exps").size());
+        stored.info = table().find(layer + std::string(single) + "." + std::to_string(name.expert) + ".weight");
+        stored.all_experts = stored.info == nullptr;
+        return stored;
     }
 
+    bool ignorable(const TensorInfo& tensor, std::string& note) const override {
+        const std::string& name = tensor.name;
+        // Rope factors have been read with the configuration.
+        if (name.starts_with("rope_f") || name.ends_with(".input_scale")) return true;
+        const std::int32_t layer = number_after(name, "blk.");
+        if (layer >= 0 && beyond(layer, note)) return true;
+        const bool shared = layer >= 0 && layer < config_.shape.layers && !layer_config(config_, layer).own_kv;
+        return shared && (name.find(".attn_k") != std::string::npos || name.find(".attn_v") != std::string::npos);
+    }
+
+private:
     GgufFile file_;
 };
 
@@ -111,13 +305,23 @@ public:
         const JsonConfig& json = dir_.config();
         const std::vector<std::string> names = json.get_strings("architectures");
         if (names.empty()) throw Error(json.path() + ": 'architectures' is empty");
-        const Architecture& architecture = architecture_for_hf(names.front(), json.path());
-        config_ = read_hf_config(json, architecture);
-        const std::int64_t vocab = json.get_int("vocab_size");
-        if (vocab <= 0 || vocab > 1 << 24) {
+        family_ = &architecture_for_hf(names.front(), json.path());
+        const std::string method = json.get_string_or("quantization_config.quant_method", "");
+        if (json.has("quantization_config") && method != "mxfp4") {
+            throw Error(json.path() + ": quantised safetensors (quantization_config" +
+                        (method.empty() ? "" : ", method " + method) +
+                        ") are not supported; use the original weights or a GGUF file");
+        }
+        find_prefix();
+        Keys keys(json, *this);
+        config_ = read_config(keys, *family_);
+        config_.name = json.get_string_or("_name_or_path", "");
+        const bool given = keys.has({}, "vocab_size");
+        const std::int32_t vocab = given ? keys.count({}, "vocab_size") : 0;
+        if ((given && vocab <= 0) || vocab > 1 << 24) {
             throw Error(json.path() + ": vocab_size is " + std::to_string(vocab) + ", which is out of range");
         }
-        finish(architecture.hf_tensors, static_cast<std::int32_t>(vocab));
+        finish(vocab);
     }
 
     std::filesystem::path folder() const override { return dir_.directory(); }
@@ -125,11 +329,78 @@ public:
 protected:
     const TensorTable& table() const override { return dir_.tensors(); }
 
+    Stored find(const TensorName& name) const override {
+        const HfName known = hf_name(*family_, name.part, name.kind);
+        Stored stored{.form = known.form, .transposed = known.transposed, .name = name.text()};
+        if (known.hf.empty()) return stored;
+        std::string own(known.hf);
+        const bool exact = own.ends_with('!');
+        if (exact) own.pop_back();
+        if (const std::size_t place = own.find("{e}"); place != std::string::npos) {
+            own.replace(place, 3, std::to_string(name.expert));
+        } else {
+            stored.all_experts = name.expert >= 0;
+        }
+        if (name.layer >= 0) own = "layers." + std::to_string(name.layer) + "." + own;
+        stored.name = (name.is_head() ? head_prefix_ : prefix_) + own + (exact ? "" : "." + std::string(name.kind));
+        stored.info = table().find(stored.name);
+        if (stored.info == nullptr && exact) {
+            stored.info = table().find(stored.name + "_blocks");
+            stored.exponents = table().find(stored.name + "_scales");
+            if (stored.exponents == nullptr) stored.info = nullptr;
+            stored.transposed = false;
+        }
+        return stored;
+    }
+
+    bool ignorable(const TensorInfo& tensor, std::string& note) const override {
+        const std::string& name = tensor.name;
+        if (name.ends_with("rotary_emb.inv_freq") || name.ends_with(".input_scale")) return true;
+        const std::int32_t layer = number_after(name, prefix_ + "layers.");
+        if (name.starts_with("mtp.") || name.starts_with(prefix_ + "mtp.")) {
+            note = "the layers for multi-token prediction are not used";
+            return true;
+        }
+        if (layer >= 0 && beyond(layer, note)) return true;
+        if (layer >= 0 && layer < config_.shape.layers && !layer_config(config_, layer).own_kv) {
+            const bool shared = name.find(".k_") != std::string::npos || name.find(".v_") != std::string::npos;
+            if (shared) return true;
+        }
+        constexpr std::string_view kOthers[] = {"vision", "visual",       "multi_modal",
+                                                "audio",  "embed_vision", "embed_audio"};
+        std::string_view own = name;
+        if (own.starts_with("model.")) own.remove_prefix(std::string_view("model.").size());
+        if (std::ranges::none_of(kOthers, [&](std::string_view other) { return own.starts_with(other); })) return false;
+        note = "the parts for images and sound are not used";
+        return true;
+    }
+
 private:
+    // Models with more than text keep the text model below a name of its own.
+    void find_prefix() {
+        for (const std::string_view prefix : {"model.", "language_model.model.", "model.language_model.", ""}) {
+            prefix_ = prefix;
+            if (table().has(prefix_ + "embed_tokens.weight")) break;
+            prefix_ = "model.";
+        }
+        if (table().has("language_model.lm_head.weight")) head_prefix_ = "language_model.";
+    }
+
     SafetensorsDir dir_;
+    const Architecture* family_ = nullptr;
+    std::string prefix_, head_prefix_;
 };
 
 }  // namespace
+
+std::string TensorName::text() const {
+    std::string name = layer >= 0 ? "blk." + std::to_string(layer) + "." : std::string();
+    return name + std::string(part) + "." + std::string(kind);
+}
+
+std::int64_t ModelSource::embedding_bytes() {
+    return tensor({.part = "token_embd"}, {config_.shape.vocab, config_.shape.d_model}).bytes();
+}
 
 std::unique_ptr<ModelSource> ModelSource::open(const std::filesystem::path& path) {
     if (detect_model_format(path) == ModelFormat::gguf) return std::make_unique<GgufSource>(path);

@@ -1,10 +1,12 @@
 // core/models/model_source.h: where a model's configuration and tensors come from: a GGUF file, a directory of
 // safetensors, random numbers in a published shape, or a small model inflated to such a shape.
 //
+// Names:    tensors are asked for by the names of GGUF, whatever the source (TensorName). A family says how files of
+//           other formats call them (core/models/architecture.h).
 // Threads:  one caller at a time.
-// Errors:   open() throws Error (one sentence, naming the file) when the file is damaged, the architecture is unknown
-//           or a required key is missing; tensor() when a tensor is missing or its shape contradicts the
-//           configuration.
+// Errors:   open() throws Error (one sentence, naming the file) when the file is damaged, the architecture is unknown,
+//           a required key or tensor is missing, or one is not understood; tensor() when a tensor is missing or its
+//           shape contradicts the configuration.
 #pragma once
 
 #include <cstdint>
@@ -22,24 +24,29 @@ namespace foresay::core {
 
 class GgufFile;
 
-// The role of a tensor. Every architecture maps roles to the names in its files.
-enum class TensorRole : std::uint8_t {
-    embedding,
-    output_norm,
-    head,
-    attention_norm,
-    q,
-    k,
-    v,
-    q_bias,
-    k_bias,
-    v_bias,
-    attention_out,
-    attention_out_bias,
-    mlp_norm,
-    gate,
-    up,
-    down,
+// A tensor as GGUF names it: blk.3.attn_q.weight is {3, "attn_q"}, output.weight is {-1, "output"}.
+struct TensorName {
+    std::int32_t layer = -1;  // -1: of no layer
+    std::string_view part;
+    std::string_view kind = "weight";  // or "bias"
+    std::int32_t expert = -1;          // -1: not of an expert; else the matrix of one of `experts`
+    std::int32_t experts = 0;
+
+    std::string text() const;
+    bool is_table() const { return layer < 0 && part == "token_embd"; }
+    bool is_head() const { return layer < 0 && part == "output"; }
+};
+
+// Rows and columns of a tensor. A vector has one row.
+struct TensorShape {
+    std::int64_t rows = 0;
+    std::int64_t cols = 0;
+};
+
+// A tensor that a model of some configuration has.
+struct TensorUse {
+    TensorName name;
+    TensorShape shape;
 };
 
 class ModelSource {
@@ -72,16 +79,20 @@ public:
     virtual ~ModelSource() = default;
     const ModelConfig& config() const { return config_; }
     const std::string& path() const { return path_; }  // for messages; "random llama-3.2-1b" has no file
-    const std::vector<float>& rope_factors() const { return rope_factors_; }
 
-    // The tensor for `role` in `layer` (ignored if the role is not per layer). Valid until release().
-    virtual kernels::TensorView tensor(TensorRole role, std::int32_t layer) = 0;
-    // The caller needs none of the tensors returned so far, except the embedding table.
+    // The tensor `name`, which must have this shape. Valid until release(). With a tied head, "output" is the table.
+    virtual kernels::TensorView tensor(const TensorName& name, TensorShape shape) = 0;
+    // Whether there is such a tensor, for families whose files may spell something in two ways.
+    virtual bool has(const TensorName& name) const = 0;
+    // The caller needs none of the tensors returned so far, except tables that stay mapped ("token_embd" and
+    // "per_layer_token_embd").
     virtual void release() {}
     // Bytes of all weights, as stored.
     virtual std::int64_t weight_bytes() = 0;
     // Bytes of the embedding table, as stored. Synthetic sources answer without making it.
-    virtual std::int64_t embedding_bytes() { return tensor(TensorRole::embedding, 0).bytes(); }
+    virtual std::int64_t embedding_bytes();
+    // Bytes of the table of per-layer embeddings, as stored; 0: the model has none.
+    virtual std::int64_t per_layer_table_bytes() { return 0; }
     // Where core::Tokenizer::of() finds the tokenizer: a GGUF file, or a folder that may hold a tokenizer.json. Null
     // and empty for random weights, which have none.
     virtual const GgufFile* gguf() const { return nullptr; }
@@ -90,14 +101,6 @@ public:
 protected:
     ModelConfig config_;
     std::string path_;
-    std::vector<float> rope_factors_;
 };
-
-// Rows and columns that `role` must have in a model of this configuration.
-struct TensorShape {
-    std::int64_t rows = 0;
-    std::int64_t cols = 0;
-};
-TensorShape tensor_shape(const ModelConfig& config, TensorRole role);
 
 }  // namespace foresay::core

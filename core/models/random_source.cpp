@@ -24,18 +24,15 @@ public:
 private:
     bool by_backend() const override { return by_backend_; }
 
-    void fill(TensorRole role, std::int32_t layer, std::vector<std::byte>& data) override {
-        Random random(seed_ + static_cast<std::uint64_t>(role) * 100003u + static_cast<std::uint64_t>(layer) * 7919u);
-        if (is_vector(role)) {
-            const bool norm =
-                role == TensorRole::output_norm || role == TensorRole::attention_norm || role == TensorRole::mlp_norm;
+    void fill(const TensorName& name, TensorShape shape, std::vector<std::byte>& data) override {
+        Random random(seed_ + seed_of(name));
+        if (is_vector(name, shape) && name.part != "ffn_gate_inp") {
             for (std::size_t at = 0; at < data.size(); at += sizeof(float)) {
-                put_value(QuantType::f32, norm ? 1.0f : 0.1f * random.uniform(), data.data() + at);
+                put_value(QuantType::f32, is_norm(name) ? 1.0f : 0.1f * random.uniform(), data.data() + at);
             }
             return;
         }
-        const float inputs = static_cast<float>(tensor_shape(config_, role).cols);
-        fill_random(quant_type_of(role), data, 1.0f / std::sqrt(inputs), random);
+        fill_random(quant_type_of(name, shape), data, 1.0f / std::sqrt(static_cast<float>(shape.cols)), random);
     }
 
     std::uint64_t seed_;

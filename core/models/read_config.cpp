@@ -1,146 +1,279 @@
-// The keys that all families share, from GGUF metadata and from config.json.
+#include "core/models/read_config.h"
 
 #include <algorithm>
-#include <string>
+#include <cmath>
 
 #include "base/error.h"
-#include "core/models/architecture.h"
 #include "core/weights/quote.h"
 
 namespace foresay::core {
 namespace {
 
-// A count from a file as a 32-bit number. Throws Error if it does not fit: no real model needs more.
-std::int32_t narrow(std::int64_t value, const std::string& path, const std::string& key) {
-    if (value < 0 || value > 0x7fffffff) {
-        throw Error(path + ": " + key + " is " + std::to_string(value) + ", which is out of range");
+// A number that GGUF may give once or per layer. Layers that differ are the family's business.
+std::int32_t largest(Keys& keys, const Architecture& family, std::string_view gguf, std::string_view hf,
+                     std::size_t layers, std::int32_t fallback = -1) {
+    if (fallback >= 0 && !keys.has(gguf, hf)) return fallback;
+    if (!keys.is_array(gguf, hf)) return keys.count(gguf, hf);
+    const std::vector<std::int32_t> values = keys.counts(gguf, hf, layers);
+    const auto [low, high] = std::ranges::minmax(values);
+    if (low != high && !family.layers_differ) {
+        keys.refuse(gguf, hf, "differs between layers, which is not supported for this architecture");
     }
-    return static_cast<std::int32_t>(value);
+    return high;
 }
 
-// head_count_kv and feed_forward_length may be arrays with one entry per layer; layers that differ are not supported.
-std::int64_t per_model_int(const GgufFile& file, const std::string& key, std::int64_t fallback) {
-    const GgufEntry* entry = file.find(key);
-    if (entry == nullptr) {
-        if (fallback < 0) return file.get_int(key);  // throws: the key is missing
-        return fallback;
+void read_gguf_rope(Keys& keys, RopeConfig& rope, std::int32_t head_dim) {
+    rope.theta = keys.number_or("rope.freq_base", {}, 10000.0f);
+    const std::string type = keys.text_or("rope.scaling.type", {}, "none");
+    const float old_factor = keys.number_or("rope.scale_linear", {}, 1.0f);
+    const float factor = keys.number_or("rope.scaling.factor", {}, old_factor);
+    rope.dims = keys.count_or("rope.dimension_count", {}, head_dim);
+    rope.original_context = keys.count_or("rope.scaling.original_context_length", {}, rope.original_context);
+    const float magnitude = keys.number_or("rope.scaling.attn_factor", {}, 0.0f);
+    const auto pairs = static_cast<std::size_t>(rope.dims / 2);
+    rope.long_factors = keys.vector("rope_factors_long", pairs);
+    rope.short_factors = keys.vector("rope_factors_short", pairs);
+    if (!rope.long_factors.empty() && !rope.short_factors.empty()) {
+        rope.scaling = RopeScaling::longrope;
+        rope.original_context = keys.count("rope.scaling.original_context_length", {});
+        rope.factor = static_cast<float>(keys.count("context_length", {})) / static_cast<float>(rope.original_context);
+        rope.attention_factor = magnitude;
+        return;
     }
-    if (entry->type != GgufType::array) return file.get_int(key);
-    const std::vector<std::int64_t> values = file.get_ints(key);
-    if (values.empty() || std::ranges::any_of(values, [&](std::int64_t v) { return v != values.front(); })) {
-        throw Error(file.path() + ": " + key + " differs between layers, which is not supported");
-    }
-    return values.front();
-}
-
-void read_gguf_rope(const GgufFile& file, const std::string& prefix, ModelConfig& config) {
-    RopeConfig& rope = config.rope;
-    rope.theta = static_cast<float>(file.get_float_or(prefix + "rope.freq_base", 10000.0));
-    const std::string type(file.get_string_or(prefix + "rope.scaling.type", "none"));
-    const double factor =
-        file.get_float_or(prefix + "rope.scaling.factor", file.get_float_or(prefix + "rope.scale_linear", 1.0));
-    if (type == "linear" || (type == "none" && file.has(prefix + "rope.scale_linear"))) {
+    rope.factors = keys.vector("rope_freqs", pairs);
+    if (type == "linear" || (type == "none" && old_factor != 1.0f)) {
         rope.scaling = RopeScaling::linear;
-        rope.factor = factor == 0.0 ? 1.0f : static_cast<float>(factor);
+        rope.factor = factor == 0.0f ? 1.0f : factor;
+    } else if (type == "yarn") {
+        rope.scaling = RopeScaling::yarn;
+        rope.factor = factor;
+        rope.original_context = keys.count("rope.scaling.original_context_length", {});
+        rope.beta_fast = keys.number_or("rope.scaling.yarn_beta_fast", {}, 32.0f);
+        rope.beta_slow = keys.number_or("rope.scaling.yarn_beta_slow", {}, 1.0f);
+        rope.mscale_all_dim = keys.number_or("rope.scaling.yarn_log_multiplier", {}, 0.0f);
+        if (rope.mscale_all_dim > 0.0f) rope.mscale = 1.0f;
+        if (keys.number_or("rope.scaling.yarn_ext_factor", {}, 1.0f) != 1.0f) {
+            keys.refuse("rope.scaling.yarn_ext_factor", {}, "is not 1, which is not supported");
+        }
+        if (magnitude > 0.0f) {
+            rope.attention_factor =
+                magnitude * static_cast<float>(0.1 * std::log(static_cast<double>(std::max(factor, 1.0f))) + 1.0);
+        }
     } else if (type != "none") {
-        throw Error(file.path() + ": rope scaling of type " + quote(type) +
-                    " is not supported (supported: none, linear)");
-    }
-    const std::int64_t dims = file.get_int_or(prefix + "rope.dimension_count", config.shape.head_dim);
-    if (dims != config.shape.head_dim) {
-        throw Error(file.path() + ": rope over " + std::to_string(dims) + " of " +
-                    std::to_string(config.shape.head_dim) + " dimensions of a head is not supported");
+        keys.refuse("rope.scaling.type", {},
+                    "is " + quote(type) + ", which is not supported (supported: none, linear, yarn, longrope)");
     }
 }
 
-void read_hf_rope(const JsonConfig& json, ModelConfig& config) {
-    RopeConfig& rope = config.rope;
-    const std::string table = json.has("rope_parameters") ? "rope_parameters." : "rope_scaling.";
-    rope.theta = static_cast<float>(json.get_float_or(table + "rope_theta", json.get_float_or("rope_theta", 10000.0)));
-    const std::string type = json.get_string_or(table + "rope_type", json.get_string_or(table + "type", "default"));
+constexpr std::string_view kRopeKeys[] = {
+    "rope_theta",
+    "rope_type",
+    "type",
+    "factor",
+    "low_freq_factor",
+    "high_freq_factor",
+    "beta_fast",
+    "beta_slow",
+    "truncate",
+    "mscale",
+    "mscale_all_dim",
+    "attention_factor",
+    "short_factor",
+    "long_factor",
+    "short_mscale",
+    "long_mscale",
+    "llama_4_scaling_beta",
+    "partial_rotary_factor",
+    "full_attention",
+    "sliding_attention",
+    "original_max_position_embeddings",
+    "max_position_embeddings",
+    "finetuned",
+};
+
+void read_hf_rope(Keys& keys, RopeConfig& rope, std::int32_t head_dim, std::string_view table_name) {
+    const bool now = keys.is_object("rope_parameters");
+    std::string object = now ? "rope_parameters" : "rope_scaling";
+    if (now && !table_name.empty() && keys.is_object(object + "." + std::string(table_name))) {
+        object += "." + std::string(table_name);
+    }
+    const std::string table = object + ".";
+    for (const std::string& member : keys.members(object)) {
+        if (std::ranges::find(kRopeKeys, member) == std::end(kRopeKeys)) {
+            keys.refuse({}, table + member, "is not known and could change the results; use a newer foresay");
+        }
+    }
+    const auto number = [&](const char* key, float fallback) { return keys.number_or({}, table + key, fallback); };
+    rope.theta = number("rope_theta", keys.number_or({}, "rope_theta", 10000.0f));
+    const float partial = number("partial_rotary_factor", keys.number_or({}, "partial_rotary_factor", 1.0f));
+    if (!(partial > 0.0f && partial <= 1.0f)) keys.refuse({}, "partial_rotary_factor", "is not between 0 and 1");
+    rope.dims = static_cast<std::int32_t>(static_cast<float>(head_dim) * partial);
+    const auto pairs = static_cast<std::size_t>(rope.dims / 2);
+    const std::int32_t longest = keys.count_or({}, "max_position_embeddings", 0);
+    const auto original = [&] {
+        const std::int32_t outside = keys.count_or({}, "original_max_position_embeddings", longest);
+        return keys.count_or({}, table + "original_max_position_embeddings", outside);
+    };
+    const std::string type = keys.text_or({}, table + "rope_type", keys.text_or({}, table + "type", "default"));
+    if (type == "default" || type == "none") return;
+    rope.attention_factor = number("attention_factor", 0.0f);
     if (type == "linear") {
         rope.scaling = RopeScaling::linear;
-        rope.factor = static_cast<float>(json.get_float(table + "factor"));
+        rope.factor = keys.number({}, table + "factor");
     } else if (type == "llama3") {
         rope.scaling = RopeScaling::llama3;
-        rope.factor = static_cast<float>(json.get_float(table + "factor"));
-        rope.low_freq_factor = static_cast<float>(json.get_float(table + "low_freq_factor"));
-        rope.high_freq_factor = static_cast<float>(json.get_float(table + "high_freq_factor"));
-        rope.original_context = narrow(json.get_int(table + "original_max_position_embeddings"), json.path(),
-                                       table + "original_max_position_embeddings");
-    } else if (type != "default") {
-        throw Error(json.path() + ": rope scaling of type " + quote(type) +
-                    " is not supported (supported: default, linear, llama3)");
+        rope.factor = keys.number({}, table + "factor");
+        rope.low_freq_factor = keys.number({}, table + "low_freq_factor");
+        rope.high_freq_factor = keys.number({}, table + "high_freq_factor");
+        rope.original_context = keys.count({}, table + "original_max_position_embeddings");
+    } else if (type == "yarn") {
+        rope.scaling = RopeScaling::yarn;
+        rope.original_context = original();
+        rope.factor = number("factor", 0.0f);
+        if (rope.factor == 0.0f) {
+            rope.factor = static_cast<float>(longest) / static_cast<float>(std::max(rope.original_context, 1));
+        }
+        rope.beta_fast = number("beta_fast", 32.0f);
+        rope.beta_slow = number("beta_slow", 1.0f);
+        rope.truncate = keys.flag_or({}, table + "truncate", true);
+        rope.mscale = number("mscale", 0.0f);
+        rope.mscale_all_dim = number("mscale_all_dim", 0.0f);
+    } else if (type == "longrope" || type == "su") {
+        rope.scaling = RopeScaling::longrope;
+        rope.original_context = original();
+        rope.factor = static_cast<float>(longest) / static_cast<float>(std::max(rope.original_context, 1));
+        rope.short_factors = keys.numbers({}, table + "short_factor", pairs);
+        rope.long_factors = keys.numbers({}, table + "long_factor", pairs);
+    } else if (type == "proportional") {
+        rope.spread_dims = 2 * static_cast<std::int32_t>(partial * static_cast<float>(head_dim) / 2.0f);
+        rope.dims = head_dim;
+        rope.factor = number("factor", 1.0f);
+        if (rope.factor != 1.0f) rope.scaling = RopeScaling::linear;
+    } else {
+        keys.refuse({}, table + "rope_type",
+                    "is " + quote(type) +
+                        ", which is not supported (supported: default, linear, llama3, yarn, longrope, proportional)");
     }
-    const double partial =
-        json.get_float_or(table + "partial_rotary_factor", json.get_float_or("partial_rotary_factor", 1.0));
-    if (partial != 1.0) throw Error(json.path() + ": rope over a part of a head is not supported");
 }
 
 }  // namespace
 
-ModelConfig read_gguf_config(const GgufFile& file, const Architecture& architecture) {
-    const std::string prefix = std::string(file.get_string("general.architecture")) + ".";
-    const auto count = [&](const std::string& key, std::int64_t value) {
-        return narrow(value, file.path(), prefix + key);
-    };
-    ModelConfig config;
-    config.architecture = architecture.name;
-    config.name = file.get_string_or("general.name", "");
-    kernels::ModelShape& s = config.shape;
-    s.layers = count("block_count", file.get_int(prefix + "block_count"));
-    s.d_model = count("embedding_length", file.get_int(prefix + "embedding_length"));
-    s.heads = count("attention.head_count", per_model_int(file, prefix + "attention.head_count", -1));
-    s.kv_heads = count("attention.head_count_kv", per_model_int(file, prefix + "attention.head_count_kv", s.heads));
-    s.d_ff = count("feed_forward_length", per_model_int(file, prefix + "feed_forward_length", -1));
-    if (s.heads == 0) throw Error(file.path() + ": " + prefix + "attention.head_count is 0");
-    s.head_dim = count("attention.key_length", file.get_int_or(prefix + "attention.key_length", s.d_model / s.heads));
-    if (file.get_int_or(prefix + "attention.value_length", s.head_dim) != s.head_dim) {
-        throw Error(file.path() + ": keys and values of different widths are not supported");
+RopeConfig read_rope(Keys& keys, std::int32_t head_dim, kernels::RopePairs pairs, std::string_view table) {
+    RopeConfig rope;
+    rope.pairs = pairs;
+    if (keys.gguf()) {
+        read_gguf_rope(keys, rope, head_dim);
+    } else {
+        read_hf_rope(keys, rope, head_dim, table);
     }
-    config.context_length = count("context_length", file.get_int_or(prefix + "context_length", 2048));
-    config.norm_eps = static_cast<float>(file.get_float_or(prefix + "attention.layer_norm_rms_epsilon", 1e-6));
-    if (file.get_int_or(prefix + "attention.sliding_window", 0) > 0) {
-        throw Error(file.path() + ": sliding-window attention is not supported");
-    }
-    config.tied_head = !file.tensors().has(tensor_name(architecture.gguf_tensors, TensorRole::head, 0));
-    config.rope.pairs = architecture.gguf_rope;
-    read_gguf_rope(file, prefix, config);
-    architecture.read_gguf(file, prefix, config);
-    return config;
+    if (rope.dims == head_dim) rope.dims = 0;
+    return rope;
 }
 
-ModelConfig read_hf_config(const JsonConfig& json, const Architecture& architecture) {
-    const auto get = [&](const char* key) { return narrow(json.get_int(key), json.path(), key); };
-    const auto get_or = [&](const char* key, std::int64_t fallback) {
-        return narrow(json.get_int_or(key, fallback), json.path(), key);
-    };
-    if (json.has("quantization_config")) {
-        throw Error(json.path() +
-                    ": quantised safetensors (quantization_config) are not supported; use the original "
-                    "weights or a GGUF file");
+kernels::Activation activation_by_name(Keys& keys, std::string_view key, std::string_view fallback) {
+    const std::string name = keys.text_or({}, key, fallback);
+    if (name == "silu" || name == "swish") return kernels::Activation::silu;
+    if (name == "gelu_pytorch_tanh" || name == "gelu_new" || name == "gelu_fast") return kernels::Activation::gelu_tanh;
+    if (name == "gelu") return kernels::Activation::gelu;
+    throw Error(keys.path() + ": the activation " + quote(name) +
+                " is not supported (supported: silu, gelu, gelu_pytorch_tanh)");
+}
+
+std::vector<bool> sliding_layers(Keys& keys, const ModelConfig& config, std::int32_t period) {
+    const auto layers = static_cast<std::size_t>(config.shape.layers);
+    constexpr std::string_view kPattern = "attention.sliding_window_pattern";
+    if (keys.has(kPattern, {}) && keys.is_array(kPattern, {})) return keys.flags(kPattern, {}, layers);
+    std::vector<bool> sliding(layers, true);
+    if (keys.has({}, "layer_types")) {
+        const std::vector<std::string> types = keys.texts("layer_types", layers);
+        for (std::size_t i = 0; i < layers; ++i) {
+            if (types[i] != "sliding_attention" && types[i] != "full_attention") {
+                keys.refuse({}, "layer_types", "has " + quote(types[i]) + ", which is not supported");
+            }
+            sliding[i] = types[i] == "sliding_attention";
+        }
+        keys.ignore({"sliding_window_pattern", "_sliding_window_pattern"});
+        return sliding;
     }
-    ModelConfig config;
-    config.architecture = architecture.name;
-    config.name = json.get_string_or("_name_or_path", "");
+    period = keys.count_or(kPattern, "sliding_window_pattern", period);
+    if (period == 0) keys.refuse(kPattern, "sliding_window_pattern", "is 0");
+    for (std::size_t i = 0; i < layers && period > 1; ++i) {
+        sliding[i] = (static_cast<std::int32_t>(i) + 1) % period != 0;
+    }
+    return sliding;
+}
+
+void set_sliding(ModelConfig& config, const std::vector<bool>& sliding) {
+    spell_out_layers(config);
+    for (std::size_t i = 0; i < sliding.size(); ++i) config.layers[i].window = sliding[i] ? config.window : 0;
+}
+
+void read_experts(Keys& keys, ModelConfig& config, std::string_view hf_count) {
+    ExpertConfig& e = config.experts;
+    // Published files of some families say num_experts; transformers 5 writes num_local_experts.
+    if (hf_count == "num_local_experts" && !keys.has("expert_count", hf_count)) hf_count = "num_experts";
+    e.count = keys.count("expert_count", hf_count);
+    if (e.count < 2)
+        keys.refuse("expert_count", hf_count, "is " + std::to_string(e.count) + "; a mixture has two experts or more");
+    e.used = keys.count("expert_used_count", "num_experts_per_tok");
+    if (e.used < 1 || e.used > e.count) {
+        keys.refuse("expert_used_count", "num_experts_per_tok",
+                    "is " + std::to_string(e.used) + " of " + std::to_string(e.count) + " experts");
+    }
+    const bool own_width = keys.has("expert_feed_forward_length", "moe_intermediate_size");
+    e.d_ff = own_width ? keys.count("expert_feed_forward_length", "moe_intermediate_size") : config.shape.d_ff;
+    const std::int32_t gating = keys.count_or("expert_gating_func", {}, 0);
+    if (gating > 3) keys.refuse("expert_gating_func", {}, "is " + std::to_string(gating) + ", which is not known");
+    if (gating == 1) e.gating = kernels::Gating::softmax;
+    if (gating == 2) e.gating = kernels::Gating::sigmoid;
+    if (gating == 3) e.gating = kernels::Gating::softmax_chosen;
+    e.renormalize = keys.flag_or("expert_weights_norm", {}, e.renormalize);
+    e.scale = keys.number_or("expert_weights_scale", {}, e.scale);
+    if (e.scale == 0.0f) e.scale = 1.0f;
+    e.groups = std::max(1, keys.count_or("expert_group_count", "n_group", 1));
+    e.groups_used = std::max(1, keys.count_or("expert_group_used_count", "topk_group", 1));
     kernels::ModelShape& s = config.shape;
-    s.layers = get("num_hidden_layers");
-    s.d_model = get("hidden_size");
-    s.heads = get("num_attention_heads");
-    if (s.heads == 0) throw Error(json.path() + ": num_attention_heads is 0");
-    s.kv_heads = get_or("num_key_value_heads", s.heads);
-    s.head_dim = get_or("head_dim", s.d_model / s.heads);
-    s.d_ff = get("intermediate_size");
-    config.context_length = get_or("max_position_embeddings", architecture.hf_context_length);
-    config.norm_eps = static_cast<float>(json.get_float_or("rms_norm_eps", 1e-6));
-    config.tied_head = json.get_bool_or("tie_word_embeddings", false);
-    const std::string activation = json.get_string_or("hidden_act", "silu");
-    if (activation != "silu") {
-        throw Error(json.path() + ": the activation " + quote(activation) + " is not supported (supported: silu)");
+    s.experts = e.count;
+    s.experts_used = e.used;
+    s.expert_ff = e.d_ff;
+}
+
+ModelConfig read_config(Keys& keys, const Architecture& family) {
+    ModelConfig config;
+    config.architecture = family.name;
+    kernels::ModelShape& s = config.shape;
+    s.layers = keys.count("block_count", "num_hidden_layers");
+    // GGUF counts the layers for multi-token prediction, config.json does not.
+    const std::int32_t extra = keys.count_or("nextn_predict_layers", "num_nextn_predict_layers", 0);
+    if (keys.gguf()) s.layers -= std::min(extra, s.layers);
+    config.extra_layers = std::min(extra, 1024);
+    const auto layers = static_cast<std::size_t>(s.layers);
+    s.d_model = keys.count("embedding_length", "hidden_size");
+    const bool hf = !keys.gguf();
+    s.heads = largest(keys, family, "attention.head_count", "num_attention_heads", layers,
+                      hf && family.hf_heads > 0 ? family.hf_heads : -1);
+    if (s.heads == 0) keys.refuse("attention.head_count", "num_attention_heads", "is 0");
+    s.kv_heads = largest(keys, family, "attention.head_count_kv", "num_key_value_heads", layers,
+                         hf && family.hf_kv_heads > 0 ? family.hf_kv_heads : s.heads);
+    s.d_ff = largest(keys, family, "feed_forward_length", "intermediate_size", layers);
+    s.head_dim = keys.count_or("attention.key_length", "head_dim",
+                               hf && family.hf_head_dim > 0 ? family.hf_head_dim : s.d_model / s.heads);
+    if (keys.count_or("attention.value_length", {}, s.head_dim) != s.head_dim) {
+        keys.refuse("attention.value_length", {}, "differs from the width of keys, which is not supported");
     }
-    config.rope.pairs = architecture.hf_rope;
-    read_hf_rope(json, config);
-    architecture.read_hf(json, config);
+    config.context_length = keys.count_or("context_length", "max_position_embeddings", family.hf_context_length);
+    config.norm_eps = keys.number_or("attention.layer_norm_rms_epsilon", "rms_norm_eps", 1e-6f);
+    if (keys.gguf()) {
+        config.tied_head = !keys.has_tensor(-1, "output");
+    } else {
+        const bool tied = keys.flag_or({}, "tie_word_embeddings", family.hf_tied);
+        config.tied_head = tied && !keys.has_tensor(-1, "output");
+        if (keys.has({}, "hidden_act")) config.activation = activation_by_name(keys, "hidden_act", "silu");
+    }
+    config.rope = read_rope(keys, s.head_dim, keys.gguf() ? family.gguf_rope : family.hf_rope);
+    if (family.read != nullptr) family.read(keys, config);
+    widen_shape(config);
+    keys.refuse_unknown();
     return config;
 }
 

@@ -1,7 +1,7 @@
-// core/models/shapes.h: published model shapes, for benchmarks with random weights (`--shape`).
+// core/models/shapes.h: published model shapes, for benchmarks with random weights (`--shape`). Each family's file has
+// its own.
 //
-// Source:   the config.json files published with the models. The 1B shape has an untied LM head here, as in other
-//           projects' benchmarks; the small Qwen shapes are tied, as published.
+// Source:   the config.json files published with the models.
 #pragma once
 
 #include <cstdint>

@@ -5,24 +5,27 @@
 
 #include "base/error.h"
 #include "core/models/architecture.h"
+#include "core/models/stages.h"
 
 namespace foresay::core {
 
 using kernels::QuantType;
 
-bool is_vector(TensorRole role) {
-    switch (role) {
-        case TensorRole::output_norm:
-        case TensorRole::attention_norm:
-        case TensorRole::mlp_norm:
-        case TensorRole::q_bias:
-        case TensorRole::k_bias:
-        case TensorRole::v_bias:
-        case TensorRole::attention_out_bias:
-            return true;
-        default:
-            return false;
+bool is_vector(const TensorName& name, TensorShape shape) {
+    return shape.rows == 1 || name.kind == "bias" || name.part == "ffn_gate_inp";
+}
+
+bool is_norm(const TensorName& name) {
+    return name.kind == "weight" && name.part.find("norm") != std::string_view::npos;
+}
+
+std::uint64_t seed_of(const TensorName& name) {
+    std::uint64_t seed = 0xcbf29ce484222325u;  // FNV-1a
+    for (const std::string_view text : {name.part, name.kind}) {
+        for (const char c : text) seed = (seed ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
     }
+    return (seed ^ static_cast<std::uint64_t>(name.layer + 1)) * 0x100000001b3u ^
+           static_cast<std::uint64_t>(name.expert + 1) << 40;
 }
 
 SyntheticSource::SyntheticSource(const ModelConfig& config, QuantType quant_type, QuantType head, std::string path)
@@ -31,43 +34,41 @@ SyntheticSource::SyntheticSource(const ModelConfig& config, QuantType quant_type
     config_.file_type = kernels::info(quant_type).name;
     path_ = std::move(path);
     check_config(config_, path_);
-    for (const TensorRole role :
-         {TensorRole::embedding, TensorRole::q, TensorRole::attention_out, TensorRole::down, TensorRole::head}) {
-        const std::int64_t cols = tensor_shape(config_, role).cols;
-        const bool tied = role == TensorRole::embedding && config_.tied_head;
-        const QuantType stored = role == TensorRole::head || tied ? head : quant_type;
-        if (!present(role) || cols % kernels::info(stored).block_elements == 0) continue;
-        throw Error(path_ + ": rows of " + std::to_string(cols) + " weights cannot be stored as " +
+    for (const TensorUse& use : tensors_of(config_)) {
+        if (is_vector(use.name, use.shape)) continue;
+        const bool tied = use.name.is_table() && config_.tied_head;
+        const QuantType stored = use.name.is_head() || tied ? head : quant_type;
+        if (use.shape.cols % kernels::info(stored).block_elements == 0) continue;
+        throw Error(path_ + ": rows of " + std::to_string(use.shape.cols) + " weights cannot be stored as " +
                     std::string(kernels::info(stored).name) + "; use q4_0 or q8_0");
     }
 }
 
-bool SyntheticSource::present(TensorRole role) const {
-    if (role == TensorRole::head) return !config_.tied_head;
-    if (role == TensorRole::q_bias || role == TensorRole::k_bias || role == TensorRole::v_bias) return config_.qkv_bias;
-    if (role == TensorRole::attention_out_bias) return config_.attention_out_bias;
-    return true;
-}
-
-QuantType SyntheticSource::quant_type_of(TensorRole role) const {
-    if (is_vector(role)) return QuantType::f32;
-    if (role == TensorRole::head || (role == TensorRole::embedding && config_.tied_head)) return head_;
+QuantType SyntheticSource::quant_type_of(const TensorName& name, TensorShape shape) const {
+    if (is_vector(name, shape)) return QuantType::f32;
+    if (name.is_head() || (name.is_table() && config_.tied_head)) return head_;
     return quant_type_;
 }
 
-std::int64_t SyntheticSource::bytes(TensorRole role) const {
-    const TensorShape shape = tensor_shape(config_, role);
-    return shape.rows * kernels::row_bytes(quant_type_of(role), shape.cols);
+std::int64_t SyntheticSource::bytes(const TensorName& name, TensorShape shape) const {
+    return shape.rows * kernels::row_bytes(quant_type_of(name, shape), shape.cols);
 }
 
 std::int64_t SyntheticSource::weight_bytes() {
     std::int64_t sum = 0;
-    for (int i = 0; i < kTensorRoles; ++i) {
-        const auto role = static_cast<TensorRole>(i);
-        const bool once = role <= TensorRole::head;
-        if (present(role)) sum += bytes(role) * (once ? 1 : config_.shape.layers);
+    for (const TensorUse& use : tensors_of(config_)) {
+        if (!use.name.is_head() || !config_.tied_head) sum += bytes(use.name, use.shape);
     }
     return sum;
+}
+
+std::int64_t SyntheticSource::embedding_bytes() {
+    return bytes({.part = "token_embd"}, {config_.shape.vocab, config_.shape.d_model});
+}
+
+std::int64_t SyntheticSource::per_layer_table_bytes() {
+    const std::int64_t width = std::int64_t{config_.shape.per_layer} * config_.shape.layers;
+    return width > 0 ? bytes({.part = "per_layer_token_embd"}, {config_.shape.vocab, width}) : 0;
 }
 
 void SyntheticSource::release() {
@@ -76,25 +77,26 @@ void SyntheticSource::release() {
     if (!more_layers_) spare_.clear();
 }
 
-kernels::TensorView SyntheticSource::tensor(TensorRole role, std::int32_t layer) {
-    if (role == TensorRole::head && config_.tied_head) role = TensorRole::embedding;
-    const TensorShape shape = tensor_shape(config_, role);
-    const QuantType quant_type = quant_type_of(role);
-    if (by_backend() && !is_vector(role)) return {quant_type, shape.rows, shape.cols, nullptr};
-    const bool is_embedding = role == TensorRole::embedding;
-    if (!is_embedding || embedding_.empty()) {
-        const std::size_t size = static_cast<std::size_t>(bytes(role));
-        more_layers_ = role > TensorRole::head && layer + 1 < config_.shape.layers;
-        std::vector<std::byte>& data = is_embedding ? embedding_ : scratch_.emplace_back();
+kernels::TensorView SyntheticSource::tensor(const TensorName& asked, TensorShape shape) {
+    const TensorName name = asked.is_head() && config_.tied_head ? TensorName{.part = "token_embd"} : asked;
+    const QuantType quant_type = quant_type_of(name, shape);
+    if (by_backend() && !is_vector(name, shape)) return {quant_type, shape.rows, shape.cols, nullptr};
+    std::vector<std::byte>* const table = name.is_table()                       ? &embedding_
+                                          : name.part == "per_layer_token_embd" ? &per_layer_table_
+                                                                                : nullptr;
+    if (table == nullptr || table->empty()) {
+        const std::size_t size = static_cast<std::size_t>(bytes(name, shape));
+        more_layers_ = name.layer >= 0 && name.layer + 1 < config_.shape.layers;
+        std::vector<std::byte>& data = table != nullptr ? *table : scratch_.emplace_back();
         const auto spare = std::ranges::find(spare_, size, &std::vector<std::byte>::size);
         if (spare != spare_.end()) {
             data = std::move(*spare);
             spare_.erase(spare);
         }
         data.resize(size);
-        fill(role, layer, data);
+        fill(name, shape, data);
     }
-    return {quant_type, shape.rows, shape.cols, (is_embedding ? embedding_ : scratch_.back()).data()};
+    return {quant_type, shape.rows, shape.cols, (table != nullptr ? *table : scratch_.back()).data()};
 }
 
 }  // namespace foresay::core

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <utility>
 
 #include "base/error.h"
@@ -124,7 +125,18 @@ JsonConfig JsonConfig::parse(std::string_view text, std::string path) {
     check_json_depth(text, path);
     auto document = std::make_shared<Document>();
     try {
-        document->root = json::parse(text);
+        // Of a member that is there twice the library keeps the last.
+        std::vector<std::set<std::string>> open;
+        std::string twice;
+        document->root = json::parse(text, [&](int, json::parse_event_t event, const json& parsed) {
+            if (event == json::parse_event_t::object_start) open.emplace_back();
+            if (event == json::parse_event_t::object_end) open.pop_back();
+            if (event == json::parse_event_t::key && !open.back().insert(parsed.get<std::string>()).second) {
+                twice = parsed.get<std::string>();
+            }
+            return true;
+        });
+        if (!twice.empty()) throw Error(path + ": " + quote(twice) + " is there twice; correct the file");
     } catch (const json::exception& error) {
         throw Error(path + ": not valid JSON: " + plain(error) + "; get the file again");
     }
@@ -140,6 +152,27 @@ bool JsonConfig::has(std::string_view member) const { return document_->find(mem
 bool JsonConfig::is_array(std::string_view member) const {
     const json* value = document_->find(member);
     return value != nullptr && value->is_array();
+}
+
+bool JsonConfig::is_object(std::string_view member) const {
+    const json* value = document_->find(member);
+    return value != nullptr && value->is_object();
+}
+
+std::vector<std::string> JsonConfig::members(std::string_view object) const {
+    const json* value = object.empty() ? &document_->root : document_->find(object);
+    std::vector<std::string> names;
+    if (value == nullptr || !value->is_object()) return names;
+    for (const auto& [name, content] : value->items()) names.push_back(name);
+    return names;
+}
+
+bool JsonConfig::is_off(std::string_view member) const {
+    const json* value = document_->find(member);
+    if (value == nullptr) return true;
+    if (value->is_boolean()) return !value->get<bool>();
+    if (value->is_string()) return value->get_ref<const std::string&>().empty();
+    return (value->is_array() || value->is_object()) && value->empty();
 }
 
 std::int64_t JsonConfig::get_int(std::string_view member) const {

@@ -32,6 +32,11 @@ public:
 
     bool has(std::string_view member) const;
     bool is_array(std::string_view member) const;
+    bool is_object(std::string_view member) const;
+    // The names of the members of an object; of the document itself for "". Empty when it is absent or no object.
+    std::vector<std::string> members(std::string_view object) const;
+    // Whether the member is absent, false, or an empty string, array or object.
+    bool is_off(std::string_view member) const;
 
     std::int64_t get_int(std::string_view member) const;  // also a float that is a whole number
     double get_float(std::string_view member) const;      // any number

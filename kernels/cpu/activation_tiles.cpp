@@ -23,9 +23,9 @@ int padded(int inputs) { return static_cast<int>(round_up(inputs, inputs % 256 =
 
 }  // namespace
 
-void ActivationTiles::reserve(int max_rows, int64_t max_inputs) {
+void ActivationTiles::reserve(int max_rows, int64_t max_inputs, int max_groups) {
     max_inputs_ = round_up(max_inputs, 256);
-    max_places_ = max_rows + kMaxPadding + kWidestTile;
+    max_places_ = max_rows + kMaxPadding * max_groups + kWidestTile;
     memory_ = Arena::allocate_alone(max_places_ * (max_inputs_ / kGroupInputs) * (kCodeBytes + kValueBytes) + 64 * 16);
     const auto most = static_cast<std::size_t>(max_rows);
     tiles_.reserve(most);
@@ -33,7 +33,7 @@ void ActivationTiles::reserve(int max_rows, int64_t max_inputs) {
     tile_of_row_.reserve(most);
 }
 
-void ActivationTiles::set_rows(int rows, const IsaKernels& isa) {
+void ActivationTiles::set_groups(std::span<const int> sizes, const IsaKernels& isa) {
     tiles_.clear();
     first_row_.clear();
     tile_of_row_.clear();
@@ -41,25 +41,30 @@ void ActivationTiles::set_rows(int rows, const IsaKernels& isa) {
     auto* base = memory_.data;
     auto* values = base + max_places_ * groups * kCodeBytes;
     int64_t place = 0;
-    for (int row = 0; row < rows;) {
-        ActivationTile tile;
-        tile.rows = std::min(rows - row, isa.max_tile);
-        tile.stride = isa.tile_stride(tile.rows);
-        // The arrays of a tile are contiguous.
-        std::byte* at = base + place * groups * kCodeBytes;
-        const int64_t cells = groups * tile.stride;
-        tile.q = reinterpret_cast<std::int8_t*>(at);
-        tile.scale = reinterpret_cast<float*>(at + cells * 32);
-        tile.sum = tile.scale + cells;
-        tile.minus8 = reinterpret_cast<std::int32_t*>(tile.sum + cells);
-        tile.minus128 = tile.minus8 + cells;
-        tile.minus32 = tile.minus128 + cells;
-        tile.values = reinterpret_cast<float*>(values + place * groups * kValueBytes);
-        place += tile.stride;
-        first_row_.push_back(row);
-        tile_of_row_.insert(tile_of_row_.end(), static_cast<std::size_t>(tile.rows), static_cast<int>(tiles_.size()));
-        tiles_.push_back(tile);
-        row += tile.rows;
+    int row = 0, end = 0;
+    for (const int size : sizes) {
+        end += size;
+        while (row < end) {
+            ActivationTile tile;
+            tile.rows = std::min(end - row, isa.max_tile);
+            tile.stride = isa.tile_stride(tile.rows);
+            // The arrays of a tile are contiguous.
+            std::byte* at = base + place * groups * kCodeBytes;
+            const int64_t cells = groups * tile.stride;
+            tile.q = reinterpret_cast<std::int8_t*>(at);
+            tile.scale = reinterpret_cast<float*>(at + cells * 32);
+            tile.sum = tile.scale + cells;
+            tile.minus8 = reinterpret_cast<std::int32_t*>(tile.sum + cells);
+            tile.minus128 = tile.minus8 + cells;
+            tile.minus32 = tile.minus128 + cells;
+            tile.values = reinterpret_cast<float*>(values + place * groups * kValueBytes);
+            place += tile.stride;
+            first_row_.push_back(row);
+            tile_of_row_.insert(tile_of_row_.end(), static_cast<std::size_t>(tile.rows),
+                                static_cast<int>(tiles_.size()));
+            tiles_.push_back(tile);
+            row += tile.rows;
+        }
     }
 }
 

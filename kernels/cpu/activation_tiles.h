@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "kernels/cpu/arena.h"
@@ -15,16 +16,20 @@ namespace foresay::kernels::cpu {
 
 class ActivationTiles {
 public:
-    // Room for `max_rows` rows of up to `max_inputs` inputs.
-    void reserve(int max_rows, std::int64_t max_inputs);
+    // Room for `max_rows` rows of up to `max_inputs` inputs, in up to `max_groups` groups.
+    void reserve(int max_rows, std::int64_t max_inputs, int max_groups = 1);
     std::int64_t bytes() const { return memory_.bytes; }
 
     // Cuts `rows` rows into tiles of widths for which kernels exist.
-    void set_rows(int rows, const IsaKernels& isa);
+    void set_rows(int rows, const IsaKernels& isa) { set_groups({&rows, 1}, isa); }
+    // The same for rows in groups of these sizes. No tile has rows of two groups.
+    void set_groups(std::span<const int> sizes, const IsaKernels& isa);
 
     int tiles() const { return static_cast<int>(tiles_.size()); }
     const ActivationTile& tile(int i) const { return tiles_[static_cast<std::size_t>(i)]; }
     int first_row(int i) const { return first_row_[static_cast<std::size_t>(i)]; }
+    // The tile that holds a row.
+    int tile_of(int row) const { return tile_of_row_[static_cast<std::size_t>(row)]; }
 
     // Fills in row `row` from x[inputs], as codes, float32, or both.
     void fill(const IsaKernels& isa, int row, const float* x, int inputs, bool codes, bool floats);

@@ -46,21 +46,26 @@ void CpuOps::rotate(const CpuWorkspace& a, int table, int t, float* head) const 
 
 // The epilogue of the projections for one attention head of one row: bias, norm, rope; stores keys and values in the KV
 // cache. `head` counts query heads, then key heads, then value heads.
-void CpuOps::finish_head(const AttentionInOp& s, CpuWorkspace& a, CpuKv& kv, int32_t layer, int head, int t) {
+void CpuOps::finish_head(const AttentionInOp& s, CpuWorkspace& a, const CpuKvLayer& kv, int head, int t) {
     const int32_t dh = s.shape.head_dim, heads = s.shape.heads, kv_heads = s.shape.kv_heads;
     const Row& row = a.batch.rows[t];
-    const auto finish = [&](float* x, int h, const std::vector<float>& bias, const Norm* norm) {
+    const auto finish = [&](float* x, int h, const std::vector<float>& bias, const Norm& norm) {
         float* y = x + h * dh;
-        if (!bias.empty()) {
+        if (!bias.empty() && !(s.whole_norms && &norm != &s.v_norm)) {
             for (int32_t i = 0; i < dh; ++i) y[i] += bias[static_cast<std::size_t>(h * dh + i)];
         }
-        if (norm && !norm->empty()) isa_.rms_norm(y, norm->weight.data(), norm->eps, dh, y);
-        if (norm && s.rope >= 0) rotate(a, s.rope, t, y);
+        if (!norm.empty() && !(s.whole_norms && &norm != &s.v_norm)) {
+            apply_norm(norm, y, dh, y, norm.weight.size() > static_cast<std::size_t>(dh) ? h * dh : 0);
+        }
+        if (&norm != &s.v_norm && s.rope >= 0) rotate(a, s.rope, t, y);
         return y;
     };
     float* q = a.qkv + t * a.qkv_stride();
     if (head < heads) {
-        finish(q, head, s.q_bias, &s.q_norm);
+        float* y = finish(q, head, s.q_bias, s.q_norm);
+        if (s.temperature.beta == 0.0f) return;
+        const float factor = query_factor(s.temperature, row.position);
+        for (int32_t i = 0; i < dh; ++i) y[i] *= factor;
         return;
     }
     const int32_t cell = row.cell < 0 ? row.position : row.cell;
@@ -68,15 +73,15 @@ void CpuOps::finish_head(const AttentionInOp& s, CpuWorkspace& a, CpuKv& kv, int
     const int32_t place = cell % kPagePositions;
     float* k = q + a.q_stride;
     if (const int h = head - heads; h < kv_heads) {
-        store_key(kv, kv.k(layer, page, h), place, finish(k, h, s.k_bias, &s.k_norm));
+        store_key(kv, kv.k(page, h), place, finish(k, h, s.k_bias, s.k_norm));
         return;
     }
     const int h = head - heads - kv_heads;
-    store_value(kv, kv.v(layer, page, h), place, finish(k + a.kv_stride, h, s.v_bias, nullptr));
+    store_value(kv, kv.v(page, h), place, finish(k + a.kv_stride, h, s.v_bias, s.v_norm));
 }
 
 // Writes a head's key at `place` of the page's keys.
-void CpuOps::store_key(const CpuKv& kv, std::uint8_t* keys, int32_t place, const float* x) const {
+void CpuOps::store_key(const CpuKvLayer& kv, std::uint8_t* keys, int32_t place, const float* x) const {
     const int32_t dh = kv.shape.head_dim;
     const auto scatter = [&](const auto* values, auto* out) {
         for (int32_t d = 0; d < dh; ++d) out[kv.k_index(place) + 16 * d] = values[d];
@@ -93,8 +98,8 @@ void CpuOps::store_key(const CpuKv& kv, std::uint8_t* keys, int32_t place, const
 }
 
 // Writes a head's value vector at `place` of the page's values.
-void CpuOps::store_value(const CpuKv& kv, std::uint8_t* values, int32_t place, const float* x) const {
-    const int64_t at = place * CpuKv::v_stride(kv.shape);
+void CpuOps::store_value(const CpuKvLayer& kv, std::uint8_t* values, int32_t place, const float* x) const {
+    const int64_t at = place * kv.v_stride();
     if (kv.format == KvFormat::q8) {
         kv.v_steps(values)[place] = isa_.to_kv_codes(x, kv.shape.head_dim, reinterpret_cast<std::int8_t*>(values) + at);
     } else {
@@ -102,11 +107,26 @@ void CpuOps::store_value(const CpuKv& kv, std::uint8_t* values, int32_t place, c
     }
 }
 
+// Biases and norms over all heads of Q, and of K, together. finish_head() leaves both out then.
+void CpuOps::norm_projections(const AttentionInOp& s, CpuWorkspace& a) {
+    const auto whole = [&](float* x, const PanelMatrix& m, const std::vector<float>& bias, const Norm& norm) {
+        for (std::size_t i = 0; i < bias.size(); ++i) x[i] += bias[i];
+        if (!norm.empty() && m.panels > 0) apply_norm(norm, x, static_cast<int>(m.outputs), x);
+    };
+    pool_.run(rows(a), 4, [&](int begin, int end, int) {
+        for (int t = begin; t < end; ++t) {
+            float* q = a.qkv + t * a.qkv_stride();
+            whole(q, s.q, s.q_bias, s.q_norm);
+            whole(q + a.q_stride, s.k, s.k_bias, s.k_norm);
+        }
+    });
+}
+
 void CpuOps::attention_in(const PreparedOp& prepared, Workspace& workspace, KvPages& pages, int32_t layer) {
     const auto& s = static_cast<const AttentionInOp&>(prepared);
     auto& a = self(workspace);
-    auto& kv = static_cast<CpuKv&>(pages);
-    fill_tiles(a, a.tiles, a.x, a.d_stride, s.shape.d_model, &s.norm, s.codes, s.floats);
+    const CpuKvLayer kv = static_cast<CpuKv&>(pages).layer(layer);
+    fill_tiles(a, a.tiles, a.x, a.d_stride, s.shape.d_model, s.norm, s.codes, s.floats);
     if (s.rope >= 0) angles(a, s.rope);
     const int total = s.q.panels + s.k.panels + s.v.panels;
     const auto project = [&](int begin, int end) {
@@ -123,14 +143,15 @@ void CpuOps::attention_in(const PreparedOp& prepared, Workspace& workspace, KvPa
         }
     };
     const auto finish = [&](int head) {
-        for (int t = 0; t < rows(a); ++t) finish_head(s, a, kv, layer, head, t);
+        for (int t = 0; t < rows(a); ++t) finish_head(s, a, kv, head, t);
     };
-    const int heads = s.shape.heads + 2 * s.shape.kv_heads;
-    if (s.shape.head_dim % kPanelOutputs == 0) {
+    const int heads = s.shape.heads + (s.k.panels > 0 ? 2 * s.shape.kv_heads : 0);
+    if (s.shape.head_dim % kPanelOutputs == 0 && !s.whole_norms) {
         run_parts(a, total, s.q.inputs, s.shape.head_dim / kPanelOutputs, project, finish);
         return;
     }
     run_panels(a, total, s.q.inputs, project);
+    if (s.whole_norms) norm_projections(s, a);
     pool_.run(heads, 1, [&](int begin, int end, int) {
         for (int head = begin; head < end; ++head) finish(head);
     });
@@ -138,13 +159,13 @@ void CpuOps::attention_in(const PreparedOp& prepared, Workspace& workspace, KvPa
 
 // Copies K and V of one tile of positions of tree row t, whose cells may lie anywhere, to tile `gathered` of the
 // scratch.
-void CpuOps::gather_tree_tile(const CpuWorkspace& a, const CpuKv& kv, int32_t layer, int head, int t, int tile,
-                              int gathered, ThreadScratch& scratch) {
-    const ModelShape& s = kv.shape;
+void CpuOps::gather_tree_tile(const CpuWorkspace& a, const CpuKvLayer& kv, int head, int t, int tile, int gathered,
+                              ThreadScratch& scratch) {
+    const KvLayer& s = kv.shape;
     const auto& pages = a.batch.sequences[a.batch.rows[t].sequence].pages;
-    const int64_t v_stride = CpuKv::v_stride(s);
-    std::uint8_t* tile_k = scratch.tree_k.data() + gathered * CpuKv::k_bytes(s, kv.format);
-    std::uint8_t* tile_v = scratch.tree_v.data() + gathered * CpuKv::v_bytes(s, kv.format);
+    const int64_t v_stride = kv.v_stride();
+    std::uint8_t* tile_k = scratch.tree_k.data() + gathered * kv.k_bytes();
+    std::uint8_t* tile_v = scratch.tree_v.data() + gathered * kv.v_bytes();
     const auto gather = [&]<class Value>(Value, const std::uint8_t* k, const std::uint8_t* v, int32_t place,
                                          int32_t i) {
         const Value* from_k = reinterpret_cast<const Value*>(k) + kv.k_index(place);
@@ -158,7 +179,7 @@ void CpuOps::gather_tree_tile(const CpuWorkspace& a, const CpuKv& kv, int32_t la
         if (position > a.batch.rows[t].position) break;
         const int32_t cell = scratch.cells[static_cast<std::size_t>(position)];
         const int32_t page = pages[cell / kPagePositions], place = cell % kPagePositions;
-        std::uint8_t *k = kv.k(layer, page, head), *v = kv.v(layer, page, head);
+        std::uint8_t *k = kv.k(page, head), *v = kv.v(page, head);
         if (kv.format == KvFormat::q8) {
             gather(std::int8_t{}, k, v, place, i);
             kv.k_steps(tile_k)[i] = kv.k_steps(k)[place];
@@ -174,12 +195,12 @@ void CpuOps::gather_tree_tile(const CpuWorkspace& a, const CpuKv& kv, int32_t la
 void CpuOps::group_rows(CpuWorkspace& a, int heads_per_kv, const AttendSpec& spec) const {
     const int count = rows(a);
     const int spread = std::max(1, count * spec.shape.kv_heads / pool_.threads());
-    const bool alone = a.batch.tree || spec.window > 0;
-    const int most = alone ? 1 : std::min(std::max(1, 2 * kAttendQueries / heads_per_kv), spread);
+    const int most = a.batch.tree ? 1 : std::min(std::max(1, 2 * kAttendQueries / heads_per_kv), spread);
     a.groups.clear();
     for (int t = 0; t < count; ++t) {
         const Row& row = a.batch.rows[t];
-        if (t > 0 && t - a.groups.back() < most) {
+        const bool from_start = spec.window <= 0 || row.position < spec.window;  // rows of a group begin at position 0
+        if (t > 0 && from_start && t - a.groups.back() < most) {
             const Row& before = a.batch.rows[t - 1];
             if (row.sequence == before.sequence && row.position == before.position + 1 &&
                 row.position % kPagePositions != 0) {
@@ -192,9 +213,10 @@ void CpuOps::group_rows(CpuWorkspace& a, int heads_per_kv, const AttendSpec& spe
 }
 
 void CpuOps::attend(const PreparedOp& prepared, Workspace& workspace, const KvPages& pages, int32_t layer) {
-    const AttendSpec& spec = static_cast<const AttendOp&>(prepared).spec;
+    const auto& op = static_cast<const AttendOp&>(prepared);
+    const AttendSpec& spec = op.spec;
     auto& a = self(workspace);
-    const auto& kv = static_cast<const CpuKv&>(pages);
+    const CpuKvLayer kv = static_cast<const CpuKv&>(pages).layer(layer);
     const int32_t dh = spec.shape.head_dim, group = spec.shape.heads / spec.shape.kv_heads;
     group_rows(a, group, spec);
     const int groups = static_cast<int>(a.groups.size()) - 1;
@@ -220,6 +242,7 @@ void CpuOps::attend(const PreparedOp& prepared, Workspace& workspace, const KvPa
             work.scale = spec.scale;
             work.soft_cap = spec.soft_cap;
             work.coded = kv.format == KvFormat::q8;
+            if (!op.sinks.empty()) work.sinks = op.sinks.data() + head * group;
             scratch.k_tiles.clear();
             scratch.v_tiles.clear();
             // Committed positions are in their own cells, for tree rows too.
@@ -228,20 +251,20 @@ void CpuOps::attend(const PreparedOp& prepared, Workspace& workspace, const KvPa
             if (in_place < tiles) {
                 attended_cells(a.batch, t, 0, scratch.cells);
                 const auto more = static_cast<std::size_t>(tiles - in_place);
-                scratch.tree_k.resize(more * static_cast<std::size_t>(CpuKv::k_bytes(kv.shape, kv.format)));
-                scratch.tree_v.resize(more * static_cast<std::size_t>(CpuKv::v_bytes(kv.shape, kv.format)));
+                scratch.tree_k.resize(more * static_cast<std::size_t>(kv.k_bytes()));
+                scratch.tree_v.resize(more * static_cast<std::size_t>(kv.v_bytes()));
             }
             for (int tile = work.first / kPagePositions; tile < tiles; ++tile) {
                 if (tile < in_place) {
                     const int32_t page = sequence.pages[tile];
-                    scratch.k_tiles.push_back(kv.k(layer, page, head));
-                    scratch.v_tiles.push_back(kv.v(layer, page, head));
+                    scratch.k_tiles.push_back(kv.k(page, head));
+                    scratch.v_tiles.push_back(kv.v(page, head));
                     continue;
                 }
                 const int gathered = tile - in_place;
-                gather_tree_tile(a, kv, layer, head, t, tile, gathered, scratch);
-                scratch.k_tiles.push_back(scratch.tree_k.data() + gathered * CpuKv::k_bytes(kv.shape, kv.format));
-                scratch.v_tiles.push_back(scratch.tree_v.data() + gathered * CpuKv::v_bytes(kv.shape, kv.format));
+                gather_tree_tile(a, kv, head, t, tile, gathered, scratch);
+                scratch.k_tiles.push_back(scratch.tree_k.data() + gathered * kv.k_bytes());
+                scratch.v_tiles.push_back(scratch.tree_v.data() + gathered * kv.v_bytes());
             }
             work.k_tiles = scratch.k_tiles.data();
             work.v_tiles = scratch.v_tiles.data();

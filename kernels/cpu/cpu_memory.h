@@ -18,44 +18,59 @@
 #include "kernels/cpu/arena.h"
 #include "kernels/cpu/panels.h"
 #include "kernels/ops.h"
+#include "kernels/routing.h"
 #include "kernels/sampling.h"
 
 namespace foresay::kernels::cpu {
 
-struct CpuKv : KvPages {
-    Block memory;
+// One layer of a cache, as kernels address it.
+struct CpuKvLayer {
+    KvLayer shape;
+    KvFormat format = KvFormat::f16;
+    std::uint8_t* base = nullptr;  // of page 0
+    std::int64_t page_stride = 0;  // bytes from a page to the next
 
-    static std::int64_t v_stride(const ModelShape& s) { return round_up(s.head_dim, 16); }
-    // Bytes of the keys, and of the values, of one head in one layer of a page.
-    static std::int64_t k_bytes(const ModelShape& s, KvFormat f) { return tile_bytes(s.head_dim, f); }
-    static std::int64_t v_bytes(const ModelShape& s, KvFormat f) { return tile_bytes(v_stride(s), f); }
-    // Bytes of one layer of one page: all heads, K and V.
-    static std::int64_t page_bytes(const ModelShape& s, KvFormat f) {
-        return s.kv_heads * (k_bytes(s, f) + v_bytes(s, f));
-    }
+    std::int64_t v_stride() const { return round_up(shape.head_dim, 16); }
+    // Bytes of the keys, and of the values, of one head in one page.
+    std::int64_t k_bytes() const { return tile_bytes(shape.head_dim); }
+    std::int64_t v_bytes() const { return tile_bytes(v_stride()); }
+    // Bytes of all heads, K and V, in one page.
+    std::int64_t page_bytes() const { return shape.heads * (k_bytes() + v_bytes()); }
 
-    std::uint8_t* page(std::int32_t layer, std::int32_t index) const {
-        return reinterpret_cast<std::uint8_t*>(memory.data) +
-               (static_cast<std::int64_t>(index) * shape.layers + layer) * page_bytes(shape, format);
+    std::uint8_t* k(std::int32_t page, std::int32_t head) const {
+        return base + page * page_stride + head * (k_bytes() + v_bytes());
     }
-    std::uint8_t* k(std::int32_t layer, std::int32_t index, std::int32_t head) const {
-        return page(layer, index) + head * (k_bytes(shape, format) + v_bytes(shape, format));
-    }
-    std::uint8_t* v(std::int32_t layer, std::int32_t index, std::int32_t head) const {
-        return k(layer, index, head) + k_bytes(shape, format);
-    }
+    std::uint8_t* v(std::int32_t page, std::int32_t head) const { return k(page, head) + k_bytes(); }
     // Index of value 0 of the key at `place` in its page; value d lies 16 d further on.
     std::int64_t k_index(std::int32_t place) const {
         return static_cast<std::int64_t>(place / 16) * 16 * shape.head_dim + place % 16;
     }
     // q8: the steps of a page's keys k() or values v().
     float* k_steps(std::uint8_t* k) const { return reinterpret_cast<float*>(k + kPagePositions * shape.head_dim); }
-    float* v_steps(std::uint8_t* v) const { return reinterpret_cast<float*>(v + kPagePositions * v_stride(shape)); }
+    float* v_steps(std::uint8_t* v) const { return reinterpret_cast<float*>(v + kPagePositions * v_stride()); }
 
 private:
-    static std::int64_t tile_bytes(std::int64_t width, KvFormat f) {
+    std::int64_t tile_bytes(std::int64_t width) const {
         const std::int64_t values = kPagePositions * width;
-        return f == KvFormat::q8 ? values + kPagePositions * static_cast<std::int64_t>(sizeof(float)) : 2 * values;
+        return format == KvFormat::q8 ? values + kPagePositions * static_cast<std::int64_t>(sizeof(float)) : 2 * values;
+    }
+};
+
+struct CpuKv : KvPages {
+    Block memory;
+    std::vector<std::int64_t> layer_offsets;  // of each layer in a page, and the size of a page
+
+    // Offsets of each layer in a page, then the size of a page.
+    static std::vector<std::int64_t> offsets(const KvShape& shape, KvFormat format) {
+        std::vector<std::int64_t> all = {0};
+        for (const KvLayer& layer : shape.layers) all.push_back(all.back() + CpuKvLayer{layer, format}.page_bytes());
+        return all;
+    }
+
+    CpuKvLayer layer(std::int32_t index) const {
+        const auto i = static_cast<std::size_t>(index);
+        return {shape.layers[i], format, reinterpret_cast<std::uint8_t*>(memory.data) + layer_offsets[i],
+                layer_offsets.back()};
     }
 };
 
@@ -66,7 +81,8 @@ struct RowAngles {
 };
 
 struct ThreadScratch {
-    std::vector<float> row;     // one row after a norm
+    std::vector<float> row;  // one row after a norm
+    std::vector<float> routing;
     std::vector<float> attend;  // attend_scratch_floats
     std::vector<const std::uint8_t*> k_tiles, v_tiles;
     std::vector<std::uint8_t> tree_k, tree_v;  // tiles gathered for tree rows
@@ -83,6 +99,27 @@ struct CpuWorkspace : Workspace {
     float* ff = nullptr;         // [T, ff_stride]
     float* logits = nullptr;     // [logit rows, vocab_stride]
     float* projected = nullptr;  // [T, d_stride], outputs before a bias or post_norm
+    float* up = nullptr;         // [T, ff_stride], where gate and up are not multiplied by one kernel
+    // Experts (kernels/cpu/moe.cpp). A slot is a row's use of one expert; slots are in the order of the experts.
+    float* branch = nullptr;      // [T, d_stride] that moe keeps for mlp_out
+    float* scores = nullptr;      // [T, score_stride]
+    float* expert_ff = nullptr;   // [slots, expert_stride]
+    float* expert_up = nullptr;   // likewise
+    float* expert_out = nullptr;  // [slots, d_stride]
+    std::int64_t score_stride = 0, expert_stride = 0;
+    ActivationTiles expert_tiles, expert_ff_tiles;
+    std::vector<ExpertChoice> choices;     // [T, K]
+    std::vector<std::int32_t> slot_of;     // [T, K]
+    std::vector<std::int32_t> row_of;      // of each slot
+    std::vector<std::int32_t> expert_of;   // likewise
+    std::vector<std::int32_t> used;        // experts that some row has chosen
+    std::vector<std::int32_t> first_slot;  // of each of them, then the number of slots
+    std::vector<int> group_sizes;          // slots of each
+    std::vector<std::int32_t> next_slot;   // [E], while slots are sorted
+    // Per-layer embeddings.
+    float* per_layer = nullptr;       // [T, per_layer_stride]
+    float* per_layer_gate = nullptr;  // [T, P padded]
+    std::int64_t per_layer_stride = 0, per_layer_part = 0;
     std::int64_t d_stride = 0, q_stride = 0, kv_stride = 0, ff_stride = 0, vocab_stride = 0;
     ActivationTiles tiles;     // activations of the next linear op
     ActivationTiles ff_tiles;  // those of mlp_out, which mlp_in fills while it reads `tiles`

@@ -17,6 +17,26 @@ namespace {
 // the lists grow during a forward.
 constexpr std::size_t kPagesReserved = 2048;
 
+// Memory for experts; `take` cuts it from the workspace's.
+template <class Take>
+void reserve_experts(CpuWorkspace& w, const Take& take, int slots) {
+    const auto groups = std::min(slots, w.shape.experts);
+    w.branch = take(w.d_stride, w.max_rows);
+    w.expert_ff = take(w.expert_stride, slots);
+    w.expert_up = take(w.expert_stride, slots);
+    w.expert_out = take(w.d_stride, slots);
+    w.expert_tiles.reserve(slots, w.d_stride, groups);
+    w.expert_ff_tiles.reserve(slots, w.expert_stride, groups);
+    w.choices.resize(static_cast<std::size_t>(slots));
+    for (std::vector<std::int32_t>* list : {&w.slot_of, &w.row_of, &w.expert_of}) {
+        list->resize(static_cast<std::size_t>(slots));
+    }
+    w.next_slot.resize(static_cast<std::size_t>(w.shape.experts));
+    w.used.reserve(static_cast<std::size_t>(w.shape.experts));
+    w.first_slot.reserve(static_cast<std::size_t>(w.shape.experts) + 1);
+    w.group_sizes.reserve(static_cast<std::size_t>(w.shape.experts));
+}
+
 }  // namespace
 
 BackendInfo CpuOps::describe() const {
@@ -26,16 +46,17 @@ BackendInfo CpuOps::describe() const {
             pool_.threads()};
 }
 
-int64_t CpuOps::kv_bytes(const ModelShape& shape, int32_t pages, KvFormat format) const {
-    return CpuKv::page_bytes(shape, format) * shape.layers * pages;
+int64_t CpuOps::kv_bytes(const KvShape& shape, int32_t pages, KvFormat format) const {
+    return CpuKv::offsets(shape, format).back() * pages;
 }
 
-std::unique_ptr<KvPages> CpuOps::allocate_kv(const ModelShape& shape, int32_t pages, KvFormat format) {
+std::unique_ptr<KvPages> CpuOps::allocate_kv(const KvShape& shape, int32_t pages, KvFormat format) {
     auto kv = std::make_unique<CpuKv>();
     kv->shape = shape;
     kv->pages = pages;
     kv->format = format;
     kv->bytes = kv_bytes(shape, pages, format);
+    kv->layer_offsets = CpuKv::offsets(shape, format);
     kv->memory = Arena::allocate_alone(kv->bytes);
     return kv;
 }
@@ -52,10 +73,19 @@ std::unique_ptr<Workspace> CpuOps::allocate_workspace(const ModelShape& shape, i
     workspace->kv_stride = round_up(static_cast<int64_t>(shape.kv_heads) * shape.head_dim, 16);
     workspace->ff_stride = round_up(shape.d_ff, 16);
     workspace->vocab_stride = round_up(shape.vocab, 16);
-    const int64_t per_row =
-        2 * workspace->d_stride + workspace->qkv_stride() + workspace->q_stride + workspace->ff_stride;
-    workspace->memory = Arena::allocate_alone(static_cast<int64_t>(sizeof(float)) *
-                                              (per_row * max_rows + workspace->vocab_stride * max_logit_rows));
+    const bool experts = shape.experts > 0;
+    const int slots = experts ? max_rows * shape.experts_used : 0;
+    workspace->score_stride = round_up(shape.experts, 16);
+    workspace->expert_stride = round_up(shape.expert_ff, 16);
+    workspace->per_layer_part = round_up(shape.per_layer, 16);
+    workspace->per_layer_stride = round_up(static_cast<int64_t>(shape.layers) * shape.per_layer, 16);
+    const int64_t per_row = (experts ? 3 : 2) * workspace->d_stride + workspace->qkv_stride() + workspace->q_stride +
+                            2 * workspace->ff_stride + workspace->score_stride + workspace->per_layer_stride +
+                            workspace->per_layer_part;
+    const int64_t per_slot = experts ? workspace->d_stride + 2 * workspace->expert_stride : 0;
+    workspace->memory =
+        Arena::allocate_alone(static_cast<int64_t>(sizeof(float)) *
+                              (per_row * max_rows + per_slot * slots + workspace->vocab_stride * max_logit_rows));
     auto* at = reinterpret_cast<float*>(workspace->memory.data);
     const auto take = [&](int64_t stride, int64_t count) {
         float* p = at;
@@ -68,7 +98,13 @@ std::unique_ptr<Workspace> CpuOps::allocate_workspace(const ModelShape& shape, i
     workspace->attended = take(workspace->q_stride, max_rows);
     workspace->ff = take(workspace->ff_stride, max_rows);
     workspace->logits = take(workspace->vocab_stride, max_logit_rows);
-    const int64_t widest = std::max({workspace->d_stride, workspace->q_stride, workspace->ff_stride});
+    workspace->up = take(workspace->ff_stride, max_rows);
+    workspace->scores = take(workspace->score_stride, max_rows);
+    workspace->per_layer = take(workspace->per_layer_stride, max_rows);
+    workspace->per_layer_gate = take(workspace->per_layer_part, max_rows);
+    if (experts) reserve_experts(*workspace, take, slots);
+    const int64_t widest = std::max({workspace->d_stride, workspace->q_stride, workspace->ff_stride,
+                                     workspace->per_layer_stride, workspace->per_layer_part});
     workspace->tiles.reserve(std::max(max_rows, max_logit_rows), widest);
     workspace->ff_tiles.reserve(max_rows, workspace->ff_stride);
     const int parts = std::max(shape.heads + 2 * shape.kv_heads, shape.d_ff / kScaleInputs + 1);
@@ -78,19 +114,21 @@ std::unique_ptr<Workspace> CpuOps::allocate_workspace(const ModelShape& shape, i
     workspace->scratch.resize(static_cast<std::size_t>(pool_.threads()));
     for (ThreadScratch& scratch : workspace->scratch) {
         scratch.row.resize(static_cast<std::size_t>(widest));
+        scratch.routing.resize(static_cast<std::size_t>(4) * shape.experts);
         scratch.attend.resize(static_cast<std::size_t>(attend_scratch_floats(shape.head_dim)));
         scratch.k_tiles.reserve(kPagesReserved);
         scratch.v_tiles.reserve(kPagesReserved);
         scratch.sampling.reserve(shape.vocab);
     }
-    workspace->bytes = workspace->memory.bytes + workspace->tiles.bytes() + workspace->ff_tiles.bytes();
+    workspace->bytes = workspace->memory.bytes + workspace->tiles.bytes() + workspace->ff_tiles.bytes() +
+                       workspace->expert_tiles.bytes() + workspace->expert_ff_tiles.bytes();
     return workspace;
 }
 
 void CpuOps::copy_page(KvPages& pages, int32_t from, int32_t to) {
     auto& kv = static_cast<CpuKv&>(pages);
-    std::memcpy(kv.page(0, to), kv.page(0, from),
-                static_cast<std::size_t>(CpuKv::page_bytes(kv.shape, kv.format) * kv.shape.layers));
+    const int64_t page = kv.layer_offsets.back();
+    std::memcpy(kv.memory.data + to * page, kv.memory.data + from * page, static_cast<std::size_t>(page));
 }
 
 void CpuOps::begin(Workspace& workspace, const Batch& batch) {
@@ -104,15 +142,33 @@ void CpuOps::begin(Workspace& workspace, const Batch& batch) {
     a.attended_coded = a.ff_coded = false;
 }
 
+void CpuOps::apply_norm(const Norm& norm, const float* x, int n, float* y, int first) const {
+    if (norm.kind == NormKind::rms) return isa_.rms_norm(x, norm.weight.data() + first, norm.eps, n, y);
+    isa_.layer_norm(x, norm.weight.data() + first, norm.bias.empty() ? nullptr : norm.bias.data() + first, norm.eps, n,
+                    y);
+}
+
+int64_t CpuOps::token_of(const CpuWorkspace& a, int t, int64_t rows) {
+    const CpuWorkspace& token_source = a.batch.token_source != nullptr ? self(*a.batch.token_source) : a;
+    const TokenRef token = a.batch.rows[t].token;
+    const int64_t id = token.is_slot() ? token_source.slots[token.slot_index()].token : token.value;
+    return std::clamp<int64_t>(id, 0, rows - 1);
+}
+
+void CpuOps::add_row(CpuWorkspace& a, int t, const float* y, float scale, float stream_scale) {
+    float* x = a.x + t * a.d_stride;
+    for (int64_t i = 0; i < a.shape.d_model; ++i) x[i] = stream_scale * (x[i] + scale * y[i]);
+}
+
 void CpuOps::fill_tiles(CpuWorkspace& a, ActivationTiles& tiles, const float* source, int64_t stride, int inputs,
-                        const Norm* norm, bool codes, bool floats) {
+                        const Norm& norm, bool codes, bool floats) {
     const int count = rows(a);
     pool_.run(count, serial_grain(count, inputs), [&](int begin, int end, int thread) {
         float* normed = a.scratch[static_cast<std::size_t>(thread)].row.data();
         for (int t = begin; t < end; ++t) {
             const float* x = source + t * stride;
-            if (norm) {
-                isa_.rms_norm(x, norm->weight.data(), norm->eps, inputs, normed);
+            if (!norm.empty()) {
+                apply_norm(norm, x, inputs, normed);
                 x = normed;
             }
             tiles.fill(isa_, t, x, inputs, codes, floats);
@@ -124,14 +180,10 @@ void CpuOps::embed(const PreparedOp& prepared, Workspace& workspace) {
     const EmbedSpec& spec = static_cast<const EmbedOp&>(prepared).spec;
     auto& a = self(workspace);
     check(spec.table.cols == a.shape.d_model, "the embedding must be as wide as the model");
-    const CpuWorkspace& token_source = a.batch.token_source != nullptr ? self(*a.batch.token_source) : a;
     pool_.run(rows(a), 8, [&](int begin, int end, int) {
         for (int t = begin; t < end; ++t) {
-            const TokenRef token = a.batch.rows[t].token;
-            const int64_t id = token.is_slot() ? token_source.slots[token.slot_index()].token : token.value;
             float* x = a.x + t * a.d_stride;
-            dequantize_row(spec.table, std::clamp<int64_t>(id, 0, spec.table.rows - 1),
-                           {x, static_cast<std::size_t>(spec.table.cols)});
+            dequantize_row(spec.table, token_of(a, t, spec.table.rows), {x, static_cast<std::size_t>(spec.table.cols)});
             if (spec.scale != 1.0f) {
                 for (int64_t i = 0; i < spec.table.cols; ++i) x[i] *= spec.scale;
             }
@@ -142,11 +194,11 @@ void CpuOps::embed(const PreparedOp& prepared, Workspace& workspace) {
 void CpuOps::fill_projection_tiles(const ProjectionOp& s, CpuWorkspace& a, ActivationTiles& tiles, const float* input,
                                    int64_t stride) {
     const bool floats = is_float(s.matrix.quant_type);
-    fill_tiles(a, tiles, input, stride, static_cast<int>(s.matrix.inputs), nullptr, !floats, floats);
+    fill_tiles(a, tiles, input, stride, static_cast<int>(s.matrix.inputs), Norm{}, !floats, floats);
 }
 
 void CpuOps::add_projection(const ProjectionOp& s, CpuWorkspace& a, const ActivationTiles& tiles) {
-    const bool direct = s.bias.empty() && s.post_norm.empty();
+    const bool direct = s.direct();
     float* out = direct ? a.x : a.projected;
     run_panels(a, s.matrix.panels, s.matrix.inputs, [&](int begin, int end) {
         for (int i = 0; i < tiles.tiles(); ++i) {
@@ -159,10 +211,11 @@ void CpuOps::add_projection(const ProjectionOp& s, CpuWorkspace& a, const Activa
         for (int t = begin; t < end; ++t) {
             float* y = a.projected + t * a.d_stride;
             for (std::size_t i = 0; i < s.bias.size(); ++i) y[i] += s.bias[i];
-            if (!s.post_norm.empty())
-                isa_.rms_norm(y, s.post_norm.weight.data(), s.post_norm.eps, static_cast<int>(s.matrix.outputs), y);
-            float* x = a.x + t * a.d_stride;
-            for (int64_t i = 0; i < s.matrix.outputs; ++i) x[i] += y[i];
+            const auto outputs = static_cast<int>(s.matrix.outputs);
+            if (!s.inner_norm.empty()) apply_norm(s.inner_norm, y, outputs, y);
+            for (int i = 0; s.add_branch && i < outputs; ++i) y[i] += a.branch[t * a.d_stride + i];
+            if (!s.post_norm.empty()) apply_norm(s.post_norm, y, outputs, y);
+            add_row(a, t, y, s.scale, s.stream_scale);
         }
     });
 }
@@ -178,9 +231,10 @@ void CpuOps::attention_out(const PreparedOp& prepared, Workspace& workspace) {
 void CpuOps::mlp_in(const PreparedOp& prepared, Workspace& workspace) {
     const auto& s = static_cast<const MlpInOp&>(prepared);
     auto& a = self(workspace);
-    const auto ff = static_cast<int>(s.gate.outputs);
-    fill_tiles(a, a.tiles, a.x, a.d_stride, static_cast<int>(s.gate.inputs), &s.norm, s.codes, s.floats);
+    const auto ff = static_cast<int>(s.up.outputs);
+    fill_tiles(a, a.tiles, a.x, a.d_stride, static_cast<int>(s.up.inputs), s.norm, s.codes, s.floats);
     a.ff_coded = s.codes;
+    if (!s.fused()) return mlp_in_apart(s, a);
     const auto project = [&](int begin, int end) {
         for (int i = 0; i < a.tiles.tiles(); ++i) {
             isa_.gated(range(s.gate, begin, end), range(s.up, begin, end), a.tiles.tile(i),
@@ -191,6 +245,33 @@ void CpuOps::mlp_in(const PreparedOp& prepared, Workspace& workspace) {
     run_parts(a, s.gate.panels, s.gate.inputs, kScaleInputs / kPanelOutputs, project, [&](int part) {
         const int begin = part * kScaleInputs, end = std::min(begin + kScaleInputs, ff);
         for (int t = 0; t < rows(a); ++t) a.ff_tiles.fill_codes(isa_, t, a.ff + t * a.ff_stride, ff, begin, end);
+    });
+}
+
+// Without a gate, with biases, or with an activation that no kernel has: gate and up one after the other, then the
+// activation where both are complete.
+void CpuOps::mlp_in_apart(const MlpInOp& s, CpuWorkspace& a) {
+    const auto ff = static_cast<int>(s.up.outputs);
+    const bool gate = s.gate.panels > 0;
+    const auto project = [&](int begin, int end) {
+        for (int i = 0; i < a.tiles.tiles(); ++i) {
+            const int64_t at = a.tiles.first_row(i) * a.ff_stride;
+            if (gate) isa_.linear(range(s.gate, begin, end), a.tiles.tile(i), a.ff + at, a.ff_stride, Store::set);
+            isa_.linear(range(s.up, begin, end), a.tiles.tile(i), (gate ? a.up : a.ff) + at, a.ff_stride, Store::set);
+        }
+    };
+    const auto bias = [](const std::vector<float>& values, int begin) {
+        return values.empty() ? nullptr : values.data() + begin;
+    };
+    run_parts(a, s.up.panels, s.up.inputs, kScaleInputs / kPanelOutputs, project, [&](int part) {
+        const int begin = part * kScaleInputs, end = std::min(begin + kScaleInputs, ff);
+        for (int t = 0; t < rows(a); ++t) {
+            float* values = a.ff + t * a.ff_stride;
+            isa_.activate(values + begin, gate ? a.up + t * a.ff_stride + begin : nullptr,
+                          bias(gate ? s.gate_bias : s.up_bias, begin), gate ? bias(s.up_bias, begin) : nullptr,
+                          end - begin, static_cast<RowActivation>(s.activation), s.limit);
+            if (s.codes) a.ff_tiles.fill_codes(isa_, t, values, ff, begin, end);
+        }
     });
 }
 
@@ -211,8 +292,7 @@ void CpuOps::lm_head(const PreparedOp& prepared, Workspace& workspace) {
     pool_.run(count, serial_grain(count, a.shape.d_model), [&](int begin, int end, int thread) {
         float* normed = a.scratch[static_cast<std::size_t>(thread)].row.data();
         for (int i = begin; i < end; ++i) {
-            isa_.rms_norm(a.x + a.batch.logit_rows[i] * a.d_stride, s.norm.weight.data(), s.norm.eps, a.shape.d_model,
-                          normed);
+            apply_norm(s.norm, a.x + a.batch.logit_rows[i] * a.d_stride, a.shape.d_model, normed);
             a.tiles.fill(isa_, i, normed, a.shape.d_model, !floats, floats);
         }
     });

@@ -1,5 +1,5 @@
 // kernels/cpu/cpu_ops.h: the CPU backend's Ops. prepare.cpp packs the weights, attention.cpp has attention_in and
-// attend, cpu_ops.cpp every other op.
+// attend, moe.cpp experts and per_layer.cpp per-layer embeddings, cpu_ops.cpp every other op.
 //
 // Data flow: a linear op first quantises (or copies) the rows that it reads into ActivationTiles, then multiplies
 //           panels of weights (panels.h) with the tiles through the kernels of the chosen instruction set
@@ -58,9 +58,12 @@ public:
     std::unique_ptr<PreparedOp> prepare(const AttentionOutSpec& spec) override;
     std::unique_ptr<PreparedOp> prepare(const MlpInSpec& spec) override;
     std::unique_ptr<PreparedOp> prepare(const MlpOutSpec& spec) override;
+    std::unique_ptr<PreparedOp> prepare(const MoeSpec& spec) override;
+    std::unique_ptr<PreparedOp> prepare(const PerLayerEmbedSpec& spec) override;
+    std::unique_ptr<PreparedOp> prepare(const PerLayerSpec& spec) override;
     std::unique_ptr<PreparedOp> prepare(const LmHeadSpec& spec) override;
-    int64_t kv_bytes(const ModelShape& shape, int32_t pages, KvFormat format) const override;
-    std::unique_ptr<KvPages> allocate_kv(const ModelShape& shape, int32_t pages, KvFormat format) override;
+    int64_t kv_bytes(const KvShape& shape, int32_t pages, KvFormat format) const override;
+    std::unique_ptr<KvPages> allocate_kv(const KvShape& shape, int32_t pages, KvFormat format) override;
     std::unique_ptr<Workspace> allocate_workspace(const ModelShape& shape, int32_t max_rows,
                                                   int32_t max_logit_rows) override;
     void copy_page(KvPages& pages, int32_t from, int32_t to) override;
@@ -71,6 +74,9 @@ public:
     void attention_out(const PreparedOp& prepared, Workspace& workspace) override;
     void mlp_in(const PreparedOp& prepared, Workspace& workspace) override;
     void mlp_out(const PreparedOp& prepared, Workspace& workspace) override;
+    void moe(const PreparedOp& prepared, Workspace& workspace) override;
+    void per_layer_embed(const PreparedOp& prepared, Workspace& workspace) override;
+    void per_layer(const PreparedOp& prepared, Workspace& workspace) override;
     void lm_head(const PreparedOp& prepared, Workspace& workspace) override;
     void sample(Workspace& workspace, std::span<const SamplingPlan> plans, std::span<const int32_t> slots) override;
     SampledToken sampled(Workspace& workspace, int32_t slot) override { return self(workspace).slots[slot]; }
@@ -115,26 +121,39 @@ private:
         });
     }
 
-    template <class Spec>
-    std::unique_ptr<PreparedOp> prepare_out(const Spec& spec, const TensorView& matrix, const TensorView& bias,
-                                            const NormSpec& norm);
-
-    // Fills `tiles` with the activations of the next linear op: rows of `source`, normed if `norm` is given, as int8
-    // codes, float32, or both.
+    // Fills `tiles` with the activations of the next linear op: rows of `source`, normed if `norm` is not empty, as
+    // int8 codes, float32, or both.
     void fill_tiles(CpuWorkspace& a, ActivationTiles& tiles, const float* source, int64_t stride, int inputs,
-                    const Norm* norm, bool codes, bool floats);
+                    const Norm& norm, bool codes, bool floats);
+    // y[n] = norm of x[n] with the weights from `first` on. In place where x == y.
+    void apply_norm(const Norm& norm, const float* x, int n, float* y, int first = 0) const;
+    // The id of row t's token, clamped to a table of `rows` rows.
+    static int64_t token_of(const CpuWorkspace& a, int t, int64_t rows);
+    void mlp_in_apart(const MlpInOp& s, CpuWorkspace& a);
     void fill_projection_tiles(const ProjectionOp& s, CpuWorkspace& a, ActivationTiles& tiles, const float* input,
                                int64_t stride);
     void add_projection(const ProjectionOp& s, CpuWorkspace& a, const ActivationTiles& tiles);
+    // x = stream_scale * (x + scale * y) for row t.
+    static void add_row(CpuWorkspace& a, int t, const float* y, float scale, float stream_scale);
+    void route(const MoeOp& s, CpuWorkspace& a);
+    void group_slots(const MoeOp& s, CpuWorkspace& a) const;
+    template <class Body>
+    void run_experts(const CpuWorkspace& a, const PanelMatrix& matrix, const Body& body);
+    void multiply_experts(const MoeOp& s, CpuWorkspace& a);
+    void add_experts(const MoeOp& s, CpuWorkspace& a);
+    PanelMatrix pack(const TensorView& tensor) {
+        return tensor.empty() ? PanelMatrix{} : cpu::pack(tensor, arena_, pool_);
+    }
     int rope_table(const RopeSpec& spec);
     const RowAngles& angles(CpuWorkspace& a, int table);
     void rotate(const CpuWorkspace& a, int table, int t, float* head) const;
     void group_rows(CpuWorkspace& a, int heads_per_kv, const AttendSpec& spec) const;
-    void finish_head(const AttentionInOp& s, CpuWorkspace& a, CpuKv& kv, int32_t layer, int head, int t);
-    void store_key(const CpuKv& kv, std::uint8_t* keys, int32_t place, const float* x) const;
-    void store_value(const CpuKv& kv, std::uint8_t* values, int32_t place, const float* x) const;
-    void gather_tree_tile(const CpuWorkspace& a, const CpuKv& kv, int32_t layer, int head, int t, int tile,
-                          int gathered, ThreadScratch& scratch);
+    void finish_head(const AttentionInOp& s, CpuWorkspace& a, const CpuKvLayer& kv, int head, int t);
+    void norm_projections(const AttentionInOp& s, CpuWorkspace& a);
+    void store_key(const CpuKvLayer& kv, std::uint8_t* keys, int32_t place, const float* x) const;
+    void store_value(const CpuKvLayer& kv, std::uint8_t* values, int32_t place, const float* x) const;
+    void gather_tree_tile(const CpuWorkspace& a, const CpuKvLayer& kv, int head, int t, int tile, int gathered,
+                          ThreadScratch& scratch);
 
     ThreadPool pool_;
     const IsaKernels& isa_;

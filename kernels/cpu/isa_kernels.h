@@ -44,6 +44,9 @@ struct PanelRange {
     int begin, end;
 };
 
+// Of kernels/ops.h, which the sources of isa/ do not include.
+enum class RowActivation : std::uint8_t { silu, gelu_tanh, gelu, clamped_swiglu };
+
 enum class Store : std::uint8_t { set, add };
 
 // Query rows at consecutive positions against one key-value head. kernels/cpu/cpu_memory.h describes the layout of a
@@ -59,8 +62,9 @@ struct AttendTask {
     float scale, soft_cap;
     const std::uint8_t* const* k_tiles;  // keys, one pointer per page, starting with page first / kPagePositions
     const std::uint8_t* const* v_tiles;
-    float* scratch;      // attend_scratch_floats(head_dim) values
-    bool coded = false;  // true: int8 codes and steps; false: float16
+    float* scratch;                // attend_scratch_floats(head_dim) values
+    bool coded = false;            // true: int8 codes and steps; false: float16
+    const float* sinks = nullptr;  // [heads]: scores without a value; null: none
 };
 
 // Queries (rows x heads) that a kernel takes at a time.
@@ -85,6 +89,12 @@ struct IsaKernels {
                       int m);
     // y = x / rms(x) * weight
     void (*rms_norm)(const float* x, const float* weight, float eps, int n, float* y);
+    // y = (x - mean(x)) / deviation(x) * weight [+ bias]
+    void (*layer_norm)(const float* x, const float* weight, const float* bias, float eps, int n, float* y);
+    // gate[i] = activation(gate[i] + gate_bias[i]) * (up[i] + up_bias[i]); without `up` only the activation. Biases may
+    // be null. Arrays are padded to 16 values.
+    void (*activate)(float* gate, const float* up, const float* gate_bias, const float* up_bias, int n,
+                     RowActivation kind, float limit);
     void (*attend)(const AttendTask& task);
     // Rope: rotates the pairs (2i, 2i+1), or (i, i + pairs), of a head by the angles with these cos and sin.
     void (*rotate)(float* head, const float* cos, const float* sin, int pairs, bool adjacent);

@@ -15,11 +15,28 @@ std::vector<float> dequantize(const TensorView& tensor) {
 }
 
 Norm prepare_norm(const NormSpec& spec) {
-    Norm norm{dequantize(spec.weight), spec.eps};
+    Norm norm{dequantize(spec.weight), spec.eps, spec.kind, dequantize(spec.bias)};
     if (spec.plus_one) {
         for (float& w : norm.weight) w += 1.0f;
     }
     return norm;
+}
+
+// The values, and zeros up to a multiple of 16.
+std::vector<float> padded(std::vector<float> values) {
+    values.resize(static_cast<std::size_t>(round_up(static_cast<int64_t>(values.size()), 16)));
+    return values;
+}
+
+// The biases of each expert.
+std::vector<std::vector<float>> prepare_biases(const TensorView& biases) {
+    std::vector<std::vector<float>> all;
+    for (int64_t e = 0; e < biases.rows; ++e) {
+        std::vector<float> values(static_cast<std::size_t>(biases.cols));
+        dequantize_row(biases, e, values);
+        all.push_back(padded(std::move(values)));
+    }
+    return all;
 }
 
 // Records in which form `m` reads activations: int8 codes or float32.
@@ -40,17 +57,6 @@ int CpuOps::rope_table(const RopeSpec& spec) {
     return static_cast<int>(ropes_.size()) - 1;
 }
 
-template <class Spec>
-std::unique_ptr<PreparedOp> CpuOps::prepare_out(const Spec& spec, const TensorView& matrix, const TensorView& bias,
-                                                const NormSpec& norm) {
-    auto op = std::make_unique<ProjectionOp>();
-    op->matrix = pack(matrix, arena_, pool_);
-    op->bias = dequantize(bias);
-    op->post_norm = prepare_norm(norm);
-    count_work(spec, *op);
-    return op;
-}
-
 std::unique_ptr<PreparedOp> CpuOps::prepare(const EmbedSpec& spec) {
     check_op(spec);
     auto op = std::make_unique<EmbedOp>();
@@ -69,14 +75,19 @@ std::unique_ptr<PreparedOp> CpuOps::prepare(const AttentionInSpec& spec) {
     op->norm = prepare_norm(spec.norm);
     op->q_norm = prepare_norm(spec.q_norm);
     op->k_norm = prepare_norm(spec.k_norm);
-    op->q = pack(spec.q, arena_, pool_);
-    op->k = pack(spec.k, arena_, pool_);
-    op->v = pack(spec.v, arena_, pool_);
+    op->v_norm = prepare_norm(spec.v_norm);
+    op->whole_norms = spec.whole_norms;
+    op->temperature = spec.temperature;
+    op->q = pack(spec.q);
+    op->k = pack(spec.k);
+    op->v = pack(spec.v);
     op->q_bias = dequantize(spec.q_bias);
     op->k_bias = dequantize(spec.k_bias);
     op->v_bias = dequantize(spec.v_bias);
     op->rope = rope_table(spec.rope);
-    for (const PanelMatrix* m : {&op->q, &op->k, &op->v}) note_form(*m, op->codes, op->floats);
+    for (const PanelMatrix* m : {&op->q, &op->k, &op->v}) {
+        if (m->panels > 0) note_form(*m, op->codes, op->floats);
+    }
     count_work(spec, *op);
     return op;
 }
@@ -85,36 +96,114 @@ std::unique_ptr<PreparedOp> CpuOps::prepare(const AttendSpec& spec) {
     check_op(spec);
     auto op = std::make_unique<AttendOp>();
     op->spec = spec;
+    op->sinks = dequantize(spec.sinks);
     return op;
 }
 
 std::unique_ptr<PreparedOp> CpuOps::prepare(const AttentionOutSpec& spec) {
     check_op(spec);
-    return prepare_out(spec, spec.o, spec.bias, spec.post_norm);
+    auto op = std::make_unique<ProjectionOp>();
+    op->matrix = pack(spec.o);
+    op->bias = dequantize(spec.bias);
+    op->post_norm = prepare_norm(spec.post_norm);
+    op->scale = spec.scale;
+    count_work(spec, *op);
+    return op;
 }
 
 std::unique_ptr<PreparedOp> CpuOps::prepare(const MlpInSpec& spec) {
     check_op(spec);
     auto op = std::make_unique<MlpInOp>();
     op->norm = prepare_norm(spec.norm);
-    op->gate = pack(spec.gate, arena_, pool_);
-    op->up = pack(spec.up, arena_, pool_);
+    op->gate = pack(spec.gate);
+    op->up = pack(spec.up);
     op->activation = spec.activation;
-    for (const PanelMatrix* m : {&op->gate, &op->up}) note_form(*m, op->codes, op->floats);
+    op->limit = spec.limit;
+    op->gate_bias = padded(dequantize(spec.gate_bias));
+    op->up_bias = padded(dequantize(spec.up_bias));
+    for (const PanelMatrix* m : {&op->gate, &op->up}) {
+        if (m->panels > 0) note_form(*m, op->codes, op->floats);
+    }
     count_work(spec, *op);
     return op;
 }
 
 std::unique_ptr<PreparedOp> CpuOps::prepare(const MlpOutSpec& spec) {
     check_op(spec);
-    return prepare_out(spec, spec.down, {}, spec.post_norm);
+    auto op = std::make_unique<ProjectionOp>();
+    op->matrix = pack(spec.down);
+    op->bias = dequantize(spec.bias);
+    op->post_norm = prepare_norm(spec.post_norm);
+    op->inner_norm = prepare_norm(spec.inner_norm);
+    op->add_branch = spec.add_branch;
+    op->scale = spec.scale;
+    op->stream_scale = spec.stream_scale;
+    count_work(spec, *op);
+    return op;
+}
+
+std::unique_ptr<PreparedOp> CpuOps::prepare(const MoeSpec& spec) {
+    check_op(spec);
+    auto op = std::make_unique<MoeOp>(spec.router, spec.shape);
+    op->norm = prepare_norm(spec.norm);
+    op->router_norm = prepare_norm(spec.router.norm);
+    op->post_norm = prepare_norm(spec.post_norm);
+    // Scores are float32, however the router is stored.
+    const auto width = static_cast<std::size_t>(spec.router.weight.cols);
+    std::vector<float> router(static_cast<std::size_t>(spec.router.weight.elements()));
+    for (int64_t e = 0; e < spec.router.weight.rows; ++e) {
+        dequantize_row(spec.router.weight, e, std::span(router).subspan(static_cast<std::size_t>(e) * width, width));
+    }
+    op->router = pack({QuantType::f32, spec.router.weight.rows, spec.router.weight.cols,
+                       reinterpret_cast<const std::byte*>(router.data())});
+    for (const TensorView& expert : spec.gate) note_form(op->gate.emplace_back(pack(expert)), op->codes, op->floats);
+    for (const TensorView& expert : spec.up) note_form(op->up.emplace_back(pack(expert)), op->codes, op->floats);
+    for (const TensorView& expert : spec.down) {
+        note_form(op->down.emplace_back(pack(expert)), op->down_codes, op->down_floats);
+    }
+    op->gate_bias = prepare_biases(spec.gate_bias);
+    op->up_bias = prepare_biases(spec.up_bias);
+    op->down_bias = prepare_biases(spec.down_bias);
+    op->activation = spec.activation;
+    op->limit = spec.limit;
+    op->scale = spec.scale;
+    op->stream_scale = spec.stream_scale;
+    op->keep_branch = spec.keep_branch;
+    count_work(spec, *op);
+    return op;
+}
+
+std::unique_ptr<PreparedOp> CpuOps::prepare(const PerLayerEmbedSpec& spec) {
+    check_op(spec);
+    auto op = std::make_unique<PerLayerEmbedOp>();
+    op->table = spec.table;
+    op->projection = pack(spec.projection);
+    op->norm = prepare_norm(spec.norm);
+    op->table_scale = spec.table_scale;
+    op->projection_scale = spec.projection_scale;
+    op->scale = spec.scale;
+    count_work(spec, *op);
+    return op;
+}
+
+std::unique_ptr<PreparedOp> CpuOps::prepare(const PerLayerSpec& spec) {
+    check_op(spec);
+    auto op = std::make_unique<PerLayerOp>();
+    op->layer = spec.layer;
+    op->gate = pack(spec.gate);
+    op->projection = pack(spec.projection);
+    op->post_norm = prepare_norm(spec.post_norm);
+    op->activation = spec.activation;
+    op->stream_scale = spec.stream_scale;
+    count_work(spec, *op);
+    return op;
 }
 
 std::unique_ptr<PreparedOp> CpuOps::prepare(const LmHeadSpec& spec) {
     check_op(spec);
     auto op = std::make_unique<LmHeadOp>();
     op->norm = prepare_norm(spec.norm);
-    op->matrix = pack(spec.weight, arena_, pool_);
+    op->matrix = pack(spec.weight);
     op->scale = spec.scale;
     op->soft_cap = spec.soft_cap;
     count_work(spec, *op);

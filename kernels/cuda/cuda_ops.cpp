@@ -50,6 +50,56 @@ std::size_t size(int64_t value) { return static_cast<std::size_t>(value); }
 // products to outweigh that.
 constexpr int32_t kPrefillRows = 2048;
 
+// What this backend cannot run yet, in one sentence; `what` completes "this model has ...".
+[[noreturn]] void refuse(const std::string& what) {
+    throw Error("this model has " + what + ", which the cuda backend does not support yet; use --device cpu");
+}
+
+void refuse_layer_norm(const NormSpec& norm) {
+    if (norm.kind != NormKind::rms || !norm.bias.empty()) refuse("LayerNorm");
+}
+
+void refuse_other(const AttentionInSpec& spec) {
+    refuse_layer_norm(spec.norm);
+    refuse_layer_norm(spec.q_norm);
+    refuse_layer_norm(spec.k_norm);
+    if (spec.norm.empty()) refuse("no norm before attention");
+    if (spec.k.empty()) refuse("layers that share keys and values");
+    const bool own_weights =
+        spec.q_norm.weight.cols > spec.shape.head_dim || spec.k_norm.weight.cols > spec.shape.head_dim;
+    if (spec.whole_norms || own_weights) refuse("norms over all heads of Q and K");
+    if (!spec.v_norm.empty()) refuse("norms of V");
+    if (spec.temperature.beta != 0.0f) refuse("a temperature of queries");
+}
+void refuse_other(const AttentionOutSpec& spec) {
+    refuse_layer_norm(spec.post_norm);
+    if (spec.scale != 1.0f) refuse("a residual multiplier");
+}
+void refuse_other(const MlpInSpec& spec) {
+    refuse_layer_norm(spec.norm);
+    if (spec.norm.empty()) refuse("no norm before the feed-forward network");
+    if (spec.gate.empty()) refuse("a feed-forward network without a gate");
+    if (!spec.gate_bias.empty() || !spec.up_bias.empty()) refuse("biases in the feed-forward network");
+    if (spec.activation != Activation::silu && spec.activation != Activation::gelu_tanh) refuse("another activation");
+}
+void refuse_other(const MlpOutSpec& spec) {
+    refuse_layer_norm(spec.post_norm);
+    if (!spec.bias.empty()) refuse("biases in the feed-forward network");
+    if (!spec.inner_norm.empty() || spec.add_branch) refuse("a feed-forward network beside experts");
+    if (spec.scale != 1.0f || spec.stream_scale != 1.0f) refuse("a residual multiplier");
+}
+void refuse_other(const LmHeadSpec& spec) { refuse_layer_norm(spec.norm); }
+
+// All layers of a cache must be alike; returns the shape of a model with such layers.
+ModelShape uniform_shape(const KvShape& shape) {
+    if (shape.layers.empty()) return {};
+    const KvLayer& first = shape.layers.front();
+    if (std::ranges::any_of(shape.layers, [&](const KvLayer& layer) { return layer != first; })) {
+        refuse("layers with heads of different widths");
+    }
+    return {.layers = static_cast<int32_t>(shape.layers.size()), .kv_heads = first.heads, .head_dim = first.head_dim};
+}
+
 // One backend of one device. Backends of the same device (a target and a draft model, say) share its DeviceContext, and
 // so its stream.
 class CudaOps final : public Ops {
@@ -102,6 +152,7 @@ public:
     }
     std::unique_ptr<PreparedOp> prepare(const AttentionInSpec& spec) override {
         check_op(spec);
+        refuse_other(spec);
         if (spec.shape.head_dim > kMaxAttendWidth) {
             throw Error("this model has heads of " + std::to_string(spec.shape.head_dim) +
                         " values, and the cuda backend supports at most " + std::to_string(kMaxAttendWidth) +
@@ -114,6 +165,7 @@ public:
     }
     std::unique_ptr<PreparedOp> prepare(const AttendSpec& spec) override {
         check_op(spec);
+        if (!spec.sinks.empty()) refuse("attention sinks");
         auto op = std::make_unique<PreparedAttend>();
         op->id = next_id();
         op->spec = spec;
@@ -122,9 +174,13 @@ public:
     std::unique_ptr<PreparedOp> prepare(const AttentionOutSpec& spec) override { return linear<PreparedOut>(spec); }
     std::unique_ptr<PreparedOp> prepare(const MlpInSpec& spec) override { return linear<PreparedMlpIn>(spec); }
     std::unique_ptr<PreparedOp> prepare(const MlpOutSpec& spec) override { return linear<PreparedOut>(spec); }
+    std::unique_ptr<PreparedOp> prepare(const MoeSpec&) override { refuse("a mixture of experts"); }
+    std::unique_ptr<PreparedOp> prepare(const PerLayerEmbedSpec&) override { refuse("per-layer embeddings"); }
+    std::unique_ptr<PreparedOp> prepare(const PerLayerSpec&) override { refuse("per-layer embeddings"); }
     std::unique_ptr<PreparedOp> prepare(const LmHeadSpec& spec) override { return linear<PreparedLmHead>(spec); }
 
-    int64_t kv_bytes(const ModelShape& shape, int32_t pages, KvFormat format) const override {
+    int64_t kv_bytes(const KvShape& of, int32_t pages, KvFormat format) const override {
+        const ModelShape shape = uniform_shape(of);
         return KvLayout(shape, pages, format).layer_stride * shape.layers * static_cast<int64_t>(sizeof(__half));
     }
     int64_t workspace_bytes(const ModelShape& shape, int32_t max_rows, int32_t max_logit_rows) const override {
@@ -132,14 +188,15 @@ public:
     }
     // Memory of a model's forwards. Sizes can be asked for without allocating.
 
-    std::unique_ptr<KvPages> allocate_kv(const ModelShape& shape, int32_t pages, KvFormat format) override {
+    std::unique_ptr<KvPages> allocate_kv(const KvShape& shape, int32_t pages, KvFormat format) override {
         const DeviceScope scope = use();
         auto kv = std::make_unique<CudaKv>();
         kv->shape = shape;
         kv->pages = pages;
         kv->format = format;
         kv->bytes = kv_bytes(shape, pages, format);
-        kv->layout = KvLayout(shape, pages, format);
+        kv->model = uniform_shape(shape);
+        kv->layout = KvLayout(kv->model, pages, format);
         kv->id = next_id();
         kv->memory = DeviceBuffer<__half>(size(kv->bytes) / sizeof(__half));
         // Zeros, because attention multiplies positions that a row does not attend to by 0, which must not meet a NaN,
@@ -187,6 +244,10 @@ public:
     }
     void mlp_in(const PreparedOp& op, Workspace& workspace) override { note(ForwardOp::mlp_in, op, workspace); }
     void mlp_out(const PreparedOp& op, Workspace& workspace) override { note(ForwardOp::mlp_out, op, workspace); }
+    // Never called: prepare() refuses them.
+    void moe(const PreparedOp&, Workspace&) override {}
+    void per_layer_embed(const PreparedOp&, Workspace&) override {}
+    void per_layer(const PreparedOp&, Workspace&) override {}
     void lm_head(const PreparedOp& op, Workspace& workspace) override {
         // Chunks of a prompt before the last have no logit rows; their calls still run now.
         if (self(workspace).forward.layout.logit_rows > 0) note(ForwardOp::head, op, workspace);
@@ -246,6 +307,7 @@ private:
     template <class Op, class Spec>
     std::unique_ptr<PreparedOp> linear(const Spec& spec) {
         check_op(spec);
+        refuse_other(spec);
         const DeviceScope scope = use();
         return counted<Op>(spec);
     }

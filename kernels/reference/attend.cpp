@@ -11,6 +11,7 @@ namespace {
 
 struct Attend : PreparedOp {
     AttendSpec spec;
+    Floats sinks;
 };
 
 }  // namespace
@@ -19,14 +20,17 @@ std::unique_ptr<PreparedOp> ReferenceOps::prepare(const AttendSpec& spec) {
     check_op(spec);
     auto op = std::make_unique<Attend>();
     op->spec = spec;
+    op->sinks = dequantize(spec.sinks);
     return op;
 }
 
 void ReferenceOps::attend(const PreparedOp& prepared, Workspace& workspace, const KvPages& pages, int32_t layer) {
-    const AttendSpec& spec = static_cast<const Attend&>(prepared).spec;
+    const auto& op = static_cast<const Attend&>(prepared);
+    const AttendSpec& spec = op.spec;
     auto& a = self(workspace);
     const auto& kv = static_cast<const ReferenceKv&>(pages);
     const int32_t dh = spec.shape.head_dim, group = spec.shape.heads / spec.shape.kv_heads;
+    const Floats &keys = kv.k[static_cast<std::size_t>(layer)], &values = kv.v[static_cast<std::size_t>(layer)];
     std::vector<int32_t> cells;
     std::vector<double> weights;
     for (std::size_t t = 0; t < a.batch.rows.size(); ++t) {
@@ -39,16 +43,17 @@ void ReferenceOps::attend(const PreparedOp& prepared, Workspace& workspace, cons
             };
             const float* q = row(a.q, t, spec.shape.heads * dh) + h * dh;
             weights.assign(cells.size(), 0);
-            double peak = -std::numeric_limits<double>::infinity();
+            const double sink = op.sinks.empty() ? -std::numeric_limits<double>::infinity() : op.sinks[h];
+            double peak = sink;
             for (std::size_t i = 0; i < cells.size(); ++i) {
-                weights[i] = soft_cap(dot(q, kv.k.data() + offset(i), dh) * spec.scale, spec.soft_cap);
+                weights[i] = soft_cap(dot(q, keys.data() + offset(i), dh) * spec.scale, spec.soft_cap);
                 peak = std::max(peak, weights[i]);
             }
-            double total = 0;
+            double total = op.sinks.empty() ? 0.0 : std::exp(sink - peak);
             for (double& w : weights) total += w = std::exp(w - peak);
             std::vector<double> sum(static_cast<std::size_t>(dh));
             for (std::size_t i = 0; i < cells.size(); ++i) {
-                const float* v = kv.v.data() + offset(i);
+                const float* v = values.data() + offset(i);
                 for (int32_t d = 0; d < dh; ++d) sum[d] += weights[i] * v[d];
             }
             float* out = row(a.attended, t, spec.shape.heads * dh) + h * dh;

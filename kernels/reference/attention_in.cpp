@@ -1,5 +1,5 @@
-// attention_in: q, k, v = projections of norm(x) + bias; q and k are normed and rotated per attention head; k and v are
-// written to the KV cache.
+// attention_in: q, k, v = projections of [norm](x) + bias; q and k are normed and rotated per attention head; k and v
+// are written to the KV cache.
 
 #include <algorithm>
 #include <cmath>
@@ -12,17 +12,20 @@ namespace {
 
 struct AttentionIn : PreparedOp {
     ModelShape shape;
-    Norm norm, q_norm, k_norm;
+    Norm norm, q_norm, k_norm, v_norm;
     Matrix q, k, v;
     Floats q_bias, k_bias, v_bias, inverse_frequency;
     RopePairs pairs;
     float attention_factor;
+    bool whole_norms;
+    QueryTemperature temperature;
 
     explicit AttentionIn(const AttentionInSpec& s)
         : shape(s.shape),
           norm(s.norm),
           q_norm(s.q_norm),
           k_norm(s.k_norm),
+          v_norm(s.v_norm),
           q(s.q),
           k(s.k),
           v(s.v),
@@ -31,7 +34,9 @@ struct AttentionIn : PreparedOp {
           v_bias(dequantize(s.v_bias)),
           inverse_frequency(s.rope.inverse_frequency.begin(), s.rope.inverse_frequency.end()),
           pairs(s.rope.pairs),
-          attention_factor(s.rope.attention_factor) {}
+          attention_factor(s.rope.attention_factor),
+          whole_norms(s.whole_norms),
+          temperature(s.temperature) {}
 
     // Rope: rotates pair i of the head by position * inverse_frequency[i].
     void rotate(int32_t position, float* head) const {
@@ -48,13 +53,25 @@ struct AttentionIn : PreparedOp {
         }
     }
 
-    // Norms and rotates each of `heads` attention heads.
-    void finish_heads(const Norm& head_norm, int32_t position, float* x, int32_t heads) const {
-        for (int32_t h = 0; h < heads; ++h) {
-            float* head = x + h * shape.head_dim;
-            if (!head_norm.empty()) head_norm.apply(head, head);
-            rotate(position, head);
+    // Norms `heads` attention heads, each on its own or all of them as one vector.
+    void norm_heads(const Norm& head_norm, float* x, int32_t heads) const {
+        if (head_norm.empty()) return;
+        const auto width = static_cast<std::size_t>(shape.head_dim);
+        if (whole_norms && &head_norm != &v_norm) return head_norm.apply(x, x);
+        for (std::size_t h = 0; h < static_cast<std::size_t>(heads); ++h) {
+            head_norm.apply(x + h * width, x + h * width, head_norm.weight.size() > width ? h * width : 0, width);
         }
+    }
+
+    void rotate_heads(int32_t position, float* x, int32_t heads) const {
+        for (int32_t h = 0; h < heads; ++h) rotate(position, x + h * shape.head_dim);
+    }
+
+    void finish_queries(int32_t position, float* q) const {
+        norm_heads(q_norm, q, shape.heads);
+        rotate_heads(position, q, shape.heads);
+        const float factor = query_factor(temperature, position);
+        for (int64_t i = 0; i < this->q.outputs; ++i) q[i] *= factor;
     }
 };
 
@@ -80,17 +97,19 @@ void ReferenceOps::attention_in(const PreparedOp& prepared, Workspace& workspace
     Floats k(static_cast<std::size_t>(op.k.outputs)), v(k.size());
     for (std::size_t t = 0; t < a.batch.rows.size(); ++t) {
         const Row& r = a.batch.rows[t];
-        float* normed = a.scratch.data();
+        const float* x = normed(op.norm, row(a.x, t, op.shape.d_model), a.scratch.data());
         float* q = row(a.q, t, op.q.outputs);
-        op.norm.apply(row(a.x, t, op.shape.d_model), normed);
-        op.q.apply(normed, q);
-        op.k.apply(normed, k.data());
-        op.v.apply(normed, v.data());
+        op.q.apply(x, q);
         add(q, op.q_bias);
+        op.finish_queries(r.position, q);
+        if (op.k.outputs == 0) continue;
+        op.k.apply(x, k.data());
+        op.v.apply(x, v.data());
         add(k.data(), op.k_bias);
         add(v.data(), op.v_bias);
-        op.finish_heads(op.q_norm, r.position, q, op.shape.heads);
-        op.finish_heads(op.k_norm, r.position, k.data(), op.shape.kv_heads);
+        op.norm_heads(op.k_norm, k.data(), op.shape.kv_heads);
+        op.norm_heads(op.v_norm, v.data(), op.shape.kv_heads);
+        op.rotate_heads(r.position, k.data(), op.shape.kv_heads);
         if (kv.format == KvFormat::q8) {
             round_to_codes(k, op.shape.head_dim);
             round_to_codes(v, op.shape.head_dim);
@@ -98,8 +117,8 @@ void ReferenceOps::attention_in(const PreparedOp& prepared, Workspace& workspace
         const int32_t cell = r.cell < 0 ? r.position : r.cell;
         const int32_t page = a.batch.sequences[r.sequence].pages[cell / kPagePositions];
         const int64_t at = kv.offset(layer, page, cell % kPagePositions, 0);
-        std::copy(k.begin(), k.end(), kv.k.begin() + at);
-        std::copy(v.begin(), v.end(), kv.v.begin() + at);
+        std::copy(k.begin(), k.end(), kv.k[static_cast<std::size_t>(layer)].begin() + at);
+        std::copy(v.begin(), v.end(), kv.v[static_cast<std::size_t>(layer)].begin() + at);
     }
 }
 

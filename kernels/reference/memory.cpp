@@ -6,19 +6,31 @@
 
 namespace foresay::kernels::reference {
 
-int64_t ReferenceOps::kv_bytes(const ModelShape& shape, int32_t pages, KvFormat /*format*/) const {
-    return static_cast<int64_t>(2) * sizeof(float) * shape.layers * pages * kPagePositions * shape.kv_heads *
-           shape.head_dim;
+namespace {
+
+// Values of the keys of one layer of a page, and as many of the values.
+int64_t page_values(const KvLayer& layer) {
+    return static_cast<int64_t>(kPagePositions) * layer.heads * layer.head_dim;
 }
 
-std::unique_ptr<KvPages> ReferenceOps::allocate_kv(const ModelShape& shape, int32_t pages, KvFormat format) {
+}  // namespace
+
+int64_t ReferenceOps::kv_bytes(const KvShape& shape, int32_t pages, KvFormat /*format*/) const {
+    int64_t values = 0;
+    for (const KvLayer& layer : shape.layers) values += 2 * page_values(layer);
+    return values * pages * static_cast<int64_t>(sizeof(float));
+}
+
+std::unique_ptr<KvPages> ReferenceOps::allocate_kv(const KvShape& shape, int32_t pages, KvFormat format) {
     auto kv = std::make_unique<ReferenceKv>();
     kv->shape = shape;
     kv->pages = pages;
     kv->format = format;
     kv->bytes = kv_bytes(shape, pages, format);
-    kv->k.resize(static_cast<std::size_t>(kv->bytes / 8));
-    kv->v.resize(kv->k.size());
+    for (const KvLayer& layer : shape.layers) {
+        kv->k.emplace_back(static_cast<std::size_t>(page_values(layer) * pages));
+        kv->v.emplace_back(kv->k.back().size());
+    }
     return kv;
 }
 
@@ -34,22 +46,25 @@ std::unique_ptr<Workspace> ReferenceOps::allocate_workspace(const ModelShape& sh
     workspace->q.resize(rows * attention);
     workspace->attended.resize(rows * attention);
     workspace->ff.resize(rows * shape.d_ff);
+    if (shape.experts > 0) workspace->branch.resize(rows * shape.d_model);
+    workspace->per_layer.resize(rows * static_cast<std::size_t>(shape.layers) * shape.per_layer);
     workspace->scratch.resize(2 * std::max<std::size_t>({static_cast<std::size_t>(shape.d_model), attention,
                                                          static_cast<std::size_t>(shape.d_ff)}));
     workspace->logits.resize(static_cast<std::size_t>(max_logit_rows) * shape.vocab);
     workspace->slots.resize(kTokenSlots);
     workspace->bytes =
         static_cast<int64_t>(sizeof(float) * (workspace->x.size() + workspace->q.size() * 2 + workspace->ff.size() +
-                                              workspace->scratch.size() + workspace->logits.size()));
+                                              workspace->scratch.size() + workspace->logits.size() +
+                                              workspace->branch.size() + workspace->per_layer.size()));
     return workspace;
 }
 
 void ReferenceOps::copy_page(KvPages& pages, int32_t from, int32_t to) {
     auto& kv = static_cast<ReferenceKv&>(pages);
-    const int64_t n = static_cast<int64_t>(kPagePositions) * kv.shape.kv_heads * kv.shape.head_dim;
-    for (int32_t layer = 0; layer < kv.shape.layers; ++layer) {
-        for (Floats* values : {&kv.k, &kv.v}) {
-            std::copy_n(values->data() + kv.offset(layer, from, 0, 0), n, values->data() + kv.offset(layer, to, 0, 0));
+    for (std::size_t layer = 0; layer < kv.shape.layers.size(); ++layer) {
+        const int64_t n = page_values(kv.shape.layers[layer]);
+        for (Floats* values : {&kv.k[layer], &kv.v[layer]}) {
+            std::copy_n(values->data() + from * n, n, values->data() + to * n);
         }
     }
 }

@@ -1,6 +1,5 @@
-// mlp_in: ff = activation(gate . norm(x)) * (up . norm(x)).
-
-#include <cmath>
+// mlp_in: ff = activation(gate . [norm](x) + gate_bias) * (up . [norm](x) + up_bias), or without a gate
+// activation(up . [norm](x) + up_bias).
 
 #include "kernels/reference/reference_ops.h"
 
@@ -10,16 +9,19 @@ namespace {
 struct MlpIn : PreparedOp {
     Norm norm;
     Matrix gate, up;
+    Floats gate_bias, up_bias;
     Activation activation;
+    float limit;
 
-    explicit MlpIn(const MlpInSpec& s) : norm(s.norm), gate(s.gate), up(s.up), activation(s.activation) {}
+    explicit MlpIn(const MlpInSpec& s)
+        : norm(s.norm),
+          gate(s.gate),
+          up(s.up),
+          gate_bias(dequantize(s.gate_bias)),
+          up_bias(dequantize(s.up_bias)),
+          activation(s.activation),
+          limit(s.limit) {}
 };
-
-float activate(Activation kind, float x) {
-    if (kind == Activation::silu) return static_cast<float>(x / (1.0 + std::exp(-static_cast<double>(x))));
-    const double cubic = 0.7978845608028654 * (x + 0.044715 * x * static_cast<double>(x) * x);
-    return static_cast<float>(0.5 * x * (1.0 + std::tanh(cubic)));
-}
 
 }  // namespace
 
@@ -28,14 +30,20 @@ std::unique_ptr<PreparedOp> ReferenceOps::prepare(const MlpInSpec& spec) { retur
 void ReferenceOps::mlp_in(const PreparedOp& prepared, Workspace& workspace) {
     const auto& op = static_cast<const MlpIn&>(prepared);
     auto& a = self(workspace);
+    const bool gate = op.gate.outputs > 0;
     Floats up(static_cast<std::size_t>(op.up.outputs));
     for (std::size_t t = 0; t < a.batch.rows.size(); ++t) {
-        float* normed = a.scratch.data();
-        float* gate = row(a.ff, t, op.gate.outputs);
-        op.norm.apply(row(a.x, t, a.shape.d_model), normed);
-        op.gate.apply(normed, gate);
-        op.up.apply(normed, up.data());
-        for (std::size_t i = 0; i < up.size(); ++i) gate[i] = activate(op.activation, gate[i]) * up[i];
+        const float* x = normed(op.norm, row(a.x, t, a.shape.d_model), a.scratch.data());
+        float* ff = row(a.ff, t, op.up.outputs);
+        op.up.apply(x, up.data());
+        add(up.data(), op.up_bias);
+        if (gate) {
+            op.gate.apply(x, ff);
+            add(ff, op.gate_bias);
+        }
+        for (std::size_t i = 0; i < up.size(); ++i) {
+            ff[i] = gated(op.activation, op.limit, gate ? ff[i] : up[i], gate ? &up[i] : nullptr);
+        }
     }
 }
 

@@ -17,17 +17,19 @@
 namespace foresay::kernels::reference {
 
 struct ReferenceKv : KvPages {
-    Floats k, v;  // [layers, pages, kPagePositions, Hkv, Dh]
+    std::vector<Floats> k, v;  // of each layer: [pages, kPagePositions, Hkv, Dh]
 
+    // Where the key and the value of a head lie in their layer.
     int64_t offset(int32_t layer, int32_t page, int32_t position, int32_t head) const {
-        return (((static_cast<int64_t>(layer) * pages + page) * kPagePositions + position) * shape.kv_heads + head) *
-               shape.head_dim;
+        const KvLayer& of = shape.layers[static_cast<std::size_t>(layer)];
+        return ((static_cast<int64_t>(page) * kPagePositions + position) * of.heads + head) * of.head_dim;
     }
 };
 
 struct ReferenceWorkspace : Workspace {
     Batch batch;
     Floats x, q, attended, ff, scratch, logits;  // [T, D], [T, H*Dh], [T, H*Dh], [T, F], one row, [logit rows, V]
+    Floats branch, per_layer;                    // [T, D] that moe kept, [T, L*P]
     std::vector<SampledToken> slots;
     KeptCandidates kept;
     SamplingScratch sampling_scratch;
@@ -48,10 +50,13 @@ public:
     std::unique_ptr<PreparedOp> prepare(const AttentionOutSpec& spec) override;
     std::unique_ptr<PreparedOp> prepare(const MlpInSpec& spec) override;
     std::unique_ptr<PreparedOp> prepare(const MlpOutSpec& spec) override;
+    std::unique_ptr<PreparedOp> prepare(const MoeSpec& spec) override;
+    std::unique_ptr<PreparedOp> prepare(const PerLayerEmbedSpec& spec) override;
+    std::unique_ptr<PreparedOp> prepare(const PerLayerSpec& spec) override;
     std::unique_ptr<PreparedOp> prepare(const LmHeadSpec& spec) override;
 
-    int64_t kv_bytes(const ModelShape& shape, int32_t pages, KvFormat format) const override;
-    std::unique_ptr<KvPages> allocate_kv(const ModelShape& shape, int32_t pages, KvFormat format) override;
+    int64_t kv_bytes(const KvShape& shape, int32_t pages, KvFormat format) const override;
+    std::unique_ptr<KvPages> allocate_kv(const KvShape& shape, int32_t pages, KvFormat format) override;
     std::unique_ptr<Workspace> allocate_workspace(const ModelShape& shape, int32_t max_rows,
                                                   int32_t max_logit_rows) override;
     void copy_page(KvPages& pages, int32_t from, int32_t to) override;
@@ -63,6 +68,9 @@ public:
     void attention_out(const PreparedOp& prepared, Workspace& workspace) override;
     void mlp_in(const PreparedOp& prepared, Workspace& workspace) override;
     void mlp_out(const PreparedOp& prepared, Workspace& workspace) override;
+    void moe(const PreparedOp& prepared, Workspace& workspace) override;
+    void per_layer_embed(const PreparedOp& prepared, Workspace& workspace) override;
+    void per_layer(const PreparedOp& prepared, Workspace& workspace) override;
     void lm_head(const PreparedOp& prepared, Workspace& workspace) override;
 
     void sample(Workspace& workspace, std::span<const SamplingPlan> plans, std::span<const int32_t> slots) override;
@@ -72,6 +80,8 @@ public:
     std::span<const float> residual(Workspace& workspace, int32_t t) override;
 
 private:
+    // The token of row t, clamped to a table of `rows` rows.
+    static int64_t token_of(ReferenceWorkspace& a, std::size_t t, int64_t rows);
     static ReferenceWorkspace& self(Workspace& workspace) { return static_cast<ReferenceWorkspace&>(workspace); }
 
     template <class Op, class Spec>

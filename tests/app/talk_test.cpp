@@ -342,8 +342,8 @@ std::string broken_model(const std::string& name) {
 }
 
 TEST(Defects, WeightsThatAreNoNumbersAreASentence) {
-    for (const auto& [tensor, named] : {std::pair{"output_norm.weight", "the last norm"},
-                                        std::pair{"blk.3.ffn_gate.weight", "the gate in layer 3"}}) {
+    for (const auto& [tensor, named] : {std::pair{"output_norm.weight", "the weights of output_norm.weight"},
+                                        std::pair{"blk.3.ffn_gate.weight", "the weights of blk.3.ffn_gate.weight"}}) {
         const std::string path = broken_model(tensor);
         const Outcome outcome = run({"complete", "--model", path, "-p", "def f(x):", "-n", "4"});
         EXPECT_EQ(outcome.status, 1);

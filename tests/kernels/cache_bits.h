@@ -23,22 +23,24 @@ inline std::vector<std::uint8_t> cell_bytes(const kernels::KvPages& pages, std::
                                             std::int32_t cell) {
     const auto& kv = static_cast<const kernels::cpu::CpuKv&>(pages);
     const bool codes = kv.format == kernels::KvFormat::q8;
-    const std::int64_t size = codes ? 1 : 2, v_stride = kernels::cpu::CpuKv::v_stride(kv.shape);
+    const std::int64_t size = codes ? 1 : 2;
     const std::int32_t page = list[static_cast<std::size_t>(cell / kernels::kPagePositions)];
-    const std::int32_t place = cell % kernels::kPagePositions, dh = kv.shape.head_dim;
+    const std::int32_t place = cell % kernels::kPagePositions;
     std::vector<std::uint8_t> out;
     const auto append = [&](const void* from, std::int64_t bytes) {
         const auto* p = static_cast<const std::uint8_t*>(from);
         out.insert(out.end(), p, p + bytes);
     };
-    for (std::int32_t layer = 0; layer < kv.shape.layers; ++layer) {
-        for (std::int32_t head = 0; head < kv.shape.kv_heads; ++head) {
-            std::uint8_t *k = kv.k(layer, page, head), *v = kv.v(layer, page, head);
-            for (std::int32_t d = 0; d < dh; ++d) append(k + size * (kv.k_index(place) + 16 * d), size);
-            append(v + size * place * v_stride, size * dh);
+    for (std::int32_t i = 0; i < static_cast<std::int32_t>(kv.shape.layers.size()); ++i) {
+        const kernels::cpu::CpuKvLayer layer = kv.layer(i);
+        const std::int32_t dh = layer.shape.head_dim;
+        for (std::int32_t head = 0; head < layer.shape.heads; ++head) {
+            std::uint8_t *k = layer.k(page, head), *v = layer.v(page, head);
+            for (std::int32_t d = 0; d < dh; ++d) append(k + size * (layer.k_index(place) + 16 * d), size);
+            append(v + size * place * layer.v_stride(), size * dh);
             if (!codes) continue;
-            append(kv.k_steps(k) + place, sizeof(float));
-            append(kv.v_steps(v) + place, sizeof(float));
+            append(layer.k_steps(k) + place, sizeof(float));
+            append(layer.v_steps(v) + place, sizeof(float));
         }
     }
     return out;

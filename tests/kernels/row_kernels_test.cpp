@@ -200,20 +200,15 @@ struct Pages {
 // Pages with K and V of positions [first, last]; everything else is NaN, since contents are unspecified until written.
 Pages pages_of(const std::vector<float>& k, const std::vector<float>& v, int head_dim, int first, int last,
                KvFormat format) {
-    const cpu::CpuKv kv = [&] {
-        cpu::CpuKv kv;
-        kv.shape.head_dim = head_dim;
-        kv.format = format;
-        return kv;
-    }();
-    const std::int64_t padded = cpu::CpuKv::v_stride(kv.shape);
+    const cpu::CpuKvLayer kv{{.heads = 1, .head_dim = head_dim}, format};
+    const std::int64_t padded = kv.v_stride();
     Pages pages;
     const auto put = [](std::vector<std::uint8_t>& tile, std::int64_t index, auto value) {
         std::memcpy(tile.data() + index * static_cast<std::int64_t>(sizeof value), &value, sizeof value);
     };
     for (int tile = first / 64; tile <= last / 64; ++tile) {
-        auto& tile_k = pages.k.emplace_back(static_cast<std::size_t>(cpu::CpuKv::k_bytes(kv.shape, format)), 0xff);
-        auto& tile_v = pages.v.emplace_back(static_cast<std::size_t>(cpu::CpuKv::v_bytes(kv.shape, format)), 0xff);
+        auto& tile_k = pages.k.emplace_back(static_cast<std::size_t>(kv.k_bytes()), 0xff);
+        auto& tile_v = pages.v.emplace_back(static_cast<std::size_t>(kv.v_bytes()), 0xff);
         for (int i = 0; i < 64; ++i) {
             const int position = 64 * tile + i;
             if (position < first || position > last) continue;

@@ -2,7 +2,7 @@
 //
 // Results are those of the first backend; the second one repeats every call. Ops show the residual stream and the
 // logits, so an op is named by the first of these that differs: embed, attention_out (with attention_in and attend
-// before it), mlp_out (with mlp_in) and lm_head.
+// before it), mlp_out (with mlp_in), moe, per_layer and lm_head.
 //
 // Tolerance: of what an op adds to a row, or of a row of logits: values may differ by this share of the row's largest
 //           magnitude. It has to leave room for differences that earlier ops hand on.
@@ -55,13 +55,15 @@ public:
     std::unique_ptr<kernels::PreparedOp> prepare(const kernels::AttentionOutSpec& s) override { return both(s); }
     std::unique_ptr<kernels::PreparedOp> prepare(const kernels::MlpInSpec& s) override { return both(s); }
     std::unique_ptr<kernels::PreparedOp> prepare(const kernels::MlpOutSpec& s) override { return both(s); }
+    std::unique_ptr<kernels::PreparedOp> prepare(const kernels::MoeSpec& s) override { return both(s); }
+    std::unique_ptr<kernels::PreparedOp> prepare(const kernels::PerLayerEmbedSpec& s) override { return both(s); }
+    std::unique_ptr<kernels::PreparedOp> prepare(const kernels::PerLayerSpec& s) override { return both(s); }
     std::unique_ptr<kernels::PreparedOp> prepare(const kernels::LmHeadSpec& s) override { return both(s); }
 
-    std::int64_t kv_bytes(const kernels::ModelShape& shape, std::int32_t pages,
-                          kernels::KvFormat format) const override {
+    std::int64_t kv_bytes(const kernels::KvShape& shape, std::int32_t pages, kernels::KvFormat format) const override {
         return ops_[0]->kv_bytes(shape, pages, format) + ops_[1]->kv_bytes(shape, pages, format);
     }
-    std::unique_ptr<kernels::KvPages> allocate_kv(const kernels::ModelShape& shape, std::int32_t pages,
+    std::unique_ptr<kernels::KvPages> allocate_kv(const kernels::KvShape& shape, std::int32_t pages,
                                                   kernels::KvFormat format) override {
         return std::make_unique<Both<kernels::KvPages>>(ops_[0]->allocate_kv(shape, pages, format),
                                                         ops_[1]->allocate_kv(shape, pages, format));
@@ -109,6 +111,17 @@ public:
     void mlp_out(const kernels::PreparedOp& op, kernels::Workspace& workspace) override {
         each([&](int i) { ops_[i]->mlp_out(of(op, i), of(workspace, i)); });
         compare_rows(workspace, "mlp_out");
+    }
+    void moe(const kernels::PreparedOp& op, kernels::Workspace& workspace) override {
+        each([&](int i) { ops_[i]->moe(of(op, i), of(workspace, i)); });
+        compare_rows(workspace, "moe");
+    }
+    void per_layer_embed(const kernels::PreparedOp& op, kernels::Workspace& workspace) override {
+        each([&](int i) { ops_[i]->per_layer_embed(of(op, i), of(workspace, i)); });
+    }
+    void per_layer(const kernels::PreparedOp& op, kernels::Workspace& workspace) override {
+        each([&](int i) { ops_[i]->per_layer(of(op, i), of(workspace, i)); });
+        compare_rows(workspace, "per_layer");
     }
     void lm_head(const kernels::PreparedOp& op, kernels::Workspace& workspace) override {
         each([&](int i) { ops_[i]->lm_head(of(op, i), of(workspace, i)); });

@@ -14,7 +14,9 @@
 #include "base/error.h"
 #include "core/models/architecture.h"
 #include "core/models/shapes.h"
+#include "core/models/stages.h"
 #include "tests/models/backends.h"
+#include "tests/models/family_models.h"
 
 namespace foresay::test {
 namespace {
@@ -31,11 +33,16 @@ protected:
     }
     void TearDown() override { fs::remove_all(folder_); }
 
+    static fs::path golden(const std::string& model) {
+        return fs::path(FORESAY_SOURCE_DIR) / "tests/golden/tiny" / model;
+    }
+    static json golden_config(const std::string& model) {
+        std::ifstream in(golden(model) / "config.json");
+        return json::parse(in);
+    }
     std::unique_ptr<core::ModelSource> open(const std::string& model, const json& patch) {
-        const fs::path golden = fs::path(FORESAY_SOURCE_DIR) / "tests/golden/tiny" / model;
-        fs::copy(golden / "model.safetensors", folder_, fs::copy_options::overwrite_existing);
-        std::ifstream in(golden / "config.json");
-        json config = json::parse(in);
+        fs::copy(golden(model) / "model.safetensors", folder_, fs::copy_options::overwrite_existing);
+        json config = golden_config(model);
         if (!patch.is_null()) config.merge_patch(patch);  // a null inside removes a key
         std::ofstream(folder_ / "config.json") << config;
         return core::ModelSource::open(folder_);
@@ -66,37 +73,38 @@ TEST_F(ChangedModel, ReadsBothSpellingsOfRope) {
                                                        {"high_freq_factor", 4.0},
                                                        {"original_max_position_embeddings", 64}}}})
                                          ->config();
-    EXPECT_EQ(core::inverse_frequencies(now.rope, 32, {}), core::inverse_frequencies(before.rope, 32, {}));
+    EXPECT_EQ(core::rope_table(now.rope, 32, 0).inverse_frequency,
+              core::rope_table(before.rope, 32, 0).inverse_frequency);
     const core::ModelConfig linear =
         open("llama2", {{"rope_parameters", {{"rope_type", "linear"}, {"factor", 4.0}}}})->config();
     const core::ModelConfig plain = open("llama2", {})->config();
-    const auto scaled = core::inverse_frequencies(linear.rope, 32, {});
-    const auto unscaled = core::inverse_frequencies(plain.rope, 32, {});
+    const auto scaled = core::rope_table(linear.rope, 32, 0).inverse_frequency;
+    const auto unscaled = core::rope_table(plain.rope, 32, 0).inverse_frequency;
     for (std::size_t i = 0; i < scaled.size(); ++i) EXPECT_FLOAT_EQ(scaled[i] * 4.0f, unscaled[i]);
 }
 
 TEST_F(ChangedModel, FillsInWhatFilesLeaveOut) {
-    const core::ModelConfig config = open("qwen2", {{"num_key_value_heads", nullptr},
-                                                    {"rope_parameters", nullptr},
-                                                    {"rms_norm_eps", nullptr},
-                                                    {"hidden_act", nullptr}})
-                                         ->config();
+    const json patch = {{"rope_parameters", nullptr}, {"rms_norm_eps", nullptr}, {"hidden_act", nullptr}};
+    EXPECT_EQ(open("qwen2", patch)->config().file_type, "bf16");
+    json text = golden_config("qwen2");
+    text.merge_patch(patch);
+    text.erase("num_key_value_heads");
+    const core::ModelConfig config = config_of(text.dump());
     EXPECT_EQ(config.shape.kv_heads, 4);
     EXPECT_EQ(config.shape.head_dim, 16);
     EXPECT_FLOAT_EQ(config.rope.theta, 10000.0f);
     EXPECT_TRUE(config.qkv_bias);
     EXPECT_TRUE(config.tied_head);
-    EXPECT_EQ(config.file_type, "bf16");
 }
 
 TEST_F(ChangedModel, RefusesWhatItCannotRun) {
     using testing::HasSubstr;
     EXPECT_THAT(refusal("llama2", {{"architectures", {"MambaForCausalLM"}}}),
                 HasSubstr("'MambaForCausalLM' is not supported"));
-    EXPECT_THAT(refusal("llama2", {{"rope_parameters", {{"rope_type", "yarn"}}}}),
-                HasSubstr("'yarn' is not supported"));
-    EXPECT_THAT(refusal("llama2", {{"hidden_act", "gelu"}}), HasSubstr("'gelu' is not supported"));
-    EXPECT_THAT(refusal("llama2", {{"mlp_bias", true}}), HasSubstr("mlp_bias"));
+    EXPECT_THAT(refusal("llama2", {{"rope_parameters", {{"rope_type", "dynamic"}}}}),
+                HasSubstr("'dynamic', which is not supported"));
+    EXPECT_THAT(refusal("llama2", {{"hidden_act", "relu"}}), HasSubstr("'relu' is not supported"));
+    EXPECT_THAT(refusal("llama2", {{"mlp_bias", true}}), HasSubstr("gate_proj.bias"));
     EXPECT_THAT(refusal("llama2", {{"attention_bias", true}}), HasSubstr("q_proj.bias"));
     EXPECT_THAT(refusal("qwen2", {{"use_sliding_window", true}}), HasSubstr("sliding-window"));
     EXPECT_THAT(refusal("llama2", {{"quantization_config", {{"bits", 4}}}}), HasSubstr("quantised"));
@@ -112,6 +120,10 @@ TEST_F(ChangedModel, RefusesWhatItCannotRun) {
     EXPECT_THAT(refusal("llama2", {{"rope_parameters", {{"rope_theta", -1.0}}}}), HasSubstr("rope base"));
     EXPECT_THAT(refusal("llama3", {{"rope_parameters", {{"high_freq_factor", 0.5}}}}), HasSubstr("low_freq_factor"));
     EXPECT_THAT(refusal("qwen2", {{"tie_word_embeddings", false}}), HasSubstr("lm_head.weight"));
+    EXPECT_THAT(refusal("llama2", {{"num_hidden_layers", 1}}), HasSubstr("'model.layers.1."));
+    EXPECT_THAT(refusal("qwen2", {{"architectures", {"LlamaForCausalLM"}}, {"layer_types", nullptr}}),
+                HasSubstr("_proj.bias' is not known for the architecture llama"));
+    EXPECT_THAT(refusal("llama2", {{"attention_sparsity", 3}}), HasSubstr("'attention_sparsity' is not known"));
     EXPECT_EQ(refusal("llama2", {}), "accepted");
 }
 
@@ -125,15 +137,11 @@ TEST(Shapes, AreWhatWasPublished) {
     EXPECT_THROW(core::quant_type_by_name("q9"), Error);
     // 0.763 GB per token: layers in Q4_0, the head in Q6_K.
     const core::ModelConfig one = core::published_shape("llama-3.2-1b");
-    const auto bytes = [&](core::TensorRole role, kernels::QuantType quant_type) {
-        const core::TensorShape shape = core::tensor_shape(one, role);
-        return shape.rows * kernels::row_bytes(quant_type, shape.cols);
-    };
-    std::int64_t total = bytes(core::TensorRole::head, kernels::QuantType::q6_k);
-    for (const auto role :
-         {core::TensorRole::q, core::TensorRole::k, core::TensorRole::v, core::TensorRole::attention_out,
-          core::TensorRole::gate, core::TensorRole::up, core::TensorRole::down}) {
-        total += one.shape.layers * bytes(role, kernels::QuantType::q4_0);
+    std::int64_t total = 0;
+    for (const core::TensorUse& use : core::tensors_of(one)) {
+        if (use.shape.rows == 1 || use.name.is_table()) continue;
+        const auto quant_type = use.name.is_head() ? kernels::QuantType::q6_k : kernels::QuantType::q4_0;
+        total += use.shape.rows * kernels::row_bytes(quant_type, use.shape.cols);
     }
     EXPECT_NEAR(static_cast<double>(total) * 1e-9, 0.763, 0.003);
 }

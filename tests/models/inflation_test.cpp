@@ -16,6 +16,7 @@
 #include "core/models/architecture.h"
 #include "core/models/inflation.h"
 #include "core/models/random_blocks.h"
+#include "core/models/stages.h"
 #include "tests/models/backends.h"
 
 namespace foresay::test {
@@ -23,7 +24,8 @@ namespace {
 
 using core::ModelConfig;
 using core::ModelSource;
-using core::TensorRole;
+using core::TensorName;
+using core::TensorShape;
 using kernels::QuantType;
 using kernels::TensorView;
 
@@ -70,13 +72,13 @@ public:
     explicit ChangedSource(std::unique_ptr<ModelSource> source) : source_(std::move(source)) {
         config_ = source_->config();
         path_ = source_->path();
-        rope_factors_ = source_->rope_factors();
     }
-    TensorView tensor(TensorRole role, std::int32_t layer) override {
-        const bool table = role == TensorRole::embedding || (role == TensorRole::head && config_.tied_head);
+    TensorView tensor(const TensorName& name, TensorShape shape) override {
+        const bool table = name.is_table() || (name.is_head() && config_.tied_head);
         std::vector<std::byte>& bytes = table ? table_ : scratch_.emplace_back();
-        return change(role, source_->tensor(role, layer), bytes);
+        return change(name, source_->tensor(name, shape), bytes);
     }
+    bool has(const TensorName& name) const override { return source_->has(name); }
     void release() override {
         source_->release();
         scratch_.clear();
@@ -84,7 +86,7 @@ public:
     std::int64_t weight_bytes() override { return source_->weight_bytes(); }
 
 protected:
-    virtual TensorView change(TensorRole role, const TensorView& view, std::vector<std::byte>& bytes) = 0;
+    virtual TensorView change(const TensorName& name, const TensorView& view, std::vector<std::byte>& bytes) = 0;
 
 private:
     std::unique_ptr<ModelSource> source_;
@@ -99,7 +101,7 @@ public:
     static inline std::int64_t changed = 0;
 
 private:
-    TensorView change(TensorRole, const TensorView& view, std::vector<std::byte>& bytes) override {
+    TensorView change(const TensorName&, const TensorView& view, std::vector<std::byte>& bytes) override {
         bytes.assign(view.data, view.data + view.bytes());
         const auto info = kernels::info(view.quant_type);
         std::vector<float> block(static_cast<std::size_t>(info.block_elements)), zeros(block.size());
@@ -122,10 +124,9 @@ public:
         : ChangedSource(std::move(source)), width_(width) {}
 
 private:
-    TensorView change(TensorRole role, const TensorView& view, std::vector<std::byte>& bytes) override {
+    TensorView change(const TensorName& name, const TensorView& view, std::vector<std::byte>& bytes) override {
         bytes.assign(view.data, view.data + view.bytes());
-        if (view.rows > 1 && role != TensorRole::embedding && role != TensorRole::attention_out &&
-            role != TensorRole::down) {
+        if (view.rows > 1 && !name.is_table() && !core::writes_stream(name)) {
             const auto from = static_cast<std::size_t>(kernels::row_bytes(view.quant_type, width_));
             const auto row_bytes = static_cast<std::size_t>(kernels::row_bytes(view.quant_type, view.cols));
             const std::vector<float> zeros(static_cast<std::size_t>(width_));
@@ -137,6 +138,15 @@ private:
     }
     std::int64_t width_;
 };
+
+// The tensor of this name, in the shape that the source's configuration gives it.
+TensorView tensor_of(ModelSource& source, const TensorName& name) {
+    for (const core::TensorUse& use : core::tensors_of(source.config())) {
+        if (use.name.text() == name.text()) return source.tensor(name, use.shape);
+    }
+    ADD_FAILURE() << "there is no tensor " << name.text();
+    return {};
+}
 
 std::unique_ptr<core::Context> context_of(std::unique_ptr<ModelSource> source, kernels::Ops& ops) {
     return std::make_unique<core::Context>(core::Model::load(std::shared_ptr<ModelSource>(std::move(source)), ops),
@@ -251,30 +261,30 @@ TEST_P(EachQuantType, HoldsTheSmallMatrixInParts) {
     const auto small = ModelSource::open(bundled_path("draft"));
     const auto large = inflated("draft", wide_shape(), GetParam());
     const core::Inflation inflation(small->config(), wide_shape(), "the draft");
-    for (const TensorRole role : {TensorRole::q, TensorRole::k, TensorRole::v, TensorRole::gate, TensorRole::up,
-                                  TensorRole::attention_out, TensorRole::down, TensorRole::head}) {
-        if (role == TensorRole::head && GetParam() != QuantType::q8_0) continue;  // often in another quantisation type
-        const bool writes = role == TensorRole::attention_out || role == TensorRole::down;
-        const TensorView from = small->tensor(role, 1), to = large->tensor(role, 1);
+    for (const std::string_view part :
+         {"attn_q", "attn_k", "attn_v", "ffn_gate", "ffn_up", "attn_output", "ffn_down", "output"}) {
+        if (part == "output" && GetParam() != QuantType::q8_0) continue;  // often in another quantisation type
+        const TensorName name{.layer = part == "output" ? -1 : 1, .part = part};
+        const bool writes = core::writes_stream(name);
+        const TensorView from = tensor_of(*small, name), to = tensor_of(*large, name);
         std::vector<float> small_row(static_cast<std::size_t>(from.cols)), row(static_cast<std::size_t>(to.cols));
         RowError error;
         std::set<std::int64_t> rows_found;
         for (std::int64_t r = 0; r < to.rows; ++r) {
             const core::InflatedRow source =
                 writes ? core::InflatedRow{core::InflatedRow::Kind::small, r % from.rows, 1.0f}
-                       : inflation.row(role, 1, r);
+                       : inflation.row(name, r);
             if (source.kind != core::InflatedRow::Kind::small) continue;
             rows_found.insert(source.row);
             kernels::dequantize_row(to, r, row);
             kernels::dequantize_row(from, source.row, small_row);
-            add_error(writes ? inflation.writer(role, 1) : inflation.reader(), row, small_row, source.factor, error);
+            add_error(writes ? inflation.writer(name) : inflation.reader(), row, small_row, source.factor, error);
         }
         EXPECT_EQ(static_cast<std::int64_t>(rows_found.size()), from.rows);
         EXPECT_GT(error.size, 0.0);
-        const std::string what = name_of(GetParam()) + ", role " + std::to_string(static_cast<int>(role));
+        const std::string what = name_of(GetParam()) + ", " + std::string(part);
         EXPECT_GE(std::sqrt(error.alone / error.size), least_alone) << what;
-        EXPECT_LE(std::sqrt(error.together / error.size), role == TensorRole::down ? most_of_two : most_of_three)
-            << what;
+        EXPECT_LE(std::sqrt(error.together / error.size), part == "ffn_down" ? most_of_two : most_of_three) << what;
     }
 }
 
@@ -313,13 +323,14 @@ TEST_P(EachQuantType, RandomCodesUnderZeroScalesKeepEveryValue) {
 TEST_P(EachQuantType, ExtraLayersAddNothing) {
     const auto large = inflated("draft", wide_shape(), GetParam());
     const core::Inflation inflation(ModelSource::open(bundled_path("draft"))->config(), wide_shape(), "the draft");
-    for (const TensorRole role : {TensorRole::attention_out, TensorRole::down}) {
-        const TensorView view = large->tensor(role, 3);
+    for (const std::string_view part : {"attn_output", "ffn_down"}) {
+        const TensorName name{.layer = 3, .part = part};
+        const TensorView view = tensor_of(*large, name);
         std::vector<float> row(static_cast<std::size_t>(view.cols));
         for (const std::int64_t r : {std::int64_t{0}, view.rows - 1}) {
             kernels::dequantize_row(view, r, row);
             const bool cancels = kernels::info(GetParam()).block_elements == 1;
-            for (const auto& [first, second] : inflation.writer(role, 3).equal) {
+            for (const auto& [first, second] : inflation.writer(name).equal) {
                 const float a = row[static_cast<std::size_t>(first)], b = row[static_cast<std::size_t>(second)];
                 ASSERT_EQ(a, -b);
                 ASSERT_EQ(a != 0.0f, cancels) << "column " << first;

@@ -48,9 +48,12 @@ public:
     std::unique_ptr<kernels::PreparedOp> prepare(const kernels::AttentionOutSpec& s) override { return late(s); }
     std::unique_ptr<kernels::PreparedOp> prepare(const kernels::MlpInSpec& s) override { return late(s); }
     std::unique_ptr<kernels::PreparedOp> prepare(const kernels::MlpOutSpec& s) override { return late(s); }
+    std::unique_ptr<kernels::PreparedOp> prepare(const kernels::MoeSpec& s) override { return late(s); }
+    std::unique_ptr<kernels::PreparedOp> prepare(const kernels::PerLayerEmbedSpec& s) override { return late(s); }
+    std::unique_ptr<kernels::PreparedOp> prepare(const kernels::PerLayerSpec& s) override { return late(s); }
     std::unique_ptr<kernels::PreparedOp> prepare(const kernels::LmHeadSpec& s) override { return late(s); }
 
-    std::unique_ptr<kernels::KvPages> allocate_kv(const kernels::ModelShape& shape, std::int32_t pages,
+    std::unique_ptr<kernels::KvPages> allocate_kv(const kernels::KvShape& shape, std::int32_t pages,
                                                   kernels::KvFormat format) override {
         return std::make_unique<LateKv>(inner().allocate_kv(shape, pages, format), queue_);
     }
@@ -99,6 +102,13 @@ public:
     }
     void mlp_out(const kernels::PreparedOp& s, kernels::Workspace& workspace) override {
         call(Op::mlp_out, s, workspace);
+    }
+    void moe(const kernels::PreparedOp& s, kernels::Workspace& workspace) override { call(Op::moe, s, workspace); }
+    void per_layer_embed(const kernels::PreparedOp& s, kernels::Workspace& workspace) override {
+        call(Op::per_layer_embed, s, workspace);
+    }
+    void per_layer(const kernels::PreparedOp& s, kernels::Workspace& workspace) override {
+        call(Op::per_layer, s, workspace);
     }
     void lm_head(const kernels::PreparedOp& s, kernels::Workspace& workspace) override {
         call(Op::lm_head, s, workspace);
@@ -174,7 +184,18 @@ public:
 
 private:
     enum class Kind : std::uint8_t { forward, sample, copy };
-    enum class Op : std::uint8_t { embed, attention_in, attend, attention_out, mlp_in, mlp_out, lm_head };
+    enum class Op : std::uint8_t {
+        embed,
+        attention_in,
+        attend,
+        attention_out,
+        mlp_in,
+        mlp_out,
+        moe,
+        per_layer_embed,
+        per_layer,
+        lm_head
+    };
 
     static std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
     static constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
@@ -387,6 +408,12 @@ private:
                     return ops->mlp_in(*call.prepared, workspace);
                 case Op::mlp_out:
                     return ops->mlp_out(*call.prepared, workspace);
+                case Op::moe:
+                    return ops->moe(*call.prepared, workspace);
+                case Op::per_layer_embed:
+                    return ops->per_layer_embed(*call.prepared, workspace);
+                case Op::per_layer:
+                    return ops->per_layer(*call.prepared, workspace);
                 case Op::lm_head:
                     return ops->lm_head(*call.prepared, workspace);
             }
@@ -398,6 +425,9 @@ private:
             : inner(std::move(op)), queue(std::move(q)) {
             weight_bytes = inner->weight_bytes;
             macs_per_row = inner->macs_per_row;
+            expert_bytes = inner->expert_bytes;
+            experts = inner->experts;
+            experts_used = inner->experts_used;
         }
         ~LatePrepared() override { queue->run_all(); }
         std::unique_ptr<kernels::PreparedOp> inner;

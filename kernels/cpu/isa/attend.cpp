@@ -180,6 +180,11 @@ void attend_queries(const AttendTask& t, int from) {
         total[j] = 0;
     }
     store(peak, set(-1.0e38f));
+    // A sink is a score that has been seen before the first position.
+    for (int j = 0; j < Q && t.sinks != nullptr; ++j) {
+        peak[j] = t.sinks[(from + j) % t.heads];
+        total[j] = 1.0f;
+    }
     for (int i = 0; i < Q * padded; i += 16) store(values + i, set(0.0f));
     const int first_tile = t.first / kTile, last_tile = t.last / kTile;
     const auto tile_of = [&](const std::uint8_t* const* tiles, int tile) {

@@ -285,12 +285,6 @@ void linear_rows(const PanelRange& w, const ActivationTile& x, float* y, int64_t
     }
 }
 
-FORESAY_INLINE F silu(F v) { return div(v, add(set(1.0f), exp(sub(set(0.0f), v)))); }
-FORESAY_INLINE F gelu_tanh(F v) {
-    const F cubic = mul(v, fma(mul(v, v), set(0.044715f), set(1.0f)));
-    return mul(mul(v, set(0.5f)), add(set(1.0f), tanh(mul(cubic, set(0.7978845608f)))));
-}
-
 template <int M>
 void gated_rows(const PanelRange& gate, const PanelRange& up, const ActivationTile& x, float* y, int64_t y_stride,
                 bool gelu) {

@@ -27,6 +27,58 @@ void rms_norm(const float* x, const float* weight, float eps, int n, float* y) {
     for (; i < n; ++i) y[i] = x[i] * scale * weight[i];
 }
 
+void layer_norm(const float* x, const float* weight, const float* bias, float eps, int n, float* y) {
+    F sums = set(0.0f), squares = set(0.0f);
+    float rest = 0, rest_squares = 0;
+    int i = 0;
+    for (; i + 16 <= n; i += 16) sums = add(sums, load(x + i));
+    for (int j = i; j < n; ++j) rest += x[j];
+    const float mean = (sum_lanes(sums) + rest) / static_cast<float>(n);
+    for (i = 0; i + 16 <= n; i += 16) {
+        const F d = sub(load(x + i), set(mean));
+        squares = fma(d, d, squares);
+    }
+    for (int j = i; j < n; ++j) rest_squares += (x[j] - mean) * (x[j] - mean);
+    const float variance = (sum_lanes(squares) + rest_squares) / static_cast<float>(n);
+    const float scale = 1.0f / __builtin_sqrtf(variance + eps);
+    for (i = 0; i + 16 <= n; i += 16) {
+        const F normed = mul(mul(sub(load(x + i), set(mean)), set(scale)), load(weight + i));
+        store(y + i, bias != nullptr ? add(normed, load(bias + i)) : normed);
+    }
+    for (; i < n; ++i) y[i] = (x[i] - mean) * scale * weight[i] + (bias != nullptr ? bias[i] : 0.0f);
+}
+
+void activate(float* gate, const float* up, const float* gate_bias, const float* up_bias, int n, RowActivation kind,
+              float limit) {
+    for (int i = 0; i < n; i += 16) {
+        F g = load(gate + i), u = up != nullptr ? load(up + i) : set(1.0f);
+        if (gate_bias != nullptr) g = add(g, load(gate_bias + i));
+        if (up_bias != nullptr) u = add(u, load(up_bias + i));
+        switch (kind) {
+            case RowActivation::silu:
+                g = silu(g);
+                break;
+            case RowActivation::gelu_tanh:
+                g = gelu_tanh(g);
+                break;
+            case RowActivation::gelu: {
+                float values[16];
+                store(values, g);
+                for (float& value : values) value = 0.5f * value * (1.0f + __builtin_erff(value * 0.70710678f));
+                g = load(values);
+                break;
+            }
+            case RowActivation::clamped_swiglu: {
+                g = min(g, set(limit));
+                g = div(g, add(set(1.0f), exp(mul(g, set(-1.702f)))));
+                if (up != nullptr) u = add(max(min(u, set(limit)), set(-limit)), set(1.0f));
+                break;
+            }
+        }
+        store(gate + i, up != nullptr ? mul(g, u) : g);
+    }
+}
+
 namespace {
 
 constexpr int kBatch = 16;  // groups of 32 values whose scales are computed side by side, one in each lane

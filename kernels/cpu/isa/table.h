@@ -12,6 +12,9 @@ void gated(const PanelRange& gate, const PanelRange& up, const ActivationTile& x
            bool gelu);
 void fill_tile(const float* x, int inputs, int padded_inputs, bool codes, bool floats, ActivationTile& tile, int m);
 void rms_norm(const float* x, const float* weight, float eps, int n, float* y);
+void layer_norm(const float* x, const float* weight, const float* bias, float eps, int n, float* y);
+void activate(float* gate, const float* up, const float* gate_bias, const float* up_bias, int n, RowActivation kind,
+              float limit);
 void attend(const AttendTask& task);
 void rotate(float* head, const float* cos, const float* sin, int pairs, bool adjacent);
 void to_half(const float* x, int n, std::uint16_t* out);

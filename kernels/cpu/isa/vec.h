@@ -62,4 +62,10 @@ FORESAY_INLINE F exp(F x) {
 // tanh(x) = 1 - 2 / (e^2x + 1)
 FORESAY_INLINE F tanh(F x) { return sub(set(1.0f), div(set(2.0f), add(exp(add(x, x)), set(1.0f)))); }
 
+FORESAY_INLINE F silu(F v) { return div(v, add(set(1.0f), exp(sub(set(0.0f), v)))); }
+FORESAY_INLINE F gelu_tanh(F v) {
+    const F cubic = mul(v, fma(mul(v, v), set(0.044715f), set(1.0f)));
+    return mul(mul(v, set(0.5f)), add(set(1.0f), tanh(mul(cubic, set(0.7978845608f)))));
+}
+
 }  // namespace foresay::kernels::cpu::FORESAY_ISA

@@ -209,7 +209,7 @@ void ForwardRunner::attend(const OpCall& call) {
 // Prefill attention reads float16 only. Its rows are many, so expanding the codes of a layer once, for all of them, is
 // cheap. Points `attend` to the expanded layer, which the next layer overwrites: stream order keeps them apart.
 void ForwardRunner::expand_kv(const OpCall& call, AttendCall& attend) {
-    ModelShape layer = call.kv->shape;
+    ModelShape layer = call.kv->model;
     layer.layers = 1;
     KvExpandCall expansion;
     expansion.from = attend.kv;

@@ -107,6 +107,7 @@ struct KvLayout {
 
 struct CudaKv : KvPages {
     DeviceBuffer<__half> memory;
+    ModelShape model;  // a model whose layers are those of the cache, which are all alike
     KvLayout layout;
     std::uint64_t id = 0;  // never used twice
 
@@ -114,7 +115,7 @@ struct CudaKv : KvPages {
     // Enqueues a copy for each layer: they may lie further apart than the pitch of one copy can be.
     void copy_page(std::int32_t from, std::int32_t to, cudaStream_t stream) const {
         const auto bytes = static_cast<std::size_t>(layout.page_stride) * sizeof(__half);
-        for (std::int32_t i = 0; i < shape.layers; ++i) {
+        for (std::int32_t i = 0; i < model.layers; ++i) {
             cuda_check(cudaMemcpyAsync(layer(i) + to * layout.page_stride, layer(i) + from * layout.page_stride, bytes,
                                        cudaMemcpyDeviceToDevice, stream),
                        "cannot copy a page");

@@ -1,0 +1,56 @@
+// core/models/glm4moe.cpp: GLM-4.5 and 4.6: experts chosen by sigmoids and a correction, with a shared one beside them;
+// the first layers are dense.
+
+#include "core/models/read_config.h"
+#include "core/models/stages.h"
+
+namespace foresay::core {
+namespace {
+
+constexpr std::string_view kGgufNames[] = {"glm4moe"};
+constexpr std::string_view kHfNames[] = {"Glm4MoeForCausalLM"};
+constexpr HfName kHfTensors[] = {
+    {"post_attention_norm", "post_attention_layernorm"},
+    {"ffn_gate_inp", "mlp.gate"},
+    {"exp_probs_b", "mlp.gate.e_score_correction_bias!", HfForm::whole, "bias"},
+    {"ffn_gate_exps", "mlp.experts.{e}.gate_proj"},
+    {"ffn_up_exps", "mlp.experts.{e}.up_proj"},
+    {"ffn_down_exps", "mlp.experts.{e}.down_proj"},
+    {"ffn_gate_shexp", "mlp.shared_experts.gate_proj"},
+    {"ffn_up_shexp", "mlp.shared_experts.up_proj"},
+    {"ffn_down_shexp", "mlp.shared_experts.down_proj"},
+};
+
+void read(Keys& keys, ModelConfig& config) {
+    config.qkv_bias = keys.gguf() ? keys.has_tensor(0, "attn_q", "bias") : keys.flag_or({}, "attention_bias", false);
+    config.head_norms = keys.gguf() ? keys.has_tensor(0, "attn_q_norm") : keys.flag_or({}, "use_qk_norm", false);
+    ExpertConfig& e = config.experts;
+    e.gating = kernels::Gating::sigmoid;
+    e.choice_bias = true;
+    e.renormalize = keys.flag_or("expert_weights_norm", "norm_topk_prob", true);
+    e.scale = keys.number_or("expert_weights_scale", "routed_scaling_factor", 1.0f);
+    read_experts(keys, config, "n_routed_experts");
+    e.shared_ff = keys.count_or("expert_shared_count", "n_shared_experts", 0) * e.d_ff;
+    const std::int32_t dense = keys.count_or("leading_dense_block_count", "first_k_dense_replace", 0);
+    spell_out_layers(config);
+    for (std::int32_t i = 0; i < config.shape.layers; ++i) {
+        config.layers[static_cast<std::size_t>(i)].experts = i >= dense;
+    }
+}
+
+void layer(StageMaker& stages, std::int32_t i) { stages.add_plain_layer(i, "post_attention_norm"); }
+
+}  // namespace
+
+const Architecture& glm4moe_architecture() {
+    static const Architecture architecture{.name = "glm4moe",
+                                           .gguf_names = kGgufNames,
+                                           .hf_names = kHfNames,
+                                           .hf_context_length = 131072,
+                                           .hf_tensors = kHfTensors,
+                                           .read = read,
+                                           .layer = layer};
+    return architecture;
+}
+
+}  // namespace foresay::core

@@ -1,0 +1,60 @@
+// core/models/gpt_oss.cpp: gpt-oss: experts with a clamped activation, attention sinks, biases, and a window in every
+// second layer. Its experts are stored in MXFP4.
+
+#include "core/models/read_config.h"
+#include "core/models/stages.h"
+
+namespace foresay::core {
+namespace {
+
+constexpr std::string_view kGgufNames[] = {"gpt-oss"};
+constexpr std::string_view kHfNames[] = {"GptOssForCausalLM"};
+constexpr HfName kHfTensors[] = {
+    {"post_attention_norm", "post_attention_layernorm"},
+    {"attn_sinks", "self_attn.sinks!"},
+    {"ffn_gate_inp", "mlp.router"},
+    {"ffn_gate_exps", "mlp.experts.gate_up_proj!", HfForm::even_rows, "weight", true},
+    {"ffn_up_exps", "mlp.experts.gate_up_proj!", HfForm::odd_rows, "weight", true},
+    {"ffn_down_exps", "mlp.experts.down_proj!", HfForm::whole, "weight", true},
+    {"ffn_gate_exps", "mlp.experts.gate_up_proj_bias!", HfForm::even_rows, "bias"},
+    {"ffn_up_exps", "mlp.experts.gate_up_proj_bias!", HfForm::odd_rows, "bias"},
+    {"ffn_down_exps", "mlp.experts.down_proj_bias!", HfForm::whole, "bias"},
+};
+
+void read(Keys& keys, ModelConfig& config) {
+    config.qkv_bias = config.attention_out_bias = keys.flag_or({}, "attention_bias", true);
+    config.window = keys.count("attention.sliding_window", "sliding_window");
+    if (config.window == 0) keys.refuse("attention.sliding_window", "sliding_window", "is 0");
+    if (keys.gguf()) config.rope.truncate = false;  // GGUF has no key for it
+    config.activation = kernels::Activation::clamped_swiglu;
+    config.activation_limit = keys.number_or({}, "swiglu_limit", 7.0f);
+    config.experts.gating = kernels::Gating::softmax_chosen;
+    read_experts(keys, config);
+    config.experts.router_bias = config.experts.biases = true;
+    keys.ignore({"initial_context_length", "experts_per_token"});  // other words for what has been read
+    set_sliding(config, sliding_layers(keys, config, 2));
+}
+
+void layer(StageMaker& stages, std::int32_t i) {
+    stages.add(stages.attention_in(i));
+    kernels::AttendSpec attend = stages.attend(i);
+    attend.sinks = stages.vector(i, "attn_sinks", stages.layer(i).heads);
+    stages.add(attend);
+    stages.add(stages.attention_out(i));
+    stages.add_experts(i, "post_attention_norm");
+}
+
+}  // namespace
+
+const Architecture& gpt_oss_architecture() {
+    static const Architecture architecture{.name = "gpt_oss",
+                                           .gguf_names = kGgufNames,
+                                           .hf_names = kHfNames,
+                                           .hf_context_length = 131072,
+                                           .hf_tensors = kHfTensors,
+                                           .read = read,
+                                           .layer = layer};
+    return architecture;
+}
+
+}  // namespace foresay::core

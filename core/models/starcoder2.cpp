@@ -1,0 +1,55 @@
+// core/models/starcoder2.cpp: StarCoder2: LayerNorm, biases everywhere, and a feed-forward network without a gate.
+
+#include "core/models/read_config.h"
+#include "core/models/stages.h"
+
+namespace foresay::core {
+namespace {
+
+constexpr std::string_view kGgufNames[] = {"starcoder2"};
+constexpr std::string_view kHfNames[] = {"Starcoder2ForCausalLM"};
+constexpr HfName kHfTensors[] = {
+    {"ffn_up", "mlp.c_fc"},
+    {"ffn_down", "mlp.c_proj"},
+};
+
+void read(Keys& keys, ModelConfig& config) {
+    const bool biases = keys.gguf() ? keys.has_tensor(0, "attn_q", "bias") : keys.flag_or({}, "use_bias", true);
+    config.qkv_bias = config.attention_out_bias = config.mlp_bias = biases;
+    config.norm_kind = kernels::NormKind::layer;
+    config.norm_bias = true;
+    config.norm_eps = keys.number_or("attention.layer_norm_epsilon", "norm_epsilon", 1e-5f);
+    config.activation = activation_by_name(keys, "hidden_act", "gelu_pytorch_tanh");
+    keys.ignore({"activation_function", "attention_softmax_in_fp32", "scale_attention_softmax_in_fp32",
+                 "scale_attn_weights", "mlp_type", "norm_type",
+                 "layer_norm_epsilon"});  // hidden_act and norm_epsilon count
+    config.window = keys.count_or("attention.sliding_window", "sliding_window", 0);
+}
+
+void layer(StageMaker& stages, std::int32_t i) {
+    stages.add_attention(i);
+    const std::int64_t ff = stages.layer(i).d_ff;
+    kernels::MlpInSpec in{.shape = stages.shape(i),
+                          .norm = stages.norm(i, "ffn_norm", stages.width()),
+                          .up = stages.matrix(i, "ffn_up", ff, stages.width()),
+                          .activation = stages.config().activation};
+    if (stages.config().mlp_bias) in.up_bias = stages.vector(i, "ffn_up", ff, "bias");
+    stages.add(in);
+    stages.add(stages.mlp_out(i));
+}
+
+}  // namespace
+
+const Architecture& starcoder2_architecture() {
+    static const Architecture architecture{.name = "starcoder2",
+                                           .gguf_names = kGgufNames,
+                                           .hf_names = kHfNames,
+                                           .hf_context_length = 16384,
+                                           .hf_tied = true,
+                                           .hf_tensors = kHfTensors,
+                                           .read = read,
+                                           .layer = layer};
+    return architecture;
+}
+
+}  // namespace foresay::core
