@@ -45,7 +45,7 @@ private:
         try {
             const OpenedEngine engine(options, needs);
         } catch (const core::ConfigError& problem) {
-            complain(problem.what());
+            complain(problem.text("foresay: "));
             return false;
         } catch (const Error& problem) {
             complain(std::string("foresay: ") + problem.what());

@@ -104,7 +104,10 @@ public:
                 bool same_vocabulary);
 
 private:
+    // Throws Error, before all of it becomes tokens, when `text` with the attached files is longer than the context.
     std::vector<std::int32_t> encode(const std::string& text) const;
+    // A number of tokens that `text` with the attached files has at least.
+    std::int64_t least_tokens(const std::string& text) const;
     Answer generate(Turn& turn, int parent, const Limits& limits, const Show& show);
     // Moves the generator to the end of the turn's prompt. Returns how many tokens it still has to evaluate.
     std::int64_t prepare(const Turn& turn, int parent);

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "core/models/architecture.h"
+#include "core/models/plausible.h"
 #include "core/weights/gguf.h"
 #include "core/weights/model_file.h"
 #include "core/weights/safetensors.h"
@@ -49,6 +50,7 @@ protected:
             throw Error(path_ + ": the tensor " + name + " has " + std::to_string(embedding.rows) +
                         " rows, which is not a possible vocabulary size");
         }
+        if (vocab > 0) check_vocab_size(vocab, embedding.rows, path_, "vocab_size");
         config_.shape.vocab = vocab > 0 ? vocab : static_cast<std::int32_t>(embedding.rows);
         check_config(config_, path_);
         config_.file_type = main_quant_type();
@@ -78,6 +80,8 @@ public:
         const Architecture& architecture = architecture_for_gguf(file_.get_string("general.architecture"), path_);
         config_ = read_gguf_config(file_, architecture);
         finish(architecture.gguf_tensors, 0);
+        const std::string vocab = std::string(file_.get_string("general.architecture")) + ".vocab_size";
+        check_vocab_size(file_.get_int_or(vocab, config_.shape.vocab), config_.shape.vocab, path_, vocab);
         read_rope_factors();
     }
     const GgufFile* gguf() const override { return &file_; }
@@ -96,8 +100,7 @@ private:
         rope_factors_.resize(static_cast<std::size_t>(view.cols));
         kernels::dequantize_row(view, 0, rope_factors_);
         for (const float factor : rope_factors_) {
-            if (!(factor > 0.0f))
-                throw Error(path_ + ": the tensor rope_freqs.weight holds a factor that is not positive");
+            plausible_positive(factor, path_, "a factor in the tensor rope_freqs.weight");
         }
     }
 

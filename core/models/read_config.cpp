@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "core/models/architecture.h"
+#include "core/models/plausible.h"
 #include "core/weights/quote.h"
 
 namespace foresay::core {
@@ -35,13 +36,16 @@ std::int64_t per_model_int(const GgufFile& file, const std::string& key, std::in
 
 void read_gguf_rope(const GgufFile& file, const std::string& prefix, ModelConfig& config) {
     RopeConfig& rope = config.rope;
-    rope.theta = static_cast<float>(file.get_float_or(prefix + "rope.freq_base", 10000.0));
+    const std::string base = prefix + "rope.freq_base";
+    rope.theta = plausible_positive(file.get_float_or(base, 10000.0), file.path(), base);
     const std::string type(file.get_string_or(prefix + "rope.scaling.type", "none"));
     const double factor =
         file.get_float_or(prefix + "rope.scaling.factor", file.get_float_or(prefix + "rope.scale_linear", 1.0));
     if (type == "linear" || (type == "none" && file.has(prefix + "rope.scale_linear"))) {
         rope.scaling = RopeScaling::linear;
-        rope.factor = factor == 0.0 ? 1.0f : static_cast<float>(factor);
+        const std::string key =
+            prefix + (file.has(prefix + "rope.scaling.factor") ? "rope.scaling.factor" : "rope.scale_linear");
+        rope.factor = factor == 0.0 ? 1.0f : plausible_positive(factor, file.path(), key);
     } else if (type != "none") {
         throw Error(file.path() + ": rope scaling of type " + quote(type) +
                     " is not supported (supported: none, linear)");
@@ -55,17 +59,24 @@ void read_gguf_rope(const GgufFile& file, const std::string& prefix, ModelConfig
 
 void read_hf_rope(const JsonConfig& json, ModelConfig& config) {
     RopeConfig& rope = config.rope;
+    for (const char* name : {"rope_parameters", "rope_scaling"}) {
+        if (json.has(name)) json.require_object(name);
+    }
     const std::string table = json.has("rope_parameters") ? "rope_parameters." : "rope_scaling.";
-    rope.theta = static_cast<float>(json.get_float_or(table + "rope_theta", json.get_float_or("rope_theta", 10000.0)));
+    const std::string theta = json.has(table + "rope_theta") ? table + "rope_theta" : "rope_theta";
+    rope.theta = plausible_positive(json.get_float_or(theta, 10000.0), json.path(), theta);
+    const auto positive = [&](const std::string& key) {
+        return plausible_positive(json.get_float(table + key), json.path(), table + key);
+    };
     const std::string type = json.get_string_or(table + "rope_type", json.get_string_or(table + "type", "default"));
     if (type == "linear") {
         rope.scaling = RopeScaling::linear;
-        rope.factor = static_cast<float>(json.get_float(table + "factor"));
+        rope.factor = positive("factor");
     } else if (type == "llama3") {
         rope.scaling = RopeScaling::llama3;
-        rope.factor = static_cast<float>(json.get_float(table + "factor"));
-        rope.low_freq_factor = static_cast<float>(json.get_float(table + "low_freq_factor"));
-        rope.high_freq_factor = static_cast<float>(json.get_float(table + "high_freq_factor"));
+        rope.factor = positive("factor");
+        rope.low_freq_factor = positive("low_freq_factor");
+        rope.high_freq_factor = positive("high_freq_factor");
         rope.original_context = narrow(json.get_int(table + "original_max_position_embeddings"), json.path(),
                                        table + "original_max_position_embeddings");
     } else if (type != "default") {
@@ -99,7 +110,8 @@ ModelConfig read_gguf_config(const GgufFile& file, const Architecture& architect
         throw Error(file.path() + ": keys and values of different widths are not supported");
     }
     config.context_length = count("context_length", file.get_int_or(prefix + "context_length", 2048));
-    config.norm_eps = static_cast<float>(file.get_float_or(prefix + "attention.layer_norm_rms_epsilon", 1e-6));
+    const std::string epsilon = prefix + "attention.layer_norm_rms_epsilon";
+    config.norm_eps = plausible_epsilon(file.get_float_or(epsilon, 1e-6), file.path(), epsilon);
     if (file.get_int_or(prefix + "attention.sliding_window", 0) > 0) {
         throw Error(file.path() + ": sliding-window attention is not supported");
     }
@@ -132,7 +144,7 @@ ModelConfig read_hf_config(const JsonConfig& json, const Architecture& architect
     s.head_dim = get_or("head_dim", s.d_model / s.heads);
     s.d_ff = get("intermediate_size");
     config.context_length = get_or("max_position_embeddings", architecture.hf_context_length);
-    config.norm_eps = static_cast<float>(json.get_float_or("rms_norm_eps", 1e-6));
+    config.norm_eps = plausible_epsilon(json.get_float_or("rms_norm_eps", 1e-6), json.path(), "rms_norm_eps");
     config.tied_head = json.get_bool_or("tie_word_embeddings", false);
     const std::string activation = json.get_string_or("hidden_act", "silu");
     if (activation != "silu") {

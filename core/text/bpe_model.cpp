@@ -187,6 +187,10 @@ std::int32_t BpeModel::find(std::string_view text) const {
     return append_bytes(text, spelled) ? by_bytes_[slot(by_bytes_, spelled, false)] : -1;
 }
 
+bool BpeModel::keeps_every_byte(std::int32_t unknown) const {
+    return unknown >= 0 || std::ranges::all_of(byte_ids_, [](std::int32_t id) { return id >= 0; });
+}
+
 void BpeModel::add_merges(const TokenizerData& data) {
     if (data.merges.size() > static_cast<std::size_t>(kMaxVocabulary))
         throw Error(data.source + ": the tokenizer has more than " + std::to_string(kMaxVocabulary) +
@@ -212,9 +216,10 @@ void BpeModel::add_merges(const TokenizerData& data) {
         if (right < 0) right = find(rule.right);
         if (product < 0) product = find(std::string(rule.left).append(rule.right));
         if (left < 0 || right < 0 || product < 0)
-            throw Error(data.source + ": merge " + std::to_string(i) + " joins " + quoted(rule.left) + " and " +
-                        quoted(rule.right) +
-                        ", but the vocabulary lacks one of them or the whole; get or convert the " + "model again");
+            throw Error(
+                data.source + ": merge " + std::to_string(i) + " joins " + quoted(rule.left) + " and " +
+                quoted(rule.right) +
+                ", but one of them, or both together, is not in the vocabulary; get or convert the model again");
         const std::uint64_t key = pair_key(left, right);
         std::size_t at = mix(key, 0x9E3779B97F4A7C15u) & mask;
         for (std::size_t probes = 0; merges_[at].key != kFree && merges_[at].key != key; at = (at + 1) & mask)

@@ -34,6 +34,8 @@ public:
     std::string_view text(std::int32_t id) const { return view(entries_[static_cast<std::size_t>(id)].text); }
     std::string_view bytes(std::int32_t id) const { return view(entries_[static_cast<std::size_t>(id)].bytes); }
     std::int32_t find(std::string_view text) const;  // -1: none
+    // Whether each byte of any piece becomes a part of some token; false when there are bytes that vanish.
+    bool keeps_every_byte(std::int32_t unknown) const;
 
 private:
     struct Range {

@@ -138,17 +138,18 @@ struct Splitter::Run {
         return begin >= from && end >= begin && end <= text.size();
     }
 
-    void piece(std::size_t step, std::string_view text) const {
-        if (text.empty()) return;
+    // False when the caller wants no more; so do groups() and cut().
+    bool piece(std::size_t step, std::string_view text) const {
+        if (text.empty()) return true;
         if (step == splitter.compiled_->steps.size()) return emit(context, text);
-        cut(step, text);
+        return cut(step, text);
     }
 
     // Emits the number [begin, end) in groups of three digits, counted from its end. `isolate`: the text from `pending`
     // to the number, and the digits before the first whole group, are pieces too; otherwise they stay one piece with
-    // what precedes them, and the last group stays pending. Returns the end of the emitted text.
-    std::size_t groups(std::size_t step, std::string_view text, std::size_t pending, std::size_t begin, std::size_t end,
-                       bool isolate) const {
+    // what precedes them, and the last group stays pending. Moves `pending` to the end of the emitted text.
+    bool groups(std::size_t step, std::string_view text, std::size_t& pending, std::size_t begin, std::size_t end,
+                bool isolate) const {
         std::vector<std::size_t> cuts;  // from the right
         std::size_t at = end;
         for (;;) {
@@ -157,34 +158,33 @@ struct Splitter::Run {
             if (digits == 3) cuts.push_back(at);
             if (digits < 3 || at == begin) break;
         }
-        if (isolate) {
-            piece(step + 1, text.substr(pending, begin - pending));
-            pending = begin;
-        }
+        const auto emit_to = [&](std::size_t place) {
+            const std::string_view part = text.substr(pending, place - pending);
+            pending = place;
+            return piece(step + 1, part);
+        };
+        if (isolate && !emit_to(begin)) return false;
         for (; !cuts.empty(); cuts.pop_back()) {
-            piece(step + 1, text.substr(pending, cuts.back() - pending));
-            pending = cuts.back();
+            if (!emit_to(cuts.back())) return false;
         }
-        if (!isolate) return pending;
-        piece(step + 1, text.substr(pending, end - pending));
-        return end;
+        return !isolate || emit_to(end);
     }
 
-    void cut(std::size_t index, std::string_view text) const {
+    bool cut(std::size_t index, std::string_view text) const {
         const Compiled::Step& step = splitter.compiled_->steps[index];
         std::size_t pending = 0, from = 0, begin = 0, end = 0;  // text[pending..] is not emitted yet
         while (from <= text.size() && find(step, text, from, begin, end)) {
             if (step.match != SplitStep::Match::piece) {
-                pending = groups(index, text, pending, begin, end, step.match == SplitStep::Match::thousands);
+                if (!groups(index, text, pending, begin, end, step.match == SplitStep::Match::thousands)) return false;
             } else {
-                piece(index + 1, text.substr(pending, begin - pending));
-                piece(index + 1, text.substr(begin, end - begin));
+                if (!piece(index + 1, text.substr(pending, begin - pending))) return false;
+                if (!piece(index + 1, text.substr(begin, end - begin))) return false;
                 pending = end;
             }
             from = end;
             if (begin == end) from += end < text.size() ? next_utf8(text.substr(end)).length_bytes : 1;
         }
-        piece(index + 1, text.substr(pending));
+        return piece(index + 1, text.substr(pending));
     }
 };
 
@@ -217,7 +217,7 @@ void Splitter::split(std::string_view text, Emit emit, void* context) const {
     }
     while (!text.empty()) {
         const std::size_t valid = valid_utf8_prefix(text);
-        run.piece(0, text.substr(0, valid));
+        if (!run.piece(0, text.substr(0, valid))) return;
         text.remove_prefix(valid);
         std::size_t invalid = 0;
         while (invalid < text.size()) {
@@ -225,7 +225,7 @@ void Splitter::split(std::string_view text, Emit emit, void* context) const {
             if (step.status == Utf8Status::valid) break;
             invalid += step.length_bytes;
         }
-        if (invalid > 0) emit(context, text.substr(0, invalid));
+        if (invalid > 0 && !emit(context, text.substr(0, invalid))) return;
         text.remove_prefix(invalid);
     }
 }

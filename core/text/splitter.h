@@ -21,8 +21,9 @@ public:
     Splitter(Splitter&&) noexcept;
     ~Splitter();
 
-    // Calls emit(context, piece) for each piece in order. Pieces are never empty, and together they are the text.
-    using Emit = void (*)(void* context, std::string_view piece);
+    // Calls emit(context, piece) for each piece in order, until it returns false. Pieces are never empty, and together
+    // they are the text.
+    using Emit = bool (*)(void* context, std::string_view piece);
     void split(std::string_view text, Emit emit, void* context) const;
     // Whether the first step's expression matches somewhere in the valid UTF-8 of `text`.
     bool matches_first(std::string_view text) const;

@@ -13,7 +13,8 @@ namespace foresay::core {
 struct Tokenizer::Tables {
     explicit Tables(const TokenizerData& data);
 
-    void encode_plain(std::string_view text, std::vector<std::int32_t>& ids) const;
+    // Stops when `ids` has more than `most` entries.
+    void encode_plain(std::string_view text, std::size_t most, std::vector<std::int32_t>& ids) const;
     bool holds(std::int32_t id) const { return id >= 0 && id < bpe.size(); }
     void check_id(const std::string& source, std::int32_t id, const char* what) const;
 
@@ -25,6 +26,7 @@ struct Tokenizer::Tables {
     std::vector<std::int32_t> prefix, suffix, ends;
     std::string pretokenizer, chat_template;
     bool prefix_space = false;
+    std::size_t longest_token_bytes = 0;  // no token stands for more; 0: there is no such limit
 };
 
 Tokenizer::Tables::Tables(const TokenizerData& data)
@@ -56,6 +58,10 @@ Tokenizer::Tables::Tables(const TokenizerData& data)
           special.fim_suffix, special.fim_middle, special.fim_pad, special.fim_repo, special.fim_file})
         if (id != -1) check_id(data.source, id, "a special token");
     ends = core::end_of_text_ids(find, special, data.end_of_text);
+    if (added.swallows_space() || !bpe.keeps_every_byte(special.unknown)) return;
+    for (std::int32_t id = 0; id < bpe.size(); ++id) {
+        longest_token_bytes = std::max(longest_token_bytes, bpe.bytes(id).size());
+    }
 }
 
 void Tokenizer::Tables::check_id(const std::string& source, std::int32_t id, const char* what) const {
@@ -64,16 +70,18 @@ void Tokenizer::Tables::check_id(const std::string& source, std::int32_t id, con
                     std::to_string(bpe.size()) + " tokens; get or convert the model again");
 }
 
-void Tokenizer::Tables::encode_plain(std::string_view text, std::vector<std::int32_t>& ids) const {
+void Tokenizer::Tables::encode_plain(std::string_view text, std::size_t most, std::vector<std::int32_t>& ids) const {
     struct Context {
         const Tables& tables;
+        std::size_t most;
         std::vector<std::int32_t>& ids;
-    } context{*this, ids};
+    } context{*this, most, ids};
     splitter.split(
         text,
         [](void* opaque, std::string_view piece) {
-            auto& [tables, out] = *static_cast<Context*>(opaque);
+            auto& [tables, enough, out] = *static_cast<Context*>(opaque);
             tables.bpe.encode(piece, tables.special.unknown, out);
+            return out.size() <= enough;
         },
         &context);
 }
@@ -88,21 +96,28 @@ std::vector<std::int32_t> Tokenizer::encode(std::string_view text, EncodeOptions
 
 void Tokenizer::encode_append(std::string_view text, EncodeOptions options, std::vector<std::int32_t>& ids) const {
     const Tables& tables = *tables_;
+    const std::size_t most = std::max(ids.size() + options.enough, options.enough);  // the sum may wrap
     if (options.add_special) ids.insert(ids.end(), tables.prefix.begin(), tables.prefix.end());
     const auto plain = [&](std::string_view part) {
-        if (!tables.prefix_space || !options.add_special || part.empty()) return tables.encode_plain(part, ids);
-        tables.encode_plain(std::string(1, ' ').append(part), ids);
+        if (!tables.prefix_space || !options.add_special || part.empty()) return tables.encode_plain(part, most, ids);
+        tables.encode_plain(std::string(1, ' ').append(part), most, ids);
     };
     std::size_t done = 0;
-    for (;;) {
+    while (ids.size() <= most) {
         const AddedTokens::Found found = tables.added.find(text, done, options.parse_special);
         if (found.id < 0) break;
         plain(text.substr(done, found.begin - done));
         ids.push_back(found.id);
         done = found.end;
     }
+    if (ids.size() > most) return;
     plain(text.substr(done));
     if (options.add_special) ids.insert(ids.end(), tables.suffix.begin(), tables.suffix.end());
+}
+
+std::int64_t Tokenizer::least_tokens(std::size_t bytes) const {
+    const std::size_t longest = tables_->longest_token_bytes;
+    return longest == 0 ? 0 : static_cast<std::int64_t>((bytes + longest - 1) / longest);
 }
 
 std::string_view Tokenizer::bytes(std::int32_t id) const {

@@ -142,6 +142,11 @@ bool JsonConfig::is_array(std::string_view member) const {
     return value != nullptr && value->is_array();
 }
 
+void JsonConfig::require_object(std::string_view member) const {
+    const json& value = document_->require(member, path_);
+    if (!value.is_object()) wrong_type(path_, member, value, "an object");
+}
+
 std::int64_t JsonConfig::get_int(std::string_view member) const {
     const json& value = document_->require(member, path_);
     std::int64_t number = 0;

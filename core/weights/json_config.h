@@ -32,6 +32,7 @@ public:
 
     bool has(std::string_view member) const;
     bool is_array(std::string_view member) const;
+    void require_object(std::string_view member) const;  // throws if it is anything else
 
     std::int64_t get_int(std::string_view member) const;  // also a float that is a whole number
     double get_float(std::string_view member) const;      // any number

@@ -16,7 +16,12 @@ using Pieces = std::vector<std::string>;
 Pieces split(const Splitter& splitter, std::string_view text) {
     Pieces pieces;
     splitter.split(
-        text, [](void* out, std::string_view piece) { static_cast<Pieces*>(out)->emplace_back(piece); }, &pieces);
+        text,
+        [](void* out, std::string_view piece) {
+            static_cast<Pieces*>(out)->emplace_back(piece);
+            return true;
+        },
+        &pieces);
     return pieces;
 }
 

@@ -10,24 +10,35 @@
 #include "app/repl/completion.h"
 #include "app/repl/repl.h"
 #include "base/error.h"
+#include "core/text/bounded_encode.h"
 
 namespace foresay::app {
 
 namespace {
 
 constexpr std::string_view kHole = "<FILL>";
+constexpr std::int64_t kSeam = 16;  // tokens by which a text may shrink among others; a bound
 
 // Attaches a file and returns how many tokens it adds. Throws, and leaves it out, if it does not fit the context.
 std::int64_t attach(Repl& repl, const std::filesystem::path& path) {
     Conversation& conversation = repl.conversation();
     const std::int64_t before = conversation.file_tokens();
-    conversation.attach({path.string(), read_text_file(path)});
-    const std::int64_t all = conversation.file_tokens();
     const std::int64_t left = repl.engine().context_length() - conversation.tokens() - before;
+    const auto refuse = [&](const std::string& tokens) {
+        throw Error(path.string() + " has " + tokens + " tokens, and the context has room for " + std::to_string(left) +
+                    "; attach a smaller file, use /clear, or start with a larger --context");
+    };
+    std::string text = read_text_file(path);
+    // A large file is refused before all of it becomes tokens.
+    const std::int64_t least = core::count_tokens(conversation.tokenizer(), text,
+                                                  {.add_special = false, .parse_special = false}, left + kSeam);
+    if (least > left + kSeam) refuse("at least " + std::to_string(least - kSeam));
+    conversation.attach({path.string(), std::move(text)});
+    const std::int64_t all = conversation.file_tokens();
     if (all - before < left) return all - before;
     conversation.undo();
-    throw Error(path.string() + " has " + std::to_string(all - before) + " tokens, and the context has room for " +
-                std::to_string(left) + "; attach a smaller file, use /clear, or start with a larger --context");
+    refuse(std::to_string(all - before));
+    return 0;
 }
 
 void say_total(Repl& repl) {
