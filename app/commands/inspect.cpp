@@ -281,8 +281,8 @@ public:
             {.value = "PATH", .doc = "model; with two, the draft second", .hint = ValueHint::file, .required = true});
         parser.flag("--verify", verify_, "compare the files with their checksums instead of showing them");
         parser.details(
-            "--verify knows checksums from SHA256SUMS and XXH128SUMS beside a file, and from the\n"
-            "metadata and names of files of the Hugging Face Hub and of ollama.\n");
+            "--verify knows checksums from SHA256SUMS and XXH128SUMS beside a file, and from\n"
+            "the metadata and file names of the Hugging Face Hub and of ollama.\n");
         parser.after_parsing([this] {
             const bool inflated = !options_.inflate.empty() || !options_.inflate_draft.empty();
             const bool one = paths_.size() == 1 && options_.inflate_draft.empty();

@@ -125,6 +125,7 @@ device = "cuda:1"
 threads = 2
 kv_cache = "q8"
 isa = "avx2"
+check_files = false
 [x-notes]
 anything = "goes"
 )");
@@ -149,6 +150,7 @@ anything = "goes"
     EXPECT_EQ(config.threads, 2);
     EXPECT_EQ(config.kv_format, kernels::KvFormat::q8);
     EXPECT_EQ(config.isa, "avx2");
+    EXPECT_FALSE(config.check_files);
     EXPECT_EQ(std::get<std::int64_t>(config.stage("top_k").at("k").value), 17);
     EXPECT_EQ(std::get<double>(config.stage("temperature").at("value").value), 1.0);
     EXPECT_TRUE(config.stage("top_p").empty());
