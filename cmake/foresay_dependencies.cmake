@@ -4,6 +4,7 @@
 #   foresay::toml      toml++          TOML files
 #   foresay::json      nlohmann-json   JSON
 #   foresay::pcre2     PCRE2, 8 bit    the pre-tokenizer's expressions
+#   foresay::utf8proc  utf8proc        Unicode normalisation and properties
 #   foresay::boost     Boost >= 1.81   headers of Boost.DLL only; 1.74 lacks import_symbol
 #   foresay::cli11     CLI11           arguments
 #   foresay::spdlog    spdlog          logging
@@ -39,6 +40,7 @@ endfunction()
 foresay_dependency(json HEADER nlohmann/json.hpp PACKAGE nlohmann-json3-dev)
 foresay_dependency(cli11 HEADER CLI/CLI.hpp PACKAGE libcli11-dev)
 foresay_dependency(pcre2 HEADER pcre2.h LIBRARY pcre2-8 PACKAGE libpcre2-dev)
+foresay_dependency(utf8proc HEADER utf8proc.h LIBRARY utf8proc PACKAGE libutf8proc-dev)
 foresay_dependency(xxhash HEADER xxhash.h LIBRARY xxhash PACKAGE libxxhash-dev)
 foresay_dependency(crypto HEADER openssl/evp.h LIBRARY crypto PACKAGE libssl-dev)
 

@@ -71,7 +71,10 @@ std::unique_ptr<core::Context> Engine::make_context() const {
 }
 
 speculative::Generator Engine::make_generator() const {
-    speculative::DrafterParts parts{.context_length = context_length(), .draft = state_->draft, .draft_context = {}};
+    speculative::DrafterParts parts{.context_length = context_length(),
+                                    .draft = state_->draft,
+                                    .draft_context = {},
+                                    .never_proposed = state_->never_proposed};
     if (draft() != nullptr) {
         parts.draft_context = state_->context_options(std::min(context_length(), draft()->config().context_length));
     }

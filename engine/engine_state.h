@@ -26,6 +26,7 @@ struct OpenedParts {
     std::unique_ptr<kernels::Ops> ops;  // null: the current backend stays
     std::string why_no_device;          // with ops
     OpenedModel target, draft;
+    std::vector<std::int32_t> never_proposed;  // with draft: ids that it must not propose
     bool keep_target = false, keep_draft = false;
     std::unique_ptr<samplers::Vocabulary> vocabulary;
     std::int32_t context_length = 0;
@@ -41,6 +42,7 @@ struct Engine::State {
     std::unique_ptr<samplers::Vocabulary> vocabulary;
     LoadedPlugins plugins;
     std::shared_ptr<const core::Model> target, draft;
+    std::vector<std::int32_t> never_proposed;           // ids that the draft must not propose
     std::filesystem::path loaded_target, loaded_draft;  // where they come from; empty: none, or random weights
     bool loaded_head_as_stored = false;                 // of the draft
     std::string runtime;                                // what ops was made from

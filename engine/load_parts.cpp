@@ -27,6 +27,7 @@ void Engine::State::adopt(OpenedParts& parts) {
     tokenizer = std::move(parts.target.tokenizer);
     vocabulary = std::move(parts.vocabulary);
     context_length = parts.context_length;
+    never_proposed = std::move(parts.never_proposed);
     if (!options.weights) return;
     check_memory(parts.target.source.get(), parts.draft.source.get());
     if (parts.target.source) {

@@ -143,12 +143,16 @@ void Engine::State::open_draft(OpenedParts& parts, const core::ModelSource& targ
     const core::Config& next = parts.config;
     const bool present = draft && next.draft_model == loaded_draft;
     parts.keep_draft = !parts.ops && present && next.draft_head_as_stored == loaded_head_as_stored;
-    if (parts.keep_draft && parts.keep_target) return;
+    if (parts.keep_draft && parts.keep_target) {
+        parts.never_proposed = never_proposed;
+        return;
+    }
     parts.draft = open_model(next, "draft.model", next.draft_model);
     try {
-        speculative::check_pairing(
+        speculative::Pairing pairing = speculative::check_pairing(
             {target_source.config(), parts.target.tokenizer.get(), target_source.path()},
             {parts.draft.source->config(), parts.draft.tokenizer.get(), parts.draft.source->path()});
+        parts.never_proposed = std::move(pairing.never_proposed);
     } catch (const Error& problem) {
         // A new draft that does not fit is an error. The current one is left out when the new target does not fit it.
         if (!present) throw at(next.setting("draft.model"), problem);

@@ -22,8 +22,8 @@ int main(int argc, char** argv) try {
     const core::Tokenizer tokenizer = core::Tokenizer::of(*target_file);
     const core::Tokenizer draft_tokenizer = core::Tokenizer::of(*draft_file);
     // Before the weights are loaded: throws unless the second model can draft for the first.
-    speculative::check_pairing({target_file->config(), &tokenizer, argv[1]},
-                               {draft_file->config(), &draft_tokenizer, argv[2]});
+    const speculative::Pairing pairing = speculative::check_pairing({target_file->config(), &tokenizer, argv[1]},
+                                                                    {draft_file->config(), &draft_tokenizer, argv[2]});
     const auto target = core::Model::load(std::move(target_file), *ops);
     const auto draft = core::Model::load(std::move(draft_file), *ops);
     const auto vocabulary = speculative::make_vocabulary(tokenizer);
@@ -34,7 +34,7 @@ int main(int argc, char** argv) try {
 
     speculative::GeneratorParts parts;
     parts.target = context(target);
-    parts.drafters.push_back(speculative::make_model_drafter(context(draft)));
+    parts.drafters.push_back(speculative::make_model_drafter(context(draft), "draft", pairing.never_proposed));
     parts.chain = std::make_unique<samplers::Chain>(
         samplers::ChainSpec{{.name = "top_p", .parameters = {}}, {.name = "temperature", .parameters = {}}},
         *vocabulary);

@@ -1,6 +1,7 @@
 #include "speculative/pairing.h"
 
 #include <cstdlib>
+#include <utility>
 
 #include "base/error.h"
 #include "core/text/tokenizer.h"
@@ -14,12 +15,12 @@ constexpr std::int32_t kMaxPadding = 1024;
 
 }  // namespace
 
-void check_pairing(const PairingModel& target, const PairingModel& draft) {
+Pairing check_pairing(const PairingModel& target, const PairingModel& draft) {
     const std::string pair = draft.path + " cannot draft for " + target.path + ": ";
     if (target.tokenizer != nullptr && draft.tokenizer != nullptr) {
-        const core::VocabularyMatch match = core::compare_vocabularies(*target.tokenizer, *draft.tokenizer);
+        core::VocabularyMatch match = core::compare_vocabularies(*target.tokenizer, *draft.tokenizer);
         if (!match.compatible) throw Error(pair + match.explanation);
-        return;
+        return {std::move(match.explanation), std::move(match.never_proposed)};
     }
     const std::int32_t rows = target.config.shape.vocab;
     const std::int32_t draft_rows = draft.config.shape.vocab;
@@ -27,6 +28,7 @@ void check_pairing(const PairingModel& target, const PairingModel& draft) {
         throw Error(pair + "the target has " + std::to_string(rows) + " tokens, the draft " +
                     std::to_string(draft_rows) + "; use a draft of the target's family");
     }
+    return {};
 }
 
 }  // namespace foresay::speculative

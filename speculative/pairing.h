@@ -3,6 +3,10 @@
 // Errors:   check_pairing() throws Error with one sentence about what differs.
 #pragma once
 
+#include <cstdint>
+#include <string>
+#include <vector>
+
 #include "core/models/model_config.h"
 
 namespace foresay::core {
@@ -17,7 +21,13 @@ struct PairingModel {
     std::string path;                  // for messages
 };
 
-// Vocabularies are compared token by token; the number of padding rows after the vocabulary may differ.
-void check_pairing(const PairingModel& target, const PairingModel& draft);
+struct Pairing {
+    std::string explanation;  // one sentence about the vocabularies; empty when one has no tokenizer
+    // Ids that the draft must not propose, increasing: see core/text/vocabulary_match.h.
+    std::vector<std::int32_t> never_proposed;
+};
+
+// Vocabularies are compared token by token; some tokens may differ, and the number of padding rows after them.
+Pairing check_pairing(const PairingModel& target, const PairingModel& draft);
 
 }  // namespace foresay::speculative

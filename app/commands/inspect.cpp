@@ -247,14 +247,16 @@ int inspect_pair(const std::string& target_path, const std::string& draft_path, 
     for (const auto* source : {target.get(), draft.get()}) {
         print(printable(source->path() + "\n" + model_text(source->config())));
     }
+    speculative::Pairing pairing;
     try {
-        speculative::check_pairing({target->config(), target_tokens ? &*target_tokens : nullptr, target_path},
-                                   {draft->config(), draft_tokens ? &*draft_tokens : nullptr, draft_path});
+        pairing = speculative::check_pairing({target->config(), target_tokens ? &*target_tokens : nullptr, target_path},
+                                             {draft->config(), draft_tokens ? &*draft_tokens : nullptr, draft_path});
     } catch (const Error& problem) {
         print(printable(std::string("they cannot pair: ") + problem.what() + "\n"));
         return 1;
     }
     print("they can pair: the second can draft for the first\n");
+    if (!pairing.explanation.empty()) print(printable(pairing.explanation + "\n"));
     print(memory_text(*target, *draft, options));
     return 0;
 }

@@ -3,16 +3,11 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "core/text/splitter.h"
+#include "core/text/unicode.h"
 #include "core/text/utf8.h"
 
 namespace foresay::core {
 namespace {
-
-bool is_white_space(char32_t c) {
-    return (c >= 0x9 && c <= 0xD) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 ||
-           (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
-}
 
 std::string_view first_character(std::string_view text) { return text.substr(0, next_utf8(text).length_bytes); }
 
@@ -22,13 +17,9 @@ std::string_view last_character(std::string_view text) {
     return text.substr(at);
 }
 
-bool is_word(std::string_view character) {
-    static const Splitter word({"word", {{R"re([\p{L}\p{M}\p{N}\p{Pc}])re"}}}, "");
-    if (static_cast<unsigned char>(character[0]) < 0x80) {
-        const char c = character[0];
-        return c == '_' || (c >= '0' && c <= '9') || ((c | 0x20) >= 'a' && (c | 0x20) <= 'z');
-    }
-    return word.matches_first(character);
+bool is_word_character(std::string_view character) {
+    const Utf8Step step = next_utf8(character);
+    return step.status == Utf8Status::valid && step.length_bytes == character.size() && is_word(step.code);
 }
 
 }  // namespace
@@ -97,8 +88,8 @@ bool AddedTokens::allowed(std::string_view text, Found& found, std::size_t from)
     if (entry == rules_.end()) return true;
     const AddedTokenRule& rule = entry->second;
     if (rule.single_word) {
-        if (found.begin > 0 && is_word(last_character(text.substr(0, found.begin)))) return false;
-        if (found.end < text.size() && is_word(first_character(text.substr(found.end)))) return false;
+        if (found.begin > 0 && is_word_character(last_character(text.substr(0, found.begin)))) return false;
+        if (found.end < text.size() && is_word_character(first_character(text.substr(found.end)))) return false;
     }
     const auto space = [](std::string_view character) {
         const Utf8Step step = next_utf8(character);

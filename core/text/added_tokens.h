@@ -31,6 +31,7 @@ public:
         std::size_t begin = 0, end = 0;  // including the white space that it swallows
         std::int32_t id = -1;            // -1: none
     };
+    bool empty() const { return nodes_.size() == 1; }
     // The first match in text[from..]; it swallows no white space before `from`.
     Found find(std::string_view text, std::size_t from, bool parse_special) const;
 

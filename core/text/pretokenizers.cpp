@@ -1,6 +1,8 @@
 #include "core/text/pretokenizers.h"
 
 #include <algorithm>
+#include <iterator>
+#include <unordered_set>
 
 #include "base/error.h"
 
@@ -126,11 +128,31 @@ struct Recipe {
     std::vector<SplitStep> steps;
     bool ignore_merges = false;
     bool add_bos = false;
+    bool literal = false;
 };
 
 SplitStep step(std::string_view regex, SplitStep::Match match = SplitStep::Match::piece) {
-    return {std::string(regex), match};
+    SplitStep made;
+    made.regex = regex;
+    made.match = match;
+    return made;
 }
+
+// As published files write what the table writes otherwise: tiktoken's, and single steps of tokenizer.json.
+constexpr std::string_view kVariants[] = {
+    // cl100k, in two versions of tiktoken
+    R"re('(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$)re"
+    R"re(|\s*[\r\n]|\s+(?!\S)|\s)re",
+    R"re('(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*)re"
+    R"re(|\s*[\r\n]|\s+(?!\S)|\s+)re",
+    // r50k
+    R"re('(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s)re",
+    R"re(\p{N})re",
+    R"re(\p{N}+)re",
+    R"re([\p{P}!-/:-@\[-`{-~])re",
+    R"re([\p{P}!-/:-@\[-`{-~]+)re",
+    R"re(\s+)re",
+};
 
 const std::vector<Recipe>& recipes() {
     using Match = SplitStep::Match;
@@ -178,6 +200,7 @@ const std::vector<Recipe>& recipes() {
           step(R"re(([\t\n]|    |  ))re"), step(kNumber), step(R"re([\p{P}!-/:-@\[-`{-~])re"), step(kGpt2)},
          false,
          true},
+        {{"gemma4"}, {step(kLines)}, false, true, true},
     };
     return all;
 }
@@ -187,11 +210,11 @@ const std::vector<Recipe>& recipes() {
 NamedPretokenizer named_pretokenizer(std::string_view name, const std::string& source) {
     for (const Recipe& recipe : recipes())
         if (std::find(recipe.names.begin(), recipe.names.end(), name) != recipe.names.end())
-            return {{std::string(name), recipe.steps}, recipe.ignore_merges, recipe.add_bos};
+            return {{std::string(name), recipe.steps}, recipe.ignore_merges, recipe.add_bos, recipe.literal};
     std::string known;
     for (std::string_view other : pretokenizer_names()) known.append(known.empty() ? "" : ", ").append(other);
     throw Error(source + ": unknown pre-tokenizer '" + std::string(name.substr(0, 64)) +
-                "' in tokenizer.ggml.pre; convert the model again with one of the byte-level pre-tokenizers that are " +
+                "' in tokenizer.ggml.pre; convert the model again with one of the pre-tokenizers that are " +
                 "known (" + known + "), or use the model's tokenizer.json");
 }
 
@@ -206,6 +229,16 @@ SplitStep split_step(std::string_view regex) {
     if (regex == kSlowThousands) return step(kThousands, SplitStep::Match::thousands);
     if (regex == kSlowThousandsCuts) return step(kThousandsCuts, SplitStep::Match::cuts_only);
     return step(regex);
+}
+
+RegexTrust trust_of(std::string_view regex) {
+    static const std::unordered_set<std::string_view> known = [] {
+        std::unordered_set<std::string_view> all(std::begin(kVariants), std::end(kVariants));
+        for (const Recipe& recipe : recipes())
+            for (const SplitStep& part : recipe.steps) all.insert(part.regex);
+        return all;
+    }();
+    return known.contains(regex) ? RegexTrust::trusted : RegexTrust::bounded;
 }
 
 std::string_view gpt2_regex() { return kGpt2; }

@@ -1,11 +1,11 @@
-// core/text/splitter.h: cuts text into pieces by a pre-tokenizer's expressions, with PCRE2.
+// core/text/splitter.h: cuts text into pieces by the steps of a pre-tokenizer.
 //
 // Expressions never see invalid UTF-8: each run of invalid bytes is a piece of its own.
 // Threads:  immutable; any thread may split.
-// Errors:   the constructor throws Error for an expression that PCRE2 rejects or would interpret differently from the
-//           engines for which tokenizers are written; split() for one that exceeds the match limit on the text.
+// Errors:   as regex.h.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -15,28 +15,36 @@
 
 namespace foresay::core {
 
+// Where a stretch of text lies, for the rules that put a space before it.
+enum class TextPlace : std::uint8_t {
+    start,         // it starts the text
+    inside,        // it follows an added token
+    continuation,  // it continues a text that was encoded before: nothing is put before it
+};
+
+// Whether a space goes before a stretch at `place`.
+inline bool wants_space(SpaceBefore rule, TextPlace place) {
+    return (rule == SpaceBefore::always && place != TextPlace::continuation) ||
+           (rule == SpaceBefore::first && place == TextPlace::start);
+}
+
 class Splitter {
 public:
     Splitter(const Pretokenizer& pretokenizer, std::string source);
     Splitter(Splitter&&) noexcept;
     ~Splitter();
 
-    // Calls emit(context, piece) for each piece in order, until it returns false. Pieces are never empty, and together
-    // they are the text.
+    // Calls emit(context, piece) for each piece in order, until it returns false. Pieces are never empty and valid only
+    // during the call. Together they are the text, unless the steps add spaces or remove matches.
     using Emit = bool (*)(void* context, std::string_view piece);
-    void split(std::string_view text, Emit emit, void* context) const;
-    // Whether the first step's expression matches somewhere in the valid UTF-8 of `text`.
-    bool matches_first(std::string_view text) const;
+    void split(std::string_view text, TextPlace place, Emit emit, void* context) const;
+    // Whether each byte of any text is in some piece, a space perhaps as its mark.
+    bool keeps_every_byte() const;
 
 private:
-    struct Compiled;
+    struct Step;
     struct Run;
-    std::string source_;
-    std::unique_ptr<Compiled> compiled_;
+    std::vector<Step> steps_;
 };
-
-// The expression with \s and \S spelled out as Unicode White_Space, because PCRE2's \s also has U+180E. Throws
-// Error for class operations and escapes that mean something else in PCRE2.
-std::string portable_regex(std::string_view regex, const std::string& source);
 
 }  // namespace foresay::core

@@ -6,12 +6,12 @@
 
 namespace foresay::core {
 
-StreamDecoder::StreamDecoder(Tokenizer tokenizer, bool show_special)
-    : tokenizer_(std::move(tokenizer)), show_special_(show_special) {}
+StreamDecoder::StreamDecoder(Tokenizer tokenizer, bool show_special, bool whole_text)
+    : tokenizer_(std::move(tokenizer)), show_special_(show_special), whole_text_(whole_text) {}
 
 std::string_view StreamDecoder::push(std::int32_t token) {
     if (!show_special_ && tokenizer_.is_control(token)) return push_bytes({});
-    return push_bytes(tokenizer_.bytes(token));
+    return push_bytes(whole_text_ ? tokenizer_.bytes(token, start_) : tokenizer_.bytes(token));
 }
 
 std::string_view StreamDecoder::push_bytes(std::string_view bytes) {
@@ -35,8 +35,13 @@ std::string_view StreamDecoder::push_bytes(std::string_view bytes) {
 std::string_view StreamDecoder::flush() {
     text_.clear();
     append_valid_utf8(pending_, text_);
-    pending_.clear();
+    reset();
     return text_;
+}
+
+void StreamDecoder::reset() {
+    pending_.clear();
+    start_ = {};
 }
 
 }  // namespace foresay::core

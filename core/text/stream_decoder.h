@@ -15,8 +15,9 @@ namespace foresay::core {
 
 class StreamDecoder {
 public:
-    // Control tokens show nothing unless `show_special`.
-    explicit StreamDecoder(Tokenizer tokenizer, bool show_special = false);
+    // Control tokens show nothing unless `show_special`. `whole_text`: the tokens start a text, as for
+    // Tokenizer::whole_text(); otherwise they continue one.
+    explicit StreamDecoder(Tokenizer tokenizer, bool show_special = false, bool whole_text = false);
 
     // The text that this token completes: whole characters, with U+FFFD for bytes that can no longer become one.
     std::string_view push(std::int32_t token);
@@ -28,11 +29,13 @@ public:
 
     // Raw bytes held back: the start of a character, at most 3 bytes.
     std::string_view pending() const { return pending_; }
-    void reset() { pending_.clear(); }
+    void reset();
 
 private:
     Tokenizer tokenizer_;
     bool show_special_;
+    bool whole_text_;
+    Tokenizer::TextStart start_;
     std::string pending_;
     std::string text_;
 };

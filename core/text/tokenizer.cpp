@@ -1,55 +1,72 @@
 #include "core/text/tokenizer.h"
 
 #include <algorithm>
+#include <unordered_map>
 
 #include "base/error.h"
 #include "core/text/added_tokens.h"
 #include "core/text/bpe_model.h"
+#include "core/text/normalizer.h"
 #include "core/text/special_names.h"
 #include "core/text/splitter.h"
+#include "core/text/token_table.h"
+#include "core/text/unigram_model.h"
+#include "core/text/utf8.h"
 
 namespace foresay::core {
 
 struct Tokenizer::Tables {
     explicit Tables(const TokenizerData& data);
 
-    // Stops when `ids` has more than `most` entries.
-    void encode_plain(std::string_view text, std::size_t most, std::vector<std::int32_t>& ids) const;
-    bool holds(std::int32_t id) const { return id >= 0 && id < bpe.size(); }
+    void add_added_tokens(const TokenizerData& data);
+    // How many bytes of a text one token stands for at most; 0: there is no limit.
+    std::size_t longest_source() const;
+    // Each stops, and returns false, when `ids` has more than `most` entries.
+    bool encode_stretch(std::string_view text, TextPlace place, bool parse_special, std::size_t most,
+                        std::vector<std::int32_t>& ids) const;
+    bool encode_plain(std::string_view text, TextPlace place, std::size_t most, std::vector<std::int32_t>& ids) const;
+    bool encode_piece(std::string_view piece, std::size_t most, std::vector<std::int32_t>& ids) const;
+    bool holds(std::int32_t id) const { return id >= 0 && id < tokens.size(); }
     void check_id(const std::string& source, std::int32_t id, const char* what) const;
 
-    BpeModel bpe;
+    TokenTable tokens;
     std::vector<TokenType> types;
+    std::unique_ptr<const SubwordModel> model;
+    Normalizer normalizer;
     Splitter splitter;
-    AddedTokens added;
+    AddedTokens added;             // found in the text as it is
+    AddedTokens added_normalized;  // found after normalizing
+    DecoderRules decoder;
     SpecialTokens special;
     std::vector<std::int32_t> prefix, suffix, ends;
     std::string pretokenizer, chat_template;
-    bool prefix_space = false;
-    std::size_t longest_token_bytes = 0;  // no token stands for more; 0: there is no such limit
+    std::size_t longest_token = 1;  // bytes of a normalized text that one token stands for at most
+    std::size_t longest_source_bytes = 0;
 };
 
 Tokenizer::Tables::Tables(const TokenizerData& data)
-    : bpe(data),
+    : tokens(data),
       types(data.types),
+      normalizer(data.normalizer, data.source),
       splitter(data.pretokenizer, data.source),
+      decoder(data.decoder),
       special(data.special),
       prefix(data.prefix),
       suffix(data.suffix),
       pretokenizer(data.pretokenizer.name),
-      chat_template(data.chat_template),
-      prefix_space(data.prefix_space) {
-    for (std::int32_t id = 0; id < bpe.size(); ++id) {
-        const TokenType type = types[static_cast<std::size_t>(id)];
-        if (type == TokenType::control || type == TokenType::unknown || type == TokenType::user_defined)
-            added.add(bpe.text(id), id, type == TokenType::user_defined, data.source);
+      chat_template(data.chat_template) {
+    if (data.model == TokenModel::unigram) {
+        model = std::make_unique<const UnigramModel>(data, tokens);
+    } else {
+        model = std::make_unique<const BpeModel>(data, tokens);
     }
-    for (const AddedTokenRule& rule : data.added_rules) added.set_rule(rule);
+    longest_token = tokens.longest_token();
+    add_added_tokens(data);
     for (const std::int32_t id : prefix) check_id(data.source, id, "a token put before every text");
     for (const std::int32_t id : suffix) check_id(data.source, id, "a token put after every text");
     for (const std::int32_t id : data.end_of_text) check_id(data.source, id, "an end of text");
     const FindControl find = [this](std::string_view text) {
-        const std::int32_t id = bpe.find(text);
+        const std::int32_t id = tokens.find(text);
         return id >= 0 && types[static_cast<std::size_t>(id)] == TokenType::control ? id : -1;
     };
     complete_special_tokens(find, special);
@@ -58,32 +75,115 @@ Tokenizer::Tables::Tables(const TokenizerData& data)
           special.fim_suffix, special.fim_middle, special.fim_pad, special.fim_repo, special.fim_file})
         if (id != -1) check_id(data.source, id, "a special token");
     ends = core::end_of_text_ids(find, special, data.end_of_text);
-    if (added.swallows_space() || !bpe.keeps_every_byte(special.unknown)) return;
-    for (std::int32_t id = 0; id < bpe.size(); ++id) {
-        longest_token_bytes = std::max(longest_token_bytes, bpe.bytes(id).size());
-    }
+    longest_source_bytes = longest_source();
 }
 
 void Tokenizer::Tables::check_id(const std::string& source, std::int32_t id, const char* what) const {
     if (!holds(id))
         throw Error(source + ": " + what + " has id " + std::to_string(id) + ", but the vocabulary has " +
-                    std::to_string(bpe.size()) + " tokens; get or convert the model again");
+                    std::to_string(tokens.size()) + " tokens; get or convert the model again");
 }
 
-void Tokenizer::Tables::encode_plain(std::string_view text, std::size_t most, std::vector<std::int32_t>& ids) const {
+void Tokenizer::Tables::add_added_tokens(const TokenizerData& data) {
+    std::unordered_map<std::int32_t, AddedTokenRule> rules;
+    for (const AddedTokenRule& rule : data.added_rules) rules[rule.id] = rule;
+    for (std::int32_t id = 0; id < tokens.size(); ++id) {
+        const TokenType type = types[static_cast<std::size_t>(id)];
+        const bool in_text = type == TokenType::control || type == TokenType::user_defined ||
+                             (type == TokenType::unknown && data.unknown_in_text);
+        if (!in_text) continue;
+        const auto rule = rules.find(id);
+        const bool normalized = rule != rules.end() && rule->second.normalized;
+        AddedTokens& table = normalized ? added_normalized : added;
+        std::string text(tokens.text(id));
+        if (normalized && !data.added_are_normalized) {
+            text = normalizer.apply(text, TextPlace::start);
+            if (text != tokens.text(id)) tokens.show(id, text, decoder);
+        }
+        longest_token = std::max(longest_token, text.size());
+        table.add(text, id, type == TokenType::user_defined, data.source);
+        if (rule != rules.end()) table.set_rule(rule->second);
+    }
+}
+
+std::size_t Tokenizer::Tables::longest_source() const {
+    const bool all_kept = !added.swallows_space() && !added_normalized.swallows_space() &&
+                          splitter.keeps_every_byte() && model->keeps_every_byte(special.unknown);
+    return all_kept ? longest_token * normalizer.most_shrinking() : 0;
+}
+
+namespace {
+
+// Calls token(id) for each added token of `text` in order, and plain(stretch, place) for the text between, until one
+// returns false, which it returns then.
+template <typename Token, typename Plain>
+bool each_added(const AddedTokens& added, std::string_view text, TextPlace place, bool parse_special, Token token,
+                Plain plain) {
+    std::size_t done = 0;
+    const auto stretch = [&](std::size_t end) {
+        return end <= done || plain(text.substr(done, end - done), done == 0 ? place : TextPlace::inside);
+    };
+    while (!added.empty()) {
+        const AddedTokens::Found found = added.find(text, done, parse_special);
+        if (found.id < 0) break;
+        if (!stretch(found.begin) || !token(found.id)) return false;
+        done = found.end;
+    }
+    return stretch(text.size());
+}
+
+}  // namespace
+
+bool Tokenizer::Tables::encode_stretch(std::string_view text, TextPlace place, bool parse_special, std::size_t most,
+                                       std::vector<std::int32_t>& ids) const {
+    std::string changed;
+    if (!normalizer.empty()) text = changed = normalizer.apply(text, place);
+    return each_added(
+        added_normalized, text, place, parse_special,
+        [&](std::int32_t id) {
+            ids.push_back(id);
+            return ids.size() <= most;
+        },
+        [&](std::string_view part, TextPlace where) { return encode_plain(part, where, most, ids); });
+}
+
+bool Tokenizer::Tables::encode_plain(std::string_view text, TextPlace place, std::size_t most,
+                                     std::vector<std::int32_t>& ids) const {
     struct Context {
         const Tables& tables;
         std::size_t most;
         std::vector<std::int32_t>& ids;
     } context{*this, most, ids};
     splitter.split(
-        text,
+        text, place,
         [](void* opaque, std::string_view piece) {
             auto& [tables, enough, out] = *static_cast<Context*>(opaque);
-            tables.bpe.encode(piece, tables.special.unknown, out);
-            return out.size() <= enough;
+            return tables.encode_piece(piece, enough, out);
         },
         &context);
+    return ids.size() <= most;
+}
+
+bool Tokenizer::Tables::encode_piece(std::string_view piece, std::size_t most, std::vector<std::int32_t>& ids) const {
+    // A piece may be the whole text. If its beginning is sure to have too many tokens, the rest is not looked at.
+    const std::size_t left = most - std::min(most, ids.size());
+    if (piece.size() / longest_token > left) {
+        std::size_t kept = 0, at = 0;
+        while (at < piece.size() && kept <= left * longest_token) {
+            const std::string_view character = piece.substr(at, next_utf8(piece.substr(at)).length_bytes);
+            kept += model->kept_bytes(character, special.unknown);
+            at += character.size();
+        }
+        if (kept > left * longest_token && at < piece.size()) {
+            model->encode(piece.substr(0, at), special.unknown, ids);
+            check(ids.size() > most, "a token has no more bytes than the longest");
+            // The last tokens of the beginning may be others in the whole piece, and fewer.
+            ids.resize(most + 1);
+            return false;
+        }
+    }
+    model->encode(piece, special.unknown, ids);
+    return ids.size() <= most;
 }
 
 Tokenizer::Tokenizer(const TokenizerData& data) : tables_(std::make_shared<const Tables>(data)) {}
@@ -98,34 +198,29 @@ void Tokenizer::encode_append(std::string_view text, EncodeOptions options, std:
     const Tables& tables = *tables_;
     const std::size_t most = std::max(ids.size() + options.enough, options.enough);  // the sum may wrap
     if (options.add_special) ids.insert(ids.end(), tables.prefix.begin(), tables.prefix.end());
-    const auto plain = [&](std::string_view part) {
-        if (!tables.prefix_space || !options.add_special || part.empty()) return tables.encode_plain(part, most, ids);
-        tables.encode_plain(std::string(1, ' ').append(part), most, ids);
+    const auto token = [&](std::int32_t id) {
+        ids.push_back(id);
+        return ids.size() <= most;
     };
-    std::size_t done = 0;
-    while (ids.size() <= most) {
-        const AddedTokens::Found found = tables.added.find(text, done, options.parse_special);
-        if (found.id < 0) break;
-        plain(text.substr(done, found.begin - done));
-        ids.push_back(found.id);
-        done = found.end;
-    }
-    if (ids.size() > most) return;
-    plain(text.substr(done));
+    const auto plain = [&](std::string_view part, TextPlace place) {
+        return tables.encode_stretch(part, place, options.parse_special, most, ids);
+    };
+    const TextPlace place = options.add_special ? TextPlace::start : TextPlace::continuation;
+    if (ids.size() > most || !each_added(tables.added, text, place, options.parse_special, token, plain)) return;
     if (options.add_special) ids.insert(ids.end(), tables.suffix.begin(), tables.suffix.end());
 }
 
 std::int64_t Tokenizer::least_tokens(std::size_t bytes) const {
-    const std::size_t longest = tables_->longest_token_bytes;
+    const std::size_t longest = tables_->longest_source_bytes;
     return longest == 0 ? 0 : static_cast<std::int64_t>((bytes + longest - 1) / longest);
 }
 
 std::string_view Tokenizer::bytes(std::int32_t id) const {
-    return tables_->holds(id) ? tables_->bpe.bytes(id) : std::string_view{};
+    return tables_->holds(id) ? tables_->tokens.bytes(id) : std::string_view{};
 }
 
 std::string_view Tokenizer::text(std::int32_t id) const {
-    return tables_->holds(id) ? tables_->bpe.text(id) : std::string_view{};
+    return tables_->holds(id) ? tables_->tokens.text(id) : std::string_view{};
 }
 
 std::string Tokenizer::decode(std::span<const std::int32_t> ids, bool show_special) const {
@@ -135,10 +230,35 @@ std::string Tokenizer::decode(std::span<const std::int32_t> ids, bool show_speci
     return out;
 }
 
-std::int32_t Tokenizer::vocab_size() const { return tables_->bpe.size(); }
+std::string Tokenizer::whole_text(std::span<const std::int32_t> ids, bool show_special) const {
+    std::string out;
+    TextStart start;
+    for (const std::int32_t id : ids)
+        if (show_special || !is_control(id)) out.append(bytes(id, start));
+    return out;
+}
+
+std::string_view Tokenizer::bytes(std::int32_t id, TextStart& start) const {
+    const DecoderRules& rules = tables_->decoder;
+    if (start.done_ || rules.start == DecoderRules::Start::keep || rules.strip_text.empty()) return bytes(id);
+    if (rules.start == DecoderRules::Start::first_token) {
+        start.done_ = true;
+        start.shown_ = text(id);
+        for (std::size_t at = 0; (at = start.shown_.find(rules.strip_text, at)) != std::string::npos;)
+            start.shown_.erase(at, rules.strip_text.size());
+        return type(id) == TokenType::byte || is_control(id) ? bytes(id) : start.shown_;
+    }
+    std::string_view shown = bytes(id);
+    for (; start.stripped_ < rules.strip_count && shown.starts_with(rules.strip_text); ++start.stripped_)
+        shown.remove_prefix(rules.strip_text.size());
+    start.done_ = !shown.empty() || start.stripped_ == rules.strip_count;
+    return shown;
+}
+
+std::int32_t Tokenizer::vocab_size() const { return tables_->tokens.size(); }
 
 std::optional<std::int32_t> Tokenizer::find(std::string_view text) const {
-    const std::int32_t id = tables_->bpe.find(text);
+    const std::int32_t id = tables_->tokens.find(text);
     return id < 0 ? std::nullopt : std::optional(id);
 }
 

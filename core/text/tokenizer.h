@@ -1,20 +1,21 @@
-// core/text/tokenizer.h: BPE tokenizers, byte-level or SentencePiece: text to token ids and back.
+// core/text/tokenizer.h: text to token ids and back, with any tokenizer that models have.
 //
 // encode() accepts any bytes; invalid UTF-8 becomes pieces of its own. decode(encode(text)) without `add_special`
 // returns the same bytes if the vocabulary has a token for every byte that occurs (a byte without one becomes the
-// unknown token, or nothing). After `parse_special`, decode with `show_special`. Unicode normalisation is not applied,
-// even if a tokenizer.json asks for NFC. If a SentencePiece vocabulary wants a space before a text, encode() adds it
-// only with `add_special`, so that a continuation stays unchanged.
+// unknown token, or nothing) and the tokenizer does not normalize: NFC, for example, composes letters. If a vocabulary
+// wants a space before a text, encode() adds it only with `add_special`, so that a continuation stays unchanged, and
+// decode() keeps it; whole_text() removes it.
 //
-// Data flow: encode() finds special and added tokens (added_tokens.h), cuts the text between them into pieces
-//           (splitter.h, by the rules of pretokenizers.h), and merges each piece into tokens (bpe_model.h).
-//           tokenizer_gguf.cpp and tokenizer_json.cpp read the tables into a TokenizerData.
+// Data flow: encode() finds special and added tokens (added_tokens.h), normalizes the text between them (normalizer.h),
+//           cuts it into pieces (splitter.h, by the rules of pretokenizers.h), and turns each piece into tokens
+//           (bpe_model.h, unigram_model.h). tokenizer_<format>.cpp reads the tables into a TokenizerData.
 // Threads:  immutable after loading; any thread may call the const methods. Copies share the tables.
 // Cost:     encoding is linear in the text, except that a piece of n bytes takes O(n log n). bytes(), text() and the
 //           queries allocate nothing.
 // Errors:   loading treats files as untrusted and throws Error naming the file. encode() throws only when an expression
-//           from the file exceeds the match limit on the text.
-// Source:   `tokenizer.ggml.*` of the GGUF specification; tokenizer.json of the Hugging Face tokenizers library.
+//           or a normalizer from the file exceeds its limit on the text.
+// Source:   `tokenizer.ggml.*` of the GGUF specification; tokenizer.json of the Hugging Face tokenizers library;
+//           tokenizer.model of SentencePiece; tekken.json of mistral-common; rank files of tiktoken.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +38,8 @@ class ModelSource;
 struct EncodeOptions {
     bool add_special = true;    // BOS and EOS if the model wants them
     bool parse_special = true;  // the text of a special token becomes that token; false: it is plain text
-    // encode() stops when it has appended more ids than this; how many more is up to it.
+    // encode() stops when it has appended more ids than this; how many more is up to it. They are a beginning of all
+    // ids, except that those of a piece that is too long by itself are only as many as it has at least.
     std::size_t enough = std::numeric_limits<std::size_t>::max();
 };
 
@@ -59,9 +61,17 @@ public:
     // Reads the text of a tokenizer.json; `path` is named in errors.
     static Tokenizer from_json(std::string_view json, std::string path);
     static Tokenizer from_json(const std::filesystem::path& path);
-    // Reads tokenizer.json in a model's directory, and the special tokens and the chat template from the
-    // tokenizer_config.json, generation_config.json and config.json beside it.
+    // Reads the bytes of a SentencePiece model (tokenizer.model), of a tekken.json, or of a tiktoken rank file.
+    static Tokenizer from_sentencepiece(std::string_view model, std::string path);
+    static Tokenizer from_tekken(std::string_view json, std::string path);
+    static Tokenizer from_tiktoken(std::string_view ranks, std::string path);
+    // Reads the tokenizer in a model's directory, and the special tokens and the chat template from the
+    // tokenizer_config.json, generation_config.json and config.json beside it. Of several, the first of tokenizer.json,
+    // tekken.json, tokenizer.model and *.tiktoken.
     static Tokenizer from_directory(const std::filesystem::path& directory);
+    static bool has_tokenizer(const std::filesystem::path& directory);
+    // The same for one of these files, by its name and its first bytes.
+    static Tokenizer from_file(const std::filesystem::path& path);
 
     // ---- text to ids
     std::vector<std::int32_t> encode(std::string_view text, EncodeOptions options = {}) const;
@@ -73,6 +83,17 @@ public:
     std::string_view bytes(std::int32_t id) const;  // the bytes of the token; for a control token, its text
     std::string_view text(std::int32_t id) const;   // the token as the file spells it
     std::string decode(std::span<const std::int32_t> ids, bool show_special = false) const;  // raw bytes
+    // The bytes of a text that begins with `ids`: without the space that encode() puts before it.
+    std::string whole_text(std::span<const std::int32_t> ids, bool show_special = false) const;
+    // The same for one token after the other. A TextStart is the state of one text.
+    class TextStart {
+        friend class Tokenizer;
+        bool done_ = false;
+        std::int32_t stripped_ = 0;
+        std::string shown_;
+    };
+    // Valid until the next call with the same `start`.
+    std::string_view bytes(std::int32_t id, TextStart& start) const;
 
     // ---- the vocabulary
     std::int32_t vocab_size() const;

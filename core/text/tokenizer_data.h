@@ -1,7 +1,8 @@
-// core/text/tokenizer_data.h: a BPE tokenizer as plain data, filled by the GGUF and tokenizer.json readers.
+// core/text/tokenizer_data.h: a tokenizer as plain data, filled by the readers of the file formats.
 //
 // Layout:   tokens[id] is the text of a token as its file spells it: normal tokens in the form of `spelling`, all
-//           others literally. Merges are in order of rank, unless `ranks` gives their ranks.
+//           others literally. A BPE vocabulary has merges, in order of rank unless `ranks` gives their ranks; a Unigram
+//           vocabulary has scores.
 // Life:     string views point into the file, or into `pool`. The struct is needed only until a Tokenizer is made from
 //           it.
 #pragma once
@@ -12,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/text/normalizer.h"
 #include "core/text/pretokenizers.h"
 
 namespace foresay::core {
@@ -28,19 +30,43 @@ enum class TokenType : std::uint8_t {
     byte,          // <0x..> of SentencePiece vocabularies: a byte of a character that has no token
 };
 
-// How a file spells normal tokens, and what merging starts from.
-enum class Spelling : std::uint8_t {
-    byte_level,     // one printable character per byte, a space is U+0120; merging starts from bytes
-    sentencepiece,  // literally, but a space is U+2581; merging starts from characters, and from the bytes of those
-                    // without a token
+enum class TokenModel : std::uint8_t {
+    bpe,      // merges adjacent tokens, the lowest rank first
+    unigram,  // chooses the tokens with the highest sum of scores
 };
 
-// How an added token matches (tokenizer.json only; GGUF files do not record it).
+// How a file spells normal tokens, and what merging starts from.
+enum class Spelling : std::uint8_t {
+    byte_level,  // one printable character per byte, a space is U+0120; merging starts from bytes
+    literal,     // as the normalized text has it, a space usually as U+2581; merging starts from characters, and from
+                 // the bytes of those without a token
+};
+
+// How an added token matches. Tokens without a rule have all flags off.
 struct AddedTokenRule {
     std::int32_t id = -1;
     bool left_strip = false;   // swallows white space before it
     bool right_strip = false;  // swallows white space after it
     bool single_word = false;  // only where no letter, digit or underscore touches it
+    bool normalized = false;   // is found in the normalized text, not in the text as it is
+};
+
+// How the spelling of a token becomes text again. Spelling::byte_level needs none of it.
+struct DecoderRules {
+    struct Replacement {
+        std::string from, to;
+    };
+    // What happens to the start of a text, where encoding may have put a space.
+    enum class Start : std::uint8_t {
+        keep,
+        strip,        // up to `strip_count` times `strip_text` go
+        first_token,  // all of `strip_text` in the spelling of the first token go
+    };
+    std::vector<Replacement> replacements;  // in every token but control tokens, in this order
+    bool bytes = true;                      // byte tokens become their byte; false: they show as <0x..>
+    Start start = Start::keep;
+    std::string strip_text = " ";
+    std::int32_t strip_count = 0;
 };
 
 // Ids of special tokens; -1: the model has none.
@@ -69,16 +95,23 @@ struct TokenizerData {
     std::vector<std::string_view> tokens;
     std::vector<TokenType> types;  // one per token
     std::vector<AddedTokenRule> added_rules;
+    bool unknown_in_text = true;        // the text of an unknown token becomes that token, as that of a control token
+    bool added_are_normalized = false;  // normalized added tokens are spelled as the normalized text has them
     Spelling spelling = Spelling::byte_level;
+    TokenModel model = TokenModel::bpe;
     std::vector<MergeRule> merges;
     std::vector<std::uint32_t> ranks;  // of the merges; empty: their order
+    std::vector<double> scores;        // one per token, for Unigram
+    bool single_precision = false;     // sums of scores are floats, as SentencePiece's own are
+    std::vector<NormalizeStep> normalizer;
     Pretokenizer pretokenizer;
+    DecoderRules decoder;
     bool ignore_merges = false;  // a piece that is a token becomes that token, without merging
+    bool fuse_unknown = false;   // neighbouring characters without a token become one unknown token
     SpecialTokens special;
     std::vector<std::int32_t> end_of_text;  // further ids that the file names as ends, besides special.eos, eot and eom
     std::vector<std::int32_t> prefix;       // what encode() puts before a text with add_special (BOS)
     std::vector<std::int32_t> suffix;       // and after it (EOS)
-    bool prefix_space = false;              // and a space at the start of a text and after a special token
     std::string chat_template;              // unchanged from the file; empty: none
     std::deque<std::string> pool;           // owns the strings that the file does not hold
 

@@ -1,12 +1,21 @@
-// Tokenizers from a Hugging Face model's directory: tokenizer.json and the settings beside it.
+// Tokenizers from files, and from a Hugging Face model's directory with the settings beside them.
 #include <algorithm>
+#include <charconv>
 #include <filesystem>
 #include <optional>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "core/text/special_names.h"
 #include "core/text/tokenizer.h"
 #include "core/text/tokenizer_json.h"
+#include "core/text/tokenizer_ranks.h"
+#include "core/text/tokenizer_sentencepiece.h"
+#include "core/text/utf8.h"
 #include "core/weights/json_config.h"
 #include "core/weights/mapped_file.h"
 
@@ -14,6 +23,11 @@ namespace foresay::core {
 namespace {
 
 namespace fs = std::filesystem;
+
+bool is_rank_file_name(const fs::path& path) {
+    const std::string name = path.filename().string();
+    return name.ends_with(".tiktoken") || name == "tiktoken.model";
+}
 
 std::string_view text_of(const MappedFile& file) {
     return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
@@ -71,6 +85,99 @@ void read_tokenizer_config(const JsonConfig& config, TokenizerData& data) {
         data.chat_template = config.get_string("chat_template");
 }
 
+// The file of a directory that holds its tokenizer; empty when there is none.
+fs::path tokenizer_file(const fs::path& directory) {
+    std::error_code ignored;
+    for (const char* name : {"tokenizer.json", "tekken.json", "tokenizer.model"})
+        if (fs::exists(directory / name, ignored)) return directory / name;
+    std::vector<fs::path> others;
+    for (const auto& entry : fs::directory_iterator(directory, ignored))
+        if (is_rank_file_name(entry.path())) others.push_back(entry.path());
+    return others.empty() ? fs::path() : *std::min_element(others.begin(), others.end());
+}
+
+// A token that the tokenizer_config.json beside a tokenizer adds to it.
+struct AddedToken {
+    AddedTokenRule rule;
+    std::string text;
+    bool special = false;
+};
+
+// Reads 'added_tokens_decoder' of the tokenizer_config.json beside `tokenizer`.
+std::vector<AddedToken> added_tokens(const fs::path& tokenizer) {
+    std::vector<AddedToken> out;
+    const fs::path path = tokenizer.parent_path() / "tokenizer_config.json";
+    if (!settings(path)) return out;  // which also checks that it is an object and not too deep
+    const MappedFile file(path);
+    const nlohmann::json document = nlohmann::json::parse(text_of(file), nullptr, false);
+    const auto refuse = [&](const std::string& what) {
+        throw Error(path.string() + ": " + what +
+                    " in added_tokens_decoder; get the model's tokenizer_config.json again");
+    };
+    const auto added = document.find("added_tokens_decoder");
+    if (added == document.end() || added->is_null()) return out;
+    if (!added->is_object()) refuse("there is no object");
+    for (const auto& [name, token] : added->items()) {
+        AddedToken one;
+        const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), one.rule.id);
+        if (error != std::errc() || end != name.data() + name.size())
+            refuse("'" + name.substr(0, 64) + "' is no token id");
+        if (!token.is_object() || !token.contains("content") || !token["content"].is_string())
+            refuse("token " + name + " has no content");
+        one.text = token["content"].get<std::string>();
+        const auto flag = [&token = token](const char* member) {
+            const auto at = token.find(member);
+            return at != token.end() && at->is_boolean() && at->get<bool>();
+        };
+        one.special = flag("special");
+        one.rule.left_strip = flag("lstrip");
+        one.rule.right_strip = flag("rstrip");
+        one.rule.single_word = flag("single_word");
+        out.push_back(std::move(one));
+    }
+    return out;
+}
+
+// What the tokenizer_config.json beside a rank file says about it.
+RankFileSettings rank_file_settings(const fs::path& ranks) {
+    RankFileSettings out;
+    const auto config = settings(ranks.parent_path() / "tokenizer_config.json");
+    if (config) out.pattern = config->get_string_or("pattern", "");
+    for (AddedToken& token : added_tokens(ranks)) out.special.push_back({token.rule.id, std::move(token.text)});
+    return out;
+}
+
+// Adds to a SentencePiece model the tokens that a fine-tuned model has after those of the model.
+TokenizerData with_added_tokens(TokenizerData data, const fs::path& path) {
+    const std::size_t most = data.tokens.size() * 2 + 4096;
+    for (AddedToken& token : added_tokens(path)) {
+        const std::int32_t id = token.rule.id;
+        if (id < 0 || static_cast<std::size_t>(id) >= most || token.text.empty())
+            throw Error(path.string() + ": the tokenizer_config.json beside it adds '" +
+                        to_valid_utf8(token.text.substr(0, 64)) + "' as token " + std::to_string(id) +
+                        ", which cannot be; get the model's tokenizer_config.json again");
+        const auto at = static_cast<std::size_t>(id);
+        if (at < data.tokens.size() && !data.tokens[at].empty()) continue;  // a piece of the model
+        if (at >= data.tokens.size()) {
+            data.tokens.resize(at + 1);
+            data.types.resize(at + 1, TokenType::unused);
+            if (data.model == TokenModel::unigram) data.scores.resize(at + 1, 0.0);
+        }
+        data.tokens[at] = data.keep(std::move(token.text));
+        data.types[at] = token.special ? TokenType::control : TokenType::user_defined;
+        data.added_rules.push_back(token.rule);
+    }
+    return data;
+}
+
+TokenizerData parse(const fs::path& path, std::string_view text) {
+    if (is_tekken(text)) return parse_tekken(text, path.string());
+    if (text.starts_with('{') || path.extension() == ".json") return parse_tokenizer_json(text, path.string());
+    if (is_tiktoken(text) || is_rank_file_name(path))
+        return parse_tiktoken(text, rank_file_settings(path), path.string());
+    return with_added_tokens(parse_sentencepiece(text, path.string()), path);
+}
+
 }  // namespace
 
 Tokenizer Tokenizer::from_json(std::string_view json, std::string path) {
@@ -82,17 +189,39 @@ Tokenizer Tokenizer::from_json(const fs::path& path) {
     return from_json(text_of(file), path.string());
 }
 
+Tokenizer Tokenizer::from_sentencepiece(std::string_view model, std::string path) {
+    return Tokenizer(parse_sentencepiece(model, std::move(path)));
+}
+
+Tokenizer Tokenizer::from_tekken(std::string_view json, std::string path) {
+    return Tokenizer(parse_tekken(json, std::move(path)));
+}
+
+Tokenizer Tokenizer::from_tiktoken(std::string_view ranks, std::string path) {
+    return Tokenizer(parse_tiktoken(ranks, {}, std::move(path)));
+}
+
+bool Tokenizer::has_tokenizer(const fs::path& directory) { return !tokenizer_file(directory).empty(); }
+
 Tokenizer Tokenizer::from_directory(const fs::path& directory) {
-    const fs::path path = directory / "tokenizer.json";
-    if (!fs::exists(path))
-        throw Error(directory.string() + ": the model has no tokenizer.json, so text cannot be turned into tokens; " +
-                    "put the model's tokenizer.json there");
+    const fs::path path = tokenizer_file(directory);
+    if (path.empty())
+        throw Error(directory.string() +
+                    ": the model has no tokenizer.json, tekken.json, tokenizer.model or .tiktoken " +
+                    "file, so text cannot be turned into tokens; put the model's tokenizer.json there");
+    return from_file(path);
+}
+
+Tokenizer Tokenizer::from_file(const fs::path& path) {
+    const fs::path directory = path.parent_path();
+    const auto beside = [&](const char* name) { return settings(directory / name); };
+    const auto tokenizer_config = beside("tokenizer_config.json");
     const MappedFile file(path);
-    TokenizerData data = parse_tokenizer_json(text_of(file), path.string());
-    if (const auto config = settings(directory / "tokenizer_config.json")) read_tokenizer_config(*config, data);
-    const std::int64_t vocabulary = stated_vocabulary(settings(directory / "config.json"), data);
+    TokenizerData data = parse(path, text_of(file));
+    if (tokenizer_config) read_tokenizer_config(*tokenizer_config, data);
+    const std::int64_t vocabulary = stated_vocabulary(beside("config.json"), data);
     for (const char* name : {"generation_config.json", "config.json"}) {
-        const auto config = settings(directory / name);
+        const auto config = beside(name);
         if (!config) continue;
         const std::vector<std::int32_t> bos = ids_in(*config, "bos_token_id", vocabulary, data);
         const std::vector<std::int32_t> eos = ids_in(*config, "eos_token_id", vocabulary, data);

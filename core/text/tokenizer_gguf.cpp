@@ -1,11 +1,11 @@
 // Tokenizers from `tokenizer.ggml.*` of a GGUF file.
 #include <algorithm>
-#include <cmath>
-#include <limits>
-#include <unordered_set>
+#include <string>
 #include <utility>
 
 #include "base/error.h"
+#include "core/text/byte_tokens.h"
+#include "core/text/score_merges.h"
 #include "core/text/special_names.h"
 #include "core/text/tokenizer.h"
 #include "core/text/utf8.h"
@@ -15,8 +15,8 @@ namespace foresay::core {
 namespace {
 
 constexpr std::string_view kModel = "tokenizer.ggml.model";
-constexpr std::size_t kMaxPieceBytes = 256;  // of a SentencePiece token; every place to cut it is tried
 constexpr std::string_view kTokens = "tokenizer.ggml.tokens";
+constexpr std::string_view kCharsmap = "tokenizer.ggml.precompiled_charsmap";
 
 void read_tokens(const GgufFile& file, TokenizerData& data) {
     data.tokens = file.get_strings(kTokens);
@@ -75,59 +75,102 @@ void read_special(const GgufFile& file, TokenizerData& data) {
     read("fim_sep_token_id", special.fim_file);
 }
 
+// Which tokens go around a text, unless the file says otherwise.
+struct Around {
+    bool bos = false, eos = false;
+};
+
 // Reads the tokens put around a text, and the chat template.
-void read_text_rules(const GgufFile& file, bool add_bos, TokenizerData& data) {
-    if (file.get_bool_or("tokenizer.ggml.add_bos_token", add_bos) && data.special.bos >= 0)
+void read_text_rules(const GgufFile& file, Around usual, TokenizerData& data) {
+    if (file.get_bool_or("tokenizer.ggml.add_bos_token", usual.bos) && data.special.bos >= 0)
         data.prefix = {data.special.bos};
-    if (file.get_bool_or("tokenizer.ggml.add_eos_token", false) && data.special.eos >= 0)
+    if (file.get_bool_or("tokenizer.ggml.add_eos_token", usual.eos) && data.special.eos >= 0)
         data.suffix = {data.special.eos};
     data.chat_template = file.get_string_or("tokenizer.chat_template", "");
 }
 
-// SentencePiece files have no list of merges: any two neighbours whose texts together are a token merge, best score
-// first.
-void make_merges(const std::vector<float>& scores, TokenizerData& data) {
-    std::unordered_set<std::string_view> normal;
-    std::vector<std::uint32_t> by_score;
-    for (std::uint32_t id = 0; id < data.tokens.size(); ++id) {
-        if (data.types[id] != TokenType::normal) continue;
-        if (data.tokens[id].size() > kMaxPieceBytes)
-            throw Error(data.source + ": token " + std::to_string(id) + " is " +
-                        std::to_string(data.tokens[id].size()) + " bytes long; get or convert the model again");
-        normal.insert(data.tokens[id]);
-        by_score.push_back(id);
-    }
-    // NaN ranks last.
-    const auto score = [&](std::uint32_t id) {
-        return std::isnan(scores[id]) ? -std::numeric_limits<float>::infinity() : scores[id];
-    };
-    std::stable_sort(by_score.begin(), by_score.end(), [&](auto a, auto b) { return score(a) > score(b); });
-    std::uint32_t rank = 0;
-    for (std::size_t i = 0; i < by_score.size(); ++i) {
-        if (i > 0 && score(by_score[i]) != score(by_score[i - 1])) ++rank;
-        const std::string_view token = data.tokens[by_score[i]];
-        for (std::size_t cut = 1; cut < token.size(); ++cut) {
-            if ((static_cast<unsigned char>(token[cut]) & 0xc0) == 0x80) continue;  // inside a character
-            if (!normal.contains(token.substr(0, cut)) || !normal.contains(token.substr(cut))) continue;
-            data.merges.push_back({token.substr(0, cut), token.substr(cut)});
-            data.ranks.push_back(rank);
-        }
-    }
+constexpr std::string_view kSpaceMark = "\u2581";
+
+// Spaces become U+2581, in the text and back.
+void escape_spaces(SpaceBefore before, TokenizerData& data) {
+    data.spelling = Spelling::literal;
+    data.fuse_unknown = true;
+    if (before != SpaceBefore::never)
+        data.normalizer.push_back(
+            {.kind = NormalizeStep::Kind::prepend, .pattern = {}, .content = std::string(kSpaceMark), .space = before});
+    data.normalizer.push_back(
+        {.kind = NormalizeStep::Kind::replace, .pattern = " ", .content = std::string(kSpaceMark)});
+    data.decoder.replacements = {{std::string(kSpaceMark), " "}};
+    if (before == SpaceBefore::never) return;
+    data.decoder.start = DecoderRules::Start::strip;
+    data.decoder.strip_count = 1;
 }
 
-Tokenizer from_sentencepiece(const GgufFile& file, TokenizerData data) {
-    data.spelling = Spelling::sentencepiece;
-    data.pretokenizer.name = "sentencepiece";
-    read_tokens(file, data);
+std::vector<double> read_scores(const GgufFile& file, const TokenizerData& data) {
     const std::vector<float> scores = file.get_floats("tokenizer.ggml.scores");
     if (scores.size() != data.tokens.size())
         throw Error(data.source + ": tokenizer.ggml.scores has " + std::to_string(scores.size()) + " entries for " +
                     std::to_string(data.tokens.size()) + " tokens; convert the model again");
-    make_merges(scores, data);
+    return {scores.begin(), scores.end()};
+}
+
+SpaceBefore space_before(const GgufFile& file) {
+    return file.get_bool_or("tokenizer.ggml.add_space_prefix", true) ? SpaceBefore::always : SpaceBefore::never;
+}
+
+// SentencePiece BPE, model "llama".
+void read_sentencepiece(const GgufFile& file, TokenizerData& data) {
+    data.pretokenizer.name = "sentencepiece";
+    read_tokens(file, data);
+    make_merges(read_scores(file, data), data);
     read_special(file, data);
-    data.prefix_space = file.get_bool_or("tokenizer.ggml.add_space_prefix", true);
-    read_text_rules(file, true, data);
-    return Tokenizer(data);
+    escape_spaces(space_before(file), data);
+    read_text_rules(file, {.bos = true}, data);
+}
+
+// SentencePiece Unigram, model "t5".
+void read_unigram(const GgufFile& file, TokenizerData& data) {
+    data.pretokenizer.name = "unigram";
+    data.model = TokenModel::unigram;
+    data.single_precision = true;
+    read_tokens(file, data);
+    data.scores = read_scores(file, data);
+    read_special(file, data);
+    std::string map;
+    if (file.has(kCharsmap))
+        for (const std::int64_t byte : file.get_ints(kCharsmap)) map.push_back(static_cast<char>(byte));
+    escape_spaces(space_before(file), data);
+    data.normalizer = {{.kind = NormalizeStep::Kind::sentencepiece,
+                        .pattern = std::move(map),
+                        .content = std::string(kSpaceMark),
+                        .space = space_before(file),
+                        .join_spaces = file.get_bool_or("tokenizer.ggml.remove_extra_whitespaces", false)}};
+    if (data.special.unknown < 0) {
+        const auto unknown = std::find(data.types.begin(), data.types.end(), TokenType::unknown);
+        if (unknown != data.types.end()) data.special.unknown = static_cast<std::int32_t>(unknown - data.types.begin());
+    }
+    read_text_rules(file, {.eos = true}, data);
+}
+
+// BPE with a list of merges: over the bytes of the text, or, for gemma4, over its characters with spaces escaped.
+void read_bpe(const GgufFile& file, bool literal, TokenizerData& data) {
+    const std::string name(file.get_string_or("tokenizer.ggml.pre", literal ? "gemma4" : "default"));
+    const NamedPretokenizer pre = named_pretokenizer(name, data.source);
+    if (literal != pre.literal)
+        throw Error(data.source + ": the pre-tokenizer '" + name + "' does not belong to a tokenizer of the model '" +
+                    (literal ? "gemma4" : "gpt2") + "'; convert the model again");
+    data.pretokenizer = pre.pretokenizer;
+    data.ignore_merges = pre.ignore_merges;
+    read_tokens(file, data);
+    if (!file.has("tokenizer.ggml.merges"))
+        throw Error(data.source + ": the tokenizer has no merges (tokenizer.ggml.merges); convert the model again");
+    read_merges(file, data);
+    if (literal) {
+        mark_byte_tokens(data);  // converters write them as normal tokens
+        escape_spaces(SpaceBefore::never, data);
+    }
+    read_special(file, data);
+    read_text_rules(file, {.bos = pre.add_bos}, data);
 }
 
 }  // namespace
@@ -141,21 +184,17 @@ Tokenizer Tokenizer::from_gguf(const GgufFile& file) {
         throw Error(data.source + ": the file has no tokenizer, so text cannot be turned into tokens; " +
                     "use a model file with one (tokenizer.ggml.tokens)");
     const std::string_view model = file.get_string_or(kModel, "gpt2");
-    if (model == "llama") return from_sentencepiece(file, std::move(data));
-    if (model != "gpt2")
-        throw Error(
-            data.source + ": tokenizer.ggml.model is '" + to_valid_utf8(model.substr(0, 64)) +
-            "'; only byte-level BPE ('gpt2') and SentencePiece BPE ('llama') are read: use a model with such a " +
-            "tokenizer");
-    const NamedPretokenizer pre = named_pretokenizer(file.get_string_or("tokenizer.ggml.pre", "default"), data.source);
-    data.pretokenizer = pre.pretokenizer;
-    data.ignore_merges = pre.ignore_merges;
-    read_tokens(file, data);
-    if (!file.has("tokenizer.ggml.merges"))
-        throw Error(data.source + ": the tokenizer has no merges (tokenizer.ggml.merges); convert the model again");
-    read_merges(file, data);
-    read_special(file, data);
-    read_text_rules(file, pre.add_bos, data);
+    if (model == "llama") {
+        read_sentencepiece(file, data);
+    } else if (model == "t5") {
+        read_unigram(file, data);
+    } else if (model == "gpt2" || model == "gemma4") {
+        read_bpe(file, model == "gemma4", data);
+    } else {
+        throw Error(data.source + ": tokenizer.ggml.model is '" + to_valid_utf8(model.substr(0, 64)) +
+                    "'; known are 'gpt2' (byte-level BPE), 'llama' (SentencePiece BPE), 't5' (Unigram) and 'gemma4': " +
+                    "use a model with such a tokenizer");
+    }
     return Tokenizer(data);
 }
 

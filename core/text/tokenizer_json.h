@@ -1,8 +1,10 @@
 // core/text/tokenizer_json.h: reads tokenizer.json of the Hugging Face tokenizers library into plain data.
 //
-// Supported: model BPE; pre-tokenizers ByteLevel, Split (expression or string, isolated), Digits and Punctuation,
-// alone or in a sequence that ends with ByteLevel; post-processors ByteLevel and TemplateProcessing; added tokens. The
-// only normalizer is NFC, which is accepted and not applied.
+// Supported: models BPE, with or without byte fallback, and Unigram; normalizers NFC, NFD, NFKC, NFKD, Prepend,
+// Replace,
+//           Strip and Precompiled; pre-tokenizers ByteLevel (last), Metaspace, Split, Digits, Punctuation, Whitespace,
+//           WhitespaceSplit and CharDelimiterSplit; post-processors ByteLevel and TemplateProcessing; decoders
+//           ByteLevel, Replace, ByteFallback, Fuse, Strip and Metaspace; sequences of all of them; added tokens.
 // Threads:  a pure function.
 // Cost:     vocabulary and merges are read as a stream, without a tree. Nesting, and the size of everything else, are
 //           limited.

@@ -23,14 +23,28 @@ nlohmann::json* TokenizerJsonSax::place(nlohmann::json v) {
 }
 
 bool TokenizerJsonSax::value(nlohmann::json v) {
-    if (part_ == Part::vocabulary) refuse("an id in model.vocab is not a whole number");
-    if (part_ != Part::rest) refuse("an entry of model.merges is neither \"a b\" nor [\"a\", \"b\"]");
+    refuse_inside();
     place(std::move(v));
     return true;
 }
 
+// Refuses a value where the vocabulary or the merges have none.
+void TokenizerJsonSax::refuse_inside() const {
+    if (part_ == Part::vocabulary) refuse("an id in model.vocab is not a whole number");
+    if (part_ == Part::pieces || part_ == Part::piece) refuse("an entry of model.vocab is not [\"text\", score]");
+    if (part_ != Part::rest) refuse("an entry of model.merges is neither \"a b\" nor [\"a\", \"b\"]");
+}
+
+bool TokenizerJsonSax::number(double score, nlohmann::json v) {
+    if (part_ != Part::piece) return value(std::move(v));
+    if (pair_.size() != 1 || scored_) refuse_inside();
+    pieces.push_back({pair_[0], score});
+    scored_ = true;
+    return true;
+}
+
 bool TokenizerJsonSax::number_unsigned(number_unsigned_t v) {
-    if (part_ != Part::vocabulary) return value(v);
+    if (part_ != Part::vocabulary) return number(static_cast<double>(v), v);
     if (v >= static_cast<number_unsigned_t>(kMaxVocabulary)) refuse("an id in model.vocab is " + std::to_string(v));
     vocabulary.push_back({vocabulary_key_, static_cast<std::int64_t>(v)});
     return true;
@@ -39,6 +53,11 @@ bool TokenizerJsonSax::number_unsigned(number_unsigned_t v) {
 bool TokenizerJsonSax::string(string_t& v) {
     if (part_ == Part::merge_pair) {
         if (pair_.size() == 2) refuse("an entry of model.merges has more than two parts");
+        pair_.push_back(data_.keep(std::move(v)));
+        return true;
+    }
+    if (part_ == Part::piece) {
+        if (!pair_.empty()) refuse_inside();
         pair_.push_back(data_.keep(std::move(v)));
         return true;
     }
@@ -52,8 +71,7 @@ bool TokenizerJsonSax::string(string_t& v) {
 }
 
 bool TokenizerJsonSax::start(nlohmann::json v) {
-    if (part_ == Part::vocabulary) refuse("an id in model.vocab is not a whole number");
-    if (part_ != Part::rest) refuse("an entry of model.merges is neither \"a b\" nor [\"a\", \"b\"]");
+    refuse_inside();
     if (open_.size() >= kMaxTokenizerJsonDepth) refuse("it nests too deeply");
     if (open_.size() == 1) outer_key_ = key_;
     open_.push_back(place(std::move(v)));
@@ -62,15 +80,21 @@ bool TokenizerJsonSax::start(nlohmann::json v) {
 
 bool TokenizerJsonSax::start_object(std::size_t) {
     if (!at("vocab")) return start(nlohmann::json::object());
-    if (!vocabulary.empty()) refuse("member 'vocab' occurs twice");
+    if (!vocabulary.empty() || !pieces.empty()) refuse("member 'vocab' occurs twice");
     part_ = Part::vocabulary;
     return true;
 }
 
 bool TokenizerJsonSax::start_array(std::size_t) {
-    if (part_ == Part::merges) {
-        part_ = Part::merge_pair;
+    if (part_ == Part::merges || part_ == Part::pieces) {
+        part_ = part_ == Part::merges ? Part::merge_pair : Part::piece;
         pair_.clear();
+        scored_ = false;
+        return true;
+    }
+    if (at("vocab")) {
+        if (!vocabulary.empty() || !pieces.empty()) refuse("member 'vocab' occurs twice");
+        part_ = Part::pieces;
         return true;
     }
     if (!at("merges")) return start(nlohmann::json::array());
@@ -92,6 +116,10 @@ bool TokenizerJsonSax::end() {
         if (pair_.size() != 2) refuse("an entry of model.merges has fewer than two parts");
         data_.merges.push_back({pair_[0], pair_[1]});
         part_ = Part::merges;
+    } else if (part_ == Part::piece) {
+        if (!scored_) refuse_inside();
+        if (pieces.size() > static_cast<std::size_t>(kMaxVocabulary)) refuse("model.vocab has too many entries");
+        part_ = Part::pieces;
     } else if (part_ != Part::rest) {
         part_ = Part::rest;
     } else {

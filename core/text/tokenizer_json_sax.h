@@ -24,13 +24,18 @@ public:
         std::int64_t id;
     };
     std::vector<VocabularyEntry> vocabulary;
-    nlohmann::json rest;  // the document without model.vocab and model.merges
+    struct Piece {
+        std::string_view text;
+        double score;
+    };
+    std::vector<Piece> pieces;  // instead, where model.vocab is a list of [text, score]
+    nlohmann::json rest;        // the document without model.vocab and model.merges
 
     bool null() override { return value(nullptr); }
     bool boolean(bool v) override { return value(v); }
-    bool number_integer(number_integer_t v) override { return value(v); }
+    bool number_integer(number_integer_t v) override { return number(static_cast<double>(v), v); }
     bool number_unsigned(number_unsigned_t v) override;
-    bool number_float(number_float_t v, const string_t&) override { return value(v); }
+    bool number_float(number_float_t v, const string_t&) override { return number(v, v); }
     bool string(string_t& v) override;
     bool binary(binary_t&) override { return false; }
     bool start_object(std::size_t) override;
@@ -41,10 +46,12 @@ public:
     bool parse_error(std::size_t position, const std::string& token, const nlohmann::json::exception& e) override;
 
 private:
-    enum class Part { rest, vocabulary, merges, merge_pair };
+    enum class Part { rest, vocabulary, merges, merge_pair, pieces, piece };
 
     [[noreturn]] void refuse(const std::string& what) const;
+    void refuse_inside() const;
     bool value(nlohmann::json v);
+    bool number(double score, nlohmann::json v);
     nlohmann::json* place(nlohmann::json v);
     bool start(nlohmann::json v);
     bool end();
@@ -56,6 +63,7 @@ private:
     std::string key_, outer_key_;
     std::string_view vocabulary_key_;
     std::vector<std::string_view> pair_;
+    bool scored_ = false;  // the piece that is being read has its score
     std::size_t values_ = 0;
 };
 

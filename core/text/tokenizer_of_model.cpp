@@ -18,8 +18,7 @@ std::optional<Tokenizer> Tokenizer::of_optional(const ModelSource& model) {
         return from_gguf(*gguf);
     }
     const fs::path folder = model.folder();
-    std::error_code ignored;
-    if (folder.empty() || !fs::exists(folder / "tokenizer.json", ignored)) return std::nullopt;
+    if (folder.empty() || !has_tokenizer(folder)) return std::nullopt;
     return from_directory(folder);
 }
 
@@ -36,7 +35,8 @@ Tokenizer Tokenizer::of(const ModelSource& model) {
 Tokenizer Tokenizer::open(const fs::path& path) {
     std::error_code ignored;
     if (fs::is_directory(path, ignored)) return from_directory(path);
-    if (path.extension() == ".json") return from_json(path);
+    for (const char* extension : {".json", ".model", ".tiktoken"})
+        if (path.extension() == extension) return from_file(path);
     if (detect_model_format(path) == ModelFormat::gguf) return from_gguf(GgufFile::open(path));
     return from_directory(path.parent_path());
 }

@@ -7,6 +7,8 @@
 namespace foresay::core {
 namespace {
 
+constexpr std::int64_t kHopelessPart = 10;  // refused when more than one token in so many differs
+
 bool is_padding(const Tokenizer& tokenizer, std::int32_t id) {
     return tokenizer.text(id).empty() || tokenizer.type(id) == TokenType::unused;
 }
@@ -17,11 +19,12 @@ std::string quoted(const Tokenizer& tokenizer, std::int32_t id) {
     return "'" + to_valid_utf8(text.substr(0, 48)) + (text.size() > 48 ? "...'" : "'");
 }
 
-// The first id from `from` on that plain text can become, or -1.
-std::int32_t first_real(const Tokenizer& longer, std::int32_t from) {
-    for (std::int32_t id = from; id < longer.vocab_size(); ++id)
-        if (!is_padding(longer, id) && !longer.is_control(id)) return id;
-    return -1;
+bool is_equal(const Tokenizer& target, const Tokenizer& draft, std::int32_t id) {
+    if (is_padding(target, id) || is_padding(draft, id)) return is_padding(target, id) && is_padding(draft, id);
+    if (target.text(id) == draft.text(id)) return true;
+    // The same token may be spelled as bytes in one file and literally in the other.
+    const bool control = target.is_control(id) || draft.is_control(id);
+    return !control && !target.bytes(id).empty() && target.bytes(id) == draft.bytes(id);
 }
 
 VocabularyMatch refuse(VocabularyMatch match, std::string explanation) {
@@ -36,42 +39,40 @@ VocabularyMatch compare_vocabularies(const Tokenizer& target, const Tokenizer& d
     VocabularyMatch match;
     const std::int32_t both = std::min(target.vocab_size(), draft.vocab_size());
     for (std::int32_t id = 0; id < both; ++id) {
-        const bool padding = is_padding(target, id) && is_padding(draft, id);
-        if (padding || target.text(id) == draft.text(id)) {
+        if (is_equal(target, draft, id)) {
             ++match.shared;
-        } else {
-            ++match.differing;
-            if (match.first_difference < 0) match.first_difference = id;
+            continue;
         }
+        ++match.differing;
+        if (match.first_difference < 0) match.first_difference = id;
+        if (!is_padding(target, id)) match.never_proposed.push_back(id);
+    }
+    // The tail of the longer vocabulary, without what no plain text becomes.
+    const Tokenizer& longer = target.vocab_size() > draft.vocab_size() ? target : draft;
+    std::int32_t tail = 0;
+    for (std::int32_t id = both; id < longer.vocab_size(); ++id) {
+        if (is_padding(longer, id) || longer.is_control(id)) continue;
+        ++tail;
+        if (match.first_difference < 0) match.first_difference = id;
+        if (&longer == &target) match.never_proposed.push_back(id);
     }
     const std::string counts = "(" + std::to_string(target.vocab_size()) + " and " +
                                std::to_string(draft.vocab_size()) + " tokens, " + std::to_string(match.shared) +
                                " equal)";
-    if (match.differing > 0) {
-        const std::int32_t id = match.first_difference;
-        return refuse(match, "the vocabularies differ in " + std::to_string(match.differing) + " tokens, first at id " +
-                                 std::to_string(id) + ": " + quoted(target, id) + " in the target, " +
-                                 quoted(draft, id) + " in the draft " + counts);
+    if (match.differing + tail == 0) {
+        match.compatible = true;
+        match.explanation = "the vocabularies agree " + counts;
+        return match;
     }
-    const bool target_longer = target.vocab_size() > draft.vocab_size();
-    const Tokenizer& longer = target_longer ? target : draft;
-    if (const std::int32_t id = first_real(longer, both); id >= 0) {
-        match.first_difference = id;
-        return refuse(match, std::string("the ") + (target_longer ? "draft" : "target") + " lacks token " +
-                                 std::to_string(id) + ", " + quoted(longer, id) + ", of the " +
-                                 (target_longer ? "target " : "draft ") + counts);
-    }
-    const SpecialTokens &ours = target.special(), &theirs = draft.special();
-    if (ours.bos >= 0 && theirs.bos >= 0 && ours.bos != theirs.bos)
-        return refuse(match, "texts begin with " + quoted(target, ours.bos) + " in the target but with " +
-                                 quoted(draft, theirs.bos) + " in the draft");
-    // A tuned model may use its end of a turn as EOS where its base model uses the end of a text. It is enough that one
-    // model ends a text at the other's EOS.
-    if (ours.eos >= 0 && theirs.eos >= 0 && !draft.is_end_of_text(ours.eos) && !target.is_end_of_text(theirs.eos))
-        return refuse(match, "texts end with " + quoted(target, ours.eos) + " in the target but with " +
-                                 quoted(draft, theirs.eos) + " in the draft");
+    const std::int32_t id = match.first_difference;
+    const std::string differences = "the vocabularies differ in " + std::to_string(match.differing + tail) +
+                                    " tokens, first at id " + std::to_string(id) + ": " + quoted(target, id) +
+                                    " in the target, " + quoted(draft, id) + " in the draft " + counts;
+    if (std::int64_t{match.differing + tail} * kHopelessPart > longer.vocab_size()) return refuse(match, differences);
     match.compatible = true;
-    match.explanation = "the vocabularies agree " + counts;
+    const auto never = static_cast<std::int32_t>(match.never_proposed.size());
+    match.explanation =
+        differences + "; " + std::to_string(never) + (never == 1 ? " id" : " ids") + " will never be proposed";
     return match;
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "core/text/tokenizer.h"
 
@@ -14,10 +15,14 @@ struct VocabularyMatch {
     std::int32_t shared = 0;     // ids that both have with equal text
     std::int32_t differing = 0;  // ids that both have with different text
     std::int32_t first_difference = -1;
+    // Tokens of the target that a draft must not propose, increasing: the draft means something else by the id, or has
+    // no such token. Padding is not among them.
+    std::vector<std::int32_t> never_proposed;
 };
 
-// Compares token by token. One vocabulary may be longer if its tail is padding: unused, empty or control tokens, which
-// no plain text becomes. BOS and the ends of text must agree if both models have them.
+// Compares token by token. Two tokens are equal if they are spelled alike or stand for the same bytes. One vocabulary
+// may be longer, and some tokens may differ: a draft that does not propose them still drafts all others. Vocabularies
+// of which more than a tenth differs do not match.
 VocabularyMatch compare_vocabularies(const Tokenizer& target, const Tokenizer& draft);
 
 }  // namespace foresay::core

@@ -20,6 +20,7 @@ struct DrafterParts {
     std::int32_t context_length = 0;           // positions of the target's context
     std::shared_ptr<const core::Model> draft;  // the draft model; null: none is loaded
     core::ContextOptions draft_context;        // for a context of the draft model
+    std::vector<std::int32_t> never_proposed;  // ids that the draft model must not propose: see pairing.h
 };
 
 struct DrafterKind {

@@ -16,9 +16,10 @@ namespace {
 // mirrors the cache; a mismatch with the sequence truncates both.
 class ModelDrafter final : public Drafter {
 public:
-    ModelDrafter(std::unique_ptr<core::Context> context, std::string name)
-        : context_(std::move(context)), name_(std::move(name)) {
+    ModelDrafter(std::unique_ptr<core::Context> context, std::string name, std::vector<std::int32_t> never_proposed)
+        : context_(std::move(context)), name_(std::move(name)), never_proposed_(std::move(never_proposed)) {
         held_.reserve(static_cast<std::size_t>(context_->capacity()));
+        known_.reserve(held_.capacity());
     }
 
     std::string_view name() const override { return name_; }
@@ -68,7 +69,8 @@ public:
                                    : count == limit            ? DraftStopRule::Lookahead::end
                                    : task.stop_rule == nullptr ? DraftStopRule::Lookahead::more
                                                                : task.stop_rule->lookahead();
-            if (lookahead == DraftStopRule::Lookahead::end && task.may_stay_open) {
+            // An open draft ends in a token that may be one of those that are never proposed.
+            if (lookahead == DraftStopRule::Lookahead::end && task.may_stay_open && never_proposed_.empty()) {
                 draft.open_slot = slot;
                 return;
             }
@@ -77,7 +79,7 @@ public:
                 evaluated = context_->decode(std::span(&next, 1));
             }
             const kernels::SampledToken sampled = sample(source, slot);
-            if (sampled.token < 0) {
+            if (sampled.token < 0 || std::ranges::binary_search(never_proposed_, sampled.token)) {
                 context_->truncate(static_cast<std::int32_t>(held_.size()));
                 return;
             }
@@ -164,7 +166,7 @@ private:
         held_.resize(same);
         context_->truncate(static_cast<std::int32_t>(same));
         while (held_.size() < size) held_.push_back(text(held_.size()));
-        const std::span<const std::int32_t> missing = std::span<const std::int32_t>(held_).subspan(same);
+        const std::span<const std::int32_t> missing = known(std::span<const std::int32_t>(held_).subspan(same));
         const bool fits = static_cast<std::int32_t>(missing.size()) <= context_->options().decode_rows
                               ? context_->decode(missing, 1)
                               : context_->prefill(missing);
@@ -176,8 +178,20 @@ private:
         return true;
     }
 
+    // `tokens`, without those that the draft model has no row for.
+    std::span<const std::int32_t> known(std::span<const std::int32_t> tokens) {
+        const std::int32_t rows = context_->model().config().shape.vocab;
+        const auto has_row = [rows](std::int32_t token) { return token >= 0 && token < rows; };
+        if (std::ranges::all_of(tokens, has_row)) return tokens;
+        known_.clear();
+        for (const std::int32_t token : tokens) known_.push_back(has_row(token) ? token : 0);
+        return known_;
+    }
+
     std::unique_ptr<core::Context> context_;
     std::string name_;
+    std::vector<std::int32_t> never_proposed_;  // increasing
+    std::vector<std::int32_t> known_;           // scratch of known()
     samplers::DraftChain chain_;
     samplers::PlanBuffer plan_;
     std::vector<std::int32_t> held_;  // tokens in the cache, from sequence index base_ on
@@ -188,8 +202,9 @@ private:
 
 }  // namespace
 
-std::unique_ptr<Drafter> make_model_drafter(std::unique_ptr<core::Context> context, std::string name) {
-    return std::make_unique<ModelDrafter>(std::move(context), std::move(name));
+std::unique_ptr<Drafter> make_model_drafter(std::unique_ptr<core::Context> context, std::string name,
+                                            std::vector<std::int32_t> never_proposed) {
+    return std::make_unique<ModelDrafter>(std::move(context), std::move(name), std::move(never_proposed));
 }
 
 DrafterKind model_drafter_kind() {
@@ -199,7 +214,8 @@ DrafterKind model_drafter_kind() {
             .needs_draft_model = true,
             .make = [](const DrafterParts& parts) -> std::unique_ptr<Drafter> {
                 if (!parts.draft) return nullptr;
-                return make_model_drafter(std::make_unique<core::Context>(parts.draft, parts.draft_context), "draft");
+                return make_model_drafter(std::make_unique<core::Context>(parts.draft, parts.draft_context), "draft",
+                                          parts.never_proposed);
             }};
 }
 

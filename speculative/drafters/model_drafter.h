@@ -7,15 +7,20 @@
 // Cost:     one forward of the draft per proposed token.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "core/models/context.h"
 #include "speculative/drafter.h"
 
 namespace foresay::speculative {
 
-// `context` is one sequence of the draft model.
-std::unique_ptr<Drafter> make_model_drafter(std::unique_ptr<core::Context> context, std::string name = "draft");
+// `context` is one sequence of the draft model. `never_proposed`: ids that mean another token to the draft than to the
+// target, or none, in increasing order; a draft ends before one of them. Tokens of the text that the draft model has no
+// row for are evaluated as token 0.
+std::unique_ptr<Drafter> make_model_drafter(std::unique_ptr<core::Context> context, std::string name = "draft",
+                                            std::vector<std::int32_t> never_proposed = {});
 
 }  // namespace foresay::speculative

@@ -35,6 +35,53 @@ TEST(Pairing, RefusesOtherVocabularies) {
     EXPECT_NO_THROW(speculative::check_pairing({small, nullptr, "a.gguf"}, {other, nullptr, "b.gguf"}));
 }
 
+// Wraps the drafter of the draft model and notes what it proposes.
+class Noting final : public speculative::Drafter {
+public:
+    Noting(std::unique_ptr<speculative::Drafter> inner, std::vector<std::int32_t>& proposed)
+        : inner_(std::move(inner)), proposed_(proposed) {}
+    std::string_view name() const override { return "noting"; }
+    void begin(std::span<const std::int32_t> tokens) override { inner_->begin(tokens); }
+    void rewind(std::int32_t length) override { inner_->rewind(length); }
+    void propose(const speculative::DraftTask& task, speculative::DraftedTokens& draft) override {
+        const std::size_t before = draft.tokens.size();
+        inner_->propose(task, draft);
+        proposed_.insert(proposed_.end(), draft.tokens.begin() + static_cast<std::ptrdiff_t>(before),
+                         draft.tokens.end());
+    }
+
+private:
+    std::unique_ptr<speculative::Drafter> inner_;
+    std::vector<std::int32_t>& proposed_;
+};
+
+TEST(Pairing, TokensThatDifferAreNeverProposedAndTheTextStays) {
+    const std::vector<std::int32_t> input = prompt();
+    const speculative::GenerateRequest request{.input = input, .max_tokens = 64, .seed = 11};
+    const auto generate = [&](std::vector<std::int32_t> never, std::vector<std::int32_t>& proposed) {
+        auto context = std::make_unique<core::Context>(bundled(fast_backend(), "draft"), context_options());
+        auto drafter = std::make_unique<Noting>(
+            speculative::make_model_drafter(std::move(context), "draft", std::move(never)), proposed);
+        auto generator = make_generator(temperature_chain(0.8), std::move(drafter), fixed(5));
+        return generator.generate(request).tokens;
+    };
+    std::vector<std::int32_t> all, others;
+    const std::vector<std::int32_t> text = generate({}, all);
+    ASSERT_GT(all.size(), 40u);
+    std::vector<std::int32_t> never(all.begin(), all.end());  // every other token that was proposed
+    std::ranges::sort(never);
+    never.erase(std::unique(never.begin(), never.end()), never.end());
+    for (std::size_t i = 1; i < never.size(); ++i) never.erase(never.begin() + static_cast<std::ptrdiff_t>(i));
+    EXPECT_EQ(generate(never, others), text);
+    EXPECT_GT(others.size(), 10u);
+    for (const std::int32_t token : others) EXPECT_FALSE(std::ranges::binary_search(never, token)) << token;
+    // With none left to propose, the target writes alone.
+    std::vector<std::int32_t> every(16384), none;
+    for (std::int32_t id = 0; id < 16384; ++id) every[static_cast<std::size_t>(id)] = id;
+    EXPECT_EQ(generate(every, none), text);
+    EXPECT_TRUE(none.empty());
+}
+
 TEST(Memory, IsEstimatedAndRefusedWithNumbers) {
     auto source = core::ModelSource::open(bundled_path("target"));
     const speculative::MemoryEstimate estimate =

@@ -183,15 +183,58 @@ TEST(GgufTokenizer, SentencePieceRefusesWithASentence) {
     bare.string("tokenizer.ggml.model", "llama").strings("tokenizer.ggml.tokens", {"a"}).types({1});
     EXPECT_NE(bare.refusal().find("tokenizer.ggml.scores"), std::string::npos);
     Metadata endless;
-    endless.string("tokenizer.ggml.model", "llama").strings("tokenizer.ggml.tokens", {std::string(300, 'a')});
-    EXPECT_NE(endless.types({1}).floats("tokenizer.ggml.scores", {0}).refusal().find("300 bytes long"),
+    endless.string("tokenizer.ggml.model", "llama").strings("tokenizer.ggml.tokens", {std::string(600, 'a')});
+    EXPECT_NE(endless.types({1}).floats("tokenizer.ggml.scores", {0}).refusal().find("600 bytes long"),
               std::string::npos);
+}
+
+// <pad> 0, </s> 1, <unk> 2, U+2581 3, a 4, b 5, ab 6, U+2581 a 7.
+Metadata unigram() {
+    const std::string space = "\u2581";
+    Metadata out;
+    out.string("tokenizer.ggml.model", "t5");
+    out.strings("tokenizer.ggml.tokens", {"<pad>", "</s>", "<unk>", space, "a", "b", "ab", space + "a"});
+    out.types({3, 3, 2, 1, 1, 1, 1, 1}).floats("tokenizer.ggml.scores", {0, 0, 0, -3, -4, -5, -6, -2});
+    return out.number("tokenizer.ggml.eos_token_id", 1).number("tokenizer.ggml.unknown_token_id", 2);
+}
+
+TEST(GgufTokenizer, UnigramChoosesTheHighestSum) {
+    const Tokenizer tokenizer = unigram().load();
+    EXPECT_EQ(tokenizer.encode("ab"), (Ids{7, 5, 1})) << "-2 - 5 beats -3 - 6";
+    EXPECT_EQ(tokenizer.encode("ab", kPlain), (Ids{6})) << "-6 beats -4 - 5";
+    EXPECT_EQ(tokenizer.encode("a??b", kPlain), (Ids{4, 2, 5})) << "neighbouring unknown characters are one";
+    EXPECT_EQ(tokenizer.encode("a  b", kPlain), (Ids{4, 3, 3, 5}));
+    EXPECT_EQ(unigram().flag("tokenizer.ggml.remove_extra_whitespaces", true).load().encode("  a  b "),
+              (Ids{7, 3, 5, 1}));
+    EXPECT_EQ(unigram().flag("tokenizer.ggml.add_space_prefix", false).load().encode("ab"), (Ids{6, 1}));
+    EXPECT_EQ(unigram().flag("tokenizer.ggml.add_eos_token", false).load().encode("ab"), (Ids{7, 5}));
+    EXPECT_EQ(tokenizer.whole_text(Ids{7, 5}), "ab");
+    EXPECT_NE(unigram().flag("tokenizer.ggml.precompiled_charsmap", true).refusal(), "");
+}
+
+TEST(GgufTokenizer, Gemma4EscapesSpacesAndCutsAtLineEnds) {
+    const std::string space = "\u2581";
+    Metadata file;
+    file.string("tokenizer.ggml.model", "gemma4").string("tokenizer.ggml.pre", "gemma4");
+    file.strings("tokenizer.ggml.tokens",
+                 {"<pad>", "<bos>", "a", "b", space, space + "a", "\n", "\n\n", "<0xC3>", "<0xA9>", "a\n", "  "});
+    file.types({3, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1, 4}).number("tokenizer.ggml.bos_token_id", 1);
+    file.strings("tokenizer.ggml.merges", {space + " a", "\n \n", "a \n"});
+    const Tokenizer tokenizer = file.load();
+    EXPECT_EQ(tokenizer.encode("a ab"), (Ids{1, 2, 5, 3})) << "no space before the text";
+    EXPECT_EQ(tokenizer.encode("a\n\n", kPlain), (Ids{2, 7})) << "a line end stands apart";
+    EXPECT_EQ(tokenizer.encode("\u00e9", kPlain), (Ids{8, 9}));
+    EXPECT_EQ(tokenizer.encode("a  b", kPlain), (Ids{2, 11, 3})) << "user-defined tokens hold real spaces";
+    EXPECT_EQ(tokenizer.decode(Ids{5, 8, 9, 11}), " a\u00e9  ");
 }
 
 TEST(GgufTokenizer, RefusesWithASentence) {
     EXPECT_NE(Metadata().refusal().find("m.gguf: the file has no tokenizer"), std::string::npos);
     EXPECT_FALSE(Metadata().with([](const GgufFile& file) { return Tokenizer::has_tokenizer(file); }));
-    EXPECT_NE(small("gpt-2", "t5").refusal().find("'t5'"), std::string::npos);
+    EXPECT_NE(small("gpt-2", "bert").refusal().find("'bert'"), std::string::npos);
+    EXPECT_NE(small("gpt-2", "t5").refusal().find("tokenizer.ggml.scores"), std::string::npos);
+    EXPECT_NE(small("gpt-2", "gemma4").refusal().find("'gpt-2' does not belong to"), std::string::npos);
+    EXPECT_NE(merged("gemma4").refusal().find("'gemma4' does not belong to"), std::string::npos);
     EXPECT_NE(small("made-up").refusal().find("'made-up'"), std::string::npos);
     EXPECT_NE(small().refusal().find("no merges"), std::string::npos);
     EXPECT_NE(small().strings("tokenizer.ggml.merges", {"ab"}).refusal().find("two tokens"), std::string::npos);

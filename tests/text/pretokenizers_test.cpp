@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <random>
 
 #include "core/text/splitter.h"
 #include "support.h"
@@ -16,7 +17,7 @@ using Pieces = std::vector<std::string>;
 Pieces split(const Splitter& splitter, std::string_view text) {
     Pieces pieces;
     splitter.split(
-        text,
+        text, TextPlace::start,
         [](void* out, std::string_view piece) {
             static_cast<Pieces*>(out)->emplace_back(piece);
             return true;
@@ -116,7 +117,8 @@ const char* const kNames[] = {"default",
                               "laguna",
                               "minimax-m2",
                               "solar-open",
-                              "mellum2"};
+                              "mellum2",
+                              "gemma4"};
 
 TEST(Pretokenizers, EveryNameCompilesAndLosesNothing) {
     const std::string text =
@@ -134,8 +136,8 @@ TEST(Pretokenizers, EveryNameCompilesAndLosesNothing) {
 }
 
 TEST(Pretokenizers, AnUnknownNameIsNamedWithTheKnownOnes) {
-    const std::string error = error_of([] { named_pretokenizer("gemma4", "model.gguf"); });
-    EXPECT_NE(error.find("model.gguf: unknown pre-tokenizer 'gemma4'"), std::string::npos);
+    const std::string error = error_of([] { named_pretokenizer("whitespace", "model.gguf"); });
+    EXPECT_NE(error.find("model.gguf: unknown pre-tokenizer 'whitespace'"), std::string::npos);
     EXPECT_NE(error.find("llama-bpe"), std::string::npos);
 }
 
@@ -225,10 +227,12 @@ TEST(Splitting, WhiteSpaceIsUnicodes) {
 }
 
 TEST(Splitting, ExpressionsThatMeanSomethingElseAreRefused) {
-    for (const char* regex : {"[a&&[^b]]", "[a[bc]]", "\\h", "(", "[", "\\p{Nonsense}", "a{99999}", "\\C", "(?P<"})
+    for (const char* regex : {"[^a&&[b]]", "[a&&b]", "[a[bc]]", "[\\W]", "(?m)a", "\\h", "(", "[", "\\p{Nonsense}",
+                              "a{99999}", "\\C", "(?P<"})
         EXPECT_NE(error_of([&] { split_by({{regex}}, "a"); }).find("test: the pre-tokenizer expression"),
                   std::string::npos)
             << regex;
+    EXPECT_EQ(split_by({{"[a-z&&[^b]]+"}}, "abc1"), (Pieces{"a", "b", "c", "1"}));
     EXPECT_EQ(split_by({{"[]a]+"}}, "x]a"), (Pieces{"x", "]a"}));
     EXPECT_EQ(split_by({{"[^]a]+"}}, "x]a"), (Pieces{"x", "]a"}));
 }
@@ -238,6 +242,66 @@ TEST(Splitting, AnExpressionThatExplodesIsAnErrorNotAHang) {
     const std::string error = error_of([] { split_by({{"(?:a|a|aa)+$"}}, std::string(60, 'a') + "b"); });
     EXPECT_NE(error.find("too much effort"), std::string::npos);
     EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(60));
+}
+
+// Expressions from files that look far ahead from every place, or try many ways, on a megabyte.
+TEST(Splitting, UnknownExpressionsAreLinearOrRefused) {
+    const std::size_t size = 1 << 20;
+    const std::string letters(size, 'a'), blanks(size, ' ');
+    for (const char* regex : {"a*b", "a+(?=b)", "(?:a+)+b", "(a|aa)+$x", "\\s+(?=\\S)", ".*x", "(?<=a)a*c"}) {
+        for (const std::string& text : {letters, blanks}) {
+            Pieces pieces;
+            const std::string error = error_of([&] { pieces = split_by({{regex}}, text); });
+            if (error.empty()) {
+                EXPECT_EQ(pieces.size(), 1u) << regex;
+            } else {
+                EXPECT_NE(error.find("needs too much effort on this text (1048576 bytes)"), std::string::npos) << error;
+            }
+        }
+    }
+    // Far, but from few places.
+    EXPECT_EQ(split_by({{"\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+|x"}}, blanks + "x"), (Pieces{blanks.substr(1), " ", "x"}));
+    EXPECT_EQ(split_by({{"[ab]+"}}, letters), (Pieces{letters}));
+}
+
+TEST(Splitting, BoundedAndTrustedSearchAgree) {
+    const char* const regex = R"re(\s+(?!\S)|[^\s\p{L}]?\p{L}+(?=x)|(?<=1)\d|\p{L}+$|\s+)re";
+    const Regex bounded(regex, "test"), trusted(regex, "test", RegexTrust::trusted);
+    std::mt19937 random(4);
+    for (int round = 0; round < 300; ++round) {
+        std::string text;
+        const std::size_t runs = random() % 12;
+        for (std::size_t i = 0; i < runs; ++i) {
+            const char* const part[] = {"a", " ", "1", "\n", "x", "\xC3\xA9", "!"};
+            const char* const chosen = part[random() % 7];
+            for (std::size_t k = random() % (round % 10 == 0 ? 400 : 5); k > 0; --k) text += chosen;
+        }
+        RegexScratch one(text.size()), other(text.size());
+        for (std::size_t from = 0; from <= text.size();) {
+            RegexMatch a{from, from}, b{from, from};
+            const bool found = trusted.find(one, text, from, a);
+            ASSERT_EQ(bounded.find(other, text, from, b), found);
+            if (!found) break;
+            ASSERT_EQ(a.begin, b.begin);
+            ASSERT_EQ(a.end, b.end);
+            from = a.end;
+        }
+    }
+}
+
+TEST(Splitting, BehavioursOfAMatch) {
+    const auto with = [](SplitBehavior behavior, bool invert) {
+        SplitStep step{.regex = "-"};
+        step.behavior = behavior;
+        step.invert = invert;
+        return split_by({step}, "the-final--count-");
+    };
+    EXPECT_EQ(with(SplitBehavior::isolated, false), (Pieces{"the", "-", "final", "-", "-", "count", "-"}));
+    EXPECT_EQ(with(SplitBehavior::removed, false), (Pieces{"the", "final", "count"}));
+    EXPECT_EQ(with(SplitBehavior::removed, true), (Pieces{"-", "-", "-", "-"}));
+    EXPECT_EQ(with(SplitBehavior::merged_with_previous, false), (Pieces{"the-", "final-", "-", "count-"}));
+    EXPECT_EQ(with(SplitBehavior::merged_with_next, false), (Pieces{"the", "-final", "-", "-count", "-"}));
+    EXPECT_EQ(with(SplitBehavior::contiguous, false), (Pieces{"the", "-", "final", "--", "count", "-"}));
 }
 
 TEST(Splitting, DeepBacktrackingFindsItsStack) {

@@ -70,16 +70,17 @@ TEST(TokenizerJson, PreTokenizers) {
     EXPECT_EQ(with({{{"type", "Split"}, {"pattern", {{"String", "b"}}}, {"behavior", "Isolated"}}}), 2u);
     EXPECT_EQ(with({{{"type", "Split"}, {"pattern", {{"String", "."}}}, {"behavior", "Isolated"}}}), 1u);
     EXPECT_EQ(with({{{"type", "Split"}, {"pattern", {{"Regex", "a"}}}, {"behavior", "Removed"}, {"invert", true}}}),
-              2u);
+              1u);
     EXPECT_EQ(with({{{"type", "Digits"}, {"individual_digits", true}}}), 1u);
     EXPECT_EQ(with({{{"type", "Punctuation"}, {"behavior", "Contiguous"}}}), 1u);
     expect_says(error_of([&] { with({byte_level}); }), "has steps after ByteLevel");
-    expect_says(error_of([&] { with({{{"type", "Metaspace"}}}); }), "'Metaspace' is not supported");
+    expect_says(error_of([&] { with({{{"type", "UnicodeScripts"}}}); }), "'UnicodeScripts' is not supported");
     expect_says(error_of([&] { with({{{"type", "Split"}, {"pattern", {{"Regex", "("}}}}}); }), "is not understood");
+    EXPECT_EQ(with({{{"type", "Split"}, {"pattern", {{"Regex", "a"}}}, {"behavior", "Removed"}}}), 1u);
     expect_says(error_of([&] {
-                    with({{{"type", "Split"}, {"pattern", {{"Regex", "a"}}}, {"behavior", "Removed"}}});
+                    with({{{"type", "Split"}, {"pattern", {{"Regex", "a"}}}, {"behavior", "Dropped"}}});
                 }),
-                "splits as 'Removed'");
+                "splits as 'Dropped'");
 }
 
 TEST(TokenizerJson, Template) {
@@ -110,19 +111,65 @@ TEST(TokenizerJson, ForeignKindsAreRefusedByName) {
         doc[json::json_pointer(where)] = std::move(value);
         return refusal(doc);
     };
-    expect_says(with("/model/type", "Unigram"), "'Unigram'");
+    expect_says(with("/model/type", "WordPiece"), "model 'WordPiece' is not supported");
+    expect_says(with("/model/type", "Unigram"), "not that of a Unigram model");
     expect_says(with("/model/type", 7), "'type' is not a string");
-    expect_says(with("/model/byte_fallback", true), "falls back to bytes");
+    EXPECT_EQ(with("/model/byte_fallback", true), "");
     expect_says(with("/model/end_of_word_suffix", "</w>"), "marks ends of words");
     expect_says(with("/model/continuing_subword_prefix", "##"), "marks inner subwords");
     expect_says(with("/model/dropout", 0.1), "drops merges");
     expect_says(with("/model/unk_token", "nowhere"), "model.unk_token");
-    expect_says(with("/normalizer", {{"type", "Lowercase"}}), "normalizer 'Lowercase'");
-    EXPECT_EQ(with("/normalizer", {{"type", "NFC"}}), "");
-    expect_says(with("/pre_tokenizer", nullptr), "no pre-tokenizer");
-    expect_says(with("/pre_tokenizer", {{"type", "Digits"}}), "not byte-level");
-    expect_says(with("/pre_tokenizer", {{"type", "ByteLevel"}}), "adds a space");
-    expect_says(with("/decoder", {{"type", "Metaspace"}}), "decoder");
+    for (const char* type : {"Lowercase", "StripAccents", "BertNormalizer", "Nmt", "ByteLevel"})
+        expect_says(with("/normalizer", {{"type", type}}), std::string("normalizer '") + type + "' is not supported");
+    for (const char* type : {"NFC", "NFD", "NFKC", "NFKD", "Strip"})
+        EXPECT_EQ(with("/normalizer", {{"type", type}}), "");
+    expect_says(with("/normalizer", {{"type", "Replace"}, {"pattern", json::object()}}), "has no pattern");
+    expect_says(with("/normalizer", {{"type", "Replace"}, {"pattern", {{"Regex", "("}}}}), "is not understood");
+    expect_says(with("/normalizer", {{"type", "Precompiled"}, {"precompiled_charsmap", "!"}}), "not base64");
+    expect_says(with("/normalizer", {{"type", "Precompiled"}, {"precompiled_charsmap", "AAAA"}}), "cut off");
+    expect_says(with("/pre_tokenizer", nullptr), "decoder 'ByteLevel' is not supported");
+    EXPECT_EQ(with("/pre_tokenizer", {{"type", "ByteLevel"}}), "");
+    expect_says(with("/decoder", {{"type", "Metaspace"}}), "its decoder is 'Metaspace'");
+}
+
+TEST(TokenizerJson, WhatWouldMakeTextsGrowIsRefused) {
+    const std::string long_text(300, 'x');
+    const auto with = [](const char* where, json value) {
+        json doc = document();
+        doc[json::json_pointer(where)] = std::move(value);
+        return refusal(doc);
+    };
+    expect_says(with("/normalizer", {{"type", "Prepend"}, {"prepend", long_text}}), "'prepend' is longer than 256");
+    expect_says(with("/normalizer", {{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", long_text}}),
+                "'content' is longer than 256");
+    expect_says(with("/pre_tokenizer", {{"type", "Metaspace"}, {"replacement", long_text}}),
+                "'replacement' is longer than 256");
+    // Each step alone is small; together they make a text a million times as long.
+    json doc = document();
+    const json grow = {{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", std::string(100, 'a')}};
+    doc["normalizer"] = {{"type", "Sequence"}, {"normalizers", {grow, grow, grow}}};
+    const Tokenizer tokenizer = load(doc);
+    EXPECT_EQ(tokenizer.encode("b", kPlain), (Ids{'b'}));
+    expect_says(error_of([&] { tokenizer.encode(std::string(100, 'a')); }), "more than 64 times as long");
+}
+
+TEST(TokenizerJson, DecodersThatCannotBeFollowedAreRefused) {
+    const auto with = [](json decoder) {
+        json doc = document();
+        doc["pre_tokenizer"] = nullptr;
+        doc["decoder"] = std::move(decoder);
+        return refusal(doc);
+    };
+    const json fuse = {{"type", "Fuse"}}, strip = {{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}};
+    const auto sequence = [](json parts) { return json{{"type", "Sequence"}, {"decoders", std::move(parts)}}; };
+    EXPECT_EQ(with(sequence({fuse, strip})), "");
+    expect_says(with(nullptr), "has no decoder");
+    expect_says(with(sequence({strip, fuse})), "'Strip before Fuse'");
+    expect_says(with(sequence({fuse, {{"type", "Metaspace"}}})), "'Metaspace after Fuse'");
+    expect_says(with(sequence({fuse, {{"type", "Strip"}, {"start", 0}, {"stop", 1}}})), "strips the end");
+    expect_says(with({{"type", "Replace"}, {"pattern", {{"Regex", "a"}}}, {"content", ""}}), "by an expression");
+    for (const char* type : {"WordPiece", "BPEDecoder", "CTC"})
+        expect_says(with({{"type", type}}), std::string("decoder '") + type + "' is not supported");
 }
 
 TEST(TokenizerJson, WrongTypesAndLyingIds) {
@@ -132,7 +179,11 @@ TEST(TokenizerJson, WrongTypesAndLyingIds) {
         return refusal(doc);
     };
     expect_says(with("/model", 3), "no object 'model'");
-    expect_says(with("/model/vocab", json::array({1, 2})), "no model.vocab");
+    expect_says(with("/model/vocab", json::array({1, 2})), "not [\"text\", score]");
+    expect_says(with("/model/vocab", json::array({json::array({"a"})})), "not [\"text\", score]");
+    expect_says(with("/model/vocab", json::array({json::array({"a", "b"})})), "not [\"text\", score]");
+    expect_says(with("/model/vocab", json::array({json::array({"a", 1, 2})})), "not [\"text\", score]");
+    expect_says(with("/model/vocab", json::array({json::array({"a", 1})})), "not that of a BPE model");
     expect_says(with("/model/vocab/a", "x"), "not a whole number");
     expect_says(with("/model/vocab/a", -1), "not a whole number");
     expect_says(with("/model/vocab/a", json::object()), "not a whole number");
@@ -246,7 +297,8 @@ TEST_F(Directory, RefusesIdsBeyondTheModelsVocabulary) {
 }
 
 TEST_F(Directory, WithoutATokenizerSaysSo) {
-    EXPECT_NE(error_of([&] { Tokenizer::from_directory(folder_); }).find("has no tokenizer.json"), std::string::npos);
+    EXPECT_NE(error_of([&] { Tokenizer::from_directory(folder_); }).find("has no tokenizer.json, tekken.json"),
+              std::string::npos);
 }
 
 }  // namespace
