@@ -1,6 +1,7 @@
 // foresay tokenize: prints the token ids of a text. Reads no weights.
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <system_error>
 
 #include "app/command_line/command.h"
 #include "app/command_line/parser.h"
@@ -25,6 +26,10 @@ public:
         add_json_flag(parser, json_);
         parser.after_parsing([this] {
             if (!options_.shape.empty()) throw UsageError("a shape has no tokenizer; name a model with --model PATH");
+            std::error_code ignored;
+            if (options_.config.empty() || std::filesystem::exists(options_.config, ignored)) return;
+            throw UsageError("there is no configuration file '" + options_.config +
+                             "'; a text comes from -f FILE or standard input");
         });
     }
 

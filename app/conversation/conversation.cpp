@@ -52,7 +52,7 @@ std::int64_t Conversation::least_tokens(const std::string& text) const {
 std::vector<std::int32_t> Conversation::encode(const std::string& text) const {
     const std::int64_t least = least_tokens(text), most = generator_->capacity();
     if (least > most) {
-        throw Error(std::string(files_.empty() ? "this has" : "this has, with its files,") + " at least " +
+        throw Error(std::string(files_.empty() ? "the entry has" : "the entry and its files have") + " at least " +
                     std::to_string(least) + " tokens, but the context has " + std::to_string(most) +
                     " positions; shorten it, or start with a longer --context");
     }

@@ -95,6 +95,8 @@ TEST(Prompt, AConfigurationThatIsAPromptIsAnsweredWithTheOption) {
     const Outcome outcome = run({"complete", "def f(x):"});
     EXPECT_EQ(outcome.status, 2);
     EXPECT_EQ(outcome.error, "foresay: there is no configuration file 'def f(x):'; a prompt is written with -p TEXT\n");
+    EXPECT_EQ(run({"tokenize", "def f(x):"}, "x").error,
+              "foresay: there is no configuration file 'def f(x):'; a text comes from -f FILE or standard input\n");
     // With a prompt, it was meant as a file.
     EXPECT_THAT(run({"complete", "none.toml", "-p", "x"}).error,
                 StartsWith("foresay: none.toml: cannot read the configuration"));
