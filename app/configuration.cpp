@@ -70,7 +70,7 @@ Configuration::Configuration(const Options& options) {
     // The bundled pair is the lowest layer, and only present if no other layer names a model.
     const bool named = std::any_of(layers_.begin(), layers_.end(),
                                    [](const auto& layer) { return core::states(layer, "target.model"); });
-    if (!named && options.config.empty() && options.shape.empty()) {
+    if (!named && options.shape.empty()) {
         std::vector<core::ConfigLayer> bundled = core::read_config_layers(data_file("configs/python-coder.toml"));
         append(bundled, std::move(layers_));
         layers_ = std::move(bundled);
@@ -108,21 +108,34 @@ std::vector<std::string> unused_stages(const Configuration& configuration) {
     const std::vector<core::ConfigLayer>& layers = configuration.layers();
     const auto chain = std::find_if(layers.rbegin(), layers.rend(),
                                     [](const auto& layer) { return core::states(layer, "sampling.chain"); });
-    const auto below_chain = [&](const core::Setting& setting) {
-        return chain != layers.rend() && std::any_of(chain + 1, layers.rend(), [&](const auto& layer) {
-                   return layer.place == setting.origin.place;
-               });
+    const auto below_chain = [&](const core::Origin& origin) {
+        return chain != layers.rend() &&
+               std::any_of(chain + 1, layers.rend(), [&](const auto& layer) { return layer.place == origin.place; });
+    };
+    const auto unused = [&](const std::string& name) {
+        return std::find(config.chain.begin(), config.chain.end(), name) == config.chain.end();
+    };
+    // A saved session keeps all settings, used or not, so it is no reason for a warning.
+    const auto deliberate = [&](const core::Origin& origin) {
+        return origin.place.starts_with(kSessionPlace) || below_chain(origin);
     };
     std::vector<std::string> sentences;
+    const auto warn = [&](const core::Origin& origin, const std::string& what, const std::string& name,
+                          const std::string& remedy) {
+        sentences.push_back(origin.text() + ": " + what + " does nothing, because sampling.chain does not name '" +
+                            name + "'; add it there or remove " + remedy);
+    };
     for (const core::StageSchema& stage : stage_schemas()) {
-        if (std::find(config.chain.begin(), config.chain.end(), stage.name) != config.chain.end()) continue;
+        if (!unused(stage.name)) continue;
         for (const auto& [key, setting] : config.stage(stage.name)) {
-            // A saved session keeps all settings, used or not, so it is no reason for a warning.
-            if (setting.origin.place.starts_with(kSessionPlace) || below_chain(setting)) continue;
-            sentences.push_back(setting.origin.text() + ": [sampling." + stage.name + "] does nothing, because " +
-                                "sampling.chain does not name '" + stage.name + "'; add it there or remove the table");
+            if (deliberate(setting.origin)) continue;
+            warn(setting.origin, "[sampling." + stage.name + "]", stage.name, "the table");
             break;
         }
+    }
+    for (const core::PluginSpec& plugin : config.plugins) {
+        if (!unused(plugin.name) || deliberate(plugin.origin)) continue;
+        warn(plugin.origin, "the plugin", plugin.name, "its [[plugin]]");
     }
     return sentences;
 }

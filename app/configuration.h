@@ -41,8 +41,9 @@ private:
     core::Config config_;
 };
 
-// A sentence for each stage whose parameters are set although the chain does not contain it. Leaves out parameters from
-// layers below the one that sets the chain: a chain that replaces another one may drop its stages.
+// A sentence for each plugin that is configured, and for each stage whose parameters are set, although the chain does
+// not contain it. Leaves out those from layers below the one that sets the chain: a chain that replaces another one may
+// drop its stages.
 std::vector<std::string> unused_stages(const Configuration& configuration);
 
 }  // namespace foresay::app

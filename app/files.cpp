@@ -1,6 +1,5 @@
 #include "app/files.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -11,6 +10,7 @@
 #include "app/interrupt.h"
 #include "app/output.h"
 #include "base/error.h"
+#include "core/config/input_file.h"
 
 namespace foresay::app {
 
@@ -33,7 +33,7 @@ std::string read_descriptor(int descriptor, const std::string& what, std::int64_
         if (got < 0 && problem == EINTR && !interrupted()) continue;
         if (got < 0) throw Error("cannot read " + what + ": " + std::strerror(problem));
         if (static_cast<std::int64_t>(text.size()) > limit) {
-            throw Error("cannot use " + what + ": it is larger than " + std::to_string(limit >> 20) + " MiB");
+            throw Error(what + " is larger than " + std::to_string(limit >> 20) + " MiB; give a smaller one");
         }
     }
 }
@@ -42,22 +42,21 @@ std::string read_descriptor(int descriptor, const std::string& what, std::int64_
 
 std::string read_file(const fs::path& path, const std::string& what, std::int64_t limit) {
     const std::string name = what + " " + path.string();
-    const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (descriptor < 0) throw Error("cannot read " + name + ": " + std::strerror(errno));
-    struct Closer {
-        int descriptor;
-        ~Closer() { ::close(descriptor); }
-    } closer{descriptor};
-    return read_descriptor(descriptor, name, limit);
+    const core::InputFile file(path);
+    if (!file.problem().empty()) throw Error("cannot read " + name + ": " + file.problem());
+    return read_descriptor(file.descriptor(), name, limit);
 }
 
 std::string read_stdin(const std::string& what, std::int64_t limit) {
     return read_descriptor(STDIN_FILENO, what + " from standard input", limit);
 }
 
-std::string read_text(const std::string& file, const std::string& what) {
-    if (!file.empty()) return read_file(file, what);
-    if (stdin_is_terminal()) throw UsageError("nothing to read: name " + what + " with -f FILE, or pipe it in");
+std::string read_text(const std::string& file, const std::string& what, const std::string& otherwise) {
+    if (!file.empty() && file != "-") return read_file(file, what);
+    if (file.empty() && stdin_is_terminal()) {
+        const std::string also = otherwise.empty() ? "" : otherwise + " or ";
+        throw UsageError("nothing to read: give " + what + " with " + also + "-f FILE, or pipe it in");
+    }
     return read_stdin(what);
 }
 

@@ -2,20 +2,17 @@
 
 #include <spdlog/cfg/helpers.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
-#include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
 #include <cstdlib>
 
+#include "app/output.h"
+
 namespace foresay::app {
 
 void start_log() {
-    auto log = spdlog::stderr_color_st("foresay");
-    const char* no_color = std::getenv("NO_COLOR");
-    if (no_color && *no_color) {
-        spdlog::drop("foresay");
-        log = spdlog::stderr_logger_st("foresay");
-    }
+    const auto log =
+        spdlog::stderr_color_st("foresay", colourful_errors() ? spdlog::color_mode::always : spdlog::color_mode::never);
     log->set_pattern("foresay: %^%l%$: %v");
     spdlog::set_default_logger(log);
     spdlog::set_level(spdlog::level::warn);

@@ -32,7 +32,7 @@ int guarded(int argc, const char* const* argv) {
         complain(std::string("foresay: ") + problem.what());
         return kUsage;
     } catch (const core::ConfigError& problem) {
-        complain(problem.what());  // begins with file:line:column, which editors can jump to
+        complain(problem.text("foresay: "));
         return kError;
     } catch (const Error& problem) {
         complain(std::string("foresay: ") + problem.what());

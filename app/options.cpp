@@ -177,6 +177,14 @@ void add_max_tokens_option(OptionParser& parser, std::optional<std::int64_t>& va
     parser.option("-n", value, {.value = "N", .doc = doc});
 }
 
+void add_text_file_option(OptionParser& parser, std::string& file, const std::string& what) {
+    parser.option("-f", file,
+                  {.value = "FILE",
+                   .doc = "read " + what + " from FILE; - is standard input, which is also the default",
+                   .hint = ValueHint::file,
+                   .once = true});
+}
+
 void add_json_flag(OptionParser& parser, bool& json) {
     parser.flag("--json", json, "print one JSON object instead of text");
 }

@@ -42,6 +42,8 @@ void add_sampling_options(OptionParser& parser, Options& options);
 void add_temperature_option(OptionParser& parser, Options& options);
 // -n, for the commands that do not take it from the configuration.
 void add_max_tokens_option(OptionParser& parser, std::optional<std::int64_t>& value, const std::string& doc);
+// -f: a file that holds a text; - is standard input. `what` is what the text is: "the prompt".
+void add_text_file_option(OptionParser& parser, std::string& file, const std::string& what);
 // --json
 void add_json_flag(OptionParser& parser, bool& json);
 

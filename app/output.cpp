@@ -53,21 +53,29 @@ bool stderr_is_terminal() { return ::isatty(STDERR_FILENO) == 1; }
 
 namespace {
 
-bool colours_wanted() {
-    const char* no_color = std::getenv("NO_COLOR");
+Colours chosen = Colours::automatic;
+
+bool is_set(const char* variable) {
+    const char* value = std::getenv(variable);
+    return value != nullptr && *value != '\0';
+}
+
+bool colours_on(bool terminal) {
+    if (chosen != Colours::automatic) return chosen == Colours::always;
+    if (is_set("NO_COLOR")) return false;
+    if (is_set("CLICOLOR_FORCE") && std::strcmp(std::getenv("CLICOLOR_FORCE"), "0") != 0) return true;
     const char* term = std::getenv("TERM");
-    return (!no_color || !*no_color) && term && std::strcmp(term, "dumb") != 0;
+    return terminal && term && std::strcmp(term, "dumb") != 0;
 }
 
 }  // namespace
 
-bool colourful_output() { return stdout_is_terminal() && colours_wanted(); }
-
-bool colourful_messages() { return stderr_is_terminal() && colours_wanted(); }
+void choose_colours(Colours when) { chosen = when; }
+bool colourful_output() { return colours_on(stdout_is_terminal()); }
+bool colourful_errors() { return colours_on(stderr_is_terminal()); }
 
 std::string dim(std::string_view text) {
-    if (!colourful_messages()) return std::string(text);
-    return "\x1b[2m" + std::string(text) + "\x1b[0m";
+    return colourful_errors() ? "\x1b[2m" + std::string(text) + "\x1b[0m" : std::string(text);
 }
 
 }  // namespace foresay::app

@@ -5,6 +5,7 @@
 //           status 0. Any other write error throws OutputFailed, which also ends a conversation.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -28,18 +29,20 @@ std::string printable(std::string_view text);
 // Writes an error or a note to standard error: made printable, and with a newline.
 void complain(std::string_view text);
 
-// isatty() of each stream. NO_COLOR and TERM=dumb only affect colours.
+// isatty() of each stream.
 bool stdin_is_terminal();
 bool stdout_is_terminal();
 bool stderr_is_terminal();
 
-// Whether standard output is a terminal that shows colours: NO_COLOR is not set and TERM is not "dumb".
+// When to use colours. automatic: never with NO_COLOR, always with CLICOLOR_FORCE (unless it is 0), otherwise on a
+// terminal whose TERM is not "dumb".
+enum class Colours : std::uint8_t { automatic, always, never };
+// What --color asks for; automatic until then.
+void choose_colours(Colours when);
 bool colourful_output();
+bool colourful_errors();
 
-// The same for standard error.
-bool colourful_messages();
-
-// `text` dimmed for a terminal on standard error that shows colours; as it is otherwise.
+// `text` dimmed where standard error shows colours; as it is otherwise.
 std::string dim(std::string_view text);
 
 }  // namespace foresay::app

@@ -8,6 +8,8 @@
 #   foresay::boost     Boost >= 1.81   headers of Boost.DLL only; 1.74 lacks import_symbol
 #   foresay::cli11     CLI11           arguments
 #   foresay::spdlog    spdlog          logging
+#   foresay::xxhash    xxHash          the checksums that are compared at every load
+#   foresay::crypto    OpenSSL         SHA-256, for `foresay inspect --verify`; libcrypto only
 #   foresay::edit      libedit         line editing; defines FORESAY_HAVE_LIBEDIT. Empty with FORESAY_LIBEDIT=OFF
 #
 # With FORESAY_STATIC each is an archive or headers only, so that the program needs nothing but libc and libstdc++.
@@ -39,6 +41,8 @@ foresay_dependency(json HEADER nlohmann/json.hpp PACKAGE nlohmann-json3-dev)
 foresay_dependency(cli11 HEADER CLI/CLI.hpp PACKAGE libcli11-dev)
 foresay_dependency(pcre2 HEADER pcre2.h LIBRARY pcre2-8 PACKAGE libpcre2-dev)
 foresay_dependency(utf8proc HEADER utf8proc.h LIBRARY utf8proc PACKAGE libutf8proc-dev)
+foresay_dependency(xxhash HEADER xxhash.h LIBRARY xxhash PACKAGE libxxhash-dev)
+foresay_dependency(crypto HEADER openssl/evp.h LIBRARY crypto PACKAGE libssl-dev)
 
 # toml++ compiles four times faster against its library. It has no static archive, so a static program takes the
 # headers.

@@ -47,7 +47,7 @@ endforeach()
 install(TARGETS foresay_sampler_sdk EXPORT foresaySdk INCLUDES DESTINATION ${headers})
 set(libraries foresay_options foresay_base foresay_kernels foresay_core foresay_samplers foresay_speculative
   foresay_plugin_host foresay_engine)
-foreach(name json cli11 pcre2 utf8proc toml spdlog boost edit)
+foreach(name json cli11 pcre2 utf8proc xxhash toml spdlog boost edit)
   list(APPEND libraries foresay_dependency_${name})
 endforeach()
 foreach(library ${libraries})
@@ -83,7 +83,8 @@ set(CPACK_COMPONENT_RUNTIME_DESCRIPTION
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME foresay-dev)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS
-  "libboost1.81-dev | libboost-dev (>= 1.81), libspdlog-dev, libtomlplusplus-dev, libpcre2-dev, libutf8proc-dev")
+  "libboost1.81-dev | libboost-dev (>= 1.81), libspdlog-dev, libtomlplusplus-dev, libpcre2-dev, libutf8proc-dev, \
+libxxhash-dev")
 set(CPACK_COMPONENT_DEVELOPMENT_DESCRIPTION
   "Headers, static libraries and CMake files of foresay, for programs that embed the engine and for sampler plugins.")
 include(CPack)

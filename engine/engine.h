@@ -52,7 +52,8 @@ public:
         (void)kind;
         (void)sentence;
     }
-    // A model's weights are being loaded: `what` is "loading the target". end_load() follows however the load ends.
+    // A model's files are read: `what` is "checking the target" or "loading the target". end_load() follows, however it
+    // ends.
     virtual void begin_load(const std::string& what) { (void)what; }
     virtual void progress(std::int64_t done_bytes, std::int64_t all_bytes) {
         (void)done_bytes;

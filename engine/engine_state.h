@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -54,6 +55,9 @@ struct Engine::State {
     OpenedParts open_parts(const core::Config& next, LoadedPlugins with_plugins) const;
     std::int32_t context_of(const core::Config& next, const core::ModelSource& model) const;
     std::filesystem::path draft_of(const core::Config& next) const;  // empty: none is wanted
+    using Progress = std::function<void(std::int64_t done, std::int64_t all)>;
+    // Calls work(progress), and reports it to the observer as `what`. progress() throws when the observer cancels.
+    void observe(const std::string& what, const std::function<void(const Progress&)>& work) const;
 
     // ---- load_parts.cpp
     // Takes over `parts` and loads the weights.
@@ -67,6 +71,8 @@ struct Engine::State {
 private:
     std::unique_ptr<kernels::Ops> open_backend(const core::Config& next, std::string& why_no_device) const;
     OpenedModel open_model(const core::Config& next, const std::string& key, const std::filesystem::path& path) const;
+    void check_files(const core::Config& next, const std::string& key, const std::filesystem::path& path,
+                     const std::string& what) const;
     void open_draft(OpenedParts& parts, const core::ModelSource& target_source) const;
     void check_memory(core::ModelSource* target_source, core::ModelSource* draft_source) const;
     std::shared_ptr<const core::Model> load(std::shared_ptr<core::ModelSource> source, const std::string& what,

@@ -79,24 +79,34 @@ void Engine::State::check_memory(core::ModelSource* target_source, core::ModelSo
 
 std::shared_ptr<const core::Model> Engine::State::load(std::shared_ptr<core::ModelSource> source,
                                                        const std::string& what, core::LoadOptions load_options) const {
-    Observer* const observer = options.observer.get();
-    if (observer == nullptr) return core::Model::load(std::move(source), *ops, load_options);
-    notice(Notice::loading, what + " " + source->path());
-    for (const std::string& note : source->config().notes) {
-        notice(Notice::unused_part, source->path() + ": " + note);
+    if (options.observer) {
+        notice(Notice::loading, what + " " + source->path());
+        for (const std::string& note : source->config().notes) {
+            notice(Notice::unused_part, source->path() + ": " + note);
+        }
     }
-    load_options.progress = [&](std::int64_t done, std::int64_t all) {
-        // reload() must end with a complete engine, so it cannot be cancelled.
-        if (!open && observer->cancelled()) throw Error("cancelled while " + what);
-        observer->progress(done, all);
-    };
+    std::shared_ptr<const core::Model> model;
+    observe(what, [&](const Progress& progress) {
+        load_options.progress = progress;
+        model = core::Model::load(std::move(source), *ops, load_options);
+    });
+    return model;
+}
+
+void Engine::State::observe(const std::string& what, const std::function<void(const Progress&)>& work) const {
+    Observer* const observer = options.observer.get();
+    if (observer == nullptr) return work({});
     struct Report {
         Observer* observer;
         ~Report() { observer->end_load(); }
     };
     observer->begin_load(what);
     const Report report{observer};
-    return core::Model::load(std::move(source), *ops, load_options);
+    work([&](std::int64_t done, std::int64_t all) {
+        // reload() must end with a complete engine, so it cannot be cancelled.
+        if (!open && observer->cancelled()) throw Error("cancelled while " + what);
+        observer->progress(done, all);
+    });
 }
 
 }  // namespace foresay::engine

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "core/models/shapes.h"
+#include "core/weights/checksums.h"
 #include "engine/backend.h"
 #include "engine/engine_state.h"
 #include "speculative/drafters/drafters.h"
@@ -130,7 +131,23 @@ OpenedParts Engine::State::open_parts(const core::Config& next, LoadedPlugins wi
     }
     samplers::Chain(chain_spec(checked, parts.plugins.factories), *parts.vocabulary);
     if (options.fixed_mode && next.speculation_mode == core::SpeculationMode::off) parts.draft.source.reset();
+    if (!options.weights || !next.check_files) return parts;
+    if (parts.target.source) check_files(next, "target.model", next.target_model, "checking the target");
+    if (parts.draft.source) check_files(next, "draft.model", next.draft_model, "checking the draft");
     return parts;
+}
+
+// Compares a model with the checksums beside it.
+void Engine::State::check_files(const core::Config& next, const std::string& key, const fs::path& path,
+                                const std::string& what) const {
+    if (path.empty()) return;  // random weights
+    try {
+        observe(what, [&](const Progress& progress) {
+            core::check_listed_files(path, ", or go on with --set runtime.check_files=false", progress);
+        });
+    } catch (const core::DamagedFile& problem) {
+        throw at(next.setting(key), problem);
+    }
 }
 
 void Engine::State::open_draft(OpenedParts& parts, const core::ModelSource& target_source) const {

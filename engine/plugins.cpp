@@ -12,13 +12,17 @@ LoadedPlugins load_plugins(const core::Config& config, const plugins::PluginOpti
                            std::shared_ptr<plugins::PluginHost> host) {
     LoadedPlugins loaded;
     loaded.host = std::move(host);
-    if (config.plugins.empty()) return loaded;
+    const auto unused = [&](const core::PluginSpec& plugin) {
+        return std::ranges::find(config.chain, plugin.name) == config.chain.end();
+    };
+    if (std::ranges::all_of(config.plugins, unused)) return loaded;
     if (!loaded.host) {
         loaded.host = std::make_shared<plugins::PluginHost>(options);
         loaded.notices = loaded.host->notices();
     }
     PluginFactories& factories = loaded.factories;
     for (const core::PluginSpec& plugin : config.plugins) {
+        if (unused(plugin)) continue;
         try {
             factories[plugin.name] = loaded.host->load(plugin.name, plugin.path);
         } catch (const Error& problem) {

@@ -56,7 +56,7 @@ foresay runs a large language model with a small draft model. The draft model pr
 model verifies them in a single pass. This changes the speed, never the text: the same prompt, seed and sampler settings
 give the same bytes. Sampler plugins can change how each token is chosen.
 .PP
-Without a configuration and without \fB\-\-model\fR, foresay uses the bundled pair of models.
+Unless a configuration or \fB\-\-model\fR names a model, foresay uses the bundled pair.
 )";
 
 constexpr const char* kRest = R"(.SH CONFIGURATION
@@ -78,7 +78,10 @@ Folders with sampler plugins, separated by colons.
 The log level on standard error: error, warn (the default), info, debug.
 .TP
 \fBNO_COLOR\fR
-Disables colours.
+No colours, unless \fB\-\-color\fR asks for them.
+.TP
+\fBCLICOLOR_FORCE\fR
+Colours even where the output is not a terminal, unless it is 0 or \fBNO_COLOR\fR is set.
 .TP
 \fBPAGER\fR
 Shows text that is longer than the screen [default: less]; \fBcat\fR or an empty value prints it at once.
@@ -123,6 +126,9 @@ The text that is missing at line 12, column 5 of a file; and the same inserted i
 .TP
 Models of your own
 \fBforesay chat \-\-model big.gguf \-\-draft small.gguf\fR
+.TP
+Check whether a model is undamaged, as far as its checksum is known
+\fBforesay inspect \-\-verify big.gguf\fR
 .TP
 Check whether two models can pair, and how much memory they take
 \fBforesay inspect big.gguf small.gguf\fR

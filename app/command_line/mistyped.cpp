@@ -33,15 +33,23 @@ std::string mistyped(const CLI::App& root, int argc, const char* const* argv) {
             where += word + " ";
             continue;
         }
-        const std::string name = word.substr(0, word.find('='));
-        if (!name.starts_with("--") || name == "--" || app->get_option_no_throw(name) != nullptr) continue;
+        const bool is_long = word.starts_with("--") && word.size() > 2;
+        const bool is_short = !is_long && word.size() > 1 && word[0] == '-' && (word[1] < '0' || word[1] > '9');
+        if (!is_long && !is_short) continue;
+        const std::string name = is_long ? word.substr(0, word.find('=')) : word.substr(0, 2);
+        if (const CLI::Option* option = app->get_option_no_throw(name)) {
+            // The value of the option is not an option, whatever it begins with.
+            const bool joined = is_long ? name != word : word.size() > 2;
+            if (option->get_items_expected_max() > 0 && !joined) ++i;
+            continue;
+        }
         std::vector<std::string> names;
         for (const CLI::Option* option : app->get_options()) {
             if (!shown(option)) continue;
             for (const std::string& known : option->get_lnames()) names.push_back("--" + known);
         }
         const std::string of = where.empty() ? "" : " for " + where.substr(0, where.size() - 1);
-        const std::string near = core::nearest(name, names);
+        const std::string near = is_long ? core::nearest(name, names) : "";
         return "unknown option '" + name + "'" + of + (near.empty() ? "" : "; did you mean '" + near + "'?");
     }
     return "";

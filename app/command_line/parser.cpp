@@ -12,6 +12,8 @@ namespace foresay::app {
 
 namespace {
 
+constexpr std::size_t kShown = 64;  // bytes of a wrong value in a message
+
 // Checks numbers as text before CLI11 converts them, because it clamps integers that are too large.
 CLI::Validator integer_check(std::int64_t least, std::int64_t most) {
     const auto check = [least, most](const std::string& text) -> std::string {
@@ -19,13 +21,18 @@ CLI::Validator integer_check(std::int64_t least, std::int64_t most) {
         const char* end = text.data() + text.size();
         const auto [stop, error] = std::from_chars(text.data(), end, value);
         if (error == std::errc() && stop == end && value >= least && value <= most) return "";
+        const bool huge = stop == end && error == std::errc::result_out_of_range;
         std::string range;
-        if (most != std::numeric_limits<std::int64_t>::max()) {
+        if (huge && text[0] != '-') {
+            range = " of at most " + std::to_string(most);
+        } else if (huge) {
+            range = " of at least " + std::to_string(least);
+        } else if (most != std::numeric_limits<std::int64_t>::max()) {
             range = " from " + std::to_string(least) + " to " + std::to_string(most);
         } else if (least != kAnyInteger) {
             range = " of at least " + std::to_string(least);
         }
-        return "must be an integer" + range + ", not '" + text + "'";
+        return "must be an integer" + range + ", not '" + text.substr(0, kShown) + "'";
     };
     return CLI::Validator(check, "");
 }
@@ -34,7 +41,7 @@ std::string check_number(const std::string& text) {
     char* stop = nullptr;
     std::strtod(text.c_str(), &stop);
     const bool whole = !text.empty() && stop == text.c_str() + text.size();
-    return whole ? "" : "must be a number, not '" + text + "'";
+    return whole ? "" : "must be a number, not '" + text.substr(0, kShown) + "'";
 }
 
 }  // namespace
@@ -90,7 +97,10 @@ void OptionParser::option_list(const std::string& names, TakeAll take, OptionTex
 }
 
 void OptionParser::flag(const std::string& names, bool& value, const std::string& doc) {
-    describe(app_.add_flag(names, value, doc), {.value = "", .doc = doc});
+    describe(app_.add_flag(names, value, doc)->disable_flag_override(), {.value = "", .doc = doc});
+}
+void OptionParser::flag(const std::string& names, std::function<void()> take, const std::string& doc) {
+    describe(app_.add_flag_callback(names, std::move(take), doc)->disable_flag_override(), {.value = "", .doc = doc});
 }
 
 void OptionParser::argument(std::string& value, OptionText text) {
@@ -112,6 +122,13 @@ void OptionParser::exclude(const std::string& first, const std::string& second) 
     });
 }
 
+void OptionParser::refuse_twice(const std::string& name) {
+    after_parsing([this, name] {
+        const std::size_t times = app_.count(name);
+        if (times > 1) throw UsageError(name + " is given " + std::to_string(times) + " times; give it once");
+    });
+}
+
 void OptionParser::finish() const {
     for (const auto& check : checks_) check();
 }
@@ -124,6 +141,7 @@ void OptionParser::describe(CLI::Option* option, const OptionText& text, bool ar
     if (text.any_text) any_text_names_.insert(any_text_names_.end(), out.names.begin(), out.names.end());
     out.value = text.value;
     out.doc = text.doc;
+    if (text.once) refuse_twice(out.names.front());
     out.shared = common_;
     out.required = argument && text.required;
     out.repeatable = option->get_items_expected_max() > 1;

@@ -34,6 +34,7 @@ struct OptionText {
     std::int64_t most = std::numeric_limits<std::int64_t>::max();
     bool required = false;
     bool any_text = false;      // the value may begin with a dash: -p '- item'
+    bool once = false;          // giving it twice is a mistake; otherwise the last value counts
     std::string old_name = "";  // accepted, but not shown in help
 };
 
@@ -43,7 +44,7 @@ public:
     OptionParser(const OptionParser&) = delete;
     OptionParser& operator=(const OptionParser&) = delete;
 
-    // Options with a value. If one is given twice, the last value counts. `names`: "--continue,-c".
+    // Options with a value. `names`: "--continue,-c".
     void option(const std::string& names, std::string& value, OptionText text);
     void option(const std::string& names, std::optional<std::string>& value, OptionText text);
     void option(const std::string& names, int& value, OptionText text);
@@ -62,6 +63,7 @@ public:
 
     // Options without a value.
     void flag(const std::string& names, bool& value, const std::string& doc);
+    void flag(const std::string& names, std::function<void()> take, const std::string& doc);
 
     // Positional arguments. OptionText::value is their name in help.
     void argument(std::string& value, OptionText text);
@@ -88,6 +90,7 @@ private:
     template <typename T>
     CLI::Option* add(const std::string& names, T& value, const OptionText& text);
     CLI::Option* add_take(const std::string& names, Take take, const OptionText& text);
+    void refuse_twice(const std::string& name);
     // Records the option for help, the manual page and the completions.
     void describe(CLI::Option* option, const OptionText& text, bool argument = false);
 
@@ -104,6 +107,9 @@ struct ParsedCommand {
 };
 
 ParsedCommand parse_command_line(int argc, const char* const* argv);
+
+// What `foresay help WORDS` prints: the same as `foresay WORDS --help`. Throws UsageError for an unknown command.
+std::string help_of(const std::vector<std::string>& words);
 
 // An error with a suggestion if the command line has an unknown command or option; empty otherwise. `app`: the
 // program's parser.

@@ -1,7 +1,9 @@
 // foresay complete: one completion, streamed to standard output. With --fim, the text that is missing at a place in a
 // file: the generated text up to where the hole ends (app/edits/hole.h).
 #include <algorithm>
+#include <filesystem>
 #include <optional>
+#include <system_error>
 
 #include "app/command_line/command.h"
 #include "app/command_line/parser.h"
@@ -16,6 +18,8 @@
 #include "app/options.h"
 #include "app/output.h"
 #include "app/statistics.h"
+#include "base/error.h"
+#include "core/text/bounded_encode.h"
 
 namespace foresay::app {
 
@@ -29,10 +33,8 @@ public:
         add_common_options(parser, options_);
         add_inflation_options(parser, options_);
         add_config_argument(parser, options_);
-        parser.option("-p", prompt_, {.value = "TEXT", .doc = "the prompt", .any_text = true});
-        parser.option(
-            "-f", file_,
-            {.value = "FILE", .doc = "read the prompt from FILE [default: standard input]", .hint = ValueHint::file});
+        parser.option("-p", prompt_, {.value = "TEXT", .doc = "the prompt", .any_text = true, .once = true});
+        add_text_file_option(parser, file_, "the prompt");
         parser.exclude("-f", "-p");
         const auto take_place = [this](const std::string& text) {
             try {
@@ -50,6 +52,7 @@ public:
         parser.flag("--write", write_, "insert the text of --fim into FILE, too");
         parser.exclude("--fim", "-p");
         parser.exclude("--fim", "-f");
+        parser.after_parsing([this] { check_prompt(); });
         add_max_tokens_option(parser, max_tokens_,
                               "generate at most N tokens; 0: to the end of the context [default: " +
                                   std::to_string(kDefaultTokens) + "]");
@@ -70,12 +73,14 @@ public:
 
     int run() override {
         if (place_) return fill();
-        const std::string prompt = prompt_ ? *prompt_ : read_text(file_, "the prompt");
+        const std::string prompt = prompt_ ? *prompt_ : read_text(file_, "the prompt", "-p TEXT");
+        if (prompt.empty()) throw Error("the prompt is empty, so there is nothing to complete");
         EngineNeeds needs;
         needs.speculating = true;
         OpenedEngine engine(options_, needs);
         speculative::Generator generator = engine.make_generator();
-        const std::vector<std::int32_t> tokens = engine.tokenizer().encode(prompt);
+        const std::vector<std::int32_t> tokens =
+            core::encode_within(engine.tokenizer(), prompt, {}, engine.context_length(), "the prompt");
 
         speculative::GenerateRequest request = request_for(engine);
         request.input = tokens;
@@ -102,7 +107,7 @@ private:
         if (json_) {
             const core::Config& config = engine.config();
             print(completion_json(result, config.seed, config.branch, engine.load_ms(), engine.inflated()) + "\n");
-        } else if (token_ids_ || stdout_is_terminal()) {
+        } else if (token_ids_ || (stdout_is_terminal() && !result.text.empty() && !result.text.ends_with('\n'))) {
             print("\n");
         }
         return result.finish == speculative::FinishReason::cancelled ? kCancelled : 0;
@@ -146,6 +151,14 @@ private:
             replace_target(target, file.with_insertion(at, result.text));
         }
         return report(engine, generator, result);
+    }
+
+    void check_prompt() const {
+        if (prompt_ && prompt_->empty()) throw UsageError("-p: the prompt is empty, so there is nothing to complete");
+        std::error_code ignored;
+        if (prompt_ || !file_.empty() || options_.config.empty() || std::filesystem::exists(options_.config, ignored))
+            return;
+        throw UsageError("there is no configuration file '" + options_.config + "'; a prompt is written with -p TEXT");
     }
 
     // Prints each token as it comes; with --json, nothing, because the object is printed at the end.

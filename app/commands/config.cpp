@@ -53,7 +53,7 @@ private:
                 if (!load_) unchecked += (unchecked.empty() ? "" : ", ") + plugin.name;
             }
         } catch (const core::ConfigError& problem) {
-            complain(problem.what());
+            complain(problem.text("foresay: "));
             return false;
         } catch (const Error& problem) {
             complain(std::string("foresay: ") + problem.what());

@@ -1,19 +1,25 @@
 // foresay inspect: shows what a model file contains; for two, whether the second can draft for the first.
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <system_error>
 
 #include "app/command_line/command.h"
 #include "app/command_line/parser.h"
 #include "app/configuration.h"
+#include "app/interrupt.h"
 #include "app/opened_engine.h"
 #include "app/options.h"
 #include "app/output.h"
 #include "app/pager.h"
+#include "app/progress.h"
+#include "app/verify.h"
 #include "base/error.h"
 #include "core/models/shapes.h"
+#include "core/weights/checksums.h"
 #include "core/weights/gguf.h"
 #include "core/weights/model_file.h"
 #include "core/weights/safetensors.h"
@@ -110,22 +116,94 @@ std::unique_ptr<kernels::Ops> backend(const Options& options) {
     return engine::open_backend(config, engine::choose_backend(config));
 }
 
-std::string inspect_one(const std::string& path, const Options& options) {
-    std::string out = path + "\n";
+// What `complete` would say of the model at `path`; empty when it can run here.
+std::string why_not(const std::string& path, const Options& options, std::string& backend) {
+    Options alone = options;
+    override_key(alone, "--model", "target.model", core::to_toml(core::ConfigValue(path)));
+    alone.overrides.back().text += "\ndraft.model = \"\"";
+    EngineNeeds needs;
+    needs.draft = false;
+    needs.weights = false;
+    try {
+        backend = OpenedEngine(alone, needs).backend();
+    } catch (const Error& problem) {
+        std::string text = problem.what();
+        const std::string place = "--model: ";
+        return text.starts_with(place) ? text.substr(place.size()) : text;
+    }
+    return "";
+}
+
+// Adds what the file says to `out`. False if the model cannot run here.
+bool inspect_one(const std::string& path, const Options& options, std::string& out) {
+    out += path + "\n";
     if (core::detect_model_format(path) == core::ModelFormat::gguf) {
         out += gguf_text(core::GgufFile::open(path));
     } else {
         const core::SafetensorsDir directory = core::SafetensorsDir::open(path);
         out += "config.json\n" + directory.config().text() + "\n" + tensors_text(directory.tensors());
     }
-    // A file with only a vocabulary, or with an unknown architecture, is not an error: print a line about it.
+    // A file with only a vocabulary, or of an unknown architecture, has been shown all the same.
+    std::string problem, backend;
     try {
         out += model_text(core::ModelSource::open(path)->config());
-        out += field("would run on", engine::backend_text(*backend(options)));
-    } catch (const Error& problem) {
-        out += std::string("model\n") + field("cannot run here", problem.what());
+        problem = why_not(path, options, backend);
+    } catch (const Error& error) {
+        out += "model\n";
+        problem = error.what();
     }
-    return out;
+    out += problem.empty() ? field("would run on", backend) : field("cannot run here", problem);
+    return problem.empty();
+}
+
+std::vector<VerifiedFile> verify_one(const std::string& path) {
+    core::detect_model_format(path);  // refuses what is no model
+    Progress shown("reading " + path);
+    std::int64_t done = 0, all = 0;
+    for (const auto& file : core::model_files(path)) {
+        std::error_code problem;
+        const auto size = std::filesystem::file_size(file, problem);
+        if (!problem) all += static_cast<std::int64_t>(size);
+    }
+    return verify_model(path, [&](std::int64_t bytes) {
+        if (interrupted()) throw Error("cancelled");
+        shown.update(done += bytes, all);
+    });
+}
+
+std::string verified_text(const VerifiedFile& one) {
+    const auto list = [](const std::vector<std::string>& names) {
+        std::string text;
+        for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+        return text;
+    };
+    const std::string name = one.file.string() + ": ";
+    if (!one.known()) return name + "no checksum is known; its SHA-256 is " + one.sha256;
+    if (one.differing.empty()) return name + "ok (" + list(one.agreeing) + ")";
+    return name + "DIFFERS from " + list(one.differing) + (one.sha256.empty() ? "" : "; its SHA-256 is " + one.sha256);
+}
+
+// Compares the files of each model with the digests that are known for them.
+int verify(const std::vector<std::string>& paths) {
+    std::size_t files = 0, differing = 0, unknown = 0;
+    for (const std::string& path : paths) {
+        for (const VerifiedFile& one : verify_one(path)) {
+            ++files;
+            differing += one.differing.empty() ? 0 : 1;
+            unknown += one.known() ? 0 : 1;
+            print(printable(verified_text(one)) + "\n");
+        }
+    }
+    const std::string of = " of " + std::to_string(files) + (files == 1 ? " file" : " files");
+    if (differing > 0) {
+        throw Error(std::to_string(differing) + of + (differing == 1 ? " differs" : " differ") +
+                    " from the checksum that is known; get the model again");
+    }
+    if (unknown > 0) {
+        throw Error("no checksum is known for " + std::to_string(unknown) + of +
+                    "; compare the SHA-256 with the one that the model's publisher gives");
+    }
+    return 0;
 }
 
 std::string memory_line(const speculative::MemoryEstimate& estimate) {
@@ -230,6 +308,10 @@ public:
         parser.argument_list(
             paths_,
             {.value = "PATH", .doc = "model; with two, the draft second", .hint = ValueHint::file, .required = true});
+        parser.flag("--verify", verify_, "compare the files with their checksums instead of showing them");
+        parser.details(
+            "--verify knows checksums from SHA256SUMS and XXH128SUMS beside a file, and from\n"
+            "the metadata and file names of the Hugging Face Hub and of ollama.\n");
         parser.after_parsing([this] {
             const bool inflated = !options_.inflate.empty() || !options_.inflate_draft.empty();
             const bool one = paths_.size() == 1 && options_.inflate_draft.empty();
@@ -240,15 +322,22 @@ public:
     }
 
     int run() override {
+        if (verify_) return verify(paths_);
         if (paths_.size() == 2) return inspect_pair(paths_[0], paths_[1], options_);
         if (!options_.inflate.empty()) return inspect_inflated(paths_[0], options_);
-        for (const std::string& path : paths_) page(printable(inspect_one(path, options_)));
-        return 0;
+        bool all_run = true;
+        for (const std::string& path : paths_) {
+            std::string text;
+            all_run = inspect_one(path, options_, text) && all_run;
+            page(printable(text));
+        }
+        return all_run ? 0 : 1;
     }
 
 private:
     Options options_;
     std::vector<std::string> paths_;
+    bool verify_ = false;
 };
 
 const RegisterCommand<Inspect> kInspect("inspect", "show what a model file contains, or whether two models can pair",

@@ -67,8 +67,7 @@ public:
         add_common_options(parser, options_);
         add_inflation_options(parser, options_);
         add_config_argument(parser, options_);
-        parser.option("-f", file_,
-                      {.value = "FILE", .doc = "the text to score", .hint = ValueHint::file, .required = true});
+        add_text_file_option(parser, file_, "the text to score");
         add_json_flag(parser, json_);
         parser.after_parsing([this] {
             // --context is the window here; ignore the context that the configuration sets for conversations.
@@ -81,7 +80,7 @@ public:
         needs.draft = false;
         needs.decode_rows = kRows;
         needs.default_context = kDefaultWindow;
-        const std::string text = read_file(file_, "the text");
+        const std::string text = read_text(file_, "the text");
         OpenedEngine engine(options_, needs);
         const auto context = engine.make_context();
         const std::int32_t window = context->capacity();
@@ -91,8 +90,9 @@ public:
         }
         std::vector<std::int32_t> tokens = engine.tokenizer().encode(text);
         if (tokens.size() < static_cast<std::size_t>(window)) {
-            throw Error(file_ + " has " + std::to_string(tokens.size()) + " tokens, less than one window of " +
-                        std::to_string(window) + "; use a longer text or a smaller --context");
+            throw Error((file_.empty() || file_ == "-" ? "the text" : file_) + " has " + std::to_string(tokens.size()) +
+                        " tokens, less than one window of " + std::to_string(window) +
+                        "; use a longer text or a smaller --context");
         }
         Score score;
         if (!score_windows(*context, engine.tokenizer(), tokens, score)) return kCancelled;

@@ -1,6 +1,7 @@
 // foresay tokenize: prints the token ids of a text. Reads no weights.
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <system_error>
 
 #include "app/command_line/command.h"
 #include "app/command_line/parser.h"
@@ -19,14 +20,16 @@ class Tokenize : public Command {
 public:
     void declare(OptionParser& parser) override {
         add_common_options(parser, options_);
-        parser.option(
-            "-f", file_,
-            {.value = "FILE", .doc = "read the text from FILE instead of standard input", .hint = ValueHint::file});
+        add_config_argument(parser, options_);
+        add_text_file_option(parser, file_, "the text");
         parser.flag("--no-special", no_special_, "add no BOS token, and read the text of special tokens as plain text");
         add_json_flag(parser, json_);
         parser.after_parsing([this] {
             if (!options_.shape.empty()) throw UsageError("a shape has no tokenizer; name a model with --model PATH");
-            if (options_.model.empty()) throw UsageError("name the model with --model PATH");
+            std::error_code ignored;
+            if (options_.config.empty() || std::filesystem::exists(options_.config, ignored)) return;
+            throw UsageError("there is no configuration file '" + options_.config +
+                             "'; a text comes from -f FILE or standard input");
         });
     }
 

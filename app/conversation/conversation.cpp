@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "core/text/bounded_encode.h"
 
 namespace foresay::app {
 
@@ -31,7 +32,30 @@ std::string Conversation::answer_text(const Turn& turn) const {
     return tokenizer_.decode(turn.given) + tokenizer_.decode(turn.answer);
 }
 
+std::int64_t Conversation::least_tokens(const std::string& text) const {
+    const std::int64_t most = generator_->capacity();
+    std::size_t bytes = text.size();
+    for (const Attachment& file : files_) bytes += file.text.size();
+    std::int64_t least = tokenizer_.least_tokens(bytes);
+    if (least > most || static_cast<std::int64_t>(bytes) <= most) return least;
+    // Between other texts the last tokens of a part may be others, so this is a bound only up to a few tokens.
+    constexpr std::int64_t kSeam = 16;
+    const auto count = [&](const std::string& part, bool special) {
+        return core::count_tokens(tokenizer_, part, {.add_special = false, .parse_special = special}, most + kSeam) -
+               kSeam;
+    };
+    least = std::max(least, count(text, true));
+    for (const Attachment& file : files_) least = std::max(least, count(file.text, false));
+    return least;
+}
+
 std::vector<std::int32_t> Conversation::encode(const std::string& text) const {
+    const std::int64_t least = least_tokens(text), most = generator_->capacity();
+    if (least > most) {
+        throw Error(std::string(files_.empty() ? "the entry has" : "the entry and its files have") + " at least " +
+                    std::to_string(least) + " tokens, but the context has " + std::to_string(most) +
+                    " positions; shorten it, or start with a longer --context");
+    }
     return empty() ? encode_first(tokenizer_, style_, files_, text)
                    : encode_next(tokenizer_, style_, files_, text, last().ended, line_open());
 }
@@ -49,6 +73,7 @@ std::string Conversation::open_line() const {
 }
 
 Document Conversation::upcoming(const std::string& text) const {
+    if (least_tokens(text) > generator_->capacity()) return document();
     std::vector<std::int32_t> stable = encode(text);
     // More typing can change the last tokens: it may extend the last word, end it, or add a space. Keep the tokens that
     // several continuations share. A wrong guess only wastes work: answer() checks the evaluated tokens.

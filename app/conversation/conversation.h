@@ -124,7 +124,10 @@ public:
                 bool same_vocabulary);
 
 private:
+    // Throws Error, before all of it becomes tokens, when `text` with the attached files is longer than the context.
     std::vector<std::int32_t> encode(const std::string& text) const;
+    // A number of tokens that `text` with the attached files has at least.
+    std::int64_t least_tokens(const std::string& text) const;
     std::string said(const std::string& text) const;  // Turn::said of the next turn
     Answer generate(Turn& turn, int parent, const Limits& limits, const Show& show,
                     const std::optional<Surroundings>& around = std::nullopt);

@@ -100,7 +100,7 @@ bool propose_write(Repl& repl, const TargetFile& file, const std::string& after,
     const std::vector<LineEdit> edits = diff_lines(old_text.lines(), new_text.lines());
     const DiffSize size = size_of(edits);
     if (repl.interactive()) {
-        say(shown_diff(old_text.lines(), edits, {.colours = colourful_messages()}));
+        say(shown_diff(old_text.lines(), edits, {.colours = colourful_errors()}));
         if (edits.empty()) say(dim("Only line ends or the encoding change.") + "\n");
     }
     if (!options.yes) {

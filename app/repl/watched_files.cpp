@@ -16,16 +16,26 @@ namespace {
 
 std::uint64_t hash(const std::string& text) { return std::hash<std::string>{}(text); }
 
+constexpr std::int64_t kSeam = 16;  // tokens by which a text may shrink among others; a bound
+
 std::int64_t attach_text(Repl& repl, const fs::path& path, std::string text) {
     Conversation& conversation = repl.conversation();
     const std::int64_t before = conversation.file_tokens();
+    const std::int64_t left = repl.engine().context_length() - conversation.tokens() - before;
+    const auto refuse = [&](const std::string& tokens) {
+        throw Error(path.string() + " has " + tokens + " tokens, and the context has room for " + std::to_string(left) +
+                    "; attach a smaller file, use /clear, or start with a larger --context");
+    };
+    // A large file is refused before all of it becomes tokens.
+    const std::int64_t least = core::count_tokens(conversation.tokenizer(), text,
+                                                  {.add_special = false, .parse_special = false}, left + kSeam);
+    if (least > left + kSeam) refuse("at least " + std::to_string(least - kSeam));
     conversation.attach({path.string(), std::move(text)});
     const std::int64_t all = conversation.file_tokens();
-    const std::int64_t left = repl.engine().context_length() - conversation.tokens() - before;
     if (all - before < left) return all - before;
     conversation.undo();
-    throw Error(path.string() + " has " + std::to_string(all - before) + " tokens, and the context has room for " +
-                std::to_string(left) + "; attach a smaller file, use /clear, or start with a larger --context");
+    refuse(std::to_string(all - before));
+    return 0;
 }
 
 }  // namespace

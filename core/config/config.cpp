@@ -1,13 +1,14 @@
 #include "core/config/config.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
-#include <memory>
 #include <system_error>
 
 #include "base/error.h"
+#include "core/config/input_file.h"
 #include "core/config/loader.h"
 
 namespace foresay::core {
@@ -91,6 +92,13 @@ Config load_config(const ConfigRequest& request) {
     return loader.finish();
 }
 
+fs::path directory_of(const fs::path& path) {
+    std::error_code problem;
+    if (!fs::is_symlink(path, problem)) return fs::absolute(path, problem).parent_path();
+    const fs::path file = fs::canonical(path, problem);
+    return problem ? fs::current_path(problem) : file.parent_path();  // /dev/fd/N of a pipe leads to no file
+}
+
 ConfigLayer read_config_file(const fs::path& path) {
     const std::string name = path.string();
     std::error_code problem;
@@ -98,12 +106,19 @@ ConfigLayer read_config_file(const fs::path& path) {
         throw Error(name + ": is a model, not a configuration file; write --model " + name);
     if (fs::is_directory(path, problem))
         throw Error(name + ": is a directory, not a configuration file; name a .toml file in it");
-    const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(name.c_str(), "rb"), std::fclose);
-    if (!file) throw Error(name + ": cannot read the configuration: " + std::strerror(errno));
-    ConfigLayer layer{name, {}, fs::absolute(path, problem).parent_path(), false};
-    layer.text.resize(static_cast<std::size_t>(kMaxConfigBytes) + 1);
-    layer.text.resize(std::fread(layer.text.data(), 1, layer.text.size(), file.get()));
-    if (std::ferror(file.get())) throw Error(name + ": cannot read the configuration: " + std::strerror(errno));
+    InputFile file(path);
+    if (!file.problem().empty()) throw Error(name + ": cannot read the configuration: " + file.problem());
+    ConfigLayer layer{name, {}, directory_of(path), false};
+    const auto most = static_cast<std::size_t>(kMaxConfigBytes) + 1;
+    layer.text.resize(most);
+    std::size_t size = 0;
+    while (size < most) {
+        const ssize_t got = ::read(file.descriptor(), layer.text.data() + size, most - size);
+        if (got < 0) throw Error(name + ": cannot read the configuration: " + std::strerror(errno));
+        if (got == 0) break;
+        size += static_cast<std::size_t>(got);
+    }
+    layer.text.resize(size);
     if (layer.text.starts_with("GGUF")) {
         throw Error(name + ": is a model, not a configuration file; write --model " + name);
     }

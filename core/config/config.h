@@ -3,8 +3,9 @@
 // Layers, low to high: the schema's defaults, files (each above the files that it extends), environment variables,
 // `--set`, command-line flags. Tables merge key by key; scalars and lists replace; a layer with [[plugin]] replaces the
 // plugins of the layers below. core/config/layers.h finds the layers.
+// A plugin that the chain does not name is not used, and not loaded.
 // Errors:   ConfigError with all complaints at once, before any weight is loaded: unknown keys and stages, wrong types,
-//           values out of range, missing files, plugins that the chain does not name.
+//           values out of range, missing files.
 #pragma once
 
 #include <filesystem>
@@ -36,7 +37,7 @@ struct PluginSpec {
 struct ConfigLayer {
     std::string place;                // its name in messages: the file as the user wrote it, "--set #1", a variable
     std::string text;                 // TOML
-    std::filesystem::path directory;  // base of relative paths
+    std::filesystem::path directory;  // where relative paths start
     bool flag = false;                // an argument rather than a file
 };
 
@@ -70,7 +71,8 @@ public:
     int threads = 0;  // 0: one per core
     std::string device;
     kernels::KvFormat kv_format = kernels::KvFormat::f16;
-    std::string isa;  // empty: the best one that the processor has
+    std::string isa;          // empty: the best one that the processor has
+    bool check_files = true;  // compare models with the checksums beside them
 
     // Every key of the schema with its value and origin, by dotted name: "sampling.seed", "sampling.top_k.k".
     // Parameters of sampler stages are present only when a layer sets them.
@@ -95,7 +97,13 @@ struct ConfigRequest {
 // Checks and merges the layers.
 Config load_config(const ConfigRequest& request);
 
-// A layer from a file. Throws Error when it cannot be read, is not a regular file, or is larger than kMaxConfigBytes.
+// Where the relative paths in the configuration at `path` start: the folder of the file. A link counts as the file that
+// it leads to, so that a configuration that is kept elsewhere and linked finds what lies beside it. The current folder
+// for a pipe.
+std::filesystem::path directory_of(const std::filesystem::path& path);
+
+// A layer from a file. Throws Error when it cannot be read, would block (core/config/input_file.h), or is larger than
+// kMaxConfigBytes.
 ConfigLayer read_config_file(const std::filesystem::path& path);
 inline constexpr std::int64_t kMaxConfigBytes = 1 << 20;
 

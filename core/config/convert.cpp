@@ -14,16 +14,35 @@ namespace {
 
 using Kind = TomlNode::Kind;
 
-// A bound of a range; whole numbers without a fraction.
+constexpr double kIntegers = 0x1p63;  // int64 goes up to one less
+
+bool is_integer(double value) { return value == std::floor(value) && value >= -kIntegers && value < kIntegers; }
+
+// A number for people; whole ones without a fraction.
 std::string plain(double value) {
-    if (value == std::floor(value) && std::abs(value) < 1e15) return std::to_string(static_cast<std::int64_t>(value));
-    return to_toml(ConfigValue(value));
+    return is_integer(value) ? std::to_string(static_cast<std::int64_t>(value)) : to_toml(ConfigValue(value));
 }
 
 std::string range_text(const KeySpec& spec) {
     if (spec.min && spec.max) return "between " + plain(*spec.min) + " and " + plain(*spec.max);
     if (spec.min) return plain(*spec.min) + " or more";
     return plain(*spec.max) + " or less";
+}
+
+// errc() when all of `text` is an integer; result_out_of_range when it is one that does not fit.
+std::errc parse_integer(std::string_view text, std::int64_t& value) {
+    if (text.starts_with('+')) text.remove_prefix(1);
+    const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    return stop == text.data() + text.size() ? error : std::errc::invalid_argument;
+}
+
+// The range of an integer, which always ends somewhere.
+std::string integer_range_text(const KeySpec& spec) {
+    const auto bound = [](std::optional<double> limit, std::int64_t otherwise) {
+        return limit ? plain(*limit) : std::to_string(otherwise);
+    };
+    using Limits = std::numeric_limits<std::int64_t>;
+    return "between " + bound(spec.min, Limits::min()) + " and " + bound(spec.max, Limits::max());
 }
 
 bool in_range(const KeySpec& spec, double value, std::string& complaint) {
@@ -104,8 +123,10 @@ std::string meant(ValueType type, const TomlNode& node) {
             return meant_boolean(node);
         case ValueType::integer:
         case ValueType::real: {
+            std::int64_t whole = 0;
+            if (node.kind == Kind::text && parse_integer(node.text, whole) == std::errc()) return std::to_string(whole);
             const auto number = as_number(node);
-            if (!number || (type == ValueType::integer && *number != std::floor(*number))) return "";
+            if (!number || (type == ValueType::integer && !is_integer(*number))) return "";
             return plain(*number);
         }
         case ValueType::text:
@@ -127,22 +148,18 @@ std::string meant(ValueType type, const TomlNode& node) {
     return "";
 }
 
-// Whether `text` is a whole number that TOML's integers of 64 bits, with a sign, cannot hold.
-bool is_too_large(std::string_view text) {
-    if (text.starts_with('-') || text.starts_with('+')) text.remove_prefix(1);
+// A number that no integer holds, as it was written; empty for anything else. Overrides take digits that TOML refuses
+// for text.
+std::string too_large(const TomlNode& node) {
+    if (node.kind == Kind::real && !is_integer(node.real) && std::abs(node.real) >= kIntegers) return as_written(node);
     std::int64_t ignored = 0;
-    return !text.empty() && text.find_first_not_of("0123456789") == text.npos &&
-           std::from_chars(text.data(), text.data() + text.size(), ignored).ec == std::errc::result_out_of_range;
+    return node.kind == Kind::text && parse_integer(node.text, ignored) == std::errc::result_out_of_range ? node.text
+                                                                                                          : "";
 }
 
 std::string wrong_kind(const KeySpec& spec, const TomlNode& node) {
-    if (spec.type == ValueType::integer && node.kind == Kind::text && is_too_large(node.text)) {
-        const auto bound = [](const std::optional<double>& bound, std::int64_t otherwise) {
-            return bound ? plain(*bound) : std::to_string(otherwise);
-        };
-        return "must be between " + bound(spec.min, std::numeric_limits<std::int64_t>::min()) + " and " +
-               bound(spec.max, std::numeric_limits<std::int64_t>::max()) + ", not " + node.text;
-    }
+    if (const std::string number = too_large(node); spec.type == ValueType::integer && !number.empty())
+        return "must be " + integer_range_text(spec) + ", not " + number.substr(0, 64);
     std::string out = "must be " + describe(spec.type) + ", not " + std::string(node.kind_name());
     const std::string value = meant(spec.type, node);
     // Suggest only values that are allowed.

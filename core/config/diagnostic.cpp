@@ -19,10 +19,12 @@ std::string indent_of(const std::string& line, int column) {
     return seen < column ? out + std::string(static_cast<std::size_t>(column - seen), ' ') : out;
 }
 
-std::string join(const std::vector<Diagnostic>& diagnostics, int dropped) {
+std::string join(const std::vector<Diagnostic>& diagnostics, int dropped, std::string_view prefix) {
     std::string out;
-    for (const Diagnostic& diagnostic : diagnostics) out += (out.empty() ? "" : "\n") + to_text(diagnostic);
-    if (dropped > 0) out += "\nand " + std::to_string(dropped) + " more";
+    for (const Diagnostic& diagnostic : diagnostics) {
+        out += (out.empty() ? "" : "\n") + std::string(prefix) + to_text(diagnostic);
+    }
+    if (dropped > 0) out += "\n" + std::string(prefix) + "and " + std::to_string(dropped) + " more";
     return out;
 }
 
@@ -36,6 +38,8 @@ std::string to_text(const Diagnostic& diagnostic) {
 }
 
 ConfigError::ConfigError(std::vector<Diagnostic> diagnostics, int dropped)
-    : Error(join(diagnostics, dropped)), diagnostics_(std::move(diagnostics)) {}
+    : Error(join(diagnostics, dropped, "")), diagnostics_(std::move(diagnostics)), dropped_(dropped) {}
+
+std::string ConfigError::text(std::string_view prefix) const { return join(diagnostics_, dropped_, prefix); }
 
 }  // namespace foresay::core

@@ -28,9 +28,12 @@ public:
     // `dropped`: diagnostics beyond the limit, counted in the text.
     ConfigError(std::vector<Diagnostic> diagnostics, int dropped);
     const std::vector<Diagnostic>& diagnostics() const { return diagnostics_; }
+    // what(), with `prefix` before each complaint.
+    std::string text(std::string_view prefix) const;
 
 private:
     std::vector<Diagnostic> diagnostics_;
+    int dropped_;
 };
 
 }  // namespace foresay::core

@@ -57,8 +57,9 @@ private:
             refuse(layer, item, "'extends' must be the path of a configuration file, or a list of such paths");
         }
         // Relative to the place, so that messages show the path in the style in which the user wrote the first file.
-        const fs::path path = resolve_path(item.text, fs::path(layer.place).parent_path());
         std::error_code ignored;
+        const bool link = fs::is_symlink(layer.place, ignored);
+        const fs::path path = resolve_path(item.text, link ? layer.directory : fs::path(layer.place).parent_path());
         const fs::path identity = fs::weakly_canonical(path, ignored);
         const auto above =
             std::find_if(open_.begin(), open_.end(), [&](const auto& file) { return file.second == identity; });

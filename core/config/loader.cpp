@@ -41,6 +41,12 @@ void replace(ConfigValue& value, const std::string& alias, const std::string& na
     if (auto* list = std::get_if<std::vector<std::string>>(&value)) std::ranges::replace(*list, alias, name);
 }
 
+// A name from a file, short enough for a message.
+std::string shortened(const std::string& name) {
+    constexpr std::size_t kMost = 64;
+    return name.size() <= kMost ? name : name.substr(0, kMost) + "...";
+}
+
 std::string in_table(const std::string& prefix) { return prefix.empty() ? "" : " in [" + prefix + "]"; }
 
 }  // namespace
@@ -63,6 +69,18 @@ void ConfigLoader::complain(const Origin& where, std::string message) {
 }
 
 Origin ConfigLoader::here(int line, int column) const { return {layer_->place, line, column, layer_->flag}; }
+
+Origin ConfigLoader::here(const TomlNode::Member& member) const {
+    Origin origin = here(member.line, member.column);
+    origin.value_line = member.value.line;
+    origin.value_column = member.value.column;
+    return origin;
+}
+
+bool ConfigLoader::in_chain(const std::string& name) const {
+    const auto& chain = std::get<std::vector<std::string>>(config_.settings_.at("sampling.chain").value);
+    return std::find(chain.begin(), chain.end(), name) != chain.end();
+}
 
 void ConfigLoader::complain(int line, int column, std::string message) {
     complain(here(line, column), std::move(message));
@@ -164,9 +182,8 @@ void ConfigLoader::set(const KeySpec& spec, const std::string& key, const TomlNo
         return;
     }
     for (const auto& [alias, name] : spec.aliases) replace(*value, alias, name);
-    if (key == "runtime.device") device_value_ = here(member.value.line, member.value.column);
     if (spec.type == ValueType::path) value = resolve(std::get<std::string>(*value)).string();
-    config_.settings_[key] = {std::move(*value), here(member.line, member.column)};
+    config_.settings_[key] = {std::move(*value), here(member)};
 }
 
 void ConfigLoader::stage(const StageSchema& schema, const TomlNode& table) {
@@ -195,6 +212,8 @@ void ConfigLoader::plugins(const TomlNode::Member& member) {
         complain(member.line, member.column, "'plugin' must be a list of tables; write [[plugin]]");
         return;
     }
+    for (const PluginSpec& plugin : config_.plugins)
+        replaced_[plugin.name] = here(member.value.line, member.value.column);
     config_.plugins.clear();
     for (const TomlNode& entry : member.value.items) plugin_entry(entry);
 }
@@ -259,7 +278,7 @@ void ConfigLoader::plugin_member(PluginSpec& plugin, const TomlNode::Member& mem
     } else if (member.key == on_error_key().key) {
         std::string complaint;
         if (auto value = convert(on_error_key(), member.value, complaint)) {
-            plugin.on_error = {std::move(*value), here(member.line, member.column)};
+            plugin.on_error = {std::move(*value), here(member)};
         } else {
             complain(member.value.line, member.value.column, "'on_error' of a plugin " + complaint);
         }
@@ -287,7 +306,7 @@ void ConfigLoader::plugin_options(PluginSpec& plugin, const TomlNode& options) {
             complain(member.value.line, member.value.column, "'" + member.key + "' " + complaint);
             continue;
         }
-        Setting setting{std::move(*value), here(member.line, member.column)};
+        Setting setting{std::move(*value), here(member)};
         const auto stated = std::find_if(plugin.options.begin(), plugin.options.end(),
                                          [&](const auto& option) { return option.first == member.key; });
         if (stated != plugin.options.end()) {
@@ -307,12 +326,12 @@ void ConfigLoader::check_files() {
         const Setting& setting = config_.settings_.at(key);
         const auto& path = std::get<std::string>(setting.value);
         if (!path.empty() && !exists(path)) {
-            complain(setting.origin, "'" + std::string(key) + "': no file at " + path +
-                                         "; put it there, or name another with --set " + key + "=FILE");
+            complain(setting.origin.of_value(), "'" + std::string(key) + "': no file at " + path +
+                                                    "; put it there, or name another with --set " + key + "=FILE");
         }
     }
     for (const PluginSpec& plugin : config_.plugins) {
-        if (!plugin.path.empty() && !exists(plugin.path.string())) {
+        if (!plugin.path.empty() && in_chain(plugin.name) && !exists(plugin.path.string())) {
             complain(plugin.origin, "plugin '" + plugin.name + "': no file at " + plugin.path.string());
         }
     }
@@ -324,20 +343,20 @@ void ConfigLoader::check_chain() {
     std::vector<std::string> known;
     for (const StageSchema& schema : request_.stages) known.push_back(schema.name);
     for (const PluginSpec& plugin : config_.plugins) known.push_back(plugin.name);
+    const Origin place = setting.origin.of_value();
     std::set<std::string> seen;
     for (const std::string& name : chain) {
-        if (std::find(known.begin(), known.end(), name) == known.end()) {
-            complain(setting.origin,
-                     "'sampling.chain' names '" + name + "', which is not a stage" + suggestion(name, known));
+        const bool is_known = std::find(known.begin(), known.end(), name) != known.end();
+        if (const auto by = replaced_.find(name); !is_known && by != replaced_.end()) {
+            complain(by->second,
+                     "this list of plugins replaces the one of a lower layer, but sampling.chain still names '" +
+                         shortened(name) + "' (" + place.text() + "); load it here too, or set sampling.chain");
+        } else if (!is_known) {
+            complain(place, "'sampling.chain' names '" + shortened(name) + "', which is not a stage" +
+                                suggestion(name, known));
         } else if (!seen.insert(name).second) {
-            complain(setting.origin, "'sampling.chain' names '" + name + "' twice");
+            complain(place, "'sampling.chain' names '" + shortened(name) + "' twice");
         }
-    }
-    for (const PluginSpec& plugin : config_.plugins) {
-        if (seen.count(plugin.name) > 0) continue;
-        complain(plugin.origin,
-                 "plugin '" + plugin.name +
-                     "' is loaded, but sampling.chain does not name it; name it there or remove its [[plugin]]");
     }
 }
 
@@ -347,7 +366,8 @@ void ConfigLoader::check_device() {
     if (device == "auto" || device == "cpu" || device == "cuda" || device == "reference") return;
     const bool numbered = device.starts_with("cuda:") && device.size() > 5 && device.size() < 9 &&
                           device.find_first_not_of("0123456789", 5) == std::string::npos;
-    if (!numbered) complain(device_value_, "'runtime.device' must be auto, cpu, cuda or cuda:N, not '" + device + "'");
+    if (!numbered)
+        complain(setting.origin.of_value(), "'runtime.device' must be auto, cpu, cuda or cuda:N, not '" + device + "'");
 }
 
 void ConfigLoader::fill() {
@@ -380,14 +400,18 @@ void ConfigLoader::fill() {
     config_.device = text("runtime.device");
     config_.threads = static_cast<int>(integer("runtime.threads"));
     config_.kv_format = text("runtime.kv_cache") == "q8" ? kernels::KvFormat::q8 : kernels::KvFormat::f16;
+    config_.check_files = std::get<bool>(config_.setting("runtime.check_files").value);
     config_.isa = text("runtime.isa") == "auto" ? "" : text("runtime.isa");
 }
 
 Config ConfigLoader::finish() {
     const Setting& target = config_.settings_.at("target.model");
     if (request_.need_target && std::get<std::string>(target.value).empty() && diagnostics_.empty()) {
-        Origin where = target.origin;
-        if (where.is_default() && !request_.layers.empty()) where = Origin{request_.layers.front().place, 0, 0};
+        Origin where = target.origin.of_value();
+        // No layer states it: name the file that the user gave, which is the highest one.
+        const auto file = std::find_if(request_.layers.rbegin(), request_.layers.rend(),
+                                       [](const ConfigLayer& layer) { return !layer.flag; });
+        if (where.is_default() && file != request_.layers.rend()) where = Origin{file->place, 0, 0};
         complain(where, "no target model; set 'model' in [target], or use --model PATH");
     }
     if (request_.need_files) check_files();

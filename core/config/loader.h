@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -40,6 +41,8 @@ private:
     std::filesystem::path resolve(const std::string& path) const;
     const StageSchema* find_stage(const std::string& name) const;
     Origin here(int line, int column) const;
+    Origin here(const TomlNode::Member& member) const;  // of its key, and its value
+    bool in_chain(const std::string& name) const;
     void complain(const Origin& where, std::string message);
     void complain(int line, int column, std::string message);
 
@@ -47,7 +50,7 @@ private:
     const KeySpec sources_key_;
     const ConfigLayer* layer_ = nullptr;
     Config config_;
-    Origin device_value_;  // the place of the value of runtime.device
+    std::map<std::string, Origin> replaced_;  // plugins that a higher layer's list leaves out, and its place
     std::vector<Diagnostic> diagnostics_;
     int dropped_ = 0;
 };

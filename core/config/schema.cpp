@@ -148,6 +148,13 @@ std::vector<KeySpec> make_schema() {
          {},
          {"auto", "avx512", "avx2", "portable"},
          "instruction set of the CPU; auto: the best one it has"},
+        {"runtime.check_files",
+         ValueType::boolean,
+         true,
+         {},
+         {},
+         {},
+         "refuse a model that differs from the XXH128SUMS file beside it; models without such a file are not checked"},
     };
 }
 

@@ -2,6 +2,8 @@
 
 #include <toml++/toml.h>
 #include <algorithm>
+#include <charconv>
+#include <system_error>
 
 namespace foresay::core {
 
@@ -131,6 +133,63 @@ private:
     int dots_ = 0;
 };
 
+// The library places a number after its sign. Moves it to the sign, in lines short enough for a caret.
+class Signs {
+public:
+    explicit Signs(std::string_view text) : text_(text) {
+        starts_.push_back(0);
+        for (std::size_t i = 0; i < text.size(); ++i) {
+            if (text[i] == '\n') starts_.push_back(i + 1);
+        }
+    }
+    void place(TomlNode& node) const {
+        const bool number = node.kind == TomlNode::Kind::integer || node.kind == TomlNode::Kind::real;
+        if (number && node.column > 1 && before(node.line, node.column)) --node.column;
+        for (TomlNode& item : node.items) place(item);
+        for (TomlNode::Member& member : node.members) place(member.value);
+    }
+
+private:
+    // Whether a sign stands before `column` of `line`. Columns count characters.
+    bool before(int line, int column) const {
+        if (line < 1 || static_cast<std::size_t>(line) > starts_.size() || column > static_cast<int>(kMaxLine))
+            return false;
+        std::size_t at = starts_[static_cast<std::size_t>(line) - 1];
+        for (int skipped = 2; at < text_.size() && skipped < column; ++skipped) {
+            do ++at;
+            while (at < text_.size() && (static_cast<unsigned char>(text_[at]) & 0xc0) == 0x80);
+        }
+        return at < text_.size() && (text_[at] == '-' || text_[at] == '+');
+    }
+
+    std::string_view text_;
+    std::vector<std::size_t> starts_;  // of lines
+};
+
+// An integer in `line` that does not fit 64 bits, with its sign, and its column; empty when there is none.
+std::string huge_integer(std::string_view line, int& column) {
+    const auto digit = [](char c) { return (c >= '0' && c <= '9') || c == '_'; };
+    for (std::size_t begin = 0; begin < line.size(); ++begin) {
+        if (!digit(line[begin])) continue;
+        std::size_t end = begin;
+        while (end < line.size() && digit(line[end])) ++end;
+        const bool sign = begin > 0 && (line[begin - 1] == '-' || line[begin - 1] == '+');
+        const std::string written(line.substr(begin - (sign ? 1 : 0), end - begin + (sign ? 1 : 0)));
+        std::string digits;
+        for (const char c : written) {
+            if (c != '_' && c != '+') digits += c;
+        }
+        std::int64_t ignored = 0;
+        const auto [stop, error] = std::from_chars(digits.data(), digits.data() + digits.size(), ignored);
+        if (error == std::errc::result_out_of_range) {
+            column = static_cast<int>(begin) + (sign ? 0 : 1);
+            return written;
+        }
+        begin = end;
+    }
+    return "";
+}
+
 TomlNode convert(const toml::node& node);
 
 void convert_members(const toml::table& table, TomlNode& out) {
@@ -230,12 +289,19 @@ std::optional<TomlNode> parse_toml(std::string_view text, const std::string& pla
     }
     try {
         const toml::table table = toml::parse(text, std::string_view(place));
-        return convert(table);
+        TomlNode tree = convert(table);
+        Signs(text).place(tree);
+        return tree;
     } catch (const toml::parse_error& problem) {
         const auto& at = problem.source().begin;
         error.where = Origin{place, static_cast<int>(at.line), static_cast<int>(at.column)};
         error.message = "not TOML: " + std::string(problem.description());
         error.source_line = line_of(text, static_cast<int>(at.line));
+        const bool integer = problem.description().find("integer") != std::string_view::npos;
+        const std::string number = integer ? huge_integer(error.source_line, error.where.column) : "";
+        if (!number.empty()) {
+            error.message = "an integer must be between -9223372036854775808 and 9223372036854775807, not " + number;
+        }
         return std::nullopt;
     }
 }

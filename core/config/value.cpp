@@ -101,4 +101,10 @@ std::string Origin::text() const {
     return place + ":" + std::to_string(line) + ":" + std::to_string(column);
 }
 
+Origin Origin::of_value() const {
+    Origin at = *this;
+    if (value_line > 0) at.line = value_line, at.column = value_column;
+    return at;
+}
+
 }  // namespace foresay::core

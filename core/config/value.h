@@ -38,9 +38,12 @@ struct Origin {
     int line = 0;                   // from 1; 0: no line
     int column = 0;                 // from 1
     bool flag = false;              // an argument rather than a file: text() leaves line and column out
+    int value_line = 0;             // where the value begins, for the caret under it; 0: not known
+    int value_column = 0;
 
     bool is_default() const { return place == "default"; }
     std::string text() const;  // "file:line:column", or the place alone
+    Origin of_value() const;   // the same, at the value
 };
 
 struct Setting {

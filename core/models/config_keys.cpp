@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "core/models/plausible.h"
 #include "core/weights/quote.h"
 
 namespace foresay::core {
@@ -169,6 +170,14 @@ float Keys::number(std::string_view gguf, std::string_view hf) {
 
 float Keys::number_or(std::string_view gguf, std::string_view hf, float fallback) {
     return has(gguf, hf) ? number(gguf, hf) : fallback;
+}
+
+float Keys::positive_or(std::string_view gguf, std::string_view hf, float fallback) {
+    return has(gguf, hf) ? plausible_positive(number(gguf, hf), path(), spelled(gguf, hf)) : fallback;
+}
+
+float Keys::epsilon_or(std::string_view gguf, std::string_view hf, float fallback) {
+    return has(gguf, hf) ? plausible_epsilon(number(gguf, hf), path(), spelled(gguf, hf)) : fallback;
 }
 
 bool Keys::flag_or(std::string_view gguf, std::string_view hf, bool fallback) {

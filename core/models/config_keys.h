@@ -41,6 +41,9 @@ public:
     std::int32_t count_or(std::string_view gguf, std::string_view hf, std::int32_t fallback);
     float number(std::string_view gguf, std::string_view hf);  // finite
     float number_or(std::string_view gguf, std::string_view hf, float fallback);
+    // Positive and finite; the epsilon of a norm: above 0 and at most 0.1.
+    float positive_or(std::string_view gguf, std::string_view hf, float fallback);
+    float epsilon_or(std::string_view gguf, std::string_view hf, float fallback);
     bool flag_or(std::string_view gguf, std::string_view hf, bool fallback);
     std::string text_or(std::string_view gguf, std::string_view hf, std::string_view fallback);
     // One entry per layer: an array of the right length, or one value for all.

@@ -28,7 +28,7 @@ void read(Keys& keys, ModelConfig& config) {
         local = read_rope(keys, config.shape.head_dim, kernels::RopePairs::half_split, "sliding_attention");
         keys.ignore({"rope_local_base_freq"});
     } else {
-        local.theta = keys.number_or("rope.freq_base_swa", "rope_local_base_freq", 10000.0f);
+        local.theta = keys.positive_or("rope.freq_base_swa", "rope_local_base_freq", 10000.0f);
     }
     set_sliding(config, sliding_layers(keys, config, 6));
     for (LayerConfig& layer : config.layers) layer.rope = layer.window > 0 ? local : config.rope;

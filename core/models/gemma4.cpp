@@ -119,7 +119,7 @@ void read(Keys& keys, ModelConfig& config) {
         if (keys.gguf()) {
             if (!sliding[i]) continue;
             layer.rope = {};
-            layer.rope.theta = keys.number_or("rope.freq_base_swa", {}, 10000.0f);
+            layer.rope.theta = keys.positive_or("rope.freq_base_swa", {}, 10000.0f);
         } else {
             layer.rope = read_rope(keys, layer.head_dim, kernels::RopePairs::half_split,
                                    sliding[i] ? "sliding_attention" : "full_attention");

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "core/models/architecture.h"
+#include "core/models/plausible.h"
 #include "core/models/read_config.h"
 #include "core/models/stages.h"
 #include "core/weights/gguf.h"
@@ -97,6 +98,7 @@ protected:
             throw Error(path_ + ": the tensor " + table_of.info->name + " has " + std::to_string(embedding.rows) +
                         " rows, which is not a possible vocabulary size");
         }
+        if (vocab > 0) check_vocab_size(vocab, embedding.rows, path_, "vocab_size");
         config_.shape.vocab = vocab > 0 ? vocab : static_cast<std::int32_t>(embedding.rows);
         check_config(config_, path_);
         config_.file_type = main_type();
@@ -259,6 +261,8 @@ public:
         config_ = read_config(keys, family);
         config_.name = file_.get_string_or("general.name", "");
         finish(0);
+        const std::string vocab = std::string(file_.get_string("general.architecture")) + ".vocab_size";
+        check_vocab_size(file_.get_int_or(vocab, config_.shape.vocab), config_.shape.vocab, path_, vocab);
     }
     const GgufFile* gguf() const override { return &file_; }
 

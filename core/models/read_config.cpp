@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "core/models/plausible.h"
 #include "core/weights/quote.h"
 
 namespace foresay::core {
@@ -23,7 +24,7 @@ std::int32_t largest(Keys& keys, const Architecture& family, std::string_view gg
 }
 
 void read_gguf_rope(Keys& keys, RopeConfig& rope, std::int32_t head_dim) {
-    rope.theta = keys.number_or("rope.freq_base", {}, 10000.0f);
+    rope.theta = keys.positive_or("rope.freq_base", {}, 10000.0f);
     const std::string type = keys.text_or("rope.scaling.type", {}, "none");
     const float old_factor = keys.number_or("rope.scale_linear", {}, 1.0f);
     const float factor = keys.number_or("rope.scaling.factor", {}, old_factor);
@@ -41,6 +42,9 @@ void read_gguf_rope(Keys& keys, RopeConfig& rope, std::int32_t head_dim) {
         return;
     }
     rope.factors = keys.vector("rope_freqs", pairs);
+    for (const float factor : rope.factors) {
+        plausible_positive(factor, keys.path(), "a factor in the tensor rope_freqs.weight");
+    }
     if (type == "linear" || (type == "none" && old_factor != 1.0f)) {
         rope.scaling = RopeScaling::linear;
         rope.factor = factor == 0.0f ? 1.0f : factor;
@@ -92,6 +96,9 @@ constexpr std::string_view kRopeKeys[] = {
 };
 
 void read_hf_rope(Keys& keys, RopeConfig& rope, std::int32_t head_dim, std::string_view table_name) {
+    for (const std::string_view object : {"rope_parameters", "rope_scaling"}) {
+        if (keys.has({}, object) && !keys.is_object(object)) keys.refuse({}, object, "is not an object");
+    }
     const bool now = keys.is_object("rope_parameters");
     std::string object = now ? "rope_parameters" : "rope_scaling";
     if (now && !table_name.empty() && keys.is_object(object + "." + std::string(table_name))) {
@@ -104,7 +111,7 @@ void read_hf_rope(Keys& keys, RopeConfig& rope, std::int32_t head_dim, std::stri
         }
     }
     const auto number = [&](const char* key, float fallback) { return keys.number_or({}, table + key, fallback); };
-    rope.theta = number("rope_theta", keys.number_or({}, "rope_theta", 10000.0f));
+    rope.theta = number("rope_theta", keys.positive_or({}, "rope_theta", 10000.0f));
     const float partial = number("partial_rotary_factor", keys.number_or({}, "partial_rotary_factor", 1.0f));
     if (!(partial > 0.0f && partial <= 1.0f)) keys.refuse({}, "partial_rotary_factor", "is not between 0 and 1");
     rope.dims = static_cast<std::int32_t>(static_cast<float>(head_dim) * partial);
@@ -262,7 +269,7 @@ ModelConfig read_config(Keys& keys, const Architecture& family) {
         keys.refuse("attention.value_length", {}, "differs from the width of keys, which is not supported");
     }
     config.context_length = keys.count_or("context_length", "max_position_embeddings", family.hf_context_length);
-    config.norm_eps = keys.number_or("attention.layer_norm_rms_epsilon", "rms_norm_eps", 1e-6f);
+    config.norm_eps = keys.epsilon_or("attention.layer_norm_rms_epsilon", "rms_norm_eps", 1e-6f);
     if (keys.gguf()) {
         config.tied_head = !keys.has_tensor(-1, "output");
     } else {

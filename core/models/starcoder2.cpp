@@ -18,7 +18,7 @@ void read(Keys& keys, ModelConfig& config) {
     config.qkv_bias = config.attention_out_bias = config.mlp_bias = biases;
     config.norm_kind = kernels::NormKind::layer;
     config.norm_bias = true;
-    config.norm_eps = keys.number_or("attention.layer_norm_epsilon", "norm_epsilon", 1e-5f);
+    config.norm_eps = keys.epsilon_or("attention.layer_norm_epsilon", "norm_epsilon", 1e-5f);
     config.activation = activation_by_name(keys, "hidden_act", "gelu_pytorch_tanh");
     keys.ignore({"activation_function", "attention_softmax_in_fp32", "scale_attention_softmax_in_fp32",
                  "scale_attn_weights", "mlp_type", "norm_type",

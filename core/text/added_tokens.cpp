@@ -1,5 +1,7 @@
 #include "core/text/added_tokens.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "core/text/unicode.h"
 #include "core/text/utf8.h"
@@ -46,6 +48,11 @@ void AddedTokens::add(std::string_view text, std::int32_t id, bool always, const
     const auto first = static_cast<unsigned char>(text[0]);
     starts_[first] = true;
     if (always) starts_always_[first] = true;
+}
+
+bool AddedTokens::swallows_space() const {
+    return std::ranges::any_of(rules_,
+                               [](const auto& rule) { return rule.second.left_strip || rule.second.right_strip; });
 }
 
 std::int32_t AddedTokens::child_of(std::int32_t node, unsigned char byte) const {

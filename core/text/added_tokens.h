@@ -24,6 +24,8 @@ public:
     // `always`: recognised in every text, not only when special tokens are parsed.
     void add(std::string_view text, std::int32_t id, bool always, const std::string& source);
     void set_rule(const AddedTokenRule& rule) { rules_[rule.id] = rule; }
+    // Whether some token swallows white space, and so stands for any number of bytes.
+    bool swallows_space() const;
 
     struct Found {
         std::size_t begin = 0, end = 0;  // including the white space that it swallows

@@ -28,6 +28,8 @@ public:
     BpeModel(const TokenizerData& data, const TokenTable& tokens);
 
     void encode(std::string_view piece, std::int32_t unknown, std::vector<std::int32_t>& ids) const override;
+    std::size_t kept_bytes(std::string_view character, std::int32_t unknown) const override;
+    bool keeps_every_byte(std::int32_t unknown) const override;
 
 private:
     struct Merge {

@@ -1,5 +1,6 @@
 #include "core/text/normalizer.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -165,6 +166,25 @@ struct Normalizer::Step : NormalizeStep {
         return out;
     }
 
+    std::size_t most_shrinking() const {
+        switch (kind) {
+            case Kind::form:
+                // A character of up to four bytes becomes one byte at least. Composed characters take two bytes at
+                // least and have up to four parts, each of which may have been a character of four bytes.
+                return 8;
+            case Kind::prepend:
+                return 1;
+            case Kind::replace:
+                return content.empty() ? 0 : (std::max(pattern.size(), content.size()) - 1) / content.size() + 1;
+            case Kind::strip:
+            case Kind::replace_regex:
+            case Kind::charsmap:
+            case Kind::sentencepiece:
+                break;
+        }
+        return 0;
+    }
+
     std::optional<Regex> expression;
     std::optional<Charsmap> map;
 };
@@ -178,6 +198,16 @@ Normalizer::Normalizer(const std::vector<NormalizeStep>& steps, std::string sour
 
 Normalizer::Normalizer(Normalizer&&) noexcept = default;
 Normalizer::~Normalizer() = default;
+
+std::size_t Normalizer::most_shrinking() const {
+    constexpr std::size_t kNoUse = std::size_t{1} << 20;  // such a limit tells nothing; the product must not wrap
+    std::size_t all = 1;
+    for (const Step& step : steps_) {
+        all *= step.most_shrinking();
+        if (all == 0 || all > kNoUse) return 0;
+    }
+    return all;
+}
 
 std::string Normalizer::apply(std::string_view text, TextPlace place) const {
     std::string now(text);

@@ -48,6 +48,8 @@ public:
 
     bool empty() const { return steps_.empty(); }
     std::string apply(std::string_view text, TextPlace place) const;
+    // No text is more than this many times as long as what apply() makes of it; 0: there is no limit.
+    std::size_t most_shrinking() const;
 
 private:
     struct Step;

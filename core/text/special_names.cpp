@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/error.h"
+
 namespace foresay::core {
 namespace {
 
@@ -61,6 +63,12 @@ std::vector<std::int32_t> end_of_text_ids(const FindControl& find, const Special
     ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
     std::erase(ids, -1);
     return ids;
+}
+
+void check_token_id(std::int64_t id, std::int64_t vocabulary, const std::string& source, const std::string& key) {
+    if (id >= 0 && id < vocabulary) return;
+    throw Error(source + ": " + key + " is " + std::to_string(id) + ", but the vocabulary has " +
+                std::to_string(vocabulary) + " tokens; get or convert the model again");
 }
 
 }  // namespace foresay::core

@@ -1,4 +1,4 @@
-// core/text/special_names.h: special tokens by the texts that model families use for them.
+// core/text/special_names.h: special tokens by the texts that model families use for them, and the check of their ids.
 //
 // Many files do not name all end-of-text and fill-in-the-middle tokens, so control tokens are also recognised by their
 // text.
@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -23,5 +24,8 @@ void complete_special_tokens(const FindControl& find, SpecialTokens& special);
 // file. Increasing, each once.
 std::vector<std::int32_t> end_of_text_ids(const FindControl& find, const SpecialTokens& special,
                                           const std::vector<std::int32_t>& named);
+
+// Throws Error if the id that `key` of the file `source` names is outside the vocabulary.
+void check_token_id(std::int64_t id, std::int64_t vocabulary, const std::string& source, const std::string& key);
 
 }  // namespace foresay::core

@@ -37,8 +37,9 @@ struct Splitter::Run {
     const char* origin;  // where the text begins: a space may go before a piece that starts here
     TextPlace place;
 
-    void piece(std::size_t step, std::string_view text) {
-        if (text.empty()) return;
+    // False when the caller wants no more; so do all that call it.
+    bool piece(std::size_t step, std::string_view text) {
+        if (text.empty()) return true;
         if (step == steps.size()) return emit(context, text);
         switch (steps[step].match) {
             case SplitStep::Match::metaspace:
@@ -51,7 +52,7 @@ struct Splitter::Run {
             case SplitStep::Match::piece:
                 break;
         }
-        steps[step].behavior == SplitBehavior::isolated ? cut(step, text) : cut_and_merge(step, text);
+        return steps[step].behavior == SplitBehavior::isolated ? cut(step, text) : cut_and_merge(step, text);
     }
 
     bool adds_space(const Step& step, std::string_view text) const {
@@ -61,18 +62,19 @@ struct Splitter::Run {
     }
 
     // A step that changes the text leaves pieces whose addresses say nothing about their place.
-    void changed(std::size_t step, std::string_view text) {
+    bool changed(std::size_t step, std::string_view text) {
         const char* const before = std::exchange(origin, nullptr);
-        piece(step, text);
+        const bool more = piece(step, text);
         origin = before;
+        return more;
     }
 
-    void space(std::size_t index, std::string_view text) {
+    bool space(std::size_t index, std::string_view text) {
         if (text.starts_with(' ') || !adds_space(steps[index], text)) return piece(index + 1, text);
-        changed(index + 1, std::string(" ").append(text));
+        return changed(index + 1, std::string(" ").append(text));
     }
 
-    void metaspace(std::size_t index, std::string_view text) {
+    bool metaspace(std::size_t index, std::string_view text) {
         const Step& step = steps[index];
         std::string marked;
         marked.reserve(text.size() + text.size() / 2 + step.mark.size());
@@ -83,15 +85,16 @@ struct Splitter::Run {
         const std::string_view all = marked;
         for (std::size_t begin = 0; begin < all.size();) {
             const std::size_t end = std::min(all.find(step.mark, begin + 1), all.size());
-            changed(index + 1, all.substr(begin, end - begin));
+            if (!changed(index + 1, all.substr(begin, end - begin))) return false;
             begin = end;
         }
+        return true;
     }
 
-    // Emits the number [begin, end) in groups of three digits, counted from its end. `isolate`: the text from `pending`
-    // to the number, and the digits before the first whole group, are pieces too; otherwise they stay one piece with
-    // what precedes them, and the last group stays pending. Returns the end of the emitted text.
-    std::size_t groups(std::size_t step, std::string_view text, std::size_t pending, RegexMatch number, bool isolate) {
+    // Emits the number in groups of three digits, counted from its end. `isolate`: the text from `pending` to the
+    // number, and the digits before the first whole group, are pieces too; otherwise they stay one piece with what
+    // precedes them, and the last group stays pending. Moves `pending` to the end of the emitted text.
+    bool groups(std::size_t step, std::string_view text, std::size_t& pending, RegexMatch number, bool isolate) {
         std::vector<std::size_t> cuts;  // from the right
         std::size_t at = number.end;
         for (;;) {
@@ -100,80 +103,87 @@ struct Splitter::Run {
             if (digits == 3) cuts.push_back(at);
             if (digits < 3 || at == number.begin) break;
         }
-        if (isolate) {
-            piece(step + 1, text.substr(pending, number.begin - pending));
-            pending = number.begin;
-        }
+        const auto emit_to = [&](std::size_t end) {
+            const std::string_view part = text.substr(pending, end - pending);
+            pending = end;
+            return piece(step + 1, part);
+        };
+        if (isolate && !emit_to(number.begin)) return false;
         for (; !cuts.empty(); cuts.pop_back()) {
-            piece(step + 1, text.substr(pending, cuts.back() - pending));
-            pending = cuts.back();
+            if (!emit_to(cuts.back())) return false;
         }
-        if (!isolate) return pending;
-        piece(step + 1, text.substr(pending, number.end - pending));
-        return number.end;
+        return !isolate || emit_to(number.end);
     }
 
-    // Calls use(match) for each match of the step in order.
+    // Calls use(match) for each match of the step in order, until it returns false.
     template <typename Use>
-    void each_match(const Step& step, std::string_view text, Use use) {
+    bool each_match(const Step& step, std::string_view text, Use use) {
         RegexMatch match;
         std::size_t from = 0;
         while (from <= text.size() && step.expression->find(*scratch, text, from, match)) {
-            use(match);
+            if (!use(match)) return false;
             from = match.end;
             if (match.begin == match.end) from += from < text.size() ? next_utf8(text.substr(from)).length_bytes : 1;
         }
+        return true;
     }
 
-    void thousands(std::size_t index, std::string_view text) {
+    bool thousands(std::size_t index, std::string_view text) {
         const Step& step = steps[index];
         std::size_t pending = 0;
-        each_match(step, text, [&](RegexMatch match) {
-            pending = groups(index, text, pending, match, step.match == SplitStep::Match::thousands);
-        });
-        piece(index + 1, text.substr(pending));
+        const auto use = [&](RegexMatch match) {
+            return groups(index, text, pending, match, step.match == SplitStep::Match::thousands);
+        };
+        return each_match(step, text, use) && piece(index + 1, text.substr(pending));
     }
 
-    void cut(std::size_t index, std::string_view text) {
+    bool cut(std::size_t index, std::string_view text) {
         std::size_t pending = 0;
-        each_match(steps[index], text, [&](RegexMatch match) {
-            piece(index + 1, text.substr(pending, match.begin - pending));
-            piece(index + 1, text.substr(match.begin, match.end - match.begin));
+        const auto use = [&](RegexMatch match) {
+            const std::string_view gap = text.substr(pending, match.begin - pending);
             pending = match.end;
-        });
-        piece(index + 1, text.substr(pending));
+            return piece(index + 1, gap) && piece(index + 1, text.substr(match.begin, match.end - match.begin));
+        };
+        return each_match(steps[index], text, use) && piece(index + 1, text.substr(pending));
     }
 
     // All behaviours but the usual one: matches and gaps in turn, some of which join.
-    void cut_and_merge(std::size_t index, std::string_view text) {
+    bool cut_and_merge(std::size_t index, std::string_view text) {
         const Step& step = steps[index];
         struct Part {
             std::size_t begin, end;
             bool match;
         };
-        std::vector<Part> parts;
-        std::size_t done = 0;
-        each_match(step, text, [&](RegexMatch match) {
-            if (match.begin > done) parts.push_back({done, match.begin, step.invert});
-            parts.push_back({match.begin, match.end, !step.invert});
+        std::optional<Part> last;
+        std::size_t begin = 0, done = 0;
+        // Emits the last part, unless it joins the next.
+        const auto emit_before = [&](const Part* next) {
+            if (!last) return true;
+            const Part part = *last;
+            if (step.behavior == SplitBehavior::removed)
+                return part.match || piece(index + 1, text.substr(part.begin, part.end - part.begin));
+            const bool here = part.match, there = next && next->match;
+            const bool joins = (step.behavior == SplitBehavior::contiguous && here == there) ||
+                               (step.behavior == SplitBehavior::merged_with_previous && !here && there) ||
+                               (step.behavior == SplitBehavior::merged_with_next && here && !there);
+            if (next && joins) return true;
+            const std::string_view all = text.substr(begin, part.end - begin);
+            begin = part.end;
+            return piece(index + 1, all);
+        };
+        const auto add = [&](const Part& part) {
+            const bool more = emit_before(&part);
+            last = part;
+            return more;
+        };
+        const auto use = [&](RegexMatch match) {
+            if (match.begin > done && !add({done, match.begin, step.invert})) return false;
             done = match.end;
-        });
-        if (text.size() > done) parts.push_back({done, text.size(), step.invert});
-        std::size_t begin = 0;
-        for (std::size_t i = 0; i < parts.size(); ++i) {
-            const bool here = parts[i].match, last = i + 1 == parts.size();
-            const bool next = !last && parts[i + 1].match;
-            if (step.behavior == SplitBehavior::removed) {
-                if (!here) piece(index + 1, text.substr(parts[i].begin, parts[i].end - parts[i].begin));
-                continue;
-            }
-            const bool joins = (step.behavior == SplitBehavior::contiguous && here == next) ||
-                               (step.behavior == SplitBehavior::merged_with_previous && !here && next) ||
-                               (step.behavior == SplitBehavior::merged_with_next && here && !next);
-            if (!last && joins) continue;
-            piece(index + 1, text.substr(begin, parts[i].end - begin));
-            begin = parts[i].end;
-        }
+            return add({match.begin, match.end, !step.invert});
+        };
+        if (!each_match(step, text, use)) return false;
+        if (text.size() > done && !add({done, text.size(), step.invert})) return false;
+        return emit_before(nullptr);
     }
 };
 
@@ -182,6 +192,13 @@ Splitter::Splitter(const Pretokenizer& pretokenizer, std::string source) {
         throw Error(source + ": the pre-tokenizer has more than " + std::to_string(kMaxSteps) +
                     " steps; use a model whose tokenizer is of a known kind");
     for (const SplitStep& step : pretokenizer.steps) steps_.emplace_back(step, source);
+}
+
+bool Splitter::keeps_every_byte() const {
+    return std::ranges::none_of(steps_, [](const Step& step) {
+        if (step.match == SplitStep::Match::metaspace) return step.mark.empty();
+        return step.match == SplitStep::Match::piece && step.behavior == SplitBehavior::removed;
+    });
 }
 
 Splitter::Splitter(Splitter&&) noexcept = default;
@@ -193,7 +210,7 @@ void Splitter::split(std::string_view text, TextPlace place, Emit emit, void* co
     Run run{steps_, emit, context, scratch ? &*scratch : nullptr, text.data(), place};
     while (!text.empty()) {
         const std::size_t valid = valid_utf8_prefix(text);
-        run.piece(0, text.substr(0, valid));
+        if (!run.piece(0, text.substr(0, valid))) return;
         text.remove_prefix(valid);
         std::size_t invalid = 0;
         while (invalid < text.size()) {
@@ -201,7 +218,7 @@ void Splitter::split(std::string_view text, TextPlace place, Emit emit, void* co
             if (step.status == Utf8Status::valid) break;
             invalid += step.length_bytes;
         }
-        if (invalid > 0) emit(context, text.substr(0, invalid));
+        if (invalid > 0 && !emit(context, text.substr(0, invalid))) return;
         text.remove_prefix(invalid);
         run.origin = text.data();  // no space goes after bytes that are no text
         run.place = TextPlace::continuation;

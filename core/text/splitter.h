@@ -34,10 +34,12 @@ public:
     Splitter(Splitter&&) noexcept;
     ~Splitter();
 
-    // Calls emit(context, piece) for each piece in order. Pieces are never empty and valid only during the call.
-    // Together they are the text, unless the steps add spaces or remove matches.
-    using Emit = void (*)(void* context, std::string_view piece);
+    // Calls emit(context, piece) for each piece in order, until it returns false. Pieces are never empty and valid only
+    // during the call. Together they are the text, unless the steps add spaces or remove matches.
+    using Emit = bool (*)(void* context, std::string_view piece);
     void split(std::string_view text, TextPlace place, Emit emit, void* context) const;
+    // Whether each byte of any text is in some piece, a space perhaps as its mark.
+    bool keeps_every_byte() const;
 
 private:
     struct Step;

@@ -85,6 +85,7 @@ TokenTable::TokenTable(const TokenizerData& data) : spelling_(data.spelling) {
         const char c = static_cast<char>(byte);
         byte_ids_[static_cast<std::size_t>(byte)] = find_key({&c, 1});
     }
+    has_every_byte_ = std::ranges::all_of(byte_ids_, [](std::int32_t id) { return id >= 0; });
 }
 
 void TokenTable::add(std::int32_t id, std::string_view text, TokenType type, const TokenizerData& data) {
@@ -124,8 +125,10 @@ void TokenTable::add(std::int32_t id, std::string_view text, TokenType type, con
             entry.bytes = entry.text;
         }
     }
+    const std::size_t stands_for = by_key ? this->key(id).size() : std::max(text.size(), bytes.size());
+    longest_token_ = std::max(longest_token_, stands_for);
     if (!by_key) return insert(by_text_, id, true, data.source);
-    longest_key_ = std::max<std::size_t>(longest_key_, this->key(id).size());
+    longest_key_ = std::max<std::size_t>(longest_key_, stands_for);
     insert(by_key_, id, false, data.source);
 }
 

@@ -44,6 +44,9 @@ public:
     std::int32_t find_key(std::string_view key) const;  // normal tokens; -1: none
     std::int32_t byte_id(char byte) const { return byte_ids_[static_cast<unsigned char>(byte)]; }  // -1: none
     std::size_t longest_key() const { return longest_key_; }
+    // No token stands for more bytes of a normalized text, as keys for normal tokens and spelled out for others.
+    std::size_t longest_token() const { return longest_token_; }
+    bool has_every_byte() const { return has_every_byte_; }  // byte_id() knows all bytes
     Spelling spelling() const { return spelling_; }
 
 private:
@@ -67,7 +70,8 @@ private:
     std::vector<std::int32_t> by_text_;  // of all others
     std::array<std::int32_t, 256> byte_ids_{};
     Spelling spelling_ = Spelling::byte_level;
-    std::size_t longest_key_ = 0;
+    std::size_t longest_key_ = 0, longest_token_ = 1;
+    bool has_every_byte_ = false;
 };
 
 // Throws Error: the vocabulary of `source` collides more than chance would have it.

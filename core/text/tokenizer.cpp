@@ -11,6 +11,7 @@
 #include "core/text/splitter.h"
 #include "core/text/token_table.h"
 #include "core/text/unigram_model.h"
+#include "core/text/utf8.h"
 
 namespace foresay::core {
 
@@ -18,9 +19,13 @@ struct Tokenizer::Tables {
     explicit Tables(const TokenizerData& data);
 
     void add_added_tokens(const TokenizerData& data);
-    void encode_stretch(std::string_view text, TextPlace place, bool parse_special,
+    // How many bytes of a text one token stands for at most; 0: there is no limit.
+    std::size_t longest_source() const;
+    // Each stops, and returns false, when `ids` has more than `most` entries.
+    bool encode_stretch(std::string_view text, TextPlace place, bool parse_special, std::size_t most,
                         std::vector<std::int32_t>& ids) const;
-    void encode_plain(std::string_view text, TextPlace place, std::vector<std::int32_t>& ids) const;
+    bool encode_plain(std::string_view text, TextPlace place, std::size_t most, std::vector<std::int32_t>& ids) const;
+    bool encode_piece(std::string_view piece, std::size_t most, std::vector<std::int32_t>& ids) const;
     bool holds(std::int32_t id) const { return id >= 0 && id < tokens.size(); }
     void check_id(const std::string& source, std::int32_t id, const char* what) const;
 
@@ -35,6 +40,8 @@ struct Tokenizer::Tables {
     SpecialTokens special;
     std::vector<std::int32_t> prefix, suffix, ends;
     std::string pretokenizer, chat_template;
+    std::size_t longest_token = 1;  // bytes of a normalized text that one token stands for at most
+    std::size_t longest_source_bytes = 0;
 };
 
 Tokenizer::Tables::Tables(const TokenizerData& data)
@@ -53,6 +60,7 @@ Tokenizer::Tables::Tables(const TokenizerData& data)
     } else {
         model = std::make_unique<const BpeModel>(data, tokens);
     }
+    longest_token = tokens.longest_token();
     add_added_tokens(data);
     for (const std::int32_t id : prefix) check_id(data.source, id, "a token put before every text");
     for (const std::int32_t id : suffix) check_id(data.source, id, "a token put after every text");
@@ -67,6 +75,7 @@ Tokenizer::Tables::Tables(const TokenizerData& data)
           special.fim_suffix, special.fim_middle, special.fim_pad, special.fim_repo, special.fim_file})
         if (id != -1) check_id(data.source, id, "a special token");
     ends = core::end_of_text_ids(find, special, data.end_of_text);
+    longest_source_bytes = longest_source();
 }
 
 void Tokenizer::Tables::check_id(const std::string& source, std::int32_t id, const char* what) const {
@@ -91,54 +100,90 @@ void Tokenizer::Tables::add_added_tokens(const TokenizerData& data) {
             text = normalizer.apply(text, TextPlace::start);
             if (text != tokens.text(id)) tokens.show(id, text, decoder);
         }
+        longest_token = std::max(longest_token, text.size());
         table.add(text, id, type == TokenType::user_defined, data.source);
         if (rule != rules.end()) table.set_rule(rule->second);
     }
 }
 
+std::size_t Tokenizer::Tables::longest_source() const {
+    const bool all_kept = !added.swallows_space() && !added_normalized.swallows_space() &&
+                          splitter.keeps_every_byte() && model->keeps_every_byte(special.unknown);
+    return all_kept ? longest_token * normalizer.most_shrinking() : 0;
+}
+
 namespace {
 
-// Calls token(id) for each added token of `text` in order, and plain(stretch, place) for the text between.
+// Calls token(id) for each added token of `text` in order, and plain(stretch, place) for the text between, until one
+// returns false, which it returns then.
 template <typename Token, typename Plain>
-void each_added(const AddedTokens& added, std::string_view text, TextPlace place, bool parse_special, Token token,
+bool each_added(const AddedTokens& added, std::string_view text, TextPlace place, bool parse_special, Token token,
                 Plain plain) {
     std::size_t done = 0;
     const auto stretch = [&](std::size_t end) {
-        if (end > done) plain(text.substr(done, end - done), done == 0 ? place : TextPlace::inside);
+        return end <= done || plain(text.substr(done, end - done), done == 0 ? place : TextPlace::inside);
     };
     while (!added.empty()) {
         const AddedTokens::Found found = added.find(text, done, parse_special);
         if (found.id < 0) break;
-        stretch(found.begin);
-        token(found.id);
+        if (!stretch(found.begin) || !token(found.id)) return false;
         done = found.end;
     }
-    stretch(text.size());
+    return stretch(text.size());
 }
 
 }  // namespace
 
-void Tokenizer::Tables::encode_stretch(std::string_view text, TextPlace place, bool parse_special,
+bool Tokenizer::Tables::encode_stretch(std::string_view text, TextPlace place, bool parse_special, std::size_t most,
                                        std::vector<std::int32_t>& ids) const {
     std::string changed;
     if (!normalizer.empty()) text = changed = normalizer.apply(text, place);
-    each_added(
-        added_normalized, text, place, parse_special, [&](std::int32_t id) { ids.push_back(id); },
-        [&](std::string_view part, TextPlace where) { encode_plain(part, where, ids); });
+    return each_added(
+        added_normalized, text, place, parse_special,
+        [&](std::int32_t id) {
+            ids.push_back(id);
+            return ids.size() <= most;
+        },
+        [&](std::string_view part, TextPlace where) { return encode_plain(part, where, most, ids); });
 }
 
-void Tokenizer::Tables::encode_plain(std::string_view text, TextPlace place, std::vector<std::int32_t>& ids) const {
+bool Tokenizer::Tables::encode_plain(std::string_view text, TextPlace place, std::size_t most,
+                                     std::vector<std::int32_t>& ids) const {
     struct Context {
         const Tables& tables;
+        std::size_t most;
         std::vector<std::int32_t>& ids;
-    } context{*this, ids};
+    } context{*this, most, ids};
     splitter.split(
         text, place,
         [](void* opaque, std::string_view piece) {
-            auto& [tables, out] = *static_cast<Context*>(opaque);
-            tables.model->encode(piece, tables.special.unknown, out);
+            auto& [tables, enough, out] = *static_cast<Context*>(opaque);
+            return tables.encode_piece(piece, enough, out);
         },
         &context);
+    return ids.size() <= most;
+}
+
+bool Tokenizer::Tables::encode_piece(std::string_view piece, std::size_t most, std::vector<std::int32_t>& ids) const {
+    // A piece may be the whole text. If its beginning is sure to have too many tokens, the rest is not looked at.
+    const std::size_t left = most - std::min(most, ids.size());
+    if (piece.size() / longest_token > left) {
+        std::size_t kept = 0, at = 0;
+        while (at < piece.size() && kept <= left * longest_token) {
+            const std::string_view character = piece.substr(at, next_utf8(piece.substr(at)).length_bytes);
+            kept += model->kept_bytes(character, special.unknown);
+            at += character.size();
+        }
+        if (kept > left * longest_token && at < piece.size()) {
+            model->encode(piece.substr(0, at), special.unknown, ids);
+            check(ids.size() > most, "a token has no more bytes than the longest");
+            // The last tokens of the beginning may be others in the whole piece, and fewer.
+            ids.resize(most + 1);
+            return false;
+        }
+    }
+    model->encode(piece, special.unknown, ids);
+    return ids.size() <= most;
 }
 
 Tokenizer::Tokenizer(const TokenizerData& data) : tables_(std::make_shared<const Tables>(data)) {}
@@ -151,14 +196,23 @@ std::vector<std::int32_t> Tokenizer::encode(std::string_view text, EncodeOptions
 
 void Tokenizer::encode_append(std::string_view text, EncodeOptions options, std::vector<std::int32_t>& ids) const {
     const Tables& tables = *tables_;
+    const std::size_t most = std::max(ids.size() + options.enough, options.enough);  // the sum may wrap
     if (options.add_special) ids.insert(ids.end(), tables.prefix.begin(), tables.prefix.end());
-    each_added(
-        tables.added, text, options.add_special ? TextPlace::start : TextPlace::continuation, options.parse_special,
-        [&](std::int32_t id) { ids.push_back(id); },
-        [&](std::string_view part, TextPlace place) {
-            tables.encode_stretch(part, place, options.parse_special, ids);
-        });
+    const auto token = [&](std::int32_t id) {
+        ids.push_back(id);
+        return ids.size() <= most;
+    };
+    const auto plain = [&](std::string_view part, TextPlace place) {
+        return tables.encode_stretch(part, place, options.parse_special, most, ids);
+    };
+    const TextPlace place = options.add_special ? TextPlace::start : TextPlace::continuation;
+    if (ids.size() > most || !each_added(tables.added, text, place, options.parse_special, token, plain)) return;
     if (options.add_special) ids.insert(ids.end(), tables.suffix.begin(), tables.suffix.end());
+}
+
+std::int64_t Tokenizer::least_tokens(std::size_t bytes) const {
+    const std::size_t longest = tables_->longest_source_bytes;
+    return longest == 0 ? 0 : static_cast<std::int64_t>((bytes + longest - 1) / longest);
 }
 
 std::string_view Tokenizer::bytes(std::int32_t id) const {

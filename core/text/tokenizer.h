@@ -20,6 +20,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -37,6 +38,9 @@ class ModelSource;
 struct EncodeOptions {
     bool add_special = true;    // BOS and EOS if the model wants them
     bool parse_special = true;  // the text of a special token becomes that token; false: it is plain text
+    // encode() stops when it has appended more ids than this; how many more is up to it. They are a beginning of all
+    // ids, except that those of a piece that is too long by itself are only as many as it has at least.
+    std::size_t enough = std::numeric_limits<std::size_t>::max();
 };
 
 class Tokenizer {
@@ -72,6 +76,8 @@ public:
     // ---- text to ids
     std::vector<std::int32_t> encode(std::string_view text, EncodeOptions options = {}) const;
     void encode_append(std::string_view text, EncodeOptions options, std::vector<std::int32_t>& ids) const;
+    // A number of tokens that any text of `bytes` bytes has at least; 0 if this vocabulary allows no such statement.
+    std::int64_t least_tokens(std::size_t bytes) const;
 
     // ---- ids to text. Ids outside the vocabulary have no bytes.
     std::string_view bytes(std::int32_t id) const;  // the bytes of the token; for a control token, its text

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "core/text/special_names.h"
 #include "core/text/tokenizer.h"
 #include "core/text/tokenizer_json.h"
 #include "core/text/tokenizer_ranks.h"
@@ -46,13 +47,23 @@ std::int32_t named_token(const JsonConfig& config, const TokenizerData& data, co
     return text.empty() || at == data.tokens.end() ? -1 : static_cast<std::int32_t>(at - data.tokens.begin());
 }
 
-// Configurations may keep ids of tokens that the vocabulary lacks; ignore those.
-std::vector<std::int32_t> ids_in(const JsonConfig& config, std::string_view name, const TokenizerData& data) {
+// Configurations may keep ids of tokens that the tokenizer lacks, in the padding of the model's vocabulary; ignore
+// those. Ids beyond the model's `vocabulary` are refused (0: it is not known). -1 is how some say that there is none.
+std::vector<std::int32_t> ids_in(const JsonConfig& config, const std::string& name, std::int64_t vocabulary,
+                                 const TokenizerData& data) {
     std::vector<std::int32_t> ids;
     if (!config.has(name)) return ids;
-    for (const std::int64_t id : config.get_ints(name))
+    for (const std::int64_t id : config.get_ints(name)) {
+        if (id != -1 && vocabulary > 0) check_token_id(id, vocabulary, config.path(), name);
         if (id >= 0 && id < static_cast<std::int64_t>(data.tokens.size())) ids.push_back(static_cast<std::int32_t>(id));
+    }
     return ids;
+}
+
+// The size of the model's vocabulary: what config.json states, or the tokenizer's if that is larger; 0: not known.
+std::int64_t stated_vocabulary(const std::optional<JsonConfig>& config, const TokenizerData& data) {
+    if (!config || !config->has("vocab_size")) return 0;
+    return std::max(config->get_int("vocab_size"), static_cast<std::int64_t>(data.tokens.size()));
 }
 
 void read_tokenizer_config(const JsonConfig& config, TokenizerData& data) {
@@ -208,11 +219,12 @@ Tokenizer Tokenizer::from_file(const fs::path& path) {
     const MappedFile file(path);
     TokenizerData data = parse(path, text_of(file));
     if (tokenizer_config) read_tokenizer_config(*tokenizer_config, data);
+    const std::int64_t vocabulary = stated_vocabulary(beside("config.json"), data);
     for (const char* name : {"generation_config.json", "config.json"}) {
         const auto config = beside(name);
         if (!config) continue;
-        const std::vector<std::int32_t> bos = ids_in(*config, "bos_token_id", data);
-        const std::vector<std::int32_t> eos = ids_in(*config, "eos_token_id", data);
+        const std::vector<std::int32_t> bos = ids_in(*config, "bos_token_id", vocabulary, data);
+        const std::vector<std::int32_t> eos = ids_in(*config, "eos_token_id", vocabulary, data);
         if (data.special.bos < 0 && !bos.empty()) data.special.bos = bos.front();
         if (data.special.eos < 0 && !eos.empty()) data.special.eos = eos.front();
         data.end_of_text.insert(data.end_of_text.end(), eos.begin(), eos.end());

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "core/text/byte_tokens.h"
 #include "core/text/score_merges.h"
+#include "core/text/special_names.h"
 #include "core/text/tokenizer.h"
 #include "core/text/utf8.h"
 #include "core/weights/gguf.h"
@@ -48,9 +49,17 @@ void read_special(const GgufFile& file, TokenizerData& data) {
         // Converters write ids beyond the vocabulary, or 2^32 - 1, for a token that the model lacks.
         if (value >= 0 && value < vocabulary) id = static_cast<std::int32_t>(value);
     };
+    // They leave these two out instead, and both change every text.
+    const auto read_in_use = [&](std::string_view name, std::int32_t& id) {
+        const std::string key = "tokenizer.ggml." + std::string(name);
+        if (!file.has(key)) return;
+        const std::int64_t value = file.get_int(key);
+        check_token_id(value, vocabulary, data.source, key);
+        id = static_cast<std::int32_t>(value);
+    };
     SpecialTokens& special = data.special;
-    read("bos_token_id", special.bos);
-    read("eos_token_id", special.eos);
+    read_in_use("bos_token_id", special.bos);
+    read_in_use("eos_token_id", special.eos);
     read("eot_token_id", special.eot);
     read("eom_token_id", special.eom);
     read("padding_token_id", special.pad);

@@ -143,6 +143,20 @@ void UnigramModel::search(std::string_view piece, std::int32_t unknown, std::vec
     flush();
 }
 
+// A character that is a token is never taken for unknown: see search().
+std::size_t UnigramModel::kept_bytes(std::string_view character, std::int32_t unknown) const {
+    if (tokens_.has_every_byte()) return character.size();
+    // The text of the unknown token is part of a run of unknown characters where it is in the trie.
+    if (!single_precision_ && unknown >= 0 && tokens_.text(unknown).find(character) != std::string_view::npos) return 0;
+    std::int32_t node = 0;
+    for (const char c : character) {
+        node = child(node, static_cast<unsigned char>(c));
+        if (node < 0) return 0;
+    }
+    const std::int32_t token = nodes_[static_cast<std::size_t>(node)].token;
+    return token >= 0 && token != unknown ? character.size() : 0;
+}
+
 void UnigramModel::append_unknown(std::string_view text, std::int32_t unknown, std::vector<std::int32_t>& ids) const {
     const auto has_byte = [this](char c) { return tokens_.byte_id(c) >= 0; };
     if (unknown >= 0 && tokens_.text(unknown) == text) return ids.push_back(unknown);

@@ -401,6 +401,27 @@ TEST_F(Configurations, TheBundledPairIsThereWhenNobodyNamesAModel) {
     write("XDG_CONFIG_HOME/foresay/config.toml", "[sampling.temperature]\nvalue = 0.125\n");
     EXPECT_EQ(std::get<double>(load_bare({}).config().stage("temperature").at("value").value), 0.125);
     EXPECT_TRUE(load({}).config().plugins.empty());
+    // So do those of a file that names no model; one that names a model, if only to say that there is none, is alone.
+    const std::string cold = write("cold.toml", "[sampling.temperature]\nvalue = 0.25\n");
+    EXPECT_EQ(load_bare({cold}).config().target_model, bundled.config().target_model);
+    EXPECT_EQ(std::get<double>(load_bare({cold}).config().stage("temperature").at("value").value), 0.25);
+    EXPECT_EQ(load_bare({write("sub/child.toml", "extends = \"../cold.toml\"\n")}).config().plugins.size(), 1u);
+    const std::string none = write("none.toml", "[target]\nmodel = \"\"\n");
+    EXPECT_THAT(error({none}), StartsWith(none + ":2:9: no target model; set 'model' in [target]"));
+}
+
+TEST_F(Configurations, PluginsOutsideTheChainAreWarnedAboutOnlyInTheirOwnFile) {
+    const std::string plugin = "[[plugin]]\nname = \"words\"\n";
+    const auto warnings = [&](const std::vector<std::string>& arguments) { return unused_stages(load(arguments)); };
+    const std::string file = write("plugin.toml", plugin);
+    EXPECT_THAT(warnings({file}),
+                ElementsAre(file + ":1:1: the plugin does nothing, because sampling.chain does not name "
+                                   "'words'; add it there or remove its [[plugin]]"));
+    const std::string both = write("both.toml", plugin + "[sampling]\nchain = [\"words\", \"top_k\"]\n");
+    EXPECT_TRUE(warnings({both}).empty());
+    // A chain on top may leave the plugins below out.
+    EXPECT_TRUE(warnings({both, "--set", "sampling.chain=[\"top_k\"]"}).empty());
+    EXPECT_TRUE(warnings({write("top.toml", "extends = \"both.toml\"\n[sampling]\nchain = [\"top_k\"]\n")}).empty());
 }
 
 }  // namespace

@@ -128,6 +128,7 @@ device = "cuda:1"
 threads = 2
 kv_cache = "q8"
 isa = "avx2"
+check_files = false
 [x-notes]
 anything = "goes"
 )");
@@ -155,6 +156,7 @@ anything = "goes"
     EXPECT_EQ(config.threads, 2);
     EXPECT_EQ(config.kv_format, kernels::KvFormat::q8);
     EXPECT_EQ(config.isa, "avx2");
+    EXPECT_FALSE(config.check_files);
     EXPECT_EQ(std::get<std::int64_t>(config.stage("top_k").at("k").value), 17);
     EXPECT_EQ(std::get<double>(config.stage("temperature").at("value").value), 1.0);
     EXPECT_TRUE(config.stage("top_p").empty());
@@ -241,9 +243,9 @@ TEST_F(ConfigTest, AllErrorsComeAtOnceUpToALimit) {
 
 TEST_F(ConfigTest, FilesMustExistAndAreRelativeToTheFile) {
     EXPECT_THAT(error("[target]\nmodel = \"models/none.gguf\"\n"),
-                AllOf(StartsWith("test.toml:2:1: 'target.model': no file at "), HasSubstr("models/none.gguf")));
+                AllOf(StartsWith("test.toml:2:9: 'target.model': no file at "), HasSubstr("models/none.gguf")));
     EXPECT_THAT(error(target_ + "[draft]\nmodel = \"none.gguf\"\n"),
-                StartsWith("test.toml:4:1: 'draft.model': no file at"));
+                StartsWith("test.toml:4:9: 'draft.model': no file at"));
     EXPECT_THAT(error(target_ + "[[plugin]]\nname = \"w\"\npath = \"w.so\"\n[sampling]\nchain = [\"w\"]\n"),
                 HasSubstr("plugin 'w': no file at"));
     EXPECT_THAT(error("[chat]\nstyle = \"auto\"\n"), HasSubstr("test.toml: no target model; set 'model' in [target]"));
@@ -273,11 +275,12 @@ TEST_F(ConfigTest, OverridesPassTheSameChecks) {
 
 TEST_F(ConfigTest, ChainAndPluginsMustAgree) {
     const std::string plugin = "[[plugin]]\nname = \"words\"\n";
-    EXPECT_THAT(error(target_ + plugin),
-                StartsWith("test.toml:3:1: plugin 'words' is loaded, but sampling.chain does not name it"));
+    // A plugin that the chain does not name is not used, so its file need not be there.
+    EXPECT_EQ(load(target_ + plugin).plugins.size(), 1u);
+    EXPECT_EQ(load(target_ + plugin + "path = \"none.so\"\n", {"sampling.chain=[\"top_k\"]"}).chain.size(), 1u);
     EXPECT_THAT(
         error(target_ + "[sampling]\nchain = [\"topk\"]\n"),
-        StartsWith("test.toml:4:1: 'sampling.chain' names 'topk', which is not a stage; did you mean 'top_k'?"));
+        StartsWith("test.toml:4:9: 'sampling.chain' names 'topk', which is not a stage; did you mean 'top_k'?"));
     EXPECT_THAT(error(target_ + "[sampling]\nchain = [\"top_k\", \"top_k\"]\n"), HasSubstr("names 'top_k' twice"));
     EXPECT_THAT(error(target_ + "[[plugin]]\nname = \"top_k\"\n"), HasSubstr("is a built-in stage"));
     EXPECT_THAT(error(target_ + plugin + plugin), HasSubstr("plugin 'words' is named twice"));
@@ -291,12 +294,66 @@ TEST_F(ConfigTest, ChainAndPluginsMustAgree) {
     const std::string good = target_ + plugin + "[plugin.options]\nforbid = [\"a\"]\n[sampling]\nchain = [\"words\"]\n";
     EXPECT_EQ(load(good).plugins.size(), 1u);
     EXPECT_TRUE(load(good, {"plugin=[]", "sampling.chain=[]"}).plugins.empty());
+    EXPECT_THAT(error(good, {"plugin=[]"}),
+                StartsWith("--set #1: this list of plugins replaces the one of a lower layer, but sampling.chain still "
+                           "names 'words' (test.toml:8:9); load it here too, or set sampling.chain\n"));
     const Config changed = load(good, {"plugin.words.options.forbid=[\"b\"]", "plugin.words.options.fast=yes"});
     EXPECT_THAT(std::get<std::vector<std::string>>(changed.plugins[0].options[0].second.value), ElementsAre("b"));
     EXPECT_EQ(std::get<std::string>(changed.plugins[0].options[1].second.value), "yes");
     EXPECT_THAT(error(good, {"plugin.wods.options.forbid=[\"b\"]"}), HasSubstr("did you mean 'words'?"));
     EXPECT_THAT(error(target_ + plugin + "[plugin.options]\na = [1, \"b\"]\n"), HasSubstr("not a mixed one"));
     EXPECT_THAT(error(target_ + plugin + "[plugin.options]\na = {b = 1}\n"), HasSubstr("not a table"));
+}
+
+TEST_F(ConfigTest, ALongListOfMistakesIsShort) {
+    std::string chain;
+    for (int i = 0; i < 100'000; ++i) chain += (i > 0 ? ", \"" : "\"") + std::string("n") + std::to_string(i) + "\"";
+    const std::string message = error(target_, {"sampling.chain=[" + chain + "]"});
+    EXPECT_THAT(message, AllOf(StartsWith("--set #1: 'sampling.chain' names 'n0', which is not a stage"),
+                               HasSubstr("\nand 99980 more")));
+    EXPECT_LT(message.size(), 10'000u);
+    EXPECT_LT(error(target_, {"sampling.chain=[\"" + std::string(100'000, 'x') + "\"]"}).size(), 1'000u);
+}
+
+TEST_F(ConfigTest, NumbersThatNoIntegerHoldsAreAnsweredWithTheRange) {
+    const std::string range = "must be between 0 and 9223372036854775807, not ";
+    for (const std::string number : {"18446744073709551615", "99999999999999999999", "-99999999999999999999"}) {
+        EXPECT_THAT(error(target_, {"sampling.seed=" + number}),
+                    StartsWith("--set #1: 'sampling.seed' " + range + number + "\n"));
+        EXPECT_THAT(error(target_ + "[sampling]\nseed = " + number + "\n"),
+                    AllOf(StartsWith("test.toml:4:8: "), HasSubstr(number), HasSubstr("9223372036854775807")));
+    }
+    EXPECT_THAT(error(target_, {"sampling.seed=1e20"}), HasSubstr(range + "1e+20"));
+    EXPECT_THAT(error(target_, {"sampling.seed=3.0"}),
+                HasSubstr("must be an integer, not a number with a fraction; write 3\n"));
+    EXPECT_THAT(error(target_, {"sampling.seed=3.5"}), HasSubstr("must be an integer, not a number with a fraction\n"));
+    EXPECT_THAT(error(target_, {"sampling.seed=\"9007199254740993\""}), HasSubstr("; write 9007199254740993\n"));
+    EXPECT_THAT(error(target_, {"target.context=99999999999999999999"}),
+                HasSubstr("must be between 0 and 1048576, not 9999"));
+    EXPECT_EQ(load(target_, {"sampling.seed=9223372036854775807"}).seed, 9223372036854775807u);
+}
+
+// The caret is under the first character of the value.
+TEST_F(ConfigTest, CaretsAreUnderTheValue) {
+    const auto caret = [](const std::string& message) {
+        const auto line = message.find("\n    "), mark = message.rfind("\n    ");
+        const std::string source = message.substr(line + 5, mark - line - 5), below = message.substr(mark + 5);
+        return below.empty() || below.back() != '^' ? "no caret" : source.substr(below.size() - 1);
+    };
+    const std::vector<std::pair<std::string, std::string>> sets = {
+        {"sampling.seed=-1", "-1"},
+        {"sampling.seed=+x", "\"+x\""},
+        {"sampling.temperature.value=-0.5", "-0.5"},
+        {"sampling.temperature.value=-inf", "-inf"},
+        {"runtime.device=foo", "\"foo\""},
+        {"sampling.chain=[\"topk\"]", "[\"topk\"]"},
+        {"target.model=none.gguf", "\"none.gguf\""},
+        {"sampling.seed=true", "true"},
+        {"sampling.seed=99999999999999999999", "\"99999999999999999999\""},
+    };
+    for (const auto& [set, value] : sets) EXPECT_EQ(caret(error(target_, {set})), value) << error(target_, {set});
+    EXPECT_EQ(caret(error(target_ + "[sampling]\nseed   =   -1  # why\n")), "-1  # why");
+    EXPECT_EQ(caret(error(target_ + "[runtime]\ndevice = 'foo'\n")), "'foo'");
 }
 
 TEST_F(ConfigTest, BrokenTomlIsOneSentence) {

@@ -80,6 +80,31 @@ TEST_F(LayersTest, WhatCannotBeExtendedIsOneSentenceWithItsPlace) {
     EXPECT_THAT(error(folder), HasSubstr("is a directory, not a configuration file"));
 }
 
+// A configuration that is kept in another folder and linked is the file there, with what lies beside it.
+TEST_F(LayersTest, ALinkIsTheFileThatItLeadsTo) {
+    fs::create_directories(folder_ / "kept");
+    write("kept/base.toml", "");
+    write("kept/config.toml", "extends = \"base.toml\"\n[target]\nmodel = \"m.gguf\"\n");
+    write("kept/m.gguf", "x");
+    fs::create_symlink(folder_ / "kept/config.toml", folder_ / "sub/config.toml");
+    const std::string link = (folder_ / "sub/config.toml").string();
+    const std::vector<ConfigLayer> layers = read_config_layers(link);
+    ASSERT_EQ(layers.size(), 2u);
+    EXPECT_EQ(layers[1].place, link) << "messages name the file as the user did";
+    EXPECT_EQ(layers[1].directory, fs::canonical(folder_ / "kept"));
+    ConfigRequest request;
+    const std::vector<StageSchema> stages = {
+        {"penalties", "", {}}, {"top_k", "", {}}, {"top_p", "", {}}, {"temperature", "", {}}};
+    request.stages = stages;
+    request.layers = layers;
+    EXPECT_EQ(load_config(request).target_model, fs::canonical(folder_ / "kept") / "m.gguf");
+    // So does a link to a link; a linked folder changes nothing.
+    fs::create_symlink(folder_ / "sub/config.toml", folder_ / "again.toml");
+    EXPECT_EQ(read_config_layers(folder_ / "again.toml").size(), 2u);
+    fs::create_directory_symlink(folder_ / "kept", folder_ / "linked");
+    EXPECT_EQ(read_config_layers(folder_ / "linked/config.toml")[1].directory, folder_ / "linked");
+}
+
 TEST_F(LayersTest, DepthAndNumberAreBounded) {
     for (int i = 0; i < 12; ++i) {
         write("d" + std::to_string(i) + ".toml", "extends = \"d" + std::to_string(i + 1) + ".toml\"\n");

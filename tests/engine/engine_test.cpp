@@ -98,13 +98,18 @@ TEST(Engine, TellsItsObserverWhatItLoads) {
     EngineOptions options;
     options.observer = recorder;
     const Engine engine = Engine::open(pair(), options);
-    EXPECT_THAT(recorder->loads, ElementsAre("loading the target", "end", "loading the draft", "end"));
+    EXPECT_THAT(recorder->loads, ElementsAre("checking the target", "end", "checking the draft", "end",
+                                             "loading the target", "end", "loading the draft", "end"));
     EXPECT_THAT(recorder->kinds, ElementsAre(Notice::memory, Notice::loading, Notice::loading));
     EXPECT_GT(recorder->steps, 10);
 
     recorder->loads.clear();
     recorder->cancel = true;
-    EXPECT_EQ(failure([&] { Engine::open(pair(), options); }), "cancelled while loading the target");
+    EXPECT_EQ(failure([&] { Engine::open(pair(), options); }), "cancelled while checking the target");
+    EXPECT_THAT(recorder->loads, ElementsAre("checking the target", "end"));
+    recorder->loads.clear();
+    EXPECT_EQ(failure([&] { Engine::open(pair("runtime.check_files = false\n"), options); }),
+              "cancelled while loading the target");
     EXPECT_THAT(recorder->loads, ElementsAre("loading the target", "end"));
 }
 

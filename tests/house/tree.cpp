@@ -133,6 +133,8 @@ const std::vector<Library>& libraries() {
         {"spdlog/", {"core/", "speculative/", "plugins/host/", "app/"}},
         {"fmt/", {"core/", "speculative/", "plugins/host/", "app/"}},
         {"pcre2", {"core/text/"}},
+        {"xxhash", {"core/weights/"}},
+        {"openssl/", {"app/"}},
         {"utf8proc", {"core/text/", "app/"}},
         {"histedit", {"app/"}},
         {"editline/", {"app/"}},

@@ -9,6 +9,8 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -109,7 +111,8 @@ TEST_F(ChangedModel, RefusesWhatItCannotRun) {
     EXPECT_THAT(refusal("qwen2", {{"use_sliding_window", true}}), HasSubstr("sliding-window"));
     EXPECT_THAT(refusal("llama2", {{"quantization_config", {{"bits", 4}}}}), HasSubstr("quantised"));
     EXPECT_THAT(refusal("llama2", {{"hidden_size", 128}}), HasSubstr("should be 256 x 128 but is 256 x 64"));
-    EXPECT_THAT(refusal("llama2", {{"vocab_size", 300}}), HasSubstr("should be 300 x 64 but is 256 x 64"));
+    EXPECT_THAT(refusal("llama2", {{"vocab_size", 300}}),
+                HasSubstr("vocab_size is 300, but the embedding table has 256 rows"));
     EXPECT_THAT(refusal("llama2", {{"num_hidden_layers", 3}}), HasSubstr("model.layers.2"));
     EXPECT_THAT(refusal("llama2", {{"num_key_value_heads", 3}}), HasSubstr("cannot share"));
     EXPECT_THAT(refusal("llama2", {{"head_dim", 31}}), HasSubstr("head width of 31"));
@@ -117,7 +120,6 @@ TEST_F(ChangedModel, RefusesWhatItCannotRun) {
     EXPECT_THAT(refusal("llama2", {{"num_hidden_layers", -1}}), HasSubstr("num_hidden_layers is -1"));
     EXPECT_THAT(refusal("llama2", {{"num_hidden_layers", 4294967298}}), HasSubstr("out of range"));
     EXPECT_THAT(refusal("llama2", {{"intermediate_size", 1073741824}}), HasSubstr("not possible"));
-    EXPECT_THAT(refusal("llama2", {{"rope_parameters", {{"rope_theta", -1.0}}}}), HasSubstr("rope base"));
     EXPECT_THAT(refusal("llama3", {{"rope_parameters", {{"high_freq_factor", 0.5}}}}), HasSubstr("low_freq_factor"));
     EXPECT_THAT(refusal("qwen2", {{"tie_word_embeddings", false}}), HasSubstr("lm_head.weight"));
     EXPECT_THAT(refusal("llama2", {{"num_hidden_layers", 1}}), HasSubstr("'model.layers.1."));
@@ -125,6 +127,69 @@ TEST_F(ChangedModel, RefusesWhatItCannotRun) {
                 HasSubstr("_proj.bias' is not known for the architecture llama"));
     EXPECT_THAT(refusal("llama2", {{"attention_sparsity", 3}}), HasSubstr("'attention_sparsity' is not known"));
     EXPECT_EQ(refusal("llama2", {}), "accepted");
+}
+
+TEST_F(ChangedModel, RefusesNumbersThatNoModelMeans) {
+    using testing::HasSubstr;
+    for (const double epsilon : {0.0, -1e-6, 0.11, 2147483648.0, 9223372036854775808.0, 1e-60}) {
+        EXPECT_THAT(refusal("llama2", {{"rms_norm_eps", epsilon}}), HasSubstr("rms_norm_eps is ")) << epsilon;
+    }
+    for (const double epsilon : {1e-12, 1e-8, 1e-5, 0.1}) {
+        EXPECT_EQ(refusal("llama2", {{"rms_norm_eps", epsilon}}), "accepted") << epsilon;
+    }
+    for (const double theta : {0.0, -1.0, 1e60}) {
+        EXPECT_THAT(refusal("llama2", {{"rope_parameters", {{"rope_theta", theta}}}}),
+                    HasSubstr("rope_parameters.rope_theta is "));
+        EXPECT_THAT(refusal("llama2", {{"rope_parameters", nullptr}, {"rope_theta", theta}}),
+                    HasSubstr("config.json: rope_theta is "));
+    }
+    for (const json& wrong : {json("x"), json(5), json::array({1, 2}), json(true)}) {
+        EXPECT_THAT(refusal("llama2", {{"rope_parameters", wrong}}), HasSubstr("'rope_parameters' is "));
+        EXPECT_THAT(refusal("llama2", {{"rope_parameters", nullptr}, {"rope_scaling", wrong}}),
+                    HasSubstr("'rope_scaling' is "));
+    }
+    for (const char* key : {"factor", "low_freq_factor", "high_freq_factor"}) {
+        EXPECT_THAT(refusal("llama3", {{"rope_parameters", {{key, 0.0}}}}),
+                    HasSubstr(std::string("rope_parameters.") + key + " is 0, but it must be a positive number"));
+    }
+    EXPECT_THAT(refusal("llama2", {{"rope_parameters", {{"rope_theta", "many"}}}}),
+                HasSubstr("'rope_parameters.rope_theta' is string, not a number"));
+}
+
+// The bundled draft, with one number of its metadata changed.
+TEST(GgufNumbers, AreRefusedByTheNameOfTheirKey) {
+    std::ifstream in(fs::path(FORESAY_SOURCE_DIR) / "models/python-coder/draft-q8_0.gguf", std::ios::binary);
+    const std::string bytes((std::istreambuf_iterator<char>(in)), {});
+    const fs::path path = fs::path(testing::TempDir()) / ("foresay_numbers_" + std::to_string(::getpid()) + ".gguf");
+    const auto refusal = [&](const std::string& key, auto value) -> std::string {
+        std::string changed = bytes;
+        const std::size_t at = changed.find(key);
+        EXPECT_NE(at, std::string::npos) << key;
+        changed.replace(at + key.size() + 4, sizeof value, reinterpret_cast<const char*>(&value), sizeof value);
+        std::ofstream(path, std::ios::binary) << changed;
+        try {
+            core::ModelSource::open(path);
+        } catch (const Error& error) {
+            return error.what();
+        }
+        return "accepted";
+    };
+    const float infinity = std::numeric_limits<float>::infinity();
+    for (const float epsilon : {0.0f, -1.0f, 0.5f, 2147483648.0f, infinity, std::nanf("")}) {
+        EXPECT_THAT(refusal("llama.attention.layer_norm_rms_epsilon", epsilon),
+                    testing::HasSubstr("llama.attention.layer_norm_rms_epsilon is "));
+    }
+    for (const float theta : {0.0f, -1.0f, infinity, std::nanf("")}) {
+        EXPECT_THAT(refusal("llama.rope.freq_base", theta), testing::HasSubstr("llama.rope.freq_base is "));
+    }
+    for (const std::uint32_t size : {0u, 5u, 16383u, 4294967295u}) {
+        EXPECT_THAT(refusal("llama.vocab_size", size),
+                    testing::HasSubstr("llama.vocab_size is " + std::to_string(size) +
+                                       ", but the embedding table has 16384 rows"));
+    }
+    EXPECT_EQ(refusal("llama.attention.layer_norm_rms_epsilon", 1e-5f), "accepted");
+    EXPECT_EQ(refusal("llama.vocab_size", std::uint32_t{16384}), "accepted");
+    fs::remove(path);
 }
 
 TEST(Shapes, AreWhatWasPublished) {

@@ -109,8 +109,20 @@ TEST(GgufTokenizer, BosAndEosAsTheFileOrThePreTokenizerSays) {
     EXPECT_EQ(named("gpt-2").flag("tokenizer.ggml.add_bos_token", true).load().encode("ab"), (Ids{257, 256}));
     EXPECT_EQ(named("gpt-2").flag("tokenizer.ggml.add_eos_token", true).load().encode("ab"), (Ids{256, 258}));
     EXPECT_EQ(merged().flag("tokenizer.ggml.add_bos_token", true).load().encode("ab"), (Ids{256})) << "no BOS to add";
-    EXPECT_EQ(merged().number("tokenizer.ggml.eos_token_id", 4294967295u).load().special().eos, -1);
+    EXPECT_EQ(merged().number("tokenizer.ggml.padding_token_id", 4294967295u).load().special().pad, -1);
     EXPECT_EQ(named("gpt-2").string("tokenizer.chat_template", "T").load().chat_template(), "T");
+}
+
+// A wrong BOS or EOS would change every text, or never end one.
+TEST(GgufTokenizer, BosAndEosOutsideTheVocabularyAreRefused) {
+    for (const std::string key : {"tokenizer.ggml.bos_token_id", "tokenizer.ggml.eos_token_id"}) {
+        for (const std::uint32_t id : {259u, 1u << 31, 4294967295u}) {
+            EXPECT_EQ(merged().number(key, id).refusal(),
+                      "m.gguf: " + key + " is " + std::to_string(id) +
+                          ", but the vocabulary has 259 tokens; get or convert the model again");
+        }
+        EXPECT_EQ(merged().number(key, 258).refusal(), "");
+    }
 }
 
 TEST(GgufTokenizer, TypesDecideWhatTextReaches) {

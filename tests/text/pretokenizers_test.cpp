@@ -18,7 +18,11 @@ Pieces split(const Splitter& splitter, std::string_view text) {
     Pieces pieces;
     splitter.split(
         text, TextPlace::start,
-        [](void* out, std::string_view piece) { static_cast<Pieces*>(out)->emplace_back(piece); }, &pieces);
+        [](void* out, std::string_view piece) {
+            static_cast<Pieces*>(out)->emplace_back(piece);
+            return true;
+        },
+        &pieces);
     return pieces;
 }
 

@@ -279,6 +279,23 @@ TEST_F(Directory, ReadsTheSettingsBeside) {
     EXPECT_EQ(tokenizer.end_of_text_ids().size(), 4u);
 }
 
+TEST_F(Directory, RefusesIdsBeyondTheModelsVocabulary) {
+    write("tokenizer.json", document().dump());
+    // Ids in the padding of the model's vocabulary are tokens that the tokenizer lacks; -1 is none.
+    write("config.json", R"({"vocab_size": 320, "eos_token_id": 300, "bos_token_id": -1})");
+    EXPECT_EQ(Tokenizer::from_directory(folder_).special().bos, -1);
+    for (const char* name : {"config.json", "generation_config.json"}) {
+        for (const char* id : {"320", "2147483648", "[97, 4294967295]", "-2"}) {
+            write("config.json", R"({"vocab_size": 320})");
+            write(name, R"({"vocab_size": 320, "eos_token_id": )" + std::string(id) + "}");
+            const std::string error = error_of([&] { Tokenizer::from_directory(folder_); });
+            EXPECT_NE(error.find(std::string(name) + ": eos_token_id is "), std::string::npos) << error;
+            EXPECT_NE(error.find("but the vocabulary has 320 tokens"), std::string::npos) << error;
+            std::filesystem::remove(folder_ / "generation_config.json");
+        }
+    }
+}
+
 TEST_F(Directory, WithoutATokenizerSaysSo) {
     EXPECT_NE(error_of([&] { Tokenizer::from_directory(folder_); }).find("has no tokenizer.json, tekken.json"),
               std::string::npos);

@@ -12,6 +12,7 @@
 #include "app/repl/completion.h"
 #include "app/repl/repl.h"
 #include "base/error.h"
+#include "core/text/bounded_encode.h"
 
 namespace foresay::app {
 
