@@ -14,6 +14,8 @@
 namespace foresay::kernels::cpu {
 
 const RowAngles& CpuOps::angles(CpuWorkspace& a, int table) {
+    // Here, not in begin(): an op that was prepared since may have added its table.
+    if (a.angles.size() < ropes_.size()) a.angles.resize(ropes_.size());
     RowAngles& out = a.angles[static_cast<std::size_t>(table)];
     if (out.valid) return out;
     const RopeTable& rope = ropes_[static_cast<std::size_t>(table)];

@@ -135,7 +135,6 @@ void CpuOps::begin(Workspace& workspace, const Batch& batch) {
     check_batch(workspace, batch);
     auto& a = self(workspace);
     a.batch = batch;
-    a.angles.resize(ropes_.size());
     for (RowAngles& angles : a.angles) angles.valid = false;
     a.tiles.set_rows(rows(a), isa_);
     a.ff_tiles.set_rows(rows(a), isa_);
