@@ -58,7 +58,7 @@ class Program:
         environment = {**os.environ, "FORESAY_LOG": "error"}
         for name in ("XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_CONFIG_DIRS", "XDG_CACHE_HOME"):
             environment[name] = self.home.name
-        command = [program, "chat", "--no-save", "--device", "cpu", "--threads", "1", "-n", str(tokens),
+        command = [program, "chat", "--lines", "--no-save", "--device", "cpu", "--threads", "1", "-n", str(tokens),
                    "--set", "chat.newline=" + ("true" if newline else "false")]
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
@@ -104,7 +104,7 @@ class Program:
         self.ask("/clear")
         first, *others = seeds
         self.ask(f"/set sampling.seed {first}")
-        answers = [self.ask("\\\n".join(beginning.split("\n")))]  # as someone types it
+        answers = [self.ask(f'""""\n{beginning}\n""""')]
         answers += [self.ask(f"/retry {seed}") for seed in others]
         return [answer[:-1] for answer in answers]  # a newline ends each
 
@@ -184,7 +184,7 @@ def repeats(answer):
 
 def ends_line(beginning):
     """What chat.newline adds (app/conversation/prompt.cpp)."""
-    return "" if beginning[-1] in " \t\n([=" else "\n"
+    return "" if beginning.endswith("\n") else "\n"
 
 
 def measure(program, setting, prompts, seeds):

@@ -322,9 +322,9 @@ TEST(Chat, ALanguageForColoursMustBeKnown) {
     const Outcome start = run({"chat", "--set", "chat.language=pyton"}, "");
     EXPECT_EQ(start.status, 1);
     EXPECT_THAT(start.error, AllOf(HasSubstr("--set #1: chat.language is 'pyton'"), HasSubstr("python")));
-    const Outcome later = run({"chat"}, "/set chat.language cobol\n/show chat.language\n");
+    const Outcome later = run({"chat", "--lines"}, "/set chat.language cobol\n/show chat.language\n");
     EXPECT_THAT(later.error,
-                AllOf(HasSubstr("/set: chat.language is 'cobol'"), HasSubstr("chat.language = \"python\"")));
+                AllOf(HasSubstr("foresay: chat.language is 'cobol'"), HasSubstr("chat.language = \"python\"")));
 }
 
 TEST(Chat, HelpComesFromTheTable) {

@@ -160,11 +160,11 @@ TEST_F(ReplDisplay, CodeIsColouredAsItComes) {
     wait_for_answers(1);
     EXPECT_THAT(colours(), HasSubstr("\x1b[35mreturn\x1b[39m"));
     EXPECT_THAT(without_blanks(screen_and_past()), HasSubstr(expected("200")));
-    // The answer goes on in the string that the message begins.
-    type("/clear Enter");
-    expect_screen(HasSubstr("A new conversation"));
-    type("'x = \"\"\"two words ' Enter");
-    wait_for_answers(2);
+    // The answer goes on in the string that the entry begins. It is short, so that the entry stays on the screen.
+    start("-n 40 --speculation 4", "", 61, 60);
+    wait_for("\n>");
+    type("'x = \"\"\"two words' Enter");
+    wait_for_answers(1);
     const std::string shown = colours();
     EXPECT_THAT(shown.substr(shown.rfind("two words")), ContainsRegex("\n\x1b\\[32m"));
 }

@@ -166,7 +166,7 @@ TEST(Talk, SavesAndLoads) {
 TEST(Talk, FilesAreContextWithACount) {
     const std::string file = write_scratch("numbers.py", "one = 1\ntwo = 2\n");
     const Outcome outcome = chat("/file " + file + "\nthree =\n");
-    EXPECT_EQ(outcome.out, complete("# " + file + "\none = 1\ntwo = 2\n\nthree =") + "\n");
+    EXPECT_EQ(outcome.out, complete("# " + file + "\none = 1\ntwo = 2\n\nthree =\n") + "\n");
     EXPECT_THAT(outcome.error, HasSubstr(" tokens"));
     fs::create_directories(scratch() / "tree" / ".hidden");
     write_scratch("tree/a.py", "a = 1\n");

@@ -27,8 +27,9 @@ void view(Repl& repl, const std::string& arguments) {
     if (!arguments.empty() && arguments != "on" && arguments != "off") {
         throw Error("write /view on or /view off, not /view " + arguments);
     }
-    if (const std::string why = repl.why_no_tint(); arguments == "on" && !why.empty()) {
-        throw Error("drafted tokens cannot be marked here, because " + why);
+    if (const std::string why = repl.why_no_tint(); !why.empty()) {
+        if (arguments == "on") throw Error("drafted tokens cannot be marked here, because " + why);
+        return say("Answers are plain text, because " + why + ".\n");
     }
     if (!arguments.empty()) repl.tint_drafts(arguments == "on");
     say(repl.tints_drafts() ? "Drafted tokens are marked in answers; /view off colours code again.\n"
