@@ -125,10 +125,24 @@ void end_answers(int number, int runs) {
             before = 0;
         }
         foresay::testing::Call call;
-        call.arguments = {"chat",      "--session",      name,        "-n",    "400",
-                          "--context", "2048",           "--threads", "1",     "--speculation",
-                          "off",       "--set",          "plugin=[]", "--set", "sampling.chain=[\"temperature\"]",
-                          "--seed",    std::to_string(i)};
+        call.arguments = {"chat",
+                          "--lines",
+                          "--session",
+                          name,
+                          "-n",
+                          "400",
+                          "--context",
+                          "2048",
+                          "--threads",
+                          "1",
+                          "--speculation",
+                          "off",
+                          "--set",
+                          "plugin=[]",
+                          "--set",
+                          "sampling.chain=[\"temperature\"]",
+                          "--seed",
+                          std::to_string(i)};
         const std::string entry = "def name" + std::to_string(i) + "(x):";
         call.input = entry + "\n";
         call.hold_input = true;

@@ -64,11 +64,11 @@ std::vector<Case> cases() {
     const std::string lines = std::string(kEntry) + "\n";
     std::vector<Case> all = {
         {{"complete", "-p", kEntry, "-n", "10"}, "", expected_answer(), true},
-        {{"chat", "-n", "10"}, lines, expected_answer(), true},
-        {{"chat", "-n", "10", "--session", "new"}, lines, expected_answer(), true},
-        {{"chat", "-n", "10", "--session", "old"}, "/clear\n" + lines, expected_answer(), true},
-        {{"chat", "-n", "10", "--continue"}, "/clear\n" + lines, expected_answer(), true},
-        {{"chat", "-n", "10"}, lines + "/save copy\n", expected_answer(), true},
+        {{"chat", "--lines", "-n", "10"}, lines, expected_answer(), true},
+        {{"chat", "--lines", "-n", "10", "--session", "new"}, lines, expected_answer(), true},
+        {{"chat", "--lines", "-n", "10", "--session", "old"}, "/clear\n" + lines, expected_answer(), true},
+        {{"chat", "--lines", "-n", "10", "--continue"}, "/clear\n" + lines, expected_answer(), true},
+        {{"chat", "--lines", "-n", "10"}, lines + "/save copy\n", expected_answer(), true},
         {{"session", "replay", "old"}, "", "the same", true},
         {{"session", "list"}},
         {{"session", "show", "old"}, "", "> "},
@@ -91,7 +91,7 @@ fs::path make_state(const std::string& name, bool with_session = true) {
         static const std::string saved = [] {
             const fs::path first = scratch() / "first";
             Call call;
-            call.arguments = {"chat", "-n", "10", "--session", "old"};
+            call.arguments = {"chat", "--lines", "-n", "10", "--session", "old"};
             call.input = "import os\n";
             call.environment = {{"XDG_STATE_HOME", first.string()}};
             EXPECT_EQ(run(call).status, 0);
@@ -168,7 +168,8 @@ TEST(Limits, ThereIsNoHome) {
             ::setenv("XDG_STATE_HOME", "/proc/nowhere", 1);
         },
         false);
-    for (const Arguments& arguments : {Arguments{"chat", "-n", "10"}, {"complete", "-p", kEntry, "-n", "10"}}) {
+    for (const Arguments& arguments :
+         {Arguments{"chat", "--lines", "-n", "10"}, {"complete", "-p", kEntry, "-n", "10"}}) {
         Call call;
         call.arguments = arguments;
         call.input = std::string(kEntry) + "\n";
@@ -253,7 +254,7 @@ TEST(Limits, ALimitThatComesLater) {
     const std::string session = "later";
     const auto conversation = [&](bool limited) {
         Call call;
-        call.arguments = {"chat", "-n", "60", "--session", limited ? "limited" : "free"};
+        call.arguments = {"chat", "--lines", "-n", "60", "--session", limited ? "limited" : "free"};
         call.input = "def f(x):\nimport os\nx = 1\n";
         call.environment = {{"XDG_STATE_HOME", state.string()}};
         if (limited) {
@@ -293,7 +294,7 @@ TEST(Limits, StreamsThatAreClosedOrFull) {
     for (const int stream : {STDOUT_FILENO, STDERR_FILENO}) {
         for (const auto& prepare : {std::function<void()>(full(stream)), std::function<void()>(closed(stream))}) {
             const Outcome complete = go({"complete", "-p", kEntry, "-n", "10"}, prepare);
-            const Outcome chat = go({"chat", "-n", "10", "--session", "streams"}, prepare);
+            const Outcome chat = go({"chat", "--lines", "-n", "10", "--session", "streams"}, prepare);
             EXPECT_EQ(complete.status, stream == STDOUT_FILENO ? 1 : 0) << complete.error;
             EXPECT_EQ(chat.status, stream == STDOUT_FILENO ? 1 : 0) << chat.error;
             if (stream == STDOUT_FILENO) {
@@ -303,8 +304,8 @@ TEST(Limits, StreamsThatAreClosedOrFull) {
             }
         }
     }
-    EXPECT_EQ(go({"chat", "-n", "10", "--session", "streams"}, closed(STDIN_FILENO)).status, 1);
-    EXPECT_EQ(go({"chat", "-n", "10", "--session", "streams"},
+    EXPECT_EQ(go({"chat", "--lines", "-n", "10", "--session", "streams"}, closed(STDIN_FILENO)).status, 1);
+    EXPECT_EQ(go({"chat", "--lines", "-n", "10", "--session", "streams"},
                  [] {
                      ::close(STDIN_FILENO);
                      ::close(STDOUT_FILENO);
@@ -339,7 +340,7 @@ Kept kept(const std::string& session) {
 
 Call long_answer(const std::string& session) {
     Call call;
-    call.arguments = {"chat", "-n", "1500", "--threads", "1", "--speculation", "off", "--session", session};
+    call.arguments = {"chat", "--lines", "-n", "1500", "--threads", "1", "--speculation", "off", "--session", session};
     call.input = std::string(kEntry) + "\n";
     call.hold_input = true;
     return call;
@@ -414,7 +415,7 @@ TEST(Signals, AtThePrompt) {
     for (const int number : {SIGTERM, SIGHUP, SIGINT, SIGKILL}) {
         Call call;
         const std::string session = "prompt" + std::to_string(number);
-        call.arguments = {"chat", "-n", "5", "--session", session};
+        call.arguments = {"chat", "--lines", "-n", "5", "--session", session};
         call.input = std::string(kEntry) + "\n/nonsense\n";  // reported once the answer is saved
         call.hold_input = true;
         call.on_error = [number](pid_t pid) { ::kill(pid, number); };
@@ -446,7 +447,7 @@ TEST(Signals, APluginIsNotBlamed) {
     call.on_output = [](pid_t pid) { ::kill(pid, SIGTERM); };
     run(call);
     call = {};
-    call.arguments = {"chat", "-n", "5", "--session", "blame"};
+    call.arguments = {"chat", "--lines", "-n", "5", "--session", "blame"};
     call.input = "x = 1\n";
     call.environment = {{"FORESAY_LOG", "warn"}};
     EXPECT_THAT(run(call).error, Not(HasSubstr("was running when")));
