@@ -157,7 +157,9 @@ TEST_F(PluginTrouble, WithoutRoomForAMarkerAllCommandsRun) {
     EXPECT_EQ(text.out, expected);
     EXPECT_THAT(text.error, ContainsRegex("^foresay: warning: no crash marker can be kept in " + home() +
                                           "/foresay: File too large; [^\n]*\n$"));
-    EXPECT_EQ(limited(call({"chat", "--lines", "-n", "8"}, {}, "def f(x):\n")).out, expected + "\n");
+    const std::string line = "def f(x):\n";  // what the entry adds to the document
+    EXPECT_EQ(limited(call({"chat", "--lines", "-n", "8"}, {}, line)).out,
+              run(call({"complete", "-p", line, "-n", "8"})).out + "\n");
     const std::string config = source("configs/python-coder.toml");
     for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{
              {"plugin", "list"}, {"plugin", "show", "wordlist"}, {"config", "check", config}}) {
@@ -261,7 +263,7 @@ TEST_F(TroubleAtATerminal, ACrashIsNamedOnALineOfItsOwnAndTheTerminalIsGivenBack
                                           "[[plugin]]\nname = \"trouble\"\npath = \"" +
                                           kTrouble + "\"\n[plugin.options]\ndeed = \"segfault\"\n");
     start("-n 6 " + config + "; echo was $?; stty -a");
-    wait_for("on the next.");
+    wait_for("lists the commands");
     type("'x = 1' Enter");
     expect_screen(
         AllOf(ContainsRegex("\nforesay: sampler 'trouble' of plugin"), HasSubstr("was 139"), ContainsRegex(" icanon")));
@@ -270,7 +272,7 @@ TEST_F(TroubleAtATerminal, ACrashIsNamedOnALineOfItsOwnAndTheTerminalIsGivenBack
 
 TEST_F(TroubleAtATerminal, TwoInterruptsEndAHang) {
     start("-n 6; echo was $?; stty -a");
-    wait_for("on the next.");
+    wait_for("lists the commands");
     type("'/plugin load " + kTrouble + " deed=hang' Enter");
     wait_for("1   trouble");
     type("'x = 1' Enter");
