@@ -37,7 +37,8 @@ void TurnTree::apply(Change change) {
         const Node& node = change.added[i];
         const bool fits = node.parent >= kRoot && node.parent < static_cast<int>(nodes_.size() + i);
         if (!fits) throw Error("a turn follows one that does not exist");
-        if (node.turn.given.size() != node.turn.given_sampled.size()) throw Error("a turn's given tokens are incomplete");
+        if (node.turn.given.size() != node.turn.given_sampled.size())
+            throw Error("a turn's given tokens are incomplete");
     }
     if (state.heads.empty() || state.heads.size() > kMaxBranches) {
         throw Error("a conversation has from 1 to " + std::to_string(kMaxBranches) + " branches");

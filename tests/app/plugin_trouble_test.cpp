@@ -27,6 +27,7 @@ using ::testing::StartsWith;
 
 const std::string kBad = FORESAY_BAD_FOLDER;
 const std::string kTrouble = kBad + "/trouble.so";
+constexpr int kWide = 400;  // columns: messages that name a file of the build folder fit on one line
 
 // Options that put trouble.so first in the chain.
 std::vector<std::string> with_trouble(const std::string& deed, int at = 0, const std::string& file = kTrouble) {
@@ -262,7 +263,7 @@ TEST_F(TroubleAtATerminal, ACrashIsNamedOnALineOfItsOwnAndTheTerminalIsGivenBack
                                           "\"\n[sampling]\nchain = [\"trouble\"]\n"
                                           "[[plugin]]\nname = \"trouble\"\npath = \"" +
                                           kTrouble + "\"\n[plugin.options]\ndeed = \"segfault\"\n");
-    start("-n 6 " + config + "; echo was $?; stty -a");
+    start("-n 6 " + config + "; echo was $?; stty -a", "", kWide);
     wait_for("lists the commands");
     type("'x = 1' Enter");
     expect_screen(
@@ -271,7 +272,7 @@ TEST_F(TroubleAtATerminal, ACrashIsNamedOnALineOfItsOwnAndTheTerminalIsGivenBack
 #endif
 
 TEST_F(TroubleAtATerminal, TwoInterruptsEndAHang) {
-    start("-n 6; echo was $?; stty -a");
+    start("-n 6; echo was $?; stty -a", "", kWide);
     wait_for("lists the commands");
     type("'/plugin load " + kTrouble + " deed=hang' Enter");
     wait_for("1   trouble");
