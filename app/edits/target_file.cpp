@@ -284,10 +284,25 @@ fs::path keep_backup(const TargetFile& file) {
     ::gmtime_r(&now, &parts);
     std::strftime(time.data(), time.size(), "%Y%m%d-%H%M%S", &parts);
     const std::string name = file.path.filename().string().substr(0, 200);
-    for (int number = 0;; ++number) {
+    const auto all_backups = [&folder] {
+        std::vector<fs::path> found;
+        std::error_code ignored;
+        for (fs::directory_iterator entry(folder, ignored), end; !ignored && entry != end; entry.increment(ignored)) {
+            found.push_back(entry->path());
+        }
+        return found;
+    };
+    // The numbers of one second only grow, also when its first backups are deleted already: their order is their age.
+    const std::string second = std::string(time.data()) + "-";
+    int first = 0;
+    for (const fs::path& backup : all_backups()) {
+        const std::string other = backup.filename().string();
+        if (other.starts_with(second)) first = std::max(first, std::atoi(other.c_str() + second.size()) + 1);
+    }
+    for (int number = std::min(first, 999);; ++number) {
         std::array<char, 8> digits{};
         std::snprintf(digits.data(), digits.size(), "%03d", number);
-        const fs::path path = folder / (std::string(time.data()) + "-" + digits.data() + "-" + name);
+        const fs::path path = folder / (second + digits.data() + "-" + name);
         const Descriptor made(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
         if (!made.valid() && errno == EEXIST && number < 999) continue;
         if (!made.valid() || !write_all(made.get(), file.bytes) || ::fsync(made.get()) != 0) {
@@ -296,13 +311,11 @@ fs::path keep_backup(const TargetFile& file) {
             throw Error("cannot keep a backup of " + file.name + " in " + folder.string() + because(problem) +
                         "; nothing was written");
         }
+        std::vector<fs::path> others = all_backups();
+        std::erase(others, path);                 // the newest one, even if the clock was set back
+        std::sort(others.begin(), others.end());  // their names begin with the time
         std::error_code ignored;
-        std::vector<fs::path> kept;
-        for (fs::directory_iterator entry(folder, ignored), end; !ignored && entry != end; entry.increment(ignored)) {
-            kept.push_back(entry->path());
-        }
-        std::sort(kept.begin(), kept.end());  // their names begin with the time
-        for (std::size_t i = 0; i + kMostBackups < kept.size(); ++i) fs::remove(kept[i], ignored);
+        for (std::size_t i = 0; i + kMostBackups <= others.size(); ++i) fs::remove(others[i], ignored);
         return path;
     }
 }

@@ -125,10 +125,24 @@ void end_answers(int number, int runs) {
             before = 0;
         }
         foresay::testing::Call call;
-        call.arguments = {"chat",      "--session",      name,        "-n",    "400",
-                          "--context", "2048",           "--threads", "1",     "--speculation",
-                          "off",       "--set",          "plugin=[]", "--set", "sampling.chain=[\"temperature\"]",
-                          "--seed",    std::to_string(i)};
+        call.arguments = {"chat",
+                          "--lines",
+                          "--session",
+                          name,
+                          "-n",
+                          "400",
+                          "--context",
+                          "2048",
+                          "--threads",
+                          "1",
+                          "--speculation",
+                          "off",
+                          "--set",
+                          "plugin=[]",
+                          "--set",
+                          "sampling.chain=[\"temperature\"]",
+                          "--seed",
+                          std::to_string(i)};
         const std::string entry = "def name" + std::to_string(i) + "(x):";
         call.input = entry + "\n";
         call.hold_input = true;
@@ -145,7 +159,7 @@ void end_answers(int number, int runs) {
         ASSERT_EQ(nodes.size(), before + 1) << "run " << i << " lost a turn";
         before = nodes.size();
         const Turn& last = nodes.back().turn;
-        EXPECT_EQ(last.said, entry) << "run " << i << " lost the entry";
+        EXPECT_TRUE(last.said == entry + "\n" || last.said == "\n" + entry + "\n") << "run " << i << " lost the entry";
         const std::string answer = tokenizer.decode(last.answer);
         if (number == SIGTERM) {
             EXPECT_EQ(answer + "\n", outcome.out) << "run " << i;

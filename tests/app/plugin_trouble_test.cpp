@@ -27,6 +27,7 @@ using ::testing::StartsWith;
 
 const std::string kBad = FORESAY_BAD_FOLDER;
 const std::string kTrouble = kBad + "/trouble.so";
+constexpr int kWide = 400;  // columns: messages that name a file of the build folder fit on one line
 
 // Options that put trouble.so first in the chain.
 std::vector<std::string> with_trouble(const std::string& deed, int at = 0, const std::string& file = kTrouble) {
@@ -60,7 +61,7 @@ protected:
         return run(call({"complete", "-p", "def f(x):", "-n", "8"}, more));
     }
     Outcome chat(const std::string& input, const std::vector<std::string>& more = {}) const {
-        return run(call({"chat", "-n", "6"}, more, input));
+        return run(call({"chat", "--lines", "-n", "6"}, more, input));
     }
 };
 
@@ -157,7 +158,9 @@ TEST_F(PluginTrouble, WithoutRoomForAMarkerAllCommandsRun) {
     EXPECT_EQ(text.out, expected);
     EXPECT_THAT(text.error, ContainsRegex("^foresay: warning: no crash marker can be kept in " + home() +
                                           "/foresay: File too large; [^\n]*\n$"));
-    EXPECT_EQ(limited(call({"chat", "-n", "8"}, {}, "def f(x):\n")).out, expected + "\n");
+    const std::string line = "def f(x):\n";  // what the entry adds to the document
+    EXPECT_EQ(limited(call({"chat", "--lines", "-n", "8"}, {}, line)).out,
+              run(call({"complete", "-p", line, "-n", "8"})).out + "\n");
     const std::string config = source("configs/python-coder.toml");
     for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{
              {"plugin", "list"}, {"plugin", "show", "wordlist"}, {"config", "check", config}}) {
@@ -174,8 +177,8 @@ TEST_F(PluginTrouble, WithoutRoomForAMarkerAllCommandsRun) {
 }
 
 TEST_F(PluginTrouble, TheFirstInterruptNamesAPluginThatHangsAndTheSecondEnds) {
-    Call hanging =
-        call({"chat", "-n", "6", "--session", "work"}, {}, "x = 1\n/plugin load " + kTrouble + " deed=hang\ny = 2\n");
+    Call hanging = call({"chat", "--lines", "-n", "6", "--session", "work"}, {},
+                        "x = 1\n/plugin load " + kTrouble + " deed=hang\ny = 2\n");
     const std::string who = "sampler 'trouble' of plugin '" + kTrouble + "'";
     int interrupts = 0;
     hanging.on_more = [&](pid_t child, const Outcome& so_far) {
@@ -194,8 +197,8 @@ TEST_F(PluginTrouble, TheFirstInterruptNamesAPluginThatHangsAndTheSecondEnds) {
                       HasSubstr("foresay: ended while " + who + " was in process()\n")));
     EXPECT_THAT(run(call({"session", "show", "work"})).out, HasSubstr("> x = 1\n"));
     // The user has seen it named, and it has not crashed.
-    Call next =
-        call({"chat", "-n", "6", "--session", "work", "--set", "plugin.trouble.options.deed=none"}, {}, "y = 2\n");
+    Call next = call({"chat", "--lines", "-n", "6", "--session", "work", "--set", "plugin.trouble.options.deed=none"},
+                     {}, "y = 2\n");
     next.environment.emplace_back("FORESAY_LOG", "warn");
     const Outcome again = run(next);
     EXPECT_EQ(again.status, 0) << again.error;
@@ -223,7 +226,7 @@ TEST_F(PluginTrouble, HugeEqualLogitsAreEquallyLikely) {
 }
 
 TEST_F(PluginTrouble, WhatPluginsSayCannotControlTheTerminal) {
-    const Outcome shown = run(call({"plugin", "show", kTrouble}));
+    const Outcome shown = run(call({"plugin", "show", "--load", kTrouble}));
     EXPECT_THAT(shown.out, AllOf(HasSubstr("trouble\n  Breaks ?[31mall? rules.\n"), Not(HasSubstr("\x1b"))));
     const Outcome failed = complete(with_trouble("nan"));
     EXPECT_EQ(failed.status, 1);
@@ -241,7 +244,7 @@ TEST_F(PluginTrouble, AFileMayHaveAnotherNameThanItsSampler) {
                       HasSubstr("1   trouble       deed = \"none\", at = 7"),
                       HasSubstr(two + " holds the samplers first, second; write /plugin load " + two + " NAME"),
                       HasSubstr("1   second")));
-    EXPECT_THAT(run(call({"plugin", "show", two})).out,
+    EXPECT_THAT(run(call({"plugin", "show", "--load", two})).out,
                 AllOf(HasSubstr("first\n  One of two."), HasSubstr("second\n")));
 }
 
@@ -260,8 +263,8 @@ TEST_F(TroubleAtATerminal, ACrashIsNamedOnALineOfItsOwnAndTheTerminalIsGivenBack
                                           "\"\n[sampling]\nchain = [\"trouble\"]\n"
                                           "[[plugin]]\nname = \"trouble\"\npath = \"" +
                                           kTrouble + "\"\n[plugin.options]\ndeed = \"segfault\"\n");
-    start("-n 6 " + config + "; echo was $?; stty -a");
-    wait_for("on the next.");
+    start("-n 6 " + config + "; echo was $?; stty -a", "", kWide);
+    wait_for("lists the commands");
     type("'x = 1' Enter");
     expect_screen(
         AllOf(ContainsRegex("\nforesay: sampler 'trouble' of plugin"), HasSubstr("was 139"), ContainsRegex(" icanon")));
@@ -269,8 +272,8 @@ TEST_F(TroubleAtATerminal, ACrashIsNamedOnALineOfItsOwnAndTheTerminalIsGivenBack
 #endif
 
 TEST_F(TroubleAtATerminal, TwoInterruptsEndAHang) {
-    start("-n 6; echo was $?; stty -a");
-    wait_for("on the next.");
+    start("-n 6; echo was $?; stty -a", "", kWide);
+    wait_for("lists the commands");
     type("'/plugin load " + kTrouble + " deed=hang' Enter");
     wait_for("1   trouble");
     type("'x = 1' Enter");

@@ -27,7 +27,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 Outcome chat(const std::string& input, std::vector<std::string> more = {}) {
-    std::vector<std::string> arguments = {"chat", "-n", "5"};
+    std::vector<std::string> arguments = {"chat", "--lines", "-n", "5"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     return run(arguments, input);
 }
@@ -46,7 +46,7 @@ std::string shown(const std::string& name) { return run({"session", "show", name
 TEST(Save, DoesNotReplaceAnOpenSession) {
     Outcome theirs;
     Call mine;
-    mine.arguments = {"chat", "-n", "5", "--session", "work"};
+    mine.arguments = {"chat", "--lines", "-n", "5", "--session", "work"};
     mine.input = "mine = 1\nmine = 2\n";
     // While the first conversation is open, another one tries to take its name.
     mine.on_output = [&](pid_t pid) {
@@ -101,7 +101,7 @@ TEST(Save, ANameThatIsTakenMeanwhileCostsNothing) {
         " ]; do sleep 0.05; done; printf 'second = 1\\n"
         "second = 2\\n') | env FORESAY_LOG=error XDG_CONFIG_HOME=/nowhere XDG_CONFIG_DIRS=/nowhere "
         "XDG_STATE_HOME=" +
-        state.string() + " " FORESAY_PROGRAM " chat -n 5 --session shared > /dev/null 2> " + said;
+        state.string() + " " FORESAY_PROGRAM " chat --lines -n 5 --session shared > /dev/null 2> " + said;
     std::thread waiting([&] { static_cast<void>(std::system(second.c_str())); });
     // It reports the nonsense after it has looked for the session.
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
@@ -110,7 +110,7 @@ TEST(Save, ANameThatIsTakenMeanwhileCostsNothing) {
     }
     Call first;
     first.environment = {{"XDG_STATE_HOME", state.string()}};
-    first.arguments = {"chat", "-n", "5", "--session", "shared"};
+    first.arguments = {"chat", "--lines", "-n", "5", "--session", "shared"};
     first.input = "first = 1\nfirst = 2\n";
     EXPECT_EQ(run(first).status, 0);
     std::ofstream(go) << "go";
@@ -310,7 +310,7 @@ TEST_F(PluginOfASession, ASessionAloneCannotLoadIt) {
         EXPECT_THAT(outcome.error, AllOf(HasSubstr("session traced names the plugin " + library_.string()),
                                          HasSubstr("allow it by continuing the session at a terminal")));
     }
-    const Outcome loaded = here({"chat", "-n", "5"}, "/load traced\nx = 1\n");
+    const Outcome loaded = here({"chat", "--lines", "-n", "5"}, "/load traced\nx = 1\n");
     EXPECT_THAT(loaded.error, HasSubstr("outside the plugin path"));
     EXPECT_FALSE(ran());
     // A session cannot give a plugin of another layer a path either.

@@ -54,17 +54,12 @@ protected:
     }
     // chat has no --temperature.
     static Outcome chat(const std::vector<std::string>& model, const std::string& input) {
-        std::vector<std::string> arguments = {"chat",
-                                              "-n",
-                                              "300",
-                                              "--model",
-                                              model[1],
-                                              "--set",
-                                              "plugin=[]",
-                                              "--set",
-                                              "sampling.chain=[\"temperature\"]",
-                                              "--set",
-                                              "sampling.temperature.value=0"};
+        std::vector<std::string> arguments = {"chat",    "--lines",
+                                              "-n",      "300",
+                                              "--model", model[1],
+                                              "--set",   "plugin=[]",
+                                              "--set",   "sampling.chain=[\"temperature\"]",
+                                              "--set",   "sampling.temperature.value=0"};
         return run(arguments, input);
     }
 
@@ -180,11 +175,12 @@ TEST_F(Files, PatchesByAWholeFileAndRefusesWhatIsNone) {
     const Outcome none = chat(scripted("I would rather not."), "/patch a.py --yes add a line\n");
     EXPECT_THAT(none.error, HasSubstr("the answer has no code block and no diff, so nothing was changed"));
     const Outcome cut =
-        run({"chat", "-n", "2", "--model", scripted(std::string(900, 'x') + " and much more")[1], "--set", "plugin=[]",
-             "--set", "sampling.chain=[\"temperature\"]", "--set", "sampling.temperature.value=0", "--context", "1024"},
+        run({"chat", "--lines", "-n", "2", "--model", scripted(std::string(900, 'x') + " and much more")[1], "--set",
+             "plugin=[]", "--set", "sampling.chain=[\"temperature\"]", "--set", "sampling.temperature.value=0",
+             "--context", "1024"},
             "/patch a.py --yes add a line\n");
     EXPECT_EQ(bytes_of("a.py"), "one\r\n2\r\nthree") << cut.error;
-    const Outcome completer = run({"chat"}, "/patch a.py --yes add a line\n");
+    const Outcome completer = run({"chat", "--lines"}, "/patch a.py --yes add a line\n");
     EXPECT_THAT(completer.error, HasSubstr("/patch needs a model that follows instructions"));
 }
 
@@ -192,7 +188,7 @@ TEST_F(Files, WatchedFilesAreReadWhenTheyHaveChanged) {
     put("notes.txt", "first version\n");
     const std::vector<std::string> model = scripted("```\nsecond version\n```\n");
     const Outcome outcome =
-        run({"chat", "--session", "watched", "--model", model[1], "--set", "plugin=[]", "--set",
+        run({"chat", "--lines", "--session", "watched", "--model", model[1], "--set", "plugin=[]", "--set",
              "sampling.chain=[\"temperature\"]", "--set", "sampling.temperature.value=0"},
             "/watch notes.txt\nhello\nstill\n/write notes.txt --yes\nwhat now\nand now\n/clear\nagain\n"
             "/watch --off notes.txt\n/watch --off notes.txt\n/watch none.txt\n");

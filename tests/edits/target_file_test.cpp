@@ -179,7 +179,14 @@ TEST_F(TargetFileTest, KeepsBackupsToItsOwnerAndNotTooMany) {
     for (std::size_t i = 0; i < kMostBackups + 5; ++i) last = keep_backup(read_target("a.txt", {}));
     EXPECT_TRUE(fs::exists(last));
     EXPECT_FALSE(fs::exists(backup));
-    EXPECT_EQ(static_cast<std::size_t>(std::distance(fs::directory_iterator(last.parent_path()), {})), kMostBackups);
+    const auto kept = [&] { return std::distance(fs::directory_iterator(last.parent_path()), {}); };
+    EXPECT_EQ(kept(), static_cast<std::ptrdiff_t>(kMostBackups));
+    // The new one stays even if the clock was set back since the others were made.
+    for (std::size_t i = 0; i < kMostBackups; ++i)
+        put(last.parent_path() / ("99991231-235959-" + std::to_string(i)), "");
+    last = keep_backup(read_target("a.txt", {}));
+    EXPECT_EQ(bytes_of(last), "old\n");
+    EXPECT_EQ(kept(), static_cast<std::ptrdiff_t>(kMostBackups));
 }
 
 // The disk is full, or nearly: here a limit on the size of files.
