@@ -119,6 +119,7 @@ std::vector<std::size_t> clusters(std::string_view text) {
     std::vector<std::size_t> lengths;
     const auto add = [](void* to, std::string_view piece) {
         static_cast<std::vector<std::size_t>*>(to)->push_back(piece.size());
+        return true;
     };
     splitter.split(text, {}, add, &lengths);
     return lengths;

@@ -7,6 +7,7 @@
 #include "app/output.h"
 #include "app/repl/repl.h"
 #include "base/error.h"
+#include "core/text/bounded_encode.h"
 
 namespace foresay::app {
 

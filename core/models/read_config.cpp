@@ -111,7 +111,7 @@ void read_hf_rope(Keys& keys, RopeConfig& rope, std::int32_t head_dim, std::stri
         }
     }
     const auto number = [&](const char* key, float fallback) { return keys.number_or({}, table + key, fallback); };
-    rope.theta = number("rope_theta", keys.positive_or({}, "rope_theta", 10000.0f));
+    rope.theta = keys.positive_or({}, table + "rope_theta", keys.positive_or({}, "rope_theta", 10000.0f));
     const float partial = number("partial_rotary_factor", keys.number_or({}, "partial_rotary_factor", 1.0f));
     if (!(partial > 0.0f && partial <= 1.0f)) keys.refuse({}, "partial_rotary_factor", "is not between 0 and 1");
     rope.dims = static_cast<std::int32_t>(static_cast<float>(head_dim) * partial);

@@ -58,6 +58,19 @@ void BpeModel::start(std::string_view piece, std::int32_t unknown, Emit emit) co
     }
 }
 
+// As start(): what it emits for the character, before any merge.
+std::size_t BpeModel::kept_bytes(std::string_view character, std::int32_t unknown) const {
+    const auto has_byte = [this](char c) { return tokens_.byte_id(c) >= 0; };
+    const auto with_token = static_cast<std::size_t>(std::ranges::count_if(character, has_byte));
+    if (tokens_.spelling() == Spelling::byte_level) return unknown >= 0 ? character.size() : with_token;
+    if (with_token == character.size() || tokens_.find_key(character) >= 0) return character.size();
+    return unknown >= 0 && !fuse_unknown_ ? 1 : 0;
+}
+
+bool BpeModel::keeps_every_byte(std::int32_t unknown) const {
+    return tokens_.has_every_byte() || (tokens_.spelling() == Spelling::byte_level && unknown >= 0);
+}
+
 void BpeModel::add_merges(const TokenizerData& data) {
     if (data.merges.size() > static_cast<std::size_t>(kMaxVocabulary))
         throw Error(data.source + ": the tokenizer has more than " + std::to_string(kMaxVocabulary) +
