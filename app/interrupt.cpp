@@ -41,7 +41,13 @@ void on_request_to_end(int signal) {
     flag = true;
 }
 
-void on_alarm(int) { end_if_asked(); }
+// The time to end is over. An alarm that was set by another, before the program was executed, does what it usually
+// does.
+void on_alarm(int signal) {
+    const int asked = signal_to_end_by;
+    if (asked != 0) plugins::end_running_plugin();  // says which one did not return
+    end_by(asked != 0 ? asked : signal);
+}
 
 void on_interrupt(int) {
     if (!flag.exchange(true)) {

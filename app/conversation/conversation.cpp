@@ -336,7 +336,10 @@ std::vector<Conversation::Answer> Conversation::answers(const std::optional<std:
         if (filled) kept.push_back(holes[i]);
     }
     if (answers.empty()) {
-        if (!text) return answers;
+        if (!text) {
+            if (recorder_ != nullptr) recorder_->fail();  // no turn follows what was recorded
+            return answers;
+        }
         answers.push_back({results[0], evaluated, turn.seed, branches[0]});  // as answer() keeps the message
     }
     const int first_node = static_cast<int>(tree_.nodes().size());

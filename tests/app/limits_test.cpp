@@ -443,6 +443,14 @@ TEST(Signals, OtherCommandsEndAtOnce) {
     std::printf("signals to complete: %d runs\n", runs);
 }
 
+// An alarm that was set before the program was executed ends it, as `perl -e 'alarm 9; exec @ARGV'` expects.
+TEST(Signals, AnAlarmOfAnotherEndsTheProgram) {
+    Call call = long_answer("alarm");
+    call.on_output = [](pid_t pid) { ::kill(pid, SIGALRM); };
+    EXPECT_EQ(run(call).status, 128 + SIGALRM);
+    EXPECT_EQ(kept("alarm").said, kLine);
+}
+
 // No signal blames a plugin that was running.
 TEST(Signals, APluginIsNotBlamed) {
     Call call = long_answer("blame");

@@ -205,6 +205,30 @@ TEST_F(PluginTrouble, TheFirstInterruptNamesAPluginThatHangsAndTheSecondEnds) {
     EXPECT_THAT(again.error, Not(HasSubstr("trouble")));
 }
 
+TEST_F(PluginTrouble, AnInterruptNamesAPluginThatHangsAndARequestToEndEnds) {
+    for (const bool interrupt_first : {true, false}) {
+        Call hanging = call({"chat", "--lines", "-n", "6", "--session", interrupt_first ? "one" : "two"}, {},
+                            "x = 1\n/plugin load " + kTrouble + " deed=hang\ny = 2\n");
+        int sent = 0;
+        hanging.on_more = [&](pid_t child, const Outcome& so_far) {
+            if (sent == 0 && so_far.out.find("<hangs>") != std::string::npos) {
+                ++sent;
+                ::kill(child, interrupt_first ? SIGINT : SIGTERM);
+                if (!interrupt_first) ::kill(child, SIGINT);  // ends the program without waiting
+            }
+            if (interrupt_first && sent == 1 && so_far.error.find("does not return") != std::string::npos) {
+                ++sent;
+                ::kill(child, SIGTERM);
+            }
+        };
+        const Outcome outcome = run(hanging);
+        EXPECT_EQ(sent, interrupt_first ? 2 : 1);
+        EXPECT_EQ(outcome.status, interrupt_first ? 128 + SIGTERM : 130) << outcome.error;
+        EXPECT_THAT(outcome.error, HasSubstr("foresay: ended while sampler 'trouble' of plugin '" + kTrouble +
+                                             "' was in process()\n"));
+    }
+}
+
 TEST_F(PluginTrouble, ImpureAnswersAreFoundOut) {
     const Outcome outcome = run(call({"complete", "-p", "def f(x):", "-n", "40"}, with_trouble("impure")));
     EXPECT_EQ(outcome.status, 1);

@@ -227,7 +227,9 @@ TEST(Answers, ThatFailLeaveNothing) {
 TEST(Answers, ThatHangCanBeEnded) {
     const std::string config =
         build_plugin(scratch() / "hangs", "hangs", "::kill(::getpid(), SIGTERM); for (;;) ::pause();");
-    EXPECT_EQ(chat("x = 1\n", {config, "--session", "hung"}).status, 128 + SIGTERM);
+    const Outcome hung = chat("x = 1\n", {config, "--session", "hung"});
+    EXPECT_EQ(hung.status, 128 + SIGTERM);
+    EXPECT_THAT(hung.error, AllOf(HasSubstr("ended while sampler 'hangs' of plugin"), HasSubstr("in process()")));
     const Outcome show = run({"session", "show", "hung"});
     EXPECT_THAT(show.out, HasSubstr("> x = 1"));
     EXPECT_THAT(show.error, HasSubstr("the program ended during the last answer"));
