@@ -54,7 +54,7 @@ std::vector<std::int32_t> Conversation::encode(const std::string& text) const {
     if (least > most) {
         throw Error(std::string(files_.empty() ? "the entry has" : "the entry and its files have") + " at least " +
                     std::to_string(least) + " tokens, but the context has " + std::to_string(most) +
-                    " positions; shorten it, or start with a longer --context");
+                    " positions; shorten it, or raise the limit with --context N or /set target.context N");
     }
     return empty() ? encode_first(tokenizer_, style_, files_, text)
                    : encode_next(tokenizer_, style_, files_, text, last().ended, line_open());

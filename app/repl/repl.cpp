@@ -111,7 +111,11 @@ Repl::Repl(OpenedEngine& engine, const ReplOptions& options)
 
 std::string Repl::text_before(const std::optional<std::string>& said) {
     if (conversation().format() != core::ChatFormat::complete) return {};
-    return conversation().text_before(said, kTokensBefore);
+    try {
+        return conversation().text_before(said, kTokensBefore);
+    } catch (const Error&) {
+        return {};  // the entry does not fit, as the attempt to answer it will say
+    }
 }
 
 std::optional<Highlighter> Repl::highlighter(const std::string& before) {

@@ -146,7 +146,7 @@ TEST(Piped, CommandsNeedTheOptionForLines) {
     for (int i = 0; i < 600; ++i) longer += "word" + std::to_string(i) + " ";
     const Outcome failed = run({"chat", "--context", "64"}, longer);
     EXPECT_EQ(failed.status, 1);
-    EXPECT_THAT(failed.error, AllOf(StartsWith("foresay: this text needs "), HasSubstr("but the context has 64"),
+    EXPECT_THAT(failed.error, AllOf(StartsWith("foresay: the entry has at least "), HasSubstr("but the context has 64"),
                                     HasSubstr("target.context")));
 }
 
