@@ -111,6 +111,10 @@ void read_hf_rope(Keys& keys, RopeConfig& rope, std::int32_t head_dim, std::stri
         }
     }
     const auto number = [&](const char* key, float fallback) { return keys.number_or({}, table + key, fallback); };
+    const auto positive = [&](const char* key, float fallback) { return keys.positive_or({}, table + key, fallback); };
+    const auto required = [&](const char* key) {
+        return plausible_positive(keys.number({}, table + key), keys.path(), keys.spelled({}, table + key));
+    };
     rope.theta = keys.positive_or({}, table + "rope_theta", keys.positive_or({}, "rope_theta", 10000.0f));
     const float partial = number("partial_rotary_factor", keys.number_or({}, "partial_rotary_factor", 1.0f));
     if (!(partial > 0.0f && partial <= 1.0f)) keys.refuse({}, "partial_rotary_factor", "is not between 0 and 1");
@@ -126,17 +130,17 @@ void read_hf_rope(Keys& keys, RopeConfig& rope, std::int32_t head_dim, std::stri
     rope.attention_factor = number("attention_factor", 0.0f);
     if (type == "linear") {
         rope.scaling = RopeScaling::linear;
-        rope.factor = keys.number({}, table + "factor");
+        rope.factor = required("factor");
     } else if (type == "llama3") {
         rope.scaling = RopeScaling::llama3;
-        rope.factor = keys.number({}, table + "factor");
-        rope.low_freq_factor = keys.number({}, table + "low_freq_factor");
-        rope.high_freq_factor = keys.number({}, table + "high_freq_factor");
+        rope.factor = required("factor");
+        rope.low_freq_factor = required("low_freq_factor");
+        rope.high_freq_factor = required("high_freq_factor");
         rope.original_context = keys.count({}, table + "original_max_position_embeddings");
     } else if (type == "yarn") {
         rope.scaling = RopeScaling::yarn;
         rope.original_context = original();
-        rope.factor = number("factor", 0.0f);
+        rope.factor = positive("factor", 0.0f);
         if (rope.factor == 0.0f) {
             rope.factor = static_cast<float>(longest) / static_cast<float>(std::max(rope.original_context, 1));
         }
@@ -154,7 +158,7 @@ void read_hf_rope(Keys& keys, RopeConfig& rope, std::int32_t head_dim, std::stri
     } else if (type == "proportional") {
         rope.spread_dims = 2 * static_cast<std::int32_t>(partial * static_cast<float>(head_dim) / 2.0f);
         rope.dims = head_dim;
-        rope.factor = number("factor", 1.0f);
+        rope.factor = positive("factor", 1.0f);
         if (rope.factor != 1.0f) rope.scaling = RopeScaling::linear;
     } else {
         keys.refuse({}, table + "rope_type",

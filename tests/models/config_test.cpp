@@ -144,9 +144,9 @@ TEST_F(ChangedModel, RefusesNumbersThatNoModelMeans) {
                     HasSubstr("config.json: rope_theta is "));
     }
     for (const json& wrong : {json("x"), json(5), json::array({1, 2}), json(true)}) {
-        EXPECT_THAT(refusal("llama2", {{"rope_parameters", wrong}}), HasSubstr("'rope_parameters' is "));
+        EXPECT_THAT(refusal("llama2", {{"rope_parameters", wrong}}), HasSubstr("rope_parameters is not an object"));
         EXPECT_THAT(refusal("llama2", {{"rope_parameters", nullptr}, {"rope_scaling", wrong}}),
-                    HasSubstr("'rope_scaling' is "));
+                    HasSubstr("rope_scaling is not an object"));
     }
     for (const char* key : {"factor", "low_freq_factor", "high_freq_factor"}) {
         EXPECT_THAT(refusal("llama3", {{"rope_parameters", {{key, 0.0}}}}),
