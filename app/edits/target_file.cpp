@@ -300,7 +300,7 @@ fs::path keep_backup(const TargetFile& file) {
         if (other.starts_with(second)) first = std::max(first, std::atoi(other.c_str() + second.size()) + 1);
     }
     for (int number = std::min(first, 999);; ++number) {
-        std::array<char, 8> digits{};
+        std::array<char, 16> digits{};
         std::snprintf(digits.data(), digits.size(), "%03d", number);
         const fs::path path = folder / (second + digits.data() + "-" + name);
         const Descriptor made(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
