@@ -16,6 +16,15 @@ find_program(CCACHE ccache)
 if(CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
 endif()
+# Standard headers are precompiled where no compiler cache keeps objects: a quarter less time for a first build. With a
+# cache they would cost more than they save, since it hardly ever finds an object that was compiled with them.
+set(precompile ON)
+if(CMAKE_CXX_COMPILER_LAUNCHER)
+  set(precompile OFF)
+endif()
+option(FORESAY_PRECOMPILED_HEADERS "Precompile the standard headers" ${precompile})
+set(FORESAY_STANDARD_HEADERS <algorithm> <array> <chrono> <filesystem> <functional> <map> <memory> <optional> <span>
+  <string> <string_view> <utility> <variant> <vector>)
 find_package(Threads REQUIRED)
 
 add_library(foresay_options INTERFACE)
@@ -45,6 +54,13 @@ if(FORESAY_SANITIZER)
 endif()
 target_link_libraries(foresay_options INTERFACE Threads::Threads)
 
+# foresay_precompile(NAME): precompiles the standard headers for the sources of a target.
+function(foresay_precompile name)
+  if(FORESAY_PRECOMPILED_HEADERS)
+    target_precompile_headers(${name} PRIVATE ${FORESAY_STANDARD_HEADERS})
+  endif()
+endfunction()
+
 # foresay_library(NAME GLOB... ): a static library of the sources that match, named foresay_NAME, alias foresay::NAME.
 function(foresay_library name)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${ARGN})
@@ -60,6 +76,18 @@ function(foresay_absent_cuda_test name)
   set_tests_properties(${name} PROPERTIES LABELS "${ARGN};cuda" SKIP_REGULAR_EXPRESSION "not run on CUDA: [^\n]*")
 endfunction()
 
+# The precompiled headers of all tests: a target of its own, because each test would compile them again.
+function(foresay_test_headers)
+  if(TARGET foresay_test_headers)
+    return()
+  endif()
+  file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/foresay_test_headers.cpp CONTENT "")
+  add_executable(foresay_test_headers ${CMAKE_BINARY_DIR}/foresay_test_headers.cpp)  # as the tests: -fPIE, not -fPIC
+  target_link_libraries(foresay_test_headers PRIVATE foresay_options GTest::gtest GTest::gmock GTest::gtest_main)
+  target_compile_options(foresay_test_headers PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O1>)
+  target_precompile_headers(foresay_test_headers PRIVATE ${FORESAY_STANDARD_HEADERS} <gtest/gtest.h> <gmock/gmock.h>)
+endfunction()
+
 # foresay_test(NAME SOURCES... [LIBS targets] [LABELS labels] [CUDA tests|program]): one GoogleTest binary.
 # CUDA makes a second test NAME_cuda, which ctest shows as skipped where there is no device: of the tests whose names
 # contain "cuda", or of the whole program with FORESAY_TEST_BACKEND=cuda. `program` makes a third one, NAME_paced, which
@@ -70,6 +98,10 @@ function(foresay_test name)
   target_link_libraries(${name} PRIVATE ${ARG_LIBS} GTest::gtest GTest::gmock GTest::gtest_main)
   target_compile_definitions(${name} PRIVATE FORESAY_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
   target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O1>)  # a third less time to compile than -O3
+  if(FORESAY_PRECOMPILED_HEADERS)
+    foresay_test_headers()
+    target_precompile_headers(${name} REUSE_FROM foresay_test_headers)
+  endif()
   if(ARG_CUDA STREQUAL tests)
     set(without_cuda --gtest_filter=-*cuda*)
     set(with_cuda --gtest_filter=*cuda*)
