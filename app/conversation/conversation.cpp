@@ -38,11 +38,8 @@ std::int64_t Conversation::least_tokens(const std::string& text) const {
     for (const Attachment& file : files_) bytes += file.text.size();
     std::int64_t least = tokenizer_.least_tokens(bytes);
     if (least > most || static_cast<std::int64_t>(bytes) <= most) return least;
-    // Between other texts the last tokens of a part may be others, so this is a bound only up to a few tokens.
-    constexpr std::int64_t kSeam = 16;
     const auto count = [&](const std::string& part, bool special) {
-        return core::count_tokens(tokenizer_, part, {.add_special = false, .parse_special = special}, most + kSeam) -
-               kSeam;
+        return core::count_tokens_of_part(tokenizer_, part, {.add_special = false, .parse_special = special}, most);
     };
     least = std::max(least, count(text, true));
     for (const Attachment& file : files_) least = std::max(least, count(file.text, false));
