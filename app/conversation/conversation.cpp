@@ -53,6 +53,10 @@ std::vector<std::int32_t> Conversation::encode(const std::string& text) const {
                     std::to_string(least) + " tokens, but the context has " + std::to_string(most) +
                     " positions; shorten it, or raise the limit with --context N or /set target.context N");
     }
+    return encode_bounded(text);
+}
+
+std::vector<std::int32_t> Conversation::encode_bounded(const std::string& text) const {
     return empty() ? encode_first(tokenizer_, style_, files_, text)
                    : encode_next(tokenizer_, style_, files_, text, last().ended, line_open());
 }
@@ -71,11 +75,11 @@ std::string Conversation::open_line() const {
 
 Document Conversation::upcoming(const std::string& text) const {
     if (least_tokens(text) > generator_->capacity()) return document();
-    std::vector<std::int32_t> stable = encode(text);
+    std::vector<std::int32_t> stable = encode_bounded(text);
     // More typing can change the last tokens: it may extend the last word, end it, or add a space. Keep the tokens that
     // several continuations share. A wrong guess only wastes work: answer() checks the evaluated tokens.
     for (const char* more : {"a", " a", "\n", "1", "(", "."}) {
-        const std::vector<std::int32_t> other = encode(text + more);
+        const std::vector<std::int32_t> other = encode_bounded(text + more);
         stable.erase(std::mismatch(stable.begin(), stable.end(), other.begin(), other.end()).first, stable.end());
     }
     Document prompt = document();
