@@ -93,7 +93,7 @@ public:
     // before the answer, which continues it on the same line.
     void show_answer(const Generate& generate, const std::string& before, const std::string& given = {});
     // The end of the document before the answer to `said`, or before the last answer; empty if answers begin a text of
-    // their own.
+    // their own, or if no code in them is coloured.
     std::string text_before(const std::optional<std::string>& said = std::nullopt);
     // The last answer as show_answer() left it on the screen. There must be one.
     std::string shown_answer();
@@ -122,6 +122,7 @@ private:
     // Evaluates the part of the next prompt that cannot change any more, `text` being the entry so far. Runs in the
     // thread of reading_.
     void read_ahead(const std::string& text, const std::atomic<bool>& cancel);
+    bool colours_answers() const;
     // What colours an answer that continues `before`; none without colours.
     std::optional<Highlighter> highlighter(const std::string& before);
     void finish(const Conversation::Answer& answer);
