@@ -305,15 +305,25 @@ void Repl::answer(const std::string& text, std::optional<std::uint64_t> seed) {
     });
 }
 
-void Repl::send(const std::string& text, const std::function<void()>& generate) {
+void Repl::with_files(const std::function<void()>& generate) {
     const std::size_t attached = conversation().files().size();
+    try {
+        generate();
+    } catch (...) {
+        while (conversation().files().size() > attached) conversation().undo();
+        throw;
+    }
+}
+
+void Repl::send(const std::string& text, const std::function<void()>& generate) {
     const std::size_t turns = conversation().tree().nodes().size();
     try {
-        watched_.attach_changed(*this);
-        generate();
-    } catch (const std::exception& problem) {
-        while (conversation().files().size() > attached) conversation().undo();
-        if (dynamic_cast<const Error*>(&problem) != nullptr) remember_unanswered(text);
+        with_files([&] {
+            watched_.attach_changed(*this);
+            generate();
+        });
+    } catch (const Error&) {
+        remember_unanswered(text);
         throw;
     }
     watched_.sent(conversation(), turns);

@@ -82,6 +82,8 @@ public:
     // Runs `generate`, which answers the new message `text`, with the changed watched files attached to it. If that
     // fails, the files are dropped, and /retry sends the message again.
     void send(const std::string& text, const std::function<void()>& generate);
+    // Runs `generate`, which attaches files and answers a new message. If that fails, the files are dropped.
+    void with_files(const std::function<void()>& generate);
     // What the ops of the last answer took: up to its first token, and after it. Empty before the first answer.
     const std::vector<MeteredOps::Meters>& profile() const { return profile_; }
     Conversation::Limits limits() const;
