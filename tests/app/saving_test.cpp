@@ -27,9 +27,8 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 Outcome chat(const std::string& input, std::vector<std::string> more = {}) {
-    std::vector<std::string> arguments = {"chat", "--lines", "-n", "5"};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    return run(arguments, input);
+    more.insert(more.begin(), {"-n", "5"});
+    return testing::chat(input, std::move(more));
 }
 
 fs::path session_file(const std::string& name) { return scratch() / "foresay" / "sessions" / (name + ".session"); }
