@@ -116,7 +116,7 @@ bool ask(const std::string& question) {
     say(question);
     std::string answer;
     for (char c = 0; c != '\n';) {
-        const ssize_t got = ::read(STDIN_FILENO, &c, 1);
+        const ssize_t got = read_unless_interrupted(STDIN_FILENO, &c, 1);
         if (got < 0 && errno == EINTR && !interrupted()) continue;
         if (got <= 0) {
             say("\n");
