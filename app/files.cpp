@@ -26,7 +26,10 @@ std::string read_descriptor(int descriptor, const std::string& what, std::int64_
     for (;;) {
         const std::size_t before = text.size();
         text.resize(before + kChunk);
-        const ssize_t got = ::read(descriptor, text.data() + before, kChunk);
+        // Only standard input may have to be waited for.
+        char* const place = text.data() + before;
+        const ssize_t got = descriptor == STDIN_FILENO ? read_unless_interrupted(descriptor, place, kChunk)
+                                                       : ::read(descriptor, place, kChunk);
         const int problem = errno;
         text.resize(before + static_cast<std::size_t>(got > 0 ? got : 0));
         if (got == 0) return text;

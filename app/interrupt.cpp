@@ -1,12 +1,14 @@
 #include "app/interrupt.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <csignal>
 
 #include "app/terminal.h"
+#include "base/signals.h"
 #include "plugins/host/crash_marker.h"
 #include "plugins/host/crash_watch.h"
 
@@ -102,6 +104,15 @@ bool asked_to_end() { return signal_to_end_by != 0; }
 
 void end_if_asked() {
     if (const int signal = signal_to_end_by) end_by(signal);
+}
+
+ssize_t read_unless_interrupted(int descriptor, char* bytes, std::size_t size) {
+    // Signals are let in only while ppoll() waits: one between the look at the flag and the wait would be missed.
+    const SignalsBlocked blocked;
+    pollfd input{descriptor, POLLIN, 0};
+    errno = EINTR;
+    if (flag || ::ppoll(&input, 1, nullptr, &blocked.before()) < 0) return -1;
+    return ::read(descriptor, bytes, size);
 }
 
 EndGently::EndGently() { gently = true; }

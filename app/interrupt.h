@@ -6,7 +6,10 @@
 // kSecondsToEnd if that takes longer. It always ends by the signal, so its parent sees status 128 + signal.
 #pragma once
 
+#include <sys/types.h>
+
 #include <atomic>
+#include <cstddef>
 
 namespace foresay::app {
 
@@ -21,6 +24,10 @@ std::atomic<bool>& interrupted();
 bool asked_to_end();
 // Ends the process by that signal; returns if there was none.
 void end_if_asked();
+
+// read(2), which a signal that sets the flag ends even if it came before the call: it fails with EINTR then. Other
+// signals end it, too, once it waits.
+ssize_t read_unless_interrupted(int descriptor, char* bytes, std::size_t size);
 
 // While it exists, a request to end leaves the program kSecondsToEnd to save its work. At most one at a time.
 class EndGently {

@@ -41,11 +41,9 @@ fs::path allowed_file() {
 // The file that a plugin of a configuration is; empty when there is none.
 fs::path file_of(const core::PluginSpec& plugin) {
     std::error_code ignored;
-    if (!plugin.path.empty()) return fs::canonical(plugin.path, ignored);
-    for (const plugins::PluginFile& file : find_plugins()) {
-        if (file.name == plugin.name) return file.path;
-    }
-    return {};
+    const fs::path file =
+        plugin.path.empty() ? plugins::find_plugin(plugin.name, plugin_options(false).folders) : plugin.path;
+    return file.empty() ? file : fs::canonical(file, ignored);
 }
 
 bool on_plugin_path(const fs::path& stated) {
@@ -118,7 +116,7 @@ bool ask(const std::string& question) {
     say(question);
     std::string answer;
     for (char c = 0; c != '\n';) {
-        const ssize_t got = ::read(STDIN_FILENO, &c, 1);
+        const ssize_t got = read_unless_interrupted(STDIN_FILENO, &c, 1);
         if (got < 0 && errno == EINTR && !interrupted()) continue;
         if (got <= 0) {
             say("\n");

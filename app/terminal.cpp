@@ -14,6 +14,7 @@
 
 #include "app/output.h"
 #include "core/text/splitter.h"
+#include "core/text/utf8.h"
 
 namespace foresay::app {
 
@@ -92,23 +93,9 @@ std::size_t terminal_rows() {
 }
 
 char32_t next_character(std::string_view text, std::size_t& at) {
-    const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-    const unsigned char first = byte(at);
-    const std::size_t length = first < 0x80 ? 1 : first >> 5 == 6 ? 2 : first >> 4 == 14 ? 3 : first >> 3 == 30 ? 4 : 0;
-    if (length == 0 || at + length > text.size()) {
-        ++at;
-        return U'\ufffd';
-    }
-    char32_t character = length == 1 ? first : first & (0x7fu >> length);
-    for (std::size_t i = 1; i < length; ++i) {
-        if ((byte(at + i) & 0xc0) != 0x80) {
-            ++at;
-            return U'\ufffd';
-        }
-        character = character << 6 | (byte(at + i) & 0x3fu);
-    }
-    at += length;
-    return character;
+    const core::Utf8Step step = core::next_utf8(text.substr(at));
+    at += step.length_bytes;
+    return step.status == core::Utf8Status::valid ? step.code : U'\ufffd';
 }
 
 namespace {

@@ -54,7 +54,7 @@ std::string wrapped(std::string_view text, std::size_t columns, std::size_t inde
 std::size_t last_character(std::string_view text);
 // Where the first character ends, counted likewise.
 std::size_t first_character(std::string_view text);
-// Decodes the character at `at` and advances `at` past it. Each invalid byte yields U+FFFD.
+// Decodes the character at `at` and advances `at` past it. An error (core/text/utf8.h) yields U+FFFD.
 char32_t next_character(std::string_view text, std::size_t& at);
 
 }  // namespace foresay::app

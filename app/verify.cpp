@@ -20,28 +20,18 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr std::size_t kPiece = std::size_t{16} << 20;  // between two calls of the progress
-
 std::string sha256(std::span<const std::byte> bytes, const std::function<void(std::int64_t)>& progress) {
     const std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> context(EVP_MD_CTX_new(), EVP_MD_CTX_free);
     bool fine = context && EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr) == 1;
-    while (fine && !bytes.empty()) {
-        const std::span<const std::byte> piece = bytes.first(std::min(kPiece, bytes.size()));
-        fine = EVP_DigestUpdate(context.get(), piece.data(), piece.size()) == 1;
-        bytes = bytes.subspan(piece.size());
-        progress(static_cast<std::int64_t>(piece.size()));
-    }
+    const auto add = [&](std::span<const std::byte> piece) {
+        fine = fine && EVP_DigestUpdate(context.get(), piece.data(), piece.size()) == 1;
+    };
+    core::add_in_pieces(bytes, add, progress);
     std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
     unsigned int size = 0;
     fine = fine && EVP_DigestFinal_ex(context.get(), digest.data(), &size) == 1;
     if (!fine) throw Error("OpenSSL cannot compute a SHA-256");
-    std::string digits;
-    for (unsigned int i = 0; i < size; ++i) {
-        constexpr std::string_view kHexadecimal = "0123456789abcdef";
-        digits += kHexadecimal[digest[i] >> 4];
-        digits += kHexadecimal[digest[i] & 15];
-    }
-    return digits;
+    return core::hexadecimal(std::span(digest).first(size));
 }
 
 bool is_sha256(const std::string& text) {

@@ -38,7 +38,8 @@ screen -e | awk -v columns="$columns" '
     { lines[++count] = $0; if ($0 != "") last = count }
     END {
         width = columns * 8.4 + 32; height = last * 19 + 30
-        printf "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\">\n", width, height, width, height
+        printf "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\">\n", \
+               width, height, width, height
         print "<style>text{font:14px monospace;fill:#d8dee9;white-space:pre}" \
               ".b{font-weight:bold}.d{fill:#7b8494}.c32{fill:#8fce7e}.c35{fill:#c79bf0}.c36{fill:#6fcbd6}" \
               ".u{text-decoration:underline}</style>"

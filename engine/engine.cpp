@@ -20,9 +20,8 @@ Engine Engine::open(core::Config config, EngineOptions options) {
     const auto start = std::chrono::steady_clock::now();
     auto state = std::make_unique<State>();
     state->options = std::move(options);
-    LoadedPlugins plugins = state->options.run_plugins ? load_plugins(config, state->options.plugins)
+    LoadedPlugins plugins = state->options.run_plugins ? state->open_plugins(config)
                                                        : look_at_plugins(config, state->options.plugins);
-    for (const std::string& sentence : plugins.notices) state->notice(Notice::plugin_blamed, sentence);
     const EngineOptions& wanted = state->options;
     if (wanted.draft && !wanted.inflate_draft.shape.empty() && state->draft_of(config).empty()) {
         throw Error("there is no draft model to inflate; set draft.model");
@@ -105,8 +104,7 @@ bool Engine::needs_reload(const core::Config& next) const {
 }
 
 void Engine::reconfigure(const core::Config& next) {
-    LoadedPlugins plugins = load_plugins(next, state_->options.plugins, state_->plugins.host);
-    for (const std::string& sentence : plugins.notices) state_->notice(Notice::plugin_blamed, sentence);
+    LoadedPlugins plugins = state_->open_plugins(next);
     samplers::Chain(chain_spec(next, plugins.factories), *state_->vocabulary);
     state_->config = next;
     state_->plugins = std::move(plugins);
@@ -114,11 +112,7 @@ void Engine::reconfigure(const core::Config& next) {
 
 ReloadResult Engine::reload(const core::Config& next, const std::function<void()>& release) {
     State& s = *state_;
-    const auto open = [&](const core::Config& config) {
-        LoadedPlugins plugins = load_plugins(config, s.options.plugins, s.plugins.host);
-        for (const std::string& sentence : plugins.notices) s.notice(Notice::plugin_blamed, sentence);
-        return s.open_parts(config, std::move(plugins));
-    };
+    const auto open = [&](const core::Config& config) { return s.open_parts(config, s.open_plugins(config)); };
     const core::Config before = s.config;
     OpenedParts parts = open(next);
     ReloadResult result = std::move(parts.result);

@@ -51,6 +51,8 @@ struct Engine::State {
     bool open = false;  // Engine::open() has done its work
 
     // ---- open_parts.cpp
+    // The plugins that `next` names, by the host that is there already. Passes on what the host has to say.
+    LoadedPlugins open_plugins(const core::Config& next) const;
     // Opens and checks all that `next` names. What the engine has already open stays in the engine.
     OpenedParts open_parts(const core::Config& next, LoadedPlugins with_plugins) const;
     std::int32_t context_of(const core::Config& next, const core::ModelSource& model) const;

@@ -92,6 +92,12 @@ fs::path Engine::State::draft_of(const core::Config& next) const {
     return wanted ? next.draft_model : fs::path();
 }
 
+LoadedPlugins Engine::State::open_plugins(const core::Config& next) const {
+    LoadedPlugins loaded = load_plugins(next, options.plugins, plugins.host);
+    for (const std::string& sentence : loaded.notices) notice(Notice::plugin_blamed, sentence);
+    return loaded;
+}
+
 OpenedParts Engine::State::open_parts(const core::Config& next, LoadedPlugins with_plugins) const {
     OpenedParts parts{.config = next, .plugins = std::move(with_plugins)};
     const bool same_backend = ops && runtime_of(next) == runtime;

@@ -41,17 +41,13 @@ LoadedPlugins load_plugins(const core::Config& config, const plugins::PluginOpti
 }
 
 LoadedPlugins look_at_plugins(const core::Config& config, const plugins::PluginOptions& options) {
-    if (config.plugins.empty()) return {};
-    plugins::PluginOptions looking = options;
-    looking.marker.clear();  // nothing runs
-    const plugins::PluginHost host(looking);
-    const std::vector<plugins::PluginFile> known = host.scan();
     for (const core::PluginSpec& plugin : config.plugins) {
-        const auto found = std::ranges::find(known, plugin.name, &plugins::PluginFile::name);
-        if (plugin.path.empty() && found == known.end()) {
+        const std::filesystem::path path =
+            plugin.path.empty() ? plugins::find_plugin(plugin.name, options.folders) : plugin.path;
+        if (path.empty()) {
             throw Error(plugin.origin.text() + ": plugin '" + plugin.name + "' was not found on the plugin path");
         }
-        const plugins::PluginFile file = plugin.path.empty() ? *found : plugins::PluginHost::inspect(plugin.path);
+        const plugins::PluginFile file = plugins::PluginHost::inspect(path);
         if (!file.problem.empty()) {
             throw Error(plugin.origin.text() + ": plugin '" + file.path.string() +
                         "' cannot be loaded: " + file.problem);

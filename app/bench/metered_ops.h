@@ -5,31 +5,21 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <memory>
 #include <string_view>
 #include <utility>
+#include <variant>
 
 #include "core/models/stages.h"
 #include "kernels/ops_decorator.h"
 
 namespace foresay::app {
 
-// In the order of core::StageKind.
-enum class MeteredOp : std::uint8_t {
-    embed,
-    per_layer_embed,
-    attention_in,
-    attend,
-    attention_out,
-    mlp_in,
-    mlp_out,
-    moe,
-    per_layer,
-    lm_head,
-};
-inline constexpr int kMeteredOps = 10;
-constexpr MeteredOp metered(core::StageKind kind) { return static_cast<MeteredOp>(kind); }
-std::string_view name(MeteredOp op);
+using core::StageKind;
+
+inline constexpr int kMeteredOps = static_cast<int>(std::variant_size_v<core::StageSpec>);
+std::string_view name(StageKind op);
 
 struct OpMeter {
     std::int64_t calls = 0;
@@ -43,7 +33,7 @@ public:
     explicit MeteredOps(std::unique_ptr<kernels::Ops> inner) : OpsDecorator(std::move(inner)) {}
 
     using Meters = std::array<OpMeter, kMeteredOps>;
-    const OpMeter& meter(MeteredOp op) const { return meters_[static_cast<std::size_t>(op)]; }
+    const OpMeter& meter(StageKind op) const { return meters_[static_cast<std::size_t>(op)]; }
     const Meters& meters() const { return meters_; }
     void reset() { meters_ = {}; }
 
@@ -63,7 +53,7 @@ public:
 
 private:
     template <typename Run>
-    void measure(MeteredOp op, const kernels::PreparedOp& prepared, std::int64_t rows, Run run);
+    void measure(StageKind op, const kernels::PreparedOp& prepared, std::int64_t rows, Run run);
 
     Meters meters_{};
     std::int64_t rows_ = 0;

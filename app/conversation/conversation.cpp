@@ -38,11 +38,8 @@ std::int64_t Conversation::least_tokens(const std::string& text) const {
     for (const Attachment& file : files_) bytes += file.text.size();
     std::int64_t least = tokenizer_.least_tokens(bytes);
     if (least > most || static_cast<std::int64_t>(bytes) <= most) return least;
-    // Between other texts the last tokens of a part may be others, so this is a bound only up to a few tokens.
-    constexpr std::int64_t kSeam = 16;
     const auto count = [&](const std::string& part, bool special) {
-        return core::count_tokens(tokenizer_, part, {.add_special = false, .parse_special = special}, most + kSeam) -
-               kSeam;
+        return core::count_tokens_of_part(tokenizer_, part, {.add_special = false, .parse_special = special}, most);
     };
     least = std::max(least, count(text, true));
     for (const Attachment& file : files_) least = std::max(least, count(file.text, false));
@@ -56,6 +53,10 @@ std::vector<std::int32_t> Conversation::encode(const std::string& text) const {
                     std::to_string(least) + " tokens, but the context has " + std::to_string(most) +
                     " positions; shorten it, or raise the limit with --context N or /set target.context N");
     }
+    return encode_bounded(text);
+}
+
+std::vector<std::int32_t> Conversation::encode_bounded(const std::string& text) const {
     return empty() ? encode_first(tokenizer_, style_, files_, text)
                    : encode_next(tokenizer_, style_, files_, text, last().ended, line_open());
 }
@@ -74,11 +75,11 @@ std::string Conversation::open_line() const {
 
 Document Conversation::upcoming(const std::string& text) const {
     if (least_tokens(text) > generator_->capacity()) return document();
-    std::vector<std::int32_t> stable = encode(text);
+    std::vector<std::int32_t> stable = encode_bounded(text);
     // More typing can change the last tokens: it may extend the last word, end it, or add a space. Keep the tokens that
     // several continuations share. A wrong guess only wastes work: answer() checks the evaluated tokens.
     for (const char* more : {"a", " a", "\n", "1", "(", "."}) {
-        const std::vector<std::int32_t> other = encode(text + more);
+        const std::vector<std::int32_t> other = encode_bounded(text + more);
         stable.erase(std::mismatch(stable.begin(), stable.end(), other.begin(), other.end()).first, stable.end());
     }
     Document prompt = document();

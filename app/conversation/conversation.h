@@ -126,6 +126,8 @@ public:
 private:
     // Throws Error, before all of it becomes tokens, when `text` with the attached files is longer than the context.
     std::vector<std::int32_t> encode(const std::string& text) const;
+    // The same for a text whose least_tokens() fit the context.
+    std::vector<std::int32_t> encode_bounded(const std::string& text) const;
     // A number of tokens that `text` with the attached files has at least.
     std::int64_t least_tokens(const std::string& text) const;
     std::string said(const std::string& text) const;  // Turn::said of the next turn

@@ -325,23 +325,25 @@ int EditingReader::read_character(EditLine* edit, wchar_t* out) {
         const int got = self.next_byte(byte);
         if (got <= 0) return got;
         bytes += byte;
-        std::size_t at = 0;
-        const char32_t character = next_character(bytes, at);
-        if (character != U'\ufffd') {
-            if (self.search_.active()) {
-                self.search_bytes_ = bytes;
-            } else if (character >= 0x80) {
-                // As insert_key() does it. Some of these are also keys of libedit's.
-                self.insert(bytes);
-                *out = kOwnKey;
-                return 1;
-            }
-            *out = self.search_.active() ? kOwnKey : static_cast<wchar_t>(character);
+        core::Utf8Step step = core::next_utf8(bytes);
+        if (step.status == core::Utf8Status::invalid) {
+            // Dropped; the byte that broke it may begin another character.
+            bytes.erase(0, step.length_bytes);
+            if (bytes.empty()) continue;
+            step = core::next_utf8(bytes);
+            if (step.status == core::Utf8Status::invalid) bytes.clear();
+        }
+        if (step.status != core::Utf8Status::valid) continue;
+        if (self.search_.active()) {
+            self.search_bytes_ = bytes;
+        } else if (step.code >= 0x80) {
+            // As insert_key() does it. Some of these are also keys of libedit's.
+            self.insert(bytes);
+            *out = kOwnKey;
             return 1;
         }
-        const auto first = static_cast<unsigned char>(bytes[0]);
-        const std::size_t length = first >> 5 == 6 ? 2 : first >> 4 == 14 ? 3 : first >> 3 == 30 ? 4 : 1;
-        if (bytes.size() >= length) bytes.clear();  // not a character: dropped
+        *out = self.search_.active() ? kOwnKey : static_cast<wchar_t>(step.code);
+        return 1;
     }
 }
 

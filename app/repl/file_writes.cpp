@@ -132,7 +132,7 @@ bool ask_at_terminal(const std::string& question) {
     ::tcflush(STDIN_FILENO, TCIFLUSH);  // what was typed before the question is no answer to it
     for (;;) {
         char key = 0;
-        const ssize_t got = ::read(STDIN_FILENO, &key, 1);
+        const ssize_t got = read_unless_interrupted(STDIN_FILENO, &key, 1);
         if (got < 0 && errno == EINTR && !interrupted()) continue;
         const bool yes = got == 1 && (key == 'y' || key == 'Y');
         constexpr std::string_view kNo = "nNqQ\r\n\x1b\x04\x03";

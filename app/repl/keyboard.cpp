@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "app/interrupt.h"
+#include "base/signals.h"
 
 namespace foresay::app {
 
@@ -46,10 +47,7 @@ Keyboard::Wait Keyboard::changed() { return continued ? Wait::continued : resize
 Keyboard::Wait Keyboard::wait(int timeout_ms) {
     // Signals are unblocked only inside ppoll(): one that came between the check of its flag and the wait would be
     // missed.
-    sigset_t signals, before;
-    sigemptyset(&signals);
-    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGXCPU, SIGWINCH, SIGCONT}) sigaddset(&signals, signal);
-    pthread_sigmask(SIG_BLOCK, &signals, &before);
+    const SignalsBlocked blocked;
     Wait outcome = Wait::typed;
     if (interrupted()) {
         outcome = Wait::interrupted;
@@ -58,7 +56,7 @@ Keyboard::Wait Keyboard::wait(int timeout_ms) {
     } else {
         pollfd input{STDIN_FILENO, POLLIN, 0};
         const timespec timeout{timeout_ms / 1000, timeout_ms % 1000 * 1'000'000L};
-        const int ready = ::ppoll(&input, 1, timeout_ms < 0 ? nullptr : &timeout, &before);
+        const int ready = ::ppoll(&input, 1, timeout_ms < 0 ? nullptr : &timeout, &blocked.before());
         if (ready == 0) outcome = Wait::nothing;
         if (ready < 0) outcome = interrupted() ? Wait::interrupted : changed();
         if (ready > 0) {
@@ -70,7 +68,6 @@ Keyboard::Wait Keyboard::wait(int timeout_ms) {
     }
     if (outcome == Wait::continued) continued = resized = false;  // one redraw is enough for both
     if (outcome == Wait::resized) resized = false;
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
     return outcome;
 }
 

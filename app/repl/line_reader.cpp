@@ -37,7 +37,7 @@ public:
             }
             searched_ = buffer_.size();
             std::array<char, 4096> chunk{};
-            const ssize_t got = ::read(STDIN_FILENO, chunk.data(), chunk.size());
+            const ssize_t got = read_unless_interrupted(STDIN_FILENO, chunk.data(), chunk.size());
             if (got > 0) {
                 buffer_.append(chunk.data(), static_cast<std::size_t>(got));
                 if (buffer_.size() > kMaxLine) throw Error("a line of input is longer than 16 MiB");

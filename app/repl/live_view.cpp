@@ -5,8 +5,6 @@
 // `screen_`: once a frame it empties the inbox, shows the tokens that are due, and in between it shows keys as they are
 // typed. Verification accepts several tokens at once; they are spread over the time until the next ones are expected.
 #include <poll.h>
-#include <pthread.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -29,6 +27,7 @@
 #include "app/repl/screen_text.h"
 #include "app/terminal.h"
 #include "base/error.h"
+#include "base/signals.h"
 
 namespace foresay::app {
 
@@ -87,12 +86,8 @@ public:
           screen_(terminal_columns(), colourful_output(), terminal_rows()) {
         wake_event_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         check(wake_event_ >= 0, "there is always an event descriptor left");
-        // The new thread blocks every signal: the main thread handles them.
-        sigset_t all, before;
-        sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &before);
+        const SignalsBlocked blocked;  // the main thread handles them
         thread_ = std::thread([this] { terminal_thread(); });
-        pthread_sigmask(SIG_SETMASK, &before, nullptr);
     }
     ~LiveView() override {
         stop();

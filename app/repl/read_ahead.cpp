@@ -1,20 +1,15 @@
 #include "app/repl/read_ahead.h"
 
-#include <pthread.h>
-#include <signal.h>
-
 #include <exception>
 #include <utility>
+
+#include "base/signals.h"
 
 namespace foresay::app {
 
 ReadAhead::ReadAhead(Work work) : work_(std::move(work)) {
-    // The new thread blocks every signal: the main thread handles them.
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const SignalsBlocked blocked;  // the main thread handles them
     thread_ = std::thread([this] { run(); });
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 ReadAhead::~ReadAhead() {

@@ -110,7 +110,9 @@ Repl::Repl(OpenedEngine& engine, const ReplOptions& options)
 }
 
 std::string Repl::text_before(const std::optional<std::string>& said) {
-    if (conversation().format() != core::ChatFormat::complete) return {};
+    // Nothing else needs the text, and to find it takes a while when the entry or the document is long.
+    if (!colours_answers() || conversation().format() != core::ChatFormat::complete) return {};
+    if (code_language(engine_.config()) == nullptr) return {};
     try {
         return conversation().text_before(said, kTokensBefore);
     } catch (const Error&) {
@@ -118,8 +120,12 @@ std::string Repl::text_before(const std::optional<std::string>& said) {
     }
 }
 
+bool Repl::colours_answers() const {
+    return edits_ && !tint_ && colourful_output() && engine_.config().chat_language != "none";
+}
+
 std::optional<Highlighter> Repl::highlighter(const std::string& before) {
-    if (!edits_ || tint_ || !colourful_output() || engine_.config().chat_language == "none") return std::nullopt;
+    if (!colours_answers()) return std::nullopt;
     const Language* language = code_language(engine_.config());
     if (conversation().format() != core::ChatFormat::complete) return Highlighter::markdown(language);
     if (language == nullptr) return std::nullopt;
@@ -299,15 +305,25 @@ void Repl::answer(const std::string& text, std::optional<std::uint64_t> seed) {
     });
 }
 
-void Repl::send(const std::string& text, const std::function<void()>& generate) {
+void Repl::with_files(const std::function<void()>& generate) {
     const std::size_t attached = conversation().files().size();
+    try {
+        generate();
+    } catch (...) {
+        while (conversation().files().size() > attached) conversation().undo();
+        throw;
+    }
+}
+
+void Repl::send(const std::string& text, const std::function<void()>& generate) {
     const std::size_t turns = conversation().tree().nodes().size();
     try {
-        watched_.attach_changed(*this);
-        generate();
-    } catch (const std::exception& problem) {
-        while (conversation().files().size() > attached) conversation().undo();
-        if (dynamic_cast<const Error*>(&problem) != nullptr) remember_unanswered(text);
+        with_files([&] {
+            watched_.attach_changed(*this);
+            generate();
+        });
+    } catch (const Error&) {
+        remember_unanswered(text);
         throw;
     }
     watched_.sent(conversation(), turns);

@@ -82,6 +82,8 @@ public:
     // Runs `generate`, which answers the new message `text`, with the changed watched files attached to it. If that
     // fails, the files are dropped, and /retry sends the message again.
     void send(const std::string& text, const std::function<void()>& generate);
+    // Runs `generate`, which attaches files and answers a new message. If that fails, the files are dropped.
+    void with_files(const std::function<void()>& generate);
     // What the ops of the last answer took: up to its first token, and after it. Empty before the first answer.
     const std::vector<MeteredOps::Meters>& profile() const { return profile_; }
     Conversation::Limits limits() const;
@@ -93,7 +95,7 @@ public:
     // before the answer, which continues it on the same line.
     void show_answer(const Generate& generate, const std::string& before, const std::string& given = {});
     // The end of the document before the answer to `said`, or before the last answer; empty if answers begin a text of
-    // their own.
+    // their own, or if no code in them is coloured.
     std::string text_before(const std::optional<std::string>& said = std::nullopt);
     // The last answer as show_answer() left it on the screen. There must be one.
     std::string shown_answer();
@@ -122,6 +124,7 @@ private:
     // Evaluates the part of the next prompt that cannot change any more, `text` being the entry so far. Runs in the
     // thread of reading_.
     void read_ahead(const std::string& text, const std::atomic<bool>& cancel);
+    bool colours_answers() const;
     // What colours an answer that continues `before`; none without colours.
     std::optional<Highlighter> highlighter(const std::string& before);
     void finish(const Conversation::Answer& answer);

@@ -17,8 +17,6 @@ namespace {
 
 std::uint64_t hash(const std::string& text) { return std::hash<std::string>{}(text); }
 
-constexpr std::int64_t kSeam = 16;  // tokens by which a text may shrink among others; a bound
-
 std::int64_t attach_text(Repl& repl, const fs::path& path, std::string text) {
     Conversation& conversation = repl.conversation();
     const std::int64_t before = conversation.file_tokens();
@@ -28,9 +26,9 @@ std::int64_t attach_text(Repl& repl, const fs::path& path, std::string text) {
                     "; attach a smaller file, use /clear, or start with a larger --context");
     };
     // A large file is refused before all of it becomes tokens.
-    const std::int64_t least = core::count_tokens(conversation.tokenizer(), text,
-                                                  {.add_special = false, .parse_special = false}, left + kSeam);
-    if (least > left + kSeam) refuse("at least " + std::to_string(least - kSeam));
+    const std::int64_t least = core::count_tokens_of_part(conversation.tokenizer(), text,
+                                                          {.add_special = false, .parse_special = false}, left);
+    if (least > left) refuse("at least " + std::to_string(least));
     conversation.attach({path.string(), std::move(text)});
     const std::int64_t all = conversation.file_tokens();
     if (all - before < left) return all - before;

@@ -2,7 +2,8 @@
 """How often what the bundled pair writes is Python: completes beginnings of functions under many sampler settings.
 
     bench/completions/parse_rate.py build/release/app/foresay --record docs/experiments/completions.json
-    bench/completions/parse_rate.py build/release/app/foresay --set CONFIRM --seeds 10:20 --settings '{"temperature": 0.4}'
+    bench/completions/parse_rate.py build/release/app/foresay --set CONFIRM --seeds 10:20 \\
+        --settings '{"temperature": 0.4}'
 
 One `foresay chat` process answers everything: for each setting and beginning, seed 0 and then `/retry SEED`. Times play
 no part, and texts are the same on every run on one instruction set. Needs Python 3.11 and nothing else.

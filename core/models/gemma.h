@@ -9,6 +9,13 @@
 
 namespace foresay::core {
 
+// Gemma 2 and 3.
+inline constexpr HfName kGemmaHfTensors[] = {
+    {"post_attention_norm", "post_attention_layernorm"},
+    {"ffn_norm", "pre_feedforward_layernorm"},
+    {"post_ffw_norm", "post_feedforward_layernorm"},
+};
+
 // The factor of embeddings, the square root of the width, rounded to bfloat16 as where the models were trained.
 inline float gemma_embedding_scale(std::int32_t width) {
     const float root = std::sqrt(static_cast<float>(width));

@@ -9,11 +9,6 @@ namespace {
 
 constexpr std::string_view kGgufNames[] = {"gemma2"};
 constexpr std::string_view kHfNames[] = {"Gemma2ForCausalLM"};
-constexpr HfName kHfTensors[] = {
-    {"post_attention_norm", "post_attention_layernorm"},
-    {"ffn_norm", "pre_feedforward_layernorm"},
-    {"post_ffw_norm", "post_feedforward_layernorm"},
-};
 
 void read(Keys& keys, ModelConfig& config) {
     read_gemma(keys, config);
@@ -31,7 +26,7 @@ const Architecture& gemma2_architecture() {
                                            .hf_names = kHfNames,
                                            .hf_context_length = 8192,
                                            .hf_tied = true,
-                                           .hf_tensors = kHfTensors,
+                                           .hf_tensors = kGemmaHfTensors,
                                            .read = read,
                                            .layer = layer};
     return architecture;

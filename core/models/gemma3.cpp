@@ -10,11 +10,6 @@ namespace {
 
 constexpr std::string_view kGgufNames[] = {"gemma3"};
 constexpr std::string_view kHfNames[] = {"Gemma3ForCausalLM", "Gemma3ForConditionalGeneration"};
-constexpr HfName kHfTensors[] = {
-    {"post_attention_norm", "post_attention_layernorm"},
-    {"ffn_norm", "pre_feedforward_layernorm"},
-    {"post_ffw_norm", "post_feedforward_layernorm"},
-};
 
 void read(Keys& keys, ModelConfig& config) {
     read_gemma(keys, config);
@@ -47,7 +42,7 @@ const Architecture& gemma3_architecture() {
                                            .hf_kv_heads = 4,
                                            .hf_head_dim = 256,
                                            .hf_tied = true,
-                                           .hf_tensors = kHfTensors,
+                                           .hf_tensors = kGemmaHfTensors,
                                            .read = read,
                                            .layer = layer};
     return architecture;

@@ -8,6 +8,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/signals.h"
+
 namespace foresay::core {
 
 // Calls work(begin, end) for ranges that cover [0, rows), each on a thread of its own. `work` must not throw.
@@ -15,8 +17,11 @@ template <class Work>
 void parallel_rows(std::int64_t rows, const Work& work) {
     const std::int64_t parts = std::clamp<std::int64_t>(std::thread::hardware_concurrency(), 1, 64);
     std::vector<std::jthread> threads;
-    for (std::int64_t i = 1; i < parts; ++i) {
-        threads.emplace_back([&work, rows, i, parts] { work(rows * i / parts, rows * (i + 1) / parts); });
+    {
+        const SignalsBlocked blocked;
+        for (std::int64_t i = 1; i < parts; ++i) {
+            threads.emplace_back([&work, rows, i, parts] { work(rows * i / parts, rows * (i + 1) / parts); });
+        }
     }
     work(std::int64_t{0}, rows / parts);
 }

@@ -8,6 +8,8 @@ namespace foresay::core {
 
 namespace {
 
+constexpr std::int64_t kSeam = 16;  // tokens by which a text may shrink between others; a bound
+
 // The tokens of `text`, or some of them when there are more than `most`; `least` is how many there are at least.
 std::vector<std::int32_t> encode_some(const Tokenizer& tokenizer, std::string_view text, EncodeOptions options,
                                       std::int64_t most, std::int64_t& least) {
@@ -25,6 +27,11 @@ std::int64_t count_tokens(const Tokenizer& tokenizer, std::string_view text, Enc
     std::int64_t least = 0;
     encode_some(tokenizer, text, options, most, least);
     return least;
+}
+
+std::int64_t count_tokens_of_part(const Tokenizer& tokenizer, std::string_view part, EncodeOptions options,
+                                  std::int64_t most) {
+    return count_tokens(tokenizer, part, options, most + kSeam) - kSeam;
 }
 
 std::vector<std::int32_t> encode_within(const Tokenizer& tokenizer, std::string_view text, EncodeOptions options,

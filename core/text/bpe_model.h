@@ -1,8 +1,8 @@
 // core/text/bpe_model.h: merges a piece of text into tokens.
 //
 // Merging:  a piece starts as its bytes, or as its characters in a literal vocabulary. The adjacent pair whose merge
-// has
-//           the lowest rank (the leftmost of equal ones) becomes one token, and so on until no adjacent pair merges.
+//           has the lowest rank (the leftmost of equal ones) becomes one token, and so on until no adjacent pair
+//           merges.
 //
 // Threads:  immutable except for a memo of pieces that merge into one token. Any thread may set an entry at any time;
 //           all set the same value.

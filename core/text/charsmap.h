@@ -1,13 +1,13 @@
 // core/text/charsmap.h: SentencePiece's precompiled character map: which prefix of a text becomes what.
 //
 // Layout:   u32 size of the trie in bytes; the trie, a Darts double array of u32 units; then the replacements, each
-// ended
-//           by a zero byte. All little-endian.
+//           ended by a zero byte.
+//           All little-endian.
 // Threads:  immutable; any thread may search.
 // Cost:     a search looks at no more than kMaxCharsmapKey bytes.
 // Errors:   the constructor throws Error for a map that is cut off; a search for a replacement that is too long. The
-// map
-//           is untrusted: no unit may lead a search out of it.
+//           map is untrusted:
+//           no unit may lead a search out of it.
 // Source:   the format of SentencePiece's normalizer and of darts-clone.
 #pragma once
 

@@ -63,13 +63,14 @@ constexpr std::string_view kYoutu =
     R"re(|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)re";
 
 // Class intersections with [^\p{Han}] are written as complements: PCRE has no intersection.
-constexpr std::string_view kKimiK2 =
-    R"re(\p{Han}+)re"
-    R"re(|[^\r\n\p{L}\p{N}]?[^\p{Han}\p{Ll}\p{N}\p{P}\p{S}\p{Z}\p{C}]*[^\p{Han}\p{Lu}\p{Lt}\p{N}\p{P}\p{S}\p{Z}\p{C}]+)re"
-    R"re((?i:'s|'t|'re|'ve|'m|'ll|'d)?)re"
-    R"re(|[^\r\n\p{L}\p{N}]?[^\p{Han}\p{Ll}\p{N}\p{P}\p{S}\p{Z}\p{C}]+[^\p{Han}\p{Lu}\p{Lt}\p{N}\p{P}\p{S}\p{Z}\p{C}]*)re"
-    R"re((?i:'s|'t|'re|'ve|'m|'ll|'d)?)re"
-    R"re(|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)re";
+constexpr std::string_view kKimiK2 = R"re(\p{Han}+)re"
+                                     R"re(|[^\r\n\p{L}\p{N}]?[^\p{Han}\p{Ll}\p{N}\p{P}\p{S}\p{Z}\p{C}]*)re"
+                                     R"re([^\p{Han}\p{Lu}\p{Lt}\p{N}\p{P}\p{S}\p{Z}\p{C}]+)re"
+                                     R"re((?i:'s|'t|'re|'ve|'m|'ll|'d)?)re"
+                                     R"re(|[^\r\n\p{L}\p{N}]?[^\p{Han}\p{Ll}\p{N}\p{P}\p{S}\p{Z}\p{C}]+)re"
+                                     R"re([^\p{Han}\p{Lu}\p{Lt}\p{N}\p{P}\p{S}\p{Z}\p{C}]*)re"
+                                     R"re((?i:'s|'t|'re|'ve|'m|'ll|'d)?)re"
+                                     R"re(|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)re";
 
 constexpr std::string_view kDeepseek3Words =
     R"re([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*)re"

@@ -103,24 +103,36 @@ std::vector<fs::path> model_files(const fs::path& path) {
     return files;
 }
 
-std::string xxh128(std::span<const std::byte> bytes, const DigestProgress& progress) {
-    const std::unique_ptr<XXH3_state_t, XXH_errorcode (*)(XXH3_state_t*)> state(XXH3_createState(), XXH3_freeState);
-    if (!state || XXH3_128bits_reset(state.get()) != XXH_OK) throw Error("out of memory while checking a file");
+void add_in_pieces(std::span<const std::byte> bytes, const std::function<void(std::span<const std::byte>)>& add,
+                   const DigestProgress& progress) {
     while (!bytes.empty()) {
         const std::span<const std::byte> piece = bytes.first(std::min(kPiece, bytes.size()));
-        XXH3_128bits_update(state.get(), piece.data(), piece.size());
+        add(piece);
         bytes = bytes.subspan(piece.size());
         if (progress) progress(static_cast<std::int64_t>(piece.size()));
     }
-    XXH128_canonical_t canonical;
-    XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(state.get()));
+}
+
+std::string hexadecimal(std::span<const unsigned char> digest) {
+    constexpr std::string_view kDigits = "0123456789abcdef";
     std::string digits;
-    for (const unsigned char byte : canonical.digest) {
-        constexpr std::string_view kHexadecimal = "0123456789abcdef";
-        digits += kHexadecimal[byte >> 4];
-        digits += kHexadecimal[byte & 15];
+    for (const unsigned char byte : digest) {
+        digits += kDigits[byte >> 4];
+        digits += kDigits[byte & 15];
     }
     return digits;
+}
+
+std::string xxh128(std::span<const std::byte> bytes, const DigestProgress& progress) {
+    const std::unique_ptr<XXH3_state_t, XXH_errorcode (*)(XXH3_state_t*)> state(XXH3_createState(), XXH3_freeState);
+    if (!state || XXH3_128bits_reset(state.get()) != XXH_OK) throw Error("out of memory while checking a file");
+    const auto add = [&](std::span<const std::byte> piece) {
+        XXH3_128bits_update(state.get(), piece.data(), piece.size());
+    };
+    add_in_pieces(bytes, add, progress);
+    XXH128_canonical_t canonical;
+    XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(state.get()));
+    return hexadecimal(canonical.digest);
 }
 
 bool check_listed_files(const fs::path& path, const std::string& way_on,

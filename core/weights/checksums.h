@@ -1,8 +1,7 @@
 // core/weights/checksums.h: lists of checksums beside models, and the check of a model's files against them.
 //
-// Layout:   a list is a text file in the folder of the files that it names; a line is a digest in hexadecimal, blanks,
-// a
-//           '*' or not, and a file's name: what sha256sum and `xxhsum -H2` print. Other lines do not count.
+// Layout:   a list is a text file in the folder of the files that it names. A line is a digest in hexadecimal, blanks,
+//           a '*' or not, and a file's name: what sha256sum and `xxhsum -H2` print. Other lines do not count.
 //           XXH128SUMS is compared at every load, since XXH128 is as fast as memory. It finds damage; it is no defence
 //           against an author of files who means harm. SHA256SUMS is read by `foresay inspect --verify`.
 // Threads:  any.
@@ -44,6 +43,12 @@ std::vector<std::filesystem::path> model_files(const std::filesystem::path& path
 
 // Called now and then while a digest is computed, with the bytes done since the last call. May throw, to cancel.
 using DigestProgress = std::function<void(std::int64_t bytes)>;
+
+// Calls add(piece) for all of `bytes`, piece by piece, and `progress` after each.
+void add_in_pieces(std::span<const std::byte> bytes, const std::function<void(std::span<const std::byte>)>& add,
+                   const DigestProgress& progress);
+// A digest as the lists have it, in lower case.
+std::string hexadecimal(std::span<const unsigned char> digest);
 
 // The XXH128 of `bytes`, as xxhsum prints it.
 std::string xxh128(std::span<const std::byte> bytes, const DigestProgress& progress = {});

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/signals.h"
 
 namespace foresay::kernels::cpu {
 namespace {
@@ -127,6 +128,7 @@ ThreadPool::ThreadPool(int threads) : threads_(std::max(1, threads)) {
     team_ = std::make_unique<Team>();
     team_->slots = std::vector<Team::Slot>(static_cast<std::size_t>(threads_));
     try {
+        const SignalsBlocked blocked;
         for (int i = 1; i < threads_; ++i) team_->workers.emplace_back([this, i] { team_->worker(i); });
     } catch (const std::system_error&) {
         team_->stop = true;

@@ -196,6 +196,16 @@ std::vector<fs::path> default_folders(const fs::path& program) {
     return folders;
 }
 
+fs::path find_plugin(const std::string& name, const std::vector<fs::path>& folders) {
+    if (name.find('/') != std::string::npos) return {};
+    for (const fs::path& folder : folders) {
+        std::error_code error;
+        // What a relative folder is depends on the current one.
+        if (folder.is_absolute() && fs::exists(folder / (name + ".so"), error)) return folder / (name + ".so");
+    }
+    return {};
+}
+
 PluginHost::PluginHost(PluginOptions options)
     : options_(std::move(options)), marker_(std::make_unique<CrashMarker>(options_.marker, options_.runs)) {}
 PluginHost::~PluginHost() = default;
@@ -211,7 +221,7 @@ std::string PluginHost::bar_text(const Bar& bar) {
 
 std::optional<Bar> PluginHost::bar(const std::string& name, const fs::path& path) const {
     if (bars().empty()) return std::nullopt;
-    const fs::path file = path.empty() ? find(name) : path;
+    const fs::path file = path.empty() ? find_plugin(name, options_.folders) : path;
     const Bar* found = file.empty() ? nullptr : marker_->barred().find(state_of(file).build);
     return found != nullptr ? std::optional(*found) : std::nullopt;
 }
@@ -242,16 +252,6 @@ PluginFile PluginHost::inspect(const fs::path& path) {
     std::error_code ignored;
     const fs::path whole = fs::weakly_canonical(path, ignored);
     return {path.stem().string(), whole, state_of(whole).problem};
-}
-
-// The first file of that name on the plugin path; empty when there is none.
-fs::path PluginHost::find(const std::string& name) const {
-    if (name.find('/') != std::string::npos) return {};
-    for (const fs::path& folder : options_.folders) {
-        std::error_code error;
-        if (folder.is_absolute() && fs::exists(folder / (name + ".so"), error)) return folder / (name + ".so");
-    }
-    return {};
 }
 
 // A library that is loaded, and what its factories need.
@@ -290,7 +290,7 @@ PluginHost::Opened PluginHost::open(const fs::path& path) {
 }
 
 std::shared_ptr<const samplers::StageFactory> PluginHost::load(const std::string& name, const fs::path& stated) {
-    const fs::path path = stated.empty() ? find(name) : stated;
+    const fs::path path = stated.empty() ? find_plugin(name, options_.folders) : stated;
     if (path.empty()) {
         std::string searched;
         for (const fs::path& folder : options_.folders)

@@ -53,6 +53,9 @@ public:
 // `program`/../plugins (a build tree). `program` is the folder of the executable.
 std::vector<std::filesystem::path> default_folders(const std::filesystem::path& program);
 
+// The first NAME.so in `folders`, which is what load() takes; empty when there is none. Looks at names only.
+std::filesystem::path find_plugin(const std::string& name, const std::vector<std::filesystem::path>& folders);
+
 class PluginHost {
 public:
     explicit PluginHost(PluginOptions options);
@@ -82,7 +85,6 @@ public:
     const std::vector<std::string>& notices() const;
 
 private:
-    std::filesystem::path find(const std::string& name) const;
     struct Opened;
     Opened open(const std::filesystem::path& path);
 

@@ -20,18 +20,6 @@ using ::testing::StartsWith;
 
 constexpr const char* kBegin = "<|begin_of_text|>";
 
-Outcome chat(const std::string& input, std::vector<std::string> more = {}) {
-    std::vector<std::string> arguments = {"chat", "--lines", "-n", "10"};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    return run(arguments, input);
-}
-
-std::string complete(const std::string& prompt, std::vector<std::string> more = {}) {
-    std::vector<std::string> arguments = {"complete", "-p", prompt, "-n", "10"};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    return run(arguments).out;
-}
-
 // What /print says after `input`, without the name of the first token and without the line of counts.
 std::string printed(const std::string& input, std::vector<std::string> more = {}) {
     const std::string error = chat(input + "/print\n", std::move(more)).error;

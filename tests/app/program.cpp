@@ -68,6 +68,18 @@ struct Pipe {
 
 }  // namespace
 
+Outcome chat(const std::string& input, std::vector<std::string> more) {
+    std::vector<std::string> arguments = {"chat", "--lines", "-n", "10"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run(arguments, input);
+}
+
+std::string complete(const std::string& prompt, std::vector<std::string> more) {
+    std::vector<std::string> arguments = {"complete", "-p", prompt, "-n", "10"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run(arguments).out;
+}
+
 const fs::path& scratch() {
     static const Folder folder;
     return folder.path;

@@ -36,6 +36,11 @@ struct Call {
 Outcome run(const Call& call);
 Outcome run(std::vector<std::string> arguments, std::string input = "");
 
+// What a conversation of at most 10 tokens an answer prints; every line of `input` is an entry or a command.
+Outcome chat(const std::string& input, std::vector<std::string> more = {});
+// What the same model writes after `prompt`.
+std::string complete(const std::string& prompt, std::vector<std::string> more = {});
+
 // A folder for this test process, removed at its end.
 const std::filesystem::path& scratch();
 // Writes a file there and returns its path.

@@ -136,6 +136,13 @@ TEST_F(ReplEditing, CharactersOfSeveralCodePointsAreOne) {
     expect_screen(HasSubstr("> k = "));
 }
 
+TEST_F(ReplEditing, BytesThatAreNoCharacterTakeNothingElseWithThem) {
+    start("-n 2");
+    wait_for("\n>");
+    type_bytes("a\xe2z \xc0\xaf\xf0\x9f\u00e4 \xffn");
+    expect_screen(HasSubstr("\n> az \u00e4 n\n"));
+}
+
 TEST_F(ReplEditing, ReverseSearchFindsAnEntry) {
     start("-n 2");
     wait_for("\n>");

@@ -2,12 +2,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <cerrno>
 #include <deque>
 #include <stdexcept>
 #include <thread>
 
+#include "app/interrupt.h"
 #include "app/pager.h"
 #include "app/repl/blocks.h"
 #include "app/repl/command.h"
@@ -25,6 +30,24 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+
+// A signal may come between the last look at the flag and the read, which then has nothing to end it.
+TEST(Reading, DoesNotWaitWhenTheSignalCameBefore) {
+    std::array<int, 2> ends{};
+    ASSERT_EQ(::pipe(ends.data()), 0);
+    std::array<char, 8> bytes{};
+    interrupted() = true;
+    ::alarm(20);  // ends a test that waits all the same
+    EXPECT_EQ(read_unless_interrupted(ends[0], bytes.data(), bytes.size()), -1);
+    EXPECT_EQ(errno, EINTR);
+    ::alarm(0);
+    interrupted() = false;
+    ASSERT_EQ(::write(ends[1], "abc", 3), 3);
+    EXPECT_EQ(read_unless_interrupted(ends[0], bytes.data(), bytes.size()), 3);
+    ::close(ends[1]);
+    EXPECT_EQ(read_unless_interrupted(ends[0], bytes.data(), bytes.size()), 0);
+    ::close(ends[0]);
+}
 
 class Script : public LineReader {
 public:

@@ -27,9 +27,8 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 Outcome chat(const std::string& input, std::vector<std::string> more = {}) {
-    std::vector<std::string> arguments = {"chat", "--lines", "-n", "5"};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    return run(arguments, input);
+    more.insert(more.begin(), {"-n", "5"});
+    return testing::chat(input, std::move(more));
 }
 
 fs::path session_file(const std::string& name) { return scratch() / "foresay" / "sessions" / (name + ".session"); }
@@ -126,6 +125,32 @@ TEST(Save, ANameThatIsTakenMeanwhileCostsNothing) {
 }
 
 // -------------------------------------------------------------------------------------------------- what was cut off
+
+// A signal that a thread of the computation takes does not end what the main thread waits for.
+TEST(Signals, OnlyTheMainThreadTakesThem) {
+    Call call;
+    call.arguments = {"chat", "--lines", "--no-save", "--threads", "3", "-n", "200"};
+    call.input = "def f(x):\n";
+    std::size_t threads = 0, takers = 0;
+    bool faults_blocked = false;
+    call.on_output = [&](pid_t pid) {
+        for (const auto& task : fs::directory_iterator("/proc/" + std::to_string(pid) + "/task")) {
+            std::ifstream status(task.path() / "status");
+            std::string word;
+            while (status >> word && word != "SigBlk:") continue;
+            std::uint64_t blocked = 0;
+            status >> std::hex >> blocked;
+            const auto blocks = [&](int signal) { return (blocked >> (signal - 1) & 1) != 0; };
+            ++threads;
+            if (!blocks(SIGTERM) || !blocks(SIGINT)) ++takers;
+            faults_blocked = faults_blocked || blocks(SIGSEGV) || blocks(SIGBUS);
+        }
+    };
+    EXPECT_EQ(run(call).status, 0);
+    EXPECT_GE(threads, 3u);
+    EXPECT_EQ(takers, 1u);
+    EXPECT_FALSE(faults_blocked) << "the handler of crashes would not run";
+}
 
 TEST(Damage, ADamagedEndIsSaidByEveryReader) {
     chat("one = 1\ntwo = 2\n", {"--session", "damaged"});

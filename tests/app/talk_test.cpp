@@ -21,18 +21,6 @@ using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-Outcome chat(const std::string& input, std::vector<std::string> more = {}) {
-    std::vector<std::string> arguments = {"chat", "--lines", "-n", "10"};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    return run(arguments, input);
-}
-
-std::string complete(const std::string& prompt, std::vector<std::string> more = {}) {
-    std::vector<std::string> arguments = {"complete", "-p", prompt, "-n", "10"};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    return run(arguments).out;
-}
-
 fs::path session_file(const std::string& name) { return scratch() / "foresay" / "sessions" / (name + ".session"); }
 
 // A conversation in one go, and the same with the program restarted after every line.

@@ -69,6 +69,11 @@ void TmuxTerminal::start(const std::string& arguments, const std::string& enviro
 
 void TmuxTerminal::type(const std::string& keys) { shell(tmux_ + "send-keys " + keys); }
 
+void TmuxTerminal::type_bytes(const std::string& bytes) {
+    shell(tmux_ + "load-buffer " + write_scratch("bytes.txt", bytes));
+    shell(tmux_ + "paste-buffer");
+}
+
 void TmuxTerminal::paste(const std::string& text) {
     shell(tmux_ + "load-buffer " + write_scratch("paste.txt", text));
     shell(tmux_ + "paste-buffer -p");

@@ -22,6 +22,8 @@ protected:
     void stop();
     // Keys as tmux names them; text is one quoted argument.
     void type(const std::string& keys);
+    // Any bytes, as if they were keys.
+    void type_bytes(const std::string& bytes);
     // Pastes as a terminal does it, bracketed where the program asked for that.
     void paste(const std::string& text);
     void resize(int columns, int rows);

@@ -110,21 +110,23 @@ TEST(Work, RowsOfExpertsAreNotFree) {
 
 // ------------------------------------------------------------------------------------------------- ops by backend
 
+constexpr ModelShape kShape = {.layers = 1,
+                               .d_model = 128,
+                               .heads = 4,
+                               .kv_heads = 2,
+                               .head_dim = 32,
+                               .d_ff = 192,
+                               .vocab = 64,
+                               .experts = 6,
+                               .experts_used = 2,
+                               .expert_ff = 64,
+                               .per_layer = 32};
+
 class Options : public testing::TestWithParam<std::string> {
 protected:
     static constexpr std::int32_t kRows = 21;
 
-    ModelShape shape_ = {.layers = 1,
-                         .d_model = 128,
-                         .heads = 4,
-                         .kv_heads = 2,
-                         .head_dim = 32,
-                         .d_ff = 192,
-                         .vocab = 64,
-                         .experts = 6,
-                         .experts_used = 2,
-                         .expert_ff = 64,
-                         .per_layer = 32};
+    ModelShape shape_ = kShape;
     Random random_{3};
     Tensor table_ = Tensor::random(random_, QuantType::f32, 64, 128, 1.0f);
 
@@ -189,7 +191,30 @@ protected:
     }
 };
 
+// Of kShape. Only the norm, the router and the matrices are in spec().
 struct Experts {
+    explicit Experts(Random& random, QuantType type = QuantType::f32) {
+        const auto vector = [&](std::int64_t n, float centre) {
+            return Tensor::random(random, QuantType::f32, 1, n, 0.3f, centre);
+        };
+        const auto biases = [&](std::int64_t n) { return Tensor::random(random, QuantType::f32, 6, n, 0.3f); };
+        norm = vector(128, 1.0f);
+        router = Tensor::random(random, QuantType::f32, 6, 128);
+        router_bias = vector(6, 0.0f);
+        choice_bias = vector(6, 0.0f);
+        factor = vector(6, 1.0f);
+        post = vector(128, 1.0f);
+        router_norm = vector(128, 1.0f);
+        gate_bias = biases(64);
+        up_bias = biases(64);
+        down_bias = biases(128);
+        for (int i = 0; i < 6; ++i) {
+            gate.push_back(Tensor::random(random, type, 64, 128));
+            up.push_back(Tensor::random(random, type, 64, 128));
+            down.push_back(Tensor::random(random, type, 128, 64));
+        }
+    }
+
     Tensor norm, router, router_bias, choice_bias, factor, gate_bias, up_bias, down_bias, post, router_norm;
     std::vector<Tensor> gate, up, down;
 
@@ -205,47 +230,14 @@ struct Experts {
 
 class RefusedExperts : public testing::Test {
 protected:
-    RefusedExperts() {
-        Random random(9);
-        experts_.norm = Tensor::random(random, QuantType::f32, 1, 128);
-        experts_.router = Tensor::random(random, QuantType::f32, 6, 128);
-        for (int i = 0; i < 6; ++i) {
-            experts_.gate.push_back(Tensor::random(random, QuantType::f32, 64, 128));
-            experts_.up.push_back(Tensor::random(random, QuantType::f32, 64, 128));
-            experts_.down.push_back(Tensor::random(random, QuantType::f32, 128, 64));
-        }
-    }
-    ModelShape shape_ = {.layers = 1,
-                         .d_model = 128,
-                         .heads = 4,
-                         .kv_heads = 2,
-                         .head_dim = 32,
-                         .d_ff = 192,
-                         .vocab = 64,
-                         .experts = 6,
-                         .experts_used = 2,
-                         .expert_ff = 64};
-    Experts experts_;
+    ModelShape shape_ = kShape;
+    Random random_{9};
+    Experts experts_{random_};
 };
 
 TEST_P(Options, Experts) {
     for (const QuantType type : {QuantType::f32, QuantType::q8_0}) {
-        Experts e;
-        e.norm = vector(128, 1.0f);
-        e.router = matrix(6, 128);
-        e.router_bias = vector(6);
-        e.choice_bias = vector(6);
-        e.factor = vector(6, 1.0f);
-        e.post = vector(128, 1.0f);
-        e.router_norm = vector(128, 1.0f);
-        e.gate_bias = Tensor::random(random_, QuantType::f32, 6, 64, 0.3f);
-        e.up_bias = Tensor::random(random_, QuantType::f32, 6, 64, 0.3f);
-        e.down_bias = Tensor::random(random_, QuantType::f32, 6, 128, 0.3f);
-        for (int i = 0; i < 6; ++i) {
-            e.gate.push_back(matrix(64, 128, type));
-            e.up.push_back(matrix(64, 128, type));
-            e.down.push_back(matrix(128, 64, type));
-        }
+        const Experts e(random_, type);
         const double tolerance = type == QuantType::f32 ? 1e-5 : 0.02;
         const auto with = [&](const std::function<void(MoeSpec&)>& change) {
             MoeSpec spec = e.spec(shape_);

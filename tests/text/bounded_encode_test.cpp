@@ -32,6 +32,11 @@ TEST(LeastTokens, IsNeverMoreThanThereAre) {
         EXPECT_EQ(count_tokens(tokenizer, text, kPlain, exact), exact);
         EXPECT_GT(count_tokens(tokenizer, text, kPlain, exact - 1), exact - 1);
         EXPECT_LE(count_tokens(tokenizer, text, kPlain, exact / 2), exact);
+        // A part that has few tokens too many may fit after all.
+        EXPECT_LE(count_tokens_of_part(tokenizer, text, kPlain, exact - 1), exact - 1);
+        if (exact > 100) {
+            EXPECT_GT(count_tokens_of_part(tokenizer, text, kPlain, exact - 20), exact - 20);
+        }
     }
     EXPECT_EQ(tokenizer.least_tokens(0), 0);
 }

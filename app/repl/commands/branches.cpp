@@ -130,8 +130,7 @@ constexpr ReplCommand kCommands[] = {
     {"branch", "[N|new [ANSWERS]]", "list the conversation's branches, switch to one, or start one",
      "Without an argument, lists the branches and marks the current one. `new` starts a branch here, or after the "
      "first ANSWERS answers of this branch (/history numbers them), and leaves the old one as it is. /undo goes back "
-     "to "
-     "where you were.",
+     "to where you were.",
      branch, complete_branch},
     {"edit", "[TEXT]", "change the last answer, and continue from it",
      "Without TEXT, the answer opens in your editor ($VISUAL or $EDITOR). The unchanged beginning keeps its tokens, "

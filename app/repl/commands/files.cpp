@@ -104,13 +104,11 @@ std::string patch_message(const PatchRequest& request, AskedFor asked) {
     if (asked == AskedFor::whole_file) {
         return request.instruction + "\n\nChange " + request.file +
                " accordingly. Reply with the complete changed file in one code block, and leave everything else in it "
-               "as "
-               "it is.";
+               "as it is.";
     }
     return request.instruction + "\n\nChange " + request.file +
            " accordingly. Reply with a unified diff of the file in one code block: --- and +++ lines with its name, "
-           "then "
-           "hunks that begin with @@ and have three lines of context.";
+           "then hunks that begin with @@ and have three lines of context.";
 }
 
 void patch(Repl& repl, const std::string& arguments) {
@@ -124,10 +122,9 @@ void patch(Repl& repl, const std::string& arguments) {
     require_consent(repl, "/patch", request.options);
     const TargetFile target = read_target(request.file, {.outside = request.options.outside, .must_exist = true});
     const FileText file(target.bytes);
-    const std::size_t attached = conversation.files().size();
     Conversation::Answer answer;
     AskedFor asked = AskedFor::whole_file;
-    const auto generate = [&] {
+    repl.with_files([&] {
         const std::int64_t before = conversation.file_tokens();
         conversation.attach({request.file, file.text()});
         const std::int64_t tokens = conversation.file_tokens() - before;
@@ -147,13 +144,7 @@ void patch(Repl& repl, const std::string& arguments) {
                 return answer;
             },
             repl.text_before(message));
-    };
-    try {
-        generate();
-    } catch (...) {
-        while (conversation.files().size() > attached) conversation.undo();
-        throw;
-    }
+    });
     if (answer.result.finish == speculative::FinishReason::cancelled) {
         return say(dim("Cancelled; nothing was written.") + "\n");
     }
@@ -208,20 +199,15 @@ Candidates complete_first_file(const CompletionRequest& request) {
 constexpr ReplCommand kCommands[] = {
     {"write", "FILE [BLOCK|all|document] [--yes] [--outside]", "write a code block of the last answer into a file",
      "Without BLOCK, writes the last code block, or the whole answer if it has none. BLOCK is the number of a code "
-     "block, "
-     "from 1; `all` is the whole answer, `document` your text and the model's in the style complete. Shows what "
-     "changes "
-     "in FILE and asks; --yes does not ask. Unchanged lines keep their bytes, the file its line ends, encoding, mode "
-     "and "
-     "owner. A copy of the old file is kept in the state folder, and /undo takes the write back. FILE must be inside "
-     "the "
-     "working folder, unless --outside is given.",
+     "block, from 1; `all` is the whole answer, `document` your text and the model's in the style complete. Shows what "
+     "changes in FILE and asks; --yes does not ask. Unchanged lines keep their bytes, the file its line ends, "
+     "encoding, mode and owner. A copy of the old file is kept in the state folder, and /undo takes the write back. "
+     "FILE must be inside the working folder, unless --outside is given.",
      write, complete_written},
     {"patch", "FILE [--yes] [--outside] INSTRUCTION", "let the model change a file",
      "Sends FILE and INSTRUCTION, and asks for the changed file or, if it is long, for a unified diff. Shows what "
-     "changes "
-     "and asks before it writes, as /write does. A diff that does not fit the file changes nothing. Needs a model that "
-     "follows instructions.",
+     "changes and asks before it writes, as /write does. A diff that does not fit the file changes nothing. Needs a "
+     "model that follows instructions.",
      patch, complete_first_file},
     {"watch", "[FILE...|--off FILE]", "keep a file's present text in the context",
      "The file is attached to your next message, and attached again before each later message if it has changed since. "

@@ -16,9 +16,9 @@
 // value's step multiplies its weight, so the inner loops gain one conversion and nothing else.
 //
 // Law 1: tiles begin at multiples of 64 and are processed in increasing position; peak, total and values are updated
-// once per tile. A row's bits depend on its own positions only. Positions that were never written may hold anything,
-// even
-// NaN: their scores are replaced, and their values are not read.
+// once per tile. A row's bits depend on its own positions only. Positions that were never written may hold
+// anything, even NaN:
+// their scores are replaced, and their values are not read.
 
 #include "kernels/cpu/isa/table.h"
 
