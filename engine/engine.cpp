@@ -20,8 +20,8 @@ Engine Engine::open(core::Config config, EngineOptions options) {
     const auto start = std::chrono::steady_clock::now();
     auto state = std::make_unique<State>();
     state->options = std::move(options);
-    LoadedPlugins plugins = state->options.run_plugins ? state->open_plugins(config)
-                                                       : look_at_plugins(config, state->options.plugins);
+    LoadedPlugins plugins =
+        state->options.run_plugins ? state->open_plugins(config) : look_at_plugins(config, state->options.plugins);
     const EngineOptions& wanted = state->options;
     if (wanted.draft && !wanted.inflate_draft.shape.empty() && state->draft_of(config).empty()) {
         throw Error("there is no draft model to inflate; set draft.model");

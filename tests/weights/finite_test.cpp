@@ -45,9 +45,15 @@ TEST(Finite, FindsWhatDecodesToNoNumber) {
                 for (const float value : values) finite = finite && std::isfinite(value);
                 const std::int64_t found = first_row_not_finite(changed);
                 // An infinite scale is damage, even when all its codes are zero.
-                if (!finite) EXPECT_EQ(found, 3) << kernels::info(quant_type).name << " byte " << at;
-                if (found >= 0) EXPECT_EQ(found, 3);
-                if (found >= 0 && quant_type < QuantType::q4_0) EXPECT_FALSE(finite);
+                if (!finite) {
+                    EXPECT_EQ(found, 3) << kernels::info(quant_type).name << " byte " << at;
+                }
+                if (found >= 0) {
+                    EXPECT_EQ(found, 3);
+                }
+                if (found >= 0 && quant_type < QuantType::q4_0) {
+                    EXPECT_FALSE(finite);
+                }
             }
         }
     }
