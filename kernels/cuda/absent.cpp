@@ -1,6 +1,7 @@
 // Stands in for the CUDA backend in a build without it, so that callers need no #ifdef. The message of make_cuda_ops()
 // is that of kernels/cuda/cuda_ops.cpp with this build's reason.
 #include "base/error.h"
+#include "kernels/cuda_info.h"
 #include "kernels/ops.h"
 
 namespace foresay::kernels {
@@ -9,6 +10,10 @@ std::vector<CudaDevice> cuda_devices(std::string* why) {
     if (why != nullptr) *why = "this build has no CUDA backend";
     return {};
 }
+
+CudaVersions cuda_versions() { return {}; }
+
+bool cuda_peer_access(std::int32_t, std::int32_t) { return false; }
 
 std::unique_ptr<Ops> make_cuda_ops(const CudaOptions& options) {
     throw Error("cuda:" + std::to_string(options.device) +

@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "kernels/cuda/device/probe.h"
+#include "kernels/cuda_info.h"
 #include "kernels/ops.h"
 
 namespace foresay::kernels {
@@ -114,6 +115,18 @@ DeviceInfo device_info(int device) {
 }
 
 }  // namespace cuda
+
+CudaVersions cuda_versions() {
+    CudaVersions versions;
+    if (cudaDriverGetVersion(&versions.driver) != cudaSuccess) versions.driver = 0;
+    if (cudaRuntimeGetVersion(&versions.runtime) != cudaSuccess) versions.runtime = 0;
+    return versions;
+}
+
+bool cuda_peer_access(std::int32_t from, std::int32_t to) {
+    int can = 0;
+    return cudaDeviceCanAccessPeer(&can, from, to) == cudaSuccess && can != 0;
+}
 
 // The devices that this build has code for. has_code_for() and cudaMemGetInfo() create a context on every device of the
 // machine, which takes a while each.

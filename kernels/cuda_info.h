@@ -1,0 +1,20 @@
+// kernels/cuda_info.h: what a report about a machine says of CUDA, besides kernels/ops.h's list of devices.
+//
+// Errors:   none. In a build without the CUDA backend there are no versions, and no access.
+#pragma once
+
+#include <cstdint>
+
+namespace foresay::kernels {
+
+// As CUDA counts: 1000 * major + 10 * minor; 13000 is 13.0. 0: none.
+struct CudaVersions {
+    int driver = 0;   // the newest that the installed driver supports
+    int runtime = 0;  // what this program was built with
+};
+CudaVersions cuda_versions();
+
+// Whether kernels on device `from` can read the memory of device `to` (indices of CudaDevice) without the host.
+bool cuda_peer_access(std::int32_t from, std::int32_t to);
+
+}  // namespace foresay::kernels
