@@ -9,11 +9,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "core/chat/chat_template.h"
 #include "core/text/chat_format.h"
 #include "core/text/tokenizer.h"
 
@@ -23,6 +25,9 @@ struct ChatStyle {
     core::ChatFormat format = core::ChatFormat::complete;
     std::string system;   // the system prompt; may be empty; `complete` has no place for one
     bool newline = true;  // of `complete`: entries are whole lines
+    std::shared_ptr<const core::ChatTemplate> chat = {};  // of ChatFormat::own, and only there
+    core::ChatOptions options = {};                       // of the same
+    core::AnswerMarkup markup = {};                       // how answers tell reasoning from content
 };
 
 // A file that is sent before the next message.

@@ -1,7 +1,9 @@
 #include "core/text/tokenizer.h"
 
 #include <algorithm>
+#include <limits>
 #include <unordered_map>
+#include <utility>
 
 #include "base/error.h"
 #include "core/text/added_tokens.h"
@@ -25,6 +27,9 @@ struct Tokenizer::Tables {
     bool encode_stretch(std::string_view text, TextPlace place, bool parse_special, std::size_t most,
                         std::vector<std::int32_t>& ids) const;
     bool encode_plain(std::string_view text, TextPlace place, std::size_t most, std::vector<std::int32_t>& ids) const;
+    // A stretch of a MarkedText between added tokens.
+    void encode_mixed(std::string_view text, std::span<const TextRange> plain, TextPlace place,
+                      std::vector<std::int32_t>& ids) const;
     bool encode_piece(std::string_view piece, std::size_t most, std::vector<std::int32_t>& ids) const;
     bool holds(std::int32_t id) const { return id >= 0 && id < tokens.size(); }
     void check_id(const std::string& source, std::int32_t id, const char* what) const;
@@ -39,7 +44,8 @@ struct Tokenizer::Tables {
     DecoderRules decoder;
     SpecialTokens special;
     std::vector<std::int32_t> prefix, suffix, ends;
-    std::string pretokenizer, chat_template;
+    std::string pretokenizer;
+    std::vector<NamedTemplate> chat_templates;
     std::size_t longest_token = 1;  // bytes of a normalized text that one token stands for at most
     std::size_t longest_source_bytes = 0;
 };
@@ -54,7 +60,7 @@ Tokenizer::Tables::Tables(const TokenizerData& data)
       prefix(data.prefix),
       suffix(data.suffix),
       pretokenizer(data.pretokenizer.name),
-      chat_template(data.chat_template) {
+      chat_templates(data.chat_templates) {
     if (data.model == TokenModel::unigram) {
         model = std::make_unique<const UnigramModel>(data, tokens);
     } else {
@@ -186,7 +192,25 @@ bool Tokenizer::Tables::encode_piece(std::string_view piece, std::size_t most, s
     return ids.size() <= most;
 }
 
-Tokenizer::Tokenizer(const TokenizerData& data) : tables_(std::make_shared<const Tables>(data)) {}
+void TokenizerData::set_chat_template(std::string_view name, std::string template_source) {
+    std::erase_if(chat_templates, [&](const NamedTemplate& known) { return known.name == name; });
+    if (!template_source.empty()) chat_templates.push_back({std::string(name), std::move(template_source)});
+}
+
+Tokenizer::Tokenizer(const TokenizerData& data)
+    : tables_(std::make_shared<const Tables>(data)),
+      ends_(std::make_shared<const std::vector<std::int32_t>>(tables_->ends)) {}
+
+Tokenizer Tokenizer::with_ends(std::span<const std::int32_t> ids) const {
+    std::vector<std::int32_t> ends = *ends_;
+    for (const std::int32_t id : ids)
+        if (tables_->holds(id)) ends.push_back(id);
+    std::sort(ends.begin(), ends.end());
+    ends.erase(std::unique(ends.begin(), ends.end()), ends.end());
+    Tokenizer copy = *this;
+    copy.ends_ = std::make_shared<const std::vector<std::int32_t>>(std::move(ends));
+    return copy;
+}
 
 std::vector<std::int32_t> Tokenizer::encode(std::string_view text, EncodeOptions options) const {
     std::vector<std::int32_t> ids;
@@ -208,6 +232,84 @@ void Tokenizer::encode_append(std::string_view text, EncodeOptions options, std:
     const TextPlace place = options.add_special ? TextPlace::start : TextPlace::continuation;
     if (ids.size() > most || !each_added(tables.added, text, place, options.parse_special, token, plain)) return;
     if (options.add_special) ids.insert(ids.end(), tables.suffix.begin(), tables.suffix.end());
+}
+
+std::vector<FoundToken> Tokenizer::find_added(const MarkedText& text) const {
+    std::vector<FoundToken> found;
+    std::size_t done = 0;
+    while (!tables_->added.empty()) {
+        const AddedTokens::Found next = tables_->added.find(text, done);
+        if (next.id < 0) break;
+        found.push_back({next.begin, next.end, next.id});
+        done = next.end;
+    }
+    return found;
+}
+
+namespace {
+
+// The parts of `ranges` within [begin, end), as offsets from `begin`.
+std::vector<TextRange> ranges_within(std::span<const TextRange> ranges, std::size_t begin, std::size_t end) {
+    std::vector<TextRange> out;
+    auto at = std::upper_bound(ranges.begin(), ranges.end(), begin,
+                               [](std::size_t place, const TextRange& range) { return place < range.end; });
+    for (; at != ranges.end() && at->begin < end; ++at)
+        out.push_back({std::max(at->begin, begin) - begin, std::min(at->end, end) - begin});
+    return out;
+}
+
+}  // namespace
+
+// Tokens that are found only in the normalized text, which a few old models have, cannot be told apart by place: where
+// the markup of a stretch holds one, the stretch is cut at the marks.
+void Tokenizer::Tables::encode_mixed(std::string_view text, std::span<const TextRange> plain, TextPlace place,
+                                     std::vector<std::int32_t>& ids) const {
+    constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
+    if (plain.empty() || added_normalized.empty()) {
+        encode_stretch(text, place, plain.empty(), kAll, ids);
+        return;
+    }
+    struct Run {
+        std::string_view text;
+        bool markup;
+    };
+    std::vector<Run> runs;
+    std::size_t done = 0;
+    for (const TextRange& range : plain) {
+        if (range.begin > done) runs.push_back({text.substr(done, range.begin - done), true});
+        runs.push_back({text.substr(range.begin, range.end - range.begin), false});
+        done = range.end;
+    }
+    if (done < text.size()) runs.push_back({text.substr(done), true});
+    const bool special = std::ranges::any_of(runs, [&](const Run& run) {
+        std::vector<std::int32_t> with, without;
+        if (!run.markup) return false;
+        encode_stretch(run.text, TextPlace::inside, true, kAll, with);
+        encode_stretch(run.text, TextPlace::inside, false, kAll, without);
+        return with != without;
+    });
+    if (!special) {
+        encode_stretch(text, place, false, kAll, ids);
+        return;
+    }
+    for (const Run& run : runs) encode_stretch(run.text, std::exchange(place, TextPlace::inside), run.markup, kAll, ids);
+}
+
+std::vector<std::int32_t> Tokenizer::encode_marked(const MarkedText& text, bool start) const {
+    std::vector<std::int32_t> ids;
+    std::size_t done = 0;
+    const auto stretch = [&](std::size_t end) {
+        if (end <= done) return;
+        const TextPlace place = done > 0 ? TextPlace::inside : start ? TextPlace::start : TextPlace::continuation;
+        tables_->encode_mixed(text.bytes.substr(done, end - done), ranges_within(text.plain, done, end), place, ids);
+    };
+    for (const FoundToken& token : find_added(text)) {
+        stretch(token.begin);
+        ids.push_back(token.id);
+        done = token.end;
+    }
+    stretch(text.bytes.size());
+    return ids;
 }
 
 std::int64_t Tokenizer::least_tokens(std::size_t bytes) const {
@@ -267,15 +369,21 @@ TokenType Tokenizer::type(std::int32_t id) const {
 }
 
 bool Tokenizer::is_end_of_text(std::int32_t id) const {
-    return std::binary_search(tables_->ends.begin(), tables_->ends.end(), id);
+    return std::binary_search(ends_->begin(), ends_->end(), id);
 }
 
-std::span<const std::int32_t> Tokenizer::end_of_text_ids() const { return tables_->ends; }
+std::span<const std::int32_t> Tokenizer::end_of_text_ids() const { return *ends_; }
 const SpecialTokens& Tokenizer::special() const { return tables_->special; }
 
 bool Tokenizer::adds_bos() const { return !tables_->prefix.empty() && tables_->prefix.front() == tables_->special.bos; }
 
 std::string_view Tokenizer::pretokenizer() const { return tables_->pretokenizer; }
-std::string_view Tokenizer::chat_template() const { return tables_->chat_template; }
+const std::vector<NamedTemplate>& Tokenizer::chat_templates() const { return tables_->chat_templates; }
+
+std::string_view Tokenizer::chat_template() const {
+    const auto& all = tables_->chat_templates;
+    const auto found = std::ranges::find(all, "default", &NamedTemplate::name);
+    return found == all.end() ? std::string_view{} : found->source;
+}
 
 }  // namespace foresay::core
