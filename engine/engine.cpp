@@ -103,7 +103,8 @@ bool Engine::needs_reload(const core::Config& next) const {
     const State& s = *state_;
     return runtime_of(next) != s.runtime || next.target_model != s.loaded_target ||
            s.draft_of(next) != s.loaded_draft || (s.draft && next.draft_head_as_stored != s.loaded_head_as_stored) ||
-           next.chat_template != s.config.chat_template || next.sources != s.config.sources || s.context_of(next, s.target->source()) != s.context_length;
+           next.chat_template != s.config.chat_template || next.sources != s.config.sources ||
+           s.context_of(next, s.target->source()) != s.context_length;
 }
 
 void Engine::reconfigure(const core::Config& next) {

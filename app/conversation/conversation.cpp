@@ -51,11 +51,11 @@ public:
 private:
     void give(speculative::TokenEvent event, const speculative::TokenCallback& show,
               const std::function<void(std::string_view)>& show_reasoning) {
-        std::string content;
-        for (const core::AnswerPart& part : parts_) {
-            if (part.reasoning && show_reasoning) show_reasoning(part.text);
-            (part.reasoning ? reasoning_ : content) += part.text;
-        }
+        std::string content, reasoning;
+        for (const core::AnswerPart& part : parts_) (part.reasoning ? reasoning : content) += part.text;
+        const bool reasoned = !reasoning.empty() || (event.token >= 0 && parser_.in_reasoning());
+        if (reasoned && show_reasoning) show_reasoning(reasoning);
+        reasoning_ += reasoning;
         parts_.clear();
         content_ += content;
         event.text = content;
@@ -345,7 +345,8 @@ Conversation::Answer Conversation::edit(const std::string& text, const Limits& l
     if (turn.ended && !said.empty() && tokenizer_.is_end_of_text(said.back())) said.pop_back();
     // `text` is the content; the reasoning before it stays.
     const std::size_t content = content_begin(turn, said);
-    EditedAnswer edited = encode_edit(tokenizer_, {said.begin() + static_cast<std::ptrdiff_t>(content), said.end()}, text);
+    EditedAnswer edited =
+        encode_edit(tokenizer_, {said.begin() + static_cast<std::ptrdiff_t>(content), said.end()}, text);
     edited.tokens.insert(edited.tokens.begin(), said.begin(), said.begin() + static_cast<std::ptrdiff_t>(content));
     edited.kept += content;
     turn.given = std::move(edited.tokens);
@@ -491,8 +492,7 @@ std::vector<Conversation::Answer> Conversation::answers(const std::optional<std:
             return answers;
         }
         // As answer() keeps the message.
-        answers.push_back(
-            {.result = results[0], .input_tokens = evaluated, .seed = turn.seed, .branch = branches[0]});
+        answers.push_back({.result = results[0], .input_tokens = evaluated, .seed = turn.seed, .branch = branches[0]});
     }
     const int first_node = static_cast<int>(tree_.nodes().size());
     commit_side_by_side(std::move(turn), parent, text.has_value(), answers, kept);

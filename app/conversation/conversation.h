@@ -34,7 +34,7 @@ public:
         std::uint64_t seed = 0;
         std::uint64_t branch = 0;
         const std::atomic<bool>* cancel = nullptr;
-        // Called with the reasoning of an answer as it is generated; of several answers, with that of the first.
+        // Called with the text that each token of reasoning completes; of several answers, with that of the first.
         std::function<void(std::string_view)> reasoning = {};
     };
     // Of an answer that has reasoning, result.text and what Show gets is the content alone.
@@ -91,8 +91,8 @@ public:
     bool empty() const { return tree_.head() == TurnTree::kRoot; }
     std::vector<const Turn*> turns() const { return tree_.line(tree_.head()); }  // of the current branch
     const Turn& last() const { return tree_.turn(tree_.head()); }                // there must be one
-    std::string answer_text(const Turn& turn) const;     // given and sampled, without reasoning
-    std::string reasoning_text(const Turn& turn) const;  // empty: none
+    std::string answer_text(const Turn& turn) const;                             // given and sampled, without reasoning
+    std::string reasoning_text(const Turn& turn) const;                          // empty: none
     const TurnTree& tree() const { return tree_; }
     // The beginning of the prompt of answer(`text`), as far as typing more after `text` is unlikely to change it.
     // Evaluates nothing; may run concurrently with other const calls.

@@ -46,6 +46,9 @@ bool line_is_open(const core::Tokenizer& tokenizer, std::span<const std::int32_t
 // The tokens of the first message of a conversation.
 std::vector<std::int32_t> encode_first(const core::Tokenizer& tokenizer, const ChatStyle& style,
                                        const std::vector<Attachment>& files, const std::string& text);
+// The same without files, in any style but `complete`: a chat template too.
+std::vector<std::int32_t> encode_message(const core::Tokenizer& tokenizer, const ChatStyle& style,
+                                         const std::string& text);
 // The tokens of a message that follows an answer. `ended`: the model ended that answer itself; false: it was cut off.
 // `line_open`: as in whole_text().
 std::vector<std::int32_t> encode_next(const core::Tokenizer& tokenizer, const ChatStyle& style,

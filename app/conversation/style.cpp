@@ -78,9 +78,9 @@ core::ChatOptions options_of(const core::Config& config, const core::ChatTemplat
 ChatStyle chat_style(const core::Config& config, const core::Tokenizer& tokenizer, const core::OpenedTemplate& chat) {
     const core::ChatFormat format = format_of(config, tokenizer, chat);
     if (format != core::ChatFormat::own && !config.chat_template.empty()) {
-        throw Error(config.setting("chat.template").origin.text() + ": chat.template names a template, but chat.style (" +
-                    config.setting("chat.style").origin.text() + ") is '" + config.chat_style +
-                    "'; set chat.style = \"auto\" to use it");
+        throw Error(config.setting("chat.template").origin.text() +
+                    ": chat.template names a template, but chat.style (" + config.setting("chat.style").origin.text() +
+                    ") is '" + config.chat_style + "'; set chat.style = \"auto\" to use it");
     }
     ChatStyle style{format, config.chat_system, config.chat_newline};
     if (format == core::ChatFormat::own) {

@@ -77,8 +77,8 @@ std::vector<std::string> Workspace::configure(const Configuration& next) {
         build();
         const bool same = core::compare_vocabularies(before, engine_.tokenizer()).differing == 0 &&
                           before.vocab_size() == engine_.tokenizer().vocab_size();
-        conversation_->rebind(*generator_, engine_.tokenizer(), chat_style(engine_.config(), engine_.tokenizer(), engine_.chat_template()),
-                              same);
+        conversation_->rebind(*generator_, engine_.tokenizer(),
+                              chat_style(engine_.config(), engine_.tokenizer(), engine_.chat_template()), same);
         return same;
     };
     try {

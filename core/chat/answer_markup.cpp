@@ -68,8 +68,7 @@ AnswerMarkup detect_answer_markup(std::string_view chat_template, const Tokenize
     return {};
 }
 
-AnswerParser::AnswerParser(const AnswerMarkup& markup, const Tokenizer& tokenizer,
-                           std::span<const std::int32_t> prompt)
+AnswerParser::AnswerParser(const AnswerMarkup& markup, const Tokenizer& tokenizer, std::span<const std::int32_t> prompt)
     : markup_(markup), tokenizer_(tokenizer), decoder_(tokenizer, true) {
     prompt = prompt.last(std::min(prompt.size(), kPromptTail));
     if (markup.none()) {

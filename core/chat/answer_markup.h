@@ -52,6 +52,8 @@ public:
 
     // Whether content was given.
     bool content_begun() const { return content_begun_; }
+    // Whether the next token belongs to reasoning, as far as is known.
+    bool in_reasoning() const { return state_ == State::reasoning || (state_ == State::content && body_reasoning_); }
 
 private:
     enum class State : std::uint8_t { start, reasoning, after, content, header, between };

@@ -56,8 +56,8 @@ public:
             return true;
         }
         // What the model wrote itself may hold tokens that its text, given back to it, does not become.
-        const bool markup = tokenizer_.is_control(token) ||
-                            std::binary_search(text_.markup.begin(), text_.markup.end(), token);
+        const bool markup =
+            tokenizer_.is_control(token) || std::binary_search(text_.markup.begin(), text_.markup.end(), token);
         if (markup && !generated) return false;
         const std::string_view bytes = tokenizer_.bytes(token);
         if (take(bytes)) return true;
@@ -110,8 +110,8 @@ std::vector<std::int32_t> ChatTemplate::find_markup_tokens() const {
 }
 
 jinja::Value ChatTemplate::messages_value(std::span<const ChatMessage> messages) const {
-    const bool reads_fields = template_.mentions("reasoning_content") || template_.mentions("thinking") ||
-                              template_.mentions("reasoning");
+    const bool reads_fields =
+        template_.mentions("reasoning_content") || template_.mentions("thinking") || template_.mentions("reasoning");
     jinja::List list;
     for (const ChatMessage& message : messages) {
         jinja::Dict one;
@@ -257,7 +257,8 @@ std::string ChatTemplate::why_not(Reasoning reasoning) const {
                                   : switches_                ? "off and on"
                                   : takes_effort_            ? "low, medium and high"
                                                              : "";
-    const bool able = reasoning == Reasoning::automatic || (effort_name(reasoning) != nullptr ? takes_effort_ : switches_);
+    const bool able =
+        reasoning == Reasoning::automatic || (effort_name(reasoning) != nullptr ? takes_effort_ : switches_);
     if (able) return {};
     return "the model's chat template cannot do that; " +
            (abilities.empty() ? std::string("it has no switch for reasoning") : "it knows " + abilities);

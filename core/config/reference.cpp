@@ -58,8 +58,9 @@ std::string to_markdown(std::span<const StageSchema> stages, std::span<const Sou
     for (const KeySpec& spec : core_schema()) {
         const std::string own = spec.key.substr(0, spec.key.rfind('.'));
         if (own != table && table == "chat") {
-            out += "| `template_args` | table | | `[chat.template_args]`: further variables for the model's chat "
-                   "template, by name |\n";
+            out +=
+                "| `template_args` | table | | `[chat.template_args]`: further variables for the model's chat "
+                "template, by name |\n";
         }
         if (own != table) out += "\n## [" + own + "]\n" + kHead;
         table = own;

@@ -72,7 +72,8 @@ std::vector<KeySpec> make_schema() {
          {},
          {},
          {"auto", "complete", "llama3", "chatml", "mistral"},
-         "chat format; auto: the model's own chat template, or complete if it has none; complete: one growing document"},
+         "chat format; auto: the model's own chat template, or complete if it has none; complete: one growing "
+         "document"},
         {"chat.template",
          ValueType::path,
          std::string(),

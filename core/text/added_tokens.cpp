@@ -86,23 +86,22 @@ AddedTokens::Found AddedTokens::find_accepted(std::string_view text, std::size_t
 }
 
 AddedTokens::Found AddedTokens::find(std::string_view text, std::size_t from, bool parse_special) const {
-    return find_accepted(
-        text, from, parse_special ? starts_ : starts_always_,
-        [&](std::int32_t, bool always, std::size_t, std::size_t) { return parse_special || always; });
+    return find_accepted(text, from, parse_special ? starts_ : starts_always_,
+                         [&](std::int32_t, bool always, std::size_t, std::size_t) { return parse_special || always; });
 }
 
 AddedTokens::Found AddedTokens::find(const MarkedText& text, std::size_t from) const {
     const auto touches_plain = [&](std::size_t begin, std::size_t end) {
-        const auto after = std::upper_bound(text.plain.begin(), text.plain.end(), begin,
-                                            [](std::size_t place, const TextRange& range) { return place < range.end; });
+        const auto after =
+            std::upper_bound(text.plain.begin(), text.plain.end(), begin,
+                             [](std::size_t place, const TextRange& range) { return place < range.end; });
         return after != text.plain.end() && after->begin < end;
     };
-    return find_accepted(text.bytes, from, starts_,
-                         [&](std::int32_t id, bool always, std::size_t begin, std::size_t end) {
-                             const bool anywhere =
-                                 always && !std::binary_search(text.markup.begin(), text.markup.end(), id);
-                             return anywhere || !touches_plain(begin, end);
-                         });
+    return find_accepted(
+        text.bytes, from, starts_, [&](std::int32_t id, bool always, std::size_t begin, std::size_t end) {
+            const bool anywhere = always && !std::binary_search(text.markup.begin(), text.markup.end(), id);
+            return anywhere || !touches_plain(begin, end);
+        });
 }
 
 bool AddedTokens::allowed(std::string_view text, Found& found, std::size_t from) const {

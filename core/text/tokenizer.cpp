@@ -28,8 +28,7 @@ struct Tokenizer::Tables {
                         std::vector<std::int32_t>& ids) const;
     bool encode_plain(std::string_view text, TextPlace place, std::size_t most, std::vector<std::int32_t>& ids) const;
     // A stretch of a MarkedText between added tokens.
-    void encode_mixed(std::string_view text, std::span<const TextRange> plain, TextPlace place,
-                      std::vector<std::int32_t>& ids) const;
+    void encode_mixed(const MarkedText& text, TextPlace place, std::vector<std::int32_t>& ids) const;
     bool encode_piece(std::string_view piece, std::size_t most, std::vector<std::int32_t>& ids) const;
     bool holds(std::int32_t id) const { return id >= 0 && id < tokens.size(); }
     void check_id(const std::string& source, std::int32_t id, const char* what) const;
@@ -234,18 +233,6 @@ void Tokenizer::encode_append(std::string_view text, EncodeOptions options, std:
     if (options.add_special) ids.insert(ids.end(), tables.suffix.begin(), tables.suffix.end());
 }
 
-std::vector<FoundToken> Tokenizer::find_added(const MarkedText& text) const {
-    std::vector<FoundToken> found;
-    std::size_t done = 0;
-    while (!tables_->added.empty()) {
-        const AddedTokens::Found next = tables_->added.find(text, done);
-        if (next.id < 0) break;
-        found.push_back({next.begin, next.end, next.id});
-        done = next.end;
-    }
-    return found;
-}
-
 namespace {
 
 // The parts of `ranges` within [begin, end), as offsets from `begin`.
@@ -258,57 +245,89 @@ std::vector<TextRange> ranges_within(std::span<const TextRange> ranges, std::siz
     return out;
 }
 
+// Calls token(found) for each token of `added` in `text`, in order, and plain(begin, end) for the text between.
+template <typename Token, typename Plain>
+void each_marked(const AddedTokens& added, const MarkedText& text, Token token, Plain plain) {
+    std::size_t done = 0;
+    while (!added.empty()) {
+        const AddedTokens::Found found = added.find(text, done);
+        if (found.id < 0) break;
+        if (found.begin > done) plain(done, found.begin);
+        token(FoundToken{found.begin, found.end, found.id});
+        done = found.end;
+    }
+    if (done < text.bytes.size()) plain(done, text.bytes.size());
+}
+
 }  // namespace
 
-// Tokens that are found only in the normalized text, which a few old models have, cannot be told apart by place: where
-// the markup of a stretch holds one, the stretch is cut at the marks.
-void Tokenizer::Tables::encode_mixed(std::string_view text, std::span<const TextRange> plain, TextPlace place,
-                                     std::vector<std::int32_t>& ids) const {
+std::vector<FoundToken> Tokenizer::find_added(const MarkedText& text) const {
+    std::vector<FoundToken> found;
+    const auto take = [&](const FoundToken& token) { found.push_back(token); };
+    each_marked(tables_->added, text, take, [&](std::size_t begin, std::size_t end) {
+        const std::string_view stretch = text.bytes.substr(begin, end - begin);
+        if (tables_->added_normalized.empty()) return;
+        if (!tables_->normalizer.empty() && tables_->normalizer.apply(stretch, TextPlace::inside) != stretch) return;
+        const std::vector<TextRange> plain = ranges_within(text.plain, begin, end);
+        each_marked(
+            tables_->added_normalized, {stretch, plain, text.markup},
+            [&](const FoundToken& token) {
+                take({token.begin + begin, token.end + begin, token.id});
+            },
+            [](std::size_t, std::size_t) {});
+    });
+    return found;
+}
+
+// Some tokens are found only in the normalized text. Where normalizing has changed a text, the marks no longer fit it:
+// then it is all input, unless its markup holds such a token; in that case, which a few old models have, it is cut at
+// the marks.
+void Tokenizer::Tables::encode_mixed(const MarkedText& text, TextPlace place, std::vector<std::int32_t>& ids) const {
     constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
-    if (plain.empty() || added_normalized.empty()) {
-        encode_stretch(text, place, plain.empty(), kAll, ids);
-        return;
-    }
+    const std::string normalized = normalizer.empty() ? std::string(text.bytes) : normalizer.apply(text.bytes, place);
+    const auto encode = [&](const MarkedText& ready) {
+        each_marked(
+            added_normalized, ready, [&](const FoundToken& token) { ids.push_back(token.id); },
+            [&](std::size_t begin, std::size_t end) {
+                encode_plain(ready.bytes.substr(begin, end - begin), begin == 0 ? place : TextPlace::inside, kAll, ids);
+            });
+    };
+    if (text.plain.empty() || normalized == text.bytes) return encode({normalized, text.plain, text.markup});
+    const TextRange whole{0, normalized.size()};
     struct Run {
         std::string_view text;
         bool markup;
     };
     std::vector<Run> runs;
     std::size_t done = 0;
-    for (const TextRange& range : plain) {
-        if (range.begin > done) runs.push_back({text.substr(done, range.begin - done), true});
-        runs.push_back({text.substr(range.begin, range.end - range.begin), false});
+    for (const TextRange& range : text.plain) {
+        if (range.begin > done) runs.push_back({text.bytes.substr(done, range.begin - done), true});
+        runs.push_back({text.bytes.substr(range.begin, range.end - range.begin), false});
         done = range.end;
     }
-    if (done < text.size()) runs.push_back({text.substr(done), true});
-    const bool special = std::ranges::any_of(runs, [&](const Run& run) {
-        std::vector<std::int32_t> with, without;
-        if (!run.markup) return false;
-        encode_stretch(run.text, TextPlace::inside, true, kAll, with);
-        encode_stretch(run.text, TextPlace::inside, false, kAll, without);
-        return with != without;
-    });
-    if (!special) {
-        encode_stretch(text, place, false, kAll, ids);
-        return;
+    if (done < text.bytes.size()) runs.push_back({text.bytes.substr(done), true});
+    const bool special = runs.size() > 1 && std::ranges::any_of(runs, [&](const Run& run) {
+                             if (!run.markup) return false;
+                             const std::string ready = normalizer.apply(run.text, TextPlace::inside);
+                             return added_normalized.find(MarkedText{ready, {}, {}}, 0).id >= 0;
+                         });
+    if (!special) return encode({normalized, {&whole, 1}, text.markup});
+    for (const Run& run : runs) {
+        const TextRange all{0, run.text.size()};
+        encode_mixed({run.text, {&all, run.markup ? 0U : 1U}, text.markup}, std::exchange(place, TextPlace::inside),
+                     ids);
     }
-    for (const Run& run : runs) encode_stretch(run.text, std::exchange(place, TextPlace::inside), run.markup, kAll, ids);
 }
 
 std::vector<std::int32_t> Tokenizer::encode_marked(const MarkedText& text, bool start) const {
     std::vector<std::int32_t> ids;
-    std::size_t done = 0;
-    const auto stretch = [&](std::size_t end) {
-        if (end <= done) return;
-        const TextPlace place = done > 0 ? TextPlace::inside : start ? TextPlace::start : TextPlace::continuation;
-        tables_->encode_mixed(text.bytes.substr(done, end - done), ranges_within(text.plain, done, end), place, ids);
-    };
-    for (const FoundToken& token : find_added(text)) {
-        stretch(token.begin);
-        ids.push_back(token.id);
-        done = token.end;
-    }
-    stretch(text.bytes.size());
+    each_marked(
+        tables_->added, text, [&](const FoundToken& token) { ids.push_back(token.id); },
+        [&](std::size_t begin, std::size_t end) {
+            const TextPlace place = begin > 0 ? TextPlace::inside : start ? TextPlace::start : TextPlace::continuation;
+            const std::vector<TextRange> plain = ranges_within(text.plain, begin, end);
+            tables_->encode_mixed({text.bytes.substr(begin, end - begin), plain, text.markup}, place, ids);
+        });
     return ids;
 }
 
@@ -368,9 +387,7 @@ TokenType Tokenizer::type(std::int32_t id) const {
     return tables_->holds(id) ? tables_->types[static_cast<std::size_t>(id)] : TokenType::unused;
 }
 
-bool Tokenizer::is_end_of_text(std::int32_t id) const {
-    return std::binary_search(ends_->begin(), ends_->end(), id);
-}
+bool Tokenizer::is_end_of_text(std::int32_t id) const { return std::binary_search(ends_->begin(), ends_->end(), id); }
 
 std::span<const std::int32_t> Tokenizer::end_of_text_ids() const { return *ends_; }
 const SpecialTokens& Tokenizer::special() const { return tables_->special; }

@@ -96,9 +96,9 @@ public:
     // ---- text to ids
     std::vector<std::int32_t> encode(std::string_view text, EncodeOptions options = {}) const;
     void encode_append(std::string_view text, EncodeOptions options, std::vector<std::int32_t>& ids) const;
-    // The ids of a whole text that holds its own BOS, if it wants one: what encode() gives without `add_special`, except
-    // that the text begins here, and that special tokens come from its markup only. The texts on both sides of a mark
-    // are one text for merges. `start` false: it continues one.
+    // The ids of a whole text that holds its own BOS, if it wants one: what encode() gives without `add_special`,
+    // except that the text begins here, and that special tokens come from its markup only. The texts on both sides of a
+    // mark are one text for merges. `start` false: it continues one.
     std::vector<std::int32_t> encode_marked(const MarkedText& text, bool start = true) const;
     // The added tokens that encode_marked() finds in the text as it is, in order.
     std::vector<FoundToken> find_added(const MarkedText& text) const;

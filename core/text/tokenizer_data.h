@@ -119,7 +119,7 @@ struct TokenizerData {
     std::vector<std::int32_t> prefix;       // what encode() puts before a text with add_special (BOS)
     std::vector<std::int32_t> suffix;       // and after it (EOS)
     std::vector<NamedTemplate> chat_templates;
-    std::deque<std::string> pool;           // owns the strings that the file does not hold
+    std::deque<std::string> pool;  // owns the strings that the file does not hold
 
     // Sets the template of this name. An empty one removes it.
     void set_chat_template(std::string_view name, std::string template_source);

@@ -108,7 +108,8 @@ void read_chat_templates(const fs::path& path, TokenizerData& data) {
 
 // The templates of a directory. What a later file says replaces what an earlier one does, as transformers has it.
 void read_chat_templates_of(const fs::path& directory, TokenizerData& data) {
-    for (const char* name : {"chat_template.json", "tokenizer_config.json"}) read_chat_templates(directory / name, data);
+    for (const char* name : {"chat_template.json", "tokenizer_config.json"})
+        read_chat_templates(directory / name, data);
     const auto take = [&](const std::string& name, const fs::path& path) {
         const MappedFile file(path);
         data.set_chat_template(name, std::string(text_of(file)));

@@ -31,7 +31,8 @@ std::string parsed(const Tokenizer& tokenizer, const AnswerMarkup& markup, const
     std::string out;
     bool reasoning = false;
     for (std::size_t i = 0; i < parts.size(); ++i) {
-        if (i == 0 || parts[i].reasoning != reasoning) out += std::string(i > 0 ? "|" : "") + (parts[i].reasoning ? "r:" : "c:");
+        if (i == 0 || parts[i].reasoning != reasoning)
+            out += std::string(i > 0 ? "|" : "") + (parts[i].reasoning ? "r:" : "c:");
         reasoning = parts[i].reasoning;
         out += parts[i].text;
     }
@@ -115,8 +116,9 @@ TEST(AnswerMarkup, Channels) {
                      "<|start|>assistant<|channel|>commentary<|message|>I look.<|end|><|start|>assistant"
                      "<|channel|>final<|message|>4<|return|>"),
               "r:a\n\nb|c:I look.\n\n4");
-    EXPECT_EQ(parsed(t, channels, prompt, "<|channel|>commentary to=functions.f <|constrain|>json<|message|>{}<|call|>"),
-              "c:<|channel|>commentary to=functions.f <|constrain|>json<|message|>{}")
+    EXPECT_EQ(
+        parsed(t, channels, prompt, "<|channel|>commentary to=functions.f <|constrain|>json<|message|>{}<|call|>"),
+        "c:<|channel|>commentary to=functions.f <|constrain|>json<|message|>{}")
         << "a call is content, with its header";
     EXPECT_EQ(parsed(t, channels, prompt, " to=functions.f<|channel|>commentary<|message|>{}<|call|>"),
               "c: to=functions.f<|channel|>commentary<|message|>{}");

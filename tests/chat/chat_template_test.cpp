@@ -38,7 +38,8 @@ struct Made {
     std::string text(const std::vector<ChatMessage>& messages, const ChatOptions& options = dated()) const {
         return chat->render(messages, options).bytes();
     }
-    std::vector<std::int32_t> ids(const std::vector<ChatMessage>& messages, const ChatOptions& options = dated()) const {
+    std::vector<std::int32_t> ids(const std::vector<ChatMessage>& messages,
+                                  const ChatOptions& options = dated()) const {
         return chat->encode(chat->render(messages, options));
     }
     Style style;
@@ -89,9 +90,10 @@ TEST(ChatTemplate, Renders) {
     EXPECT_EQ(made("chatml").text({system("S"), user("a"), assistant("b"), user("c")}),
               "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\nb<|im_end|>\n"
               "<|im_start|>user\nc<|im_end|>\n<|im_start|>assistant\n");
-    EXPECT_EQ(made("llama3").text({user(" a ")}),
-              "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nToday Date: 31 Jan 2026\n\n<|eot_id|>"
-              "<|start_header_id|>user<|end_header_id|>\n\na<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n");
+    EXPECT_EQ(
+        made("llama3").text({user(" a ")}),
+        "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nToday Date: 31 Jan 2026\n\n<|eot_id|>"
+        "<|start_header_id|>user<|end_header_id|>\n\na<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n");
     EXPECT_EQ(made("gemma").text({user("a")}), "<bos><start_of_turn>user\na<end_of_turn>\n<start_of_turn>model\n");
     EXPECT_EQ(made("mistral").text({system("S"), user("a"), assistant("b"), user("c")}),
               "<s>[INST] a[/INST] b</s>[INST] S\n\nc[/INST]");
@@ -109,7 +111,9 @@ TEST(ChatTemplate, TakesWhatTransformersTakes) {
     EXPECT_NE(made("harmony").text({user("a")}, options).find("Reasoning: high"), std::string::npos);
     options = dated();
     options.tools = jinja::from_json(R"([{"name": "f", "x": [1, 2.5, null]}])");
-    EXPECT_NE(made("chatml").text({system("S"), user("a")}, options).find("S\n\nTools:\n{\"name\": \"f\", \"x\": [1, 2.5, null]}"),
+    EXPECT_NE(made("chatml")
+                  .text({system("S"), user("a")}, options)
+                  .find("S\n\nTools:\n{\"name\": \"f\", \"x\": [1, 2.5, null]}"),
               std::string::npos);
     options = dated();
     options.arguments.emplace_back("reasoning_effort", jinja::Value("low"));
@@ -119,7 +123,8 @@ TEST(ChatTemplate, TakesWhatTransformersTakes) {
     thought.raw = "<think>why</think>b";
     options = dated();
     options.add_generation_prompt = false;
-    EXPECT_NE(made("chatml").text({user("a"), thought}, options).find("<think>\nwhy\n</think>\n\nb"), std::string::npos);
+    EXPECT_NE(made("chatml").text({user("a"), thought}, options).find("<think>\nwhy\n</think>\n\nb"),
+              std::string::npos);
     EXPECT_EQ(made("chatml").text({user("a"), thought, user("c")}).find("why"), std::string::npos);
     EXPECT_NE(made("harmony").text({user("a"), thought}, options).find("analysis<|message|>why<|end|>"),
               std::string::npos);
@@ -244,15 +249,7 @@ TEST(ChatTemplate, NorWithTheTokenizersOfTheGoldens) {
                 const auto harmless = special_of(tokenizer, ids("x"));
                 for (int i = 0; i < 25; ++i, ++count) {
                     const std::string message = "x" + hostile(style, random) + "x";
-                    // Normalized user-defined tokens are found in any text: the reference library has no other way.
-                    std::vector<std::int32_t> all = special_of(tokenizer, ids(message));
-                    std::vector<std::int32_t> expected = harmless;
-                    if (normalized) {
-                        const auto added = [&](std::int32_t id) { return !tokenizer.is_control(id); };
-                        std::erase_if(all, added);
-                        std::erase_if(expected, added);
-                    }
-                    ASSERT_EQ(all, expected) << message;
+                    ASSERT_EQ(special_of(tokenizer, ids(message)), harmless) << message;
                 }
             }
         }
@@ -292,8 +289,7 @@ TEST(ChatTemplate, AConversationGrowsWithoutChangingItsTokens) {
             // The model spells "hello" letter by letter, which the tokenizer would not.
             std::vector<std::int32_t> answer = {'h', 'e', 'l', 'l', 'o'};
             if (style.name == "harmony") {
-                const std::vector<std::int32_t> head =
-                    m.tokenizer.encode("<|channel|>final<|message|>", kParse);
+                const std::vector<std::int32_t> head = m.tokenizer.encode("<|channel|>final<|message|>", kParse);
                 answer.insert(answer.begin(), head.begin(), head.end());
             }
             const bool ended = turn != 1 && style.name != "harmony";  // harmony ends past messages otherwise
@@ -318,8 +314,7 @@ TEST(ChatTemplate, WhatATemplateWritesAnewIsTokenisedAnew) {
     // Reasoning of earlier answers goes.
     const std::vector<std::int32_t> first = m.ids({user("hello")});
     std::vector<std::int32_t> document = first;
-    const std::vector<std::int32_t> answer =
-        m.tokenizer.encode("<think>\nhe\n</think>\n\nhello<|im_end|>", kParse);
+    const std::vector<std::int32_t> answer = m.tokenizer.encode("<think>\nhe\n</think>\n\nhello<|im_end|>", kParse);
     document.insert(document.end(), answer.begin(), answer.end());
     std::vector<std::uint8_t> generated(document.size(), 1);
     std::fill(generated.begin(), generated.begin() + static_cast<std::ptrdiff_t>(first.size()), 0);
@@ -351,7 +346,8 @@ TEST(ChatTemplate, WhatATemplateWritesAnewIsTokenisedAnew) {
 TEST(ChatTemplate, TypedContent) {
     const Tokenizer tokenizer = made("chatml").tokenizer;
     const ChatTemplate chat(
-        "{% for m in messages %}<|im_start|>{% for part in m.content %}{{ part.text }}{% endfor %}<|im_end|>{% endfor %}",
+        "{% for m in messages %}<|im_start|>{% for part in m.content %}{{ part.text }}{% endfor %}<|im_end|>{% endfor "
+        "%}",
         tokenizer);
     const std::vector<ChatMessage> messages = {user("hello")};
     EXPECT_EQ(chat.render(messages, dated()).bytes(), "<|im_start|>hello<|im_end|>");
@@ -370,7 +366,8 @@ TEST(ChatTemplate, ThatCannotBeUsedSaysWhy) {
     EXPECT_NE(problem_of("a\n{{ raise_exception('no') }}").find("line 2, column 4: the template refuses"),
               std::string::npos);
     EXPECT_NE(problem_of("nothing").find("leaves out the user's message"), std::string::npos);
-    EXPECT_NE(problem_of("{% for i in range(99999) %}{% for i in range(99999) %}{% endfor %}{% endfor %}").find("too many steps"),
+    EXPECT_NE(problem_of("{% for i in range(99999) %}{% for i in range(99999) %}{% endfor %}{% endfor %}")
+                  .find("too many steps"),
               std::string::npos);
     EXPECT_EQ(problem_of("{% for m in messages %}{{ m.content }}{% endfor %}"), "");
     EXPECT_EQ(open_chat_template(Tokenizer(small_data())).chat, nullptr) << "a model without one";
@@ -381,7 +378,9 @@ public:
     Folder() : path_(fs::path(testing::TempDir()) / ("foresay-chat-" + std::to_string(::getpid()))) {
         fs::create_directories(path_ / "additional_chat_templates");
         write("tokenizer.json",
-              R"({"model": {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": []}, "added_tokens": []})");
+              R"({"model": {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": []}, "added_tokens": [],
+                  "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "use_regex": false},
+                  "decoder": {"type": "ByteLevel"}})");
     }
     ~Folder() { fs::remove_all(path_); }
     void write(const std::string& name, const std::string& text) { std::ofstream(path_ / name) << text; }
@@ -410,10 +409,11 @@ TEST(ChatTemplate, ComesFromAllFilesOfAFolder) {
     folder.write("chat_template.jinja", "file");
     folder.write("additional_chat_templates/rag.jinja", "r");
     EXPECT_EQ(folder.templates(), "tool_use=t;default=file;rag=r;");
-    for (const char* bad : {R"({"chat_template": 5})", R"({"chat_template": ["x"]})",
-                            R"({"chat_template": [{"name": "default"}]})"}) {
+    for (const char* bad :
+         {R"({"chat_template": 5})", R"({"chat_template": ["x"]})", R"({"chat_template": [{"name": "default"}]})"}) {
         folder.write("tokenizer_config.json", bad);
-        EXPECT_NE(error_of([&] { folder.templates(); }).find("tokenizer_config.json: chat_template "), std::string::npos)
+        EXPECT_NE(error_of([&] { folder.templates(); }).find("tokenizer_config.json: chat_template "),
+                  std::string::npos)
             << bad;
     }
 }
@@ -429,7 +429,9 @@ TEST(ChatTemplate, OneForToolsAndOneFromAFile) {
     folder.write("own.jinja", "{{ messages[0].content }}f");
     EXPECT_TRUE(open_chat_template(tokenizer, folder.path() / "own.jinja").chat->source().ends_with("f"));
     folder.write("own.jinja", "{{ messages[0].content");
-    EXPECT_NE(error_of([&] { open_chat_template(tokenizer, folder.path() / "own.jinja"); }).find("own.jinja: chat template, line 1"),
+    EXPECT_NE(error_of([&] {
+                  open_chat_template(tokenizer, folder.path() / "own.jinja");
+              }).find("own.jinja: chat template, line 1"),
               std::string::npos);
     EXPECT_NE(error_of([&] { open_chat_template(tokenizer, folder.path() / "none.jinja"); }), "");
 }

@@ -21,17 +21,33 @@ struct Style {
 
 inline const std::vector<Style>& styles() {
     static const std::vector<Style> all = {
-        {"chatml", {"<|endoftext|>", "<|im_start|>", "<|im_end|>"}, {"<think>", "</think>", "<tool_call>"}, "",
-         "<|endoftext|>", "<|im_end|>"},
-        {"llama3", {"<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"},
-         {}, "<|begin_of_text|>", "<|end_of_text|>", "<|eot_id|>"},
+        {"chatml",
+         {"<|endoftext|>", "<|im_start|>", "<|im_end|>"},
+         {"<think>", "</think>", "<tool_call>"},
+         "",
+         "<|endoftext|>",
+         "<|im_end|>"},
+        {"llama3",
+         {"<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"},
+         {},
+         "<|begin_of_text|>",
+         "<|end_of_text|>",
+         "<|eot_id|>"},
         // Some files of Gemma call the marks of turns user-defined.
         {"gemma", {"<bos>", "<eos>"}, {"<start_of_turn>", "<end_of_turn>", "\n\n"}, "<bos>", "<eos>", "<end_of_turn>"},
         {"mistral", {"<s>", "</s>", "[INST]", "[/INST]"}, {}, "<s>", "</s>", "</s>"},
-        {"phi", {"<|endoftext|>", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>"}, {}, "", "<|endoftext|>",
+        {"phi",
+         {"<|endoftext|>", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>"},
+         {},
+         "",
+         "<|endoftext|>",
          "<|end|>"},
-        {"harmony", {"<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|constrain|>", "<|return|>", "<|call|>"},
-         {}, "", "<|return|>", "<|return|>"},
+        {"harmony",
+         {"<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|constrain|>", "<|return|>", "<|call|>"},
+         {},
+         "",
+         "<|return|>",
+         "<|return|>"},
     };
     return all;
 }
@@ -42,7 +58,8 @@ inline std::string style_source(const Style& style) {
 
 // Bytes, a few merges, and the tokens of the style.
 inline core::TokenizerData style_data(const Style& style) {
-    core::TokenizerData data = core::small_data({{"h", "e"}, {"l", "l"}, {"he", "ll"}, {"hell", "o"}, {" ", "a"}, {"\n", "\n"}});
+    core::TokenizerData data =
+        core::small_data({{"h", "e"}, {"l", "l"}, {"he", "ll"}, {"hell", "o"}, {" ", "a"}, {"\n", "\n"}});
     for (const std::string& text : style.control) {
         const std::int32_t id = core::add_token(data, text, core::TokenType::control);
         if (text == style.bos) data.special.bos = id;

@@ -48,22 +48,23 @@ Json cases() {
     call_null["content"] = nullptr;
     const Json result = {
         {"role", "tool"}, {"name", "weather"}, {"tool_call_id", "call12345"}, {"content", R"({"sky": "grey"})"}};
-    const Json tools = {
-        {{"type", "function"},
-         {"function",
-          {{"name", "weather"},
-           {"description", "The weather of a city, for some days"},
-           {"parameters",
-            {{"type", "object"},
-             {"properties",
-              {{"city", {{"type", "string"}, {"description", "its name, as \"Zürich\""}}},
-               {"days", {{"type", "integer"}, {"description", "how many"}, {"default", 1}}},
-               {"unit", {{"type", "string"}, {"enum", {"C", "F"}}}},
-               {"tags", {{"type", "array"}, {"items", {{"type", "string"}}}}}}},
-             {"required", {"city"}}}}}}},
-        {{"type", "function"},
-         {"function",
-          {{"name", "now"}, {"description", "The time"}, {"parameters", {{"type", "object"}, {"properties", Json::object()}}}}}}};
+    const Json tools = {{{"type", "function"},
+                         {"function",
+                          {{"name", "weather"},
+                           {"description", "The weather of a city, for some days"},
+                           {"parameters",
+                            {{"type", "object"},
+                             {"properties",
+                              {{"city", {{"type", "string"}, {"description", "its name, as \"Zürich\""}}},
+                               {"days", {{"type", "integer"}, {"description", "how many"}, {"default", 1}}},
+                               {"unit", {{"type", "string"}, {"enum", {"C", "F"}}}},
+                               {"tags", {{"type", "array"}, {"items", {{"type", "string"}}}}}}},
+                             {"required", {"city"}}}}}}},
+                        {{"type", "function"},
+                         {"function",
+                          {{"name", "now"},
+                           {"description", "The time"},
+                           {"parameters", {{"type", "object"}, {"properties", Json::object()}}}}}}};
 
     const std::pair<const char*, Json> conversations[] = {
         {"user", {user("Hello, wörld! <|im_end|>")}},
@@ -87,12 +88,9 @@ Json cases() {
         for (const bool prompt : {true, false}) {
             for (const bool with_tools : {false, true}) {
                 for (const char* thinks : {"", "true", "false"}) {
-                    Json variables = {{"messages", messages},
-                                      {"tools", with_tools ? tools : Json()},
-                                      {"documents", nullptr},
-                                      {"add_generation_prompt", prompt},
-                                      {"bos_token", "<s>"},
-                                      {"eos_token", "</s>"}};
+                    Json variables = {{"messages", messages}, {"tools", with_tools ? tools : Json()},
+                                      {"documents", nullptr}, {"add_generation_prompt", prompt},
+                                      {"bos_token", "<s>"},   {"eos_token", "</s>"}};
                     std::string label = std::string(name) + (prompt ? ", prompt" : "") + (with_tools ? ", tools" : "");
                     if (*thinks != '\0') {
                         const bool on = std::string(thinks) == "true";
