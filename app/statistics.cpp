@@ -47,10 +47,11 @@ ordered_json speculation(const speculative::GenerateResult& result) {
 }  // namespace
 
 std::string completion_json(const speculative::GenerateResult& result, std::uint64_t seed, std::uint64_t branch,
-                            double load_ms, const std::string& inflated) {
+                            double load_ms, const std::string& inflated, const std::string* reasoning) {
     ordered_json out;
     if (!inflated.empty()) out["inflated"] = inflated;
     out["text"] = result.text;
+    if (reasoning != nullptr) out["reasoning"] = *reasoning;
     out["token_ids"] = result.tokens;
     out["prompt_tokens"] = result.prompt_tokens;
     out["completion_tokens"] = result.tokens.size();

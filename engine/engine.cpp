@@ -51,6 +51,8 @@ const core::Tokenizer& Engine::tokenizer() const {
     return *state_->tokenizer;
 }
 
+const core::OpenedTemplate& Engine::chat_template() const { return state_->chat; }
+
 bool Engine::has_source(std::string_view name) const {
     return std::ranges::find(config().sources, name) != config().sources.end();
 }
@@ -100,7 +102,8 @@ bool Engine::needs_reload(const core::Config& next) const {
     const State& s = *state_;
     return runtime_of(next) != s.runtime || next.target_model != s.loaded_target ||
            s.draft_of(next) != s.loaded_draft || (s.draft && next.draft_head_as_stored != s.loaded_head_as_stored) ||
-           next.sources != s.config.sources || s.context_of(next, s.target->source()) != s.context_length;
+           next.chat_template != s.config.chat_template || next.sources != s.config.sources ||
+           s.context_of(next, s.target->source()) != s.context_length;
 }
 
 void Engine::reconfigure(const core::Config& next) {

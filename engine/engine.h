@@ -23,6 +23,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/chat/chat_template.h"
 #include "core/config/config.h"
 #include "core/models/context.h"
 #include "core/models/model.h"
@@ -115,6 +116,9 @@ public:
     // Throws when the target has no tokenizer.
     const core::Tokenizer& tokenizer() const;
     bool has_tokenizer() const;
+    // The chat template of the configuration or of the target; none if that has none. The tokens that end an answer in
+    // it are among the tokenizer's ends.
+    const core::OpenedTemplate& chat_template() const;
     kernels::Ops& ops() const;
     std::int32_t context_length() const;
     double load_ms() const;  // what open() took

@@ -28,6 +28,7 @@ struct OpenedParts {
     OpenedModel target, draft;
     std::vector<std::int32_t> never_proposed;  // with draft: ids that it must not propose
     bool keep_target = false, keep_draft = false;
+    core::OpenedTemplate chat;
     std::unique_ptr<samplers::Vocabulary> vocabulary;
     std::int32_t context_length = 0;
     ReloadResult result;
@@ -39,6 +40,7 @@ struct Engine::State {
     std::unique_ptr<kernels::Ops> ops;
     std::string why_no_device;
     std::shared_ptr<const core::Tokenizer> tokenizer;  // null: the target has none
+    core::OpenedTemplate chat;
     std::unique_ptr<samplers::Vocabulary> vocabulary;
     LoadedPlugins plugins;
     std::shared_ptr<const core::Model> target, draft;
@@ -75,6 +77,7 @@ private:
     OpenedModel open_model(const core::Config& next, const std::string& key, const std::filesystem::path& path) const;
     void check_files(const core::Config& next, const std::string& key, const std::filesystem::path& path,
                      const std::string& what) const;
+    void open_chat(OpenedParts& parts) const;
     void open_draft(OpenedParts& parts, const core::ModelSource& target_source) const;
     void check_memory(core::ModelSource* target_source, core::ModelSource* draft_source) const;
     std::shared_ptr<const core::Model> load(std::shared_ptr<core::ModelSource> source, const std::string& what,

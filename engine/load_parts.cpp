@@ -25,6 +25,7 @@ void Engine::State::adopt(OpenedParts& parts) {
     config = std::move(parts.config);
     plugins = std::move(parts.plugins);
     tokenizer = std::move(parts.target.tokenizer);
+    chat = std::move(parts.chat);
     vocabulary = std::move(parts.vocabulary);
     context_length = parts.context_length;
     never_proposed = std::move(parts.never_proposed);

@@ -115,6 +115,7 @@ OpenedParts Engine::State::open_parts(const core::Config& next, LoadedPlugins wi
                                                         backend.makes_random_weights());
     }
     const core::ModelSource& model = parts.keep_target ? target->source() : *parts.target.source;
+    open_chat(parts);
     const core::Tokenizer* tokens = parts.target.tokenizer.get();
     if (options.tokenizer && tokens == nullptr) {
         throw Error(model.path() + " has no tokenizer, so there is no text to work with; use a model that has one");
@@ -154,6 +155,20 @@ void Engine::State::check_files(const core::Config& next, const std::string& key
     } catch (const core::DamagedFile& problem) {
         throw at(next.setting(key), problem);
     }
+}
+
+// An answer ends where the chat template says, whatever else the model's files name as ends.
+void Engine::State::open_chat(OpenedParts& parts) const {
+    const core::Config& next = parts.config;
+    if (!parts.target.tokenizer) return;
+    try {
+        parts.chat = core::open_chat_template(*parts.target.tokenizer, next.chat_template);
+    } catch (const Error& problem) {
+        throw at(next.setting("chat.template"), problem);
+    }
+    if (!parts.chat.chat) return;
+    parts.target.tokenizer =
+        std::make_shared<const core::Tokenizer>(parts.target.tokenizer->with_ends(parts.chat.chat->ends()));
 }
 
 void Engine::State::open_draft(OpenedParts& parts, const core::ModelSource& target_source) const {

@@ -157,9 +157,10 @@ public:
         OpenedEngine engine(std::move(configuration), options_, needs);
         if (interrupted()) return kCancelled;
         Repl repl(engine, {.simple_io = simple_io_, .lines = lines_});
-        const std::string unknown_format = unknown_format_notice(engine.config(), engine.tokenizer());
-        const std::string unused_system = unused_system_notice(engine.config(), engine.tokenizer());
-        for (const std::string& notice : {unknown_format, unused_system}) {
+        const auto& chat = engine.chat_template();
+        const std::string unusable = unusable_template_notice(engine.config(), engine.tokenizer(), chat);
+        const std::string unused_system = unused_system_notice(engine.config(), engine.tokenizer(), chat);
+        for (const std::string& notice : {unusable, unused_system}) {
             if (!notice.empty()) repl.note(notice);
         }
         repl.banner();

@@ -9,6 +9,7 @@
 #include "app/command_line/parser.h"
 #include "app/conversation/prompt.h"
 #include "app/conversation/source_files.h"
+#include "app/conversation/style.h"
 #include "app/edits/file_text.h"
 #include "app/edits/hole.h"
 #include "app/edits/target_file.h"
@@ -36,6 +37,9 @@ public:
         parser.option("-p", prompt_, {.value = "TEXT", .doc = "the prompt", .any_text = true, .once = true});
         add_text_file_option(parser, file_, "the prompt");
         parser.exclude("-f", "-p");
+        parser.flag("--chat", chat_,
+                    "the prompt is a message to the model, in its chat format; reasoning is not printed, and is a "
+                    "field of its own with --json");
         const auto take_place = [this](const std::string& text) {
             try {
                 place_ = parse_place(text);
@@ -52,6 +56,7 @@ public:
         parser.flag("--write", write_, "insert the text of --fim into FILE, too");
         parser.exclude("--fim", "-p");
         parser.exclude("--fim", "-f");
+        parser.exclude("--fim", "--chat");
         parser.after_parsing([this] { check_prompt(); });
         add_max_tokens_option(parser, max_tokens_,
                               "generate at most N tokens; 0: to the end of the context [default: " +
@@ -61,6 +66,7 @@ public:
         parser.option_list("--stop", stop_,
                            {.value = "TEXT", .doc = "stop before this text (repeatable)", .any_text = true});
         parser.flag("--ignore-eos", ignore_eos_, "keep generating after an end-of-text token");
+        parser.exclude("--chat", "--stop");
         add_json_flag(parser, json_);
         parser.flag("--token-ids", token_ids_, "print token ids instead of text");
         parser.exclude("--fim", "--ignore-eos");
@@ -78,6 +84,7 @@ public:
         EngineNeeds needs;
         needs.speculating = true;
         OpenedEngine engine(options_, needs);
+        if (chat_) return chat(engine, prompt);
         speculative::Generator generator = engine.make_generator();
         const std::vector<std::int32_t> tokens =
             core::encode_within(engine.tokenizer(), prompt, {}, engine.context_length(), "the prompt");
@@ -102,11 +109,49 @@ private:
         return request;
     }
 
-    int report(OpenedEngine& engine, speculative::Generator& generator, const speculative::GenerateResult& result) {
+    int chat(OpenedEngine& engine, const std::string& message) {
+        const core::Tokenizer& tokenizer = engine.tokenizer();
+        const ChatStyle style = chat_style(engine.config(), tokenizer, engine.chat_template());
+        if (style.format == core::ChatFormat::complete) {
+            throw Error("--chat: the model has no chat format here; without --chat, it continues the prompt");
+        }
+        const std::string unused = unused_system_notice(engine.config(), tokenizer, engine.chat_template());
+        if (!unused.empty()) complain("foresay: " + unused);
+        core::encode_within(tokenizer, message, {}, engine.context_length(), "the prompt");  // throws if it is too long
+        const std::vector<std::int32_t> tokens = encode_message(tokenizer, style, message);
+        speculative::Generator generator = engine.make_generator();
+        speculative::GenerateRequest request = request_for(engine);
+        request.input = tokens;
+        core::AnswerParser parser(style.markup, tokenizer, tokens);
+        std::string content, reasoning;
+        std::vector<core::AnswerPart> parts;
+        const speculative::TokenCallback print_ids = printer();
+        const auto give = [&] {
+            for (const core::AnswerPart& part : parts) {
+                (part.reasoning ? reasoning : content) += part.text;
+                if (!part.reasoning && !json_ && !token_ids_) print(part.text);
+            }
+            parts.clear();
+        };
+        speculative::GenerateResult result = generator.generate(request, [&](const speculative::TokenEvent& event) {
+            if (event.token < 0) return;
+            if (token_ids_ && print_ids) print_ids(event);
+            parser.push(event.token, parts);
+            give();
+        });
+        parser.finish(parts);
+        give();
+        result.text = content;
+        return report(engine, generator, result, style.markup.none() ? nullptr : &reasoning);
+    }
+
+    int report(OpenedEngine& engine, speculative::Generator& generator, const speculative::GenerateResult& result,
+               const std::string* reasoning = nullptr) {
         engine.report_stages(generator.chain());
         if (json_) {
             const core::Config& config = engine.config();
-            print(completion_json(result, config.seed, config.branch, engine.load_ms(), engine.inflated()) + "\n");
+            print(completion_json(result, config.seed, config.branch, engine.load_ms(), engine.inflated(), reasoning) +
+                  "\n");
         } else if (token_ids_ || (stdout_is_terminal() && !result.text.empty() && !result.text.ends_with('\n'))) {
             print("\n");
         }
@@ -182,7 +227,7 @@ private:
     bool write_ = false;
     std::optional<std::int64_t> max_tokens_;
     std::vector<std::string> stop_;
-    bool ignore_eos_ = false, json_ = false, token_ids_ = false;
+    bool chat_ = false, ignore_eos_ = false, json_ = false, token_ids_ = false;
 };
 
 const RegisterCommand<Complete> kComplete("complete", "print one completion of a prompt", CommandGroup::generate);

@@ -18,6 +18,7 @@
 #include "app/progress.h"
 #include "app/verify.h"
 #include "base/error.h"
+#include "core/chat/chat_template.h"
 #include "core/models/shapes.h"
 #include "core/weights/checksums.h"
 #include "core/weights/gguf.h"
@@ -110,6 +111,35 @@ std::string model_text(const core::ModelConfig& config) {
     return out;
 }
 
+// What a chat template can do, or why it cannot be used.
+std::string template_text(const core::Tokenizer& tokenizer, const std::string& source) {
+    try {
+        const core::ChatTemplate chat(source, tokenizer);
+        std::string out = "compiles; " + std::string(chat.why_no_system().empty() ? "" : "no ") + "system prompt";
+        if (chat.takes_tools()) out += ", tools";
+        if (!chat.markup().none()) out += ", reasoning (" + chat.markup().describe() + ")";
+        if (chat.switches_reasoning()) out += ", reasoning can be switched off";
+        if (chat.takes_effort()) out += ", reasoning effort";
+        if (chat.writes_date()) out += ", the date";
+        for (const std::int32_t end : chat.ends()) out += "; answers end with " + std::string(tokenizer.text(end));
+        return out;
+    } catch (const Error& problem) {
+        return std::string("cannot be used: ") + problem.what();
+    }
+}
+
+std::string templates_text(const core::ModelSource& source) {
+    const auto tokenizer = core::Tokenizer::of_optional(source);
+    if (!tokenizer) return {};
+    if (tokenizer->chat_templates().empty()) return field("chat template", "none: foresay chat continues a document");
+    std::string out;
+    for (const core::NamedTemplate& one : tokenizer->chat_templates()) {
+        const std::string name = one.name == "default" ? "" : " " + one.name;
+        out += field("chat template" + name, template_text(*tokenizer, one.source));
+    }
+    return out;
+}
+
 // The backend that `foresay chat` would use here.
 std::unique_ptr<kernels::Ops> backend(const Options& options) {
     const core::Config config = Configuration(options).config();
@@ -146,7 +176,9 @@ bool inspect_one(const std::string& path, const Options& options, std::string& o
     // A file with only a vocabulary, or of an unknown architecture, has been shown all the same.
     std::string problem, backend;
     try {
-        out += model_text(core::ModelSource::open(path)->config());
+        const auto source = core::ModelSource::open(path);
+        out += model_text(source->config());
+        out += templates_text(*source);
         problem = why_not(path, options, backend);
     } catch (const Error& error) {
         out += "model\n";

@@ -6,6 +6,7 @@
 #include "app/command_line/command.h"
 #include "app/command_line/parser.h"
 #include "app/configuration.h"
+#include "app/conversation/style.h"
 #include "app/files.h"
 #include "app/options.h"
 #include "app/output.h"
@@ -23,6 +24,9 @@ public:
         add_config_argument(parser, options_);
         add_text_file_option(parser, file_, "the text");
         parser.flag("--no-special", no_special_, "add no BOS token, and read the text of special tokens as plain text");
+        parser.flag("--chat", chat_,
+                    "the text is a message: print the prompt that the model's chat format makes of it");
+        parser.exclude("--chat", "--no-special");
         add_json_flag(parser, json_);
         parser.after_parsing([this] {
             if (!options_.shape.empty()) throw UsageError("a shape has no tokenizer; name a model with --model PATH");
@@ -37,7 +41,8 @@ public:
         const Configuration configuration(options_);
         const core::Tokenizer tokenizer = core::Tokenizer::open(configuration.config().target_model);
         const std::string text = read_text(file_, "the text");
-        const std::vector<std::int32_t> ids = tokenizer.encode(text, {!no_special_, !no_special_});
+        const std::vector<std::int32_t> ids = chat_ ? of_message(configuration.config(), tokenizer, text)
+                                                    : tokenizer.encode(text, {!no_special_, !no_special_});
         if (json_) {
             print(nlohmann::json({{"token_ids", ids}}).dump() + "\n");
             return 0;
@@ -52,9 +57,21 @@ public:
     }
 
 private:
+    static std::vector<std::int32_t> of_message(const core::Config& config, const core::Tokenizer& tokenizer,
+                                                const std::string& text) {
+        const core::OpenedTemplate chat = core::open_chat_template(tokenizer, config.chat_template);
+        const std::string unusable = unusable_template_notice(config, tokenizer, chat);
+        if (!unusable.empty()) complain("foresay: " + unusable);
+        const ChatStyle style = chat_style(config, tokenizer, chat);
+        if (style.format == core::ChatFormat::complete) {
+            throw Error("--chat: the model has no chat format here; without --chat, the text is tokenised as it is");
+        }
+        return encode_message(tokenizer, style, text);
+    }
+
     Options options_;
     std::string file_;
-    bool no_special_ = false, json_ = false;
+    bool chat_ = false, no_special_ = false, json_ = false;
 };
 
 const RegisterCommand<Tokenize> kTokenize("tokenize", "print the token ids of a text", CommandGroup::models);

@@ -23,14 +23,64 @@ Turn::Finish finish_of(speculative::FinishReason reason) {
     return Turn::Finish::cancelled;
 }
 
+// An answer that is being generated, with its reasoning and its content apart.
+class PartedAnswer {
+public:
+    PartedAnswer(const core::AnswerMarkup& markup, const core::Tokenizer& tokenizer, const Turn& turn)
+        : parser_(markup, tokenizer, turn.input) {
+        for (const std::int32_t token : turn.given) parser_.push(token, parts_);
+        parts_.clear();
+    }
+
+    // Shows what the token completes. Every token is shown, most with no text.
+    void push(const speculative::TokenEvent& event, const speculative::TokenCallback& show,
+              const std::function<void(std::string_view)>& show_reasoning) {
+        if (event.token < 0) return;  // text that finish() has, too
+        parser_.push(event.token, parts_);
+        give(event, show, show_reasoning);
+    }
+    void finish(const speculative::TokenCallback& show, const std::function<void(std::string_view)>& show_reasoning) {
+        parser_.finish(parts_);
+        if (!parts_.empty()) give({.token = -1, .text = {}}, show, show_reasoning);
+    }
+    void take(Conversation::Answer& answer) {
+        answer.result.text = std::move(content_);
+        answer.reasoning = std::move(reasoning_);
+    }
+
+private:
+    void give(speculative::TokenEvent event, const speculative::TokenCallback& show,
+              const std::function<void(std::string_view)>& show_reasoning) {
+        std::string content, reasoning;
+        for (const core::AnswerPart& part : parts_) (part.reasoning ? reasoning : content) += part.text;
+        const bool reasoned = !reasoning.empty() || (event.token >= 0 && parser_.in_reasoning());
+        if (reasoned && show_reasoning) show_reasoning(reasoning);
+        reasoning_ += reasoning;
+        parts_.clear();
+        content_ += content;
+        event.text = content;
+        if (show) show(event);
+    }
+
+    core::AnswerParser parser_;
+    std::vector<core::AnswerPart> parts_;
+    std::string content_, reasoning_;
+};
+
 }  // namespace
 
 Conversation::Conversation(speculative::Generator& generator, const core::Tokenizer& tokenizer, ChatStyle style)
     : generator_(&generator), tokenizer_(tokenizer), style_(std::move(style)) {}
 
-std::string Conversation::answer_text(const Turn& turn) const {
-    return tokenizer_.decode(turn.given) + tokenizer_.decode(turn.answer);
+core::AnswerParts Conversation::parts(const Turn& turn) const {
+    if (style_.markup.none()) return {{}, tokenizer_.decode(turn.given) + tokenizer_.decode(turn.answer)};
+    std::vector<std::int32_t> answer = turn.given;
+    answer.insert(answer.end(), turn.answer.begin(), turn.answer.end());
+    return core::split_answer(style_.markup, tokenizer_, turn.input, answer);
 }
+
+std::string Conversation::answer_text(const Turn& turn) const { return parts(turn).content; }
+std::string Conversation::reasoning_text(const Turn& turn) const { return parts(turn).reasoning; }
 
 std::int64_t Conversation::least_tokens(const std::string& text) const {
     const std::int64_t most = generator_->capacity();
@@ -46,7 +96,7 @@ std::int64_t Conversation::least_tokens(const std::string& text) const {
     return least;
 }
 
-std::vector<std::int32_t> Conversation::encode(const std::string& text) const {
+Conversation::Input Conversation::encode(const std::string& text) const {
     const std::int64_t least = least_tokens(text), most = generator_->capacity();
     if (least > most) {
         throw Error(std::string(files_.empty() ? "the entry has" : "the entry and its files have") + " at least " +
@@ -56,9 +106,48 @@ std::vector<std::int32_t> Conversation::encode(const std::string& text) const {
     return encode_bounded(text);
 }
 
-std::vector<std::int32_t> Conversation::encode_bounded(const std::string& text) const {
-    return empty() ? encode_first(tokenizer_, style_, files_, text)
-                   : encode_next(tokenizer_, style_, files_, text, last().ended, line_open());
+Conversation::Input Conversation::encode_bounded(const std::string& text) const {
+    if (style_.chat) return encode_by_template(tree_.head(), said(text));
+    return {{},
+            empty() ? encode_first(tokenizer_, style_, files_, text)
+                    : encode_next(tokenizer_, style_, files_, text, last().ended, line_open())};
+}
+
+Conversation::Input Conversation::encode_by_template(int parent, const std::string& said) const {
+    std::vector<core::ChatMessage> messages;
+    if (!style_.system.empty()) messages.push_back({"system", style_.system, {}, {}});
+    // Messages without an answer are one with the next: templates want roles to alternate.
+    const auto add_user = [&](const std::string& text) {
+        if (!messages.empty() && messages.back().role == "user") {
+            messages.back().content += "\n\n" + text;
+        } else {
+            messages.push_back({"user", text, {}, {}});
+        }
+    };
+    for (const Turn* turn : tree_.line(parent)) {
+        add_user(turn->said);
+        core::AnswerParts answer = parts(*turn);
+        if (answer.content.empty() && answer.reasoning.empty()) continue;
+        core::ChatMessage message{"assistant", std::move(answer.content), std::move(answer.reasoning), {}};
+        if (!message.reasoning.empty()) {
+            message.raw = tokenizer_.decode(turn->given, true);
+            for (const std::int32_t token : turn->answer)
+                if (!tokenizer_.is_end_of_text(token)) message.raw += tokenizer_.bytes(token);
+        }
+        messages.push_back(std::move(message));
+    }
+    add_user(said);
+    const Document before = tree_.document(parent);
+    core::ChatTemplate::Continuation next =
+        style_.chat->continue_document(style_.chat->render(messages, style_.options), before.tokens, before.generated);
+    Input input{{}, std::move(next.tokens)};
+    if (next.kept < before.tokens.size()) input.kept = static_cast<std::int64_t>(next.kept);
+    return input;
+}
+
+void Conversation::take_input(Turn& turn, Input input) {
+    turn.kept = input.kept;
+    turn.input = std::move(input.tokens);
 }
 
 std::string Conversation::said(const std::string& text) const { return whole_text(style_, files_, text, line_open()); }
@@ -75,23 +164,33 @@ std::string Conversation::open_line() const {
 
 Document Conversation::upcoming(const std::string& text) const {
     if (least_tokens(text) > generator_->capacity()) return document();
-    std::vector<std::int32_t> stable = encode_bounded(text);
+    const auto prompt_of = [&](const std::string& message) {
+        const Input input = encode_bounded(message);
+        Document prompt = document();
+        if (input.kept) prompt.keep(*input.kept);
+        prompt.add(input.tokens, 0);
+        return prompt;
+    };
+    Document stable = prompt_of(text);
     // More typing can change the last tokens: it may extend the last word, end it, or add a space. Keep the tokens that
     // several continuations share. A wrong guess only wastes work: answer() checks the evaluated tokens.
     for (const char* more : {"a", " a", "\n", "1", "(", "."}) {
-        const std::vector<std::int32_t> other = encode_bounded(text + more);
-        stable.erase(std::mismatch(stable.begin(), stable.end(), other.begin(), other.end()).first, stable.end());
+        const std::vector<std::int32_t> other = prompt_of(text + more).tokens;
+        const auto same = std::mismatch(stable.tokens.begin(), stable.tokens.end(), other.begin(), other.end()).first;
+        stable.keep(same - stable.tokens.begin());
     }
-    Document prompt = document();
-    prompt.add(stable, 0);
-    return prompt;
+    return stable;
 }
 
 std::int64_t Conversation::file_tokens() const {
     if (files_.empty()) return 0;
     Conversation bare(*generator_, tokenizer_, style_);
     bare.tree_ = tree_;
-    return static_cast<std::int64_t>(encode("").size()) - static_cast<std::int64_t>(bare.encode("").size());
+    const std::int64_t whole = document().tokens.size();
+    const auto length = [&](const Input& input) {
+        return input.kept.value_or(whole) + static_cast<std::int64_t>(input.tokens.size());
+    };
+    return length(encode("")) - length(bare.encode(""));
 }
 
 // A branch of the seed is used if an answer to the same tokens was sampled from it.
@@ -159,9 +258,18 @@ Conversation::Answer Conversation::generate(Turn& turn, int parent, const Limits
     request.seed = turn.seed;
     request.branch = turn.branch;
     request.cancel = limits.cancel;
-    if (!around) {
+    if (!around && style_.markup.none()) {
         answer.result = generator_->generate(request, show);
         take(turn, answer.result);
+        return answer;
+    }
+    if (!around) {
+        PartedAnswer parted(style_.markup, tokenizer_, turn);
+        answer.result = generator_->generate(
+            request, [&](const speculative::TokenEvent& event) { parted.push(event, show, limits.reasoning); });
+        parted.finish(show, limits.reasoning);
+        take(turn, answer.result);
+        parted.take(answer);
         return answer;
     }
     Hole hole(*around, has_fill_tokens(tokenizer_));
@@ -198,7 +306,7 @@ void Conversation::commit(Turn turn, int parent) {
 Conversation::Answer Conversation::answer(const std::string& text, const Limits& limits, const Show& show) {
     Turn turn;
     turn.said = said(text);
-    turn.input = encode(text);
+    take_input(turn, encode(text));
     turn.seed = limits.seed;
     turn.branch = limits.branch;
     if (empty() && turn.input.empty()) throw Error("there is nothing to continue; write something first");
@@ -236,7 +344,12 @@ Conversation::Answer Conversation::edit(const std::string& text, const Limits& l
     sampled.resize(said.size(), 1);
     // Drop the end-of-text token, because generation continues after the edited text.
     if (turn.ended && !said.empty() && tokenizer_.is_end_of_text(said.back())) said.pop_back();
-    EditedAnswer edited = encode_edit(tokenizer_, said, text);
+    // `text` is the content; the reasoning before it stays.
+    const std::size_t content = content_begin(turn, said);
+    EditedAnswer edited =
+        encode_edit(tokenizer_, {said.begin() + static_cast<std::ptrdiff_t>(content), said.end()}, text);
+    edited.tokens.insert(edited.tokens.begin(), said.begin(), said.begin() + static_cast<std::ptrdiff_t>(content));
+    edited.kept += content;
     turn.given = std::move(edited.tokens);
     turn.given_sampled.assign(sampled.begin(), sampled.begin() + static_cast<std::ptrdiff_t>(edited.kept));
     turn.given_sampled.resize(turn.given.size(), 0);
@@ -245,6 +358,21 @@ Conversation::Answer Conversation::edit(const std::string& text, const Limits& l
     answer.line = current_branch();
     commit(std::move(turn), parent);
     return answer;
+}
+
+// The place of the first token of the content.
+std::size_t Conversation::content_begin(const Turn& turn, const std::vector<std::int32_t>& answer) const {
+    if (style_.markup.none()) return 0;
+    core::AnswerParser parser(style_.markup, tokenizer_, turn.input);
+    std::vector<core::AnswerPart> parts;
+    bool reasoned = false;
+    for (std::size_t i = 0; i < answer.size(); ++i) {
+        parts.clear();
+        parser.push(answer[i], parts);
+        reasoned = reasoned || std::ranges::any_of(parts, &core::AnswerPart::reasoning);
+        if (parser.content_begun()) return reasoned || style_.markup.kind == core::AnswerMarkup::Kind::harmony ? i : 0;
+    }
+    return reasoned ? answer.size() : 0;
 }
 
 Conversation::Answer Conversation::more(const Limits& limits, const Show& show) {
@@ -294,7 +422,7 @@ std::vector<Conversation::Answer> Conversation::answers(const std::optional<std:
     int parent = tree_.head();
     if (text) {
         turn.said = said(*text);
-        turn.input = encode(*text);
+        take_input(turn, encode(*text));
         turn.seed = limits.seed;
     } else {
         turn = last();
@@ -319,7 +447,24 @@ std::vector<Conversation::Answer> Conversation::answers(const std::optional<std:
         part.text = more;
         show(index, part);
     };
-    const speculative::BranchCallback shown = filled && show ? speculative::BranchCallback(show_filled) : show;
+    std::vector<PartedAnswer> parted;
+    for (std::size_t i = 0; i < count && !filled && !style_.markup.none(); ++i) {
+        parted.emplace_back(style_.markup, tokenizer_, turn);
+    }
+    const auto shown_by = [&](std::size_t index) {
+        return [&show, index](const speculative::TokenEvent& event) {
+            if (show) show(index, event);
+        };
+    };
+    const auto reasoning_of = [&](std::size_t index) {
+        return index == 0 ? limits.reasoning : std::function<void(std::string_view)>();
+    };
+    const auto show_parted = [&](std::size_t index, const speculative::TokenEvent& event) {
+        parted[index].push(event, shown_by(index), reasoning_of(index));
+    };
+    const speculative::BranchCallback shown = !parted.empty()  ? speculative::BranchCallback(show_parted)
+                                              : filled && show ? speculative::BranchCallback(show_filled)
+                                                               : show;
     const AnswerRecording recording = record(turn, parent, branches, text.has_value());
     const auto results = generator_->generate_branches(request, branches, recording.watch(shown));
 
@@ -331,9 +476,15 @@ std::vector<Conversation::Answer> Conversation::answers(const std::optional<std:
             const std::string rest = holes[i].finish();
             if (show && !rest.empty()) show(i, {.token = -1, .text = rest});
         }
+        if (!parted.empty()) parted[i].finish(shown_by(i), reasoning_of(i));
         const bool cancelled = results[i].finish == speculative::FinishReason::cancelled;
         if (cancelled && results[i].tokens.empty()) continue;
-        answers.push_back({results[i], answers.empty() ? evaluated : 0, turn.seed, branches[i]});
+        Answer answer{.result = results[i],
+                      .input_tokens = answers.empty() ? evaluated : 0,
+                      .seed = turn.seed,
+                      .branch = branches[i]};
+        if (!parted.empty()) parted[i].take(answer);
+        answers.push_back(std::move(answer));
         if (filled) kept.push_back(holes[i]);
     }
     if (answers.empty()) {
@@ -341,7 +492,8 @@ std::vector<Conversation::Answer> Conversation::answers(const std::optional<std:
             if (recorder_ != nullptr) recorder_->fail();  // no turn follows what was recorded
             return answers;
         }
-        answers.push_back({results[0], evaluated, turn.seed, branches[0]});  // as answer() keeps the message
+        // As answer() keeps the message.
+        answers.push_back({.result = results[0], .input_tokens = evaluated, .seed = turn.seed, .branch = branches[0]});
     }
     const int first_node = static_cast<int>(tree_.nodes().size());
     commit_side_by_side(std::move(turn), parent, text.has_value(), answers, kept);
@@ -471,7 +623,7 @@ void Conversation::restore(TurnTree tree) {
 std::string Conversation::text_before(const std::optional<std::string>& said, std::size_t most) const {
     check(said || !empty(), "there is no last answer");
     Document text = said ? document() : tree_.document(tree_.parent(tree_.head()));
-    const std::vector<std::int32_t> input = said ? encode(*said) : last().input;
+    const std::vector<std::int32_t> input = said ? encode(*said).tokens : last().input;
     std::string prefix, suffix;
     if (decode_fill(tokenizer_, input, prefix, suffix)) return prefix;
     text.add(input, 0);
@@ -490,6 +642,7 @@ std::optional<Surroundings> Conversation::around(int node) const {
 void Conversation::rebind(speculative::Generator& generator, const core::Tokenizer& tokenizer, ChatStyle style,
                           bool same_vocabulary) {
     const core::Tokenizer before = std::exchange(tokenizer_, tokenizer);
+    const core::AnswerMarkup markup_before = style_.markup;
     generator_ = &generator;
     style_ = std::move(style);
     if (same_vocabulary) return;
@@ -498,12 +651,18 @@ void Conversation::rebind(speculative::Generator& generator, const core::Tokeniz
     as_said.newline = false;
     tree_.rewrite([&](TurnTree::Node& node) {
         Turn& turn = node.turn;
-        const std::string text = before.decode(turn.given) + before.decode(turn.answer);
+        std::vector<std::int32_t> answer = turn.given;
+        answer.insert(answer.end(), turn.answer.begin(), turn.answer.end());
+        // The marks of one model's reasoning mean nothing to another, so it is left out.
+        const std::string text = core::split_answer(markup_before, before, turn.input, answer).content;
         std::string prefix, suffix;
+        turn.kept.reset();
         if (decode_fill(before, turn.input, prefix, suffix)) {
             const bool able = tokenizer_.special().fim_middle >= 0;
-            turn.input = able ? encode_fill(tokenizer_, prefix, suffix, generator_->capacity() / 2)
-                              : encode_first(tokenizer_, as_said, {}, prefix);
+            turn.input = able || style_.chat ? encode_fill(tokenizer_, prefix, suffix, generator_->capacity() / 2)
+                                             : encode_first(tokenizer_, as_said, {}, prefix);
+        } else if (style_.chat) {
+            take_input(turn, encode_by_template(node.parent, turn.said));
         } else if (node.parent == TurnTree::kRoot) {
             turn.input = encode_first(tokenizer_, as_said, {}, turn.said);
         } else {

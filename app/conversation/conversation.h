@@ -34,9 +34,13 @@ public:
         std::uint64_t seed = 0;
         std::uint64_t branch = 0;
         const std::atomic<bool>* cancel = nullptr;
+        // Called with the text that each token of reasoning completes; of several answers, with that of the first.
+        std::function<void(std::string_view)> reasoning = {};
     };
+    // Of an answer that has reasoning, result.text and what Show gets is the content alone.
     struct Answer {
         speculative::GenerateResult result;
+        std::string reasoning = {};
         std::int64_t input_tokens = 0;  // evaluated before the first token
         std::uint64_t seed = 0;
         std::uint64_t branch = 0;  // of the seed
@@ -87,7 +91,8 @@ public:
     bool empty() const { return tree_.head() == TurnTree::kRoot; }
     std::vector<const Turn*> turns() const { return tree_.line(tree_.head()); }  // of the current branch
     const Turn& last() const { return tree_.turn(tree_.head()); }                // there must be one
-    std::string answer_text(const Turn& turn) const;                             // given and sampled
+    std::string answer_text(const Turn& turn) const;                             // given and sampled, without reasoning
+    std::string reasoning_text(const Turn& turn) const;                          // empty: none
     const TurnTree& tree() const { return tree_; }
     // The beginning of the prompt of answer(`text`), as far as typing more after `text` is unlikely to change it.
     // Evaluates nothing; may run concurrently with other const calls.
@@ -124,10 +129,20 @@ public:
                 bool same_vocabulary);
 
 private:
+    // What a message adds: Turn::kept and Turn::input.
+    struct Input {
+        std::optional<std::int64_t> kept;
+        std::vector<std::int32_t> tokens;
+    };
     // Throws Error, before all of it becomes tokens, when `text` with the attached files is longer than the context.
-    std::vector<std::int32_t> encode(const std::string& text) const;
+    Input encode(const std::string& text) const;
     // The same for a text whose least_tokens() fit the context.
-    std::vector<std::int32_t> encode_bounded(const std::string& text) const;
+    Input encode_bounded(const std::string& text) const;
+    // By the chat template: the messages up to `parent`, and the user's `said`.
+    Input encode_by_template(int parent, const std::string& said) const;
+    std::size_t content_begin(const Turn& turn, const std::vector<std::int32_t>& answer) const;
+    static void take_input(Turn& turn, Input input);
+    core::AnswerParts parts(const Turn& turn) const;
     // A number of tokens that `text` with the attached files has at least.
     std::int64_t least_tokens(const std::string& text) const;
     std::string said(const std::string& text) const;  // Turn::said of the next turn

@@ -85,6 +85,15 @@ std::vector<std::int32_t> encode_first(const core::Tokenizer& tokenizer, const C
     return core::encode_chat(tokenizer, core::render_chat(style.format, style.system, {turn}), true);
 }
 
+std::vector<std::int32_t> encode_message(const core::Tokenizer& tokenizer, const ChatStyle& style,
+                                         const std::string& text) {
+    if (!style.chat) return encode_first(tokenizer, style, {}, text);
+    std::vector<core::ChatMessage> messages;
+    if (!style.system.empty()) messages.push_back({"system", style.system, {}, {}});
+    messages.push_back({"user", text, {}, {}});
+    return style.chat->encode(style.chat->render(messages, style.options));
+}
+
 std::vector<std::int32_t> encode_next(const core::Tokenizer& tokenizer, const ChatStyle& style,
                                       const std::vector<Attachment>& files, const std::string& text, bool ended,
                                       bool line_open) {

@@ -9,11 +9,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "core/chat/chat_template.h"
 #include "core/text/chat_format.h"
 #include "core/text/tokenizer.h"
 
@@ -23,6 +25,9 @@ struct ChatStyle {
     core::ChatFormat format = core::ChatFormat::complete;
     std::string system;   // the system prompt; may be empty; `complete` has no place for one
     bool newline = true;  // of `complete`: entries are whole lines
+    std::shared_ptr<const core::ChatTemplate> chat = {};  // of ChatFormat::own, and only there
+    core::ChatOptions options = {};                       // of the same
+    core::AnswerMarkup markup = {};                       // how answers tell reasoning from content
 };
 
 // A file that is sent before the next message.
@@ -41,6 +46,9 @@ bool line_is_open(const core::Tokenizer& tokenizer, std::span<const std::int32_t
 // The tokens of the first message of a conversation.
 std::vector<std::int32_t> encode_first(const core::Tokenizer& tokenizer, const ChatStyle& style,
                                        const std::vector<Attachment>& files, const std::string& text);
+// The same without files, in any style but `complete`: a chat template too.
+std::vector<std::int32_t> encode_message(const core::Tokenizer& tokenizer, const ChatStyle& style,
+                                         const std::string& text);
 // The tokens of a message that follows an answer. `ended`: the model ended that answer itself; false: it was cut off.
 // `line_open`: as in whole_text().
 std::vector<std::int32_t> encode_next(const core::Tokenizer& tokenizer, const ChatStyle& style,

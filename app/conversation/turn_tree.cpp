@@ -18,7 +18,14 @@ void Document::add(const std::vector<std::int32_t>& more, std::uint8_t kind) {
     generated.resize(tokens.size(), kind);
 }
 
+void Document::keep(std::int64_t count) {
+    if (count >= static_cast<std::int64_t>(tokens.size())) return;
+    tokens.resize(static_cast<std::size_t>(count));
+    generated.resize(tokens.size());
+}
+
 void Document::add_prompt(const Turn& turn) {
+    if (turn.kept) keep(*turn.kept);
     add(turn.input, 0);
     tokens.insert(tokens.end(), turn.given.begin(), turn.given.end());
     generated.insert(generated.end(), turn.given_sampled.begin(), turn.given_sampled.end());
@@ -39,6 +46,7 @@ void TurnTree::apply(Change change) {
         if (!fits) throw Error("a turn follows one that does not exist");
         if (node.turn.given.size() != node.turn.given_sampled.size())
             throw Error("a turn's given tokens are incomplete");
+        if (node.turn.kept.value_or(0) < 0) throw Error("a turn keeps a negative number of tokens");
     }
     if (state.heads.empty() || state.heads.size() > kMaxBranches) {
         throw Error("a conversation has from 1 to " + std::to_string(kMaxBranches) + " branches");

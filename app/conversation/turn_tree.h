@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,9 @@ struct Turn {
 
     std::string said;                 // the user's message, as text without markup
     std::vector<std::int32_t> input;  // its tokens, with markup if the style has any
+    // How many tokens of the conversation before it the prompt keeps, where a chat template writes what follows them
+    // anew, as those do that leave out earlier reasoning; nullopt: all.
+    std::optional<std::int64_t> kept;
     // The beginning of the answer that was not sampled in this turn: what /edit kept, and what the user wrote.
     std::vector<std::int32_t> given;
     std::vector<std::uint8_t> given_sampled;  // per token: 1 if an earlier turn sampled it
@@ -37,7 +41,8 @@ struct Document {
     std::vector<std::uint8_t> generated;
 
     void add(const std::vector<std::int32_t>& more, std::uint8_t kind);
-    void add_prompt(const Turn& turn);  // its input and the given part of its answer
+    void keep(std::int64_t tokens);     // drops what follows the first `tokens`
+    void add_prompt(const Turn& turn);  // its input and the given part of its answer, after what it keeps
     void add(const Turn& turn);         // the whole turn
 };
 

@@ -42,7 +42,7 @@ Workspace::Workspace(OpenedEngine& engine) : engine_(engine), created_(utc_time(
 
 void Workspace::build() {
     generator_.emplace(engine_.make_generator());
-    const ChatStyle style = chat_style(engine_.config(), engine_.tokenizer());
+    const ChatStyle style = chat_style(engine_.config(), engine_.tokenizer(), engine_.chat_template());
     if (conversation_) return;
     conversation_ = std::make_unique<Conversation>(*generator_, engine_.tokenizer(), style);
     conversation_->set_recorder(this);
@@ -62,14 +62,14 @@ EngineRecord Workspace::record() const {
 std::vector<std::string> Workspace::configure(const Configuration& next) {
     std::vector<std::string> notes;
     if (!engine_.needs_reload(next.config())) {
-        chat_style(next.config(), engine_.tokenizer());  // throws before anything changes
-        const std::string before = unused_system_notice(engine_.config(), engine_.tokenizer());
-        const std::string notice = unused_system_notice(next.config(), engine_.tokenizer());
+        chat_style(next.config(), engine_.tokenizer(), engine_.chat_template());  // throws before anything changes
+        const std::string before = unused_system_notice(engine_.config(), engine_.tokenizer(), engine_.chat_template());
+        const std::string notice = unused_system_notice(next.config(), engine_.tokenizer(), engine_.chat_template());
         if (!notice.empty() && before.empty()) notes.push_back(notice);
         engine_.reconfigure(next);
         generator_->set_chain(engine_.make_chain());
         generator_->set_speculation(engine_.speculation());
-        conversation_->set_style(chat_style(engine_.config(), engine_.tokenizer()));
+        conversation_->set_style(chat_style(engine_.config(), engine_.tokenizer(), engine_.chat_template()));
         return notes;
     }
     const core::Tokenizer before = engine_.tokenizer();
@@ -77,8 +77,8 @@ std::vector<std::string> Workspace::configure(const Configuration& next) {
         build();
         const bool same = core::compare_vocabularies(before, engine_.tokenizer()).differing == 0 &&
                           before.vocab_size() == engine_.tokenizer().vocab_size();
-        conversation_->rebind(*generator_, engine_.tokenizer(), chat_style(engine_.config(), engine_.tokenizer()),
-                              same);
+        conversation_->rebind(*generator_, engine_.tokenizer(),
+                              chat_style(engine_.config(), engine_.tokenizer(), engine_.chat_template()), same);
         return same;
     };
     try {

@@ -38,6 +38,7 @@ json turn_json(const TurnTree::Node& node) {
                 {"input", turn.input},  {"answer", turn.answer},
                 {"seed", turn.seed},    {"branch", turn.branch},
                 {"ended", turn.ended},  {"finish", kFinish[static_cast<std::size_t>(turn.finish)]}};
+    if (turn.kept) out["kept"] = *turn.kept;
     if (!turn.given.empty()) {
         out["given"] = turn.given;
         out["given_drawn"] = bits(turn.given_sampled);
@@ -141,6 +142,7 @@ TurnTree::Node node(const json& object) {
     turn.said = text(object, "said");
     turn.input = integers(get(object, "input"), "input", 0, kMaxToken);
     turn.answer = integers(get(object, "answer"), "answer", 0, kMaxToken);
+    if (object.contains("kept")) turn.kept = integer(object["kept"], "kept", 0, std::int64_t{1} << 40);
     turn.seed = whole(object, "seed");
     turn.branch = whole(object, "branch");
     turn.ended = boolean(object, "ended", false);

@@ -23,6 +23,9 @@ public:
     virtual ~AnswerView() = default;
     // Adds text; `drafted`: it was a drafted token.
     virtual void add(std::string_view text, bool drafted) = 0;
+    // Adds a token's text of reasoning. On a terminal it is one dim line, its end while it grows and then how long it
+    // was; anywhere else it is not shown.
+    virtual void reason(std::string_view text) = 0;
     // Shows the rest and ends the view.
     virtual void finish() = 0;
     // CPU time of both threads spent on showing. Call after finish().
@@ -31,7 +34,10 @@ public:
     virtual bool line_open() const = 0;
 };
 
-// `clean`: replace control characters, because a terminal would act on them.
+// The line that stands for reasoning of `tokens` tokens.
+std::string reasoning_line(std::size_t tokens);
+
+// `clean`: for a terminal: replace control characters, because a terminal would act on them.
 std::unique_ptr<AnswerView> make_plain_view(bool clean);
 struct LiveViewOptions {
     bool tint = false;                       // mark drafted tokens, and nothing else

@@ -28,6 +28,7 @@
 #include "app/terminal.h"
 #include "base/error.h"
 #include "base/signals.h"
+#include "core/text/utf8.h"
 
 namespace foresay::app {
 
@@ -110,6 +111,17 @@ public:
         adding_ns_ += thread_cpu_time_ns() - start;
     }
 
+    void reason(std::string_view text) override {
+        if (failed_.load(std::memory_order_relaxed)) finish();
+        const std::int64_t start = thread_cpu_time_ns();
+        unsent_.reasoning += text;
+        ++unsent_.reasoned;
+        send(std::unique_lock(mutex_, std::try_to_lock));
+        if (!has_text_) wake();
+        has_text_ = true;
+        adding_ns_ += thread_cpu_time_ns() - start;
+    }
+
     void finish() override {
         if (thread_.joinable()) send(std::unique_lock(mutex_));
         stop();
@@ -128,20 +140,27 @@ private:
     struct Pieces {
         std::string text;
         std::vector<Piece> pieces;
+        std::string reasoning;     // before the text
+        std::size_t reasoned = 0;  // its tokens
 
+        bool empty() const { return pieces.empty() && reasoned == 0; }
         void append(const Pieces& more) {
+            reasoning += more.reasoning;
+            reasoned += more.reasoned;
             text += more.text;
             pieces.insert(pieces.end(), more.pieces.begin(), more.pieces.end());
         }
         void clear() {
             text.clear();
             pieces.clear();
+            reasoning.clear();
+            reasoned = 0;
         }
     };
 
     // ---- the generating thread
     void send(const std::unique_lock<std::mutex>& lock) {
-        if (!lock || unsent_.pieces.empty()) return;
+        if (!lock || unsent_.empty()) return;
         inbox_.append(unsent_);
         unsent_.clear();
         answering_ = true;
@@ -169,6 +188,7 @@ private:
                 show(Clock::now());
             }
             receive();
+            end_reasoning();
             show(Clock::time_point::max());
             if (highlighter_ && !tint_) {
                 Runs rest;
@@ -214,7 +234,10 @@ private:
     // Empties the inbox.
     void receive() {
         const std::lock_guard lock(mutex_);
-        if (inbox_.pieces.empty()) return;
+        if (inbox_.empty()) return;
+        if (inbox_.reasoned > 0) grow_reasoning();
+        if (inbox_.pieces.empty()) return inbox_.clear();
+        end_reasoning();
         if (schedule_.arrived(Clock::now(), inbox_.pieces.size())) {
             show_until(burst_.pieces.size());  // the view lags by one burst at most
             burst_.clear();
@@ -222,6 +245,34 @@ private:
         }
         burst_.append(inbox_);
         inbox_.clear();
+    }
+
+    // The end of the reasoning, on the line that the answer will begin on. Reasoning within an answer is only counted.
+    void grow_reasoning() {
+        constexpr std::size_t kMost = 1024;  // bytes, of which one line shows the last
+        reasoned_ += inbox_.reasoned;
+        reasoning_ += inbox_.reasoning;
+        if (reasoning_.size() > kMost) reasoning_.erase(0, reasoning_.size() - kMost);
+        if (screen_.line_open()) return;
+        std::string line = printable(core::to_valid_utf8(reasoning_));
+        std::ranges::replace_if(
+            line, [](char c) { return c == '\n' || c == '\t'; }, ' ');
+        constexpr std::string_view kHead = "Reasoning: ";
+        const std::size_t columns = terminal_columns();
+        if (columns < kHead.size() + 8) return;
+        write("\r" + dim(std::string(kHead) + std::string(tail(line, columns - kHead.size() - 1))) + "\x1b[K\r");
+        reasoning_shown_ = true;
+    }
+    void end_reasoning() {
+        if (std::exchange(reasoning_shown_, false)) {
+            const char* const begin = colourful_output() ? "\x1b[2m" : "";
+            const char* const end = colourful_output() ? "\x1b[0m" : "";
+            write("\r\x1b[K");
+            write(begin + screen_.add(reasoning_line(reasoned_), false) + end);
+            write(screen_.add("\n", false));
+        }
+        reasoning_.clear();
+        reasoned_ = 0;
     }
 
     // Shows the pieces that are due.
@@ -279,6 +330,9 @@ private:
     // The terminal's thread's, and the other's after it has ended.
     ScreenText screen_;
     Pieces burst_;
+    std::string reasoning_;  // its end
+    std::size_t reasoned_ = 0;
+    bool reasoning_shown_ = false;
     std::size_t next_piece_ = 0;  // of burst_, to be shown next
     std::size_t next_byte_ = 0;   // where its text begins
     BurstSchedule schedule_;

@@ -152,8 +152,12 @@ void Repl::banner() {
     std::string text = target.filename().string();
     if (engine_.draft()) text += " with " + std::filesystem::path(engine_.draft()->source().path()).filename().string();
     text += ", " + engine_.backend() + ". /help lists the commands.\n";
-    if (conversation().format() == core::ChatFormat::complete)
-        text += "The model continues what you write. Enter sends it, Ctrl-J begins another line.\n";
+    if (conversation().format() == core::ChatFormat::complete) {
+        const bool none = engine_.config().chat_style == "auto" && engine_.tokenizer().chat_templates().empty();
+        text += none ? "The model has no chat template, so it continues what you write."
+                     : "The model continues what you write.";
+        text += " Enter sends it, Ctrl-J begins another line.\n";
+    }
     text = wrapped(text, terminal_columns());
     text.pop_back();
     say(dim(text) + "\n");  // dimmed after wrapping, because wrapped() counts escape codes as columns
@@ -279,13 +283,22 @@ void Repl::read_ahead(const std::string& text, const std::atomic<bool>& cancel) 
     prepared_.assign(generator.tokens().begin(), generator.tokens().end());
 }
 
-Conversation::Limits Repl::limits() const {
+Conversation::Limits Repl::limits() {
     const core::Config& config = engine_.config();
     Conversation::Limits limits;
     limits.max_tokens = config.chat_max_tokens;
     limits.seed = config.seed;
     limits.branch = config.branch;
     limits.cancel = &interrupted();
+    limits.reasoning = [this](std::string_view text) {
+        if (view_ == nullptr || output_failure_) return;
+        try {
+            view_->reason(text);
+        } catch (...) {
+            output_failure_ = std::current_exception();
+            interrupted() = true;
+        }
+    };
     return limits;
 }
 
@@ -364,6 +377,11 @@ std::string Repl::why_no_tint() const {
 
 void Repl::show_answer(const Generate& generate, const std::string& before, const std::string& given) {
     const auto view = edits_ ? make_live_view(*keyboard_, {tint_, highlighter(before)}) : make_plain_view(interactive_);
+    struct Shown {
+        AnswerView*& place;
+        ~Shown() { place = nullptr; }
+    } const shown{view_};
+    view_ = view.get();
     MeteredOps* const meter = engine_.meter();
     const auto keep_profile = [&] {
         if (!meter) return;

@@ -86,7 +86,7 @@ public:
     void with_files(const std::function<void()>& generate);
     // What the ops of the last answer took: up to its first token, and after it. Empty before the first answer.
     const std::vector<MeteredOps::Meters>& profile() const { return profile_; }
-    Conversation::Limits limits() const;
+    Conversation::Limits limits();
     // Shows an answer while `generate` produces it, then the line of statistics. `generate` calls its argument with
     // every token and returns the answer.
     using Show = speculative::TokenCallback;
@@ -146,7 +146,8 @@ private:
     FileWrites writes_;
     WatchedFiles watched_;
     std::string offered_;
-    std::string closing_;  // the line after the answer, if it is not that of its statistics
+    AnswerView* view_ = nullptr;  // of the answer that is being shown
+    std::string closing_;         // the line after the answer, if it is not that of its statistics
     std::optional<Unanswered> unanswered_;
     bool one_prompt_;  // what is piped in is one prompt
     bool tint_ = false;

@@ -43,6 +43,12 @@ std::string stage_text(const Config& config, const StageSchema& stage, bool in_c
     return "\n[sampling." + stage.name + "]" + (in_chain || !origins ? "" : "  # not in the chain") + "\n" + out;
 }
 
+std::string template_args_text(const Config& config, bool origins) {
+    std::string out;
+    for (const auto& [name, setting] : config.template_args()) out += line(name, setting, origins);
+    return out.empty() ? out : "\n[" + std::string(kTemplateArgs) + "]\n" + out;
+}
+
 std::string plugin_text(const PluginSpec& plugin, bool origins) {
     std::string out = "\n[[plugin]]\n" + line("name", {plugin.name, plugin.origin}, origins);
     if (!plugin.path.empty()) out += line("path", {plugin.path.string(), plugin.origin}, origins);
@@ -78,8 +84,13 @@ const Setting& Config::setting(const std::string& key) const {
 }
 
 std::map<std::string, Setting> Config::stage(std::string_view stage) const {
+    return table("sampling." + std::string(stage) + ".");
+}
+
+std::map<std::string, Setting> Config::template_args() const { return table(std::string(kTemplateArgs) + "."); }
+
+std::map<std::string, Setting> Config::table(const std::string& prefix) const {
     std::map<std::string, Setting> out;
-    const std::string prefix = "sampling." + std::string(stage) + ".";
     for (auto it = settings_.lower_bound(prefix); it != settings_.end() && it->first.starts_with(prefix); ++it) {
         out[it->first.substr(prefix.size())] = it->second;
     }
@@ -162,6 +173,7 @@ std::string to_toml(const Config& config, std::span<const StageSchema> stages, b
             out += stage_text(config, schema, false, origins);
         }
     }
+    out += template_args_text(config, origins);
     for (const PluginSpec& plugin : config.plugins) out += plugin_text(plugin, origins);
     return out;
 }

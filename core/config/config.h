@@ -59,6 +59,9 @@ public:
     std::vector<PluginSpec> plugins;
 
     std::string chat_style;
+    std::filesystem::path chat_template;  // empty: the model's own
+    std::string chat_reasoning;
+    std::string chat_date;
     std::string chat_system;
     bool chat_newline = true;
     std::string chat_language;  // "auto", "none" or a name, which the program checks
@@ -75,14 +78,17 @@ public:
     bool check_files = true;  // compare models with the checksums beside them
 
     // Every key of the schema with its value and origin, by dotted name: "sampling.seed", "sampling.top_k.k".
-    // Parameters of sampler stages are present only when a layer sets them.
+    // Parameters of sampler stages, and variables of a chat template, are present only when a layer sets them.
     const std::map<std::string, Setting>& settings() const { return settings_; }
     const Setting& setting(const std::string& key) const;
     // The parameters that layers set for `stage`, by name.
     std::map<std::string, Setting> stage(std::string_view stage) const;
+    // [chat.template_args], by name.
+    std::map<std::string, Setting> template_args() const;
 
 private:
     friend class ConfigLoader;
+    std::map<std::string, Setting> table(const std::string& prefix) const;
     std::map<std::string, Setting> settings_;
 };
 

@@ -121,6 +121,9 @@ std::string to_json_schema(std::span<const StageSchema> stages, std::span<const 
         for (const KeySpec& spec : stage.parameters) parameters["properties"][spec.key] = property(spec);
         properties_of(root, "sampling." + stage.name)[stage.name] = std::move(parameters);
     }
+    properties_of(root, kTemplateArgs)["template_args"] = {
+        {"description", "further variables for the model's chat template, with values of any type"},
+        {"type", "object"}};
     properties["plugin"] = plugin_schema();
     return root.dump(2) + "\n";
 }

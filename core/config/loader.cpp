@@ -128,6 +128,8 @@ void ConfigLoader::read_table(const TomlNode& table, const std::string& prefix) 
                          "'" + key + "' must be a table, not " + std::string(member.value.kind_name()) + "; write [" +
                              key + "]");
             }
+        } else if (key == kTemplateArgs) {
+            template_args(member);
         } else if (is_table_name(key)) {
             if (member.value.kind == Kind::table) {
                 read_table(member.value, key);
@@ -156,6 +158,7 @@ void ConfigLoader::unknown(const TomlNode::Member& member, const std::string& pr
         }
     }
     if (prefix.empty()) more.insert(more.end(), {"plugin", "extends"});
+    if (prefix == "chat") more.emplace_back("template_args");
     const std::string what = member.value.kind == Kind::table
                                  ? "unknown table [" + (prefix.empty() ? "" : prefix + ".") + member.key + "]"
                                  : "unknown key '" + member.key + "'" + in_table(prefix);
@@ -198,6 +201,34 @@ void ConfigLoader::stage(const StageSchema& schema, const TomlNode& table) {
                      "unknown key '" + member.key + "'" + in_table(prefix) + suggestion(member.key, names));
         } else {
             set(*found, prefix + "." + member.key, member);
+        }
+    }
+}
+
+void ConfigLoader::template_args(const TomlNode::Member& table) {
+    constexpr std::size_t kMostArgs = 64;
+    if (table.value.kind != Kind::table) {
+        complain(table.line, table.column,
+                 "'" + std::string(kTemplateArgs) + "' must be a table, not " + std::string(table.value.kind_name()) +
+                     "; write [" + std::string(kTemplateArgs) + "]");
+        return;
+    }
+    KeySpec spec;
+    spec.type = ValueType::any;
+    for (const TomlNode::Member& member : table.value.members) {
+        const std::string& name = member.key;
+        const auto part_of_name = [](char c) {
+            return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+        };
+        if (name.empty() || !std::ranges::all_of(name, part_of_name)) {
+            complain(member.line, member.column,
+                     "'" + shortened(name) + "' is no name of a variable: letters, digits and _ are");
+        } else if (name == "messages" || name == "add_generation_prompt") {
+            complain(member.line, member.column, "'" + name + "' is set by the program; a configuration cannot");
+        } else if (config_.template_args().size() >= kMostArgs) {
+            complain(member.line, member.column, "more than " + std::to_string(kMostArgs) + " template_args");
+        } else {
+            set(spec, std::string(kTemplateArgs) + "." + name, member);
         }
     }
 }
@@ -322,6 +353,11 @@ void ConfigLoader::check_files() {
         std::error_code ignored;
         return fs::exists(path, ignored);
     };
+    const Setting& chat = config_.settings_.at("chat.template");
+    if (const auto& file = std::get<std::string>(chat.value); !file.empty() && !exists(file)) {
+        complain(chat.origin.of_value(),
+                 "'chat.template': no file at " + file + "; without the key, the model's own template is used");
+    }
     for (const char* key : {"target.model", "draft.model"}) {
         const Setting& setting = config_.settings_.at(key);
         const auto& path = std::get<std::string>(setting.value);
@@ -389,6 +425,9 @@ void ConfigLoader::fill() {
     config_.branch = static_cast<std::uint64_t>(integer("sampling.branch"));
     config_.chain = list("sampling.chain");
     config_.chat_style = text("chat.style");
+    config_.chat_template = text("chat.template");
+    config_.chat_reasoning = text("chat.reasoning");
+    config_.chat_date = text("chat.date");
     config_.chat_system = text("chat.system");
     config_.chat_newline = std::get<bool>(config_.setting("chat.newline").value);
     config_.chat_language = text("chat.language");

@@ -57,6 +57,11 @@ std::string to_markdown(std::span<const StageSchema> stages, std::span<const Sou
     std::string table;
     for (const KeySpec& spec : core_schema()) {
         const std::string own = spec.key.substr(0, spec.key.rfind('.'));
+        if (own != table && table == "chat") {
+            out +=
+                "| `template_args` | table | | `[chat.template_args]`: further variables for the model's chat "
+                "template, by name |\n";
+        }
         if (own != table) out += "\n## [" + own + "]\n" + kHead;
         table = own;
         out += row(spec.key == known_sources.key ? known_sources : spec);

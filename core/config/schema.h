@@ -29,6 +29,9 @@ struct KeySpec {
     std::vector<std::pair<std::string, std::string>> aliases = {};
 };
 
+// The table of further variables for a chat template, [chat.template_args]: any names, with values of any type.
+inline constexpr std::string_view kTemplateArgs = "chat.template_args";
+
 // The key that every sampler stage has besides its own parameters: in [sampling.STAGE] for built-in stages, in
 // [[plugin]] for plugins.
 const KeySpec& on_error_key();

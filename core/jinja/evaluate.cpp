@@ -165,6 +165,7 @@ Value Interpreter::evaluate_call(const Expression& expression, const ScopePtr& s
         const Value self = evaluate(*callee.children[0], scope);
         require_defined(self);
         if (const Method method = self.is(Kind::object) ? nullptr : find_method(self, callee.text)) {
+            runtime_.scan(self);
             return method(runtime_, self, evaluate_arguments(expression.arguments, scope));
         }
         const Value function = attribute(runtime_, self, callee.text);
@@ -191,6 +192,7 @@ Value Interpreter::evaluate_filter(const Expression& expression, const ScopePtr&
     const Filter filter = find_filter(expression.text);
     if (filter == nullptr) throw TemplateError("no filter named '" + expression.text + "'");
     const Value operand = expression.children[0] ? evaluate(*expression.children[0], scope) : *block_text_;
+    runtime_.scan(operand);
     return filter(runtime_, operand, evaluate_arguments(expression.arguments, scope));
 }
 

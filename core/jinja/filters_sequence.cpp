@@ -85,6 +85,7 @@ Value filter_batch(Runtime& runtime, const Value& value, const Arguments& argume
     if (size < 1 || size > 1'000'000) throw TemplateError("batch needs a size from 1 to 1000000");
     List out, row;
     for (const Value& one : iterate(runtime, value)) {
+        runtime.step();
         if (static_cast<std::int64_t>(row.items.size()) == size) out.items.emplace_back(std::exchange(row, {}));
         row.items.push_back(one);
     }
@@ -107,6 +108,7 @@ Value filter_dictsort(Runtime& runtime, const Value& value, const Arguments& arg
     if (!value.is(Kind::dict)) throw TemplateError("dictsort needs a dict, not " + type_name(value));
     std::vector<Value> pairs;
     for (const auto& [key, one] : value.dict().entries()) {
+        runtime.step();
         runtime.charge(4 * sizeof(Value));
         pairs.emplace_back(List{.items = {key, one}, .tuple = true});
     }
@@ -162,6 +164,7 @@ Value filter_items(Runtime& runtime, const Value& value, const Arguments&) {
     if (value.is(Kind::undefined)) return out;
     if (!value.is(Kind::dict)) throw TemplateError("items needs a dict, not " + type_name(value));
     for (const auto& [key, one] : value.dict().entries()) {
+        runtime.step();
         runtime.charge(4 * sizeof(Value));
         out.items.emplace_back(List{.items = {key, one}, .tuple = true});
     }
@@ -177,6 +180,7 @@ Value filter_join(Runtime& runtime, const Value& value, const Arguments& argumen
     Text out;
     bool first = true;
     for (const Value& one : iterate(runtime, value)) {
+        runtime.step();
         if (!std::exchange(first, false)) out.append(separator);
         const Text text = to_text(part_of(runtime, one, path));
         runtime.charge(text.size() + separator.size());
@@ -190,7 +194,7 @@ Value filter_length(Runtime& runtime, const Value& value, const Arguments&) {
         case Kind::undefined:
             return std::int64_t{0};
         case Kind::string:
-            runtime.step();
+            runtime.scan(value.text().size());
             return static_cast<std::int64_t>(count_characters(value.text().bytes()));
         case Kind::list:
             if (value.is_generator()) throw TemplateError("a generator has no length; make it a list with |list");
@@ -306,6 +310,7 @@ Value filter_slice(Runtime& runtime, const Value& value, const Arguments& argume
     List out;
     std::size_t at = 0;
     for (std::size_t i = 0; i < n; ++i) {
+        runtime.step();
         runtime.charge(2 * sizeof(Value));
         List part;
         for (const std::size_t end = at + each + (i < more ? 1 : 0); at < end; ++at) part.items.push_back(items[at]);

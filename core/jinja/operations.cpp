@@ -11,6 +11,17 @@ void Runtime::step() {
     if (++steps_ > limits_.steps) throw TemplateError("the template takes too many steps");
 }
 
+void Runtime::scan(std::size_t count) {
+    constexpr std::size_t kEach = 256;  // as much work as evaluating a small expression
+    steps_ += static_cast<std::int64_t>(count / kEach);
+    if (steps_ > limits_.steps) throw TemplateError("the template takes too many steps");
+}
+
+void Runtime::scan(const Value& value) {
+    if (value.is(Kind::string)) scan(value.text().size());
+    if (value.is(Kind::list)) scan(value.list().items.size() * 16);
+}
+
 void Runtime::charge(std::size_t bytes) {
     if (bytes > static_cast<std::size_t>(limits_.bytes)) throw TemplateError("the template needs too much memory");
     bytes_ += static_cast<std::int64_t>(bytes);
@@ -270,8 +281,10 @@ Value operate(Runtime& runtime, Operation operation, const Value& left, const Va
         case Operation::not_equal:
             return !equal(left, right);
         case Operation::in:
+            runtime.scan(right);
             return contains(right, left);
         case Operation::not_in:
+            runtime.scan(right);
             return !contains(right, left);
         case Operation::less:
         case Operation::less_equal:
@@ -344,6 +357,7 @@ bool contains(const Value& container, const Value& item) {
 }
 
 std::vector<Value> iterate(Runtime& runtime, const Value& value) {
+    constexpr std::size_t kItem = 16;  // bytes that take as long to look at as a value to copy
     std::vector<Value> out;
     switch (value.kind()) {
         case Kind::undefined:
@@ -351,16 +365,19 @@ std::vector<Value> iterate(Runtime& runtime, const Value& value) {
         case Kind::list: {
             const List& list = value.list();
             if (!list.fails.empty()) throw TemplateError(list.fails);
+            runtime.scan((list.items.size() - list.taken) * kItem);
             runtime.charge(list.items.size() * sizeof(Value));
             out.assign(list.items.begin() + static_cast<std::ptrdiff_t>(list.taken), list.items.end());
             if (list.generator) list.taken = list.items.size();
             break;
         }
         case Kind::dict:
+            runtime.scan(value.dict().entries().size() * kItem);
             runtime.charge(value.dict().entries().size() * sizeof(Value));
             for (const auto& [key, item] : value.dict().entries()) out.push_back(key);
             break;
         case Kind::string: {
+            runtime.scan(value.text().size() * kItem);
             const std::vector<std::size_t> at = character_offsets(value.text().bytes());
             runtime.charge(at.size() * (sizeof(Value) + sizeof(Text)));
             for (std::size_t i = 0; i + 1 < at.size(); ++i) out.emplace_back(value.text().slice(at[i], at[i + 1]));
@@ -394,6 +411,7 @@ Value item(Runtime& runtime, const Value& object, const Value& key) {
         if (const Value* value = object.dict().find(key)) return *value;
     } else if (const auto index = key.whole();
                index && !object.is_generator() && (object.is(Kind::list) || object.is(Kind::string))) {
+        if (object.is(Kind::string)) runtime.scan(object.text().size());
         const std::vector<std::size_t> at =
             object.is(Kind::string) ? character_offsets(object.text().bytes()) : std::vector<std::size_t>();
         const auto count =
@@ -416,6 +434,7 @@ Value slice(Runtime& runtime, const Value& object, const Value& start, const Val
         throw TemplateError("'" + type_name(object) + "' object cannot be sliced");
     }
     const bool text = object.is(Kind::string);
+    if (text) runtime.scan(object.text().size());
     const std::vector<std::size_t> at = text ? character_offsets(object.text().bytes()) : std::vector<std::size_t>();
     const auto count = static_cast<std::int64_t>(text ? at.size() - 1 : object.list().items.size());
     const std::int64_t by = step.is(Kind::none) ? 1 : whole_of("a slice", step);
@@ -433,6 +452,7 @@ Value slice(Runtime& runtime, const Value& object, const Value& start, const Val
         runtime.charge(end - begin);
         return object.text().slice(begin, end);
     }
+    runtime.scan(static_cast<std::size_t>(count) * 16);
     runtime.charge(static_cast<std::size_t>(count) * sizeof(Value));
     Text characters;
     List items{.items = {}, .tuple = object.is_tuple()};

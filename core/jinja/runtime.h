@@ -24,6 +24,10 @@ public:
 
     // Counts one step.
     void step();
+    // Counts the steps of looking at so many bytes or items one after the other.
+    void scan(std::size_t count);
+    // The same for all of a string, or all items of a list.
+    void scan(const Value& value);
     // Counts bytes that are about to be made.
     void charge(std::size_t bytes);
     void charge(const Text& text) { charge(text.size()); }

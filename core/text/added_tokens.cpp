@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "core/text/tokenizer.h"
 #include "core/text/unicode.h"
 #include "core/text/utf8.h"
 
@@ -62,8 +63,9 @@ std::int32_t AddedTokens::child_of(std::int32_t node, unsigned char byte) const 
     return child;
 }
 
-AddedTokens::Found AddedTokens::find(std::string_view text, std::size_t from, bool parse_special) const {
-    const std::array<bool, 256>& starts = parse_special ? starts_ : starts_always_;
+template <typename Accepts>
+AddedTokens::Found AddedTokens::find_accepted(std::string_view text, std::size_t from,
+                                              const std::array<bool, 256>& starts, Accepts accepts) const {
     for (std::size_t begin = from; begin < text.size(); ++begin) {
         if (!starts[static_cast<unsigned char>(text[begin])]) continue;
         Found found;
@@ -72,7 +74,7 @@ AddedTokens::Found AddedTokens::find(std::string_view text, std::size_t from, bo
             node = child_of(node, static_cast<unsigned char>(text[at]));
             if (node < 0) break;
             const Node& here = nodes_[static_cast<std::size_t>(node)];
-            if (here.id >= 0 && (parse_special || here.always)) found = {begin, at + 1, here.id};
+            if (here.id >= 0 && accepts(here.id, here.always, begin, at + 1)) found = {begin, at + 1, here.id};
         }
         if (found.id >= 0) {
             const std::size_t behind = found.end;
@@ -81,6 +83,25 @@ AddedTokens::Found AddedTokens::find(std::string_view text, std::size_t from, bo
         }
     }
     return {};
+}
+
+AddedTokens::Found AddedTokens::find(std::string_view text, std::size_t from, bool parse_special) const {
+    return find_accepted(text, from, parse_special ? starts_ : starts_always_,
+                         [&](std::int32_t, bool always, std::size_t, std::size_t) { return parse_special || always; });
+}
+
+AddedTokens::Found AddedTokens::find(const MarkedText& text, std::size_t from) const {
+    const auto touches_plain = [&](std::size_t begin, std::size_t end) {
+        const auto after =
+            std::upper_bound(text.plain.begin(), text.plain.end(), begin,
+                             [](std::size_t place, const TextRange& range) { return place < range.end; });
+        return after != text.plain.end() && after->begin < end;
+    };
+    return find_accepted(
+        text.bytes, from, starts_, [&](std::int32_t id, bool always, std::size_t begin, std::size_t end) {
+            const bool anywhere = always && !std::binary_search(text.markup.begin(), text.markup.end(), id);
+            return anywhere || !touches_plain(begin, end);
+        });
 }
 
 bool AddedTokens::allowed(std::string_view text, Found& found, std::size_t from) const {

@@ -16,6 +16,10 @@
 #include "core/text/tokenizer_data.h"
 
 namespace foresay::core {
+struct MarkedText;
+}
+
+namespace foresay::core {
 
 inline constexpr std::size_t kMaxAddedTokenBytes = 1024;
 
@@ -34,6 +38,8 @@ public:
     bool empty() const { return nodes_.size() == 1; }
     // The first match in text[from..]; it swallows no white space before `from`.
     Found find(std::string_view text, std::size_t from, bool parse_special) const;
+    // The same, of those that the marks of the text allow.
+    Found find(const MarkedText& text, std::size_t from) const;
 
 private:
     struct Node {
@@ -43,6 +49,9 @@ private:
         unsigned char byte = 0;
     };
     std::int32_t child_of(std::int32_t node, unsigned char byte) const;
+    template <typename Accepts>
+    Found find_accepted(std::string_view text, std::size_t from, const std::array<bool, 256>& starts,
+                        Accepts accepts) const;
     bool allowed(std::string_view text, Found& found, std::size_t from) const;
 
     std::vector<Node> nodes_{1};

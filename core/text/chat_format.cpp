@@ -5,7 +5,7 @@
 namespace foresay::core {
 namespace {
 
-constexpr std::array<std::string_view, 4> kNames = {"complete", "llama3", "chatml", "mistral"};
+constexpr std::array<std::string_view, 5> kNames = {"complete", "llama3", "chatml", "mistral", "auto"};
 
 void add(std::vector<ChatPiece>& pieces, std::string_view text, bool markup) {
     if (text.empty()) return;
@@ -60,7 +60,7 @@ std::string_view name(ChatFormat format) { return kNames[static_cast<std::size_t
 
 std::optional<ChatFormat> parse_chat_format(std::string_view name) {
     for (std::size_t i = 0; i < kNames.size(); ++i)
-        if (kNames[i] == name) return static_cast<ChatFormat>(i);
+        if (kNames[i] == name && static_cast<ChatFormat>(i) != ChatFormat::own) return static_cast<ChatFormat>(i);
     return std::nullopt;
 }
 
@@ -81,6 +81,7 @@ std::string_view end_of_answer(ChatFormat format) {
         case ChatFormat::mistral:
             return "</s>";
         case ChatFormat::complete:
+        case ChatFormat::own:
             break;
     }
     return "";

@@ -20,6 +20,7 @@ enum class ChatFormat {
     llama3,    // <|start_header_id|>role<|end_header_id|>
     chatml,    // <|im_start|>role
     mistral,   // [INST] ... [/INST]
+    own,       // what the model's chat template says (core/chat/chat_template.h); the functions here do not take it
 };
 
 std::string_view name(ChatFormat format);

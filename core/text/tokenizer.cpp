@@ -1,7 +1,9 @@
 #include "core/text/tokenizer.h"
 
 #include <algorithm>
+#include <limits>
 #include <unordered_map>
+#include <utility>
 
 #include "base/error.h"
 #include "core/text/added_tokens.h"
@@ -25,6 +27,8 @@ struct Tokenizer::Tables {
     bool encode_stretch(std::string_view text, TextPlace place, bool parse_special, std::size_t most,
                         std::vector<std::int32_t>& ids) const;
     bool encode_plain(std::string_view text, TextPlace place, std::size_t most, std::vector<std::int32_t>& ids) const;
+    // A stretch of a MarkedText between added tokens.
+    void encode_mixed(const MarkedText& text, TextPlace place, std::vector<std::int32_t>& ids) const;
     bool encode_piece(std::string_view piece, std::size_t most, std::vector<std::int32_t>& ids) const;
     bool holds(std::int32_t id) const { return id >= 0 && id < tokens.size(); }
     void check_id(const std::string& source, std::int32_t id, const char* what) const;
@@ -39,7 +43,8 @@ struct Tokenizer::Tables {
     DecoderRules decoder;
     SpecialTokens special;
     std::vector<std::int32_t> prefix, suffix, ends;
-    std::string pretokenizer, chat_template;
+    std::string pretokenizer;
+    std::vector<NamedTemplate> chat_templates;
     std::size_t longest_token = 1;  // bytes of a normalized text that one token stands for at most
     std::size_t longest_source_bytes = 0;
 };
@@ -54,7 +59,7 @@ Tokenizer::Tables::Tables(const TokenizerData& data)
       prefix(data.prefix),
       suffix(data.suffix),
       pretokenizer(data.pretokenizer.name),
-      chat_template(data.chat_template) {
+      chat_templates(data.chat_templates) {
     if (data.model == TokenModel::unigram) {
         model = std::make_unique<const UnigramModel>(data, tokens);
     } else {
@@ -186,7 +191,25 @@ bool Tokenizer::Tables::encode_piece(std::string_view piece, std::size_t most, s
     return ids.size() <= most;
 }
 
-Tokenizer::Tokenizer(const TokenizerData& data) : tables_(std::make_shared<const Tables>(data)) {}
+void TokenizerData::set_chat_template(std::string_view name, std::string template_source) {
+    std::erase_if(chat_templates, [&](const NamedTemplate& known) { return known.name == name; });
+    if (!template_source.empty()) chat_templates.push_back({std::string(name), std::move(template_source)});
+}
+
+Tokenizer::Tokenizer(const TokenizerData& data)
+    : tables_(std::make_shared<const Tables>(data)),
+      ends_(std::make_shared<const std::vector<std::int32_t>>(tables_->ends)) {}
+
+Tokenizer Tokenizer::with_ends(std::span<const std::int32_t> ids) const {
+    std::vector<std::int32_t> ends = *ends_;
+    for (const std::int32_t id : ids)
+        if (tables_->holds(id)) ends.push_back(id);
+    std::sort(ends.begin(), ends.end());
+    ends.erase(std::unique(ends.begin(), ends.end()), ends.end());
+    Tokenizer copy = *this;
+    copy.ends_ = std::make_shared<const std::vector<std::int32_t>>(std::move(ends));
+    return copy;
+}
 
 std::vector<std::int32_t> Tokenizer::encode(std::string_view text, EncodeOptions options) const {
     std::vector<std::int32_t> ids;
@@ -208,6 +231,104 @@ void Tokenizer::encode_append(std::string_view text, EncodeOptions options, std:
     const TextPlace place = options.add_special ? TextPlace::start : TextPlace::continuation;
     if (ids.size() > most || !each_added(tables.added, text, place, options.parse_special, token, plain)) return;
     if (options.add_special) ids.insert(ids.end(), tables.suffix.begin(), tables.suffix.end());
+}
+
+namespace {
+
+// The parts of `ranges` within [begin, end), as offsets from `begin`.
+std::vector<TextRange> ranges_within(std::span<const TextRange> ranges, std::size_t begin, std::size_t end) {
+    std::vector<TextRange> out;
+    auto at = std::upper_bound(ranges.begin(), ranges.end(), begin,
+                               [](std::size_t place, const TextRange& range) { return place < range.end; });
+    for (; at != ranges.end() && at->begin < end; ++at)
+        out.push_back({std::max(at->begin, begin) - begin, std::min(at->end, end) - begin});
+    return out;
+}
+
+// Calls token(found) for each token of `added` in `text`, in order, and plain(begin, end) for the text between.
+template <typename Token, typename Plain>
+void each_marked(const AddedTokens& added, const MarkedText& text, Token token, Plain plain) {
+    std::size_t done = 0;
+    while (!added.empty()) {
+        const AddedTokens::Found found = added.find(text, done);
+        if (found.id < 0) break;
+        if (found.begin > done) plain(done, found.begin);
+        token(FoundToken{found.begin, found.end, found.id});
+        done = found.end;
+    }
+    if (done < text.bytes.size()) plain(done, text.bytes.size());
+}
+
+}  // namespace
+
+std::vector<FoundToken> Tokenizer::find_added(const MarkedText& text) const {
+    std::vector<FoundToken> found;
+    const auto take = [&](const FoundToken& token) { found.push_back(token); };
+    each_marked(tables_->added, text, take, [&](std::size_t begin, std::size_t end) {
+        const std::string_view stretch = text.bytes.substr(begin, end - begin);
+        if (tables_->added_normalized.empty()) return;
+        if (!tables_->normalizer.empty() && tables_->normalizer.apply(stretch, TextPlace::inside) != stretch) return;
+        const std::vector<TextRange> plain = ranges_within(text.plain, begin, end);
+        each_marked(
+            tables_->added_normalized, {stretch, plain, text.markup},
+            [&](const FoundToken& token) {
+                take({token.begin + begin, token.end + begin, token.id});
+            },
+            [](std::size_t, std::size_t) {});
+    });
+    return found;
+}
+
+// Some tokens are found only in the normalized text. Where normalizing has changed a text, the marks no longer fit it:
+// then it is all input, unless its markup holds such a token; in that case, which a few old models have, it is cut at
+// the marks.
+void Tokenizer::Tables::encode_mixed(const MarkedText& text, TextPlace place, std::vector<std::int32_t>& ids) const {
+    constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
+    const std::string normalized = normalizer.empty() ? std::string(text.bytes) : normalizer.apply(text.bytes, place);
+    const auto encode = [&](const MarkedText& ready) {
+        each_marked(
+            added_normalized, ready, [&](const FoundToken& token) { ids.push_back(token.id); },
+            [&](std::size_t begin, std::size_t end) {
+                encode_plain(ready.bytes.substr(begin, end - begin), begin == 0 ? place : TextPlace::inside, kAll, ids);
+            });
+    };
+    if (text.plain.empty() || normalized == text.bytes) return encode({normalized, text.plain, text.markup});
+    const TextRange whole{0, normalized.size()};
+    struct Run {
+        std::string_view text;
+        bool markup;
+    };
+    std::vector<Run> runs;
+    std::size_t done = 0;
+    for (const TextRange& range : text.plain) {
+        if (range.begin > done) runs.push_back({text.bytes.substr(done, range.begin - done), true});
+        runs.push_back({text.bytes.substr(range.begin, range.end - range.begin), false});
+        done = range.end;
+    }
+    if (done < text.bytes.size()) runs.push_back({text.bytes.substr(done), true});
+    const bool special = runs.size() > 1 && std::ranges::any_of(runs, [&](const Run& run) {
+                             if (!run.markup) return false;
+                             const std::string ready = normalizer.apply(run.text, TextPlace::inside);
+                             return added_normalized.find(MarkedText{ready, {}, {}}, 0).id >= 0;
+                         });
+    if (!special) return encode({normalized, {&whole, 1}, text.markup});
+    for (const Run& run : runs) {
+        const TextRange all{0, run.text.size()};
+        encode_mixed({run.text, {&all, run.markup ? 0U : 1U}, text.markup}, std::exchange(place, TextPlace::inside),
+                     ids);
+    }
+}
+
+std::vector<std::int32_t> Tokenizer::encode_marked(const MarkedText& text, bool start) const {
+    std::vector<std::int32_t> ids;
+    each_marked(
+        tables_->added, text, [&](const FoundToken& token) { ids.push_back(token.id); },
+        [&](std::size_t begin, std::size_t end) {
+            const TextPlace place = begin > 0 ? TextPlace::inside : start ? TextPlace::start : TextPlace::continuation;
+            const std::vector<TextRange> plain = ranges_within(text.plain, begin, end);
+            tables_->encode_mixed({text.bytes.substr(begin, end - begin), plain, text.markup}, place, ids);
+        });
+    return ids;
 }
 
 std::int64_t Tokenizer::least_tokens(std::size_t bytes) const {
@@ -266,16 +387,20 @@ TokenType Tokenizer::type(std::int32_t id) const {
     return tables_->holds(id) ? tables_->types[static_cast<std::size_t>(id)] : TokenType::unused;
 }
 
-bool Tokenizer::is_end_of_text(std::int32_t id) const {
-    return std::binary_search(tables_->ends.begin(), tables_->ends.end(), id);
-}
+bool Tokenizer::is_end_of_text(std::int32_t id) const { return std::binary_search(ends_->begin(), ends_->end(), id); }
 
-std::span<const std::int32_t> Tokenizer::end_of_text_ids() const { return tables_->ends; }
+std::span<const std::int32_t> Tokenizer::end_of_text_ids() const { return *ends_; }
 const SpecialTokens& Tokenizer::special() const { return tables_->special; }
 
 bool Tokenizer::adds_bos() const { return !tables_->prefix.empty() && tables_->prefix.front() == tables_->special.bos; }
 
 std::string_view Tokenizer::pretokenizer() const { return tables_->pretokenizer; }
-std::string_view Tokenizer::chat_template() const { return tables_->chat_template; }
+const std::vector<NamedTemplate>& Tokenizer::chat_templates() const { return tables_->chat_templates; }
+
+std::string_view Tokenizer::chat_template() const {
+    const auto& all = tables_->chat_templates;
+    const auto found = std::ranges::find(all, "default", &NamedTemplate::name);
+    return found == all.end() ? std::string_view{} : found->source;
+}
 
 }  // namespace foresay::core

@@ -43,6 +43,26 @@ struct EncodeOptions {
     std::size_t enough = std::numeric_limits<std::size_t>::max();
 };
 
+// Bytes [begin, end) of a text.
+struct TextRange {
+    std::size_t begin = 0, end = 0;
+    bool operator==(const TextRange&) const = default;
+};
+
+// A text of which some parts, ascending and disjoint, came from outside: control tokens, and the user-defined ones in
+// `markup` (ascending ids), are not recognised where they touch such a part.
+struct MarkedText {
+    std::string_view bytes;
+    std::span<const TextRange> plain = {};
+    std::span<const std::int32_t> markup = {};
+};
+
+// An added token found in a text, with the white space that it swallows.
+struct FoundToken {
+    std::size_t begin = 0, end = 0;
+    std::int32_t id = -1;
+};
+
 class Tokenizer {
 public:
     explicit Tokenizer(const TokenizerData& data);
@@ -76,6 +96,12 @@ public:
     // ---- text to ids
     std::vector<std::int32_t> encode(std::string_view text, EncodeOptions options = {}) const;
     void encode_append(std::string_view text, EncodeOptions options, std::vector<std::int32_t>& ids) const;
+    // The ids of a whole text that holds its own BOS, if it wants one: what encode() gives without `add_special`,
+    // except that the text begins here, and that special tokens come from its markup only. The texts on both sides of a
+    // mark are one text for merges. `start` false: it continues one.
+    std::vector<std::int32_t> encode_marked(const MarkedText& text, bool start = true) const;
+    // The added tokens that encode_marked() finds in the text as it is, in order.
+    std::vector<FoundToken> find_added(const MarkedText& text) const;
     // A number of tokens that any text of `bytes` bytes has at least; 0 if this vocabulary allows no such statement.
     std::int64_t least_tokens(std::size_t bytes) const;
 
@@ -102,14 +128,19 @@ public:
     bool is_control(std::int32_t id) const { return type(id) == TokenType::control; }
     bool is_end_of_text(std::int32_t id) const;             // a generation ends with it
     std::span<const std::int32_t> end_of_text_ids() const;  // increasing
+    // The same tokenizer, with `ids` among the ends of a generation.
+    Tokenizer with_ends(std::span<const std::int32_t> ids) const;
     const SpecialTokens& special() const;
     bool adds_bos() const;  // encode() with add_special starts with special().bos
     std::string_view pretokenizer() const;
-    std::string_view chat_template() const;  // empty: none
+    std::string_view chat_template() const;  // the default one; empty: none
+    // All of them, the default one too, which has the name "default".
+    const std::vector<NamedTemplate>& chat_templates() const;
 
 private:
     struct Tables;
     std::shared_ptr<const Tables> tables_;
+    std::shared_ptr<const std::vector<std::int32_t>> ends_;  // increasing
 };
 
 }  // namespace foresay::core

@@ -90,6 +90,12 @@ struct MergeRule {
     std::string_view right;
 };
 
+// A chat template of a model, as it is in the file.
+struct NamedTemplate {
+    std::string name;  // "default", "tool_use"
+    std::string source;
+};
+
 struct TokenizerData {
     std::string source;  // the file, for errors
     std::vector<std::string_view> tokens;
@@ -112,9 +118,11 @@ struct TokenizerData {
     std::vector<std::int32_t> end_of_text;  // further ids that the file names as ends, besides special.eos, eot and eom
     std::vector<std::int32_t> prefix;       // what encode() puts before a text with add_special (BOS)
     std::vector<std::int32_t> suffix;       // and after it (EOS)
-    std::string chat_template;              // unchanged from the file; empty: none
-    std::deque<std::string> pool;           // owns the strings that the file does not hold
+    std::vector<NamedTemplate> chat_templates;
+    std::deque<std::string> pool;  // owns the strings that the file does not hold
 
+    // Sets the template of this name. An empty one removes it.
+    void set_chat_template(std::string_view name, std::string template_source);
     std::string_view keep(std::string text) { return pool.emplace_back(std::move(text)); }
 };
 

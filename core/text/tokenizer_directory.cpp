@@ -80,9 +80,45 @@ void read_tokenizer_config(const JsonConfig& config, TokenizerData& data) {
     };
     if (config.has("add_bos_token")) adjust(data.prefix, data.special.bos, config.get_bool("add_bos_token"));
     if (config.has("add_eos_token")) adjust(data.suffix, data.special.eos, config.get_bool("add_eos_token"));
-    // Some models have a list of named templates instead. Those are ignored: the user chooses a format by name.
-    if (config.has("chat_template") && !config.is_array("chat_template"))
-        data.chat_template = config.get_string("chat_template");
+}
+
+// Reads the member 'chat_template' of a file: the text of a template, or a list of named ones.
+void read_chat_templates(const fs::path& path, TokenizerData& data) {
+    if (!settings(path)) return;  // which also checks that it is an object and not too deep
+    const MappedFile file(path);
+    const nlohmann::json document = nlohmann::json::parse(text_of(file), nullptr, false);
+    const auto found = document.find("chat_template");
+    if (found == document.end() || found->is_null()) return;
+    const auto refuse = [&](const std::string& what) {
+        throw Error(path.string() + ": chat_template " + what + "; get the model's " + path.filename().string() +
+                    " again, or name a template with chat.template");
+    };
+    if (found->is_string()) return data.set_chat_template("default", found->get<std::string>());
+    if (!found->is_array()) refuse("must be a text or a list of named templates");
+    for (const nlohmann::json& one : *found) {
+        const auto text = [&](const char* member) {
+            const auto at = one.is_object() ? one.find(member) : one.end();
+            if (!one.is_object() || at == one.end() || !at->is_string())
+                refuse("holds something without the texts 'name' and 'template'");
+            return at->get<std::string>();
+        };
+        data.set_chat_template(text("name"), text("template"));
+    }
+}
+
+// The templates of a directory. What a later file says replaces what an earlier one does, as transformers has it.
+void read_chat_templates_of(const fs::path& directory, TokenizerData& data) {
+    for (const char* name : {"chat_template.json", "tokenizer_config.json"})
+        read_chat_templates(directory / name, data);
+    const auto take = [&](const std::string& name, const fs::path& path) {
+        const MappedFile file(path);
+        data.set_chat_template(name, std::string(text_of(file)));
+    };
+    std::error_code ignored;
+    if (fs::exists(directory / "chat_template.jinja", ignored)) take("default", directory / "chat_template.jinja");
+    for (const auto& entry : fs::directory_iterator(directory / "additional_chat_templates", ignored)) {
+        if (entry.path().extension() == ".jinja") take(entry.path().stem().string(), entry.path());
+    }
 }
 
 // The file of a directory that holds its tokenizer; empty when there is none.
@@ -229,10 +265,7 @@ Tokenizer Tokenizer::from_file(const fs::path& path) {
         if (data.special.eos < 0 && !eos.empty()) data.special.eos = eos.front();
         data.end_of_text.insert(data.end_of_text.end(), eos.begin(), eos.end());
     }
-    if (data.chat_template.empty() && fs::exists(directory / "chat_template.jinja")) {
-        const MappedFile chat(directory / "chat_template.jinja");
-        data.chat_template = text_of(chat);
-    }
+    read_chat_templates_of(directory, data);
     return Tokenizer(data);
 }
 

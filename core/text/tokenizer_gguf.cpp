@@ -86,7 +86,14 @@ void read_text_rules(const GgufFile& file, Around usual, TokenizerData& data) {
         data.prefix = {data.special.bos};
     if (file.get_bool_or("tokenizer.ggml.add_eos_token", usual.eos) && data.special.eos >= 0)
         data.suffix = {data.special.eos};
-    data.chat_template = file.get_string_or("tokenizer.chat_template", "");
+    constexpr std::string_view kTemplate = "tokenizer.chat_template";
+    data.set_chat_template("default", std::string(file.get_string_or(kTemplate, "")));
+    for (const GgufEntry& entry : file.metadata()) {
+        const std::string_view key = entry.key;
+        if (!key.starts_with(kTemplate) || key.size() <= kTemplate.size() + 1 || key[kTemplate.size()] != '.') continue;
+        if (entry.type != GgufType::string) continue;
+        data.set_chat_template(to_valid_utf8(key.substr(kTemplate.size() + 1)), std::string(file.get_string(key)));
+    }
 }
 
 constexpr std::string_view kSpaceMark = "\u2581";

@@ -201,6 +201,103 @@ TEST_F(ConversationTest, EntriesBeginOnALineOfTheirOwn) {
     EXPECT_FALSE(conversation_.line_open());
 }
 
+ChatStyle style_of(const std::string& source) {
+    ChatStyle style{.format = core::ChatFormat::own};
+    style.chat = std::make_shared<const core::ChatTemplate>(source, test::tokenizer());
+    style.markup = style.chat->markup();
+    return style;
+}
+
+const std::string kPlainTemplate =
+    "{% for m in messages %}{{ '# ' + m.role + '\n' + m.content + '\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}# assistant\n{% endif %}";
+
+TEST_F(ConversationTest, AChatTemplateWritesTheDocument) {
+    conversation_.set_style(style_of(kPlainTemplate));
+    conversation_.answer("def add(a, b):", limits(), kNobody);
+    const Document first = conversation_.document();
+    const std::string answer = conversation_.answer_text(conversation_.last());
+    conversation_.answer("more", limits(), kNobody);
+    EXPECT_FALSE(conversation_.last().kept) << "nothing before it has changed";
+    const std::string text = test::tokenizer().decode(conversation_.document().tokens);
+    EXPECT_TRUE(text.starts_with("# user\ndef add(a, b):\n# assistant\n" + answer + "\n# user\nmore\n# assistant\n"))
+        << text;
+    expect_all_turns_reproducible();
+    ASSERT_TRUE(conversation_.undo());
+    EXPECT_EQ(conversation_.document().tokens, first.tokens);
+    // What is known before the message is complete.
+    const Document upcoming = conversation_.upcoming("mor");
+    EXPECT_GE(upcoming.tokens.size(), first.tokens.size());
+    EXPECT_GT(conversation_.file_tokens() + 1, 0);
+    conversation_.attach({"f.py", "x = 1"});
+    EXPECT_GT(conversation_.file_tokens(), 3);
+}
+
+TEST_F(ConversationTest, AChatTemplateMayWriteEarlierTurnsAnew) {
+    conversation_.set_style(style_of("x = 1\n{{ '#' * messages|length }}\n" + kPlainTemplate));
+    for (const char* text : {"def add(a, b):", "more", "and more"}) conversation_.answer(text, limits(10), kNobody);
+    const Turn& turn = conversation_.last();
+    ASSERT_TRUE(turn.kept);
+    EXPECT_GT(*turn.kept, 0) << "the beginning stays in the cache";
+    const std::string text = test::tokenizer().decode(conversation_.document().tokens);
+    EXPECT_TRUE(text.starts_with("x = 1\n#####\n# user\ndef add(a, b):\n# assistant\n")) << text;
+    EXPECT_EQ(text.find("# user\nand more"), text.rfind("# user\nand more"));
+    expect_all_turns_reproducible();
+    conversation_.retry(std::nullopt, limits(10), kNobody);
+    EXPECT_EQ(conversation_.last().kept, turn.kept);
+    ASSERT_TRUE(conversation_.undo());
+    ASSERT_TRUE(conversation_.undo());
+    EXPECT_TRUE(test::tokenizer().decode(conversation_.document().tokens).starts_with("x = 1\n###\n"));
+    // And it is saved.
+    Conversation other(generator_, test::tokenizer(), conversation_.style());
+    TurnTree tree;
+    for (TurnTree::Change& change : conversation_.take_unsaved()) tree.apply(std::move(change));
+    other.restore(std::move(tree));
+    EXPECT_EQ(other.document().tokens, conversation_.document().tokens);
+}
+
+TEST_F(ConversationTest, ReasoningIsNotPartOfAnAnswer) {
+    // The prompt opens the reasoning, and the first line break ends it.
+    ChatStyle style = style_of(
+        "{% for m in messages %}# {{ m.role }}\n{{ m.content }}\n{% endfor %}{% if add_generation_prompt %}# think:{% "
+        "endif %}"
+        "{% if false %}{{ m.reasoning_content }}{% endif %}");
+    style.markup = {core::AnswerMarkup::Kind::tags, "think:", "\n"};
+    conversation_.set_style(style);
+    Conversation::Limits with = limits(40);
+    std::string reasoning, content;
+    with.reasoning = [&](std::string_view text) { reasoning += text; };
+    const auto show = [&](const speculative::TokenEvent& event) { content += event.text; };
+    const Conversation::Answer answer = conversation_.answer("def add(a, b):", with, show);
+    const std::string raw = test::tokenizer().decode(conversation_.last().answer);
+    ASSERT_NE(raw.find('\n'), std::string::npos) << raw;
+    ASSERT_FALSE(reasoning.empty()) << raw;
+    EXPECT_TRUE(raw.starts_with(reasoning));
+    EXPECT_TRUE(raw.ends_with(content));
+    EXPECT_EQ(answer.result.text, content);
+    EXPECT_EQ(answer.reasoning, reasoning);
+    EXPECT_EQ(conversation_.answer_text(conversation_.last()), content);
+    EXPECT_EQ(conversation_.reasoning_text(conversation_.last()), reasoning);
+    // The next prompt has the content alone.
+    conversation_.answer("more", limits(5), kNobody);
+    ASSERT_TRUE(conversation_.last().kept);
+    const std::string text = test::tokenizer().decode(conversation_.document().tokens);
+    EXPECT_TRUE(text.starts_with("# user\ndef add(a, b):\n# assistant\n" + content + "\n# user\nmore\n# think:"))
+        << text;
+    ASSERT_TRUE(conversation_.undo());
+    // An edited answer keeps its reasoning, and side by side it is told apart, too.
+    conversation_.edit("    return", limits(5), kNobody);
+    EXPECT_EQ(conversation_.reasoning_text(conversation_.last()), reasoning);
+    EXPECT_TRUE(conversation_.answer_text(conversation_.last()).starts_with("    return"));
+    const auto answers = conversation_.answers("again", 2, limits(40), {});
+    for (const Conversation::Answer& one : answers) {
+        const Turn& turn = *conversation_.branch(one.line).back();
+        EXPECT_EQ(one.result.text, conversation_.answer_text(turn));
+        EXPECT_EQ(one.reasoning, conversation_.reasoning_text(turn));
+    }
+    expect_all_turns_reproducible();
+}
+
 TEST_F(ConversationTest, BranchesGoTheirOwnWays) {
     conversation_.answer("import re\n", limits(), kNobody);
     conversation_.answer("\ndef parse(text):\n", limits(), kNobody);

@@ -42,6 +42,7 @@ TurnTree::Change turn(int parent, int index, std::vector<std::int32_t> answer) {
     turn.answer = std::move(answer);
     turn.seed = ~std::uint64_t{0};
     turn.branch = 3;
+    if (parent == -1) turn.kept = 7;
     turn.ended = true;
     turn.finish = Turn::Finish::cancelled;
     change.added.push_back({turn, parent});
@@ -92,6 +93,8 @@ TEST(Journal, ReadsWhatItWrote) {
     const Turn& read = session.tree.turn(0);
     const Turn written = turn(-1, 0, {1, 2, 3}).added.front().turn;
     EXPECT_EQ(read.input, written.input);
+    EXPECT_EQ(read.kept, written.kept);
+    EXPECT_EQ(session.tree.turn(1).kept, std::nullopt);
     EXPECT_EQ(read.given, written.given);
     EXPECT_EQ(read.given_sampled, written.given_sampled);
     EXPECT_EQ(read.answer, written.answer);
@@ -171,6 +174,7 @@ TEST(Journal, LinesThatLieAreRefused) {
         {"{\"turns\":[],\"branches\":[4294967296],\"current\":0}", "'branches' must be"},
         {turn_with(",\"given\":[1],\"given_drawn\":\"11\""), "'given_drawn' must be as long"},
         {turn_with(",\"given\":[1],\"given_drawn\":\"2\""), "'given_drawn' must be a string of 0 and 1"},
+        {turn_with(",\"kept\":-1"), "'kept' must be"},
         {turn_with(",\"ended\":1"), "'ended' must be true or false"},
         {turn_with(",\"answer\":[-1]"), "'answer' must be"},  // the last of two members counts
         {turn_with(",\"answer\":[1.5]"), "'answer' must be"},

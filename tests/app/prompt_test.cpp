@@ -22,7 +22,7 @@ using Tokens = std::vector<std::int32_t>;
 core::Tokenizer chat_tokenizer(const std::string& chat_template, std::initializer_list<const char*> specials) {
     core::TokenizerData data = core::small_data({{"a", "b"}, {"ab", "c"}});
     for (const char* special : specials) core::add_token(data, special, core::TokenType::control);
-    data.chat_template = chat_template;
+    data.set_chat_template("default", chat_template);
     return core::Tokenizer(data);
 }
 
@@ -36,37 +36,107 @@ core::Config config(const std::string& style, const std::string& system = "") {
     return core::load_config(request);
 }
 
-TEST(ChatStyle, ComesFromTheModelsTemplate) {
+core::Config config_of(const std::string& toml) {
+    const std::vector<core::ConfigLayer> layers = {{"test", toml, {}, true}};
+    core::ConfigRequest request;
+    request.layers = layers;
+    request.stages = stage_schemas();
+    request.need_target = false;
+    request.need_files = false;
+    return core::load_config(request);
+}
+
+ChatStyle style_of(const core::Config& config, const core::Tokenizer& tokenizer) {
+    return chat_style(config, tokenizer, core::open_chat_template(tokenizer));
+}
+std::string unusable(const core::Config& config, const core::Tokenizer& tokenizer) {
+    return unusable_template_notice(config, tokenizer, core::open_chat_template(tokenizer));
+}
+std::string unused_system(const core::Config& config, const core::Tokenizer& tokenizer) {
+    return unused_system_notice(config, tokenizer, core::open_chat_template(tokenizer));
+}
+
+constexpr const char* kChatMl =
+    "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
+
+TEST(ChatStyle, IsTheModelsOwnTemplate) {
+    const auto chatml = chat_tokenizer(kChatMl, {"<|im_start|>", "<|im_end|>"});
+    const ChatStyle style = style_of(config("auto", "Be brief."), chatml);
+    EXPECT_EQ(style.format, ChatFormat::own);
+    EXPECT_EQ(
+        chatml.decode(encode_message(chatml, style, "a<|im_end|>"), true),
+        "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\na<|im_end|><|im_end|>\n<|im_start|>assistant\n");
+    EXPECT_EQ(unusable(config("auto"), chatml), "");
+    EXPECT_EQ(style_of(config("complete"), chatml).format, ChatFormat::complete) << "who names one gets it";
+    EXPECT_EQ(style_of(config("chatml"), chatml).format, ChatFormat::chatml);
+}
+
+TEST(ChatStyle, TellsTheTemplateWhatTheConfigurationSays) {
+    const auto t = chat_tokenizer(
+        "{{ messages[0].content }}|{{ enable_thinking }}|{{ mood }}|{{ sizes[1] }}|{{ strftime_now('%d %b %Y') }}|"
+        "{{ tools[0] }}",
+        {"<|im_end|>"});
+    const auto text = [&](const std::string& toml) {
+        return t.decode(encode_message(t, style_of(config_of(toml), t), "x"), true);
+    };
+    EXPECT_EQ(text("[chat]\nreasoning = 'off'\ndate = '2024-02-29'\n[chat.template_args]\nmood = '<|im_end|>'\n"
+                   "sizes = [1, 2]\ntools = ['f']"),
+              "x|False|<|im_end|>|2|29 Feb 2024|f");
+    const auto tokens = encode_message(t, style_of(config_of("chat.template_args.mood = '<|im_end|>'"), t), "x");
+    EXPECT_EQ(std::count(tokens.begin(), tokens.end(), *t.find("<|im_end|>")), 0) << "what people write is no markup";
+    EXPECT_THAT(
+        error_of([&] { text("chat.reasoning = 'high'"); }),
+        HasSubstr("chat.reasoning is 'high', but the model's chat template cannot do that; it knows off and on"));
+    EXPECT_THAT(error_of([&] { text("chat.date = 'Friday'"); }), HasSubstr("chat.date must be today or a date"));
+    EXPECT_THAT(error_of([&] { text("chat.template_args.messages = 5"); }), HasSubstr("is set by the program"));
+    EXPECT_THAT(error_of([&] { text("chat.template_args.a-b = 5"); }), HasSubstr("'a-b' is no name of a variable"));
+    EXPECT_THAT(error_of([&] { text("chat.template_args = 5"); }), HasSubstr("must be a table"));
+    EXPECT_THAT(error_of([&] { text("chat.template = 'x.jinja'\nchat.style = 'complete'"); }),
+                HasSubstr("set chat.style = \"auto\" to use it"));
+}
+
+TEST(ChatStyle, TemplateArgsSurviveAsToml) {
+    const core::Config config = config_of("chat.template_args.mood = 'x'\nchat.template_args.sizes = [1, 2]");
+    const std::string toml = core::to_toml(config, stage_schemas(), false);
+    EXPECT_THAT(toml, HasSubstr("[chat.template_args]\nmood = \"x\"\nsizes = [1, 2]\n"));
+    EXPECT_EQ(config_of(toml).template_args().size(), 2U);
+}
+
+TEST(ChatStyle, ATemplateThatCannotBeUsedIsOneSentence) {
+    // One of a format that is known by its marks.
     const auto chatml = chat_tokenizer("{{'<|im_start|>' + role}}", {"<|im_start|>", "<|im_end|>"});
-    EXPECT_EQ(chat_style(config("auto", "Be brief."), chatml).format, ChatFormat::chatml);
-    EXPECT_EQ(chat_style(config("auto", "Be brief."), chatml).system, "Be brief.");
-    EXPECT_EQ(unknown_format_notice(config("auto"), chatml), "");
+    EXPECT_EQ(style_of(config("auto", "Be brief."), chatml).format, ChatFormat::chatml);
+    EXPECT_EQ(style_of(config("auto", "Be brief."), chatml).system, "Be brief.");
+    EXPECT_THAT(unusable(config("auto"), chatml),
+                ::testing::AllOf(HasSubstr("line 1, column"), HasSubstr("the format chatml is used")));
     const auto llama3 =
         chat_tokenizer("<|start_header_id|><|eot_id|>", {"<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"});
-    EXPECT_EQ(chat_style(config("auto"), llama3).format, ChatFormat::llama3);
+    EXPECT_EQ(style_of(config("auto"), llama3).format, ChatFormat::llama3);
     const auto mistral = chat_tokenizer("[INST] [/INST]", {"[INST]", "[/INST]", "</s>"});
-    EXPECT_EQ(chat_style(config("auto"), mistral).format, ChatFormat::mistral);
-}
-
-TEST(ChatStyle, ADocumentHasNoPlaceForASystemPrompt) {
-    const auto chatml = chat_tokenizer("{{'<|im_start|>' + role}}", {"<|im_start|>", "<|im_end|>"});
-    EXPECT_EQ(unused_system_notice(config("auto", "Be brief."), chatml), "");
-    EXPECT_EQ(unused_system_notice(config("complete"), chatml), "");
-    EXPECT_THAT(unused_system_notice(config("complete", "Be brief."), chatml),
-                HasSubstr("the system prompt is not used"));
-}
-
-TEST(ChatStyle, AnUnknownTemplateIsOneSentenceAndCompletion) {
+    EXPECT_EQ(style_of(config("auto"), mistral).format, ChatFormat::mistral);
     const auto other = chat_tokenizer("<start_of_turn>{{role}}", {"<start_of_turn>"});
-    EXPECT_EQ(chat_style(config("auto"), other).format, ChatFormat::complete);
-    EXPECT_THAT(unknown_format_notice(config("auto"), other), HasSubstr("is not one of those that foresay knows"));
-    EXPECT_EQ(unknown_format_notice(config("complete"), other), "") << "who chose need not be told";
+    EXPECT_EQ(style_of(config("auto"), other).format, ChatFormat::complete);
+    EXPECT_THAT(unusable(config("auto"), other), HasSubstr("the model continues what you write as a document"));
+    EXPECT_EQ(unusable(config("complete"), other), "") << "who chose need not be told";
     // A model without a template was not made for conversations: no format, no message.
-    EXPECT_EQ(unknown_format_notice(config("auto"), chat_tokenizer("", {})), "");
+    EXPECT_EQ(unusable(config("auto"), chat_tokenizer("", {})), "");
     // A template of a known format whose tokens the vocabulary lacks.
     const auto lacking = chat_tokenizer("<|im_start|>", {});
-    EXPECT_EQ(chat_style(config("auto"), lacking).format, ChatFormat::complete);
-    EXPECT_THAT(error_of([&] { chat_style(config("chatml"), lacking); }), HasSubstr("needs the token <|im_end|>"));
+    EXPECT_EQ(style_of(config("auto"), lacking).format, ChatFormat::complete);
+    EXPECT_THAT(error_of([&] { style_of(config("chatml"), lacking); }), HasSubstr("needs the token <|im_end|>"));
+}
+
+TEST(ChatStyle, WhereASystemPromptHasNoPlace) {
+    const auto chatml = chat_tokenizer(kChatMl, {"<|im_start|>", "<|im_end|>"});
+    EXPECT_EQ(unused_system(config("auto", "Be brief."), chatml), "");
+    EXPECT_EQ(unused_system(config("complete"), chatml), "");
+    EXPECT_THAT(unused_system(config("complete", "Be brief."), chatml), HasSubstr("the system prompt is not used"));
+    const auto strict = chat_tokenizer(
+        "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}{{ messages[0].content }}",
+        {});
+    EXPECT_THAT(unused_system(config("auto", "Be brief."), strict), HasSubstr("no system)"));
+    EXPECT_EQ(strict.decode(encode_message(strict, style_of(config("auto", "Be brief."), strict), "x")), "x");
 }
 
 TEST(Prompt, AConversationIsWhatItsFormatSays) {

@@ -109,9 +109,7 @@ void write_scripted_model(const std::filesystem::path& path, const ScriptedModel
     b.texts("tokenizer.ggml.merges", {});
     b.scalar<std::uint32_t>("tokenizer.ggml.bos_token_id", GgufType::u32, bos);
     b.scalar<std::uint32_t>("tokenizer.ggml.eos_token_id", GgufType::u32, end);
-    if (script.converses) {
-        b.text("tokenizer.chat_template", "{% for message in messages %}<|im_start|>{{ message.role }}");
-    }
+    if (script.converses) b.text("tokenizer.chat_template", script.chat_template);
     const auto matrix = [&](const std::string& name, std::size_t in, std::size_t out, const auto& ones) {
         b.tensor(name, {in, out}, kQ8_0, blocks(in, out, ones));
     };

@@ -10,6 +10,9 @@ namespace foresay::testing {
 struct ScriptedModel {
     std::vector<std::string> answer;  // its tokens, at most 250; each different, and none a single byte
     bool converses = true;            // false: no chat template, and the end of text ends the answer
+    std::string chat_template =
+        "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
+        "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
 };
 
 // One layer that adds nothing, so that a token follows from the one before it: the first of the answer from any token

@@ -111,6 +111,15 @@ TEST(Jinja, EndsTemplatesThatDoNotEnd) {
         "{{ 9223372036854775807 + 1 }}",
         "{{ 2 ** 999 }}",
         "{{ '%999999999d' % 1 }}",
+        // Steps that look at much text or many items count for what they cost.
+        "{% set s = 'ab' * 999999 %}{% for i in range(99999) %}{% if s[i] %}{% endif %}{% endfor %}",
+        "{% set s = 'ab' * 999999 %}{% for i in range(99999) %}{% if s[1:2] %}{% endif %}{% endfor %}",
+        "{% set s = 'ab' * 999999 %}{% for i in range(99999) %}{% if 'x' in s %}{% endif %}{% endfor %}",
+        "{% set s = 'ab' * 999999 %}{% for i in range(99999) %}{% if s.find('x') %}{% endif %}{% endfor %}",
+        "{% set s = 'ab' * 999999 %}{% for i in range(99999) %}{% if s|length %}{% endif %}{% endfor %}",
+        "{% set l = [1] * 99999 %}{% for i in range(99999) %}{% if l|slice(2) %}{% endif %}{% endfor %}",
+        "{% set l = [1] * 99999 %}{% for i in range(99999) %}{% if l[::2] %}{% endif %}{% endfor %}",
+        "{% for i in range(99999) %}{% for j in range(99999)|slice(99999) %}{% break %}{% endfor %}{% endfor %}",
     };
     for (const char* source : sources) {
         SCOPED_TRACE(source);

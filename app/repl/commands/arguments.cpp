@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cstdio>
 
+#include "app/conversation/style.h"
 #include "app/conversation/transcript.h"
 #include "app/output.h"
 #include "app/repl/repl.h"
@@ -68,10 +69,9 @@ std::string quoted(std::string_view bytes) {
 }
 
 void refuse_system_prompt(Repl& repl) {
-    if (repl.conversation().format() != core::ChatFormat::complete) return;
-    throw Error(
-        "the style complete has no place for a system prompt: what you write is the document; write the text as "
-        "an entry, or choose another style with /set chat.style");
+    const std::string why = why_no_system(repl.conversation().style());
+    if (why.empty()) return;
+    throw Error(why + "; write the text as an entry, or choose another style with /set chat.style");
 }
 
 void show_place(Repl& repl) {

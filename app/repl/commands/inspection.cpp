@@ -17,6 +17,7 @@
 #include "app/repl/repl.h"
 #include "app/terminal.h"
 #include "base/error.h"
+#include "core/text/utf8.h"
 
 namespace foresay::app {
 
@@ -120,12 +121,28 @@ void copy(Repl& repl, const std::string&) {
         "\n");
 }
 
+void reasoning(Repl& repl, const std::string&) {
+    Conversation& conversation = repl.conversation();
+    if (conversation.empty()) throw Error("there is no answer yet");
+    std::string text = conversation.reasoning_text(conversation.last());
+    if (text.empty()) {
+        throw Error(conversation.style().markup.none() ? "this model's answers have no reasoning that is set apart"
+                                                       : "the last answer has no reasoning");
+    }
+    if (!text.ends_with('\n')) text += '\n';
+    page_message(printable(core::to_valid_utf8(text)));
+}
+
 constexpr ReplCommand kCommands[] = {
     {"top", "[N]", "show the likeliest tokens at each position of the last answer",
      "For each token: its probability and rank in the model's output, before any sampler; then the N likeliest tokens "
      "[default: 5], as far as they reach 0.1 %. Without N, the line ends at the width of the terminal.",
      top},
     {"tokens", "[TEXT]", "show the tokens of a text, or of the last message and answer", "", tokens},
+    {"reasoning", "", "show what the model thought before the last answer",
+     "Models that reason before they answer mark that part. It is one line while it is generated, and not part of what "
+     "/copy, /write and /edit take. /print shows it in the conversation as the model reads it.",
+     reasoning},
     {"copy", "", "copy the last code block of the last answer, or the whole answer",
      "Uses the OSC 52 escape sequence. Most terminals support it; some need it enabled in their settings.", copy},
 };
