@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "app/files.h"
+#include "app/hub_models.h"
 #include "core/config/layers.h"
 
 namespace foresay::app {
@@ -57,6 +58,7 @@ std::vector<std::string> whole_environment() {
 
 Configuration::Configuration(const Options& options) {
     need_target_ = options.shape.empty();
+    fetch_models_ = options.fetch_models;
     if (!options.config_alone) {
         for (const auto& path : core::standard_config_files(read_variable)) {
             std::error_code ignored;
@@ -83,7 +85,7 @@ Configuration::Configuration(const Options& options) {
 }
 
 core::Config Configuration::load(const std::vector<core::ConfigLayer>& layers) const {
-    return engine::load_config(layers, need_target_);
+    return engine::load_config(layers, need_target_, fetch_models_ ? find_or_pull_model : find_local_model);
 }
 
 void Configuration::set(const std::string& assignment, const std::string& place) {

@@ -37,6 +37,7 @@ private:
     core::Config load(const std::vector<core::ConfigLayer>& layers) const;
 
     bool need_target_ = true;
+    bool fetch_models_ = true;
     std::vector<core::ConfigLayer> layers_;
     core::Config config_;
 };

@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <cstdlib>
+#include <utility>
 
 #include "app/command_line/parser.h"
 #include "base/error.h"
@@ -61,7 +62,9 @@ void add_model_options(OptionParser& parser, Options& options) {
         options.overrides.back().text += "\ndraft.model = \"\"";
     };
     parser.option("--model", take_model,
-                  {.value = "PATH", .doc = "run this model instead of the configured one", .hint = ValueHint::file});
+                  {.value = "PATH",
+                   .doc = "run this model instead of the configured one: a path or hf:ORG/NAME:QUANT",
+                   .hint = ValueHint::file});
     const auto take_shape = [&options](const std::string& name) {
         options.shape = name;
         override_key(options, "--shape", "target.model", quoted(""));
@@ -73,6 +76,18 @@ void add_model_options(OptionParser& parser, Options& options) {
                    .words = core::published_shape_names()});
     text_key(parser, options, "--draft", "draft.model",
              {.value = "PATH", .doc = "use this draft model", .hint = ValueHint::file});
+}
+
+// A model of the hub in place of CONFIG is --model, before all other options.
+void take_hub_model(Options& options) {
+    if (!core::names_hub_model(options.config)) return;
+    if (!options.model.empty()) {
+        throw UsageError("the model is named twice, as " + options.config + " and with --model " + options.model);
+    }
+    options.model = std::exchange(options.config, "");
+    core::ConfigLayer layer = core::override_layer("target.model=" + quoted(std::as_const(options.model)), options.model);
+    layer.text += "\ndraft.model = \"\"";
+    options.overrides.insert(options.overrides.begin(), std::move(layer));
 }
 
 void check_models(Options& options) {
@@ -149,7 +164,10 @@ void add_inflation_options(OptionParser& parser, Options& options) {
 }
 
 void add_config_argument(OptionParser& parser, Options& options) {
-    parser.argument(options.config, {.value = "CONFIG", .doc = "configuration file", .hint = ValueHint::config_file});
+    parser.argument(options.config, {.value = "CONFIG",
+                                     .doc = "configuration file; or a model of the hub: hf:ORG/NAME:QUANT",
+                                     .hint = ValueHint::config_file});
+    parser.after_parsing([&options] { take_hub_model(options); });
 }
 
 void add_sampling_options(OptionParser& parser, Options& options) {

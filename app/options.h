@@ -24,6 +24,7 @@ struct Options {
     std::optional<core::ConfigLayer> session_layer;  // the settings of the session to continue, above the user's files
 
     std::string model;                         // --model, also among the overrides
+    bool fetch_models = true;                  // models of the hub that are not here
     std::optional<std::int64_t> context;       // --context, also among the overrides
     std::string shape;                         // --shape; empty: run a model
     std::string inflate, inflate_draft;        // shapes; empty: not inflated
@@ -34,7 +35,7 @@ struct Options {
 void add_common_options(OptionParser& parser, Options& options);
 // For the commands that measure or compare.
 void add_inflation_options(OptionParser& parser, Options& options);
-// The optional argument CONFIG.
+// The optional argument CONFIG, which may be a model of the hub (hf:ORG/NAME) instead.
 void add_config_argument(OptionParser& parser, Options& options);
 // --seed, --branch and --speculation.
 void add_sampling_options(OptionParser& parser, Options& options);

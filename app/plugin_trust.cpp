@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <spdlog/spdlog.h>
 #include <sys/stat.h>
-#include <termios.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,10 +18,9 @@
 
 #include "app/configuration.h"
 #include "app/files.h"
-#include "app/interrupt.h"
 #include "app/output.h"
 #include "app/plugin_path.h"
-#include "app/terminal.h"
+#include "app/question.h"
 #include "base/error.h"
 
 namespace foresay::app {
@@ -108,23 +106,6 @@ std::string remember(const fs::path& file) {
     if (!written && put > 0 && end >= put) static_cast<void>(::ftruncate(descriptor, end - put) == 0);
     ::close(descriptor);
     return written ? "" : "cannot write " + list.string() + ": " + std::strerror(problem);
-}
-
-bool ask(const std::string& question) {
-    const TerminalLoan loan;
-    ::tcflush(STDIN_FILENO, TCIFLUSH);  // what was typed before the question is no answer to it
-    say(question);
-    std::string answer;
-    for (char c = 0; c != '\n';) {
-        const ssize_t got = read_unless_interrupted(STDIN_FILENO, &c, 1);
-        if (got < 0 && errno == EINTR && !interrupted()) continue;
-        if (got <= 0) {
-            say("\n");
-            return false;
-        }
-        if (answer.size() < 8) answer += c;
-    }
-    return answer == "y\n" || answer == "Y\n" || answer == "yes\n";
 }
 
 void require_allowed(const core::PluginSpec& plugin, const fs::path& file) {

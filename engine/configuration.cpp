@@ -78,8 +78,9 @@ const core::KeySpec* find_key(const std::string& key) {
     return core::find_key(key);
 }
 
-core::Config load_config(std::vector<core::ConfigLayer> layers, bool need_target) {
+core::Config load_config(std::vector<core::ConfigLayer> layers, bool need_target, core::FindModel find_model) {
     core::ConfigRequest request;
+    request.find_model = std::move(find_model);
     request.layers = std::move(layers);
     request.stages = stage_schemas();
     request.sources = source_schemas();

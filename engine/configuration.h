@@ -28,8 +28,10 @@ const core::KeySpec* find_key(const std::string& key);
 // Loads the configuration at `file` with what it extends. Each of `settings` ("sampling.seed=7") replaces a key.
 core::Config load_config(const std::filesystem::path& file, std::span<const std::string> settings = {});
 
-// Loads and checks `layers`, lowest first. `need_target`: some layer must name a target model.
-core::Config load_config(std::vector<core::ConfigLayer> layers, bool need_target = true);
+// Loads and checks `layers`, lowest first. `need_target`: some layer must name a target model. `find_model`: for models
+// that are named as on the hub; without it they are refused.
+core::Config load_config(std::vector<core::ConfigLayer> layers, bool need_target = true,
+                         core::FindModel find_model = {});
 
 // The chain of `config`.
 samplers::ChainSpec chain_spec(const core::Config& config, const PluginFactories& plugins);

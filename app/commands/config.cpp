@@ -25,6 +25,7 @@ public:
         parser.argument_list(
             paths_, {.value = "FILE", .doc = "configuration file", .hint = ValueHint::config_file, .required = true});
         parser.flag("--load", load_, "also load the plugins, which runs their code, and check their options");
+        options_.fetch_models = false;
         options_.config_alone = true;  // the result must not depend on the user's files or environment
     }
 
@@ -75,6 +76,7 @@ public:
         add_common_options(parser, options_);
         add_config_argument(parser, options_);
         add_no_pager_flag(parser);
+        options_.fetch_models = false;
     }
 
     int run() override {

@@ -10,6 +10,7 @@
 #include "app/command_line/command.h"
 #include "app/command_line/parser.h"
 #include "app/configuration.h"
+#include "app/hub_models.h"
 #include "app/interrupt.h"
 #include "app/opened_engine.h"
 #include "app/options.h"
@@ -354,6 +355,9 @@ public:
     }
 
     int run() override {
+        for (std::string& path : paths_) {
+            if (core::names_hub_model(path)) path = find_or_pull_model(path).string();
+        }
         if (verify_) return verify(paths_);
         if (paths_.size() == 2) return inspect_pair(paths_[0], paths_[1], options_);
         if (!options_.inflate.empty()) return inspect_inflated(paths_[0], options_);

@@ -97,6 +97,8 @@ std::map<std::string, Setting> Config::table(const std::string& prefix) const {
     return out;
 }
 
+bool names_hub_model(std::string_view text) { return text.starts_with("hf:"); }
+
 Config load_config(const ConfigRequest& request) {
     ConfigLoader loader(request);
     for (const ConfigLayer& layer : request.layers) loader.apply(layer);

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
@@ -92,12 +93,19 @@ private:
     std::map<std::string, Setting> settings_;
 };
 
+// Whether a model is named as on the hub, "hf:ORG/NAME:QUANT", and not by its path. Such a name is no relative path.
+bool names_hub_model(std::string_view text);
+
+// Finds the file or folder of such a model, and may fetch it. What it throws becomes a complaint.
+using FindModel = std::function<std::filesystem::path(const std::string& name)>;
+
 struct ConfigRequest {
     std::vector<ConfigLayer> layers;        // lowest first
     std::span<const StageSchema> stages;    // the built-in sampler stages
     std::span<const SourceSchema> sources;  // the drafters; empty: any name is accepted
     bool need_target = true;                // some layer must set target.model
     bool need_files = true;                 // model and plugin files must exist
+    FindModel find_model = {};              // for models of the hub, once all else is right; empty: they are refused
 };
 
 // Checks and merges the layers.

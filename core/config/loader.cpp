@@ -4,6 +4,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/error.h"
 #include "core/config/convert.h"
 #include "core/config/layers.h"
 #include "core/config/nearest.h"
@@ -16,6 +17,7 @@ using Kind = TomlNode::Kind;
 namespace {
 
 constexpr int kMaxPlugins = 64;
+constexpr const char* kModelKeys[] = {"target.model", "draft.model"};
 
 // The names that may follow `prefix` in a dotted key: those of the schema, and `more`.
 std::vector<std::string> parts_after(const std::string& prefix, std::vector<std::string> more) {
@@ -185,7 +187,9 @@ void ConfigLoader::set(const KeySpec& spec, const std::string& key, const TomlNo
         return;
     }
     for (const auto& [alias, name] : spec.aliases) replace(*value, alias, name);
-    if (spec.type == ValueType::path) value = resolve(std::get<std::string>(*value)).string();
+    if (spec.type == ValueType::path && !names_hub_model(std::get<std::string>(*value))) {
+        value = resolve(std::get<std::string>(*value)).string();
+    }
     config_.settings_[key] = {std::move(*value), here(member)};
 }
 
@@ -358,10 +362,10 @@ void ConfigLoader::check_files() {
         complain(chat.origin.of_value(),
                  "'chat.template': no file at " + file + "; without the key, the model's own template is used");
     }
-    for (const char* key : {"target.model", "draft.model"}) {
+    for (const char* key : kModelKeys) {
         const Setting& setting = config_.settings_.at(key);
         const auto& path = std::get<std::string>(setting.value);
-        if (!path.empty() && !exists(path)) {
+        if (!path.empty() && !names_hub_model(path) && !exists(path)) {
             complain(setting.origin.of_value(), "'" + std::string(key) + "': no file at " + path +
                                                     "; put it there, or name another with --set " + key + "=FILE");
         }
@@ -369,6 +373,21 @@ void ConfigLoader::check_files() {
     for (const PluginSpec& plugin : config_.plugins) {
         if (!plugin.path.empty() && in_chain(plugin.name) && !exists(plugin.path.string())) {
             complain(plugin.origin, "plugin '" + plugin.name + "': no file at " + plugin.path.string());
+        }
+    }
+}
+
+void ConfigLoader::find_models() {
+    for (const char* key : kModelKeys) {
+        const Setting& setting = config_.settings_.at(key);
+        const auto& name = std::get<std::string>(setting.value);
+        if (!names_hub_model(name)) continue;
+        try {
+            if (!request_.find_model) throw Error("names a model of the hub, where only a path can be");
+            found_[key] = request_.find_model(name).string();
+        } catch (const Error& problem) {
+            complain(setting.origin.of_value(), "'" + std::string(key) + "': " + problem.what());
+            return;  // after Ctrl-C there is no other model to fetch
         }
     }
 }
@@ -410,9 +429,10 @@ void ConfigLoader::fill() {
     const auto text = [&](const char* key) { return std::get<std::string>(config_.setting(key).value); };
     const auto integer = [&](const char* key) { return std::get<std::int64_t>(config_.setting(key).value); };
     const auto list = [&](const char* key) { return std::get<std::vector<std::string>>(config_.setting(key).value); };
-    config_.target_model = text("target.model");
+    const auto model = [&](const char* key) { return found_.contains(key) ? found_.at(key) : text(key); };
+    config_.target_model = model("target.model");
     config_.target_context = static_cast<int>(integer("target.context"));
-    config_.draft_model = text("draft.model");
+    config_.draft_model = model("draft.model");
     config_.draft_head_as_stored = text("draft.head") == "file";
     const std::string mode = text("speculation.mode");
     config_.speculation_mode = mode == "off"     ? SpeculationMode::off
@@ -456,6 +476,7 @@ Config ConfigLoader::finish() {
     if (request_.need_files) check_files();
     check_chain();
     check_device();
+    if (request_.need_files && diagnostics_.empty()) find_models();
     if (!diagnostics_.empty()) throw ConfigError(std::move(diagnostics_), dropped_);
     fill();
     return std::move(config_);

@@ -35,6 +35,7 @@ private:
     void plugin_options(PluginSpec& plugin, const TomlNode& options);
 
     void check_files();
+    void find_models();
     void check_chain();
     void check_device();
     void fill();
@@ -51,7 +52,8 @@ private:
     const KeySpec sources_key_;
     const ConfigLayer* layer_ = nullptr;
     Config config_;
-    std::map<std::string, Origin> replaced_;  // plugins that a higher layer's list leaves out, and its place
+    std::map<std::string, std::string> found_;  // paths of models that are named as on the hub, by key
+    std::map<std::string, Origin> replaced_;    // plugins that a higher layer's list leaves out, and its place
     std::vector<Diagnostic> diagnostics_;
     int dropped_ = 0;
 };

@@ -6,6 +6,7 @@
 
 #include "app/conversation/source_files.h"
 #include "app/files.h"
+#include "app/hub_models.h"
 #include "app/output.h"
 #include "app/repl/commands/arguments.h"
 #include "app/repl/commands/topics.h"
@@ -41,7 +42,7 @@ std::string draft_text(Repl& repl) {
 // The draft model of `layers` if their target is `target`; empty if it is not, or if there is none.
 std::string draft_of(std::vector<core::ConfigLayer> layers, const std::filesystem::path& target) {
     try {
-        const core::Config config = engine::load_config(std::move(layers), false);
+        const core::Config config = engine::load_config(std::move(layers), false, find_local_model);
         return config.target_model == target ? config.draft_model.string() : std::string();
     } catch (const Error&) {
         return {};  // some layers are valid only together with those above them
