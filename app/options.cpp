@@ -148,7 +148,7 @@ void add_common_options(OptionParser& parser, Options& options) {
 }
 
 void add_inflation_options(OptionParser& parser, Options& options) {
-    const std::vector<std::string> shapes = core::published_shape_names();
+    const std::vector<std::string> shapes = core::inflatable_shape_names();
     parser.option("--inflate", options.inflate,
                   {.value = "NAME",
                    .doc = "inflate the target to a published model's shape: it runs at the cost of that shape and "

@@ -37,10 +37,12 @@ struct HfName {
     bool transposed = false;  // [inputs, outputs]
 };
 
-// A published shape, for random weights in benchmarks (`--shape`).
+// A published shape, for random weights in benchmarks (`--shape`), and for docs/models.md.
 struct PublishedShape {
     std::string_view name;
-    ModelConfig (*config)();
+    std::string_view repository;  // of the hub, where it is published
+    double billions;              // parameters
+    std::string_view keys;        // of config.json, as JSON members: what the family reads, besides its shape_keys
 };
 
 struct Architecture {
@@ -63,6 +65,7 @@ struct Architecture {
     void (*layer)(StageMaker& stages, std::int32_t i) = nullptr;
     // Adds stages between embed and the first layer; may be null.
     void (*before_layers)(StageMaker& stages) = nullptr;
+    std::string_view shape_keys;  // keys of config.json that all its shapes have, as JSON members
     std::span<const PublishedShape> shapes;
 };
 

@@ -24,6 +24,17 @@ void read(Keys& keys, ModelConfig& config) {
 
 void layer(StageMaker& stages, std::int32_t i) { add_parallel_layer(stages, i, stages.attention_in(i)); }
 
+constexpr std::string_view kShapeKeys =
+    R"("layer_norm_eps": 1e-5, "vocab_size": 256000, "rope_theta": 50000, "logit_scale": 0.25, "sliding_window": 4096)";
+constexpr PublishedShape kShapes[] = {
+    {"command-r7b", "CohereForAI/c4ai-command-r7b-12-2024", 8.028,
+     R"("num_hidden_layers": 32, "hidden_size": 4096, "num_attention_heads": 32, "num_key_value_heads": 8,
+     "intermediate_size": 14336, "max_position_embeddings": 132096)"},
+    {"command-a-111b", "CohereForAI/c4ai-command-a-03-2025", 111.058,
+     R"("num_hidden_layers": 64, "hidden_size": 12288, "num_attention_heads": 96, "num_key_value_heads": 8,
+     "intermediate_size": 36864, "max_position_embeddings": 131072)"},
+};
+
 }  // namespace
 
 const Architecture& cohere2_architecture() {
@@ -35,7 +46,9 @@ const Architecture& cohere2_architecture() {
                                            .hf_context_length = 8192,
                                            .hf_tied = true,
                                            .read = read,
-                                           .layer = layer};
+                                           .layer = layer,
+                                           .shape_keys = kShapeKeys,
+                                           .shapes = kShapes};
     return architecture;
 }
 

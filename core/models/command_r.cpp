@@ -34,6 +34,20 @@ void layer(StageMaker& stages, std::int32_t i) {
     add_parallel_layer(stages, i, std::move(in));
 }
 
+constexpr std::string_view kShapeKeys =
+    R"("layer_norm_eps": 1e-5, "vocab_size": 256000, "max_position_embeddings": 131072)";
+constexpr PublishedShape kShapes[] = {
+    {"command-r-35b", "CohereForAI/c4ai-command-r-v01", 34.981,
+     R"("num_hidden_layers": 40, "hidden_size": 8192, "num_attention_heads": 64, "num_key_value_heads": 64,
+     "intermediate_size": 22528, "logit_scale": 0.0625, "rope_theta": 8000000)"},
+    {"command-r-32b", "CohereForAI/c4ai-command-r-08-2024", 32.297,
+     R"("num_hidden_layers": 40, "hidden_size": 8192, "num_attention_heads": 64, "num_key_value_heads": 8,
+     "intermediate_size": 24576, "logit_scale": 0.0625, "rope_theta": 4000000)"},
+    {"command-r-plus-104b", "CohereForAI/c4ai-command-r-plus-08-2024", 103.811,
+     R"("num_hidden_layers": 64, "hidden_size": 12288, "num_attention_heads": 96, "num_key_value_heads": 8,
+     "intermediate_size": 33792, "logit_scale": 0.8333333333333334, "rope_theta": 8000000, "use_qk_norm": true)"},
+};
+
 }  // namespace
 
 const Architecture& command_r_architecture() {
@@ -45,7 +59,9 @@ const Architecture& command_r_architecture() {
                                            .hf_context_length = 8192,
                                            .hf_tied = true,
                                            .read = read,
-                                           .layer = layer};
+                                           .layer = layer,
+                                           .shape_keys = kShapeKeys,
+                                           .shapes = kShapes};
     return architecture;
 }
 

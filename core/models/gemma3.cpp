@@ -31,6 +31,32 @@ void read(Keys& keys, ModelConfig& config) {
 
 void layer(StageMaker& stages, std::int32_t i) { add_gemma_layer(stages, i); }
 
+// Parameters of the text model: the files of 4B and larger have 0.42 billion for images besides.
+constexpr std::string_view kShapeKeys =
+    R"("rope_theta": 1000000, "rope_local_base_freq": 10000, "sliding_window_pattern": 6)";
+constexpr PublishedShape kShapes[] = {
+    {"gemma-3-270m", "google/gemma-3-270m-it", 0.268,
+     R"("num_hidden_layers": 18, "hidden_size": 640, "num_attention_heads": 4, "num_key_value_heads": 1,
+     "intermediate_size": 2048, "head_dim": 256, "max_position_embeddings": 32768, "sliding_window": 512,
+     "vocab_size": 262144)"},
+    {"gemma-3-1b", "google/gemma-3-1b-it", 1.000,
+     R"("num_hidden_layers": 26, "hidden_size": 1152, "num_attention_heads": 4, "num_key_value_heads": 1,
+     "intermediate_size": 6912, "head_dim": 256, "max_position_embeddings": 32768, "sliding_window": 512,
+     "vocab_size": 262144)"},
+    {"gemma-3-4b", "google/gemma-3-4b-it", 3.880,
+     R"("num_hidden_layers": 34, "hidden_size": 2560, "num_attention_heads": 8, "num_key_value_heads": 4,
+     "intermediate_size": 10240, "head_dim": 256, "max_position_embeddings": 131072, "sliding_window": 1024,
+     "vocab_size": 262208, "rope_scaling": {"rope_type": "linear", "factor": 8})"},
+    {"gemma-3-12b", "google/gemma-3-12b-it", 11.766,
+     R"("num_hidden_layers": 48, "hidden_size": 3840, "num_attention_heads": 16, "num_key_value_heads": 8,
+     "intermediate_size": 15360, "head_dim": 256, "max_position_embeddings": 131072, "sliding_window": 1024,
+     "vocab_size": 262208, "rope_scaling": {"rope_type": "linear", "factor": 8})"},
+    {"gemma-3-27b", "google/gemma-3-27b-it", 27.009,
+     R"("num_hidden_layers": 62, "hidden_size": 5376, "num_attention_heads": 32, "num_key_value_heads": 16,
+     "intermediate_size": 21504, "head_dim": 128, "query_pre_attn_scalar": 168, "max_position_embeddings": 131072,
+     "sliding_window": 1024, "vocab_size": 262208, "rope_scaling": {"rope_type": "linear", "factor": 8})"},
+};
+
 }  // namespace
 
 const Architecture& gemma3_architecture() {
@@ -44,7 +70,9 @@ const Architecture& gemma3_architecture() {
                                            .hf_tied = true,
                                            .hf_tensors = kGemmaHfTensors,
                                            .read = read,
-                                           .layer = layer};
+                                           .layer = layer,
+                                           .shape_keys = kShapeKeys,
+                                           .shapes = kShapes};
     return architecture;
 }
 

@@ -191,6 +191,33 @@ void before_layers(StageMaker& stages) {
                                           .scale = std::sqrt(0.5f)});
 }
 
+// Parameters of the text model, tables included: the files have 0.15 to 0.55 billion for images besides, and those of
+// E2B and E4B 0.3 billion for sound.
+constexpr std::string_view kShapeKeys =
+    R"("head_dim": 256, "global_head_dim": 512, "vocab_size": 262144, "final_logit_softcapping": 30,
+    "rope_parameters": {"full_attention": {"rope_type": "proportional", "rope_theta": 1000000,
+    "partial_rotary_factor": 0.25}, "sliding_attention": {"rope_type": "default", "rope_theta": 10000}})";
+constexpr PublishedShape kShapes[] = {
+    {"gemma-4-e2b", "google/gemma-4-E2B-it", 4.650,
+     R"("num_hidden_layers": 35, "hidden_size": 1536, "num_attention_heads": 8, "num_key_value_heads": 1,
+     "intermediate_size": 6144, "num_kv_shared_layers": 20, "use_double_wide_mlp": true,
+     "sliding_window_pattern": 5, "sliding_window": 512, "max_position_embeddings": 131072,
+     "hidden_size_per_layer_input": 256)"},
+    {"gemma-4-e4b", "google/gemma-4-E4B-it", 7.550,
+     R"("num_hidden_layers": 42, "hidden_size": 2560, "num_attention_heads": 8, "num_key_value_heads": 2,
+     "intermediate_size": 10240, "num_kv_shared_layers": 18, "sliding_window_pattern": 6, "sliding_window": 512,
+     "max_position_embeddings": 131072, "hidden_size_per_layer_input": 256)"},
+    {"gemma-4-26b-a4b", "google/gemma-4-26B-A4B-it", 25.200,
+     R"("num_hidden_layers": 30, "hidden_size": 2816, "num_attention_heads": 16, "num_key_value_heads": 8,
+     "intermediate_size": 2112, "num_global_key_value_heads": 2, "enable_moe_block": true, "num_experts": 128,
+     "top_k_experts": 8, "moe_intermediate_size": 704, "sliding_window": 1024, "max_position_embeddings": 262144,
+     "attention_k_eq_v": true)"},
+    {"gemma-4-31b", "google/gemma-4-31B-it", 30.700,
+     R"("num_hidden_layers": 60, "hidden_size": 5376, "num_attention_heads": 32, "num_key_value_heads": 16,
+     "intermediate_size": 21504, "num_global_key_value_heads": 4, "sliding_window": 1024,
+     "max_position_embeddings": 262144, "attention_k_eq_v": true)"},
+};
+
 }  // namespace
 
 const Architecture& gemma4_architecture() {
@@ -204,7 +231,9 @@ const Architecture& gemma4_architecture() {
                                            .hf_tensors = kHfTensors,
                                            .read = read,
                                            .layer = layer,
-                                           .before_layers = before_layers};
+                                           .before_layers = before_layers,
+                                           .shape_keys = kShapeKeys,
+                                           .shapes = kShapes};
     return architecture;
 }
 

@@ -26,6 +26,18 @@ void layer(StageMaker& stages, std::int32_t i) {
     stages.add(stages.mlp_out(i, "post_ffw_norm"));
 }
 
+constexpr std::string_view kShapeKeys =
+    R"("head_dim": 128, "partial_rotary_factor": 0.5, "max_position_embeddings": 32768, "vocab_size": 151552,
+    "rms_norm_eps": 1e-5, "rope_theta": 10000)";
+constexpr PublishedShape kShapes[] = {
+    {"glm-4-9b", "zai-org/GLM-4-9B-0414", 9.400,
+     R"("num_hidden_layers": 40, "hidden_size": 4096, "num_attention_heads": 32, "num_key_value_heads": 2,
+     "intermediate_size": 13696, "attention_bias": true)"},
+    {"glm-4-32b", "zai-org/GLM-4-32B-0414", 32.566,
+     R"("num_hidden_layers": 61, "hidden_size": 6144, "num_attention_heads": 48, "num_key_value_heads": 2,
+     "intermediate_size": 23040)"},
+};
+
 }  // namespace
 
 const Architecture& glm4_architecture() {
@@ -37,7 +49,9 @@ const Architecture& glm4_architecture() {
                                            .hf_context_length = 131072,
                                            .hf_tensors = kHfTensors,
                                            .read = read,
-                                           .layer = layer};
+                                           .layer = layer,
+                                           .shape_keys = kShapeKeys,
+                                           .shapes = kShapes};
     return architecture;
 }
 

@@ -40,6 +40,22 @@ void read(Keys& keys, ModelConfig& config) {
 
 void layer(StageMaker& stages, std::int32_t i) { stages.add_plain_layer(i, "post_attention_norm"); }
 
+// Parameters without the layer for multi-token prediction.
+constexpr std::string_view kShapeKeys =
+    R"("head_dim": 128, "partial_rotary_factor": 0.5, "attention_bias": true, "max_position_embeddings": 131072,
+    "vocab_size": 151552, "rms_norm_eps": 1e-5, "rope_theta": 1000000, "num_experts_per_tok": 8,
+    "n_shared_experts": 1, "n_group": 1, "topk_group": 1, "norm_topk_prob": true)";
+constexpr PublishedShape kShapes[] = {
+    {"glm-4.5-air", "zai-org/GLM-4.5-Air", 106.852,
+     R"("num_hidden_layers": 46, "hidden_size": 4096, "num_attention_heads": 96, "num_key_value_heads": 8,
+     "intermediate_size": 10944, "moe_intermediate_size": 1408, "n_routed_experts": 128,
+     "first_k_dense_replace": 1, "routed_scaling_factor": 1)"},
+    {"glm-4.6", "zai-org/GLM-4.6", 352.800,
+     R"("num_hidden_layers": 92, "hidden_size": 5120, "num_attention_heads": 96, "num_key_value_heads": 8,
+     "intermediate_size": 12288, "moe_intermediate_size": 1536, "n_routed_experts": 160,
+     "first_k_dense_replace": 3, "routed_scaling_factor": 2.5, "use_qk_norm": true)"},
+};
+
 }  // namespace
 
 const Architecture& glm4moe_architecture() {
@@ -49,7 +65,9 @@ const Architecture& glm4moe_architecture() {
                                            .hf_context_length = 131072,
                                            .hf_tensors = kHfTensors,
                                            .read = read,
-                                           .layer = layer};
+                                           .layer = layer,
+                                           .shape_keys = kShapeKeys,
+                                           .shapes = kShapes};
     return architecture;
 }
 

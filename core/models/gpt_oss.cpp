@@ -44,6 +44,17 @@ void layer(StageMaker& stages, std::int32_t i) {
     stages.add_experts(i, "post_attention_norm");
 }
 
+constexpr std::string_view kShapeKeys =
+    R"("hidden_size": 2880, "intermediate_size": 2880, "num_attention_heads": 64, "num_key_value_heads": 8,
+    "head_dim": 64, "num_experts_per_tok": 4, "sliding_window": 128, "swiglu_limit": 7,
+    "max_position_embeddings": 131072, "vocab_size": 201088, "rms_norm_eps": 1e-5, "rope_theta": 150000,
+    "rope_scaling": {"rope_type": "yarn", "factor": 32, "beta_fast": 32, "beta_slow": 1,
+    "original_max_position_embeddings": 4096, "truncate": false})";
+constexpr PublishedShape kShapes[] = {
+    {"gpt-oss-20b", "openai/gpt-oss-20b", 20.915, R"("num_hidden_layers": 24, "num_local_experts": 32)"},
+    {"gpt-oss-120b", "openai/gpt-oss-120b", 116.829, R"("num_hidden_layers": 36, "num_local_experts": 128)"},
+};
+
 }  // namespace
 
 const Architecture& gpt_oss_architecture() {
@@ -53,7 +64,9 @@ const Architecture& gpt_oss_architecture() {
                                            .hf_context_length = 131072,
                                            .hf_tensors = kHfTensors,
                                            .read = read,
-                                           .layer = layer};
+                                           .layer = layer,
+                                           .shape_keys = kShapeKeys,
+                                           .shapes = kShapes};
     return architecture;
 }
 

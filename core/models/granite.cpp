@@ -35,6 +35,26 @@ void read(Keys& keys, ModelConfig& config) {
 
 void layer(StageMaker& stages, std::int32_t i) { stages.add_plain_layer(i); }
 
+constexpr std::string_view kShapeKeys =
+    R"("max_position_embeddings": 131072, "rms_norm_eps": 1e-5, "rope_theta": 10000000, "embedding_multiplier": 12,
+    "residual_multiplier": 0.22, "tie_word_embeddings": true)";
+constexpr PublishedShape kShapes[] = {
+    {"granite-3.3-2b", "ibm-granite/granite-3.3-2b-instruct", 2.534,
+     R"("num_hidden_layers": 40, "hidden_size": 2048, "num_attention_heads": 32, "num_key_value_heads": 8,
+     "intermediate_size": 8192, "vocab_size": 49159, "attention_multiplier": 0.015625, "logits_scaling": 8)"},
+    {"granite-3.3-8b", "ibm-granite/granite-3.3-8b-instruct", 8.171,
+     R"("num_hidden_layers": 40, "hidden_size": 4096, "num_attention_heads": 32, "num_key_value_heads": 8,
+     "intermediate_size": 12800, "vocab_size": 49159, "attention_multiplier": 0.0078125, "logits_scaling": 16)"},
+    {"granite-3.1-1b-a400m", "ibm-granite/granite-3.1-1b-a400m-instruct", 1.335,
+     R"("num_hidden_layers": 24, "hidden_size": 1024, "num_attention_heads": 16, "num_key_value_heads": 8,
+     "intermediate_size": 512, "vocab_size": 49155, "num_local_experts": 32, "num_experts_per_tok": 8,
+     "attention_multiplier": 0.015625, "logits_scaling": 6)"},
+    {"granite-3.1-3b-a800m", "ibm-granite/granite-3.1-3b-a800m-instruct", 3.299,
+     R"("num_hidden_layers": 32, "hidden_size": 1536, "num_attention_heads": 24, "num_key_value_heads": 8,
+     "intermediate_size": 512, "vocab_size": 49155, "num_local_experts": 40, "num_experts_per_tok": 8,
+     "attention_multiplier": 0.015625, "logits_scaling": 6)"},
+};
+
 }  // namespace
 
 const Architecture& granite_architecture() {
@@ -44,7 +64,9 @@ const Architecture& granite_architecture() {
                                            .gguf_rope = kernels::RopePairs::adjacent,
                                            .hf_tensors = kHfTensors,
                                            .read = read,
-                                           .layer = layer};
+                                           .layer = layer,
+                                           .shape_keys = kShapeKeys,
+                                           .shapes = kShapes};
     return architecture;
 }
 

@@ -25,6 +25,9 @@ void check_fit(const ModelConfig& small, const ModelConfig& shape, const std::st
             plain || small.architecture != "llama"
                 ? "it is a model of the family " + small.architecture + "; only Llama models can be inflated"
                 : "it has biases, experts or a window, which only some models of its family have; use one without");
+    require(shape.architecture == "llama" || shape.architecture == "qwen2",
+            "that is a shape of the family " + shape.architecture +
+                ", whose layers compute what a Llama's cannot; use a shape of llama or qwen2");
     require(!shape.tied_head,
             "that shape's head is its embedding table, which cannot be both; use a shape with a head of its own");
     require(l.d_model % s.d_model == 0 && l.d_model >= 2 * s.d_model,

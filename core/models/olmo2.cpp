@@ -36,6 +36,27 @@ void layer(StageMaker& stages, std::int32_t i) {
     stages.add_mlp(i, {}, "post_ffw_norm");
 }
 
+constexpr std::string_view kShapeKeys = R"("rms_norm_eps": 1e-6, "rope_theta": 500000)";
+constexpr PublishedShape kShapes[] = {
+    {"olmo-2-1b", "allenai/OLMo-2-0425-1B-Instruct", 1.485,
+     R"("num_hidden_layers": 16, "hidden_size": 2048, "num_attention_heads": 16, "num_key_value_heads": 16,
+     "intermediate_size": 8192, "max_position_embeddings": 4096, "vocab_size": 100352)"},
+    {"olmo-2-7b", "allenai/OLMo-2-1124-7B-Instruct", 7.299,
+     R"("num_hidden_layers": 32, "hidden_size": 4096, "num_attention_heads": 32, "num_key_value_heads": 32,
+     "intermediate_size": 11008, "max_position_embeddings": 4096, "vocab_size": 100352)"},
+    {"olmo-2-13b", "allenai/OLMo-2-1124-13B-Instruct", 13.716,
+     R"("num_hidden_layers": 40, "hidden_size": 5120, "num_attention_heads": 40, "num_key_value_heads": 40,
+     "intermediate_size": 13824, "max_position_embeddings": 4096, "vocab_size": 100352)"},
+    {"olmo-2-32b", "allenai/OLMo-2-0325-32B-Instruct", 32.234,
+     R"("num_hidden_layers": 64, "hidden_size": 5120, "num_attention_heads": 40, "num_key_value_heads": 8,
+     "intermediate_size": 27648, "max_position_embeddings": 4096, "vocab_size": 100352)"},
+    {"olmo-3-7b", "allenai/Olmo-3-7B-Instruct", 7.298,
+     R"("num_hidden_layers": 32, "hidden_size": 4096, "num_attention_heads": 32, "num_key_value_heads": 32,
+     "intermediate_size": 11008, "max_position_embeddings": 65536, "vocab_size": 100278, "sliding_window": 4096,
+     "rope_scaling": {"rope_type": "yarn", "factor": 8, "original_max_position_embeddings": 8192, "beta_fast": 32,
+     "beta_slow": 1, "attention_factor": 1.2079441541679836})"},
+};
+
 }  // namespace
 
 const Architecture& olmo2_architecture() {
@@ -45,7 +66,9 @@ const Architecture& olmo2_architecture() {
                                            .hf_context_length = 4096,
                                            .hf_tensors = kHfTensors,
                                            .read = read,
-                                           .layer = layer};
+                                           .layer = layer,
+                                           .shape_keys = kShapeKeys,
+                                           .shapes = kShapes};
     return architecture;
 }
 

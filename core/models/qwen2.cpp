@@ -17,43 +17,27 @@ void read(Keys& keys, ModelConfig& config) {
 
 void layer(StageMaker& stages, std::int32_t i) { stages.add_plain_layer(i); }
 
-ModelConfig shape(kernels::ModelShape widths, bool tied) {
-    ModelConfig config;
-    config.shape = widths;
-    config.context_length = 32768;
-    config.tied_head = tied;
-    config.qkv_bias = true;
-    config.norm_eps = 1e-6f;
-    config.rope.theta = 1000000.0f;
-    return config;
-}
-
-// Layers, width, heads, key-value heads, head width, feed-forward, vocabulary.
+constexpr std::string_view kShapeKeys =
+    R"("max_position_embeddings": 32768, "rms_norm_eps": 1e-6, "rope_theta": 1000000)";
 constexpr PublishedShape kShapes[] = {
-    {"qwen2.5-coder-0.5b",
-     [] {
-         return shape({24, 896, 14, 2, 64, 4864, 151936}, true);
-     }},
-    {"qwen2.5-coder-1.5b",
-     [] {
-         return shape({28, 1536, 12, 2, 128, 8960, 151936}, true);
-     }},
-    {"qwen2.5-coder-3b",
-     [] {
-         return shape({36, 2048, 16, 2, 128, 11008, 151936}, true);
-     }},
-    {"qwen2.5-coder-7b",
-     [] {
-         return shape({28, 3584, 28, 4, 128, 18944, 152064}, false);
-     }},
-    {"qwen2.5-coder-14b",
-     [] {
-         return shape({48, 5120, 40, 8, 128, 13824, 152064}, false);
-     }},
-    {"qwen2.5-coder-32b",
-     [] {
-         return shape({64, 5120, 40, 8, 128, 27648, 152064}, false);
-     }},
+    {"qwen2.5-coder-0.5b", "Qwen/Qwen2.5-Coder-0.5B-Instruct", 0.494,
+     R"("num_hidden_layers": 24, "hidden_size": 896, "num_attention_heads": 14, "num_key_value_heads": 2,
+     "intermediate_size": 4864, "tie_word_embeddings": true, "vocab_size": 151936)"},
+    {"qwen2.5-coder-1.5b", "Qwen/Qwen2.5-Coder-1.5B-Instruct", 1.544,
+     R"("num_hidden_layers": 28, "hidden_size": 1536, "num_attention_heads": 12, "num_key_value_heads": 2,
+     "intermediate_size": 8960, "tie_word_embeddings": true, "vocab_size": 151936)"},
+    {"qwen2.5-coder-3b", "Qwen/Qwen2.5-Coder-3B-Instruct", 3.086,
+     R"("num_hidden_layers": 36, "hidden_size": 2048, "num_attention_heads": 16, "num_key_value_heads": 2,
+     "intermediate_size": 11008, "tie_word_embeddings": true, "vocab_size": 151936)"},
+    {"qwen2.5-coder-7b", "Qwen/Qwen2.5-Coder-7B-Instruct", 7.616,
+     R"("num_hidden_layers": 28, "hidden_size": 3584, "num_attention_heads": 28, "num_key_value_heads": 4,
+     "intermediate_size": 18944, "vocab_size": 152064)"},
+    {"qwen2.5-coder-14b", "Qwen/Qwen2.5-Coder-14B-Instruct", 14.770,
+     R"("num_hidden_layers": 48, "hidden_size": 5120, "num_attention_heads": 40, "num_key_value_heads": 8,
+     "intermediate_size": 13824, "vocab_size": 152064)"},
+    {"qwen2.5-coder-32b", "Qwen/Qwen2.5-Coder-32B-Instruct", 32.764,
+     R"("num_hidden_layers": 64, "hidden_size": 5120, "num_attention_heads": 40, "num_key_value_heads": 8,
+     "intermediate_size": 27648, "vocab_size": 152064)"},
 };
 
 }  // namespace
@@ -65,6 +49,7 @@ const Architecture& qwen2_architecture() {
                                            .hf_context_length = 32768,
                                            .read = read,
                                            .layer = layer,
+                                           .shape_keys = kShapeKeys,
                                            .shapes = kShapes};
     return architecture;
 }

@@ -39,6 +39,19 @@ void read(Keys& keys, ModelConfig& config) {
 
 void layer(StageMaker& stages, std::int32_t i) { stages.add_plain_layer(i); }
 
+constexpr std::string_view kShapeKeys =
+    R"("head_dim": 128, "max_position_embeddings": 40960, "vocab_size": 151936, "rms_norm_eps": 1e-6,
+    "rope_theta": 1000000, "num_experts": 128, "num_experts_per_tok": 8, "norm_topk_prob": true,
+    "decoder_sparse_step": 1)";
+constexpr PublishedShape kShapes[] = {
+    {"qwen3-30b-a3b", "Qwen/Qwen3-30B-A3B", 30.532,
+     R"("num_hidden_layers": 48, "hidden_size": 2048, "num_attention_heads": 32, "num_key_value_heads": 4,
+     "intermediate_size": 6144, "moe_intermediate_size": 768)"},
+    {"qwen3-235b-a22b", "Qwen/Qwen3-235B-A22B", 235.094,
+     R"("num_hidden_layers": 94, "hidden_size": 4096, "num_attention_heads": 64, "num_key_value_heads": 4,
+     "intermediate_size": 12288, "moe_intermediate_size": 1536)"},
+};
+
 }  // namespace
 
 const Architecture& qwen3moe_architecture() {
@@ -48,7 +61,9 @@ const Architecture& qwen3moe_architecture() {
                                            .hf_context_length = 32768,
                                            .hf_tensors = kHfTensors,
                                            .read = read,
-                                           .layer = layer};
+                                           .layer = layer,
+                                           .shape_keys = kShapeKeys,
+                                           .shapes = kShapes};
     return architecture;
 }
 

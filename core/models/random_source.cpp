@@ -13,6 +13,11 @@ namespace {
 
 using kernels::QuantType;
 
+// Whether a vector multiplies values, which it should leave as large as they are.
+bool multiplies(const TensorName& name) {
+    return is_norm(name) || name.kind == "scale" || name.part == "layer_output_scale";
+}
+
 class RandomSource final : public SyntheticSource {
 public:
     RandomSource(const ModelConfig& config, QuantType quant_type, QuantType head, std::uint64_t seed, bool by_backend)
@@ -28,7 +33,8 @@ private:
         Random random(seed_ + seed_of(name));
         if (is_vector(name, shape) && name.part != "ffn_gate_inp") {
             for (std::size_t at = 0; at < data.size(); at += sizeof(float)) {
-                put_value(QuantType::f32, is_norm(name) ? 1.0f : 0.1f * random.uniform(), data.data() + at);
+                const float one = is_norm(name) && config_.norm_plus_one ? 0.0f : 1.0f;
+                put_value(QuantType::f32, multiplies(name) ? one : 0.1f * random.uniform(), data.data() + at);
             }
             return;
         }

@@ -22,6 +22,14 @@ void read(Keys& keys, ModelConfig& config) {
 
 void layer(StageMaker& stages, std::int32_t i) { stages.add_plain_layer(i, "post_attention_norm"); }
 
+constexpr std::string_view kShapeKeys =
+    R"("max_position_embeddings": 524288, "vocab_size": 155136, "rms_norm_eps": 1e-6, "rope_theta": 10000000)";
+constexpr PublishedShape kShapes[] = {
+    {"seed-oss-36b", "ByteDance-Seed/Seed-OSS-36B-Instruct", 36.151,
+     R"("num_hidden_layers": 64, "hidden_size": 5120, "num_attention_heads": 80, "num_key_value_heads": 8,
+     "intermediate_size": 27648, "head_dim": 128, "attention_bias": true)"},
+};
+
 }  // namespace
 
 const Architecture& seed_oss_architecture() {
@@ -31,7 +39,9 @@ const Architecture& seed_oss_architecture() {
                                            .hf_context_length = 524288,
                                            .hf_tensors = kHfTensors,
                                            .read = read,
-                                           .layer = layer};
+                                           .layer = layer,
+                                           .shape_keys = kShapeKeys,
+                                           .shapes = kShapes};
     return architecture;
 }
 

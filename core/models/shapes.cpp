@@ -1,21 +1,56 @@
 #include "core/models/shapes.h"
 
+#include <set>
+#include <string>
+
 #include "base/error.h"
 #include "core/models/architecture.h"
+#include "core/models/read_config.h"
+#include "core/models/stages.h"
 
 namespace foresay::core {
+namespace {
+
+// The file of a shape: it has a configuration and no tensors.
+class NoTensors final : public ModelSource {
+public:
+    kernels::TensorView tensor(const TensorName& name, TensorShape) override {
+        throw Error(name.text() + " is missing");
+    }
+    bool has(const TensorName&) const override { return false; }
+    std::int64_t weight_bytes() override { return 0; }
+};
+
+ModelConfig read_shape(const Architecture& family, const PublishedShape& shape) {
+    const std::string separator = family.shape_keys.empty() ? "" : ", ";
+    const std::string text = "{" + std::string(family.shape_keys) + separator + std::string(shape.keys) + "}";
+    const JsonConfig json = JsonConfig::parse(text, "the shape " + std::string(shape.name));
+    const NoTensors source;
+    Keys keys(json, source);
+    ModelConfig config = read_config(keys, family);
+    config.shape.vocab = static_cast<std::int32_t>(json.get_int("vocab_size"));
+    config.name = shape.name;
+    return config;
+}
+
+// Calls body(use) for each tensor of the model, once.
+template <class Body>
+void for_each_tensor(const ModelConfig& config, const Body& body) {
+    std::set<std::string> seen;
+    for (const TensorUse& use : tensors_of(config)) {
+        if (use.name.is_head() && config.tied_head) continue;
+        if (seen.insert(use.name.text() + "#" + std::to_string(use.name.expert)).second) body(use);
+    }
+}
+
+}  // namespace
 
 ModelConfig published_shape(std::string_view name) {
     std::string known;
     for (const Architecture* family : architectures()) {
-        for (const PublishedShape& entry : family->shapes) {
-            if (entry.name == name) {
-                ModelConfig config = entry.config();
-                config.architecture = family->name;
-                config.name = entry.name;
-                return config;
-            }
-            known += (known.empty() ? "" : ", ") + std::string(entry.name);
+        for (const PublishedShape& shape : family->shapes) {
+            if (shape.name == name) return read_shape(*family, shape);
+            known += (known.empty() ? "" : ", ") + std::string(shape.name);
         }
     }
     throw Error("the shape '" + std::string(name) + "' is not known (known: " + known + ")");
@@ -27,6 +62,30 @@ std::vector<std::string> published_shape_names() {
         for (const PublishedShape& entry : family->shapes) names.emplace_back(entry.name);
     }
     return names;
+}
+
+std::vector<std::string> inflatable_shape_names() {
+    std::vector<std::string> names;
+    for (const Architecture* family : {&llama_architecture(), &qwen2_architecture()}) {
+        for (const PublishedShape& entry : family->shapes) names.emplace_back(entry.name);
+    }
+    return names;
+}
+
+std::int64_t parameter_count(const ModelConfig& config) {
+    std::int64_t sum = 0;
+    for_each_tensor(config, [&](const TensorUse& use) { sum += use.shape.rows * use.shape.cols; });
+    return sum;
+}
+
+std::int64_t active_parameter_count(const ModelConfig& config) {
+    std::int64_t sum = 0;
+    for_each_tensor(config, [&](const TensorUse& use) {
+        const bool table = use.name.part == "per_layer_token_embd" || (use.name.is_table() && !config.tied_head);
+        const bool chosen = use.name.expert < config.experts.used;
+        if (!table && chosen) sum += use.shape.rows * use.shape.cols;
+    });
+    return sum;
 }
 
 kernels::QuantType quant_type_by_name(std::string_view name) {

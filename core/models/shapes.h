@@ -1,5 +1,6 @@
 // core/models/shapes.h: published model shapes, for benchmarks with random weights (`--shape`). Each family's file has
-// its own.
+// its own, as keys of config.json that the family reads as it reads a file's: layers get their windows, norms and
+// experts.
 //
 // Source:   the config.json files published with the models.
 #pragma once
@@ -16,6 +17,13 @@ namespace foresay::core {
 // The configuration of the shape `name`. Throws Error listing the known names.
 ModelConfig published_shape(std::string_view name);
 std::vector<std::string> published_shape_names();
+// The shapes that a Llama model can be inflated to, as far as the family decides.
+std::vector<std::string> inflatable_shape_names();
+// Weights of a model of this configuration, each tensor counted once.
+std::int64_t parameter_count(const ModelConfig& config);
+// Those that one token needs: without the experts that it does not choose, and without embedding tables, of which it
+// reads a row. A table that is the LM head as well counts.
+std::int64_t active_parameter_count(const ModelConfig& config);
 
 // "q4_0" to QuantType. Throws Error listing the known names.
 kernels::QuantType quant_type_by_name(std::string_view name);

@@ -28,6 +28,14 @@ void read(Keys& keys, ModelConfig& config) {
 
 void layer(StageMaker& stages, std::int32_t i) { stages.add_plain_layer(i); }
 
+constexpr std::string_view kShapeKeys =
+    R"("max_position_embeddings": 65536, "vocab_size": 128256, "rms_norm_eps": 1e-6, "rope_theta": 5000000)";
+constexpr PublishedShape kShapes[] = {
+    {"smollm3-3b", "HuggingFaceTB/SmolLM3-3B", 3.075,
+     R"("num_hidden_layers": 36, "hidden_size": 2048, "num_attention_heads": 16, "num_key_value_heads": 4,
+     "intermediate_size": 11008)"},
+};
+
 }  // namespace
 
 const Architecture& smollm3_architecture() {
@@ -37,7 +45,9 @@ const Architecture& smollm3_architecture() {
                                            .hf_context_length = 32768,
                                            .hf_tied = true,
                                            .read = read,
-                                           .layer = layer};
+                                           .layer = layer,
+                                           .shape_keys = kShapeKeys,
+                                           .shapes = kShapes};
     return architecture;
 }
 

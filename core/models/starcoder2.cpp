@@ -38,6 +38,21 @@ void layer(StageMaker& stages, std::int32_t i) {
     stages.add(stages.mlp_out(i));
 }
 
+constexpr std::string_view kShapeKeys =
+    R"("max_position_embeddings": 16384, "vocab_size": 49152, "norm_epsilon": 1e-5, "sliding_window": 4096,
+    "use_bias": true)";
+constexpr PublishedShape kShapes[] = {
+    {"starcoder2-3b", "bigcode/starcoder2-3b", 3.030,
+     R"("num_hidden_layers": 30, "hidden_size": 3072, "num_attention_heads": 24, "num_key_value_heads": 2,
+     "intermediate_size": 12288, "rope_theta": 999999.4420358813)"},
+    {"starcoder2-7b", "bigcode/starcoder2-7b", 7.174,
+     R"("num_hidden_layers": 32, "hidden_size": 4608, "num_attention_heads": 36, "num_key_value_heads": 4,
+     "intermediate_size": 18432, "rope_theta": 1000000)"},
+    {"starcoder2-15b", "bigcode/starcoder2-15b", 15.958,
+     R"("num_hidden_layers": 40, "hidden_size": 6144, "num_attention_heads": 48, "num_key_value_heads": 4,
+     "intermediate_size": 24576, "rope_theta": 100000, "tie_word_embeddings": false)"},
+};
+
 }  // namespace
 
 const Architecture& starcoder2_architecture() {
@@ -48,7 +63,9 @@ const Architecture& starcoder2_architecture() {
                                            .hf_tied = true,
                                            .hf_tensors = kHfTensors,
                                            .read = read,
-                                           .layer = layer};
+                                           .layer = layer,
+                                           .shape_keys = kShapeKeys,
+                                           .shapes = kShapes};
     return architecture;
 }
 

@@ -192,47 +192,5 @@ TEST(GgufNumbers, AreRefusedByTheNameOfTheirKey) {
     fs::remove(path);
 }
 
-TEST(Shapes, AreWhatWasPublished) {
-    for (const std::string& name : core::published_shape_names()) {
-        const core::ModelConfig config = core::published_shape(name);
-        EXPECT_NO_THROW(core::check_config(config, name));
-        EXPECT_EQ(config.shape.heads % config.shape.kv_heads, 0);
-    }
-    EXPECT_THROW(core::published_shape("llama-5"), Error);
-    EXPECT_THROW(core::quant_type_by_name("q9"), Error);
-    // 0.763 GB per token: layers in Q4_0, the head in Q6_K.
-    const core::ModelConfig one = core::published_shape("llama-3.2-1b");
-    std::int64_t total = 0;
-    for (const core::TensorUse& use : core::tensors_of(one)) {
-        if (use.shape.rows == 1 || use.name.is_table()) continue;
-        const auto quant_type = use.name.is_head() ? kernels::QuantType::q6_k : kernels::QuantType::q4_0;
-        total += use.shape.rows * kernels::row_bytes(quant_type, use.shape.cols);
-    }
-    EXPECT_NEAR(static_cast<double>(total) * 1e-9, 0.763, 0.003);
-}
-
-// Random weights in every quantisation type: finite logits that differ between tokens.
-TEST(Shapes, RandomModelsCompute) {
-    for (int i = 0; i < kernels::kQuantTypes; ++i) {
-        const auto quant_type = static_cast<kernels::QuantType>(i);
-        const auto model = random_model(small_config(i % 2 == 1, i % 3 == 0), quant_type,
-                                        core::head_quant_type(quant_type), fast_backend().ops());
-        core::Context context(model, {.length = 64});
-        const std::vector<std::int32_t> tokens = {1, 2, 3, 500};
-        ASSERT_TRUE(context.prefill(tokens));
-        const std::span<const float> logits = context.logits(0);
-        float low = logits[0];
-        float high = logits[0];
-        for (const float logit : logits) {
-            ASSERT_TRUE(std::isfinite(logit)) << kernels::info(quant_type).name;
-            low = std::min(low, logit);
-            high = std::max(high, logit);
-        }
-        EXPECT_GT(high - low, 1.0f) << kernels::info(quant_type).name;
-        EXPECT_LT(high - low, 100.0f) << kernels::info(quant_type).name;
-    }
-    EXPECT_THROW(core::ModelSource::random("qwen2.5-coder-0.5b", kernels::QuantType::q4_k), Error);
-}
-
 }  // namespace
 }  // namespace foresay::test
