@@ -24,8 +24,12 @@ core::ChatFormat format_of(const core::Config& config, const core::Tokenizer& to
 
 }  // namespace
 
+FimOrder fim_order(const core::Config& config) {
+    return config.chat_fim_order == "spm" ? FimOrder::spm : FimOrder::psm;
+}
+
 ChatStyle chat_style(const core::Config& config, const core::Tokenizer& tokenizer) {
-    return {format_of(config, tokenizer), config.chat_system, config.chat_newline};
+    return {format_of(config, tokenizer), config.chat_system, config.chat_newline, fim_order(config)};
 }
 
 std::string unused_system_notice(const core::Config& config, const core::Tokenizer& tokenizer) {

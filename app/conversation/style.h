@@ -11,8 +11,11 @@
 
 namespace foresay::app {
 
-// From chat.style, chat.system and chat.newline; "auto" detects the format from the model's chat template.
+// From chat.style, chat.system, chat.newline and chat.fim_order; "auto" detects the format from the model's chat
+// template.
 ChatStyle chat_style(const core::Config& config, const core::Tokenizer& tokenizer);
+
+FimOrder fim_order(const core::Config& config);
 
 // A sentence for the user if there is a system prompt but the style has no place for one; empty otherwise.
 std::string unused_system_notice(const core::Config& config, const core::Tokenizer& tokenizer);
