@@ -62,7 +62,9 @@ void show_end(Repl& repl, const std::filesystem::path& path) {
     if (conversation.empty()) return;
     const Turn* const turn = &conversation.last();
     if (stderr_is_terminal()) {
-        say(printable("> " + turn->said) + "\n" + repl.shown_answer() + "\n");
+        // Line breaks where the document or the layout has them, and no others.
+        const auto line = [](std::string text) { return text.ends_with('\n') ? text : text + "\n"; };
+        say(line(printable("> " + turn->said)) + line(repl.shown_answer()));
     } else {
         say(printable(transcript(conversation.tokenizer(), {&turn, 1})));
     }

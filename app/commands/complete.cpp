@@ -168,14 +168,16 @@ private:
         if (bytes.find('\0') != std::string::npos) throw Error(place_->file + " is not text: it contains zero bytes");
         const FileText file(std::move(bytes));
         const std::size_t at = offset_of(file.text(), *place_);
-        const Surroundings around{file.text().substr(0, at), file.text().substr(at)};
 
         EngineNeeds needs;
         needs.speculating = true;
         OpenedEngine engine(options_, needs);
         speculative::Generator generator = engine.make_generator();
+        const FimOrder order = fim_order(engine.config());
+        const std::string prefix = file.text().substr(0, at);
+        const Surroundings around{prefix, file.text().substr(at), leaves_out_blank(engine.tokenizer(), prefix, order)};
         const std::vector<std::int32_t> tokens = encode_fill(engine.tokenizer(), around.prefix, around.suffix,
-                                                             fill_room(generator.capacity(), max_tokens()));
+                                                             fill_room(generator.capacity(), max_tokens()), order);
         Hole hole(around, has_fill_tokens(engine.tokenizer()));
         speculative::GenerateRequest request = request_for(engine);
         request.input = tokens;
@@ -189,8 +191,11 @@ private:
         const std::string rest = hole.finish();
         if (!json_ && !rest.empty()) print(rest);
         const bool cancelled = result.finish == speculative::FinishReason::cancelled;
-        if (!cancelled && hole.text().size() < result.text.size()) result.finish = speculative::FinishReason::stop;
+        if (!cancelled && hole.taken() < result.text.size()) result.finish = speculative::FinishReason::stop;
         result.text = hole.text();
+        if (!cancelled && result.text.empty()) {
+            complain("foresay: the model has nothing to insert there; another --seed may have");
+        }
         if (write_ && !cancelled && !result.text.empty()) {
             keep_backup(target);
             replace_target(target, file.with_insertion(at, result.text));

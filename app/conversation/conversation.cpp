@@ -233,12 +233,12 @@ void Conversation::take(Turn& turn, const speculative::GenerateResult& result) c
     if (turn.ended && style_.format == core::ChatFormat::complete) turn.answer.pop_back();
 }
 
-void Conversation::take_filled(Turn& turn, speculative::GenerateResult& result, const std::string& text) const {
+void Conversation::take_filled(Turn& turn, speculative::GenerateResult& result, const Hole& hole) const {
     take(turn, result);
-    if (text.size() < result.text.size()) {
+    if (hole.taken() < result.text.size()) {
         // Keep the tokens that the text begins in.
         std::size_t bytes = 0, kept = 0;
-        for (; kept < turn.answer.size() && bytes < text.size(); ++kept) {
+        for (; kept < turn.answer.size() && bytes < hole.taken(); ++kept) {
             if (!tokenizer_.is_control(turn.answer[kept])) bytes += tokenizer_.bytes(turn.answer[kept]).size();
         }
         turn.answer.resize(kept);
@@ -246,7 +246,7 @@ void Conversation::take_filled(Turn& turn, speculative::GenerateResult& result, 
         result.finish = speculative::FinishReason::stop;
         turn.finish = Turn::Finish::stop;
     }
-    result.text = text;
+    result.text = hole.text();
 }
 
 Conversation::Answer Conversation::generate(Turn& turn, int parent, const Limits& limits, const Show& show,
@@ -285,7 +285,7 @@ Conversation::Answer Conversation::generate(Turn& turn, int parent, const Limits
     answer.result = generator_->generate(request, show_filled);
     const std::string rest = hole.finish();
     if (show && !rest.empty()) show({.token = -1, .text = rest});
-    take_filled(turn, answer.result, hole.text());
+    take_filled(turn, answer.result, hole);
     return answer;
 }
 
@@ -393,10 +393,11 @@ Conversation::Answer Conversation::fill(const std::string& prefix, const std::st
                                         const Show& show) {
     Turn turn;
     turn.said = prefix;
-    turn.input = encode_fill(tokenizer_, prefix, suffix, fill_room(generator_->capacity(), limits.max_tokens));
+    turn.input =
+        encode_fill(tokenizer_, prefix, suffix, fill_room(generator_->capacity(), limits.max_tokens), style_.fim_order);
     turn.seed = limits.seed;
     turn.branch = limits.branch;
-    const Surroundings hole{prefix, suffix};
+    const Surroundings hole{prefix, suffix, leaves_out_blank(tokenizer_, prefix, style_.fim_order)};
     const AnswerRecording recording = record(turn, TurnTree::kRoot, {turn.branch}, empty());
     Answer answer = generate(turn, TurnTree::kRoot, limits, recording.watch(show), hole);
     TurnTree::Change change{{}, tree_.state(), false};
@@ -512,7 +513,7 @@ void Conversation::commit_side_by_side(Turn turn, int parent, bool new_message, 
         if (holes.empty()) {
             take(turn, answers[i].result);
         } else {
-            take_filled(turn, answers[i].result, holes[i].text());
+            take_filled(turn, answers[i].result, holes[i]);
         }
         const int node = static_cast<int>(tree_.nodes().size() + i);
         change.added.push_back({turn, parent});
@@ -659,8 +660,9 @@ void Conversation::rebind(speculative::Generator& generator, const core::Tokeniz
         turn.kept.reset();
         if (decode_fill(before, turn.input, prefix, suffix)) {
             const bool able = tokenizer_.special().fim_middle >= 0;
-            turn.input = able || style_.chat ? encode_fill(tokenizer_, prefix, suffix, generator_->capacity() / 2)
-                                             : encode_first(tokenizer_, as_said, {}, prefix);
+            turn.input = able || style_.chat
+                             ? encode_fill(tokenizer_, prefix, suffix, generator_->capacity() / 2, style_.fim_order)
+                             : encode_first(tokenizer_, as_said, {}, prefix);
         } else if (style_.chat) {
             take_input(turn, encode_by_template(node.parent, turn.said));
         } else if (node.parent == TurnTree::kRoot) {

@@ -152,7 +152,7 @@ private:
     std::int64_t prepare(const Turn& turn, int parent);
     void take(Turn& turn, const speculative::GenerateResult& result) const;
     // Cuts an answer where the hole ends, by tokens in `turn` and by characters in `result`.
-    void take_filled(Turn& turn, speculative::GenerateResult& result, const std::string& text) const;
+    void take_filled(Turn& turn, speculative::GenerateResult& result, const Hole& hole) const;
     // What is around the hole that the turn fills; nullopt: it fills none.
     std::optional<Surroundings> around(int node) const;
     void apply(TurnTree::Change change);

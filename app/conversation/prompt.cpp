@@ -118,10 +118,16 @@ std::int64_t fill_room(std::int64_t capacity, std::int64_t max_tokens) {
     return std::max(capacity / 2, capacity - most);
 }
 
+bool leaves_out_blank(const core::Tokenizer& tokenizer, std::string_view prefix, FimOrder order) {
+    const bool continued = order == FimOrder::spm || !has_fill_tokens(tokenizer);
+    return continued && prefix.size() > 1 && prefix.ends_with(' ');
+}
+
 std::vector<std::int32_t> encode_fill(const core::Tokenizer& tokenizer, std::string_view prefix,
-                                      std::string_view suffix, std::int64_t room) {
+                                      std::string_view suffix, std::int64_t room, FimOrder order) {
     const core::SpecialTokens& special = tokenizer.special();
     const core::EncodeOptions plain{.add_special = false, .parse_special = false};
+    if (leaves_out_blank(tokenizer, prefix, order)) prefix.remove_suffix(1);
     std::vector<std::int32_t> before = tokenizer.encode(prefix, plain);
     if (!has_fill_tokens(tokenizer)) {
         const std::size_t most = static_cast<std::size_t>(std::max<std::int64_t>(1, room - 1));
@@ -139,12 +145,16 @@ std::vector<std::int32_t> encode_fill(const core::Tokenizer& tokenizer, std::str
         before.erase(before.begin(), before.end() - std::min(size(before), room - size(after)));
     }
     std::vector<std::int32_t> tokens;
+    const auto add = [&](const std::vector<std::int32_t>& part) {
+        tokens.insert(tokens.end(), part.begin(), part.end());
+    };
     if (tokenizer.adds_bos()) tokens.push_back(special.bos);
     tokens.push_back(special.fim_prefix);
-    tokens.insert(tokens.end(), before.begin(), before.end());
+    if (order == FimOrder::psm) add(before);
     tokens.push_back(special.fim_suffix);
-    tokens.insert(tokens.end(), after.begin(), after.end());
+    add(after);
     tokens.push_back(special.fim_middle);
+    if (order == FimOrder::spm) add(before);
     return tokens;
 }
 
@@ -158,7 +168,9 @@ bool decode_fill(const core::Tokenizer& tokenizer, const std::vector<std::int32_
     const std::size_t hole = place_of(special.fim_suffix);
     const std::size_t end = place_of(special.fim_middle);
     if (special.fim_prefix < 0 || begin >= hole || hole >= end || end >= input.size()) return false;
-    prefix = tokenizer.decode(std::span(input).subspan(begin + 1, hole - begin - 1));
+    // One of the two is empty.
+    prefix = tokenizer.decode(std::span(input).subspan(begin + 1, hole - begin - 1)) +
+             tokenizer.decode(std::span(input).subspan(end + 1));
     suffix = tokenizer.decode(std::span(input).subspan(hole + 1, end - hole - 1));
     return true;
 }

@@ -75,6 +75,10 @@ core::ChatOptions options_of(const core::Config& config, const core::ChatTemplat
 
 }  // namespace
 
+FimOrder fim_order(const core::Config& config) {
+    return config.chat_fim_order == "spm" ? FimOrder::spm : FimOrder::psm;
+}
+
 ChatStyle chat_style(const core::Config& config, const core::Tokenizer& tokenizer, const core::OpenedTemplate& chat) {
     const core::ChatFormat format = format_of(config, tokenizer, chat);
     if (format != core::ChatFormat::own && !config.chat_template.empty()) {
@@ -82,7 +86,7 @@ ChatStyle chat_style(const core::Config& config, const core::Tokenizer& tokenize
                     ": chat.template names a template, but chat.style (" + config.setting("chat.style").origin.text() +
                     ") is '" + config.chat_style + "'; set chat.style = \"auto\" to use it");
     }
-    ChatStyle style{format, config.chat_system, config.chat_newline};
+    ChatStyle style{format, config.chat_system, config.chat_newline, fim_order(config)};
     if (format == core::ChatFormat::own) {
         style.chat = chat.chat;
         style.options = options_of(config, *chat.chat);

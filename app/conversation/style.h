@@ -20,6 +20,8 @@ ChatStyle chat_style(const core::Config& config, const core::Tokenizer& tokenize
 // it has one.
 std::string why_no_system(const ChatStyle& style);
 
+FimOrder fim_order(const core::Config& config);
+
 // A sentence for the user if there is a system prompt but the style has no place for one; empty otherwise.
 std::string unused_system_notice(const core::Config& config, const core::Tokenizer& tokenizer,
                                  const core::OpenedTemplate& chat);

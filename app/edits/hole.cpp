@@ -58,7 +58,8 @@ bool is_directive(std::string_view head) {
 
 }  // namespace
 
-Hole::Hole(const Surroundings& around, bool sees_suffix) : sees_suffix_(sees_suffix) {
+Hole::Hole(const Surroundings& around, bool sees_suffix)
+    : sees_suffix_(sees_suffix), blank_left_out_(around.blank_left_out) {
     const std::string_view prefix = around.prefix, suffix = around.suffix;
     const std::size_t line = prefix.rfind('\n') + 1;  // npos + 1 is 0
     tail_ = prefix.substr(line);
@@ -96,6 +97,10 @@ void Hole::set_block() {
 }
 
 std::string Hole::push(std::string_view text) {
+    if (!text.empty() && std::exchange(blank_left_out_, false) && text.front() == ' ') {
+        blank_taken_ = true;
+        text.remove_prefix(1);
+    }
     for (const char c : text) {
         if (stopped_) return {};
         take(c);

@@ -17,9 +17,10 @@
 
 namespace foresay::app {
 
-// `prefix` and `suffix`: the text before and after the hole.
 struct Surroundings {
-    std::string prefix, suffix;
+    std::string prefix, suffix;  // the text before and after the hole
+    // The model was not given the blank that the prefix ends with, so a blank that it begins with is that one.
+    bool blank_left_out = false;
 };
 
 class Hole {
@@ -35,6 +36,8 @@ public:
     bool stopped() const { return stopped_; }
     // All that is in the hole so far; final after finish().
     const std::string& text() const { return shown_; }
+    // How many bytes of the generated text that is, at most.
+    std::size_t taken() const { return shown_.size() + (blank_taken_ ? 1 : 0); }
 
 private:
     void take(char c);
@@ -57,6 +60,8 @@ private:
     bool tail_blank_ = true;        // whether tail_ is
     std::size_t least_indent_ = 0;  // of the block, in columns
     bool sees_suffix_ = true;
+    bool blank_left_out_ = false;  // and nothing was generated yet
+    bool blank_taken_ = false;
 
     // The generated text.
     std::string all_, shown_;

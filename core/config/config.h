@@ -65,7 +65,8 @@ public:
     std::string chat_date;
     std::string chat_system;
     bool chat_newline = true;
-    std::string chat_language;  // "auto", "none" or a name, which the program checks
+    std::string chat_fim_order;  // "psm" or "spm"
+    std::string chat_language;   // "auto", "none" or a name, which the program checks
     std::string chat_about;
     bool chat_save = true;
     std::int64_t chat_keep_sessions = 0;  // 0: all

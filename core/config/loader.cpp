@@ -450,6 +450,7 @@ void ConfigLoader::fill() {
     config_.chat_date = text("chat.date");
     config_.chat_system = text("chat.system");
     config_.chat_newline = std::get<bool>(config_.setting("chat.newline").value);
+    config_.chat_fim_order = text("chat.fim_order");
     config_.chat_language = text("chat.language");
     config_.chat_about = text("chat.about");
     config_.chat_read_ahead = std::get<bool>(config_.setting("chat.read_ahead").value);

@@ -135,6 +135,14 @@ std::vector<KeySpec> make_schema() {
          "in the style complete: an entry begins on a line of its own and ends with a newline; false: entries are "
          "added "
          "to the document as they are"},
+        {"chat.fim_order",
+         ValueType::choice,
+         std::string("psm"),
+         {},
+         {},
+         {"psm", "spm"},
+         "how a model with fill-in-the-middle tokens gets the text around a hole; psm: prefix, suffix, middle; spm: "
+         "suffix first, then the prefix, which the middle continues"},
         {"chat.read_ahead",
          ValueType::boolean,
          true,

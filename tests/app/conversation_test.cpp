@@ -391,11 +391,54 @@ TEST_F(ConversationTest, AFilledHoleEndsAlikeWithAndWithoutSpeculation) {
     expect_all_turns_reproducible();
 }
 
+// The order spm: the model continues the prefix, and writes the blank that the prefix ends with.
+TEST_F(ConversationTest, AHoleCanBeFilledAfterItsPrefix) {
+    conversation_.set_style({.fim_order = FimOrder::spm});
+    const core::SpecialTokens& special = test::tokenizer().special();
+    int with_blank = 0;
+    for (std::uint64_t seed = 0; seed < 6; ++seed) {
+        std::string shown;
+        const auto show = [&](const speculative::TokenEvent& event) { shown += event.text; };
+        const auto answer = conversation_.fill("def add(a, b):\n    return ", "\n\nprint(add(1, 2))\n", limits(), show);
+        const Turn& turn = conversation_.last();
+        EXPECT_EQ(turn.input[0], special.bos);
+        EXPECT_EQ(turn.input[1], special.fim_prefix);
+        EXPECT_EQ(turn.input[2], special.fim_suffix);
+        EXPECT_EQ(test::tokenizer().decode(turn.input), "\n\nprint(add(1, 2))\ndef add(a, b):\n    return");
+        const std::string kept = conversation_.answer_text(turn);
+        with_blank += kept.starts_with(' ');
+        EXPECT_FALSE(answer.result.text.starts_with(' ')) << answer.result.text;
+        EXPECT_EQ(shown, answer.result.text);
+        EXPECT_THAT(kept, ::testing::HasSubstr(answer.result.text));
+        const auto again = conversation_.retry(std::nullopt, limits(), kNobody);
+        EXPECT_FALSE(again.result.text.starts_with(' ')) << again.result.text;
+    }
+    EXPECT_GT(with_blank, 0) << "or this tests nothing";
+    expect_all_turns_reproducible();
+}
+
+TEST(EncodeFill, CanBeReadBackInEitherOrder) {
+    const core::Tokenizer& tokenizer = test::tokenizer();
+    for (const FimOrder order : {FimOrder::psm, FimOrder::spm}) {
+        for (const std::string prefix : {"", " ", "x", "def f(x):\n    return "}) {
+            for (const std::string suffix : {"", "\nprint(f(1))\n"}) {
+                std::string before, after;
+                ASSERT_TRUE(decode_fill(tokenizer, encode_fill(tokenizer, prefix, suffix, 100, order), before, after));
+                if (leaves_out_blank(tokenizer, prefix, order)) before += ' ';
+                EXPECT_EQ(before, prefix);
+                EXPECT_EQ(after, suffix);
+            }
+        }
+    }
+    EXPECT_TRUE(leaves_out_blank(tokenizer, "return ", FimOrder::spm));
+    EXPECT_FALSE(leaves_out_blank(tokenizer, "return ", FimOrder::psm)) << "the suffix follows";
+}
+
 TEST(EncodeFill, LeavesOutWhatIsFarthestFromTheHole) {
     std::string prefix, suffix;
     for (int i = 0; i < 200; ++i) prefix += "a" + std::to_string(i) + " = 1\n";
     for (int i = 0; i < 200; ++i) suffix += "b" + std::to_string(i) + " = 2\n";
-    const Tokens tokens = encode_fill(test::tokenizer(), prefix, suffix, 100);
+    const Tokens tokens = encode_fill(test::tokenizer(), prefix, suffix, 100, FimOrder::psm);
     EXPECT_LE(tokens.size(), 101u);  // BOS does not count
     const std::string text = test::tokenizer().decode(tokens);
     EXPECT_THAT(text, ::testing::HasSubstr("a199 = 1\n"));
@@ -403,7 +446,7 @@ TEST(EncodeFill, LeavesOutWhatIsFarthestFromTheHole) {
     EXPECT_THAT(text, ::testing::Not(::testing::HasSubstr("a0 = 1\n")));
     EXPECT_THAT(text, ::testing::Not(::testing::HasSubstr("b199 = 2\n")));
     // A short text before the hole leaves its room to the text after it.
-    EXPECT_THAT(test::tokenizer().decode(encode_fill(test::tokenizer(), "x = ", suffix, 100)),
+    EXPECT_THAT(test::tokenizer().decode(encode_fill(test::tokenizer(), "x = ", suffix, 100, FimOrder::psm)),
                 ::testing::HasSubstr("b10 = 2\n"));
 }
 

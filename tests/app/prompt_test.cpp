@@ -248,11 +248,13 @@ TEST(Prompt, AnEditKeepsTheTokensThatStay) {
 TEST(Prompt, AModelWithoutTheTokensContinuesTheTextBeforeTheHole) {
     const core::Tokenizer tokenizer = chat_tokenizer("", {});
     EXPECT_FALSE(has_fill_tokens(tokenizer));
-    const auto whole = encode_fill(tokenizer, "abcacabc", "xyz", 100);
+    const auto whole = encode_fill(tokenizer, "abcacabc", "xyz", 100, FimOrder::psm);
     EXPECT_EQ(tokenizer.decode(whole), "abcacabc");
     // What is farthest from the hole is left out.
-    const auto cut = encode_fill(tokenizer, "abcacabc", "xyz", 3);
+    const auto cut = encode_fill(tokenizer, "abcacabc", "xyz", 3, FimOrder::psm);
     EXPECT_LT(cut.size(), whole.size());
+    EXPECT_TRUE(leaves_out_blank(tokenizer, "ab ", FimOrder::psm));
+    EXPECT_EQ(tokenizer.decode(encode_fill(tokenizer, "ab ", "xyz", 100, FimOrder::psm)), "ab");
     EXPECT_TRUE(tokenizer.decode(whole).ends_with(tokenizer.decode(cut)));
 }
 

@@ -276,6 +276,7 @@ TEST_F(ReplDisplay, ASessionThatGoesOnShowsItsEndNextToThePrompt) {
     expect_screen(
         ContainsRegex("/help lists the commands(.|\n)*Continuing .*: 1 answer(.|\n)*> def fib\\(n\\):(.|\n)*\n>"));
     EXPECT_THAT(colours(), HasSubstr("\x1b[35m")) << "the answer has its colours again";
+    EXPECT_THAT(screen(), HasSubstr("> def fib(n):\n    ")) << "no line break that the document does not have";
 }
 
 TEST_F(ReplDisplay, NarrowTerminalsBreakBetweenWords) {

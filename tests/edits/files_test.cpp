@@ -222,6 +222,10 @@ TEST_F(Files, FimPrintsTheTextToInsertAndNothingElse) {
     EXPECT_EQ(text.error, "");
     EXPECT_THAT(text.out, AllOf(Not(IsEmpty()), Not(HasSubstr("return sorted(found)"))));
     EXPECT_EQ(bytes_of("hole.py"), file);
+    const Outcome none = call({"complete", "--fim", "hole.py:7", "--stop", text.out.substr(0, 1)}, kGreedy);
+    EXPECT_EQ(none.status, 0);
+    EXPECT_EQ(none.out, "");
+    EXPECT_EQ(none.error, "foresay: the model has nothing to insert there; another --seed may have\n");
     // With or without speculation, from standard input, and with CRLF the text is the same.
     EXPECT_EQ(call({"complete", "--fim", "hole.py:7", "--speculation", "off"}, kGreedy).out, text.out);
     EXPECT_EQ(call({"complete", "--fim", "-:7:9"}, kGreedy, file).out, text.out);

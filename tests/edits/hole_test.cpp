@@ -5,6 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <random>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace foresay::app {
 namespace {
@@ -38,6 +41,24 @@ TEST(Hole, TextThatEndsByItselfStaysWhole) {
     EXPECT_EQ(middle("def f(x):\n|\n    return y\n", "    y = x\n\n"), "    y = x\n\n");
     EXPECT_EQ(middle("|", "anything\n\nat all\n"), "anything\n\nat all\n");
     EXPECT_EQ(middle("a|b", ""), "");
+}
+
+TEST(Hole, TakesTheBlankThatTheModelWasNotGiven) {
+    for (const bool left_out : {false, true}) {
+        const Surroundings around{"return ", "\n", left_out};
+        const auto filled = [&](const std::vector<std::string>& pieces) {
+            Hole hole(around, true);
+            std::string shown;
+            for (const std::string& piece : pieces) shown += hole.push(piece);
+            shown += hole.finish();
+            EXPECT_EQ(shown, hole.text());
+            return std::pair(shown, hole.taken());
+        };
+        // One blank, and only at the beginning.
+        EXPECT_EQ(filled({" x", " + y"}), std::pair(std::string(left_out ? "x + y" : " x + y"), std::size_t{6}));
+        EXPECT_EQ(filled({"", " ", " x"}), std::pair(std::string(left_out ? " x" : "  x"), std::size_t{3}));
+        EXPECT_EQ(filled({"(x", " )"}), std::pair(std::string("(x )"), std::size_t{4}));
+    }
 }
 
 TEST(Hole, StopsBeforeTheNextLineOfTheSuffix) {
