@@ -67,7 +67,7 @@ std::string TransferProgress::line(const std::string& what, std::int64_t done, s
     // The name gives way before the numbers do, and the bar before both. A full line would wrap.
     const std::size_t most = columns > 1 ? columns - 1 : 0;
     if (text.size() + numbers.size() + 1 > most) {
-        const std::size_t room = most > numbers.size() + 5 ? most - numbers.size() - 5 : 0;
+        const std::size_t room = most > numbers.size() + 4 ? most - numbers.size() - 4 : 0;
         text = room == 0 ? "" : "..." + text.substr(text.size() - std::min(room, text.size()));
     }
     const std::size_t used = text.size() + numbers.size() + 4;

@@ -156,7 +156,7 @@ TEST(HubChoice, AddsTheShardsOfAnIndex) {
     EXPECT_THAT(refused(R"({"weight_map": {"x": "../d"}})"), HasSubstr("a file that cannot be one"));
     EXPECT_THAT(refused(R"({"weight_map": {"x": 5}})"), HasSubstr("a file that cannot be one"));
     for (const std::string& index : {std::string("{}"), std::string("[]"), std::string("{\"weight_map\": 1}"),
-                                    std::string(1 << 20, '['), std::string("\0\0", 2)}) {
+                                     std::string(1 << 20, '['), std::string("\0\0", 2)}) {
         EXPECT_THAT(refused(index), HasSubstr("is not an index of safetensors"));
     }
     // One whole file counts before an index, as when a folder is read.

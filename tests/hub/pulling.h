@@ -57,6 +57,7 @@ protected:
 
     void SetUp() override {
         if (const std::string why = missing_libcurl(); !why.empty()) GTEST_SKIP() << why;
+        for (const char* name : {"http_proxy", "https_proxy", "all_proxy"}) ::unsetenv(name);
         std::string name = (std::filesystem::temp_directory_path() / "foresay-hub-XXXXXX").string();
         ASSERT_NE(::mkdtemp(name.data()), nullptr);
         folder_ = name;
