@@ -1,6 +1,8 @@
 #include "app/conversation/transcript.h"
 
-#include "app/conversation/prompt.h"
+#include <optional>
+
+#include "app/conversation/filled_hole.h"
 
 namespace foresay::app {
 
@@ -15,15 +17,17 @@ public:
     explicit Transcript(const core::Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
 
     void add(const Turn& turn) {
-        std::string text = turn.said, prefix, suffix;
-        const bool fill = decode_fill(tokenizer_, turn.input, prefix, suffix);
+        std::string text = turn.said;
+        const std::optional<Surroundings> hole = filled_hole(tokenizer_, turn);
         // Without markup, the tokens are the text.
-        const bool document = !fill && tokenizer_.decode(turn.input, true).ends_with(turn.said);
-        if (fill) text = prefix.append(kHole).append(suffix);
+        const bool document = !hole && tokenizer_.decode(turn.input, true).ends_with(turn.said);
+        if (hole) text = hole->prefix + std::string(kHole) + hole->suffix;
         if (!document) open_ = false;
         add_entry(text);
         if (!document) open_ = false;
-        add_answer(tokenizer_.decode(turn.given) + tokenizer_.decode(turn.answer));
+        std::string answer = tokenizer_.decode(turn.given) + tokenizer_.decode(turn.answer);
+        if (hole && hole->blank_left_out && answer.starts_with(' ')) answer.erase(0, 1);
+        add_answer(answer);
     }
 
     std::string text() && {
