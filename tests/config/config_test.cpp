@@ -119,6 +119,7 @@ max_tokens = 99
 system = "Be brief."
 newline = false
 read_ahead = false
+fim_order = "spm"
 save = false
 keep_sessions = 7
 language = "go"
@@ -150,6 +151,7 @@ anything = "goes"
     EXPECT_FALSE(config.chat_read_ahead);
     EXPECT_FALSE(config.chat_save);
     EXPECT_EQ(config.chat_keep_sessions, 7);
+    EXPECT_EQ(config.chat_fim_order, "spm");
     EXPECT_EQ(config.chat_language, "go");
     EXPECT_EQ(config.chat_about, "It completes.");
     EXPECT_EQ(config.device, "cuda:1");
