@@ -174,7 +174,11 @@ public:
     std::unique_ptr<PreparedOp> prepare(const AttentionOutSpec& spec) override { return linear<PreparedOut>(spec); }
     std::unique_ptr<PreparedOp> prepare(const MlpInSpec& spec) override { return linear<PreparedMlpIn>(spec); }
     std::unique_ptr<PreparedOp> prepare(const MlpOutSpec& spec) override { return linear<PreparedOut>(spec); }
-    std::unique_ptr<PreparedOp> prepare(const MoeSpec&) override { refuse("a mixture of experts"); }
+    std::unique_ptr<PreparedOp> prepare(const MoeSpec& spec) override {
+        check_op(spec);
+        const DeviceScope scope = use();
+        return counted<PreparedMoe>(spec);
+    }
     std::unique_ptr<PreparedOp> prepare(const PerLayerEmbedSpec&) override { refuse("per-layer embeddings"); }
     std::unique_ptr<PreparedOp> prepare(const PerLayerSpec&) override { refuse("per-layer embeddings"); }
     std::unique_ptr<PreparedOp> prepare(const LmHeadSpec& spec) override { return linear<PreparedLmHead>(spec); }
@@ -244,8 +248,8 @@ public:
     }
     void mlp_in(const PreparedOp& op, Workspace& workspace) override { note(ForwardOp::mlp_in, op, workspace); }
     void mlp_out(const PreparedOp& op, Workspace& workspace) override { note(ForwardOp::mlp_out, op, workspace); }
+    void moe(const PreparedOp& op, Workspace& workspace) override { note(ForwardOp::moe, op, workspace); }
     // Never called: prepare() refuses them.
-    void moe(const PreparedOp&, Workspace&) override {}
     void per_layer_embed(const PreparedOp&, Workspace&) override {}
     void per_layer(const PreparedOp&, Workspace&) override {}
     void lm_head(const PreparedOp& op, Workspace& workspace) override {

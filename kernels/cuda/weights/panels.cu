@@ -278,16 +278,19 @@ std::vector<float> decoded(const TensorView& view) {
     return values;
 }
 
+void check_inputs(std::int64_t inputs) {
+    if (inputs % 4 == 0) return;
+    throw Error("a matrix with " + std::to_string(inputs) +
+                " inputs per row, which is no multiple of 4, cannot run on the device; use --device cpu");
+}
+
 }  // namespace
 
 Panels::Panels(std::span<const PackSource> matrices, RowOrder order) : inputs_(matrices[0].view.cols) {
     // The scratch memory of the decode kernel is allocated with the first weights: nothing can be allocated while a
     // graph is captured.
     gemv_scratch();
-    if (inputs_ % 4 != 0) {
-        throw Error("a matrix with " + std::to_string(inputs_) +
-                    " inputs per row, which is no multiple of 4, cannot run on the device; use --device cpu");
-    }
+    check_inputs(inputs_);
     for (const PackSource& matrix : matrices) {
         check(matrix.view.cols == inputs_, "stacked matrices read the same input");
         rows_ += matrix.view.rows;
@@ -336,6 +339,32 @@ Panels::Panels(std::span<const PackSource> matrices, RowOrder order) : inputs_(m
         }
         first_row += rows;
         begin = end;
+    }
+}
+
+ExpertPanels::ExpertPanels(std::span<const TensorView> first, std::span<const TensorView> second)
+    : rows_(first[0].rows * (second.empty() ? 1 : 2)), inputs_(first[0].cols) {
+    check_inputs(inputs_);
+    const QuantType stored = first[0].quant_type;
+    const auto is_stored = [&](const TensorView& view) { return view.quant_type == stored; };
+    const bool alike = std::ranges::all_of(first, is_stored) && std::ranges::all_of(second, is_stored);
+    const std::int64_t padded = (rows_ + kPanelRows - 1) / kPanelRows * kPanelRows;
+    part_ = make_part(alike ? stored : QuantType::f32, 0, padded * static_cast<std::int64_t>(first.size()), inputs_);
+    if (first[0].data == nullptr) {
+        fill_randomly(part_, inputs_);
+        return;
+    }
+    const auto pack = [&](TensorView view, std::size_t expert, std::int64_t place) {
+        std::vector<float> values;
+        if (!alike) {
+            values = decoded(view);
+            view = {QuantType::f32, view.rows, view.cols, reinterpret_cast<const std::byte*>(values.data())};
+        }
+        fill(view, {0, static_cast<std::int64_t>(expert) * padded + place, second.empty() ? 1 : 2, {}}, part_);
+    };
+    for (std::size_t e = 0; e < first.size(); ++e) {
+        pack(first[e], e, 0);
+        if (!second.empty()) pack(second[e], e, 1);
     }
 }
 

@@ -74,4 +74,21 @@ private:
     std::vector<Part> parts_;
 };
 
+// The matrices of the experts of a layer, one after the other in one allocation, each padded to whole panels. With
+// `second` the matrices of an expert interleave, as gate and up do. All have one quantisation type; unlike ones are
+// dequantised to float32 first.
+class ExpertPanels {
+public:
+    ExpertPanels() = default;
+    ExpertPanels(std::span<const TensorView> first, std::span<const TensorView> second);
+
+    std::int64_t rows() const { return rows_; }  // of an expert, without padding
+    std::int64_t inputs() const { return inputs_; }
+    const Panels::Part& part() const { return part_; }
+
+private:
+    std::int64_t rows_ = 0, inputs_ = 0;
+    Panels::Part part_;
+};
+
 }  // namespace foresay::kernels::cuda
