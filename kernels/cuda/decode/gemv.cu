@@ -181,6 +181,8 @@ void launch_gemv(QuantType quant_type, const GemvArgs<kManySteps>& args, int pro
             return launch_gemv_as<QuantType::q5_k>(args, processors, overlap, stream);
         case QuantType::q6_k:
             return launch_gemv_as<QuantType::q6_k>(args, processors, overlap, stream);
+        case QuantType::mxfp4:  // is in no panel
+            break;
     }
     bug("unknown quantisation type");
 }

@@ -97,6 +97,13 @@ int64_t ExpertsWorkspace::bytes(const ModelShape& shape, int32_t max_rows) {
            16 * most_tiles(slots, shape.experts);
 }
 
+bool ExpertsWorkspace::has_room(const ModelShape& shape, int32_t rows) const {
+    const int64_t slots = slots_of(shape, rows);
+    return size(int64_t{rows} * shape.experts) <= scores_.size() && size(slots) <= weight_.size() &&
+           size(slots * shape.expert_ff) <= ff_.size() && size(slots * shape.d_model) <= out_.size() &&
+           size(most_tiles(slots, shape.experts)) <= tiles_.size();
+}
+
 ExpertBuffers ExpertsWorkspace::view() const {
     return {scores_.data(), stats_.data(),  choice_.data(), weight_.data(), sorted_.data(),
             tiles_.data(),  counts_.data(), ff_.data(),     out_.data(),    branch_.data()};
@@ -142,6 +149,7 @@ ProductsCall Mixture::products(const Stack& stack, int32_t rows) const {
 }
 
 void Mixture::launch(cudaStream_t stream, int32_t rows, float* x, const ExpertsWorkspace& workspace) const {
+    check(workspace.has_room(shape_, rows), "the experts of a forward fit their workspace");
     const ExpertBuffers buffers = workspace.view();
     RouterCall router;
     router.rows = rows;

@@ -31,6 +31,8 @@ public:
     static std::int64_t bytes(const ModelShape& shape, std::int32_t max_rows);
     ExpertBuffers view() const;
     float* branch() const { return branch_.data(); }  // [T, D]
+    // Whether a mixture of this shape fits.
+    bool has_room(const ModelShape& shape, std::int32_t rows) const;
 
 private:
     DeviceBuffer<float> scores_, weight_, ff_, out_, branch_;

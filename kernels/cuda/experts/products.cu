@@ -81,6 +81,8 @@ void launch_products(cudaStream_t stream, const ProductsCall& call) {
             return launch_products_as<QuantType::q5_k>(stream, call);
         case QuantType::q6_k:
             return launch_products_as<QuantType::q6_k>(stream, call);
+        case QuantType::mxfp4:  // is in no panel
+            break;
     }
     bug("unknown quantisation type");
 }
