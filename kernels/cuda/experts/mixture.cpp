@@ -6,8 +6,14 @@
 
 #include "base/error.h"
 #include "kernels/cuda/weights/panel_format.h"
+#include "kernels/quant/visit.h"
 
 namespace foresay::kernels::cuda {
+
+// Of products.cuh; instantiated in a file for each type.
+template <QuantType E>
+void launch_products_as(cudaStream_t stream, const ProductsCall& call);
+
 namespace {
 
 using std::int32_t;
@@ -62,6 +68,17 @@ const MoeSpec& checked(const MoeSpec& spec) {
 }
 
 }  // namespace
+
+void launch_products(cudaStream_t stream, const ProductsCall& call) {
+    visit_quant_type(call.quant_type, [&](auto q) {
+        constexpr QuantType kType = decltype(q)::kQuantType;
+        if constexpr (kType == QuantType::mxfp4) {
+            bug("MXFP4 is in no panel");
+        } else {
+            launch_products_as<kType>(stream, call);
+        }
+    });
+}
 
 ExpertNorm::ExpertNorm(const NormSpec& spec) : layer(spec.kind == NormKind::layer), present(!spec.empty()) {
     if (!present) return;

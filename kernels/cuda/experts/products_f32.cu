@@ -1,7 +1,6 @@
 // The products of float32 experts, which only small models and tests have: a warp per pair of packed rows, lanes divide
-// K, plain multiplications, one row of the tile after the other. And the choice of the kernel by quantisation type.
+// K, plain multiplications, one row of the tile after the other.
 
-#include "base/error.h"
 #include "kernels/cuda/device/async.cuh"
 #include "kernels/cuda/device/launch.cuh"
 #include "kernels/cuda/experts/products.cuh"
@@ -53,38 +52,6 @@ void launch_products_as<QuantType::f32>(cudaStream_t stream, const ProductsCall&
     const dim3 grid(static_cast<unsigned>((call.rows + 15) / 16),
                     static_cast<unsigned>(most_tiles(call.slots, call.experts)));
     launch_overlapping("products of float32 experts", multiply_experts_f32, grid, 256, 0, stream, call);
-}
-
-extern template void launch_products_as<QuantType::f16>(cudaStream_t, const ProductsCall&);
-extern template void launch_products_as<QuantType::bf16>(cudaStream_t, const ProductsCall&);
-extern template void launch_products_as<QuantType::q4_0>(cudaStream_t, const ProductsCall&);
-extern template void launch_products_as<QuantType::q8_0>(cudaStream_t, const ProductsCall&);
-extern template void launch_products_as<QuantType::q4_k>(cudaStream_t, const ProductsCall&);
-extern template void launch_products_as<QuantType::q5_k>(cudaStream_t, const ProductsCall&);
-extern template void launch_products_as<QuantType::q6_k>(cudaStream_t, const ProductsCall&);
-
-void launch_products(cudaStream_t stream, const ProductsCall& call) {
-    switch (call.quant_type) {
-        case QuantType::f32:
-            return launch_products_as<QuantType::f32>(stream, call);
-        case QuantType::f16:
-            return launch_products_as<QuantType::f16>(stream, call);
-        case QuantType::bf16:
-            return launch_products_as<QuantType::bf16>(stream, call);
-        case QuantType::q4_0:
-            return launch_products_as<QuantType::q4_0>(stream, call);
-        case QuantType::q8_0:
-            return launch_products_as<QuantType::q8_0>(stream, call);
-        case QuantType::q4_k:
-            return launch_products_as<QuantType::q4_k>(stream, call);
-        case QuantType::q5_k:
-            return launch_products_as<QuantType::q5_k>(stream, call);
-        case QuantType::q6_k:
-            return launch_products_as<QuantType::q6_k>(stream, call);
-        case QuantType::mxfp4:  // is in no panel
-            break;
-    }
-    bug("unknown quantisation type");
 }
 
 }  // namespace foresay::kernels::cuda
