@@ -144,7 +144,7 @@ private:
                 throw Error(path_ + ": the tensor " + info.name + " should be " + shape_text(shape.rows, shape.cols) +
                             " but is " + shape_text(view.rows, view.cols));
             }
-            return checked(view, info);
+            return view;
         }
         // One matrix of several, or of a tensor that has to be decoded.
         const std::int64_t matrices = stored.all_experts ? name.experts : 1;
@@ -169,7 +169,7 @@ private:
         if (split) return joined_rows(stored, first, step, shape);
         if (stored.transposed) return transposed_rows(stored, expert, first - expert * rows, step, shape);
         const TensorView all = table().get(info.name);
-        if (!interleaved) return checked(rows_of(all, first, shape.rows), info);
+        if (!interleaved) return rows_of(all, first, shape.rows);
         const std::int64_t row_bytes = kernels::row_bytes(all.quant_type, all.cols);
         std::byte* const out = scratch(shape.rows * row_bytes);
         for (std::int64_t r = 0; r < shape.rows && out != nullptr; ++r) {
@@ -202,15 +202,7 @@ private:
     TensorView joined_rows(const Stored& stored, std::int64_t first, std::int64_t step, TensorShape shape) {
         if (dry_) return {kernels::QuantType::mxfp4, shape.rows, shape.cols, nullptr};
         return join_mxfp4(stored.info->data, stored.exponents->data, first, step, shape.rows, shape.cols,
-                          scratch_.emplace_back(), path_ + ": the tensor " + stored.info->name);
-    }
-
-    // Refuses scales that are not numbers, which only this type can have without harm to the loops that read it.
-    TensorView checked(const TensorView& view, const TensorInfo& info) const {
-        if (!dry_ && view.quant_type == kernels::QuantType::mxfp4) {
-            check_mxfp4(view, path_ + ": the tensor " + info.name);
-        }
-        return view;
+                          scratch_.emplace_back());
     }
 
     // Matrices stored [inputs, outputs], of single values.

@@ -1,17 +1,9 @@
 #include "core/weights/mxfp4.h"
 
-#include "base/error.h"
 #include "kernels/quant/mxfp4.h"
 
 namespace foresay::core {
 namespace {
-
-using Block = kernels::MXFP4::Block;
-
-void check_exponent(int exponent, const std::string& name) {
-    if (exponent <= kernels::MXFP4::kMostExponent) return;
-    throw Error(name + " holds a scale that is not a number, so the file is damaged; get it again");
-}
 
 // The codes of a group from the order of safetensors to that of blocks.
 void reorder(const std::byte* from, std::uint8_t (&to)[16]) {
@@ -25,14 +17,9 @@ void reorder(const std::byte* from, std::uint8_t (&to)[16]) {
 
 }  // namespace
 
-void check_mxfp4(const kernels::TensorView& view, const std::string& name) {
-    const auto* const blocks = reinterpret_cast<const Block*>(view.data);
-    for (std::int64_t i = 0; i < view.elements() / kMxfp4Values; ++i) check_exponent(blocks[i].exponent, name);
-}
-
 kernels::TensorView join_mxfp4(const std::byte* codes, const std::byte* exponents, std::int64_t first,
-                               std::int64_t step, std::int64_t rows, std::int64_t cols, std::vector<std::byte>& bytes,
-                               const std::string& name) {
+                               std::int64_t step, std::int64_t rows, std::int64_t cols, std::vector<std::byte>& bytes) {
+    using Block = kernels::MXFP4::Block;
     const std::int64_t blocks = cols / kMxfp4Values;
     bytes.resize(static_cast<std::size_t>(rows * blocks) * sizeof(Block));
     auto* out = reinterpret_cast<Block*>(bytes.data());
@@ -40,7 +27,6 @@ kernels::TensorView join_mxfp4(const std::byte* codes, const std::byte* exponent
         for (std::int64_t b = 0; b < blocks; ++b, ++out) {
             const std::int64_t at = (first + r * step) * blocks + b;
             out->exponent = std::to_integer<std::uint8_t>(exponents[at]);
-            check_exponent(out->exponent, name);
             reorder(codes + at * kMxfp4Bytes, out->codes);
         }
     }
