@@ -162,9 +162,12 @@ struct HubServer::State {
 
 // The bytes, or the range of them that is asked for.
 Reply HubServer::State::content(const std::string& bytes, const std::string& tag, const ServedRequest& request) {
-    Reply reply{200, {{"ETag", tag}, {"Accept-Ranges", "bytes"}, {"Content-Type", "application/octet-stream"}}, bytes};
+    Reply reply{200, {{"ETag", tag}, {"Accept-Ranges", "bytes"}, {"Content-Type", "application/octet-stream"}}, ""};
     const std::string range = request.header("range"), only_if = request.header("if-range");
-    if (!range.starts_with("bytes=") || (!only_if.empty() && only_if != tag)) return reply;
+    if (!range.starts_with("bytes=") || (!only_if.empty() && only_if != tag)) {
+        reply.body = bytes;
+        return reply;
+    }
     const std::size_t dash = range.find('-');
     const std::size_t begin = std::stoull(range.substr(6, dash - 6));
     const std::string last_text = range.substr(dash + 1);
