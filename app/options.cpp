@@ -85,7 +85,8 @@ void take_hub_model(Options& options) {
         throw UsageError("the model is named twice, as " + options.config + " and with --model " + options.model);
     }
     options.model = std::exchange(options.config, "");
-    core::ConfigLayer layer = core::override_layer("target.model=" + quoted(std::as_const(options.model)), options.model);
+    core::ConfigLayer layer =
+        core::override_layer("target.model=" + quoted(std::as_const(options.model)), options.model);
     layer.text += "\ndraft.model = \"\"";
     options.overrides.insert(options.overrides.begin(), std::move(layer));
 }

@@ -97,7 +97,7 @@ private:
 // Whether a model is named as on the hub, "hf:ORG/NAME:QUANT", and not by its path. Such a name is no relative path.
 bool names_hub_model(std::string_view text);
 
-// Finds the file or folder of such a model, and may fetch it. What it throws becomes a complaint.
+// Finds the file or folder of such a model, and may fetch it. What it throws (Error) is thrown on, after its place.
 using FindModel = std::function<std::filesystem::path(const std::string& name)>;
 
 struct ConfigRequest {

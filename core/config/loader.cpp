@@ -386,8 +386,8 @@ void ConfigLoader::find_models() {
             if (!request_.find_model) throw Error("names a model of the hub, where only a path can be");
             found_[key] = request_.find_model(name).string();
         } catch (const Error& problem) {
-            complain(setting.origin.of_value(), "'" + std::string(key) + "': " + problem.what());
-            return;  // after Ctrl-C there is no other model to fetch
+            // Not a fault of the configuration, so its text is not shown.
+            throw Error(setting.origin.of_value().text() + ": " + problem.what());
         }
     }
 }

@@ -134,9 +134,9 @@ TEST(Documents, TheSchemaAcceptsWhatTheLoaderAcceptsAndNoMore) {
 
 TEST(CommandLine, EveryOptionSaysWhatItIsAndWhatItsValueCanBe) {
     // Values that no list and no folder holds.
-    const std::vector<std::string> free = {"-n",        "--seed", "--branch",      "--context",
-                                           "--threads", "--stop", "--temperature", "--width",
-                                           "--runs",    "-p",     "--session",     "SESSION"};
+    const std::vector<std::string> free = {"-n",        "--seed",        "--branch", "--context", "--threads",
+                                           "--stop",    "--temperature", "--width",  "--runs",    "-p",
+                                           "--session", "SESSION",       "MODEL"};
     std::vector<std::string> names;
     for (const CommandDescription& command : command_line()) {
         names.push_back(command.name);
@@ -248,10 +248,10 @@ TEST(Guides, TheirCommandsRun) {
     std::size_t ran = 0;
     for (const std::string page : {"README.md", "docs/getting-started.md", "docs/configuration.md"}) {
         for (const std::string& command : commands_of(page)) {
-            // The reader's own models and plugins do not exist here; setting up, testing and measuring have tests of
-            // their own.
-            if (std::regex_search(
-                    command, std::regex("big.gguf|my-pair.toml|floor.so|foresay (setup|test|record|format|bench)")))
+            // The reader's own models and plugins do not exist here; setting up, testing, measuring and fetching have
+            // tests of their own.
+            if (std::regex_search(command, std::regex("big.gguf|my-pair.toml|floor.so| hf:|"
+                                                      "foresay (setup|test|record|format|bench|pull)")))
                 continue;
             ++ran;
             const std::string all = "cd " + source(".") + " && env XDG_CONFIG_HOME=" + (home / "none").string() +

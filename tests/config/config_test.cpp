@@ -55,6 +55,7 @@ protected:
         request.layers = layers_;
         request.stages = stages_;
         request.sources = sources_;
+        request.find_model = find_model_;
         return load_config(request);
     }
     // The message of the error that `text` must raise.
@@ -70,6 +71,7 @@ protected:
     const std::string target_ = "[target]\nmodel = \"models/target.gguf\"\n";
     fs::path directory_;
     std::vector<ConfigLayer> layers_;
+    FindModel find_model_;
     const std::vector<StageSchema> stages_ = stages();
     std::vector<SourceSchema> sources_ = {{"draft", "a model", {}}, {"ngram", "a lookup", {"suffix", "lookup"}}};
 };
@@ -83,6 +85,31 @@ TEST_F(ConfigTest, OlderNamesOfSourcesAreReplaced) {
     // Without a list of sources, their names are not checked.
     sources_.clear();
     EXPECT_THAT(load(target_ + "[speculation]\nsources = [\"any\"]\n").sources, ElementsAre("any"));
+}
+
+TEST_F(ConfigTest, ModelsOfTheHubAreFoundOnceAllElseIsRight) {
+    const std::string pair = "[target]\nmodel = \"hf:ann/large:Q4_0\"\n[draft]\nmodel = \"hf:ann/small\"\n";
+    EXPECT_THAT(error(pair), HasSubstr("test.toml:2:9: names a model of the hub"));
+    std::vector<std::string> asked;
+    find_model_ = [&](const std::string& name) {
+        asked.push_back(name);
+        return fs::path("/cache") / name.substr(3);
+    };
+    const Config config = load(pair);
+    EXPECT_THAT(asked, ElementsAre("hf:ann/large:Q4_0", "hf:ann/small"));
+    EXPECT_EQ(config.target_model, "/cache/ann/large:Q4_0");
+    EXPECT_EQ(config.draft_model, "/cache/ann/small");
+    // What is shown and saved is the name.
+    EXPECT_THAT(to_toml(config, stages_, false), HasSubstr("model = \"hf:ann/large:Q4_0\""));
+    asked.clear();
+    EXPECT_EQ(load(pair, {"target.model=" + (directory_ / "models/target.gguf").string()}).draft_model,
+              "/cache/ann/small");
+    EXPECT_THAT(asked, ElementsAre("hf:ann/small")) << "only what counts in the end";
+    asked.clear();
+    EXPECT_THAT(error(pair + "[sampling]\nseed = -1\n"), HasSubstr("'sampling.seed'"));
+    EXPECT_TRUE(asked.empty()) << "nothing is fetched for a configuration that cannot run";
+    find_model_ = [](const std::string&) -> fs::path { throw Error("no network"); };
+    EXPECT_THAT(error(pair), HasSubstr("test.toml:2:9: no network"));
 }
 
 TEST_F(ConfigTest, EveryKeyArrives) {
