@@ -106,7 +106,11 @@ TEST(ChatProgram, ATemplateIsChangedInAConversation) {
         write_scratch("second.jinja", "{% for m in messages %}<|im_start|>{{ m.content }}|{% endfor %}");
     const Outcome outcome = run(with_model("chat", model(), {"--lines"}),
                                 "one\n/set chat.template " + own + "\ntwo\n/print\n/undo\n/undo\n/print\n");
-    EXPECT_THAT(outcome.error, HasSubstr("<|im_start|>one|<|im_start|>It is 4!\n|<|im_start|>two|<think>"));
+    EXPECT_EQ(outcome.out, "It is 4!\n\nIt is 4!\n\n");
+    // A template that knows nothing of reasoning gets the answer as the model wrote it.
+    EXPECT_THAT(outcome.error,
+                HasSubstr("<|im_start|>one|<|im_start|><think>\n2 and two make four\n</think>\n\nIt is 4!\n|"
+                          "<|im_start|>two|<think>"));
 }
 
 TEST(ChatProgram, WhatATemplateCannotDoIsSaid) {
@@ -149,7 +153,7 @@ TEST_F(ChatInTerminal, ReasoningIsFolded) {
     wait_for_answers(1);
     EXPECT_THAT(screen(), AllOf(HasSubstr("Reasoned for 4 tokens; /reasoning shows it.\nIt is 4!\n"),
                                 Not(HasSubstr("two make")), Not(HasSubstr("think>"))));
-    EXPECT_THAT(colours(), HasSubstr("\x1b[2mReasoned for"));
+    EXPECT_THAT(colours(), ::testing::ContainsRegex("2m[^\n]*Reasoned for"));
     type("/reasoning Enter");
     expect_screen(HasSubstr("2 and two make four"));
     type("/retry Enter");

@@ -387,8 +387,8 @@ public:
     const fs::path& path() const { return path_; }
     std::string templates() const {
         std::string out;
-        for (const NamedTemplate& one : Tokenizer::from_directory(path_).chat_templates())
-            out += one.name + "=" + one.source + ";";
+        const Tokenizer tokenizer = Tokenizer::from_directory(path_);
+        for (const NamedTemplate& one : tokenizer.chat_templates()) out += one.name + "=" + one.source + ";";
         return out;
     }
 
