@@ -70,6 +70,21 @@ TEST(ChatProgram, AConversationDropsEarlierReasoning) {
     EXPECT_THAT(outcome.error, Not(HasSubstr("<think>...")));
 }
 
+TEST(ChatProgram, ASavedConversationGoesOn) {
+    const std::string path = model();
+    const std::string session = (scratch() / "thoughtful.session").string();
+    const Outcome first = run(with_model("chat", path, {"--lines", "--session", session}), "2+2?\nand?\n");
+    ASSERT_EQ(first.status, 0) << first.error;
+    const Outcome replayed = run({"session", "replay", session});
+    EXPECT_EQ(replayed.status, 0) << replayed.out << replayed.error;
+    EXPECT_EQ(run({"session", "show", session}).out, "> 2+2?\nIt is 4!\n> and?\nIt is 4!\n");
+    const Outcome again = run(with_model("chat", path, {"--lines", "--session", session}), "/print\n/undo\n/print\n");
+    EXPECT_EQ(again.status, 0) << again.error;
+    EXPECT_THAT(again.error,
+                AllOf(HasSubstr("<|im_start|>assistant\nIt is 4!\n<|im_end|>\n<|im_start|>user\nand?"),
+                      HasSubstr("assistant\n<think>\n2 and two make four\n</think>\n\nIt is 4!\n<|im_end|>\n")));
+}
+
 TEST(ChatProgram, TellsTheTemplateWhatIsSet) {
     const std::string path = model();
     const Outcome on = run(with_model("tokenize", path, {"--chat", "--json"}), "hi");
