@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "app/conversation/filled_hole.h"
+#include "core/chat/answer_markup.h"
 
 namespace foresay::app {
 
