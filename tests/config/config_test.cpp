@@ -147,10 +147,14 @@ system = "Be brief."
 newline = false
 read_ahead = false
 fim_order = "spm"
+template = "models/target.gguf"
+reasoning = "low"
+date = "2026-01-31"
 save = false
 keep_sessions = 7
 language = "go"
 about = "It completes."
+template_args = { terse = true }
 [runtime]
 device = "cuda:1"
 threads = 2
@@ -179,6 +183,10 @@ anything = "goes"
     EXPECT_FALSE(config.chat_save);
     EXPECT_EQ(config.chat_keep_sessions, 7);
     EXPECT_EQ(config.chat_fim_order, "spm");
+    EXPECT_EQ(config.chat_template, directory_ / "models/target.gguf");
+    EXPECT_EQ(config.chat_reasoning, "low");
+    EXPECT_EQ(config.chat_date, "2026-01-31");
+    EXPECT_EQ(std::get<bool>(config.template_args().at("terse").value), true);
     EXPECT_EQ(config.chat_language, "go");
     EXPECT_EQ(config.chat_about, "It completes.");
     EXPECT_EQ(config.device, "cuda:1");
