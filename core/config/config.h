@@ -45,8 +45,10 @@ struct ConfigLayer {
 class Config {
 public:
     std::filesystem::path target_model;
-    int target_context = 0;             // 0: as long as the model allows
-    std::filesystem::path draft_model;  // empty: no draft model
+    int target_context = 0;                            // 0: as long as the model allows
+    std::filesystem::path draft_model;                 // empty: no draft model, or draft_auto
+    bool draft_auto = false;                           // one is to be found
+    std::vector<std::filesystem::path> draft_folders;  // in which it is looked for
     bool draft_head_as_stored = false;
 
     SpeculationMode speculation_mode = SpeculationMode::automatic;

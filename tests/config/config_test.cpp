@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "core/config/diagnostic.h"
+#include "core/config/layers.h"
 #include "core/config/nearest.h"
 #include "core/config/toml_tree.h"
 
@@ -120,6 +121,7 @@ context = 1024
 [draft]
 model = "models/draft.gguf"
 head = "file"
+folders = ["drafts", "/srv/models"]
 [speculation]
 mode = "fixed"
 max_draft = 9
@@ -167,6 +169,7 @@ anything = "goes"
     EXPECT_EQ(config.target_model, directory_ / "models/target.gguf");
     EXPECT_EQ(config.target_context, 1024);
     EXPECT_EQ(config.draft_model, directory_ / "models/draft.gguf");
+    EXPECT_THAT(config.draft_folders, ElementsAre(directory_ / "drafts", "/srv/models"));
     EXPECT_TRUE(config.draft_head_as_stored);
     EXPECT_EQ(config.speculation_mode, SpeculationMode::fixed);
     EXPECT_EQ(config.max_draft, 9);
@@ -211,10 +214,21 @@ anything = "goes"
     }
 }
 
+TEST_F(ConfigTest, DraftsMayBeFoundOrLeftOut) {
+    for (const std::string word : {"auto", "none", ""}) {
+        const Config config = load(target_ + "[draft]\nmodel = \"" + word + "\"\n");
+        EXPECT_EQ(config.draft_auto, word == "auto") << word;
+        EXPECT_EQ(config.draft_model, "") << word << " is no path";
+        EXPECT_EQ(std::get<std::string>(config.setting("draft.model").value), word);
+    }
+}
+
 TEST_F(ConfigTest, DefaultsAreTheSchemas) {
     const Config config = load(target_);
     EXPECT_EQ(config.target_context, 0);
     EXPECT_TRUE(config.draft_model.empty());
+    EXPECT_TRUE(config.draft_auto);
+    EXPECT_EQ(config.draft_folders, std::vector<std::filesystem::path>{resolve_path("~/models", {})});
     EXPECT_EQ(config.speculation_mode, SpeculationMode::automatic);
     EXPECT_EQ(config.max_draft, 16);
     EXPECT_THAT(config.chain, ElementsAre("penalties", "top_k", "top_p", "temperature"));
