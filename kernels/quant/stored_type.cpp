@@ -3,6 +3,13 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "kernels/quant/iq1_m.h"
+#include "kernels/quant/iq1_s.h"
+#include "kernels/quant/iq2_s.h"
+#include "kernels/quant/iq2_xs.h"
+#include "kernels/quant/iq2_xxs.h"
+#include "kernels/quant/iq3_s.h"
+#include "kernels/quant/iq3_xxs.h"
 #include "kernels/quant/iq4_nl.h"
 #include "kernels/quant/iq4_xs.h"
 #include "kernels/quant/nvfp4.h"
@@ -58,8 +65,10 @@ StoredType entry() {
 
 std::span<const StoredType> stored_types() {
     static const StoredType all[] = {
-        entry<Q4_1>(),   entry<Q5_0>(),  entry<Q5_1>(),  entry<Q2_K>(),  entry<Q3_K>(), entry<IQ4_NL>(),
-        entry<IQ4_XS>(), entry<TQ1_0>(), entry<TQ2_0>(), entry<NVFP4>(), entry<Q1_0>(), entry<Q2_0>(),
+        entry<Q4_1>(),    entry<Q5_0>(),   entry<Q5_1>(),    entry<Q2_K>(),  entry<Q3_K>(),
+        entry<IQ2_XXS>(), entry<IQ2_XS>(), entry<IQ3_XXS>(), entry<IQ1_S>(), entry<IQ4_NL>(),
+        entry<IQ3_S>(),   entry<IQ2_S>(),  entry<IQ4_XS>(),  entry<IQ1_M>(), entry<TQ1_0>(),
+        entry<TQ2_0>(),   entry<NVFP4>(),  entry<Q1_0>(),    entry<Q2_0>(),
     };
     return all;
 }

@@ -23,8 +23,10 @@ constexpr std::int64_t kBlocks = 64;
 
 // Where the float16 scales of a block lie.
 const std::map<std::string_view, std::vector<std::int64_t>> kScales = {
-    {"Q4_1", {0, 2}}, {"Q5_0", {0}},   {"Q5_1", {0, 2}}, {"Q2_K", {80, 82}}, {"Q3_K", {108}}, {"IQ4_NL", {0}},
-    {"IQ4_XS", {0}},  {"TQ1_0", {52}}, {"TQ2_0", {64}},  {"NVFP4", {}},      {"Q1_0", {0}},   {"Q2_0", {0}}};
+    {"Q4_1", {0, 2}}, {"Q5_0", {0}},   {"Q5_1", {0, 2}}, {"Q2_K", {80, 82}}, {"Q3_K", {108}},
+    {"IQ4_NL", {0}},  {"IQ4_XS", {0}}, {"TQ1_0", {52}},  {"TQ2_0", {64}},    {"NVFP4", {}},
+    {"Q1_0", {0}},    {"Q2_0", {0}},   {"IQ2_XXS", {0}}, {"IQ2_XS", {0}},    {"IQ2_S", {0}},
+    {"IQ3_XXS", {0}}, {"IQ3_S", {0}},  {"IQ1_S", {0}},   {"IQ1_M", {54}}};
 
 // Blocks of random bytes (SplitMix64 from the type's number) with finite scales.
 std::vector<std::byte> random_blocks(const StoredType& type) {
@@ -66,10 +68,13 @@ std::uint64_t hash(const std::vector<float>& values) {
 // The hashes are of what ggml's dequantize_row_* make of the same bytes.
 TEST(StoredTypes, ValuesAreThoseOfGgmlBitForBit) {
     const std::map<std::string_view, std::uint64_t> expected = {
-        {"Q4_1", 0x7c0d1ea4b24388d8},   {"Q5_0", 0x1082e3a4f715b9aa},  {"Q5_1", 0x82e330fd821325d1},
-        {"Q2_K", 0xf44e31cb3156635f},   {"Q3_K", 0x68b61712c3d14022},  {"IQ4_NL", 0xcf0adcb70db6acac},
-        {"IQ4_XS", 0x6206a2c62c0c82ed}, {"TQ1_0", 0x702eadc1e3aadcce}, {"TQ2_0", 0xb1745b9cda84b1dc},
-        {"NVFP4", 0xd91df9cb22bdb64b},  {"Q1_0", 0x9a45cb248469f4a5},  {"Q2_0", 0xc849247229f9ed8a},
+        {"Q4_1", 0x7c0d1ea4b24388d8},    {"Q5_0", 0x1082e3a4f715b9aa},   {"Q5_1", 0x82e330fd821325d1},
+        {"Q2_K", 0xf44e31cb3156635f},    {"Q3_K", 0x68b61712c3d14022},   {"IQ4_NL", 0xcf0adcb70db6acac},
+        {"IQ4_XS", 0x6206a2c62c0c82ed},  {"TQ1_0", 0x702eadc1e3aadcce},  {"TQ2_0", 0xb1745b9cda84b1dc},
+        {"IQ2_XXS", 0xc78e52141d00cf38}, {"IQ2_XS", 0x9be72fe8cd7bde9f}, {"IQ2_S", 0x0b9c30a8d5a50385},
+        {"IQ3_XXS", 0x04ac29d48677b44b}, {"IQ3_S", 0xeb3ea625524d68c6},  {"IQ1_S", 0xe6542b8d90db8568},
+        {"IQ1_M", 0xe8e9797182b22b68},   {"NVFP4", 0xd91df9cb22bdb64b},  {"Q1_0", 0x9a45cb248469f4a5},
+        {"Q2_0", 0xc849247229f9ed8a},
     };
     ASSERT_EQ(stored_types().size(), expected.size());
     for (const StoredType& type : stored_types()) {
