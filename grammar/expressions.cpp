@@ -31,7 +31,8 @@ Expression Expressions::add(const Node& node) {
         if (nodes_[table_[slot]] == node) return table_[slot];
     }
     if (nodes_.size() >= limit_ || nodes_.size() >= step_limit_)
-        throw Error("this grammar is too complex: its expressions need too many states; use fewer or smaller repetitions");
+        throw Error(
+            "this grammar is too complex: its expressions need too many states; use fewer or smaller repetitions");
     nodes_.push_back(node);
     const auto id = static_cast<Expression>(nodes_.size() - 1);
     table_[slot] = id;

@@ -14,6 +14,7 @@ namespace foresay::grammar {
 Symbol read_regex(Machine& machine, std::string_view text);
 Symbol read_choices(Machine& machine, std::string_view text);
 Symbol read_gbnf(Machine& machine, std::string_view text);
+Symbol read_json_schema(Machine& machine, std::string_view text, Whitespace whitespace);
 
 // A symbol for an expression, which may match the empty text or nothing at all.
 Symbol symbol_of(Machine& machine, Expression expression);

@@ -12,7 +12,7 @@ namespace {
 constexpr std::size_t kMostForced = 256;
 constexpr std::size_t kMostTrigger = 256;
 
-Symbol read(Machine& machine, const Source& source, const Options&) {
+Symbol read(Machine& machine, const Source& source, const Options& options) {
     if (source.text.size() > kMostSourceBytes)
         throw Error("a grammar may have 2 MiB; this one has " + std::to_string(source.text.size()) + " bytes");
     switch (source.language) {
@@ -20,11 +20,14 @@ Symbol read(Machine& machine, const Source& source, const Options&) {
             return read_regex(machine, source.text);
         case Language::choices:
             return read_choices(machine, source.text);
-        case Language::gbnf: return read_gbnf(machine, source.text);
-        default:
-            break;
+        case Language::gbnf:
+            return read_gbnf(machine, source.text);
+        case Language::json:
+            return read_json_schema(machine, "true", options.whitespace);
+        case Language::json_schema:
+            return read_json_schema(machine, source.text, options.whitespace);
     }
-    throw Error("this kind of grammar is not supported");
+    bug("a language has no reader");
 }
 
 // Puts free text around `root`.

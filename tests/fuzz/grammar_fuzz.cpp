@@ -1,5 +1,5 @@
-// Whatever a grammar holds, compiling it ends with a grammar or one Error; and whatever text follows, its states neither
-// throw nor disagree: a token is allowed by the mask exactly if it is accepted.
+// Whatever a grammar holds, compiling it ends with a grammar or one Error; and whatever text follows, its states
+// neither throw nor disagree: a token is allowed by the mask exactly if it is accepted.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
