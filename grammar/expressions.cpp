@@ -224,9 +224,14 @@ Expression Expressions::derivative(Expression e, std::uint8_t value) {
             break;
     }
     if (e == kAll) return kAll;
-    const std::uint64_t key = static_cast<std::uint64_t>(e) << 8 | value;
-    const auto found = derivatives_.find(key);
-    if (found != derivatives_.end()) return found->second;
+    const std::uint64_t key = (static_cast<std::uint64_t>(e) << 8 | value) + 1;
+    const auto slot_of = [&](std::uint64_t k) {
+        std::size_t slot = (k * 0x9E3779B97F4A7C15u >> 20) & (derivatives_.size() - 1);
+        while (derivatives_[slot].first != 0 && derivatives_[slot].first != k)
+            slot = (slot + 1) & (derivatives_.size() - 1);
+        return slot;
+    };
+    if (const auto& known = derivatives_[slot_of(key)]; known.first == key) return known.second;
     struct Limited {  // the outermost call sets the limit
         std::size_t& limit;
         const bool outer;
@@ -238,7 +243,14 @@ Expression Expressions::derivative(Expression e, std::uint8_t value) {
         }
     } limited(step_limit_, nodes_.size() + kMostPerDerivative);
     const Expression result = compute_derivative(e, value);
-    derivatives_.emplace(key, result);
+    if (++derivative_count_ * 2 > derivatives_.size()) {
+        std::vector<std::pair<std::uint64_t, Expression>> old(derivatives_.size() * 2);
+        old.swap(derivatives_);
+        for (const auto& entry : old) {
+            if (entry.first != 0) derivatives_[slot_of(entry.first)] = entry;
+        }
+    }
+    derivatives_[slot_of(key)] = {key, result};
     return result;
 }
 
@@ -301,6 +313,73 @@ const std::vector<std::uint8_t>& Expressions::representatives() {
         representatives_ = classes().representatives;
     }
     return representatives_;
+}
+
+// Whether it matches only so many texts.
+bool Expressions::finite(Expression e) {
+    const auto known = finite_.find(e);
+    if (known != finite_.end()) return known->second;
+    const Node node = nodes_[e];
+    bool result = false;
+    switch (node.kind) {
+        case Kind::none:
+        case Kind::empty:
+        case Kind::bytes:
+            result = true;
+            break;
+        case Kind::repeat:
+            result = node.c != kUnlimited && finite(node.a);
+            break;
+        case Kind::concat:
+        case Kind::either: {
+            // Chains lean to the right and may be long.
+            result = true;
+            Expression rest = e;
+            for (; result && nodes_[rest].kind == node.kind; rest = nodes_[rest].b) result = finite(nodes_[rest].a);
+            result = result && finite(rest);
+            break;
+        }
+        default:
+            break;
+    }
+    finite_.emplace(e, result);
+    return result;
+}
+
+// Whether it is X*, and each of the characters is a text of X.
+bool Expressions::loops(Expression e, Expression characters) {
+    const Node node = nodes_[e];
+    if (e == kAll) return true;
+    return node.kind == Kind::repeat && node.b == 0 && node.c == kUnlimited &&
+           matches_nothing(intersection({characters, complement(node.a)}));
+}
+
+bool Expressions::takes_any(Expression e, Expression characters) {
+    const std::uint64_t key = static_cast<std::uint64_t>(e) << 32 | characters;
+    if (const auto known = takes_any_.find(key); known != takes_any_.end()) return known->second;
+    bool result = false;
+    const Node node = nodes_[e];
+    if (node.kind == Kind::both) {
+        // Loops go on as they are; what a finite set takes away leaves enough.
+        result = true;
+        Expression rest = e;
+        const auto allows = [&](Expression part) {
+            return loops(part, characters) || (nodes_[part].kind == Kind::no && finite(nodes_[part].a));
+        };
+        for (; result && nodes_[rest].kind == Kind::both; rest = nodes_[rest].b) result = allows(nodes_[rest].a);
+        result = result && allows(rest);
+    } else if (node.kind == Kind::concat) {
+        result = takes_any(node.a, characters) && !matches_nothing(node.b);
+    } else if (node.kind == Kind::either) {
+        Expression rest = e;
+        for (; !result && nodes_[rest].kind == Kind::either; rest = nodes_[rest].b)
+            result = takes_any(nodes_[rest].a, characters);
+        result = result || takes_any(rest, characters);
+    } else {
+        result = loops(e, characters);
+    }
+    takes_any_.emplace(key, result);
+    return result;
 }
 
 // Searches breadth first for a derivative that may end. What is found holds for all that was passed when nothing ends.

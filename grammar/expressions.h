@@ -72,6 +72,9 @@ public:
     // Whether the expression matches no text. An answer that takes more than `steps` derivatives is "no".
     bool matches_nothing(Expression e, std::size_t steps = 20'000);
     bool matches(Expression e, std::string_view text);
+    // Whether any text of `characters` (an expression for one of them) can be written here and be gone on with. "No"
+    // may also mean that it is not obvious.
+    bool takes_any(Expression e, Expression characters);
     std::size_t size() const { return nodes_.size(); }
 
     // The bytes in classes that no expression made so far tells apart, and the lowest byte of each class.
@@ -102,6 +105,8 @@ private:
     Expression add_compare(std::uint32_t bound, Comparison comparison, std::uint32_t state);
     Expression add_multiple(std::uint32_t factor, std::uint32_t rest, std::uint32_t phase);
     const std::vector<std::uint8_t>& representatives();
+    bool finite(Expression e);
+    bool loops(Expression e, Expression characters);
 
     std::size_t limit_;
     std::size_t step_limit_ = SIZE_MAX;  // of the derivative that is being computed
@@ -110,7 +115,12 @@ private:
     std::vector<ByteSet> sets_;
     std::unordered_map<ByteSet, Expression> set_ids_;
     std::vector<Decimal> bounds_;
-    std::unordered_map<std::uint64_t, Expression> derivatives_;
+    // Open addressing: (expression and byte) plus 1, and the derivative.
+    std::vector<std::pair<std::uint64_t, Expression>> derivatives_ =
+        std::vector<std::pair<std::uint64_t, Expression>>(1024);
+    std::size_t derivative_count_ = 0;
+    std::unordered_map<Expression, bool> finite_;
+    std::unordered_map<std::uint64_t, bool> takes_any_;
     std::unordered_map<Expression, bool> nothing_;
     std::vector<std::uint8_t> representatives_;  // for as many sets as representatives_of_ says
     std::size_t representatives_of_ = SIZE_MAX;

@@ -24,8 +24,7 @@ public:
     using Thread = Machine::Thread;
     static constexpr std::size_t kMostExpressions = 1'000'000;
 
-    explicit GrammarData(std::shared_ptr<const Vocabulary> vocabulary)
-        : vocabulary_(std::move(vocabulary)), machine_(kMostExpressions) {}
+    explicit GrammarData(std::shared_ptr<const Vocabulary> vocabulary);
 
     Machine& machine() { return machine_; }
     const Vocabulary& vocabulary() const { return *vocabulary_; }
@@ -64,6 +63,7 @@ private:
     std::shared_ptr<const Vocabulary> vocabulary_;
     std::mutex mutex_;
     Machine machine_;
+    Expression plain_ = Expressions::kNone;  // one plain character
     std::unordered_map<std::string, std::vector<std::uint32_t>> masks_;
     std::unordered_map<std::uint32_t, Steps> steps_;
     std::unordered_map<std::uint32_t, Reach> reaches_;

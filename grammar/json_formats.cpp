@@ -15,10 +15,21 @@ std::string date() {
            leap + "-02-29)";
 }
 
-// A second of 60 only where it is 23:59:60 in UTC, and its offset is written as zero.
+// A second of 60 only where it is 23:59 in UTC: with offsets of whole and half hours.
 std::string time() {
-    return "((([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]+)?([zZ]|[+-]([01][0-9]|2[0-3]):[0-5][0-9]))|"
-           "23:59:60(\\.[0-9]+)?([zZ]|[+-]00:00))";
+    const auto two = [](int n) {
+        return std::string{static_cast<char>('0' + n / 10), static_cast<char>('0' + n % 10)};
+    };
+    const std::string fraction = "(\\.[0-9]+)?";
+    std::string leap = "23:59:60" + fraction + "[zZ]";
+    for (int hour = 0; hour < 24; ++hour) {
+        leap += "|" + two((23 + hour) % 24) + ":59:60" + fraction + "\\+" + two(hour) + ":00";
+        leap += "|" + two(hour) + ":29:60" + fraction + "\\+" + two(hour) + ":30";
+        leap += "|" + two(23 - hour) + ":59:60" + fraction + "-" + two(hour) + ":00";
+        leap += "|" + two(23 - hour) + ":29:60" + fraction + "-" + two(hour) + ":30";
+    }
+    return "(([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]" + fraction + "([zZ]|[+-]([01][0-9]|2[0-3]):[0-5][0-9])|" + leap +
+           ")";
 }
 
 std::string duration() {

@@ -272,7 +272,7 @@ private:
         if ((merged.types & Type::boolean) != 0) parts.push_back(e_.literals({"true", "false"}));
         if ((merged.types & Type::number) != 0) {
             const bool plain = merged.bounds.empty() && merged.multiples.empty();
-            parts.push_back(plain ? (merged.integer ? text_.integer() : text_.number()) : restricted_number(merged));
+            parts.push_back(plain && !merged.integer ? text_.number() : restricted_number(merged));
         }
         if ((merged.types & Type::string) != 0) {
             const bool plain = merged.patterns.empty() && merged.formats.empty();
@@ -290,7 +290,10 @@ private:
     static std::uint32_t limit(std::uint32_t most) { return most == UINT32_MAX ? Expressions::kUnlimited : most; }
 
     Expression restricted_number(const MergedSchema& merged) {
-        std::vector<Expression> parts = {text_.plain_number(merged.integer)};
+        const JsonText::Fraction fraction = !merged.integer         ? JsonText::Fraction::any
+                                            : merged.strict_integer ? JsonText::Fraction::none
+                                                                    : JsonText::Fraction::zero;
+        std::vector<Expression> parts = {text_.plain_number(fraction)};
         for (const auto& [comparison, bound] : merged.bounds) parts.push_back(e_.compare(comparison, bound));
         for (const auto& [factor, places] : merged.multiples) parts.push_back(e_.multiple(factor, places));
         return e_.intersection(std::move(parts));

@@ -47,14 +47,13 @@ Expression JsonText::written(std::uint32_t least, std::uint32_t most) {
     return e_.repeat(write(e_, CharacterSet::all(), Writing::json), least, most);
 }
 
-Expression JsonText::plain_number(bool integer) {
+Expression JsonText::plain_number(Fraction fraction) {
     const Expression digits = e_.repeat(digit('0'), 1, Expressions::kUnlimited);
     const Expression whole =
         e_.concat(e_.optional(e_.byte('-')), e_.either(e_.byte('0'), e_.concat(digit('1'), e_.optional(digits))));
-    return e_.concat(whole, e_.optional(e_.concat(e_.byte('.'), integer ? e_.byte('0') : digits)));
+    if (fraction == Fraction::none) return whole;
+    return e_.concat(whole, e_.optional(e_.concat(e_.byte('.'), fraction == Fraction::zero ? e_.byte('0') : digits)));
 }
-
-Expression JsonText::integer() { return plain_number(true); }
 
 Expression JsonText::number() {
     ByteSet letters;
@@ -63,7 +62,7 @@ Expression JsonText::number() {
     signs.set('+').set('-');
     const Expression exponent =
         e_.concat({e_.bytes(letters), e_.optional(e_.bytes(signs)), e_.repeat(digit('0'), 1, Expressions::kUnlimited)});
-    return e_.concat(plain_number(false), e_.optional(exponent));
+    return e_.concat(plain_number(Fraction::any), e_.optional(exponent));
 }
 
 Expression JsonText::scalar(const JsonValue& value) {

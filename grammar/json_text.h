@@ -26,8 +26,9 @@ public:
     Expression written(std::uint32_t least, std::uint32_t most);
     Expression quoted(Expression content) { return e_.concat({e_.byte('"'), content, e_.byte('"')}); }
     Expression number();
-    Expression integer();                   // 3 and 3.0
-    Expression plain_number(bool integer);  // without exponent, as comparisons and multiples need it
+    // Without exponent, as comparisons and multiples need it.
+    enum class Fraction : std::uint8_t { any, zero /* 3 and 3.0 */, none };
+    Expression plain_number(Fraction fraction);
     // A null, boolean, number or string, in each way in which its value is written here.
     Expression scalar(const JsonValue& value);
 

@@ -46,6 +46,13 @@ public:
     // Whether some lexeme may go on.
     bool goes_on(std::uint32_t state) const { return info_[state].goes_on; }
     bool free(std::uint32_t state) const { return info_[state].free; }
+    // Whether some lexeme takes any text of `characters` from here, whatever else may come.
+    bool takes_any(std::uint32_t state, Expression characters) {
+        for (std::uint32_t i = 0; i < info_[state].count; ++i) {
+            if (expressions_.takes_any(rests_[info_[state].first + i].second, characters)) return true;
+        }
+        return false;
+    }
     std::size_t classes() const { return classes_.representatives.size(); }
     std::uint8_t class_of(std::uint8_t byte) const { return classes_.of[byte]; }
     std::size_t size() const { return info_.size(); }

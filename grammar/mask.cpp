@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "grammar/characters.h"
 #include "grammar/grammar_data.h"
 
 namespace foresay::grammar {
@@ -24,6 +25,12 @@ constexpr Sequence kSequences[] = {
 };
 
 }  // namespace
+
+GrammarData::GrammarData(std::shared_ptr<const Vocabulary> vocabulary)
+    : vocabulary_(std::move(vocabulary)), machine_(kMostExpressions) {
+    // Made first, so that the lexer's classes of bytes tell plain ones from others.
+    plain_ = utf8(machine_.expressions(), {{0x20, 0x21}, {0x23, 0x5B}, {0x5D, 0x7E}, {0x80, 0x10FFFF}});
+}
 
 bool GrammarData::free(std::span<const Thread> threads) {
     return std::any_of(threads.begin(), threads.end(), [&](const Thread& t) { return machine_.lexer().free(t.lexer); });
@@ -98,6 +105,11 @@ GrammarData::Reach GrammarData::reach(std::uint32_t state) {
     const auto known = reaches_.find(state);
     if (known != reaches_.end()) return known->second;
     Reach reach;
+    if (machine_.lexer().takes_any(state, plain_)) {
+        reach.every = Vocabulary::kEndless;
+        reaches_.emplace(state, reach);
+        return reach;
+    }
     std::vector<std::uint32_t> at = {state};
     bool every = true;
     bool crosses = false;

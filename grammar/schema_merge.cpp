@@ -78,6 +78,8 @@ SchemaDocument::SchemaDocument(JsonValue root) : root_(std::move(root)) {
     if (const JsonValue* schema = root_.find("$schema")) {
         for (const char* draft : {"draft-03", "draft-04", "draft-05", "draft-06", "draft-07"})
             reference_alone_ = reference_alone_ || schema->text.find(draft) != std::string::npos;
+        for (const char* draft : {"draft-03", "draft-04"})
+            strict_integers_ = strict_integers_ || schema->text.find(draft) != std::string::npos;
     }
     for (const char* name : {"$id", "id"}) {
         const JsonValue* id = root_.find(name);
@@ -265,6 +267,7 @@ void SchemaDocument::add_types(const JsonValue& schema, const JsonValue& value, 
     }
     merged.types &= types;
     merged.integer = merged.integer || (integer && !number);
+    merged.strict_integer = merged.integer && strict_integers_;
 }
 
 void SchemaDocument::add_keyword(const JsonValue& schema, const std::string& name, const JsonValue& value,
@@ -306,6 +309,7 @@ void SchemaDocument::add_keyword(const JsonValue& schema, const std::string& nam
         const FormatKind kind = find_format(value.text, pattern);
         if (kind == FormatKind::unsupported) refuse(schema, name, "is \"" + value.text + "\", which is not supported");
         if (kind == FormatKind::pattern) merged.formats.push_back(pattern);
+        if (value.text == "hostname") merged.most_characters = std::min(merged.most_characters, 253u);
     } else if (name == "minItems") {
         merged.least_items = std::max(merged.least_items, count(schema, name, value));
     } else if (name == "maxItems") {

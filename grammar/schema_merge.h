@@ -36,9 +36,10 @@ Goal join(Goal a, const Goal& b);
 struct MergedSchema {
     enum Type : unsigned { null = 1, boolean = 2, number = 4, string = 8, array = 16, object = 32, every = 63 };
     unsigned types = every;
-    bool integer = false;  // numbers must be integers
-    bool never = false;    // a schema `false`
-    Goal goal;             // with $ref and allOf replaced by what they name
+    bool integer = false;         // numbers must be integers
+    bool strict_integer = false;  // written without a point
+    bool never = false;           // a schema `false`
+    Goal goal;                    // with $ref and allOf replaced by what they name
 
     struct Choice {
         SchemaPart part;
@@ -96,6 +97,7 @@ private:
     std::string id_;                // of the root
     bool reference_alone_ = false;  // the keywords beside a $ref do not count (before 2019-09)
     bool has_references_ = false;
+    bool strict_integers_ = false;  // 3.0 is none (before draft 6)
     mutable std::size_t work_ = 0;  // schemas merged so far
 };
 

@@ -109,6 +109,7 @@ INSTANTIATE_TEST_SUITE_P(
             R"({"$schema":"http://json-schema.org/draft-07/schema#","$ref":"#/definitions/a","maximum":5,"definitions":{"a":{"type":"integer"}}})",
             {"2", "6"},
             {"\"\""}},
+        Case{R"({"$schema":"http://json-schema.org/draft-04/schema#","type":"integer"})", {"2"}, {"2.0"}},
         Case{R"({"type":"number","minimum":3,"exclusiveMinimum":true})", {"4"}, {"3"}},
         Case{R"({"type":"array","items":[{"type":"null"}],"additionalItems":false})",
              {"[]", "[null]"},
