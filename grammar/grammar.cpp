@@ -164,8 +164,11 @@ void State::mask(std::span<std::uint32_t> words) const {
         const std::vector<std::uint32_t>& mask = data.mask(place_->threads);
         for (std::size_t i = 0; i < mask.size(); ++i) words[i] |= mask[i];
         if (!data.free(place_->threads)) return;
-    } catch (const Error&) {
-        std::fill(words.begin(), words.end(), 0);  // accept() of any token will say why
+    } catch (const Error& error) {
+        std::fill(words.begin(), words.end(), 0);
+        auto place = std::make_shared<Place>();
+        place->failure = error.what();
+        place_ = std::move(place);
         return;
     }
     for (const std::int32_t id : vocabulary.special()) {

@@ -15,8 +15,8 @@
 //           lazily under a lock, so they may be used at once and do not run in parallel.
 // Cost:     128,256 tokens, one core: a mask takes about 50 us the first time in a state and 2 us from then on.
 //           accept() takes less than a microsecond per byte.
-// Memory:   bounded for each grammar: about 64 MB of rows, 64 MB of automaton, 32 MB of masks, which are dropped and
-//           made again.
+// Memory:   bounded for each grammar: about 64 MB of rows and 32 MB of masks, which are dropped and made again, and at
+//           most 200 MB of automaton, at whose end states fail. Usual grammars take a few MB in all.
 // Errors:   compile() throws Error: one sentence. States do not throw: failure() says why a state is unusable (a
 // grammar
 //           that is too ambiguous or complex shows that only on some texts). Then nothing is allowed.
@@ -115,7 +115,7 @@ private:
     bool advance(std::string_view bytes, std::shared_ptr<const Place>& place) const;
 
     std::shared_ptr<const Grammar> grammar_;
-    std::shared_ptr<const Place> place_;
+    mutable std::shared_ptr<const Place> place_;  // mask() may find that the grammar is too complex
 };
 
 }  // namespace foresay::grammar

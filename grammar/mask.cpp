@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::size_t kMostMaskBytes = std::size_t{32} << 20;
 constexpr std::uint32_t kMostPlain = 33;      // characters that are looked ahead
-constexpr std::size_t kMostPlainStates = 64;  // at one distance
+constexpr std::size_t kMostPlainStates = 16;  // at one distance
 
 // The bytes of plain characters: ranges of first bytes, and of the ones after them.
 struct Sequence {
