@@ -133,6 +133,8 @@ void measure(const ModelShape& whole, KvFormat format, int depth, const cuda::St
         const double own = time(out.data(), [&] { cuda::launch_attend_decode(stream, call); });
         const double resident = time(resident_out.data(), [&] { launch_resident(call, stream); });
         const auto together = static_cast<std::int32_t>(tiles.size());
+        const cuda::DeviceBuffer<float> flash_partial(partial.size());
+        call.partial = flash_partial.data();
         const double flash = time(flash_out.data(), [&] { cuda::launch_flash_decode(stream, call, together); });
         const auto values = [&](const cuda::DeviceBuffer<float>& of) {
             std::vector<float> host(static_cast<std::size_t>(rows * shape.heads * shape.head_dim));

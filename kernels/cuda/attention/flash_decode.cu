@@ -1,35 +1,37 @@
 // Attention of decode rows after long contexts: one launch per layer, keys and values through shared memory, read once
 // for up to 64 (row, query head) pairs of a sequence.
 //
-// Unit:     (set, head tile, chunk): up to kSetTiles neighbouring tiles of one sequence against the keys of one chunk.
-//           A team of kSetTiles warps works on it, one tile each. A CTA has two or three teams, which take units from a
-//           counter. Each has a producer warp, or its own warps bring what is next where no warp is left for that.
+// Unit:     (set, head tile, chunk): up to kSetTiles (1, 2 or 4) neighbouring tiles of one sequence against the keys of
+//           one chunk. A team of four warps works on it: a warp for each tile, or two or four of them (kSplit). A CTA
+//           has two teams, which take units from a counter.
 //
 // Data flow of a block of 64 positions (128 of codes), per team:
 //
-//   K and V  global --cp.async.bulk--> slot of the team's ring               (produce; a page is one copy)
+//   K and V  global --cp.async.bulk--> slot of the team's ring              (bring_block; a page is one copy)
 //   scores   Q . K^T by mma: Q in registers for the whole unit, K from the slot as the page has it, one lane's
 //            operands in 16 bytes
 //   softmax  in registers; the four lanes of a quad exchange the peak by shuffles
 //   output   V^T . P^T by mma: the sums of the scores, packed to float16, already are operand B
 //
-// A warp meets no other from the beginning of a unit to its end, only the barriers of the ring. Then each warp leaves
-// (peak, sum, output) of its tile in flagged words, and the CTA merges rows when it has no units left
-// (merge_chunks.cuh).
+// Where several warps have a tile, each has a part of the block's keys and a part of the values of the head, and they
+// exchange peaks and weights through shared memory. Then each tile leaves (peak, sum, output) in global memory, CTAs
+// meet at a counter, and merge the rows (merge_rows).
 //
 // Order:    bit for bit that of attend_group() (decode_attention.cuh), which spreads a tile over 8 warps. Scores: two
 //           sums, of the even and the odd mma, then added. Weights: a partial sum for every pair of neighbouring
 //           positions of eight (eights of 64 positions, kEights of 128), which stands for a lane of a warp there;
-//           added in the order of its lanes and warps when the unit ends. Outputs: one sum over all positions.
+//           added in the order of its lanes and warps when the unit ends. Outputs: one sum over all positions. Merge:
+//           that of merge_row() (merge_chunks.cuh).
 // Columns:  column q of the n-th mma of scores is position run (q / 2) + 2 n + q % 2 of its strip of 4 run positions.
 //           So a lane gets the scores of `run` neighbouring positions, those whose values it has in one load of V.
-// Waits:    slot, full: the team waits for the copy. Slot, empty: the producer waits for the team's warps. Positions of
-//           earlier forwards are copied before the predecessors on the stream are done; all else comes after.
+// Waits:    slot, full: the team waits for the copy. The last warp of a team that has read a slot has the next block
+//           brought there. Positions of earlier forwards are copied before the predecessors on the stream are done; all
+//           else comes after.
 // Sinks:    belong to where a row is divided by its sum: the end of attend_unit() for rows of one chunk, else of
-//           merge_row(). can_flash_decode() must say no until both are there.
+//           merge_rows().
 // Registers: 255, so eight warps: a ninth would have a third less.
-// Breaks:   a grid that is not resident as a whole hangs in the merge. Hence one CTA per multiprocessor.
-// Cost:     reads K and V once per set. A warp takes some 2,000 cycles for 64 positions.
+// Breaks:   a grid that is not resident as a whole hangs before the merge. Hence one CTA per multiprocessor.
+// Cost:     reads K and V once per set.
 
 #include "kernels/cuda/attention/flash_decode.h"
 
@@ -38,6 +40,7 @@
 #include "kernels/cuda/attention/merge_chunks.cuh"
 #include "kernels/cuda/device/async.cuh"
 #include "kernels/cuda/device/launch.cuh"
+#include "kernels/cuda/rowwise/heads.cuh"
 
 namespace foresay::kernels::cuda {
 namespace {
@@ -49,12 +52,13 @@ using attention::Partial;
 using attention::power_of_two;
 using attention::reciprocal;
 using attention::Tile;
+using attention::UnitIndex;
 using attention::worth;
 using std::int32_t;
 using std::uint32_t;
 
 constexpr int kFlashWarps = 8;          // of a CTA
-constexpr int kRingBytes = 203 * 1024;  // for all slots of a CTA, at most
+constexpr int kRingBytes = 198 * 1024;  // for all slots of a CTA, at most
 constexpr int kMostSlots = 8;           // of a team
 
 // What shared memory holds, and how the warps of a CTA are divided.
@@ -64,16 +68,46 @@ struct FlashForm : attention::KvFragmentForm<kWidth, kFormat> {
     static_assert(Base::kBlock == 8 * attention::group_warps(kWidth) * Base::kEights);
     static constexpr int kPieceBytes = Base::kCoded ? KvCodes::bytes(kWidth) : 4 * kPagePositions * kWidth;
     static constexpr int kSlotBytes = Base::kBlockPages * kPieceBytes;
-    static constexpr int kTeams = kSetTiles == 1 && Base::kCoded ? 3 : 2;
+    static constexpr int kTeams = 2, kTeamWarps = 4, kSplit = kTeamWarps / kSetTiles;  // kSplit: warps of a tile
     static constexpr int kSlots = std::min(kMostSlots, kRingBytes / (kTeams * kSlotBytes));
-    // More than eight warps would halve the registers of each. Where no warp is left to be a producer, the team's own
-    // warps bring their blocks.
-    static constexpr int kTeamWarps = kSetTiles, kWorkers = kTeams * kTeamWarps;
-    static constexpr bool kProducers = kWorkers + kTeams <= kFlashWarps;
-    static_assert(kWorkers <= kFlashWarps && kPieceBytes % 128 == 0);
+    static_assert(kTeams * kTeamWarps == kFlashWarps && kPieceBytes % 128 == 0);
     // Strips of the positions whose values come in one load.
     static constexpr int kRun = Base::kValueRun, kStrip = 4 * kRun, kStripTiles = kRun / 2;
     static constexpr int kPageStrips = kPagePositions / kStrip, kPageTiles = kPagePositions / 8;
+
+    // Of the mma of scores of a block a warp has kMine, those of part `part`. The l-th is the n-th of a page, and its
+    // positions begin at part_position + mma_position (of column 0). With runs of 16 and four warps a warp has two
+    // neighbours of each half of a page, because their sums meet.
+    static constexpr int kMine = Base::kBlock / 8 / kSplit;
+    static constexpr bool kHalves = kRun == 16 && kSplit == 4;
+    static __device__ int part_page(int part) { return Base::kBlockPages == 1 ? 0 : part / (kSplit == 4 ? 2 : 1); }
+    static constexpr __device__ int mma_page(int l) { return kSplit == 1 ? l / kPageTiles : 0; }
+    static __device__ int mma_number(int part, int l) {
+        if constexpr (kHalves) return l / 2 * 4 + part % 2 * 2 + l % 2;
+        return (part * kMine + l) % kPageTiles;
+    }
+    static __device__ int part_position(int part) {
+        if constexpr (kHalves) return 4 * (part % 2);
+        const int n = part * kMine % kPageTiles;
+        return kStrip * (n / kStripTiles) + 2 * (n % kStripTiles);
+    }
+    static constexpr __device__ int mma_position(int l) {
+        if constexpr (kHalves) return 8 * (l / 2) + 2 * (l % 2);
+        return kStrip * (l % kPageTiles / kStripTiles) + 2 * (l % kPageTiles % kStripTiles);
+    }
+    // Partial sums of a row in a lane (Order above): of all warps of the tile, and of one.
+    static constexpr bool kPairedLanes = Base::kCoded && kRun == 8;  // an eight's lanes have one sum in two lanes
+    static constexpr int kAllSums = Base::kBlock / 8 / (kPairedLanes ? 1 : Base::kEights), kSums = kAllSums / kSplit;
+
+    // What the warps of a tile exchange.
+    struct Exchange {
+        float peaks[kTileRows][4];  // by part
+        union {
+            uint2 weights[2][Base::kBlock / 16][32];   // operands B of each eight of rows, of two mma of scores
+            float halves[kTileRows][4][kAllSums / 2];  // sums of two neighbouring lanes
+        };
+    };
+    struct NoExchange {};
 
     // What a slot has. block -1: there are no more units.
     struct SlotInfo {
@@ -81,20 +115,24 @@ struct FlashForm : attention::KvFragmentForm<kWidth, kFormat> {
         int32_t chunk, head_tile;
         int32_t first_tile, tiles;
     };
+    struct Merge {  // of two rows by turns
+        float2 peak_and_sum[2][attention::kMergeShares];
+        float out[2][attention::kMergeShares][kWidth];
+    };
     struct Shared {
-        unsigned char slots[kTeams][kSlots][kSlotBytes];
-        struct {
-            float2 merged_peak_and_sum[attention::kMergeShares];
-            float merged[attention::kMergeShares][kWidth];
-        } merge;
-        std::uint64_t full[kTeams][kSlots], empty[kTeams][kSlots];
+        union {
+            unsigned char slots[kTeams][kSlots][kSlotBytes];
+            Merge merge;
+        };
+        std::conditional_t<(kSplit > 1), Exchange, NoExchange> exchange[kTeams * kSetTiles];
+        std::uint64_t full[kTeams][kSlots];
         SlotInfo info[kTeams][kSlots];
-        uint32_t readers[kTeams][kSlots];  // without producers: how many warps have read a slot, so far
+        uint32_t readers[kTeams][kSlots];  // how many warps have read a slot, so far
         // Where a team's blocks come from. Used by one warp at a time.
         struct {
             SlotInfo unit;  // block: the next one to bring
             int32_t next_unit, slot;
-            int32_t begin, committed, end_position;
+            int32_t begin, list, committed, end_position;
             int32_t pages[kMaxChunkPositions / kPagePositions];  // from block `begin` on
             const __half* base;                                  // of the key-value head
         } supply[kTeams];
@@ -119,6 +157,13 @@ struct ChunkSpan {
         return (min(chunk_begin(chunk + 1, c.block_shift), end) + (1 << c.block_shift) - 1) >> c.block_shift;
     }
 };
+
+// The partial results of a tile and head tile, by chunk.
+template <int kWidth>
+__device__ Partial<kWidth>* chunks_of(const AttendCall& c, int32_t tile, int32_t head_tile) {
+    return reinterpret_cast<Partial<kWidth>*>(c.partial) +
+           (static_cast<std::int64_t>(tile) * c.head_tiles + head_tile) * c.chunks;
+}
 
 // d += a . b, without an order among others, so that the compiler mixes products and loads.
 __device__ inline void product(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0,
@@ -196,6 +241,7 @@ __device__ void take_unit(const AttendCall& c, Shared& shared, int team) {
         if (lane == 0) {
             from.unit = {begin, end, chunk, head_tile, first_tile, tiles};
             from.begin = begin;
+            from.list = first.pages;
             from.committed = first.committed;
             from.end_position = span.end;
             from.base = c.kv + quotient_by(head_tile, c.tiles_per_head_inverse) * c.layout.head_stride;
@@ -216,6 +262,58 @@ __device__ void take_unit(const AttendCall& c, Shared& shared, int team) {
     __syncwarp();
 }
 
+// Writes K and V of the forward's own positions of a block into the cache, as codes. By one warp. Every team that reads
+// them writes them for itself; all write the same bytes.
+template <class Form, int kWidth, class Supply>
+__device__ void store_new_codes(const AttendCall& c, const Supply& from) {
+    constexpr int kAtOnce = 4;  // rows whose values are in flight
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    const int32_t values = c.kv_heads * c.head_dim;  // of K, and of V
+    const int32_t kv_head = quotient_by(from.unit.head_tile, c.tiles_per_head_inverse);
+    const int32_t first = from.unit.block * Form::kBlock, end = min(first + Form::kBlock, from.end_position);
+#pragma unroll 1
+    for (int32_t base = 0; base < c.rows; base += 32) {
+        int32_t position = -1;  // of row base + lane, if it is in the block
+        if (base + lane < c.rows) {
+            const RowState row = c.batch.rows[base + lane];
+            if (row.pages == from.list && row.position >= first && row.position < end) position = row.position;
+        }
+        unsigned left = __ballot_sync(~0u, position >= 0);
+#pragma unroll 1
+        while (left != 0) {
+            int row[kAtOnce];
+            float value[kAtOnce][2][kWidth / 32];
+#pragma unroll
+            for (int i = 0; i < kAtOnce; ++i) {
+                row[i] = __ffs(static_cast<int>(left)) - 1;
+                left &= left - 1;
+#pragma unroll
+                for (int k = 0; k < 2 * kWidth / 32; ++k) {
+                    const int32_t which = k / (kWidth / 32), d = lane + 32 * (k % (kWidth / 32));
+                    if (row[i] < 0 || d >= c.head_dim) continue;
+                    const std::int64_t at = 2 * (base + row[i]) + which;
+                    value[i][which][k % (kWidth / 32)] = __ldcg(c.new_kv + at * values + kv_head * c.head_dim + d);
+                }
+            }
+#pragma unroll
+            for (int i = 0; i < kAtOnce; ++i) {
+                if (row[i] < 0) continue;
+                const int32_t p = __shfl_sync(~0u, position, row[i]);
+                const int32_t page = from.pages[p / kPagePositions - from.begin * Form::kBlockPages];
+                auto* const to = const_cast<__half*>(from.base) + page * c.layout.page_stride;
+#pragma unroll
+                for (int which = 0; which < 2; ++which) {
+                    store_codes(to, kWidth, p % kPagePositions, which == 1, c.head_dim, lane, [&](int32_t d) {
+                        const int32_t k = (d - lane) / 32;
+                        return k < kWidth / 32 ? value[i][which][k] : 0.0f;
+                    });
+                }
+            }
+        }
+    }
+    __threadfence();
+}
+
 // Brings the next block of a team into its ring, or the news that there is none. By one warp, when all warps of the
 // team have read what the slot had.
 template <class Form, class Shared>
@@ -230,7 +328,8 @@ __device__ void bring_block(const AttendCall& c, Shared& shared, int team) {
     const bool leads = threadIdx.x % 32 == 0;
     if (unit.block >= 0 && (unit.block + 1) * Form::kBlock > from.committed) {
         await_predecessors();
-        // What they have written by plain stores is read by bulk copies.
+        if (Form::kCoded && c.new_kv != nullptr) store_new_codes<Form, Form::kValuesAt / kPagePositions>(c, from);
+        // What was written by plain stores is read by bulk copies.
         asm volatile("fence.proxy.async;" ::: "memory");
     }
     __syncwarp();  // all have read `from`
@@ -262,46 +361,39 @@ __device__ void bring_block(const AttendCall& c, Shared& shared, int team) {
 #endif
 }
 
-// A producer warp: keeps the ring of its team full.
-template <class Form, class Shared>
-__device__ void produce(const AttendCall& c, Shared& shared, int team) {
-    RingPlace at;
-    do {
-        mbarrier_wait(shared_address(&shared.empty[team][at.slot]), at.parity ^ 1);
-        bring_block<Form>(c, shared, team);
-        at.advance(Form::kSlots);
-    } while (shared.supply[team].unit.block >= 0);
-}
-
-// A warp of a team has read the slot where it is. Without a producer warp the last one to say so brings what is next.
+// A warp of a team has read the slot where it is. The last one to say so has the next block brought there.
 template <class Form, class Shared>
 __device__ __forceinline__ void release(const AttendCall& c, Shared& shared, int team, RingPlace& at) {
-    if constexpr (Form::kProducers) {
-        mbarrier_arrive_warp(shared_address(&shared.empty[team][at.slot]));
-    } else {
-        __syncwarp();
-        uint32_t before = 0;
-        if (threadIdx.x % 32 == 0) {
-            asm volatile("atom.acq_rel.cta.shared.add.u32 %0, [%1], 1;"
-                         : "=r"(before)
-                         : "r"(shared_address(&shared.readers[team][at.slot]))
-                         : "memory");
-        }
-        before = __shfl_sync(~0u, before, 0);
-        // The count goes on: whole teams have read it once more.
-        if (before % Form::kTeamWarps == Form::kTeamWarps - 1) bring_block<Form>(c, shared, team);
+    __syncwarp();
+    uint32_t before = 0;
+    if (threadIdx.x % 32 == 0) {
+        asm volatile("atom.acq_rel.cta.shared.add.u32 %0, [%1], 1;"
+                     : "=r"(before)
+                     : "r"(shared_address(&shared.readers[team][at.slot]))
+                     : "memory");
     }
+    before = __shfl_sync(~0u, before, 0);
+    // The count goes on: the whole team has read it once more.
+    if (before % Form::kTeamWarps == Form::kTeamWarps - 1) bring_block<Form>(c, shared, team);
     at.advance(Form::kSlots);
 }
 
+// Meets the other warps of a tile.
+template <class Form>
+__device__ inline void meet_tile(int tile) {
+    if constexpr (Form::kSplit > 1) {
+        asm volatile("bar.sync %0, %1;" ::"r"(2 + tile), "n"(32 * Form::kSplit) : "memory");
+    }
+}
+
 // The softmax of a warp's rows between blocks. Operand rows 8 n + quad; outputs of operand rows 8 n + 2 place + {0, 1}:
-// value 16 j + quad, then 8 further.
+// value 16 j + quad of the warp's part, then 8 further.
 template <class Form, int kColumns>
 struct Softmax {
-    static constexpr int kSums = Form::kCoded && Form::kRun == 8 ? Form::kBlock / 8 : Form::kBlock / 8 / Form::kEights;
+    static constexpr int kOutTiles = Form::kTiles / Form::kSplit;
     float peak[kColumns];
-    float sum[kColumns][kSums];  // of the lanes that attend_group() would have
-    float out[Form::kTiles][kColumns][4];
+    float sum[kColumns][Form::kSums];
+    float out[kOutTiles][kColumns][4];
     __device__ Softmax() {
 #pragma unroll
         for (int n = 0; n < kColumns; ++n) {
@@ -309,38 +401,68 @@ struct Softmax {
 #pragma unroll
             for (float& s : sum[n]) s = 0.0f;
 #pragma unroll
-            for (int j = 0; j < Form::kTiles; ++j) {
+            for (int j = 0; j < kOutTiles; ++j) {
 #pragma unroll
                 for (float& value : out[j][n]) value = 0.0f;
             }
         }
     }
-    // The sum of all positions of operand row 8 n + quad: lanes of a warp first, then the warps in order.
-    __device__ float total(int n, int place, int lane) const {
-        float whole = 0.0f;
-        constexpr int kGroups = kSums / 4;  // of four lanes
+    // The sums of all positions of operand rows 8 n + quad: neighbouring lanes first, then the lanes of a warp, then
+    // the warps in order. Lane `place` has warps 4 h + place; where lanes are paired, 2 h + place / 2.
+    template <class Exchange>
+    __device__ void total(float (&whole)[kColumns], Exchange& exchange, int tile, int part, int lane) const {
+        constexpr int kStep = Form::kPairedLanes ? 2 : 1, kHalfSums = Form::kSums / 2;
+        const int quad = lane / 4, place = lane % 4;
+        if constexpr (Form::kSplit == 1) {
 #pragma unroll
-        for (int h = 0; h < kGroups; ++h) {
-            const float* s = &sum[n][4 * h];
-            const float warp = (s[0] + s[1]) + (s[2] + s[3]);
-            // Lane `place` has warp 4 h + place; where two lanes share an eight, warp 2 h + place / 2.
-            constexpr int kStep = Form::kCoded && Form::kRun == 8 ? 2 : 1;
+            for (int n = 0; n < kColumns; ++n) {
+                whole[n] = 0.0f;
 #pragma unroll
-            for (int i = 0; i < 4; i += kStep) whole += __shfl_sync(~0u, warp, lane - place + i);
+                for (int h = 0; h < Form::kAllSums / 4; ++h) {
+                    const float* s = &sum[n][4 * h];
+                    const float warp = (s[0] + s[1]) + (s[2] + s[3]);
+#pragma unroll
+                    for (int i = 0; i < 4; i += kStep) whole[n] += __shfl_sync(~0u, warp, lane - place + i);
+                }
+            }
+        } else {
+            meet_tile<Form>(tile);  // all have read the weights
+#pragma unroll
+            for (int n = 0; n < kColumns; ++n) {
+#pragma unroll
+                for (int j = 0; j < kHalfSums; ++j) {
+                    exchange.halves[8 * n + quad][place][part * kHalfSums + j] = sum[n][2 * j] + sum[n][2 * j + 1];
+                }
+            }
+            meet_tile<Form>(tile);
+#pragma unroll
+            for (int n = 0; n < kColumns; ++n) {
+                whole[n] = 0.0f;
+#pragma unroll
+                for (int h = 0; h < Form::kAllSums / 4; ++h) {
+#pragma unroll
+                    for (int i = 0; i < 4; i += kStep) {
+                        const float* const halves = &exchange.halves[8 * n + quad][i][2 * h];
+                        whole[n] += halves[0] + halves[1];
+                    }
+                }
+            }
         }
-        return whole;
     }
 };
 
-// A unit's blocks for one tile. The first block is in the ring already.
+// A unit's blocks for one tile, by a part of its warps. The first block is in the ring already. `tile_place`: of the
+// tile among those of the CTA.
 template <class Form, int kWidth, int kColumns, class Shared>
-__device__ __forceinline__ void attend_unit(const AttendCall& c, Shared& shared, int team, RingPlace& at,
-                                            const typename Form::SlotInfo& unit, int32_t tile_index, const Tile& tile,
-                                            const ChunkSpan& span) {
+__device__ __forceinline__ void attend_unit(const AttendCall& c, Shared& shared, int team, int tile_place, int part,
+                                            RingPlace& at, const typename Form::SlotInfo& unit, int32_t tile_index,
+                                            const Tile& tile, const ChunkSpan& span) {
     using Entry = typename Form::Entry;
     constexpr bool kCoded = Form::kCoded;
-    constexpr int kRun = Form::kRun, kKeySteps = Form::kKeyRun / 4, kValueSteps = kRun / 4;
+    constexpr int kRun = Form::kRun, kKeySteps = Form::kKeyRun / 4, kValueSteps = kRun / 4, kMine = Form::kMine;
+    constexpr int kOutTiles = Softmax<Form, kColumns>::kOutTiles;
     const int lane = static_cast<int>(threadIdx.x % 32), quad = lane / 4, place = lane % 4;
+    auto& exchange = shared.exchange[tile_place];
     uint32_t q[kWidth / 16][2 * kColumns];
     int32_t from[kColumns], to[kColumns];  // positions that operand row 8 n + quad attends to
 #pragma unroll
@@ -363,33 +485,52 @@ __device__ __forceinline__ void attend_unit(const AttendCall& c, Shared& shared,
     const int32_t first_block = span.first_block(c, unit.chunk), end_block = span.end_block(c, unit.chunk);
     // Blocks that all rows attend to as a whole.
     const int32_t unmasked = c.window > 0 ? 0 : (tile.state.lowest + 1) >> c.block_shift;
-    // This lane's part of every address in a page.
-    const int key_at = Form::keys().key_place(kRun * (quad / 2) + quad % 2) + place * Form::kKeyRun;
-    const int value_at = Form::kValuesAt + kRun * place + Form::values().value_value(quad);
+    // This lane's part of every address in a slot, in entries.
+    constexpr int kPiece = Form::kPieceBytes / static_cast<int>(sizeof(Entry));
+    const int part_page = Form::part_page(part), part_position = Form::part_position(part);
+    const int key_at = part_page * kPiece + Form::keys().key_place(kRun * (quad / 2) + quad % 2) +
+                       Form::keys().key_place(part_position) + place * Form::kKeyRun;
+    const int value_at = Form::kValuesAt + kRun * place + Form::values().value_value(quad) +
+                         Form::values().value_value(16) * part * kOutTiles;
     Softmax<Form, kColumns> state;
 
 #pragma unroll 1
     for (int32_t block = unit.block;; ++block) {
         if (block >= first_block && block < end_block) {
-            const auto* const slot = reinterpret_cast<const Entry*>(shared.slots[team][at.slot]);
-            constexpr int kPiece = Form::kPieceBytes / static_cast<int>(sizeof(Entry));
+            const unsigned char* const bytes = shared.slots[team][at.slot];
+            const auto* const slot = reinterpret_cast<const Entry*>(bytes);
+            // Only the last block can lack a page.
             const int32_t pages = (span.end - block * Form::kBlock + kPagePositions - 1) / kPagePositions;
-            // Scores of page i, mma column n: rows 8 m + quad, positions of this lane.
-            float scores[Form::kBlockPages][Form::kPageTiles][2 * kColumns];
+            const auto exists = [&](int l) {
+                return Form::kBlockPages == 1 || part_page + Form::mma_page(l) == 0 || pages > 1;
+            };
+            // The first of the two positions that this lane has of an mma, counted from its page.
+            const auto within = [&](int l) { return part_position + Form::mma_position(l) + kRun * place; };
+            // Scales of K and V of both. Loaded each time: kept, they would be spilled.
+            const auto scales = [&](int l) {
+                const uint4 four =
+                    load_shared4(shared_address(bytes + (part_page + Form::mma_page(l)) * Form::kPieceBytes) +
+                                 static_cast<uint32_t>(KvCodes::scales(kWidth, within(l))));
+                return float4{__uint_as_float(four.x), __uint_as_float(four.y), __uint_as_float(four.z),
+                              __uint_as_float(four.w)};
+            };
+            // Scores of mma l: rows 8 m + quad, two positions each.
+            float scores[kMine][2 * kColumns];
+            constexpr int kWarpPages = Form::kSplit == 1 ? Form::kBlockPages : 1, kOfPage = kMine / kWarpPages;
 #pragma unroll
-            for (int i = 0; i < Form::kBlockPages; ++i) {
-                if (i > 0 && i >= pages) {  // does not exist, and is masked below
+            for (int i = 0; i < kWarpPages; ++i) {
+                if (!exists(i * kOfPage)) {  // masked below
 #pragma unroll
-                    for (auto& some : scores[i]) {
-                        for (float& score : some) score = 0.0f;
+                    for (int l = i * kOfPage; l < (i + 1) * kOfPage; ++l) {
+#pragma unroll
+                        for (float& score : scores[l]) score = 0.0f;
                     }
-                    break;
+                    continue;
                 }
 #pragma unroll
-                for (int n = 0; n < Form::kPageTiles; ++n) {
+                for (int l = i * kOfPage; l < (i + 1) * kOfPage; ++l) {
                     const Entry* const key =
-                        slot + i * kPiece + key_at +
-                        Form::keys().key_place(Form::kStrip * (n / Form::kStripTiles) + 2 * (n % Form::kStripTiles));
+                        slot + key_at + Form::mma_page(l) * kPiece + Form::keys().key_place(Form::mma_position(l));
                     float sums[2][4] = {};
 #pragma unroll
                     for (int g = 0; g < Form::kKeys; ++g) {
@@ -406,99 +547,103 @@ __device__ __forceinline__ void attend_unit(const AttendCall& c, Shared& shared,
                         }
                     }
 #pragma unroll
-                    for (int k = 0; k < 2 * kColumns; ++k) scores[i][n][k] = sums[0][k] + sums[1][k];
+                    for (int k = 0; k < 2 * kColumns; ++k) scores[l][k] = sums[0][k] + sums[1][k];
                 }
-            }
-            // The first of the two positions that this lane has of an mma.
-            const auto position = [&](int i, int n) {
-                return block * Form::kBlock + i * kPagePositions + Form::kStrip * (n / Form::kStripTiles) +
-                       kRun * place + 2 * (n % Form::kStripTiles);
-            };
-            // Scales of K and V of two neighbouring positions of page i.
-            const auto scales = [&](int i, int n) {
-                const auto* const of = reinterpret_cast<const float4*>(
-                    shared.slots[team][at.slot] + i * Form::kPieceBytes + KvCodes::scales(kWidth, 0));
-                return of[(position(i, n) - block * Form::kBlock - i * kPagePositions) / 2];
-            };
 #pragma unroll
-            for (int i = 0; i < Form::kBlockPages; ++i) {
-                if (i > 0 && i >= pages) break;
-#pragma unroll
-                for (int n = 0; n < Form::kPageTiles; ++n) {
-                    float4 scale = {1.0f, 1.0f, 1.0f, 1.0f};
-                    if constexpr (kCoded) scale = scales(i, n);
+                for (int l = i * kOfPage; l < (i + 1) * kOfPage; ++l) {
+                    float4 scale = {};
+                    if constexpr (kCoded) scale = scales(l);
 #pragma unroll
                     for (int k = 0; k < 2 * kColumns; ++k) {
-                        float& score = scores[i][n][k];
-                        if constexpr (kCoded) score *= k % 2 == 0 ? scale.x : scale.z;
-                        score *= factor;
+                        if constexpr (kCoded) scores[l][k] *= k % 2 == 0 ? scale.x : scale.z;
+                        scores[l][k] *= factor;
                     }
                 }
             }
             if (block >= unmasked) {
 #pragma unroll
-                for (int i = 0; i < Form::kBlockPages; ++i) {
+                for (int l = 0; l < kMine; ++l) {
+                    const int32_t p =
+                        block * Form::kBlock + (part_page + Form::mma_page(l)) * kPagePositions + within(l);
 #pragma unroll
-                    for (int n = 0; n < Form::kPageTiles; ++n) {
-                        const int32_t p = position(i, n);
-#pragma unroll
-                        for (int k = 0; k < 2 * kColumns; ++k) {
-                            if (p + k % 2 < from[k / 2] || p + k % 2 > to[k / 2]) scores[i][n][k] = minus_infinity();
-                        }
+                    for (int k = 0; k < 2 * kColumns; ++k) {
+                        if (p + k % 2 < from[k / 2] || p + k % 2 > to[k / 2]) scores[l][k] = minus_infinity();
                     }
                 }
             }
-            float old[kColumns];
-            uint32_t weights[Form::kBlockPages][Form::kPageTiles][kColumns];
+            float tops[kColumns];
 #pragma unroll
             for (int m = 0; m < kColumns; ++m) {
                 float top = minus_infinity();
 #pragma unroll
-                for (auto& page : scores) {
-#pragma unroll
-                    for (auto& two : page) top = fmaxf(top, fmaxf(two[2 * m], two[2 * m + 1]));
-                }
+                for (auto& two : scores) top = fmaxf(top, fmaxf(two[2 * m], two[2 * m + 1]));
                 top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
                 top = fmaxf(top, __shfl_xor_sync(~0u, top, 2));
-                top = fmaxf(top, state.peak[m]);
+                tops[m] = top;
+                if constexpr (Form::kSplit > 1) {
+                    if (place == 0) exchange.peaks[8 * m + quad][part] = top;
+                }
+            }
+            if constexpr (Form::kSplit > 1) {
+                meet_tile<Form>(tile_place);
+#pragma unroll
+                for (int m = 0; m < kColumns; ++m) {
+                    if constexpr (Form::kSplit == 4) {
+                        const float4 four = *reinterpret_cast<const float4*>(exchange.peaks[8 * m + quad]);
+                        tops[m] = fmaxf(fmaxf(four.x, four.y), fmaxf(four.z, four.w));
+                    } else {
+                        const float2 two = *reinterpret_cast<const float2*>(exchange.peaks[8 * m + quad]);
+                        tops[m] = fmaxf(two.x, two.y);
+                    }
+                }
+            }
+            float old[kColumns];
+            uint32_t weights[kMine][kColumns];
+#pragma unroll
+            for (int m = 0; m < kColumns; ++m) {
+                const float top = fmaxf(tops[m], state.peak[m]);
                 old[m] = worth(state.peak[m], top);
                 state.peak[m] = top;
                 const float zero = top == minus_infinity() ? 0.0f : top;  // nothing attended yet
-                float here[Form::kBlockPages][Form::kPageTiles];
+                float here[kMine];
 #pragma unroll
-                for (int i = 0; i < Form::kBlockPages; ++i) {
-#pragma unroll
-                    for (int n = 0; n < Form::kPageTiles; ++n) {
-                        float a = power_of_two(scores[i][n][2 * m] - zero),
-                              b = power_of_two(scores[i][n][2 * m + 1] - zero);
-                        here[i][n] = a + b;
-                        if constexpr (kCoded) {
-                            const float4 scale = scales(i, n);
-                            a *= scale.y;
-                            b *= scale.w;
-                            // Of a page that does not exist the scales are anything.
-                            if (i > 0 && i >= pages) a = b = 0.0f;
-                        }
-                        weights[i][n][m] = pack(a, b);
+                for (int l = 0; l < kMine; ++l) {
+                    float a = power_of_two(scores[l][2 * m] - zero), b = power_of_two(scores[l][2 * m + 1] - zero);
+                    here[l] = a + b;
+                    if constexpr (kCoded) {
+                        const float4 scale = scales(l);
+                        a *= scale.y;
+                        b *= scale.w;
+                        if (!exists(l)) a = b = 0.0f;  // its scales are anything
                     }
+                    weights[l][m] = pack(a, b);
                 }
-                // Partial sums of attend_group(): its warp w has kEights neighbouring eights, its lane the pairs of
-                // positions 2 p of each of them.
-                constexpr int kSums = Softmax<Form, kColumns>::kSums;
 #pragma unroll
-                for (int s = 0; s < kSums; ++s) {
+                for (int s = 0; s < Form::kSums; ++s) {
                     float added;
                     if constexpr (!kCoded) {
-                        static_assert(kCoded || (Form::kEights == 1 && kRun == 8 && Form::kBlockPages == 1));
-                        added = here[0][s];
-                    } else if constexpr (kRun == 16) {
-                        static_assert(!kCoded || Form::kEights == 2);
-                        added = here[s / 4][s % 4] + here[s / 4][s % 4 + 4];
+                        static_assert(kCoded || Form::kEights == 1);
+                        added = here[s];
+                    } else if constexpr (Form::kPairedLanes) {
+                        added = here[s] + __shfl_xor_sync(~0u, here[s], 1);
                     } else {
-                        const float mine = here[s / Form::kPageTiles][s % Form::kPageTiles];
-                        added = mine + __shfl_xor_sync(~0u, mine, 1);
+                        // The two eights of a warp of attend_group().
+                        static_assert(!kCoded || Form::kPairedLanes || (Form::kEights == 2 && kRun == 16));
+                        constexpr int kApart = Form::kHalves ? 2 : 4;
+                        const int l = s / kApart * 2 * kApart + s % kApart;
+                        added = here[l] + here[l + kApart];
                     }
                     state.sum[m][s] = fmaf(state.sum[m][s], old[m], added);
+                }
+            }
+            if constexpr (Form::kSplit > 1) {
+#pragma unroll
+                for (int l = 0; l < kMine; l += 2) {
+#pragma unroll
+                    for (int m = 0; m < kColumns; ++m) {
+                        exchange.weights[m][part_page * (kPagePositions / 16) + Form::mma_number(part, l) / 2][lane] = {
+                            weights[l][m], weights[l + 1][m]};
+                    }
                 }
             }
             // The outputs so far to the new peak, where it is new.
@@ -511,19 +656,33 @@ __device__ __forceinline__ void attend_unit(const AttendCall& c, Shared& shared,
                     const float first = __shfl_sync(~0u, old[m], place * 8),
                                 second = __shfl_sync(~0u, old[m], place * 8 + 4);
 #pragma unroll
-                    for (int j = 0; j < Form::kTiles; ++j) {
+                    for (int j = 0; j < kOutTiles; ++j) {
 #pragma unroll
                         for (int i = 0; i < 4; ++i) state.out[j][m][i] *= i % 2 == 0 ? first : second;
                     }
                 }
             }
+            meet_tile<Form>(tile_place);
 #pragma unroll
             for (int i = 0; i < Form::kBlockPages; ++i) {
                 if (i > 0 && i >= pages) break;
 #pragma unroll
                 for (int h = 0; h < Form::kPageStrips; ++h) {
+                    uint2 operands[kValueSteps][kColumns];
 #pragma unroll
-                    for (int j = 0; j < Form::kTiles; ++j) {
+                    for (int s = 0; s < kValueSteps; ++s) {
+                        const int pair = i * (kPagePositions / 16) + h * kValueSteps + s;
+#pragma unroll
+                        for (int m = 0; m < kColumns; ++m) {
+                            if constexpr (Form::kSplit > 1) {
+                                operands[s][m] = exchange.weights[m][pair][lane];
+                            } else {
+                                operands[s][m] = {weights[2 * pair][m], weights[2 * pair + 1][m]};
+                            }
+                        }
+                    }
+#pragma unroll
+                    for (int j = 0; j < kOutTiles; ++j) {
                         const Entry* const value = slot + i * kPiece + value_at +
                                                    Form::values().value_place(Form::kStrip * h) +
                                                    Form::values().value_value(16 * j);
@@ -532,10 +691,9 @@ __device__ __forceinline__ void attend_unit(const AttendCall& c, Shared& shared,
 #pragma unroll
                         for (int s = 0; s < kValueSteps; ++s) {
                             const uint2 l = Form::four(low, s), u = Form::four(high, s);
-                            const int n = h * Form::kStripTiles + 2 * s;
 #pragma unroll
                             for (int m = 0; m < kColumns; ++m) {
-                                product(state.out[j][m], l.x, u.x, l.y, u.y, weights[i][n][m], weights[i][n + 1][m]);
+                                product(state.out[j][m], l.x, u.x, l.y, u.y, operands[s][m].x, operands[s][m].y);
                             }
                         }
                     }
@@ -553,6 +711,7 @@ __device__ __forceinline__ void attend_unit(const AttendCall& c, Shared& shared,
         for (auto& tile_out : state.out) {
 #pragma unroll
             for (auto& column : tile_out) {
+#pragma unroll
                 for (float& value : column) value *= 1.0f / kLargestCode;
             }
         }
@@ -565,16 +724,16 @@ __device__ __forceinline__ void attend_unit(const AttendCall& c, Shared& shared,
                 const int32_t r = 8 * m + 2 * place + e;
                 if (!tile.valid(r)) continue;
 #pragma unroll
-                for (int j = 0; j < Form::kTiles; ++j) {
-                    put(m, e, r, 16 * j + quad, state.out[j][m][e]);
-                    put(m, e, r, 16 * j + quad + 8, state.out[j][m][2 + e]);
+                for (int j = 0; j < kOutTiles; ++j) {
+                    const int32_t d = 16 * (part * kOutTiles + j) + quad;
+                    put(m, e, r, d, state.out[j][m][e]);
+                    put(m, e, r, d + 8, state.out[j][m][2 + e]);
                 }
             }
         }
     };
     float sum[kColumns];
-#pragma unroll
-    for (int m = 0; m < kColumns; ++m) sum[m] = state.total(m, place, lane);
+    state.total(sum, exchange, tile_place, part, lane);
     if (span.first_chunk == span.last_chunk) {
         float factors[kColumns][2];
 #pragma unroll
@@ -587,10 +746,9 @@ __device__ __forceinline__ void attend_unit(const AttendCall& c, Shared& shared,
         });
         return;
     }
-    Partial<kWidth>& partial = reinterpret_cast<Partial<kWidth>*>(
-        c.partial)[(static_cast<std::int64_t>(tile_index) * c.head_tiles + unit.head_tile) * c.chunks + unit.chunk];
+    Partial<kWidth>& partial = chunks_of<kWidth>(c, tile_index, unit.head_tile)[unit.chunk];
     each_value([&](int, int, int32_t r, int32_t d, float value) { __stcg(&partial.out[r][d], value); });
-    if (place == 0) {
+    if (place == 0 && part == 0) {
 #pragma unroll
         for (int m = 0; m < kColumns; ++m) {
             if (tile.valid(8 * m + quad)) {
@@ -602,7 +760,9 @@ __device__ __forceinline__ void attend_unit(const AttendCall& c, Shared& shared,
 
 // A warp's tile of each unit of its team.
 template <class Form, int kWidth, class Shared>
-__device__ void attend(const AttendCall& c, Shared& shared, int team, int in_team) {
+__device__ void attend(const AttendCall& c, Shared& shared, int warp) {
+    const int team = warp / Form::kTeamWarps, tile_place = warp / Form::kSplit, part = warp % Form::kSplit;
+    const int in_team = warp % Form::kTeamWarps / Form::kSplit;  // which tile of a unit
     RingPlace at;
     for (;;) {
         mbarrier_wait(shared_address(&shared.full[team][at.slot]), at.parity);
@@ -613,9 +773,9 @@ __device__ void attend(const AttendCall& c, Shared& shared, int team, int in_tea
         const ChunkSpan span(c, tile.state, tile.state);
         if (in_team < unit.tiles && span.first_chunk <= unit.chunk && unit.chunk <= span.last_chunk) {
             if (tile.used() <= 8) {
-                attend_unit<Form, kWidth, 1>(c, shared, team, at, unit, index, tile, span);
+                attend_unit<Form, kWidth, 1>(c, shared, team, tile_place, part, at, unit, index, tile, span);
             } else {
-                attend_unit<Form, kWidth, 2>(c, shared, team, at, unit, index, tile, span);
+                attend_unit<Form, kWidth, 2>(c, shared, team, tile_place, part, at, unit, index, tile, span);
             }
             continue;
         }
@@ -625,6 +785,96 @@ __device__ void attend(const AttendCall& c, Shared& shared, int team, int in_tea
             if (++block == unit.end_block) break;
             mbarrier_wait(shared_address(&shared.full[team][at.slot]), at.parity);
         }
+    }
+}
+
+__device__ inline void meet_all() { named_barrier<1, 32 * kFlashWarps>(); }
+
+// All CTAs meet; those that merge wait. By the whole CTA. The counters are 0 before and after a launch.
+__device__ inline void meet_grid(const AttendCall& c, bool merges) {
+    meet_all();
+    if (threadIdx.x == 0) {
+        int32_t* const arrived = c.taken + 2;
+        int32_t* const departed = c.taken + 3;
+        const auto blocks = static_cast<int32_t>(gridDim.x);
+        __threadfence();
+        atomicAdd(arrived, 1);
+        if (merges) {
+            int32_t seen;
+            do {
+                asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(seen) : "l"(arrived) : "memory");
+            } while (seen < blocks);
+        }
+        if (atomicAdd(departed, 1) == blocks - 1) {
+            __stcg(arrived, 0);
+            __stcg(departed, 0);
+        }
+    }
+    if (merges) meet_all();
+}
+
+// This CTA's share of the rows to merge: a warp adds every eighth chunk of a row in order, all of them in flight at
+// once, then a thread for each value adds the eight sums. The same sums as merge_row() (merge_chunks.cuh).
+template <int kWidth, class Merge>
+__device__ void merge_rows(const AttendCall& c, Merge& shared) {
+    using attention::kMergeShares;
+    constexpr int kAtOnce = 12;
+    const auto share = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
+    static_assert(kFlashWarps == kMergeShares && kWidth <= 128);
+    int turn = 0;
+#pragma unroll 1
+    for (auto m = static_cast<int32_t>(blockIdx.x); m < c.merges(); m += static_cast<int32_t>(gridDim.x)) {
+        const UnitIndex index(c, m);
+        const int32_t r = index.rank;
+        const Tile tile(c, index.tile, index.head_tile);
+        if (!tile.valid(r)) continue;
+        const ChunkSpan span(c, tile.state, tile.state);
+        if (span.first_chunk == span.last_chunk) continue;
+        const Partial<kWidth>* const chunks = chunks_of<kWidth>(c, index.tile, index.head_tile);
+        float peak = minus_infinity(), sum = 0.0f;
+        float4 out = {};
+#pragma unroll 1
+        for (int32_t k = span.first_chunk + ((share - span.first_chunk) & (kMergeShares - 1)); k <= span.last_chunk;
+             k += kMergeShares * kAtOnce) {
+            float2 weight[kAtOnce];
+            float4 part[kAtOnce];
+#pragma unroll
+            for (int i = 0; i < kAtOnce; ++i) {
+                if (k + kMergeShares * i > span.last_chunk) continue;
+                const Partial<kWidth>& chunk = chunks[k + kMergeShares * i];
+                weight[i] = __ldcg(&chunk.peak_and_sum[r]);
+                part[i] = {};
+                if (4 * lane < kWidth) part[i] = __ldcg(reinterpret_cast<const float4*>(&chunk.out[r][4 * lane]));
+            }
+#pragma unroll
+            for (int i = 0; i < kAtOnce; ++i) {
+                if (k + kMergeShares * i > span.last_chunk) continue;
+                const float top = fmaxf(peak, weight[i].x), old = worth(peak, top), now = worth(weight[i].x, top);
+                const float4 p = part[i];
+                peak = top;
+                sum = fmaf(weight[i].y, now, sum * old);
+                out = {fmaf(p.x, now, out.x * old), fmaf(p.y, now, out.y * old), fmaf(p.z, now, out.z * old),
+                       fmaf(p.w, now, out.w * old)};
+            }
+        }
+        if (lane == 0) shared.peak_and_sum[turn][share] = {peak, sum};
+        if (4 * lane < kWidth) *reinterpret_cast<float4*>(&shared.out[turn][share][4 * lane]) = out;
+        // Once for each row: what is read below is written again only after the meeting of the next one.
+        meet_all();
+        if (const auto d = static_cast<int32_t>(threadIdx.x); d < kWidth) {
+            float top = minus_infinity(), all = 0.0f, value = 0.0f;
+#pragma unroll
+            for (int i = 0; i < kMergeShares; ++i) top = fmaxf(top, shared.peak_and_sum[turn][i].x);
+#pragma unroll
+            for (int i = 0; i < kMergeShares; ++i) {
+                const float2 w = shared.peak_and_sum[turn][i];
+                const float now = worth(w.x, top);
+                all = fmaf(w.y, now, all);
+                value = fmaf(shared.out[turn][i][d], now, value);
+            }
+            if (d < c.head_dim) c.out[tile.values(c, r) + d] = value * reciprocal(all);
+        }
+        turn ^= 1;
     }
 }
 
@@ -640,7 +890,6 @@ __global__ void __launch_bounds__(32 * kFlashWarps, 1) flash_kernel(const __grid
         for (int team = 0; team < Form::kTeams; ++team) {
             for (int slot = 0; slot < Form::kSlots; ++slot) {
                 mbarrier_init(shared_address(&shared.full[team][slot]), 1);
-                mbarrier_init(shared_address(&shared.empty[team][slot]), Form::kTeamWarps * kWarpArrivals);
                 shared.readers[team][slot] = 0;
             }
             auto& supply = shared.supply[team];
@@ -656,23 +905,15 @@ __global__ void __launch_bounds__(32 * kFlashWarps, 1) flash_kernel(const __grid
     }
     if (warp == 1) find_sets<kSetTiles>(c, shared);
     __syncthreads();
-    // Warps of a team are on different schedulers.
-    const int team = warp / kSetTiles, in_team = warp % kSetTiles;
-    if (warp < Form::kWorkers) {
-        if (!Form::kProducers && in_team == 0) {
-            for (int i = 0; i < Form::kSlots; ++i) bring_block<Form>(c, shared, team);
-        }
-        await_predecessors();
-        attend<Form, kWidth>(c, shared, team, in_team);
-    } else {
-        if (Form::kProducers && warp < Form::kWorkers + Form::kTeams) {
-            produce<Form>(c, shared, warp - Form::kWorkers);
-        }
-        await_predecessors();
+    if (warp % Form::kTeamWarps == 0) {
+        for (int i = 0; i < Form::kSlots; ++i) bring_block<Form>(c, shared, warp / Form::kTeamWarps);
     }
-    const attention::GroupThread<kFlashWarps> group;
-    group.meet();  // warps without units wait here instead of polling
-    attention::merge_rows<kWidth, kFlashWarps>(c, c.out, shared.merge, group, static_cast<int32_t>(gridDim.x));
+    await_predecessors();
+    attend<Form, kWidth>(c, shared, warp);
+    if (c.merges() == 0) return;
+    const bool merges = static_cast<int32_t>(blockIdx.x) < c.merges();
+    meet_grid(c, merges);
+    if (merges) merge_rows<kWidth>(c, shared.merge);
 }
 
 // Calls body(width, format, tiles of a set) with constants.
@@ -706,8 +947,8 @@ void with_flash_variant(const AttendCall& call, int32_t together, const Body& bo
 bool can_flash_decode(const AttendCall& call, const DeviceInfo& device) {
     if (call.tree || call.soft_cap > 0 || call.tiles > kMostFlashTiles) return false;
     if (call.layout.width != 64 && call.layout.width != 128) return false;
-    // The largest variant's.
-    return device.capability >= 90 && device.shared_bytes >= kRingBytes + 12 * 1024;
+    // As much as the largest variant may have.
+    return device.capability >= 90 && device.shared_bytes >= kRingBytes + 28 * 1024;
 }
 
 void launch_flash_decode(cudaStream_t stream, const AttendCall& call, int32_t together) {
@@ -717,7 +958,7 @@ void launch_flash_decode(cudaStream_t stream, const AttendCall& call, int32_t to
                "cannot ask for the number of multiprocessors");
     with_flash_variant(call, together, [&](auto width, auto format, auto tiles) {
         using Form = FlashForm<width, format, tiles>;
-        static_assert(sizeof(typename Form::Shared) <= kRingBytes + 12 * 1024);
+        static_assert(sizeof(typename Form::Shared) <= kRingBytes + 28 * 1024);
         launch_overlapping("attention", flash_kernel<width, format, tiles>, dim3(static_cast<unsigned>(processors)),
                            32 * kFlashWarps, static_cast<int>(sizeof(typename Form::Shared)), stream, call);
     });

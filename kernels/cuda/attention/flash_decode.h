@@ -15,11 +15,13 @@ namespace foresay::kernels::cuda {
 
 inline constexpr std::int32_t kMostTogether = 4;      // tiles that share what is read
 inline constexpr std::int32_t kMostFlashTiles = 512;  // of a launch
-inline constexpr std::size_t kTakenCounters = 2;      // that AttendCall::taken points to
+inline constexpr std::size_t kTakenCounters = 4;      // that AttendCall::taken points to, 0 between launches
 
 // Whether this kernel can do what the call describes.
 bool can_flash_decode(const AttendCall& call, const DeviceInfo& device);
 
+// `call.partial` has attend_partial_floats() floats of any value, which no other launch that may run at the same time
+// uses; it must not be that of launch_attend_decode(), whose words have to stay as they are.
 // `together`: the most neighbouring tiles that any sequence of the batch has, at most kMostTogether are used. It
 // decides which variant runs, nothing else: any number is correct. The cache must have all K and V: call.new_kv is not
 // read.

@@ -46,12 +46,13 @@ struct ForwardShape {
     BatchLayout layout;
     std::int32_t reach = 0;  // attention covers positions below it
     bool tree = false;
+    std::int32_t together = 1;  // the most neighbouring attention tiles that a sequence has, up to kMostTogether
     const SampledToken* slots = nullptr;  // the token slots that the rows may name
 
     bool operator==(const ForwardShape& other) const {
         return row_class == other.row_class && layout.rows == other.layout.rows && layout.tiles == other.layout.tiles &&
                layout.logit_rows == other.layout.logit_rows && reach == other.reach && tree == other.tree &&
-               slots == other.slots;
+               together == other.together && slots == other.slots;
     }
 };
 

@@ -8,7 +8,11 @@
 #include "kernels/cuda/memory/workspace.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
+
+#include "kernels/cuda/attention/attention_choice.h"
+#include "kernels/cuda/attention/flash_decode.h"
 
 namespace foresay::kernels::cuda {
 namespace {
@@ -28,6 +32,16 @@ struct RowFloats {
           ff(s.d_ff),
           x(s.d_model) {}
 };
+
+// The most neighbouring rows that a sequence of the batch has.
+int32_t longest_run(const Batch& batch) {
+    int32_t longest = 0, run = 0;
+    for (std::size_t t = 0; t < batch.rows.size(); ++t) {
+        run = t > 0 && batch.rows[t].sequence == batch.rows[t - 1].sequence ? run + 1 : 1;
+        longest = std::max(longest, run);
+    }
+    return longest;
+}
 
 }  // namespace
 
@@ -81,8 +95,12 @@ void CudaWorkspace::begin(const Batch& new_batch, const SampledToken* slots, con
     sequence_at.resize(new_batch.sequences.size());
     const auto [layout, furthest, lists] = measure_batch(new_batch, room, sequence_at);
     listed_pages = new_batch.tree ? -1 : static_cast<int32_t>(lists);
-    forward = {new_batch.row_class, layout, new_batch.row_class == RowClass::decode ? attend_reach(furthest) : 0,
-               new_batch.tree, slots};
+    forward = {new_batch.row_class,
+               layout,
+               new_batch.row_class == RowClass::decode ? attend_reach(furthest) : 0,
+               new_batch.tree,
+               std::min((longest_run(new_batch) + room - 1) / room, kMostTogether),
+               slots};
     const auto needed = size(layout.lists_at() + lists * static_cast<int64_t>(sizeof(int32_t)));
     // Twice what is needed, and 64 KiB at least: page lists grow with every page.
     if (needed > batch.size()) {
@@ -108,14 +126,20 @@ void CudaWorkspace::begin(const Batch& new_batch, const SampledToken* slots, con
 void CudaWorkspace::reserve(const RopeCache& ropes) {
     // A KvLayout of one page has the right width, and blocks at most as large as those of codes, so at least as many
     // units.
-    const auto floats = decodes() ? size(attend_partial_floats(attend_call(shape, KvLayout(shape, 1)))) : 0;
+    const AttendCall call = attend_call(shape, KvLayout(shape, 1));
+    const auto floats = decodes() ? size(attend_partial_floats(call)) : 0;
     if (floats > partial.size()) {
         stream.wait();
-        constexpr int32_t none[] = {0};  // units taken
-        taken = to_device(std::span<const int32_t>(none));
+        taken = to_device(std::span<const int32_t>(std::array<int32_t, kTakenCounters>()));  // none
         partial = DeviceBuffer<float>(floats + floats / 2);
         cuda_check(cudaMemset(partial.data(), kNotReadyByte, partial.bytes()), "cannot fill memory");
         cuda_check(cudaDeviceSynchronize(), "the device failed");
+        recorder.forget_graphs();
+    }
+    if (decodes() && floats > flash_partial.size() &&
+        takes_flash_decode(call, device.info(), forward.reach, forward.together)) {
+        stream.wait();
+        flash_partial = DeviceBuffer<float>(floats + floats / 2);
         recorder.forget_graphs();
     }
     // Angles of every table in use, by any model: which ones this forward uses is known only when its ops come.

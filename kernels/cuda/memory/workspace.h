@@ -79,6 +79,7 @@ struct CudaWorkspace : Workspace {
 
     // Attention of decode rows (AttendCall).
     DeviceBuffer<float> partial;
+    DeviceBuffer<float> flash_partial;  // of launch_flash_decode(); made when first needed
     DeviceBuffer<std::int32_t> taken;
 
     LogitRows logits;
