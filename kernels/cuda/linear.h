@@ -147,6 +147,7 @@ public:
     };
     void launch(const LinearCall& call, const Io& io) const;
     std::int64_t bytes() const;
+    const Panels& panels() const { return panels_; }
     const PrefillMatrix& input() const { return input_; }
 
 private:
@@ -168,6 +169,7 @@ public:
     };
     void launch(const LinearCall& call, const Io& io) const;
     std::int64_t bytes() const;
+    const Panels& panels() const { return panels_; }
 
 private:
     DeviceNorm norm_;

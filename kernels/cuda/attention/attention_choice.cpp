@@ -1,5 +1,8 @@
-// Decides by what was measured with 8B on an H200 (docs/experiments/attention.md). A launch per layer costs some ten
-// microseconds more than attention within the decode kernel, which several tiles of a sequence earn back together.
+// Decides by what was measured with 8B on an H200 (docs/experiments/attention.md).
+//
+// A launch of its own per layer costs some ten microseconds more than attention within the decode kernel. What it saves
+// grows with the tiles of a sequence, which then read keys and values once instead of once each, and with the
+// positions. With codes it saves less, because the conversion of codes limits both forms.
 
 #include "kernels/cuda/attention/attention_choice.h"
 
@@ -7,13 +10,16 @@
 
 #include "kernels/cuda/attention/flash_decode.h"
 #include "kernels/cuda/attention/flash_prefill.h"
+#include "kernels/cuda/linear.h"
 
 namespace foresay::kernels::cuda {
 namespace {
 
-// Tiles times heads times positions times values of a head from which on flash attention of decode rows is faster:
-// that of 16 rows of 8B after 4,096 positions.
-constexpr std::int64_t kDecodeWork = std::int64_t{4} * 8 * 8192 * 128;
+// Positions of all tiles, times key-value heads, times values of a head, from which on flash attention is faster. That
+// of one launch of the decode kernel for all layers has more to lose.
+constexpr std::int64_t kValuesOf8B = 8 * 128;
+constexpr std::int64_t kDecodeWork = 32768 * kValuesOf8B, kDecodeWorkOfCodes = 98304 * kValuesOf8B;
+constexpr std::int64_t kDecodeWorkOfManyRows = 16384 * kValuesOf8B;
 // Tiles of all heads from which on flash attention of prefill rows fills the device.
 constexpr std::int32_t kPrefillTiles = 2048;
 
@@ -23,10 +29,20 @@ std::atomic<FlashAttention> chosen = FlashAttention::by_speed;
 
 void choose_flash_attention(FlashAttention choice) { chosen = choice; }
 
-bool takes_flash_decode(const AttendCall& call, const DeviceInfo& device, std::int32_t reach, std::int32_t together) {
-    if (chosen == FlashAttention::never || !can_flash_decode(call, device)) return false;
-    if (chosen == FlashAttention::always) return true;
-    return together > 1 && std::int64_t{call.tiles} * call.head_tiles * reach * call.layout.width >= kDecodeWork;
+FlashWorth worth_flash_decode(const ModelShape& shape, const DecodeWork& work) {
+    if (chosen == FlashAttention::never) return {};
+    if (chosen == FlashAttention::always) return {true, true};
+    if (work.together <= 1) return {};
+    const std::int64_t head_tiles = (shape.heads + kTileRows * shape.kv_heads - 1) / (kTileRows * shape.kv_heads);
+    const std::int64_t values = work.positions * shape.kv_heads * head_tiles * shape.head_dim;
+    return {values >= (work.rows > kDecodeTile ? kDecodeWorkOfManyRows : kDecodeWork), values >= kDecodeWorkOfCodes};
+}
+
+bool takes_flash_decode(const AttendCall& call, const DeviceInfo& device, FlashWorth worth) {
+    if (!(call.layout.format == KvFormat::q8 ? worth.q8 : worth.f16)) return false;
+    // A window leaves few positions, whatever the batch has.
+    if (call.window > 0 && chosen != FlashAttention::always) return false;
+    return can_flash_decode(call, device);
 }
 
 bool takes_flash_prefill(const AttendCall& call, const DeviceInfo& device) {

@@ -2,18 +2,37 @@
 // same bits, and so have both of prefill rows, so this is a matter of speed alone.
 #pragma once
 
-#include "kernels/cuda/attention/attention.h"
-#include "kernels/cuda/device/device.h"
+#include <cstdint>
+
+#include "kernels/ops.h"
 
 namespace foresay::kernels::cuda {
 
-// Whether decode rows attend by launch_flash_decode(), and prefill rows by launch_flash_prefill(), instead of the older
-// forms. `reach`: positions that the launch covers. `together`: as of launch_flash_decode().
-bool takes_flash_decode(const AttendCall& call, const DeviceInfo& device, std::int32_t reach, std::int32_t together);
+struct AttendCall;
+struct DeviceInfo;
+
+// What attention of a batch of decode rows has to do in each layer.
+struct DecodeWork {
+    std::int32_t rows = 0;
+    std::int32_t together = 1;   // the most neighbouring tiles of a sequence, up to kMostTogether
+    std::int64_t positions = 0;  // that tiles attend to, added up
+};
+
+// Whether launch_flash_decode() is faster for a batch than attention within the decode kernel, in layers that attend to
+// all positions, with either format of the cache.
+struct FlashWorth {
+    bool f16 = false, q8 = false;
+    bool operator==(const FlashWorth&) const = default;
+};
+FlashWorth worth_flash_decode(const ModelShape& shape, const DecodeWork& work);
+
+// Whether decode rows of a batch for which it has that worth attend by launch_flash_decode() in a layer, and prefill
+// rows by launch_flash_prefill(), instead of the older forms.
+bool takes_flash_decode(const AttendCall& call, const DeviceInfo& device, FlashWorth worth);
 bool takes_flash_prefill(const AttendCall& call, const DeviceInfo& device);
 
-// For tests and measurements, of this process: by speed, or flash attention never, or wherever it can run. Before the
-// first forward.
+// For tests and measurements, of this process: by speed, or flash attention never, or wherever it can run. Between
+// forwards of workspaces that have none recorded.
 enum class FlashAttention : std::uint8_t { by_speed, never, always };
 void choose_flash_attention(FlashAttention choice);
 

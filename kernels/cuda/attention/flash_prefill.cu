@@ -24,6 +24,7 @@
 
 #include "kernels/cuda/attention/tile.cuh"
 #include "kernels/cuda/device/async.cuh"
+#include "kernels/cuda/device/probe.h"
 
 namespace foresay::kernels::cuda {
 namespace {
@@ -315,7 +316,7 @@ __global__ void __launch_bounds__(PrefillForm<kWidth>::kThreads, 1)
 
 bool can_flash_prefill(const AttendCall& call, const DeviceInfo& device) {
     return !call.tree && call.soft_cap <= 0 && call.layout.width >= 64 && call.layout.format == KvFormat::f16 &&
-           device.capability >= 90 && device.shared_bytes >= 200 * 1024;
+           device.shared_bytes >= 200 * 1024 && code_version(device.index) >= 90;
 }
 
 void launch_flash_prefill(cudaStream_t stream, const AttendCall& call) {

@@ -18,6 +18,7 @@
 #include <span>
 #include <vector>
 
+#include "kernels/cuda/attention/attention_choice.h"
 #include "kernels/cuda/memory/batch_state.h"
 #include "kernels/ops.h"
 
@@ -47,12 +48,13 @@ struct ForwardShape {
     std::int32_t reach = 0;  // attention covers positions below it
     bool tree = false;
     std::int32_t together = 1;  // the most neighbouring attention tiles that a sequence has, up to kMostTogether
+    FlashWorth flash;           // attention of decode rows is worth a kernel of its own
     const SampledToken* slots = nullptr;  // the token slots that the rows may name
 
     bool operator==(const ForwardShape& other) const {
         return row_class == other.row_class && layout.rows == other.layout.rows && layout.tiles == other.layout.tiles &&
                layout.logit_rows == other.layout.logit_rows && reach == other.reach && tree == other.tree &&
-               together == other.together && slots == other.slots;
+               together == other.together && flash == other.flash && slots == other.slots;
     }
 };
 

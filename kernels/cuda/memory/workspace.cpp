@@ -13,6 +13,7 @@
 
 #include "kernels/cuda/attention/attention_choice.h"
 #include "kernels/cuda/attention/flash_decode.h"
+#include "kernels/cuda/device/probe.h"
 
 namespace foresay::kernels::cuda {
 namespace {
@@ -33,14 +34,18 @@ struct RowFloats {
           x(s.d_model) {}
 };
 
-// The most neighbouring rows that a sequence of the batch has.
-int32_t longest_run(const Batch& batch) {
-    int32_t longest = 0, run = 0;
+// What attention of a batch has to do, in tiles of `room` rows.
+DecodeWork decode_work(const Batch& batch, int32_t room) {
+    DecodeWork work;
+    work.rows = static_cast<int32_t>(batch.rows.size());
+    int32_t run = 0;  // neighbouring rows of a sequence
     for (std::size_t t = 0; t < batch.rows.size(); ++t) {
         run = t > 0 && batch.rows[t].sequence == batch.rows[t - 1].sequence ? run + 1 : 1;
-        longest = std::max(longest, run);
+        work.together = std::max(work.together, (run + room - 1) / room);
+        if (run % room == 1 || room == 1) work.positions += batch.rows[t].position + 1;
     }
-    return longest;
+    work.together = std::min(work.together, kMostTogether);
+    return work;
 }
 
 }  // namespace
@@ -60,6 +65,7 @@ CudaWorkspace::CudaWorkspace(DeviceContext& on, std::shared_ptr<OpenForward> ope
                              int32_t logit_rows)
     : device(on),
       stream(on.stream()),
+      overlaps(code_version(on.info().index) >= 90),
       recorder(size(6 * of.layers + 8)),
       logits(logit_rows, of.vocab),
       token_slots(logit_rows, of.vocab),
@@ -96,11 +102,14 @@ void CudaWorkspace::begin(const Batch& new_batch, const SampledToken* slots, con
     sequence_at.resize(new_batch.sequences.size());
     const auto [layout, furthest, lists] = measure_batch(new_batch, room, sequence_at);
     listed_pages = new_batch.tree ? -1 : static_cast<int32_t>(lists);
+    const bool decode = new_batch.row_class == RowClass::decode;
+    const DecodeWork work = decode ? decode_work(new_batch, room) : DecodeWork();
     forward = {new_batch.row_class,
                layout,
-               new_batch.row_class == RowClass::decode ? attend_reach(furthest) : 0,
+               decode ? attend_reach(furthest) : 0,
                new_batch.tree,
-               std::min((longest_run(new_batch) + room - 1) / room, kMostTogether),
+               work.together,
+               decode ? worth_flash_decode(shape, work) : FlashWorth(),
                slots};
     const auto needed = size(layout.lists_at() + lists * static_cast<int64_t>(sizeof(int32_t)));
     // Twice what is needed, and 64 KiB at least: page lists grow with every page.
@@ -137,8 +146,8 @@ void CudaWorkspace::reserve(const RopeCache& ropes) {
         cuda_check(cudaDeviceSynchronize(), "the device failed");
         recorder.forget_graphs();
     }
-    if (decodes() && floats > flash_partial.size() &&
-        takes_flash_decode(call, device.info(), forward.reach, forward.together)) {
+    if ((forward.flash.f16 || forward.flash.q8) && floats > flash_partial.size() &&
+        can_flash_decode(call, device.info())) {
         stream.wait();
         flash_partial = DeviceBuffer<float>(floats + floats / 2);
         recorder.forget_graphs();
@@ -172,10 +181,9 @@ AttendCall CudaWorkspace::attend_call(const ModelShape& of, const KvLayout& kv) 
     return call;
 }
 
-// Decode rows go to the sequence, prefill rows are launched at once. Devices before sm_90 cannot overlap kernels.
+// Decode rows go to the sequence, prefill rows are launched at once.
 LinearCall CudaWorkspace::linear_call(int32_t of_rows) {
-    return {
-        stream, of_rows, forward.row_class, &prefill, device.info().capability >= 90, decodes() ? &sequence : nullptr};
+    return {stream, of_rows, forward.row_class, &prefill, overlaps, decodes() ? &sequence : nullptr};
 }
 
 }  // namespace foresay::kernels::cuda

@@ -53,6 +53,7 @@ struct CudaWorkspace : Workspace {
 
     DeviceContext& device;
     const Stream& stream;
+    const bool overlaps;  // whether kernels may begin before the one before them has ended
     std::string failure;  // of the forward; empty: none
     ForwardShape forward;
     ForwardRecorder<Graph> recorder;
