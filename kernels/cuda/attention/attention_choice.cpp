@@ -2,7 +2,8 @@
 //
 // A launch of its own per layer costs some ten microseconds more than attention within the decode kernel. What it saves
 // grows with the tiles of a sequence, which then read keys and values once instead of once each, and with the
-// positions. With codes it saves less, because the conversion of codes limits both forms.
+// positions. With codes it saves less, because the conversion of codes limits both forms. Prefill rows have launches of
+// their own in both forms.
 
 #include "kernels/cuda/attention/attention_choice.h"
 
@@ -15,13 +16,13 @@
 namespace foresay::kernels::cuda {
 namespace {
 
-// Positions of all tiles, times key-value heads, times values of a head, from which on flash attention is faster. That
-// of one launch of the decode kernel for all layers has more to lose.
+// Positions of all tiles, times key-value heads, times values of a head, from which on flash attention of decode rows
+// is faster. More rows than one launch of the decode kernel takes have that launch's advantage no more.
 constexpr std::int64_t kValuesOf8B = 8 * 128;
 constexpr std::int64_t kDecodeWork = 32768 * kValuesOf8B, kDecodeWorkOfCodes = 98304 * kValuesOf8B;
 constexpr std::int64_t kDecodeWorkOfManyRows = 16384 * kValuesOf8B;
-// Tiles of all heads from which on flash attention of prefill rows fills the device.
-constexpr std::int32_t kPrefillTiles = 2048;
+// The position from which on it is for prefill rows, however many there are.
+constexpr std::int32_t kPrefillPosition = 255;
 
 std::atomic<FlashAttention> chosen = FlashAttention::by_speed;
 
@@ -29,12 +30,16 @@ std::atomic<FlashAttention> chosen = FlashAttention::by_speed;
 
 void choose_flash_attention(FlashAttention choice) { chosen = choice; }
 
-FlashWorth worth_flash_decode(const ModelShape& shape, const DecodeWork& work) {
+FlashWorth flash_worth(const ModelShape& shape, const AttendWork& work) {
     if (chosen == FlashAttention::never) return {};
     if (chosen == FlashAttention::always) return {true, true};
+    if (work.row_class == RowClass::prefill) {
+        const bool far = work.furthest >= kPrefillPosition;
+        return {far, far};
+    }
     if (work.together <= 1) return {};
     const std::int64_t head_tiles = (shape.heads + kTileRows * shape.kv_heads - 1) / (kTileRows * shape.kv_heads);
-    const std::int64_t values = work.positions * shape.kv_heads * head_tiles * shape.head_dim;
+    const std::int64_t values = work.tile_positions * shape.kv_heads * head_tiles * shape.head_dim;
     return {values >= (work.rows > kDecodeTile ? kDecodeWorkOfManyRows : kDecodeWork), values >= kDecodeWorkOfCodes};
 }
 
@@ -45,9 +50,8 @@ bool takes_flash_decode(const AttendCall& call, const DeviceInfo& device, FlashW
     return can_flash_decode(call, device);
 }
 
-bool takes_flash_prefill(const AttendCall& call, const DeviceInfo& device) {
-    if (chosen == FlashAttention::never || !can_flash_prefill(call, device)) return false;
-    return chosen == FlashAttention::always || call.tiles * call.head_tiles >= kPrefillTiles;
+bool takes_flash_prefill(const AttendCall& call, const DeviceInfo& device, FlashWorth worth) {
+    return worth.f16 && can_flash_prefill(call, device);
 }
 
 }  // namespace foresay::kernels::cuda

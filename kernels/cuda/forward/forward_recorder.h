@@ -48,7 +48,7 @@ struct ForwardShape {
     std::int32_t reach = 0;  // attention covers positions below it
     bool tree = false;
     std::int32_t together = 1;  // the most neighbouring attention tiles that a sequence has, up to kMostTogether
-    FlashWorth flash;           // attention of decode rows is worth a kernel of its own
+    FlashWorth flash;           // whether it is faster
     const SampledToken* slots = nullptr;  // the token slots that the rows may name
 
     bool operator==(const ForwardShape& other) const {

@@ -213,7 +213,7 @@ void ForwardRunner::attend(const OpCall& call, std::span<const OpCall> next) {
     // Prefill rows: K and V are in the cache already.
     if (!w_.decodes()) {
         if (call.kv->format == KvFormat::q8) expand_kv(call, attend);
-        if (takes_flash_prefill(attend, w_.device.info())) {
+        if (takes_flash_prefill(attend, w_.device.info(), w_.forward.flash)) {
             launch_flash_prefill(stream_, attend);
         } else {
             launch_attend_prefill(stream_, attend);

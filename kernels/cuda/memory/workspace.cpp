@@ -35,14 +35,16 @@ struct RowFloats {
 };
 
 // What attention of a batch has to do, in tiles of `room` rows.
-DecodeWork decode_work(const Batch& batch, int32_t room) {
-    DecodeWork work;
+AttendWork attend_work(const Batch& batch, int32_t room, int32_t furthest) {
+    AttendWork work;
+    work.row_class = batch.row_class;
+    work.furthest = furthest;
     work.rows = static_cast<int32_t>(batch.rows.size());
     int32_t run = 0;  // neighbouring rows of a sequence
     for (std::size_t t = 0; t < batch.rows.size(); ++t) {
         run = t > 0 && batch.rows[t].sequence == batch.rows[t - 1].sequence ? run + 1 : 1;
         work.together = std::max(work.together, (run + room - 1) / room);
-        if (run % room == 1 || room == 1) work.positions += batch.rows[t].position + 1;
+        if (run % room == 1 || room == 1) work.tile_positions += batch.rows[t].position + 1;
     }
     work.together = std::min(work.together, kMostTogether);
     return work;
@@ -102,15 +104,14 @@ void CudaWorkspace::begin(const Batch& new_batch, const SampledToken* slots, con
     sequence_at.resize(new_batch.sequences.size());
     const auto [layout, furthest, lists] = measure_batch(new_batch, room, sequence_at);
     listed_pages = new_batch.tree ? -1 : static_cast<int32_t>(lists);
-    const bool decode = new_batch.row_class == RowClass::decode;
-    const DecodeWork work = decode ? decode_work(new_batch, room) : DecodeWork();
-    forward = {new_batch.row_class,
-               layout,
-               decode ? attend_reach(furthest) : 0,
-               new_batch.tree,
-               work.together,
-               decode ? worth_flash_decode(shape, work) : FlashWorth(),
-               slots};
+    const AttendWork work = attend_work(new_batch, room, furthest);
+    forward = {.row_class = new_batch.row_class,
+               .layout = layout,
+               .reach = new_batch.row_class == RowClass::decode ? attend_reach(furthest) : 0,
+               .tree = new_batch.tree,
+               .together = work.together,
+               .flash = flash_worth(shape, work),
+               .slots = slots};
     const auto needed = size(layout.lists_at() + lists * static_cast<int64_t>(sizeof(int32_t)));
     // Twice what is needed, and 64 KiB at least: page lists grow with every page.
     if (needed > batch.size()) {
@@ -146,7 +147,7 @@ void CudaWorkspace::reserve(const RopeCache& ropes) {
         cuda_check(cudaDeviceSynchronize(), "the device failed");
         recorder.forget_graphs();
     }
-    if ((forward.flash.f16 || forward.flash.q8) && floats > flash_partial.size() &&
+    if (decodes() && (forward.flash.f16 || forward.flash.q8) && floats > flash_partial.size() &&
         can_flash_decode(call, device.info())) {
         stream.wait();
         flash_partial = DeviceBuffer<float>(floats + floats / 2);
