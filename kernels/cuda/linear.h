@@ -147,7 +147,6 @@ public:
     };
     void launch(const LinearCall& call, const Io& io) const;
     std::int64_t bytes() const;
-    const Panels& panels() const { return panels_; }
     const PrefillMatrix& input() const { return input_; }
 
 private:
@@ -169,7 +168,6 @@ public:
     };
     void launch(const LinearCall& call, const Io& io) const;
     std::int64_t bytes() const;
-    const Panels& panels() const { return panels_; }
 
 private:
     DeviceNorm norm_;

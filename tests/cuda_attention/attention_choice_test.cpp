@@ -42,6 +42,8 @@ TEST(AttentionChoice, DecodeRowsTakeFlashAttentionWhereTheyAreManyAndFar) {
     EXPECT_FALSE(worth(4096, 16).f16);
     EXPECT_TRUE(worth(4096, 32).f16);
     EXPECT_FALSE(worth(4096, 32).q8);
+    EXPECT_TRUE(worth(32768, 8).q8);
+    EXPECT_FALSE(worth(32768, 12).q8);
     EXPECT_TRUE(worth(32768, 16).q8);
 }
 
@@ -55,10 +57,12 @@ TEST(AttentionChoice, PrefillRowsTakeItByPositionAlone) {
     }
 }
 
-TEST(AttentionChoice, WindowsKeepDecodeRowsInTheDecodeKernel) {
+TEST(AttentionChoice, WindowsLeaveTooLittle) {
     cuda::AttendCall call;
     call.window = 1024;
     EXPECT_FALSE(cuda::takes_flash_decode(call, {}, {true, true}));
+    call.window = 128;
+    EXPECT_FALSE(cuda::takes_flash_prefill(call, {}, {true, true}));
 }
 
 }  // namespace

@@ -16,12 +16,14 @@
 namespace foresay::kernels::cuda {
 namespace {
 
-// Positions of all tiles, times key-value heads, times values of a head, from which on flash attention of decode rows
-// is faster. More rows than one launch of the decode kernel takes have that launch's advantage no more.
-constexpr std::int64_t kValuesOf8B = 8 * 128;
-constexpr std::int64_t kDecodeWork = 32768 * kValuesOf8B, kDecodeWorkOfCodes = 98304 * kValuesOf8B;
-constexpr std::int64_t kDecodeWorkOfManyRows = 16384 * kValuesOf8B;
-// The position from which on it is for prefill rows, however many there are.
+// Positions of all tiles, times key-value heads, from which on flash attention of decode rows is faster. With codes it
+// is faster where two or four warps have a tile. Rows that take two launches of the decode kernel for a matrix have no
+// launch for all layers to lose.
+constexpr std::int64_t kHeadsOf8B = 8;
+constexpr std::int64_t kDecodeWork = 36864 * kHeadsOf8B, kDecodeWorkOfManyRows = 16384 * kHeadsOf8B;
+constexpr std::int64_t kDecodeWorkOfCodes = 57344 * kHeadsOf8B, kDecodeWorkOfManyTilesOfCodes = 114688 * kHeadsOf8B;
+constexpr std::int64_t kDecodeWorkOfManyRowsOfCodes = 65536 * kHeadsOf8B;
+// The position from which on it is for prefill rows, however many there are. Windows up to it leave too little.
 constexpr std::int32_t kPrefillPosition = 255;
 
 std::atomic<FlashAttention> chosen = FlashAttention::by_speed;
@@ -39,8 +41,12 @@ FlashWorth flash_worth(const ModelShape& shape, const AttendWork& work) {
     }
     if (work.together <= 1) return {};
     const std::int64_t head_tiles = (shape.heads + kTileRows * shape.kv_heads - 1) / (kTileRows * shape.kv_heads);
-    const std::int64_t values = work.tile_positions * shape.kv_heads * head_tiles * shape.head_dim;
-    return {values >= (work.rows > kDecodeTile ? kDecodeWorkOfManyRows : kDecodeWork), values >= kDecodeWorkOfCodes};
+    const std::int64_t positions = work.tile_positions * shape.kv_heads * head_tiles;
+    if (work.rows > kDecodeTile) {
+        return {positions >= kDecodeWorkOfManyRows, positions >= kDecodeWorkOfManyRowsOfCodes};
+    }
+    return {positions >= kDecodeWork,
+            positions >= (work.together > 2 ? kDecodeWorkOfManyTilesOfCodes : kDecodeWorkOfCodes)};
 }
 
 bool takes_flash_decode(const AttendCall& call, const DeviceInfo& device, FlashWorth worth) {
@@ -51,6 +57,7 @@ bool takes_flash_decode(const AttendCall& call, const DeviceInfo& device, FlashW
 }
 
 bool takes_flash_prefill(const AttendCall& call, const DeviceInfo& device, FlashWorth worth) {
+    if (call.window > 0 && call.window <= kPrefillPosition && chosen != FlashAttention::always) return false;
     return worth.f16 && can_flash_prefill(call, device);
 }
 

@@ -31,8 +31,6 @@
 //           merge_rows().
 // Registers: 255, so eight warps: a ninth would have a third less.
 // Breaks:   a grid that is not resident as a whole hangs before the merge. Hence one CTA per multiprocessor.
-// Ahead:    a team without further units has its share of the weights that the next kernels read first brought into the
-//           L2 cache (bring_weights).
 // Cost:     reads K and V once per set.
 
 #include "kernels/cuda/attention/flash_decode.h"
@@ -49,7 +47,6 @@ namespace {
 using attention::bring_block;
 using attention::ChunkSpan;
 using attention::find_sets;
-using attention::FlashCall;
 using attention::FlashForm;
 using attention::kFlashWarps;
 using attention::kLog2e;
@@ -158,7 +155,7 @@ struct Softmax {
 // A unit's blocks for one tile, by a part of its warps. The first block is in the ring already. `tile_place`: of the
 // tile among those of the CTA.
 template <class Form, int kWidth, int kColumns, class Shared>
-__device__ __forceinline__ void attend_unit(const FlashCall& c, Shared& shared, int team, int tile_place, int part,
+__device__ __forceinline__ void attend_unit(const AttendCall& c, Shared& shared, int team, int tile_place, int part,
                                             RingPlace& at, const typename Form::SlotInfo& unit, int32_t tile_index,
                                             const Tile& tile, const ChunkSpan& span) {
     using Entry = typename Form::Entry;
@@ -464,7 +461,7 @@ __device__ __forceinline__ void attend_unit(const FlashCall& c, Shared& shared, 
 
 // A warp's tile of each unit of its team.
 template <class Form, int kWidth, class Shared>
-__device__ void attend(const FlashCall& c, Shared& shared, int warp) {
+__device__ void attend(const AttendCall& c, Shared& shared, int warp) {
     const int team = warp / Form::kTeamWarps, tile_place = warp / Form::kSplit, part = warp % Form::kSplit;
     const int in_team = warp % Form::kTeamWarps / Form::kSplit;  // which tile of a unit
     RingPlace at;
@@ -583,7 +580,7 @@ __device__ void merge_rows(const AttendCall& c, Merge& shared) {
 }
 
 template <int kWidth, KvFormat kFormat, int kSetTiles>
-__global__ void __launch_bounds__(32 * kFlashWarps, 1) flash_kernel(const __grid_constant__ FlashCall c) {
+__global__ void __launch_bounds__(32 * kFlashWarps, 1) flash_kernel(const __grid_constant__ AttendCall c) {
     using Form = FlashForm<kWidth, kFormat, kSetTiles>;
     using Shared = typename Form::Shared;
     extern __shared__ __align__(128) unsigned char memory[];
@@ -655,7 +652,7 @@ bool can_flash_decode(const AttendCall& call, const DeviceInfo& device) {
     return device.shared_bytes >= kRingBytes + 28 * 1024 && code_version(device.index) >= 90;
 }
 
-void launch_flash_decode(cudaStream_t stream, const AttendCall& call, int32_t together, const WeightsAhead& ahead) {
+void launch_flash_decode(cudaStream_t stream, const AttendCall& call, int32_t together) {
     int device = 0, processors = 0;
     cuda_check(cudaGetDevice(&device), "cannot ask for the current device");
     cuda_check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device),
@@ -664,8 +661,7 @@ void launch_flash_decode(cudaStream_t stream, const AttendCall& call, int32_t to
         using Form = FlashForm<width, format, tiles>;
         static_assert(sizeof(typename Form::Shared) <= kRingBytes + 28 * 1024);
         launch_overlapping("attention", flash_kernel<width, format, tiles>, dim3(static_cast<unsigned>(processors)),
-                           32 * kFlashWarps, static_cast<int>(sizeof(typename Form::Shared)), stream,
-                           FlashCall{call, ahead});
+                           32 * kFlashWarps, static_cast<int>(sizeof(typename Form::Shared)), stream, call);
     });
 }
 

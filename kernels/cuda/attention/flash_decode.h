@@ -20,18 +20,10 @@ inline constexpr std::size_t kTakenCounters = 4;      // that AttendCall::taken 
 // Whether this kernel can do what the call describes.
 bool can_flash_decode(const AttendCall& call, const DeviceInfo& device);
 
-// Weights that the next kernels of the stream read first, up to two pieces. While the last CTAs attend and merge, the
-// others have them brought into the L2 cache. Whole sixteens of bytes; 0: none.
-struct WeightsAhead {
-    const std::uint8_t* from[2] = {};
-    std::int64_t bytes[2] = {};
-};
-
 // `call.partial` has attend_partial_floats() floats of any value, which no other launch that may run at the same time
 // uses; it must not be that of launch_attend_decode(), whose words have to stay as they are.
 // `together`: the most neighbouring tiles that any sequence of the batch has, at most kMostTogether are used. It
 // decides which variant runs, nothing else: any number is correct.
-void launch_flash_decode(cudaStream_t stream, const AttendCall& call, std::int32_t together,
-                         const WeightsAhead& ahead = {});
+void launch_flash_decode(cudaStream_t stream, const AttendCall& call, std::int32_t together);
 
 }  // namespace foresay::kernels::cuda

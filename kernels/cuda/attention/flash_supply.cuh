@@ -11,7 +11,6 @@
 
 #include <algorithm>
 
-#include "kernels/cuda/attention/flash_decode.h"
 #include "kernels/cuda/attention/merge_chunks.cuh"
 #include "kernels/cuda/device/async.cuh"
 #include "kernels/cuda/rowwise/heads.cuh"
@@ -24,10 +23,6 @@ using std::uint32_t;
 inline constexpr int kFlashWarps = 8;          // of a CTA
 inline constexpr int kRingBytes = 198 * 1024;  // for all slots of a CTA, at most
 inline constexpr int kMostSlots = 8;           // of a team
-
-struct FlashCall : AttendCall {
-    WeightsAhead ahead;
-};
 
 // What shared memory holds, and how the warps of a CTA are divided.
 template <int kWidth, KvFormat kFormat, int kSetTiles>
@@ -163,26 +158,9 @@ struct RingPlace {
     }
 };
 
-// Has a team's share of the weights that come next brought into the L2 cache: memory would idle while the last units
-// are attended to, chunks are merged and the next kernel starts. By one warp.
-__device__ inline void bring_weights(const WeightsAhead& ahead, int32_t team, int32_t teams) {
-#if __CUDA_ARCH__ >= 900
-    const int lane = static_cast<int>(threadIdx.x % 32);
-    if (lane >= 2 || ahead.bytes[lane] == 0) return;
-    constexpr int32_t kLine = 128;
-    const auto lines = static_cast<int32_t>((ahead.bytes[lane] / teams + kLine - 1) / kLine);
-    const std::int64_t first = std::int64_t{team} * lines * kLine;
-    const std::int64_t bytes = min(std::int64_t{lines} * kLine, ahead.bytes[lane] - first);
-    if (bytes <= 0) return;
-    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(ahead.from[lane] + first),
-                 "r"(static_cast<uint32_t>(bytes))
-                 : "memory");
-#endif
-}
-
 // Takes the next unit for a team. By one warp.
 template <class Form, class Shared>
-__device__ void take_unit(const FlashCall& c, Shared& shared, int team) {
+__device__ void take_unit(const AttendCall& c, Shared& shared, int team) {
     auto& from = shared.supply[team];
     const int lane = static_cast<int>(threadIdx.x % 32);
     const int32_t units = shared.sets * c.head_tiles * c.chunks;
@@ -221,7 +199,6 @@ __device__ void take_unit(const FlashCall& c, Shared& shared, int team) {
         return;
     }
     // There is none. The last team leaves the counters as they were.
-    bring_weights(c.ahead, team * static_cast<int32_t>(gridDim.x) + static_cast<int32_t>(blockIdx.x), teams);
     __syncwarp();
     if (lane == 0) {
         from.unit.block = -1;
@@ -236,7 +213,7 @@ __device__ void take_unit(const FlashCall& c, Shared& shared, int team) {
 // Writes K and V of the forward's own positions of a block into the cache, as codes. By one warp. Every team that reads
 // them writes them for itself; all write the same bytes.
 template <class Form, int kWidth, class Supply>
-__device__ void store_codes_of_rows(const FlashCall& c, const Supply& from) {
+__device__ void store_codes_of_rows(const AttendCall& c, const Supply& from) {
     constexpr int kAtOnce = 4;  // rows whose values are in flight
     const int lane = static_cast<int>(threadIdx.x % 32);
     const int32_t values = c.kv_heads * c.head_dim;  // of K, and of V
@@ -288,7 +265,7 @@ __device__ void store_codes_of_rows(const FlashCall& c, const Supply& from) {
 // Brings the next block of a team into its ring, or the news that there is none. By one warp, when all warps of the
 // team have read what the slot had.
 template <class Form, class Shared>
-__device__ void bring_block(const FlashCall& c, Shared& shared, int team) {
+__device__ void bring_block(const AttendCall& c, Shared& shared, int team) {
 #if __CUDA_ARCH__ >= 900
     auto& from = shared.supply[team];
     if (from.unit.block < 0) return;  // said already
@@ -334,7 +311,7 @@ __device__ void bring_block(const FlashCall& c, Shared& shared, int team) {
 
 // A warp of a team has read the slot where it is. The last one to say so has the next block brought there.
 template <class Form, class Shared>
-__device__ __forceinline__ void release(const FlashCall& c, Shared& shared, int team, RingPlace& at) {
+__device__ __forceinline__ void release(const AttendCall& c, Shared& shared, int team, RingPlace& at) {
     __syncwarp();
     uint32_t before = 0;
     if (threadIdx.x % 32 == 0) {

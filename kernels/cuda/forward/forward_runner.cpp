@@ -35,25 +35,6 @@ const Op& prepared(const OpCall& call) {
     return static_cast<const Op&>(*call.prepared);
 }
 
-// The beginning of the weights that the next ops of a layer read.
-WeightsAhead weights_ahead(std::span<const OpCall> next) {
-    // As much as memory delivers while a kernel ends and the next one starts, and a small part of the L2 cache.
-    std::int64_t room = 24 * 1024 * 1024;
-    WeightsAhead ahead;
-    for (std::size_t i = 0; i < std::min<std::size_t>(next.size(), 2); ++i) {
-        const Panels* const panels =
-            next[i].op == ForwardOp::attention_out ? &prepared<PreparedOut>(next[i]).linear.panels()
-            : next[i].op == ForwardOp::mlp_in      ? &prepared<PreparedMlpIn>(next[i]).linear.panels()
-                                                   : nullptr;
-        if (panels == nullptr || panels->parts().size() != 1) break;
-        const DeviceBuffer<std::uint8_t>& data = panels->parts().front().data;
-        ahead.from[i] = data.data();
-        ahead.bytes[i] = std::min(room, static_cast<std::int64_t>(data.size()) / 16 * 16);
-        room -= ahead.bytes[i];
-    }
-    return ahead;
-}
-
 }  // namespace
 
 void ForwardRunner::enqueue(std::span<const OpCall> calls) {
@@ -70,7 +51,7 @@ void ForwardRunner::enqueue(std::span<const OpCall> calls) {
                 attention_in(call);
                 break;
             case ForwardOp::attend:
-                attend(call, calls.subspan(i + 1));
+                attend(call);
                 break;
             case ForwardOp::attention_out:
                 out(call, w_.attended);
@@ -203,7 +184,7 @@ void ForwardRunner::settle_new_kv() {
     launch_heads(stream_, heads_call(*call, prepared<PreparedAttentionIn>(*call).shape));
 }
 
-void ForwardRunner::attend(const OpCall& call, std::span<const OpCall> next) {
+void ForwardRunner::attend(const OpCall& call) {
     const AttendSpec& spec = prepared<PreparedAttend>(call).spec;
     AttendCall attend = w_.attend_call(spec.shape, call.kv->layout);
     attend.scale = spec.scale;
@@ -229,7 +210,7 @@ void ForwardRunner::attend(const OpCall& call, std::span<const OpCall> next) {
         w_.new_kv = nullptr;
         w_.sequence.flush();
         attend.partial = w_.flash_partial.data();
-        launch_flash_decode(stream_, attend, w_.forward.together, weights_ahead(next));
+        launch_flash_decode(stream_, attend, w_.forward.together);
         return;
     }
     // Others: as a step of the decode kernel if possible, which then also writes the codes.

@@ -30,7 +30,7 @@ public:
 private:
     void embed(const OpCall& call, const RopeTables& ropes);
     void attention_in(const OpCall& call);
-    void attend(const OpCall& call, std::span<const OpCall> next);
+    void attend(const OpCall& call);
     void out(const OpCall& call, const DeviceBuffer<float>& input);
     void mlp_in(const OpCall& call, const OpCall* next);
     void moe(const OpCall& call);
