@@ -2,8 +2,8 @@
 #
 #   FORESAY_CUDA                 AUTO: if nvcc is found and no sanitizer is on; ON: a missing nvcc is an error; OFF: no
 #   FORESAY_CUDA_ARCHITECTURES   as CMAKE_CUDA_ARCHITECTURES; default: this machine's GPUs, or 90 if it has none
-#   FORESAY_CUDA_CODE_OF         an older architecture such as 80 or 89, whose code is built for FORESAY_CUDA_ARCHITECTURES
-#                                (one number): to test on one GPU what others would run
+#   FORESAY_CUDA_CODE_OF         an older architecture such as 80 or 89, whose code is built for the one architecture in
+#                                FORESAY_CUDA_ARCHITECTURES: to test on one GPU what others would run
 #
 # The CUDA runtime is linked statically, and the driver library is opened when the first device is asked for, so the
 # program also starts on machines without either.

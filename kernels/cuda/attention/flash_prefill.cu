@@ -10,13 +10,12 @@
 // Order:    bit for bit that of prefill_kernel() (prefill_attention.cu): strips of 32 positions in order, the same
 //           products in the same order. Scaling the outputs is left out where the factors are all 1.
 // Tiles:    a warp has one tile of 16 (row, query head) pairs, a CTA kTiles neighbouring ones. Tiles of one sequence
-// are
-//           a run and go through its pages together; a CTA takes its runs one after the other.
+//           are a run and go through its pages together; a CTA takes its runs one after the other.
 // Waits:    slot, full: a warp waits for the copy. The last warp that has read a slot has the next page brought there,
-// so
-//           warps may be as many pages apart as there are slots.
+//           so warps may be as many pages apart as there are slots.
 // Registers: twelve warps of 168, three for each scheduler: while one waits for its products, others have their
-// softmax. Cost:     reads K and V of a head once per kTiles tiles, mostly from L2.
+//           softmax.
+// Cost:     reads K and V of a head once per kTiles tiles, mostly from L2.
 
 #include "kernels/cuda/attention/flash_prefill.h"
 
