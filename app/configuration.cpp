@@ -26,6 +26,15 @@ void append_temperature(std::vector<core::ConfigLayer>& layers, const core::Conf
         core::override_layer("sampling.chain=" + core::to_toml(core::ConfigValue(chain)), "--temperature"));
 }
 
+// `--json-schema` and `--grammar` put the grammar stage first: it sees the whole vocabulary.
+void prepend_grammar(std::vector<core::ConfigLayer>& layers, const core::Config& config) {
+    if (std::find(config.chain.begin(), config.chain.end(), "grammar") != config.chain.end()) return;
+    std::vector<std::string> chain = config.chain;
+    chain.insert(chain.begin(), "grammar");
+    layers.push_back(
+        core::override_layer("sampling.chain=" + core::to_toml(core::ConfigValue(chain)), "the option of a grammar"));
+}
+
 void append(std::vector<core::ConfigLayer>& layers, std::vector<core::ConfigLayer> more) {
     for (core::ConfigLayer& layer : more) layers.push_back(std::move(layer));
 }
@@ -78,10 +87,10 @@ Configuration::Configuration(const Options& options) {
         layers_ = std::move(bundled);
     }
     config_ = load(layers_);
-    if (options.append_temperature) {
-        append_temperature(layers_, config_);
-        config_ = load(layers_);
-    }
+    if (options.append_temperature) append_temperature(layers_, config_);
+    if (options.append_temperature) config_ = load(layers_);
+    if (options.prepend_grammar) prepend_grammar(layers_, config_);
+    if (options.prepend_grammar) config_ = load(layers_);
 }
 
 core::Config Configuration::load(const std::vector<core::ConfigLayer>& layers) const {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "app/command_line/parser.h"
+#include "app/files.h"
 #include "base/error.h"
 #include "core/models/shapes.h"
 #include "kernels/quant_type.h"
@@ -192,6 +193,21 @@ void add_temperature_option(OptionParser& parser, Options& options) {
     };
     parser.number_option("--temperature", take,
                          {.value = "T", .doc = "sampling temperature; 0 always takes the likeliest token"});
+}
+
+void add_grammar_options(OptionParser& parser, Options& options) {
+    const auto declare = [&](const std::string& name, const std::string& language, const std::string& what,
+                             const std::string& doc) {
+        const auto take = [&options, name, language, what](const std::string& file) {
+            override_key(options, name, "sampling.grammar.language", quoted(language));
+            override_key(options, name, "sampling.grammar.text", quoted(read_file(file, what)));
+            options.prepend_grammar = true;
+        };
+        parser.option(name, take, {.value = "FILE", .doc = doc, .hint = ValueHint::file});
+    };
+    declare("--json-schema", "json_schema", "the schema", "the answer is JSON that is valid under this JSON Schema");
+    declare("--grammar", "gbnf", "the grammar", "the answer is a text of this grammar (GBNF)");
+    parser.exclude("--json-schema", "--grammar");
 }
 
 void add_max_tokens_option(OptionParser& parser, std::optional<std::int64_t>& value, const std::string& doc) {

@@ -20,6 +20,7 @@ struct Options {
     // --set, and the options that stand for configuration keys. Lowest first.
     std::vector<core::ConfigLayer> overrides;
     bool append_temperature = false;                 // --temperature: add a temperature stage to a chain without one
+    bool prepend_grammar = false;                    // --json-schema, --grammar: the same for a grammar stage
     bool config_alone = false;                       // ignore the files of the system and the user, and the environment
     std::optional<core::ConfigLayer> session_layer;  // the settings of the session to continue, above the user's files
 
@@ -41,6 +42,8 @@ void add_config_argument(OptionParser& parser, Options& options);
 void add_sampling_options(OptionParser& parser, Options& options);
 // --temperature with a single value.
 void add_temperature_option(OptionParser& parser, Options& options);
+// --json-schema and --grammar.
+void add_grammar_options(OptionParser& parser, Options& options);
 // -n, for the commands that do not take it from the configuration.
 void add_max_tokens_option(OptionParser& parser, std::optional<std::int64_t>& value, const std::string& doc);
 // -f: a file that holds a text; - is standard input. `what` is what the text is: "the prompt".

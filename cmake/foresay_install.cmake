@@ -40,12 +40,12 @@ install(FILES README.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT ru
 # ---- development
 set(package ${CMAKE_INSTALL_LIBDIR}/cmake/foresay)
 set(headers ${CMAKE_INSTALL_INCLUDEDIR}/foresay)
-foreach(folder base kernels core samplers speculative plugins/host engine)
+foreach(folder base kernels grammar core samplers speculative plugins/host engine)
   install(DIRECTORY ${folder}/ DESTINATION ${headers}/${folder} COMPONENT development FILES_MATCHING PATTERN *.h
     PATTERN *.hpp PATTERN *.cuh)
 endforeach()
 install(TARGETS foresay_sampler_sdk EXPORT foresaySdk INCLUDES DESTINATION ${headers})
-set(libraries foresay_options foresay_base foresay_kernels foresay_core foresay_samplers foresay_speculative
+set(libraries foresay_options foresay_base foresay_kernels foresay_grammar foresay_core foresay_samplers foresay_speculative
   foresay_plugin_host foresay_engine)
 foreach(name json cli11 pcre2 utf8proc xxhash toml spdlog boost edit)
   list(APPEND libraries foresay_dependency_${name})

@@ -9,6 +9,8 @@ namespace foresay::grammar {
 namespace {
 
 constexpr std::size_t kMostPerDerivative = 50'000;
+constexpr std::size_t kMostEndings = 4;
+constexpr std::size_t kLongestEnding = 40;
 
 }  // namespace
 
@@ -382,14 +384,33 @@ bool Expressions::takes_any(Expression e, Expression characters) {
     return result;
 }
 
+// Whether a text that led to an end elsewhere, or the rest of one, leads to one here. An expression that counts has a
+// new state for each character, all of which end alike.
+bool Expressions::ends_like_others(Expression e) {
+    for (std::size_t i = endings_.size(); i-- > 0;) {
+        for (std::size_t begin = 0; begin < endings_[i].size(); ++begin) {
+            Expression place = e;
+            std::size_t at = begin;
+            while (place != kNone && !nodes_[place].nullable && at < endings_[i].size())
+                place = derivative(place, static_cast<std::uint8_t>(endings_[i][at++]));
+            if (place == kNone || !nodes_[place].nullable) continue;
+            nothing_.emplace(e, false);
+            return true;
+        }
+    }
+    return false;
+}
+
 // Searches breadth first for a derivative that may end. What is found holds for all that was passed when nothing ends.
 bool Expressions::matches_nothing(Expression e, std::size_t steps) {
     if (!nodes_[e].hard) return e == kNone;
     if (nodes_[e].nullable) return false;
     if (const auto known = nothing_.find(e); known != nothing_.end()) return known->second;
+    if (ends_like_others(e)) return false;
     std::vector<Expression> queue = {e};
-    std::unordered_map<Expression, std::size_t> seen = {{e, 0}};  // and from which entry of the queue it was reached
-    std::vector<std::size_t> parent = {0};
+    std::unordered_map<Expression, std::size_t> seen = {{e, 0}};
+    std::vector<std::size_t> parent = {0};  // from which entry of the queue it was reached, over which byte
+    std::string over = " ";
     const std::vector<std::uint8_t> bytes = representatives();
     for (std::size_t i = 0; i < queue.size(); ++i) {
         for (const std::uint8_t value : bytes) {
@@ -399,14 +420,22 @@ bool Expressions::matches_nothing(Expression e, std::size_t steps) {
             const auto known = nothing_.find(next);
             if (known != nothing_.end() && known->second) continue;
             if (known != nothing_.end() || !nodes_[next].hard || nodes_[next].nullable) {
+                std::string ending(1, static_cast<char>(value));
                 for (std::size_t place = i;; place = parent[place]) {
                     nothing_.emplace(queue[place], false);
-                    if (place == 0) return false;
+                    if (place == 0) break;
+                    ending.insert(ending.begin(), over[place]);
                 }
+                if (nodes_[next].nullable && ending.size() <= kLongestEnding) {
+                    endings_.push_back(std::move(ending));
+                    if (endings_.size() > kMostEndings) endings_.erase(endings_.begin());
+                }
+                return false;
             }
             if (seen.emplace(next, queue.size()).second) {
                 queue.push_back(next);
                 parent.push_back(i);
+                over += static_cast<char>(value);
             }
         }
     }

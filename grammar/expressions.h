@@ -106,6 +106,7 @@ private:
     Expression add_multiple(std::uint32_t factor, std::uint32_t rest, std::uint32_t phase);
     const std::vector<std::uint8_t>& representatives();
     bool finite(Expression e);
+    bool ends_like_others(Expression e);
     bool loops(Expression e, Expression characters);
 
     std::size_t limit_;
@@ -122,6 +123,7 @@ private:
     std::unordered_map<Expression, bool> finite_;
     std::unordered_map<std::uint64_t, bool> takes_any_;
     std::unordered_map<Expression, bool> nothing_;
+    std::vector<std::string> endings_;  // texts that led to an end lately, the newest last
     std::vector<std::uint8_t> representatives_;  // for as many sets as representatives_of_ says
     std::size_t representatives_of_ = SIZE_MAX;
 };

@@ -296,7 +296,20 @@ private:
         std::vector<Expression> parts = {text_.plain_number(fraction)};
         for (const auto& [comparison, bound] : merged.bounds) parts.push_back(e_.compare(comparison, bound));
         for (const auto& [factor, places] : merged.multiples) parts.push_back(e_.multiple(factor, places));
-        return e_.intersection(std::move(parts));
+        std::vector<Expression> all = {e_.intersection(std::move(parts))};
+        // Exponents where no bound lies between 0 and 1, so that they need not be compared.
+        for (const bool negative : {false, true}) {
+            const auto holds = [&](const auto& bound) {
+                static const Decimal kZero, kOne{false, "1", {}}, kMinusOne{true, "1", {}};
+                const bool lower = bound.first == Comparison::at_least || bound.first == Comparison::above;
+                return lower ? Decimal::compare(bound.second, negative ? kMinusOne : kZero) <= 0
+                             : Decimal::compare(bound.second, negative ? kZero : kOne) >= 0;
+            };
+            if (!merged.integer && merged.multiples.empty() &&
+                std::all_of(merged.bounds.begin(), merged.bounds.end(), holds))
+                all.push_back(text_.small_number(negative));
+        }
+        return e_.alternatives(std::move(all));
     }
 
     Expression string_content(const MergedSchema& merged) {

@@ -55,6 +55,15 @@ Expression JsonText::plain_number(Fraction fraction) {
     return e_.concat(whole, e_.optional(e_.concat(e_.byte('.'), fraction == Fraction::zero ? e_.byte('0') : digits)));
 }
 
+Expression JsonText::small_number(bool negative) {
+    const Expression digits = e_.repeat(digit('0'), 1, Expressions::kUnlimited);
+    ByteSet letters;
+    letters.set('e').set('E');
+    return e_.concat({negative ? e_.byte('-') : Expressions::kEmpty, digit('1'),
+                      e_.optional(e_.concat(e_.byte('.'), digits)), e_.bytes(letters), e_.byte('-'),
+                      e_.repeat(e_.byte('0'), 0, Expressions::kUnlimited), digit('1'), e_.optional(digits)});
+}
+
 Expression JsonText::number() {
     ByteSet letters;
     letters.set('e').set('E');

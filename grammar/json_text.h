@@ -29,6 +29,8 @@ public:
     // Without exponent, as comparisons and multiples need it.
     enum class Fraction : std::uint8_t { any, zero /* 3 and 3.0 */, none };
     Expression plain_number(Fraction fraction);
+    // With one digit before the point and an exponent below 0: its size is between 0 and 1.
+    Expression small_number(bool negative);
     // A null, boolean, number or string, in each way in which its value is written here.
     Expression scalar(const JsonValue& value);
 

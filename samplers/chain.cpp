@@ -36,9 +36,9 @@ Chain::~Chain() = default;
 Chain::Chain(Chain&&) noexcept = default;
 Chain& Chain::operator=(Chain&&) noexcept = default;
 
-void Chain::begin(std::uint64_t seed, std::uint64_t branch, std::span<const std::int32_t> history,
-                  std::size_t capacity) {
-    stages_->begin(seed, branch, history, capacity);
+void Chain::begin(std::uint64_t seed, std::uint64_t branch, std::span<const std::int32_t> history, std::size_t capacity,
+                  std::size_t begun) {
+    stages_->begin(seed, branch, history, capacity, begun);
 }
 
 Decision Chain::decide(std::span<float> logits) {

@@ -85,9 +85,10 @@ public:
     Chain& operator=(Chain&&) noexcept;
 
     // Starts a generation after `history`, which holds every token from index 0 on, the prompt included. Makes room for
-    // `capacity` tokens.
+    // `capacity` tokens. The last `begun` tokens of the history belong to the answer already: text that it is made to
+    // begin with.
     void begin(std::uint64_t seed, std::uint64_t branch, std::span<const std::int32_t> history,
-               std::size_t capacity = 0);
+               std::size_t capacity = 0, std::size_t begun = 0);
 
     // Samples the token at index history().size() from a row of logits, which is modified in place. Changes no state:
     // the same row gives the same token again.

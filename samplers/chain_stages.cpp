@@ -138,7 +138,8 @@ void ChainStages::plan_stages() {
 kernels::NoiseKey ChainStages::key() const { return {seed_, branch_, static_cast<std::uint32_t>(history_.size())}; }
 
 void ChainStages::begin(std::uint64_t seed, std::uint64_t branch, std::span<const std::int32_t> history,
-                        std::size_t capacity) {
+                        std::size_t capacity, std::size_t begun) {
+    check(begun <= history.size(), "an answer begins before the text");
     ++epoch_;
     seed_ = seed;
     branch_ = branch;
@@ -148,9 +149,7 @@ void ChainStages::begin(std::uint64_t seed, std::uint64_t branch, std::span<cons
     for (Entry& entry : entries_) {
         if (!entry.state) continue;
         entry.broken.clear();
-        std::string_view wrong = entry.state->reset();
-        if (wrong.empty() && !history_.empty()) wrong = entry.state->accept(history_, nullptr);
-        entry.broken = wrong;
+        entry.broken = entry.state->begin(history_, history_.size() - begun);
     }
 }
 
@@ -218,7 +217,10 @@ kernels::SampledToken ChainStages::run_from(std::size_t first) {
             scratch_.cut(cut_);
             if (cut_replaces_) continue;
         }
-        if (entry.stage->has_step()) {
+        if (entry.stage->has_step() && phase_ == Phase::decide && !entry.broken.empty()) {
+            fail(entry, entry.broken);
+            if (failed_) return {};
+        } else if (entry.stage->has_step()) {
             scratch_.apply(step_of(entry, counts_[at]), key());
         } else if (!run_host(entry)) {
             return {};

@@ -40,7 +40,8 @@ public:
     // drop candidates.
     explicit ChainStages(const ChainStages& live, Phase phase, bool without_masks = false);
 
-    void begin(std::uint64_t seed, std::uint64_t branch, std::span<const std::int32_t> history, std::size_t capacity);
+    void begin(std::uint64_t seed, std::uint64_t branch, std::span<const std::int32_t> history, std::size_t capacity,
+               std::size_t begun);
     // Copies states, history and key of `live`, from which this one was made.
     void follow(const ChainStages& live);
     // Runs the stages on a row and samples a token. In phase `decide` a failure is left in failure().

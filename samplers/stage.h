@@ -68,6 +68,13 @@ public:
     virtual std::int32_t size() const = 0;                        // ids are [0, size)
     virtual std::string_view text(std::int32_t token) const = 0;  // bytes; empty for control tokens
     virtual std::int32_t find(std::string_view text) const = 0;   // the id whose bytes are exactly `text`, or -1
+    virtual bool ends_text(std::int32_t) const { return false; }  // whether a generation ends with the token
+    virtual std::string_view control_text(std::int32_t) const { return {}; }  // the name of a control token
+    // What the grammar stage keeps for this vocabulary. Stages are created on one thread.
+    std::shared_ptr<void>& grammars() const { return grammars_; }
+
+private:
+    mutable std::shared_ptr<void> grammars_;
 };
 
 enum class Phase : std::uint8_t { decide, propose };
@@ -86,6 +93,12 @@ class StageState {
 public:
     virtual ~StageState() = default;
     virtual std::string_view reset() = 0;
+    // A generation begins: after `history`, of which the tokens from index `answer` on belong to the answer already.
+    virtual std::string_view begin(std::span<const std::int32_t> history, std::size_t answer) {
+        static_cast<void>(answer);
+        const std::string_view wrong = reset();
+        return wrong.empty() && !history.empty() ? accept(history, nullptr) : wrong;
+    }
     // Becomes equal to `other`, a state of the same stage. Only for clonable stages.
     virtual std::string_view copy(const StageState& other) = 0;
     // `tokens` follow those accepted before. `log_probability`: that of the one token when it was sampled; nullptr for
@@ -104,7 +117,8 @@ public:
     virtual bool whole_vocabulary() const = 0;
 
     // Step stages: true, and step() is the step for the next token. Token counts that the step refers to are stored in
-    // the vector. The chain fills in the stream of an xtc step.
+    // the vector; bits of a mask stay valid while kernels::kTokenSlots further steps are made from the same state. The
+    // chain fills in the stream of an xtc step.
     virtual bool has_step() const { return false; }
     virtual kernels::SamplingStep step(const StageState*, std::vector<kernels::TokenCount>&) const { return {}; }
     // A temperature of 0: no step; the chain samples without noise.

@@ -27,6 +27,11 @@ public:
         return found != by_text_.end() && tokenizer_.bytes(*found) == text ? *found : -1;
     }
 
+    bool ends_text(std::int32_t token) const override { return tokenizer_.is_end_of_text(token); }
+    std::string_view control_text(std::int32_t token) const override {
+        return tokenizer_.is_control(token) ? tokenizer_.bytes(token) : std::string_view{};
+    }
+
 private:
     bool has_text(std::int32_t token) const {
         const core::TokenType type = tokenizer_.type(token);

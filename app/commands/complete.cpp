@@ -63,6 +63,8 @@ public:
                                   std::to_string(kDefaultTokens) + "]");
         add_sampling_options(parser, options_);
         add_temperature_option(parser, options_);
+        add_grammar_options(parser, options_);
+        for (const char* option : {"--json-schema", "--grammar"}) parser.exclude("--fim", option);
         parser.option_list("--stop", stop_,
                            {.value = "TEXT", .doc = "stop before this text (repeatable)", .any_text = true});
         parser.flag("--ignore-eos", ignore_eos_, "keep generating after an end-of-text token");

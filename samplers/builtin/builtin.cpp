@@ -5,9 +5,9 @@
 namespace foresay::samplers {
 
 std::span<const std::shared_ptr<const StageFactory>> builtin_factories() {
-    static const std::array factories = {logit_bias_factory(), penalties_factory(),  top_k_factory(),
-                                         top_p_factory(),      min_p_factory(),      xtc_factory(),
-                                         mirostat_factory(),   temperature_factory()};
+    static const std::array factories = {grammar_factory(), logit_bias_factory(), penalties_factory(),
+                                         top_k_factory(),   top_p_factory(),      min_p_factory(),
+                                         xtc_factory(),     mirostat_factory(),   temperature_factory()};
     return factories;
 }
 

@@ -9,6 +9,7 @@
 
 namespace foresay::samplers {
 
+std::shared_ptr<const StageFactory> grammar_factory();
 std::shared_ptr<const StageFactory> logit_bias_factory();
 std::shared_ptr<const StageFactory> penalties_factory();
 std::shared_ptr<const StageFactory> top_k_factory();

@@ -70,7 +70,7 @@ const std::vector<Room>& rooms() {
         {"core", {"base/", "kernels/"}},
         // Of kernels, sampling alone: plain data and arithmetic, shared by host and device.
         {"samplers",
-         {"base/", "kernels/sampling.h", "kernels/sampled_token.h", "kernels/sampling_plan.h",
+         {"base/", "grammar/", "kernels/sampling.h", "kernels/sampled_token.h", "kernels/sampling_plan.h",
           "kernels/sampling_steps.h", "kernels/noise.h", "kernels/math.h", "kernels/host_device.h"}},
         {"speculative", {"base/", "kernels/", "core/", "samplers/"}},
         {"plugins/host", {"base/", "samplers/"}},

@@ -20,7 +20,7 @@ namespace {
 constexpr std::int32_t kTokens = 64;
 constexpr std::uint64_t kSeeds[] = {0, 1, 42, 123456789, 0xfedcba9876543210u};
 constexpr double kTemperatures[] = {0.0, 0.3, 0.7, 1.2};
-constexpr int kChains = 4;
+constexpr int kChains = 5;
 
 const char* const kPrompts[] = {
     "def read_lines(path):\n    \"\"\"Return the lines of a file.\"\"\"\n",
@@ -58,9 +58,17 @@ std::unique_ptr<samplers::Chain> matrix_chain(int number, double temperature, bo
             spec.push_back(stage("xtc", {{"probability", 0.5}, {"threshold", 0.1}}));
             spec.push_back(heat);
             break;
-        default:
+        case 3:
             spec.push_back(heat);
             spec.push_back(stage("mirostat"));
+            break;
+        default:  // the text is JSON from its first byte, whatever the prompt is
+            spec.insert(spec.begin(), stage("grammar", {{"language", std::string("json_schema")},
+                                                        {"text", std::string(R"({"type":"array","minItems":20,"items":{
+                                              "type":"object","properties":{"name":{"type":"string","maxLength":12},
+                                              "size":{"type":"integer","minimum":-5}},"required":["name"]}})")}}));
+            spec.push_back(stage("top_k", {{"k", std::int64_t{40}}}));
+            spec.push_back(heat);
             break;
     }
     return make_chain(spec);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "app/conversation/source_files.h"
+#include "app/files.h"
 #include "app/output.h"
 #include "app/plugin_path.h"
 #include "app/plugin_settings.h"
@@ -18,6 +19,8 @@
 namespace foresay::app {
 
 namespace {
+
+constexpr std::size_t kLongestValue = 200;  // of a parameter that is shown: a grammar may have pages
 
 bool is_plugin(const core::Config& config, const std::string& name) {
     return std::any_of(config.plugins.begin(), config.plugins.end(), [&](const auto& p) { return p.name == name; });
@@ -62,7 +65,9 @@ std::string chain_text(Repl& repl) {
         out += padded(std::to_string(++place), 4) + padded(stage.name, 14);
         std::string values;
         for (const auto& [name, value] : stage.parameters) {
-            values += (values.empty() ? "" : ", ") + name + " = " + core::to_toml(core::ConfigValue(value));
+            std::string text = core::to_toml(core::ConfigValue(value));
+            if (text.size() > kLongestValue) text = text.substr(0, kLongestValue) + "...";
+            values += (values.empty() ? "" : ", ") + name + " = " + text;
         }
         out += printable(values) + "\n";
     }
@@ -232,6 +237,46 @@ void plugin(Repl& repl, const std::string& arguments) {
     say(chain_text(repl));
 }
 
+void grammar(Repl& repl, const std::string& arguments) {
+    const std::size_t space = arguments.find(' ');
+    const std::string word = arguments.substr(0, space);
+    const std::string rest = space == arguments.npos ? "" : arguments.substr(arguments.find_first_not_of(' ', space));
+    if (word.empty()) throw Error("write /grammar FILE, /grammar json, /grammar regex EXPRESSION, or /grammar off");
+    const core::Config& config = repl.engine().config();
+    std::vector<std::string> chain = config.chain;
+    std::erase(chain, "grammar");
+    std::string language = word;
+    std::string text = rest;
+    if (word == "json" || word == "off") {
+        if (!rest.empty()) throw Error("/grammar " + word + " takes nothing after it");
+    } else if (word != "regex") {
+        const std::string file = arguments;
+        if (!file.ends_with(".json") && !file.ends_with(".gbnf"))
+            throw Error("/grammar reads a JSON Schema (FILE.json) or GBNF (FILE.gbnf), not " + file);
+        language = file.ends_with(".json") ? "json_schema" : "gbnf";
+        text = read_file(file, "the grammar");
+    }
+    if (word == "off") {
+        language = "none";
+    } else {
+        chain.insert(chain.begin(), "grammar");
+    }
+    Configuration next = repl.engine().configuration();
+    next.set_text(chain_toml(chain) + "sampling.grammar.language = " + core::to_toml(core::ConfigValue(language)) +
+                      "\nsampling.grammar.text = " + core::to_toml(core::ConfigValue(text)) + "\n",
+                  "/grammar");
+    repl.configure(next);
+    say(chain_text(repl));
+}
+
+Candidates complete_grammar(const CompletionRequest& request) {
+    if (!request.before.empty()) return {};
+    Candidates words = {"json", "off", "regex"};
+    const Candidates files = complete_files(request);
+    words.insert(words.end(), files.begin(), files.end());
+    return words;
+}
+
 Candidates complete_plugin(const CompletionRequest& request) {
     if (request.before.empty()) return {"list", "load", "unload", "free"};
     if (request.before.size() > 1) return {};
@@ -257,6 +302,11 @@ constexpr ReplCommand kCommands[] = {
      "    /sampler move temperature 1     move a sampler to the first place\n"
      "    /sampler remove top_p           remove a sampler",
      sampler, complete_sampler},
+    {"grammar", "FILE|json|regex EXPRESSION|off", "keep answers within a grammar",
+     "FILE.json is a JSON Schema, FILE.gbnf a grammar in the notation of llama.cpp; json is any JSON value. The stage "
+     "'grammar' becomes the first of the chain; /sampler grammar lists its other parameters. docs/grammars.md says "
+     "what of schemas is supported.",
+     grammar, complete_grammar},
     {"plugin", "[list|load NAME|unload NAME|free NAME]", "list, load or unload sampler plugins",
      "NAME is looked up on the plugin path; with a slash in it, or .so at its end, it is a file, and a word after it "
      "says which of its samplers is meant if there are several. The plugin becomes the first stage of the chain, and "

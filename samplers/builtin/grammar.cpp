@@ -1,0 +1,197 @@
+// grammar: drops every token with which the answer could not go on under a grammar (grammar/grammar.h). A mask of the
+// whole vocabulary, so it runs where the logits are.
+
+#include "grammar/grammar.h"
+
+#include <array>
+#include <map>
+
+#include "base/error.h"
+#include "kernels/sampled_token.h"
+#include "samplers/builtin/builtin.h"
+
+namespace foresay::samplers {
+namespace {
+
+using grammar::Grammar;
+
+// Of one vocabulary: its tries, and the grammars in use, so that chains that are made again compile nothing again.
+struct Kept {
+    std::shared_ptr<const grammar::Vocabulary> tokens;
+    std::map<std::string, std::weak_ptr<const Grammar>> grammars;
+};
+
+Kept& kept_for(const Vocabulary& vocabulary) {
+    if (!vocabulary.grammars()) {
+        auto kept = std::make_shared<Kept>();
+        kept->tokens = std::make_shared<const grammar::Vocabulary>(vocabulary.size(), [&](std::int32_t id) {
+            using Kind = grammar::TokenText::Kind;
+            if (vocabulary.ends_text(id)) return grammar::TokenText{Kind::end, {}};
+            const std::string_view control = vocabulary.control_text(id);
+            if (!control.empty()) return grammar::TokenText{Kind::special, std::string(control)};
+            const std::string_view text = vocabulary.text(id);
+            return grammar::TokenText{text.empty() ? Kind::unused : Kind::text, std::string(text)};
+        });
+        vocabulary.grammars() = kept;
+    }
+    return *static_cast<Kept*>(vocabulary.grammars().get());
+}
+
+class GrammarState : public StageState {
+public:
+    explicit GrammarState(std::shared_ptr<const Grammar> compiled) : grammar_(std::move(compiled)) { reset(); }
+
+    std::string_view reset() override {
+        state_ = Grammar::begin(grammar_);
+        lost_ = false;
+        current_ = false;
+        return {};
+    }
+    std::string_view begin(std::span<const std::int32_t> history, std::size_t answer) override {
+        reset();
+        return accept(history.subspan(answer), nullptr);
+    }
+    std::string_view copy(const StageState& other) override {
+        const auto& from = static_cast<const GrammarState&>(other);
+        state_ = from.state_;
+        lost_ = from.lost_;
+        current_ = false;
+        return {};
+    }
+    std::string_view accept(std::span<const std::int32_t> tokens, const float*) override {
+        current_ = false;
+        for (const std::int32_t token : tokens) {
+            if (lost_ || state_.accept(token)) continue;
+            // In a draft: a guess that will not be accepted. What is masked after it does not matter.
+            lost_ = true;
+            wrong_ = state_.failure().empty()
+                         ? "the answer has token " + std::to_string(token) + ", which the grammar does not allow there"
+                         : std::string(state_.failure());
+            return wrong_;
+        }
+        return {};
+    }
+
+    // Each mask stays as it is while kMasks others are made: rows in flight borrow it.
+    std::span<const std::uint32_t> bits() const {
+        if (!current_) {
+            current_ = true;
+            last_ = (last_ + 1) % kMasks;
+            std::vector<std::uint32_t>& mask = masks_[last_];
+            mask.resize(grammar_->vocabulary().words());
+            if (lost_) {
+                mask.assign(mask.size(), ~0u);
+            } else {
+                state_.mask(mask);
+            }
+        }
+        return masks_[last_];
+    }
+
+private:
+    static constexpr std::size_t kMasks = kernels::kTokenSlots + 8;
+    std::shared_ptr<const Grammar> grammar_;
+    grammar::State state_;
+    bool lost_ = false;
+    std::string wrong_;
+    mutable bool current_ = false;
+    mutable std::size_t last_ = 0;
+    mutable std::array<std::vector<std::uint32_t>, kMasks> masks_;
+};
+
+class GrammarStage : public Stage {
+public:
+    explicit GrammarStage(std::shared_ptr<const Grammar> compiled) : grammar_(std::move(compiled)) {}
+    bool idle() const override { return grammar_ == nullptr; }
+    bool whole_vocabulary() const override { return true; }
+    bool has_step() const override { return true; }
+    std::unique_ptr<StageState> make_state() const override {
+        return grammar_ ? std::make_unique<GrammarState>(grammar_) : nullptr;
+    }
+    kernels::SamplingStep step(const StageState* state, std::vector<kernels::TokenCount>&) const override {
+        return {.kind = kernels::SamplingStepKind::mask, .bits = static_cast<const GrammarState*>(state)->bits()};
+    }
+
+private:
+    std::shared_ptr<const Grammar> grammar_;
+};
+
+std::unique_ptr<Stage> make_grammar(std::span<const ParameterValue> parameters, const Vocabulary& vocabulary) {
+    const auto text = [&](std::size_t i) -> const std::string& { return std::get<std::string>(parameters[i]); };
+    static const std::map<std::string, grammar::Language> kLanguages = {{"json", grammar::Language::json},
+                                                                        {"json_schema", grammar::Language::json_schema},
+                                                                        {"gbnf", grammar::Language::gbnf},
+                                                                        {"regex", grammar::Language::regex},
+                                                                        {"choices", grammar::Language::choices}};
+    const auto language = kLanguages.find(text(0));
+    if (language == kLanguages.end()) return std::make_unique<GrammarStage>(nullptr);
+    grammar::Options options;
+    options.trigger = text(2);
+    options.after = text(3) == "free" ? grammar::After::free : grammar::After::end;
+    options.whitespace = text(4) == "compact" ? grammar::Whitespace::compact : grammar::Whitespace::free;
+    Kept& kept = kept_for(vocabulary);
+    if (kept.tokens->ends().empty() && options.after == grammar::After::end)
+        throw Error(
+            "grammar: this model's tokenizer has no token that ends a text, so no answer could end; set after = "
+            "\"free\"");
+    std::string key;
+    for (std::size_t i = 0; i < parameters.size(); ++i) key += std::to_string(text(i).size()) + ":" + text(i);
+    std::shared_ptr<const Grammar> compiled = kept.grammars[key].lock();
+    if (!compiled) {
+        try {
+            compiled = Grammar::compile(kept.tokens, {language->second, text(1)}, options);
+        } catch (const Error& error) {
+            throw Error(std::string("grammar: ") + error.what());
+        }
+        kept.grammars[key] = compiled;
+        std::erase_if(kept.grammars, [](const auto& entry) { return entry.second.expired(); });
+    }
+    return std::make_unique<GrammarStage>(std::move(compiled));
+}
+
+}  // namespace
+
+std::shared_ptr<const StageFactory> grammar_factory() {
+    StageDescription description{
+        "grammar",
+        "Keeps the answer within a grammar: JSON, a JSON Schema, GBNF, a regular expression or a list of choices.",
+        {.memory = StageMemory::history, .masks_only = true, .whole_vocabulary = true},
+        {{"language",
+          ParameterType::choice,
+          std::string("none"),
+          {},
+          {},
+          {"none", "json", "json_schema", "gbnf", "regex", "choices"},
+          "What `text` is; none switches the stage off."},
+         {"text",
+          ParameterType::text,
+          std::string(),
+          {},
+          {},
+          {},
+          "The grammar; for choices one on each line, for json empty."},
+         {"trigger",
+          ParameterType::text,
+          std::string(),
+          {},
+          {},
+          {},
+          "Everything is allowed until this text has been written; empty: the grammar begins with the answer."},
+         {"after",
+          ParameterType::choice,
+          std::string("end"),
+          {},
+          {},
+          {"end", "free"},
+          "What may come after a text of the grammar: only the end, or anything."},
+         {"whitespace",
+          ParameterType::choice,
+          std::string("free"),
+          {},
+          {},
+          {"free", "compact"},
+          "Between the tokens of JSON: as JSON allows it, or none."}}};
+    return make_factory(std::move(description), make_grammar);
+}
+
+}  // namespace foresay::samplers
