@@ -77,7 +77,7 @@ TEST(GrammarProgram, WhatIsWrongIsSaid) {
 }
 
 TEST(GrammarProgram, InAConversation) {
-    const std::string out = chat("/grammar regex [0]{3}\nx =\n/grammar off\n/grammar nothing.txt\n");
+    const std::string out = chat("/grammar regex [0]{3}\nx =\n/grammar off\n/grammar nothing.txt\n").out;
     EXPECT_THAT(out, HasSubstr("000"));
     EXPECT_THAT(out, HasSubstr("grammar"));
 }

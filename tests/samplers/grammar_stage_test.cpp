@@ -37,6 +37,9 @@ StageSpec grammar(const std::string& language, const std::string& text, Paramete
     return {"grammar", std::move(more)};
 }
 
+// Without noise.
+ChainSpec greedy(StageSpec stage) { return {std::move(stage), {"temperature", {{"value", 0.0}}}}; }
+
 std::vector<std::int32_t> tokens(std::string_view text) {
     std::vector<std::int32_t> ids;
     for (const char c : text) ids.push_back(static_cast<std::uint8_t>(c));
@@ -60,7 +63,7 @@ std::string write(Chain& chain, std::size_t most = 100) {
 
 TEST(GrammarStage, BeginsWithTheAnswerAndNotWithThePrompt) {
     const ByteVocabulary vocabulary;
-    Chain chain({grammar("regex", "x(b|a)c")}, vocabulary);
+    Chain chain(greedy(grammar("regex", "x(b|a)c")), vocabulary);
     chain.begin(1, 0, tokens("a prompt that the grammar would refuse"));
     EXPECT_EQ(write(chain), "xac$");
     chain.begin(1, 0, {});
@@ -73,7 +76,7 @@ TEST(GrammarStage, BeginsWithTheAnswerAndNotWithThePrompt) {
 
 TEST(GrammarStage, WhatTheAnswerIsMadeToBeginWithMayBreakIt) {
     const ByteVocabulary vocabulary;
-    Chain chain({grammar("regex", "xa")}, vocabulary);
+    Chain chain(greedy(grammar("regex", "xa")), vocabulary);
     chain.begin(1, 0, tokens("prompt: y"), 0, 1);
     EXPECT_EQ(write(chain),
               "!sampler 'grammar' failed: the answer has token 121, which the grammar does not allow there");
@@ -82,13 +85,13 @@ TEST(GrammarStage, WhatTheAnswerIsMadeToBeginWithMayBreakIt) {
 TEST(GrammarStage, ReadsEveryLanguage) {
     const ByteVocabulary vocabulary;
     const auto text = [&](StageSpec spec) {
-        Chain chain({std::move(spec)}, vocabulary);
+        Chain chain(greedy(std::move(spec)), vocabulary);
         chain.begin(0, 0, tokens("prompt"));
         return write(chain, 8);
     };
     EXPECT_EQ(text(grammar("choices", "yes\nno")), "no$");
     EXPECT_EQ(text(grammar("gbnf", "root ::= \"(\" root \")\" | \"+\"")), "((((((((");
-    EXPECT_EQ(text(grammar("json", "", {{"whitespace", std::string("compact")}})), "\"\"$");
+    EXPECT_EQ(text(grammar("json", "", {{"whitespace", std::string("compact")}})), "\"       ");
     EXPECT_EQ(text(grammar("json_schema", R"({"enum":[[1,true]]})", {{"whitespace", std::string("compact")}})),
               "[1,true]");
     EXPECT_EQ(text(grammar("regex", "[0]{3}", {{"after", std::string("free")}})).substr(0, 4), std::string("000\0", 4));
@@ -97,7 +100,7 @@ TEST(GrammarStage, ReadsEveryLanguage) {
 
 TEST(GrammarStage, AControlTokenMayBeTheTrigger) {
     const ByteVocabulary vocabulary;
-    Chain chain({grammar("regex", "z", {{"trigger", std::string("<tool>")}})}, vocabulary);
+    Chain chain(greedy(grammar("regex", "z", {{"trigger", std::string("<tool>")}})), vocabulary);
     const std::vector<std::int32_t> history = {'p', ByteVocabulary::kControl};
     chain.begin(0, 0, history, 0, 1);
     EXPECT_EQ(write(chain), "z$");
@@ -126,7 +129,7 @@ TEST(GrammarStage, ErrorsNameTheStage) {
 // its plans stay as they are while others are made: a device reads them later.
 TEST(GrammarStage, ADraftRunsAheadAlone) {
     const ByteVocabulary vocabulary;
-    Chain chain({grammar("regex", "(ab|c){20}")}, vocabulary);
+    Chain chain(greedy(grammar("regex", "(ab|c){20}")), vocabulary);
     chain.begin(0, 0, tokens("prompt"));
     DraftChain draft;
     draft.start(chain);
