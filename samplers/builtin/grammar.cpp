@@ -186,11 +186,11 @@ std::shared_ptr<const StageFactory> grammar_factory() {
           "What may come after a text of the grammar: only the end, or anything."},
          {"whitespace",
           ParameterType::choice,
-          std::string("free"),
+          std::string("compact"),
           {},
           {},
           {"free", "compact"},
-          "Between the tokens of JSON: as JSON allows it, or none."}}};
+          "Between the tokens of JSON: as JSON allows it, or none. A small model may write free space without end."}}};
     return make_factory(std::move(description), make_grammar);
 }
 

@@ -72,14 +72,15 @@ TEST(GrammarProgram, WhatIsWrongIsSaid) {
     EXPECT_EQ(broken.status, 1);
     EXPECT_THAT(broken.error, HasSubstr("not closed, in line 1"));
     EXPECT_EQ(says("--json-schema", "no/such/file.json").status, 1);
-    const Outcome both = run({"complete", "-p", "x", "--json-schema", "a", "--grammar", "b"});
+    const Outcome both = run({"complete", "-p", "x", "--json-schema", write_scratch("a", "{}"), "--grammar",
+                              write_scratch("b", "root ::= \"b\"")});
     EXPECT_EQ(both.status, 2) << both.error;
 }
 
 TEST(GrammarProgram, InAConversation) {
-    const std::string out = chat("/grammar regex [0]{3}\nx =\n/grammar off\n/grammar nothing.txt\n").out;
-    EXPECT_THAT(out, HasSubstr("000"));
-    EXPECT_THAT(out, HasSubstr("grammar"));
+    const Outcome outcome = chat("/grammar regex [0]{3}\nx =\n/grammar off\n/grammar nothing.txt\n");
+    EXPECT_THAT(outcome.out, HasSubstr("000"));
+    EXPECT_THAT(outcome.out + outcome.error, HasSubstr("/grammar reads a JSON Schema (FILE.json) or GBNF (FILE.gbnf)"));
 }
 
 }  // namespace
