@@ -45,8 +45,8 @@ foreach(folder base kernels grammar core samplers speculative plugins/host engin
     PATTERN *.hpp PATTERN *.cuh)
 endforeach()
 install(TARGETS foresay_sampler_sdk EXPORT foresaySdk INCLUDES DESTINATION ${headers})
-set(libraries foresay_options foresay_base foresay_kernels foresay_grammar foresay_core foresay_samplers foresay_speculative
-  foresay_plugin_host foresay_engine)
+set(libraries foresay_options foresay_base foresay_kernels foresay_grammar foresay_core foresay_samplers
+  foresay_speculative foresay_plugin_host foresay_engine)
 foreach(name json cli11 pcre2 utf8proc xxhash toml spdlog boost edit)
   list(APPEND libraries foresay_dependency_${name})
 endforeach()

@@ -123,7 +123,7 @@ private:
     std::unordered_map<Expression, bool> finite_;
     std::unordered_map<std::uint64_t, bool> takes_any_;
     std::unordered_map<Expression, bool> nothing_;
-    std::vector<std::string> endings_;  // texts that led to an end lately, the newest last
+    std::vector<std::string> endings_;           // texts that led to an end lately, the newest last
     std::vector<std::uint8_t> representatives_;  // for as many sets as representatives_of_ says
     std::size_t representatives_of_ = SIZE_MAX;
 };

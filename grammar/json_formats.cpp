@@ -5,11 +5,11 @@ namespace {
 
 std::string group(const std::string& a) { return "(" + a + ")"; }
 
-// RFC 3339, with the lengths of months and leap years.
+// RFC 3339, with the lengths of months and leap years. Not the year 0, which other libraries refuse.
 std::string date() {
-    const std::string year = "[0-9]{4}";
+    const std::string year = "(000[1-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-9][0-9]{3})";
     const std::string four = "(0[48]|[2468][048]|[13579][26])";
-    const std::string leap = "([0-9]{2}" + four + "|(0[048]|[2468][048]|[13579][26])00)";
+    const std::string leap = "([0-9]{2}" + four + "|(0[48]|[2468][048]|[13579][26])00)";
     return "(" + year +
            "-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|1[0-9]|2[0-8]))|" +
            leap + "-02-29)";

@@ -64,6 +64,7 @@ std::unique_ptr<samplers::Chain> matrix_chain(int number, double temperature, bo
             break;
         default:  // the text is JSON from its first byte, whatever the prompt is
             spec.insert(spec.begin(), stage("grammar", {{"language", std::string("json_schema")},
+                                                        {"after", std::string("free")},
                                                         {"text", std::string(R"({"type":"array","minItems":20,"items":{
                                               "type":"object","properties":{"name":{"type":"string","maxLength":12},
                                               "size":{"type":"integer","minimum":-5}},"required":["name"]}})")}}));
