@@ -138,7 +138,10 @@ public:
     // The same with the caller's drafters.
     speculative::Generator make_generator(std::vector<std::unique_ptr<speculative::Drafter>> drafters) const;
     std::unique_ptr<core::Context> make_context() const;
+    // The chain of the configuration, and a variant of it: see set_parameter() in samplers/chain.h.
     std::unique_ptr<samplers::Chain> make_chain() const;
+    samplers::ChainSpec chain_spec() const;
+    std::unique_ptr<samplers::Chain> make_chain(const samplers::ChainSpec& spec) const;
     speculative::SpeculationOptions speculation() const;
 
     // ---- another configuration

@@ -1,0 +1,34 @@
+#include "server/serving.h"
+
+#include <utility>
+
+#include "server/generator_backend.h"
+
+namespace foresay::server {
+
+Serving::Serving(const engine::Engine& engine, ServingOptions options)
+    : keys_(options.keys, options.complain),
+      model_(engine, options.name, options.aliases),
+      backend_(std::make_unique<GeneratorBackend>(engine, options.queue)) {
+    const std::string version = options.service.version;
+    service_ = std::make_unique<Service>(model_, *backend_, keys_, std::move(options.service));
+    http_ = std::make_unique<HttpServer>(options.addresses, options.limits, version, *service_);
+    service_->watch(*http_);
+}
+
+// Answers that are still being made hold exchanges of the sockets, so the backend ends before them.
+Serving::~Serving() {
+    service_->finish();
+    backend_.reset();
+}
+
+void Serving::run() { http_->run(); }
+void Serving::drain() {
+    service_->drain();
+    http_->drain();
+}
+void Serving::stop() { http_->stop(); }
+void Serving::reload_keys() { keys_.reload(); }
+const std::vector<ListenAddress>& Serving::addresses() const { return http_->addresses(); }
+
+}  // namespace foresay::server
