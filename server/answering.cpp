@@ -124,10 +124,9 @@ void Answering::start() {
     for (std::size_t p = 0; p < prompts.size(); ++p) {
         const std::optional<Conversation>& conversation = request_.prompts[p].conversation;
         for (int i = 0; i < request_.n; ++i) {
-            auto machine = conversation && model.converses()
-                               ? OutputMachine(model.output_format(), model.style().markup, model.tokenizer(),
-                                               prompts[p], conversation->tools)
-                               : OutputMachine(model.tokenizer());
+            auto machine = conversation ? OutputMachine(model.output_format(), model.style().markup, model.tokenizer(),
+                                                        prompts[p], conversation->tools)
+                                        : OutputMachine(model.tokenizer());
             lanes_.push_back(std::make_unique<Lane>(std::move(machine), request_.stop));
             lanes_.back()->choice.prompt_tokens = static_cast<std::int64_t>(prompts[p].size());
             BackendRequest one;
@@ -206,13 +205,16 @@ bool Answering::token(std::size_t index, const GeneratedToken& token) {
     TokenNote note{token.token, std::string(token.source), 0.0f, {}, lane.choice.content.size()};
     filter(lane, std::move(raw));
     if (ends) lane.stopped = true;
-    if (request_.alternatives >= 0) {
+    if (token.probabilities != nullptr) {
+        note.log_probability = token.probabilities->log_probability;
+        note.alternatives = token.probabilities->alternatives;
+    } else if (request_.alternatives >= 0) {
         lane.delayed.push_back(std::exchange(lane.events, {}));
         lane.notes.push_back(std::move(note));
-    } else {
-        writer_->events(index, lane.events, {&note, 1});
-        lane.events.clear();
+        return !lane.stopped;
     }
+    writer_->events(index, lane.events, {&note, 1});
+    lane.events.clear();
     return !lane.stopped;
 }
 

@@ -26,8 +26,10 @@ struct BackendRequest {
     std::uint64_t seed = 0, branch = 0;
     bool ignore_eos = false;
     speculative::SpeculationOptions speculation;
-    int alternatives = -1;  // log probabilities: how many of the likeliest; -1: none at all
-    bool reuse = true;      // a beginning that was evaluated before may be used again
+    int alternatives = -1;                 // log probabilities: how many of the likeliest; -1: none at all
+    std::vector<std::int32_t> prediction;  // what the answer may be; drafted from where the backend can
+    std::string queue;                     // requests of one queue take turns with those of others
+    bool reuse = true;                     // a beginning that was evaluated before may be used again
 };
 
 struct TokenProbability {
@@ -35,16 +37,18 @@ struct TokenProbability {
     float log_probability = 0.0f;
 };
 
-struct GeneratedToken {
-    std::int32_t token = 0;
-    bool drafted = false;
-    std::string_view source;  // the drafter's name when drafted
-};
-
 // Of one generated token, by the model's own distribution, before any sampler stage.
 struct TokenProbabilities {
     float log_probability = 0.0f;
     std::vector<TokenProbability> alternatives;  // likeliest first
+};
+
+struct GeneratedToken {
+    std::int32_t token = 0;
+    bool drafted = false;
+    std::string_view source;  // the drafter's name when drafted
+    // With BackendRequest::alternatives, where they are known already; else see TokenSink::probabilities().
+    const TokenProbabilities* probabilities = nullptr;
 };
 
 struct BackendEnd {
@@ -62,7 +66,7 @@ public:
     virtual ~TokenSink() = default;
     // False: the text ends with this token.
     virtual bool token(const GeneratedToken& token) = 0;
-    // With BackendRequest::alternatives: of all tokens, once, before end().
+    // With BackendRequest::alternatives, where token() did not tell them: of all tokens, once, before end().
     virtual void probabilities(std::vector<TokenProbabilities> all) { (void)all; }
     virtual void end(const BackendEnd& end) = 0;
 };

@@ -5,6 +5,7 @@
 namespace foresay::server {
 
 void add_openai(std::vector<Route>& routes);
+void add_responses(std::vector<Route>& routes);
 void add_anthropic(std::vector<Route>& routes);
 void add_ollama(std::vector<Route>& routes);
 void add_llama(std::vector<Route>& routes);
@@ -15,6 +16,7 @@ HttpResponse ollama_error(const ApiError& error, const std::string& id);
 std::vector<Route> all_routes() {
     std::vector<Route> routes;
     add_openai(routes);
+    add_responses(routes);
     add_anthropic(routes);
     add_ollama(routes);
     add_llama(routes);

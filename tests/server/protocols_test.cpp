@@ -64,6 +64,50 @@ TEST(Protocols, TheSameTextInEachOfThem) {
               expected);
 }
 
+TEST(Responses, StreamsEveryEventWithItsPlace) {
+    Served served;
+    Client client = served.client();
+    const std::string body = R"({"instructions":"# Python","input":[{"role":"developer","content":"x"},)"
+                             R"({"type":"message","role":"user","content":[{"type":"input_text","text":"y = 2"}]},)"
+                             R"({"type":"unknown_item"}],"tools":[{"type":"web_search"}],"store":false,)"
+                             R"("max_output_tokens":10,"seed":2)";
+    const Reply whole = client.post("/v1/responses", body + "}");
+    ASSERT_EQ(whole.status, 200) << whole.body;
+    const Json response = parse_json(whole.body);
+    EXPECT_EQ(response.text("status"), "incomplete");
+    EXPECT_EQ(response["usage"]["output_tokens"].integer(), 10);
+    const std::string text = response["output"].items()[0]["content"].items()[0].text("text");
+    const Reply stream = client.post("/v1/responses", body + R"(,"stream":true})");
+    const std::vector<std::string> events = events_of(stream.body);
+    ASSERT_GE(events.size(), 8u);
+    EXPECT_EQ(events[0], "response.created");
+    EXPECT_EQ(events[1], "response.in_progress");
+    EXPECT_EQ(events[2], "response.output_item.added");
+    EXPECT_EQ(events[3], "response.content_part.added");
+    EXPECT_EQ(events.back(), "response.incomplete");
+    std::string deltas;
+    std::int64_t number = 0;
+    for (const std::string& data : data_of(stream.body)) {
+        const Json event = parse_json(data);
+        EXPECT_EQ(event["sequence_number"].integer(), number++);
+        if (event.text("type") == "response.output_text.delta") deltas += event.text("delta");
+        if (event.text("type") == "response.created") {
+            EXPECT_TRUE(event["response"]["output"].is_list());
+        }
+        if (event.text("type") == "response.incomplete") {
+            EXPECT_EQ(event["response"]["output"].items()[0]["content"].items()[0].text("text"), text);
+        }
+    }
+    EXPECT_EQ(deltas, text);
+    const Reply previous = client.post("/v1/responses", R"({"input":"x","previous_response_id":"resp_1"})");
+    EXPECT_EQ(previous.status, 404);
+    EXPECT_EQ(parse_json(previous.body)["error"].text("code"), "previous_response_not_found");
+    EXPECT_EQ(client.get("/v1/responses/resp_1").status, 404);
+    EXPECT_GT(
+        parse_json(client.post("/v1/responses/input_tokens", R"({"input":"x = 1"})").body)["input_tokens"].integer(),
+        0);
+}
+
 // ---------------------------------------------------------------------------------------------------------- anthropic
 
 TEST(Anthropic, StreamsBlocks) {
