@@ -120,10 +120,19 @@ void KvCache::truncate(SequenceId sequence, std::int32_t length) {
     s.length = length;
     // With several sequences, keep one page beyond the last used one, which the next reserve() is likely to need.
     if (sequences_.size() == 1) return;
-    const std::size_t keep = static_cast<std::size_t>(pages_for(length)) + 1;
-    while (s.pages.size() > keep) {
-        release_page(s.pages.back());
-        s.pages.pop_back();
+    keep_pages(s, static_cast<std::size_t>(pages_for(length)) + 1);
+}
+
+void KvCache::release_spare(SequenceId sequence) {
+    check(exists(sequence), "release of a sequence that does not exist");
+    Sequence& s = sequences_[static_cast<std::size_t>(sequence)];
+    keep_pages(s, static_cast<std::size_t>(pages_for(s.length)));
+}
+
+void KvCache::keep_pages(Sequence& sequence, std::size_t count) {
+    while (sequence.pages.size() > count) {
+        release_page(sequence.pages.back());
+        sequence.pages.pop_back();
     }
 }
 

@@ -50,6 +50,10 @@ public:
     // pages in it. Otherwise the sequence keeps one page more than it needs and returns the rest to the pool.
     void truncate(SequenceId sequence, std::int32_t length);
 
+    // Returns the pages that hold none of the sequence's positions to the pool: those that reserve() took and
+    // truncate() kept.
+    void release_spare(SequenceId sequence);
+
     kernels::SequenceView view(SequenceId sequence) const;
 
 private:
@@ -58,6 +62,7 @@ private:
         std::int32_t length = 0;
         bool alive = false;
     };
+    void keep_pages(Sequence& sequence, std::size_t count);
     void release_page(std::int32_t page);
     std::int32_t take_page();
 
