@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "speculative/accept.h"
+#include "speculative/failures.h"
 #include "speculative/generator_state.h"
 
 namespace foresay::speculative {
@@ -39,10 +40,7 @@ public:
     bool step(Branch& branch, std::span<float> logits) {
         if (!all_finite(logits)) return false;
         const samplers::Decision decision = branch.chain->decide(logits);
-        if (decision.token < 0) {
-            throw Error(decision.failure != nullptr ? decision.failure->message
-                                                    : "the sampling chain ruled out every token");
-        }
+        if (decision.token < 0) throw Error(no_token(decision.failure));
         branch.chain->accept(decision.token);
         branch.result.tokens.push_back(decision.token);
         --branch.room;

@@ -1,0 +1,102 @@
+#include "speculative/sequence.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "speculative/accept.h"
+#include "speculative/failures.h"
+
+namespace foresay::speculative {
+
+Sequence::Sequence(Ticket ticket, BatchRequest request, Sink& sink, const BatchParts& parts)
+    : parts_(parts),
+      ticket_(ticket),
+      request_(std::move(request)),
+      sink_(sink),
+      tokens_(std::move(request_.input)),
+      prompt_(static_cast<std::int32_t>(tokens_.size())),
+      room_(parts.target->capacity() - prompt_),
+      text_(parts.tokenizer),
+      start_(parts.now()) {
+    if (request_.max_tokens > 0) room_ = std::min(room_, request_.max_tokens);
+    text_.begin(request_.stop);
+    result_.prompt_tokens = prompt_;
+    result_.speculation.mode = "off";
+}
+
+void Sequence::admit(core::SequenceId id) {
+    id_ = id;
+    admitted_ = parts_.now();
+    const auto room = static_cast<std::size_t>(room_);
+    tokens_.reserve(tokens_.size() + room);
+    result_.tokens.reserve(room);
+    result_.text.reserve(room * 8);
+    request_.chain->begin(request_.seed, request_.branch, tokens_, tokens_.size() + room);
+}
+
+SequenceLoad Sequence::load() const {
+    if (paused) return {};
+    return {.prefill_rows = std::max(0, prompt_ - held_), .decodes = held_ >= prompt_};
+}
+
+std::span<const std::int32_t> Sequence::next_tokens(std::int32_t count) const {
+    return std::span(tokens_).subspan(static_cast<std::size_t>(held_), static_cast<std::size_t>(count));
+}
+
+bool Sequence::samples_after(std::int32_t count) const {
+    return held_ + count == static_cast<std::int32_t>(tokens_.size());
+}
+
+void Sequence::advance(std::int32_t count) {
+    if (held_ >= prompt_) ++result_.speculation.rounds;
+    held_ += count;
+}
+
+void Sequence::sample(core::Context& context, std::int32_t row) {
+    const bool first = result_.tokens.empty();
+    if (first) result_.prefill_ms = parts_.now() - admitted_;
+    const AcceptOutcome outcome = accept_tokens(
+        context, *request_.chain, {}, RowSource::logits,
+        [&](std::int32_t token, bool) {
+            if (first) {
+                first_ = parts_.now();
+                result_.ttft_ms = first_ - start_;
+            }
+            return emit(token);
+        },
+        row);
+    if (outcome.end == AcceptEnd::failure) end(FinishReason::stop, no_token(outcome.failure));
+    if (outcome.end == AcceptEnd::broken) end(FinishReason::stop, broken_logits(context.model()));
+    if (outcome.end == AcceptEnd::stop) end(result_.finish);
+}
+
+// True when the text ends here.
+bool Sequence::emit(std::int32_t token) {
+    tokens_.push_back(token);
+    result_.tokens.push_back(token);
+    --room_;
+    const bool is_end = !request_.ignore_eos && std::ranges::find(parts_.end_tokens, token) != parts_.end_tokens.end();
+    const std::string_view text = is_end ? std::string_view{} : text_.push(token);
+    result_.text += text;
+    result_.finish = is_end || text_.stopped() ? FinishReason::stop : FinishReason::length;
+    sink_.token({.token = token, .text = text, .drafted = false, .source = {}});
+    return result_.finish == FinishReason::stop || room_ == 0;
+}
+
+void Sequence::end(FinishReason finish, std::string error) {
+    ended_ = true;
+    result_.finish = finish;
+    if (!result_.tokens.empty()) {
+        result_.decode_ms = parts_.now() - first_;
+        if (result_.decode_ms > 0.0) {
+            result_.decode_tokens_per_second =
+                1000.0 * static_cast<double>(result_.tokens.size() - 1) / result_.decode_ms;
+        }
+    }
+    const std::string rest = text_.finish();
+    if (!rest.empty() && !cancelled) sink_.token({.token = -1, .text = rest, .drafted = false, .source = {}});
+    result_.text += rest;
+    sink_.end({.result = result_, .error = error});
+}
+
+}  // namespace foresay::speculative
