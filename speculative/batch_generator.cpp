@@ -1,6 +1,7 @@
 #include "speculative/batch_generator.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "base/error.h"
@@ -13,10 +14,13 @@ namespace foresay::speculative {
 
 struct BatchGenerator::State {
     BatchParts parts;
-    std::size_t most = 0;                              // sequences that run at once
-    std::vector<std::unique_ptr<Sequence>> sequences;  // in the order of arrival; the admitted ones come first
+    std::size_t most = 0;                            // sequences that run at once
+    std::vector<std::unique_ptr<Sequence>> running;  // in the order of admission
+    std::vector<std::unique_ptr<Sequence>> waiting;  // in the order of arrival
     std::uint64_t tickets = 0;
+    std::map<std::string, std::uint64_t, std::less<>> served;  // rows, by queue; of queues with sequences
     kernels::RowClass last = kernels::RowClass::decode;
+    BatchCounters counters;
     // Of the forward:
     std::vector<SequenceLoad> loads;
     Schedule schedule;
@@ -24,23 +28,23 @@ struct BatchGenerator::State {
     std::vector<std::int32_t> logit_rows;
     std::vector<core::Segment> segments;
     std::vector<Sequence*> chosen;  // of each segment
+    std::vector<WaitingRequest> candidates;
 
     explicit State(BatchParts given) : parts(std::move(given)) {}
 
     core::Context& target() const { return *parts.target; }
-    std::size_t running() const {
-        return static_cast<std::size_t>(std::ranges::count_if(
-            sequences, [](const auto& sequence) { return sequence->admitted() && !sequence->ended(); }));
-    }
     Sequence* find(Ticket ticket) {
-        for (const auto& sequence : sequences) {
-            if (sequence->ticket() == ticket && !sequence->ended()) return sequence.get();
+        for (const auto* list : {&running, &waiting}) {
+            for (const auto& sequence : *list) {
+                if (sequence->ticket() == ticket && !sequence->ended()) return sequence.get();
+            }
         }
         return nullptr;
     }
 
     void end_cancelled();
     void admit();
+    std::size_t next();
     void remove_ended();
     void make_segments();
     void sample();
@@ -48,33 +52,55 @@ struct BatchGenerator::State {
 
 // Sinks may add sequences while these loops run, so they go by index.
 void BatchGenerator::State::end_cancelled() {
-    for (std::size_t i = 0; i < sequences.size(); ++i) {
-        if (sequences[i]->cancelled) sequences[i]->end(FinishReason::cancelled);
+    for (std::size_t i = 0; i < running.size(); ++i) {
+        if (running[i]->cancelled) running[i]->end(FinishReason::cancelled);
+    }
+    for (std::size_t i = 0; i < waiting.size(); ++i) {
+        if (waiting[i]->cancelled) {
+            waiting[i]->end(FinishReason::cancelled);
+        } else if (waiting[i]->room() == 0) {  // the prompt fills the context
+            waiting[i]->end(FinishReason::length);
+        }
     }
     remove_ended();
+}
+
+// The index of the waiting sequence that is admitted next.
+std::size_t BatchGenerator::State::next() {
+    candidates.clear();
+    for (const auto& sequence : waiting) {
+        candidates.push_back({.priority = sequence->priority(),
+                              .passed_over = sequence->passed_over,
+                              .served = served.find(sequence->queue())->second});
+    }
+    return next_admitted(candidates);
 }
 
 void BatchGenerator::State::admit() {
-    for (std::size_t i = 0; i < sequences.size(); ++i) {
-        Sequence& sequence = *sequences[i];
-        if (sequence.admitted() || sequence.ended()) continue;
-        if (sequence.room() == 0) {  // the prompt fills the context
-            sequence.end(FinishReason::length);
-            continue;
-        }
-        if (running() == most) break;
+    while (!waiting.empty() && running.size() < most) {
         const core::SequenceId id = target().cache().create();
         check(id >= 0, "the cache has a place for every running sequence");
-        sequence.admit(id);
+        const auto chosen_one = waiting.begin() + static_cast<std::ptrdiff_t>(next());
+        running.push_back(std::move(*chosen_one));
+        waiting.erase(chosen_one);
+        running.back()->admit(id, 0);
+        for (const auto& sequence : waiting) ++sequence->passed_over;
     }
-    remove_ended();
 }
 
 void BatchGenerator::State::remove_ended() {
-    std::erase_if(sequences, [this](const std::unique_ptr<Sequence>& sequence) {
-        if (!sequence->ended()) return false;
-        if (sequence->admitted()) target().cache().drop(sequence->id());
-        return true;
+    bool removed = false;
+    for (auto* list : {&running, &waiting}) {
+        removed |= std::erase_if(*list, [this](const std::unique_ptr<Sequence>& sequence) {
+                       if (!sequence->ended()) return false;
+                       if (sequence->id() >= 0) target().cache().drop(sequence->id());
+                       return true;
+                   }) > 0;
+    }
+    if (!removed) return;
+    std::erase_if(served, [this](const auto& entry) {
+        const auto of_queue = [&](const auto& sequence) { return sequence->queue() == entry.first; };
+        return std::ranges::none_of(running, of_queue) && std::ranges::none_of(waiting, of_queue);
     });
 }
 
@@ -84,7 +110,7 @@ void BatchGenerator::State::make_segments() {
     segments.clear();
     chosen.clear();
     for (const ScheduledRows& rows : schedule.rows) {
-        Sequence& sequence = *sequences[rows.sequence];
+        Sequence& sequence = *running[rows.sequence];
         const std::size_t begin = tokens.size();
         for (const std::int32_t token : sequence.next_tokens(rows.rows)) {
             tokens.push_back(kernels::TokenRef::id(token));
@@ -100,11 +126,20 @@ void BatchGenerator::State::make_segments() {
 
 void BatchGenerator::State::sample() {
     std::int32_t row = 0;
+    ++counters.forwards;
     for (std::size_t i = 0; i < chosen.size(); ++i) {
-        chosen[i]->advance(static_cast<std::int32_t>(segments[i].tokens.size()));
+        Sequence& sequence = *chosen[i];
+        const auto rows = static_cast<std::int32_t>(segments[i].tokens.size());
+        (schedule.row_class == kernels::RowClass::prefill ? counters.prefill_rows : counters.decode_rows) += rows;
+        served.find(sequence.queue())->second += static_cast<std::uint64_t>(rows);
+        sequence.advance(schedule.row_class, rows);
         if (segments[i].logit_rows.empty()) continue;
         // The sink of another sequence may have cancelled it since.
-        if (!chosen[i]->cancelled) chosen[i]->sample(target(), row);
+        if (!sequence.cancelled) {
+            const std::int32_t room = sequence.room();
+            sequence.sample(target(), row);
+            counters.tokens += room - sequence.room();
+        }
         ++row;
     }
 }
@@ -125,6 +160,7 @@ BatchGenerator::BatchGenerator(BatchParts parts) {
     const auto rows = static_cast<std::size_t>(s.target().max_rows());
     s.tokens.reserve(rows);
     s.logit_rows.reserve(s.most);
+    s.running.reserve(s.most);
     s.loads.reserve(s.most);
     s.schedule.rows.reserve(s.most);
     s.segments.reserve(s.most);
@@ -135,12 +171,33 @@ BatchGenerator::~BatchGenerator() = default;
 BatchGenerator::BatchGenerator(BatchGenerator&&) noexcept = default;
 BatchGenerator& BatchGenerator::operator=(BatchGenerator&&) noexcept = default;
 
+void BatchGenerator::check_request(const BatchRequest& request) const {
+    const core::Context& target = *state_->parts.target;
+    if (request.chain == nullptr) throw Error("a request needs a sampling chain");
+    check_prompt(target, 0, request.input);
+    const std::int32_t vocab = target.model().config().shape.vocab;
+    for (const std::int32_t token : request.stop_tokens) {
+        if (token < 0 || token >= vocab) {
+            throw Error("the stop token " + std::to_string(token) + " is outside the model's vocabulary of " +
+                        std::to_string(vocab));
+        }
+    }
+    const core::StopStrings stops(request.stop);
+}
+
 Ticket BatchGenerator::add(BatchRequest request, Sink& sink) {
     State& s = *state_;
-    check(request.chain != nullptr, "a sequence needs a chain");
-    check_prompt(s.target(), 0, request.input);
+    check_request(request);
     const Ticket ticket{++s.tickets};
-    s.sequences.push_back(std::make_unique<Sequence>(ticket, std::move(request), sink, s.parts));
+    // A new queue starts level with the one served least, so that it does not have the engine for itself at first.
+    if (!s.served.contains(request.queue)) {
+        std::uint64_t least = 0;
+        if (!s.served.empty()) {
+            least = std::ranges::min_element(s.served, {}, [](const auto& entry) { return entry.second; })->second;
+        }
+        s.served.emplace(request.queue, least);
+    }
+    s.waiting.push_back(std::make_unique<Sequence>(ticket, std::move(request), sink, s.parts));
     return ticket;
 }
 
@@ -161,10 +218,7 @@ bool BatchGenerator::step() {
     s.end_cancelled();
     s.admit();
     s.loads.clear();
-    for (const auto& sequence : s.sequences) {
-        if (!sequence->admitted()) break;
-        s.loads.push_back(sequence->load());
-    }
+    for (const auto& sequence : s.running) s.loads.push_back(sequence->load());
     const core::ContextOptions& options = s.target().options();
     schedule_forward(s.loads,
                      {.prefill_rows = options.prefill_rows,
@@ -180,8 +234,9 @@ bool BatchGenerator::step() {
     return true;
 }
 
-std::size_t BatchGenerator::running() const { return state_->running(); }
-std::size_t BatchGenerator::waiting() const { return state_->sequences.size() - state_->running(); }
+std::size_t BatchGenerator::running() const { return state_->running.size(); }
+std::size_t BatchGenerator::waiting() const { return state_->waiting.size(); }
+const BatchCounters& BatchGenerator::counters() const { return state_->counters; }
 core::Context& BatchGenerator::target() { return *state_->parts.target; }
 
 }  // namespace foresay::speculative

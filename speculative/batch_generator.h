@@ -1,16 +1,20 @@
 // speculative/batch_generator.h: many sequences at once: each has its own prompt, chain, seed and limits, comes and
 // goes at any time, and gets the bytes that a Generator gives it alone. The rows of all of them run in shared forwards.
-// Sequences do not speculate yet. docs/decisions/019-many-sequences.md has the reasons.
+// docs/decisions/019-many-sequences.md has the reasons; engine/engine_loop.h runs one on a thread of its own.
 //
 //     const Ticket ticket = batch.add(std::move(request), sink);
 //     while (batch.step()) {
 //     }
 //
+// n answers to one prompt are n requests that differ in their branch.
+//
 // Life:     a sequence lives from add() to its sink's end(). The destructor ends none: sinks then hear no more.
-// Threads:  one caller at a time. Sinks are called within step(); they may call everything but step().
+// Threads:  one caller at a time; check_request() may be called by any thread. Sinks are called within step(); they may
+//           call everything but step().
 // Cost:     step() is one forward at most, and O(sequences). add() allocates, and so does the step that admits a
-//           sequence; nothing is allocated per token once warm.
-// Errors:   the constructor and add() throw Error. What goes wrong with a sequence ends it alone (BatchEnd::error).
+//           sequence; nothing is allocated per token once warm, except by `logprobs`.
+// Errors:   the constructor, add() and check_request() throw Error. What goes wrong with a sequence ends it alone
+//           (BatchEnd::error).
 #pragma once
 
 #include <cstddef>
@@ -25,22 +29,35 @@
 
 namespace foresay::speculative {
 
-// Names a sequence. Never used twice.
+// Names a sequence. Never used twice; the first is 1.
 enum class Ticket : std::uint64_t {};
 
 struct BatchRequest {
-    std::vector<std::int32_t> input;         // the prompt
+    std::vector<std::int32_t> input;  // the prompt
+    // The tokens of `input` from this index on were generated before: they are evaluated as decode rows, so that an
+    // answer that is taken up again goes on with the bytes that it would have had (without stages that also remember
+    // probabilities, like mirostat). Negative: none were.
+    std::int32_t generated_from = -1;
     std::unique_ptr<samplers::Chain> chain;  // its own: stages keep states
     std::int32_t max_tokens = 256;           // 0 or less: as many as the context holds
     std::uint64_t seed = 0;
     std::uint64_t branch = 0;
-    std::vector<std::string> stop;  // stop strings
-    bool ignore_eos = false;        // end tokens are tokens like any other
+    std::vector<std::string> stop;          // stop strings
+    std::vector<std::int32_t> stop_tokens;  // tokens that end the text, besides the end tokens and always
+    bool ignore_eos = false;                // end tokens are tokens like any other
+    // With every token its log-probability and those of the likeliest `logprobs` tokens, of the model's own
+    // distribution, before the chain. 0: of the token alone. Negative: none.
+    std::int32_t logprobs = -1;
+    // Who runs when not all can: a higher priority first. Requests of one priority take turns by `queue` (a user, say),
+    // the queue that was served least first. Those that wait rise with time.
+    std::int32_t priority = 0;
+    std::string queue;
 };
 
 struct BatchEnd {
-    const GenerateResult& result;  // what there was until then
-    const std::string& error;      // one sentence when a stage or the model failed; result.finish then means nothing
+    // What there was until then. prompt_tokens, cached_tokens, tokens and speculation count what was used.
+    const GenerateResult& result;
+    const std::string& error;  // one sentence when a stage or the model failed; result.finish then means nothing
 };
 
 // Receives one sequence's text. Calls come from step() and must return soon, because all sequences wait, and must not
@@ -64,6 +81,15 @@ struct BatchParts {
     Now now = steady_now;
 };
 
+// Since the batch was made.
+struct BatchCounters {
+    std::int64_t forwards = 0;
+    std::int64_t prefill_rows = 0;  // evaluated, as the two below
+    std::int64_t decode_rows = 0;
+    std::int64_t tokens = 0;         // emitted
+    std::int64_t cached_tokens = 0;  // of prompts, not evaluated again
+};
+
 class BatchGenerator {
 public:
     explicit BatchGenerator(BatchParts parts);
@@ -71,9 +97,11 @@ public:
     BatchGenerator(BatchGenerator&&) noexcept;
     BatchGenerator& operator=(BatchGenerator&&) noexcept;
 
-    // A new sequence after all others. `sink` must live until its end(). Throws Error for a prompt that cannot run
-    // (empty, longer than the context, or with ids that the model lacks) and for an empty stop string.
+    // A new sequence after all others. `sink` must live until its end(). Throws what check_request() throws.
     Ticket add(BatchRequest request, Sink& sink);
+    // Throws Error for a prompt that cannot run (empty, longer than the context, or with ids that the model lacks), for
+    // ids of stop tokens that the model lacks, for an empty stop string and for a request without a chain.
+    void check_request(const BatchRequest& request) const;
     // No token comes any more; end() comes in the next step(), before its forward. A ticket that has ended is ignored,
     // here and below.
     void cancel(Ticket ticket);
@@ -87,6 +115,7 @@ public:
 
     std::size_t running() const;  // sequences with pages, the paused ones included
     std::size_t waiting() const;  // sequences that wait for pages
+    const BatchCounters& counters() const;
     core::Context& target();
 
 private:

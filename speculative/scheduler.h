@@ -1,7 +1,7 @@
-// speculative/scheduler.h: which rows the next forward of a batch has. A pure function of the sequences' loads, without
-// a clock or a device: what it decides changes when a text comes, never what it says.
+// speculative/scheduler.h: who is admitted to a batch, and which rows its next forward has. Pure functions, without a
+// clock or a device: what they decide changes when a text comes, never what it says.
 //
-// Prompts are read in the order of arrival, several in one forward where they fit. Forwards of prompts and of decode
+// Prompts are read in the order of admission, several in one forward where they fit. Forwards of prefill and of decode
 // rows take turns while there are both. The prompts' turn is then short, which bounds the gap between two tokens of the
 // sequences that decode.
 //
@@ -17,10 +17,10 @@
 
 namespace foresay::speculative {
 
-// What a sequence would have evaluated next. Neither: it is paused.
+// What a sequence would have evaluated next, of one class. Neither: it is paused.
 struct SequenceLoad {
     std::int32_t prefill_rows = 0;  // rows of its prompt that are not evaluated
-    bool decodes = false;           // its prompt is, and it has a token to evaluate
+    std::int32_t decode_rows = 0;   // tokens that were generated and are not evaluated: one, or more when it comes back
 };
 
 struct ScheduleLimits {
@@ -40,8 +40,22 @@ struct Schedule {
     std::vector<ScheduledRows> rows;  // empty: there is nothing to evaluate
 };
 
-// `loads` in the order of arrival; `last`: the class of the forward before.
+// `loads` in the order of admission; `last`: the class of the forward before.
 void schedule_forward(std::span<const SequenceLoad> loads, const ScheduleLimits& limits, kernels::RowClass last,
                       Schedule& schedule);
+
+// A request that waits.
+struct WaitingRequest {
+    std::int32_t priority = 0;
+    std::uint64_t passed_over = 0;  // admissions of others since it came
+    std::uint64_t served = 0;       // rows that its queue has had
+};
+
+// So many admissions of others raise a request by one priority, so that none waits for ever.
+inline constexpr std::uint64_t kPassesToRise = 16;
+
+// The one of `waiting`, in the order of arrival and not empty, that is next: of the highest priority those whose queue
+// was served least, and of these the first.
+std::size_t next_admitted(std::span<const WaitingRequest> waiting);
 
 }  // namespace foresay::speculative

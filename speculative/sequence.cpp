@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "speculative/accept.h"
+#include "core/text/tokenizer.h"
 #include "speculative/failures.h"
 
 namespace foresay::speculative {
@@ -14,19 +14,29 @@ Sequence::Sequence(Ticket ticket, BatchRequest request, Sink& sink, const BatchP
       request_(std::move(request)),
       sink_(sink),
       tokens_(std::move(request_.input)),
-      prompt_(static_cast<std::int32_t>(tokens_.size())),
-      room_(parts.target->capacity() - prompt_),
+      room_(parts.target->capacity() - static_cast<std::int32_t>(tokens_.size())),
       text_(parts.tokenizer),
       start_(parts.now()) {
+    const auto prompt = static_cast<std::int32_t>(tokens_.size());
+    generated_from_ = request_.generated_from < 0 ? prompt : std::min(request_.generated_from, prompt);
     if (request_.max_tokens > 0) room_ = std::min(room_, request_.max_tokens);
+    if (request_.logprobs >= 0) {
+        const std::int32_t rows = parts.target->model().config().shape.vocab;
+        const std::int32_t vocab = parts.tokenizer != nullptr ? std::min(rows, parts.tokenizer->vocab_size()) : rows;
+        logprobs_ = std::make_unique<Logprobs>(vocab, request_.logprobs);
+    }
     text_.begin(request_.stop);
-    result_.prompt_tokens = prompt_;
+    result_.prompt_tokens = prompt;
     result_.speculation.mode = "off";
 }
 
-void Sequence::admit(core::SequenceId id) {
+void Sequence::admit(core::SequenceId id, std::int32_t held) {
     id_ = id;
+    held_ = held;
+    if (begun_) return;
+    begun_ = true;
     admitted_ = parts_.now();
+    result_.cached_tokens = held;
     const auto room = static_cast<std::size_t>(room_);
     tokens_.reserve(tokens_.size() + room);
     result_.tokens.reserve(room);
@@ -36,19 +46,16 @@ void Sequence::admit(core::SequenceId id) {
 
 SequenceLoad Sequence::load() const {
     if (paused) return {};
-    return {.prefill_rows = std::max(0, prompt_ - held_), .decodes = held_ >= prompt_};
+    if (held_ < generated_from_) return {.prefill_rows = generated_from_ - held_};
+    return {.decode_rows = missing()};
 }
 
 std::span<const std::int32_t> Sequence::next_tokens(std::int32_t count) const {
     return std::span(tokens_).subspan(static_cast<std::size_t>(held_), static_cast<std::size_t>(count));
 }
 
-bool Sequence::samples_after(std::int32_t count) const {
-    return held_ + count == static_cast<std::int32_t>(tokens_.size());
-}
-
-void Sequence::advance(std::int32_t count) {
-    if (held_ >= prompt_) ++result_.speculation.rounds;
+void Sequence::advance(kernels::RowClass row_class, std::int32_t count) {
+    if (row_class == kernels::RowClass::decode && samples_after(count)) ++result_.speculation.rounds;
     held_ += count;
 }
 
@@ -64,7 +71,10 @@ void Sequence::sample(core::Context& context, std::int32_t row) {
             }
             return emit(token);
         },
-        row);
+        row,
+        [&](std::span<const float> logits) {
+            if (logprobs_) logprobs_->read(logits);
+        });
     if (outcome.end == AcceptEnd::failure) end(FinishReason::stop, no_token(outcome.failure));
     if (outcome.end == AcceptEnd::broken) end(FinishReason::stop, broken_logits(context.model()));
     if (outcome.end == AcceptEnd::stop) end(result_.finish);
@@ -75,11 +85,17 @@ bool Sequence::emit(std::int32_t token) {
     tokens_.push_back(token);
     result_.tokens.push_back(token);
     --room_;
-    const bool is_end = !request_.ignore_eos && std::ranges::find(parts_.end_tokens, token) != parts_.end_tokens.end();
+    const auto among = [token](const std::vector<std::int32_t>& ids) {
+        return std::ranges::find(ids, token) != ids.end();
+    };
+    const bool is_end = (!request_.ignore_eos && among(parts_.end_tokens)) || among(request_.stop_tokens);
     const std::string_view text = is_end ? std::string_view{} : text_.push(token);
     result_.text += text;
     result_.finish = is_end || text_.stopped() ? FinishReason::stop : FinishReason::length;
-    sink_.token({.token = token, .text = text, .drafted = false, .source = {}});
+    result_.stop_string = text_.stopped_by();
+    TokenEvent event{.token = token, .text = text, .drafted = false, .source = {}, .logprobs = {}};
+    if (logprobs_) event.logprobs = logprobs_->of(token);
+    sink_.token(event);
     return result_.finish == FinishReason::stop || room_ == 0;
 }
 
@@ -94,7 +110,9 @@ void Sequence::end(FinishReason finish, std::string error) {
         }
     }
     const std::string rest = text_.finish();
-    if (!rest.empty() && !cancelled) sink_.token({.token = -1, .text = rest, .drafted = false, .source = {}});
+    if (!rest.empty() && !cancelled) {
+        sink_.token({.token = -1, .text = rest, .drafted = false, .source = {}, .logprobs = {}});
+    }
     result_.text += rest;
     sink_.end({.result = result_, .error = error});
 }

@@ -44,6 +44,10 @@ public:
     // Makes cells [length, length + rows) writable: takes free pages and copies a shared last page. length() does not
     // change.
     Reserve reserve(SequenceId sequence, std::int32_t rows);
+    // Free pages that reserve() would take.
+    std::int32_t missing_pages(SequenceId sequence, std::int32_t rows) const;
+    // How many sequences hold this page.
+    std::int32_t references(std::int32_t page) const { return references_[static_cast<std::size_t>(page)]; }
     // Adds `rows` rows to the length. They must have been reserved and written.
     void commit(SequenceId sequence, std::int32_t rows);
     // Drops the positions from `length` on; `length` is at most the present length. A cache of one sequence keeps all

@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
+#include <numeric>
 #include <stdexcept>
 
 #include "base/error.h"
@@ -44,7 +46,7 @@ TEST(Scheduler, ReadsPromptsInTheirOrderSeveralInOneForward) {
 }
 
 TEST(Scheduler, PromptsAndDecodingTakeTurnsAndPromptsAreShortThen) {
-    const std::vector<SequenceLoad> loads = {{.decodes = true}, {.prefill_rows = 500}, {.decodes = true}};
+    const std::vector<SequenceLoad> loads = {{.decode_rows = 1}, {.prefill_rows = 500}, {.decode_rows = 1}};
     const Schedule first = scheduled(loads, RowClass::decode);
     EXPECT_EQ(first.row_class, RowClass::prefill);
     EXPECT_THAT(first.rows, ElementsAre(ScheduledRows{1, 30}));
@@ -53,8 +55,27 @@ TEST(Scheduler, PromptsAndDecodingTakeTurnsAndPromptsAreShortThen) {
     EXPECT_THAT(second.rows, ElementsAre(ScheduledRows{0, 1}, ScheduledRows{2, 1}));
 }
 
+TEST(Scheduler, EveryoneHasARowAndTheRestIsForThoseWhoComeBack) {
+    const Schedule all = scheduled({{.decode_rows = 5}, {.decode_rows = 1}, {.decode_rows = 40}}, RowClass::decode);
+    EXPECT_THAT(all.rows, ElementsAre(ScheduledRows{0, 5}, ScheduledRows{1, 1}, ScheduledRows{2, 2}));
+}
+
+TEST(Scheduler, AdmitsByPriorityThenByWhatAQueueHasHadThenInOrder) {
+    using speculative::kPassesToRise;
+    using speculative::next_admitted;
+    const auto next = [](const std::vector<speculative::WaitingRequest>& waiting) { return next_admitted(waiting); };
+    EXPECT_EQ(next({{}, {}, {}}), 0u);
+    EXPECT_EQ(next({{}, {.priority = 1}, {.priority = 1}}), 1u);
+    EXPECT_EQ(next({{.priority = -1}, {}}), 1u);
+    EXPECT_EQ(next({{.served = 9}, {.served = 3}, {.served = 3}}), 1u);
+    EXPECT_EQ(next({{.priority = 1, .served = 9}, {.served = 3}}), 0u);
+    // Nobody waits for ever.
+    EXPECT_EQ(next({{.priority = 2}, {.passed_over = 2 * kPassesToRise, .served = 0}}), 0u);
+    EXPECT_EQ(next({{.priority = 2}, {.passed_over = 3 * kPassesToRise, .served = 0}}), 1u);
+}
+
 TEST(Scheduler, DecodesAloneAndLeavesPausedOnesOut) {
-    const Schedule all = scheduled({{}, {.decodes = true}, {}}, RowClass::decode);
+    const Schedule all = scheduled({{}, {.decode_rows = 1}, {}}, RowClass::decode);
     EXPECT_EQ(all.row_class, RowClass::decode);
     EXPECT_THAT(all.rows, ElementsAre(ScheduledRows{1, 1}));
     EXPECT_THAT(scheduled({{}, {}}, RowClass::decode).rows, IsEmpty());
@@ -122,6 +143,152 @@ TEST(BatchGenerator, RefusesWhatCannotRun) {
     EXPECT_TRUE(sink.ended);
     EXPECT_EQ(sink.result.finish, FinishReason::length);
     EXPECT_THAT(sink.tokens, IsEmpty());
+}
+
+TEST(BatchGenerator, RefusesStopsThatCannotBe) {
+    BatchGenerator batch = make_batch(for_sequences(1));
+    Recorder sink;
+    BatchRequest wrong = request(8);
+    wrong.stop_tokens = {7, 1 << 20};
+    EXPECT_THROW(batch.add(std::move(wrong), sink), Error);
+    wrong = request(8);
+    wrong.stop = {""};
+    EXPECT_THROW(batch.add(std::move(wrong), sink), Error);
+    wrong = request(8);
+    wrong.chain = nullptr;
+    EXPECT_THROW(batch.check_request(wrong), Error);
+    EXPECT_EQ(batch.waiting(), 0u);
+}
+
+TEST(BatchGenerator, EndsAtAStopTokenEvenWhereEndTokensDoNot) {
+    const std::vector<std::int32_t> all = alone(12, 4);
+    BatchGenerator batch = make_batch(for_sequences(1));
+    Recorder sink;
+    BatchRequest stopped = request(12, 4);
+    stopped.stop_tokens = {all[5]};
+    batch.add(std::move(stopped), sink);
+    while (batch.step()) {
+    }
+    const auto first = std::ranges::find(all, all[5]);
+    EXPECT_EQ(sink.tokens, std::vector<std::int32_t>(all.begin(), first + 1));
+    EXPECT_EQ(sink.result.finish, FinishReason::stop);
+    EXPECT_EQ(sink.result.stop_string, -1);
+}
+
+TEST(BatchGenerator, SaysWhichStopStringEndedTheText) {
+    BatchGenerator batch = make_batch(for_sequences(1));
+    Recorder whole, cut;
+    batch.add(request(24, 4), whole);
+    while (batch.step()) {
+    }
+    BatchRequest stopped = request(24, 4);
+    stopped.stop = {"no such text", whole.text.substr(9, 6)};
+    batch.add(std::move(stopped), cut);
+    while (batch.step()) {
+    }
+    EXPECT_EQ(cut.result.stop_string, 1);
+    EXPECT_EQ(cut.text, whole.text.substr(0, whole.text.find(whole.text.substr(9, 6))));
+    EXPECT_EQ(whole.result.stop_string, -1);
+}
+
+// An answer that was interrupted goes on as if it had not been.
+TEST(BatchGenerator, TakesUpAnAnswerWhereItWasLeft) {
+    const std::vector<std::int32_t> all = alone(24, 6);
+    for (const std::size_t done : {1u, 9u, 23u}) {
+        BatchGenerator batch = make_batch(for_sequences(2));
+        Recorder other, rest;
+        BatchRequest again = request(static_cast<std::int32_t>(24 - done), 6);
+        again.generated_from = static_cast<std::int32_t>(again.input.size());
+        again.input.insert(again.input.end(), all.begin(), all.begin() + static_cast<std::ptrdiff_t>(done));
+        batch.add(request(24, 1), other);
+        batch.add(std::move(again), rest);
+        while (batch.step()) {
+        }
+        EXPECT_EQ(rest.tokens, std::vector<std::int32_t>(all.begin() + static_cast<std::ptrdiff_t>(done), all.end()));
+    }
+}
+
+TEST(BatchGenerator, LogprobsAreTheModelsOwnAndTheSameBesideOthers) {
+    const auto with = [](std::int32_t most, std::uint64_t seed) {
+        BatchRequest wanted = request(10, seed);
+        wanted.logprobs = most;
+        return wanted;
+    };
+    Recorder alone_sink, beside, token_only, none;
+    {
+        BatchGenerator batch = make_batch(for_sequences(1));
+        batch.add(with(4, 3), alone_sink);
+        while (batch.step()) {
+        }
+    }
+    BatchGenerator batch = make_batch(for_sequences(3));
+    batch.add(with(0, 2), token_only);
+    batch.add(with(4, 3), beside);
+    batch.add(request(10, 3), none);
+    while (batch.step()) {
+    }
+    EXPECT_EQ(beside.tokens, none.tokens) << "logprobs changed the text";
+    EXPECT_THAT(none.logprobs, IsEmpty());
+    EXPECT_EQ(beside.logprobs, alone_sink.logprobs);
+    ASSERT_EQ(token_only.logprobs.size(), 10u);
+    for (const auto& entries : token_only.logprobs) EXPECT_EQ(entries.size(), 1u);
+    // Against the softmax of a row that a context of its own computes.
+    core::Context context(bundled(fast_backend(), "target"), context_options());
+    ASSERT_EQ(beside.logprobs.size(), beside.tokens.size());
+    for (std::size_t i = 0; i < beside.tokens.size(); ++i) {
+        if (i == 0) {
+            ASSERT_TRUE(context.prefill(prompt()));
+        } else {
+            ASSERT_TRUE(context.decode(std::span(beside.tokens).subspan(i - 1, 1)));
+        }
+        const std::span<float> row = context.logits(0).first(static_cast<std::size_t>(tokenizer().vocab_size()));
+        double sum = 0.0;
+        for (const float logit : row) sum += std::exp(static_cast<double>(logit) - row[0]);
+        const auto expected = [&](std::int32_t token) {
+            return row[static_cast<std::size_t>(token)] - row[0] - std::log(sum);
+        };
+        ASSERT_EQ(beside.logprobs[i].size(), 5u);
+        EXPECT_EQ(beside.logprobs[i][0].token, beside.tokens[i]);
+        std::vector<std::int32_t> order(row.size());
+        std::iota(order.begin(), order.end(), 0);
+        std::ranges::partial_sort(order, order.begin() + 4, [&](std::int32_t a, std::int32_t b) {
+            const float x = row[static_cast<std::size_t>(a)];
+            const float y = row[static_cast<std::size_t>(b)];
+            return x > y || (x == y && a < b);
+        });
+        for (std::size_t k = 0; k < 5; ++k) {
+            const speculative::TokenLogprob& entry = beside.logprobs[i][k];
+            if (k > 0) {
+                EXPECT_EQ(entry.token, order[k - 1]);
+            }
+            EXPECT_NEAR(entry.logprob, expected(entry.token), 1e-4);
+        }
+    }
+}
+
+TEST(BatchGenerator, WhoIsUrgentRunsFirst) {
+    BatchGenerator batch = make_batch(for_sequences(1));
+    std::string order;
+    Recorder sinks[5];
+    const auto add = [&](int i, std::int32_t priority, const char* queue) {
+        BatchRequest next = request(4);
+        next.priority = priority;
+        next.queue = queue;
+        sinks[i].on_end = [&order, i] { order += static_cast<char>('0' + i); };
+        batch.add(std::move(next), sinks[i]);
+    };
+    add(0, 0, "ann");
+    ASSERT_TRUE(batch.step());
+    add(1, 0, "ann");
+    add(2, 0, "ann");
+    add(3, 0, "bob");
+    add(4, 5, "ann");
+    while (batch.step()) {
+    }
+    EXPECT_EQ(order, "04312") << "first the urgent one, then bob, who has had less than ann";
+    EXPECT_EQ(batch.counters().tokens, 20);
+    EXPECT_EQ(batch.counters().prefill_rows, static_cast<std::int64_t>(5 * prompt().size()));
+    EXPECT_EQ(batch.counters().decode_rows, 15);
 }
 
 // Counts forwards, and the rows of each.

@@ -15,6 +15,7 @@ public:
         EXPECT_FALSE(ended) << "a token after the end";
         if (event.token >= 0) tokens.push_back(event.token);
         text += event.text;
+        if (!event.logprobs.empty()) logprobs.emplace_back(event.logprobs.begin(), event.logprobs.end());
         if (on_token) on_token();
     }
     void end(const speculative::BatchEnd& end) override {
@@ -27,6 +28,7 @@ public:
 
     std::vector<std::int32_t> tokens;
     std::string text;
+    std::vector<std::vector<speculative::TokenLogprob>> logprobs;
     bool ended = false;
     speculative::GenerateResult result;
     std::string error;
