@@ -9,7 +9,11 @@
 namespace foresay::engine {
 
 struct BatchOptions {
-    std::int32_t sequences = 8;  // most that run at once; each has pages for a whole context
+    std::int32_t sequences = 16;  // most that run at once
+    // Positions of the KV cache, shared by the texts that run and by beginnings that are kept for later ones; rounded
+    // up to whole contexts. 0: four contexts, or as many of them as half of the free memory holds; at least one.
+    std::int64_t cache_tokens = 0;
+    std::int32_t kept_texts = 64;  // most texts whose beginning is kept; 0: none, and texts that run share nothing
     // Rows of prompts between two decode forwards. Fewer: shorter gaps between tokens; more: earlier first tokens.
     std::int32_t prefill_rows_beside = 64;
 };

@@ -52,6 +52,9 @@ struct BatchRequest {
     // the queue that was served least first. Those that wait rise with time.
     std::int32_t priority = 0;
     std::string queue;
+    // Prompts that begin alike are evaluated once, if they have the same salt: whether a beginning was known shows in
+    // the time to the first token, and never in the text.
+    std::string cache_salt;
 };
 
 struct BatchEnd {
@@ -72,8 +75,15 @@ public:
 };
 
 struct BatchParts {
-    // options().sequences of them run at once, as far as options().decode_rows reaches; others wait.
+    // Its pages, of options().sequences whole contexts, are shared by the texts that run and by beginnings that are
+    // kept for later. A text takes pages as it grows. When none is left, the newest of the lowest priority gives its
+    // own up and comes back later.
     std::unique_ptr<core::Context> target;
+    // Most that run at once, as far as options().decode_rows and options().sequences + branches reach. 0: as many as
+    // those allow.
+    std::int32_t most_sequences = 0;
+    bool classes_agree = false;                  // prefill rows and decode rows have the same bits, as on a CPU
+    bool reuse_prefixes = true;                  // of texts that run or have ended
     const core::Tokenizer* tokenizer = nullptr;  // null: token ids only, no text; must outlive the batch
     std::vector<std::int32_t> end_tokens;        // tokens that end a text; none: those of the tokenizer
     // Rows of prompts between two decode forwards. Fewer: shorter gaps between tokens; more: earlier first tokens.
@@ -87,7 +97,8 @@ struct BatchCounters {
     std::int64_t prefill_rows = 0;  // evaluated, as the two below
     std::int64_t decode_rows = 0;
     std::int64_t tokens = 0;         // emitted
-    std::int64_t cached_tokens = 0;  // of prompts, not evaluated again
+    std::int64_t cached_tokens = 0;  // not evaluated again, because another text began alike or the text came back
+    std::int64_t preemptions = 0;    // times that a text gave its pages up
 };
 
 class BatchGenerator {
@@ -112,6 +123,9 @@ public:
     // Ends what was cancelled, admits what waits, and runs one forward. False: there was nothing to evaluate, because
     // no sequence is left or all are paused.
     bool step();
+
+    // Drops the beginnings that are kept for later texts.
+    void forget();
 
     std::size_t running() const;  // sequences with pages, the paused ones included
     std::size_t waiting() const;  // sequences that wait for pages

@@ -44,8 +44,18 @@ void Sequence::admit(core::SequenceId id, std::int32_t held) {
     request_.chain->begin(request_.seed, request_.branch, tokens_, tokens_.size() + room);
 }
 
+void Sequence::suspend() {
+    id_ = -1;
+    held_ = 0;
+}
+
 SequenceLoad Sequence::load() const {
     if (paused) return {};
+    // Where the classes agree, many rows run best as a prompt's.
+    if (parts_.classes_agree) {
+        if (missing() > 1) return {.prefill_rows = missing()};
+        return {.decode_rows = missing()};
+    }
     if (held_ < generated_from_) return {.prefill_rows = generated_from_ - held_};
     return {.decode_rows = missing()};
 }
@@ -54,8 +64,8 @@ std::span<const std::int32_t> Sequence::next_tokens(std::int32_t count) const {
     return std::span(tokens_).subspan(static_cast<std::size_t>(held_), static_cast<std::size_t>(count));
 }
 
-void Sequence::advance(kernels::RowClass row_class, std::int32_t count) {
-    if (row_class == kernels::RowClass::decode && samples_after(count)) ++result_.speculation.rounds;
+void Sequence::advance(std::int32_t count) {
+    if (!result_.tokens.empty() && samples_after(count)) ++result_.speculation.rounds;
     held_ += count;
 }
 
@@ -76,7 +86,8 @@ void Sequence::sample(core::Context& context, std::int32_t row) {
             if (logprobs_) logprobs_->read(logits);
         });
     if (outcome.end == AcceptEnd::failure) end(FinishReason::stop, no_token(outcome.failure));
-    if (outcome.end == AcceptEnd::broken) end(FinishReason::stop, broken_logits(context.model()));
+    broken = outcome.end == AcceptEnd::broken;
+    if (broken) end(FinishReason::stop, broken_logits(context.model()));
     if (outcome.end == AcceptEnd::stop) end(result_.finish);
 }
 

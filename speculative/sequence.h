@@ -10,6 +10,7 @@
 #include "speculative/accept.h"
 #include "speculative/batch_generator.h"
 #include "speculative/logprobs.h"
+#include "speculative/prefix_cache.h"
 #include "speculative/text_stream.h"
 
 namespace foresay::speculative {
@@ -31,15 +32,19 @@ public:
     std::int32_t missing() const { return static_cast<std::int32_t>(tokens_.size()) - held_; }
     // Tokens that may still be emitted.
     std::int32_t room() const { return room_; }
+    // What decides the bits of its keys and values.
+    PrefixKey key() const { return {tokens_, generated_from_, request_.cache_salt}; }
 
     // Takes a sequence of the context, which holds the first `held` tokens. The first time, it makes room for
     // everything that the text can become.
     void admit(core::SequenceId id, std::int32_t held);
+    // Gives that sequence back: the context holds nothing of the text any more.
+    void suspend();
     // The next `count` tokens that the context does not hold yet.
     std::span<const std::int32_t> next_tokens(std::int32_t count) const;
     SequenceLoad load() const;
     // The next `count` tokens were evaluated.
-    void advance(kernels::RowClass row_class, std::int32_t count);
+    void advance(std::int32_t count);
     // Samples from logit row `row` of the context's last forward, and emits what was sampled.
     void sample(core::Context& context, std::int32_t row);
     // Whether the logits of the last of `count` next tokens are wanted.
@@ -48,7 +53,9 @@ public:
 
     bool cancelled = false;
     bool paused = false;
-    std::uint64_t passed_over = 0;  // admissions of others while it waited
+    bool broken = false;             // its logits were not finite, so its keys and values are no good
+    bool waits_for_another = false;  // which is evaluating a beginning of its prompt
+    std::uint64_t passed_over = 0;   // admissions of others while it waited
 
 private:
     bool emit(std::int32_t token);

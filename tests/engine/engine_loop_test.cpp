@@ -160,7 +160,8 @@ TEST(EngineLoop, EveryRequestEndsWhenItStops) {
 TEST(EngineLoop, TakesAChainOfTheRequest) {
     samplers::ChainSpec spec = engine().chain_spec();
     samplers::set_parameter(spec, "temperature", "value", 0.0);
-    samplers::set_parameter(spec, "logit_bias", "tokens", std::vector<std::int64_t>{5});
+    const std::int32_t token = engine().tokenizer().encode(" x", {.add_special = false}).back();
+    samplers::set_parameter(spec, "logit_bias", "tokens", std::vector<std::int64_t>{token});
     samplers::set_parameter(spec, "logit_bias", "values", std::vector<double>{100.0});
     EngineLoop loop(engine());
     BatchRequest biased = request(0, 0, 8);
@@ -168,7 +169,7 @@ TEST(EngineLoop, TakesAChainOfTheRequest) {
     const auto answer = std::make_shared<Answer>();
     loop.add(std::move(biased), answer);
     std::string expected;
-    for (int i = 0; i < 8; ++i) expected += engine().tokenizer().bytes(5);
+    for (int i = 0; i < 8; ++i) expected += engine().tokenizer().bytes(token);
     EXPECT_EQ(answer->wait(), expected);
 }
 

@@ -12,6 +12,7 @@
 #include "kernels/ops_decorator.h"
 #include "samplers/plugin_stage.h"
 #include "samplers/sdk/sampler.hpp"
+#include "speculative/prefix_cache.h"
 #include "tests/speculative/batch_support.h"
 
 namespace foresay::test {
@@ -287,7 +288,8 @@ TEST(BatchGenerator, WhoIsUrgentRunsFirst) {
     }
     EXPECT_EQ(order, "04312") << "first the urgent one, then bob, who has had less than ann";
     EXPECT_EQ(batch.counters().tokens, 20);
-    EXPECT_EQ(batch.counters().prefill_rows, static_cast<std::int64_t>(5 * prompt().size()));
+    EXPECT_EQ(batch.counters().prefill_rows + batch.counters().cached_tokens,
+              static_cast<std::int64_t>(5 * prompt().size()));
     EXPECT_EQ(batch.counters().decode_rows, 15);
 }
 
@@ -305,7 +307,7 @@ public:
 TEST(BatchGenerator, CancelsBeforeTheNextForward) {
     CountedOps counted(fast_backend().ops());
     const auto model = core::Model::load(core::ModelSource::open(bundled_path("target")), counted);
-    BatchGenerator batch = make_batch(for_sequences(4), 64, model);
+    BatchGenerator batch = make_batch(for_sequences(4), model);
     Recorder kept, cancelled, waiting;
     batch.add(request(20, 1), kept);
     const Ticket ticket = batch.add(request(20, 2), cancelled);
@@ -370,6 +372,191 @@ TEST(BatchGenerator, SinksMayAddAndCancel) {
     EXPECT_EQ(third.tokens, alone(12, 3));
 }
 
+// -------------------------------------------------------------------------------------------- beginnings and pages
+
+// `count` tokens of a text that is long enough.
+std::vector<std::int32_t> long_prompt(std::size_t count) {
+    std::string text;
+    while (text.size() < 8 * count) text += "def read_" + std::to_string(text.size()) + "(path):\n    return path\n\n";
+    std::vector<std::int32_t> tokens = tokenizer().encode(text);
+    tokens.resize(count);
+    return tokens;
+}
+
+BatchRequest request_of(std::vector<std::int32_t> input, std::int32_t max_tokens, std::uint64_t seed = 0) {
+    BatchRequest made = request(max_tokens, seed);
+    made.input = std::move(input);
+    return made;
+}
+
+std::vector<std::int32_t> alone_of(const std::vector<std::int32_t>& input, std::int32_t max_tokens,
+                                   std::uint64_t seed = 0) {
+    speculative::Generator generator = make_generator(temperature_chain(0.8), sources(nullptr), off());
+    return generator.generate({.input = input, .max_tokens = max_tokens, .seed = seed, .ignore_eos = true}).tokens;
+}
+
+core::ContextOptions with_branches(std::int32_t sequences, std::int32_t branches) {
+    core::ContextOptions options = for_sequences(sequences);
+    options.branches = branches;
+    return options;
+}
+
+void run(BatchGenerator& batch) {
+    while (batch.step()) {
+    }
+}
+
+TEST(BatchGenerator, ABeginningThatIsKnownIsNotEvaluatedAgain) {
+    const std::vector<std::int32_t> input = long_prompt(200);
+    BatchGenerator batch = make_batch(with_branches(2, 2));
+    Recorder first, again, turned;
+    batch.add(request_of(input, 16, 1), first);
+    run(batch);
+    EXPECT_EQ(first.result.cached_tokens, 0);
+    EXPECT_EQ(batch.counters().prefill_rows, 200);
+    batch.add(request_of(input, 16, 2), again);
+    run(batch);
+    EXPECT_EQ(again.result.cached_tokens, 199) << "all but the last, whose logits are wanted";
+    EXPECT_EQ(batch.counters().prefill_rows, 201);
+    EXPECT_EQ(again.tokens, alone_of(input, 16, 2));
+    // Another end after the same beginning, and a page that is shared in part.
+    std::vector<std::int32_t> other = input;
+    for (std::size_t i = 150; i < other.size(); ++i) other[i] = input[i - 100];
+    batch.add(request_of(other, 16, 3), turned);
+    run(batch);
+    EXPECT_EQ(turned.result.cached_tokens, 150);
+    EXPECT_EQ(turned.tokens, alone_of(other, 16, 3));
+    EXPECT_EQ(first.tokens, alone_of(input, 16, 1));
+    EXPECT_TRUE(no_page_is_lost(batch));
+}
+
+// A second turn: the prompt of the first and its answer, then more. Where classes differ, the answer's rows are other
+// ones than a prompt's.
+TEST(BatchGenerator, AnAnswerIsKnownWhereItsRowsHaveTheSameClass) {
+    const std::vector<std::int32_t> input = long_prompt(100);
+    for (const bool agree : {false, true}) {
+        speculative::BatchParts parts = batch_parts(with_branches(1, 1));
+        parts.classes_agree = agree;
+        BatchGenerator batch(std::move(parts));
+        Recorder first, second, marked;
+        batch.add(request_of(input, 30, 1), first);
+        run(batch);
+        std::vector<std::int32_t> turn = input;
+        turn.insert(turn.end(), first.tokens.begin(), first.tokens.end());
+        turn.insert(turn.end(), {7, 8, 9});
+        batch.add(request_of(turn, 8, 2), second);
+        run(batch);
+        // The last token of an answer is not in the cache.
+        EXPECT_EQ(second.result.cached_tokens, agree ? 129 : 100);
+        EXPECT_EQ(second.tokens, alone_of(turn, 8, 2));
+        BatchRequest again = request_of(turn, 8, 2);
+        again.generated_from = 100;
+        batch.add(std::move(again), marked);
+        run(batch);
+        EXPECT_GE(marked.result.cached_tokens, agree ? 132 : 100);
+        EXPECT_EQ(marked.tokens.size(), 8u);
+    }
+}
+
+TEST(BatchGenerator, TextsOfAnotherSaltAreUnknown) {
+    BatchGenerator batch = make_batch(with_branches(2, 2));
+    Recorder ann, bob;
+    BatchRequest first = request_of(long_prompt(100), 4);
+    BatchRequest second = request_of(long_prompt(100), 4);
+    first.cache_salt = "ann";
+    second.cache_salt = "bob";
+    batch.add(std::move(first), ann);
+    run(batch);
+    batch.add(std::move(second), bob);
+    run(batch);
+    EXPECT_EQ(bob.result.cached_tokens, 0);
+    EXPECT_EQ(bob.tokens, ann.tokens);
+}
+
+TEST(BatchGenerator, ManyOnOnePromptEvaluateItOnceAndHoldItsPagesOnce) {
+    const std::vector<std::int32_t> input = long_prompt(260);
+    // Pages of two whole contexts, 16, for ten texts of 5 pages each.
+    BatchGenerator batch = make_batch(with_branches(2, 14));
+    std::deque<Recorder> sinks(10);
+    for (std::size_t i = 0; i < sinks.size(); ++i) batch.add(request_of(input, 20, i), sinks[i]);
+    std::size_t most = 0;
+    while (batch.step()) most = std::max(most, batch.running());
+    EXPECT_EQ(most, 10u);
+    EXPECT_EQ(batch.counters().prefill_rows, 260 + 9);
+    EXPECT_EQ(batch.counters().preemptions, 0);
+    for (std::size_t i = 0; i < sinks.size(); ++i) EXPECT_EQ(sinks[i].tokens, alone_of(input, 20, i)) << i;
+    EXPECT_TRUE(no_page_is_lost(batch));
+}
+
+TEST(BatchGenerator, GivesPagesUpWhenThereAreNoneAndComesBack) {
+    for (const bool agree : {false, true}) {
+        // 8 pages, and four texts that need 4 pages each in the end.
+        speculative::BatchParts parts = batch_parts(with_branches(1, 7));
+        parts.classes_agree = agree;
+        BatchGenerator batch(std::move(parts));
+        std::deque<Recorder> sinks(4);
+        std::vector<std::vector<std::int32_t>> inputs;
+        for (std::size_t i = 0; i < sinks.size(); ++i) {
+            inputs.push_back(long_prompt(40 + i));
+            inputs.back()[0] = static_cast<std::int32_t>(100 + i);
+            batch.add(request_of(inputs.back(), 180, i), sinks[i]);
+        }
+        std::size_t most = 0;
+        while (batch.step()) most = std::max(most, batch.running());
+        EXPECT_GE(most, 3u);
+        EXPECT_GT(batch.counters().preemptions, 0);
+        for (std::size_t i = 0; i < sinks.size(); ++i) {
+            EXPECT_EQ(sinks[i].tokens, alone_of(inputs[i], 180, i)) << i;
+            EXPECT_EQ(sinks[i].result.prompt_tokens, static_cast<std::int64_t>(inputs[i].size()));
+        }
+        EXPECT_TRUE(no_page_is_lost(batch));
+    }
+}
+
+TEST(PrefixCache, FindsTheLongestBeginningAndDropsWhatWasNotUsedForLongest) {
+    core::Context context(bundled(fast_backend(), "target"), with_branches(2, 4));
+    core::KvCache& cache = context.cache();
+    speculative::PrefixCache kept(cache, false);
+    const std::vector<std::int32_t> text = long_prompt(200);
+    const auto key = [&](std::size_t count, std::int32_t from = 200) {
+        return speculative::PrefixKey{std::span(text).first(count), from, {}};
+    };
+    const auto keep = [&](std::size_t count, std::int32_t token) {
+        const core::SequenceId id = cache.create();
+        std::vector<std::int32_t> own(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(count));
+        if (token >= 0) own[0] = token;
+        EXPECT_TRUE(context.prefill(own, id));
+        kept.keep(id, {own, static_cast<std::int32_t>(count), {}});
+        return id;
+    };
+    cache.drop(0);
+    const core::SequenceId shorter = keep(70, -1);
+    EXPECT_EQ(kept.find(key(200)).sequence, shorter);
+    EXPECT_EQ(kept.find(key(200)).length, 70);
+    EXPECT_EQ(kept.find(key(200, 30)).length, 30) << "later rows have another class";
+    const core::SequenceId other = keep(130, 5);
+    EXPECT_EQ(kept.find(key(200)).sequence, shorter);
+    keep(150, -1);  // makes the one of 70 superfluous
+    EXPECT_EQ(kept.texts(), 2u);
+    EXPECT_EQ(kept.find(key(200)).length, 150);
+    EXPECT_EQ(kept.evictable_pages(), 6);
+    EXPECT_EQ(cache.free_pages(), 10);
+    ASSERT_TRUE(kept.evict_page());  // of the other one, by its end
+    EXPECT_EQ(cache.length(other), 128);
+    EXPECT_EQ(cache.free_pages(), 11);
+    ASSERT_TRUE(kept.evict_page());
+    ASSERT_TRUE(kept.evict_page());
+    EXPECT_EQ(kept.texts(), 1u);
+    // A page that a running text shares is not free when it is dropped here.
+    const core::SequenceId fork = cache.fork(kept.find(key(200)).sequence);
+    EXPECT_EQ(kept.evictable_pages(), 0);
+    while (kept.evict_page()) {
+    }
+    EXPECT_EQ(cache.free_pages(), 13);
+    cache.drop(fork);
+    EXPECT_EQ(cache.free_pages(), 16);
+}
+
 // Makes logit row `row` of one forward not finite.
 class BrokenOps final : public kernels::OpsDecorator {
 public:
@@ -385,7 +572,7 @@ public:
 TEST(BatchGenerator, LogitsThatAreNotFiniteEndTheirOwnSequence) {
     BrokenOps ops(fast_backend().ops());
     const auto model = core::Model::load(core::ModelSource::open(bundled_path("target")), ops);
-    BatchGenerator batch = make_batch(for_sequences(3), 64, model);
+    BatchGenerator batch = make_batch(for_sequences(3), model);
     Recorder first, broken, third;
     batch.add(request(16, 1), first);
     batch.add(request(16, 2), broken);
@@ -431,7 +618,7 @@ TEST(BatchGenerator, AStageThatFailsEndsItsOwnSequence) {
     EXPECT_EQ(failing.tokens.size(), 9u);
     EXPECT_EQ(first.tokens, alone(16, 1));
     EXPECT_EQ(third.tokens, alone(16, 3));
-    EXPECT_EQ(batch.target().cache().free_pages(), batch.target().cache().pages().pages);
+    EXPECT_TRUE(no_page_is_lost(batch));
 }
 
 }  // namespace

@@ -35,13 +35,23 @@ public:
     std::function<void()> on_token, on_end;
 };
 
-inline speculative::BatchGenerator make_batch(core::ContextOptions options, std::int32_t prefill_rows_beside = 64,
-                                              std::shared_ptr<const core::Model> target = nullptr) {
+inline speculative::BatchParts batch_parts(core::ContextOptions options,
+                                           std::shared_ptr<const core::Model> target = nullptr) {
     if (target == nullptr) target = bundled(fast_backend(), "target");
-    return speculative::BatchGenerator({.target = std::make_unique<core::Context>(std::move(target), options),
-                                        .tokenizer = &tokenizer(),
-                                        .end_tokens = {},
-                                        .prefill_rows_beside = prefill_rows_beside});
+    return {.target = std::make_unique<core::Context>(std::move(target), options),
+            .tokenizer = &tokenizer(),
+            .end_tokens = {}};
+}
+
+inline speculative::BatchGenerator make_batch(core::ContextOptions options,
+                                              std::shared_ptr<const core::Model> target = nullptr) {
+    return speculative::BatchGenerator(batch_parts(options, std::move(target)));
+}
+
+// Whether no page is held by anything but beginnings that are kept.
+inline bool no_page_is_lost(speculative::BatchGenerator& batch) {
+    batch.forget();
+    return batch.target().cache().free_pages() == batch.target().cache().pages().pages;
 }
 
 inline core::ContextOptions for_sequences(std::int32_t sequences, std::int32_t length = context_options().length) {
