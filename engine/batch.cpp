@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/engine_state.h"
+#include "speculative/drafters/drafters.h"
 #include "speculative/memory_estimate.h"
 
 namespace foresay::engine {
@@ -31,7 +32,8 @@ speculative::BatchGenerator Engine::make_batch(const BatchOptions& options) cons
     core::ContextOptions context = state_->context_options(context_length());
     context.sequences = contexts(options, context, *state_->target);
     context.branches = std::max(0, most + std::max(0, options.kept_texts) - context.sequences);
-    context.decode_rows = std::max(most, state_->options.decode_rows);
+    // A row for each text, and further ones for drafts.
+    context.decode_rows = std::max(most + std::min(3 * most, 64), state_->options.decode_rows);
     speculative::BatchParts parts;
     parts.target = std::make_unique<core::Context>(state_->target, context);
     parts.most_sequences = most;
@@ -40,6 +42,14 @@ speculative::BatchGenerator Engine::make_batch(const BatchOptions& options) cons
     parts.reuse_prefixes = options.kept_texts > 0;
     parts.tokenizer = state_->tokenizer.get();
     parts.prefill_rows_beside = options.prefill_rows_beside;
+    if (options.speculate) parts.speculation = speculation();
+    for (const speculative::DrafterKind& kind : speculative::drafter_kinds()) {
+        if (kind.needs_draft_model || !has_source(kind.name)) continue;
+        parts.make_drafter = [make = kind.make](std::int32_t capacity) {
+            return make({.context_length = capacity, .draft = {}, .draft_context = {}, .never_proposed = {}});
+        };
+        break;
+    }
     return speculative::BatchGenerator(std::move(parts));
 }
 

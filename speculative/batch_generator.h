@@ -19,6 +19,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -55,6 +56,8 @@ struct BatchRequest {
     // Prompts that begin alike are evaluated once, if they have the same salt: whether a beginning was known shows in
     // the time to the first token, and never in the text.
     std::string cache_salt;
+    // What the caller expects as the answer, if anything: it is drafted from. Costs time only where it is wrong.
+    std::vector<std::int32_t> prediction;
 };
 
 struct BatchEnd {
@@ -82,12 +85,21 @@ struct BatchParts {
     // Most that run at once, as far as options().decode_rows and options().sequences + branches reach. 0: as many as
     // those allow.
     std::int32_t most_sequences = 0;
+    // Tokens beyond its prompt for which a text finds pages when it is admitted. Fewer: more texts at once, which give
+    // their pages up more often.
+    std::int32_t sure_growth = kernels::kPagePositions;
     bool classes_agree = false;                  // prefill rows and decode rows have the same bits, as on a CPU
     bool reuse_prefixes = true;                  // of texts that run or have ended
     const core::Tokenizer* tokenizer = nullptr;  // null: token ids only, no text; must outlive the batch
     std::vector<std::int32_t> end_tokens;        // tokens that end a text; none: those of the tokenizer
     // Rows of prompts between two decode forwards. Fewer: shorter gaps between tokens; more: earlier first tokens.
     std::int32_t prefill_rows_beside = 64;
+    // Drafts for each text, verified together with the rows of the others. `automatic`: as many as pay, by what the
+    // machine and the texts have shown; `fixed`: draft_length for each.
+    SpeculationOptions speculation = {.mode = core::SpeculationMode::off};
+    // Makes the drafter of one text of at most `capacity` tokens; none: nothing is drafted. Under `automatic` it must
+    // be a lookup.
+    std::function<std::unique_ptr<Drafter>(std::int32_t capacity)> make_drafter;
     Now now = steady_now;
 };
 
@@ -98,6 +110,8 @@ struct BatchCounters {
     std::int64_t decode_rows = 0;
     std::int64_t tokens = 0;         // emitted
     std::int64_t cached_tokens = 0;  // not evaluated again, because another text began alike or the text came back
+    std::int64_t drafted = 0;        // tokens verified
+    std::int64_t accepted = 0;       // of those
     std::int64_t preemptions = 0;    // times that a text gave its pages up
 };
 
@@ -111,7 +125,8 @@ public:
     // A new sequence after all others. `sink` must live until its end(). Throws what check_request() throws.
     Ticket add(BatchRequest request, Sink& sink);
     // Throws Error for a prompt that cannot run (empty, longer than the context, or with ids that the model lacks), for
-    // ids of stop tokens that the model lacks, for an empty stop string and for a request without a chain.
+    // ids of stop tokens or of a prediction that the model lacks, for an empty stop string and for a request without a
+    // chain.
     void check_request(const BatchRequest& request) const;
     // No token comes any more; end() comes in the next step(), before its forward. A ticket that has ended is ignored,
     // here and below.

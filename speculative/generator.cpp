@@ -14,21 +14,10 @@
 #include "speculative/accept.h"
 #include "speculative/failures.h"
 #include "speculative/generator_state.h"
+#include "speculative/mode_name.h"
 
 namespace foresay::speculative {
 namespace {
-
-std::string_view mode_name(core::SpeculationMode mode) {
-    switch (mode) {
-        case core::SpeculationMode::automatic:
-            return "auto";
-        case core::SpeculationMode::off:
-            return "off";
-        case core::SpeculationMode::fixed:
-            return "fixed";
-    }
-    return "";
-}
 
 // Times forwards of several widths after what the cache holds, the most informative ones first, within a time budget.
 // Leaves the cache as it was.

@@ -1,6 +1,7 @@
 // A text has the same bytes alone and in a batch: random schedules of arrivals, cancels and pauses, with different
-// prompts, seeds, temperatures, chains, limits and stop strings, with beginnings that others have evaluated, and with so
-// few pages that texts give theirs up and come back. Each text equals that of a fresh Generator.
+// prompts, seeds, temperatures, chains, limits and stop strings, with beginnings that others have evaluated, with so
+// few pages that texts give theirs up and come back, and with drafts good and bad. Each text equals that of a fresh
+// Generator.
 //
 // FORESAY_SCHEDULES=500 runs that many schedules; without it a few.
 
@@ -105,7 +106,7 @@ struct Outcome {
     int cancelled = 0;
     int different = 0;     // those that are not what they are alone
     std::size_t most = 0;  // that ran at once
-    std::int64_t cached = 0, preempted = 0;
+    std::int64_t cached = 0, preempted = 0, drafted = 0, accepted = 0;
     void operator+=(const Outcome& other) {
         complete += other.complete;
         cancelled += other.cancelled;
@@ -113,6 +114,8 @@ struct Outcome {
         most = std::max(most, other.most);
         cached += other.cached;
         preempted += other.preempted;
+        drafted += other.drafted;
+        accepted += other.accepted;
     }
 };
 
@@ -139,15 +142,37 @@ Outcome run_schedule(unsigned seed, const Faults& faults = {}) {
     options.prefill_rows = kChunks[random() % 3];
     options.branches = static_cast<std::int32_t>(random() % 8);
     // Pages for few of those that run: texts give theirs up and come back.
+    std::int32_t sure_growth = kernels::kPagePositions;
     if (chance(2)) {
         options.branches += options.sequences - 1;
         options.sequences = 1;
+        sure_growth = 1;
     }
     speculative::BatchParts parts = batch_parts(options, faults.model);
     parts.prefill_rows_beside = kBeside[random() % 3];
     parts.most_sequences = 2 + static_cast<std::int32_t>(random() % 7);
+    parts.sure_growth = sure_growth;
     parts.reuse_prefixes = !chance(4);
     parts.classes_agree = parts.target->ops().free_memory() < 0 && chance(2);
+    switch (random() % 4) {
+        case 0:
+            break;
+        case 1:
+            parts.speculation = {.mode = core::SpeculationMode::automatic};
+            parts.make_drafter = [](std::int32_t capacity) { return speculative::make_ngram_drafter(capacity); };
+            break;
+        case 2:
+            parts.speculation = {.mode = core::SpeculationMode::fixed,
+                                 .draft_length = 1 + static_cast<std::int32_t>(random() % 8)};
+            parts.make_drafter = [](std::int32_t capacity) { return speculative::make_ngram_drafter(capacity); };
+            break;
+        default:  // nearly always wrong
+            parts.speculation = {.mode = core::SpeculationMode::fixed, .draft_length = 4};
+            parts.make_drafter = [&random](std::int32_t) -> std::unique_ptr<speculative::Drafter> {
+                const auto first = static_cast<unsigned>(random());
+                return std::make_unique<RandomLengthDrafter>(random_drafter(first), first + 1);
+            };
+    }
     BatchGenerator batch(std::move(parts));
 
     struct Added {
@@ -190,6 +215,8 @@ Outcome run_schedule(unsigned seed, const Faults& faults = {}) {
     EXPECT_FALSE(batch.step());
     outcome.cached = batch.counters().cached_tokens;
     outcome.preempted = batch.counters().preemptions;
+    outcome.drafted = batch.counters().drafted;
+    outcome.accepted = batch.counters().accepted;
     EXPECT_TRUE(no_page_is_lost(batch));
     for (std::size_t i = 0; i < added.size(); ++i) {
         const bool cancelled = recorders[i].result.finish == speculative::FinishReason::cancelled;
@@ -217,6 +244,8 @@ TEST(BatchIdentity, EveryTextIsWhatItIsAlone) {
     EXPECT_GT(all.complete, all.cancelled);
     EXPECT_GT(all.cached, 0);
     EXPECT_GT(all.preempted, 0);
+    EXPECT_GT(all.accepted, 0);
+    EXPECT_GT(all.drafted, all.accepted);
 }
 
 int different_texts(const Faults& faults) {

@@ -13,6 +13,7 @@
 #include "samplers/plugin_stage.h"
 #include "samplers/sdk/sampler.hpp"
 #include "speculative/prefix_cache.h"
+#include "speculative/row_budget.h"
 #include "tests/speculative/batch_support.h"
 
 namespace foresay::test {
@@ -482,9 +483,10 @@ TEST(BatchGenerator, ManyOnOnePromptEvaluateItOnceAndHoldItsPagesOnce) {
     std::size_t most = 0;
     while (batch.step()) most = std::max(most, batch.running());
     EXPECT_EQ(most, 10u);
-    EXPECT_EQ(batch.counters().prefill_rows, 260 + 9);
+    // They did not wait for the last chunk, of four rows.
+    EXPECT_EQ(batch.counters().prefill_rows, 260 + 9 * 4);
     EXPECT_EQ(batch.counters().preemptions, 0);
-    for (std::size_t i = 0; i < sinks.size(); ++i) EXPECT_EQ(sinks[i].tokens, alone_of(input, 20, i)) << i;
+    for (std::size_t i = 0; i < sinks.size(); i += 3) EXPECT_EQ(sinks[i].tokens, alone_of(input, 20, i)) << i;
     EXPECT_TRUE(no_page_is_lost(batch));
 }
 
@@ -555,6 +557,175 @@ TEST(PrefixCache, FindsTheLongestBeginningAndDropsWhatWasNotUsedForLongest) {
     EXPECT_EQ(cache.free_pages(), 13);
     cache.drop(fork);
     EXPECT_EQ(cache.free_pages(), 16);
+}
+
+// ---------------------------------------------------------------------------------------------------------- drafts
+
+speculative::BatchParts drafting_parts(std::int32_t sequences, std::int32_t draft_length) {
+    speculative::BatchParts parts = batch_parts(for_sequences(sequences));
+    parts.speculation = {.mode = core::SpeculationMode::fixed, .draft_length = draft_length};
+    parts.make_drafter = [](std::int32_t capacity) { return speculative::make_ngram_drafter(capacity); };
+    return parts;
+}
+
+BatchRequest greedy(std::int32_t max_tokens) {
+    BatchRequest made = request(max_tokens);
+    made.chain = temperature_chain(0.0);
+    return made;
+}
+
+std::vector<std::int32_t> greedy_alone(std::int32_t max_tokens) {
+    speculative::Generator generator = make_generator(temperature_chain(0.0), sources(nullptr), off());
+    return generator.generate({.input = prompt(), .max_tokens = max_tokens, .ignore_eos = true}).tokens;
+}
+
+TEST(BatchGenerator, APredictionThatIsRightIsVerifiedInFewForwards) {
+    const std::vector<std::int32_t> answer = greedy_alone(64);
+    BatchGenerator batch(drafting_parts(3, 8));
+    Recorder right, edited, wrong;
+    const auto predicted = [&](std::vector<std::int32_t> prediction) {
+        BatchRequest made = greedy(64);
+        made.prediction = std::move(prediction);
+        return made;
+    };
+    std::vector<std::int32_t> other = answer;
+    other.erase(other.begin() + 20, other.begin() + 23);
+    other[40] = (other[40] + 1) % 1000;
+    std::vector<std::int32_t> bad(64);
+    for (std::size_t i = 0; i < bad.size(); ++i) bad[i] = static_cast<std::int32_t>(1000 + 7 * i);
+    batch.add(predicted(answer), right);
+    batch.add(predicted(other), edited);
+    batch.add(predicted(bad), wrong);
+    run(batch);
+    EXPECT_EQ(right.tokens, answer);
+    EXPECT_EQ(edited.tokens, answer);
+    EXPECT_EQ(wrong.tokens, answer);
+    // 64 tokens, nine at a time.
+    EXPECT_LE(right.result.speculation.rounds, 10);
+    EXPECT_LE(edited.result.speculation.rounds, 24);
+    EXPECT_GT(right.result.speculation.accepted, 48);
+    EXPECT_EQ(right.result.speculation.mode, "fixed");
+    ASSERT_EQ(right.result.speculation.sources.size(), 1u);
+    EXPECT_EQ(right.result.speculation.sources[0].name, "ngram");
+    EXPECT_EQ(right.result.speculation.sources[0].accepted, right.result.speculation.accepted);
+    std::int64_t drafted = 0;
+    for (const Recorder* one : {&right, &edited, &wrong}) drafted += one->result.speculation.drafted;
+    EXPECT_EQ(batch.counters().drafted, drafted);
+}
+
+TEST(BatchGenerator, NoTokenComesAfterItsOwnSinkHasCancelledInTheMiddleOfADraft) {
+    const std::vector<std::int32_t> answer = greedy_alone(32);
+    BatchGenerator batch(drafting_parts(2, 8));
+    Recorder cancelled, other;
+    BatchRequest first = greedy(32);
+    first.prediction = answer;
+    const Ticket ticket = batch.add(std::move(first), cancelled);
+    batch.add(greedy(32), other);
+    cancelled.on_token = [&] {
+        if (cancelled.tokens.size() == 12) batch.cancel(ticket);
+    };
+    run(batch);
+    EXPECT_EQ(cancelled.tokens, std::vector<std::int32_t>(answer.begin(), answer.begin() + 12));
+    EXPECT_EQ(cancelled.result.finish, FinishReason::cancelled);
+    EXPECT_EQ(other.tokens, answer);
+    EXPECT_TRUE(no_page_is_lost(batch));
+}
+
+TEST(BatchGenerator, LogprobsAreTheSameWithDrafts) {
+    const std::vector<std::int32_t> answer = greedy_alone(24);
+    Recorder plain, drafted;
+    const auto wanted = [&] {
+        BatchRequest made = greedy(24);
+        made.logprobs = 3;
+        made.prediction = answer;
+        return made;
+    };
+    {
+        BatchGenerator batch = make_batch(for_sequences(1));
+        batch.add(wanted(), plain);
+        run(batch);
+    }
+    BatchGenerator batch(drafting_parts(1, 8));
+    batch.add(wanted(), drafted);
+    run(batch);
+    EXPECT_GT(drafted.result.speculation.accepted, 10);
+    EXPECT_EQ(drafted.logprobs, plain.logprobs);
+}
+
+using speculative::CostModel;
+using speculative::DraftedRow;
+using speculative::RowLedger;
+using speculative::rows_worth;
+
+TEST(RowBudget, TakesWhatTheBestOfAllPlansTakes) {
+    std::mt19937 random(3);
+    const auto uniform = [&] { return std::uniform_real_distribution<double>(0.0, 1.0)(random); };
+    int drafts = 0;
+    for (int round = 0; round < 300; ++round) {
+        CostModel costs(24);
+        double ms = 1.0;
+        for (std::int32_t rows = 1; rows <= 24; ++rows) {  // in steps, as a device's
+            if (rows % 4 == 1) ms += uniform();
+            costs.calibrate(rows, ms);
+        }
+        const std::int32_t base = 1 + static_cast<std::int32_t>(random() % 4);
+        const double value = (0.5 + 3.0 * uniform()) * base / costs.verify_ms(base);
+        std::vector<std::vector<double>> chances(3);
+        std::vector<DraftedRow> rows;
+        for (std::size_t i = 0; i < chances.size(); ++i) {
+            double chance = 1.0;
+            for (unsigned depth = random() % 5; depth > 0; --depth) {
+                chance *= uniform();
+                rows.push_back({static_cast<std::int32_t>(i), static_cast<std::int32_t>(chances[i].size()), chance});
+                chances[i].push_back(chance);
+            }
+        }
+        const auto gain = [&](const std::vector<std::size_t>& plan) {
+            double tokens = 0.0;
+            std::int32_t width = base;
+            for (std::size_t i = 0; i < plan.size(); ++i) {
+                for (std::size_t depth = 0; depth < plan[i]; ++depth) tokens += chances[i][depth];
+                width += static_cast<std::int32_t>(plan[i]);
+            }
+            return tokens - value * (costs.verify_ms(width) - costs.verify_ms(base));
+        };
+        double best = 0.0;
+        for (std::size_t a = 0; a <= chances[0].size(); ++a) {
+            for (std::size_t b = 0; b <= chances[1].size(); ++b) {
+                for (std::size_t c = 0; c <= chances[2].size(); ++c) best = std::max(best, gain({a, b, c}));
+            }
+        }
+        const std::size_t worth = rows_worth(rows, costs, base, value);
+        std::vector<std::size_t> plan(3);
+        for (std::size_t i = 0; i < worth; ++i) {
+            const auto sequence = static_cast<std::size_t>(rows[i].sequence);
+            EXPECT_EQ(rows[i].depth, static_cast<std::int32_t>(plan[sequence]++)) << "not a beginning of its draft";
+        }
+        EXPECT_GE(gain(plan), best - 0.06) << "round " << round;
+        drafts += worth > 0 ? 1 : 0;
+    }
+    EXPECT_GT(drafts, 50);
+    EXPECT_LT(drafts, 250);
+}
+
+TEST(RowBudget, TheLedgerPausesDraftsThatLoseTimeAndEndsThePauseOfThoseThatGain) {
+    RowLedger ledger;
+    int allowed = 0;
+    for (int round = 0; round < 1000; ++round) {
+        if (!ledger.allows()) continue;
+        ++allowed;
+        ledger.note(4, 4, 1.5, 1.0);  // half a forward lost each time
+    }
+    EXPECT_LT(allowed, 60);
+    EXPECT_GT(allowed, 5);
+    RowLedger gaining;
+    allowed = 0;
+    for (int round = 0; round < 1000; ++round) {
+        if (!gaining.allows()) continue;
+        ++allowed;
+        gaining.note(6, 4, 1.2, 1.0);
+    }
+    EXPECT_EQ(allowed, 1000);
 }
 
 // Makes logit row `row` of one forward not finite.
