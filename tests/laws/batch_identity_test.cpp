@@ -75,7 +75,7 @@ std::vector<Job> make_jobs(std::size_t count, unsigned seed) {
         }
         job.chain = static_cast<int>(random() % 4);
         job.temperature = kTemperatures[random() % std::size(kTemperatures)];
-        job.max_tokens = static_cast<std::int32_t>(1 + random() % 50 + (random() % 5 == 0 ? 100 : 0));
+        job.max_tokens = static_cast<std::int32_t>(1 + random() % 50 + (random() % 2 == 0 ? 90 : 0));
         job.seed = random() % 3;
         job.branch = random() % 2;
         job.stop = stops[random() % std::size(stops)];
@@ -185,7 +185,7 @@ Outcome run_schedule(unsigned seed, const Faults& faults = {}) {
     Outcome outcome;
     const std::size_t count = 6 + random() % 8;
     while (added.size() < count || batch.running() + batch.waiting() > 0) {
-        while (added.size() < count && (chance(4) || batch.running() == 0)) {
+        while (added.size() < count && (sure_growth == 1 || chance(4) || batch.running() == 0)) {
             const Job& job = jobs()[random() % jobs().size()];
             Added next{.job = &job};
             next.ticket = batch.add({.input = job.input,
@@ -228,7 +228,7 @@ Outcome run_schedule(unsigned seed, const Faults& faults = {}) {
 
 int schedules() {
     const char* wanted = std::getenv("FORESAY_SCHEDULES");
-    return wanted != nullptr ? std::atoi(wanted) : 10;
+    return wanted != nullptr ? std::atoi(wanted) : 8;
 }
 
 TEST(BatchIdentity, EveryTextIsWhatItIsAlone) {
@@ -250,7 +250,7 @@ TEST(BatchIdentity, EveryTextIsWhatItIsAlone) {
 
 int different_texts(const Faults& faults) {
     Outcome all;
-    for (unsigned seed = 100; seed < 103; ++seed) all += run_schedule(seed, faults);
+    for (unsigned seed = 100; seed < 102; ++seed) all += run_schedule(seed, faults);
     return all.different;
 }
 
