@@ -118,6 +118,12 @@ void Answering::start() {
         speculation.mode = core::SpeculationMode::fixed;
         speculation.draft_length = *request_.draft;
     }
+    std::vector<std::int32_t> prediction;
+    if (!request_.prediction.empty()) {
+        core::EncodeOptions plain{.add_special = false, .parse_special = false};
+        plain.enough = static_cast<std::size_t>(model.context_length());
+        prediction = model.tokenizer().encode(request_.prediction, plain);
+    }
     const auto self = shared_from_this();
     const std::lock_guard lock(mutex_);
     std::vector<BackendRequest> requests;
@@ -139,6 +145,8 @@ void Answering::start() {
             one.ignore_eos = request_.ignore_eos;
             one.speculation = speculation;
             one.alternatives = request_.alternatives;
+            one.prediction = prediction;
+            one.queue = context_.caller;
             one.reuse = request_.reuse;
             requests.push_back(std::move(one));
         }

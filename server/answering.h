@@ -28,6 +28,7 @@ struct AnswerContext {
     std::string api;         // for the metrics: "chat", "messages"
     std::string id;          // hexadecimal
     std::string model_name;  // as the client called it
+    std::string caller;      // the name of the key; requests of one take turns with those of others
     // Kept until the last text has ended; may be null.
     std::shared_ptr<void> lease;
 };

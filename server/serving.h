@@ -23,8 +23,11 @@ struct ServingOptions {
     std::vector<ListenAddress> addresses;
     HttpLimits limits;
     std::filesystem::path keys;  // empty: none
-    std::size_t queue = 256;     // texts that may wait
-    std::string name;            // of the model; empty: its file's
+    // Texts that are generated at once. 1: one after the other, with the draft model; more: side by side, each drafted
+    // from itself.
+    std::size_t parallel = 16;
+    std::size_t queue = 256;  // texts that may wait
+    std::string name;         // of the model; empty: its file's
     std::vector<std::string> aliases;
     ServiceOptions service;
     std::function<void(const std::string&)> complain;  // gets a sentence when the keys' file becomes wrong

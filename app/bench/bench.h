@@ -31,6 +31,8 @@ struct BenchOptions : Options {
     int runs = 3;                      // of each measurement
     bool json = false;
     BatchBenchOptions batch;
+    std::string url;      // serve: where the server is
+    bool verify = false;  // serve: compare each answer with the same request alone
 };
 
 struct Benchmark {

@@ -66,11 +66,11 @@ public:
                       {.value = "N", .doc = "runs of each measurement [default: 3]", .least = 1, .most = 1000});
         parser.option("--sequences",
                       [this](const std::string& text) { options_.batch.sequences = parse_sequences(text); },
-                      {.value = "LIST", .doc = "batch: sequences at once, separated by commas [default: 1,4,16]"});
+                      {.value = "LIST", .doc = "batch, serve: texts at once, separated by commas [default: 1,4,16]"});
         parser.option("--in", options_.batch.in,
-                      {.value = "N", .doc = "batch: tokens of each prompt [default: 128]", .least = 1});
+                      {.value = "N", .doc = "batch, serve: tokens of each prompt [default: 128]", .least = 1});
         parser.option("--out", options_.batch.out,
-                      {.value = "N", .doc = "batch: tokens of each answer [default: as -n]", .least = 2});
+                      {.value = "N", .doc = "batch, serve: tokens of each answer [default: as -n]", .least = 2});
         parser.number_option("--arrivals",
                              [this](const std::string& text) {
                                  options_.batch.arrivals = std::stod(text);
@@ -79,6 +79,9 @@ public:
                                  }
                              },
                              {.value = "R", .doc = "batch: requests per second [default: all at once]"});
+        parser.option("--url", options_.url,
+                      {.value = "URL", .doc = "serve: the server, such as http://127.0.0.1:8080"});
+        parser.flag("--verify", options_.verify, "serve: ask each request again alone, and compare the texts");
         add_json_flag(parser, options_.json);
         parser.usage("[CONFIG] BENCHMARK");
         parser.details(list);

@@ -24,7 +24,7 @@ namespace foresay::app {
 
 namespace {
 
-constexpr std::int64_t kDefaultQueue = 256;
+constexpr std::int64_t kDefaultQueue = 256, kDefaultParallel = 16;
 constexpr std::int64_t kDefaultDrainSeconds = 30;
 constexpr std::int32_t kParkedTexts = 8;  // conversations whose beginnings stay in the cache, as far as it has room
 
@@ -52,6 +52,12 @@ public:
                            {.value = "NAME", .doc = "a name under which clients reach the server (repeatable)"});
         parser.option_list("--origin", origins_,
                            {.value = "URL", .doc = "web pages of this origin may use the server (repeatable)"});
+        parser.option("--parallel", parallel_,
+                      {.value = "N",
+                       .doc = "texts that are generated at once; 1: one after the other, with the draft model "
+                              "[default: 16]",
+                       .least = 1,
+                       .most = 256});
         parser.option("--queue", queue_, {.value = "N", .doc = "texts that may wait [default: 256]", .least = 1});
         parser.option("--drain-seconds", drain_seconds_,
                       {.value = "N", .doc = "how long answers may go on after SIGTERM [default: 30]"});
@@ -86,12 +92,14 @@ public:
         EngineNeeds needs;
         needs.branches = kParkedTexts;
         needs.speculating = true;
+        needs.draft = parallel_.value_or(kDefaultParallel) == 1;
         if (dry_run_) needs.weights = false;
         const OpenedEngine engine(options_, needs);
         server::ServingOptions options;
         options.addresses = addresses_;
         options.keys = keys_.value_or("");
         options.queue = static_cast<std::size_t>(queue_.value_or(kDefaultQueue));
+        options.parallel = static_cast<std::size_t>(parallel_.value_or(kDefaultParallel));
         options.name = name_.value_or("");
         options.aliases = aliases_;
         options.service.version = FORESAY_VERSION;
@@ -191,7 +199,7 @@ private:
     std::vector<std::string> listen_, aliases_, hosts_, origins_;
     std::vector<server::ListenAddress> addresses_;
     std::optional<std::string> keys_, new_key_, name_;
-    std::optional<std::int64_t> queue_, drain_seconds_;
+    std::optional<std::int64_t> parallel_, queue_, drain_seconds_;
     bool no_keys_ = false, admin_ = false, only_model_ = false, dry_run_ = false;
 };
 

@@ -73,6 +73,16 @@ const Shape& common_shape() {
     return shape;
 }
 
+const Shape& prediction_shape() {
+    static const Shape shape{"prediction",
+                             {{.name = "type", .kinds = kString, .doc = "content.", .choices = {"content"}},
+                              {.name = "content",
+                               .kinds = kString | kList,
+                               .doc = "A text, or a list of parts of the type text.",
+                               .required = true}}};
+    return shape;
+}
+
 const Shape& chat_shape() {
     static const Shape shape{
         "chat",
@@ -125,8 +135,8 @@ const Shape& chat_shape() {
              .doc = "Whether the prompt ends where an answer begins."},
             {.name = "prediction",
              .kinds = kObject,
-             .doc = "Accepted; the text is the same without it.",
-             .ignored = true},
+             .doc = "What the answer may be: it is drafted from. The text is the same.",
+             .shape = &prediction_shape()},
             {.name = "modalities", .kinds = kList, .doc = "text alone.", .items = kString},
         },
         &common_shape()};
@@ -265,15 +275,20 @@ protected:
     Json usage() const {
         const std::int64_t completion = completion_tokens();
         std::int64_t accepted = 0, rejected = 0;
-        (void)accepted;
-        (void)rejected;
+        for (const Choice& choice : choices_) {
+            for (const auto& source : choice.end.speculation.sources) {
+                if (source.name != "prediction") continue;
+                accepted += source.accepted;
+                rejected += source.drafted - source.accepted;
+            }
+        }
         return Json::object({{"prompt_tokens", facts_.prompt_tokens},
                              {"completion_tokens", completion},
                              {"total_tokens", facts_.prompt_tokens + completion},
                              {"prompt_tokens_details", Json::object({{"cached_tokens", cached_tokens()}})},
                              {"completion_tokens_details", Json::object({{"reasoning_tokens", reasoning_tokens()},
-                                                                         {"accepted_prediction_tokens", 0},
-                                                                         {"rejected_prediction_tokens", 0}})}});
+                                                                         {"accepted_prediction_tokens", accepted},
+                                                                         {"rejected_prediction_tokens", rejected}})}});
     }
     Json own() const {
         std::int64_t rounds = 0, drafted = 0, accepted = 0;
@@ -494,6 +509,7 @@ void chat(Call& call) {
             refuse_grammar("response_format", "this 'response_format'");
         throw wrong_value("response_format.type", "'response_format.type' is '" + format + "', but must be text");
     }
+    if (body.has("prediction")) wanted.prediction = read_content(body["prediction"]["content"], "prediction.content");
     Prompt prompt;
     prompt.param = "messages";
     prompt.conversation = read_conversation(body);

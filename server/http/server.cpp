@@ -54,6 +54,12 @@ constexpr std::chrono::milliseconds kLookAgain{20};     // after more bytes than
 constexpr std::chrono::milliseconds kLingerTime{2000};  // to read what a refused client still sends
 constexpr std::size_t kLingerBytes = 64u << 20;
 
+// The other side has closed, or the network has failed: no answer would arrive.
+bool ended(const beast::error_code& error) {
+    return error == http::error::end_of_stream || error == http::error::partial_message ||
+           (error && error.category() == asio::error::get_system_category());
+}
+
 std::string lower(std::string_view text) {
     std::string out(text);
     std::transform(out.begin(), out.end(), out.begin(), [](unsigned char c) { return std::tolower(c); });
@@ -155,9 +161,7 @@ private:
         parser.body_limit(limits.body_bytes);
         stream_.expires_after(limits.header_time);
         const auto [error, ignored] = co_await http::async_read_header(stream_, buffer_, parser, use_tuple);
-        if (closed_ || error == http::error::end_of_stream || error == beast::error::timeout ||
-            error.category() == asio::error::get_system_category())
-            co_return false;
+        if (closed_ || ended(error) || error == beast::error::timeout) co_return false;
         HttpRequest request = head_of(parser);
         if (error) co_return co_await refuse(request, error);
         if (parser.get().target().size() > limits.target_bytes)
@@ -182,7 +186,7 @@ private:
             if (closed_) co_return false;
             if (failure == beast::error::timeout)
                 co_return co_await refuse(request, 408, "the body did not come in time");
-            if (failure.category() == asio::error::get_system_category()) co_return false;
+            if (ended(failure)) co_return false;
             if (failure) co_return co_await refuse(request, failure);
         }
         request.body = std::move(parser.get().body());

@@ -180,6 +180,7 @@ TEST(Errors, WhatIsTooLargeIsRefusedAndTheConnectionEnds) {
 TEST(Errors, AFullQueueSaysWhenToComeAgain) {
     server::ServingOptions options;
     options.queue = 1;
+    options.parallel = 1;
     Served served(std::move(options));
     const std::string body = R"({"prompt":"x","ignore_eos":true,"max_tokens":450,"stream":true})";
     const std::string request = Client::text_of("POST", "/v1/completions", body, {});

@@ -43,10 +43,9 @@ std::string text_alone(const std::string& prompt, std::uint64_t seed, std::uint6
     return generator.generate(request).text;
 }
 
-TEST(Serve, WritesWhatAGeneratorWritesStreamedOrNot) {
-    Served served;
+// Streamed or not, with any drafts, cached or not.
+void expect_everywhere(Served& served, const std::string& alone) {
     Client client = served.client();
-    const std::string alone = text_alone("def fibonacci(n):\n", 7, 0, 0.8, 24);
     const Reply whole = client.post("/v1/completions", completion(""));
     ASSERT_EQ(whole.status, 200) << whole.body;
     EXPECT_EQ(text_of_answer(whole.body), alone);
@@ -64,6 +63,16 @@ TEST(Serve, WritesWhatAGeneratorWritesStreamedOrNot) {
     }
 }
 
+TEST(Serve, WritesWhatAGeneratorWritesStreamedOrNot) {
+    const std::string alone = text_alone("def fibonacci(n):\n", 7, 0, 0.8, 24);
+    for (const std::size_t parallel : {std::size_t{1}, std::size_t{16}}) {
+        server::ServingOptions options;
+        options.parallel = parallel;
+        Served served(std::move(options));
+        expect_everywhere(served, alone);
+    }
+}
+
 TEST(Serve, TellsTheSeedThatItChose) {
     Served served;
     Client client = served.client();
@@ -78,22 +87,90 @@ TEST(Serve, TellsTheSeedThatItChose) {
 }
 
 TEST(Serve, AnswersSeveralBranchesOfOneSeed) {
+    std::vector<std::string> alone;
+    for (std::uint64_t i = 0; i < 3; ++i) alone.push_back(text_alone("def fibonacci(n):\n", 7, i, 0.8, 24));
     Served served;
     Client client = served.client();
     const Reply reply = client.post("/v1/completions", completion(R"(,"n":3)"));
     ASSERT_EQ(reply.status, 200) << reply.body;
-    for (std::size_t i = 0; i < 3; ++i)
-        EXPECT_EQ(text_of_answer(reply.body, i), text_alone("def fibonacci(n):\n", 7, i, 0.8, 24)) << i;
+    for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(text_of_answer(reply.body, i), alone[i]) << i;
     const Reply stream = client.post("/v1/completions", completion(R"(,"n":3,"stream":true)"));
     for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(text_of_stream(stream.body, i), text_of_answer(reply.body, i));
     EXPECT_EQ(parse_json(reply.body)["usage"]["completion_tokens"].integer(), 72);
 }
 
-TEST(Serve, StopsBeforeAStopStringAndSaysWhy) {
+// Many at once, some of which go: each gets what it would get alone.
+TEST(Serve, ManyClientsGetWhatEachWouldGetAlone) {
+    constexpr std::size_t kClients = 32;
+    const auto prompt = [](std::size_t i) { return "def f" + std::to_string(i % 5) + "(x):\n"; };
+    std::vector<std::string> alone;
+    for (std::size_t i = 0; i < kClients; ++i)
+        alone.push_back(text_alone(prompt(i), i, 0, 0.1 * static_cast<double>(i % 10), 20));
+    Served served;
+    std::vector<std::future<std::string>> texts;
+    for (std::size_t i = 0; i < kClients; ++i) {
+        texts.push_back(std::async(std::launch::async, [&, i] {
+            Client client = served.client();
+            const bool stream = i % 2 == 0, goes = i % 7 == 3;
+            const std::string body = "{\"prompt\":" + server::json_quoted(prompt(i)) +
+                                     ",\"max_tokens\":20,\"seed\":" + std::to_string(i) + ",\"temperature\":0." +
+                                     std::to_string(i % 10) + (stream ? ",\"stream\":true}" : "}");
+            client.send(Client::text_of("POST", "/v1/completions", body, {}));
+            if (goes) return std::string("gone");
+            const Reply reply = client.receive();
+            return stream ? text_of_stream(reply.body) : text_of_answer(reply.body);
+        }));
+    }
+    for (std::size_t i = 0; i < kClients; ++i) {
+        const std::string text = texts[i].get();
+        if (i % 7 != 3) {
+            EXPECT_EQ(text, alone[i]) << i;
+        }
+    }
+    EXPECT_TRUE(served.idle_within(5s));
+}
+
+TEST(Serve, APredictionChangesNothingButTheTime) {
     Served served;
     Client client = served.client();
+    const std::string body =
+        R"({"messages":[{"role":"user","content":"def add(a, b):"}],"max_tokens":32,"seed":1,"temperature":0.5)";
+    const std::string text = text_of_answer(client.post("/v1/chat/completions", body + "}").body);
+    for (const std::string& prediction : {text, std::string("something else")}) {
+        const Reply reply = client.post("/v1/chat/completions", body + R"(,"prediction":{"type":"content","content":)" +
+                                                                    server::json_quoted(prediction) + "}}");
+        EXPECT_EQ(text_of_answer(reply.body), text) << reply.body;
+    }
+}
+
+TEST(Serve, FindsACallInAnAnswer) {
+    Served served;
+    Client client = served.client();
+    std::string pattern;
+    for (int i = 0; i < 8; ++i)
+        pattern += "<tool_call>{\"name\": \"weather\", \"arguments\": {\"city\": \"Oslo\"}}</tool_call>\n";
+    const std::string body =
+        "{\"messages\":[{\"role\":\"user\",\"content\":" + server::json_quoted(pattern) +
+        R"(}],"temperature":0,"max_tokens":40,"stop":"\n","tools":[{"type":"function","function":{"name":"weather"}}])";
+    const Json choice = parse_json(client.post("/v1/chat/completions", body + "}").body)["choices"].items()[0];
+    EXPECT_EQ(choice.text("finish_reason"), "tool_calls") << choice.dump();
+    const Json call = choice["message"]["tool_calls"].items().at(0);
+    EXPECT_EQ(call["function"].text("arguments"), "{\"city\":\"Oslo\"}");
+    const Reply stream = client.post("/v1/chat/completions", body + R"(,"stream":true})");
+    std::string arguments;
+    for (const std::string& data : data_of(stream.body)) {
+        if (data == "[DONE]") break;
+        const Json delta = parse_json(data)["choices"].items()[0]["delta"];
+        if (delta["tool_calls"].is_list()) arguments += delta["tool_calls"].items()[0]["function"].text("arguments");
+    }
+    EXPECT_EQ(arguments, "{\"city\":\"Oslo\"}");
+}
+
+TEST(Serve, StopsBeforeAStopStringAndSaysWhy) {
     const std::string all = text_alone("def fibonacci(n):\n", 7, 0, 0.8, 24);
     const std::string stop = all.substr(all.size() / 2, 3);
+    Served served;
+    Client client = served.client();
     const Reply reply =
         client.post("/v1/completions", completion(",\"stop\":[" + server::json_quoted(stop) + ",\"\"]"));
     EXPECT_EQ(text_of_answer(reply.body), all.substr(0, all.find(stop)));
@@ -195,6 +272,7 @@ TEST(Serve, WaitsForABodyThatWasAnnounced) {
 }
 
 TEST(Serve, AnOldClientGetsAStreamThatTheConnectionEnds) {
+    const std::string alone = text_alone("def fibonacci(n):\n", 7, 0, 0.8, 24);
     Served served;
     Client client = served.client();
     const std::string body = completion(R"(,"stream":true)");
@@ -202,7 +280,7 @@ TEST(Serve, AnOldClientGetsAStreamThatTheConnectionEnds) {
     const Reply reply = client.receive();
     EXPECT_EQ(reply.status, 200);
     EXPECT_FALSE(reply.headers.contains("transfer-encoding"));
-    EXPECT_EQ(text_of_stream(reply.body), text_alone("def fibonacci(n):\n", 7, 0, 0.8, 24));
+    EXPECT_EQ(text_of_stream(reply.body), alone);
 }
 
 TEST(Serve, AClientThatGoesFreesItsPlace) {
