@@ -3,7 +3,7 @@
 // The rule: a row is worth its place while the chance that its token is emitted exceeds what the row adds to the
 // forward's time, at the value of that time in tokens. Chances fall along a draft, so taking the highest chances of all
 // sequences first takes a beginning of each draft. What a forward costs rises in steps, so the best number of rows is
-// looked for behind a step that does not pay by itself.
+// looked for past a step that does not pay by itself.
 //
 // RowLedger sums up the time that drafting has lost against plain decoding, as it was measured, and pauses it when the
 // estimates prove wrong: a batch is never much slower than it would be without.

@@ -1,5 +1,5 @@
 // speculative/sequence.h: one text of a BatchGenerator: all that belongs to it and to no other.
-// Private to speculative/batch_generator.cpp.
+// Private to batch_generator.cpp.
 #pragma once
 
 #include <cstdint>

@@ -170,7 +170,9 @@ void bench_batch(const BenchOptions& options) {
     const std::vector<std::vector<std::int32_t>> prompts = make_prompts(engine, options, in);
     if (!options.temperatures.empty()) set_temperature(engine, options.temperatures.front());
     std::vector<bool> modes = {false};
-    if (engine.speculation().mode != core::SpeculationMode::off && engine.has_source("ngram")) modes.push_back(true);
+    if (engine.speculation().mode != core::SpeculationMode::off && !engine.config().sources.empty()) {
+        modes.push_back(true);
+    }
     nlohmann::ordered_json rows = nlohmann::ordered_json::array();
     std::string text = "sequences  speculation   tokens/s   first token p50    p99   gap p99   accepted/drafted\n";
     for (const std::int32_t sequences : wanted.sequences) {

@@ -71,7 +71,7 @@ TEST(Scheduler, AdmitsByPriorityThenByWhatAQueueHasHadThenInOrder) {
     EXPECT_EQ(next({{.priority = -1}, {}}), 1u);
     EXPECT_EQ(next({{.served = 9}, {.served = 3}, {.served = 3}}), 1u);
     EXPECT_EQ(next({{.priority = 1, .served = 9}, {.served = 3}}), 0u);
-    // Nobody waits for ever.
+    // None waits for ever.
     EXPECT_EQ(next({{.priority = 2}, {.passed_over = 2 * kPassesToRise, .served = 0}}), 0u);
     EXPECT_EQ(next({{.priority = 2}, {.passed_over = 3 * kPassesToRise, .served = 0}}), 1u);
 }
