@@ -25,8 +25,6 @@ std::uint64_t random_seed() {
     return random() >> 11;
 }
 
-std::size_t indent_of(std::string_view line) { return std::min(line.find_first_not_of(" \t"), line.size()); }
-
 class Answering : public std::enable_shared_from_this<Answering> {
 public:
     Answering(AnswerContext context, GenerationRequest request, std::shared_ptr<AnswerWriter> writer)
@@ -43,8 +41,9 @@ private:
         core::StopStrings stops;
         Choice choice;
         Ticket ticket = 0;
-        std::string line;       // of a hole: the last one, as far as it is there
-        bool any_line = false;  // of a hole: something other than blanks was written
+        std::string held;       // of a hole: line breaks and blanks that begin a line
+        bool any_line = false;  // of a hole: a line break was written
+        bool at_start = false;  // of a hole: of a line
         bool stopped = false;   // by what was written, so that nothing more counts
         bool first = true;
         Clock::time_point first_token, last_token;
@@ -251,33 +250,36 @@ void Answering::filter(Lane& lane, std::vector<OutputEvent> raw) {
     }
 }
 
-// A hole ends at a line that is indented less than asked for, and at a line break when its time is over.
+// A hole ends at a line that is indented less than asked for, and at a line break when its time is over. A line's
+// beginning is held back until it is known how far it is indented.
 void Answering::filter_hole(Lane& lane, std::string& text) {
     const bool timed = request_.time_limit_ms > 0;
     if (request_.least_indent <= 0 && !timed) return;
     const auto elapsed = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - lane.first_token).count();
-    for (std::size_t i = 0; i < text.size(); ++i) {
-        if (text[i] == '\n') {
+    std::string out;
+    for (const char c : text) {
+        if (c == '\n') {
             if (timed && elapsed > request_.time_limit_ms && lane.any_line) {
-                text.resize(i);
                 lane.stopped = lane.choice.cut_by_time = true;
                 lane.choice.finish = Finish::length;
-                return;
+                break;
             }
-            lane.any_line = true;
-            lane.line.clear();
-            continue;
-        }
-        lane.line += text[i];
-        const std::size_t indent = indent_of(lane.line);
-        // The first line goes on where the cursor stands.
-        if (lane.any_line && indent < lane.line.size() && indent + 1 == lane.line.size() &&
-            static_cast<int>(indent) < request_.least_indent) {
-            text.resize(i - indent);
-            lane.stopped = true;
-            return;
+            lane.any_line = lane.at_start = true;
+            lane.held += c;
+        } else if (lane.at_start && (c == ' ' || c == '\t')) {
+            lane.held += c;
+        } else {
+            // The first line goes on where the cursor stands.
+            const std::size_t indent = lane.held.size() - (lane.held.rfind('\n') + 1);
+            if (lane.at_start && static_cast<int>(indent) < request_.least_indent) {
+                lane.stopped = true;
+                break;
+            }
+            out += std::exchange(lane.held, {}) + c;
+            lane.at_start = false;
         }
     }
+    text = std::move(out);
 }
 
 void Answering::finish_text(Lane& lane) {
@@ -286,7 +288,8 @@ void Answering::finish_text(Lane& lane) {
     lane.machine.finish(raw);
     const bool stopped = std::exchange(lane.stopped, false);
     filter(lane, std::move(raw));
-    std::string rest(lane.stops.flush());
+    std::string rest(stopped ? std::string_view() : lane.stops.push(lane.held));
+    rest += lane.stops.flush();
     if (!rest.empty()) {
         lane.choice.content += rest;
         lane.events.push_back({OutputEvent::Kind::content, std::move(rest), {}});

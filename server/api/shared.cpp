@@ -32,7 +32,8 @@ void Call::send(const Json& json) const {
 }
 
 void Call::answer(GenerationRequest wanted, std::shared_ptr<AnswerWriter> writer, const char* api) const {
-    server::answer({model, backend, metrics, api, id(), model_name(), caller.name, lease}, std::move(wanted), std::move(writer));
+    server::answer({model, backend, metrics, api, id(), model_name(), caller.name, lease}, std::move(wanted),
+                   std::move(writer));
 }
 
 void add_error_headers(const ApiError& error, HttpResponse& response) {

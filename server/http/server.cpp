@@ -184,9 +184,7 @@ private:
             stream_.expires_after(limits.body_time);
             const auto [failure, read] = co_await http::async_read(stream_, buffer_, parser, use_tuple);
             if (closed_) co_return false;
-            if (failure == beast::error::timeout)
-                co_return co_await refuse(request, 408, "the body did not come in time");
-            if (ended(failure)) co_return false;
+            if (ended(failure) || failure == beast::error::timeout) co_return false;
             if (failure) co_return co_await refuse(request, failure);
         }
         request.body = std::move(parser.get().body());

@@ -302,7 +302,7 @@ TEST(Errors, SlowHeadersAndBodiesAreGivenUp) {
     body.send("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{");
     EXPECT_TRUE(slow.closed_within(3s));
     EXPECT_TRUE(silent.closed_within(3s));
-    EXPECT_EQ(body.receive().status, 408);
+    EXPECT_TRUE(body.closed_within(3s));
 }
 
 }  // namespace

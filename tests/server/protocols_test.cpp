@@ -70,7 +70,7 @@ TEST(Responses, StreamsEveryEventWithItsPlace) {
     const std::string body = R"({"instructions":"# Python","input":[{"role":"developer","content":"x"},)"
                              R"({"type":"message","role":"user","content":[{"type":"input_text","text":"y = 2"}]},)"
                              R"({"type":"unknown_item"}],"tools":[{"type":"web_search"}],"store":false,)"
-                             R"("max_output_tokens":10,"seed":2)";
+                             R"("max_output_tokens":10,"seed":2,"ignore_eos":true)";
     const Reply whole = client.post("/v1/responses", body + "}");
     ASSERT_EQ(whole.status, 200) << whole.body;
     const Json response = parse_json(whole.body);

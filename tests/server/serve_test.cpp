@@ -147,15 +147,14 @@ TEST(Serve, FindsACallInAnAnswer) {
     Served served;
     Client client = served.client();
     std::string pattern;
-    for (int i = 0; i < 8; ++i)
-        pattern += "<tool_call>{\"name\": \"weather\", \"arguments\": {\"city\": \"Oslo\"}}</tool_call>\n";
+    for (int i = 0; i < 14; ++i) pattern += "<tool_call>{\"name\": \"weather\", \"arguments\": {}}</tool_call>\n";
     const std::string body =
         "{\"messages\":[{\"role\":\"user\",\"content\":" + server::json_quoted(pattern) +
         R"(}],"temperature":0,"max_tokens":40,"stop":"\n","tools":[{"type":"function","function":{"name":"weather"}}])";
     const Json choice = parse_json(client.post("/v1/chat/completions", body + "}").body)["choices"].items()[0];
     EXPECT_EQ(choice.text("finish_reason"), "tool_calls") << choice.dump();
     const Json call = choice["message"]["tool_calls"].items().at(0);
-    EXPECT_EQ(call["function"].text("arguments"), "{\"city\":\"Oslo\"}");
+    EXPECT_EQ(call["function"].text("arguments"), "{}");
     const Reply stream = client.post("/v1/chat/completions", body + R"(,"stream":true})");
     std::string arguments;
     for (const std::string& data : data_of(stream.body)) {
@@ -163,7 +162,7 @@ TEST(Serve, FindsACallInAnAnswer) {
         const Json delta = parse_json(data)["choices"].items()[0]["delta"];
         if (delta["tool_calls"].is_list()) arguments += delta["tool_calls"].items()[0]["function"].text("arguments");
     }
-    EXPECT_EQ(arguments, "{\"city\":\"Oslo\"}");
+    EXPECT_EQ(arguments, "{}");
 }
 
 TEST(Serve, StopsBeforeAStopStringAndSaysWhy) {
@@ -218,8 +217,8 @@ TEST(Serve, TellsLogProbabilitiesOfEachToken) {
     Served served;
     Client client = served.client();
     const Reply reply = client.post(
-        "/v1/chat/completions",
-        R"({"messages":[{"role":"user","content":"import os"}],"max_tokens":6,"temperature":0,"logprobs":true,"top_logprobs":3})");
+        "/v1/chat/completions", R"({"messages":[{"role":"user","content":"import os"}],"max_tokens":6,"temperature":0,)"
+                                R"("logprobs":true,"top_logprobs":3})");
     ASSERT_EQ(reply.status, 200) << reply.body;
     const Json choice = parse_json(reply.body)["choices"].items()[0];
     const Json::List& entries = choice["logprobs"]["content"].items();
