@@ -85,7 +85,7 @@ struct GenerationRequest {
     std::optional<std::vector<std::string>> chain;  // the names of the stages, in order; none: the configured ones
     int alternatives = -1;                          // log probabilities: how many of the likeliest; -1: none
     std::optional<int> draft;                       // tokens to draft: 0 for none; none: as configured
-    std::string prediction;     // what the answer may be
+    std::string prediction;                         // what the answer may be
     bool reuse = true;
     // Of a hole: the text ends at a line that is indented less than so many blanks.
     int least_indent = 0;
