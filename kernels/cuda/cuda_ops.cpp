@@ -25,6 +25,7 @@
 #include "kernels/cuda/device/device_context.h"
 #include "kernels/cuda/device/read_bandwidth.h"
 #include "kernels/cuda/forward/forward_runner.h"
+#include "kernels/cuda/forward/per_layer.h"
 #include "kernels/cuda/forward/prepared_ops.h"
 #include "kernels/cuda/memory/workspace.h"
 #include "kernels/cuda/weights/embed_table.h"
@@ -55,50 +56,11 @@ constexpr int32_t kPrefillRows = 2048;
     throw Error("this model has " + what + ", which the cuda backend does not support yet; use --device cpu");
 }
 
-void refuse_layer_norm(const NormSpec& norm) {
-    if (norm.kind != NormKind::rms || !norm.bias.empty()) refuse("LayerNorm");
-}
-
-void refuse_other(const AttentionInSpec& spec) {
-    refuse_layer_norm(spec.norm);
-    refuse_layer_norm(spec.q_norm);
-    refuse_layer_norm(spec.k_norm);
-    if (spec.norm.empty()) refuse("no norm before attention");
-    if (spec.k.empty()) refuse("layers that share keys and values");
-    const bool own_weights =
-        spec.q_norm.weight.cols > spec.shape.head_dim || spec.k_norm.weight.cols > spec.shape.head_dim;
-    if (spec.whole_norms || own_weights) refuse("norms over all heads of Q and K");
-    if (!spec.v_norm.empty()) refuse("norms of V");
-    if (spec.temperature.beta != 0.0f) refuse("a temperature of queries");
-}
-void refuse_other(const AttentionOutSpec& spec) {
-    refuse_layer_norm(spec.post_norm);
-    if (spec.scale != 1.0f) refuse("a residual multiplier");
-}
-void refuse_other(const MlpInSpec& spec) {
-    refuse_layer_norm(spec.norm);
-    if (spec.norm.empty()) refuse("no norm before the feed-forward network");
-    if (spec.gate.empty()) refuse("a feed-forward network without a gate");
-    if (!spec.gate_bias.empty() || !spec.up_bias.empty()) refuse("biases in the feed-forward network");
-    if (spec.activation != Activation::silu && spec.activation != Activation::gelu_tanh) refuse("another activation");
-}
 void refuse_other(const MlpOutSpec& spec) {
-    refuse_layer_norm(spec.post_norm);
-    if (!spec.bias.empty()) refuse("biases in the feed-forward network");
-    if (!spec.inner_norm.empty() || spec.add_branch) refuse("a feed-forward network beside experts");
-    if (spec.scale != 1.0f || spec.stream_scale != 1.0f) refuse("a residual multiplier");
+    if (spec.add_branch) refuse("a feed-forward network beside experts");
 }
-void refuse_other(const LmHeadSpec& spec) { refuse_layer_norm(spec.norm); }
-
-// All layers of a cache must be alike; returns the shape of a model with such layers.
-ModelShape uniform_shape(const KvShape& shape) {
-    if (shape.layers.empty()) return {};
-    const KvLayer& first = shape.layers.front();
-    if (std::ranges::any_of(shape.layers, [&](const KvLayer& layer) { return layer != first; })) {
-        refuse("layers with heads of different widths");
-    }
-    return {.layers = static_cast<int32_t>(shape.layers.size()), .kv_heads = first.heads, .head_dim = first.head_dim};
-}
+template <class Spec>
+void refuse_other(const Spec&) {}
 
 // One backend of one device. Backends of the same device (a target and a draft model, say) share its DeviceContext, and
 // so its stream.
@@ -165,23 +127,29 @@ public:
     }
     std::unique_ptr<PreparedOp> prepare(const AttendSpec& spec) override {
         check_op(spec);
-        if (!spec.sinks.empty()) refuse("attention sinks");
+        const DeviceScope scope = use();
         auto op = std::make_unique<PreparedAttend>();
         op->id = next_id();
         op->spec = spec;
+        op->sinks = device_vector(spec.sinks);
         return op;
     }
     std::unique_ptr<PreparedOp> prepare(const AttentionOutSpec& spec) override { return linear<PreparedOut>(spec); }
     std::unique_ptr<PreparedOp> prepare(const MlpInSpec& spec) override { return linear<PreparedMlpIn>(spec); }
     std::unique_ptr<PreparedOp> prepare(const MlpOutSpec& spec) override { return linear<PreparedOut>(spec); }
     std::unique_ptr<PreparedOp> prepare(const MoeSpec&) override { refuse("a mixture of experts"); }
-    std::unique_ptr<PreparedOp> prepare(const PerLayerEmbedSpec&) override { refuse("per-layer embeddings"); }
-    std::unique_ptr<PreparedOp> prepare(const PerLayerSpec&) override { refuse("per-layer embeddings"); }
+    std::unique_ptr<PreparedOp> prepare(const PerLayerEmbedSpec& spec) override {
+        return linear<PreparedPerLayerEmbed>(spec);
+    }
+    std::unique_ptr<PreparedOp> prepare(const PerLayerSpec& spec) override { return linear<PreparedPerLayer>(spec); }
     std::unique_ptr<PreparedOp> prepare(const LmHeadSpec& spec) override { return linear<PreparedLmHead>(spec); }
 
     int64_t kv_bytes(const KvShape& of, int32_t pages, KvFormat format) const override {
-        const ModelShape shape = uniform_shape(of);
-        return KvLayout(shape, pages, format).layer_stride * shape.layers * static_cast<int64_t>(sizeof(__half));
+        int64_t bytes = 0;
+        for (const KvLayer& layer : of.layers) {
+            bytes += KvLayout(layer, pages, format).layer_stride * static_cast<int64_t>(sizeof(__half));
+        }
+        return bytes;
     }
     int64_t workspace_bytes(const ModelShape& shape, int32_t max_rows, int32_t max_logit_rows) const override {
         return CudaWorkspace::bytes_of(shape, max_rows, max_logit_rows);
@@ -195,8 +163,7 @@ public:
         kv->pages = pages;
         kv->format = format;
         kv->bytes = kv_bytes(shape, pages, format);
-        kv->model = uniform_shape(shape);
-        kv->layout = KvLayout(kv->model, pages, format);
+        kv->layers = CudaKv::place(shape, pages, format);
         kv->id = next_id();
         kv->memory = DeviceBuffer<__half>(size(kv->bytes) / sizeof(__half));
         // Zeros, because attention multiplies positions that a row does not attend to by 0, which must not meet a NaN,
@@ -244,10 +211,12 @@ public:
     }
     void mlp_in(const PreparedOp& op, Workspace& workspace) override { note(ForwardOp::mlp_in, op, workspace); }
     void mlp_out(const PreparedOp& op, Workspace& workspace) override { note(ForwardOp::mlp_out, op, workspace); }
-    // Never called: prepare() refuses them.
+    // Never called: prepare() refuses it.
     void moe(const PreparedOp&, Workspace&) override {}
-    void per_layer_embed(const PreparedOp&, Workspace&) override {}
-    void per_layer(const PreparedOp&, Workspace&) override {}
+    void per_layer_embed(const PreparedOp& op, Workspace& workspace) override {
+        note(ForwardOp::per_layer_embed, op, workspace);
+    }
+    void per_layer(const PreparedOp& op, Workspace& workspace) override { note(ForwardOp::per_layer, op, workspace); }
     void lm_head(const PreparedOp& op, Workspace& workspace) override {
         // Chunks of a prompt before the last have no logit rows; their calls still run now.
         if (self(workspace).forward.layout.logit_rows > 0) note(ForwardOp::head, op, workspace);

@@ -9,6 +9,9 @@
 // Law 1:    all of that depends on absolute positions alone, and what a neighbour in the tile does not attend to adds
 //           an exact 0, so a row's bits are its own. Changing where chunks begin changes the bits of every text longer
 //           than 1,024 positions.
+// Sinks:    a sink is one more score of a head, without a value. It joins the sum of the weights where outputs are
+//           divided by it, so it has no part in chunks.
+// Wide:     heads of more than kMaxTileWidth values have a plain kernel of their own (wide_attention.cu).
 // Precision: queries and weights in float16, scores, sums and maxima in float32.
 // Cost:     reads K and V of the attended positions once per tile of a KV head (tiles share it through L2).
 #pragma once
@@ -25,7 +28,8 @@ namespace foresay::kernels::cuda {
 
 inline constexpr int kTileRows = 16;
 inline constexpr int kNotReadyByte = 0xff;   // of words that have not come (kernels/cuda/decode/flagged_words.cuh)
-inline constexpr int kMaxAttendWidth = 256;  // widest head
+inline constexpr int kMaxTileWidth = 256;    // widest head of the kernels with tiles
+inline constexpr int kMaxAttendWidth = 512;  // widest head
 
 // Positions of a block, 64 or 128, as a power of two.
 FORESAY_HOST_DEVICE constexpr std::int32_t attend_block_shift(KvFormat format, std::int32_t width) {
@@ -86,11 +90,12 @@ struct AttendCall {
     const float* q = nullptr;    // [T, H*Dh]
     float* out = nullptr;        // [T, H*Dh]
     const __half* kv = nullptr;  // of the layer
+    const float* sinks = nullptr;  // [H], of the layer; null: none
     KvLayout layout;
     // K and V of the batch's rows, of all heads, that the attention has yet to write into the cache as codes. Null: the
     // cache has them.
     const float* new_kv = nullptr;  // [T, K | V]
-    std::int32_t rows = 0;          // T
+    std::int32_t rows = 0;          // T; for new_kv and wide heads only
     // Decode rows. Every launch leaves both as it found them.
     float* partial = nullptr;       // attend_partial_floats(), all bytes kNotReadyByte
     std::int32_t* taken = nullptr;  // units that groups have taken; 0
@@ -130,5 +135,7 @@ bool can_fuse_attention(const AttendCall& call);
 
 void launch_attend_decode(cudaStream_t stream, const AttendCall& call);
 void launch_attend_prefill(cudaStream_t stream, const AttendCall& call);
+// Either kind of rows, for heads of more than kMaxTileWidth values. The two above call it.
+void launch_attend_wide(cudaStream_t stream, const AttendCall& call);
 
 }  // namespace foresay::kernels::cuda

@@ -131,7 +131,7 @@ __device__ __noinline__ void store_new_codes(const AttendCall& c, const UnitDesc
             continue;
         const float* const from = c.new_kv + (2 * t + task % 2) * values + unit.tile.kv_head * c.head_dim;
         auto* const page = const_cast<__half*>(unit.pages[(row.position - first) / kPagePositions]);
-        store_codes(page, c.layout.width, row.position % kPagePositions, task % 2 == 1, c.head_dim, group.lane,
+        store_codes<kFewValues>(page, c.layout.width, row.position % kPagePositions, task % 2 == 1, c.head_dim, group.lane,
                     [&](std::int32_t d) { return __ldcg(from + d); });
     }
 }
@@ -319,7 +319,8 @@ __device__ __forceinline__ void attend_blocks(const Memory& memory, int current,
 // The rows of a finished unit: divided by their sums to `to` where the tile has this chunk only, else with peak and sum
 // to the flagged words of the merge.
 template <int kWidth, bool kCoded, int kColumns, class Shared, class Group>
-__device__ __forceinline__ void store_rows(const AttendCall& c, const UnitDescriptor& unit, float* to, Shared& shared,
+__device__ __forceinline__ void store_rows(const AttendCall& c, const UnitDescriptor& unit, float* to,
+                                           const float* sinks, Shared& shared,
                                            const Group& group, Softmax<kColumns>& state) {
     const int quad = group.quad(), place = group.place(), d = 16 * group.warp + quad;
     const bool alone = unit.alone();
@@ -352,6 +353,10 @@ __device__ __forceinline__ void store_rows(const AttendCall& c, const UnitDescri
         float sum = state.sum[n];
         sum += __shfl_xor_sync(0xffffffffu, sum, 1);
         sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+        // The sink joins the sum that outputs are divided by, once.
+        if (alone && sinks != nullptr && group.warp == 0 && unit.positions[8 * n + quad] >= 0) {
+            sum += sink_weight(sinks[unit.tile.head(8 * n + quad)], state.peak[n]);
+        }
         if (place == 0) shared.sums[8 * n + quad][group.warp] = sum;
     }
     group.meet();
@@ -421,13 +426,13 @@ struct AttendMemory {
 };
 
 // A CTA's units and merges of an attention, by its first 32 * group_warps(kWidth) * kGroups threads, which call it
-// together. All CTAs of the launch call it. `kv`: of the layer, in place of c.kv, and `out` in place of c.out. `base`:
+// together. All CTAs of the launch call it. `kv`, `out` and `sinks`: of the layer, in place of the call's. `base`:
 // kGroups times kAttendUnitBytes and kAttendGroup. kSpecial: also for trees and capped scores.
 // Neighbouring units read the same keys or lie in the same pages, so groups on different multiprocessors find them in
 // L2.
 template <int kWidth, KvFormat kFormat, int kGroups, bool kSpecial, class Base, class Ready>
 __device__ __forceinline__ void attend_group(const AttendCall& described, const __half* kv, float* out,
-                                             const Base& base, const Ready& ready) {
+                                             const float* sinks, const Base& base, const Ready& ready) {
     using namespace attention;
     using Form = KvFragmentForm<kWidth, kFormat>;
     constexpr int kWarps = group_warps(kWidth);
@@ -441,6 +446,7 @@ __device__ __forceinline__ void attend_group(const AttendCall& described, const 
             if (group.lane == 0) {
                 units.kv = kv;
                 units.out = out;
+                units.sinks = sinks;
                 units.call = base.call_at(described);
                 units.of[0].number = -1;
             }
@@ -519,8 +525,8 @@ __device__ __forceinline__ void attend_group(const AttendCall& described, const 
             Group().meet();
             Softmax<kColumns> state;
             attend_blocks<kWidth, kFormat, kSpecial, kColumns>(memory, current, runs, state, find_next);
-            store_rows<kWidth, Form::kCoded, kColumns>(memory.call(), here(), memory.units().out, memory.shared(),
-                                                       Group(), state);
+            store_rows<kWidth, Form::kCoded, kColumns>(memory.call(), here(), memory.units().out,
+                                                       memory.units().sinks, memory.shared(), Group(), state);
         };
         if (here().tile.used() <= 8) {
             with_columns(std::integral_constant<int, 1>());
@@ -531,7 +537,8 @@ __device__ __forceinline__ void attend_group(const AttendCall& described, const 
         Group().meet();  // all are done with this unit
     }
     // No unit is left for this group.
-    merge_rows<kWidth, kWarps>(memory.call(), memory.units().out, memory.shared(), Group(), groups());
+    merge_rows<kWidth, kWarps>(memory.call(), memory.units().out, memory.units().sinks, memory.shared(), Group(),
+                               groups());
 }
 
 }  // namespace foresay::kernels::cuda

@@ -96,19 +96,21 @@ inline constexpr int kSplitInputs = 4096;
 inline constexpr int kScratchCounters = 4;  // of a device, by GridCounter
 
 // What becomes of a pair of sums (packed rows 2i, 2i + 1) of a row of the batch. attention_in_new_kv: K and V go to
-// EpilogueArgs::new_kv, for a cache of codes, which needs whole heads.
-enum class Epilogue : std::uint8_t { attention_in, attention_in_new_kv, out, mlp_in, head };
+// EpilogueArgs::new_kv, for a cache of codes, which needs whole heads. mlp_up: a feed-forward network without a gate.
+enum class Epilogue : std::uint8_t { attention_in, attention_in_new_kv, out, mlp_in, mlp_up, head };
 
 struct EpilogueArgs {
     Epilogue kind = Epilogue::out;
-    Activation activation = Activation::silu;  // mlp_in
+    Activation activation = Activation::silu;  // mlp_in, mlp_up
     std::int32_t first_row = 0;                // of the stack: where this part begins
     std::int32_t rows = 0;                     // of this part, without padding
     float* out = nullptr;                      // x (added to), ff, logits, or q
     const float* residual = nullptr;           // out: what is added to
     float* raw = nullptr;         // attention_in, out: sums with their biases, row by row; nothing else is written then
     std::int64_t out_stride = 0;  // elements between rows of the batch; of raw when that is set
-    float scale = 1.0f, soft_cap = 0.0f;  // head
+    float scale = 1.0f;                   // out, head: multiplies the sums with their biases
+    float soft_cap = 0.0f;                // head
+    float limit = 0.0f;                   // mlp_in: of clamped_swiglu
     // attention_in
     std::int32_t query_rows = 0, kv_rows = 0;  // of the stack
     std::int32_t head_dim = 1, rotated = 0;
@@ -156,7 +158,7 @@ struct GemvOp {
 // What a step has of its own: the addresses of its layer.
 struct GemvStep {
     const std::uint8_t* panels = nullptr;
-    const float* norm = nullptr;  // [inputs]; null: none
+    const float* norm = nullptr;  // [inputs]; attend: the sinks, [H]; null: none
     const float* bias = nullptr;  // [rows of the stack]; null: none
     __half* kv = nullptr;         // attention_in, attend: of the layer
     std::uint8_t op = 0;          // which of GemvArgs::ops

@@ -33,9 +33,12 @@ enum LayerStep : int32_t { kIn, kAttend, kOut, kMlpIn, kMlpOut, kLayerSteps };
 
 std::size_t size(int32_t n) { return static_cast<std::size_t>(n); }
 
-// Whether two layers can share a call of attention. They differ in their KV cache, which the step has, and, in some
-// models, in scale and window; all else is the forward's.
-bool same_kind(const AttendCall& a, const AttendCall& b) { return a.scale == b.scale && a.window == b.window; }
+// Whether two layers can share a call of attention. They differ in their KV cache and their sinks, which the step has,
+// and, in some models, in scale, window and heads; all else is the forward's.
+bool same_kind(const AttendCall& a, const AttendCall& b) {
+    return a.scale == b.scale && a.window == b.window && a.heads == b.heads && a.kv_heads == b.kv_heads &&
+           a.head_dim == b.head_dim && a.layout.page_stride == b.layout.page_stride && a.new_kv == b.new_kv;
+}
 
 bool is_matrix(const GemvOp& op, Epilogue kind) {
     return op.kind == OpKind::matrix && op.epilogue.kind == kind && op.epilogue.raw == nullptr && op.row == nullptr &&
@@ -50,8 +53,10 @@ bool are_whole_layers(const Args& args) {
         const GemvOp& in = args.op(at + kIn);
         if (!is_matrix(in, Epilogue::attention_in) && !is_matrix(in, Epilogue::attention_in_new_kv)) return false;
         if (args.op(at + kAttend).kind != OpKind::attend || !is_matrix(args.op(at + kOut), Epilogue::out) ||
-            !is_matrix(args.op(at + kMlpIn), Epilogue::mlp_in) || !is_matrix(args.op(at + kMlpOut), Epilogue::out))
+            !is_matrix(args.op(at + kMlpOut), Epilogue::out))
             return false;
+        const GemvOp& mlp_in = args.op(at + kMlpIn);
+        if (!is_matrix(mlp_in, Epilogue::mlp_in) && !is_matrix(mlp_in, Epilogue::mlp_up)) return false;
         for (const int32_t i : {kIn, kOut, kMlpIn, kMlpOut}) {
             if (args.step[at + i].op != args.step[i].op) return false;
         }
@@ -181,7 +186,7 @@ bool LinearSequence::State::attend(const AttendCall& call) {
     op.attend = kind;
     if (find(op) == kMaxGemvOps) return false;
     if (kind == args_.attend_count) args_.attends[args_.attend_count++] = call;
-    add(quant_type_, call_, args_.rows, op, {.kv = const_cast<__half*>(call.kv)});
+    add(quant_type_, call_, args_.rows, op, {.norm = call.sinks, .kv = const_cast<__half*>(call.kv)});
     return true;
 }
 

@@ -26,7 +26,17 @@ namespace foresay::kernels::cuda {
 struct CudaPreparedOp;
 struct CudaKv;
 
-enum class ForwardOp : std::uint8_t { embed, attention_in, attend, attention_out, mlp_in, mlp_out, head };
+enum class ForwardOp : std::uint8_t {
+    embed,
+    per_layer_embed,
+    attention_in,
+    attend,
+    attention_out,
+    mlp_in,
+    mlp_out,
+    per_layer,
+    head,
+};
 
 struct OpCall {
     ForwardOp op = ForwardOp::embed;

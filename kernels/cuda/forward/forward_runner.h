@@ -33,8 +33,14 @@ private:
     void attend(const OpCall& call);
     void out(const OpCall& call, const DeviceBuffer<float>& input);
     void mlp_in(const OpCall& call, const OpCall* next);
+    void per_layer_embed(const OpCall& call);
+    void per_layer(const OpCall& call);
     void lm_head(const OpCall& call);
 
+    // The inputs of a matrix: x, or its norm where the matrix kernels cannot apply it.
+    const float* normed_x(const DeviceNorm& norm);
+    // A product whose sums go to `out`, ready for a kernel of its own.
+    void multiply(const OutLinear& matrix, const float* input, float* out);
     // Writes new K and V into a cache of codes where no attention has done so.
     void settle_new_kv();
     void expand_kv(const OpCall& call, AttendCall& attend);
