@@ -142,11 +142,13 @@ AttentionInLinear::AttentionInLinear(const AttentionInSpec& spec)
     // The two rows that rope rotates together become a pair of packed rows, so that one thread of the epilogue has both
     // sums. With adjacent pairs they already are neighbours. V is not rotated.
     const HeadOrder order{shape_.head_dim, pairs_ == RopePairs::half_split ? rotated_ : 0};
-    const PackSource sources[] = {{with_shape(spec.q, q, shape_.d_model), order},
-                                  {with_shape(spec.k, kv, shape_.d_model), order},
-                                  {with_shape(spec.v, kv, shape_.d_model), HeadOrder{}}};
+    std::vector<PackSource> sources = {{with_shape(spec.q, q, shape_.d_model), order}};
+    if (kv > 0) {
+        sources.push_back({with_shape(spec.k, kv, shape_.d_model), order});
+        sources.push_back({with_shape(spec.v, kv, shape_.d_model), HeadOrder{}});
+    }
     // The PrefillMatrix keeps no weights of its own: it dequantises the panels in each call.
-    panels_ = Panels(std::span(sources).first(kv > 0 ? 3 : 1), RowOrder::stacked);
+    panels_ = Panels(sources, RowOrder::stacked);
     input_ = PrefillMatrix(panels_);
     // Biases stay in the order of the stack; the epilogue knows which rows a pair of packed rows is.
     const TensorView biases[] = {spec.q_bias, spec.k_bias, spec.v_bias};
@@ -233,13 +235,10 @@ std::int64_t OutLinear::bytes() const { return panels_.bytes() + static_cast<std
 
 // ----------------------------------------------------------------------------------------------------------- mlp_in
 
-// Gate and up of a unit become a pair of packed rows: one thread has both sums, and ff is written once. Without a gate a
-// pair of packed rows is two units.
+// Gate and up of a unit become a pair of packed rows: one thread has both sums, and ff is written once. Without a gate
+// a pair of packed rows is two units.
 MlpInLinear::MlpInLinear(const MlpInSpec& spec)
-    : norm_(fused_norm(spec.norm)),
-      activation_(spec.activation),
-      limit_(spec.limit),
-      gated_(!spec.gate.empty()) {
+    : norm_(fused_norm(spec.norm)), activation_(spec.activation), limit_(spec.limit), gated_(!spec.gate.empty()) {
     if (gated_) {
         const PackSource sources[] = {{spec.gate, {}}, {spec.up, {}}};
         panels_ = Panels(sources, RowOrder::interleaved);

@@ -73,6 +73,8 @@ public:
     void discard() noexcept;
     // Attention of decode rows, after the ops that wait. False: it must be launched on its own, after a flush().
     bool attend(const AttendCall& call);
+    // The sum of a branch and the residual stream, likewise.
+    bool add_rows(const AddRowsCall& call);
 
     struct State;
     State* state() const { return state_.get(); }
@@ -155,7 +157,7 @@ public:
     struct Io {
         const float* input = nullptr;  // [T, inputs]
         float* x = nullptr;            // [T, outputs]: x += scale * (W input + bias)
-        float* raw = nullptr;          // [T, outputs]: when set, W input + bias goes here and x is untouched (post norms)
+        float* raw = nullptr;  // [T, outputs]: when set, W input + bias goes here and x is untouched (post norms)
     };
     void launch(const LinearCall& call, const Io& io) const;
     std::int64_t bytes() const;

@@ -147,7 +147,7 @@ protected:
                 }
                 ASSERT_LE(std::sqrt(error / size), tolerance) << "row " << t;
             }
-            for (const std::int32_t width : {1, 2, 5, 17, 100}) {
+            for (const std::int32_t width : {1, 5, 17, 100}) {
                 const auto again = feed(run, row_class, width);
                 for (std::size_t t = 0; t < found.size(); ++t) {
                     ASSERT_EQ(std::memcmp(found[t].data(), again[t].data(), found[t].size() * sizeof(float)), 0)
@@ -158,7 +158,9 @@ protected:
         ASSERT_NO_FATAL_FAILURE(check_tree(run));
     }
     double tolerance(QuantType type, KvFormat format, bool reads_cache = true) const {
-        return op_tolerance(GetParam(), type, reads_cache) +
+        // Two or three matrices with int8 inputs after one another.
+        const double noise = GetParam() == "cuda" ? 1.0 : 1.5;
+        return noise * op_tolerance(GetParam(), type, reads_cache) +
                (reads_cache && format == KvFormat::q8 ? kCodeCacheOp + (type == QuantType::f32 ? 0.0 : 0.01) : 0.0);
     }
 };
@@ -172,6 +174,9 @@ TEST_P(DenseOptions, FeedForward) {
              {Activation::silu, Activation::gelu_tanh, Activation::gelu, Activation::clamped_swiglu}) {
             for (const bool gated : {false, true}) {
                 for (const int kind : {0, 1, 2, 3}) {
+                    // All kinds with one activation, and each activation with one kind.
+                    const bool usual = activation == Activation::silu && gated;
+                    if (!usual && kind != (static_cast<int>(activation) + (gated ? 1 : 0)) % 4) continue;
                     SCOPED_TRACE(testing::Message()
                                  << info(type).name << ", activation " << static_cast<int>(activation)
                                  << (gated ? ", gated" : "") << ", kind " << kind);
@@ -350,8 +355,8 @@ TEST_P(DenseOptions, LayersDifferAndShare) {
             for (const KvFormat format : {KvFormat::f16, KvFormat::q8}) {
                 SCOPED_TRACE(testing::Message()
                              << shapes.layers[1].heads << " heads of " << shapes.layers[1].head_dim << " beside "
-                             << shapes.layers[0].heads << " of " << shapes.layers[0].head_dim << ", "
-                             << info(type).name << (format == KvFormat::q8 ? ", q8" : ""));
+                             << shapes.layers[0].heads << " of " << shapes.layers[0].head_dim << ", " << info(type).name
+                             << (format == KvFormat::q8 ? ", q8" : ""));
                 check_stages(
                     [&](Ops& ops) -> Stages {
                         std::vector<std::shared_ptr<PreparedOp>> prepared;
@@ -436,11 +441,8 @@ TEST_P(DenseOptions, ParallelBranches) {
                 SCOPED_TRACE(testing::Message() << info(type).name << (format == KvFormat::q8 ? ", q8" : ""));
                 check_stages(
                     [&](Ops& ops) -> Stages {
-                        AttentionInSpec in{.shape = shape_,
-                                           .norm = norm(weight, kind),
-                                           .q = q.view(),
-                                           .k = k.view(),
-                                           .v = v.view()};
+                        AttentionInSpec in{
+                            .shape = shape_, .norm = norm(weight, kind), .q = q.view(), .k = k.view(), .v = v.view()};
                         in.rope = {RopePairs::adjacent, frequencies, 1.0f};
                         const auto attention_in = shared(ops.prepare(in)),
                                    attend = shared(ops.prepare(AttendSpec{.shape = shape_, .scale = 0.2f})),

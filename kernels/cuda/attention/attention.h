@@ -87,19 +87,30 @@ struct AttendCall {
     float scale = 1.0f;
     std::int32_t window = 0;
     float soft_cap = 0.0f;
-    const float* q = nullptr;    // [T, H*Dh]
-    float* out = nullptr;        // [T, H*Dh]
-    const __half* kv = nullptr;  // of the layer
-    const float* sinks = nullptr;  // [H], of the layer; null: none
+    const float* q = nullptr;       // [T, H*Dh]
+    float* out = nullptr;           // [T, H*Dh]
+    const __half* kv = nullptr;     // of the layer
+    const float* sinks = nullptr;   // [H], of the layer; null: none
+    const float* q_norm = nullptr;  // [Dh] each, of the layer; null: none (raw)
+    const float* k_norm = nullptr;
     KvLayout layout;
     // K and V of the batch's rows, of all heads, that the attention has yet to write into the cache as codes. Null: the
     // cache has them.
     const float* new_kv = nullptr;  // [T, K | V]
-    std::int32_t rows = 0;          // T; for new_kv and wide heads only
+    // Projections of the batch's rows, which the attention has yet to norm and rotate, in place of q and new_kv
+    // (finish_heads.cuh). Null: q is complete.
+    const float* raw = nullptr;      // [T, (H + 2 Hkv) * Dh]: q, k, v
+    const float2* angles = nullptr;  // [T, rope_pairs]
+    float q_eps = 0.0f, k_eps = 0.0f;
+    std::int32_t rope_pairs = 0;
+    RopePairs pairs = RopePairs::none;
+    std::int32_t rows = 0;  // T; for raw, new_kv and wide heads only
     // Decode rows. Every launch leaves both as it found them.
     float* partial = nullptr;       // attend_partial_floats(), all bytes kNotReadyByte
     std::int32_t* taken = nullptr;  // units that groups have taken; 0
 
+    // Whether the attention writes K and V of the batch's rows.
+    FORESAY_HOST_DEVICE bool writes_kv() const { return new_kv != nullptr || raw != nullptr; }
     // Units of a launch for decode rows, empty ones included.
     FORESAY_HOST_DEVICE std::int32_t units() const { return tiles * head_tiles * chunks; }
     // Rows whose chunks may have to be merged.
@@ -112,6 +123,15 @@ struct AttendCall {
     FORESAY_HOST_DEVICE bool has_member(std::int32_t block, std::int32_t blocks) const {
         return block < units() || blocks - 1 - block < merges();
     }
+};
+
+// What a step of attention has of its own layer.
+struct AttendLayer {
+    const __half* kv = nullptr;
+    float* out = nullptr;
+    const float* sinks = nullptr;
+    const float* q_norm = nullptr;
+    const float* k_norm = nullptr;
 };
 
 // Fills in what follows from the heads, the tiles and the layout of a call.
@@ -132,6 +152,19 @@ std::int64_t attend_partial_floats(const AttendCall& call);
 // Whether this attention can run within the decode kernel, with the same bits as launch_attend_decode(). False for
 // trees, capped scores and heads of more than 128 values: their code needs more registers than that kernel has left.
 bool can_fuse_attention(const AttendCall& call);
+
+// Whether attention can norm and rotate heads of a model (AttendCall::raw). A lane of a warp has whole fours, 128
+// values apart, and pairs must be whole fours, too.
+constexpr bool can_finish_heads(std::int32_t head_dim, RopePairs pairs, std::int32_t rope_pairs) {
+    if (head_dim % 4 != 0 || head_dim > kMaxTileWidth) return false;
+    if (pairs == RopePairs::adjacent) return rope_pairs % 2 == 0;
+    return head_dim <= 128 ? rope_pairs % 4 == 0 : rope_pairs % 128 == 0;
+}
+// Whether this call of it is for that: not for trees or capped scores.
+inline bool can_finish_heads(const AttendCall& call) {
+    return call.raw != nullptr && !call.tree && call.soft_cap <= 0 &&
+           can_finish_heads(call.head_dim, call.pairs, call.rope_pairs);
+}
 
 void launch_attend_decode(cudaStream_t stream, const AttendCall& call);
 void launch_attend_prefill(cudaStream_t stream, const AttendCall& call);

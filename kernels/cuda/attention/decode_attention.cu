@@ -29,8 +29,8 @@ __global__ void __launch_bounds__(32 * attention::group_warps(kWidth), blocks_of
     __shared__ __align__(16) char units[kAttendUnitBytes];
     __shared__ __align__(16) char group[kAttendGroup<kWidth, kFormat>];
     allow_successor();
-    attend_group<kWidth, kFormat, 1, kSpecial>(c, c.kv, c.out, c.sinks, AttendMemory{c, units, group},
-                                               [] { await_predecessors(); });
+    attend_group<kWidth, kFormat, 1, kSpecial>(c, {c.kv, c.out, c.sinks, c.q_norm, c.k_norm},
+                                               AttendMemory{c, units, group}, [] { await_predecessors(); });
 }
 
 }  // namespace

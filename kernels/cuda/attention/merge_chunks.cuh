@@ -52,9 +52,7 @@ __device__ Partial<kWidth>* chunks_of(const AttendCall& c, const UnitIndex& at) 
 // warps still use that memory.
 struct UnitDescriptors {
     UnitDescriptor of[2];
-    const __half* kv;  // of the layer
-    float* out;
-    const float* sinks;
+    AttendLayer layer;
     std::uint32_t call;  // shared-memory address of the AttendCall; unused by kernels that have it as a parameter
 };
 

@@ -29,8 +29,8 @@ using attention::sink_weight;
 
 constexpr int kThreads = 256, kWarps = kThreads / 32;
 constexpr int kWidth = kMaxAttendWidth;
-constexpr int kEach = kWidth / kThreads;       // values of the head of a thread
-constexpr int kKeyRuns = kWidth / (32 * 8);    // runs of eight values of a key of a lane
+constexpr int kEach = kWidth / kThreads;     // values of the head of a thread
+constexpr int kKeyRuns = kWidth / (32 * 8);  // runs of eight values of a key of a lane
 constexpr int kBlock = kPagePositions, kRun = 8;
 
 // K and V of a key-value head in one page: eight neighbouring values of a key, or eight neighbouring positions of a

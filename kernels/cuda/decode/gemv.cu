@@ -85,7 +85,7 @@ void divide_among_ctas(const GemvScratch& scratch, int processors, std::span<Gem
     plan.splits = false;
     std::size_t partial_floats = 0;
     for (GemvOp& op : ops) {
-        if (op.kind == OpKind::attend) continue;
+        if (op.kind != OpKind::matrix) continue;
         // The first `members` CTAs have part 0, the next ones part 1, and so on. What does not divide evenly goes to
         // the first of them, one panel or block each.
         op.split = split_of(op, processors);

@@ -77,7 +77,7 @@ struct alignas(128) GemvHeader {
     std::uint32_t step_state[16];                   // StepState
     float norm_factors[16];                         // of each row, for the epilogue warps
     std::uint8_t attend_calls[512];                 // GemvArgs::attends, for code that takes any of them
-    std::uint8_t attend_units[1792];                // what attention knows of its units (UnitDescriptors of each group)
+    std::uint8_t attend_units[1920];                // what attention knows of its units (UnitDescriptors of each group)
     std::uint8_t cta_shares[384];                   // CtaShare of each of GemvArgs::ops
 };
 inline constexpr int kCopyBarrierBytes = offsetof(GemvHeader, sum_barriers);
@@ -88,7 +88,7 @@ inline constexpr int kAttendCallsAt = offsetof(GemvHeader, attend_calls);
 inline constexpr int kAttendUnitsAt = offsetof(GemvHeader, attend_units);
 inline constexpr int kCtaSharesAt = offsetof(GemvHeader, cta_shares);
 inline constexpr int kGemvHeaderBytes = sizeof(GemvHeader);
-static_assert(kStepStateAt == 512 && kAttendCallsAt == 640 && kGemvHeaderBytes == 3328);
+static_assert(kStepStateAt == 512 && kAttendCallsAt == 640 && kGemvHeaderBytes == 3456);
 static_assert(kGemvHeaderBytes % 128 == 0, "copies to elsewhere in a line of shared memory take a fifth longer");
 // The most inputs that one CTA takes; wider matrices are split between CTAs (split K). Changing it changes the order of
 // sums, and so the bits of every text.
@@ -108,9 +108,10 @@ struct EpilogueArgs {
     const float* residual = nullptr;           // out: what is added to
     float* raw = nullptr;         // attention_in, out: sums with their biases, row by row; nothing else is written then
     std::int64_t out_stride = 0;  // elements between rows of the batch; of raw when that is set
-    float scale = 1.0f;                   // out, head: multiplies the sums with their biases
-    float soft_cap = 0.0f;                // head
-    float limit = 0.0f;                   // mlp_in: of clamped_swiglu
+    float scale = 1.0f;           // out, head: multiplies the sums with their biases; add_rows
+    float stream_scale = 1.0f;    // add_rows
+    float soft_cap = 0.0f;        // head
+    float limit = 0.0f;           // mlp_in: of clamped_swiglu
     // attention_in
     std::int32_t query_rows = 0, kv_rows = 0;  // of the stack
     std::int32_t head_dim = 1, rotated = 0;
@@ -127,7 +128,8 @@ struct EpilogueArgs {
 
 // Attention (kernels/cuda/attention/decode_attention.cuh) runs between matrices, so that a launch can be a whole
 // forward.
-enum class OpKind : std::uint8_t { matrix, attend };
+// add_rows is AddRowsCall (kernels/cuda/rowwise/norms.h): x is y, epilogue.out is x, the step's norm is the post norm.
+enum class OpKind : std::uint8_t { matrix, attend, add_rows };
 
 // What steps of a launch can have in common: everything but the addresses of a layer.
 struct GemvOp {
@@ -157,12 +159,23 @@ struct GemvOp {
 
 // What a step has of its own: the addresses of its layer.
 struct GemvStep {
-    const std::uint8_t* panels = nullptr;
-    const float* norm = nullptr;  // [inputs]; attend: the sinks, [H]; null: none
-    const float* bias = nullptr;  // [rows of the stack]; null: none
-    __half* kv = nullptr;         // attention_in, attend: of the layer
-    std::uint8_t op = 0;          // which of GemvArgs::ops
+    const std::uint8_t* panels = nullptr;  // attend: AttendLayer::k_norm
+    const float* norm = nullptr;           // [inputs]; null: none. attend: AttendLayer::q_norm
+    const float* bias = nullptr;           // [rows of the stack]; null: none. attend: AttendLayer::sinks
+    __half* kv = nullptr;                  // attention_in, attend: of the layer
+    std::uint8_t op = 0;                   // which of GemvArgs::ops
     std::uint8_t x_buffer = 0, residual_buffer = 0, out_buffer = 0;
+
+    // A step of attention: as small as that of a matrix, whose members it uses.
+    static GemvStep attend(const AttendCall& call) {
+        return {.panels = reinterpret_cast<const std::uint8_t*>(call.k_norm),
+                .norm = call.q_norm,
+                .bias = call.sinks,
+                .kv = const_cast<__half*>(call.kv)};
+    }
+    FORESAY_HOST_DEVICE AttendLayer attend_layer(float* out) const {
+        return {kv, out, bias, norm, reinterpret_cast<const float*>(panels)};
+    }
 };
 
 // Activations that the steps of whole layers pass on lie in kFlaggedBuffers buffers of flagged words

@@ -5,7 +5,8 @@
 //   embed          tokens -> x; cells of the rows (k_cell, v_cell); rope angles of every table in use
 //   per_layer_embed x -> raw -> per_layer
 //   attention_in   x -> q; K and V into the cache. With head norms or a temperature, or prefill rows and a cache of
-//                  codes: x -> raw, and launch_heads() does the rest. Decode rows and a cache of codes: x -> q, K and V -> raw (new_kv).
+//                  codes: x -> raw, and launch_heads() does the rest. Decode rows leave it to the attention to complete
+//                  heads in `raw` (AttendCall::raw), and to write codes of K and V that are there (new_kv).
 //   attend         q, cache -> attended
 //   attention_out  attended -> x += ...; with a post norm: attended -> raw, and launch_add_rows() adds it
 //   mlp_in         x -> ff
@@ -150,10 +151,21 @@ void ForwardRunner::attention_in(const OpCall& call) {
         op.linear.launch(w_.linear_call(w_.rows()), io);
         return;
     }
-    // Else it leaves raw projections, and a warp per head does the rest.
+    // Else it leaves raw projections, and a warp per head does the rest: in the attention of decode rows, which also
+    // has all CTAs wait for the projections, or else in a kernel of its own.
     io.raw = w_.raw.data();
     op.linear.launch(w_.linear_call(w_.rows()), io);
+    if (w_.decodes() && op.attention_finishes()) {
+        w_.new_kv = &call;
+        return;
+    }
     w_.sequence.flush();
+    finish_heads(call);
+}
+
+// Norms, rope and temperature of all heads in `raw`, by a kernel of its own.
+void ForwardRunner::finish_heads(const OpCall& call) {
+    const auto& op = prepared<PreparedAttentionIn>(call);
     HeadsCall heads = heads_call(call, op.shape);
     heads.heads = op.shape.heads;
     heads.q_norm = op.q_norm.row_norm();
@@ -167,14 +179,14 @@ void ForwardRunner::attention_in(const OpCall& call) {
     if (!op.has_kv()) heads.kv_heads = 0;
     if (op.rope) {
         heads.pairs = op.rope->pairs;
-        heads.rope_pairs = static_cast<std::int32_t>(op.rope->inverse_frequency.size());
+        heads.rope_pairs = op.rope_pairs();
         heads.angles = w_.angles[op.rope->index].data();
     }
     heads.q = w_.q.data();
     launch_heads(stream_, heads);
 }
 
-// The call for K and V alone, which are rotated already and have no norms. attention_in() adds q, norms and rope.
+// The call for K and V alone, which are rotated already and have no norms. finish_heads() adds q, norms and rope.
 HeadsCall ForwardRunner::heads_call(const OpCall& call, const ModelShape& shape) const {
     HeadsCall heads;
     heads.batch = w_.view();
@@ -187,13 +199,18 @@ HeadsCall ForwardRunner::heads_call(const OpCall& call, const ModelShape& shape)
     return heads;
 }
 
-// Writes K and V of the last attention_in into a cache of codes, if no attention has done so since. Attention outside
-// the decode kernel needs that before it runs, because it reads them from the cache.
+// Completes the last attention_in, if no attention has done so since: K and V into a cache of codes, or all heads.
+// Attention outside the decode kernel needs that before it runs, because it reads q and the cache.
 void ForwardRunner::settle_new_kv() {
     const OpCall* const call = std::exchange(w_.new_kv, nullptr);
     if (call == nullptr) return;
     w_.sequence.flush();
-    launch_heads(stream_, heads_call(*call, prepared<PreparedAttentionIn>(*call).shape));
+    const auto& op = prepared<PreparedAttentionIn>(*call);
+    if (op.finishes_heads()) {
+        finish_heads(*call);
+    } else {
+        launch_heads(stream_, heads_call(*call, op.shape));
+    }
 }
 
 void ForwardRunner::attend(const OpCall& call) {
@@ -214,17 +231,39 @@ void ForwardRunner::attend(const OpCall& call) {
         launch_attend_prefill(stream_, attend);
         return;
     }
-    if (w_.new_kv != nullptr) attend.new_kv = w_.raw.data();
-    // Decode rows: as a step of the decode kernel if possible, which then also writes the codes.
-    if (w_.sequence.attend(attend)) {
+    // Decode rows: as a step of the decode kernel if possible, which then also completes attention_in.
+    AttendCall fused = attend;
+    if (w_.new_kv != nullptr) leave_to(fused, *w_.new_kv);
+    if (w_.sequence.attend(fused)) {
         w_.new_kv = nullptr;
         return;
     }
-    // Else as a kernel of its own, after the codes are written and the projections launched.
+    // Else as a kernel of its own, after the projections, and after a kernel for what it does not do itself.
+    if (can_finish_heads(fused)) {
+        w_.new_kv = nullptr;
+        attend = fused;
+    }
     settle_new_kv();
     w_.sequence.flush();
-    attend.new_kv = nullptr;
     launch_attend_decode(stream_, attend);
+}
+
+// Describes what attention_in has left to the attention.
+void ForwardRunner::leave_to(AttendCall& attend, const OpCall& call) const {
+    const auto& op = prepared<PreparedAttentionIn>(call);
+    if (!op.finishes_heads()) {
+        attend.new_kv = w_.raw.data();
+        return;
+    }
+    attend.raw = w_.raw.data();
+    attend.q_norm = op.q_norm.weight.data();
+    attend.k_norm = op.k_norm.weight.data();
+    attend.q_eps = op.q_norm.eps;
+    attend.k_eps = op.k_norm.eps;
+    if (!op.rope) return;
+    attend.pairs = op.rope->pairs;
+    attend.rope_pairs = op.rope_pairs();
+    attend.angles = w_.angles[op.rope->index].data();
 }
 
 // Prefill attention reads float16 only. Its rows are many, so expanding the codes of a layer once, for all of them, is
@@ -261,7 +300,6 @@ void ForwardRunner::out(const OpCall& call, const DeviceBuffer<float>& input) {
     if (op.finishes_rows()) io.raw = w_.raw.data();
     op.linear.launch(w_.linear_call(w_.rows()), io);
     if (!op.finishes_rows()) return;
-    w_.sequence.flush();
     AddRowsCall add;
     add.rows = w_.rows();
     add.width = w_.shape.d_model;
@@ -271,7 +309,14 @@ void ForwardRunner::out(const OpCall& call, const DeviceBuffer<float>& input) {
     add.scale = op.scale;
     add.stream_scale = op.stream_scale;
     add.x = w_.x.data();
-    launch_add_rows(stream_, add);
+    add_rows(add);
+}
+
+// As a step of the decode kernel if possible.
+void ForwardRunner::add_rows(const AddRowsCall& call) {
+    if (w_.sequence.add_rows(call)) return;
+    w_.sequence.flush();
+    launch_add_rows(stream_, call);
 }
 
 const float* ForwardRunner::normed_x(const DeviceNorm& norm) {
@@ -319,7 +364,7 @@ void ForwardRunner::per_layer(const OpCall& call) {
     add.post = op.post_norm.row_norm();
     add.stream_scale = op.stream_scale;
     add.x = w_.x.data();
-    launch_add_rows(stream_, add);
+    add_rows(add);
 }
 
 void ForwardRunner::mlp_in(const OpCall& call, const OpCall* next) {

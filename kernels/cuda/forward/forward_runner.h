@@ -41,8 +41,11 @@ private:
     const float* normed_x(const DeviceNorm& norm);
     // A product whose sums go to `out`, ready for a kernel of its own.
     void multiply(const OutLinear& matrix, const float* input, float* out);
-    // Writes new K and V into a cache of codes where no attention has done so.
+    // Completes attention_in where no attention has done so.
     void settle_new_kv();
+    void finish_heads(const OpCall& call);
+    void add_rows(const AddRowsCall& call);
+    void leave_to(AttendCall& attend, const OpCall& call) const;
     void expand_kv(const OpCall& call, AttendCall& attend);
     HeadsCall heads_call(const OpCall& call, const ModelShape& shape) const;
     RopeTables ropes_of(std::span<const OpCall> calls) const;

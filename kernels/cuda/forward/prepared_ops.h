@@ -46,6 +46,16 @@ struct PreparedAttentionIn : CudaPreparedOp {
     bool has_kv() const { return linear.has_kv(); }
     // Whether projected heads need more than a bias and rope: a kernel of their own.
     bool finishes_heads() const { return linear.has_head_norms() || temperature.beta != 0.0f; }
+    // Whether the attention of decode rows can do that: RMS norms of Q and K with one weight for all heads.
+    bool attention_finishes() const {
+        const auto plain = [&](const DeviceNorm& norm) {
+            return norm.empty() || (!norm.centered && norm.weight.size() == static_cast<std::size_t>(shape.head_dim));
+        };
+        return has_kv() && plain(q_norm) && plain(k_norm) && v_norm.empty() && !whole_norms &&
+               temperature.beta == 0.0f &&
+               can_finish_heads(shape.head_dim, rope ? rope->pairs : RopePairs::none, rope_pairs());
+    }
+    std::int32_t rope_pairs() const { return rope ? static_cast<std::int32_t>(rope->inverse_frequency.size()) : 0; }
 };
 struct PreparedAttend : CudaPreparedOp {
     AttendSpec spec;
@@ -55,8 +65,7 @@ struct PreparedOut : CudaPreparedOp {  // attention_out and mlp_out
     OutLinear linear;
     DeviceNorm inner_norm, post_norm;
     float scale, stream_scale = 1.0f;
-    explicit PreparedOut(const AttentionOutSpec& spec)
-        : linear(spec), post_norm(spec.post_norm), scale(spec.scale) {}
+    explicit PreparedOut(const AttentionOutSpec& spec) : linear(spec), post_norm(spec.post_norm), scale(spec.scale) {}
     explicit PreparedOut(const MlpOutSpec& spec)
         : linear(spec),
           inner_norm(spec.inner_norm),

@@ -2,8 +2,8 @@
 //
 // Layout:   [layer][page][head][K | V], so that what one attention reads lies in few pages of the device's memory. In
 //           float16, or (KvFormat::q8) in codes, followed by the largest magnitude of K and of V of each position. W:
-//           the head width rounded up to 32, 64, 128, 256 or 512; padding stays 0. K and V lie in the order in which a warp
-//           loads them (KvFragmentOrder): straight into the operands of mma, 512 contiguous bytes per load
+//           the head width rounded up to 32, 64, 128, 256 or 512; padding stays 0. K and V lie in the order in which a
+//           warp loads them (KvFragmentOrder): straight into the operands of mma, 512 contiguous bytes per load
 //           (kernels/cuda/attention/kv_fragments.cuh).
 // Precision: values beyond float16 saturate, so the pool never holds an infinity or NaN: a position that a row does not
 //           attend to is multiplied by an exact 0.
@@ -137,10 +137,10 @@ struct CudaKv : KvPages {
         for (const Layer& of : layers) {
             const std::int64_t stride = of.layout.page_stride;
             __half* const base = memory.data() + of.first;
-            cuda_check(cudaMemcpyAsync(base + to * stride, base + from * stride,
-                                       static_cast<std::size_t>(stride) * sizeof(__half), cudaMemcpyDeviceToDevice,
-                                       stream),
-                       "cannot copy a page");
+            cuda_check(
+                cudaMemcpyAsync(base + to * stride, base + from * stride,
+                                static_cast<std::size_t>(stride) * sizeof(__half), cudaMemcpyDeviceToDevice, stream),
+                "cannot copy a page");
         }
     }
 };

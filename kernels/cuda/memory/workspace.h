@@ -59,7 +59,7 @@ struct CudaWorkspace : Workspace {
     DeviceContext& device;
     const Stream& stream;
     std::int32_t tile_rows = 1;  // rows of a tile of a batch, at most
-    std::string failure;  // of the forward; empty: none
+    std::string failure;         // of the forward; empty: none
     ForwardShape forward;
     ForwardRecorder<Graph> recorder;
 
@@ -81,8 +81,9 @@ struct CudaWorkspace : Workspace {
     DeviceBuffer<std::int64_t> k_cell, v_cell;  // of a float16 cache whose layers all have the heads of `shape`
     DeviceBuffer<float2> angles[kMaxRopes];
     PrefillWorkspace prefill;
-    LinearSequence sequence;           // decode ops on their way into one launch
-    const OpCall* new_kv = nullptr;    // the attention_in whose K and V are in `raw` and not yet in the cache
+    LinearSequence sequence;  // decode ops on their way into one launch
+    // The attention_in whose K and V are in `raw` and not yet in the cache. With norms of heads its Q is there as well.
+    const OpCall* new_kv = nullptr;
     DeviceBuffer<__half> expanded_kv;  // a layer's codes as float16, for prefill rows; made when first needed
 
     // Attention of decode rows (AttendCall).

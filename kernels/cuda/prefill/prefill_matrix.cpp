@@ -45,8 +45,8 @@ struct Sizes {
                            per_layer = static_cast<std::int64_t>(s.layers) * s.per_layer + kPanelRows;
         inputs_bytes = rows * std::max({d, f, h, p}) * 4;
         sums = rows * rounded_up(std::max({attention_in, mlp_in, out, per_layer}), kPanelRows);
-        weights_bytes =
-            std::min(kSlabBytes, 4 * std::max({attention_in * d, mlp_in * d, out * f, out * h, out * p, per_layer * d}));
+        weights_bytes = std::min(
+            kSlabBytes, 4 * std::max({attention_in * d, mlp_in * d, out * f, out * h, out * p, per_layer * d}));
     }
 };
 

@@ -97,7 +97,8 @@ __global__ void __launch_bounds__(kThreads) convert(const ConvertCall c) {
     }
 }
 
-// x += f.scale * (sums + bias), or raw = sums + bias; four outputs per thread. Grid: (fours of the part, rows of the batch).
+// x += f.scale * (sums + bias), or raw = sums + bias; four outputs per thread. Grid: (fours of the part, rows of the
+// batch).
 __global__ void __launch_bounds__(kThreads) add_rows(const GemmSums in, const EpilogueArgs f) {
     const std::int64_t t = blockIdx.y;
     const int i = static_cast<int>(blockIdx.x * kThreads + threadIdx.x);

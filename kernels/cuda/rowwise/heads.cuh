@@ -80,17 +80,20 @@ __device__ inline void write_head(const HeadsCall& c, std::int32_t t, std::int32
     for (std::int32_t d = lane; d < c.head_dim; d += 32) values[d] = __ldcg(raw + d);
     RowNorm norm = value ? c.v_norm : query ? c.q_norm : c.k_norm;
     if (norm.weight != nullptr) {
+        // Fours, as attention has them (kernels/cuda/attention/finish_heads.cuh), which are other lanes' values.
+        __syncwarp();
         const bool over_all = c.whole_norms && !value;
         if (over_all || (query ? c.q_own_weights : !value && c.k_own_weights)) {
             const std::int32_t first = (query ? head : head - c.heads) * c.head_dim;
             norm.weight += first;
             if (norm.bias != nullptr) norm.bias += first;
         }
-        const NormFactors factors =
-            over_all ? whole[query ? 0 : 1]
-                     : norm_factors(
-                           norm, lane, 32, c.head_dim, [&](std::int32_t d) { return values[d]; },
-                           [](float part) { return warp_sum(part); });
+        const NormFactors factors = over_all
+                                        ? whole[query ? 0 : 1]
+                                        : norm_factors<4>(
+                                              norm, lane, 32, c.head_dim, [&](std::int32_t d) { return values[d]; },
+                                              [](float part) { return warp_sum(part); });
+        __syncwarp();
         for (std::int32_t d = lane; d < c.head_dim; d += 32) values[d] = factors.apply(norm, values[d], d);
     }
     __syncwarp();

@@ -38,9 +38,9 @@ struct NormFactors {
     }
 };
 
-// Of a vector of n values, of which this thread has first, first + step, ... ; value(i) gives them, sum(s) adds over the
-// threads that share the vector.
-template <class Value, class Sum>
+// Of a vector of n values, of which this thread has runs first, first + step, ... of kRun values each, which n divides;
+// value(i) gives them, sum(s) adds over the threads that share the vector.
+template <int kRun = 1, class Value, class Sum>
 __device__ NormFactors norm_factors(const RowNorm& norm, std::int32_t first, std::int32_t step, std::int32_t n,
                                     const Value& value, const Sum& sum) {
     NormFactors factors;
@@ -48,13 +48,17 @@ __device__ NormFactors norm_factors(const RowNorm& norm, std::int32_t first, std
     const float count = static_cast<float>(n);
     if (norm.centered) {
         float all = 0.0f;
-        for (std::int32_t i = first; i < n; i += step) all += value(i);
+        for (std::int32_t i = kRun * first; i < n; i += kRun * step) {
+            for (int j = 0; j < kRun; ++j) all += value(i + j);
+        }
         factors.mean = sum(all) / count;
     }
     float squares = 0.0f;
-    for (std::int32_t i = first; i < n; i += step) {
-        const float x = value(i) - factors.mean;
-        squares = fmaf(x, x, squares);
+    for (std::int32_t i = kRun * first; i < n; i += kRun * step) {
+        for (int j = 0; j < kRun; ++j) {
+            const float x = value(i + j) - factors.mean;
+            squares = fmaf(x, x, squares);
+        }
     }
     factors.scale = 1.0f / sqrtf(sum(squares) / count + norm.eps);
     return factors;

@@ -26,8 +26,8 @@ void launch_per_layer_embed(cudaStream_t stream, const PerLayerEmbedCall& call);
 
 // out[t] = activation(gate[t]) * embeddings[t], of the layer whose embeddings begin at `first`
 struct PerLayerGateCall {
-    std::int32_t rows = 0, width = 0;      // P
-    std::int32_t stride = 0, first = 0;    // of the embeddings
+    std::int32_t rows = 0, width = 0;    // P
+    std::int32_t stride = 0, first = 0;  // of the embeddings
     Activation activation = Activation::gelu_tanh;
     const float* gate = nullptr;        // [T, P]
     const float* embeddings = nullptr;  // [T, stride]
