@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "app/conversation/filled_hole.h"
 #include "base/error.h"
 #include "core/text/bounded_encode.h"
 
@@ -171,7 +172,12 @@ Document Conversation::upcoming(const std::string& text) const {
         prompt.add(input.tokens, 0);
         return prompt;
     };
-    Document stable = prompt_of(text);
+    Document stable;
+    try {
+        stable = prompt_of(text);
+    } catch (const jinja::TemplateError&) {
+        return document();  // answer() says what is wrong
+    }
     // More typing can change the last tokens: it may extend the last word, end it, or add a space. Keep the tokens that
     // several continuations share. A wrong guess only wastes work: answer() checks the evaluated tokens.
     for (const char* more : {"a", " a", "\n", "1", "(", "."}) {
@@ -635,9 +641,7 @@ std::string Conversation::text_before(const std::optional<std::string>& said, st
 std::optional<Surroundings> Conversation::around(int node) const {
     const auto known = holes_.find(node);
     if (known != holes_.end()) return known->second;
-    Surroundings read;
-    if (!decode_fill(tokenizer_, tree_.turn(node).input, read.prefix, read.suffix)) return std::nullopt;
-    return read;
+    return filled_hole(tokenizer_, tree_.turn(node));
 }
 
 void Conversation::rebind(speculative::Generator& generator, const core::Tokenizer& tokenizer, ChatStyle style,
@@ -655,16 +659,22 @@ void Conversation::rebind(speculative::Generator& generator, const core::Tokeniz
         std::vector<std::int32_t> answer = turn.given;
         answer.insert(answer.end(), turn.answer.begin(), turn.answer.end());
         // The marks of one model's reasoning mean nothing to another, so it is left out.
-        const std::string text = core::split_answer(markup_before, before, turn.input, answer).content;
-        std::string prefix, suffix;
+        std::string text = core::split_answer(markup_before, before, turn.input, answer).content;
         turn.kept.reset();
-        if (decode_fill(before, turn.input, prefix, suffix)) {
-            const bool able = tokenizer_.special().fim_middle >= 0;
-            turn.input = able || style_.chat
-                             ? encode_fill(tokenizer_, prefix, suffix, generator_->capacity() / 2, style_.fim_order)
-                             : encode_first(tokenizer_, as_said, {}, prefix);
+        if (const std::optional<Surroundings> hole = filled_hole(before, turn)) {
+            const auto& [prefix, suffix, blank_left_out] = *hole;
+            const bool fills = tokenizer_.special().fim_middle >= 0 || style_.chat;
+            // A model that is given the blank has not written it.
+            const bool given = !fills || !leaves_out_blank(tokenizer_, prefix, style_.fim_order);
+            if (blank_left_out && given && text.starts_with(' ')) text.erase(0, 1);
+            turn.input = fills ? encode_fill(tokenizer_, prefix, suffix, generator_->capacity() / 2, style_.fim_order)
+                               : encode_first(tokenizer_, as_said, {}, prefix);
         } else if (style_.chat) {
-            take_input(turn, encode_by_template(node.parent, turn.said));
+            try {
+                take_input(turn, encode_by_template(node.parent, turn.said));
+            } catch (const jinja::TemplateError&) {  // a turn that it would not have written
+                turn.input = tokenizer_.encode(turn.said, plain);
+            }
         } else if (node.parent == TurnTree::kRoot) {
             turn.input = encode_first(tokenizer_, as_said, {}, turn.said);
         } else {

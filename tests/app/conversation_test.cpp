@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "app/conversation/filled_hole.h"
 #include "base/error.h"
 #include "tests/speculative/support.h"
 
@@ -405,6 +406,10 @@ TEST_F(ConversationTest, AHoleCanBeFilledAfterItsPrefix) {
         EXPECT_EQ(turn.input[1], special.fim_prefix);
         EXPECT_EQ(turn.input[2], special.fim_suffix);
         EXPECT_EQ(test::tokenizer().decode(turn.input), "\n\nprint(add(1, 2))\ndef add(a, b):\n    return");
+        const std::optional<Surroundings> hole = filled_hole(test::tokenizer(), turn);
+        ASSERT_TRUE(hole);
+        EXPECT_EQ(hole->prefix, "def add(a, b):\n    return ");
+        EXPECT_TRUE(hole->blank_left_out);
         const std::string kept = conversation_.answer_text(turn);
         with_blank += kept.starts_with(' ');
         EXPECT_FALSE(answer.result.text.starts_with(' ')) << answer.result.text;

@@ -34,6 +34,7 @@ enum class ForwardOp : std::uint8_t {
     attention_out,
     mlp_in,
     mlp_out,
+    moe,
     per_layer,
     head,
 };

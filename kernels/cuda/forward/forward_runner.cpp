@@ -11,6 +11,7 @@
 //   attention_out  attended -> x += ...; with a post norm: attended -> raw, and launch_add_rows() adds it
 //   mlp_in         x -> ff
 //   mlp_out        ff -> x += ..., as attention_out
+//   moe            x -> x += ..., or -> branch (experts/experts.h)
 //   per_layer      x -> raw, that and per_layer -> ff, that -> raw, and launch_add_rows() adds it
 //   head           x of the logit rows -> logits
 //
@@ -67,6 +68,9 @@ void ForwardRunner::enqueue(std::span<const OpCall> calls) {
                 break;
             case ForwardOp::mlp_out:
                 out(call, w_.ff);
+                break;
+            case ForwardOp::moe:
+                moe(call);
                 break;
             case ForwardOp::per_layer:
                 per_layer(call);
@@ -373,6 +377,11 @@ void ForwardRunner::mlp_in(const OpCall& call, const OpCall* next) {
     MlpInLinear::Io io{normed_x(op.norm), w_.ff.data(), nullptr};
     if (next != nullptr && next->op == ForwardOp::mlp_out) io.reader = &prepared<PreparedOut>(*next).linear;
     op.linear.launch(w_.linear_call(w_.rows()), io);
+}
+
+void ForwardRunner::moe(const OpCall& call) {
+    w_.sequence.flush();
+    prepared<PreparedMoe>(call).mixture.launch(stream_, w_.rows(), w_.x.data(), w_.experts);
 }
 
 void ForwardRunner::lm_head(const OpCall& call) {

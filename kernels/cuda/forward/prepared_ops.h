@@ -8,6 +8,7 @@
 
 #include <memory>
 
+#include "kernels/cuda/experts/mixture.h"
 #include "kernels/cuda/linear.h"
 #include "kernels/cuda/rowwise/rope_cache.h"
 #include "kernels/ops.h"
@@ -80,6 +81,10 @@ struct PreparedMlpIn : CudaPreparedOp {
     MlpInLinear linear;
     DeviceNorm norm;  // as in PreparedAttentionIn
     explicit PreparedMlpIn(const MlpInSpec& spec) : linear(spec), norm(row_norm(spec.norm)) {}
+};
+struct PreparedMoe : CudaPreparedOp {
+    Mixture mixture;
+    explicit PreparedMoe(const MoeSpec& spec) : mixture(spec) {}
 };
 struct PreparedLmHead : CudaPreparedOp {
     LmHeadLinear linear;

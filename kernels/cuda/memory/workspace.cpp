@@ -42,15 +42,15 @@ int64_t CudaWorkspace::bytes_of(const ModelShape& shape, int32_t max_rows, int32
     const int64_t per_row = 2 * row.x + 2 * row.q + row.ff + row.raw + row.per_layer;
     return static_cast<int64_t>(sizeof(float)) *
                (per_row * max_rows + LogitRows::stride_of(shape.vocab) * max_logit_rows) +
-           PrefillWorkspace::bytes(shape, max_rows);
+           PrefillWorkspace::bytes(shape, max_rows) + ExpertsWorkspace::bytes(shape, max_rows);
 }
 
-// A forward has at most eight calls per layer, two embeddings and an LM head, so noting them never allocates.
+// A forward has at most nine calls per layer, two embeddings and an LM head, so noting them never allocates.
 CudaWorkspace::CudaWorkspace(DeviceContext& on, std::shared_ptr<OpenForward> open, const ModelShape& of, int32_t rows,
                              int32_t logit_rows)
     : device(on),
       stream(on.stream()),
-      recorder(size(8 * of.layers + 8)),
+      recorder(size(9 * of.layers + 8)),
       logits(logit_rows, of.vocab),
       token_slots(logit_rows, of.vocab),
       open_(std::move(open)) {
@@ -70,6 +70,7 @@ CudaWorkspace::CudaWorkspace(DeviceContext& on, std::shared_ptr<OpenForward> ope
     k_cell = DeviceBuffer<int64_t>(size(rows));
     v_cell = DeviceBuffer<int64_t>(size(rows));
     prefill = PrefillWorkspace(of, rows);
+    experts = ExpertsWorkspace(of, rows);
     sequence_at.reserve(64);
     bytes = bytes_of(of, rows, logit_rows);
     cuda_check(cudaDeviceSynchronize(), "the device failed");

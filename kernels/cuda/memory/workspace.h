@@ -14,6 +14,7 @@
 
 #include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/device/device_context.h"
+#include "kernels/cuda/experts/mixture.h"
 #include "kernels/cuda/forward/forward_recorder.h"
 #include "kernels/cuda/forward/graph.h"
 #include "kernels/cuda/linear.h"
@@ -78,6 +79,7 @@ struct CudaWorkspace : Workspace {
     DeviceBuffer<float> x, normed, q, attended, ff;  // normed: x after a LayerNorm
     DeviceBuffer<float> per_layer;                   // per-layer embeddings, [T, L * P]
     DeviceBuffer<float> raw;  // projections for another kernel to complete; also new K and V of a cache of codes
+    ExpertsWorkspace experts;
     DeviceBuffer<std::int64_t> k_cell, v_cell;  // of a float16 cache whose layers all have the heads of `shape`
     DeviceBuffer<float2> angles[kMaxRopes];
     PrefillWorkspace prefill;
