@@ -20,7 +20,6 @@
 #include <atomic>
 #include <exception>
 #include <type_traits>
-#include <vector>
 
 #include "base/error.h"
 #include "kernels/cuda/device/device_context.h"
@@ -31,7 +30,6 @@
 #include "kernels/cuda/memory/workspace.h"
 #include "kernels/cuda/weights/embed_table.h"
 #include "kernels/op_checks.h"
-#include "kernels/quant/widen.h"
 
 namespace foresay::kernels {
 namespace cuda {
@@ -108,12 +106,8 @@ public:
         const DeviceScope scope = use();
         auto op = std::make_unique<PreparedEmbed>();
         op->id = next_id();
-        // MXFP4 as the matrices have it (Panels).
-        std::vector<std::byte> widened;
-        const QuantType type = widened_type(spec.table);
-        const TensorView table = type == spec.table.quant_type ? spec.table : widen(spec.table, type, widened);
-        op->table = embed_table(table);
-        op->quant_type = type;
+        op->table = embed_table(spec.table);
+        op->quant_type = spec.table.quant_type;
         op->vocab = spec.table.rows;
         op->scale = spec.scale;
         return op;

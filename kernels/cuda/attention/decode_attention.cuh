@@ -324,6 +324,7 @@ __device__ __forceinline__ void store_rows(const AttendCall& c, const UnitDescri
                                            const float* sinks, Shared& shared, const Group& group,
                                            Softmax<kColumns>& state) {
     const int quad = group.quad(), place = group.place(), d = 16 * group.warp + quad;
+    constexpr int kSinkAt = group_warps(kWidth);  // of a row of `sums`, after those of the warps
     const bool alone = unit.alone();
     Partial<kWidth>& partial = chunks_of<kWidth>(c, UnitIndex(c, unit.number))[unit.chunk];
     const auto each_value = [&](const auto& put) {
@@ -354,11 +355,11 @@ __device__ __forceinline__ void store_rows(const AttendCall& c, const UnitDescri
         float sum = state.sum[n];
         sum += __shfl_xor_sync(0xffffffffu, sum, 1);
         sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-        // The sink joins the sum that outputs are divided by, once.
-        if (alone && sinks != nullptr && group.warp == 0 && unit.positions[8 * n + quad] >= 0) {
-            sum += sink_weight(sinks[unit.tile.head(8 * n + quad)], state.peak[n]);
-        }
         if (place == 0) shared.sums[8 * n + quad][group.warp] = sum;
+        // A sink joins the whole sum, as in merge_row(): whether a row is merged depends on its neighbours.
+        if (alone && sinks != nullptr && group.warp == 0 && place == 0 && unit.positions[8 * n + quad] >= 0) {
+            shared.sums[8 * n + quad][kSinkAt] = sink_weight(sinks[unit.tile.head(8 * n + quad)], state.peak[n]);
+        }
     }
     group.meet();
     const auto sum_of = [&](int r) {
@@ -379,7 +380,7 @@ __device__ __forceinline__ void store_rows(const AttendCall& c, const UnitDescri
         return;
     }
     each_value([&](int r, float low, float high) {
-        const float factor = reciprocal(sum_of(r));
+        const float factor = reciprocal(sinks != nullptr ? sum_of(r) + shared.sums[r][kSinkAt] : sum_of(r));
         float* const row = to + unit.tile.values(c, r);
         if (d < c.head_dim) row[d] = low * factor;
         if (d + 8 < c.head_dim) row[d + 8] = high * factor;

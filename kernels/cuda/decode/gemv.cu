@@ -165,14 +165,8 @@ bool plan_gemv(QuantType quant_type, const GemvScratch& scratch, std::size_t sha
 
 void launch_gemv(QuantType quant_type, const GemvArgs<kManySteps>& args, int processors, bool overlap,
                  cudaStream_t stream) {
-    visit_quant_type(quant_type, [&](auto q) {
-        constexpr QuantType kType = decltype(q)::kQuantType;
-        if constexpr (kType == QuantType::mxfp4) {
-            bug("MXFP4 is in no panel");
-        } else {
-            launch_gemv_as<kType>(args, processors, overlap, stream);
-        }
-    });
+    visit_quant_type(quant_type,
+                     [&](auto q) { launch_gemv_as<decltype(q)::kQuantType>(args, processors, overlap, stream); });
 }
 
 }  // namespace foresay::kernels::cuda

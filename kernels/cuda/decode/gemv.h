@@ -57,6 +57,7 @@ inline constexpr bool kLittleShared = false;  // unused on the host, which plans
 constexpr int chunk_blocks(QuantType quant_type, int row_tiles, bool little_shared) {
     switch (quant_type) {
         case QuantType::q4_0:
+        case QuantType::mxfp4:
             return row_tiles == 1 && !little_shared ? 32 : 16;
         case QuantType::q8_0:
             return little_shared ? 8 : 16;

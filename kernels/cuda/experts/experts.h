@@ -7,10 +7,11 @@
 // Data flow of an op, T rows of which each uses K of E experts:
 //
 //   launch_router     x --norm, router--> scores [T, E] --> choice and weight of each slot, the slots sorted by expert,
-//                     and the list of tiles. For up to kFusedRows rows one launch; else three.
+//                     and the list of tiles. For up to kFusedSlots slots one launch; else three.
 //   launch_products   x of the slot's row --norm, gate and up, biases, activation--> ff [slots, Fe]
 //   launch_products   ff --down, bias--> out [slots, D]
-//   launch_combine    sum over the slots of a row, by ascending expert --post norm--> x or the branch
+//   launch_combine    sum over the slots of a row, by ascending expert --post norm--> x or the branch. Without a post
+//                     norm launch_products does that, too (ProductsCall::combines).
 //
 // No kernel asks the host how many slots an expert has: grids are made for the most tiles there can be, and what is
 // left over returns at once. So a forward is a graph like any other.
@@ -32,9 +33,16 @@
 namespace foresay::kernels::cuda {
 
 inline constexpr int kExpertRows = 8;
-inline constexpr int kFusedRows = 64;     // up to so many rows the router is one launch
+inline constexpr int kFusedSlots = 512;   // up to so many slots the router is one launch
 inline constexpr int kMaxExperts = 1024;  // E
 inline constexpr int kMaxUsed = 32;       // K
+
+// What one reading of an expert's weights multiplies.
+struct ExpertTile {
+    std::int32_t expert = 0, count = 0;
+    std::int32_t slots[kExpertRows] = {};
+};
+static_assert(sizeof(ExpertTile) == 40);
 
 // A norm as the kernels want it; no weight: x as it is.
 struct NormArgs {
@@ -46,16 +54,16 @@ struct NormArgs {
 
 // What a forward's experts need of memory, in CudaWorkspace. Addresses never change.
 struct ExpertBuffers {
-    float* scores = nullptr;         // [T, E]
-    float2* stats = nullptr;         // [T]: mean and 1 / deviation of x, for the norm of the experts
-    std::int32_t* choice = nullptr;  // [slots]: the expert
-    float* weight = nullptr;         // [slots]
-    std::int32_t* sorted = nullptr;  // [slots]: slot numbers, expert by expert
-    int4* tiles = nullptr;           // {expert, first of its slots in `sorted`, slots, unused}
-    std::int32_t* counts = nullptr;  // {tiles, CTAs of the router that are done}; both 0 before the first use
-    float* ff = nullptr;             // [slots, Fe]
-    float* out = nullptr;            // [slots, D]
-    float* branch = nullptr;         // [T, D]: what keep_branch keeps
+    float* scores = nullptr;          // [T, E]
+    float2* stats = nullptr;          // [T]: mean and 1 / deviation of x, for the norm of the experts
+    std::int32_t* choice = nullptr;   // [slots]: the expert
+    float* weight = nullptr;          // [slots]
+    ExpertTile* tiles = nullptr;      // most_tiles() of them; those past the last one are empty
+    std::int32_t* done = nullptr;     // CTAs of the router that are done; 0 between launches
+    std::int32_t* arrived = nullptr;  // [T, panels of D]: slots whose panel of `out` is written; 0 between launches
+    float* ff = nullptr;              // [slots, Fe]
+    float* out = nullptr;             // [slots, D]
+    float* branch = nullptr;          // [T, D]: what keep_branch keeps
 };
 
 // The most tiles that so many slots make.
@@ -82,6 +90,16 @@ struct RouterCall {
 };
 void launch_router(cudaStream_t stream, const RouterCall& call);
 
+// The sum of a row's slots, and its way into x or the branch.
+struct CombineCall {
+    std::int32_t rows = 0, width = 0, used = 0;
+    NormArgs post_norm;
+    bool keep_branch = false;
+    float scale = 1.0f, stream_scale = 1.0f;
+    float* x = nullptr;  // [T, D]
+    ExpertBuffers with;
+};
+
 // gate and up (interleaved panels), or down.
 struct ProductsCall {
     bool gate_up = false;
@@ -92,24 +110,22 @@ struct ProductsCall {
     std::int32_t blocks = 0;               // of a panel
     std::int32_t inputs = 0, rows = 0;     // of an expert's stack, without padding
     std::int32_t slots = 0, used = 0, experts = 0;
-    const float* x = nullptr;     // gate_up: [T, D]; down: [slots, Fe]
-    NormArgs norm;                // gate_up
-    const float* bias = nullptr;  // [E, rows] in packed order, or null
+    std::int32_t processors = 1;   // of the device
+    std::int32_t panels_each = 0;  // of a CTA; 0: as many as suit
+    const float* x = nullptr;      // gate_up: [T, D]; down: [slots, Fe]
+    NormArgs norm;                 // gate_up
+    const float* bias = nullptr;   // [E, rows] in packed order, or null
     Activation activation = Activation::silu;
     float limit = 0.0f;
     float* out = nullptr;  // [slots, Fe or D]
     ExpertBuffers with;
+    // Down: whichever CTA has the last slot of a row adds up the row's part that is in its panels. Not with a post
+    // norm, which needs a whole row, and not in float32.
+    bool combines = false;
+    CombineCall sum;
 };
 void launch_products(cudaStream_t stream, const ProductsCall& call);
 
-struct CombineCall {
-    std::int32_t rows = 0, width = 0, used = 0;
-    NormArgs post_norm;
-    bool keep_branch = false;
-    float scale = 1.0f, stream_scale = 1.0f;
-    float* x = nullptr;  // [T, D]
-    ExpertBuffers with;
-};
 void launch_combine(cudaStream_t stream, const CombineCall& call);
 
 }  // namespace foresay::kernels::cuda

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "kernels/cuda/device/device_context.h"
 #include "kernels/cuda/weights/panel_format.h"
 #include "kernels/quant/visit.h"
 
@@ -56,6 +57,7 @@ DeviceBuffer<float> interleaved(const TensorView& gate, const TensorView& up) {
     return to_device(std::span<const float>(both));
 }
 
+int64_t panels_of(int64_t rows) { return (rows + kPanelRows - 1) / kPanelRows; }
 int64_t slots_of(const ModelShape& shape, int32_t rows) { return int64_t{rows} * shape.experts_used; }
 
 const MoeSpec& checked(const MoeSpec& spec) {
@@ -70,14 +72,7 @@ const MoeSpec& checked(const MoeSpec& spec) {
 }  // namespace
 
 void launch_products(cudaStream_t stream, const ProductsCall& call) {
-    visit_quant_type(call.quant_type, [&](auto q) {
-        constexpr QuantType kType = decltype(q)::kQuantType;
-        if constexpr (kType == QuantType::mxfp4) {
-            bug("MXFP4 is in no panel");
-        } else {
-            launch_products_as<kType>(stream, call);
-        }
-    });
+    visit_quant_type(call.quant_type, [&](auto q) { launch_products_as<decltype(q)::kQuantType>(stream, call); });
 }
 
 ExpertNorm::ExpertNorm(const NormSpec& spec) : layer(spec.kind == NormKind::layer), present(!spec.empty()) {
@@ -100,30 +95,31 @@ ExpertsWorkspace::ExpertsWorkspace(const ModelShape& shape, int32_t max_rows) {
     branch_ = DeviceBuffer<float>(size(int64_t{max_rows} * shape.d_model));
     stats_ = DeviceBuffer<float2>(size(max_rows));
     choice_ = DeviceBuffer<int32_t>(size(slots));
-    sorted_ = DeviceBuffer<int32_t>(size(slots));
-    tiles_ = DeviceBuffer<int4>(size(most_tiles(slots, shape.experts)));
-    constexpr int32_t none[] = {0, 0};
-    counts_ = to_device(std::span<const int32_t>(none));
+    tiles_ = DeviceBuffer<ExpertTile>(size(most_tiles(slots, shape.experts)));
+    constexpr int32_t none[] = {0};
+    done_ = to_device(std::span<const int32_t>(none));
+    arrived_ = to_device(std::span<const int32_t>(std::vector<int32_t>(size(max_rows * panels_of(shape.d_model)), 0)));
 }
 
 int64_t ExpertsWorkspace::bytes(const ModelShape& shape, int32_t max_rows) {
     if (shape.experts == 0) return 0;
     const int64_t slots = slots_of(shape, max_rows);
-    return 4 * (int64_t{max_rows} * (shape.experts + shape.d_model + 2) +
-                slots * (int64_t{shape.expert_ff} + shape.d_model + 3)) +
-           16 * most_tiles(slots, shape.experts);
+    return 4 * (int64_t{max_rows} * (shape.experts + shape.d_model + 2 + panels_of(shape.d_model)) +
+                slots * (int64_t{shape.expert_ff} + shape.d_model + 2)) +
+           static_cast<int64_t>(sizeof(ExpertTile)) * most_tiles(slots, shape.experts);
 }
 
 bool ExpertsWorkspace::has_room(const ModelShape& shape, int32_t rows) const {
     const int64_t slots = slots_of(shape, rows);
     return size(int64_t{rows} * shape.experts) <= scores_.size() && size(slots) <= weight_.size() &&
            size(slots * shape.expert_ff) <= ff_.size() && size(slots * shape.d_model) <= out_.size() &&
-           size(most_tiles(slots, shape.experts)) <= tiles_.size();
+           size(most_tiles(slots, shape.experts)) <= tiles_.size() &&
+           size(rows * panels_of(shape.d_model)) <= arrived_.size();
 }
 
 ExpertBuffers ExpertsWorkspace::view() const {
-    return {scores_.data(), stats_.data(),  choice_.data(), weight_.data(), sorted_.data(),
-            tiles_.data(),  counts_.data(), ff_.data(),     out_.data(),    branch_.data()};
+    return {scores_.data(), stats_.data(),   choice_.data(), weight_.data(), tiles_.data(),
+            done_.data(),   arrived_.data(), ff_.data(),     out_.data(),    branch_.data()};
 }
 
 Mixture::Mixture(const MoeSpec& spec)
@@ -161,6 +157,7 @@ ProductsCall Mixture::products(const Stack& stack, int32_t rows) const {
     call.slots = static_cast<int32_t>(slots_of(shape_, rows));
     call.used = shape_.experts_used;
     call.experts = shape_.experts;
+    call.processors = DeviceContext::current().info().processors;
     call.bias = stack.bias.data();
     return call;
 }
@@ -198,12 +195,6 @@ void Mixture::launch(cudaStream_t stream, int32_t rows, float* x, const ExpertsW
     in.with = buffers;
     launch_products(stream, in);
 
-    ProductsCall out = products(down_, rows);
-    out.x = buffers.ff;
-    out.out = buffers.out;
-    out.with = buffers;
-    launch_products(stream, out);
-
     CombineCall combine;
     combine.rows = rows;
     combine.width = shape_.d_model;
@@ -214,7 +205,15 @@ void Mixture::launch(cudaStream_t stream, int32_t rows, float* x, const ExpertsW
     combine.stream_scale = stream_scale_;
     combine.x = x;
     combine.with = buffers;
-    launch_combine(stream, combine);
+
+    ProductsCall out = products(down_, rows);
+    out.x = buffers.ff;
+    out.out = buffers.out;
+    out.with = buffers;
+    out.combines = !post_norm_.present && out.quant_type != QuantType::f32;
+    out.sum = combine;
+    launch_products(stream, out);
+    if (!out.combines) launch_combine(stream, combine);
 }
 
 int64_t Mixture::bytes() const {

@@ -1,28 +1,34 @@
 // kernels/cuda/experts/products.cuh: the products of the chosen experts with up to eight rows at a time.
 //
-// Grid:     (panels of an expert, tiles). A CTA multiplies one panel of the expert of one tile; CTAs past the last tile
-//           return. What CTAs there are follows from shapes and from the number of rows alone.
-// Work:     K is cut into units of 128 or 256 inputs (ExpertUnit). Warp w has units w, w + warps, ...; it copies their
-//           weights into its own stages of shared memory (cp.async), converts the inputs of the tile's rows while they
-//           arrive, and multiplies (Multiply<E>, decode/multiply.cuh). Nothing is shared between warps until the sums
-//           of all of them are added, in the order of the warps.
+// Grid:     (groups of neighbouring panels of an expert, tiles). CTAs of empty tiles return. How many panels a CTA has
+//           (ProductsPlan) changes nothing but speed.
+// Work:     K is cut into units of 128 or 256 inputs (ExpertUnit). Warp w has units w, w + warps, ... It converts a
+// unit
+//           of the inputs of the tile's rows once, and multiplies it with that unit of each panel of the CTA
+//           (Multiply<E>, decode/multiply.cuh). Weights come through a ring of stages of its own, by cp.async. Nothing
+//           is shared between warps until the sums of all of them are added, in the order of the warps.
 // Inputs:   as ActivationOperand has them, but scaled by a power of two per row and unit, so that a warp needs no
 // other. Shared:   per warp: stages of weights, rows of inputs on their way to the lanes that multiply with them,
 // factors that
-//           scale the sums of a row back; then the sums, [warp][row of the tile][packed row].
+//           scale the sums of a row back; then the sums of a panel, [warp][row of the tile][packed row].
+// Overlap:  tiles are complete before gate and up begin, so down asks for its first weights before it waits for them.
 // Law 1:    the number of warps follows from the width; a column of an mma depends on that column alone.
 #pragma once
+
+#include <algorithm>
 
 #include "kernels/cuda/decode/multiply.cuh"
 #include "kernels/cuda/device/launch.cuh"
 #include "kernels/cuda/experts/block_sums.cuh"
 #include "kernels/cuda/experts/experts.h"
 #include "kernels/cuda/experts/gated.cuh"
+#include "kernels/cuda/experts/slot_sums.cuh"
 
 namespace foresay::kernels::cuda {
 
 inline constexpr int kProductWarps = 8;
-inline constexpr int kProductStages = 2;
+inline constexpr int kMostPanels = 4;  // of a CTA
+inline constexpr int kMostStages = 4;
 
 template <QuantType E>
 struct ExpertUnit {
@@ -38,18 +44,24 @@ struct ExpertUnit {
 };
 constexpr int sum_stride(int rows) { return rows * 33; }  // floats from one warp's sums to the next one's
 
-// The rows of a tile, one per lane, lanes past the last one a copy of it.
+// A tile, its rows one per lane; lanes past the last one have a copy of it.
 struct TileRows {
-    int count;
-    std::int32_t slot, source;  // of x
-    float2 stats;
+    int expert, count;
+    std::int32_t slot;
+    std::int32_t source = 0;  // of x
+    float2 stats = {0.0f, 1.0f};
 
-    __device__ TileRows(const ProductsCall& c, int4 tile, int lane) : count(tile.z), stats{0.0f, 1.0f} {
-        slot = __ldcg(c.with.sorted + tile.y + min(lane, count - 1));
+    __device__ TileRows(const ExpertTile* tile, int lane) {
+        const int2 head = __ldcg(reinterpret_cast<const int2*>(tile));
+        const std::int32_t own = __ldcg(tile->slots + lane % kExpertRows);
+        expert = head.x;
+        count = head.y;
+        slot = __shfl_sync(~0u, own, max(min(lane, count - 1), 0));
+    }
+    // What depends on the kernels before the router's.
+    __device__ void locate(const ProductsCall& c) {
         source = c.gate_up ? slot / c.used : slot;
-        if (c.gate_up && c.norm.weight != nullptr) {
-            stats = __ldcg(c.with.stats + source);
-        }
+        if (c.gate_up && c.norm.weight != nullptr) stats = __ldcg(c.with.stats + source);
     }
 };
 
@@ -71,7 +83,7 @@ public:
         } else {
             read<8>(c, rows, begin, passage, back, lane);
         }
-        if constexpr (!Form::floats) this->template sum_up<Unit::kGroups>(0);
+        if constexpr (Form::has_sums) this->template sum_up<Unit::kGroups>(0);
     }
 
 private:
@@ -123,8 +135,7 @@ private:
                 min(max(static_cast<int>(__reduce_max_sync(~0u, __float_as_uint(most)) >> 23), 20), 254);
             const float scale = __uint_as_float(static_cast<std::uint32_t>(267 - exponent) << 23);
             if (lane == b) {
-                back[b] = __uint_as_float(static_cast<std::uint32_t>(exponent - 13) << 23) *
-                          (Form::floats ? 1.0f : kCodeScale);
+                back[b] = __uint_as_float(static_cast<std::uint32_t>(exponent - 13) << 23) * Form::code_scale;
             }
 #pragma unroll
             for (int v = 0; v < kV; ++v) {
@@ -174,6 +185,20 @@ __device__ inline void copies_done() {
     __syncwarp();
 }
 
+// Waits for the oldest stage: one group is committed for each stage at the start, and one after each stage that has
+// been multiplied, so all but the `stages` - 1 youngest groups must be there.
+__device__ inline void stage_ready(int stages) {
+    if (stages == 1) {
+        copies_done<0>();
+    } else if (stages == 2) {
+        copies_done<1>();
+    } else if (stages == 3) {
+        copies_done<2>();
+    } else {
+        copies_done<3>();
+    }
+}
+
 // What becomes of the sums of pair `pair` (packed rows 2 pair, 2 pair + 1) of a slot.
 __device__ inline void finish_pair(const ProductsCall& c, int expert, std::int32_t slot, int packed, float a, float b) {
     if (packed >= c.rows) return;
@@ -191,65 +216,103 @@ __device__ inline void finish_pair(const ProductsCall& c, int expert, std::int32
     if (packed + 1 < c.rows) to[1] = b;
 }
 
-template <QuantType E>
-__global__ void __launch_bounds__(32 * kProductWarps, 2) multiply_experts(const ProductsCall c, int stages, int room) {
+// After the outputs of a CTA's rows and panels are written: counts them, and adds up the rows whose last slot this was.
+// By all threads.
+__device__ inline void combine_arrived(const ProductsCall& c, const std::int32_t* slots, int count, int first_panel,
+                                       int panels) {
+    __shared__ bool complete[kExpertRows * kMostPanels];
+    __threadfence();
+    __syncthreads();
+    const auto thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
+    for (int i = thread; i < count * panels; i += threads) {
+        const std::int64_t t = slots[i / panels] / c.used;
+        std::int32_t* const arrived = c.with.arrived + t * c.panel_count + first_panel + i % panels;
+        complete[i] = atomicAdd(arrived, 1) == c.used - 1;
+        if (complete[i]) *arrived = 0;
+    }
+    __threadfence();
+    __syncthreads();
+    for (int i = thread; i < count * panels * kPanelRows; i += threads) {
+        const int pair = i / kPanelRows, column = (first_panel + pair % panels) * kPanelRows + i % kPanelRows;
+        if (!complete[pair] || column >= c.rows) continue;
+        const std::int64_t t = slots[pair / panels] / c.used;
+        add_to_row(c.sum, t, column, sum_of_slots(c.sum, t, column));
+    }
+}
+
+// kPanels: the most panels of a CTA, `each` of them at most are its own.
+template <QuantType E, int kPanels>
+__global__ void __launch_bounds__(32 * kProductWarps, kPanels == 1 ? 2 : 1)
+    multiply_experts(const ProductsCall c, int each, int stages, int room) {
     extern __shared__ __align__(128) char shared[];
+    __shared__ std::int32_t slots[kExpertRows];
     using Unit = ExpertUnit<E>;
-    allow_successor();
-    await_predecessors();
-    if (static_cast<int>(blockIdx.y) >= __ldcg(c.with.counts)) return;
-    const int4 tile = __ldcg(c.with.tiles + blockIdx.y);
     const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
     const int warps = static_cast<int>(blockDim.x / 32);
-    const int panel = static_cast<int>(blockIdx.x);
-    const std::uint8_t* const weights =
-        c.panels + tile.x * c.expert_bytes + static_cast<std::int64_t>(panel) * c.blocks * Unit::kFormat.bytes;
+    // gate_up waits for the router here. When down may start, gate_up has waited, so the tiles are there.
+    if (c.gate_up) await_predecessors();
+    allow_successor();
+    TileRows rows(c.with.tiles + blockIdx.y, lane);
+    if (rows.count == 0) return;
+    const int first_panel = static_cast<int>(blockIdx.x) * each, here = min(each, c.panel_count - first_panel);
+    const std::int64_t panel_bytes = static_cast<std::int64_t>(c.blocks) * Unit::kFormat.bytes;
+    const std::uint8_t* const weights = c.panels + rows.expert * c.expert_bytes + first_panel * panel_bytes;
     const int units = (c.blocks + Unit::kBlocks - 1) / Unit::kBlocks;
     const std::uint32_t mine = shared_address(shared) + warp * Unit::warp_bytes(stages, room);
-    const auto copy = [&](int unit, int stage) {
-        const int block = unit * Unit::kBlocks;
-        if (unit < units) {
-            copy_async(mine + stage * Unit::kBytes, weights + static_cast<std::int64_t>(block) * Unit::kFormat.bytes,
+    // Stages hold (unit, panel) after (unit, panel), panels first. `ahead_*`: the next one to ask for.
+    int ahead_unit = warp, ahead_panel = 0, ahead_stage = 0;
+    const auto ask = [&] {
+        if (ahead_unit < units) {
+            const int block = ahead_unit * Unit::kBlocks;
+            copy_async(mine + ahead_stage * Unit::kBytes,
+                       weights + ahead_panel * panel_bytes + static_cast<std::int64_t>(block) * Unit::kFormat.bytes,
                        min(Unit::kBlocks, c.blocks - block) * Unit::kFormat.bytes, lane);
+            if (++ahead_panel == here) {
+                ahead_panel = 0;
+                ahead_unit += warps;
+            }
+            if (++ahead_stage == stages) ahead_stage = 0;
         }
         commit_copies();  // also of nothing: groups are counted
     };
-    copy(warp, 0);
-    const TileRows rows(c, tile, lane);
+    for (int i = 0; i < stages; ++i) ask();
+    if (!c.gate_up) await_predecessors();
+    rows.locate(c);
+    if (warp == 0 && lane < rows.count) slots[lane] = rows.slot;
     const std::uint32_t passage = mine + stages * Unit::kBytes;
     float* const back = reinterpret_cast<float*>(shared + warp * Unit::warp_bytes(stages, room) +
                                                  stages * Unit::kBytes + room * Unit::kRowBytes * Unit::kPlanes);
-    float total[2][4] = {};
+    float total[kPanels][2][4] = {};
     const auto run = [&](auto one_row) {
         int stage = 0;
         for (int unit = warp; unit < units; unit += warps) {
-            // The next unit's weights are under way while this one's are multiplied.
-            if (stages > 1) copy(unit + warps, stage ^ 1);
             ExpertOperand<E> in;
             in.load(c, rows, unit * Unit::kInputs, passage, back, lane);
-            if (stages > 1) {
-                copies_done<1>();
-            } else {
-                copies_done<0>();
-            }
-            float sums[2][1][4] = {};
-#pragma unroll
-            for (int j = 0; j < Unit::kBlocks; ++j) {
-                if (unit * Unit::kBlocks + j >= c.blocks) break;
-                Multiply<E, 1, one_row>::run(mine + stage * Unit::kBytes + j * Unit::kFormat.bytes, in, j, sums, lane);
-            }
             const float first = back[lane % 4 * 2], second = back[lane % 4 * 2 + 1];
 #pragma unroll
-            for (int t = 0; t < 2; ++t) {
-                total[t][0] = fmaf(sums[t][0][0], first, total[t][0]);
-                total[t][2] = fmaf(sums[t][0][2], first, total[t][2]);
-                if (!one_row) {
-                    total[t][1] = fmaf(sums[t][0][1], second, total[t][1]);
-                    total[t][3] = fmaf(sums[t][0][3], second, total[t][3]);
+            for (int p = 0; p < kPanels; ++p) {
+                if (p >= here) break;
+                stage_ready(stages);
+                float sums[2][1][4] = {};
+#pragma unroll
+                for (int j = 0; j < Unit::kBlocks; ++j) {
+                    if (unit * Unit::kBlocks + j >= c.blocks) break;
+                    Multiply<E, 1, one_row>::run(mine + stage * Unit::kBytes + j * Unit::kFormat.bytes, in, j, sums,
+                                                 lane);
                 }
+#pragma unroll
+                for (int t = 0; t < 2; ++t) {
+                    total[p][t][0] = fmaf(sums[t][0][0], first, total[p][t][0]);
+                    total[p][t][2] = fmaf(sums[t][0][2], first, total[p][t][2]);
+                    if (!one_row) {
+                        total[p][t][1] = fmaf(sums[t][0][1], second, total[p][t][1]);
+                        total[p][t][3] = fmaf(sums[t][0][3], second, total[p][t][3]);
+                    }
+                }
+                __syncwarp();  // the stage is written next
+                ask();
+                if (++stage == stages) stage = 0;
             }
-            if (stages > 1) stage ^= 1;
-            __syncwarp();  // the stage, the passage and the factors are written next
         }
     };
     if (rows.count == 1) {
@@ -258,9 +321,12 @@ __global__ void __launch_bounds__(32 * kProductWarps, 2) multiply_experts(const 
         run(std::false_type());
     }
     copies_done<0>();
-    // Sums to shared memory: [warp][row][packed row].
+    // Panel after panel: sums to shared memory, [warp][row][packed row], and on.
     float* const all = reinterpret_cast<float*>(shared + warps * Unit::warp_bytes(stages, room));
-    {
+#pragma unroll
+    for (int p = 0; p < kPanels; ++p) {
+        if (p >= here) break;
+        if (p > 0) __syncthreads();  // the sums before are read
         float* const to = all + warp * sum_stride(room);
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
@@ -268,23 +334,23 @@ __global__ void __launch_bounds__(32 * kProductWarps, 2) multiply_experts(const 
             if (row >= rows.count) continue;
 #pragma unroll
             for (int t = 0; t < 2; ++t) {
-                to[row * 33 + 16 * t + lane / 4] = total[t][i];
-                to[row * 33 + 16 * t + 8 + lane / 4] = total[t][2 + i];
+                to[row * 33 + 16 * t + lane / 4] = total[p][t][i];
+                to[row * 33 + 16 * t + 8 + lane / 4] = total[p][t][2 + i];
             }
         }
-    }
-    __syncthreads();
-    for (int i = static_cast<int>(threadIdx.x); i < 16 * rows.count; i += 32 * warps) {
-        const int row = i / 16, pair = i % 16;
-        const std::int32_t slot = __ldcg(c.with.sorted + tile.y + row);
-        float a = 0.0f, b = 0.0f;
-        for (int w = 0; w < warps; ++w) {
-            const float* const from = all + w * sum_stride(room) + row * 33 + 2 * pair;
-            a += from[0];
-            b += from[1];
+        __syncthreads();
+        for (int i = static_cast<int>(threadIdx.x); i < 16 * rows.count; i += 32 * warps) {
+            const int row = i / 16, pair = i % 16;
+            float a = 0.0f, b = 0.0f;
+            for (int w = 0; w < warps; ++w) {
+                const float* const from = all + w * sum_stride(room) + row * 33 + 2 * pair;
+                a += from[0];
+                b += from[1];
+            }
+            finish_pair(c, rows.expert, slots[row], (first_panel + p) * kPanelRows + 2 * pair, a, b);
         }
-        finish_pair(c, tile.x, slot, panel * kPanelRows + 2 * pair, a, b);
     }
+    if (c.combines) combine_arrived(c, slots, rows.count, first_panel, here);
 }
 
 template <QuantType E>
@@ -293,12 +359,24 @@ void launch_products_as(cudaStream_t stream, const ProductsCall& call) {
     // By the shape: how many warps there are decides the order of sums.
     const int units = (call.blocks + Unit::kBlocks - 1) / Unit::kBlocks;
     const int warps = units < kProductWarps ? units : kProductWarps;
-    const int stages = units > warps ? kProductStages : 1;
     const int rows = call.slots / call.used, room = rows < kExpertRows ? rows : kExpertRows;
+    const auto tiles = static_cast<int>(most_tiles(call.slots, call.experts));
+    // As many panels a CTA, up to kMostPanels, as leave every multiprocessor enough warps.
+    const int each = call.panels_each > 0
+                         ? call.panels_each
+                         : std::clamp(call.panel_count * tiles * warps / (call.processors * 12), 1, kMostPanels);
+    const int steps = (units + warps - 1) / warps * each;
+    const int stages = std::min(steps, E == QuantType::f16 || E == QuantType::bf16 ? 2 : kMostStages);
     const int bytes = warps * (Unit::warp_bytes(stages, room) + sum_stride(room) * 4);
-    const dim3 grid(static_cast<unsigned>(call.panel_count),
-                    static_cast<unsigned>(most_tiles(call.slots, call.experts)));
-    launch_overlapping("products of experts", multiply_experts<E>, grid, 32 * warps, bytes, stream, call, stages, room);
+    const dim3 grid(static_cast<unsigned>((call.panel_count + each - 1) / each), static_cast<unsigned>(tiles));
+    const auto launch = [&](auto kernel) {
+        launch_overlapping("products of experts", kernel, grid, 32 * warps, bytes, stream, call, each, stages, room);
+    };
+    if (each == 1) {
+        launch(multiply_experts<E, 1>);
+    } else {
+        launch(multiply_experts<E, kMostPanels>);
+    }
 }
 
 }  // namespace foresay::kernels::cuda
