@@ -51,17 +51,6 @@ std::size_t size(int64_t value) { return static_cast<std::size_t>(value); }
 // products to outweigh that.
 constexpr int32_t kPrefillRows = 2048;
 
-// What this backend cannot run yet, in one sentence; `what` completes "this model has ...".
-[[noreturn]] void refuse(const std::string& what) {
-    throw Error("this model has " + what + ", which the cuda backend does not support yet; use --device cpu");
-}
-
-void refuse_other(const MlpOutSpec& spec) {
-    if (spec.add_branch) refuse("a feed-forward network beside experts");
-}
-template <class Spec>
-void refuse_other(const Spec&) {}
-
 // One backend of one device. Backends of the same device (a target and a draft model, say) share its DeviceContext, and
 // so its stream.
 class CudaOps final : public Ops {
@@ -114,7 +103,6 @@ public:
     }
     std::unique_ptr<PreparedOp> prepare(const AttentionInSpec& spec) override {
         check_op(spec);
-        refuse_other(spec);
         if (spec.shape.head_dim > kMaxAttendWidth) {
             throw Error("this model has heads of " + std::to_string(spec.shape.head_dim) +
                         " values, and the cuda backend supports at most " + std::to_string(kMaxAttendWidth) +
@@ -137,11 +125,7 @@ public:
     std::unique_ptr<PreparedOp> prepare(const AttentionOutSpec& spec) override { return linear<PreparedOut>(spec); }
     std::unique_ptr<PreparedOp> prepare(const MlpInSpec& spec) override { return linear<PreparedMlpIn>(spec); }
     std::unique_ptr<PreparedOp> prepare(const MlpOutSpec& spec) override { return linear<PreparedOut>(spec); }
-    std::unique_ptr<PreparedOp> prepare(const MoeSpec& spec) override {
-        check_op(spec);
-        const DeviceScope scope = use();
-        return counted<PreparedMoe>(spec);
-    }
+    std::unique_ptr<PreparedOp> prepare(const MoeSpec& spec) override { return linear<PreparedMoe>(spec); }
     std::unique_ptr<PreparedOp> prepare(const PerLayerEmbedSpec& spec) override {
         return linear<PreparedPerLayerEmbed>(spec);
     }
@@ -279,7 +263,6 @@ private:
     template <class Op, class Spec>
     std::unique_ptr<PreparedOp> linear(const Spec& spec) {
         check_op(spec);
-        refuse_other(spec);
         const DeviceScope scope = use();
         return counted<Op>(spec);
     }

@@ -312,7 +312,6 @@ TEST(IdentityMatrix, TextsAreThoseOfTheOracle) {
 TEST(IdentityMatrix, FamiliesGiveTheOraclesText) {
     std::int64_t drafted = 0, accepted = 0;
     for (const std::string& family : family_names()) {
-        if (fast_backend().name == "cuda" && has_experts(family)) continue;  // refused there so far
         core::ModelConfig config = config_of(family_json(family));
         config.shape.vocab = tokenizer().vocab_size();
         const auto target =

@@ -46,8 +46,6 @@ inline std::string family_json(const std::string& family) {
     return text.str();
 }
 
-inline bool has_experts(const std::string& family) { return config_of(family_json(family)).experts.count > 0; }
-
 inline std::vector<std::string> family_names() {
     std::vector<std::string> names;
     for (const auto& entry : std::filesystem::directory_iterator(family_folder())) {

@@ -10,7 +10,7 @@
 //   attend         q, cache -> attended
 //   attention_out  attended -> x += ...; with a post norm: attended -> raw, and launch_add_rows() adds it
 //   mlp_in         x -> ff
-//   mlp_out        ff -> x += ..., as attention_out
+//   mlp_out        ff -> x += ..., as attention_out; the branch of the experts may join before the post norm
 //   moe            x -> x += ..., or -> branch (experts/experts.h)
 //   per_layer      x -> raw, that and per_layer -> ff, that -> raw, and launch_add_rows() adds it
 //   head           x of the logit rows -> logits
@@ -308,6 +308,7 @@ void ForwardRunner::out(const OpCall& call, const DeviceBuffer<float>& input) {
     add.rows = w_.rows();
     add.width = w_.shape.d_model;
     add.y = w_.raw.data();
+    if (op.add_branch) add.branch = w_.experts.branch();
     add.inner = op.inner_norm.row_norm();
     add.post = op.post_norm.row_norm();
     add.scale = op.scale;

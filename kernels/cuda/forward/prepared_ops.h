@@ -66,16 +66,20 @@ struct PreparedOut : CudaPreparedOp {  // attention_out and mlp_out
     OutLinear linear;
     DeviceNorm inner_norm, post_norm;
     float scale, stream_scale = 1.0f;
+    bool add_branch = false;
     explicit PreparedOut(const AttentionOutSpec& spec) : linear(spec), post_norm(spec.post_norm), scale(spec.scale) {}
     explicit PreparedOut(const MlpOutSpec& spec)
         : linear(spec),
           inner_norm(spec.inner_norm),
           post_norm(spec.post_norm),
           scale(spec.scale),
-          stream_scale(spec.stream_scale) {}
+          stream_scale(spec.stream_scale),
+          add_branch(spec.add_branch) {}
 
     // Whether the sums need more than a factor before they join the residual stream: a kernel of their own.
-    bool finishes_rows() const { return !inner_norm.empty() || !post_norm.empty() || stream_scale != 1.0f; }
+    bool finishes_rows() const {
+        return !inner_norm.empty() || !post_norm.empty() || stream_scale != 1.0f || add_branch;
+    }
 };
 struct PreparedMlpIn : CudaPreparedOp {
     MlpInLinear linear;
