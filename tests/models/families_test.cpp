@@ -75,7 +75,7 @@ std::vector<Golden> goldens() {
         all.back().greedy_tolerance = 0.12;
     }
     all.push_back({.folder = "families/llama-128", .model = "llama-128-F32.gguf"});
-    // Files in types that foresay may not have yet are skipped, and the reason is said.
+    // As llama-quantize writes them: it mixes types, and narrow rows get others than the name says.
     const auto add_types = [&](const std::string& family, std::initializer_list<const char*> types) {
         for (const std::string type : types) {
             const std::string name = family + "-" + type;
@@ -140,16 +140,9 @@ TEST_P(Families, LogitsAndGreedyTokens) {
     ASSERT_TRUE(file) << golden.folder;
     const json expected = json::parse(file);
     const OpenedGolden opened(golden);
-    std::shared_ptr<const core::Model> model;
-    try {
-        auto source = core::ModelSource::open(opened.path());
-        if (golden.decoded) source = core::ModelSource::decoded(std::move(source));
-        model = core::Model::load(std::move(source), backend.ops(), {.context = golden.context});
-    } catch (const Error& problem) {
-        const std::string why = problem.what();
-        ASSERT_NE(why.find("cannot compute with"), std::string::npos) << why;
-        GTEST_SKIP() << why;
-    }
+    auto source = core::ModelSource::open(opened.path());
+    if (golden.decoded) source = core::ModelSource::decoded(std::move(source));
+    const auto model = core::Model::load(std::move(source), backend.ops(), {.context = golden.context});
     core::Context context(model, {.length = golden.context > 0 ? golden.context : 128, .prefill_rows = 128});
     const std::vector<std::int32_t> ids = expected["input_ids"], positions = expected["positions"];
     std::vector<kernels::TokenRef> refs;
