@@ -51,7 +51,6 @@ struct ModelShape {
     std::int32_t experts_used = 0;  // K
     std::int32_t expert_ff = 0;     // Fe
     std::int32_t per_layer = 0;     // width of a layer's part of the per-layer embeddings; 0: the model has none
-    std::int32_t group = 0;         // largest number of query heads that share a key-value head; 0: H / Hkv
 };
 
 // The keys and values that the KV cache holds of one layer.

@@ -81,7 +81,6 @@ kernels::ModelShape layer_shape(const ModelConfig& config, std::int32_t layer) {
     shape.kv_heads = own.kv_heads;
     shape.head_dim = own.head_dim;
     shape.d_ff = own.d_ff;
-    shape.group = 0;
     return shape;
 }
 
@@ -107,7 +106,6 @@ void widen_shape(ModelConfig& config) {
         s.kv_heads = std::max(s.kv_heads, layer.kv_heads);
         s.head_dim = std::max(s.head_dim, layer.head_dim);
         s.d_ff = std::max(s.d_ff, layer.d_ff);
-        if (layer.kv_heads > 0) s.group = std::max(s.group, layer.heads / layer.kv_heads);
     }
     s.d_ff = std::max(s.d_ff, config.experts.shared_ff);
 }

@@ -321,7 +321,7 @@ TEST_P(DenseOptions, LayersDifferAndShare) {
                                  Shapes{{{2, 2, 128}, {2, 1, 512}}, true}, Shapes{{{3, 1, 320}, {4, 4, 20}}, true},
                                  Shapes{{{4, 2, 32}, {4, 2, 32}}, false}}) {
         ModelShape of[2];
-        shape_.heads = shape_.kv_heads = shape_.head_dim = shape_.group = 0;
+        shape_.heads = shape_.kv_heads = shape_.head_dim = 0;
         kv_shape_.layers.clear();
         for (int i = 0; i < 2; ++i) {
             const Heads& heads = shapes.layers[i];
@@ -329,14 +329,12 @@ TEST_P(DenseOptions, LayersDifferAndShare) {
             of[i].heads = heads.heads;
             of[i].kv_heads = heads.kv_heads;
             of[i].head_dim = heads.head_dim;
-            of[i].group = 0;
             kv_shape_.layers.push_back({heads.kv_heads, heads.head_dim});
         }
         for (const Heads& heads : shapes.layers) {
             shape_.heads = std::max(shape_.heads, heads.heads);
             shape_.kv_heads = std::max(shape_.kv_heads, heads.kv_heads);
             shape_.head_dim = std::max(shape_.head_dim, heads.head_dim);
-            shape_.group = std::max(shape_.group, heads.heads / heads.kv_heads);
         }
         for (const QuantType type : kMatrixTypes) {
             if (type == QuantType::q8_0 && shapes.layers[1].head_dim % 32 != 0) continue;

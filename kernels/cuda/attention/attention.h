@@ -18,6 +18,7 @@
 
 #include <cuda_fp16.h>
 
+#include <algorithm>
 #include <cstdint>
 
 #include "kernels/cuda/device/division.h"
@@ -134,11 +135,12 @@ struct AttendLayer {
     const float* k_norm = nullptr;
 };
 
-// Fills in what follows from the heads, the tiles and the layout of a call.
-inline void shape_attention(AttendCall& call) {
+// Fills in what follows from the heads, the tiles and the layout of a call. `most_heads`: of a tile; the tiles of a
+// batch may have more rows than the groups of a layer leave room for, whose tiles then have fewer heads.
+inline void shape_attention(AttendCall& call, std::int32_t most_heads = kTileRows) {
     call.block_shift = attend_block_shift(call.layout.format, call.layout.width);
     call.group = call.heads / call.kv_heads;
-    call.per_tile = heads_per_tile(call.group);
+    call.per_tile = std::min(heads_per_tile(call.group), most_heads);
     call.tiles_per_head = (call.group + call.per_tile - 1) / call.per_tile;
     call.head_tiles = call.kv_heads * call.tiles_per_head;
     call.per_tile_inverse = inverse_of(call.per_tile);

@@ -226,7 +226,6 @@ void ForwardRunner::attend(const OpCall& call) {
     attend.soft_cap = spec.soft_cap;
     attend.sinks = op.sinks.data();
     attend.kv = call.kv->layer(call.layer);
-    check(w_.tile_rows <= rows_per_tile(attend.group), "the tiles of a batch suit the heads of a layer");
     check(attend_partial_floats(attend) <= static_cast<std::int64_t>(w_.partial.size()) || !w_.decodes(),
           "attention has room for its partials");
     // Prefill rows: K and V are in the cache already.

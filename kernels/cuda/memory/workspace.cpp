@@ -30,9 +30,6 @@ struct RowFloats {
           per_layer(static_cast<int64_t>(s.layers) * s.per_layer) {}
 };
 
-// Rows of a tile of a batch: as many as have room whichever layer attends.
-int32_t room_of_tiles(const ModelShape& s) { return rows_per_tile(s.group > 0 ? s.group : s.heads / s.kv_heads); }
-
 }  // namespace
 
 // Most of what the constructor allocates; callers plan memory by it. Left out are the memory of sampling and what grows
@@ -58,7 +55,7 @@ CudaWorkspace::CudaWorkspace(DeviceContext& on, std::shared_ptr<OpenForward> ope
     shape = of;
     max_rows = rows;
     max_logit_rows = logit_rows;
-    tile_rows = room_of_tiles(of);
+    tile_rows = rows_per_tile(of.heads / of.kv_heads);
     const RowFloats row(of);
     x = DeviceBuffer<float>(size(rows * row.x));
     normed = DeviceBuffer<float>(size(rows * row.x));
@@ -113,8 +110,10 @@ void CudaWorkspace::begin(const Batch& new_batch, const SampledToken* slots, con
 // Room for the attention and the angles of the batch. Partials are all kNotReady between launches (attention.h), so new
 // memory is filled with it.
 void CudaWorkspace::reserve(const RopeCache& ropes) {
-    // The layers may differ: the widest heads, the smallest blocks, and so the most chunks.
+    // The layers may differ: the widest heads, the smallest blocks, and so the most chunks. Tiles of heads: as many as
+    // key-value heads, or more than half full.
     AttendCall most = attend_call(shape, KvLayout(shape, 1));
+    most.head_tiles = std::max(most.head_tiles, 2 * shape.heads / (kTileRows / tile_rows));
     most.chunks = forward.reach > 0 ? chunk_of(forward.reach - 1, attend_block_shift(KvFormat::f16, 0)) + 1 : 0;
     const auto floats = decodes() ? size(attend_partial_floats(most)) : 0;
     if (floats > partial.size()) {
@@ -151,7 +150,7 @@ AttendCall CudaWorkspace::attend_call(const ModelShape& of, const KvLayout& kv) 
     call.out = attended.data();
     call.partial = partial.data();
     call.taken = taken.data();
-    shape_attention(call);
+    shape_attention(call, kTileRows / tile_rows);
     call.chunks = forward.reach > 0 ? chunk_of(forward.reach - 1, call.block_shift) + 1 : 0;
     return call;
 }
