@@ -4,12 +4,32 @@
 #include "kernels/cuda/device/async.cuh"
 #include "kernels/cuda/device/launch.cuh"
 #include "kernels/cuda/experts/block_sums.cuh"
-#include "kernels/cuda/experts/slot_sums.cuh"
 
 namespace foresay::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 256;
+
+// Value i of the sum of row t, by ascending expert.
+__device__ inline float sum_of_slots(const CombineCall& c, std::int64_t t, int i) {
+    const float* const weight = c.with.weight + t * c.used;
+    const float* const out = c.with.out + t * c.used * c.width + i;
+    float y = 0.0f;
+#pragma unroll 8
+    for (int k = 0; k < c.used; ++k) {
+        y = fmaf(__ldcg(weight + k), __ldcg(out + static_cast<std::int64_t>(k) * c.width), y);
+    }
+    return y;
+}
+
+__device__ inline void add_to_row(const CombineCall& c, std::int64_t t, int i, float y) {
+    if (c.keep_branch) {
+        c.with.branch[t * c.width + i] = y;
+        return;
+    }
+    float* const x = c.x + t * c.width + i;
+    *x = c.stream_scale * fmaf(c.scale, y, __ldcg(x));
+}
 
 // With a post norm the row lies in shared memory until its squares are known.
 __global__ void __launch_bounds__(kThreads) combine(const CombineCall c) {

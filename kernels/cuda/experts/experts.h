@@ -10,18 +10,17 @@
 //                     and the list of tiles. For up to kFusedSlots slots one launch; else three.
 //   launch_products   x of the slot's row --norm, gate and up, biases, activation--> ff [slots, Fe]
 //   launch_products   ff --down, bias--> out [slots, D]
-//   launch_combine    sum over the slots of a row, by ascending expert --post norm--> x or the branch. Without a post
-//                     norm launch_products does that, too (ProductsCall::combines).
+//   launch_combine    sum over the slots of a row, by ascending expert --post norm--> x or the branch
 //
-// No kernel asks the host how many slots an expert has: grids are made for the most tiles there can be, and what is
-// left over returns at once. So a forward is a graph like any other.
+// No kernel asks the host how many slots an expert has: the products divide the tiles that there are among a grid that
+// is always the same. So a forward is a graph like any other.
 //
 // Law 1:    a row's scores, choice, products and sum depend on that row alone: a column of an mma depends on that
 //           column, units of inputs are added in their order, and experts by ascending id.
 // Precision: scores, weights and sums are float32; exponentials and sums of the softmax double. Inputs of quantised
 //           matrices are float16 after scaling by a power of two per row and unit of 128 or 256 inputs.
-// Overlap:  every kernel lets its successor start early and waits for its predecessors
-// (kernels/cuda/device/launch.cuh). Errors:   launches throw Error when a kernel cannot be launched.
+// Overlap:  every kernel lets its successor start early and waits for its predecessors (device/launch.cuh).
+// Errors:   launches throw Error when a kernel cannot be launched.
 #pragma once
 
 #include <cstdint>
@@ -54,16 +53,16 @@ struct NormArgs {
 
 // What a forward's experts need of memory, in CudaWorkspace. Addresses never change.
 struct ExpertBuffers {
-    float* scores = nullptr;          // [T, E]
-    float2* stats = nullptr;          // [T]: mean and 1 / deviation of x, for the norm of the experts
-    std::int32_t* choice = nullptr;   // [slots]: the expert
-    float* weight = nullptr;          // [slots]
-    ExpertTile* tiles = nullptr;      // most_tiles() of them; those past the last one are empty
-    std::int32_t* done = nullptr;     // CTAs of the router that are done; 0 between launches
-    std::int32_t* arrived = nullptr;  // [T, panels of D]: slots whose panel of `out` is written; 0 between launches
-    float* ff = nullptr;              // [slots, Fe]
-    float* out = nullptr;             // [slots, D]
-    float* branch = nullptr;          // [T, D]: what keep_branch keeps
+    float* scores = nullptr;         // [T, E]
+    float2* stats = nullptr;         // [T]: mean and 1 / deviation of x, for the norm of the experts
+    std::int32_t* choice = nullptr;  // [slots]: the expert
+    float* weight = nullptr;         // [slots]
+    ExpertTile* tiles = nullptr;     // most_tiles() of them; those past the last one are empty
+    std::int32_t* tile_count = nullptr;
+    std::int32_t* done = nullptr;  // CTAs of the router that are done; 0 between launches
+    float* ff = nullptr;           // [slots, Fe]
+    float* out = nullptr;          // [slots, D]
+    float* branch = nullptr;       // [T, D]: what keep_branch keeps
 };
 
 // The most tiles that so many slots make.
@@ -110,19 +109,14 @@ struct ProductsCall {
     std::int32_t blocks = 0;               // of a panel
     std::int32_t inputs = 0, rows = 0;     // of an expert's stack, without padding
     std::int32_t slots = 0, used = 0, experts = 0;
-    std::int32_t processors = 1;   // of the device
-    std::int32_t panels_each = 0;  // of a CTA; 0: as many as suit
-    const float* x = nullptr;      // gate_up: [T, D]; down: [slots, Fe]
-    NormArgs norm;                 // gate_up
-    const float* bias = nullptr;   // [E, rows] in packed order, or null
+    std::int32_t processors = 1, shared_bytes = 0;  // of the device; of a multiprocessor
+    const float* x = nullptr;                       // gate_up: [T, D]; down: [slots, Fe]
+    NormArgs norm;                                  // gate_up
+    const float* bias = nullptr;                    // [E, rows] in packed order, or null
     Activation activation = Activation::silu;
     float limit = 0.0f;
     float* out = nullptr;  // [slots, Fe or D]
     ExpertBuffers with;
-    // Down: whichever CTA has the last slot of a row adds up the row's part that is in its panels. Not with a post
-    // norm, which needs a whole row, and not in float32.
-    bool combines = false;
-    CombineCall sum;
 };
 void launch_products(cudaStream_t stream, const ProductsCall& call);
 

@@ -57,7 +57,6 @@ DeviceBuffer<float> interleaved(const TensorView& gate, const TensorView& up) {
     return to_device(std::span<const float>(both));
 }
 
-int64_t panels_of(int64_t rows) { return (rows + kPanelRows - 1) / kPanelRows; }
 int64_t slots_of(const ModelShape& shape, int32_t rows) { return int64_t{rows} * shape.experts_used; }
 
 const MoeSpec& checked(const MoeSpec& spec) {
@@ -98,13 +97,13 @@ ExpertsWorkspace::ExpertsWorkspace(const ModelShape& shape, int32_t max_rows) {
     tiles_ = DeviceBuffer<ExpertTile>(size(most_tiles(slots, shape.experts)));
     constexpr int32_t none[] = {0};
     done_ = to_device(std::span<const int32_t>(none));
-    arrived_ = to_device(std::span<const int32_t>(std::vector<int32_t>(size(max_rows * panels_of(shape.d_model)), 0)));
+    tile_count_ = to_device(std::span<const int32_t>(none));
 }
 
 int64_t ExpertsWorkspace::bytes(const ModelShape& shape, int32_t max_rows) {
     if (shape.experts == 0) return 0;
     const int64_t slots = slots_of(shape, max_rows);
-    return 4 * (int64_t{max_rows} * (shape.experts + shape.d_model + 2 + panels_of(shape.d_model)) +
+    return 4 * (int64_t{max_rows} * (shape.experts + shape.d_model + 2) +
                 slots * (int64_t{shape.expert_ff} + shape.d_model + 2)) +
            static_cast<int64_t>(sizeof(ExpertTile)) * most_tiles(slots, shape.experts);
 }
@@ -113,13 +112,12 @@ bool ExpertsWorkspace::has_room(const ModelShape& shape, int32_t rows) const {
     const int64_t slots = slots_of(shape, rows);
     return size(int64_t{rows} * shape.experts) <= scores_.size() && size(slots) <= weight_.size() &&
            size(slots * shape.expert_ff) <= ff_.size() && size(slots * shape.d_model) <= out_.size() &&
-           size(most_tiles(slots, shape.experts)) <= tiles_.size() &&
-           size(rows * panels_of(shape.d_model)) <= arrived_.size();
+           size(most_tiles(slots, shape.experts)) <= tiles_.size();
 }
 
 ExpertBuffers ExpertsWorkspace::view() const {
-    return {scores_.data(), stats_.data(),   choice_.data(), weight_.data(), tiles_.data(),
-            done_.data(),   arrived_.data(), ff_.data(),     out_.data(),    branch_.data()};
+    return {scores_.data(),     stats_.data(), choice_.data(), weight_.data(), tiles_.data(),
+            tile_count_.data(), done_.data(),  ff_.data(),     out_.data(),    branch_.data()};
 }
 
 Mixture::Mixture(const MoeSpec& spec)
@@ -157,7 +155,9 @@ ProductsCall Mixture::products(const Stack& stack, int32_t rows) const {
     call.slots = static_cast<int32_t>(slots_of(shape_, rows));
     call.used = shape_.experts_used;
     call.experts = shape_.experts;
-    call.processors = DeviceContext::current().info().processors;
+    const DeviceInfo& device = DeviceContext::current().info();
+    call.processors = device.processors;
+    call.shared_bytes = static_cast<int32_t>(device.shared_bytes);
     call.bias = stack.bias.data();
     return call;
 }
@@ -210,10 +210,8 @@ void Mixture::launch(cudaStream_t stream, int32_t rows, float* x, const ExpertsW
     out.x = buffers.ff;
     out.out = buffers.out;
     out.with = buffers;
-    out.combines = !post_norm_.present && out.quant_type != QuantType::f32;
-    out.sum = combine;
     launch_products(stream, out);
-    if (!out.combines) launch_combine(stream, combine);
+    launch_combine(stream, combine);
 }
 
 int64_t Mixture::bytes() const {

@@ -37,7 +37,7 @@ public:
 private:
     DeviceBuffer<float> scores_, weight_, ff_, out_, branch_;
     DeviceBuffer<float2> stats_;
-    DeviceBuffer<std::int32_t> choice_, done_, arrived_;
+    DeviceBuffer<std::int32_t> choice_, done_, tile_count_;
     DeviceBuffer<ExpertTile> tiles_;
 };
 

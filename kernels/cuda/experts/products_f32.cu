@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(256) multiply_experts_f32(const ProductsCall c
         }
         a = warp_sum(a);
         b = warp_sum(b);
-        if (lane == 0) finish_pair(c, rows.expert, slot, packed, a, b);
+        if (lane == 0) finish_pair(c, slot, packed, a, b, biases_of(c, rows.expert, packed));
     }
 }
 

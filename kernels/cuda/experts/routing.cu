@@ -168,6 +168,7 @@ __device__ void choose_row(const RouterCall& c, int t, float* memory, int lane) 
         c.to.choice[slot] = chosen;
         c.to.weight[slot] = chosen_weight;
         if (c.rows == 1) c.to.tiles[place] = {chosen, 1, {place}};
+        if (c.rows == 1 && place == 0) *c.to.tile_count = c.used;
     }
     __syncwarp();
 }
@@ -212,6 +213,7 @@ __device__ void tile_few(const RouterCall& c, std::int32_t* memory) {
     }
     int used = 0;
     for (int i = 0; i < slots; ++i) used += leads[i];
+    if (thread == 0) *c.to.tile_count = used;
     const auto most = static_cast<int>(most_tiles(slots, c.experts));
     for (int i = used + thread; i < most; i += threads) c.to.tiles[i].count = 0;
 }
@@ -268,7 +270,7 @@ __device__ void tile_many(const RouterCall& c, std::int32_t* memory) {
             }
             base += __shfl_sync(~0u, up_to, 31);
         }
-        if (thread == 0) first_tile[c.experts] = base;
+        if (thread == 0) *c.to.tile_count = first_tile[c.experts] = base;
     }
     __syncthreads();
     over_stretches([&](int i, int e, int begin, int end) {
@@ -320,30 +322,38 @@ __global__ void __launch_bounds__(32 * kWarps) scores(const RouterCall c, bool f
     const auto load4 = [&](const float* from, int at) {
         return at < c.width ? __ldg(reinterpret_cast<const float4*>(from + at)) : float4{};
     };
+    // An RMS norm is a factor of the score, and its weights are factors of the router's, multiplied in before the wait
+    // where registers suffice.
+    const bool folds = kFours <= 24 && c.norm.weight != nullptr && !c.norm.layer && c.norm.bias == nullptr;
     float4 w[kFours];
+    const auto load_weights = [&](int base) {
 #pragma unroll
-    for (int i = 0; i < kFours; ++i) w[i] = load4(weight, 128 * i + 4 * lane);
+        for (int i = 0; i < kFours; ++i) w[i] = load4(weight, base + 128 * i + 4 * lane);
+        if (!folds) return;
+#pragma unroll
+        for (int i = 0; i < kFours; ++i) {
+            const float4 g = load4(c.norm.weight, base + 128 * i + 4 * lane);
+            w[i] = {w[i].x * g.x, w[i].y * g.y, w[i].z * g.z, w[i].w * g.w};
+        }
+    };
+    load_weights(0);
     await_predecessors();
     float2 stats = {0.0f, 1.0f};
     if (c.norm.layer) {
         const float2 moments = moments_of(x, c.width, true, lane);
         stats = {moments.x, 1.0f / sqrtf(moments.y + c.norm.eps)};
     }
-    // An RMS norm is a factor of the score.
     const bool biased = c.norm.bias != nullptr;
     float sum = 0.0f, squares = 0.0f;
     for (int base = 0; base < c.width; base += 128 * kFours) {
-        if (base > 0) {
-#pragma unroll
-            for (int i = 0; i < kFours; ++i) w[i] = load4(weight, base + 128 * i + 4 * lane);
-        }
+        if (base > 0) load_weights(base);
 #pragma unroll
         for (int i = 0; i < kFours; ++i) {
             const int at = base + 128 * i + 4 * lane;
             if (at >= c.width) continue;
             float4 v = __ldcg(reinterpret_cast<const float4*>(x + at));
             squares += fmaf(v.x, v.x, v.y * v.y) + fmaf(v.z, v.z, v.w * v.w);
-            if (c.norm.weight != nullptr) {
+            if (c.norm.weight != nullptr && !folds) {
                 const float4 g = load4(c.norm.weight, at);
                 v = {(v.x - stats.x) * g.x, (v.y - stats.x) * g.y, (v.z - stats.x) * g.z, (v.w - stats.x) * g.w};
                 if (biased) {
