@@ -25,6 +25,9 @@
 #include <utility>
 
 #include "base/error.h"
+#include "kernels/cuda/attention/attention_choice.h"
+#include "kernels/cuda/attention/flash_decode.h"
+#include "kernels/cuda/attention/flash_prefill.h"
 #include "kernels/cuda/forward/per_layer.h"
 #include "kernels/cuda/forward/prepared_ops.h"
 #include "kernels/cuda/memory/kv_expand.h"
@@ -231,10 +234,27 @@ void ForwardRunner::attend(const OpCall& call) {
     // Prefill rows: K and V are in the cache already.
     if (!w_.decodes()) {
         if (call.kv->format == KvFormat::q8) expand_kv(call, attend);
-        launch_attend_prefill(stream_, attend);
+        if (takes_flash_prefill(attend, w_.device.info(), w_.forward.flash)) {
+            launch_flash_prefill(stream_, attend);
+        } else {
+            launch_attend_prefill(stream_, attend);
+        }
         return;
     }
-    // Decode rows: as a step of the decode kernel if possible, which then also completes attention_in.
+    // Decode rows after long contexts: as a kernel of its own, after the projections are launched and what it does not
+    // do itself: norms of heads.
+    if (takes_flash_decode(attend, w_.device.info(), w_.forward.flash) &&
+        attend_partial_floats(attend) <= static_cast<std::int64_t>(w_.flash_partial.size())) {
+        if (w_.new_kv != nullptr && !prepared<PreparedAttentionIn>(*w_.new_kv).finishes_heads()) {
+            leave_to(attend, *std::exchange(w_.new_kv, nullptr));
+        }
+        settle_new_kv();
+        w_.sequence.flush();
+        attend.partial = w_.flash_partial.data();
+        launch_flash_decode(stream_, attend, w_.forward.together);
+        return;
+    }
+    // Others: as a step of the decode kernel if possible, which then also completes attention_in.
     AttendCall fused = attend;
     if (w_.new_kv != nullptr) leave_to(fused, *w_.new_kv);
     if (w_.sequence.attend(fused)) {
