@@ -78,7 +78,7 @@ class ExpertOperand : public ActivationOperand<E, 1> {
     static constexpr int kV = Unit::kVectors;
 
 public:
-    // Converts the unit that begins at input `begin` to `at` in shared memory, by a warp. Behind the rows: the factors
+    // Converts the unit that begins at input `begin` to `at` in shared memory, by a warp. After the rows: the factors
     // of their sums.
     __device__ static __forceinline__ void put(const ProductsCall& c, const TileRows& rows, int begin, std::uint32_t at,
                                                int room, int lane) {
