@@ -6,7 +6,7 @@ import Anthropic from '@anthropic-ai/sdk';
 import { Ollama } from 'ollama';
 import { createOpenAICompatible } from '@ai-sdk/openai-compatible';
 import { generateText, streamText } from 'ai';
-import { call, pattern, serve, weather } from './server.mjs';
+import { serve } from './server.mjs';
 
 let server, openai, anthropic, ollama;
 before(async () => {
@@ -20,11 +20,9 @@ after(async () => {
 });
 
 const messages = [{ role: 'user', content: 'def add(a, b):' }];
-const tools = [{ type: 'function', function: weather }];
-const asks = [{ role: 'user', content: pattern(call) }];
 
 test('openai: a chat, whole and streamed, is the same text', async () => {
-  const body = { model: 'gpt-4', messages, max_tokens: 24, seed: 5, temperature: 0.8 };
+  const body = { model: 'gpt-4', messages, max_tokens: 24, seed: 5, temperature: 0.8, ignore_eos: true };
   const whole = await openai.chat.completions.create(body);
   const runner = openai.chat.completions.stream({ ...body, stream_options: { include_usage: true } });
   let text = '';
@@ -43,20 +41,6 @@ test('openai: log probabilities and several answers', async () => {
   assert.equal(answer.choices.length, 2);
   assert.equal(answer.choices[1].logprobs.content.length, 5);
   assert.equal(answer.choices[1].logprobs.content[0].top_logprobs.length, 2);
-});
-
-test('openai: calls of tools, whole and streamed', async () => {
-  const body = { model: 'm', messages: asks, tools, temperature: 0, max_tokens: 40, stop: ['\n'] };
-  const whole = await openai.chat.completions.create(body);
-  assert.equal(whole.choices[0].finish_reason, 'tool_calls');
-  assert.equal(whole.choices[0].message.content, null);
-  assert.deepEqual(JSON.parse(whole.choices[0].message.tool_calls[0].function.arguments), { city: 'Oslo' });
-  const final = await openai.chat.completions.stream(body).finalChatCompletion();
-  assert.deepEqual(final.choices[0].message.tool_calls[0].function, whole.choices[0].message.tool_calls[0].function);
-  const turn = await openai.chat.completions.create({ model: 'm', max_tokens: 4, tools, messages: [...asks,
-    whole.choices[0].message,
-    { role: 'tool', tool_call_id: whole.choices[0].message.tool_calls[0].id, content: 'rain' }] });
-  assert.equal(turn.usage.completion_tokens, 4);
 });
 
 test('openai: the classes of its errors, and no retry of what stays wrong', async () => {
@@ -88,7 +72,7 @@ test('openai: an abort ends the answer and frees the place', async () => {
 });
 
 test('openai: responses', async () => {
-  const body = { model: 'm', input: 'x = 1', max_output_tokens: 12, seed: 1 };
+  const body = { model: 'm', input: 'x = 1', max_output_tokens: 12, seed: 1, ignore_eos: true };
   const whole = await openai.responses.create(body);
   assert.equal(whole.status, 'incomplete');
   const stream = openai.responses.stream(body);
@@ -97,28 +81,21 @@ test('openai: responses', async () => {
   const final = await stream.finalResponse();
   assert.equal(text, whole.output_text);
   assert.equal(final.output[0].content[0].text, text);
-  const tool = { type: 'function', ...weather, strict: false };
-  const called = await openai.responses.create(
-    { model: 'm', input: pattern(call), tools: [tool], temperature: 0, max_output_tokens: 40, stop: ['\n'] });
-  const item = called.output.find((one) => one.type === 'function_call');
-  assert.deepEqual(JSON.parse(item.arguments), { city: 'Oslo' });
-  const next = await openai.responses.create({ model: 'm', max_output_tokens: 3, tools: [tool],
-    input: [{ role: 'user', content: 'x' }, item, { type: 'function_call_output', call_id: item.call_id, output: 'rain' }] });
+  const tool = { type: 'function', name: 'weather', parameters: { type: 'object', properties: {} }, strict: false };
+  const next = await openai.responses.create({ model: 'm', max_output_tokens: 3, tools: [tool], ignore_eos: true,
+    input: [{ role: 'user', content: 'x' }, { type: 'function_call', call_id: 'c1', name: 'weather', arguments: '{}' },
+      { type: 'function_call_output', call_id: 'c1', output: 'rain' }] });
   assert.equal(next.usage.output_tokens, 3);
 });
 
-test('anthropic: messages, whole and streamed, tools and counts', async () => {
-  const body = { model: 'claude', max_tokens: 16, messages, system: '# Python', seed: 3 };
+test('anthropic: messages, whole and streamed, and counts', async () => {
+  const body = { model: 'claude', max_tokens: 16, messages, system: '# Python', seed: 3, ignore_eos: true };
   const whole = await anthropic.messages.create(body);
   assert.equal(whole.stop_reason, 'max_tokens');
   const final = await anthropic.messages.stream(body).finalMessage();
   assert.equal(final.content[0].text, whole.content[0].text);
   const counted = await anthropic.messages.countTokens({ model: 'claude', messages, system: '# Python' });
   assert.equal(counted.input_tokens, whole.usage.input_tokens + whole.usage.cache_read_input_tokens);
-  const called = await anthropic.messages.stream({ model: 'claude', max_tokens: 40, messages: asks, temperature: 0,
-    stop_sequences: ['\n'], tools: [{ name: 'weather', input_schema: weather.parameters }] }).finalMessage();
-  assert.equal(called.stop_reason, 'tool_use');
-  assert.deepEqual(called.content.at(-1).input, { city: 'Oslo' });
   await assert.rejects(anthropic.messages.create({ model: 'c', max_tokens: 1, messages: [] }), Anthropic.BadRequestError);
 });
 
@@ -129,8 +106,6 @@ test('ollama: chat, generate and what clients look for', async () => {
   for await (const part of await ollama.chat({ model: 'm', messages, options, stream: true })) text += part.message.content;
   assert.equal(text, whole.message.content);
   assert.equal(whole.eval_count, 12);
-  const called = await ollama.chat({ model: 'm', messages: asks, tools, options: { temperature: 0, num_predict: 40, stop: ['\n'] } });
-  assert.deepEqual(called.message.tool_calls[0].function.arguments, { city: 'Oslo' });
   const filled = await ollama.generate({ model: 'm', prompt: 'def add(a, b):\n    return ', suffix: '\n', raw: true, options });
   assert.ok(filled.response.length > 0);
   assert.equal((await ollama.list()).models.length, 1);
@@ -138,7 +113,7 @@ test('ollama: chat, generate and what clients look for', async () => {
   await assert.rejects(ollama.pull({ model: 'm' }), /neither fetches nor changes/);
 });
 
-test('ai: text, stream and tools', async () => {
+test('ai: text and stream', async () => {
   const provider = createOpenAICompatible({ name: 'foresay', baseURL: server.url + '/v1' });
   const model = provider('m');
   const whole = await generateText({ model, prompt: 'x = 1', maxOutputTokens: 10, seed: 4 });

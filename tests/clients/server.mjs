@@ -25,12 +25,3 @@ export async function serve(...options) {
     },
   };
 }
-
-// A text that the bundled model continues with the same line again, as it does with any pattern.
-export function pattern(line) {
-  return Array(12).fill(line).join('\n') + '\n';
-}
-
-export const call = '<tool_call>{"name": "weather", "arguments": {"city": "Oslo"}}</tool_call>';
-export const weather = { name: 'weather', description: 'The weather of a city.',
-  parameters: { type: 'object', properties: { city: { type: 'string' } } } };

@@ -143,28 +143,6 @@ TEST(Serve, APredictionChangesNothingButTheTime) {
     }
 }
 
-TEST(Serve, FindsACallInAnAnswer) {
-    Served served;
-    Client client = served.client();
-    std::string pattern;
-    for (int i = 0; i < 14; ++i) pattern += "<tool_call>{\"name\": \"weather\", \"arguments\": {}}</tool_call>\n";
-    const std::string body =
-        "{\"messages\":[{\"role\":\"user\",\"content\":" + server::json_quoted(pattern) +
-        R"(}],"temperature":0,"max_tokens":40,"stop":"\n","tools":[{"type":"function","function":{"name":"weather"}}])";
-    const Json choice = parse_json(client.post("/v1/chat/completions", body + "}").body)["choices"].items()[0];
-    EXPECT_EQ(choice.text("finish_reason"), "tool_calls") << choice.dump();
-    const Json call = choice["message"]["tool_calls"].items().at(0);
-    EXPECT_EQ(call["function"].text("arguments"), "{}");
-    const Reply stream = client.post("/v1/chat/completions", body + R"(,"stream":true})");
-    std::string arguments;
-    for (const std::string& data : data_of(stream.body)) {
-        if (data == "[DONE]") break;
-        const Json delta = parse_json(data)["choices"].items()[0]["delta"];
-        if (delta["tool_calls"].is_list()) arguments += delta["tool_calls"].items()[0]["function"].text("arguments");
-    }
-    EXPECT_EQ(arguments, "{}");
-}
-
 TEST(Serve, StopsBeforeAStopStringAndSaysWhy) {
     const std::string all = text_alone("def fibonacci(n):\n", 7, 0, 0.8, 24);
     const std::string stop = all.substr(all.size() / 2, 3);
