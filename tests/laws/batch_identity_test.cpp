@@ -173,6 +173,9 @@ Outcome run_schedule(unsigned seed, const Faults& faults = {}) {
                 return std::make_unique<RandomLengthDrafter>(random_drafter(first), first + 1);
             };
     }
+    if (chance(2)) {
+        parts.draft = std::make_unique<core::Context>(bundled(fast_backend(), "draft"), options);
+    }
     BatchGenerator batch(std::move(parts));
 
     struct Added {

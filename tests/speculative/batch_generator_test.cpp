@@ -86,6 +86,17 @@ TEST(Scheduler, DecodesAloneAndLeavesPausedOnesOut) {
 
 // ------------------------------------------------------------------------------------------------------- sequences
 
+// Counts forwards, and the rows of each.
+class CountedOps final : public kernels::OpsDecorator {
+public:
+    explicit CountedOps(kernels::Ops& inner) : OpsDecorator(inner) {}
+    void begin(kernels::Workspace& workspace, const kernels::Batch& batch) override {
+        rows.push_back(static_cast<std::int32_t>(batch.rows.size()));
+        OpsDecorator::begin(workspace, batch);
+    }
+    std::vector<std::int32_t> rows;
+};
+
 BatchRequest request(std::int32_t max_tokens, std::uint64_t seed = 0) {
     return {.input = prompt(),
             .chain = temperature_chain(0.8),
@@ -293,17 +304,6 @@ TEST(BatchGenerator, WhoIsUrgentRunsFirst) {
               static_cast<std::int64_t>(5 * prompt().size()));
     EXPECT_EQ(batch.counters().decode_rows, 15);
 }
-
-// Counts forwards, and the rows of each.
-class CountedOps final : public kernels::OpsDecorator {
-public:
-    explicit CountedOps(kernels::Ops& inner) : OpsDecorator(inner) {}
-    void begin(kernels::Workspace& workspace, const kernels::Batch& batch) override {
-        rows.push_back(static_cast<std::int32_t>(batch.rows.size()));
-        OpsDecorator::begin(workspace, batch);
-    }
-    std::vector<std::int32_t> rows;
-};
 
 TEST(BatchGenerator, CancelsBeforeTheNextForward) {
     CountedOps counted(fast_backend().ops());
@@ -650,6 +650,56 @@ TEST(BatchGenerator, LogprobsAreTheSameWithDrafts) {
     run(batch);
     EXPECT_GT(drafted.result.speculation.accepted, 10);
     EXPECT_EQ(drafted.logprobs, plain.logprobs);
+}
+
+// The draft model drafts a token for each text in one forward.
+TEST(BatchGenerator, TheDraftModelDraftsForAllInOneForward) {
+    CountedOps counted(fast_backend().ops());
+    const auto draft = core::Model::load(core::ModelSource::open(bundled_path("draft")), counted);
+    speculative::BatchParts parts = batch_parts(for_sequences(4));
+    parts.speculation = {.mode = core::SpeculationMode::fixed, .draft_length = 3};
+    parts.draft = std::make_unique<core::Context>(draft, for_sequences(4));
+    BatchGenerator batch(std::move(parts));
+    std::deque<Recorder> sinks(4);
+    for (std::size_t i = 0; i < sinks.size(); ++i) batch.add(request(32, i), sinks[i]);
+    run(batch);
+    for (std::size_t i = 0; i < sinks.size(); ++i) {
+        EXPECT_EQ(sinks[i].tokens, alone(32, i)) << i;
+        const speculative::SpeculationStatistics& statistics = sinks[i].result.speculation;
+        EXPECT_GT(statistics.accepted, 4);
+        EXPECT_LT(statistics.rounds, 32);
+        ASSERT_EQ(statistics.sources.size(), 1u);
+        EXPECT_EQ(statistics.sources[0].name, "draft");
+        EXPECT_EQ(statistics.sources[0].drafted, statistics.drafted);
+    }
+    // A forward for each prompt, and three for each round.
+    const std::int64_t rounds = batch.counters().forwards;
+    EXPECT_LE(std::ssize(counted.rows), 4 + 3 * rounds);
+    EXPECT_GT(std::ranges::count_if(counted.rows, [](std::int32_t rows) { return rows >= 4; }), rounds);
+    EXPECT_TRUE(no_page_is_lost(batch));
+}
+
+// Under `auto` the bytes are the same whatever is drafted, and a text that comes back drafts again.
+TEST(BatchGenerator, DraftsWhatPaysFromBothSources) {
+    speculative::BatchParts parts = drafting_parts(2, 4);
+    parts.speculation = {.mode = core::SpeculationMode::automatic};
+    parts.draft = std::make_unique<core::Context>(bundled(fast_backend(), "draft"), for_sequences(2));
+    // A clock by which every forward takes as long, whatever its rows: further rows are free.
+    static double clock;
+    clock = 0.0;
+    parts.now = [] { return clock += 1.0; };
+    BatchGenerator batch(std::move(parts));
+    Recorder first, second;
+    BatchRequest predicted = greedy(48);
+    predicted.prediction = greedy_alone(48);
+    batch.add(std::move(predicted), first);
+    batch.add(request(48, 2), second);
+    run(batch);
+    EXPECT_EQ(first.tokens, greedy_alone(48));
+    EXPECT_EQ(second.tokens, alone(48, 2));
+    EXPECT_EQ(first.result.speculation.mode, "auto");
+    ASSERT_EQ(first.result.speculation.sources.size(), 2u);
+    EXPECT_GT(first.result.speculation.accepted, 10);
 }
 
 using speculative::CostModel;
