@@ -262,7 +262,7 @@ TEST(BatchIdentity, NoiseKeyedByThePlaceInTheBatchIsNoticed) {
     EXPECT_GT(different_texts({.noise_by_place = true, .model = nullptr}), 0);
 }
 
-// Samples from the logits of the next row.
+// Gives each row what belongs to the next one: its logits, or its slot for draws.
 class NeighboursLogits final : public kernels::OpsDecorator {
 public:
     explicit NeighboursLogits(kernels::Ops& inner) : OpsDecorator(inner) {}
@@ -272,6 +272,12 @@ public:
     }
     std::span<float> logits(kernels::Workspace& workspace, std::int32_t i) override {
         return OpsDecorator::logits(workspace, (i + 1) % rows_);
+    }
+    kernels::SampledToken sampled(kernels::Workspace& workspace, std::int32_t slot) override {
+        return OpsDecorator::sampled(workspace, (slot + 1) % rows_);
+    }
+    kernels::Candidates candidates(kernels::Workspace& workspace, std::int32_t slot) override {
+        return OpsDecorator::candidates(workspace, (slot + 1) % rows_);
     }
 
 private:

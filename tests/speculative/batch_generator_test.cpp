@@ -787,6 +787,11 @@ public:
         if (i == broken) row[7] = std::numeric_limits<float>::quiet_NaN();
         return row;
     }
+    kernels::SampledToken sampled(kernels::Workspace& workspace, std::int32_t slot) override {
+        kernels::SampledToken token = OpsDecorator::sampled(workspace, slot);
+        if (slot == broken) token.finite = false;
+        return token;
+    }
     std::int32_t broken = -1;
 };
 
