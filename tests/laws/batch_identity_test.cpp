@@ -262,7 +262,7 @@ TEST(BatchIdentity, NoiseKeyedByThePlaceInTheBatchIsNoticed) {
     EXPECT_GT(different_texts({.noise_by_place = true, .model = nullptr}), 0);
 }
 
-// Gives each row what belongs to the next one: its logits, or its slot for draws.
+// Gives a row the logits of the next one, or the draw of the one before.
 class NeighboursLogits final : public kernels::OpsDecorator {
 public:
     explicit NeighboursLogits(kernels::Ops& inner) : OpsDecorator(inner) {}
@@ -274,10 +274,7 @@ public:
         return OpsDecorator::logits(workspace, (i + 1) % rows_);
     }
     kernels::SampledToken sampled(kernels::Workspace& workspace, std::int32_t slot) override {
-        return OpsDecorator::sampled(workspace, (slot + 1) % rows_);
-    }
-    kernels::Candidates candidates(kernels::Workspace& workspace, std::int32_t slot) override {
-        return OpsDecorator::candidates(workspace, (slot + 1) % rows_);
+        return OpsDecorator::sampled(workspace, std::max(0, slot - 1));
     }
 
 private:
