@@ -50,6 +50,15 @@ speculative::BatchGenerator Engine::make_batch(const BatchOptions& options) cons
         };
         break;
     }
+    if (options.speculate && draft() != nullptr && has_source("draft")) {
+        core::ContextOptions own =
+            state_->context_options(std::min(context_length(), draft()->config().context_length));
+        own.sequences = context.sequences;
+        own.branches = std::max(0, most - own.sequences);
+        own.decode_rows = std::max(2 * most, state_->options.decode_rows);
+        parts.draft = std::make_unique<core::Context>(state_->draft, own);
+        parts.never_proposed = state_->never_proposed;
+    }
     return speculative::BatchGenerator(std::move(parts));
 }
 

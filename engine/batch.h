@@ -13,8 +13,9 @@ struct BatchOptions {
     // Positions of the KV cache, shared by the texts that run and by beginnings that are kept for later ones; rounded
     // up to whole contexts. 0: four contexts, or as many of them as half of the free memory holds; at least one.
     std::int64_t cache_tokens = 0;
-    std::int32_t kept_texts = 64;  // most texts whose beginning is kept; 0: none, and texts that run share nothing
-    bool speculate = true;         // as the configuration says: its mode, and its sources that need no draft model
+    std::int32_t kept_texts = 64;  // most texts whose beginning is kept; 0: none,
+                                   // and texts that run share nothing
+    bool speculate = true;         // as the configuration says: its mode and its sources
     // Rows of prompts between two decode forwards. Fewer: shorter gaps between tokens; more: earlier first tokens.
     std::int32_t prefill_rows_beside = 64;
 };

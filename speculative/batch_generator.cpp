@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "base/error.h"
@@ -47,6 +48,11 @@ struct BatchGenerator::State {
     // Of drafts:
     CostModel costs;
     RowLedger ledger;
+    std::optional<ModelDrafts> model;
+    Acceptance everyone;                    // how often the draft model is right, in all texts
+    std::vector<Sequence*> drafting_texts;  // texts of the round that may draft
+    std::vector<DraftStep> steps;
+    std::vector<std::pair<double, Sequence*>> gains;
     double speedup = 1.0;  // tokens per millisecond with drafts, in those without, over the last rounds
     std::vector<DraftedRow> drafted;
     std::vector<std::int32_t> widths;  // of the drafts, by segment
@@ -60,6 +66,7 @@ struct BatchGenerator::State {
 
     core::Context& target() const { return *parts.target; }
     core::KvCache& cache() const { return parts.target->cache(); }
+    bool drafts() const { return parts.make_drafter || model; }
     Sequence* find(Ticket ticket) {
         for (const auto* list : {&running, &waiting}) {
             for (const auto& sequence : *list) {
@@ -79,6 +86,11 @@ struct BatchGenerator::State {
     void plan();
     void warm_up();
     void draft();
+    void draft_fixed();
+    void draft_what_pays(std::int32_t used, double value);
+    void take_proposals(Sequence& sequence, double value, bool prefer_model);
+    double gain_of_model(const Sequence& sequence, double value, std::int32_t rows) const;
+    void step_model(std::span<const std::pair<double, Sequence*>> texts);
     void start_sampling();
     void learn(double verify_ms, std::int32_t emitted);
     void preempt();
@@ -184,6 +196,7 @@ bool BatchGenerator::State::give_pages(Sequence& sequence) {
     }
     counters.cached_tokens += held;
     sequence.admit(id, held);
+    sequence.learn_from(everyone);
     return true;
 }
 
@@ -205,6 +218,7 @@ void BatchGenerator::State::admit() {
 
 // Keeps what the cache holds of a sequence for others.
 void BatchGenerator::State::release(Sequence& sequence) {
+    if (model) model->forget(sequence.model_draft);
     if (sequence.id() < 0) return;
     if (parts.reuse_prefixes && !sequence.broken) {
         kept.keep(sequence.id(), sequence.key());
@@ -241,7 +255,7 @@ void BatchGenerator::State::plan() {
         schedule_forward(loads,
                          {.prefill_rows = options.prefill_rows,
                           .prefill_rows_beside = parts.prefill_rows_beside,
-                          .decode_rows = options.decode_rows},
+                          .decode_rows = target().max_rows()},
                          last, schedule);
         const auto wanted = [this] {
             std::int32_t pages = 0;
@@ -336,7 +350,7 @@ void BatchGenerator::State::sample() {
         } else {
             const std::int32_t room = sequence.room();
             const std::int64_t accepted = sequence.accepted();
-            sequence.sample(target(), row, sources[i]);
+            sequence.sample(target(), row, sources[i], everyone);
             counters.tokens += room - sequence.room();
             counters.drafted += own;
             counters.accepted += sequence.accepted() - accepted;
@@ -347,7 +361,8 @@ void BatchGenerator::State::sample() {
 
 // Times forwards of several widths, within a time budget.
 void BatchGenerator::State::warm_up() {
-    if (!parts.make_drafter || parts.speculation.mode != core::SpeculationMode::automatic) return;
+    if (!drafts() || parts.speculation.mode != core::SpeculationMode::automatic) return;
+    if (model) model->warm_up();
     constexpr double kBudgetMs = 150.0;
     const core::SequenceId id = cache().create();
     std::vector<std::int32_t> ids(static_cast<std::size_t>(costs.widest()));
@@ -371,35 +386,130 @@ void BatchGenerator::State::warm_up() {
     cache().drop(id);
 }
 
+void BatchGenerator::State::step_model(std::span<const std::pair<double, Sequence*>> texts) {
+    steps.clear();
+    for (const auto& [gain, sequence] : texts) {
+        steps.push_back({.text = &sequence->model_draft,
+                         .tokens = sequence->tokens(),
+                         .draft = sequence->draft_tokens(),
+                         .live = &sequence->chain(),
+                         .sampled = {}});
+    }
+    model->step(steps);
+    for (std::size_t i = 0; i < texts.size(); ++i) texts[i].second->take_sampled(steps[i].sampled);
+}
+
+// Every text gets what the draft model drafts, or else what its lookup has.
+void BatchGenerator::State::draft_fixed() {
+    while (model) {
+        gains.clear();
+        for (Sequence* sequence : drafting_texts) {
+            if (sequence->draft_is_open()) gains.emplace_back(0.0, sequence);
+        }
+        if (gains.empty()) break;
+        step_model(gains);
+    }
+    for (Sequence* sequence : drafting_texts) {
+        while (sequence->draft_is_open() && sequence->proposal().token >= 0) sequence->take_proposal();
+    }
+}
+
+// In tokens: what the draft model's next token for this text is worth, without the time of the step.
+double BatchGenerator::State::gain_of_model(const Sequence& sequence, double value, std::int32_t rows) const {
+    // A further row costs what it does on average, because devices compute rows in tiles.
+    constexpr std::int32_t kRows = 8;
+    const std::int32_t first = std::min(rows, costs.widest() - 1);
+    const std::int32_t last = std::min(first + kRows, costs.widest());
+    const double row_ms = (costs.verify_ms(last) - costs.verify_ms(first)) / (last - first);
+    // What the draft model has missed of the text is made up for once, in the hope of many drafts.
+    const double late_ms = model->catch_up_ms(sequence.model_draft, sequence.tokens().size());
+    const double rounds = std::max(8.0, 0.5 * sequence.room());
+    return sequence.survival() * sequence.model_chance() - value * (row_ms + late_ms / rounds);
+}
+
+// Takes what the lookup has while that is likely. `prefer_model`: only where the draft model would not do better.
+void BatchGenerator::State::take_proposals(Sequence& sequence, double value, bool prefer_model) {
+    // A draft ends where it survives with less than this chance: no row is that cheap.
+    constexpr double kLeastSurvival = 0.05;
+    // What a right token is worth, in tokens: those after it can be accepted only if it is.
+    constexpr double kFollowers = 2.0;
+    while (sequence.draft_is_open() && sequence.proposal().token >= 0) {
+        const double chance = sequence.proposal().chance;
+        if (sequence.survival() * chance < kLeastSurvival) return;
+        if (prefer_model) {
+            const auto texts = static_cast<std::int32_t>(drafting_texts.size());
+            const double better = sequence.survival() * (sequence.model_chance() - chance) * kFollowers;
+            if (better > value * model->step_ms(texts) / texts) return;
+        }
+        sequence.take_proposal();
+    }
+}
+
+// Each step of the draft model serves the texts that gain most by it, as many as pay for it.
+void BatchGenerator::State::draft_what_pays(std::int32_t used, double value) {
+    for (;;) {
+        std::int32_t rows = used;
+        for (Sequence* sequence : drafting_texts) {
+            take_proposals(*sequence, value, model.has_value());
+            rows += sequence->drafted();
+        }
+        if (!model) return;
+        gains.clear();
+        for (Sequence* sequence : drafting_texts) {
+            if (sequence->draft_is_open()) gains.emplace_back(gain_of_model(*sequence, value, rows), sequence);
+        }
+        std::ranges::sort(gains, [](const auto& a, const auto& b) {
+            return a.first != b.first ? a.first > b.first : a.second->ticket() < b.second->ticket();
+        });
+        double sum = 0.0;
+        double best = 0.0;
+        std::size_t count = 0;
+        for (std::size_t i = 0; i < gains.size() && gains[i].first > 0.0; ++i) {
+            sum += gains[i].first;
+            const double net = sum - value * model->step_ms(static_cast<std::int32_t>(i) + 1);
+            if (net <= best) continue;
+            best = net;
+            count = i + 1;
+        }
+        if (count == 0) break;
+        step_model(std::span(gains).first(count));
+    }
+    for (Sequence* sequence : drafting_texts) take_proposals(*sequence, value, false);
+}
+
 // Drafts for the sequences of a decode forward, as far as there are rows and pages for them.
 void BatchGenerator::State::draft() {
     drafting = false;
     draft_ms = 0.0;
-    for (const ScheduledRows& rows : schedule.rows) running[rows.sequence]->cut_draft(0);
+    for (const ScheduledRows& rows : schedule.rows) running[rows.sequence]->begin_draft(0);
     const SpeculationOptions& options = parts.speculation;
-    if (!parts.make_drafter || options.mode == core::SpeculationMode::off) return;
+    if (!drafts() || options.mode == core::SpeculationMode::off) return;
     if (schedule.row_class != kernels::RowClass::decode) return;
     const bool fixed = options.mode == core::SpeculationMode::fixed;
-    if (!fixed && !ledger.allows()) return;
+    std::int32_t used = 0;
+    for (const ScheduledRows& rows : schedule.rows) used += rows.rows;
+    if (used >= costs.widest() || (!fixed && !ledger.allows())) return;
     drafting = true;
     const double start = parts.now();
-    std::int32_t used = 0;
     std::int32_t pages = 0;
-    drafted.clear();
-    for (std::size_t i = 0; i < schedule.rows.size(); ++i) {
-        const ScheduledRows& rows = schedule.rows[i];
+    drafting_texts.clear();
+    for (const ScheduledRows& rows : schedule.rows) {
         Sequence& sequence = *running[rows.sequence];
-        used += rows.rows;
         pages += cache().missing_pages(sequence.id(), rows.rows);
         if (!sequence.samples_after(rows.rows)) continue;
-        sequence.draft(fixed ? options.draft_length : options.max_draft, fixed);
+        sequence.begin_draft(fixed ? options.draft_length : options.max_draft);
+        drafting_texts.push_back(&sequence);
+    }
+    const double value = fixed ? 0.0 : speedup * static_cast<double>(schedule.rows.size()) / costs.verify_ms(used);
+    fixed ? draft_fixed() : draft_what_pays(used, value);
+    drafted.clear();
+    for (std::size_t i = 0; i < schedule.rows.size(); ++i) {
+        const Sequence& sequence = *running[schedule.rows[i].sequence];
         for (std::int32_t depth = 0; depth < sequence.drafted(); ++depth) {
             drafted.push_back({static_cast<std::int32_t>(i), depth, sequence.chance(depth)});
         }
     }
-    const auto sequences = static_cast<double>(schedule.rows.size());
-    std::size_t worth = drafted.size();
-    if (!fixed) worth = rows_worth(drafted, costs, used, speedup * sequences / costs.verify_ms(used));
+    std::size_t worth = fixed ? drafted.size() : rows_worth(drafted, costs, used, value);
     worth = std::min(worth, static_cast<std::size_t>(std::max(0, target().options().decode_rows - used)));
     widths.assign(schedule.rows.size(), 0);
     for (const DraftedRow& row : std::span(drafted).first(worth)) ++widths[static_cast<std::size_t>(row.sequence)];
@@ -417,8 +527,9 @@ void BatchGenerator::State::draft() {
 
 // From the times and the outcome of a decode forward.
 void BatchGenerator::State::learn(double verify_ms, std::int32_t emitted) {
-    if (!parts.make_drafter || parts.speculation.mode != core::SpeculationMode::automatic) return;
+    if (!drafts() || parts.speculation.mode != core::SpeculationMode::automatic) return;
     const std::int32_t plain_rows = std::accumulate(base.begin(), base.end(), 0);
+    if (plain_rows > costs.widest()) return;
     const auto sequences = static_cast<std::int32_t>(segments.size());
     const double plain_ms = costs.verify_ms(plain_rows);
     costs.observe(static_cast<std::int32_t>(tokens.size()), verify_ms);
@@ -444,6 +555,7 @@ BatchGenerator::BatchGenerator(BatchParts parts) {
     const std::int32_t wanted = s.parts.most_sequences > 0 ? s.parts.most_sequences : ids;
     s.most = static_cast<std::size_t>(std::min({wanted, ids, options.decode_rows}));
     s.target().cache().drop(0);  // sequences are made as they come
+    if (s.parts.draft) s.model.emplace(std::move(s.parts.draft), std::move(s.parts.never_proposed), s.parts.now);
     s.warm_up();
     const auto rows = static_cast<std::size_t>(s.target().max_rows());
     s.tokens.reserve(rows);
@@ -454,6 +566,9 @@ BatchGenerator::BatchGenerator(BatchParts parts) {
     s.segments.reserve(s.most);
     s.chosen.reserve(s.most);
     s.base.reserve(s.most);
+    s.drafting_texts.reserve(s.most);
+    s.steps.reserve(s.most);
+    s.gains.reserve(s.most);
     s.widths.reserve(s.most);
     s.sources.reserve(s.most);
     s.drafted.reserve(s.most * static_cast<std::size_t>(core::kMaxDraft));
@@ -492,7 +607,7 @@ Ticket BatchGenerator::add(BatchRequest request, Sink& sink) {
         }
         s.served.emplace(request.queue, least);
     }
-    s.waiting.push_back(std::make_unique<Sequence>(ticket, std::move(request), sink, s.parts));
+    s.waiting.push_back(std::make_unique<Sequence>(ticket, std::move(request), sink, s.parts, s.model.has_value()));
     return ticket;
 }
 

@@ -88,6 +88,8 @@ struct BatchParts {
     // Tokens beyond its prompt for which a text finds pages when it is admitted. Fewer: more texts at once, which give
     // their pages up more often.
     std::int32_t sure_growth = kernels::kPagePositions;
+    // So many rows of a prompt, from its first, are decode rows.
+    std::int32_t given_decode_rows = 0;
     bool classes_agree = false;                  // prefill rows and decode rows have the same bits, as on a CPU
     bool reuse_prefixes = true;                  // of texts that run or have ended
     const core::Tokenizer* tokenizer = nullptr;  // null: token ids only, no text; must outlive the batch
@@ -100,6 +102,10 @@ struct BatchParts {
     // Makes the drafter of one text of at most `capacity` tokens; none: nothing is drafted. Under `automatic` it must
     // be a lookup.
     std::function<std::unique_ptr<Drafter>(std::int32_t capacity)> make_drafter;
+    // The draft model, which drafts for many texts in one forward; with as many sequences as run at once, on shared
+    // pages. Null: none.
+    std::unique_ptr<core::Context> draft;
+    std::vector<std::int32_t> never_proposed;  // ids that it must not propose: see pairing.h
     Now now = steady_now;
 };
 

@@ -16,6 +16,8 @@ void schedule_forward(std::span<const SequenceLoad> loads, const ScheduleLimits&
         // One row for each, and what is left for those that have more.
         auto left = limits.decode_rows - static_cast<std::int32_t>(decoding);
         check(left >= 0, "more sequences than decode rows");
+        const bool waits = std::ranges::any_of(loads, [](const SequenceLoad& load) { return load.decode_rows == 1; });
+        if (waits) left = std::min(left, limits.prefill_rows_beside);
         for (std::size_t i = 0; i < loads.size(); ++i) {
             if (loads[i].decode_rows <= 0) continue;
             const std::int32_t more = std::min(loads[i].decode_rows - 1, left);

@@ -20,12 +20,12 @@ namespace foresay::speculative {
 // What a sequence would have evaluated next, of one class. Neither: it is paused.
 struct SequenceLoad {
     std::int32_t prefill_rows = 0;  // rows of its prompt that are not evaluated
-    std::int32_t decode_rows = 0;   // tokens that were generated and are not evaluated: one, or more when it comes back
+    std::int32_t decode_rows = 0;   // tokens that are decode rows: the last one, or more when it comes back
 };
 
 struct ScheduleLimits {
     std::int32_t prefill_rows = 256;        // of one forward when no sequence decodes
-    std::int32_t prefill_rows_beside = 64;  // when one does
+    std::int32_t prefill_rows_beside = 64;  // when one does; also of decode rows beyond one for each
     std::int32_t decode_rows = 64;          // of one forward; at least as many as there are sequences
 };
 

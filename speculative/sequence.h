@@ -8,9 +8,11 @@
 #include <string>
 
 #include "speculative/accept.h"
+#include "speculative/acceptance.h"
 #include "speculative/batch_generator.h"
 #include "speculative/batch_sampling.h"
 #include "speculative/logprobs.h"
+#include "speculative/model_drafts.h"
 #include "speculative/prefix_cache.h"
 #include "speculative/text_stream.h"
 
@@ -18,7 +20,8 @@ namespace foresay::speculative {
 
 class Sequence {
 public:
-    Sequence(Ticket ticket, BatchRequest request, Sink& sink, const BatchParts& parts);
+    // `has_model`: a draft model drafts, too.
+    Sequence(Ticket ticket, BatchRequest request, Sink& sink, const BatchParts& parts, bool has_model);
 
     Ticket ticket() const { return ticket_; }
     const std::string& queue() const { return request_.queue; }
@@ -48,7 +51,7 @@ public:
     void advance(std::int32_t count);
     // Samples from logit row `row` of the context's last forward and those after it, one for each drafted token, and
     // emits what was sampled. The cache then holds what became text, without its last token.
-    void sample(core::Context& context, std::int32_t row, RowSource source);
+    void sample(core::Context& context, std::int32_t row, RowSource source, Acceptance& everyone);
     // The same for one that was cancelled since: the cache forgets the draft.
     void drop_draft(core::Context& context);
     // Where the device can sample: starts it on the next rows.
@@ -59,14 +62,28 @@ public:
     void end(FinishReason finish, std::string error = {});
 
     // ---- the draft of a round
-    // Drafts up to `most` tokens after the text. `fixed`: as many as the source has; else while the draft is likely to
-    // survive.
-    void draft(std::int32_t most, bool fixed);
-    // Tokens of the draft, and the chance that all up to this one are emitted.
+    // A draft of up to `most` tokens after the text begins, with nothing in it. Sources of tests that are no lookups
+    // fill it.
+    void begin_draft(std::int32_t most);
+    // What the lookup has for its next token; token -1: nothing.
+    const Proposal& proposal() const { return proposal_; }
+    // The draft's next token: the proposal, or one of the draft model.
+    void take_proposal();
+    void take_sampled(const kernels::SampledToken& sampled);
+    void close_draft() { limit_ = drafted(); }
+    bool draft_is_open() const { return drafted() < limit_; }
+    // The chance that all of the draft is emitted, and that all up to this token are.
+    double survival() const { return survival_; }
+    double chance(std::int32_t depth) const { return notes_[static_cast<std::size_t>(depth)].survival; }
+    // The chance that the draft model's next token is right.
+    double model_chance() const { return acceptance_.expected(match_class(proposal_.length)); }
     std::int32_t drafted() const { return static_cast<std::int32_t>(draft_.tokens.size()); }
-    double chance(std::int32_t depth) const { return chances_[static_cast<std::size_t>(depth)]; }
     void cut_draft(std::int32_t count);
     std::span<const std::int32_t> draft_tokens() const { return draft_.tokens; }
+    const samplers::Chain& chain() const { return *request_.chain; }
+    // What is known of the draft model's hits, at first of other texts.
+    void learn_from(const Acceptance& others) { acceptance_ = others; }
+    DraftedText model_draft;
     std::int64_t accepted() const { return result_.speculation.accepted; }  // in all rounds
 
     bool cancelled = false;
@@ -76,10 +93,26 @@ public:
     std::uint64_t passed_over = 0;   // admissions of others while it waited
 
 private:
-    bool emit(std::int32_t token, bool drafted);
+    // What is known of a token of the draft.
+    struct Note {
+        double survival = 0.0;
+        bool model = false;  // from the draft model; else from the lookup
+        int match = 0;
+        View view = View::alone;
+        float margin = 0.0f;
+    };
+
+    bool speculates() const;
+    void predict(std::size_t room);
+    bool emit(std::int32_t token, bool drafted, std::size_t depth);
+    void look_up();
+    void note(const Note& entry, std::int32_t token);
+    void learn(const AcceptOutcome& outcome, Acceptance& everyone);
+    bool ends_text(std::int32_t token) const;
     std::span<const std::int32_t> searched() const { return searched_.empty() ? tokens_ : searched_; }
 
     const BatchParts& parts_;
+    bool has_model_;
     Ticket ticket_;
     BatchRequest request_;
     Sink& sink_;
@@ -94,7 +127,11 @@ private:
     std::unique_ptr<Logprobs> logprobs_;  // null: none are wanted
     std::unique_ptr<Drafter> drafter_;    // null: nothing is drafted
     DraftedTokens draft_;
-    std::vector<double> chances_;
+    std::vector<Note> notes_;  // of each token of the draft
+    Proposal proposal_;
+    double survival_ = 1.0;
+    std::int32_t limit_ = 0;
+    Acceptance acceptance_;
     std::vector<std::int32_t> searched_;  // what the drafter sees, where there is a prediction before the text
     samplers::DraftChain ahead_;
     bool on_device_ = false;

@@ -154,7 +154,7 @@ Measured median_of(std::vector<Measured> runs) {
 
 void bench_batch(const BenchOptions& options) {
     EngineNeeds needs;
-    needs.draft = false;  // sequences of a batch draft from their own texts
+    needs.speculating = true;
     needs.tokenizer = false;
     OpenedEngine engine(options, needs);
     const BatchBenchOptions& wanted = options.batch;

@@ -173,6 +173,9 @@ Outcome run_schedule(unsigned seed, const Faults& faults = {}) {
                 return std::make_unique<RandomLengthDrafter>(random_drafter(first), first + 1);
             };
     }
+    if (chance(2)) {
+        parts.draft = std::make_unique<core::Context>(bundled(fast_backend(), "draft"), options);
+    }
     BatchGenerator batch(std::move(parts));
 
     struct Added {
@@ -259,7 +262,7 @@ TEST(BatchIdentity, NoiseKeyedByThePlaceInTheBatchIsNoticed) {
     EXPECT_GT(different_texts({.noise_by_place = true, .model = nullptr}), 0);
 }
 
-// Samples from the logits of the next row.
+// Gives a row the logits of the next one, or the draw of the one before.
 class NeighboursLogits final : public kernels::OpsDecorator {
 public:
     explicit NeighboursLogits(kernels::Ops& inner) : OpsDecorator(inner) {}
@@ -269,6 +272,9 @@ public:
     }
     std::span<float> logits(kernels::Workspace& workspace, std::int32_t i) override {
         return OpsDecorator::logits(workspace, (i + 1) % rows_);
+    }
+    kernels::SampledToken sampled(kernels::Workspace& workspace, std::int32_t slot) override {
+        return OpsDecorator::sampled(workspace, std::max(0, slot - 1));
     }
 
 private:

@@ -13,7 +13,6 @@
 #include "samplers/plugin_stage.h"
 #include "samplers/sdk/sampler.hpp"
 #include "speculative/prefix_cache.h"
-#include "speculative/row_budget.h"
 #include "tests/speculative/batch_support.h"
 
 namespace foresay::test {
@@ -85,6 +84,17 @@ TEST(Scheduler, DecodesAloneAndLeavesPausedOnesOut) {
 }
 
 // ------------------------------------------------------------------------------------------------------- sequences
+
+// Counts forwards, and the rows of each.
+class CountedOps final : public kernels::OpsDecorator {
+public:
+    explicit CountedOps(kernels::Ops& inner) : OpsDecorator(inner) {}
+    void begin(kernels::Workspace& workspace, const kernels::Batch& batch) override {
+        rows.push_back(static_cast<std::int32_t>(batch.rows.size()));
+        OpsDecorator::begin(workspace, batch);
+    }
+    std::vector<std::int32_t> rows;
+};
 
 BatchRequest request(std::int32_t max_tokens, std::uint64_t seed = 0) {
     return {.input = prompt(),
@@ -293,17 +303,6 @@ TEST(BatchGenerator, WhoIsUrgentRunsFirst) {
               static_cast<std::int64_t>(5 * prompt().size()));
     EXPECT_EQ(batch.counters().decode_rows, 15);
 }
-
-// Counts forwards, and the rows of each.
-class CountedOps final : public kernels::OpsDecorator {
-public:
-    explicit CountedOps(kernels::Ops& inner) : OpsDecorator(inner) {}
-    void begin(kernels::Workspace& workspace, const kernels::Batch& batch) override {
-        rows.push_back(static_cast<std::int32_t>(batch.rows.size()));
-        OpsDecorator::begin(workspace, batch);
-    }
-    std::vector<std::int32_t> rows;
-};
 
 TEST(BatchGenerator, CancelsBeforeTheNextForward) {
     CountedOps counted(fast_backend().ops());
@@ -652,80 +651,54 @@ TEST(BatchGenerator, LogprobsAreTheSameWithDrafts) {
     EXPECT_EQ(drafted.logprobs, plain.logprobs);
 }
 
-using speculative::CostModel;
-using speculative::DraftedRow;
-using speculative::RowLedger;
-using speculative::rows_worth;
-
-TEST(RowBudget, TakesWhatTheBestOfAllPlansTakes) {
-    std::mt19937 random(3);
-    const auto uniform = [&] { return std::uniform_real_distribution<double>(0.0, 1.0)(random); };
-    int drafts = 0;
-    for (int round = 0; round < 300; ++round) {
-        CostModel costs(24);
-        double ms = 1.0;
-        for (std::int32_t rows = 1; rows <= 24; ++rows) {  // in steps, as a device's
-            if (rows % 4 == 1) ms += uniform();
-            costs.calibrate(rows, ms);
-        }
-        const std::int32_t base = 1 + static_cast<std::int32_t>(random() % 4);
-        const double value = (0.5 + 3.0 * uniform()) * base / costs.verify_ms(base);
-        std::vector<std::vector<double>> chances(3);
-        std::vector<DraftedRow> rows;
-        for (std::size_t i = 0; i < chances.size(); ++i) {
-            double chance = 1.0;
-            for (unsigned depth = random() % 5; depth > 0; --depth) {
-                chance *= uniform();
-                rows.push_back({static_cast<std::int32_t>(i), static_cast<std::int32_t>(chances[i].size()), chance});
-                chances[i].push_back(chance);
-            }
-        }
-        const auto gain = [&](const std::vector<std::size_t>& plan) {
-            double tokens = 0.0;
-            std::int32_t width = base;
-            for (std::size_t i = 0; i < plan.size(); ++i) {
-                for (std::size_t depth = 0; depth < plan[i]; ++depth) tokens += chances[i][depth];
-                width += static_cast<std::int32_t>(plan[i]);
-            }
-            return tokens - value * (costs.verify_ms(width) - costs.verify_ms(base));
-        };
-        double best = 0.0;
-        for (std::size_t a = 0; a <= chances[0].size(); ++a) {
-            for (std::size_t b = 0; b <= chances[1].size(); ++b) {
-                for (std::size_t c = 0; c <= chances[2].size(); ++c) best = std::max(best, gain({a, b, c}));
-            }
-        }
-        const std::size_t worth = rows_worth(rows, costs, base, value);
-        std::vector<std::size_t> plan(3);
-        for (std::size_t i = 0; i < worth; ++i) {
-            const auto sequence = static_cast<std::size_t>(rows[i].sequence);
-            EXPECT_EQ(rows[i].depth, static_cast<std::int32_t>(plan[sequence]++)) << "not a beginning of its draft";
-        }
-        EXPECT_GE(gain(plan), best - 0.06) << "round " << round;
-        drafts += worth > 0 ? 1 : 0;
+// The draft model drafts a token for each text in one forward.
+TEST(BatchGenerator, TheDraftModelDraftsForAllInOneForward) {
+    CountedOps counted(fast_backend().ops());
+    const auto draft = core::Model::load(core::ModelSource::open(bundled_path("draft")), counted);
+    speculative::BatchParts parts = batch_parts(for_sequences(4));
+    parts.speculation = {.mode = core::SpeculationMode::fixed, .draft_length = 3};
+    parts.draft = std::make_unique<core::Context>(draft, for_sequences(4));
+    BatchGenerator batch(std::move(parts));
+    std::deque<Recorder> sinks(4);
+    for (std::size_t i = 0; i < sinks.size(); ++i) batch.add(request(32, i), sinks[i]);
+    run(batch);
+    for (std::size_t i = 0; i < sinks.size(); ++i) {
+        EXPECT_EQ(sinks[i].tokens, alone(32, i)) << i;
+        const speculative::SpeculationStatistics& statistics = sinks[i].result.speculation;
+        EXPECT_GT(statistics.accepted, 4);
+        EXPECT_LT(statistics.rounds, 32);
+        ASSERT_EQ(statistics.sources.size(), 1u);
+        EXPECT_EQ(statistics.sources[0].name, "draft");
+        EXPECT_EQ(statistics.sources[0].drafted, statistics.drafted);
     }
-    EXPECT_GT(drafts, 50);
-    EXPECT_LT(drafts, 290);
+    // A forward for each prompt, and three for each round.
+    const std::int64_t rounds = batch.counters().forwards;
+    EXPECT_LE(std::ssize(counted.rows), 4 + 3 * rounds);
+    EXPECT_GT(std::ranges::count_if(counted.rows, [](std::int32_t rows) { return rows >= 4; }), rounds);
+    EXPECT_TRUE(no_page_is_lost(batch));
 }
 
-TEST(RowBudget, TheLedgerPausesDraftsThatLoseTimeAndEndsThePauseOfThoseThatGain) {
-    RowLedger ledger;
-    int allowed = 0;
-    for (int round = 0; round < 1000; ++round) {
-        if (!ledger.allows()) continue;
-        ++allowed;
-        ledger.note(4, 4, 1.5, 1.0);  // half a forward lost each time
-    }
-    EXPECT_LT(allowed, 60);
-    EXPECT_GT(allowed, 5);
-    RowLedger gaining;
-    allowed = 0;
-    for (int round = 0; round < 1000; ++round) {
-        if (!gaining.allows()) continue;
-        ++allowed;
-        gaining.note(6, 4, 1.2, 1.0);
-    }
-    EXPECT_EQ(allowed, 1000);
+// Under `auto` the bytes are the same whatever is drafted, and a text that comes back drafts again.
+TEST(BatchGenerator, DraftsWhatPaysFromBothSources) {
+    speculative::BatchParts parts = drafting_parts(2, 4);
+    parts.speculation = {.mode = core::SpeculationMode::automatic};
+    parts.draft = std::make_unique<core::Context>(bundled(fast_backend(), "draft"), for_sequences(2));
+    // A clock by which every forward takes as long, whatever its rows: further rows are free.
+    static double clock;
+    clock = 0.0;
+    parts.now = [] { return clock += 1.0; };
+    BatchGenerator batch(std::move(parts));
+    Recorder first, second;
+    BatchRequest predicted = greedy(48);
+    predicted.prediction = greedy_alone(48);
+    batch.add(std::move(predicted), first);
+    batch.add(request(48, 2), second);
+    run(batch);
+    EXPECT_EQ(first.tokens, greedy_alone(48));
+    EXPECT_EQ(second.tokens, alone(48, 2));
+    EXPECT_EQ(first.result.speculation.mode, "auto");
+    ASSERT_EQ(first.result.speculation.sources.size(), 2u);
+    EXPECT_GT(first.result.speculation.accepted, 10);
 }
 
 // Makes logit row `row` of one forward not finite.
@@ -736,6 +709,11 @@ public:
         const std::span<float> row = OpsDecorator::logits(workspace, i);
         if (i == broken) row[7] = std::numeric_limits<float>::quiet_NaN();
         return row;
+    }
+    kernels::SampledToken sampled(kernels::Workspace& workspace, std::int32_t slot) override {
+        kernels::SampledToken token = OpsDecorator::sampled(workspace, slot);
+        if (slot == broken) token.finite = false;
+        return token;
     }
     std::int32_t broken = -1;
 };
