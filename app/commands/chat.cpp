@@ -4,7 +4,6 @@
 
 #include "app/command_line/command.h"
 #include "app/command_line/parser.h"
-#include "app/conversation/style.h"
 #include "app/conversation/transcript.h"
 #include "app/files.h"
 #include "app/interrupt.h"
@@ -17,6 +16,7 @@
 #include "app/repl/repl.h"
 #include "app/terminal.h"
 #include "base/error.h"
+#include "core/chat/style.h"
 
 namespace foresay::app {
 

@@ -9,7 +9,6 @@
 #include "app/command_line/parser.h"
 #include "app/conversation/prompt.h"
 #include "app/conversation/source_files.h"
-#include "app/conversation/style.h"
 #include "app/edits/file_text.h"
 #include "app/edits/hole.h"
 #include "app/edits/target_file.h"
@@ -20,6 +19,7 @@
 #include "app/output.h"
 #include "app/statistics.h"
 #include "base/error.h"
+#include "core/chat/style.h"
 #include "core/text/bounded_encode.h"
 
 namespace foresay::app {

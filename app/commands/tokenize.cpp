@@ -6,11 +6,12 @@
 #include "app/command_line/command.h"
 #include "app/command_line/parser.h"
 #include "app/configuration.h"
-#include "app/conversation/style.h"
+#include "app/conversation/prompt.h"
 #include "app/files.h"
 #include "app/options.h"
 #include "app/output.h"
 #include "base/error.h"
+#include "core/chat/style.h"
 #include "core/text/tokenizer.h"
 
 namespace foresay::app {
@@ -62,7 +63,7 @@ private:
         const core::OpenedTemplate chat = core::open_chat_template(tokenizer, config.chat_template);
         const std::string unusable = unusable_template_notice(config, tokenizer, chat);
         if (!unusable.empty()) complain("foresay: " + unusable);
-        const ChatStyle style = chat_style(config, tokenizer, chat);
+        const core::ChatStyle style = chat_style(config, tokenizer, chat);
         if (style.format == core::ChatFormat::complete) {
             throw Error("--chat: the model has no chat format here; without --chat, the text is tokenised as it is");
         }

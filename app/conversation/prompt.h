@@ -15,27 +15,16 @@
 #include <string_view>
 #include <vector>
 
-#include "core/chat/chat_template.h"
+#include "core/chat/style.h"
 #include "core/text/chat_format.h"
+#include "core/text/fill.h"
 #include "core/text/tokenizer.h"
 
 namespace foresay::app {
 
-// How a fill-in-the-middle prompt has the texts around the hole.
-enum class FimOrder : std::uint8_t {
-    psm,  // <PRE>prefix<SUF>suffix<MID>
-    spm,  // <PRE><SUF>suffix<MID>prefix: the model continues the prefix
-};
-
-struct ChatStyle {
-    core::ChatFormat format = core::ChatFormat::complete;
-    std::string system;   // the system prompt; may be empty; `complete` has no place for one
-    bool newline = true;  // of `complete`: entries are whole lines
-    FimOrder fim_order = FimOrder::psm;
-    std::shared_ptr<const core::ChatTemplate> chat = {};  // of ChatFormat::own, and only there
-    core::ChatOptions options = {};                       // of the same
-    core::AnswerMarkup markup = {};                       // how answers tell reasoning from content
-};
+using core::ChatStyle;
+using core::fill_room;
+using core::FimOrder;
 
 // A file that is sent before the next message.
 struct Attachment {
@@ -61,26 +50,6 @@ std::vector<std::int32_t> encode_message(const core::Tokenizer& tokenizer, const
 std::vector<std::int32_t> encode_next(const core::Tokenizer& tokenizer, const ChatStyle& style,
                                       const std::vector<Attachment>& files, const std::string& text, bool ended,
                                       bool line_open);
-// Whether the model has the special tokens of fill-in-the-middle.
-bool has_fill_tokens(const core::Tokenizer& tokenizer);
-// Whether a generated token begins another part of such a prompt: the middle has ended.
-bool ends_middle(const core::Tokenizer& tokenizer, std::int32_t token);
-// How many tokens the texts around a hole may take: what the answer leaves of the context, and at least half of it.
-// `max_tokens`: of the answer; 0: no limit.
-std::int64_t fill_room(std::int64_t capacity, std::int64_t max_tokens);
-// The tokens of a fill-in-the-middle prompt. If both texts need more than `room` tokens, the parts farthest from the
-// hole are left out; the prefix gets at least three quarters of the room, if it needs that much. For a model without
-// the special tokens: the prefix alone, as a document that the model continues.
-std::vector<std::int32_t> encode_fill(const core::Tokenizer& tokenizer, std::string_view prefix,
-                                      std::string_view suffix, std::int64_t room, FimOrder order);
-// Whether encode_fill() leaves out the last blank of the prefix, because the model continues the prefix: a token holds
-// a word and the blank before it, so after a blank most words are out of reach. The model writes the blank itself.
-bool leaves_out_blank(const core::Tokenizer& tokenizer, std::string_view prefix, FimOrder order);
-// The inverse, of either order: the texts before and after the hole, without what was left out. False if `input` does
-// not come from encode_fill().
-bool decode_fill(const core::Tokenizer& tokenizer, const std::vector<std::int32_t>& input, std::string& prefix,
-                 std::string& suffix);
-
 // The tokens of an edited answer. The beginning that `answer` and `text` share keeps its tokens.
 struct EditedAnswer {
     std::vector<std::int32_t> tokens;

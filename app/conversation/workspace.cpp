@@ -9,13 +9,13 @@
 #include <system_error>
 #include <utility>
 
-#include "app/conversation/style.h"
 #include "app/files.h"
 #include "app/journal/identity.h"
 #include "app/journal/store.h"
 #include "app/plugin_settings.h"
 #include "app/plugin_trust.h"
 #include "base/error.h"
+#include "core/chat/style.h"
 #include "core/text/vocabulary_match.h"
 
 namespace foresay::app {

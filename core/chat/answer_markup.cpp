@@ -109,7 +109,8 @@ void AnswerParser::push(std::int32_t token, std::vector<AnswerPart>& out) {
         push_text(decoder_.flush(), false);
         const std::string_view text = tokenizer_.bytes(token);
         held_ += text;
-        special_.append(text.size(), type == TokenType::control ? '\1' : '\2');
+        const bool shown = type != TokenType::control || std::ranges::binary_search(shown_, token);
+        special_.append(text.size(), shown ? '\2' : '\1');
     } else {
         push_text(decoded(token), false);
     }

@@ -15,6 +15,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/text/stream_decoder.h"
@@ -46,6 +47,10 @@ public:
     // are no UTF-8 stay; otherwise they become U+FFFD, and characters are whole.
     AnswerParser(const AnswerMarkup& markup, const Tokenizer& tokenizer, std::span<const std::int32_t> prompt,
                  bool raw = false);
+
+    // Control tokens whose text is content (increasing ids): marks that someone else looks for. The text of others is
+    // not shown.
+    void show_controls(std::vector<std::int32_t> tokens) { shown_ = std::move(tokens); }
 
     // What this token completes, appended to `out`.
     void push(std::int32_t token, std::vector<AnswerPart>& out);
@@ -81,7 +86,8 @@ private:
     State state_ = State::start;
     bool open_special_ = false, close_special_ = false;  // the mark is, or begins with, a token of its own
     bool open_anywhere_ = false;
-    std::string held_;     // text that is not given yet
+    std::string held_;  // text that is not given yet
+    std::vector<std::int32_t> shown_;
     std::string special_;  // per byte of it: 1 if it is the text of a control token, 2 of another added token, 0 else
     bool content_begun_ = false, reasoning_begun_ = false;
 

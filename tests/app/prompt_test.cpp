@@ -7,8 +7,8 @@
 #include "app/clipboard.h"
 #include "app/configuration.h"
 #include "app/conversation/source_files.h"
-#include "app/conversation/style.h"
 #include "app/conversation/transcript.h"
+#include "core/chat/style.h"
 #include "tests/text/support.h"
 
 namespace foresay::app {

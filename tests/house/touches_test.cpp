@@ -29,10 +29,10 @@ const std::vector<Kind>& kinds() {
         {"an op", "mlp_out", R"(\bmlp_?out)"},
         {"a built-in sampler", "min_p", R"(\bmin_?p\b)"},
         {"a sampler plugin", "wordlist", R"(\bwordlist)"},
-        {"a drafter", "ngram", R"((suffix|ngram)_?drafter|"suffix"|"ngram")"},
+        {"a drafter", "ngram", R"((suffix|ngram)_?drafter|"ngram")"},
         {"a config key", "chat.keep_sessions", R"(keep_?sessions)"},
         {"an option", "--simple-io", R"(simple[-_]?io)"},
-        {"a subcommand", "tokenize", R"(tokenize\b)"},
+        {"a subcommand", "tokenize", R"((<|class )tokenize\b)"},
         {"a command of the conversation loop", "/view", R"(/view\b|\{"view")"},
         {"a third-party library", "pcre2", R"(pcre2)"},
     };

@@ -12,6 +12,7 @@
 #include "kernels/quant/f16.h"
 #include "tests/weights/expect_error.h"
 #include "tests/weights/folder_image.h"
+#include "tests/weights/temporary_directory.h"
 
 namespace foresay::core {
 namespace {
@@ -435,6 +436,44 @@ TEST(RefusedFormats, NameMethodTensorAndAlternative) {
     expect_error([&] { open_matrices(image.open()); }, "weights in the format 'later' (quant_method)");
     config(image, R"("bits":4)");
     expect_error([&] { open_matrices(image.open()); }, "quantization_config does not say how (quant_method)");
+}
+
+TEST(HostileFormats, AHugeGroupSizeIsOneGroupAtMost) {
+    FolderImage image = gptq_image(4, kIn);
+    config(image, R"("quant_method":"gptq","bits":4,"group_size":9223372036854775807)");
+    EXPECT_EQ(Opened(image).matrix().encoding(), "GPTQ, 4 bits, one group");
+    image = fp8_image();
+    config(image, R"("quant_method":"fp8","weight_block_size":[9223372036854775807,9223372036854775807])");
+    expect_error([&] { open_matrices(image.open()); }, "should be 1 x 1 but is 2 x 2");
+}
+
+// Tools wrote their settings into files of their own before config.json had a place for them.
+TEST(Formats, SettingsMayLieInAFileOfTheirOwn) {
+    const TemporaryDirectory directory;
+    directory.write("config.json", "{}");
+    directory.write("gptq_model-2bit-32g.safetensors", gptq_image(2).file());
+    EXPECT_TRUE(open_matrices(SafetensorsDir::open(directory.path())).empty());
+    directory.write("quantize_config.json", R"({"bits":2,"group_size":32,"checkpoint_format":"gptq_v2"})");
+    const SafetensorsDir dir = SafetensorsDir::open(directory.path());
+    const Matrices all = open_matrices(dir);
+    const Opened first(gptq_image(2));
+    std::vector<float> row(kIn);
+    all.at("m")->values(7, row);
+    const auto zero = static_cast<float>(word(gptq_image(2), "m.qzeros", 0) >> 14 & 3u);
+    const auto code = static_cast<float>(word(gptq_image(2), "m.qweight", 7) & 3u);
+    const float scale = half(gptq_image(2), "m.scales", 7);
+    EXPECT_EQ(row[0], (code - zero) * scale) << "zeros of the second version";
+    EXPECT_EQ(first.value(7, 0), (code - zero - 1.0f) * scale);
+
+    FolderImage fp8 = fp8_image();
+    fp8.tensors["m.weight_scale"] = image_tensor("F32", {}, std::vector<float>{0.25f});
+    fp8.tensors.erase("m.weight_scale_inv");
+    const TemporaryDirectory other;
+    other.write("config.json", "{}");
+    other.write("model.safetensors", fp8.file());
+    other.write("hf_quant_config.json", R"({"producer":{"name":"modelopt"},"quantization":{"quant_algo":"FP8"}})");
+    const SafetensorsDir second = SafetensorsDir::open(other.path());
+    EXPECT_EQ(open_matrices(second).at("m")->encoding(), "FP8, one scale");
 }
 
 // An expression out of a file is never run: the tensors say how a module is stored.

@@ -5,11 +5,11 @@
 #include <charconv>
 #include <cstdio>
 
-#include "app/conversation/style.h"
 #include "app/conversation/transcript.h"
 #include "app/output.h"
 #include "app/repl/repl.h"
 #include "base/error.h"
+#include "core/chat/style.h"
 #include "core/config/config.h"
 #include "core/text/utf8.h"
 

@@ -2,7 +2,8 @@
 // memory (flash_prefill.cu).
 //
 // Bits:     those of launch_attend_prefill(), so either may run, by speed alone.
-// Limits:   no trees, no capped scores, no heads below 64 values; float16; devices with bulk copies and 200 KiB of
+// Limits:   no trees, no capped scores, no sinks, heads of 64 to 256 values; float16; devices with bulk copies and 200
+// KiB of
 //           shared memory (sm_90 and sm_100).
 // Errors:   launch_flash_prefill throws Error.
 #pragma once
@@ -15,6 +16,7 @@ namespace foresay::kernels::cuda {
 // Whether this kernel can do what the call describes.
 bool can_flash_prefill(const AttendCall& call, const DeviceInfo& device);
 
-void launch_flash_prefill(cudaStream_t stream, const AttendCall& call);
+// `processors`: multiprocessors of the device; how tiles are divided between CTAs follows from it, and no bit does.
+void launch_flash_prefill(cudaStream_t stream, const AttendCall& call, int processors);
 
 }  // namespace foresay::kernels::cuda

@@ -1,0 +1,206 @@
+// foresay bench serve: how fast a server answers several clients at once. For any server that speaks OpenAI's
+// completions: each client asks, reads the stream to its end, and asks again.
+//
+// Reported:  tokens per second of all clients together; from request to first token; the gaps between pieces of the
+//            text. With --verify, each request is asked again alone, and its text compared.
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <exception>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "app/bench/bench.h"
+#include "app/bench/http_client.h"
+#include "app/interrupt.h"
+#include "app/output.h"
+#include "base/error.h"
+
+namespace foresay::app {
+
+namespace {
+
+using nlohmann::json;
+using Clock = std::chrono::steady_clock;
+
+constexpr std::int64_t kDefaultIn = 128;
+constexpr int kRequestsOfAClient = 4;
+
+struct Answered {
+    std::string text;
+    std::int64_t tokens = 0, prompt_tokens = 0;
+    double first_ms = 0.0;
+    std::vector<double> gaps_ms;
+};
+
+// Source code that differs from request to request.
+std::string prompt_text(std::size_t number, std::size_t bytes) {
+    std::string text = "# module " + std::to_string(number) + "\n";
+    for (std::size_t line = 0; text.size() < bytes; ++line) {
+        const std::size_t mixed = (number * 2654435761u + line * 40503u) % 9973;
+        text += "def function_" + std::to_string(mixed) + "(value, other=" + std::to_string(mixed % 97) +
+                "):\n    return value * " + std::to_string(mixed % 31) + " + other\n\n";
+    }
+    text.resize(bytes);
+    return text;
+}
+
+class Load {
+public:
+    Load(const BenchOptions& options, ServerUrl url) : options_(options), url_(std::move(url)) {
+        out_ = options.batch.out.value_or(options.max_tokens.value_or(kDefaultBenchTokens));
+    }
+
+    // One request, from beginning to end.
+    Answered ask(HttpClient& client, std::size_t number, std::size_t bytes, std::int64_t tokens) const {
+        const json body = {{"prompt", prompt_text(number, bytes)},
+                           {"max_tokens", tokens},
+                           {"temperature", options_.temperatures.empty() ? 0.6 : options_.temperatures.front()},
+                           {"seed", number},
+                           {"ignore_eos", true},
+                           {"stream", true},
+                           {"stream_options", {{"include_usage", true}}}};
+        Answered answered;
+        std::string held;
+        const Clock::time_point start = Clock::now();
+        Clock::time_point last = start;
+        const auto ms = [](Clock::duration time) { return std::chrono::duration<double, std::milli>(time).count(); };
+        const auto take_line = [&](std::string_view line) {
+            if (!line.starts_with("data: ") || line == "data: [DONE]") return;
+            const json chunk = json::parse(line.substr(6), nullptr, false);
+            if (chunk.is_discarded()) throw Error("the server sends a piece that is no JSON");
+            if (chunk.contains("error")) throw Error("the server says: " + chunk["error"].dump());
+            if (chunk.contains("usage") && chunk["usage"].is_object()) {
+                answered.tokens = chunk["usage"].value("completion_tokens", std::int64_t{0});
+                answered.prompt_tokens = chunk["usage"].value("prompt_tokens", std::int64_t{0});
+            }
+            if (!chunk.contains("choices") || !chunk["choices"].is_array() || chunk["choices"].empty()) return;
+            const std::string piece = chunk["choices"][0].value("text", std::string());
+            if (piece.empty()) return;
+            const Clock::time_point now = Clock::now();
+            if (answered.text.empty()) {
+                answered.first_ms = ms(now - start);
+            } else {
+                answered.gaps_ms.push_back(ms(now - last));
+            }
+            last = now;
+            answered.text += piece;
+        };
+        client.post("/v1/completions", body.dump(), [&](std::string_view bytes_read) {
+            held += bytes_read;
+            for (std::size_t end; (end = held.find('\n')) != std::string::npos; held.erase(0, end + 1))
+                take_line(std::string_view(held).substr(0, end));
+        });
+        return answered;
+    }
+
+    // How many bytes of such a prompt make so many tokens of this server's.
+    std::size_t bytes_of(std::int64_t tokens) const {
+        constexpr std::size_t kSample = 600;
+        HttpClient client(url_);
+        const Answered sample = ask(client, 0, kSample, 1);
+        if (sample.prompt_tokens <= 0) throw Error("the server tells no usage, so prompts cannot be measured");
+        return static_cast<std::size_t>(static_cast<double>(kSample * static_cast<std::size_t>(tokens)) /
+                                        static_cast<double>(sample.prompt_tokens));
+    }
+
+    // All requests of `clients` clients. `first`: the number of the first request.
+    std::vector<Answered> run(std::size_t clients, std::size_t first, std::size_t bytes, double& seconds) const {
+        const std::size_t count = clients * static_cast<std::size_t>(kRequestsOfAClient);
+        std::vector<Answered> answers(count);
+        std::atomic<std::size_t> next{0};
+        std::mutex mutex;
+        std::exception_ptr problem;
+        const Clock::time_point start = Clock::now();
+        std::vector<std::thread> threads;
+        for (std::size_t i = 0; i < clients; ++i) {
+            threads.emplace_back([&] {
+                try {
+                    HttpClient client(url_);
+                    for (std::size_t mine; (mine = next++) < count && !interrupted();)
+                        answers[mine] = ask(client, first + mine, bytes, out_);
+                } catch (...) {
+                    const std::lock_guard lock(mutex);
+                    if (!problem) problem = std::current_exception();
+                    next = count;
+                }
+            });
+        }
+        for (std::thread& thread : threads) thread.join();
+        if (problem) std::rethrow_exception(problem);
+        stop_if_interrupted();
+        seconds = std::chrono::duration<double>(Clock::now() - start).count();
+        return answers;
+    }
+
+    // How many of the answers differ from those to the same requests alone.
+    std::size_t differing(const std::vector<Answered>& answers, std::size_t first, std::size_t bytes) const {
+        HttpClient client(url_);
+        std::size_t count = 0;
+        for (std::size_t i = 0; i < answers.size(); ++i) {
+            stop_if_interrupted();
+            if (ask(client, first + i, bytes, out_).text != answers[i].text) ++count;
+        }
+        return count;
+    }
+
+private:
+    const BenchOptions& options_;
+    ServerUrl url_;
+    std::int64_t out_ = 0;
+};
+
+double quantile(std::vector<double> values, double share) {
+    if (values.empty()) return 0.0;
+    std::sort(values.begin(), values.end());
+    return values[std::min(values.size() - 1, static_cast<std::size_t>(share * static_cast<double>(values.size())))];
+}
+
+void bench_serve(const BenchOptions& options) {
+    if (options.url.empty()) throw UsageError("bench serve needs --url http://HOST:PORT, where the server is");
+    const Load load(options, parse_server_url(options.url));
+    const std::size_t bytes = load.bytes_of(options.batch.in.value_or(kDefaultIn));
+    json rows = json::array();
+    std::string text = " clients    tok/s   first token ms p50     p95   gap ms p50     p99" +
+                       std::string(options.verify ? "   different" : "") + "\n";
+    std::size_t first = 1, wrong = 0;
+    for (const std::int32_t clients : options.batch.sequences) {
+        double seconds = 0.0;
+        const std::vector<Answered> answers = load.run(static_cast<std::size_t>(clients), first, bytes, seconds);
+        std::vector<double> firsts, gaps;
+        std::int64_t tokens = 0;
+        for (const Answered& answer : answers) {
+            tokens += answer.tokens;
+            firsts.push_back(answer.first_ms);
+            gaps.insert(gaps.end(), answer.gaps_ms.begin(), answer.gaps_ms.end());
+        }
+        const std::size_t differing = options.verify ? load.differing(answers, first, bytes) : 0;
+        wrong += differing;
+        first += answers.size();
+        const double rate = static_cast<double>(tokens) / seconds;
+        json row = {{"clients", clients},
+                    {"requests", answers.size()},
+                    {"prompt_tokens", answers.front().prompt_tokens},
+                    {"tokens_per_second", rate},
+                    {"first_token_ms_p50", quantile(firsts, 0.5)},
+                    {"first_token_ms_p95", quantile(firsts, 0.95)},
+                    {"gap_ms_p50", quantile(gaps, 0.5)},
+                    {"gap_ms_p99", quantile(gaps, 0.99)}};
+        if (options.verify) row["different"] = differing;
+        rows.push_back(row);
+        text += format("%8d %8.1f %20.1f %7.1f %12.1f %7.1f", clients, rate, quantile(firsts, 0.5),
+                       quantile(firsts, 0.95), quantile(gaps, 0.5), quantile(gaps, 0.99)) +
+                (options.verify ? format("%12zu", differing) : "") + "\n";
+    }
+    print(options.json ? json{{"url", options.url}, {"rows", rows}}.dump() + "\n" : text);
+    if (wrong > 0) throw Error(std::to_string(wrong) + " answers differ from those to the same requests alone");
+}
+
+const RegisterBenchmark kServe("serve", "clients at once, of any server with OpenAI's completions (--url)",
+                               bench_serve);
+
+}  // namespace
+
+}  // namespace foresay::app

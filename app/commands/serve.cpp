@@ -1,0 +1,211 @@
+// foresay serve: the model for other programs, over HTTP, in the protocols that editors and clients speak
+// (docs/server.md).
+#include <signal.h>
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <ctime>
+#include <memory>
+#include <thread>
+#include <utility>
+
+#include "app/command_line/command.h"
+#include "app/command_line/parser.h"
+#include "app/opened_engine.h"
+#include "app/options.h"
+#include "app/output.h"
+#include "base/error.h"
+#include "server/serving.h"
+
+namespace foresay::app {
+
+namespace {
+
+constexpr std::int64_t kDefaultQueue = 256, kDefaultParallel = 16;
+constexpr std::int64_t kDefaultDrainSeconds = 30;
+constexpr std::int32_t kParkedTexts = 8;  // conversations whose beginnings stay in the cache, as far as it has room
+
+class Serve : public Command {
+public:
+    void declare(OptionParser& parser) override {
+        add_common_options(parser, options_);
+        add_inflation_options(parser, options_);
+        add_config_argument(parser, options_);
+        parser.option_list("--listen", listen_,
+                           {.value = "ADDRESS",
+                            .doc = "HOST:PORT, unix:PATH or fd:NUMBER (repeatable) [default: 127.0.0.1:8080 and "
+                                   "[::1]:8080]"});
+        parser.option("--keys", keys_,
+                      {.value = "FILE", .doc = "who may use the server; see --new-key", .hint = ValueHint::file});
+        parser.flag("--no-keys", no_keys_, "anyone who reaches the server may use it, from other machines too");
+        parser.option("--new-key", new_key_,
+                      {.value = "NAME", .doc = "print a new key and the line of --keys that knows it, and exit"});
+        parser.flag("--admin", admin_, "the key of --new-key has the rights of an admin");
+        parser.option("--name", name_,
+                      {.value = "NAME", .doc = "what clients call the model [default: its file's name]"});
+        parser.option_list("--alias", aliases_, {.value = "NAME", .doc = "another name of the model (repeatable)"});
+        parser.flag("--only-model", only_model_, "refuse requests for models of other names");
+        parser.option_list("--host", hosts_,
+                           {.value = "NAME", .doc = "a name under which clients reach the server (repeatable)"});
+        parser.option_list("--origin", origins_,
+                           {.value = "URL", .doc = "web pages of this origin may use the server (repeatable)"});
+        parser.option("--parallel", parallel_,
+                      {.value = "N",
+                       .doc = "texts that are generated at once; 1: one after the other, with the draft model "
+                              "[default: 16]",
+                       .least = 1,
+                       .most = 256});
+        parser.option("--queue", queue_, {.value = "N", .doc = "texts that may wait [default: 256]", .least = 1});
+        parser.option("--drain-seconds", drain_seconds_,
+                      {.value = "N", .doc = "how long answers may go on after SIGTERM [default: 30]"});
+        parser.flag("--dry-run", dry_run_, "check everything, say what would be served, and exit");
+        parser.exclude("--keys", "--no-keys");
+        parser.after_parsing([this] {
+            if (admin_ && !new_key_) throw UsageError("--admin needs --new-key NAME");
+            for (const std::string& address : listen_) {
+                try {
+                    addresses_.push_back(server::parse_listen_address(address));
+                } catch (const Error& problem) {
+                    throw UsageError(std::string("--listen: ") + problem.what());
+                }
+            }
+        });
+    }
+
+    int run() override {
+        if (new_key_) return print_key();
+        const bool chosen = !addresses_.empty();
+        if (!chosen)
+            addresses_ = {server::parse_listen_address("127.0.0.1:8080"), server::parse_listen_address("[::1]:8080")};
+        bool foreign = false;
+        for (const server::ListenAddress& address : addresses_) {
+            if (address.local()) continue;
+            foreign = true;
+            if (keys_ || no_keys_) continue;
+            throw Error("other machines reach " + address.text() +
+                        ", and the server has no keys; give --keys FILE (--new-key makes one), or --no-keys if anyone "
+                        "may use it");
+        }
+        EngineNeeds needs;
+        needs.branches = kParkedTexts;
+        needs.speculating = true;
+        needs.draft = parallel_.value_or(kDefaultParallel) == 1;
+        if (dry_run_) needs.weights = false;
+        const OpenedEngine engine(options_, needs);
+        server::ServingOptions options;
+        options.addresses = addresses_;
+        options.keys = keys_.value_or("");
+        options.queue = static_cast<std::size_t>(queue_.value_or(kDefaultQueue));
+        options.parallel = static_cast<std::size_t>(parallel_.value_or(kDefaultParallel));
+        options.name = name_.value_or("");
+        options.aliases = aliases_;
+        options.service.version = FORESAY_VERSION;
+        options.service.hosts = hosts_;
+        options.service.origins = origins_;
+        options.service.any_model = !only_model_;
+        options.service.foreign = foreign;
+        options.service.log = [](const std::string& line) { spdlog::info("{}", line); };
+        options.complain = [](const std::string& problem) { spdlog::warn("{}", problem); };
+        if (dry_run_) return report_dry_run(engine);
+
+        // Signals go to this thread alone, which waits for them.
+        sigset_t signals;
+        sigemptyset(&signals);
+        for (const int signal : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&signals, signal);
+        pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+        const std::unique_ptr<server::Serving> serving = open(engine, std::move(options), chosen);
+        for (const server::ListenAddress& address : serving->addresses()) say_address(address, keys_.has_value());
+        say("model " + serving->model().name() + ", " + std::to_string(serving->model().context_length()) +
+            " tokens of context, " + serving->model().fingerprint() + "\n");
+        std::atomic<bool> ended{false};
+        std::thread network([&] {
+            serving->run();
+            ended = true;
+            ::kill(::getpid(), SIGTERM);  // wakes the wait below
+        });
+        wait(signals, *serving, ended);
+        network.join();
+        return 0;
+    }
+
+private:
+    // Of the two addresses that are listened on by default, the second is left out on a machine without IPv6.
+    static std::unique_ptr<server::Serving> open(const OpenedEngine& engine, server::ServingOptions options,
+                                                 bool chosen) {
+        if (!chosen) {
+            try {
+                return std::make_unique<server::Serving>(engine, options);
+            } catch (const Error& problem) {
+                spdlog::debug("{}", problem.what());
+                options.addresses.pop_back();
+            }
+        }
+        return std::make_unique<server::Serving>(engine, std::move(options));
+    }
+
+    void wait(const sigset_t& signals, server::Serving& serving, const std::atomic<bool>& ended) const {
+        using Clock = std::chrono::steady_clock;
+        std::optional<Clock::time_point> deadline;
+        while (!ended) {
+            int signal = 0;
+            if (!deadline) {
+                if (::sigwait(&signals, &signal) != 0) continue;
+            } else {
+                const auto left =
+                    std::chrono::duration_cast<std::chrono::nanoseconds>(*deadline - Clock::now()).count();
+                const std::int64_t wait = std::max<std::int64_t>(left, 0);
+                const timespec time{static_cast<std::time_t>(wait / 1'000'000'000),
+                                    static_cast<long>(wait % 1'000'000'000)};
+                signal = ::sigtimedwait(&signals, nullptr, &time);
+            }
+            if (ended) return;
+            if (signal == SIGHUP) {
+                serving.reload_keys();
+            } else if (deadline) {  // asked twice, or the time is over
+                serving.stop();
+                return;
+            } else {
+                spdlog::info("stopping: answers may go on for {} s", drain_seconds_.value_or(kDefaultDrainSeconds));
+                deadline = Clock::now() + std::chrono::seconds(drain_seconds_.value_or(kDefaultDrainSeconds));
+                serving.drain();
+            }
+        }
+    }
+
+    static void say_address(const server::ListenAddress& address, bool keys) {
+        const bool path = address.kind == server::ListenAddress::Kind::unix_path;
+        say("listening on " + (path ? address.text() : "http://" + address.text()) +
+            (keys              ? ", with keys\n"
+             : address.local() ? ", for this machine\n"
+                               : ", for anyone\n"));
+    }
+
+    int print_key() const {
+        const server::NewKey made = server::make_key(*new_key_, admin_);
+        print("key:  " + made.key + "\nline: " + made.line + "\n");
+        return 0;
+    }
+
+    int report_dry_run(const OpenedEngine& engine) const {
+        for (const server::ListenAddress& address : addresses_) say_address(address, keys_.has_value());
+        say("context " + std::to_string(engine.context_length()) + " tokens, backend " + engine.backend() + "\n");
+        return 0;
+    }
+
+    Options options_;
+    std::vector<std::string> listen_, aliases_, hosts_, origins_;
+    std::vector<server::ListenAddress> addresses_;
+    std::optional<std::string> keys_, new_key_, name_;
+    std::optional<std::int64_t> parallel_, queue_, drain_seconds_;
+    bool no_keys_ = false, admin_ = false, only_model_ = false, dry_run_ = false;
+};
+
+const RegisterCommand<Serve> kServe("serve", "serve the model to editors and other clients over HTTP",
+                                    CommandGroup::generate);
+
+}  // namespace
+
+}  // namespace foresay::app

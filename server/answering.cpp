@@ -1,0 +1,346 @@
+#include "server/answering.h"
+
+#include <algorithm>
+#include <chrono>
+#include <mutex>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "core/text/fill.h"
+#include "core/text/stop_strings.h"
+#include "server/output/machine.h"
+
+namespace foresay::server {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// JavaScript keeps integers up to 2^53, and clients send the seed back.
+std::uint64_t random_seed() {
+    static std::mutex mutex;
+    static std::mt19937_64 random{std::random_device{}()};
+    const std::lock_guard lock(mutex);
+    return random() >> 11;
+}
+
+class Answering : public std::enable_shared_from_this<Answering> {
+public:
+    Answering(AnswerContext context, GenerationRequest request, std::shared_ptr<AnswerWriter> writer)
+        : context_(std::move(context)), request_(std::move(request)), writer_(std::move(writer)) {}
+
+    void start();
+
+private:
+    // What one text is being made of.
+    struct Lane {
+        Lane(OutputMachine machine, const std::vector<std::string>& stops)
+            : machine(std::move(machine)), stops(stops) {}
+        OutputMachine machine;
+        core::StopStrings stops;
+        Choice choice;
+        Ticket ticket = 0;
+        std::string held;       // of a hole: line breaks and blanks that begin a line
+        bool any_line = false;  // of a hole: a line break was written
+        bool at_start = false;  // of a hole: of a line
+        bool stopped = false;   // by what was written, so that nothing more counts
+        bool first = true;
+        Clock::time_point first_token, last_token;
+        std::vector<OutputEvent> events;
+        // With log probabilities: what waits for them.
+        std::vector<std::vector<OutputEvent>> delayed;
+        std::vector<TokenNote> notes;
+    };
+
+    class LaneSink final : public TokenSink {
+    public:
+        LaneSink(std::shared_ptr<Answering> whole, std::size_t index) : whole_(std::move(whole)), index_(index) {}
+        bool token(const GeneratedToken& token) override { return whole_->token(index_, token); }
+        void probabilities(std::vector<TokenProbabilities> all) override {
+            whole_->probabilities(index_, std::move(all));
+        }
+        void end(const BackendEnd& end) override {
+            whole_->end(index_, end);
+            whole_.reset();
+        }
+
+    private:
+        std::shared_ptr<Answering> whole_;
+        std::size_t index_;
+    };
+
+    std::vector<std::vector<std::int32_t>> encode_prompts();
+    bool token(std::size_t index, const GeneratedToken& token);
+    void probabilities(std::size_t index, std::vector<TokenProbabilities> all);
+    void end(std::size_t index, const BackendEnd& end);
+    void filter(Lane& lane, std::vector<OutputEvent> raw);
+    void filter_hole(Lane& lane, std::string& text);
+    void finish_text(Lane& lane);
+    void cancel_all();
+
+    AnswerContext context_;
+    GenerationRequest request_;
+    std::shared_ptr<AnswerWriter> writer_;
+    std::mutex mutex_;
+    std::vector<std::unique_ptr<Lane>> lanes_;
+    std::size_t left_ = 0;
+    bool failed_ = false;
+    Clock::time_point begun_ = Clock::now();
+};
+
+void Answering::start() {
+    const ServedModel& model = context_.model;
+    const std::int64_t most = request_.max_tokens.value_or(0);
+    const bool nothing = request_.max_tokens && *request_.max_tokens == 0;
+    std::vector<std::vector<std::int32_t>> prompts;
+    AnswerFacts facts;
+    for (const Prompt& prompt : request_.prompts) {
+        prompts.push_back(model.encode(prompt, most));
+        facts.prompt_tokens += static_cast<std::int64_t>(prompts.back().size());
+    }
+    facts.id = context_.id;
+    facts.model = context_.model_name;
+    facts.fingerprint = model.fingerprint();
+    facts.created =
+        std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+    facts.seed = request_.seed ? *request_.seed : random_seed();
+    facts.tokenizer = &model.tokenizer();
+    for (const std::vector<std::int32_t>& prompt : prompts)
+        facts.prompts.push_back(model.tokenizer().whole_text(prompt, true));
+    context_.metrics.count_prompt(facts.prompt_tokens);
+
+    speculative::SpeculationOptions speculation = model.engine().speculation();
+    if (request_.draft && *request_.draft == 0) {
+        speculation.mode = core::SpeculationMode::off;
+    } else if (request_.draft) {
+        speculation.mode = core::SpeculationMode::fixed;
+        speculation.draft_length = *request_.draft;
+    }
+    std::vector<std::int32_t> prediction;
+    if (!request_.prediction.empty()) {
+        core::EncodeOptions plain{.add_special = false, .parse_special = false};
+        plain.enough = static_cast<std::size_t>(model.context_length());
+        prediction = model.tokenizer().encode(request_.prediction, plain);
+    }
+    const auto self = shared_from_this();
+    const std::lock_guard lock(mutex_);
+    std::vector<BackendRequest> requests;
+    for (std::size_t p = 0; p < prompts.size(); ++p) {
+        const std::optional<Conversation>& conversation = request_.prompts[p].conversation;
+        for (int i = 0; i < request_.n; ++i) {
+            auto machine = conversation ? OutputMachine(model.output_format(), model.style().markup, model.tokenizer(),
+                                                        prompts[p], conversation->tools)
+                                        : OutputMachine(model.tokenizer());
+            lanes_.push_back(std::make_unique<Lane>(std::move(machine), request_.stop));
+            lanes_.back()->choice.prompt_tokens = static_cast<std::int64_t>(prompts[p].size());
+            BackendRequest one;
+            one.prompt = prompts[p];
+            one.chain = model.chain(request_);
+            // The context's last position needs no successor, so an answer may fill it.
+            one.max_tokens = static_cast<std::int32_t>(std::min<std::int64_t>(most, 1 << 30));
+            one.seed = facts.seed;
+            one.branch = request_.branch + static_cast<std::uint64_t>(i);
+            one.ignore_eos = request_.ignore_eos;
+            one.speculation = speculation;
+            one.alternatives = request_.alternatives;
+            one.prediction = prediction;
+            one.queue = context_.caller;
+            one.reuse = request_.reuse;
+            requests.push_back(std::move(one));
+        }
+    }
+    left_ = lanes_.size();
+    if (nothing) {  // the prompt alone was asked for
+        writer_->begin(std::move(facts), lanes_.size());
+        for (std::size_t i = 0; i < lanes_.size(); ++i) {
+            lanes_[i]->choice.finish = Finish::length;
+            writer_->end_choice(i, lanes_[i]->choice);
+        }
+        writer_->end();
+        return;
+    }
+    try {
+        for (std::size_t i = 0; i < requests.size(); ++i)
+            lanes_[i]->ticket = context_.backend.submit(std::move(requests[i]), std::make_shared<LaneSink>(self, i));
+    } catch (...) {
+        failed_ = true;  // what was submitted ends unheard
+        cancel_all();
+        throw;
+    }
+    writer_->begin(std::move(facts), lanes_.size());
+    const std::weak_ptr<Answering> weak = self;
+    writer_->exchange()->on_pressure([weak](bool pressed) {
+        const auto whole = weak.lock();
+        if (!whole) return;
+        for (const auto& lane : whole->lanes_) whole->context_.backend.pause(lane->ticket, pressed);
+    });
+    writer_->exchange()->on_gone([weak] {
+        if (const auto whole = weak.lock()) whole->cancel_all();
+    });
+}
+
+void Answering::cancel_all() {
+    for (const auto& lane : lanes_) {
+        if (lane->ticket != 0) context_.backend.cancel(lane->ticket);
+    }
+}
+
+bool Answering::token(std::size_t index, const GeneratedToken& token) {
+    const std::lock_guard lock(mutex_);
+    Lane& lane = *lanes_[index];
+    if (failed_ || lane.stopped) return false;
+    const Clock::time_point now = Clock::now();
+    if (lane.first) {
+        lane.first_token = now;
+        context_.metrics.first_token(std::chrono::duration<double>(now - begun_).count());
+    } else {
+        context_.metrics.next_token(std::chrono::duration<double>(now - lane.last_token).count());
+    }
+    lane.first = false;
+    lane.last_token = now;
+    ++lane.choice.tokens;
+    const core::Tokenizer& tokenizer = context_.model.tokenizer();
+    const bool hole = request_.prompts.front().hole.has_value();
+    const bool ends = (tokenizer.is_end_of_text(token.token) && !request_.ignore_eos) ||
+                      (hole && core::ends_middle(tokenizer, token.token));
+    std::vector<OutputEvent> raw;
+    if (!ends) {
+        if (lane.machine.in_reasoning()) ++lane.choice.reasoning_tokens;
+        lane.machine.push(token.token, raw);
+    }
+    TokenNote note{token.token, std::string(token.source), 0.0f, {}, lane.choice.content.size()};
+    filter(lane, std::move(raw));
+    if (ends) lane.stopped = true;
+    if (token.probabilities != nullptr) {
+        note.log_probability = token.probabilities->log_probability;
+        note.alternatives = token.probabilities->alternatives;
+    } else if (request_.alternatives >= 0) {
+        lane.delayed.push_back(std::exchange(lane.events, {}));
+        lane.notes.push_back(std::move(note));
+        return !lane.stopped;
+    }
+    writer_->events(index, lane.events, {&note, 1});
+    lane.events.clear();
+    return !lane.stopped;
+}
+
+// Looks for stop strings in content, and for the end of a hole. What may be told goes to lane.events.
+void Answering::filter(Lane& lane, std::vector<OutputEvent> raw) {
+    for (OutputEvent& event : raw) {
+        if (lane.stopped) return;
+        if (event.kind == OutputEvent::Kind::content) {
+            filter_hole(lane, event.text);
+            event.text = lane.stops.push(event.text);
+            if (lane.stops.stopped()) {
+                lane.stopped = true;
+                lane.choice.stopped_by_string = true;
+                lane.choice.stop_string = request_.stop[static_cast<std::size_t>(lane.stops.stopped_by())];
+            }
+            if (event.text.empty()) continue;
+            lane.choice.content += event.text;
+        } else if (event.kind != OutputEvent::Kind::blank) {
+            std::string rest(lane.stops.flush());
+            if (!rest.empty()) {
+                lane.choice.content += rest;
+                lane.events.push_back({OutputEvent::Kind::content, std::move(rest), {}});
+            }
+        }
+        lane.events.push_back(std::move(event));
+    }
+}
+
+// A hole ends at a line that is indented less than asked for, and at a line break when its time is over. A line's
+// beginning is held back until it is known how far it is indented.
+void Answering::filter_hole(Lane& lane, std::string& text) {
+    const bool timed = request_.time_limit_ms > 0;
+    if (request_.least_indent <= 0 && !timed) return;
+    const auto elapsed = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - lane.first_token).count();
+    std::string out;
+    for (const char c : text) {
+        if (c == '\n') {
+            if (timed && elapsed > request_.time_limit_ms && lane.any_line) {
+                lane.stopped = lane.choice.cut_by_time = true;
+                lane.choice.finish = Finish::length;
+                break;
+            }
+            lane.any_line = lane.at_start = true;
+            lane.held += c;
+        } else if (lane.at_start && (c == ' ' || c == '\t')) {
+            lane.held += c;
+        } else {
+            // The first line goes on where the cursor stands.
+            const std::size_t indent = lane.held.size() - (lane.held.rfind('\n') + 1);
+            if (lane.at_start && static_cast<int>(indent) < request_.least_indent) {
+                lane.stopped = true;
+                break;
+            }
+            out += std::exchange(lane.held, {}) + c;
+            lane.at_start = false;
+        }
+    }
+    text = std::move(out);
+}
+
+void Answering::finish_text(Lane& lane) {
+    if (lane.stopped && (lane.choice.stopped_by_string || lane.choice.cut_by_time)) return;
+    std::vector<OutputEvent> raw;
+    lane.machine.finish(raw);
+    const bool stopped = std::exchange(lane.stopped, false);
+    filter(lane, std::move(raw));
+    std::string rest(stopped ? std::string_view() : lane.stops.push(lane.held));
+    rest += lane.stops.flush();
+    if (!rest.empty()) {
+        lane.choice.content += rest;
+        lane.events.push_back({OutputEvent::Kind::content, std::move(rest), {}});
+    }
+    lane.stopped = lane.stopped || stopped;
+}
+
+void Answering::probabilities(std::size_t index, std::vector<TokenProbabilities> all) {
+    const std::lock_guard lock(mutex_);
+    Lane& lane = *lanes_[index];
+    for (std::size_t i = 0; i < std::min(all.size(), lane.notes.size()); ++i) {
+        lane.notes[i].log_probability = all[i].log_probability;
+        lane.notes[i].alternatives = std::move(all[i].alternatives);
+    }
+}
+
+void Answering::end(std::size_t index, const BackendEnd& end) {
+    const std::lock_guard lock(mutex_);
+    Lane& lane = *lanes_[index];
+    --left_;
+    context_.metrics.end_text(end, lane.choice.tokens, context_.api,
+                              std::chrono::duration<double>(Clock::now() - begun_).count());
+    if (left_ == 0) context_.lease.reset();
+    if (failed_) return;
+    if (end.finish == BackendEnd::Finish::failed || (end.finish == BackendEnd::Finish::cancelled && !lane.stopped)) {
+        failed_ = true;
+        cancel_all();
+        if (end.finish == BackendEnd::Finish::failed) {
+            writer_->fail(ApiError(Problem::failed, end.error, "generation_failed"));
+        } else {
+            ApiError stopped(Problem::unavailable, "the server is stopping, so the answer ends here", "shutting_down");
+            stopped.retry_after = 5;
+            writer_->fail(stopped);
+        }
+        return;
+    }
+    lane.choice.end = end;
+    for (std::size_t i = 0; i < lane.delayed.size(); ++i) writer_->events(index, lane.delayed[i], {&lane.notes[i], 1});
+    finish_text(lane);
+    if (!lane.events.empty()) writer_->events(index, lane.events, {});
+    lane.events.clear();
+    if (!lane.choice.cut_by_time)
+        lane.choice.finish = lane.stopped || end.finish == BackendEnd::Finish::stop ? Finish::stop : Finish::length;
+    writer_->end_choice(index, lane.choice);
+    if (left_ == 0) writer_->end();
+}
+
+}  // namespace
+
+void answer(AnswerContext context, GenerationRequest request, std::shared_ptr<AnswerWriter> writer) {
+    std::make_shared<Answering>(std::move(context), std::move(request), std::move(writer))->start();
+}
+
+}  // namespace foresay::server

@@ -1,0 +1,99 @@
+// server/api/protocol.h: what a protocol is: routes, and the shape of its errors. Each has a file; the list of all is
+// in protocols.cpp.
+//
+// Threads:  routes run on any thread, several at once.
+// Errors:   a route throws ApiError, which is answered in the protocol's shape.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "server/api/fields.h"
+#include "server/api/writer.h"
+#include "server/error.h"
+#include "server/http/exchange.h"
+#include "server/keys.h"
+#include "server/metrics.h"
+#include "server/model.h"
+#include "server/request.h"
+
+namespace foresay::server {
+
+class Service;
+struct Route;
+
+// A request on its way.
+struct Call {
+    const HttpRequest& request;
+    Json body;  // checked against the route's shape; null for a route without one
+    std::shared_ptr<Exchange> exchange;
+    const ServedModel& model;
+    Backend& backend;
+    Metrics& metrics;
+    const Caller& caller;
+    std::shared_ptr<void> lease;
+    const std::vector<Route>& routes;
+    std::string version;
+    bool any_model = true;
+    bool draining = false;
+    Metrics::Gauges gauges;
+    std::string_view tail;  // of the path, after the route's
+
+    // The model that the body names; throws ApiError when it is another one than ours and that counts.
+    std::string model_name() const;
+    // The hexadecimal part of ids.
+    std::string id() const { return request.id.substr(4); }
+    void send(const Json& json) const;
+    // Runs the request and gives its texts to the writer.
+    void answer(GenerationRequest wanted, std::shared_ptr<AnswerWriter> writer, const char* api) const;
+};
+
+using ErrorShape = HttpResponse (*)(const ApiError& error, const std::string& id);
+
+struct Route {
+    const char* method;
+    std::string_view path;  // one that ends with '/' takes what begins with it
+    Right right = Right::api;
+    const Shape* body = nullptr;  // of JSON; null: the body is not read
+    void (*run)(Call& call) = nullptr;
+    ErrorShape error = nullptr;
+    std::string_view doc;
+    bool while_draining = false;
+};
+
+// The routes of all protocols. To add a protocol: a file with its add_NAME(), declared and called in protocols.cpp.
+std::vector<Route> all_routes();
+// The shape of errors where there is no route: by the beginning of the path.
+ErrorShape error_shape_of(std::string_view path);
+
+// ---- what protocols share (shared.cpp)
+
+// Headers that belong to an error whatever its shape: retry-after, x-should-retry, allow.
+void add_error_headers(const ApiError& error, HttpResponse& response);
+
+// Sampler fields of a body, as the table maps them to stages.
+void read_samplers(const Shape& shape, const Json& body, const std::string& path, const ServedModel& model,
+                   GenerationRequest& out);
+// {"15": -3.5} or [[15, -3.5], [16, false]].
+void read_logit_bias(const Json& bias, const ServedModel& model, GenerationRequest& out);
+// The member "foresay": chain, branch, speculation.
+void read_own(const Json& own, GenerationRequest& out);
+// A text, or a list of texts; empty ones are left out.
+std::vector<std::string> read_stops(const Json& stops);
+// A text, or a list of texts and ids; lists of those are several prompts.
+std::vector<Prompt> read_prompts(const Json& prompt, const std::string& param);
+// A text, or a list of parts of the types in `types` with the member "text". Other types: unsupported_content.
+std::string read_content(const Json& content, const std::string& path,
+                         std::initializer_list<std::string_view> types = {"text"});
+// The messages and tools of OpenAI's chat.
+Conversation read_conversation(const Json& body);
+std::vector<Tool> read_tools(const Json& tools, const std::string& path);
+// Refuses what needs a grammar: strict tools, required calls.
+void read_tool_choice(const Json& body, Conversation& conversation);
+[[noreturn]] void refuse_grammar(const std::string& param, const std::string& what);
+const Shape& own_shape();
+const Shape& sampler_shape();
+
+}  // namespace foresay::server

@@ -1,0 +1,379 @@
+// What several protocols read in the same way.
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <utility>
+
+#include "server/answering.h"
+#include "server/api/protocol.h"
+
+namespace foresay::server {
+
+namespace {
+
+constexpr std::size_t kMostStops = 16;
+constexpr std::size_t kMostStopBytes = 4096;
+
+}  // namespace
+
+std::string Call::model_name() const {
+    const std::string& asked = body.text("model");
+    if (asked.empty()) return model.name();
+    if (!any_model && !model.answers_to(asked))
+        throw ApiError(Problem::not_found, "the model '" + asked + "' is not here; '" + model.name() + "' is",
+                       "model_not_found", "model");
+    return asked;
+}
+
+void Call::send(const Json& json) const {
+    HttpResponse response;
+    response.body = json.dump();
+    exchange->send(std::move(response));
+}
+
+void Call::answer(GenerationRequest wanted, std::shared_ptr<AnswerWriter> writer, const char* api) const {
+    server::answer({model, backend, metrics, api, id(), model_name(), caller.name, lease}, std::move(wanted),
+                   std::move(writer));
+}
+
+void add_error_headers(const ApiError& error, HttpResponse& response) {
+    if (error.retry_after > 0) {
+        response.headers.push_back({"retry-after", std::to_string(error.retry_after)});
+        response.headers.push_back({"x-should-retry", "true"});
+    } else if (error.status >= 500 || error.status == 408) {
+        response.headers.push_back({"x-should-retry", "false"});  // the same request fails again
+    }
+    if (error.status == 401) response.headers.push_back({"www-authenticate", "Bearer"});
+}
+
+// ---------------------------------------------------------------------------------------------------------- samplers
+
+const Shape& sampler_shape() {
+    static const Shape shape{
+        "samplers",
+        {
+            {.name = "temperature",
+             .kinds = kNumber,
+             .doc = "0 always takes the most likely token.",
+             .least = 0,
+             .most = 100,
+             .stage = "temperature",
+             .parameter = "value"},
+            {.name = "top_p",
+             .kinds = kNumber,
+             .doc = "Keeps the likeliest tokens that have this much probability.",
+             .least = 0,
+             .most = 1,
+             .stage = "top_p",
+             .parameter = "p"},
+            {.name = "top_k",
+             .kinds = kInteger,
+             .doc = "How many tokens stay; 0 or -1 keeps all.",
+             .least = -1,
+             .most = 1e6,
+             .stage = "top_k",
+             .parameter = "k"},
+            {.name = "min_p",
+             .kinds = kNumber,
+             .doc = "Drops tokens less likely than this share of the best.",
+             .least = 0,
+             .most = 1,
+             .stage = "min_p",
+             .parameter = "p"},
+            {.name = "presence_penalty",
+             .kinds = kNumber,
+             .doc = "Subtracted once from a token that occurred.",
+             .least = -100,
+             .most = 100,
+             .stage = "penalties",
+             .parameter = "presence"},
+            {.name = "frequency_penalty",
+             .kinds = kNumber,
+             .doc = "Subtracted for each time that a token occurred.",
+             .least = -100,
+             .most = 100,
+             .stage = "penalties",
+             .parameter = "frequency"},
+            {.name = "repeat_penalty",
+             .kinds = kNumber,
+             .doc = "Divides the logit of a token that occurred.",
+             .least = 0.01,
+             .most = 100,
+             .stage = "penalties",
+             .parameter = "repeat"},
+            {.name = "repetition_penalty",
+             .kinds = kNumber,
+             .doc = "The same as repeat_penalty.",
+             .least = 0.01,
+             .most = 100,
+             .stage = "penalties",
+             .parameter = "repeat"},
+            {.name = "repeat_last_n",
+             .kinds = kInteger,
+             .doc = "Tokens that the penalties look back; -1: all.",
+             .least = -1,
+             .most = 1e6,
+             .stage = "penalties",
+             .parameter = "window"},
+            {.name = "xtc_probability",
+             .kinds = kNumber,
+             .doc = "How often the stage xtc acts.",
+             .least = 0,
+             .most = 1,
+             .stage = "xtc",
+             .parameter = "probability"},
+            {.name = "xtc_threshold",
+             .kinds = kNumber,
+             .doc = "Of the stage xtc.",
+             .least = 0,
+             .most = 1,
+             .stage = "xtc",
+             .parameter = "threshold"},
+            {.name = "logit_bias", .kinds = kObject | kList, .doc = "Added to the logits of tokens, by their id."},
+            {.name = "ignore_eos", .kinds = kBoolean, .doc = "End tokens are tokens like any other."},
+            {.name = "seed", .kinds = kInteger, .doc = "The seed of the noise; chosen and reported when absent."},
+            {.name = "stop", .kinds = kString | kList, .doc = "Texts before which the answer ends.", .items = kString},
+            {.name = "foresay", .kinds = kObject, .doc = "What only foresay has.", .shape = &own_shape()},
+            // Known, not here, and harmless only where they do nothing.
+            {.name = "typical_p", .kinds = kNumber, .doc = "Not supported but for 1.", .least = 1, .most = 1},
+            {.name = "tfs_z", .kinds = kNumber, .doc = "Not supported but for 1.", .least = 1, .most = 1},
+            {.name = "mirostat",
+             .kinds = kInteger,
+             .doc = "Not supported but for 0; use foresay.chain.",
+             .least = 0,
+             .most = 0},
+            {.name = "dry_multiplier", .kinds = kNumber, .doc = "Not supported but for 0.", .least = 0, .most = 0},
+            {.name = "min_tokens", .kinds = kInteger, .doc = "Not supported but for 0.", .least = 0, .most = 0},
+            {.name = "grammar", .kinds = kString, .doc = "Not supported yet."},
+            {.name = "json_schema", .kinds = kAny, .doc = "Not supported yet."},
+        }};
+    return shape;
+}
+
+const Shape& own_shape() {
+    static const Shape shape{
+        "foresay",
+        {
+            {.name = "chain", .kinds = kList, .doc = "The names of the sampler stages, in order.", .items = kString},
+            {.name = "branch",
+             .kinds = kInteger,
+             .doc = "Which of several texts from one seed.",
+             .least = 0,
+             .most = 9e15},
+            {.name = "speculation",
+             .kinds = kString | kInteger,
+             .doc = "\"auto\", \"off\", or how many tokens to draft. The text is the same.",
+             .least = 0,
+             .most = 32,
+             .choices = {"auto", "off"}},
+            {.name = "explain", .kinds = kBoolean, .doc = "Tells of each piece of the text who drafted it."},
+            {.name = "cache",
+             .kinds = kBoolean,
+             .doc = "false: evaluates the whole prompt, whatever the cache holds. The text is the same."},
+        }};
+    return shape;
+}
+
+void refuse_grammar(const std::string& param, const std::string& what) {
+    throw ApiError(Problem::invalid,
+                   what + " needs a grammar, and this server has none yet; leave '" + param +
+                       "' out and say in the prompt what the answer must look like",
+                   "unsupported_value", param);
+}
+
+void read_samplers(const Shape& shape, const Json& body, const std::string& path, const ServedModel& model,
+                   GenerationRequest& out) {
+    visit_fields(shape, [&](const Field& field) {
+        if (field.stage.empty()) return;
+        const Json& value = body[field.name];
+        if (value.is_null()) return;
+        SamplerSetting setting{
+            std::string(field.stage), std::string(field.parameter), {}, path + std::string(field.name)};
+        if ((field.kinds & kNumber) != 0) {
+            setting.value = value.number();
+        } else {
+            auto number = static_cast<std::int64_t>(value.number());
+            // What clients write for "all".
+            if (field.name == "top_k" && number < 0) number = 0;
+            setting.value = number;
+        }
+        out.samplers.push_back(std::move(setting));
+    });
+    if (body.has("logit_bias")) read_logit_bias(body["logit_bias"], model, out);
+    if (body.has("ignore_eos")) out.ignore_eos = body["ignore_eos"].boolean();
+    if (body.has("seed")) out.seed = static_cast<std::uint64_t>(static_cast<std::int64_t>(body["seed"].number()));
+    if (body.has("stop")) {
+        for (std::string& stop : read_stops(body["stop"])) out.stop.push_back(std::move(stop));
+    }
+    if (body.has("foresay")) read_own(body["foresay"], out);
+    if (!body.text("grammar").empty()) refuse_grammar(path + "grammar", "'grammar'");
+    if (body.has("json_schema")) refuse_grammar(path + "json_schema", "'json_schema'");
+}
+
+void read_logit_bias(const Json& bias, const ServedModel& model, GenerationRequest& out) {
+    std::vector<std::int64_t> tokens;
+    std::vector<double> values;
+    const auto add = [&](std::int64_t token, double value) {
+        if (token < 0 || token >= model.tokenizer().vocab_size())
+            throw wrong_value("logit_bias", "'logit_bias' names the token " + std::to_string(token) +
+                                                ", but the model's are 0 to " +
+                                                std::to_string(model.tokenizer().vocab_size() - 1));
+        if (!(value >= -100 && value <= 100))
+            throw wrong_value("logit_bias", "a bias of 'logit_bias' must be from -100 to 100");
+        tokens.push_back(token);
+        values.push_back(value);
+    };
+    const auto number = [](const Json& value) {
+        if (value.is(Json::Kind::boolean) && !value.boolean()) return -100.0;
+        if (!value.is_number()) throw wrong_type("logit_bias", "a bias of 'logit_bias' must be a number");
+        return value.number();
+    };
+    if (bias.is_object()) {
+        for (const auto& [name, value] : bias.members()) {
+            std::int64_t token = -1;
+            const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), token);
+            if (error != std::errc() || end != name.data() + name.size())
+                throw wrong_value("logit_bias", "'logit_bias' takes token ids, and '" + name.substr(0, 32) +
+                                                    "' is none; /tokenize tells the ids of a text");
+            add(token, number(value));
+        }
+    } else {
+        for (const Json& pair : bias.items()) {
+            if (!pair.is_list() || pair.items().size() != 2 || !pair.items()[0].is(Json::Kind::integer))
+                throw wrong_type("logit_bias", "an item of 'logit_bias' must be a list of a token id and a number");
+            add(pair.items()[0].integer(), number(pair.items()[1]));
+        }
+    }
+    if (tokens.empty()) return;
+    out.samplers.push_back({"logit_bias", "tokens", std::move(tokens), "logit_bias"});
+    out.samplers.push_back({"logit_bias", "values", std::move(values), "logit_bias"});
+}
+
+void read_own(const Json& own, GenerationRequest& out) {
+    if (own.has("chain")) {
+        out.chain.emplace();
+        for (const Json& name : own["chain"].items()) out.chain->push_back(name.string());
+    }
+    if (own.has("branch")) out.branch = static_cast<std::uint64_t>(own["branch"].number());
+    const Json& speculation = own["speculation"];
+    if (speculation.is_number()) out.draft = static_cast<int>(speculation.number());
+    if (speculation.is_string() && speculation.string() == "off") out.draft = 0;
+    if (own.has("cache")) out.reuse = own["cache"].boolean();
+}
+
+std::vector<std::string> read_stops(const Json& stops) {
+    std::vector<std::string> out;
+    std::size_t bytes = 0;
+    const auto add = [&](const std::string& stop) {
+        bytes += stop.size();
+        if (!stop.empty()) out.push_back(stop);
+    };
+    if (stops.is_string()) add(stops.string());
+    if (stops.is_list()) {
+        for (const Json& stop : stops.items()) add(stop.string());
+    }
+    if (out.size() > kMostStops || bytes > kMostStopBytes)
+        throw wrong_value("stop", "'stop' may have " + std::to_string(kMostStops) + " texts of " +
+                                      std::to_string(kMostStopBytes) + " bytes in all");
+    return out;
+}
+
+// ----------------------------------------------------------------------------------------------------------- prompts
+
+namespace {
+
+std::int32_t token_of(const Json& value, const std::string& param) {
+    if (!value.is(Json::Kind::integer) || value.integer() < 0 || value.integer() > INT32_MAX)
+        throw wrong_type(param, "'" + param + "' may hold texts and token ids");
+    return static_cast<std::int32_t>(value.integer());
+}
+
+Prompt one_prompt(const Json& prompt, const std::string& param) {
+    Prompt out;
+    out.param = param;
+    if (prompt.is_string()) {
+        out.parts.push_back({prompt.string(), {}, true});
+        return out;
+    }
+    if (!prompt.is_list()) throw wrong_type(param, "'" + param + "' must be a text or a list of token ids");
+    for (const Json& item : prompt.items()) {
+        if (item.is_string()) {
+            out.parts.push_back({item.string(), {}, true});
+        } else {
+            if (out.parts.empty() || out.parts.back().is_text) out.parts.emplace_back();
+            out.parts.back().tokens.push_back(token_of(item, param));
+        }
+    }
+    return out;
+}
+
+}  // namespace
+
+std::vector<Prompt> read_prompts(const Json& prompt, const std::string& param) {
+    constexpr std::size_t kMost = 64;
+    const auto all = [&](auto is) {
+        return prompt.is_list() && !prompt.items().empty() &&
+               std::all_of(prompt.items().begin(), prompt.items().end(), is);
+    };
+    const bool several = all([](const Json& item) { return item.is_string() || item.is_list(); });
+    if (!several) return {one_prompt(prompt, param)};
+    if (prompt.items().size() > kMost)
+        throw wrong_value(param, "'" + param + "' may hold " + std::to_string(kMost) + " prompts at most");
+    std::vector<Prompt> out;
+    for (std::size_t i = 0; i < prompt.items().size(); ++i)
+        out.push_back(one_prompt(prompt.items()[i], param + "[" + std::to_string(i) + "]"));
+    return out;
+}
+
+std::string read_content(const Json& content, const std::string& path, std::initializer_list<std::string_view> types) {
+    if (content.is_string()) return content.string();
+    if (content.is_null()) return {};
+    if (!content.is_list()) throw wrong_type(path, "'" + path + "' must be a string or a list of parts");
+    std::string text;
+    for (std::size_t i = 0; i < content.items().size(); ++i) {
+        const Json& part = content.items()[i];
+        const std::string place = path + "[" + std::to_string(i) + "]";
+        if (part.is_string()) {
+            text += part.string();
+            continue;
+        }
+        if (!part.is_object()) throw wrong_type(place, "'" + place + "' must be an object");
+        const std::string& type = part.text("type");
+        if (std::find(types.begin(), types.end(), type) == types.end())
+            throw ApiError(Problem::invalid,
+                           "'" + place + "' is of the type '" + type + "', but this model reads text alone",
+                           "unsupported_content", place);
+        if (type == "refusal") {
+            text += part.text("refusal");
+            continue;
+        }
+        if (!part["text"].is_string()) throw wrong_type(place + ".text", "'" + place + ".text' must be a string");
+        text += part["text"].string();
+    }
+    return text;
+}
+
+std::vector<Tool> read_tools(const Json& tools, const std::string& path) {
+    std::vector<Tool> out;
+    if (!tools.is_list()) return out;
+    for (std::size_t i = 0; i < tools.items().size(); ++i) {
+        const Json& item = tools.items()[i];
+        const std::string place = path + "[" + std::to_string(i) + "]";
+        if (!item.is_object()) throw wrong_type(place, "'" + place + "' must be an object");
+        // Types that are not functions belong to other servers.
+        if (item.text("type") != "function" && item.has("type")) continue;
+        const bool nested = item["function"].is_object();
+        const Json& function = nested ? item["function"] : item;
+        const std::string inner = nested ? place + ".function" : place;
+        Tool tool{function.text("name"), function.text("description"), function["parameters"]};
+        if (tool.name.empty())
+            throw ApiError(Problem::invalid, "'" + inner + ".name' is missing", "missing_required_parameter",
+                           inner + ".name");
+        if (!tool.parameters.is_null() && !tool.parameters.is_object())
+            throw wrong_type(inner + ".parameters", "'" + inner + ".parameters' must be an object, a JSON Schema");
+        out.push_back(std::move(tool));
+    }
+    return out;
+}
+
+}  // namespace foresay::server

@@ -1,0 +1,116 @@
+// server/api/writer.h: an answer in the form of a protocol: collected, and streamed piece by piece where the client
+// asks for it. A protocol derives from AnswerWriter; server/answering.h calls it.
+//
+// Threads:  one caller at a time.
+// Errors:   none. What fails is told with fail(), as an answer or, after a stream began, as its last event.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "server/backend.h"
+#include "server/error.h"
+#include "server/http/exchange.h"
+#include "server/json.h"
+#include "server/output/call_parser.h"
+
+namespace foresay::server {
+
+// What is known when the answers begin.
+struct AnswerFacts {
+    std::string id;     // hexadecimal, for ids of all kinds
+    std::string model;  // as the client named it
+    std::string fingerprint;
+    std::int64_t created = 0;  // seconds since 1970
+    std::uint64_t seed = 0;
+    std::int64_t prompt_tokens = 0;    // of all prompts
+    std::vector<std::string> prompts;  // as text, where the client wants them
+    const core::Tokenizer* tokenizer = nullptr;
+};
+
+struct TokenNote {
+    std::int32_t token = 0;
+    std::string source;  // of a drafted token
+    float log_probability = 0.0f;
+    std::vector<TokenProbability> alternatives;
+    std::size_t text_at = 0;  // bytes of the text before it
+};
+
+enum class Finish : std::uint8_t { stop, length, tool_calls };
+
+// One of several answers, as far as it is known.
+struct Choice {
+    std::string content, reasoning;
+    std::vector<ToolCall> calls;
+    Finish finish = Finish::stop;
+    bool stopped_by_string = false;  // by stop_string
+    bool cut_by_time = false;
+    std::string stop_string;
+    std::int64_t tokens = 0, reasoning_tokens = 0, prompt_tokens = 0;
+    std::vector<TokenNote> notes;  // of all tokens
+    BackendEnd end;
+    bool ended = false;
+};
+
+class AnswerWriter {
+public:
+    AnswerWriter(std::shared_ptr<Exchange> exchange, bool stream) : exchange_(std::move(exchange)), stream_(stream) {}
+    virtual ~AnswerWriter() = default;
+
+    void begin(AnswerFacts facts, std::size_t choices);
+    // `notes`: of the tokens that these events come from; they may come later than the text.
+    void events(std::size_t choice, std::span<const OutputEvent> events, std::span<const TokenNote> notes);
+    // `choice` without its texts.
+    void end_choice(std::size_t choice, const Choice& end);
+    void end();
+    void fail(const ApiError& error);
+
+    const std::shared_ptr<Exchange>& exchange() const { return exchange_; }
+    bool streams() const { return stream_; }
+
+protected:
+    // ---- of the protocol. Streams append to `out`.
+    virtual void open(std::string& out) { (void)out; }
+    virtual void piece(std::size_t choice, const OutputEvent& event, std::span<const TokenNote> notes,
+                       std::string& out) = 0;
+    virtual void close_choice(std::size_t choice, std::string& out) = 0;
+    virtual void close(std::string& out) = 0;
+    // After the stream began.
+    virtual void late_error(const ApiError& error, std::string& out) = 0;
+    virtual Json whole() = 0;
+    virtual HttpResponse error(const ApiError& error) = 0;
+    virtual HttpResponse stream_head() const;
+    virtual std::string ping() const { return ": ping\n\n"; }
+    virtual HttpResponse whole_head() const { return {}; }
+
+    AnswerFacts facts_;
+    std::vector<Choice> choices_;
+
+    // ---- sums over all choices
+    std::int64_t completion_tokens() const;
+    std::int64_t reasoning_tokens() const;
+    std::int64_t cached_tokens() const;
+
+private:
+    std::shared_ptr<Exchange> exchange_;
+    const bool stream_;
+};
+
+// ---- forms that protocols share
+
+// "data: {...}\n\n"
+void append_event(const Json& json, std::string& out);
+// "event: NAME\ndata: {...}\n\n"
+void append_named_event(std::string_view name, const Json& json, std::string& out);
+std::string_view finish_name(Finish finish);  // "stop", "length", "tool_calls"
+// llama.cpp's times and counts of an answer, with ours.
+Json timings_of(const Choice& choice);
+// The id of a call: the model's own, or one made of the answer's id.
+std::string call_id(const AnswerFacts& facts, const ToolCall& call, std::size_t choice, std::size_t index,
+                    std::string_view prefix = "call_");
+
+}  // namespace foresay::server

@@ -1,0 +1,87 @@
+// server/backend.h: what generates: token ids in, token ids out. It knows no protocol and no text.
+//
+// Life:     a Backend outlives the requests that it was given; its destructor ends them.
+// Threads:  submit(), cancel(), pause() and the counters from any thread. Sinks are called from the backend's own
+//           thread and must return soon, because other requests wait.
+// Errors:   submit() throws ApiError (busy) when too many wait. What goes wrong later is told to the sink's end().
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "samplers/chain.h"
+#include "speculative/generator.h"
+
+namespace foresay::server {
+
+using Ticket = std::uint64_t;
+
+struct BackendRequest {
+    std::vector<std::int32_t> prompt;        // at least one, fewer than the context holds
+    std::unique_ptr<samplers::Chain> chain;  // its own
+    std::int32_t max_tokens = 0;             // 0: to the end of the context
+    std::uint64_t seed = 0, branch = 0;
+    bool ignore_eos = false;
+    speculative::SpeculationOptions speculation;
+    int alternatives = -1;                 // log probabilities: how many of the likeliest; -1: none at all
+    std::vector<std::int32_t> prediction;  // what the answer may be; drafted from where the backend can
+    std::string queue;                     // requests of one queue take turns with those of others
+    bool reuse = true;                     // a beginning that was evaluated before may be used again
+};
+
+struct TokenProbability {
+    std::int32_t token = 0;
+    float log_probability = 0.0f;
+};
+
+// Of one generated token, by the model's own distribution, before any sampler stage.
+struct TokenProbabilities {
+    float log_probability = 0.0f;
+    std::vector<TokenProbability> alternatives;  // likeliest first
+};
+
+struct GeneratedToken {
+    std::int32_t token = 0;
+    bool drafted = false;
+    std::string_view source;  // the drafter's name when drafted
+    // With BackendRequest::alternatives, where they are known already; else see TokenSink::probabilities().
+    const TokenProbabilities* probabilities = nullptr;
+};
+
+struct BackendEnd {
+    enum class Finish : std::uint8_t { stop, length, cancelled, failed };
+    Finish finish = Finish::length;
+    std::string error;               // of failed: one sentence
+    std::int64_t cached_tokens = 0;  // of the prompt, that were not evaluated again
+    double queue_ms = 0.0, prompt_ms = 0.0, first_token_ms = 0.0, generation_ms = 0.0;
+    speculative::SpeculationStatistics speculation;
+};
+
+// Receives one text. end() is the last call, and comes always.
+class TokenSink {
+public:
+    virtual ~TokenSink() = default;
+    // False: the text ends with this token.
+    virtual bool token(const GeneratedToken& token) = 0;
+    // With BackendRequest::alternatives, where token() did not tell them: of all tokens, once, before end().
+    virtual void probabilities(std::vector<TokenProbabilities> all) { (void)all; }
+    virtual void end(const BackendEnd& end) = 0;
+};
+
+class Backend {
+public:
+    virtual ~Backend() = default;
+    virtual Ticket submit(BackendRequest request, std::shared_ptr<TokenSink> sink) = 0;
+    // No token comes any more, and end() soon. A ticket that has ended is ignored, here and below.
+    virtual void cancel(Ticket ticket) = 0;
+    // Whether the text takes a rest, because its reader is slow. A hint.
+    virtual void pause(Ticket ticket, bool paused) = 0;
+    virtual std::size_t running() const = 0;
+    virtual std::size_t waiting() const = 0;
+    virtual std::size_t most_running() const = 0;
+};
+
+}  // namespace foresay::server

@@ -1,0 +1,154 @@
+#include "server/loop_backend.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <utility>
+
+#include "engine/engine_loop.h"
+#include "server/error.h"
+
+namespace foresay::server {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Hands the events of the loop on. A text that has ended by what it says is cancelled from within.
+class LoopSink final : public speculative::Sink {
+public:
+    LoopSink(engine::EngineLoop& loop, std::atomic<std::size_t>& open, std::shared_ptr<TokenSink> sink)
+        : loop_(loop), open_(open), sink_(std::move(sink)) {
+        ++open_;
+    }
+    ~LoopSink() override {
+        if (!ended_) --open_;
+    }
+    // The loop may have made tokens before add() returned the ticket.
+    void know(speculative::Ticket ticket) {
+        ticket_ = static_cast<std::uint64_t>(ticket);
+        if (stopped_) loop_.cancel(ticket);
+    }
+
+    void token(const speculative::TokenEvent& event) override {
+        if (event.token < 0 || stopped_) return;
+        if (first_) first_token_ = Clock::now();
+        first_ = false;
+        probabilities_.alternatives.clear();
+        for (std::size_t i = 0; i < event.logprobs.size(); ++i) {
+            if (i == 0) {
+                probabilities_.log_probability = event.logprobs[i].logprob;
+            } else {
+                probabilities_.alternatives.push_back({event.logprobs[i].token, event.logprobs[i].logprob});
+            }
+        }
+        const GeneratedToken token{event.token, event.drafted, event.source,
+                                   event.logprobs.empty() ? nullptr : &probabilities_};
+        if (sink_->token(token)) return;
+        stopped_ = true;
+        const std::uint64_t ticket = ticket_;
+        if (ticket != 0) loop_.cancel(speculative::Ticket{ticket});
+    }
+
+    void end(const speculative::BatchEnd& end) override {
+        const speculative::GenerateResult& result = end.result;
+        BackendEnd told;
+        told.cached_tokens = result.cached_tokens;
+        told.speculation = result.speculation;
+        const auto ms = [](Clock::duration time) { return std::chrono::duration<double, std::milli>(time).count(); };
+        told.first_token_ms = ms((first_ ? Clock::now() : first_token_) - submitted_);
+        told.prompt_ms = result.prefill_ms > 0 ? result.prefill_ms : told.first_token_ms;
+        told.queue_ms = std::max(0.0, told.first_token_ms - told.prompt_ms);
+        told.generation_ms = first_ ? 0.0 : ms(Clock::now() - first_token_);
+        if (!end.error.empty()) {
+            told.finish = BackendEnd::Finish::failed;
+            told.error = end.error;
+        } else {
+            told.finish = result.finish == speculative::FinishReason::stop     ? BackendEnd::Finish::stop
+                          : result.finish == speculative::FinishReason::length ? BackendEnd::Finish::length
+                                                                               : BackendEnd::Finish::cancelled;
+        }
+        ended_ = true;
+        --open_;
+        const std::shared_ptr<TokenSink> sink = std::exchange(sink_, nullptr);
+        sink->end(told);
+    }
+
+private:
+    engine::EngineLoop& loop_;
+    std::atomic<std::size_t>& open_;
+    std::shared_ptr<TokenSink> sink_;
+    std::atomic<std::uint64_t> ticket_{0};
+    std::atomic<bool> stopped_{false};
+    bool first_ = true, ended_ = false;
+    Clock::time_point submitted_ = Clock::now(), first_token_;
+    TokenProbabilities probabilities_;
+};
+
+engine::BatchOptions options_of(std::size_t parallel) {
+    engine::BatchOptions options;
+    options.sequences = static_cast<std::int32_t>(parallel);
+    return options;
+}
+
+}  // namespace
+
+struct LoopBackend::State {
+    State(const engine::Engine& engine, std::size_t parallel, std::size_t queue)
+        : most(parallel + queue), loop(engine, options_of(parallel)) {}
+    const std::size_t most;
+    std::atomic<std::size_t> open{0};
+    engine::EngineLoop loop;
+};
+
+LoopBackend::LoopBackend(const engine::Engine& engine, std::size_t parallel, std::size_t queue)
+    : state_(std::make_unique<State>(engine, parallel, queue)), parallel_(parallel) {}
+
+LoopBackend::~LoopBackend() { state_->loop.stop(); }
+
+Ticket LoopBackend::submit(BackendRequest request, std::shared_ptr<TokenSink> sink) {
+    if (state_->open >= state_->most) {
+        ApiError busy(Problem::busy, "too many requests wait already; come again", "queue_full");
+        busy.retry_after = 1;
+        throw busy;
+    }
+    engine::BatchRequest one;
+    one.input = std::move(request.prompt);
+    one.chain = std::move(request.chain);
+    one.max_tokens = request.max_tokens;
+    one.seed = request.seed;
+    one.branch = request.branch;
+    one.ignore_eos = request.ignore_eos;
+    one.logprobs = request.alternatives;
+    one.prediction = std::move(request.prediction);
+    one.queue = std::move(request.queue);
+    // A salt that no other text has: nothing is shared.
+    static std::atomic<std::uint64_t> number{0};
+    if (!request.reuse) one.cache_salt = "alone " + std::to_string(++number);
+    const auto held = std::make_shared<LoopSink>(state_->loop, state_->open, std::move(sink));
+    try {
+        const speculative::Ticket ticket = state_->loop.add(std::move(one), held);
+        held->know(ticket);
+        return static_cast<Ticket>(ticket);
+    } catch (const Error& problem) {
+        throw ApiError(Problem::invalid, problem.what(), "invalid_value");
+    }
+}
+
+void LoopBackend::cancel(Ticket ticket) { state_->loop.cancel(speculative::Ticket{ticket}); }
+
+void LoopBackend::pause(Ticket ticket, bool paused) {
+    if (paused) {
+        state_->loop.pause(speculative::Ticket{ticket});
+    } else {
+        state_->loop.resume(speculative::Ticket{ticket});
+    }
+}
+
+std::size_t LoopBackend::running() const { return std::min<std::size_t>(state_->open, parallel_); }
+std::size_t LoopBackend::waiting() const {
+    const std::size_t open = state_->open;
+    return open > parallel_ ? open - parallel_ : 0;
+}
+
+}  // namespace foresay::server

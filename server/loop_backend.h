@@ -1,0 +1,35 @@
+// server/loop_backend.h: answers many requests side by side, with an EngineLoop: rows of all of them share forwards,
+// beginnings are kept, and each text is drafted from itself.
+//
+// Threads:  that of the loop; see backend.h.
+// Errors:   the constructor throws Error where the batch cannot be made.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "engine/engine.h"
+#include "server/backend.h"
+
+namespace foresay::server {
+
+class LoopBackend final : public Backend {
+public:
+    // At most `parallel` texts at once, and `queue` that wait.
+    LoopBackend(const engine::Engine& engine, std::size_t parallel, std::size_t queue);
+    ~LoopBackend() override;
+
+    Ticket submit(BackendRequest request, std::shared_ptr<TokenSink> sink) override;
+    void cancel(Ticket ticket) override;
+    void pause(Ticket ticket, bool paused) override;
+    std::size_t running() const override;
+    std::size_t waiting() const override;
+    std::size_t most_running() const override { return parallel_; }
+
+private:
+    struct State;
+    std::unique_ptr<State> state_;
+    std::size_t parallel_;
+};
+
+}  // namespace foresay::server

@@ -1,0 +1,141 @@
+#include "server/model.h"
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <set>
+#include <utility>
+
+#include "core/weights/checksums.h"
+#include "core/weights/mapped_file.h"
+#include "server/error.h"
+
+namespace foresay::server {
+
+namespace {
+
+// To be raised when a kernel changes the bits of any text.
+constexpr int kNumbers = 1;
+
+std::string name_of_file(const std::filesystem::path& path) {
+    std::filesystem::path clean = path;
+    if (!clean.has_filename()) clean = clean.parent_path();
+    std::string name = clean.filename().string();
+    if (name.ends_with(".gguf")) name.resize(name.size() - 5);
+    return name;
+}
+
+bool shows(const jinja::Text& text, std::string_view part) { return text.bytes().find(part) != std::string::npos; }
+
+}  // namespace
+
+ServedModel::ServedModel(const engine::Engine& engine, std::string name, const std::vector<std::string>& aliases)
+    : engine_(engine),
+      style_(core::chat_style(engine.config(), engine.tokenizer(), engine.chat_template())),
+      name_(name.empty() ? name_of_file(engine.config().target_model) : std::move(name)),
+      aliases_(aliases),
+      created_(std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
+                   .count()) {
+    if (name_.empty()) name_ = "foresay";
+    const std::string source = style_.chat ? style_.chat->source() : std::string(tokenizer().chat_template());
+    format_ = detect_output_format(source, tokenizer());
+    find_fingerprint();
+    if (!style_.chat) return;
+    takes_tools_ = style_.chat->takes_tools();
+    native_developer_ = source.find("developer") != std::string::npos;
+    const core::ChatMessage probe{"user", "x", {}, {}};
+    const jinja::Value* content = style_.chat->messages_value({&probe, 1}).list().items[0].dict().find_text("content");
+    typed_content_ = content != nullptr && content->is(jinja::Kind::list);
+    if (!takes_tools_) return;
+    // Whether arguments are written as an object, or as the text that they are.
+    Conversation call;
+    call.messages.push_back({.role = "user", .content = "x"});
+    call.messages.push_back(
+        {.role = "assistant", .calls = {{"call12345", "probe_tool", R"({"probe_key":"probe_value"})"}}});
+    call.messages.push_back({.role = "tool", .content = "y", .call_id = "call12345", .tool_name = "probe_tool"});
+    call.tools.push_back({"probe_tool", "A tool.", Json::object({{"type", "object"}, {"properties", Json::object()}})});
+    for (const bool object : {true, false}) {
+        object_arguments_ = object;
+        try {
+            const jinja::Text text = render_template(call);
+            if (shows(text, "probe_value") && !shows(text, "'probe_key'")) return;
+        } catch (const Error&) {
+        }
+    }
+    object_arguments_ = true;
+}
+
+bool ServedModel::answers_to(std::string_view name) const {
+    return name == name_ || std::find(aliases_.begin(), aliases_.end(), name) != aliases_.end();
+}
+
+bool ServedModel::fills() const { return core::has_fill_tokens(tokenizer()); }
+bool ServedModel::converses() const { return style_.format != core::ChatFormat::complete; }
+bool ServedModel::takes_tools() const { return takes_tools_; }
+bool ServedModel::describes_tools(const Conversation& conversation) const {
+    return !conversation.tools.empty() && !takes_tools_;
+}
+
+void ServedModel::find_fingerprint() {
+    std::string all;
+    const std::filesystem::path path = engine_.config().target_model;
+    if (!path.empty()) {
+        for (const std::filesystem::path& file : core::model_files(path)) {
+            const core::MappedFile mapped(file);
+            file_bytes_ += static_cast<std::int64_t>(mapped.bytes().size());
+            // A listed digest was compared when the engine loaded the file.
+            const auto known = engine_.config().check_files
+                                   ? core::listed_digest(file, core::kXxh128List, core::kXxh128Digits)
+                                   : std::nullopt;
+            all += known ? known->digits : core::xxh128(mapped.bytes());
+        }
+    }
+    const auto hash = [](const std::string& text) { return core::xxh128(std::as_bytes(std::span(text))); };
+    digest_ = hash(all);
+    const core::Config& config = engine_.config();
+    all += '\n' + engine_.instruction_set() + '\n' + std::to_string(static_cast<int>(config.kv_format)) + '\n' +
+           std::to_string(kNumbers) + '\n' + std::string(core::name(style_.format)) + '\n' + engine_.inflated();
+    if (style_.chat) all += style_.chat->source();
+    fingerprint_ = "fp_" + hash(all).substr(0, 12);
+    parameters_ = engine_.target().macs_per_row();
+}
+
+samplers::ChainSpec ServedModel::chain_spec(const GenerationRequest& request) const {
+    samplers::ChainSpec spec = engine_.chain_spec();
+    if (request.chain) {
+        samplers::ChainSpec chosen;
+        for (const std::string& name : *request.chain) {
+            const auto configured =
+                std::find_if(spec.begin(), spec.end(), [&](const auto& s) { return s.name == name; });
+            if (configured == spec.end() && samplers::find_builtin(name) == nullptr)
+                throw wrong_value("foresay.chain",
+                                  "'foresay.chain' names the sampler '" + name +
+                                      "', which is neither built in nor in the server's configuration");
+            samplers::StageSpec stage;
+            stage.name = name;
+            chosen.push_back(configured != spec.end() ? *configured : stage);
+        }
+        spec = std::move(chosen);
+    }
+    for (const SamplerSetting& setting : request.samplers) {
+        try {
+            samplers::set_parameter(spec, setting.stage, setting.parameter, setting.value);
+        } catch (const Error& problem) {
+            throw wrong_value(setting.param, "'" + setting.param + "': " + problem.what());
+        }
+    }
+    return spec;
+}
+
+std::unique_ptr<samplers::Chain> ServedModel::chain(const GenerationRequest& request) const {
+    try {
+        return engine_.make_chain(chain_spec(request));
+    } catch (const ApiError&) {
+        throw;
+    } catch (const Error& problem) {
+        throw ApiError(Problem::invalid, std::string("the samplers cannot be set up: ") + problem.what(),
+                       "invalid_value");
+    }
+}
+
+}  // namespace foresay::server

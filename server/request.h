@@ -1,0 +1,95 @@
+// server/request.h: what a client asks for, in no protocol's words. Protocols fill it in; server/answering.h runs it.
+//
+// Threads:  values.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "samplers/stage.h"
+#include "server/json.h"
+
+namespace foresay::server {
+
+struct ToolCall {
+    std::string id, name;
+    std::string arguments;  // a JSON object as text
+};
+
+struct Message {
+    std::string role;  // "system", "developer", "user", "assistant", "tool"
+    std::string content;
+    std::string reasoning;           // of the assistant
+    std::vector<ToolCall> calls;     // of the assistant
+    std::string call_id, tool_name;  // of a tool's result
+    std::string path;                // where it stands in the request: "messages[2]"
+};
+
+struct Tool {
+    std::string name, description;
+    Json parameters;  // a JSON Schema; null: none
+};
+
+// A conversation that is to be answered.
+struct Conversation {
+    std::vector<Message> messages;
+    std::vector<Tool> tools;     // empty: the answer is not searched for calls
+    bool continue_last = false;  // the last message is the beginning of the answer
+    bool generation_prompt = true;
+    std::string reasoning;    // "", "off", "on", "low", "medium", "high"
+    Json template_arguments;  // an object or null
+};
+
+// The text that is missing between two others.
+struct Hole {
+    std::string prefix, suffix;
+    struct File {
+        std::string name, text;
+    };
+    std::vector<File> others;  // of the same project
+};
+
+// Exactly one of them.
+struct Prompt {
+    std::optional<Conversation> conversation;
+    std::optional<Hole> hole;
+    // Texts and token ids, one after the other.
+    struct Part {
+        std::string text;
+        std::vector<std::int32_t> tokens;  // counts when there is no text
+        bool is_text = false;
+    };
+    std::vector<Part> parts;
+    std::string param;  // the field that it comes from
+};
+
+// A parameter of a sampler stage, with the field that sets it.
+struct SamplerSetting {
+    std::string stage, parameter;
+    samplers::ParameterValue value;
+    std::string param;
+};
+
+struct GenerationRequest {
+    std::vector<Prompt> prompts;  // each gets `n` answers
+    int n = 1;
+    std::optional<std::int64_t> max_tokens;  // none: to the end of the context
+    std::optional<std::uint64_t> seed;       // none: we choose
+    std::uint64_t branch = 0;                // of the first answer
+    std::vector<std::string> stop;
+    bool ignore_eos = false;
+    std::vector<SamplerSetting> samplers;
+    std::optional<std::vector<std::string>> chain;  // the names of the stages, in order; none: the configured ones
+    int alternatives = -1;                          // log probabilities: how many of the likeliest; -1: none
+    std::optional<int> draft;                       // tokens to draft: 0 for none; none: as configured
+    std::string prediction;                         // what the answer may be
+    bool reuse = true;
+    // Of a hole: the text ends at a line that is indented less than so many blanks.
+    int least_indent = 0;
+    std::int64_t time_limit_ms = 0;  // after it, the text ends at the next line break; 0: none
+};
+
+}  // namespace foresay::server

@@ -1,0 +1,124 @@
+// The libraries that programs use, unmodified: npm ci && FORESAY_PROGRAM=... node --test
+import assert from 'node:assert';
+import { after, before, test } from 'node:test';
+import OpenAI from 'openai';
+import Anthropic from '@anthropic-ai/sdk';
+import { Ollama } from 'ollama';
+import { createOpenAICompatible } from '@ai-sdk/openai-compatible';
+import { generateText, streamText } from 'ai';
+import { serve } from './server.mjs';
+
+let server, openai, anthropic, ollama;
+before(async () => {
+  server = await serve();
+  openai = new OpenAI({ baseURL: server.url + '/v1', apiKey: 'x' });
+  anthropic = new Anthropic({ baseURL: server.url, apiKey: 'x' });
+  ollama = new Ollama({ host: server.url });
+});
+after(async () => {
+  assert.equal(await server.stop(), 0);
+});
+
+const messages = [{ role: 'user', content: 'def add(a, b):' }];
+
+test('openai: a chat, whole and streamed, is the same text', async () => {
+  const body = { model: 'gpt-4', messages, max_tokens: 24, seed: 5, temperature: 0.8, ignore_eos: true };
+  const whole = await openai.chat.completions.create(body);
+  const runner = openai.chat.completions.stream({ ...body, stream_options: { include_usage: true } });
+  let text = '';
+  runner.on('content', (delta) => { text += delta; });
+  const final = await runner.finalChatCompletion();
+  assert.equal(text, whole.choices[0].message.content);
+  assert.equal(final.choices[0].message.content, text);
+  assert.equal(final.choices[0].finish_reason, 'length');
+  assert.equal(final.usage.completion_tokens, 24);
+  assert.equal(final.system_fingerprint, whole.system_fingerprint);
+});
+
+test('openai: log probabilities and several answers', async () => {
+  const answer = await openai.chat.completions.create(
+    { model: 'm', messages, max_tokens: 5, n: 2, logprobs: true, top_logprobs: 2 });
+  assert.equal(answer.choices.length, 2);
+  assert.equal(answer.choices[1].logprobs.content.length, 5);
+  assert.equal(answer.choices[1].logprobs.content[0].top_logprobs.length, 2);
+});
+
+test('openai: the classes of its errors, and no retry of what stays wrong', async () => {
+  let requests = 0;
+  const counting = new OpenAI({ baseURL: server.url + '/v1', apiKey: 'x',
+    fetch: (...all) => { requests += 1; return fetch(...all); } });
+  await assert.rejects(counting.chat.completions.create({ model: 'm', messages, temperature: -1 }), (error) => {
+    assert.ok(error instanceof OpenAI.BadRequestError);
+    assert.equal(error.param, 'temperature');
+    assert.equal(error.code, 'invalid_value');
+    return true;
+  });
+  await assert.rejects(counting.models.retrieve('nonesuch'), OpenAI.NotFoundError);
+  await assert.rejects(counting.embeddings.create({ model: 'm', input: 'x' }), (error) => error.status === 501);
+  assert.equal(requests, 3);
+  await assert.rejects(openai.completions.create({ model: 'm', prompt: 'x = 1\n'.repeat(2000) }),
+    (error) => error.code === 'context_length_exceeded');
+});
+
+test('openai: an abort ends the answer and frees the place', async () => {
+  const stream = await openai.chat.completions.create(
+    { model: 'm', messages, max_tokens: 900, stream: true, ignore_eos: true });
+  for await (const chunk of stream) {
+    if (chunk.choices[0].delta.content) break;
+  }
+  stream.controller.abort();
+  const short = await openai.chat.completions.create({ model: 'm', messages, max_tokens: 1 });
+  assert.equal(short.usage.completion_tokens, 1);
+});
+
+test('openai: responses', async () => {
+  const body = { model: 'm', input: 'x = 1', max_output_tokens: 12, seed: 1, ignore_eos: true };
+  const whole = await openai.responses.create(body);
+  assert.equal(whole.status, 'incomplete');
+  const stream = openai.responses.stream(body);
+  let text = '';
+  stream.on('response.output_text.delta', (event) => { text += event.delta; });
+  const final = await stream.finalResponse();
+  assert.equal(text, whole.output_text);
+  assert.equal(final.output[0].content[0].text, text);
+  const tool = { type: 'function', name: 'weather', parameters: { type: 'object', properties: {} }, strict: false };
+  const next = await openai.responses.create({ model: 'm', max_output_tokens: 3, tools: [tool], ignore_eos: true,
+    input: [{ role: 'user', content: 'x' }, { type: 'function_call', call_id: 'c1', name: 'weather', arguments: '{}' },
+      { type: 'function_call_output', call_id: 'c1', output: 'rain' }] });
+  assert.equal(next.usage.output_tokens, 3);
+});
+
+test('anthropic: messages, whole and streamed, and counts', async () => {
+  const body = { model: 'claude', max_tokens: 16, messages, system: '# Python', seed: 3, ignore_eos: true };
+  const whole = await anthropic.messages.create(body);
+  assert.equal(whole.stop_reason, 'max_tokens');
+  const final = await anthropic.messages.stream(body).finalMessage();
+  assert.equal(final.content[0].text, whole.content[0].text);
+  const counted = await anthropic.messages.countTokens({ model: 'claude', messages, system: '# Python' });
+  assert.equal(counted.input_tokens, whole.usage.input_tokens + whole.usage.cache_read_input_tokens);
+  await assert.rejects(anthropic.messages.create({ model: 'c', max_tokens: 1, messages: [] }), Anthropic.BadRequestError);
+});
+
+test('ollama: chat, generate and what clients look for', async () => {
+  const options = { num_predict: 12, seed: 2 };
+  const whole = await ollama.chat({ model: 'm', messages, options });
+  let text = '';
+  for await (const part of await ollama.chat({ model: 'm', messages, options, stream: true })) text += part.message.content;
+  assert.equal(text, whole.message.content);
+  assert.equal(whole.eval_count, 12);
+  const filled = await ollama.generate({ model: 'm', prompt: 'def add(a, b):\n    return ', suffix: '\n', raw: true, options });
+  assert.ok(filled.response.length > 0);
+  assert.equal((await ollama.list()).models.length, 1);
+  assert.ok((await ollama.show({ model: 'm' })).capabilities.includes('tools'));
+  await assert.rejects(ollama.pull({ model: 'm' }), /neither fetches nor changes/);
+});
+
+test('ai: text and stream', async () => {
+  const provider = createOpenAICompatible({ name: 'foresay', baseURL: server.url + '/v1' });
+  const model = provider('m');
+  const whole = await generateText({ model, prompt: 'x = 1', maxOutputTokens: 10, seed: 4 });
+  const stream = streamText({ model, prompt: 'x = 1', maxOutputTokens: 10, seed: 4 });
+  let text = '';
+  for await (const part of stream.textStream) text += part;
+  assert.equal(text, whole.text);
+});

@@ -1,0 +1,298 @@
+// Each protocol: the shape of its answers, of its streams and of its errors, and the same text whichever is spoken.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+#include "server/json.h"
+#include "tests/server/served.h"
+
+namespace foresay::testing {
+namespace {
+
+using server::Json;
+using server::parse_json;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+std::vector<std::string> events_of(const std::string& stream) {
+    std::vector<std::string> all;
+    std::istringstream lines(stream);
+    for (std::string line; std::getline(lines, line);) {
+        if (line.starts_with("event: ")) all.push_back(line.substr(7));
+    }
+    return all;
+}
+
+TEST(Protocols, TheSameTextInEachOfThem) {
+    Served served;
+    Client client = served.client();
+    const std::string prompt = "import os\\n\\ndef walk(path):\\n";
+    const auto text = [&](const char* path, const std::string& body, auto take) {
+        const Reply reply = client.post(path, body);
+        EXPECT_EQ(reply.status, 200) << path << ": " << reply.body;
+        return reply.status == 200 ? take(parse_json(reply.body)) : std::string();
+    };
+    const std::string expected =
+        text("/v1/completions", "{\"prompt\":\"" + prompt + "\",\"max_tokens\":20,\"seed\":3,\"temperature\":0.7}",
+             [](const Json& json) { return json["choices"].items()[0].text("text"); });
+    ASSERT_FALSE(expected.empty());
+    EXPECT_EQ(text("/completion", "{\"prompt\":\"" + prompt + "\",\"n_predict\":20,\"seed\":3,\"temperature\":0.7}",
+                   [](const Json& json) { return json.text("content"); }),
+              expected);
+    EXPECT_EQ(text("/api/generate",
+                   "{\"prompt\":\"" + prompt +
+                       "\",\"stream\":false,\"options\":{\"num_predict\":20,\"seed\":3,\"temperature\":0.7}}",
+                   [](const Json& json) { return json.text("response"); }),
+              expected);
+    // Without a chat template a conversation is its texts, one after the other.
+    EXPECT_EQ(text("/v1/chat/completions",
+                   "{\"messages\":[{\"role\":\"user\",\"content\":\"" + prompt +
+                       "\"}],\"max_tokens\":20,\"seed\":3,\"temperature\":0.7}",
+                   [](const Json& json) { return json["choices"].items()[0]["message"].text("content"); }),
+              expected);
+    EXPECT_EQ(text("/v1/messages",
+                   "{\"messages\":[{\"role\":\"user\",\"content\":\"" + prompt +
+                       "\"}],\"max_tokens\":20,\"seed\":3,\"temperature\":0.7}",
+                   [](const Json& json) { return json["content"].items()[0].text("text"); }),
+              expected);
+    EXPECT_EQ(text("/api/chat",
+                   "{\"messages\":[{\"role\":\"user\",\"content\":\"" + prompt +
+                       "\"}],\"stream\":false,\"options\":{\"num_predict\":20,\"seed\":3,\"temperature\":0.7}}",
+                   [](const Json& json) { return json["message"].text("content"); }),
+              expected);
+}
+
+TEST(Responses, StreamsEveryEventWithItsPlace) {
+    Served served;
+    Client client = served.client();
+    const std::string body = R"({"instructions":"# Python","input":[{"role":"developer","content":"x"},)"
+                             R"({"type":"message","role":"user","content":[{"type":"input_text","text":"y = 2"}]},)"
+                             R"({"type":"unknown_item"}],"tools":[{"type":"web_search"}],"store":false,)"
+                             R"("max_output_tokens":10,"seed":2,"ignore_eos":true)";
+    const Reply whole = client.post("/v1/responses", body + "}");
+    ASSERT_EQ(whole.status, 200) << whole.body;
+    const Json response = parse_json(whole.body);
+    EXPECT_EQ(response.text("status"), "incomplete");
+    EXPECT_EQ(response["usage"]["output_tokens"].integer(), 10);
+    const std::string text = response["output"].items()[0]["content"].items()[0].text("text");
+    const Reply stream = client.post("/v1/responses", body + R"(,"stream":true})");
+    const std::vector<std::string> events = events_of(stream.body);
+    ASSERT_GE(events.size(), 8u);
+    EXPECT_EQ(events[0], "response.created");
+    EXPECT_EQ(events[1], "response.in_progress");
+    EXPECT_EQ(events[2], "response.output_item.added");
+    EXPECT_EQ(events[3], "response.content_part.added");
+    EXPECT_EQ(events.back(), "response.incomplete");
+    std::string deltas;
+    std::int64_t number = 0;
+    for (const std::string& data : data_of(stream.body)) {
+        const Json event = parse_json(data);
+        EXPECT_EQ(event["sequence_number"].integer(), number++);
+        if (event.text("type") == "response.output_text.delta") deltas += event.text("delta");
+        if (event.text("type") == "response.created") {
+            EXPECT_TRUE(event["response"]["output"].is_list());
+        }
+        if (event.text("type") == "response.incomplete") {
+            EXPECT_EQ(event["response"]["output"].items()[0]["content"].items()[0].text("text"), text);
+        }
+    }
+    EXPECT_EQ(deltas, text);
+    const Reply previous = client.post("/v1/responses", R"({"input":"x","previous_response_id":"resp_1"})");
+    EXPECT_EQ(previous.status, 404);
+    EXPECT_EQ(parse_json(previous.body)["error"].text("code"), "previous_response_not_found");
+    EXPECT_EQ(client.get("/v1/responses/resp_1").status, 404);
+    EXPECT_GT(
+        parse_json(client.post("/v1/responses/input_tokens", R"({"input":"x = 1"})").body)["input_tokens"].integer(),
+        0);
+}
+
+// ---------------------------------------------------------------------------------------------------------- anthropic
+
+TEST(Anthropic, StreamsBlocks) {
+    Served served;
+    Client client = served.client();
+    const std::string body =
+        R"({"model":"claude","max_tokens":12,"seed":1,"system":[{"type":"text","text":"# Python"}],)"
+        R"("messages":[{"role":"user","content":[{"type":"text","text":"x = 1"}]}])";
+    const Reply whole = client.post("/v1/messages?beta=true", body + "}");
+    ASSERT_EQ(whole.status, 200) << whole.body;
+    const Json message = parse_json(whole.body);
+    EXPECT_EQ(message.text("type"), "message");
+    EXPECT_EQ(message.text("model"), "claude");
+    EXPECT_EQ(message.text("stop_reason"), "max_tokens");
+    EXPECT_EQ(message["usage"]["output_tokens"].integer(), 12);
+    const Reply stream = client.post("/v1/messages", body + R"(,"stream":true})");
+    const std::vector<std::string> events = events_of(stream.body);
+    ASSERT_GE(events.size(), 7u);
+    EXPECT_EQ(events[0], "message_start");
+    EXPECT_EQ(events[1], "ping");
+    EXPECT_EQ(events[2], "content_block_start");
+    EXPECT_EQ(events[events.size() - 3], "content_block_stop");
+    EXPECT_EQ(events[events.size() - 2], "message_delta");
+    EXPECT_EQ(events.back(), "message_stop");
+    std::string text;
+    for (const std::string& data : data_of(stream.body)) text += parse_json(data)["delta"].text("text");
+    EXPECT_EQ(text, message["content"].items()[0].text("text"));
+    const Reply counted = client.post("/v1/messages/count_tokens",
+                                      R"({"system":"# Python","messages":[{"role":"user","content":"x = 1"}]})");
+    const Json usage = message["usage"];
+    EXPECT_EQ(parse_json(counted.body)["input_tokens"].integer(),
+              usage["input_tokens"].integer() + usage["cache_read_input_tokens"].integer());
+}
+
+TEST(Anthropic, SaysWhatIsWrongInItsOwnShape) {
+    Served served;
+    Client client = served.client();
+    const auto error = [&](const std::string& body, int status) {
+        const Reply reply = client.post("/v1/messages", body);
+        EXPECT_EQ(reply.status, status) << reply.body;
+        const Json json = parse_json(reply.body);
+        EXPECT_EQ(json.text("type"), "error");
+        EXPECT_EQ(json["error"].text("type"), "invalid_request_error");
+        EXPECT_THAT(json.text("request_id"), StartsWith("req_"));
+        return json["error"].text("message");
+    };
+    EXPECT_THAT(error(R"({"messages":[{"role":"user","content":"x"}]})", 400), HasSubstr("'max_tokens' is missing"));
+    EXPECT_THAT(error(R"({"max_tokens":1,"messages":[{"role":"user","content":[{"type":"image"}]}]})", 400),
+                HasSubstr("messages[0].content[0]"));
+    EXPECT_THAT(
+        error(R"({"max_tokens":1,"messages":[{"role":"user","content":"x"}],"tool_choice":{"type":"any"}})", 400),
+        HasSubstr("needs a grammar"));
+    std::string prompt;
+    for (int i = 0; i < 600; ++i) prompt += "x = " + std::to_string(i) + "\\n";
+    EXPECT_THAT(error("{\"max_tokens\":1,\"messages\":[{\"role\":\"user\",\"content\":\"" + prompt + "\"}]}", 400),
+                HasSubstr("tokens > 511 maximum"));
+    EXPECT_EQ(parse_json(client.get("/v1/messages/unknown").body).text("type"), "error");
+}
+
+// ------------------------------------------------------------------------------------------------------------- ollama
+
+TEST(Ollama, StreamsLines) {
+    Served served;
+    Client client = served.client();
+    const Reply stream = client.post(
+        "/api/chat", R"({"messages":[{"role":"user","content":"x = 1"}],"options":{"num_predict":8,"seed":1}})");
+    ASSERT_EQ(stream.status, 200) << stream.body;
+    EXPECT_EQ(stream.headers.at("content-type"), "application/x-ndjson");
+    std::istringstream lines(stream.body);
+    std::vector<Json> all;
+    for (std::string line; std::getline(lines, line);) all.push_back(parse_json(line));
+    ASSERT_GE(all.size(), 2u);
+    for (std::size_t i = 0; i + 1 < all.size(); ++i) EXPECT_FALSE(all[i]["done"].boolean());
+    EXPECT_TRUE(all.back()["done"].boolean());
+    EXPECT_EQ(all.back().text("done_reason"), "length");
+    EXPECT_EQ(all.back()["eval_count"].integer(), 8);
+    EXPECT_GT(all.back()["eval_duration"].integer(), 0);
+}
+
+TEST(Ollama, TellsWhatClientsLookFor) {
+    Served served;
+    Client client = served.client();
+    EXPECT_THAT(parse_json(client.get("/api/version").body).text("version"),
+                ::testing::MatchesRegex("[0-9]+\\.[0-9]+\\.[0-9]+"));
+    const Json tag = parse_json(client.get("/api/tags").body)["models"].items()[0];
+    EXPECT_EQ(tag.text("name"), "target-q4_k_m");
+    EXPECT_EQ(tag["details"].text("quantization_level"), "q4_k");
+    const Json show = parse_json(client.post("/api/show", R"({"name":"target-q4_k_m"})").body);
+    EXPECT_EQ(show["model_info"]["llama.context_length"].integer(), 512);
+    EXPECT_THAT(show["capabilities"].dump(), HasSubstr("\"tools\""));
+    EXPECT_THAT(show.text("template"), HasSubstr(".Suffix"));
+    EXPECT_EQ(parse_json(client.post("/api/generate", R"({"model":"x"})").body).text("done_reason"), "load");
+    const Reply pull = client.post("/api/pull", R"({"model":"x"})");
+    EXPECT_EQ(pull.status, 501);
+    EXPECT_THAT(parse_json(pull.body).text("error"), HasSubstr("neither fetches nor changes"));
+    const Reply wrong =
+        client.post("/api/chat", R"({"messages":[{"role":"user","content":"x"}],"options":{"num_ctx":100000}})");
+    EXPECT_EQ(wrong.status, 400);
+    EXPECT_THAT(parse_json(wrong.body).text("error"), HasSubstr("'options.num_ctx' is 100000"));
+}
+
+// -------------------------------------------------------------------------------------------------------------- llama
+
+TEST(Llama, FillsAHoleWithTheFieldsThatAreAskedFor) {
+    Served served;
+    Client client = served.client();
+    const std::string body =
+        R"({"input_prefix":"def add(a, b):\n","input_suffix":"\nprint(add(1, 2))\n","prompt":"    return ",)"
+        R"("input_extra":[{"filename":"a.py","text":"x = 1\n"}],"n_predict":8,"temperature":0,)"
+        R"("samplers":["top_k"],"t_max_predict_ms":100000,"response_fields":["content","timings/prompt_n","nothing"]})";
+    const Reply reply = client.post("/infill", body);
+    ASSERT_EQ(reply.status, 200) << reply.body;
+    const Json json = parse_json(reply.body);
+    ASSERT_EQ(json.members().size(), 2u) << reply.body;
+    EXPECT_FALSE(json.text("content").empty());
+    EXPECT_GT(json["timings/prompt_n"].integer(), 5);
+    EXPECT_EQ(reply.body.find('\n'), std::string::npos) << "editors read one line";
+    // What an editor sends to warm the cache up.
+    EXPECT_EQ(client.post("/infill", R"({"input_prefix":"x","n_predict":0,"response_fields":[""]})").body, "{}");
+    const Reply wrong = client.post("/infill", R"({"input_extra":[{"filename":"a"}]})");
+    EXPECT_EQ(wrong.status, 400);
+    const Json error = parse_json(wrong.body)["error"];
+    EXPECT_EQ(error["code"].integer(), 400);
+    EXPECT_EQ(error.text("param"), "input_extra[0].text");
+}
+
+TEST(Llama, AHoleEndsAtALineWithLessIndent) {
+    Served served;
+    Client client = served.client();
+    const std::string body =
+        R"({"input_prefix":"class A:\n    def f(self):\n        x = 1\n","input_suffix":"","n_predict":200,)"
+        R"("temperature":0,"n_indent":)";
+    const std::string all = parse_json(client.post("/infill", body + "0}").body).text("content");
+    const Json cut = parse_json(client.post("/infill", body + "8}").body);
+    const std::string text = cut.text("content");
+    EXPECT_THAT(all, StartsWith(text));
+    std::istringstream lines(text);
+    std::string line;
+    std::getline(lines, line);
+    while (std::getline(lines, line)) {
+        EXPECT_TRUE(line.find_first_not_of(' ') == std::string::npos || line.find_first_not_of(' ') >= 8) << text;
+    }
+    ASSERT_LT(text.size(), all.size()) << "the text that is asked for has a line with less indent";
+    EXPECT_EQ(cut.text("stop_type"), "eos");
+}
+
+TEST(Llama, TokensThereAndBack) {
+    Served served;
+    Client client = served.client();
+    const Json tokens = parse_json(client.post("/tokenize", R"({"content":"def f(x):"})").body)["tokens"];
+    EXPECT_EQ(parse_json(client.post("/detokenize", "{\"tokens\":" + tokens.dump() + "}").body).text("content"),
+              "def f(x):");
+    const Json pieces =
+        parse_json(client.post("/tokenize", R"({"content":"def f","with_pieces":true})").body)["tokens"];
+    EXPECT_EQ(pieces.items()[0]["id"].integer(), tokens.items()[0].integer());
+    const Json other = parse_json(client.post("/tokenize", R"({"prompt":"def f(x):"})").body);
+    EXPECT_EQ(other["max_model_len"].integer(), 512);
+    EXPECT_EQ(client.post("/detokenize", R"({"tokens":[-1]})").status, 400);
+    const Reply render = client.post("/apply-template", R"({"messages":[{"role":"user","content":"hello"}]})");
+    EXPECT_EQ(parse_json(render.body).text("prompt"), "hello\n");
+    EXPECT_EQ(parse_json(client.get("/props").body)["default_generation_settings"]["n_ctx"].integer(), 512);
+    EXPECT_EQ(parse_json(client.get("/slots").body).items()[0]["n_ctx"].integer(), 512);
+}
+
+TEST(Llama, ACompletionTellsTokensAndProbabilities) {
+    Served served;
+    Client client = served.client();
+    const Json json = parse_json(
+        client.post("/completion", R"({"prompt":["x = ",5],"n_predict":4,"n_probs":2,"return_tokens":true,"seed":-1})")
+            .body);
+    EXPECT_EQ(json["tokens"].items().size(), 4u);
+    ASSERT_EQ(json["completion_probabilities"].items().size(), 4u);
+    EXPECT_EQ(json["completion_probabilities"].items()[0]["top_logprobs"].items().size(), 2u);
+    EXPECT_EQ(json.text("stop_type"), "limit");
+    EXPECT_TRUE(json["generation_settings"]["seed"].is(Json::Kind::integer));
+}
+
+TEST(Mistral, FillsAHole) {
+    Served served;
+    const Reply reply = served.client().post(
+        "/v1/fim/completions",
+        R"({"prompt":"def add(a, b):\n    return ","suffix":"\n","max_tokens":6,"random_seed":1})");
+    ASSERT_EQ(reply.status, 200) << reply.body;
+    EXPECT_FALSE(parse_json(reply.body)["choices"].items()[0]["message"].text("content").empty());
+}
+
+}  // namespace
+}  // namespace foresay::testing

@@ -1,0 +1,377 @@
+// What the server promises, over real sockets: the bytes, the streams, the connections.
+#include "tests/server/served.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <filesystem>
+#include <future>
+
+#include "server/json.h"
+
+namespace foresay::testing {
+namespace {
+
+using namespace std::chrono_literals;
+using server::Json;
+using server::parse_json;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+const char* const kPrompt = "def fibonacci(n):\\n";
+
+std::string completion(const std::string& more) {
+    return std::string(R"({"prompt":")") + kPrompt + R"(","max_tokens":24,"seed":7,"temperature":0.8)" + more + "}";
+}
+
+// The same text as a generator of its own writes.
+std::string text_alone(const std::string& prompt, std::uint64_t seed, std::uint64_t branch, double temperature,
+                       std::int32_t tokens) {
+    samplers::ChainSpec spec = bundled().chain_spec();
+    samplers::set_parameter(spec, "temperature", "value", temperature);
+    speculative::Generator generator = bundled().make_generator({});
+    generator.set_chain(bundled().make_chain(spec));
+    const std::vector<std::int32_t> input = bundled().tokenizer().encode(prompt);
+    speculative::GenerateRequest request;
+    request.input = input;
+    request.max_tokens = tokens;
+    request.seed = seed;
+    request.branch = branch;
+    return generator.generate(request).text;
+}
+
+// Streamed or not, with any drafts, cached or not.
+void expect_everywhere(Served& served, const std::string& alone) {
+    Client client = served.client();
+    const Reply whole = client.post("/v1/completions", completion(""));
+    ASSERT_EQ(whole.status, 200) << whole.body;
+    EXPECT_EQ(text_of_answer(whole.body), alone);
+    const Reply stream = client.post("/v1/completions", completion(R"(,"stream":true)"));
+    ASSERT_EQ(stream.status, 200);
+    EXPECT_EQ(stream.headers.at("content-type"), "text/event-stream");
+    EXPECT_EQ(text_of_stream(stream.body), alone);
+    EXPECT_EQ(data_of(stream.body).back(), "[DONE]");
+    EXPECT_TRUE(stream.complete);
+    // Neither drafts nor the cache change a byte.
+    for (const char* own : {R"({"speculation":"off"})", R"({"speculation":5})", R"({"cache":false})"}) {
+        EXPECT_EQ(text_of_answer(client.post("/v1/completions", completion(",\"foresay\":" + std::string(own))).body),
+                  alone)
+            << own;
+    }
+}
+
+TEST(Serve, WritesWhatAGeneratorWritesStreamedOrNot) {
+    const std::string alone = text_alone("def fibonacci(n):\n", 7, 0, 0.8, 24);
+    for (const std::size_t parallel : {std::size_t{1}, std::size_t{16}}) {
+        server::ServingOptions options;
+        options.parallel = parallel;
+        Served served(std::move(options));
+        expect_everywhere(served, alone);
+    }
+}
+
+TEST(Serve, TellsTheSeedThatItChose) {
+    Served served;
+    Client client = served.client();
+    const std::string body = std::string(R"({"prompt":")") + kPrompt + R"(","max_tokens":12,"temperature":1)";
+    const Json first = parse_json(client.post("/v1/completions", body + "}").body);
+    ASSERT_TRUE(first["seed"].is(Json::Kind::integer));
+    const Json again =
+        parse_json(client.post("/v1/completions", body + ",\"seed\":" + first["seed"].dump() + "}").body);
+    EXPECT_EQ(again["choices"].dump(), first["choices"].dump());
+    EXPECT_THAT(first.text("system_fingerprint"), StartsWith("fp_"));
+    EXPECT_EQ(first.text("system_fingerprint"), Served().serving().model().fingerprint());
+}
+
+TEST(Serve, AnswersSeveralBranchesOfOneSeed) {
+    std::vector<std::string> alone;
+    for (std::uint64_t i = 0; i < 3; ++i) alone.push_back(text_alone("def fibonacci(n):\n", 7, i, 0.8, 24));
+    Served served;
+    Client client = served.client();
+    const Reply reply = client.post("/v1/completions", completion(R"(,"n":3)"));
+    ASSERT_EQ(reply.status, 200) << reply.body;
+    for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(text_of_answer(reply.body, i), alone[i]) << i;
+    const Reply stream = client.post("/v1/completions", completion(R"(,"n":3,"stream":true)"));
+    for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(text_of_stream(stream.body, i), text_of_answer(reply.body, i));
+    EXPECT_EQ(parse_json(reply.body)["usage"]["completion_tokens"].integer(), 72);
+}
+
+// Many at once, some of which go: each gets what it would get alone.
+TEST(Serve, ManyClientsGetWhatEachWouldGetAlone) {
+    constexpr std::size_t kClients = 32;
+    const auto prompt = [](std::size_t i) { return "def f" + std::to_string(i % 5) + "(x):\n"; };
+    std::vector<std::string> alone;
+    for (std::size_t i = 0; i < kClients; ++i)
+        alone.push_back(text_alone(prompt(i), i, 0, 0.1 * static_cast<double>(i % 10), 20));
+    Served served;
+    std::vector<std::future<std::string>> texts;
+    for (std::size_t i = 0; i < kClients; ++i) {
+        texts.push_back(std::async(std::launch::async, [&, i] {
+            Client client = served.client();
+            const bool stream = i % 2 == 0, goes = i % 7 == 3;
+            const std::string body = "{\"prompt\":" + server::json_quoted(prompt(i)) +
+                                     ",\"max_tokens\":20,\"seed\":" + std::to_string(i) + ",\"temperature\":0." +
+                                     std::to_string(i % 10) + (stream ? ",\"stream\":true}" : "}");
+            client.send(Client::text_of("POST", "/v1/completions", body, {}));
+            if (goes) return std::string("gone");
+            const Reply reply = client.receive();
+            return stream ? text_of_stream(reply.body) : text_of_answer(reply.body);
+        }));
+    }
+    for (std::size_t i = 0; i < kClients; ++i) {
+        const std::string text = texts[i].get();
+        if (i % 7 != 3) {
+            EXPECT_EQ(text, alone[i]) << i;
+        }
+    }
+    EXPECT_TRUE(served.idle_within(5s));
+}
+
+TEST(Serve, APredictionChangesNothingButTheTime) {
+    Served served;
+    Client client = served.client();
+    const std::string body =
+        R"({"messages":[{"role":"user","content":"def add(a, b):"}],"max_tokens":32,"seed":1,"temperature":0.5)";
+    const std::string text = text_of_answer(client.post("/v1/chat/completions", body + "}").body);
+    for (const std::string& prediction : {text, std::string("something else")}) {
+        const Reply reply = client.post("/v1/chat/completions", body + R"(,"prediction":{"type":"content","content":)" +
+                                                                    server::json_quoted(prediction) + "}}");
+        EXPECT_EQ(text_of_answer(reply.body), text) << reply.body;
+    }
+}
+
+TEST(Serve, StopsBeforeAStopStringAndSaysWhy) {
+    const std::string all = text_alone("def fibonacci(n):\n", 7, 0, 0.8, 24);
+    const std::string stop = all.substr(all.size() / 2, 3);
+    Served served;
+    Client client = served.client();
+    const Reply reply =
+        client.post("/v1/completions", completion(",\"stop\":[" + server::json_quoted(stop) + ",\"\"]"));
+    EXPECT_EQ(text_of_answer(reply.body), all.substr(0, all.find(stop)));
+    EXPECT_EQ(parse_json(reply.body)["choices"].items()[0].text("finish_reason"), "stop");
+    const Reply stream =
+        client.post("/v1/completions", completion(",\"stream\":true,\"stop\":" + server::json_quoted(stop)));
+    EXPECT_EQ(text_of_stream(stream.body), all.substr(0, all.find(stop)));
+    EXPECT_EQ(
+        parse_json(client.post("/v1/completions", completion("")).body)["choices"].items()[0].text("finish_reason"),
+        "length");
+}
+
+TEST(Serve, AChatHasTheShapeThatClientsExpect) {
+    Served served;
+    Client client = served.client();
+    const std::string body =
+        R"({"messages":[{"role":"user","content":[{"type":"text","text":"def add(a, b):"}]}],"max_tokens":16,"seed":1)";
+    const Reply whole = client.post("/v1/chat/completions", body + "}");
+    ASSERT_EQ(whole.status, 200) << whole.body;
+    const Json answer = parse_json(whole.body);
+    EXPECT_EQ(answer.text("object"), "chat.completion");
+    EXPECT_EQ(answer["choices"].items()[0]["message"].text("role"), "assistant");
+    EXPECT_EQ(answer["usage"]["completion_tokens"].integer(), 16);
+    EXPECT_EQ(answer["usage"]["total_tokens"].integer(), answer["usage"]["prompt_tokens"].integer() + 16);
+
+    const Reply stream =
+        client.post("/v1/chat/completions", body + R"(,"stream":true,"stream_options":{"include_usage":true}})");
+    const std::vector<std::string> data = data_of(stream.body);
+    ASSERT_GE(data.size(), 5u);
+    const Json first = parse_json(data.front());
+    EXPECT_EQ(first["choices"].items()[0]["delta"].text("role"), "assistant");
+    const Json finish = parse_json(data[data.size() - 3]), usage = parse_json(data[data.size() - 2]);
+    EXPECT_EQ(finish["choices"].items()[0].text("finish_reason"), "length");
+    EXPECT_TRUE(usage["choices"].items().empty());
+    EXPECT_EQ(usage["usage"]["completion_tokens"].integer(), 16);
+    for (const std::string& one : data) {
+        if (one != "[DONE]") {
+            EXPECT_EQ(parse_json(one).text("id"), first.text("id"));
+        }
+    }
+    EXPECT_EQ(text_of_stream(stream.body), answer["choices"].items()[0]["message"].text("content"));
+}
+
+TEST(Serve, TellsLogProbabilitiesOfEachToken) {
+    Served served;
+    Client client = served.client();
+    const Reply reply = client.post(
+        "/v1/chat/completions", R"({"messages":[{"role":"user","content":"import os"}],"max_tokens":6,"temperature":0,)"
+                                R"("logprobs":true,"top_logprobs":3})");
+    ASSERT_EQ(reply.status, 200) << reply.body;
+    const Json choice = parse_json(reply.body)["choices"].items()[0];
+    const Json::List& entries = choice["logprobs"]["content"].items();
+    ASSERT_EQ(entries.size(), 6u);
+    std::string text;
+    for (const Json& entry : entries) {
+        text += entry.text("token");
+        ASSERT_EQ(entry["top_logprobs"].items().size(), 3u);
+        // At temperature 0 each token is the likeliest.
+        EXPECT_EQ(entry["top_logprobs"].items()[0].text("token"), entry.text("token"));
+        EXPECT_EQ(entry["top_logprobs"].items()[0]["logprob"].number(), entry["logprob"].number());
+        EXPECT_LE(entry["logprob"].number(), 0.0);
+        EXPECT_LE(entry["top_logprobs"].items()[1]["logprob"].number(), entry["logprob"].number());
+    }
+    EXPECT_EQ(text, choice["message"].text("content"));
+}
+
+TEST(Serve, ABiasedTokenComesAlways) {
+    Served served;
+    Client client = served.client();
+    const std::int32_t token = bundled().tokenizer().encode("x", {.add_special = false}).front();
+    const Reply reply =
+        client.post("/v1/completions", completion(",\"logit_bias\":{\"" + std::to_string(token) + "\":100}"));
+    std::string expected;
+    for (int i = 0; i < 24; ++i) expected += bundled().tokenizer().bytes(token);
+    EXPECT_EQ(text_of_answer(reply.body), expected);
+}
+
+TEST(Serve, KeepsAConnectionAndTakesRequestsThatComeEarly) {
+    Served served;
+    Client client = served.client();
+    const std::string one = Client::text_of("POST", "/v1/completions", completion(""), {});
+    ASSERT_TRUE(client.send(one + one + Client::text_of("GET", "/health", "", {})));
+    const Reply first = client.receive(), second = client.receive(), third = client.receive();
+    EXPECT_EQ(first.status, 200);
+    EXPECT_EQ(text_of_answer(first.body), text_of_answer(second.body));
+    EXPECT_EQ(third.status, 200);
+    EXPECT_THAT(third.body, HasSubstr("ok"));
+}
+
+TEST(Serve, WaitsForABodyThatWasAnnounced) {
+    Served served;
+    Client client = served.client();
+    const std::string body = completion("");
+    client.send("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: " +
+                std::to_string(body.size()) + "\r\n\r\n");
+    std::this_thread::sleep_for(20ms);
+    client.send(body);
+    EXPECT_EQ(client.receive().status, 200);
+}
+
+TEST(Serve, AnOldClientGetsAStreamThatTheConnectionEnds) {
+    const std::string alone = text_alone("def fibonacci(n):\n", 7, 0, 0.8, 24);
+    Served served;
+    Client client = served.client();
+    const std::string body = completion(R"(,"stream":true)");
+    client.send("POST /v1/completions HTTP/1.0\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body);
+    const Reply reply = client.receive();
+    EXPECT_EQ(reply.status, 200);
+    EXPECT_FALSE(reply.headers.contains("transfer-encoding"));
+    EXPECT_EQ(text_of_stream(reply.body), alone);
+}
+
+TEST(Serve, AClientThatGoesFreesItsPlace) {
+    Served served;
+    const std::string body =
+        std::string(R"({"prompt":")") + kPrompt + R"(","ignore_eos":true,"max_tokens":400,"stream":)";
+    for (const char* stream : {"true}", "false}"}) {
+        Client client = served.client();
+        client.send(Client::text_of("POST", "/v1/completions", body + stream, {}));
+        if (stream[0] == 't') {
+            client.receive([](std::string_view) { return false; });
+        } else {
+            std::this_thread::sleep_for(5ms);
+        }
+        Client waits = served.client();  // waits for its turn, and goes
+        waits.send(Client::text_of("POST", "/v1/completions", body + stream, {}));
+        std::this_thread::sleep_for(5ms);
+        waits.close();
+        client.close();
+        EXPECT_TRUE(served.idle_within(2s)) << stream;
+    }
+    EXPECT_EQ(served.client().post("/v1/completions", completion("")).status, 200);
+}
+
+TEST(Serve, GivesUpAReaderThatReadsNothing) {
+    server::ServingOptions options;
+    options.limits.stall_time = 200ms;
+    Served served(std::move(options));
+    Client client = served.client();
+    client.receive_little();
+    // A large answer that is not read: a list of prompts that are told in full.
+    std::string prompts;
+    const std::string filler(8000, 'a');
+    for (int i = 0; i < 60; ++i) prompts += (i == 0 ? "\"" : ",\"") + std::string("# ") + std::to_string(i) + "\"";
+    const std::string body =
+        "{\"prompt\":[" + prompts + "],\"max_tokens\":1,\"echo\":true,\"user\":\"" + filler + "\"}";
+    std::string all;
+    for (int i = 0; i < 400; ++i) all += Client::text_of("GET", "/openapi.json", "", {});
+    client.send(all);
+    EXPECT_EQ(served.client().post("/v1/completions", body).status, 200) << "others go on";
+    std::this_thread::sleep_for(600ms);
+    EXPECT_THAT(served.client().get("/metrics").body,
+                HasSubstr("foresay_clients_stalled_total{model_name=\"target-q4_k_m\"} 1"));
+}
+
+TEST(Serve, DrainsAnswersAndTakesNoMore) {
+    Served served;
+    Client busy = served.client(), idle = served.client();
+    EXPECT_EQ(idle.get("/health").status, 200);
+    busy.send(Client::text_of(
+        "POST", "/v1/completions",
+        std::string(R"({"prompt":")") + kPrompt + R"(","ignore_eos":true,"max_tokens":300,"stream":true})", {}));
+    std::promise<void> begun;
+    auto reply = std::async(std::launch::async, [&] {
+        bool first = true;
+        return busy.receive([&](std::string_view) {
+            if (std::exchange(first, false)) begun.set_value();
+            return true;
+        });
+    });
+    begun.get_future().wait();
+    served.drain();
+    EXPECT_TRUE(idle.closed_within(1s));
+    const Reply whole = reply.get();
+    EXPECT_TRUE(whole.complete);
+    EXPECT_EQ(data_of(whole.body).back(), "[DONE]");
+    EXPECT_ANY_THROW(served.client());
+}
+
+TEST(Serve, ListensOnASocketOfTheFileSystem) {
+    const auto path = std::filesystem::temp_directory_path() / ("foresay_" + std::to_string(::getpid()) + ".sock");
+    {
+        server::ServingOptions options;
+        options.addresses = {server::parse_listen_address("unix:" + path.string())};
+        Served served(std::move(options));
+        EXPECT_EQ(std::filesystem::status(path).permissions(),
+                  std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+        EXPECT_EQ(served.client().get("/health", {"Host: anything.example"}).status, 200);
+        server::ServingOptions same;
+        same.addresses = {server::parse_listen_address("unix:" + path.string())};
+        EXPECT_THROW(Served second(std::move(same)), Error);
+    }
+    EXPECT_FALSE(std::filesystem::exists(path));
+}
+
+TEST(Serve, TellsWhatItCounts) {
+    Served served;
+    Client client = served.client();
+    client.post("/v1/completions", completion(""));
+    const std::string metrics = client.get("/metrics").body;
+    EXPECT_THAT(metrics, HasSubstr("foresay_generated_tokens_total{model_name=\"target-q4_k_m\"} 24\n"));
+    EXPECT_THAT(metrics, HasSubstr("vllm:generation_tokens_total{model_name=\"target-q4_k_m\"} 24\n"));
+    EXPECT_THAT(metrics, HasSubstr("finish=\"length\",api=\"completions\"} 1\n"));
+    const Json openapi = parse_json(client.get("/openapi.json").body);
+    const Json& post = openapi["paths"]["/v1/chat/completions"]["post"];
+    const Json& schema = post["requestBody"]["content"]["application/json"]["schema"];
+    EXPECT_EQ(schema["properties"]["top_p"]["maximum"].number(), 1.0);
+    EXPECT_EQ(schema["properties"]["messages"]["items"]["properties"]["role"]["type"].string(), "string");
+}
+
+TEST(Serve, ListsItsModel) {
+    server::ServingOptions options;
+    options.name = "coder";
+    options.aliases = {"gpt-4"};
+    Served served(std::move(options));
+    Client client = served.client();
+    const Json list = parse_json(client.get("/v1/models").body);
+    EXPECT_EQ(list["data"].items()[0].text("id"), "coder");
+    EXPECT_EQ(list["data"].items()[0]["meta"]["n_ctx"].integer(), 512);
+    EXPECT_EQ(client.get("/v1/models/gpt-4").status, 200);
+    EXPECT_EQ(client.get("/v1/models/other").status, 404);
+    const Json anthropic = parse_json(client.get("/v1/models", {"anthropic-version: 2023-06-01"}).body);
+    EXPECT_EQ(anthropic["data"].items()[0].text("type"), "model");
+}
+
+}  // namespace
+}  // namespace foresay::testing
