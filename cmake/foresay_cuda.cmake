@@ -1,7 +1,8 @@
 # The CUDA backend, which is optional: foresay_enable_cuda() sets FORESAY_HAVE_CUDA.
 #
 #   FORESAY_CUDA                 AUTO: if nvcc is found and no sanitizer is on; ON: a missing nvcc is an error; OFF: no
-#   FORESAY_CUDA_ARCHITECTURES   as CMAKE_CUDA_ARCHITECTURES; default: this machine's GPUs, or 90 if it has none
+#   FORESAY_CUDA_ARCHITECTURES   as CMAKE_CUDA_ARCHITECTURES; default: this machine's GPUs; PTX of 90 if it has
+#                                none, which takes half the time to compile and is compiled further where it runs
 #   FORESAY_CUDA_CODE_OF         an older architecture such as 80 or 89, whose code is built for the one architecture in
 #                                FORESAY_CUDA_ARCHITECTURES: to test on one GPU what others would run
 #
@@ -11,7 +12,7 @@
 set(FORESAY_CUDA AUTO CACHE STRING "AUTO, ON or OFF")
 set_property(CACHE FORESAY_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(FORESAY_CUDA_ARCHITECTURES "" CACHE STRING
-  "Compute capabilities such as 80;90; empty: those of this machine's GPUs, else 90")
+  "Compute capabilities such as 80;90; empty: those of this machine's GPUs, else PTX of 90")
 set(FORESAY_CUDA_CODE_OF "" CACHE STRING
   "Build the code of this compute capability for a newer GPU, to test it there; empty: each GPU has its own")
 
@@ -34,7 +35,7 @@ macro(foresay_enable_cuda)
       if(gpus EQUAL 0)
         set(CMAKE_CUDA_ARCHITECTURES native)
       else()
-        set(CMAKE_CUDA_ARCHITECTURES 90-real)
+        set(CMAKE_CUDA_ARCHITECTURES 90-virtual)
       endif()
     else()
       set(CMAKE_CUDA_ARCHITECTURES ${FORESAY_CUDA_ARCHITECTURES})
