@@ -72,7 +72,8 @@ private:
     }
     bool open(Json value) {
         if (levels_.size() >= static_cast<std::size_t>(kJsonDepth)) {
-            error = "it is nested deeper than " + std::to_string(kJsonDepth) + " levels";
+            error = "it is nested deeper than ";
+            error += std::to_string(kJsonDepth) + " levels";
             return false;
         }
         levels_.push_back({std::move(value), {}});

@@ -33,7 +33,6 @@ using ::testing::StartsWith;
 namespace fs = std::filesystem;
 
 std::string target() { return source("models/python-coder/target-q4_k_m.gguf"); }
-std::string draft() { return source("models/python-coder/draft-q8_0.gguf"); }
 
 std::string read(const std::string& path) {
     std::ifstream file(path, std::ios::binary);
