@@ -17,7 +17,9 @@
 //           griddepcontrol.wait before it reads or writes what others share.
 //           Its CTAs wait for each other, so launches of one device are on one stream at a time.
 // Cost:     constructors copy and repack the weights and wait. launch() of decode rows reads the weights once per 16
-//           rows, or per 8 or 4 where activations would leave no room for weights.
+//           rows, or per 8 or 4 where activations would leave no room for weights; with LinearCall::mixed, once for
+//           17 to 128 rows (kernels/cuda/mixed_gemm/mixed_gemm.h). No forward sets that yet: it has been measured op by
+//           op only (docs/experiments/mixed-gemm.md).
 // Errors:   constructors throw Error (no memory, shapes that panels cannot hold). launch() throws Error when a kernel
 //           cannot be launched.
 #pragma once
@@ -29,6 +31,7 @@
 
 #include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/device/device.h"
+#include "kernels/cuda/mixed_gemm/mixed_gemm.h"
 #include "kernels/cuda/prefill/prefill_matrix.h"
 #include "kernels/cuda/weights/panels.h"
 #include "kernels/ops.h"
@@ -88,6 +91,7 @@ struct LinearCall {
     PrefillWorkspace* workspace = nullptr;  // for prefill rows
     bool overlap = true;                    // launch as a programmatic dependent of what was enqueued before
     LinearSequence* sequence = nullptr;     // null: launch at once
+    const MixedScratch* mixed = nullptr;    // for 17 decode rows and more; null: the decode kernel takes them
 };
 
 // A norm weight as the kernels want it: float32, plus_one already added.

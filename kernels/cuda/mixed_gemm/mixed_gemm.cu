@@ -1,0 +1,224 @@
+// The plan of a launch of mixed_gemm, and the memory that its launches share.
+//
+// What a tile costs is estimated from what its CTA reads for each block of K, from L2 at best, and from the products;
+// the tile with the least cost times waves is taken. Tiles of few panels divide a small matrix among more
+// multiprocessors and read the operands more often.
+
+#include "kernels/cuda/mixed_gemm/mixed_gemm.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "kernels/cuda/device/device_context.h"
+#include "kernels/cuda/mixed_gemm/mixed_gemm.cuh"
+
+namespace foresay::kernels::cuda {
+
+// mixed_gemm_<type>.cu have these.
+extern template void launch_mixed_as<QuantType::q4_0>(const OperandCall&, const MixedArgs&, int, int, cudaStream_t);
+extern template void launch_mixed_as<QuantType::q8_0>(const OperandCall&, const MixedArgs&, int, int, cudaStream_t);
+extern template void launch_mixed_as<QuantType::q4_k>(const OperandCall&, const MixedArgs&, int, int, cudaStream_t);
+extern template void launch_mixed_as<QuantType::q5_k>(const OperandCall&, const MixedArgs&, int, int, cudaStream_t);
+extern template void launch_mixed_as<QuantType::q6_k>(const OperandCall&, const MixedArgs&, int, int, cudaStream_t);
+extern template void launch_mixed_as<QuantType::f16>(const OperandCall&, const MixedArgs&, int, int, cudaStream_t);
+extern template void launch_mixed_as<QuantType::bf16>(const OperandCall&, const MixedArgs&, int, int, cudaStream_t);
+// sm90a/mixed_wgmma.cu has these.
+template <QuantType E>
+void launch_wgmma_as(const MixedArgs& args, int processors, cudaStream_t stream);
+
+namespace {
+
+// Calls body with the type as a constant. float32 has no such kernel.
+template <class Body>
+auto with_type(QuantType quant_type, const Body& body) {
+    switch (quant_type) {
+        case QuantType::q4_0:
+            return body(std::integral_constant<QuantType, QuantType::q4_0>());
+        case QuantType::q8_0:
+            return body(std::integral_constant<QuantType, QuantType::q8_0>());
+        case QuantType::q4_k:
+            return body(std::integral_constant<QuantType, QuantType::q4_k>());
+        case QuantType::q5_k:
+            return body(std::integral_constant<QuantType, QuantType::q5_k>());
+        case QuantType::q6_k:
+            return body(std::integral_constant<QuantType, QuantType::q6_k>());
+        case QuantType::f16:
+            return body(std::integral_constant<QuantType, QuantType::f16>());
+        case QuantType::bf16:
+            return body(std::integral_constant<QuantType, QuantType::bf16>());
+        case QuantType::f32:
+            break;
+    }
+    bug("float32 has no mixed_gemm");
+}
+
+// Images of a row and input, in bytes: those of plain numbers are the largest.
+constexpr std::int64_t kImageBytesOf64 = OperandImage<QuantType::f16>::kBytes;
+
+constexpr std::int64_t rounded_up(std::int64_t value, std::int64_t to) { return (value + to - 1) / to * to; }
+
+int parts_of(std::int64_t inputs) { return static_cast<int>((inputs + kSplitInputs - 1) / kSplitInputs); }
+
+// Sums of the parts, in floats, of a stack of `outs` packed rows.
+std::int64_t terms_of(std::int64_t outs, std::int64_t inputs, std::int64_t rows) {
+    const int parts = parts_of(inputs);
+    return parts == 1 ? 0 : parts * rounded_up(outs, 8 * kPanelRows) * rounded_up(rows, kMixedTile);
+}
+
+struct Sizes {
+    std::int64_t operand_bytes, squares, terms, arrivals;
+
+    Sizes(const ModelShape& s, std::int32_t max_rows) {
+        const std::int64_t rows = rounded_up(std::min(max_rows, kMixedRows), 8);
+        const std::int64_t q = static_cast<std::int64_t>(s.heads) * s.head_dim,
+                           kv = static_cast<std::int64_t>(s.kv_heads) * s.head_dim;
+        const std::int64_t widest = rounded_up(std::max<std::int64_t>({s.d_model, s.d_ff, q}), 256);
+        operand_bytes = widest / 64 * rows / 8 * kImageBytesOf64;
+        squares = parts_of(widest) * 16 * rows;
+        // Enough for 128 rows of any op but the LM head; and of that where it is no
+        // larger.
+        const std::int64_t outs = std::max<std::int64_t>(q + 2 * kv, 2LL * s.d_ff);
+        terms = std::max({terms_of(outs, s.d_model, kMixedTile), terms_of(s.d_model, widest, kMixedTile),
+                          std::min<std::int64_t>(terms_of(s.d_model, widest, kMixedRows), 16 << 20)});
+        arrivals = std::int64_t{1} << 16;
+    }
+};
+
+// Fills in the parts of K as plan_gemv() does.
+void divide(GemvOp& op) {
+    op.split = parts_of(op.inputs);
+    op.blocks_each = op.blocks / op.split;
+    op.blocks_more = op.blocks % op.split;
+}
+
+// Whether the device runs the kernels of sm90a/, and they were built.
+bool runs_wgmma([[maybe_unused]] QuantType quant_type, [[maybe_unused]] int capability) {
+#ifdef FORESAY_HAVE_SM90A
+    return has_wgmma(quant_type) && capability == 90;
+#else
+    return false;
+#endif
+}
+
+// The plan with the least estimated time; stages 0 where no tile has room for two.
+template <QuantType E>
+MixedPlan plan_of(const GemvOp& op, std::int32_t rows, const DeviceInfo& device) {
+    const int shared_budget = static_cast<int>(device.shared_bytes), processors = device.processors;
+    // Bytes that a multiprocessor takes from L2 per clock, and products per clock.
+    constexpr double kBytesPerClock = 22, kProductsPerClock = 1100;
+    MixedPlan best;
+    double least = 0;
+    if (rows > 64 && runs_wgmma(E, device.capability)) {
+        using Tile = MixedTile<E, 4, 8>;
+        MixedPlan plan;
+        plan.panels = 4;
+        plan.nt = 8;
+        plan.warpgroups = true;
+        plan.token_tiles = (rows + kMixedTile - 1) / kMixedTile;
+        plan.row_tiles = (op.panel_count + 3) / 4;
+        plan.units = plan.token_tiles * plan.row_tiles * op.split;
+        plan.stages = std::min((shared_budget - kMixedRingAt) / Tile::kStageBytes, kMaxMixedStages);
+        plan.shared_bytes = kMixedRingAt + plan.stages * Tile::kStageBytes;
+        return plan;
+    }
+    const int wanted = rows <= 32 ? 32 : rows <= 64 ? 64 : kMixedTile;
+    visit_mixed_tiles<E>([&](auto panels, auto nt) {
+        using Tile = MixedTile<E, panels, nt>;
+        if (Tile::kTokens != wanted) return;
+        MixedPlan plan;
+        plan.panels = panels;
+        plan.nt = nt;
+        plan.token_tiles = (rows + Tile::kTokens - 1) / Tile::kTokens;
+        plan.row_tiles = (op.panel_count + panels - 1) / panels;
+        plan.units = plan.token_tiles * plan.row_tiles * op.split;
+        plan.stages = std::min((shared_budget - kMixedRingAt) / Tile::kStageBytes, kMaxMixedStages);
+        plan.shared_bytes = kMixedRingAt + plan.stages * Tile::kStageBytes;
+        if (plan.stages < 2) return;
+        const int waves = (plan.units + processors - 1) / processors;
+        const double cost =
+            waves * std::max(Tile::kStageBytes / kBytesPerClock,
+                             panels * 32.0 * Tile::kTokens * block_format(E).inputs / kProductsPerClock);
+        if (best.stages == 0 || cost < least) {
+            best = plan;
+            least = cost;
+        }
+    });
+    return best;
+}
+
+}  // namespace
+
+MixedWorkspace::MixedWorkspace(const ModelShape& shape, std::int32_t max_rows) {
+    if (max_rows < kMixedLeast) return;
+    const Sizes sizes(shape, max_rows);
+    operands_ = DeviceBuffer<std::uint8_t>(static_cast<std::size_t>(sizes.operand_bytes));
+    squares_ = DeviceBuffer<float>(static_cast<std::size_t>(sizes.squares));
+    terms_ = DeviceBuffer<float>(static_cast<std::size_t>(sizes.terms));
+    arrivals_ = DeviceBuffer<std::uint32_t>(static_cast<std::size_t>(sizes.arrivals));
+    cuda_check(cudaMemset(arrivals_.data(), 0, arrivals_.bytes()), "cannot clear memory");
+    cuda_check(cudaDeviceSynchronize(), "the device failed");
+    view_ = {operands_.data(), operands_.bytes(), squares_.data(),  squares_.size(),
+             terms_.data(),    terms_.size(),     arrivals_.data(), arrivals_.size()};
+}
+
+std::int64_t MixedWorkspace::bytes(const ModelShape& shape, std::int32_t max_rows) {
+    if (max_rows < kMixedLeast) return 0;
+    const Sizes sizes(shape, max_rows);
+    return sizes.operand_bytes + 4 * (sizes.squares + sizes.terms + sizes.arrivals);
+}
+
+std::int32_t mixed_rows(QuantType quant_type, const GemvOp& op, std::int32_t rows, const MixedScratch& scratch) {
+    if (quant_type == QuantType::f32 || rows < kMixedLeast) return 0;
+    const DeviceInfo& device = DeviceContext::current().info();
+    GemvOp divided = op;
+    divide(divided);
+    rows = std::min(rows, kMixedRows);
+    for (;; rows = rows / 2 / kMixedTile * kMixedTile) {
+        if (rows == 0) return 0;
+        const bool fits = with_type(quant_type, [&](auto type) {
+            const std::int64_t eights = (rows + 7) / 8;
+            const MixedPlan plan = plan_of<type>(divided, rows, device);
+            return plan.stages >= 2 &&
+                   static_cast<std::size_t>(op.blocks * eights * OperandImage<type>::kBytes) <= scratch.operand_bytes &&
+                   static_cast<std::size_t>(divided.split * gemv_warps(type) * 8 * eights) <= scratch.square_floats &&
+                   static_cast<std::size_t>(plan.row_tiles * plan.token_tiles) <= scratch.arrival_words &&
+                   (divided.split == 1 || static_cast<std::size_t>(static_cast<std::int64_t>(plan.units) * kMixedWarps *
+                                                                   32 * 8 * plan.nt) <= scratch.term_floats);
+        });
+        if (fits) return rows;
+    }
+}
+
+void launch_mixed_gemm(QuantType quant_type, const GemvOp& op, const GemvStep& step, std::int32_t rows,
+                       const MixedScratch& scratch, cudaStream_t stream) {
+    const DeviceInfo& device = DeviceContext::current().info();
+    with_type(quant_type, [&](auto type) {
+        OperandCall operands;
+        operands.op = op;
+        divide(operands.op);
+        operands.norm = step.norm;
+        operands.rows = rows;
+        operands.eights = (rows + 7) / 8;
+        operands.operands = scratch.operands;
+        operands.squares = scratch.squares;
+        MixedArgs args;
+        args.op = operands.op;
+        args.step = step;
+        args.rows = rows;
+        args.eights = operands.eights;
+        args.operands = scratch.operands;
+        args.squares = scratch.squares;
+        args.terms = scratch.terms;
+        args.arrivals = scratch.arrivals;
+        args.plan = plan_of<type>(args.op, rows, device);
+        operands.in_columns = args.plan.warpgroups;
+        launch_mixed_as<type>(operands, args, device.processors, args.plan.shared_bytes, stream);
+#ifdef FORESAY_HAVE_SM90A
+        if constexpr (has_wgmma(type)) {
+            if (args.plan.warpgroups) launch_wgmma_as<type>(args, device.processors, stream);
+        }
+#endif
+    });
+}
+
+}  // namespace foresay::kernels::cuda
