@@ -4,10 +4,12 @@
 #include <utility>
 
 #include "base/error.h"
+#include "core/models/given_text.h"
 
 namespace foresay::speculative {
 
-BranchCache::BranchCache(core::Context& target) : target_(&target) {
+BranchCache::BranchCache(core::Context& target)
+    : target_(&target), given_decode_rows_(core::given_decode_rows(target)) {
     reserve(static_cast<std::size_t>(target.capacity()));
 }
 
@@ -81,12 +83,19 @@ void BranchCache::make_room(std::int32_t rows) {
         drop_oldest();
 }
 
+bool BranchCache::decodes(std::int32_t index) const {
+    const auto generated = [&](std::int32_t i) { return current_.generated[static_cast<std::size_t>(i)] != 0; };
+    if (generated(index)) return true;
+    std::int32_t before = 0;  // given tokens right before it, as far as they matter
+    while (before < given_decode_rows_ && before < index && !generated(index - 1 - before)) ++before;
+    return before < given_decode_rows_;
+}
+
 // Evaluates the tokens after those in the cache, up to index `end`. All of them must be of one row class.
 bool BranchCache::evaluate_segment(std::int32_t end, std::int32_t logit_rows, const std::atomic<bool>* cancel) {
     const std::int32_t start = held();
     const auto segment = tokens().subspan(static_cast<std::size_t>(start), static_cast<std::size_t>(end - start));
-    if (current_.generated[static_cast<std::size_t>(start)] != 0)
-        return target_->decode(segment, logit_rows, current_.sequence);
+    if (decodes(start)) return target_->decode(segment, logit_rows, current_.sequence);
     return target_->prefill(segment, current_.sequence, cancel);
 }
 
@@ -95,10 +104,11 @@ bool BranchCache::evaluate(const std::atomic<bool>* cancel) {
     make_room(size() - held());
     while (held() < size()) {
         const std::int32_t start = held();
-        const std::uint8_t kind = current_.generated[static_cast<std::size_t>(start)];
+        const bool decode = decodes(start);
+        const std::int32_t limit =
+            decode ? std::min(size(), start + std::max(target_->options().decode_rows, given_decode_rows_)) : size();
         std::int32_t end = start;
-        while (end < size() && current_.generated[static_cast<std::size_t>(end)] == kind) ++end;
-        if (kind != 0) end = std::min(end, start + target_->options().decode_rows);
+        while (end < limit && decodes(end) == decode) ++end;
         if (cancel != nullptr && cancel->load(std::memory_order_relaxed)) return false;
         if (!evaluate_segment(end, end == size() ? 1 : 0, cancel)) return false;
     }
@@ -119,17 +129,17 @@ void BranchCache::visit_logits(std::int32_t from, const Visitor& visit) {
     std::vector<std::int32_t> rows;
     while (held() < size() - 1) {
         const std::int32_t start = held();
-        const std::uint8_t kind = current_.generated[static_cast<std::size_t>(start)];
+        const bool decode = decodes(start);
         std::int32_t end = start;
         const std::int32_t limit = std::min(size() - 1, start + target_->options().decode_rows);
-        while (end < limit && current_.generated[static_cast<std::size_t>(end)] == kind) ++end;
+        while (end < limit && decodes(end) == decode) ++end;
         refs.clear();
         rows.clear();
         for (std::int32_t i = start; i < end; ++i) {
             refs.push_back(kernels::TokenRef::id(current_.tokens[static_cast<std::size_t>(i)]));
             if (i + 1 >= from) rows.push_back(i - start);
         }
-        const auto row_class = kind != 0 ? kernels::RowClass::decode : kernels::RowClass::prefill;
+        const auto row_class = decode ? kernels::RowClass::decode : kernels::RowClass::prefill;
         if (!target_->evaluate(row_class, refs, rows, current_.sequence)) return;
         for (std::size_t i = 0; i < rows.size(); ++i) {
             visit(start + rows[i] + 1, target_->logits(static_cast<std::int32_t>(i)));

@@ -2,7 +2,8 @@
 // conversation that the user has left stay parked in the cache while it has room, so that going back to one evaluates
 // nothing twice.
 //
-// Law 1:    each token is marked as generated or given, and is evaluated as a decode row or a prefill row.
+// Law 1:    each token is marked as generated or given, which decides whether it is a decode row or a prefill row: the
+//           first rows of given text are decode rows, too (core/models/given_text.h).
 // Threads:  one caller at a time.
 // Cost:     a branch shares its pages until it is written to. decode() and append() allocate nothing.
 // Errors:   none; the caller checks that the tokens fit the context.
@@ -69,9 +70,12 @@ private:
     std::int32_t common(const Branch& branch, std::span<const std::int32_t> tokens,
                         std::span<const std::uint8_t> generated) const;
     void drop_oldest();
+    // Whether the token at `index` is a decode row.
+    bool decodes(std::int32_t index) const;
     bool evaluate_segment(std::int32_t end, std::int32_t logit_rows, const std::atomic<bool>* cancel);
 
     core::Context* target_;
+    std::int32_t given_decode_rows_ = 0;
     Branch current_;
     std::vector<Branch> parked_;  // the oldest first
 };

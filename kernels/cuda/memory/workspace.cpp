@@ -38,7 +38,7 @@ int64_t CudaWorkspace::bytes_of(const ModelShape& shape, int32_t max_rows, int32
     const int64_t per_row = row.x + 2 * row.q + row.ff + row.raw;
     return static_cast<int64_t>(sizeof(float)) *
                (per_row * max_rows + LogitRows::stride_of(shape.vocab) * max_logit_rows) +
-           PrefillWorkspace::bytes(shape, max_rows);
+           PrefillWorkspace::bytes(shape, max_rows) + MixedWorkspace::bytes(shape, max_rows);
 }
 
 // A forward has at most five calls per layer, an embedding and an LM head, so noting them never allocates.
@@ -63,6 +63,7 @@ CudaWorkspace::CudaWorkspace(DeviceContext& on, std::shared_ptr<OpenForward> ope
     k_cell = DeviceBuffer<int64_t>(size(rows));
     v_cell = DeviceBuffer<int64_t>(size(rows));
     prefill = PrefillWorkspace(of, rows);
+    mixed = MixedWorkspace(of, rows);
     sequence_at.reserve(64);
     bytes = bytes_of(of, rows, logit_rows);
     cuda_check(cudaDeviceSynchronize(), "the device failed");
@@ -149,8 +150,13 @@ AttendCall CudaWorkspace::attend_call(const ModelShape& of, const KvLayout& kv) 
 
 // Decode rows go to the sequence, prefill rows are launched at once. Devices before sm_90 cannot overlap kernels.
 LinearCall CudaWorkspace::linear_call(int32_t of_rows) {
-    return {
-        stream, of_rows, forward.row_class, &prefill, device.info().capability >= 90, decodes() ? &sequence : nullptr};
+    return {stream,
+            of_rows,
+            forward.row_class,
+            &prefill,
+            device.info().capability >= 90,
+            decodes() ? &sequence : nullptr,
+            mixed.scratch()};
 }
 
 }  // namespace foresay::kernels::cuda

@@ -73,6 +73,7 @@ struct CudaWorkspace : Workspace {
     DeviceBuffer<std::int64_t> k_cell, v_cell;
     DeviceBuffer<float2> angles[kMaxRopes];
     PrefillWorkspace prefill;
+    MixedWorkspace mixed;
     LinearSequence sequence;           // decode ops on their way into one launch
     const OpCall* new_kv = nullptr;    // the attention_in whose K and V are in `raw` and not yet in the cache
     DeviceBuffer<__half> expanded_kv;  // a layer's codes as float16, for prefill rows; made when first needed

@@ -7,6 +7,7 @@
 #include "kernels/cuda/mixed_gemm/mixed_gemm.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "base/error.h"
 #include "kernels/cuda/device/device_context.h"
@@ -14,17 +15,9 @@
 
 namespace foresay::kernels::cuda {
 
-// mixed_gemm_<type>.cu have these.
-extern template void launch_mixed_as<QuantType::q4_0>(const OperandCall&, const MixedArgs&, int, int, cudaStream_t);
-extern template void launch_mixed_as<QuantType::q8_0>(const OperandCall&, const MixedArgs&, int, int, cudaStream_t);
-extern template void launch_mixed_as<QuantType::q4_k>(const OperandCall&, const MixedArgs&, int, int, cudaStream_t);
-extern template void launch_mixed_as<QuantType::q5_k>(const OperandCall&, const MixedArgs&, int, int, cudaStream_t);
-extern template void launch_mixed_as<QuantType::q6_k>(const OperandCall&, const MixedArgs&, int, int, cudaStream_t);
-extern template void launch_mixed_as<QuantType::f16>(const OperandCall&, const MixedArgs&, int, int, cudaStream_t);
-extern template void launch_mixed_as<QuantType::bf16>(const OperandCall&, const MixedArgs&, int, int, cudaStream_t);
-// sm90a/mixed_wgmma.cu has these.
+// sm90a/ has these.
 template <QuantType E>
-void launch_wgmma_as(const MixedArgs& args, int processors, cudaStream_t stream);
+void launch_mixed_as(const OperandCall& operands, const MixedArgs& args, const DeviceInfo& device, cudaStream_t stream);
 
 namespace {
 
@@ -92,9 +85,9 @@ void divide(GemvOp& op) {
 }
 
 // Whether the device runs the kernels of sm90a/, and they were built.
-bool runs_wgmma([[maybe_unused]] QuantType quant_type, [[maybe_unused]] int capability) {
+bool runs_mixed([[maybe_unused]] const DeviceInfo& device) {
 #ifdef FORESAY_HAVE_SM90A
-    return has_wgmma(quant_type) && capability == 90;
+    return device.capability == 90;
 #else
     return false;
 #endif
@@ -103,41 +96,39 @@ bool runs_wgmma([[maybe_unused]] QuantType quant_type, [[maybe_unused]] int capa
 // The plan with the least estimated time; stages 0 where no tile has room for two.
 template <QuantType E>
 MixedPlan plan_of(const GemvOp& op, std::int32_t rows, const DeviceInfo& device) {
-    const int shared_budget = static_cast<int>(device.shared_bytes), processors = device.processors;
-    // Bytes that a multiprocessor takes from L2 per clock, and products per clock.
-    constexpr double kBytesPerClock = 22, kProductsPerClock = 1100;
+    // Bytes that a multiprocessor takes from L2 per clock, products per clock, and clocks that a block takes at least.
+    constexpr double kBytesPerClock = 20, kProductsPerClock = 1000, kBlockClocks = 300.0 / 64;
     MixedPlan best;
     double least = 0;
-    if (rows > 64 && runs_wgmma(E, device.capability)) {
-        using Tile = MixedTile<E, 4, 8>;
-        MixedPlan plan;
-        plan.panels = 4;
-        plan.nt = 8;
-        plan.warpgroups = true;
-        plan.token_tiles = (rows + kMixedTile - 1) / kMixedTile;
-        plan.row_tiles = (op.panel_count + 3) / 4;
-        plan.units = plan.token_tiles * plan.row_tiles * op.split;
-        plan.stages = std::min((shared_budget - kMixedRingAt) / Tile::kStageBytes, kMaxMixedStages);
-        plan.shared_bytes = kMixedRingAt + plan.stages * Tile::kStageBytes;
-        return plan;
-    }
     const int wanted = rows <= 32 ? 32 : rows <= 64 ? 64 : kMixedTile;
-    visit_mixed_tiles<E>([&](auto panels, auto nt) {
-        using Tile = MixedTile<E, panels, nt>;
-        if (Tile::kTokens != wanted) return;
+    visit_mixed_tiles<E>([&](auto panels, auto sets, auto columns, auto cluster) {
+        using Tile = MixedTile<E, panels, sets * columns>;
+        if (sets * columns != wanted) return;
+        static const char* const only = std::getenv("MIXED_ONLY");  // EXPERIMENT panels,sets,cluster
+        if (only != nullptr && wanted > 32 &&
+            (only[0] - '0' != panels || only[1] - '0' != sets || only[2] - '0' != cluster))
+            return;
+        if (only == nullptr && E == QuantType::q4_0 && wanted > 32 && cluster == 1) return;
         MixedPlan plan;
         plan.panels = panels;
-        plan.nt = nt;
-        plan.token_tiles = (rows + Tile::kTokens - 1) / Tile::kTokens;
-        plan.row_tiles = (op.panel_count + panels - 1) / panels;
-        plan.units = plan.token_tiles * plan.row_tiles * op.split;
-        plan.stages = std::min((shared_budget - kMixedRingAt) / Tile::kStageBytes, kMaxMixedStages);
+        plan.sets = sets;
+        plan.columns = columns;
+        plan.cluster = cluster;
+        plan.token_tiles = (rows + wanted - 1) / wanted;
+        // Of whole clusters; units are those of a cluster.
+        plan.row_tiles = (op.panel_count + panels * cluster - 1) / (panels * cluster) * cluster;
+        plan.units = plan.token_tiles * plan.row_tiles / cluster * op.split;
+        plan.stages =
+            std::min((static_cast<int>(device.shared_bytes) - kMixedRingAt) / Tile::kStageBytes, kMaxMixedStages);
         plan.shared_bytes = kMixedRingAt + plan.stages * Tile::kStageBytes;
         if (plan.stages < 2) return;
-        const int waves = (plan.units + processors - 1) / processors;
+        const int clusters = device.processors / cluster, waves = (plan.units + clusters - 1) / clusters;
+        // What is copied to all CTAs of a cluster is read once.
+        const double bytes = panels * Tile::kWeightBytes + 1.0 * wanted / 8 * Tile::kImageBytes / cluster;
+        constexpr int kInputs = block_format(E).inputs;
         const double cost =
-            waves * std::max(Tile::kStageBytes / kBytesPerClock,
-                             panels * 32.0 * Tile::kTokens * block_format(E).inputs / kProductsPerClock);
+            waves * std::max({bytes / kBytesPerClock, panels * 32.0 * wanted * kInputs / kProductsPerClock,
+                              kBlockClocks * kInputs});
         if (best.stages == 0 || cost < least) {
             best = plan;
             least = cost;
@@ -168,8 +159,8 @@ std::int64_t MixedWorkspace::bytes(const ModelShape& shape, std::int32_t max_row
 }
 
 std::int32_t mixed_rows(QuantType quant_type, const GemvOp& op, std::int32_t rows, const MixedScratch& scratch) {
-    if (quant_type == QuantType::f32 || rows < kMixedLeast) return 0;
     const DeviceInfo& device = DeviceContext::current().info();
+    if (quant_type == QuantType::f32 || rows < kMixedLeast || !runs_mixed(device)) return 0;
     GemvOp divided = op;
     divide(divided);
     rows = std::min(rows, kMixedRows);
@@ -182,8 +173,9 @@ std::int32_t mixed_rows(QuantType quant_type, const GemvOp& op, std::int32_t row
                    static_cast<std::size_t>(op.blocks * eights * OperandImage<type>::kBytes) <= scratch.operand_bytes &&
                    static_cast<std::size_t>(divided.split * gemv_warps(type) * 8 * eights) <= scratch.square_floats &&
                    static_cast<std::size_t>(plan.row_tiles * plan.token_tiles) <= scratch.arrival_words &&
-                   (divided.split == 1 || static_cast<std::size_t>(static_cast<std::int64_t>(plan.units) * kMixedWarps *
-                                                                   32 * 8 * plan.nt) <= scratch.term_floats);
+                   (divided.split == 1 ||
+                    static_cast<std::size_t>(static_cast<std::int64_t>(plan.units) * plan.cluster * plan.panels *
+                                             kPanelRows * plan.sets * plan.columns) <= scratch.term_floats);
         });
         if (fits) return rows;
     }
@@ -211,12 +203,8 @@ void launch_mixed_gemm(QuantType quant_type, const GemvOp& op, const GemvStep& s
         args.terms = scratch.terms;
         args.arrivals = scratch.arrivals;
         args.plan = plan_of<type>(args.op, rows, device);
-        operands.in_columns = args.plan.warpgroups;
-        launch_mixed_as<type>(operands, args, device.processors, args.plan.shared_bytes, stream);
 #ifdef FORESAY_HAVE_SM90A
-        if constexpr (has_wgmma(type)) {
-            if (args.plan.warpgroups) launch_wgmma_as<type>(args, device.processors, stream);
-        }
+        launch_mixed_as<type>(operands, args, device, stream);
 #endif
     });
 }

@@ -16,38 +16,43 @@ inline constexpr int kMixedFlagAt = 16 * kMaxMixedStages;  // after the barriers
 inline constexpr int kMixedRingAt = kMixedFlagAt + 128;
 
 struct MixedPlan {
-    std::int32_t panels = 0, nt = 0;  // of a CTA; eights of rows of a warp
+    std::int32_t panels = 0, sets = 0,
+                 columns = 0;  // of a CTA; warpgroups that share its panels; rows of each
+    std::int32_t cluster = 1;  // CTAs that share the rows of the batch
     std::int32_t token_tiles = 0, row_tiles = 0, units = 0;
     std::int32_t stages = 0, shared_bytes = 0;
-    bool warpgroups = false;  // take the kernel of sm90a/
 };
 
-// Whether sm90a/ has a kernel of the type.
-constexpr bool has_wgmma(QuantType quant_type) {
-    return quant_type == QuantType::q4_0 || quant_type == QuantType::q8_0;
-}
-
-// Calls visit(panels, nt), constants, for each tile that exists for a type: 8 / panels warps share the rows, so a tile
-// has 8 * nt * 8 / panels of them. Q6_K keeps a second set of sums, so its warps have half as many rows.
+// Calls visit(panels, sets, columns, cluster), constants, for each tile that exists for a type: panels / 2 * sets
+// warpgroups for sets * columns rows of the batch. Tiles of few panels divide a small matrix among more
+// multiprocessors.
 template <QuantType E, class Visit>
 void visit_mixed_tiles(const Visit& visit) {
-    const auto tile = [&](auto panels, auto nt) { visit(panels, nt); };
+    const auto tile = [&](auto panels, auto sets, auto columns, auto cluster) {
+        visit(panels, sets, columns, cluster);
+    };
     using std::integral_constant;
-    if constexpr (E == QuantType::q6_k) {
-        tile(integral_constant<int, 8>(), integral_constant<int, 4>());  // 32 rows
-        tile(integral_constant<int, 2>(), integral_constant<int, 1>());
-        tile(integral_constant<int, 4>(), integral_constant<int, 4>());  // 64
-        tile(integral_constant<int, 2>(), integral_constant<int, 4>());  // 128
-    } else {
-        tile(integral_constant<int, 8>(), integral_constant<int, 4>());  // 32 rows
-        tile(integral_constant<int, 4>(), integral_constant<int, 2>());
-        tile(integral_constant<int, 2>(), integral_constant<int, 1>());
-        tile(integral_constant<int, 8>(), integral_constant<int, 8>());  // 64
-        tile(integral_constant<int, 4>(), integral_constant<int, 4>());
-        tile(integral_constant<int, 2>(), integral_constant<int, 2>());
-        tile(integral_constant<int, 4>(), integral_constant<int, 8>());  // 128
-        tile(integral_constant<int, 2>(), integral_constant<int, 4>());
+    tile(integral_constant<int, 8>(), integral_constant<int, 1>(), integral_constant<int, 32>(),
+         integral_constant<int, 1>());
+    tile(integral_constant<int, 4>(), integral_constant<int, 2>(), integral_constant<int, 16>(),
+         integral_constant<int, 1>());
+    tile(integral_constant<int, 2>(), integral_constant<int, 4>(), integral_constant<int, 8>(),
+         integral_constant<int, 1>());
+    tile(integral_constant<int, 4>(), integral_constant<int, 1>(), integral_constant<int, 64>(),
+         integral_constant<int, 2>());
+    tile(integral_constant<int, 2>(), integral_constant<int, 2>(), integral_constant<int, 32>(),
+         integral_constant<int, 2>());
+    tile(integral_constant<int, 2>(), integral_constant<int, 2>(), integral_constant<int, 64>(),
+         integral_constant<int, 2>());
+    if constexpr (E == QuantType::q4_0) {  // EXPERIMENT
+        tile(integral_constant<int, 4>(), integral_constant<int, 1>(), integral_constant<int, 64>(),
+             integral_constant<int, 1>());
+        tile(integral_constant<int, 4>(), integral_constant<int, 1>(), integral_constant<int, 128>(),
+             integral_constant<int, 1>());
     }
+    if constexpr (E == QuantType::q4_0 || E == QuantType::q8_0)
+        tile(integral_constant<int, 4>(), integral_constant<int, 1>(), integral_constant<int, 128>(),
+             integral_constant<int, 2>());
 }
 
 }  // namespace foresay::kernels::cuda

@@ -4,10 +4,10 @@
 // Layout:   an image for every block of K and eight rows of the batch: [block][eight][OperandImage<E>::kBytes]. An
 // image
 //           has, for lane 4 r + q of a warp (row r; of each 16 inputs the four from 4 q on),
-//             [plane][group of 32 inputs][lane] 16 bytes   both steps' operands, as ActivationOperand::operand(), or
-//             [plane][group][word of those 16 bytes][lane] 4 bytes, columns of 8 inputs, as wgmma reads them
-//             [word][lane] 4 bytes                         sums of the inputs, as ActivationOperand::sum()
-//             [row] float                                  what scales the slice's sums back
+//             [plane][group of 32 inputs][word][lane] 4 bytes   the words of ActivationOperand::operand(); those of a
+//                                                               warp are 8 inputs x 8 rows, as wgmma reads them
+//             [word][lane] 4 bytes                              sums of the inputs, as ActivationOperand::sum()
+//             [row] float                                       what scales the slice's sums back
 //           Rows past the batch are zeros. Squares of a slice's inputs, where there is a norm: [slice][row].
 // Bits:     those of ActivationOperand (kernels/cuda/decode/activations.cuh): the same slices, scales, rounding, and
 //           the same matrix instruction for the sums.
@@ -117,7 +117,6 @@ struct OperandCall {
     GemvOp op;                          // with its parts
     const float* norm = nullptr;        // [inputs]; null: none
     std::int32_t rows = 0, eights = 0;  // of the batch; images per block
-    bool in_columns = false;            // the second of the two layouts
     std::uint8_t* operands = nullptr;
     float* squares = nullptr;
 };
@@ -223,13 +222,9 @@ __global__ void __launch_bounds__(32 * kOperandWarps) make_operands(const __grid
             for (int plane = 0; plane < Form::planes; ++plane) {
                 const uint4 v = passage[warp][(plane * Form::groups + j * Image::kGroups + g) * 32 + lane];
                 std::uint8_t* const group = image + (plane * Image::kGroups + g) * 512;
-                if (c.in_columns) {
 #pragma unroll
-                    for (int i = 0; i < 4; ++i) {
-                        *reinterpret_cast<std::uint32_t*>(group + i * 128 + lane * 4) = operand_word(v, i);
-                    }
-                } else {
-                    *reinterpret_cast<uint4*>(group + lane * 16) = v;
+                for (int i = 0; i < 4; ++i) {
+                    *reinterpret_cast<std::uint32_t*>(group + i * 128 + lane * 4) = operand_word(v, i);
                 }
                 if constexpr (!Form::floats) sum_inputs<E>(v, g, sums);
             }

@@ -1,113 +1,220 @@
-// kernels/cuda/mixed_gemm/sm90a/mixed_wgmma.cuh: mixed_gemm for more than 64 rows, by the matrix instruction of a
-// warpgroup.
+// kernels/cuda/mixed_gemm/sm90a/mixed_wgmma.cuh: mixed_gemm by the matrix instruction of a warpgroup.
 //
-// As mixed_gemm.cuh, but for who multiplies: two warpgroups, each 64 packed rows x 128 rows of the batch. Operand A is
-// unpacked in registers; operand B is read from the stage by the hardware, where the images lie in its order
-// (OperandCall::in_columns).
+// As mixed_gemm.cuh says, and who multiplies: warpgroups, each 64 packed rows (two panels) x N rows of the batch.
+// kPanels / 2 of them share the packed rows of a CTA, and kSets such sets its rows of the batch. Operand A is unpacked
+// in registers; operand B is read from the stage by the hardware, where the images lie in its order (operands.cuh).
 //
-// Registers: d, the product of a group of 32 inputs; sums of the slice; total: 64 each. 240 for these warps, 24 for
-// those
-//           of the producer's warpgroup.
-// Overlap:  while one warpgroup adds its products with their scales, the tensor cores have the other one's.
+// Registers: per thread N / 2 each of products, sums of the slice and total; two products at once up to 64 rows. Q6_K
+// has
+//           the sums of a block besides. The producers' warpgroup gives registers to the others.
+// Overlap:  while one warpgroup adds its products with their scales, the tensor cores have another's.
 #pragma once
+
+#include <algorithm>
+#include <atomic>
 
 #include "kernels/cuda/device/wgmma.cuh"
 #include "kernels/cuda/mixed_gemm/mixed_gemm.cuh"
+#include "kernels/cuda/mixed_gemm/sm90a/tile_blocks.cuh"
 
 namespace foresay::kernels::cuda {
 
-inline constexpr int kGroupedThreads = 3 * 128;
+// As launch_overlapping() (device/launch.cuh), for a kernel whose attributes are set.
+template <class Params>
+void launch_dependent(const char* name, void (*kernel)(Params), dim3 grid, int threads, int shared_bytes,
+                      cudaStream_t stream, const Params& params, int cluster = 1) {
+    cudaLaunchAttribute attributes[2] = {};
+    attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[0].val.programmaticStreamSerializationAllowed = 1;
+    attributes[1].id = cudaLaunchAttributeClusterDimension;
+    attributes[1].val.clusterDim.x = static_cast<unsigned>(cluster);
+    attributes[1].val.clusterDim.y = attributes[1].val.clusterDim.z = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = grid;
+    config.blockDim = dim3(static_cast<unsigned>(threads));
+    config.dynamicSmemBytes = static_cast<std::size_t>(shared_bytes);
+    config.stream = stream;
+    config.attrs = attributes;
+    config.numAttrs = cluster > 1 ? 2 : 1;
+    launch_check(cudaLaunchKernelEx(&config, kernel, params), name);
+}
 
-// What a warp of a warpgroup unpacks of a block: its tile of 16 rows.
-template <QuantType E>
-struct TileBlock;
+inline constexpr int kProducerRegisters = 32;
 
-// Q4_0 and Q8_0.
-template <QuantType E>
-struct TileBlockScaled {
-    static constexpr int kGroups = 2;
-    std::uint32_t scale[2];  // halves: groups 0 and 1
-    uint4 codes[E == QuantType::q4_0 ? 1 : 2];
+template <int kPanels, int kSets>
+struct WgmmaGroups {
+    static constexpr int kWarps = kPanels / 2 * kSets * 4;
+    static constexpr int kThreads = 32 * (kWarps + kProducerWarps);
+    // What the compiler gives each thread at the launch, and what the multiplying warps have once the producers have
+    // few. Together no more than at the launch, or the instruction that asks for more waits for ever. Multiples of 8.
+    static constexpr int kLaunched = 65536 / kThreads / 8 * 8;
+    static constexpr int kLeft = (kLaunched * kThreads - kProducerRegisters * 32 * kProducerWarps) / (32 * kWarps);
+    static constexpr int kRegisters = kLeft / 8 * 8;
+    static_assert(kRegisters <= 240);
+};
 
-    __device__ TileBlockScaled(std::uint32_t block, int tile, int lane) {
-        load_shared2(scale[0], scale[1], block + block_format(E).scale_begin + lane / 4 * 16 + tile * 8);
-        if constexpr (E == QuantType::q4_0) {
-            codes[0] = load_shared4(block + tile * 512 + lane * 16);
-        } else {
-            codes[0] = load_shared4(block + tile * 1024 + lane * 16);
-            codes[1] = load_shared4(block + tile * 1024 + 512 + lane * 16);
+// acc += d times the scales of rows r and r + 8.
+template <int kCount>
+__device__ __forceinline__ void add_product(float (&acc)[kCount], const float (&d)[kCount], const float (&s)[2]) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) acc[i] = fmaf(s[i / 2 % 2], d[i], acc[i]);
+}
+
+// Plain numbers: all products of a block onto the sums, the low plane before the high one.
+template <QuantType E, int N>
+__device__ __forceinline__ void multiply_float_tile(const TileBlock<E>& weights, std::uint32_t images,
+                                                    float (&sums)[N / 2]) {
+    using Image = OperandImage<E>;
+    std::uint32_t a[4][4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) weights.step(i, a[i]);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) keep_registers(a[i]);
+    wgmma_fence();
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+#pragma unroll
+        for (int plane = 1; plane >= 0; --plane) {
+            const std::uint64_t b = wgmma_operand(images + plane * Image::kGroups * 512 + i * 256, 128, Image::kBytes);
+            if constexpr (E == QuantType::bf16) {
+                wgmma_bf16<true>(sums, a[i], b);
+            } else {
+                wgmma<true>(sums, a[i], b);
+            }
         }
     }
-    // Operand A of step s of group g.
-    __device__ void operand(int g, std::uint32_t (&a)[2][4]) const {
-        std::uint32_t p[2][4];
+    wgmma_commit();
+    wgmma_wait();
+    keep_registers(sums);
+}
+
+// A block's products onto the sums of the slice.
+template <QuantType E, int N>
+__device__ __forceinline__ void multiply_tile(const TileBlock<E>& weights, std::uint32_t images, float (&sums)[N / 2]) {
+    using Image = OperandImage<E>;
+    using Block = TileBlock<E>;
+    if constexpr (Block::kFirst == FirstProduct::none) {
+        multiply_float_tile<E, N>(weights, images, sums);
+        return;
+    } else {
+        constexpr int kSums = N / 2, kSteps = Block::kSteps;
+        constexpr bool kPart = Block::kFirst == FirstProduct::part;
+        const auto operand = [&](int product, int step) {
+            return wgmma_operand(images + (product * kSteps + step) * 256, 128, Image::kBytes);
+        };
+        std::uint32_t first[4] = {weights.first[0], weights.first[1], weights.first[2], weights.first[3]};
+        float part[kPart ? kSums : 1];
+        if constexpr (Block::kFirst == FirstProduct::scaled) {
+            float d[kSums];
+            keep_registers(first);
+            wgmma_fence();
+            wgmma<false>(d, first, wgmma_operand(images + Image::kSumsAt, 128, Image::kBytes));
+            wgmma_commit();
+            wgmma_wait();
+            keep_registers(d);
+            add_product(sums, d, weights.first_scale);
+        }
+        if constexpr (kPart) {
+            keep_registers(first);
+            wgmma_fence();
+            wgmma<false>(part, first, wgmma_operand(images + Image::kSumsAt, 128, Image::kBytes));
+            wgmma<true>(part, first, wgmma_operand(images + Image::kSumsAt + 256, 128, Image::kBytes));
+            wgmma_commit();
+            wgmma_wait();
+            keep_registers(part);
+        }
 #pragma unroll
-        for (int h = 0; h < 2; ++h) {
-            if constexpr (E == QuantType::q4_0) {
-                unpack_nibbles(word_of(codes[0], 2 * g + h), p[h]);
+        for (int i = 0; i < Block::kPairs; ++i) {
+            std::uint32_t a[2][kSteps][4];
+            float s[2][2];
+            weights.pair(i, a, s);
+            const bool adds_first = Block::kFirst == FirstProduct::onto_sums && i == 0;
+            if constexpr (N <= 64) {
+                float d[2][kSums];
+                if (adds_first) keep_registers(first);
+#pragma unroll
+                for (int p = 0; p < 2; ++p) {
+#pragma unroll
+                    for (int step = 0; step < kSteps; ++step) keep_registers(a[p][step]);
+                }
+                wgmma_fence();
+                // The sums of the inputs lie as 8 x 8 once; the other 8 inputs have
+                // weights 0.
+                if (adds_first) wgmma<true>(sums, first, wgmma_operand(images + Image::kSumsAt, 0, Image::kBytes));
+#pragma unroll
+                for (int p = 0; p < 2; ++p) {
+                    wgmma<false>(d[p], a[p][0], operand(2 * i + p, 0));
+                    if constexpr (kSteps > 1) wgmma<true>(d[p], a[p][kSteps - 1], operand(2 * i + p, 1));
+                }
+                wgmma_commit();
+                wgmma_wait();
+                if (adds_first) keep_registers(sums);
+#pragma unroll
+                for (int p = 0; p < 2; ++p) {
+                    keep_registers(d[p]);
+                    if constexpr (kPart) {
+                        add_product(part, d[p], s[p]);
+                    } else {
+                        add_product(sums, d[p], s[p]);
+                    }
+                }
             } else {
+                static_assert(!kPart, "no room for the sums of a block");
 #pragma unroll
-                for (int s = 0; s < 2; ++s) {
-                    const std::uint32_t word = word_of(codes[g], 2 * h + s);
-                    p[h][2 * s] = word & 0x00ff00ffu;
-                    p[h][2 * s + 1] = __byte_perm(word, 0, 0x4341);
+                for (int p = 0; p < 2; ++p) {
+                    float d[kSums];
+                    if (adds_first && p == 0) keep_registers(first);
+#pragma unroll
+                    for (int step = 0; step < kSteps; ++step) keep_registers(a[p][step]);
+                    wgmma_fence();
+                    if (adds_first && p == 0)
+                        wgmma<true>(sums, first, wgmma_operand(images + Image::kSumsAt, 0, Image::kBytes));
+                    wgmma<false>(d, a[p][0], operand(2 * i + p, 0));
+                    if constexpr (kSteps > 1) wgmma<true>(d, a[p][kSteps - 1], operand(2 * i + p, 1));
+                    wgmma_commit();
+                    wgmma_wait();
+                    if (adds_first && p == 0) keep_registers(sums);
+                    keep_registers(d);
+                    add_product(sums, d, s[p]);
                 }
             }
         }
-#pragma unroll
-        for (int s = 0; s < 2; ++s) {
-            a[s][0] = p[0][2 * s];
-            a[s][1] = p[1][2 * s];
-            a[s][2] = p[0][2 * s + 1];
-            a[s][3] = p[1][2 * s + 1];
-        }
+        if constexpr (kPart) add_product(sums, part, weights.d);
     }
-    __device__ float scale_of(int g, int h) const {
-        const float2 both = as_floats(scale[h]);
-        return g == 0 ? both.x : both.y;
-    }
-};
-template <>
-struct TileBlock<QuantType::q4_0> : TileBlockScaled<QuantType::q4_0> {
-    using TileBlockScaled::TileBlockScaled;
-};
-template <>
-struct TileBlock<QuantType::q8_0> : TileBlockScaled<QuantType::q8_0> {
-    using TileBlockScaled::TileBlockScaled;
-};
+}
 
-template <QuantType E>
-__global__ void __launch_bounds__(kGroupedThreads, 1) mixed_wgmma(const __grid_constant__ MixedArgs args) {
-    constexpr int kPanels = 4, kSums = kMixedTile / 2;
-    using Tile = MixedTile<E, kPanels, 8>;
-    static_assert(Tile::kTokens == kMixedTile);
+template <QuantType E, int kPanels, int kSets, int N, int kCluster>
+__global__ void __launch_bounds__(WgmmaGroups<kPanels, kSets>::kThreads, 1)
+    mixed_wgmma(const __grid_constant__ MixedArgs args) {
+    using Groups = WgmmaGroups<kPanels, kSets>;
+    using Tile = MixedTile<E, kPanels, kSets * N>;
     using Image = OperandImage<E>;
+    constexpr int kWarps = Groups::kWarps, kSums = N / 2;
     extern __shared__ __align__(128) char memory[];
     const std::uint32_t shared = shared_address(memory);
     allow_successor();
     const auto warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
-    if (warp == kMixedWarps) {
-        if (lane < args.plan.stages) {
-            copy_barrier_init(shared + 16 * lane);
-            mbarrier_init(shared + 16 * lane + 8, kMixedWarps * kWarpArrivals);
-        }
-        copy_barriers_ready();
-    }
+    start_stages<kWarps, kCluster>(args, shared, warp, lane);
     __syncthreads();
-    if (warp >= kMixedWarps) {
-        if constexpr (kHasWgmma) asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
-        if (warp == kMixedWarps) produce_stages<E, kPanels, 8>(args, shared);
+    if constexpr (kCluster > 1) meet_cluster();
+    if (warp >= kWarps) {
+        if constexpr (kHasWgmma) asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kProducerRegisters));
+        produce_stages<E, kPanels, kSets * N, kCluster>(args, shared, warp - kWarps);
+        // Others may yet copy into this CTA, and arrive at its barriers.
+        if constexpr (kCluster > 1) meet_cluster();
         return;
     }
-    if constexpr (kHasWgmma) asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
+    if constexpr (kHasWgmma) asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Groups::kRegisters));
     await_predecessors();
-    const int group = warp / 4, panel_warp = group * 2 + warp % 4 / 2, tile = warp % 2;
+    const int group = warp / 4, set = group / (kPanels / 2);
+    const int panel_warp = group % (kPanels / 2) * 2 + warp % 4 / 2, tile = warp % 2;
     int slot = 0;
     std::uint32_t parity = 0;
 #pragma unroll 1
-    for (int number = static_cast<int>(blockIdx.x); number < args.plan.units; number += static_cast<int>(gridDim.x)) {
-        const MixedUnit<kPanels, kMixedTile> unit(args, number);
-        const int row = 8 * unit.eight;
+    for (int number = static_cast<int>(blockIdx.x) / kCluster; number < args.plan.units;
+         number += static_cast<int>(gridDim.x) / kCluster) {
+        const MixedUnit<kPanels, kSets * N, kCluster> unit(args, number);
+        const int row = 8 * unit.eight + set * N;
         float total[kSums];
 #pragma unroll
         for (int i = 0; i < kSums; ++i) total[i] = 0.0f;
@@ -121,42 +228,14 @@ __global__ void __launch_bounds__(kGroupedThreads, 1) mixed_wgmma(const __grid_c
             for (int block = w; block < count; block += gemv_warps(E)) {
                 mbarrier_wait(shared + 16 * slot, parity);
                 const std::uint32_t stage = shared + kMixedRingAt + slot * Tile::kStageBytes;
-                const std::uint32_t images = stage + Tile::kOperandsAt;
-                // Panels past the last are whatever the stage held; their sums go nowhere.
+                const std::uint32_t images = stage + Tile::kOperandsAt + set * (N / 8) * Image::kBytes;
+                // Panels and rows past the last are whatever the stage held; their sums
+                // go nowhere.
                 const TileBlock<E> weights(stage + panel_warp * Tile::kWeightBytes, tile, lane);
-                std::uint32_t offset[4] = {weights.scale[0], weights.scale[1], 0, 0};
-                std::uint32_t a[2][4];
-                float d[kSums];
-                weights.operand(0, a);
-                keep_registers(offset);
-                keep_registers(a[0]);
-                keep_registers(a[1]);
-                wgmma_fence();
-                // The sums lie as 8 x 8 once; the other 8 inputs have weights 0.
-                wgmma<true>(sums, offset, wgmma_operand(images + Image::kSumsAt, 0, Image::kBytes));
-                wgmma<false>(d, a[0], wgmma_operand(images, 128, Image::kBytes));
-                wgmma<true>(d, a[1], wgmma_operand(images + 256, 128, Image::kBytes));
-                wgmma_commit();
-                std::uint32_t b[2][4];
-                weights.operand(1, b);
-                const float s0 = weights.scale_of(0, 0), s1 = weights.scale_of(0, 1);
-                wgmma_wait();
-                keep_registers(sums);
-                keep_registers(d);
-#pragma unroll
-                for (int i = 0; i < kSums; ++i) sums[i] = fmaf(i % 4 < 2 ? s0 : s1, d[i], sums[i]);
-                keep_registers(b[0]);
-                keep_registers(b[1]);
-                wgmma_fence();
-                wgmma<false>(d, b[0], wgmma_operand(images + 512, 128, Image::kBytes));
-                wgmma<true>(d, b[1], wgmma_operand(images + 768, 128, Image::kBytes));
-                wgmma_commit();
-                const float t0 = weights.scale_of(1, 0), t1 = weights.scale_of(1, 1);
-                wgmma_wait();
-                keep_registers(d);
-#pragma unroll
-                for (int i = 0; i < kSums; ++i) sums[i] = fmaf(i % 4 < 2 ? t0 : t1, d[i], sums[i]);
+                multiply_tile<E, N>(weights, images, sums);
                 if (block + gemv_warps(E) >= count) {
+                    // The slice ends. Product and sum are rounded apart, as where one
+                    // warp leaves the product and another adds it.
 #pragma unroll
                     for (int j = 0; j < kSums / 4; ++j) {
                         std::uint32_t x, y;
@@ -168,24 +247,57 @@ __global__ void __launch_bounds__(kGroupedThreads, 1) mixed_wgmma(const __grid_c
                         }
                     }
                 }
-                mbarrier_arrive_warp(shared + 16 * slot + 8);
+                release_stage<kCluster>(shared + 16 * slot + 8);
                 if (++slot == args.plan.stages) {
                     slot = 0;
                     parity ^= 1;
                 }
             }
         }
-        float(&sums_of)[1][kSums / 4][4] = reinterpret_cast<float(&)[1][kSums / 4][4]>(total);
-        if (args.op.split > 1 && !add_parts(args, sums_of, unit.tile, unit.part, warp, lane, shared + kMixedFlagAt))
+        float(&sums_of)[1][N / 8][4] = reinterpret_cast<float(&)[1][N / 8][4]>(total);
+        if (args.op.split > 1 &&
+            !add_parts<kWarps>(args, sums_of, unit.tile, unit.part, warp, lane, shared + kMixedFlagAt))
             continue;
-        float factors[kMixedTile / 32];
+        float factors[(N + 31) / 32];
         norm_factors<E>(args, row, lane, factors);
-        if (panel_warp < unit.panels) {
+        if (panel_warp < unit.panels && row < args.rows) {
             with_epilogue(args.op.epilogue.kind, [&](auto kind) {
                 finish_sums<kind>(args, sums_of, factors, unit.panel + panel_warp, tile, row, lane);
             });
         }
     }
+    if constexpr (kCluster > 1) meet_cluster();
+}
+
+// One file per quantisation type instantiates this. Attributes of a kernel are set once per device.
+template <QuantType E>
+void launch_mixed_as(const OperandCall& operands, const MixedArgs& args, const DeviceInfo& device,
+                     cudaStream_t stream) {
+    const int slices = operands.op.split * gemv_warps(E);
+    launch_dependent("operands", make_operands<E>,
+                     dim3(static_cast<unsigned>(operands.eights),
+                          static_cast<unsigned>((slices + kOperandWarps - 1) / kOperandWarps)),
+                     32 * kOperandWarps, 0, stream, operands);
+    visit_mixed_tiles<E>([&](auto panels, auto sets, auto columns, auto cluster) {
+        const MixedPlan& plan = args.plan;
+        if (plan.panels != panels || plan.sets != sets || plan.columns != columns) return;
+        const auto kernel = mixed_wgmma<E, panels, sets, columns, cluster>;
+        static std::atomic<std::uint64_t> prepared = 0;
+        const std::uint64_t bit = std::uint64_t{1} << device.index % 64;
+        if ((prepared.load() & bit) == 0) {
+            cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                            static_cast<int>(device.shared_bytes)),
+                       "cannot have the shared memory");
+            cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                                            cudaSharedmemCarveoutMaxShared),
+                       "cannot choose the division of memory");
+            prepared |= bit;
+        }
+        launch_dependent(
+            "mixed_gemm", kernel,
+            dim3(static_cast<unsigned>(std::min(plan.units * cluster, device.processors / cluster * cluster))),
+            WgmmaGroups<panels, sets>::kThreads, plan.shared_bytes, stream, args, cluster);
+    });
 }
 
 }  // namespace foresay::kernels::cuda
