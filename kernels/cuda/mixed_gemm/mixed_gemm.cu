@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 
 #include "base/error.h"
 #include "kernels/cuda/device/device_context.h"
@@ -96,39 +97,42 @@ bool runs_mixed([[maybe_unused]] const DeviceInfo& device) {
 // The plan with the least estimated time; stages 0 where no tile has room for two.
 template <QuantType E>
 MixedPlan plan_of(const GemvOp& op, std::int32_t rows, const DeviceInfo& device) {
-    // Bytes that a multiprocessor takes from L2 per clock, products per clock, and clocks that a block takes at least.
-    constexpr double kBytesPerClock = 20, kProductsPerClock = 1000, kBlockClocks = 300.0 / 64;
+    // Bytes that a multiprocessor takes from L2 per clock, instructions per clock, and clocks that a stage takes at
+    // least.
+    constexpr double kBytesPerClock = 20, kInstructionsPerClock = 3, kStageClocks = 400;
     MixedPlan best;
     double least = 0;
     const int wanted = rows <= 32 ? 32 : rows <= 64 ? 64 : kMixedTile;
-    visit_mixed_tiles<E>([&](auto panels, auto sets, auto columns, auto cluster) {
-        using Tile = MixedTile<E, panels, sets * columns>;
+    visit_mixed_tiles<E>([&](auto panels, auto sets, auto slices, auto columns, auto cluster) {
+        using Tile = MixedTile<E, panels, sets * columns, slices>;
         if (sets * columns != wanted) return;
-        static const char* const only = std::getenv("MIXED_ONLY");  // EXPERIMENT panels,sets,cluster
-        if (only != nullptr && wanted > 32 &&
-            (only[0] - '0' != panels || only[1] - '0' != sets || only[2] - '0' != cluster))
-            return;
-        if (only == nullptr && E == QuantType::q4_0 && wanted > 32 && cluster == 1) return;
         MixedPlan plan;
         plan.panels = panels;
         plan.sets = sets;
+        plan.slices = slices;
         plan.columns = columns;
         plan.cluster = cluster;
         plan.token_tiles = (rows + wanted - 1) / wanted;
         // Of whole clusters; units are those of a cluster.
         plan.row_tiles = (op.panel_count + panels * cluster - 1) / (panels * cluster) * cluster;
         plan.units = plan.token_tiles * plan.row_tiles / cluster * op.split;
-        plan.stages =
-            std::min((static_cast<int>(device.shared_bytes) - kMixedRingAt) / Tile::kStageBytes, kMaxMixedStages);
-        plan.shared_bytes = kMixedRingAt + plan.stages * Tile::kStageBytes;
+        constexpr int kBefore = kMixedRingAt + Tile::kPassageBytes;
+        plan.stages = std::min((static_cast<int>(device.shared_bytes) - kBefore) / Tile::kStageBytes, kMaxMixedStages);
+        plan.shared_bytes = kBefore + plan.stages * Tile::kStageBytes;
         if (plan.stages < 2) return;
         const int clusters = device.processors / cluster, waves = (plan.units + clusters - 1) / clusters;
-        // What is copied to all CTAs of a cluster is read once.
+        // Of a block of K. What is copied to all CTAs of a cluster is read once.
         const double bytes = panels * Tile::kWeightBytes + 1.0 * wanted / 8 * Tile::kImageBytes / cluster;
         constexpr int kInputs = block_format(E).inputs;
-        const double cost =
-            waves * std::max({bytes / kBytesPerClock, panels * 32.0 * wanted * kInputs / kProductsPerClock,
-                              kBlockClocks * kInputs});
+        const double instructions = panels * 2.0 * sets * kInputs / 64 * (90 + 1.3 * columns);
+        double cost = waves * std::max({bytes / kBytesPerClock, instructions / kInstructionsPerClock,
+                                        kStageClocks * kInputs / 64 / slices});
+        static const char* const only = std::getenv("MIXED_ONLY");  // EXPERIMENT panels,sets,slices,cluster
+        if (only != nullptr) {
+            const char name[5] = {static_cast<char>('0' + panels), static_cast<char>('0' + sets),
+                                  static_cast<char>('0' + slices), static_cast<char>('0' + cluster), 0};
+            if (std::strstr(only, name) == nullptr) cost += 1e9;
+        }
         if (best.stages == 0 || cost < least) {
             best = plan;
             least = cost;

@@ -75,10 +75,12 @@ __device__ inline void copy_to_cluster(std::uint32_t to, const void* from, std::
         : "memory");
 }
 #endif
-// Meets all threads of the cluster.
+// Meets all threads of the cluster. Whole warps arrive together: the hardware counts warps, and one that arrives lane
+// by lane lets others go too early.
 __device__ inline void meet_cluster() {
 #if __CUDA_ARCH__ >= 900
-    asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
+    __syncwarp();
+    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 #endif
 }
 
@@ -137,18 +139,21 @@ private:
           blocks(args.op, s.part) {}
 };
 
-// The blocks of the units of a CTA in the order in which they are multiplied: slice by slice.
-template <QuantType E, int kPanels, int kTokens, int kCluster>
-class BlockWalk {
+// The stages of the units of a CTA in the order in which they are multiplied: kSlices slices at once, block by block.
+// The blocks of neighbouring slices are neighbours.
+template <QuantType E, int kPanels, int kTokens, int kSlices, int kCluster>
+class StageWalk {
 public:
-    __device__ explicit BlockWalk(const MixedArgs& args) : args_(args), unit_(args, number_) {}
+    __device__ explicit StageWalk(const MixedArgs& args) : args_(args), unit_(args, number_) {}
     __device__ bool done() const { return number_ >= args_.plan.units; }
     __device__ const MixedUnit<kPanels, kTokens, kCluster>& unit() const { return unit_; }
+    // The first of its blocks, and how many there are.
     __device__ int block() const { return unit_.blocks.first + block_; }
+    __device__ int blocks() const { return min(kSlices, unit_.blocks.count - block_); }
     __device__ void advance() {
         block_ += gemv_warps(E);
         if (block_ < unit_.blocks.count) return;
-        block_ = ++slice_;
+        block_ = slice_ += kSlices;
         if (slice_ < min(gemv_warps(E), unit_.blocks.count)) return;
         block_ = slice_ = 0;
         number_ += static_cast<int>(gridDim.x) / kCluster;
@@ -161,12 +166,16 @@ private:
     MixedUnit<kPanels, kTokens, kCluster> unit_;
 };
 
-template <QuantType E, int kPanels, int kTokens>
+// A stage: [panel][slice] weights, then [slice][eight] images.
+template <QuantType E, int kPanels, int kTokens, int kSlices>
 struct MixedTile {
     static constexpr int kWeightBytes = block_format(E).bytes, kImageBytes = OperandImage<E>::kBytes;
-    static constexpr int kOperandsAt = kPanels * kWeightBytes;
-    static constexpr int kStageBytes = (kOperandsAt + kTokens / 8 * kImageBytes + 127) / 128 * 128;
-    static_assert(kTokens <= kMixedTile);
+    static constexpr int kOperandsAt = kPanels * kSlices * kWeightBytes;
+    static constexpr int kImagesOfSlice = kTokens / 8 * kImageBytes;
+    static constexpr int kStageBytes = (kOperandsAt + kSlices * kImagesOfSlice + 127) / 128 * 128;
+    // Where slices are multiplied at once, their products pass through shared memory.
+    static constexpr int kPassageBytes = kSlices > 1 ? kPanels* kPanelRows* kSlices* kTokens * 4 : 0;
+    static_assert(kTokens <= kMixedTile && gemv_warps(E) % kSlices == 0);
 };
 
 // At the start of the kernel, by all; a __syncthreads() follows. A stage is full when the copies of all producer warps
@@ -182,23 +191,26 @@ __device__ __forceinline__ void start_stages(const MixedArgs& args, std::uint32_
 }
 
 // A producer warp, of which one lane works: an instruction that copies takes its addresses for a whole warp. Piece i of
-// a stage, a panel's block or, last, the images, is that of warp i % kProducerWarps.
-template <QuantType E, int kPanels, int kTokens, int kCluster>
+// a stage, a panel's blocks or a slice's images, is that of warp i % kProducerWarps.
+template <QuantType E, int kPanels, int kTokens, int kSlices, int kCluster>
 __device__ __forceinline__ void produce_stages(const MixedArgs& args, std::uint32_t shared, int producer) {
 #if __CUDA_ARCH__ >= 900
-    if (!elect_one()) return;
-    using Tile = MixedTile<E, kPanels, kTokens>;
-    using Walk = BlockWalk<E, kPanels, kTokens, kCluster>;
-    constexpr int kImagesOf = kPanels % kProducerWarps;  // the warp that copies the images
+    using Tile = MixedTile<E, kPanels, kTokens, kSlices>;
+    using Walk = StageWalk<E, kPanels, kTokens, kSlices, kCluster>;
     const bool weights_stay = args.plan.token_tiles > 1;
     const auto full = [&](int slot) { return shared + 16 * slot; };
-    const auto stage = [&](int slot) { return shared + kMixedRingAt + slot * Tile::kStageBytes; };
+    const auto stage = [&](int slot) { return shared + kMixedRingAt + Tile::kPassageBytes + slot * Tile::kStageBytes; };
+    const auto image_piece = [&](int slice) { return (kPanels + slice) % kProducerWarps == producer; };
     const auto copy_weights = [&](const Walk& walk, int slot) {
-        const int panels = walk.unit().panels;
+        const int panels = walk.unit().panels, blocks = walk.blocks();
+        const std::uint32_t piece = blocks * Tile::kWeightBytes;
         std::uint32_t bytes = 0;
 #pragma unroll
-        for (int i = 0; i < kPanels; i += kProducerWarps) bytes += i + producer < panels ? Tile::kWeightBytes : 0;
-        if (producer == kImagesOf) bytes += walk.unit().eights * Tile::kImageBytes;
+        for (int i = 0; i < kPanels; i += kProducerWarps) bytes += i + producer < panels ? piece : 0;
+#pragma unroll
+        for (int g = 0; g < kSlices; ++g) {
+            if (image_piece(g) && g < blocks) bytes += walk.unit().eights * Tile::kImageBytes;
+        }
         asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(full(slot)), "r"(bytes) : "memory");
         const std::uint8_t* from =
             args.step.panels +
@@ -207,27 +219,33 @@ __device__ __forceinline__ void produce_stages(const MixedArgs& args, std::uint3
 #pragma unroll
         for (int i = 0; i < kPanels; i += kProducerWarps) {
             if (i + producer < panels) {
-                copy_to_stage(stage(slot) + (i + producer) * Tile::kWeightBytes, from, Tile::kWeightBytes, full(slot),
+                copy_to_stage(stage(slot) + (i + producer) * kSlices * Tile::kWeightBytes, from, piece, full(slot),
                               weights_stay);
             }
             from += static_cast<std::int64_t>(kProducerWarps) * args.op.blocks * Tile::kWeightBytes;
         }
     };
     const auto copy_images = [&](const Walk& walk, int slot) {
-        if (producer != kImagesOf) return;
         // The CTAs of a cluster have the same rows of the batch: each copies a share of the images for all of them.
         const int eights = walk.unit().eights, rank = static_cast<int>(blockIdx.x) % kCluster;
         const int begin = eights * rank / kCluster, end = eights * (rank + 1) / kCluster;
         if (begin == end) return;
-        const std::int64_t image = static_cast<std::int64_t>(walk.block()) * args.eights + walk.unit().eight + begin;
-        const std::uint32_t to = stage(slot) + Tile::kOperandsAt + begin * Tile::kImageBytes;
         const auto bytes = static_cast<std::uint32_t>((end - begin) * Tile::kImageBytes);
-        if constexpr (kCluster == 1) {
-            copy_to_stage(to, args.operands + image * Tile::kImageBytes, bytes, full(slot), true);
-        } else {
-            copy_to_cluster(to, args.operands + image * Tile::kImageBytes, bytes, full(slot), (1 << kCluster) - 1);
+#pragma unroll
+        for (int g = 0; g < kSlices; ++g) {
+            if (!image_piece(g) || g >= walk.blocks()) continue;
+            const std::int64_t image =
+                static_cast<std::int64_t>(walk.block() + g) * args.eights + walk.unit().eight + begin;
+            const std::uint32_t to =
+                stage(slot) + Tile::kOperandsAt + g * Tile::kImagesOfSlice + begin * Tile::kImageBytes;
+            if constexpr (kCluster == 1) {
+                copy_to_stage(to, args.operands + image * Tile::kImageBytes, bytes, full(slot), true);
+            } else {
+                copy_to_cluster(to, args.operands + image * Tile::kImageBytes, bytes, full(slot), (1 << kCluster) - 1);
+            }
         }
     };
+    if (!elect_one()) return;
     // The first round: weights, then the operands, which the kernel before this one makes.
     const int slots = args.plan.stages;
     Walk walk(args), second(args);

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <type_traits>
+#include <utility>
 
 #include "kernels/quant_type.h"
 
@@ -16,43 +17,35 @@ inline constexpr int kMixedFlagAt = 16 * kMaxMixedStages;  // after the barriers
 inline constexpr int kMixedRingAt = kMixedFlagAt + 128;
 
 struct MixedPlan {
-    std::int32_t panels = 0, sets = 0,
-                 columns = 0;  // of a CTA; warpgroups that share its panels; rows of each
+    // Of a CTA; warpgroups with other rows of the batch, and with other slices of K at once; rows of each.
+    std::int32_t panels = 0, sets = 0, slices = 0, columns = 0;
     std::int32_t cluster = 1;  // CTAs that share the rows of the batch
     std::int32_t token_tiles = 0, row_tiles = 0, units = 0;
     std::int32_t stages = 0, shared_bytes = 0;
 };
 
-// Calls visit(panels, sets, columns, cluster), constants, for each tile that exists for a type: panels / 2 * sets
-// warpgroups for sets * columns rows of the batch. Tiles of few panels divide a small matrix among more
+// Calls visit(panels, sets, slices, columns, cluster), constants, for each tile that exists for a type: panels / 2 *
+// sets * slices warpgroups for sets * columns rows of the batch. Tiles of few panels divide a small matrix among more
 // multiprocessors.
 template <QuantType E, class Visit>
 void visit_mixed_tiles(const Visit& visit) {
-    const auto tile = [&](auto panels, auto sets, auto columns, auto cluster) {
-        visit(panels, sets, columns, cluster);
-    };
     using std::integral_constant;
-    tile(integral_constant<int, 8>(), integral_constant<int, 1>(), integral_constant<int, 32>(),
-         integral_constant<int, 1>());
-    tile(integral_constant<int, 4>(), integral_constant<int, 2>(), integral_constant<int, 16>(),
-         integral_constant<int, 1>());
-    tile(integral_constant<int, 2>(), integral_constant<int, 4>(), integral_constant<int, 8>(),
-         integral_constant<int, 1>());
-    tile(integral_constant<int, 4>(), integral_constant<int, 1>(), integral_constant<int, 64>(),
-         integral_constant<int, 2>());
-    tile(integral_constant<int, 2>(), integral_constant<int, 2>(), integral_constant<int, 32>(),
-         integral_constant<int, 2>());
-    tile(integral_constant<int, 2>(), integral_constant<int, 2>(), integral_constant<int, 64>(),
-         integral_constant<int, 2>());
-    if constexpr (E == QuantType::q4_0) {  // EXPERIMENT
-        tile(integral_constant<int, 4>(), integral_constant<int, 1>(), integral_constant<int, 64>(),
-             integral_constant<int, 1>());
-        tile(integral_constant<int, 4>(), integral_constant<int, 1>(), integral_constant<int, 128>(),
-             integral_constant<int, 1>());
+    const auto tile = [&]<int... kOf>(std::integer_sequence<int, kOf...>) { visit(integral_constant<int, kOf>()...); };
+    constexpr bool kExperiment = E == QuantType::q4_0;
+    tile(std::integer_sequence<int, 8, 1, 1, 32, 1>());
+    tile(std::integer_sequence<int, 4, 1, 2, 32, 1>());
+    tile(std::integer_sequence<int, 2, 1, 4, 32, 1>());
+    tile(std::integer_sequence<int, 4, 1, 1, 64, 2>());
+    tile(std::integer_sequence<int, 2, 1, 2, 64, 2>());
+    tile(std::integer_sequence<int, 2, 2, 1, 64, 2>());
+    if constexpr (kExperiment) {
+        tile(std::integer_sequence<int, 8, 1, 1, 32, 2>());
+        tile(std::integer_sequence<int, 2, 1, 4, 32, 2>());
+        tile(std::integer_sequence<int, 4, 1, 1, 64, 1>());
+        tile(std::integer_sequence<int, 2, 1, 2, 64, 1>());
+        tile(std::integer_sequence<int, 4, 1, 1, 128, 1>());
     }
-    if constexpr (E == QuantType::q4_0 || E == QuantType::q8_0)
-        tile(integral_constant<int, 4>(), integral_constant<int, 1>(), integral_constant<int, 128>(),
-             integral_constant<int, 2>());
+    if constexpr (E == QuantType::q4_0 || E == QuantType::q8_0) tile(std::integer_sequence<int, 4, 1, 1, 128, 2>());
 }
 
 }  // namespace foresay::kernels::cuda

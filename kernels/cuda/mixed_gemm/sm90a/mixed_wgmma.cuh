@@ -2,7 +2,8 @@
 //
 // As mixed_gemm.cuh says, and who multiplies: warpgroups, each 64 packed rows (two panels) x N rows of the batch.
 // kPanels / 2 of them share the packed rows of a CTA, and kSets such sets its rows of the batch. Operand A is unpacked
-// in registers; operand B is read from the stage by the hardware, where the images lie in its order (operands.cuh).
+// in registers; operand B is read from the stage by the hardware, where the images lie in its order (operands.cuh). In
+// tiles for few rows, kSlices warpgroups have the same packed rows and a slice of K each (add_slices()).
 //
 // Registers: per thread N / 2 each of products, sums of the slice and total; two products at once up to 64 rows. Q6_K
 // has
@@ -12,6 +13,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 
 #include "kernels/cuda/device/wgmma.cuh"
 #include "kernels/cuda/mixed_gemm/mixed_gemm.cuh"
@@ -41,9 +43,9 @@ void launch_dependent(const char* name, void (*kernel)(Params), dim3 grid, int t
 
 inline constexpr int kProducerRegisters = 32;
 
-template <int kPanels, int kSets>
+template <int kPanels, int kSets, int kSlices>
 struct WgmmaGroups {
-    static constexpr int kWarps = kPanels / 2 * kSets * 4;
+    static constexpr int kWarps = kPanels / 2 * kSets * kSlices * 4;
     static constexpr int kThreads = 32 * (kWarps + kProducerWarps);
     // What the compiler gives each thread at the launch, and what the multiplying warps have once the producers have
     // few. Together no more than at the launch, or the instruction that asks for more waits for ever. Multiples of 8.
@@ -183,13 +185,44 @@ __device__ __forceinline__ void multiply_tile(const TileBlock<E>& weights, std::
     }
 }
 
-template <QuantType E, int kPanels, int kSets, int N, int kCluster>
-__global__ void __launch_bounds__(WgmmaGroups<kPanels, kSets>::kThreads, 1)
+// Slices that are multiplied at once: their products, in shared memory, are added to `total` in the order of the
+// slices. Each of the kSlices warpgroups adds, and finishes, its share of the rows of the batch. [slice][eight][thread]
+// 16 bytes.
+template <int kSlices, int N, int kThreads>
+__device__ __forceinline__ void add_slices(std::uint32_t passage, int slice, int slices, const float (&sums)[N / 2],
+                                           float (&total)[N / 2 / kSlices]) {
+    constexpr int kEights = N / 8, kOwn = kEights / kSlices;
+    const std::uint32_t at = passage + threadIdx.x % 128 * 16;
+#pragma unroll
+    for (int j = 0; j < kEights; ++j) {
+        const std::uint32_t to = at + (slice * kEights + j) * 2048;
+        store_shared2(to, {__float_as_uint(sums[4 * j]), __float_as_uint(sums[4 * j + 1])});
+        store_shared2(to + 8, {__float_as_uint(sums[4 * j + 2]), __float_as_uint(sums[4 * j + 3])});
+    }
+    named_barrier<2, kThreads>();
+#pragma unroll
+    for (int s = 0; s < kSlices; ++s) {
+        if (s >= slices) break;
+#pragma unroll
+        for (int j = 0; j < kOwn; ++j) {
+            const uint4 v = load_shared4(at + (s * kEights + slice * kOwn + j) * 2048);
+            total[4 * j] = __fadd_rn(total[4 * j], __uint_as_float(v.x));
+            total[4 * j + 1] = __fadd_rn(total[4 * j + 1], __uint_as_float(v.y));
+            total[4 * j + 2] = __fadd_rn(total[4 * j + 2], __uint_as_float(v.z));
+            total[4 * j + 3] = __fadd_rn(total[4 * j + 3], __uint_as_float(v.w));
+        }
+    }
+    named_barrier<2, kThreads>();
+}
+
+template <QuantType E, int kPanels, int kSets, int kSlices, int N, int kCluster>
+__global__ void __launch_bounds__(WgmmaGroups<kPanels, kSets, kSlices>::kThreads, 1)
     mixed_wgmma(const __grid_constant__ MixedArgs args) {
-    using Groups = WgmmaGroups<kPanels, kSets>;
-    using Tile = MixedTile<E, kPanels, kSets * N>;
+    using Groups = WgmmaGroups<kPanels, kSets, kSlices>;
+    using Tile = MixedTile<E, kPanels, kSets * N, kSlices>;
     using Image = OperandImage<E>;
-    constexpr int kWarps = Groups::kWarps, kSums = N / 2;
+    constexpr int kWarps = Groups::kWarps, kSums = N / 2, kOwn = N / kSlices;  // kOwn: rows that a warpgroup finishes
+    static_assert(kOwn % 8 == 0);
     extern __shared__ __align__(128) char memory[];
     const std::uint32_t shared = shared_address(memory);
     allow_successor();
@@ -199,51 +232,60 @@ __global__ void __launch_bounds__(WgmmaGroups<kPanels, kSets>::kThreads, 1)
     if constexpr (kCluster > 1) meet_cluster();
     if (warp >= kWarps) {
         if constexpr (kHasWgmma) asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kProducerRegisters));
-        produce_stages<E, kPanels, kSets * N, kCluster>(args, shared, warp - kWarps);
+        produce_stages<E, kPanels, kSets * N, kSlices, kCluster>(args, shared, warp - kWarps);
         // Others may yet copy into this CTA, and arrive at its barriers.
         if constexpr (kCluster > 1) meet_cluster();
         return;
     }
     if constexpr (kHasWgmma) asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Groups::kRegisters));
     await_predecessors();
-    const int group = warp / 4, set = group / (kPanels / 2);
-    const int panel_warp = group % (kPanels / 2) * 2 + warp % 4 / 2, tile = warp % 2;
+    // Warpgroups: slices fastest, then panels, then rows of the batch.
+    const int group = warp / 4, slice = group % kSlices, set = group / kSlices / (kPanels / 2);
+    const int pair = group / kSlices % (kPanels / 2), panel_warp = pair * 2 + warp % 4 / 2, tile = warp % 2;
+    const std::uint32_t passage = shared + kMixedRingAt + (set * (kPanels / 2) + pair) * (kSlices * N * 64 * 4);
     int slot = 0;
     std::uint32_t parity = 0;
 #pragma unroll 1
     for (int number = static_cast<int>(blockIdx.x) / kCluster; number < args.plan.units;
          number += static_cast<int>(gridDim.x) / kCluster) {
         const MixedUnit<kPanels, kSets * N, kCluster> unit(args, number);
-        const int row = 8 * unit.eight + set * N;
-        float total[kSums];
+        const int row = 8 * unit.eight + set * N + slice * kOwn;
+        float total[kSums / kSlices];
 #pragma unroll
-        for (int i = 0; i < kSums; ++i) total[i] = 0.0f;
+        for (int i = 0; i < kSums / kSlices; ++i) total[i] = 0.0f;
         const int count = unit.blocks.count;
 #pragma unroll 1
-        for (int w = 0; w < min(gemv_warps(E), count); ++w) {
+        for (int w = 0; w < min(gemv_warps(E), count); w += kSlices) {
             float sums[kSums];
 #pragma unroll
             for (int i = 0; i < kSums; ++i) sums[i] = 0.0f;
 #pragma unroll 1
-            for (int block = w; block < count; block += gemv_warps(E)) {
+            for (int first = w; first < count; first += gemv_warps(E)) {
                 mbarrier_wait(shared + 16 * slot, parity);
-                const std::uint32_t stage = shared + kMixedRingAt + slot * Tile::kStageBytes;
-                const std::uint32_t images = stage + Tile::kOperandsAt + set * (N / 8) * Image::kBytes;
-                // Panels and rows past the last are whatever the stage held; their sums
-                // go nowhere.
-                const TileBlock<E> weights(stage + panel_warp * Tile::kWeightBytes, tile, lane);
-                multiply_tile<E, N>(weights, images, sums);
-                if (block + gemv_warps(E) >= count) {
-                    // The slice ends. Product and sum are rounded apart, as where one
-                    // warp leaves the product and another adds it.
+                const std::uint32_t stage = shared + kMixedRingAt + Tile::kPassageBytes + slot * Tile::kStageBytes;
+                const std::uint32_t images =
+                    stage + Tile::kOperandsAt + slice * Tile::kImagesOfSlice + set * (N / 8) * Image::kBytes;
+                // The last stage of a round may lack blocks of the later slices.
+                if (kSlices == 1 || first + slice < count) {
+                    // Panels and rows past the last are whatever the stage held; their sums go nowhere.
+                    const TileBlock<E> weights(stage + (panel_warp * kSlices + slice) * Tile::kWeightBytes, tile, lane);
+                    multiply_tile<E, N>(weights, images, sums);
+                    if (first + slice + gemv_warps(E) >= count) {
+                        // The slice ends. Product and sum are rounded apart, as where one warp leaves the product and
+                        // another adds it.
 #pragma unroll
-                    for (int j = 0; j < kSums / 4; ++j) {
-                        std::uint32_t x, y;
-                        load_shared2(x, y, images + j * Image::kBytes + Image::kBackAt + lane % 4 * 8);
+                        for (int j = 0; j < kSums / 4; ++j) {
+                            std::uint32_t x, y;
+                            load_shared2(x, y, images + j * Image::kBytes + Image::kBackAt + lane % 4 * 8);
 #pragma unroll
-                        for (int i = 0; i < 4; ++i) {
-                            total[4 * j + i] = __fadd_rn(
-                                total[4 * j + i], __fmul_rn(sums[4 * j + i], __uint_as_float(i % 2 == 0 ? x : y)));
+                            for (int i = 0; i < 4; ++i) {
+                                const float product = __fmul_rn(sums[4 * j + i], __uint_as_float(i % 2 == 0 ? x : y));
+                                if constexpr (kSlices == 1) {
+                                    total[4 * j + i] = __fadd_rn(total[4 * j + i], product);
+                                } else {
+                                    sums[4 * j + i] = product;
+                                }
+                            }
                         }
                     }
                 }
@@ -253,12 +295,14 @@ __global__ void __launch_bounds__(WgmmaGroups<kPanels, kSets>::kThreads, 1)
                     parity ^= 1;
                 }
             }
+            if constexpr (kSlices > 1)
+                add_slices<kSlices, N, 32 * kWarps>(passage, slice, min(kSlices, count - w), sums, total);
         }
-        float(&sums_of)[1][N / 8][4] = reinterpret_cast<float(&)[1][N / 8][4]>(total);
+        float(&sums_of)[1][kOwn / 8][4] = reinterpret_cast<float(&)[1][kOwn / 8][4]>(total);
         if (args.op.split > 1 &&
             !add_parts<kWarps>(args, sums_of, unit.tile, unit.part, warp, lane, shared + kMixedFlagAt))
             continue;
-        float factors[(N + 31) / 32];
+        float factors[(kOwn + 31) / 32];
         norm_factors<E>(args, row, lane, factors);
         if (panel_warp < unit.panels && row < args.rows) {
             with_epilogue(args.op.epilogue.kind, [&](auto kind) {
@@ -274,14 +318,18 @@ template <QuantType E>
 void launch_mixed_as(const OperandCall& operands, const MixedArgs& args, const DeviceInfo& device,
                      cudaStream_t stream) {
     const int slices = operands.op.split * gemv_warps(E);
-    launch_dependent("operands", make_operands<E>,
-                     dim3(static_cast<unsigned>(operands.eights),
-                          static_cast<unsigned>((slices + kOperandWarps - 1) / kOperandWarps)),
-                     32 * kOperandWarps, 0, stream, operands);
-    visit_mixed_tiles<E>([&](auto panels, auto sets, auto columns, auto cluster) {
+    static const bool skip = std::getenv("MIXED_SKIP") != nullptr;  // EXPERIMENT
+    if (!skip)
+        launch_dependent("operands", make_operands<E>,
+                         dim3(static_cast<unsigned>(operands.eights),
+                              static_cast<unsigned>((slices + kOperandWarps - 1) / kOperandWarps)),
+                         32 * kOperandWarps, 0, stream, operands);
+    visit_mixed_tiles<E>([&](auto panels, auto sets, auto slices_at_once, auto columns, auto cluster) {
         const MixedPlan& plan = args.plan;
-        if (plan.panels != panels || plan.sets != sets || plan.columns != columns) return;
-        const auto kernel = mixed_wgmma<E, panels, sets, columns, cluster>;
+        if (plan.panels != panels || plan.sets != sets || plan.slices != slices_at_once || plan.columns != columns ||
+            plan.cluster != cluster)
+            return;
+        const auto kernel = mixed_wgmma<E, panels, sets, slices_at_once, columns, cluster>;
         static std::atomic<std::uint64_t> prepared = 0;
         const std::uint64_t bit = std::uint64_t{1} << device.index % 64;
         if ((prepared.load() & bit) == 0) {
@@ -296,7 +344,7 @@ void launch_mixed_as(const OperandCall& operands, const MixedArgs& args, const D
         launch_dependent(
             "mixed_gemm", kernel,
             dim3(static_cast<unsigned>(std::min(plan.units * cluster, device.processors / cluster * cluster))),
-            WgmmaGroups<panels, sets>::kThreads, plan.shared_bytes, stream, args, cluster);
+            WgmmaGroups<panels, sets, slices_at_once>::kThreads, plan.shared_bytes, stream, args, cluster);
     });
 }
 
