@@ -30,14 +30,14 @@ void append(std::vector<core::ConfigLayer>& layers, std::vector<core::ConfigLaye
     for (core::ConfigLayer& layer : more) layers.push_back(std::move(layer));
 }
 
-// Appends the layers of a file. Models come in pairs: a file with only a target removes the draft of lower layers.
+// Appends the layers of a file. Models come in pairs: a file with only a target leaves the draft to be found.
 void append_file(std::vector<core::ConfigLayer>& layers, const std::filesystem::path& path) {
     std::vector<core::ConfigLayer> file = core::read_config_layers(path);
     const auto any_states = [&](const char* key) {
         return std::any_of(file.begin(), file.end(), [&](const auto& layer) { return core::states(layer, key); });
     };
     if (!layers.empty() && any_states("target.model") && !any_states("draft.model")) {
-        layers.push_back({core::Origin{}.place, "draft.model = \"\"", {}, false});
+        layers.push_back({core::Origin{}.place, "draft.model = \"auto\"", {}, false});
     }
     append(layers, std::move(file));
 }

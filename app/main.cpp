@@ -33,7 +33,7 @@ int guarded(int argc, const char* const* argv) {
         return kUsage;
     } catch (const core::ConfigError& problem) {
         complain(problem.text("foresay: "));
-        return interrupted() ? kCancelled : kError;
+        return kError;
     } catch (const Error& problem) {
         complain(std::string("foresay: ") + problem.what());
         return interrupted() ? kCancelled : kError;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "app/bench/metered_ops.h"
+#include "app/hub_models.h"
 #include "app/interrupt.h"
 #include "app/output.h"
 #include "app/plugin_path.h"
@@ -36,6 +37,17 @@ public:
                     spdlog::info("running on the CPU: {}", sentence);
                 }
                 break;
+            case engine::Notice::draft_choice:
+                // For people at a terminal, as a note and not as a warning; a program that reads errors asked for none.
+                if (stderr_is_terminal()) {
+                    complain("foresay: " + sentence);
+                } else {
+                    spdlog::info("{}", sentence);
+                }
+                break;
+            case engine::Notice::draft_skipped:
+                spdlog::debug("{}", sentence);
+                break;
             default:
                 spdlog::info("{}", sentence);
         }
@@ -62,6 +74,11 @@ engine::EngineOptions engine_options(const Options& options, const EngineNeeds& 
     out.random_target = {options.shape, options.quant_type};
     out.inflate_target = {options.inflate, options.quant_type};
     out.inflate_draft = {options.inflate_draft, options.draft_quant_type};
+    try {
+        out.draft_hub = hub_settings().cache;
+    } catch (const Error& problem) {
+        spdlog::debug("no drafts are looked for in the cache of the hub: {}", problem.what());
+    }
     out.plugins = plugin_options();
     out.observer = std::make_shared<Reporter>();
     if (needs.meter) {

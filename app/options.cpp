@@ -53,13 +53,13 @@ void take_speculation(Options& options, const std::string& value) {
     options.overrides.back().text += "\nspeculation.mode = \"fixed\"";
 }
 
-// Models come in pairs: --model or --shape removes the configured draft. --draft is declared after them, so that it is
-// applied on top.
+// Models come in pairs: --model replaces the configured draft by one that is to be found, and --shape removes it.
+// --draft is declared after them, so that it is applied on top.
 void add_model_options(OptionParser& parser, Options& options) {
     const auto take_model = [&options](const std::string& path) {
         options.model = path;
         override_key(options, "--model", "target.model", quoted(path));
-        options.overrides.back().text += "\ndraft.model = \"\"";
+        options.overrides.back().text += "\ndraft.model = \"auto\"";
     };
     parser.option("--model", take_model,
                   {.value = "PATH",
@@ -75,7 +75,9 @@ void add_model_options(OptionParser& parser, Options& options) {
                    .doc = "run random weights in a published model's shape, for benchmarks",
                    .words = core::published_shape_names()});
     text_key(parser, options, "--draft", "draft.model",
-             {.value = "PATH", .doc = "use this draft model", .hint = ValueHint::file});
+             {.value = "PATH|auto|none",
+              .doc = "use this draft model; auto, the default with --model: one of this machine that fits; none: none",
+              .hint = ValueHint::file});
 }
 
 // A model of the hub in place of CONFIG is --model, before all other options.
@@ -85,8 +87,9 @@ void take_hub_model(Options& options) {
         throw UsageError("the model is named twice, as " + options.config + " and with --model " + options.model);
     }
     options.model = std::exchange(options.config, "");
-    core::ConfigLayer layer = core::override_layer("target.model=" + quoted(std::as_const(options.model)), options.model);
-    layer.text += "\ndraft.model = \"\"";
+    core::ConfigLayer layer =
+        core::override_layer("target.model=" + quoted(std::as_const(options.model)), options.model);
+    layer.text += "\ndraft.model = \"auto\"";
     options.overrides.insert(options.overrides.begin(), std::move(layer));
 }
 

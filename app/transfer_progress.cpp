@@ -62,7 +62,7 @@ std::string TransferProgress::line(const std::string& what, std::int64_t done, s
     if (const auto speed = rate.bytes_per_second()) {
         numbers += ", " + speculative::format_bytes(static_cast<std::int64_t>(*speed)) + "/s";
     }
-    if (const auto left = rate.seconds_left(all)) numbers += ", " + duration_text(*left) + " left";
+    if (const auto left = rate.seconds_left(all); left && *left > 0) numbers += ", " + duration_text(*left) + " left";
     std::string text = what;
     // The name gives way before the numbers do, and the bar before both. A full line would wrap.
     const std::size_t most = columns > 1 ? columns - 1 : 0;

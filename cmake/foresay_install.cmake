@@ -78,6 +78,7 @@ set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_NAME foresay)
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_RUNTIME_PACKAGE_RECOMMENDS "libcurl4 | libcurl4t64, ca-certificates")  # opened at run time
 set(CPACK_COMPONENT_RUNTIME_DESCRIPTION
   "A runtime for speculative decoding: the program, its sampler plugins and a small bundled pair of models.")
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME foresay-dev)

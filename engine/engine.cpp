@@ -101,7 +101,8 @@ speculative::Generator Engine::make_generator(std::vector<std::unique_ptr<specul
 bool Engine::needs_reload(const core::Config& next) const {
     const State& s = *state_;
     return runtime_of(next) != s.runtime || next.target_model != s.loaded_target ||
-           s.draft_of(next) != s.loaded_draft || (s.draft && next.draft_head_as_stored != s.loaded_head_as_stored) ||
+           s.draft_of(next) != s.loaded_draft || s.must_search(next) ||
+           (s.draft && next.draft_head_as_stored != s.loaded_head_as_stored) ||
            next.chat_template != s.config.chat_template || next.sources != s.config.sources ||
            s.context_of(next, s.target->source()) != s.context_length;
 }

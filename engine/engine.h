@@ -42,6 +42,8 @@ enum class Notice : std::uint8_t {
     loading,        // a model's weights, and the file they come from
     hidden_stage,   // a stage of the chain that the draft does not see
     unused_part,    // a part of a model's file that is not used: images, multi-token prediction
+    draft_choice,   // which draft draft.model = "auto" has found, or what could be fetched
+    draft_skipped,  // a model that it left out, and why
 };
 
 // What a program learns while an engine opens or reloads. Calls come from the thread that asked for it.
@@ -85,6 +87,9 @@ struct EngineOptions {
 
     SyntheticModel random_target;                  // random weights, when the configuration names no target
     SyntheticModel inflate_target, inflate_draft;  // the model of the configuration, embedded in a larger shape
+
+    // Where draft.model = "auto" looks besides draft.folders: a cache of the Hugging Face hub; empty: none.
+    std::filesystem::path draft_hub;
 
     plugins::PluginOptions plugins;  // where to look for plugins without a path
     std::shared_ptr<Observer> observer;

@@ -26,6 +26,7 @@ struct OpenedParts {
     std::unique_ptr<kernels::Ops> ops;  // null: the current backend stays
     std::string why_no_device;          // with ops
     OpenedModel target, draft;
+    std::filesystem::path draft_path;          // of the configuration, or found; empty: none
     std::vector<std::int32_t> never_proposed;  // with draft: ids that it must not propose
     bool keep_target = false, keep_draft = false;
     core::OpenedTemplate chat;
@@ -46,6 +47,7 @@ struct Engine::State {
     std::shared_ptr<const core::Model> target, draft;
     std::vector<std::int32_t> never_proposed;           // ids that the draft must not propose
     std::filesystem::path loaded_target, loaded_draft;  // where they come from; empty: none, or random weights
+    std::filesystem::path searched_for, found_draft;    // a target for which a draft was looked for, and what was found
     bool loaded_head_as_stored = false;                 // of the draft
     std::string runtime;                                // what ops was made from
     std::int32_t context_length = 0;
@@ -58,7 +60,10 @@ struct Engine::State {
     // Opens and checks all that `next` names. What the engine has already open stays in the engine.
     OpenedParts open_parts(const core::Config& next, LoadedPlugins with_plugins) const;
     std::int32_t context_of(const core::Config& next, const core::ModelSource& model) const;
-    std::filesystem::path draft_of(const core::Config& next) const;  // empty: none is wanted
+    // The draft of `next`; empty: none is wanted, or it has yet to be found.
+    std::filesystem::path draft_of(const core::Config& next) const;
+    // Whether `next` wants a draft that has yet to be found.
+    bool must_search(const core::Config& next) const;
     using Progress = std::function<void(std::int64_t done, std::int64_t all)>;
     // Calls work(progress), and reports it to the observer as `what`. progress() throws when the observer cancels.
     void observe(const std::string& what, const std::function<void(const Progress&)>& work) const;
@@ -78,8 +83,11 @@ private:
     void check_files(const core::Config& next, const std::string& key, const std::filesystem::path& path,
                      const std::string& what) const;
     void open_chat(OpenedParts& parts) const;
+    void search_draft(OpenedParts& parts) const;
     void open_draft(OpenedParts& parts, const core::ModelSource& target_source) const;
-    void check_memory(core::ModelSource* target_source, core::ModelSource* draft_source) const;
+    void drop_draft(OpenedParts& parts, const std::string& why) const;
+    void check_memory(OpenedParts& parts) const;
+    void load_draft(OpenedParts& parts);
     std::shared_ptr<const core::Model> load(std::shared_ptr<core::ModelSource> source, const std::string& what,
                                             core::LoadOptions load_options = {}) const;
 };

@@ -30,20 +30,19 @@ void Engine::State::adopt(OpenedParts& parts) {
     context_length = parts.context_length;
     never_proposed = std::move(parts.never_proposed);
     if (!options.weights) return;
-    check_memory(parts.target.source.get(), parts.draft.source.get());
+    check_memory(parts);
     if (parts.target.source) {
         core::LoadOptions load_options;
         load_options.context = context_length;
         target = load(std::move(parts.target.source), "loading the target", load_options);
         loaded_target = config.target_model;
     }
-    if (!parts.draft.source) return;
-    core::LoadOptions load_options;
-    load_options.head = draft_head_of(config);
-    load_options.context = std::min(context_length, parts.draft.source->config().context_length);
-    draft = load(std::move(parts.draft.source), "loading the draft", load_options);
-    loaded_draft = config.draft_model;
-    loaded_head_as_stored = config.draft_head_as_stored;
+    load_draft(parts);
+    if (config.draft_auto) {
+        searched_for = config.target_model;
+        found_draft = loaded_draft;
+    }
+    if (!draft) return;
     const samplers::Chain chain(chain_spec(config, plugins.factories), *vocabulary);
     for (const std::string& stage : chain.hidden_from_draft()) {
         notice(Notice::hidden_stage, "the draft does without the sampler " + stage + ", whose state cannot be copied");
@@ -58,7 +57,26 @@ core::ContextOptions Engine::State::context_options(std::int32_t length) const {
     return context;
 }
 
-void Engine::State::check_memory(core::ModelSource* target_source, core::ModelSource* draft_source) const {
+void Engine::State::load_draft(OpenedParts& parts) {
+    if (!parts.draft.source) return;
+    core::LoadOptions load_options;
+    load_options.head = draft_head_of(config);
+    load_options.context = std::min(context_length, parts.draft.source->config().context_length);
+    try {
+        draft = load(std::move(parts.draft.source), "loading the draft", load_options);
+    } catch (const Error& problem) {
+        if (!config.draft_auto || (!open && options.observer && options.observer->cancelled())) throw;
+        drop_draft(parts, problem.what());
+        never_proposed.clear();
+        return;
+    }
+    loaded_draft = parts.draft_path;
+    loaded_head_as_stored = config.draft_head_as_stored;
+}
+
+void Engine::State::check_memory(OpenedParts& parts) const {
+    core::ModelSource* const target_source = parts.target.source.get();
+    core::ModelSource* const draft_source = parts.draft.source.get();
     if (!target_source && !draft_source) return;
     core::ContextOptions context = context_options(context_length);
     context.decode_rows = options.decode_rows;
@@ -69,12 +87,18 @@ void Engine::State::check_memory(core::ModelSource* target_source, core::ModelSo
     notice(Notice::memory, "memory: weights " + speculative::format_bytes(estimate.weights) + ", cache " +
                                speculative::format_bytes(estimate.cache) + ", working memory " +
                                speculative::format_bytes(estimate.activations));
-    const std::string& path = (target_source ? target_source : draft_source)->path();
+    const std::string path = (target_source ? target_source : draft_source)->path();
     const std::int64_t own = ops->free_memory();
-    if (own >= 0) {
-        speculative::require_memory(estimate, own, path, "device memory");
-    } else {
-        speculative::require_memory(estimate, speculative::available_memory(), path);
+    try {
+        if (own >= 0) {
+            speculative::require_memory(estimate, own, path, "device memory");
+        } else {
+            speculative::require_memory(estimate, speculative::available_memory(), path);
+        }
+    } catch (const Error& problem) {
+        if (!config.draft_auto || !draft_source) throw;
+        drop_draft(parts, problem.what());
+        check_memory(parts);
     }
 }
 

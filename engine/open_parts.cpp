@@ -6,6 +6,7 @@
 #include "core/models/shapes.h"
 #include "core/weights/checksums.h"
 #include "engine/backend.h"
+#include "engine/draft_search.h"
 #include "engine/engine_state.h"
 #include "speculative/drafters/drafters.h"
 #include "speculative/pairing.h"
@@ -19,6 +20,10 @@ namespace {
 
 // Positions of a context for random weights when the configuration names none: benchmarks need no more.
 constexpr std::int32_t kSyntheticContext = 2048;
+
+// Cost of one more row of a forward, as a share of a plain step, where memory decides: as measured on the machines of
+// docs/performance.md. The controller measures those of this machine while it generates.
+constexpr double kRowShareHost = 0.06, kRowShareDevice = 0.02;
 
 // `problem` after the place in the configuration that sets `setting`.
 Error at(const core::Setting& setting, const Error& problem) {
@@ -84,12 +89,60 @@ std::int32_t Engine::State::context_of(const core::Config& next, const core::Mod
     return length;
 }
 
+namespace {
+
+bool wants_draft(const EngineOptions& options, const core::Config& next) {
+    return options.draft && std::ranges::any_of(next.sources, [](const std::string& name) {
+               const speculative::DrafterKind* kind = speculative::find_drafter_kind(name);
+               return kind != nullptr && kind->needs_draft_model;
+           });
+}
+
+// Whether a draft is to be found. Inflated models are pairs that the caller names.
+bool wants_search(const EngineOptions& options, const core::Config& next) {
+    const bool never = options.fixed_mode && next.speculation_mode == core::SpeculationMode::off;
+    return next.draft_auto && !never && wants_draft(options, next) && !next.target_model.empty() &&
+           options.inflate_target.shape.empty();
+}
+
+}  // namespace
+
 fs::path Engine::State::draft_of(const core::Config& next) const {
-    const bool wanted = options.draft && std::ranges::any_of(next.sources, [](const std::string& name) {
-                            const speculative::DrafterKind* kind = speculative::find_drafter_kind(name);
-                            return kind != nullptr && kind->needs_draft_model;
-                        });
-    return wanted ? next.draft_model : fs::path();
+    if (!wants_draft(options, next)) return {};
+    if (!next.draft_auto) return next.draft_model;
+    return wants_search(options, next) && searched_for == next.target_model ? found_draft : fs::path();
+}
+
+bool Engine::State::must_search(const core::Config& next) const {
+    return wants_search(options, next) && searched_for != next.target_model;
+}
+
+void Engine::State::search_draft(OpenedParts& parts) const {
+    const core::Config& next = parts.config;
+    const kernels::Ops& backend = parts.ops ? *parts.ops : *ops;
+    const DraftSearch search{
+        .folders = next.draft_folders,
+        .hub = options.draft_hub,
+        .row_share = backend.free_memory() >= 0 ? kRowShareDevice : kRowShareHost,
+        .skipped = [&](const std::string& sentence) { notice(Notice::draft_skipped, sentence); },
+    };
+    // The source of a loaded model gives no sizes any more.
+    const std::shared_ptr<core::ModelSource> source =
+        parts.keep_target ? open_model(next, "target.model", next.target_model).source : parts.target.source;
+    FoundDraft found = find_draft(*source, parts.target.tokenizer.get(), next.target_model, search);
+    parts.draft_path = std::move(found.path);
+    if (!found.sentence.empty() && (must_search(next) || parts.draft_path != found_draft)) {
+        notice(Notice::draft_choice, found.sentence);
+    }
+}
+
+// A draft that was found, and not asked for, is no reason to fail.
+void Engine::State::drop_draft(OpenedParts& parts, const std::string& why) const {
+    notice(Notice::draft_skipped, "as a draft, " + parts.draft_path.string() + " is left out: " + why);
+    parts.draft = {};
+    parts.draft_path.clear();
+    parts.keep_draft = false;
+    parts.never_proposed.clear();
 }
 
 LoadedPlugins Engine::State::open_plugins(const core::Config& next) const {
@@ -128,7 +181,9 @@ OpenedParts Engine::State::open_parts(const core::Config& next, LoadedPlugins wi
         parts.keep_target = false;
         parts.target.source = open_model(next, "target.model", next.target_model).source;
     }
-    if (!draft_of(next).empty()) open_draft(parts, model);
+    parts.draft_path = draft_of(next);
+    if (wants_search(options, next)) search_draft(parts);
+    if (!parts.draft_path.empty()) open_draft(parts, model);
     // Throws on a bad chain before any weight is loaded. Plugins that are not loaded cannot be part of it.
     core::Config checked = next;
     if (!options.run_plugins) {
@@ -140,7 +195,12 @@ OpenedParts Engine::State::open_parts(const core::Config& next, LoadedPlugins wi
     if (options.fixed_mode && next.speculation_mode == core::SpeculationMode::off) parts.draft.source.reset();
     if (!options.weights || !next.check_files) return parts;
     if (parts.target.source) check_files(next, "target.model", next.target_model, "checking the target");
-    if (parts.draft.source) check_files(next, "draft.model", next.draft_model, "checking the draft");
+    try {
+        if (parts.draft.source) check_files(next, "draft.model", parts.draft_path, "checking the draft");
+    } catch (const Error& problem) {
+        if (!next.draft_auto || (options.observer && options.observer->cancelled())) throw;
+        drop_draft(parts, problem.what());
+    }
     return parts;
 }
 
@@ -173,14 +233,14 @@ void Engine::State::open_chat(OpenedParts& parts) const {
 
 void Engine::State::open_draft(OpenedParts& parts, const core::ModelSource& target_source) const {
     const core::Config& next = parts.config;
-    const bool present = draft && next.draft_model == loaded_draft;
+    const bool present = draft && parts.draft_path == loaded_draft;
     parts.keep_draft = !parts.ops && present && next.draft_head_as_stored == loaded_head_as_stored &&
                        draft->serves(std::min(parts.context_length, draft->config().context_length));
     if (parts.keep_draft && parts.keep_target) {
         parts.never_proposed = never_proposed;
         return;
     }
-    parts.draft = open_model(next, "draft.model", next.draft_model);
+    parts.draft = open_model(next, "draft.model", parts.draft_path);
     try {
         speculative::Pairing pairing = speculative::check_pairing(
             {target_source.config(), parts.target.tokenizer.get(), target_source.path()},
@@ -194,6 +254,7 @@ void Engine::State::open_draft(OpenedParts& parts, const core::ModelSource& targ
         parts.keep_draft = false;
         parts.draft.source.reset();
         parts.config.draft_model.clear();
+        parts.draft_path.clear();
         return;
     }
     if (parts.keep_draft) parts.draft.source.reset();

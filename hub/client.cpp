@@ -114,6 +114,7 @@ Client::Answer Client::get(const std::string& first_url) {
         Finished& one = finished.front();
         std::string problem;
         if (one.problem == Problem::none && one.response.status == 200) {
+            answered_ = true;
             answer.response = std::move(one.response);
             return answer;
         }
@@ -127,7 +128,10 @@ Client::Answer Client::get(const std::string& first_url) {
         const bool lost = one.problem == Problem::unreachable || one.problem == Problem::broken;
         const Error error = one.problem == Problem::none ? refusal(one.response, url) : failure(one, url);
         const bool again = lost || (one.problem == Problem::none && may_pass(one.response));
-        if (!again || ++tries >= settings_.tries) throw error;
+        answered_ = answered_ || one.response.status != 0;
+        // Without a network there is no point in trying for long.
+        const bool no_network = one.problem == Problem::unreachable && !answered_;
+        if (!again || ++tries >= (no_network ? std::min(2, settings_.tries) : settings_.tries)) throw error;
         const milliseconds wait = delay(tries, one.response);
         const std::string what = error.what();
         note_repetition(what.substr(0, what.find(';')), wait);

@@ -79,6 +79,7 @@ private:
     Observer& observer_;
     Http http_;
     std::chrono::steady_clock::time_point last_note_{};
+    bool answered_ = false;  // by anything, ever
 };
 
 }  // namespace foresay::hub

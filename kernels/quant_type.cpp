@@ -14,6 +14,7 @@ constexpr bool matches_table() {
 }
 static_assert(matches_table<F32>() && matches_table<F16>() && matches_table<BF16>() && matches_table<Q4_0>());
 static_assert(matches_table<Q8_0>() && matches_table<Q4_K>() && matches_table<Q5_K>() && matches_table<Q6_K>());
+static_assert(matches_table<MXFP4>());
 
 }  // namespace
 

@@ -13,8 +13,8 @@
 
 namespace foresay::kernels {
 
-enum class QuantType : std::uint8_t { f32, f16, bf16, q4_0, q8_0, q4_k, q5_k, q6_k };
-inline constexpr int kQuantTypes = 8;
+enum class QuantType : std::uint8_t { f32, f16, bf16, q4_0, q8_0, q4_k, q5_k, q6_k, mxfp4 };
+inline constexpr int kQuantTypes = 9;
 
 struct QuantTypeInfo {
     std::string_view name;        // lower case, as in `--quant`
@@ -25,8 +25,8 @@ struct QuantTypeInfo {
 // The constants of one quantisation type.
 constexpr QuantTypeInfo info(QuantType quant_type) {
     constexpr QuantTypeInfo table[kQuantTypes] = {
-        {"f32", 1, 4},    {"f16", 1, 2},      {"bf16", 1, 2},     {"q4_0", 32, 18},
-        {"q8_0", 32, 34}, {"q4_k", 256, 144}, {"q5_k", 256, 176}, {"q6_k", 256, 210},
+        {"f32", 1, 4},      {"f16", 1, 2},      {"bf16", 1, 2},     {"q4_0", 32, 18},  {"q8_0", 32, 34},
+        {"q4_k", 256, 144}, {"q5_k", 256, 176}, {"q6_k", 256, 210}, {"mxfp4", 32, 17},
     };
     return table[static_cast<int>(quant_type)];
 }

@@ -31,8 +31,10 @@ public:
     int run() override {
         const hub::ModelName name = hub::parse_model_name(name_);
         const hub::Settings settings = hub_settings();
-        ShownPull shown(name, json_);
-        const hub::PulledModel pulled = hub::pull(settings, name, shown);
+        const hub::PulledModel pulled = [&] {
+            ShownPull shown(name, json_);  // its line is gone before the path is printed
+            return hub::pull(settings, name, shown);
+        }();
         if (json_) {
             print(nlohmann::json({{"event", "done"},
                                   {"path", pulled.path.string()},

@@ -172,7 +172,12 @@ Document Conversation::upcoming(const std::string& text) const {
         prompt.add(input.tokens, 0);
         return prompt;
     };
-    Document stable = prompt_of(text);
+    Document stable;
+    try {
+        stable = prompt_of(text);
+    } catch (const jinja::TemplateError&) {
+        return document();  // answer() says what is wrong
+    }
     // More typing can change the last tokens: it may extend the last word, end it, or add a space. Keep the tokens that
     // several continuations share. A wrong guess only wastes work: answer() checks the evaluated tokens.
     for (const char* more : {"a", " a", "\n", "1", "(", "."}) {
@@ -665,7 +670,11 @@ void Conversation::rebind(speculative::Generator& generator, const core::Tokeniz
             turn.input = fills ? encode_fill(tokenizer_, prefix, suffix, generator_->capacity() / 2, style_.fim_order)
                                : encode_first(tokenizer_, as_said, {}, prefix);
         } else if (style_.chat) {
-            take_input(turn, encode_by_template(node.parent, turn.said));
+            try {
+                take_input(turn, encode_by_template(node.parent, turn.said));
+            } catch (const jinja::TemplateError&) {  // a turn that it would not have written
+                turn.input = tokenizer_.encode(turn.said, plain);
+            }
         } else if (node.parent == TurnTree::kRoot) {
             turn.input = encode_first(tokenizer_, as_said, {}, turn.said);
         } else {

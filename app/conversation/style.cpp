@@ -91,6 +91,8 @@ ChatStyle chat_style(const core::Config& config, const core::Tokenizer& tokenize
         style.chat = chat.chat;
         style.options = options_of(config, *chat.chat);
         style.markup = chat.chat->markup();
+        // What a file with another template does not say, the model's own does.
+        if (style.markup.none()) style.markup = core::detect_answer_markup(tokenizer.chat_template(), tokenizer);
         if (!chat.chat->why_no_system().empty()) style.system.clear();
     } else if (format != core::ChatFormat::complete) {
         style.markup = core::detect_answer_markup(tokenizer.chat_template(), tokenizer);

@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "app/conversation/filled_hole.h"
+#include "core/chat/answer_markup.h"
 
 namespace foresay::app {
 
@@ -14,7 +15,8 @@ constexpr std::string_view kHole = "<FILL>";
 // The turns so far, and whether the document ends within a line.
 class Transcript {
 public:
-    explicit Transcript(const core::Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
+    explicit Transcript(const core::Tokenizer& tokenizer)
+        : tokenizer_(tokenizer), markup_(core::detect_answer_markup(tokenizer.chat_template(), tokenizer)) {}
 
     void add(const Turn& turn) {
         std::string text = turn.said;
@@ -25,6 +27,11 @@ public:
         if (!document) open_ = false;
         add_entry(text);
         if (!document) open_ = false;
+        if (!hole && !document && !markup_.none()) {
+            std::vector<std::int32_t> tokens = turn.given;
+            tokens.insert(tokens.end(), turn.answer.begin(), turn.answer.end());
+            return add_answer(core::split_answer(markup_, tokenizer_, turn.input, tokens).content);
+        }
         std::string answer = tokenizer_.decode(turn.given) + tokenizer_.decode(turn.answer);
         if (hole && hole->blank_left_out && answer.starts_with(' ')) answer.erase(0, 1);
         add_answer(answer);
@@ -69,6 +76,7 @@ private:
     }
 
     const core::Tokenizer& tokenizer_;
+    core::AnswerMarkup markup_;
     std::string out_;
     bool open_ = false;
 };

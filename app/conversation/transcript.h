@@ -1,9 +1,9 @@
 // app/conversation/transcript.h: a conversation as text for people: `foresay session show`, and where one is after
 // /undo, /branch and /load.
 //
-// The first line of an entry begins with "> ", its further lines with ". "; answers are as they were generated. In a
-// document (the style complete) the line breaks are those of the document. Where it has none, between a line and the
-// text that continues it, that text begins with an ellipsis.
+// The first line of an entry begins with "> ", its further lines with ". "; answers are as they were generated,
+// but without reasoning that is set apart. In a document (the style complete) the line breaks are those of the
+// document. Where it has none, between a line and the text that continues it, that text begins with an ellipsis.
 // Threads:  pure functions.
 #pragma once
 

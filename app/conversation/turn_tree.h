@@ -23,7 +23,7 @@ struct Turn {
     std::string said;                 // the user's message, as text without markup
     std::vector<std::int32_t> input;  // its tokens, with markup if the style has any
     // How many tokens of the conversation before it the prompt keeps, where a chat template writes what follows them
-    // anew, as those do that leave out earlier reasoning; nullopt: all.
+    // again, as those do that leave out earlier reasoning; nullopt: all.
     std::optional<std::int64_t> kept;
     // The beginning of the answer that was not sampled in this turn: what /edit kept, and what the user wrote.
     std::vector<std::int32_t> given;

@@ -42,8 +42,8 @@ Workspace::Workspace(OpenedEngine& engine) : engine_(engine), created_(utc_time(
 
 void Workspace::build() {
     generator_.emplace(engine_.make_generator());
-    const ChatStyle style = chat_style(engine_.config(), engine_.tokenizer(), engine_.chat_template());
     if (conversation_) return;
+    const ChatStyle style = chat_style(engine_.config(), engine_.tokenizer(), engine_.chat_template());
     conversation_ = std::make_unique<Conversation>(*generator_, engine_.tokenizer(), style);
     conversation_->set_recorder(this);
 }
@@ -77,12 +77,19 @@ std::vector<std::string> Workspace::configure(const Configuration& next) {
         build();
         const bool same = core::compare_vocabularies(before, engine_.tokenizer()).differing == 0 &&
                           before.vocab_size() == engine_.tokenizer().vocab_size();
-        conversation_->rebind(*generator_, engine_.tokenizer(),
-                              chat_style(engine_.config(), engine_.tokenizer(), engine_.chat_template()), same);
+        ChatStyle style;
+        try {
+            style = chat_style(engine_.config(), engine_.tokenizer(), engine_.chat_template());
+        } catch (const Error& problem) {
+            // The models have changed already. A document needs nothing of them.
+            style.newline = engine_.config().chat_newline;
+            notes.push_back(std::string(problem.what()) + "; until then the model continues what you write");
+        }
+        conversation_->rebind(*generator_, engine_.tokenizer(), std::move(style), same);
         return same;
     };
     try {
-        notes = engine_.reload(next, [this] { generator_.reset(); });
+        for (std::string& note : engine_.reload(next, [this] { generator_.reset(); })) notes.push_back(std::move(note));
     } catch (...) {
         if (!generator_) rebind();
         throw;

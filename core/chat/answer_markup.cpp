@@ -68,8 +68,9 @@ AnswerMarkup detect_answer_markup(std::string_view chat_template, const Tokenize
     return {};
 }
 
-AnswerParser::AnswerParser(const AnswerMarkup& markup, const Tokenizer& tokenizer, std::span<const std::int32_t> prompt)
-    : markup_(markup), tokenizer_(tokenizer), decoder_(tokenizer, true) {
+AnswerParser::AnswerParser(const AnswerMarkup& markup, const Tokenizer& tokenizer, std::span<const std::int32_t> prompt,
+                           bool raw)
+    : markup_(markup), tokenizer_(tokenizer), decoder_(tokenizer, true), raw_(raw) {
     prompt = prompt.last(std::min(prompt.size(), kPromptTail));
     if (markup.none()) {
         state_ = State::content;
@@ -110,7 +111,7 @@ void AnswerParser::push(std::int32_t token, std::vector<AnswerPart>& out) {
         held_ += text;
         special_.append(text.size(), type == TokenType::control ? '\1' : '\2');
     } else {
-        push_text(decoder_.push(token), false);
+        push_text(decoded(token), false);
     }
     advance(false, out);
 }
@@ -274,7 +275,7 @@ void AnswerParser::push_harmony(std::int32_t token, std::vector<AnswerPart>& out
         if (state_ == State::between) state_ = State::header;
         if (state_ == State::header) push_text(tokenizer_.bytes(token), true);
     } else if (!tokenizer_.is_control(token)) {
-        const std::string text(decoder_.push(token));
+        const std::string text(decoded(token));
         if (state_ == State::header) {
             push_text(text, false);
             if (held_.size() > kMostHeader || (held_.find('\n') != held_.npos && !header_names_channel())) {
@@ -313,7 +314,7 @@ AnswerParts split_answer(const AnswerMarkup& markup, const Tokenizer& tokenizer,
         whole.content = tokenizer.decode(answer);
         return whole;
     }
-    AnswerParser parser(markup, tokenizer, prompt);
+    AnswerParser parser(markup, tokenizer, prompt, true);
     std::vector<AnswerPart> parts;
     for (const std::int32_t token : answer) parser.push(token, parts);
     parser.finish(parts);

@@ -42,8 +42,10 @@ struct AnswerPart {
 
 class AnswerParser {
 public:
-    // `prompt`: what the answer follows, its last tokens at least; it may have opened the reasoning.
-    AnswerParser(const AnswerMarkup& markup, const Tokenizer& tokenizer, std::span<const std::int32_t> prompt);
+    // `prompt`: what the answer follows, its last tokens at least; it may have opened the reasoning. `raw`: bytes that
+    // are no UTF-8 stay; otherwise they become U+FFFD, and characters are whole.
+    AnswerParser(const AnswerMarkup& markup, const Tokenizer& tokenizer, std::span<const std::int32_t> prompt,
+                 bool raw = false);
 
     // What this token completes, appended to `out`.
     void push(std::int32_t token, std::vector<AnswerPart>& out);
@@ -58,6 +60,7 @@ public:
 private:
     enum class State : std::uint8_t { start, reasoning, after, content, header, between };
 
+    std::string_view decoded(std::int32_t token) { return raw_ ? tokenizer_.bytes(token) : decoder_.push(token); }
     void push_text(std::string_view text, bool special);
     void advance(bool end, std::vector<AnswerPart>& out);
     bool advance_start(bool end);
@@ -74,6 +77,7 @@ private:
     AnswerMarkup markup_;
     Tokenizer tokenizer_;
     StreamDecoder decoder_;
+    bool raw_;
     State state_ = State::start;
     bool open_special_ = false, close_special_ = false;  // the mark is, or begins with, a token of its own
     bool open_anywhere_ = false;
@@ -88,7 +92,7 @@ private:
     bool reasoning_break_ = false, content_break_ = false;  // another message of that kind has ended
 };
 
-// A whole answer in two parts. `prompt`: as above.
+// A whole answer in two parts, of raw bytes. `prompt`: as above.
 struct AnswerParts {
     std::string reasoning, content;
 };

@@ -2,7 +2,7 @@
 //
 // A conversation is rendered by the template (core/jinja), which remembers what came from people, files and tools. Of
 // the rendered text, only what the template wrote becomes special tokens. The ids of everything else are those that the
-// reference library gives (apply_chat_template(tokenize=True)): a BOS is there only if the template writes one.
+// reference library gives (apply_chat_template): a BOS is there only if the template writes one.
 //
 // Variables: those of transformers: messages, tools, documents, add_generation_prompt, bos_token and its like, and what
 //           ChatOptions adds. A template may call raise_exception and strftime_now.

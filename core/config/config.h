@@ -45,8 +45,10 @@ struct ConfigLayer {
 class Config {
 public:
     std::filesystem::path target_model;
-    int target_context = 0;             // 0: as long as the model allows
-    std::filesystem::path draft_model;  // empty: no draft model
+    int target_context = 0;                            // 0: as long as the model allows
+    std::filesystem::path draft_model;                 // empty: no draft model, or draft_auto
+    bool draft_auto = false;                           // one is to be found
+    std::vector<std::filesystem::path> draft_folders;  // in which it is looked for
     bool draft_head_as_stored = false;
 
     SpeculationMode speculation_mode = SpeculationMode::automatic;
@@ -97,7 +99,7 @@ private:
 // Whether a model is named as on the hub, "hf:ORG/NAME:QUANT", and not by its path. Such a name is no relative path.
 bool names_hub_model(std::string_view text);
 
-// Finds the file or folder of such a model, and may fetch it. What it throws becomes a complaint.
+// Finds the file or folder of such a model, and may fetch it. What it throws (Error) is thrown on, after its place.
 using FindModel = std::function<std::filesystem::path(const std::string& name)>;
 
 struct ConfigRequest {

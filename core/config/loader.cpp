@@ -187,8 +187,16 @@ void ConfigLoader::set(const KeySpec& spec, const std::string& key, const TomlNo
         return;
     }
     for (const auto& [alias, name] : spec.aliases) replace(*value, alias, name);
-    if (spec.type == ValueType::path && !names_hub_model(std::get<std::string>(*value))) {
-        value = resolve(std::get<std::string>(*value)).string();
+    if (spec.type == ValueType::path) {
+        const auto& path = std::get<std::string>(*value);
+        const bool is_word = std::ranges::find(spec.words, path) != spec.words.end();
+        if (!is_word && !names_hub_model(path)) value = resolve(path).string();
+    }
+    if (spec.paths) {
+        // What starts at the home folder is kept as it was written, as the default is.
+        for (std::string& path : std::get<std::vector<std::string>>(*value)) {
+            if (!path.starts_with("~/")) path = resolve(path).string();
+        }
     }
     config_.settings_[key] = {std::move(*value), here(member)};
 }
@@ -365,7 +373,9 @@ void ConfigLoader::check_files() {
     for (const char* key : kModelKeys) {
         const Setting& setting = config_.settings_.at(key);
         const auto& path = std::get<std::string>(setting.value);
-        if (!path.empty() && !names_hub_model(path) && !exists(path)) {
+        const std::vector<std::string>& words = find_key(key)->words;
+        const bool is_word = std::ranges::find(words, path) != words.end();
+        if (!path.empty() && !is_word && !names_hub_model(path) && !exists(path)) {
             complain(setting.origin.of_value(), "'" + std::string(key) + "': no file at " + path +
                                                     "; put it there, or name another with --set " + key + "=FILE");
         }
@@ -386,8 +396,8 @@ void ConfigLoader::find_models() {
             if (!request_.find_model) throw Error("names a model of the hub, where only a path can be");
             found_[key] = request_.find_model(name).string();
         } catch (const Error& problem) {
-            complain(setting.origin.of_value(), "'" + std::string(key) + "': " + problem.what());
-            return;  // after Ctrl-C there is no other model to fetch
+            // Not a fault of the configuration, so its text is not shown.
+            throw Error(setting.origin.of_value().text() + ": " + problem.what());
         }
     }
 }
@@ -432,7 +442,12 @@ void ConfigLoader::fill() {
     const auto model = [&](const char* key) { return found_.contains(key) ? found_.at(key) : text(key); };
     config_.target_model = model("target.model");
     config_.target_context = static_cast<int>(integer("target.context"));
-    config_.draft_model = model("draft.model");
+    const std::string draft = model("draft.model");
+    config_.draft_auto = draft == "auto";
+    if (!config_.draft_auto && draft != "none") config_.draft_model = draft;
+    for (const std::string& folder : list("draft.folders")) {
+        config_.draft_folders.push_back(resolve_path(folder, fs::path()));
+    }
     config_.draft_head_as_stored = text("draft.head") == "file";
     const std::string mode = text("speculation.mode");
     config_.speculation_mode = mode == "off"     ? SpeculationMode::off

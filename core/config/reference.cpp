@@ -18,6 +18,9 @@ std::string takes(const KeySpec& spec) {
         if (out.starts_with(article)) out.erase(0, article.size());
     }
     if (spec.type == ValueType::path) out = "path";
+    for (const std::string& word : spec.words) {
+        out += (&word == &spec.words.back() ? " or `" : ", `") + word + "`";
+    }
     if (!spec.choices.empty()) {
         out = spec.type == ValueType::choice ? "one of" : out + " out of";
         for (const std::string& choice : spec.choices) {

@@ -27,6 +27,8 @@ struct KeySpec {
     std::string doc;                   // one line
     // Older spellings of choices, {spelling, choice}: accepted and replaced.
     std::vector<std::pair<std::string, std::string>> aliases = {};
+    std::vector<std::string> words = {};  // of ValueType::path: texts that are no path
+    bool paths = false;                   // of a text_list: its entries are paths
 };
 
 // The table of further variables for a chat template, [chat.template_args]: any names, with values of any type.

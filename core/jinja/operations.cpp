@@ -12,7 +12,7 @@ void Runtime::step() {
 }
 
 void Runtime::scan(std::size_t count) {
-    constexpr std::size_t kEach = 256;  // as much work as evaluating a small expression
+    constexpr std::size_t kEach = 64;  // as much work as evaluating a small expression
     steps_ += static_cast<std::int64_t>(count / kEach);
     if (steps_ > limits_.steps) throw TemplateError("the template takes too many steps");
 }

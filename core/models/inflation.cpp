@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "core/models/shapes.h"
 
 namespace foresay::core {
 namespace {
@@ -11,6 +12,12 @@ namespace {
 using Kind = InflatedRow::Kind;
 
 constexpr std::int64_t kUsedUnits = 3;  // copies of a feed-forward unit: the most parts of a weight (RowWriter::parts)
+
+std::string joined(const std::vector<std::string>& names) {
+    std::string text;
+    for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+    return text;
+}
 
 std::string number(std::int64_t value) { return std::to_string(value); }
 
@@ -25,9 +32,9 @@ void check_fit(const ModelConfig& small, const ModelConfig& shape, const std::st
             plain || small.architecture != "llama"
                 ? "it is a model of the family " + small.architecture + "; only Llama models can be inflated"
                 : "it has biases, experts or a window, which only some models of its family have; use one without");
-    require(shape.architecture == "llama" || shape.architecture == "qwen2",
-            "that is a shape of the family " + shape.architecture +
-                ", whose layers compute what a Llama's cannot; use a shape of llama or qwen2");
+    require(is_inflatable(shape), "that is a shape of the family " + shape.architecture +
+                                      ", whose layers compute what a Llama's cannot; use one of " +
+                                      joined(inflatable_shape_names()));
     require(!shape.tied_head,
             "that shape's head is its embedding table, which cannot be both; use a shape with a head of its own");
     require(l.d_model % s.d_model == 0 && l.d_model >= 2 * s.d_model,

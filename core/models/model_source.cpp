@@ -24,8 +24,6 @@ namespace {
 
 using kernels::TensorView;
 
-constexpr std::string_view kMxfp4 = "MXFP4";  // as GGUF spells the type
-
 std::string shape_text(std::int64_t rows, std::int64_t cols) {
     return std::to_string(rows) + " x " + std::to_string(cols);
 }
@@ -73,9 +71,7 @@ public:
         std::int64_t bytes = 0;
         for (const TensorInfo& tensor : table().list()) {
             if (!used_.contains(tensor.name)) continue;
-            // MXFP4 becomes Q8_0, twice as large (core/weights/mxfp4.h).
-            const bool doubled = tensor.type == kMxfp4 || tensor.name.ends_with("_blocks");
-            bytes += tensor.bytes * (doubled ? 2 : 1);
+            bytes += tensor.bytes;
         }
         return bytes;
     }
@@ -140,9 +136,9 @@ private:
 
     TensorView take(const TensorName& name, const Stored& stored, TensorShape shape) {
         const TensorInfo& info = *stored.info;
-        const bool mxfp4 = info.type == kMxfp4 || stored.exponents != nullptr;
+        const bool split = stored.exponents != nullptr;  // MXFP4 of safetensors
         if (stored.form != HfForm::whole && name.kind == "bias") return part_of_rows(stored, shape);
-        if (!stored.all_experts && !mxfp4 && stored.form == HfForm::whole) {
+        if (!stored.all_experts && !split && stored.form == HfForm::whole) {
             const TensorView view = table().get(info.name);
             if (view.rows != shape.rows || view.cols != shape.cols) {
                 throw Error(path_ + ": the tensor " + info.name + " should be " + shape_text(shape.rows, shape.cols) +
@@ -156,7 +152,7 @@ private:
         std::vector<std::int64_t> wanted = {shape.rows * parts, shape.cols};
         if (stored.transposed) std::swap(wanted[0], wanted[1]);
         if (stored.all_experts) wanted.insert(wanted.begin(), matrices);
-        if (stored.exponents != nullptr) {
+        if (split) {
             wanted.back() /= kMxfp4Values;
             if (shape.cols % kMxfp4Values != 0 || stored.exponents->shape != wanted) {
                 throw Error(path_ + ": the tensor " + stored.exponents->name + " should be " + text(wanted) +
@@ -170,7 +166,7 @@ private:
         const bool second = stored.form == HfForm::second_half || stored.form == HfForm::odd_rows;
         const std::int64_t first = expert * rows + (second ? (interleaved ? 1 : shape.rows) : 0);
         const std::int64_t step = interleaved ? 2 : 1;
-        if (mxfp4) return decoded_rows(stored, first, step, shape);
+        if (split) return joined_rows(stored, first, step, shape);
         if (stored.transposed) return transposed_rows(stored, expert, first - expert * rows, step, shape);
         const TensorView all = table().get(info.name);
         if (!interleaved) return rows_of(all, first, shape.rows);
@@ -203,12 +199,10 @@ private:
         return {kernels::QuantType::f32, shape.rows, shape.cols, reinterpret_cast<const std::byte*>(out)};
     }
 
-    TensorView decoded_rows(const Stored& stored, std::int64_t first, std::int64_t step, TensorShape shape) {
-        if (dry_) return {kernels::QuantType::q8_0, shape.rows, shape.cols, nullptr};
-        const std::byte* const data = stored.info->data;
-        return decode_mxfp4(
-            stored.exponents != nullptr ? Mxfp4::safetensors(data, stored.exponents->data) : Mxfp4::gguf(data), first,
-            step, shape.rows, shape.cols, scratch_.emplace_back(), path_ + ": the tensor " + stored.info->name);
+    TensorView joined_rows(const Stored& stored, std::int64_t first, std::int64_t step, TensorShape shape) {
+        if (dry_) return {kernels::QuantType::mxfp4, shape.rows, shape.cols, nullptr};
+        return join_mxfp4(stored.info->data, stored.exponents->data, first, step, shape.rows, shape.cols,
+                          scratch_.emplace_back());
     }
 
     // Matrices stored [inputs, outputs], of single values.
@@ -236,14 +230,14 @@ private:
 
     // The type that holds the most values.
     std::string main_type() const {
-        std::array<std::int64_t, kernels::kQuantTypes + 1> values{};  // the last one: MXFP4
+        std::array<std::int64_t, kernels::kQuantTypes> values{};
         for (const TensorInfo& tensor : table().list()) {
             if (tensor.quant_type) values[static_cast<std::size_t>(*tensor.quant_type)] += tensor.elements();
-            if (tensor.type == kMxfp4) values.back() += tensor.elements();
-            if (tensor.name.ends_with("_blocks")) values.back() += 2 * tensor.elements();
+            // MXFP4 in safetensors: bytes of two codes.
+            constexpr auto kSplit = static_cast<std::size_t>(kernels::QuantType::mxfp4);
+            if (tensor.name.ends_with("_blocks")) values[kSplit] += 2 * tensor.elements();
         }
         const auto best = static_cast<std::size_t>(std::ranges::max_element(values) - values.begin());
-        if (best == kernels::kQuantTypes) return "mxfp4";
         return std::string(kernels::info(static_cast<kernels::QuantType>(best)).name);
     }
 

@@ -1,6 +1,7 @@
 #include "core/models/random_blocks.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "base/error.h"
@@ -36,6 +37,11 @@ void set_scales(kernels::Q4_0::Block& block, float deviation) { block.d = f16(de
 
 void set_scales(kernels::Q8_0::Block& block, float deviation) { block.d = f16(deviation / 74.0f); }
 
+// The power of two nearest by ratio.
+void set_scales(kernels::MXFP4::Block& block, float deviation) {
+    block.exponent = static_cast<std::uint8_t>(std::clamp(std::lround(std::log2(deviation / 2.9f)) + 127L, 0L, 253L));
+}
+
 void set_scales(kernels::Q4_K::Block& block, float deviation) {
     block.d = f16(deviation / (4.6f * kUniformScale));
     block.dmin = f16(7.5f * deviation / (4.6f * kUniformScale));  // 7.5: the mean code
@@ -58,6 +64,16 @@ bool is_zero(kernels::StoredF16 value) { return (value.bits() & 0x7fffu) == 0; }
 // scramble() randomises those bytes of a block on which no value depends.
 void scramble(kernels::Q4_0::Block& block, Random& random) {
     if (is_zero(block.d)) fill_bytes(std::as_writable_bytes(std::span(block.codes)), random);
+}
+
+// A scale of zero does not exist, so zeros are codes; only then is the exponent of no consequence.
+bool all_zeros(const kernels::MXFP4::Block& block) {
+    return std::ranges::none_of(block.codes, [](std::uint8_t byte) { return (byte & 0x77u) != 0; });
+}
+void scramble(kernels::MXFP4::Block& block, Random& random) {
+    if (!all_zeros(block)) return;
+    block.exponent = static_cast<std::uint8_t>(96u + (random.next() >> 60));
+    for (std::uint8_t& byte : block.codes) byte = static_cast<std::uint8_t>((random.next() >> 56) & 0x88u);
 }
 
 void scramble(kernels::Q8_0::Block& block, Random& random) {
@@ -149,8 +165,13 @@ void fill_zero_scaled(QuantType quant_type, std::span<std::byte> blocks, Random&
     check(kernels::info(quant_type).block_elements > 1, "values without a scale cannot be scaled to zero");
     fill_bytes(blocks, random);
     for_each_block(quant_type, blocks, [](auto& block) {
-        block.d = {};
-        if constexpr (requires { block.dmin; }) block.dmin = {};
+        if constexpr (requires { block.exponent; }) {
+            block.exponent = 96;
+            for (std::uint8_t& byte : block.codes) byte &= 0x88u;
+        } else {
+            block.d = {};
+            if constexpr (requires { block.dmin; }) block.dmin = {};
+        }
     });
 }
 

@@ -1,5 +1,7 @@
 #include "core/models/shapes.h"
 
+#include <algorithm>
+#include <cstdlib>
 #include <set>
 #include <string>
 
@@ -64,12 +66,52 @@ std::vector<std::string> published_shape_names() {
     return names;
 }
 
+bool is_inflatable(const ModelConfig& shape) {
+    if (shape.architecture.empty()) return true;  // of a test
+    const bool plain = shape.layers.empty() && shape.window == 0 && shape.experts.count == 0 && !shape.head_norms &&
+                       shape.norm_kind == kernels::NormKind::rms && shape.temperature.beta == 0.0f;
+    const bool unscaled = shape.embedding_scale == 1.0f && shape.residual_scale == 1.0f && shape.logit_scale == 1.0f;
+    if (!plain || !unscaled) return false;
+    const std::vector<TensorUse> uses = tensors_of(shape);
+    const bool post_norms =
+        std::ranges::any_of(uses, [](const TensorUse& use) { return use.name.part.starts_with("post_"); });
+    const bool gated = std::ranges::any_of(uses, [](const TensorUse& use) { return use.name.part == "ffn_gate"; });
+    return !post_norms && gated;
+}
+
 std::vector<std::string> inflatable_shape_names() {
     std::vector<std::string> names;
-    for (const Architecture* family : {&llama_architecture(), &qwen2_architecture()}) {
+    for (const Architecture* family : architectures()) {
+        if (family->shapes.empty() || !is_inflatable(read_shape(*family, family->shapes.front()))) continue;
         for (const PublishedShape& entry : family->shapes) names.emplace_back(entry.name);
     }
     return names;
+}
+
+std::string_view published_name(const ModelConfig& config) {
+    struct Entry {
+        std::string_view name;
+        ModelConfig config;
+    };
+    static const std::vector<Entry> entries = [] {
+        std::vector<Entry> all;
+        for (const Architecture* family : architectures()) {
+            for (const PublishedShape& shape : family->shapes) all.push_back({shape.name, read_shape(*family, shape)});
+        }
+        return all;
+    }();
+    const kernels::ModelShape& s = config.shape;
+    const Entry* best = nullptr;
+    const auto distance = [&](const Entry& entry) { return std::abs(entry.config.shape.vocab - s.vocab); };
+    for (const Entry& entry : entries) {
+        const kernels::ModelShape& other = entry.config.shape;
+        const bool same =
+            other.layers == s.layers && other.d_model == s.d_model && other.heads == s.heads &&
+            other.kv_heads == s.kv_heads && entry.config.experts.count == config.experts.count &&
+            (config.experts.count > 0 ? entry.config.experts.d_ff == config.experts.d_ff : other.d_ff == s.d_ff);
+        if (same && (best == nullptr || distance(entry) < distance(*best))) best = &entry;
+    }
+    return best != nullptr ? best->name : std::string_view();
 }
 
 std::int64_t parameter_count(const ModelConfig& config) {

@@ -17,8 +17,13 @@ namespace foresay::core {
 // The configuration of the shape `name`. Throws Error listing the known names.
 ModelConfig published_shape(std::string_view name);
 std::vector<std::string> published_shape_names();
-// The shapes that a Llama model can be inflated to, as far as the family decides.
+// Whether a Llama model can be inflated to the shape, as far as its family decides: layers are a Llama's, biases aside.
+bool is_inflatable(const ModelConfig& shape);
+// The shapes of the families of which that is true.
 std::vector<std::string> inflatable_shape_names();
+// The published shape that a model has: its layers, widths, heads and experts, whatever its family is called (GGUF
+// files of Mistral say llama), and of several the one whose vocabulary is nearest. Empty: none.
+std::string_view published_name(const ModelConfig& config);
 // Weights of a model of this configuration, each tensor counted once.
 std::int64_t parameter_count(const ModelConfig& config);
 // Those that one token needs: without the experts that it does not choose, and without embedding tables, of which it

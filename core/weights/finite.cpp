@@ -1,5 +1,6 @@
 #include "core/weights/finite.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "kernels/quant/visit.h"
@@ -31,6 +32,12 @@ bool blocks_are_finite(const kernels::BF16::Block* blocks, std::int64_t count) {
 }
 bool blocks_are_finite(const kernels::F16::Block* blocks, std::int64_t count) {
     return all_finite(blocks, count, sizeof *blocks, kF16Exponent);
+}
+// Powers of two: 255 stands for NaN, and under 254 the largest codes overflow.
+bool blocks_are_finite(const kernels::MXFP4::Block* blocks, std::int64_t count) {
+    std::uint8_t most = 0;
+    for (std::int64_t i = 0; i < count; ++i) most = std::max(most, blocks[i].exponent);
+    return most <= kernels::MXFP4::kMostExponent;
 }
 // Quantised blocks: codes and packed scales are integers, so only d and dmin can be NaN or infinite.
 template <class Block>

@@ -14,7 +14,7 @@ struct Supported {
 constexpr Supported kSupported[] = {
     {0, "F32", QuantType::f32},    {1, "F16", QuantType::f16},    {2, "Q4_0", QuantType::q4_0},
     {8, "Q8_0", QuantType::q8_0},  {12, "Q4_K", QuantType::q4_k}, {13, "Q5_K", QuantType::q5_k},
-    {14, "Q6_K", QuantType::q6_k}, {30, "BF16", QuantType::bf16},
+    {14, "Q6_K", QuantType::q6_k}, {30, "BF16", QuantType::bf16}, {39, "MXFP4", QuantType::mxfp4},
 };
 
 // Types whose tensors can only be listed.
@@ -30,8 +30,7 @@ constexpr Known kKnown[] = {
     {17, "IQ2_XS", 256, 74}, {18, "IQ3_XXS", 256, 98}, {19, "IQ1_S", 256, 50},   {20, "IQ4_NL", 32, 18},
     {21, "IQ3_S", 256, 110}, {22, "IQ2_S", 256, 82},   {23, "IQ4_XS", 256, 136}, {24, "I8", 1, 1},
     {25, "I16", 1, 2},       {26, "I32", 1, 4},        {27, "I64", 1, 8},        {28, "F64", 1, 8},
-    {29, "IQ1_M", 256, 56},  {34, "TQ1_0", 256, 54},   {35, "TQ2_0", 256, 66},   {39, "MXFP4", 32, 17},
-    {40, "NVFP4", 64, 36},
+    {29, "IQ1_M", 256, 56},  {34, "TQ1_0", 256, 54},   {35, "TQ2_0", 256, 66},   {40, "NVFP4", 64, 36},
 };
 
 }  // namespace

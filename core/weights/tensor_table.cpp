@@ -51,7 +51,7 @@ kernels::TensorView TensorTable::view(const TensorInfo& tensor) const {
     if (!tensor.quant_type) {
         throw Error(
             path_ + ": tensor " + quote(tensor.name) + " is stored as " + tensor.type +
-            ", which foresay cannot compute with; use a file in F32, F16, BF16, Q4_0, Q8_0, Q4_K, Q5_K or Q6_K");
+            ", which foresay cannot compute with; use a file in F32, F16, BF16, Q4_0, Q8_0, Q4_K, Q5_K, Q6_K or MXFP4");
     }
     const std::int64_t elements = tensor.elements();
     if (elements == 0) throw Error(path_ + ": tensor " + quote(tensor.name) + " has no values; the file is damaged");

@@ -53,6 +53,12 @@ struct PanelQ8_0 {
     std::uint16_t d[2][kPanelOutputs];
     Codes8 codes[2];
 };
+// d: 2^(e - 128) as bfloat16, which holds every exponent. Codes are those of the file.
+struct PanelMXFP4 {
+    static constexpr int kInputs = 64;
+    std::uint16_t d[2][kPanelOutputs];
+    Codes4 codes[2];
+};
 struct PanelQ4_K {
     static constexpr int kInputs = 256;
     std::uint16_t d[kPanelOutputs], dmin[kPanelOutputs];
@@ -82,8 +88,8 @@ struct PanelF32 {
     float values[kPanelOutputs];
 };
 static_assert(sizeof(PanelQ4_0) == 576 && sizeof(PanelQ8_0) == 1088 && sizeof(PanelQ4_K) == 2304 &&
-              sizeof(PanelQ5_K) == 2816 && sizeof(PanelQ6_K) == 3392 && sizeof(PanelF16) == 32 &&
-              sizeof(PanelF32) == 64);
+              sizeof(PanelQ5_K) == 2816 && sizeof(PanelQ6_K) == 3392 && sizeof(PanelMXFP4) == 576 &&
+              sizeof(PanelF16) == 32 && sizeof(PanelF32) == 64);
 
 struct PanelFormat {
     int block_inputs;  // inputs per block
@@ -105,6 +111,8 @@ constexpr PanelFormat panel_format(QuantType quant_type) {
             return kPanelFormat<PanelQ5_K>;
         case QuantType::q6_k:
             return kPanelFormat<PanelQ6_K>;
+        case QuantType::mxfp4:
+            return kPanelFormat<PanelMXFP4>;
         case QuantType::f16:
         case QuantType::bf16:
             return kPanelFormat<PanelF16>;

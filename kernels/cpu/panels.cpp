@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "kernels/cpu/thread_pool.h"
+#include "kernels/quant/mxfp4.h"
 #include "kernels/quant/q4_0.h"
 #include "kernels/quant/q4_k.h"
 #include "kernels/quant/q5_k.h"
@@ -80,6 +81,19 @@ void pack(const Source& source, std::int64_t block, std::int64_t groups, PanelQ8
             for (int j = 0; j < 8; ++j) {
                 put_word(out.codes[half].vectors[j], output, from ? word(from->codes + 4 * j) ^ kZero : kZero);
             }
+        }
+    }
+}
+
+void pack(const Source& source, std::int64_t block, std::int64_t groups, PanelMXFP4& out) {
+    for (int half = 0; half < 2; ++half) {
+        const std::int64_t group = 2 * block + half;
+        for (int output = 0; output < kPanelOutputs; ++output) {
+            const auto* from = source.block<MXFP4::Block>(output, group);
+            if (!from || group >= groups) continue;
+            out.d[half][output] = static_cast<std::uint16_t>(f32_bits(MXFP4::half_scale(from->exponent)) >> 16);
+            // The file pairs inputs k and k + 16, as Q4_0.
+            for (int j = 0; j < 4; ++j) put_word(out.codes[half].low[j], output, word(from->codes + 4 * j));
         }
     }
 }
@@ -172,6 +186,8 @@ void pack_panel(const TensorView& tensor, const Source& source, int blocks, uint
             return pack_panel<PanelQ5_K>(tensor, source, blocks, out);
         case QuantType::q6_k:
             return pack_panel<PanelQ6_K>(tensor, source, blocks, out);
+        case QuantType::mxfp4:
+            return pack_panel<PanelMXFP4>(tensor, source, blocks, out);
         case QuantType::f16:
         case QuantType::bf16:
             return pack_panel<PanelF16>(tensor, source, blocks, out);

@@ -20,6 +20,7 @@
 #include <atomic>
 #include <exception>
 #include <type_traits>
+#include <vector>
 
 #include "base/error.h"
 #include "kernels/cuda/device/device_context.h"
@@ -29,6 +30,7 @@
 #include "kernels/cuda/memory/workspace.h"
 #include "kernels/cuda/weights/embed_table.h"
 #include "kernels/op_checks.h"
+#include "kernels/quant/widen.h"
 
 namespace foresay::kernels {
 namespace cuda {
@@ -144,8 +146,12 @@ public:
         const DeviceScope scope = use();
         auto op = std::make_unique<PreparedEmbed>();
         op->id = next_id();
-        op->table = embed_table(spec.table);
-        op->quant_type = spec.table.quant_type;
+        // MXFP4 as the matrices have it (Panels).
+        std::vector<std::byte> widened;
+        const QuantType type = widened_type(spec.table);
+        const TensorView table = type == spec.table.quant_type ? spec.table : widen(spec.table, type, widened);
+        op->table = embed_table(table);
+        op->quant_type = type;
         op->vocab = spec.table.rows;
         op->scale = spec.scale;
         return op;
@@ -174,7 +180,11 @@ public:
     std::unique_ptr<PreparedOp> prepare(const AttentionOutSpec& spec) override { return linear<PreparedOut>(spec); }
     std::unique_ptr<PreparedOp> prepare(const MlpInSpec& spec) override { return linear<PreparedMlpIn>(spec); }
     std::unique_ptr<PreparedOp> prepare(const MlpOutSpec& spec) override { return linear<PreparedOut>(spec); }
-    std::unique_ptr<PreparedOp> prepare(const MoeSpec&) override { refuse("a mixture of experts"); }
+    std::unique_ptr<PreparedOp> prepare(const MoeSpec& spec) override {
+        check_op(spec);
+        const DeviceScope scope = use();
+        return counted<PreparedMoe>(spec);
+    }
     std::unique_ptr<PreparedOp> prepare(const PerLayerEmbedSpec&) override { refuse("per-layer embeddings"); }
     std::unique_ptr<PreparedOp> prepare(const PerLayerSpec&) override { refuse("per-layer embeddings"); }
     std::unique_ptr<PreparedOp> prepare(const LmHeadSpec& spec) override { return linear<PreparedLmHead>(spec); }
@@ -244,8 +254,8 @@ public:
     }
     void mlp_in(const PreparedOp& op, Workspace& workspace) override { note(ForwardOp::mlp_in, op, workspace); }
     void mlp_out(const PreparedOp& op, Workspace& workspace) override { note(ForwardOp::mlp_out, op, workspace); }
+    void moe(const PreparedOp& op, Workspace& workspace) override { note(ForwardOp::moe, op, workspace); }
     // Never called: prepare() refuses them.
-    void moe(const PreparedOp&, Workspace&) override {}
     void per_layer_embed(const PreparedOp&, Workspace&) override {}
     void per_layer(const PreparedOp&, Workspace&) override {}
     void lm_head(const PreparedOp& op, Workspace& workspace) override {

@@ -138,6 +138,28 @@ void quantize_block(const float* values, Q5_K::Block& out) {
     });
 }
 
+void quantize_block(const float* values, MXFP4::Block& out) {
+    const float most = largest_magnitude(values, MXFP4::kElements);
+    int exponent = 0;
+    std::frexp(most / 6.0f, &exponent);  // below 2^exponent
+    if (most <= std::ldexp(6.0f, exponent - 1)) --exponent;
+    out.exponent = static_cast<std::uint8_t>(most > 0.0f ? std::clamp(exponent + 127, 0, MXFP4::kMostExponent) : 0);
+    const float inverse_scale = 1.0f / MXFP4::half_scale(out.exponent);
+    const auto code = [&](float value) {
+        const float twice = std::fabs(value) * inverse_scale;
+        int best = 0;
+        for (int i = 1; i < 8; ++i) {
+            if (std::fabs(twice - static_cast<float>(MXFP4::twice(i))) <
+                std::fabs(twice - static_cast<float>(MXFP4::twice(best))))
+                best = i;
+        }
+        return best | (value < 0.0f ? 8 : 0);
+    };
+    for (int j = 0; j < 16; ++j) {
+        out.codes[j] = static_cast<std::uint8_t>(code(values[j]) | code(values[j + 16]) << 4);
+    }
+}
+
 void quantize_block(const float* values, Q6_K::Block& out) {
     constexpr int kGroups = Q6_K::kElements / Q6_K::kGroup;
     out = {};

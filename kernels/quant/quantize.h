@@ -10,6 +10,7 @@
 #include "kernels/quant/bf16.h"
 #include "kernels/quant/f16.h"
 #include "kernels/quant/f32.h"
+#include "kernels/quant/mxfp4.h"
 #include "kernels/quant/q4_0.h"
 #include "kernels/quant/q4_k.h"
 #include "kernels/quant/q5_k.h"
@@ -28,5 +29,8 @@ void quantize_block(const float* values, Q8_0::Block& out);
 void quantize_block(const float* values, Q4_K::Block& out);
 void quantize_block(const float* values, Q5_K::Block& out);
 void quantize_block(const float* values, Q6_K::Block& out);
+// The smallest power of two for which the largest magnitude is a number; at most 2^126. The error is at most half the
+// distance of the numbers around a value, so at most the power of two.
+void quantize_block(const float* values, MXFP4::Block& out);
 
 }  // namespace foresay::kernels

@@ -1,4 +1,4 @@
-// kernels/quant/visit.h: from a QuantType known at run time to its struct (F32, ..., Q6_K) as a template argument.
+// kernels/quant/visit.h: from a QuantType known at run time to its struct (F32, ..., MXFP4) as a template argument.
 #pragma once
 
 #include <utility>
@@ -7,6 +7,7 @@
 #include "kernels/quant/bf16.h"
 #include "kernels/quant/f16.h"
 #include "kernels/quant/f32.h"
+#include "kernels/quant/mxfp4.h"
 #include "kernels/quant/q4_0.h"
 #include "kernels/quant/q4_k.h"
 #include "kernels/quant/q5_k.h"
@@ -15,7 +16,7 @@
 
 namespace foresay::kernels {
 
-// visit_quant_type(t, [&](auto q) { using Q = decltype(q); ... }) calls the body with Q = F32, F16, ..., or Q6_K.
+// visit_quant_type(t, [&](auto q) { using Q = decltype(q); ... }) calls the body with Q = F32, F16, ..., or MXFP4.
 template <class Body>
 decltype(auto) visit_quant_type(QuantType quant_type, Body&& body) {
     switch (quant_type) {
@@ -35,6 +36,8 @@ decltype(auto) visit_quant_type(QuantType quant_type, Body&& body) {
             return body(Q5_K{});
         case QuantType::q6_k:
             return body(Q6_K{});
+        case QuantType::mxfp4:
+            return body(MXFP4{});
     }
     bug("unknown quantisation type");
 }

@@ -10,6 +10,7 @@
 #include "tests/app/pairings.h"
 #include "tests/app/program.h"
 #include "tests/app/small_model.h"
+#include "tests/support/model_folder.h"
 
 namespace foresay::testing {
 namespace {
@@ -21,7 +22,8 @@ std::vector<std::string> ready_pairings() {
     std::vector<std::string> names;
     for (const auto& entry : fs::directory_iterator(source("configs"))) {
         const std::string name = entry.path().filename();
-        if (entry.path().extension() == ".toml" && name != "python-coder.toml") names.push_back(name);
+        const bool any_family = shape_pairings().contains(name);
+        if (entry.path().extension() == ".toml" && name != "python-coder.toml" && !any_family) names.push_back(name);
     }
     std::sort(names.begin(), names.end());
     return names;
@@ -94,6 +96,68 @@ TEST_P(Configs, RefuseADraftOfAnotherFamily) {
     EXPECT_NE(outcome.status, 0);
     EXPECT_THAT(outcome.error, HasSubstr("cannot draft for"));
 }
+
+// Those of published shapes, with small models of them as folders.
+class ShapeConfigs : public ::testing::TestWithParam<std::string> {
+protected:
+    static Outcome complete(const FolderTokenizer& draft_tokenizer) {
+        const ShapePairing& pair = shape_pairings().at(GetParam());
+        const auto target = write_model_folder(scratch() / "target", {.shape = pair.target, .small = true});
+        const auto draft =
+            write_model_folder(scratch() / "draft", {.shape = pair.draft, .small = true, .tokenizer = draft_tokenizer});
+        return run({"complete",
+                    source("configs/" + GetParam()),
+                    "--device",
+                    "cpu",
+                    "--threads",
+                    "1",
+                    "--set",
+                    "target.model=" + target.string(),
+                    "--set",
+                    "draft.model=" + draft.string(),
+                    "-p",
+                    "def f(x):",
+                    "-n",
+                    "24",
+                    "--seed",
+                    "1",
+                    "--speculation",
+                    "4",
+                    "--ignore-eos",
+                    "--json"});
+    }
+    void TearDown() override {
+        fs::remove_all(scratch() / "target");
+        fs::remove_all(scratch() / "draft");
+    }
+};
+
+TEST_P(ShapeConfigs, Complete) {
+    const Outcome outcome = complete({});
+    ASSERT_EQ(outcome.status, 0) << outcome.error;
+    const auto json = nlohmann::json::parse(outcome.out);
+    EXPECT_EQ(json.at("token_ids").size(), 24u) << outcome.out;
+    EXPECT_GT(json.at("speculation").at("drafted"), 0) << outcome.out;
+}
+
+TEST_P(ShapeConfigs, RefuseADraftOfAnotherTokenizer) {
+    const Outcome outcome = complete({.prefix = "mot"});
+    EXPECT_NE(outcome.status, 0);
+    EXPECT_THAT(outcome.error, HasSubstr("cannot draft for"));
+}
+
+std::vector<std::string> shape_configs() {
+    std::vector<std::string> names;
+    for (const auto& [name, pair] : shape_pairings()) names.push_back(name);
+    return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, ShapeConfigs, ::testing::ValuesIn(shape_configs()), [](const auto& info) {
+    std::string name = info.param.substr(0, info.param.rfind('.'));
+    std::replace_if(
+        name.begin(), name.end(), [](char c) { return c == '-' || c == '.'; }, '_');
+    return name;
+});
 
 INSTANTIATE_TEST_SUITE_P(All, Configs, ::testing::ValuesIn(ready_pairings()), [](const auto& info) {
     std::string name = info.param.substr(0, info.param.rfind('.'));

@@ -102,6 +102,7 @@ protected:
     ConfigValue sample(const KeySpec& spec) const {
         if (spec.key == "sampling.chain") return std::vector<std::string>{"top_k"};
         if (spec.key == "runtime.device") return std::string("cpu");
+        if (spec.paths) return std::vector<std::string>{(folder_ / "words").string()};
         switch (spec.type) {
             case ValueType::boolean:
                 return !std::get<bool>(spec.fallback);
@@ -386,6 +387,7 @@ TEST_F(Configurations, ABareModelLeavesNoDraftOfTheFilesBelow) {
     const Configuration configuration = load_bare({alone});
     EXPECT_EQ(configuration.config().target_model, folder_ / "other.gguf");
     EXPECT_EQ(configuration.config().draft_model, "");
+    EXPECT_TRUE(configuration.config().draft_auto);
     EXPECT_EQ(configuration.config().seed, 3u);
     // A file that extends a pair keeps its draft.
     write("pair.toml", pair);

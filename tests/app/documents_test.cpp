@@ -134,9 +134,9 @@ TEST(Documents, TheSchemaAcceptsWhatTheLoaderAcceptsAndNoMore) {
 
 TEST(CommandLine, EveryOptionSaysWhatItIsAndWhatItsValueCanBe) {
     // Values that no list and no folder holds.
-    const std::vector<std::string> free = {"-n",        "--seed", "--branch",      "--context",
-                                           "--threads", "--stop", "--temperature", "--width",
-                                           "--runs",    "-p",     "--session",     "SESSION"};
+    const std::vector<std::string> free = {"-n",        "--seed",        "--branch", "--context", "--threads",
+                                           "--stop",    "--temperature", "--width",  "--runs",    "-p",
+                                           "--session", "SESSION",       "MODEL"};
     std::vector<std::string> names;
     for (const CommandDescription& command : command_line()) {
         names.push_back(command.name);
@@ -248,10 +248,10 @@ TEST(Guides, TheirCommandsRun) {
     std::size_t ran = 0;
     for (const std::string page : {"README.md", "docs/getting-started.md", "docs/configuration.md"}) {
         for (const std::string& command : commands_of(page)) {
-            // The reader's own models and plugins do not exist here; setting up, testing and measuring have tests of
-            // their own.
-            if (std::regex_search(
-                    command, std::regex("big.gguf|my-pair.toml|floor.so|foresay (setup|test|record|format|bench)")))
+            // The reader's own models and plugins do not exist here; setting up, testing, measuring and fetching have
+            // tests of their own.
+            if (std::regex_search(command, std::regex("big.gguf|my-pair.toml|floor.so| hf:|"
+                                                      "foresay (setup|test|record|format|bench|pull)")))
                 continue;
             ++ran;
             const std::string all = "cd " + source(".") + " && env XDG_CONFIG_HOME=" + (home / "none").string() +
@@ -268,14 +268,43 @@ TEST(Guides, TheirCommandsRun) {
 // The memory that the comments give must follow from the shapes.
 constexpr double kGib = 1024.0 * 1024.0 * 1024.0;
 
-double cache_gib(const kernels::ModelShape& shape, int context) {
-    return 2.0 * 2.0 * shape.layers * shape.kv_heads * shape.head_dim * context / kGib;  // float16 keys and values
-}
+// Bytes that a position takes in the cache, as float16 keys and values.
+double cached(const kernels::ModelShape& shape) { return 2.0 * 2.0 * shape.layers * shape.kv_heads * shape.head_dim; }
 
 // All matrices once, the embedding table and the head with them.
 double parameters(const kernels::ModelShape& s, bool tied) {
     const double attention = 2.0 * s.d_model * s.heads * s.head_dim + 2.0 * s.d_model * s.kv_heads * s.head_dim;
     return s.layers * (attention + 3.0 * s.d_model * s.d_ff) + (tied ? 1.0 : 2.0) * s.vocab * s.d_model;
+}
+
+struct Sizes {
+    double parameters = 0.0, cached = 0.0;
+};
+
+Sizes sizes_of(const std::string& shape, std::int32_t vocab) {
+    core::ModelConfig config = core::published_shape(shape);
+    if (vocab > 0) config.shape.vocab = vocab;
+    double cached = 0.0;
+    for (const kernels::KvLayer& layer : core::kv_shape(config).layers) {
+        cached += 2.0 * 2.0 * layer.heads * layer.head_dim;
+    }
+    return {static_cast<double>(core::parameter_count(config)), cached};
+}
+
+// Of the target and of the draft of a configuration.
+std::pair<Sizes, Sizes> sizes(const std::string& name) {
+    if (const auto found = testing::shape_pairings().find(name); found != testing::shape_pairings().end()) {
+        const testing::ShapePairing& pair = found->second;
+        return {sizes_of(pair.target, 0), sizes_of(pair.draft, pair.draft_vocab)};
+    }
+    const testing::Pairing& pair = pairings().at(name);
+    return {{parameters(pair.target, false), cached(pair.target)},
+            {parameters(pair.draft, pair.tied_draft), cached(pair.draft)}};
+}
+
+std::string lower(std::string text) {
+    for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    return text;
 }
 
 TEST(Pairings, AreSoundAndSayWhatTheyTake) {
@@ -284,7 +313,8 @@ TEST(Pairings, AreSoundAndSayWhatTheyTake) {
         const std::string name = entry.path().filename();
         if (entry.path().extension() != ".toml" || name == "python-coder.toml") continue;
         SCOPED_TRACE(name);
-        ASSERT_TRUE(pairings().contains(name)) << "add its shapes to tests/app/pairings.h";
+        const bool any_family = testing::shape_pairings().contains(name);
+        ASSERT_TRUE(any_family || pairings().contains(name)) << "add its shapes to tests/app/pairings.h";
         ++seen;
         core::ConfigRequest request;
         request.layers = core::read_config_layers(entry.path());
@@ -293,7 +323,8 @@ TEST(Pairings, AreSoundAndSayWhatTheyTake) {
         const core::Config config = core::load_config(request);
         EXPECT_FALSE(config.target_model.empty());
         EXPECT_FALSE(config.draft_model.empty());
-        EXPECT_NE(config.chat_style, "auto") << "a ready pairing knows its models' format";
+        // Models of the hub have a template of their own.
+        EXPECT_EQ(config.chat_style == "auto", any_family) << "a ready pairing knows its models' format";
         const std::string text = read(entry.path());
         EXPECT_THAT(text, AllOf(HasSubstr("# Files:"), HasSubstr("# Memory:"), HasSubstr("# Draft length:")));
         std::smatch found;
@@ -301,21 +332,19 @@ TEST(Pairings, AreSoundAndSayWhatTheyTake) {
             "weights ([0-9.]+) GiB and ([0-9.]+) GiB, cache ([0-9.]+) GiB[^:]*: about ([0-9.]+) GiB");
         const std::string line = std::regex_replace(text, std::regex("\n# +"), " ");
         ASSERT_TRUE(std::regex_search(line, found, memory)) << "no line on memory";
-        const testing::Pairing& pair = pairings().at(name);
-        const double cache =
-            cache_gib(pair.target, config.target_context) + cache_gib(pair.draft, config.target_context);
+        const auto [target, draft] = sizes(name);
+        const double cache = (target.cached + draft.cached) * config.target_context / kGib;
         EXPECT_NEAR(std::stod(found[3]), cache, 0.06);
         const auto bits = [](const fs::path& file) {
-            return file.string().find("q8_0") != std::string::npos ? 8.5 : 4.85;  // of Q4_K_M, on average
+            return lower(file.string()).find("q8_0") != std::string::npos ? 8.5 : 4.85;  // of Q4_K_M, on average
         };
-        EXPECT_NEAR(std::stod(found[1]), parameters(pair.target, false) * bits(config.target_model) / 8 / kGib,
+        EXPECT_NEAR(std::stod(found[1]), target.parameters * bits(config.target_model) / 8 / kGib,
                     0.04 * std::stod(found[1]));
-        EXPECT_NEAR(std::stod(found[2]), parameters(pair.draft, pair.tied_draft) * bits(config.draft_model) / 8 / kGib,
-                    0.12);
+        EXPECT_NEAR(std::stod(found[2]), draft.parameters * bits(config.draft_model) / 8 / kGib, 0.12);
         const double all = std::stod(found[1]) + std::stod(found[2]) + std::stod(found[3]);
         EXPECT_NEAR(std::stod(found[4]), all, 0.7);
     }
-    EXPECT_EQ(seen, pairings().size());
+    EXPECT_EQ(seen, pairings().size() + testing::shape_pairings().size());
 }
 
 }  // namespace

@@ -242,7 +242,7 @@ TEST(Draft, ComesBackAfterNone) {
                 AllOf(HasSubstr("draft model none\n"), HasSubstr("draft model " + draft + "\n")));
     const std::string target = source("models/python-coder/draft-q8_0.gguf");
     EXPECT_THAT(chat("/draft on\n", {"--model", target}).error,
-                HasSubstr("foresay: no draft model is configured; /draft PATH loads one"));
+                HasSubstr("foresay: no draft model was found for this target; /draft PATH loads one"));
 }
 
 TEST(Places, AreShownWhereOneGoes) {

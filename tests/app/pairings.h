@@ -40,4 +40,28 @@ inline const std::map<std::string, Pairing>& pairings() {
     return table;
 }
 
+// Those whose models are published shapes of any family, by the name of the file.
+struct ShapePairing {
+    std::string target, draft;
+    std::int32_t draft_vocab = 0;  // rows of the draft, where it has been given another vocabulary; 0: the shape's
+};
+
+inline const std::map<std::string, ShapePairing>& shape_pairings() {
+    static const std::map<std::string, ShapePairing> table = {
+        {"qwen3-8b.toml", {"qwen3-8b", "qwen3-0.6b"}},
+        {"qwen3-14b.toml", {"qwen3-14b", "qwen3-0.6b"}},
+        {"qwen3-32b.toml", {"qwen3-32b", "qwen3-0.6b"}},
+        {"qwen3-30b-a3b.toml", {"qwen3-30b-a3b", "qwen3-0.6b"}},
+        {"gemma-3-12b.toml", {"gemma-3-12b", "gemma-3-270m"}},
+        {"gemma-3-27b.toml", {"gemma-3-27b", "gemma-3-1b"}},
+        {"gemma-2-27b.toml", {"gemma-2-27b", "gemma-2-2b"}},
+        {"mistral-small-24b.toml", {"mistral-small-24b", "qwen2.5-coder-0.5b", 131072}},
+        {"ministral-3-14b.toml", {"ministral-3-14b", "ministral-3-3b"}},
+        {"phi-3-medium.toml", {"phi-3-medium", "phi-3-mini"}},
+        {"glm-4-32b.toml", {"glm-4-32b", "glm-4-9b"}},
+        {"granite-3.3-8b.toml", {"granite-3.3-8b", "granite-3.3-2b"}},
+    };
+    return table;
+}
+
 }  // namespace foresay::testing

@@ -51,6 +51,9 @@ struct Pipe {
     ::dup2(out.ends[1], STDOUT_FILENO);
     ::dup2(error.ends[1], STDERR_FILENO);
     ::signal(SIGPIPE, SIG_DFL);
+    // No models of the machine's people.
+    ::setenv("HOME", (scratch() / "home").c_str(), 1);
+    ::setenv("HF_HUB_CACHE", (scratch() / "hub").c_str(), 1);
     ::setenv("XDG_STATE_HOME", scratch().c_str(), 1);
     ::setenv("FORESAY_LOG", "error", 1);  // a busy machine makes sampler stages slow, and that is a warning
     ::unsetenv("FORESAY_PLUGIN_PATH");

@@ -74,8 +74,9 @@ TEST(ChatStyle, IsTheModelsOwnTemplate) {
 
 TEST(ChatStyle, TellsTheTemplateWhatTheConfigurationSays) {
     const auto t = chat_tokenizer(
-        "{{ messages[0].content }}|{{ enable_thinking }}|{{ mood }}|{{ sizes[1] }}|{{ strftime_now('%d %b %Y') }}|"
-        "{{ tools[0] }}",
+        "{{ messages[0].content }}|{{ enable_thinking }}|{{ mood }}|{{ sizes[1] if sizes }}|{{ strftime_now('%d %b "
+        "%Y') }}|"
+        "{{ tools[0] if tools }}",
         {"<|im_end|>"});
     const auto text = [&](const std::string& toml) {
         return t.decode(encode_message(t, style_of(config_of(toml), t), "x"), true);

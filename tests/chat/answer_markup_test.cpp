@@ -84,6 +84,23 @@ TEST(AnswerMarkup, MarksThatAreNoTokensAreTextAndNeverShownInHalf) {
     EXPECT_EQ(parsed(t, think, "x", "<thinking>a"), "c:<thinking>a");
 }
 
+TEST(AnswerMarkup, AWholeAnswerKeepsItsBytes) {
+    const Tokenizer t = of_style("chatml");
+    const AnswerMarkup think{AnswerMarkup::Kind::tags, "<think>", "</think>"};
+    const std::vector<std::int32_t> answer = {*t.find("<think>"), 'a', 0xC3, *t.find("</think>"), 0xFF, 'b', 0xC3};
+    const AnswerParts parts = split_answer(think, t, {}, answer);
+    EXPECT_EQ(parts.reasoning, "a\xC3");
+    EXPECT_EQ(parts.content, std::string("\xFF") + "b\xC3");
+    std::string content;
+    AnswerParser parser(think, t, {});
+    std::vector<AnswerPart> shown;
+    for (const std::int32_t id : answer) parser.push(id, shown);
+    parser.finish(shown);
+    for (const AnswerPart& part : shown)
+        if (!part.reasoning) content += part.text;
+    EXPECT_EQ(content, "\uFFFD" + std::string("b\uFFFD")) << "what is shown is whole characters";
+}
+
 TEST(AnswerMarkup, ATokenIsNotSpelled) {
     const Tokenizer t = of_style("harmony");
     const AnswerMarkup channels{AnswerMarkup::Kind::harmony, {}, {}};

@@ -70,6 +70,21 @@ TEST(ChatProgram, AConversationDropsEarlierReasoning) {
     EXPECT_THAT(outcome.error, Not(HasSubstr("<think>...")));
 }
 
+TEST(ChatProgram, ASavedConversationGoesOn) {
+    const std::string path = model();
+    const std::string session = (scratch() / "thoughtful.session").string();
+    const Outcome first = run(with_model("chat", path, {"--lines", "--session", session}), "2+2?\nand?\n");
+    ASSERT_EQ(first.status, 0) << first.error;
+    const Outcome replayed = run({"session", "replay", session});
+    EXPECT_EQ(replayed.status, 0) << replayed.out << replayed.error;
+    EXPECT_EQ(run({"session", "show", session}).out, "> 2+2?\nIt is 4!\n> and?\nIt is 4!\n");
+    const Outcome again = run(with_model("chat", path, {"--lines", "--session", session}), "/print\n/undo\n/print\n");
+    EXPECT_EQ(again.status, 0) << again.error;
+    EXPECT_THAT(again.error,
+                AllOf(HasSubstr("<|im_start|>assistant\nIt is 4!\n<|im_end|>\n<|im_start|>user\nand?"),
+                      HasSubstr("assistant\n<think>\n2 and two make four\n</think>\n\nIt is 4!\n<|im_end|>\n")));
+}
+
 TEST(ChatProgram, TellsTheTemplateWhatIsSet) {
     const std::string path = model();
     const Outcome on = run(with_model("tokenize", path, {"--chat", "--json"}), "hi");
@@ -106,7 +121,11 @@ TEST(ChatProgram, ATemplateIsChangedInAConversation) {
         write_scratch("second.jinja", "{% for m in messages %}<|im_start|>{{ m.content }}|{% endfor %}");
     const Outcome outcome = run(with_model("chat", model(), {"--lines"}),
                                 "one\n/set chat.template " + own + "\ntwo\n/print\n/undo\n/undo\n/print\n");
-    EXPECT_THAT(outcome.error, HasSubstr("<|im_start|>one|<|im_start|>It is 4!\n|<|im_start|>two|<think>"));
+    EXPECT_EQ(outcome.out, "It is 4!\n\nIt is 4!\n\n");
+    // A template that knows nothing of reasoning gets the answer as the model wrote it.
+    EXPECT_THAT(outcome.error,
+                HasSubstr("<|im_start|>one|<|im_start|><think>\n2 and two make four\n</think>\n\nIt is 4!\n|"
+                          "<|im_start|>two|<think>"));
 }
 
 TEST(ChatProgram, WhatATemplateCannotDoIsSaid) {
@@ -149,7 +168,7 @@ TEST_F(ChatInTerminal, ReasoningIsFolded) {
     wait_for_answers(1);
     EXPECT_THAT(screen(), AllOf(HasSubstr("Reasoned for 4 tokens; /reasoning shows it.\nIt is 4!\n"),
                                 Not(HasSubstr("two make")), Not(HasSubstr("think>"))));
-    EXPECT_THAT(colours(), HasSubstr("\x1b[2mReasoned for"));
+    EXPECT_THAT(colours(), ::testing::ContainsRegex("2m[^\n]*Reasoned for"));
     type("/reasoning Enter");
     expect_screen(HasSubstr("2 and two make four"));
     type("/retry Enter");

@@ -209,6 +209,42 @@ TEST(ChatTemplate, AThousandHostileMessagesYieldNoSpecialToken) {
     }
 }
 
+// Published files call many added tokens normalized: they are looked for in a second pass.
+TEST(ChatTemplate, NorWithTokensThatAreFoundInTheNormalizedText) {
+    for (const Style& style : styles()) {
+        for (const bool normalizes : {false, true}) {
+            SCOPED_TRACE(style.name + (normalizes ? ", with a normalizer" : ""));
+            TokenizerData data = test::style_data(style);
+            for (std::size_t id = 256; id < data.tokens.size(); ++id) {
+                if (data.types[id] == TokenType::normal) continue;
+                data.added_rules.push_back({.id = static_cast<std::int32_t>(id), .normalized = true});
+            }
+            if (normalizes) {  // of letters that no message here has, and of one that is in every other prompt
+                data.normalizer.push_back({.kind = NormalizeStep::Kind::replace, .pattern = "u", .content = "u"});
+                data.normalizer.push_back({.kind = NormalizeStep::Kind::replace, .pattern = "ä", .content = "xx"});
+            }
+            const Tokenizer tokenizer(data);
+            const ChatTemplate chat(test::style_source(style), tokenizer);
+            if (!normalizes) {
+                EXPECT_EQ(chat.ends().size(), 1U);
+                expect_harmless(tokenizer, chat, style, 50);
+                continue;
+            }
+            std::mt19937 random(21);
+            const auto ids = [&](const std::string& text) {
+                const std::vector<ChatMessage> messages = {user(text)};
+                return special_of(tokenizer, chat.encode(chat.render(messages, dated())));
+            };
+            const auto harmless = ids("x");
+            ASSERT_GT(harmless.size(), 0U);
+            for (int i = 0; i < 50; ++i) {
+                const std::string message = "x" + hostile(style, random) + "äx";
+                ASSERT_EQ(ids(message), harmless) << message;
+            }
+        }
+    }
+}
+
 // The tokenizers of the golden families with the special tokens of each style added.
 TEST(ChatTemplate, NorWithTheTokenizersOfTheGoldens) {
     FORESAY_SKIP_WITHOUT_GOLDENS();
@@ -387,8 +423,8 @@ public:
     const fs::path& path() const { return path_; }
     std::string templates() const {
         std::string out;
-        for (const NamedTemplate& one : Tokenizer::from_directory(path_).chat_templates())
-            out += one.name + "=" + one.source + ";";
+        const Tokenizer tokenizer = Tokenizer::from_directory(path_);
+        for (const NamedTemplate& one : tokenizer.chat_templates()) out += one.name + "=" + one.source + ";";
         return out;
     }
 

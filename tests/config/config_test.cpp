@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "core/config/diagnostic.h"
+#include "core/config/layers.h"
 #include "core/config/nearest.h"
 #include "core/config/toml_tree.h"
 
@@ -55,6 +56,7 @@ protected:
         request.layers = layers_;
         request.stages = stages_;
         request.sources = sources_;
+        request.find_model = find_model_;
         return load_config(request);
     }
     // The message of the error that `text` must raise.
@@ -70,6 +72,7 @@ protected:
     const std::string target_ = "[target]\nmodel = \"models/target.gguf\"\n";
     fs::path directory_;
     std::vector<ConfigLayer> layers_;
+    FindModel find_model_;
     const std::vector<StageSchema> stages_ = stages();
     std::vector<SourceSchema> sources_ = {{"draft", "a model", {}}, {"ngram", "a lookup", {"suffix", "lookup"}}};
 };
@@ -85,6 +88,31 @@ TEST_F(ConfigTest, OlderNamesOfSourcesAreReplaced) {
     EXPECT_THAT(load(target_ + "[speculation]\nsources = [\"any\"]\n").sources, ElementsAre("any"));
 }
 
+TEST_F(ConfigTest, ModelsOfTheHubAreFoundOnceAllElseIsRight) {
+    const std::string pair = "[target]\nmodel = \"hf:ann/large:Q4_0\"\n[draft]\nmodel = \"hf:ann/small\"\n";
+    EXPECT_THAT(error(pair), HasSubstr("test.toml:2:9: names a model of the hub"));
+    std::vector<std::string> asked;
+    find_model_ = [&](const std::string& name) {
+        asked.push_back(name);
+        return fs::path("/cache") / name.substr(3);
+    };
+    const Config config = load(pair);
+    EXPECT_THAT(asked, ElementsAre("hf:ann/large:Q4_0", "hf:ann/small"));
+    EXPECT_EQ(config.target_model, "/cache/ann/large:Q4_0");
+    EXPECT_EQ(config.draft_model, "/cache/ann/small");
+    // What is shown and saved is the name.
+    EXPECT_THAT(to_toml(config, stages_, false), HasSubstr("model = \"hf:ann/large:Q4_0\""));
+    asked.clear();
+    EXPECT_EQ(load(pair, {"target.model=" + (directory_ / "models/target.gguf").string()}).draft_model,
+              "/cache/ann/small");
+    EXPECT_THAT(asked, ElementsAre("hf:ann/small")) << "only what counts in the end";
+    asked.clear();
+    EXPECT_THAT(error(pair + "[sampling]\nseed = -1\n"), HasSubstr("'sampling.seed'"));
+    EXPECT_TRUE(asked.empty()) << "nothing is fetched for a configuration that cannot run";
+    find_model_ = [](const std::string&) -> fs::path { throw Error("no network"); };
+    EXPECT_THAT(error(pair), HasSubstr("test.toml:2:9: no network"));
+}
+
 TEST_F(ConfigTest, EveryKeyArrives) {
     const Config config = load(R"(
 [target]
@@ -93,6 +121,7 @@ context = 1024
 [draft]
 model = "models/draft.gguf"
 head = "file"
+folders = ["drafts", "/srv/models"]
 [speculation]
 mode = "fixed"
 max_draft = 9
@@ -120,10 +149,14 @@ system = "Be brief."
 newline = false
 read_ahead = false
 fim_order = "spm"
+template = "models/target.gguf"
+reasoning = "low"
+date = "2026-01-31"
 save = false
 keep_sessions = 7
 language = "go"
 about = "It completes."
+template_args = { terse = true }
 [runtime]
 device = "cuda:1"
 threads = 2
@@ -136,6 +169,7 @@ anything = "goes"
     EXPECT_EQ(config.target_model, directory_ / "models/target.gguf");
     EXPECT_EQ(config.target_context, 1024);
     EXPECT_EQ(config.draft_model, directory_ / "models/draft.gguf");
+    EXPECT_THAT(config.draft_folders, ElementsAre(directory_ / "drafts", "/srv/models"));
     EXPECT_TRUE(config.draft_head_as_stored);
     EXPECT_EQ(config.speculation_mode, SpeculationMode::fixed);
     EXPECT_EQ(config.max_draft, 9);
@@ -152,6 +186,10 @@ anything = "goes"
     EXPECT_FALSE(config.chat_save);
     EXPECT_EQ(config.chat_keep_sessions, 7);
     EXPECT_EQ(config.chat_fim_order, "spm");
+    EXPECT_EQ(config.chat_template, directory_ / "models/target.gguf");
+    EXPECT_EQ(config.chat_reasoning, "low");
+    EXPECT_EQ(config.chat_date, "2026-01-31");
+    EXPECT_EQ(std::get<bool>(config.template_args().at("terse").value), true);
     EXPECT_EQ(config.chat_language, "go");
     EXPECT_EQ(config.chat_about, "It completes.");
     EXPECT_EQ(config.device, "cuda:1");
@@ -176,10 +214,21 @@ anything = "goes"
     }
 }
 
+TEST_F(ConfigTest, DraftsMayBeFoundOrLeftOut) {
+    for (const std::string word : {"auto", "none", ""}) {
+        const Config config = load(target_ + "[draft]\nmodel = \"" + word + "\"\n");
+        EXPECT_EQ(config.draft_auto, word == "auto") << word;
+        EXPECT_EQ(config.draft_model, "") << word << " is no path";
+        EXPECT_EQ(std::get<std::string>(config.setting("draft.model").value), word);
+    }
+}
+
 TEST_F(ConfigTest, DefaultsAreTheSchemas) {
     const Config config = load(target_);
     EXPECT_EQ(config.target_context, 0);
     EXPECT_TRUE(config.draft_model.empty());
+    EXPECT_TRUE(config.draft_auto);
+    EXPECT_EQ(config.draft_folders, std::vector<std::filesystem::path>{resolve_path("~/models", {})});
     EXPECT_EQ(config.speculation_mode, SpeculationMode::automatic);
     EXPECT_EQ(config.max_draft, 16);
     EXPECT_THAT(config.chain, ElementsAre("penalties", "top_k", "top_p", "temperature"));

@@ -41,6 +41,9 @@ TEST(HouseRules, FindAnIncludeAgainstTheDag) {
     EXPECT_EQ(check_rooms({"core/a.cpp", "#include \"kernels/ops.h\"\n#include <vector>\n"}).size(), 0u);
     EXPECT_EQ(check_rooms({"plugins/wordlist/a.cpp", "#include \"plugins/host/loader.h\"\n"}).size(), 1u);
     EXPECT_EQ(check_rooms({"plugins/wordlist/a.cpp", "#include \"words.h\"\n"}).size(), 0u);
+    EXPECT_EQ(check_rooms({"hub/a.cpp", "#include \"core/weights/gguf.h\"\n"}).size(), 1u);
+    EXPECT_EQ(check_rooms({"engine/a.cpp", "#include \"hub/pull.h\"\n"}).size(), 1u);
+    EXPECT_EQ(check_rooms({"app/a.cpp", "#include \"hub/pull.h\"\n#include \"base/error.h\"\n"}).size(), 0u);
     EXPECT_EQ(check_rooms({"attic/a.cpp", "\n"}).size(), 1u);
 }
 
@@ -76,6 +79,7 @@ TEST(HouseRules, FindAThirdPartyHeaderOutOfPlace) {
               0u);
     EXPECT_EQ(check_private_headers({"base/error.h", "//\n// Private to a.cpp.\n"}).empty(), false);
     EXPECT_EQ(check_third_party({"kernels/a.cpp", "#include <spdlog/spdlog.h>\n"}).size(), 1u);
+    EXPECT_EQ(check_third_party({"hub/a.cpp", "#include <curl/curl.h>\n"}).size(), 1u) << "opened at run time";
 }
 
 TEST(HouseRules, FindAHeaderWithoutPurposeOrGuard) {

@@ -74,7 +74,9 @@ const std::vector<Room>& rooms() {
         {"plugins/host", {"base/", "samplers/"}},
         {"plugins", {"samplers/sdk/"}},
         {"engine", {"base/", "kernels/", "core/", "samplers/", "speculative/", "plugins/host/"}},
-        {"app", {"base/", "kernels/", "core/", "samplers/", "speculative/", "plugins/host/", "engine/"}},
+        // Knows nothing of models but the names of their files.
+        {"hub", {"base/"}},
+        {"app", {"base/", "kernels/", "core/", "samplers/", "speculative/", "plugins/host/", "engine/", "hub/"}},
         {"bench", {"base/", "kernels/", "core/", "samplers/", "speculative/", "plugins/host/", "engine/"}},
         {"examples", {"base/", "kernels/", "core/", "samplers/", "speculative/", "plugins/host/", "engine/"}},
         {"tests", {""}},
@@ -127,14 +129,15 @@ struct Library {
 const std::vector<Library>& libraries() {
     static const std::vector<Library> table = {
         {"toml++/", {"core/config/"}},
-        {"nlohmann/", {"core/", "app/", "bench/"}},
+        {"nlohmann/", {"core/", "app/", "bench/", "hub/"}},
         {"boost/", {"plugins/host/", "app/"}},
         {"CLI/", {"app/"}},
         {"spdlog/", {"core/", "speculative/", "plugins/host/", "app/"}},
         {"fmt/", {"core/", "speculative/", "plugins/host/", "app/"}},
         {"pcre2", {"core/text/"}},
         {"xxhash", {"core/weights/"}},
-        {"openssl/", {"app/"}},
+        {"openssl/", {"app/", "hub/"}},
+        {"curl/", {}},
         {"utf8proc", {"core/text/", "app/"}},
         {"histedit", {"app/"}},
         {"editline/", {"app/"}},

@@ -46,6 +46,9 @@ std::string oid_of(const ServedFile& file) { return file.large ? sha256_of(file.
 struct Repo {
     std::string commit, token;
     std::vector<ServedFile> files;
+    std::map<std::string, std::string> oids;  // by path
+
+    const std::string& oid_of(const ServedFile& file) const { return oids.at(file.path); }
 };
 
 std::string decoded(const std::string& text) {
@@ -159,9 +162,12 @@ struct HubServer::State {
 
 // The bytes, or the range of them that is asked for.
 Reply HubServer::State::content(const std::string& bytes, const std::string& tag, const ServedRequest& request) {
-    Reply reply{200, {{"ETag", tag}, {"Accept-Ranges", "bytes"}, {"Content-Type", "application/octet-stream"}}, bytes};
+    Reply reply{200, {{"ETag", tag}, {"Accept-Ranges", "bytes"}, {"Content-Type", "application/octet-stream"}}, ""};
     const std::string range = request.header("range"), only_if = request.header("if-range");
-    if (!range.starts_with("bytes=") || (!only_if.empty() && only_if != tag)) return reply;
+    if (!range.starts_with("bytes=") || (!only_if.empty() && only_if != tag)) {
+        reply.body = bytes;
+        return reply;
+    }
     const std::size_t dash = range.find('-');
     const std::size_t begin = std::stoull(range.substr(6, dash - 6));
     const std::string last_text = range.substr(dash + 1);
@@ -181,10 +187,10 @@ Reply HubServer::State::list(const Repo& repo, const std::string& target, const 
     json entries = json::array();
     for (std::size_t i = begin; i < std::min(begin + page, repo.files.size()); ++i) {
         const ServedFile& file = repo.files[i];
-        json entry = {{"type", "file"}, {"path", file.path}, {"size", file.content.size()}, {"oid", oid_of(file)}};
+        json entry = {{"type", "file"}, {"path", file.path}, {"size", file.content.size()}, {"oid", repo.oid_of(file)}};
         if (file.large) {
             entry["oid"] = git_id_of("pointer to " + file.path);
-            entry["lfs"] = {{"oid", oid_of(file)}, {"size", file.content.size()}, {"pointerSize", 134}};
+            entry["lfs"] = {{"oid", repo.oid_of(file)}, {"size", file.content.size()}, {"pointerSize", 134}};
         }
         entries.push_back(std::move(entry));
     }
@@ -204,7 +210,7 @@ Reply HubServer::State::resolve(const Repo& repo, const std::string& name, const
     }
     const auto file = std::find_if(repo.files.begin(), repo.files.end(), [&](const auto& f) { return f.path == path; });
     if (file == repo.files.end()) return refusal(404, "EntryNotFound", "Entry not found");
-    const std::string oid = oid_of(*file);
+    const std::string oid = repo.oid_of(*file);
     if (!file->large) {
         Reply reply = content(file->content, "\"" + oid + "\"", request);
         reply.headers["X-Repo-Commit"] = repo.commit;
@@ -226,10 +232,10 @@ Reply HubServer::State::answer(const ServedRequest& request) {
     if (request.storage) {
         for (const auto& [name, repo] : repos) {
             for (const ServedFile& file : repo.files) {
-                if (target != "/storage/" + oid_of(file)) continue;
+                if (target != "/storage/" + repo.oid_of(file)) continue;
                 if (query != "?signature=s3cret") return {403, {}, "expired"};
                 // The storage has tags of its own.
-                return content(file.content, "\"stored-" + oid_of(file).substr(0, 8) + "\"", request);
+                return content(file.content, "\"stored-" + repo.oid_of(file).substr(0, 8) + "\"", request);
             }
         }
         return {404, {}, "no such key"};
@@ -365,8 +371,9 @@ std::string HubServer::certificate() const { return state_->certificate; }
 std::string HubServer::put(const std::string& repo, const std::vector<ServedFile>& files) {
     const std::scoped_lock lock(state_->mutex);
     std::string all = repo;
-    for (const ServedFile& file : files) all += file.path + oid_of(file);
     Repo& at = state_->repos[repo];
+    at.oids.clear();
+    for (const ServedFile& file : files) all += file.path + (at.oids[file.path] = oid_of(file));
     at.files = files;
     at.commit = git_id_of(all);
     return at.commit;

@@ -111,15 +111,6 @@ TEST(Jinja, EndsTemplatesThatDoNotEnd) {
         "{{ 9223372036854775807 + 1 }}",
         "{{ 2 ** 999 }}",
         "{{ '%999999999d' % 1 }}",
-        // Steps that look at much text or many items count for what they cost.
-        "{% set s = 'ab' * 999999 %}{% for i in range(99999) %}{% if s[i] %}{% endif %}{% endfor %}",
-        "{% set s = 'ab' * 999999 %}{% for i in range(99999) %}{% if s[1:2] %}{% endif %}{% endfor %}",
-        "{% set s = 'ab' * 999999 %}{% for i in range(99999) %}{% if 'x' in s %}{% endif %}{% endfor %}",
-        "{% set s = 'ab' * 999999 %}{% for i in range(99999) %}{% if s.find('x') %}{% endif %}{% endfor %}",
-        "{% set s = 'ab' * 999999 %}{% for i in range(99999) %}{% if s|length %}{% endif %}{% endfor %}",
-        "{% set l = [1] * 99999 %}{% for i in range(99999) %}{% if l|slice(2) %}{% endif %}{% endfor %}",
-        "{% set l = [1] * 99999 %}{% for i in range(99999) %}{% if l[::2] %}{% endif %}{% endfor %}",
-        "{% for i in range(99999) %}{% for j in range(99999)|slice(99999) %}{% break %}{% endfor %}{% endfor %}",
     };
     for (const char* source : sources) {
         SCOPED_TRACE(source);
@@ -127,6 +118,36 @@ TEST(Jinja, EndsTemplatesThatDoNotEnd) {
         EXPECT_THROW(render(source), TemplateError);
         EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60));
     }
+}
+
+TEST(Jinja, CountsTheStepsOfLookingAtMuch) {
+    const Limits limits{.steps = 100'000};
+    const std::string text = "{% set s = 'ab' * 99999 %}{% for i in range(50) %}", end = "{% endfor %}";
+    const std::string list = "{% set l = [1] * 99999 %}{% for i in range(9) %}";
+    for (const std::string& source : {
+             text + "{{ s[i] }}" + end,
+             text + "{{ s[1:2] }}" + end,
+             text + "{{ 'x' in s }}" + end,
+             text + "{{ s.find('x') }}" + end,
+             text + "{{ s|length }}" + end,
+             list + "{% if l|slice(2) %}{% endif %}" + end,
+             list + "{% if l[::2] %}{% endif %}" + end,
+             list + "{{ 2 in l }}" + end,
+             std::string("{% for i in range(9) %}{% if [1]|slice(99999) %}{% endif %}{% endfor %}"),
+             std::string("{% set d = dict(range(10000)|batch(2)) %}{% for i in range(99) %}{% if d|items %}{% endif %}"
+                         "{% endfor %}"),
+         }) {
+        SCOPED_TRACE(source);
+        try {
+            render(source, Value(Dict()), limits);
+            ADD_FAILURE() << "it is not refused";
+        } catch (const TemplateError& problem) {
+            EXPECT_EQ(problem.message(), "the template takes too many steps");
+        }
+    }
+    EXPECT_EQ(
+        render("{% set s = 'ab' * 9 %}{% for i in range(9) %}{{ s[i] }}{% endfor %}", Value(Dict()), limits).bytes(),
+        "ababababa");
 }
 
 TEST(Jinja, RefusesSourcesThatAreNestedTooDeeply) {

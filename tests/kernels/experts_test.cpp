@@ -1,5 +1,4 @@
-// Experts, and the options of ops that only some families have: routing by hand, the CPU against the reference, and
-// law 1.
+// Experts: routing by hand, the CPU against the reference, and law 1.
 
 #include <gtest/gtest.h>
 
@@ -290,79 +289,6 @@ TEST_P(Options, Experts) {
             },
             tolerance);
     }
-}
-
-TEST_P(Options, FeedForward) {
-    const Tensor up = matrix(192, 128), gate = matrix(192, 128), down = matrix(128, 192);
-    const Tensor up_bias = vector(192), gate_bias = vector(192), down_bias = vector(128);
-    const Tensor weight = vector(128, 1.0f), bias = vector(128);
-    for (const Activation activation :
-         {Activation::silu, Activation::gelu_tanh, Activation::gelu, Activation::clamped_swiglu}) {
-        for (const bool gated : {false, true}) {
-            MlpInSpec in{.shape = shape_, .norm = norm(weight, NormKind::layer, &bias), .up = up.view()};
-            in.up_bias = up_bias.view();
-            in.activation = activation;
-            in.limit = 0.5f;
-            if (gated) in.gate = gate.view(), in.gate_bias = gate_bias.view();
-            if (activation == Activation::clamped_swiglu && !gated) {
-                EXPECT_THROW(check_op(in), Error);
-                continue;
-            }
-            MlpOutSpec out{.shape = shape_, .down = down.view()};
-            out.bias = down_bias.view();
-            out.scale = 0.3f;
-            check_options(
-                [=](Ops& ops, Workspace& w, KvPages&) {
-                    const auto first = ops.prepare(in), second = ops.prepare(out);
-                    ops.mlp_in(*first, w);
-                    ops.mlp_out(*second, w);
-                },
-                1e-5);
-        }
-    }
-}
-
-TEST_P(Options, Attention) {
-    const Tensor q = matrix(128, 128), k = matrix(64, 128), v = matrix(64, 128), o = matrix(128, 128);
-    const Tensor weight = vector(128, 1.0f), whole_q = vector(128, 1.0f), whole_k = vector(64, 1.0f);
-    const Tensor head = vector(32, 1.0f), sinks = vector(4), bias = vector(128), k_bias = vector(64);
-    const std::vector<float> frequencies = {1.0f, 0.3f, 0.1f};
-    const auto with = [&](const std::function<void(AttentionInSpec&, AttendSpec&, AttentionOutSpec&)>& change) {
-        AttentionInSpec in{.shape = shape_, .norm = norm(weight), .q = q.view(), .k = k.view(), .v = v.view()};
-        in.rope = {RopePairs::half_split, frequencies, 1.0f};
-        AttendSpec attend{.shape = shape_, .scale = 0.2f};
-        AttentionOutSpec out{.shape = shape_, .o = o.view()};
-        change(in, attend, out);
-        check_options([=](Ops& ops, Workspace& w, KvPages& kv) {
-            const auto first = ops.prepare(in), second = ops.prepare(attend), third = ops.prepare(out);
-            ops.attention_in(*first, w, kv, 0);
-            ops.attend(*second, w, kv, 0);
-            ops.attention_out(*third, w);
-        });
-    };
-    with([&](AttentionInSpec& in, AttendSpec& attend, AttentionOutSpec& out) {
-        in.norm = {};
-        in.whole_norms = true;
-        in.q_norm = norm(whole_q);
-        in.k_norm = norm(whole_k);
-        in.q_bias = bias.view();
-        in.k_bias = k_bias.view();
-        attend.window = 7;
-        out.scale = 0.5f;
-    });
-    with([&](AttentionInSpec& in, AttendSpec& attend, AttentionOutSpec&) {
-        in.q_norm = norm(whole_q, NormKind::layer);  // weights of each head
-        in.k_norm = norm(whole_k, NormKind::layer);
-        in.v_norm = norm(head);
-        in.temperature = {0.5f, 4};
-        attend.sinks = sinks.view();
-    });
-    with([&](AttentionInSpec& in, AttendSpec& attend, AttentionOutSpec&) {
-        in.rope.pairs = RopePairs::none;
-        attend.sinks = sinks.view();
-        attend.window = 3;
-        attend.soft_cap = 2.0f;
-    });
 }
 
 // Each contradiction in one sentence, before anything is packed.

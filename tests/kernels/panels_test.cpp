@@ -62,6 +62,13 @@ float unpack(const PanelMatrix& m, std::int64_t o, std::int64_t i) {
             const int code = nibble(block + 64 + 256 * half, output, input % 32);
             return half_at(block + 32 * half, output) * static_cast<float>(code - 8);
         }
+        case QuantType::mxfp4: {
+            constexpr int kTwice[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+            const int half = input / 32;
+            const std::uint8_t* d = block + 32 * half + 2 * output;
+            const float scale = bf16_to_f32(static_cast<std::uint16_t>(d[0] | d[1] << 8));
+            return scale * static_cast<float>(kTwice[nibble(block + 64 + 256 * half, output, input % 32)]);
+        }
         case QuantType::q8_0: {
             const int half = input / 32, k = input % 32;
             const int code = block[64 + 512 * half + 64 * (k / 4) + 4 * output + k % 4];

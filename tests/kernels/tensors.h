@@ -20,8 +20,8 @@ namespace foresay::test {
 using kernels::QuantType;
 
 inline constexpr QuantType kAllQuantTypes[kernels::kQuantTypes] = {
-    QuantType::f32,  QuantType::f16,  QuantType::bf16, QuantType::q4_0,
-    QuantType::q8_0, QuantType::q4_k, QuantType::q5_k, QuantType::q6_k,
+    QuantType::f32,  QuantType::f16,  QuantType::bf16, QuantType::q4_0,  QuantType::q8_0,
+    QuantType::q4_k, QuantType::q5_k, QuantType::q6_k, QuantType::mxfp4,
 };
 
 inline bool is_float(QuantType quant_type) { return kernels::info(quant_type).block_elements == 1; }
@@ -68,6 +68,10 @@ public:
         const std::int64_t bytes = tensor.view().bytes(), block = kernels::info(quant_type).block_bytes;
         for (std::int64_t i = 0; i < bytes; ++i) tensor.data()[i] = static_cast<std::byte>(random() & 255u);
         for (std::int64_t at = 0; at < bytes; at += block) {
+            if (quant_type == QuantType::mxfp4) {
+                tensor.data()[at] = static_cast<std::byte>(118 + random() % 8);  // the exponent
+                continue;
+            }
             tensor.put_half(at + (quant_type == QuantType::q6_k ? block - 2 : 0), random);
             if (quant_type == QuantType::q4_k || quant_type == QuantType::q5_k) tensor.put_half(at + 2, random);
         }

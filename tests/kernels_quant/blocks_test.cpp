@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cmath>
 #include <cstring>
 #include <vector>
 
@@ -63,6 +64,22 @@ TEST(Blocks, Q4_0NibblesAreHalvesOfTheGroup) {
     expected[5] = 1.0f;
     expected[21] = -2.5f;
     EXPECT_EQ(values, expected);
+}
+
+TEST(Blocks, MXFP4CodesAreFloatsTimesAPowerOfTwo) {
+    const float numbers[16] = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
+                               -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
+    Bytes bytes(17);
+    for (const int exponent : {0, 1, 2, 120, 127, 130, 253}) {
+        bytes[0] = static_cast<std::uint8_t>(exponent);
+        std::vector<float> expected(32);
+        for (std::size_t j = 0; j < 16; ++j) {
+            bytes[1 + j] = static_cast<std::uint8_t>(j | (15 - j) << 4);  // value j: code j, value j + 16: code 15 - j
+            expected[j] = std::ldexp(numbers[j], exponent - 127);
+            expected[j + 16] = std::ldexp(numbers[15 - j], exponent - 127);
+        }
+        EXPECT_EQ(dequantize(QuantType::mxfp4, bytes), expected) << exponent;
+    }
 }
 
 TEST(Blocks, Q8_0CodesAreSignedBytesInOrder) {

@@ -15,8 +15,9 @@
 namespace foresay::kernels {
 namespace {
 
-constexpr QuantType kAll[kQuantTypes] = {QuantType::f32,  QuantType::f16,  QuantType::bf16, QuantType::q4_0,
-                                         QuantType::q8_0, QuantType::q4_k, QuantType::q5_k, QuantType::q6_k};
+constexpr QuantType kAll[kQuantTypes] = {QuantType::f32,  QuantType::f16,  QuantType::bf16,
+                                         QuantType::q4_0, QuantType::q8_0, QuantType::q4_k,
+                                         QuantType::q5_k, QuantType::q6_k, QuantType::mxfp4};
 
 struct Shape {
     const char* name;
@@ -101,6 +102,8 @@ float error_bound(QuantType quant_type, std::span<const float> values, std::size
             for (std::size_t g = 0; g < 8; ++g) widest = std::max(widest, need(block.subspan(g * 32, 32)));
             return (need(group_of(32)) + stored(widest / 63.0f)) / 2.0f * 1.0001f;
         }
+        case QuantType::mxfp4:  // the largest distance, that of 4 and 6, is at most a third of the largest number
+            return largest_magnitude(block) / 3.0f * 1.0001f;
         case QuantType::q6_k: {
             const float need = largest_magnitude(group_of(16)) / 31.0f;
             return (need + stored(largest_magnitude(block) / 31.0f / 127.0f)) / 2.0f * 1.0001f;
@@ -164,6 +167,7 @@ TEST(RoundTrip, RelativeRootMeanSquareErrorMatchesTheBits) {
     expect_between(QuantType::q4_k, 0.05, 0.10);
     expect_between(QuantType::q5_k, 0.025, 0.05);
     expect_between(QuantType::q6_k, 0.012, 0.024);
+    expect_between(QuantType::mxfp4, 0.09, 0.16);
 }
 
 // Each row of a tensor is dequantised on its own, at any row index.

@@ -186,7 +186,7 @@ TEST_P(RowInvariance, ForkEqualsCopy) {
 std::vector<Case> cases() {
     std::vector<Case> all;
     for (std::size_t backend = 0; backend < backends().size(); ++backend) {
-        for (const char* model : {"f32", "f16", "bf16", "q4_0", "q8_0", "q4_k", "q5_k", "q6_k", "q8_0+bias"}) {
+        for (const char* model : {"f32", "f16", "bf16", "q4_0", "q8_0", "q4_k", "q5_k", "q6_k", "mxfp4", "q8_0+bias"}) {
             all.push_back({backend, model});
         }
         all.push_back({backend, "f32", kernels::KvFormat::q8});

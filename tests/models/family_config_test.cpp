@@ -132,38 +132,24 @@ TEST(Rope, YarnByHand) {
     EXPECT_NEAR(core::rope_table(rope, 8, 0).inverse_frequency[1], 0.1 * 0.5 + 0.025 * 0.5, 1e-7);
 }
 
-// The 16 numbers, in both orders, times 2^(130 - 127).
-TEST(Mxfp4, BecomesQ8WithoutLoss) {
+// The 16 numbers times 2^(130 - 127), neighbours in safetensors and halves of the group in GGUF.
+TEST(Mxfp4, SafetensorsBecomeBlocksOfGguf) {
     const float numbers[16] = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
                                -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
-    std::vector<std::byte> gguf = {std::byte{130}}, codes;
-    for (unsigned j = 0; j < 16; ++j) gguf.push_back(static_cast<std::byte>(j | (15 - j) << 4));
-    codes.assign(gguf.begin() + 1, gguf.end());
-    const std::byte exponent{130};
+    // Two rows of 64 values; all codes of a row alike but for those of group 1.
+    std::vector<std::byte> codes(64, std::byte{0}),
+        exponents = {std::byte{0}, std::byte{0}, std::byte{100}, std::byte{130}};
+    for (unsigned j = 0; j < 16; ++j) codes[48 + j] = static_cast<std::byte>(j | (15 - j) << 4);
     std::vector<std::byte> bytes;
-    std::vector<float> row(32);
-    const kernels::TensorView split = core::decode_mxfp4(core::Mxfp4::gguf(gguf.data()), 0, 1, 1, 32, bytes, "a");
-    ASSERT_EQ(split.quant_type, kernels::QuantType::q8_0);
-    kernels::dequantize_row(split, 0, row);
+    std::vector<float> row(64);
+    const kernels::TensorView view = core::join_mxfp4(codes.data(), exponents.data(), 1, 2, 1, 64, bytes);
+    ASSERT_EQ(view.quant_type, kernels::QuantType::mxfp4);
+    ASSERT_EQ(view.rows, 1);
+    kernels::dequantize_row(view, 0, row);
     for (std::size_t j = 0; j < 16; ++j) {
-        EXPECT_EQ(row[j], 8.0f * numbers[j]);
-        EXPECT_EQ(row[j + 16], 8.0f * numbers[15 - j]);
+        EXPECT_EQ(row[32 + 2 * j], 8.0f * numbers[j]);
+        EXPECT_EQ(row[32 + 2 * j + 1], 8.0f * numbers[15 - j]);
     }
-    const kernels::TensorView neighbours =
-        core::decode_mxfp4(core::Mxfp4::safetensors(codes.data(), &exponent), 0, 1, 1, 32, bytes, "a");
-    kernels::dequantize_row(neighbours, 0, row);
-    for (std::size_t j = 0; j < 16; ++j) {
-        EXPECT_EQ(row[2 * j], 8.0f * numbers[j]);
-        EXPECT_EQ(row[2 * j + 1], 8.0f * numbers[15 - j]);
-    }
-    // A scale that float16 lacks: the same numbers in bfloat16.
-    gguf[0] = std::byte{20};
-    const kernels::TensorView tiny = core::decode_mxfp4(core::Mxfp4::gguf(gguf.data()), 0, 1, 1, 32, bytes, "a");
-    ASSERT_EQ(tiny.quant_type, kernels::QuantType::bf16);
-    kernels::dequantize_row(tiny, 0, row);
-    EXPECT_EQ(row[7], std::ldexp(6.0f, 20 - 127));
-    gguf[0] = std::byte{255};
-    EXPECT_THROW(core::decode_mxfp4(core::Mxfp4::gguf(gguf.data()), 0, 1, 1, 32, bytes, "a"), Error);
 }
 
 TEST(Rope, LongropeChoosesByTheContext) {

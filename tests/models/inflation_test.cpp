@@ -29,8 +29,9 @@ using core::TensorShape;
 using kernels::QuantType;
 using kernels::TensorView;
 
-constexpr QuantType kQuantTypes[] = {QuantType::f32,  QuantType::f16,  QuantType::bf16, QuantType::q4_0,
-                                     QuantType::q8_0, QuantType::q4_k, QuantType::q5_k, QuantType::q6_k};
+constexpr QuantType kQuantTypes[] = {QuantType::f32,  QuantType::f16,  QuantType::bf16,
+                                     QuantType::q4_0, QuantType::q8_0, QuantType::q4_k,
+                                     QuantType::q5_k, QuantType::q6_k, QuantType::mxfp4};
 
 std::string name_of(QuantType quant_type) { return std::string(kernels::info(quant_type).name); }
 
@@ -256,7 +257,8 @@ TEST_P(EachQuantType, HoldsTheSmallMatrixInParts) {
         {QuantType::f32, {0.0, 1e-7, 1e-7}},    {QuantType::f16, {1e-4, 1e-6, 1e-6}},
         {QuantType::bf16, {1e-3, 1e-6, 3e-6}},  {QuantType::q4_0, {0.05, 0.001, 0.01}},
         {QuantType::q8_0, {0.0, 1e-6, 1e-6}},   {QuantType::q4_k, {0.05, 0.001, 0.01}},
-        {QuantType::q5_k, {0.02, 1e-4, 0.003}}, {QuantType::q6_k, {0.01, 2e-5, 0.001}}};
+        {QuantType::q5_k, {0.02, 1e-4, 0.003}}, {QuantType::q6_k, {0.01, 2e-5, 0.001}},
+        {QuantType::mxfp4, {0.08, 0.005, 0.03}}};
     const auto [least_alone, most_of_three, most_of_two] = bounds.at(GetParam());
     const auto small = ModelSource::open(bundled_path("draft"));
     const auto large = inflated("draft", wide_shape(), GetParam());

@@ -36,6 +36,7 @@ everything='for p in "$@"; do case $p in -*|*boost1.74*|*" "*) ;; *) printf " in
 stand_in apt-get 'exit 1'
 stand_in sudo 'exit 1'
 stand_in tmux 'exit 0'
+stand_in ldconfig 'echo libcurl.so.4'
 stand_in clang-format-14 'echo Debian clang-format version 14.0.6'
 stand_in id 'echo 1000'
 
@@ -140,6 +141,10 @@ done
 touch "$here/app/main.cpp"; stand_in ninja 'kill -INT $PPID; exit 2'; call "$here/run"
 expect "an interrupted build ends with 130, and nothing is judged broken" is "$status $(cat "$work/err")" "130 "
 stand_in ninja "$real_ninja"; call "$here/run"; expect "and goes on later" is "$status $(cat "$work/out")" "0 two"
+stand_in ldconfig 'echo libc.so.6'; touch "$here/app/main.cpp"; call "$here/run" test
+expect "the tests want libcurl, which no build needs" is "$status $(grep -c 'recommends libcurl4$' "$work/err")" "1 1"
+call "$here/run"; expect "the program does not" is "$status $(cat "$work/out")" "0 two"
+stand_in ldconfig 'echo libcurl.so.4'
 rm "$stand_ins/dpkg-query"; touch "$here/app/main.cpp"; call "$here/run"
 expect "another distribution is told what is needed, and built for" is "$status $(cat "$work/out")" "0 two"
 expect "with names" has "$work/err" "Boost 1.81"

@@ -111,6 +111,12 @@ TEST(GgufTokenizer, BosAndEosAsTheFileOrThePreTokenizerSays) {
     EXPECT_EQ(merged().flag("tokenizer.ggml.add_bos_token", true).load().encode("ab"), (Ids{256})) << "no BOS to add";
     EXPECT_EQ(merged().number("tokenizer.ggml.padding_token_id", 4294967295u).load().special().pad, -1);
     EXPECT_EQ(named("gpt-2").string("tokenizer.chat_template", "T").load().chat_template(), "T");
+    const Tokenizer several =
+        named("gpt-2").string("tokenizer.chat_template", "T").string("tokenizer.chat_template.tool_use", "U").load();
+    ASSERT_EQ(several.chat_templates().size(), 2U);
+    EXPECT_EQ(several.chat_template(), "T");
+    EXPECT_EQ(several.chat_templates()[1].name, "tool_use");
+    EXPECT_EQ(several.chat_templates()[1].source, "U");
 }
 
 // A wrong BOS or EOS would change every text, or never end one.

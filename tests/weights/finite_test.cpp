@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 namespace foresay::core {
@@ -56,6 +57,16 @@ TEST(Finite, FindsWhatDecodesToNoNumber) {
                 }
             }
         }
+    }
+}
+
+// 255 is NaN, 254 a power of two under which codes overflow; zeros or not.
+TEST(Finite, ExponentsOfMxfp4) {
+    std::vector<std::byte> bytes(4 * 17);
+    const kernels::TensorView tensor{QuantType::mxfp4, 2, 64, bytes.data()};
+    for (const auto& [exponent, row] : {std::pair{0, -1}, {253, -1}, {254, 1}, {255, 1}}) {
+        bytes[2 * 17] = static_cast<std::byte>(exponent);
+        EXPECT_EQ(first_row_not_finite(tensor), row) << exponent;
     }
 }
 

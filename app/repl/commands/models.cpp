@@ -70,9 +70,10 @@ void draft(Repl& repl, const std::string& arguments) {
     Configuration next = repl.engine().configuration();
     if (arguments == "on" || arguments == "auto") {
         next.set("speculation.mode=auto", "/draft");
-        const std::string model = next.config().draft_model.empty() ? earlier_draft(repl) : std::string();
-        if (!model.empty()) next.set_text("draft.model = " + quoted_toml(model), "/draft");
-        if (next.config().draft_model.empty()) repl.note("no draft model is configured; /draft PATH loads one");
+        if (next.config().draft_model.empty() && !next.config().draft_auto) {
+            const std::string model = earlier_draft(repl);
+            next.set_text("draft.model = " + quoted_toml(model.empty() ? "auto" : model), "/draft");
+        }
     } else if (arguments == "off" || arguments == "0") {
         next.set("speculation.mode=off", "/draft");
     } else if (arguments.find_first_not_of("0123456789") == std::string::npos) {
@@ -88,6 +89,9 @@ void draft(Repl& repl, const std::string& arguments) {
         next.set_text(toml, "/draft");
     }
     repl.configure(next);
+    if (repl.engine().config().draft_auto && repl.engine().draft() == nullptr) {
+        repl.note("no draft model was found for this target; /draft PATH loads one");
+    }
     say(draft_text(repl));
 }
 

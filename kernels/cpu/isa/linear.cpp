@@ -97,6 +97,24 @@ FORESAY_INLINE Group unpack(const Codes8& codes) {
     return group;
 }
 
+// Of any block of two groups: the codes as unsigned bytes.
+template <class Block>
+FORESAY_INLINE Group codes_of(const Block& block, int h) {
+    return unpack(block.codes[h]);
+}
+// Twice the number of each code, plus 12.
+FORESAY_INLINE Group codes_of(const PanelMXFP4& block, int h) {
+    constexpr uint8_t kNumbers[16] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
+    Group group = unpack(block.codes[h]);
+    for (B& code : group.code) code = look_up(code, kNumbers);
+    return group;
+}
+template <class Block>
+FORESAY_INLINE F scale_of(const Block& block, int h) {
+    return load_half(block.d[h]);
+}
+FORESAY_INLINE F scale_of(const PanelMXFP4& block, int h) { return load_bf16(block.d[h]); }
+
 FORESAY_INLINE I dot_group(I acc, const Group& group, const int8_t* x) {
     for (int g = 0; g < 8; ++g) acc = dot(acc, group.code[g], x + 4 * g);
     return acc;
@@ -118,13 +136,17 @@ FORESAY_INLINE void add_parts(const F (&part)[M], const float* scale, F (&acc)[M
 FORESAY_INLINE I sum_products(const PanelQ4_0&, const Group& group, const ActivationTile& x, int64_t at) {
     return dot_group(set_int(x.minus8[at]), group, x.q + 32 * at);
 }
+FORESAY_INLINE I sum_products(const PanelMXFP4&, const Group& group, const ActivationTile& x, int64_t at) {
+    const int32_t minus8 = x.minus8[at];
+    return dot_group(set_int(minus8 + minus8 / 2), group, x.q + 32 * at);  // minus 12 times the sum
+}
 FORESAY_INLINE I sum_products(const PanelQ8_0&, const Group& group, const ActivationTile& x, int64_t at) {
     I sum = set_int(wide_seed(x.minus128[at]));
     for (int g = 0; g < 8; ++g) sum = dot_wide(sum, group.code[g], x.q + 32 * at + 4 * g);
     return sum;
 }
 
-// q4_0 and q8_0: a float16 scale for each output and group of 32 inputs.
+// q4_0, q8_0 and mxfp4: a scale for each output and group of 32 inputs.
 template <int M, class Block>
 FORESAY_INLINE void scaled_blocks(const Block* block, int blocks, const ActivationTile& x, F (&acc)[M]) {
     for (int first = 0; first < blocks; first += 2) {
@@ -134,8 +156,8 @@ FORESAY_INLINE void scaled_blocks(const Block* block, int blocks, const Activati
         for (int b = first; b < end; ++b, ++block) {
             prefetch_ahead<M, sizeof(Block)>(block);
             for (int h = 0; h < 2; ++h) {
-                const Group group = unpack(block->codes[h]);
-                const F d = load_half(block->d[h]);
+                const Group group = codes_of(*block, h);
+                const F d = scale_of(*block, h);
                 const int64_t at = static_cast<int64_t>(2 * b + h) * M;
 #pragma GCC unroll 16
                 for (int m = 0; m < M; ++m) {
@@ -259,6 +281,9 @@ FORESAY_INLINE void panel(QuantType quant_type, const uint8_t* p, int blocks, co
             break;
         case QuantType::q6_k:
             q6_k_blocks<M>(as<PanelQ6_K>(p), blocks, x, acc);
+            break;
+        case QuantType::mxfp4:
+            scaled_blocks<M>(as<PanelMXFP4>(p), blocks, x, acc);
             break;
         case QuantType::f32:
             floats<M>(as<PanelF32>(p), blocks, x, acc, [](const float* w) { return load(w); });

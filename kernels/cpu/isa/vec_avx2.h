@@ -123,6 +123,11 @@ FORESAY_INLINE B shift_bytes(B v) {
     if constexpr (N < 0) return {_mm256_slli_epi16(v.lo, -N), _mm256_slli_epi16(v.hi, -N)};
     return v;
 }
+// table[v] for each byte, which must be below 16.
+FORESAY_INLINE B look_up(B v, const std::uint8_t (&table)[16]) {
+    const __m256i t = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table)));
+    return {_mm256_shuffle_epi8(t, v.lo), _mm256_shuffle_epi8(t, v.hi)};
+}
 FORESAY_INLINE std::int32_t dword(const std::int8_t* p) {
     std::int32_t v;
     std::memcpy(&v, p, 4);

@@ -88,6 +88,10 @@ FORESAY_INLINE B shift_bytes(B v) {
     if constexpr (N < 0) return _mm512_slli_epi16(v, -N);
     return v;
 }
+// table[v] for each byte, which must be below 16.
+FORESAY_INLINE B look_up(B v, const std::uint8_t (&table)[16]) {
+    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table))), v);
+}
 FORESAY_INLINE std::int32_t dword(const std::int8_t* p) {
     std::int32_t v;
     std::memcpy(&v, p, 4);

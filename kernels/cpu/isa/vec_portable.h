@@ -177,6 +177,11 @@ FORESAY_INLINE B shift_bytes(B v) {  // bytes, not words: the mask that follows 
     for (auto& x : v.v) x = static_cast<std::uint8_t>(N > 0 ? x >> (N > 0 ? N : 0) : x << (N < 0 ? -N : 0));
     return v;
 }
+// table[v] for each byte, which must be below 16.
+FORESAY_INLINE B look_up(B v, const std::uint8_t (&table)[16]) {
+    for (auto& x : v.v) x = table[x];
+    return v;
+}
 FORESAY_INLINE I dot(I acc, B codes, const std::int8_t* x) {
     for (int lane = 0; lane < 16; ++lane) {
         for (int i = 0; i < 4; ++i) acc.v[lane] += static_cast<std::int32_t>(codes.v[4 * lane + i]) * x[i];

@@ -118,7 +118,7 @@ public:
         return sums_[nt][block * Form::sum_words + word];
     }
 
-private:
+protected:  // for operands that are loaded otherwise (kernels/cuda/experts/products.cuh)
     static constexpr int kVectors = Form::groups / 4;  // fours of inputs that a lane loads of a row
 
     struct Reader {
@@ -369,14 +369,15 @@ private:
         return number;
     }
 
-    // Sums of groups, by multiplying with ones; a row's operand B serves as operand A.
+    // Sums of the first kGroups groups, by multiplying with ones; a row's operand B serves as operand A.
+    template <int kGroups = Form::groups>
     __device__ void sum_up(int nt) {
         if (nt == 1) __syncwarp();
         constexpr std::uint32_t one = 0x3c003c00u;
         constexpr float kUpper = Form::quarters_lowered ? 16.0f : 1.0f;
-        float sums[Form::groups * 32 / Form::sum_inputs];
+        float sums[kGroups * 32 / Form::sum_inputs];
 #pragma unroll
-        for (int g = 0; g < Form::groups; ++g) {
+        for (int g = 0; g < kGroups; ++g) {
             // Pairs c = 0, 1 of both steps are the first rows of A, pairs c = 2, 3 the others.
             const uint4 x = operand(g, nt);
             const float zero[4] = {};
@@ -396,8 +397,8 @@ private:
     }
 
     // Four inputs as float16: the pairs c = 0, 1 and c = 2, 3.
-    template <int B>
-    static __device__ void round(float4 v, uint2 (&half)[Form::planes][B][kVectors], int b, int i) {
+    template <int B, int kOf>
+    static __device__ void round(float4 v, uint2 (&half)[Form::planes][B][kOf], int b, int i) {
         if constexpr (Form::bf16) {
             const __nv_bfloat162 lo = __floats2bfloat162_rn(v.x, v.y), hi = __floats2bfloat162_rn(v.z, v.w);
             const float2 a = __bfloat1622float2(lo), c = __bfloat1622float2(hi);
@@ -432,7 +433,7 @@ private:
     template <int N>
     __device__ void keep_sums(int nt, const float (&s)[N], int q) {
 #pragma unroll
-        for (int block = 0; block < Form::blocks; ++block) {
+        for (int block = 0; block < N * Form::sum_inputs / block_format(E).inputs; ++block) {
             if constexpr (Form::sum_words == 1) {
                 // k = 0, 1 of the product: the high parts of the two groups; k = 2, 3: the low parts.
                 std::uint32_t high, low;

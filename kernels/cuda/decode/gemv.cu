@@ -15,6 +15,7 @@
 #include "kernels/cuda/decode/activations.cuh"
 #include "kernels/cuda/device/device_context.h"
 #include "kernels/cuda/weights/panel_format.h"
+#include "kernels/quant/visit.h"
 
 namespace foresay::kernels::cuda {
 
@@ -164,25 +165,14 @@ bool plan_gemv(QuantType quant_type, const GemvScratch& scratch, std::size_t sha
 
 void launch_gemv(QuantType quant_type, const GemvArgs<kManySteps>& args, int processors, bool overlap,
                  cudaStream_t stream) {
-    switch (quant_type) {
-        case QuantType::f32:
-            return launch_gemv_as<QuantType::f32>(args, processors, overlap, stream);
-        case QuantType::f16:
-            return launch_gemv_as<QuantType::f16>(args, processors, overlap, stream);
-        case QuantType::bf16:
-            return launch_gemv_as<QuantType::bf16>(args, processors, overlap, stream);
-        case QuantType::q4_0:
-            return launch_gemv_as<QuantType::q4_0>(args, processors, overlap, stream);
-        case QuantType::q8_0:
-            return launch_gemv_as<QuantType::q8_0>(args, processors, overlap, stream);
-        case QuantType::q4_k:
-            return launch_gemv_as<QuantType::q4_k>(args, processors, overlap, stream);
-        case QuantType::q5_k:
-            return launch_gemv_as<QuantType::q5_k>(args, processors, overlap, stream);
-        case QuantType::q6_k:
-            return launch_gemv_as<QuantType::q6_k>(args, processors, overlap, stream);
-    }
-    bug("unknown quantisation type");
+    visit_quant_type(quant_type, [&](auto q) {
+        constexpr QuantType kType = decltype(q)::kQuantType;
+        if constexpr (kType == QuantType::mxfp4) {
+            bug("MXFP4 is in no panel");
+        } else {
+            launch_gemv_as<kType>(args, processors, overlap, stream);
+        }
+    });
 }
 
 }  // namespace foresay::kernels::cuda

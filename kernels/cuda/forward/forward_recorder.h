@@ -26,7 +26,7 @@ namespace foresay::kernels::cuda {
 struct CudaPreparedOp;
 struct CudaKv;
 
-enum class ForwardOp : std::uint8_t { embed, attention_in, attend, attention_out, mlp_in, mlp_out, head };
+enum class ForwardOp : std::uint8_t { embed, attention_in, attend, attention_out, mlp_in, mlp_out, moe, head };
 
 struct OpCall {
     ForwardOp op = ForwardOp::embed;

@@ -9,6 +9,7 @@
 //   attention_out  attended -> x += ...; with a post norm: attended -> raw, and launch_add_normed() adds it
 //   mlp_in         x -> ff
 //   mlp_out        ff -> x += ..., as attention_out
+//   moe            x -> x += ..., or -> branch (experts/experts.h)
 //   head           x of the logit rows -> logits
 //
 // Order:    the LinearSequence holds back decode ops, so it must be flushed before anything else is enqueued that reads
@@ -57,6 +58,9 @@ void ForwardRunner::enqueue(std::span<const OpCall> calls) {
                 break;
             case ForwardOp::mlp_out:
                 out(call, w_.ff);
+                break;
+            case ForwardOp::moe:
+                moe(call);
                 break;
             case ForwardOp::head:
                 lm_head(call);
@@ -253,6 +257,11 @@ void ForwardRunner::mlp_in(const OpCall& call, const OpCall* next) {
     MlpInLinear::Io io{w_.x.data(), w_.ff.data(), nullptr};
     if (next != nullptr && next->op == ForwardOp::mlp_out) io.reader = &prepared<PreparedOut>(*next).linear;
     prepared<PreparedMlpIn>(call).linear.launch(w_.linear_call(w_.rows()), io);
+}
+
+void ForwardRunner::moe(const OpCall& call) {
+    w_.sequence.flush();
+    prepared<PreparedMoe>(call).mixture.launch(stream_, w_.rows(), w_.x.data(), w_.experts);
 }
 
 void ForwardRunner::lm_head(const OpCall& call) {

@@ -33,6 +33,7 @@ private:
     void attend(const OpCall& call);
     void out(const OpCall& call, const DeviceBuffer<float>& input);
     void mlp_in(const OpCall& call, const OpCall* next);
+    void moe(const OpCall& call);
     void lm_head(const OpCall& call);
 
     // Writes new K and V into a cache of codes where no attention has done so.

@@ -7,6 +7,7 @@
 
 #include <memory>
 
+#include "kernels/cuda/experts/mixture.h"
 #include "kernels/cuda/linear.h"
 #include "kernels/cuda/rowwise/rope_cache.h"
 #include "kernels/ops.h"
@@ -44,6 +45,10 @@ struct PreparedOut : CudaPreparedOp {  // attention_out and mlp_out
 struct PreparedMlpIn : CudaPreparedOp {
     MlpInLinear linear;
     explicit PreparedMlpIn(const MlpInSpec& spec) : linear(spec) {}
+};
+struct PreparedMoe : CudaPreparedOp {
+    Mixture mixture;
+    explicit PreparedMoe(const MoeSpec& spec) : mixture(spec) {}
 };
 struct PreparedLmHead : CudaPreparedOp {
     LmHeadLinear linear;

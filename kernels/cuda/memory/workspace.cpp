@@ -38,15 +38,16 @@ int64_t CudaWorkspace::bytes_of(const ModelShape& shape, int32_t max_rows, int32
     const int64_t per_row = row.x + 2 * row.q + row.ff + row.raw;
     return static_cast<int64_t>(sizeof(float)) *
                (per_row * max_rows + LogitRows::stride_of(shape.vocab) * max_logit_rows) +
-           PrefillWorkspace::bytes(shape, max_rows) + MixedWorkspace::bytes(shape, max_rows);
+           PrefillWorkspace::bytes(shape, max_rows) + MixedWorkspace::bytes(shape, max_rows) +
+           ExpertsWorkspace::bytes(shape, max_rows);
 }
 
-// A forward has at most five calls per layer, an embedding and an LM head, so noting them never allocates.
+// A forward has at most six calls per layer, an embedding and an LM head, so noting them never allocates.
 CudaWorkspace::CudaWorkspace(DeviceContext& on, std::shared_ptr<OpenForward> open, const ModelShape& of, int32_t rows,
                              int32_t logit_rows)
     : device(on),
       stream(on.stream()),
-      recorder(size(5 * of.layers + 8)),
+      recorder(size(6 * of.layers + 8)),
       logits(logit_rows, of.vocab),
       token_slots(logit_rows, of.vocab),
       open_(std::move(open)) {
@@ -64,6 +65,7 @@ CudaWorkspace::CudaWorkspace(DeviceContext& on, std::shared_ptr<OpenForward> ope
     v_cell = DeviceBuffer<int64_t>(size(rows));
     prefill = PrefillWorkspace(of, rows);
     mixed = MixedWorkspace(of, rows);
+    experts = ExpertsWorkspace(of, rows);
     sequence_at.reserve(64);
     bytes = bytes_of(of, rows, logit_rows);
     cuda_check(cudaDeviceSynchronize(), "the device failed");

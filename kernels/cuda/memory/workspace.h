@@ -14,6 +14,7 @@
 
 #include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/device/device_context.h"
+#include "kernels/cuda/experts/mixture.h"
 #include "kernels/cuda/forward/forward_recorder.h"
 #include "kernels/cuda/forward/graph.h"
 #include "kernels/cuda/linear.h"
@@ -70,6 +71,7 @@ struct CudaWorkspace : Workspace {
     // Activations.
     DeviceBuffer<float> x, q, attended, ff;
     DeviceBuffer<float> raw;  // projections for another kernel to complete; also new K and V of a cache of codes
+    ExpertsWorkspace experts;
     DeviceBuffer<std::int64_t> k_cell, v_cell;
     DeviceBuffer<float2> angles[kMaxRopes];
     PrefillWorkspace prefill;

@@ -374,6 +374,8 @@ void launch_dequantize(cudaStream_t stream, const Panels::Part& part, std::int32
         case QuantType::q6_k:
             dequantize_as<QuantType::q6_k>(stream, part, from, count, shift, out, stride);
             break;
+        case QuantType::mxfp4:
+            bug("MXFP4 is in no panel");
     }
     launched("unpack");
 }

@@ -24,6 +24,7 @@
 #include "kernels/cuda/decode/gemv.h"
 #include "kernels/cuda/weights/panel_format.h"
 #include "kernels/quant/visit.h"
+#include "kernels/quant/widen.h"
 
 namespace foresay::kernels::cuda {
 namespace {
@@ -234,8 +235,12 @@ void fill(const TensorView& view, RowTarget target, const Panels::Part& part) {
                               cudaMemcpyHostToDevice),
                    "cannot copy weights to the device");
         target.first = first;
-        visit_quant_type(view.quant_type,
-                         [&](auto q) { repack_slab<decltype(q)>(slab.data(), count, view.cols, target, part); });
+        visit_quant_type(view.quant_type, [&](auto q) {
+            using Q = decltype(q);
+            // MXFP4 has become another type before.
+            if constexpr (Q::kQuantType != QuantType::mxfp4)
+                repack_slab<Q>(slab.data(), count, view.cols, target, part);
+        });
     }
     cuda_check(cudaDeviceSynchronize(), "cannot pack weights");
 }
@@ -278,16 +283,31 @@ std::vector<float> decoded(const TensorView& view) {
     return values;
 }
 
+void check_inputs(std::int64_t inputs) {
+    if (inputs % 4 == 0) return;
+    throw Error("a matrix with " + std::to_string(inputs) +
+                " inputs per row, which is no multiple of 4, cannot run on the device; use --device cpu");
+}
+
 }  // namespace
 
 Panels::Panels(std::span<const PackSource> matrices, RowOrder order) : inputs_(matrices[0].view.cols) {
     // The scratch memory of the decode kernel is allocated with the first weights: nothing can be allocated while a
     // graph is captured.
     gemv_scratch();
-    if (inputs_ % 4 != 0) {
-        throw Error("a matrix with " + std::to_string(inputs_) +
-                    " inputs per row, which is no multiple of 4, cannot run on the device; use --device cpu");
+    check_inputs(inputs_);
+    // The numbers of matrices in a type that the kernels do not multiply, in another one.
+    std::vector<PackSource> known(matrices.begin(), matrices.end());
+    std::vector<std::vector<std::byte>> widened(known.size());
+    for (std::size_t m = 0; m < known.size(); ++m) {
+        TensorView& view = known[m].view;
+        const QuantType type = widened_type(view);
+        if (type != view.quant_type) view = widen(view, type, widened[m]);
     }
+    pack(known, order);
+}
+
+void Panels::pack(std::span<const PackSource> matrices, RowOrder order) {
     for (const PackSource& matrix : matrices) {
         check(matrix.view.cols == inputs_, "stacked matrices read the same input");
         rows_ += matrix.view.rows;
@@ -336,6 +356,41 @@ Panels::Panels(std::span<const PackSource> matrices, RowOrder order) : inputs_(m
         }
         first_row += rows;
         begin = end;
+    }
+}
+
+ExpertPanels::ExpertPanels(std::span<const TensorView> first, std::span<const TensorView> second)
+    : rows_(first[0].rows * (second.empty() ? 1 : 2)), inputs_(first[0].cols) {
+    check_inputs(inputs_);
+    const QuantType stored = first[0].quant_type;
+    const auto is_stored = [&](const TensorView& view) { return view.quant_type == stored; };
+    const bool alike = std::ranges::all_of(first, is_stored) && std::ranges::all_of(second, is_stored);
+    // One type for all: BF16 if one of them needs it.
+    QuantType type = alike ? stored : QuantType::f32;
+    if (type == QuantType::mxfp4) {
+        const auto fits = [](const TensorView& view) { return widened_type(view) == QuantType::q8_0; };
+        type =
+            std::ranges::all_of(first, fits) && std::ranges::all_of(second, fits) ? QuantType::q8_0 : QuantType::bf16;
+    }
+    const std::int64_t padded = (rows_ + kPanelRows - 1) / kPanelRows * kPanelRows;
+    part_ = make_part(type, 0, padded * static_cast<std::int64_t>(first.size()), inputs_);
+    if (first[0].data == nullptr) {
+        fill_randomly(part_, inputs_);
+        return;
+    }
+    const auto pack = [&](TensorView view, std::size_t expert, std::int64_t place) {
+        std::vector<float> values;
+        if (!alike) {
+            values = decoded(view);
+            view = {QuantType::f32, view.rows, view.cols, reinterpret_cast<const std::byte*>(values.data())};
+        }
+        std::vector<std::byte> widened;
+        if (view.quant_type != type) view = widen(view, type, widened);
+        fill(view, {0, static_cast<std::int64_t>(expert) * padded + place, second.empty() ? 1 : 2, {}}, part_);
+    };
+    for (std::size_t e = 0; e < first.size(); ++e) {
+        pack(first[e], e, 0);
+        if (!second.empty()) pack(second[e], e, 1);
     }
 }
 

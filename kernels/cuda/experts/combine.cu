@@ -1,0 +1,63 @@
+// The sum of a row's experts, by ascending id, and what becomes of it: post norm, then the branch or x. With a post
+// norm a CTA has a whole row; without one, several share it.
+
+#include "kernels/cuda/device/async.cuh"
+#include "kernels/cuda/device/launch.cuh"
+#include "kernels/cuda/experts/block_sums.cuh"
+#include "kernels/cuda/experts/experts.h"
+
+namespace foresay::kernels::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+
+// With a post norm the row lies in shared memory until its squares are known.
+__global__ void __launch_bounds__(kThreads) combine(const CombineCall c) {
+    extern __shared__ float row[];
+    __shared__ float parts[32], weights[kMaxUsed];
+    allow_successor();
+    await_predecessors();
+    const std::int64_t t = blockIdx.y;
+    if (threadIdx.x < static_cast<unsigned>(c.used))
+        weights[threadIdx.x] = __ldcg(c.with.weight + t * c.used + threadIdx.x);
+    __syncthreads();
+    const float* const out = c.with.out + t * c.used * c.width;
+    const auto finish = [&](int i, float y) {
+        if (c.keep_branch) {
+            c.with.branch[t * c.width + i] = y;
+        } else {
+            float* const x = c.x + t * c.width + i;
+            *x = c.stream_scale * fmaf(c.scale, y, __ldcg(x));
+        }
+    };
+    for (int i = static_cast<int>(blockIdx.x * kThreads + threadIdx.x); i < c.width;
+         i += static_cast<int>(gridDim.x) * kThreads) {
+        float y = 0.0f;
+        for (int k = 0; k < c.used; ++k) {
+            y = fmaf(weights[k], __ldcg(out + static_cast<std::int64_t>(k) * c.width + i), y);
+        }
+        if (c.post_norm.weight == nullptr) {
+            finish(i, y);
+        } else {
+            row[i] = y;
+        }
+    }
+    if (c.post_norm.weight == nullptr) return;
+    __syncthreads();
+    const float2 moments = row_moments(c.post_norm.layer, c.width, parts, [&](int i) { return row[i]; });
+    const float2 stats = {moments.x, 1.0f / sqrtf(moments.y + c.post_norm.eps)};
+    for (int i = static_cast<int>(threadIdx.x); i < c.width; i += kThreads) {
+        finish(i, normed_value(c.post_norm, stats, row[i], i));
+    }
+}
+
+}  // namespace
+
+void launch_combine(cudaStream_t stream, const CombineCall& call) {
+    const bool normed = call.post_norm.weight != nullptr;
+    const dim3 grid(normed ? 1 : static_cast<unsigned>((call.width + kThreads - 1) / kThreads),
+                    static_cast<unsigned>(call.rows));
+    launch_overlapping("sum of experts", combine, grid, kThreads, normed ? call.width * 4 : 0, stream, call);
+}
+
+}  // namespace foresay::kernels::cuda

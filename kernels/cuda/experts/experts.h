@@ -1,0 +1,115 @@
+// kernels/cuda/experts/experts.h: the kernels of a mixture of experts: the choice of each row, the products of the
+// chosen experts, and their sum.
+//
+// Terms:    a slot is a row's use of one expert: slot t K + i is the i-th chosen expert of row t, by ascending id. A
+//           tile is up to kExpertRows slots of one expert, which one reading of its weights multiplies.
+//
+// Data flow of an op, T rows of which each uses K of E experts:
+//
+//   launch_router     x --norm, router--> scores [T, E] --> choice and weight of each slot, the slots sorted by expert,
+//                     and the list of tiles. For up to kFusedRows rows one launch; else three.
+//   launch_products   x of the slot's row --norm, gate and up, biases, activation--> ff [slots, Fe]
+//   launch_products   ff --down, bias--> out [slots, D]
+//   launch_combine    sum over the slots of a row, by ascending expert --post norm--> x or the branch
+//
+// No kernel asks the host how many slots an expert has: grids are made for the most tiles there can be, and what is
+// left over returns at once. So a forward is a graph like any other.
+//
+// Law 1:    a row's scores, choice, products and sum depend on that row alone: a column of an mma depends on that
+//           column, units of inputs are added in their order, and experts by ascending id.
+// Precision: scores, weights and sums are float32; exponentials and sums of the softmax double. Inputs of quantised
+//           matrices are float16 after scaling by a power of two per row and unit of 128 or 256 inputs.
+// Overlap:  every kernel lets its successor start early and waits for its predecessors
+// (kernels/cuda/device/launch.cuh). Errors:   launches throw Error when a kernel cannot be launched.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/device/device.h"
+#include "kernels/cuda/weights/panels.h"
+#include "kernels/ops.h"
+
+namespace foresay::kernels::cuda {
+
+inline constexpr int kExpertRows = 8;
+inline constexpr int kFusedRows = 64;     // up to so many rows the router is one launch
+inline constexpr int kMaxExperts = 1024;  // E
+inline constexpr int kMaxUsed = 32;       // K
+
+// A norm as the kernels want it; no weight: x as it is.
+struct NormArgs {
+    const float* weight = nullptr;  // [D]
+    const float* bias = nullptr;    // [D], LayerNorm only; may be absent
+    float eps = 0.0f;
+    bool layer = false;  // LayerNorm
+};
+
+// What a forward's experts need of memory, in CudaWorkspace. Addresses never change.
+struct ExpertBuffers {
+    float* scores = nullptr;         // [T, E]
+    float2* stats = nullptr;         // [T]: mean and 1 / deviation of x, for the norm of the experts
+    std::int32_t* choice = nullptr;  // [slots]: the expert
+    float* weight = nullptr;         // [slots]
+    std::int32_t* sorted = nullptr;  // [slots]: slot numbers, expert by expert
+    int4* tiles = nullptr;           // {expert, first of its slots in `sorted`, slots, unused}
+    std::int32_t* counts = nullptr;  // {tiles, CTAs of the router that are done}; both 0 before the first use
+    float* ff = nullptr;             // [slots, Fe]
+    float* out = nullptr;            // [slots, D]
+    float* branch = nullptr;         // [T, D]: what keep_branch keeps
+};
+
+// The most tiles that so many slots make.
+constexpr std::int64_t most_tiles(std::int64_t slots, std::int64_t experts) {
+    const std::int64_t split = slots / kExpertRows + experts;
+    return slots < split ? slots : split;
+}
+
+struct RouterCall {
+    std::int32_t rows = 0, width = 0;  // T, D
+    std::int32_t experts = 0, used = 0;
+    const float* x = nullptr;       // [T, D]
+    NormArgs norm;                  // of what the router reads
+    NormArgs expert_norm;           // whose statistics go to `stats`
+    const float* weight = nullptr;  // [E, D]
+    const float* bias = nullptr;    // [E] or null, likewise the next two
+    const float* choice_bias = nullptr;
+    const float* factor = nullptr;
+    Gating gating = Gating::softmax;
+    bool renormalize = false;
+    float scale = 1.0f;
+    std::int32_t groups = 1, groups_used = 1;
+    ExpertBuffers to;
+};
+void launch_router(cudaStream_t stream, const RouterCall& call);
+
+// gate and up (interleaved panels), or down.
+struct ProductsCall {
+    bool gate_up = false;
+    QuantType quant_type = QuantType::f32;
+    const std::uint8_t* panels = nullptr;  // of expert 0
+    std::int64_t expert_bytes = 0;         // from an expert's panels to the next one's
+    std::int32_t panel_count = 0;          // of an expert
+    std::int32_t blocks = 0;               // of a panel
+    std::int32_t inputs = 0, rows = 0;     // of an expert's stack, without padding
+    std::int32_t slots = 0, used = 0, experts = 0;
+    const float* x = nullptr;     // gate_up: [T, D]; down: [slots, Fe]
+    NormArgs norm;                // gate_up
+    const float* bias = nullptr;  // [E, rows] in packed order, or null
+    Activation activation = Activation::silu;
+    float limit = 0.0f;
+    float* out = nullptr;  // [slots, Fe or D]
+    ExpertBuffers with;
+};
+void launch_products(cudaStream_t stream, const ProductsCall& call);
+
+struct CombineCall {
+    std::int32_t rows = 0, width = 0, used = 0;
+    NormArgs post_norm;
+    bool keep_branch = false;
+    float scale = 1.0f, stream_scale = 1.0f;
+    float* x = nullptr;  // [T, D]
+    ExpertBuffers with;
+};
+void launch_combine(cudaStream_t stream, const CombineCall& call);
+
+}  // namespace foresay::kernels::cuda

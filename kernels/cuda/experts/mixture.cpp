@@ -1,0 +1,225 @@
+#include "kernels/cuda/experts/mixture.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "base/error.h"
+#include "kernels/cuda/weights/panel_format.h"
+#include "kernels/quant/visit.h"
+
+namespace foresay::kernels::cuda {
+
+// Of products.cuh; instantiated in a file for each type.
+template <QuantType E>
+void launch_products_as(cudaStream_t stream, const ProductsCall& call);
+
+namespace {
+
+using std::int32_t;
+using std::int64_t;
+
+std::size_t size(int64_t value) { return static_cast<std::size_t>(value); }
+
+// All rows of a matrix as float32. Synthetic weights: numbers of about 1 / sqrt(cols), as panels get them.
+std::vector<float> all_rows(const TensorView& view) {
+    std::vector<float> values(size(view.elements()));
+    if (view.data != nullptr) {
+        for (int64_t row = 0; row < view.rows; ++row) {
+            dequantize_row(view, row, std::span(values).subspan(size(row * view.cols), size(view.cols)));
+        }
+        return values;
+    }
+    const float scale = 1.7320508f / std::sqrt(static_cast<float>(view.cols));
+    std::uint64_t state = static_cast<std::uint64_t>(view.elements());
+    for (float& value : values) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        value = scale * (static_cast<float>(state >> 40) / 8388608.0f - 1.0f);
+    }
+    return values;
+}
+DeviceBuffer<float> matrix(const TensorView& view) {
+    if (view.empty()) return {};
+    return to_device(std::span<const float>(all_rows(view)));
+}
+
+// Biases [E, n] of gate and up, as their packed rows lie: 2 i and 2 i + 1 are unit i. Zeros for one that is absent.
+DeviceBuffer<float> interleaved(const TensorView& gate, const TensorView& up) {
+    if (gate.empty() && up.empty()) return {};
+    const TensorView& any = gate.empty() ? up : gate;
+    std::vector<float> both(size(2 * any.elements()), 0.0f);
+    for (const TensorView* view : {&gate, &up}) {
+        if (view->empty()) continue;
+        const std::vector<float> values = all_rows(*view);
+        for (std::size_t i = 0; i < values.size(); ++i) both[2 * i + (view == &up ? 1 : 0)] = values[i];
+    }
+    return to_device(std::span<const float>(both));
+}
+
+int64_t slots_of(const ModelShape& shape, int32_t rows) { return int64_t{rows} * shape.experts_used; }
+
+const MoeSpec& checked(const MoeSpec& spec) {
+    if (spec.shape.experts > kMaxExperts || spec.shape.experts_used > kMaxUsed) {
+        throw Error("this model has " + std::to_string(spec.shape.experts) + " experts, of which a row uses " +
+                    std::to_string(spec.shape.experts_used) + ", and the cuda backend supports at most " +
+                    std::to_string(kMaxExperts) + " and " + std::to_string(kMaxUsed) + "; use --device cpu");
+    }
+    return spec;
+}
+
+}  // namespace
+
+void launch_products(cudaStream_t stream, const ProductsCall& call) {
+    visit_quant_type(call.quant_type, [&](auto q) {
+        constexpr QuantType kType = decltype(q)::kQuantType;
+        if constexpr (kType == QuantType::mxfp4) {
+            bug("MXFP4 is in no panel");
+        } else {
+            launch_products_as<kType>(stream, call);
+        }
+    });
+}
+
+ExpertNorm::ExpertNorm(const NormSpec& spec) : layer(spec.kind == NormKind::layer), present(!spec.empty()) {
+    if (!present) return;
+    norm = DeviceNorm(spec);
+    bias = device_vector(spec.bias);
+}
+NormArgs ExpertNorm::args() const {
+    if (!present) return {};
+    return {norm.weight.data(), bias.data(), norm.eps, layer};
+}
+
+ExpertsWorkspace::ExpertsWorkspace(const ModelShape& shape, int32_t max_rows) {
+    if (shape.experts == 0) return;
+    const int64_t slots = slots_of(shape, max_rows);
+    scores_ = DeviceBuffer<float>(size(int64_t{max_rows} * shape.experts));
+    weight_ = DeviceBuffer<float>(size(slots));
+    ff_ = DeviceBuffer<float>(size(slots * shape.expert_ff));
+    out_ = DeviceBuffer<float>(size(slots * shape.d_model));
+    branch_ = DeviceBuffer<float>(size(int64_t{max_rows} * shape.d_model));
+    stats_ = DeviceBuffer<float2>(size(max_rows));
+    choice_ = DeviceBuffer<int32_t>(size(slots));
+    sorted_ = DeviceBuffer<int32_t>(size(slots));
+    tiles_ = DeviceBuffer<int4>(size(most_tiles(slots, shape.experts)));
+    constexpr int32_t none[] = {0, 0};
+    counts_ = to_device(std::span<const int32_t>(none));
+}
+
+int64_t ExpertsWorkspace::bytes(const ModelShape& shape, int32_t max_rows) {
+    if (shape.experts == 0) return 0;
+    const int64_t slots = slots_of(shape, max_rows);
+    return 4 * (int64_t{max_rows} * (shape.experts + shape.d_model + 2) +
+                slots * (int64_t{shape.expert_ff} + shape.d_model + 3)) +
+           16 * most_tiles(slots, shape.experts);
+}
+
+bool ExpertsWorkspace::has_room(const ModelShape& shape, int32_t rows) const {
+    const int64_t slots = slots_of(shape, rows);
+    return size(int64_t{rows} * shape.experts) <= scores_.size() && size(slots) <= weight_.size() &&
+           size(slots * shape.expert_ff) <= ff_.size() && size(slots * shape.d_model) <= out_.size() &&
+           size(most_tiles(slots, shape.experts)) <= tiles_.size();
+}
+
+ExpertBuffers ExpertsWorkspace::view() const {
+    return {scores_.data(), stats_.data(),  choice_.data(), weight_.data(), sorted_.data(),
+            tiles_.data(),  counts_.data(), ff_.data(),     out_.data(),    branch_.data()};
+}
+
+Mixture::Mixture(const MoeSpec& spec)
+    : shape_(checked(spec).shape),
+      norm_(spec.norm),
+      router_norm_(spec.router.norm),
+      post_norm_(spec.post_norm),
+      router_(matrix(spec.router.weight)),
+      router_bias_(matrix(spec.router.bias)),
+      choice_bias_(matrix(spec.router.choice_bias)),
+      factor_(matrix(spec.router.factor)),
+      gating_(spec.router.gating),
+      renormalize_(spec.router.renormalize),
+      router_scale_(spec.router.scale),
+      groups_(spec.router.groups),
+      groups_used_(spec.router.groups_used),
+      gate_up_{ExpertPanels(spec.gate, spec.up), interleaved(spec.gate_bias, spec.up_bias)},
+      down_{ExpertPanels(spec.down, {}), matrix(spec.down_bias)},
+      activation_(spec.activation),
+      limit_(spec.limit),
+      keep_branch_(spec.keep_branch),
+      scale_(spec.scale),
+      stream_scale_(spec.stream_scale) {}
+
+ProductsCall Mixture::products(const Stack& stack, int32_t rows) const {
+    const Panels::Part& part = stack.panels.part();
+    ProductsCall call;
+    call.quant_type = part.quant_type;
+    call.panels = part.data.data();
+    call.panel_count = part.panels / shape_.experts;
+    call.blocks = part.blocks;
+    call.expert_bytes = int64_t{call.panel_count} * part.blocks * block_format(part.quant_type).bytes;
+    call.inputs = static_cast<int32_t>(stack.panels.inputs());
+    call.rows = static_cast<int32_t>(stack.panels.rows());
+    call.slots = static_cast<int32_t>(slots_of(shape_, rows));
+    call.used = shape_.experts_used;
+    call.experts = shape_.experts;
+    call.bias = stack.bias.data();
+    return call;
+}
+
+void Mixture::launch(cudaStream_t stream, int32_t rows, float* x, const ExpertsWorkspace& workspace) const {
+    check(workspace.has_room(shape_, rows), "the experts of a forward fit their workspace");
+    const ExpertBuffers buffers = workspace.view();
+    RouterCall router;
+    router.rows = rows;
+    router.width = shape_.d_model;
+    router.experts = shape_.experts;
+    router.used = shape_.experts_used;
+    router.x = x;
+    router.norm = router_norm_.present ? router_norm_.args() : norm_.args();
+    router.expert_norm = norm_.args();
+    router.weight = router_.data();
+    router.bias = router_bias_.data();
+    router.choice_bias = choice_bias_.data();
+    router.factor = factor_.data();
+    router.gating = gating_;
+    router.renormalize = renormalize_;
+    router.scale = router_scale_;
+    router.groups = groups_;
+    router.groups_used = groups_used_;
+    router.to = buffers;
+    launch_router(stream, router);
+
+    ProductsCall in = products(gate_up_, rows);
+    in.gate_up = true;
+    in.x = x;
+    in.norm = norm_.args();
+    in.activation = activation_;
+    in.limit = limit_;
+    in.out = buffers.ff;
+    in.with = buffers;
+    launch_products(stream, in);
+
+    ProductsCall out = products(down_, rows);
+    out.x = buffers.ff;
+    out.out = buffers.out;
+    out.with = buffers;
+    launch_products(stream, out);
+
+    CombineCall combine;
+    combine.rows = rows;
+    combine.width = shape_.d_model;
+    combine.used = shape_.experts_used;
+    combine.post_norm = post_norm_.args();
+    combine.keep_branch = keep_branch_;
+    combine.scale = scale_;
+    combine.stream_scale = stream_scale_;
+    combine.x = x;
+    combine.with = buffers;
+    launch_combine(stream, combine);
+}
+
+int64_t Mixture::bytes() const {
+    return static_cast<int64_t>(gate_up_.panels.part().data.bytes() + down_.panels.part().data.bytes() +
+                                router_.bytes());
+}
+
+}  // namespace foresay::kernels::cuda
