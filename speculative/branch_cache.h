@@ -70,9 +70,13 @@ private:
     std::int32_t common(const Branch& branch, std::span<const std::int32_t> tokens,
                         std::span<const std::uint8_t> generated) const;
     void drop_oldest();
-    // Whether the token at `index` is a decode row.
-    bool decodes(std::int32_t index) const;
-    bool evaluate_segment(std::int32_t end, std::int32_t logit_rows, const std::atomic<bool>* cancel);
+    // The tokens from `start` that are of one row class: where they end, at `limit` at the latest.
+    struct Run {
+        kernels::RowClass row_class = kernels::RowClass::decode;
+        std::int32_t end = 0;
+    };
+    Run run_from(std::int32_t start, std::int32_t limit) const;
+    bool evaluate_run(const Run& run, const std::atomic<bool>* cancel);
 
     core::Context* target_;
     std::int32_t given_decode_rows_ = 0;

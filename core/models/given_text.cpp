@@ -4,21 +4,24 @@
 
 namespace foresay::core {
 
-std::int32_t given_decode_rows(const Context& context) {
-    // What one reading of the weights multiplies with at the price of few rows, by name: it is part of the bits that a
-    // backend gives a text, and so no option.
-    constexpr std::int32_t kDeviceRows = 32;
-    if (context.model().ops().describe().name != "cuda") return 0;
-    const ContextOptions& options = context.options();
-    return std::min(kDeviceRows, std::max(options.prefill_rows, options.decode_rows));
+std::int32_t given_decode_rows(const kernels::Ops& ops) {
+    // What a device multiplies without unpacking the weights first. Part of the bits of every text, and so no option.
+    constexpr std::int32_t kDeviceRows = 128;
+    return ops.free_memory() < 0 ? 0 : kDeviceRows;
 }
 
 bool evaluate_given(Context& context, std::span<const std::int32_t> tokens, SequenceId sequence,
                     const std::atomic<bool>* cancel) {
-    const std::size_t first = std::min(tokens.size(), static_cast<std::size_t>(given_decode_rows(context)));
-    const bool whole = first == tokens.size();
-    if (first > 0 && !context.decode(tokens.first(first), whole ? 1 : 0, sequence)) return false;
-    return whole || context.prefill(tokens.subspan(first), sequence, cancel);
+    if (static_cast<std::int64_t>(tokens.size()) > context.capacity() - context.length(sequence)) return false;
+    std::size_t first = std::min(tokens.size(), static_cast<std::size_t>(given_decode_rows(context.ops())));
+    while (first > 0) {
+        if (cancel != nullptr && cancel->load(std::memory_order_relaxed)) return false;
+        const std::size_t count = std::min(first, static_cast<std::size_t>(context.max_rows()));
+        if (!context.decode(tokens.first(count), count == tokens.size() ? 1 : 0, sequence)) return false;
+        tokens = tokens.subspan(count);
+        first -= count;
+    }
+    return tokens.empty() || context.prefill(tokens, sequence, cancel);
 }
 
 }  // namespace foresay::core

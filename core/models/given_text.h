@@ -1,13 +1,14 @@
 // core/models/given_text.h: which rows of given text are decode rows.
 //
-// The two classes of rows may differ in their bits on a device (docs/architecture.md, law 1), and a device needs as
-// long for a short chunk of prefill rows as for hundreds. So there the first rows of a segment of given text, counted
-// from where it begins (the start of the sequence, or after a generated token), are decode rows, and short prompts are
-// made of these alone. Which class a row has still depends on nothing but what comes before it.
+// Where the classes of rows differ in their bits (docs/architecture.md, law 1), a short chunk of prefill rows takes as
+// long as one of hundreds. So there the first rows of a segment of given text are decode rows, and a short prompt has
+// no others. A segment begins where a sequence begins, or after a generated token, and is counted from there: never
+// from where a chunk, a turn or a batch begins, nor from what is cached. So a row's class depends on what comes before
+// it alone.
 //
 // Threads:  one caller of a context at a time.
-// Cost:     given_decode_rows() asks the backend for its name.
-// Errors:   none; false where Context::prefill() and decode() say so.
+// Cost:     evaluate_given() is one forward of decode rows, then those of Context::prefill().
+// Errors:   none; false where Context::prefill() says so.
 #pragma once
 
 #include <atomic>
@@ -18,9 +19,8 @@
 
 namespace foresay::core {
 
-// How many rows of a segment of given text, from its first, are decode rows. 0: none, on hosts, where classes are
-// equal.
-std::int32_t given_decode_rows(const Context& context);
+// How many rows of a segment of given text, from its first, are decode rows. 0 on hosts, where the classes agree.
+std::int32_t given_decode_rows(const kernels::Ops& ops);
 
 // Evaluates a whole segment of given text. Afterwards logits(0) belongs to its last token.
 bool evaluate_given(Context& context, std::span<const std::int32_t> tokens, SequenceId sequence = 0,

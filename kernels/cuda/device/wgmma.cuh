@@ -30,9 +30,11 @@ __device__ inline void wgmma_commit() {
 __device__ inline void wgmma_wait() {
     if constexpr (kHasWgmma) asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
 }
-// Bytes to the next 8 inputs, and to the next 8 columns.
+// Bytes to the next 8 inputs, and to the next 8 columns. In a cluster, a shared-memory address also says which CTA it
+// belongs to, above the 18 bits that count here.
 __device__ inline std::uint64_t wgmma_operand(std::uint32_t address, std::uint32_t inputs, std::uint32_t columns) {
-    return (std::uint64_t{address} >> 4) | (std::uint64_t{inputs >> 4} << 16) | (std::uint64_t{columns >> 4} << 32);
+    return (std::uint64_t{address & 0x3ffff} >> 4) | (std::uint64_t{inputs >> 4} << 16) |
+           (std::uint64_t{columns >> 4} << 32);
 }
 // Ties registers to this place in the code.
 template <int kCount>

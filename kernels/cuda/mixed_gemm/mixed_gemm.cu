@@ -138,6 +138,8 @@ MixedPlan plan_of(const GemvOp& op, std::int32_t rows, const DeviceInfo& device)
             least = cost;
         }
     });
+    static const char* const experiment = std::getenv("MIXED_EXPERIMENT");  // EXPERIMENT
+    if (experiment != nullptr) best.experiment = std::atoi(experiment);
     return best;
 }
 

@@ -197,19 +197,21 @@ __device__ __forceinline__ void produce_stages(const MixedArgs& args, std::uint3
 #if __CUDA_ARCH__ >= 900
     using Tile = MixedTile<E, kPanels, kTokens, kSlices>;
     using Walk = StageWalk<E, kPanels, kTokens, kSlices, kCluster>;
+    const bool no_copies = E == QuantType::q4_0 && args.plan.experiment & 4;
+    const bool no_images = E == QuantType::q4_0 && args.plan.experiment & 6;
     const bool weights_stay = args.plan.token_tiles > 1;
     const auto full = [&](int slot) { return shared + 16 * slot; };
     const auto stage = [&](int slot) { return shared + kMixedRingAt + Tile::kPassageBytes + slot * Tile::kStageBytes; };
     const auto image_piece = [&](int slice) { return (kPanels + slice) % kProducerWarps == producer; };
     const auto copy_weights = [&](const Walk& walk, int slot) {
         const int panels = walk.unit().panels, blocks = walk.blocks();
-        const std::uint32_t piece = blocks * Tile::kWeightBytes;
+        const std::uint32_t piece = no_copies ? 0 : blocks * Tile::kWeightBytes;
         std::uint32_t bytes = 0;
 #pragma unroll
         for (int i = 0; i < kPanels; i += kProducerWarps) bytes += i + producer < panels ? piece : 0;
 #pragma unroll
         for (int g = 0; g < kSlices; ++g) {
-            if (image_piece(g) && g < blocks) bytes += walk.unit().eights * Tile::kImageBytes;
+            if (image_piece(g) && g < blocks && !no_images) bytes += walk.unit().eights * Tile::kImageBytes;
         }
         asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(full(slot)), "r"(bytes) : "memory");
         const std::uint8_t* from =
@@ -218,7 +220,7 @@ __device__ __forceinline__ void produce_stages(const MixedArgs& args, std::uint3
                 Tile::kWeightBytes;
 #pragma unroll
         for (int i = 0; i < kPanels; i += kProducerWarps) {
-            if (i + producer < panels) {
+            if (i + producer < panels && !no_copies) {
                 copy_to_stage(stage(slot) + (i + producer) * kSlices * Tile::kWeightBytes, from, piece, full(slot),
                               weights_stay);
             }
@@ -229,7 +231,7 @@ __device__ __forceinline__ void produce_stages(const MixedArgs& args, std::uint3
         // The CTAs of a cluster have the same rows of the batch: each copies a share of the images for all of them.
         const int eights = walk.unit().eights, rank = static_cast<int>(blockIdx.x) % kCluster;
         const int begin = eights * rank / kCluster, end = eights * (rank + 1) / kCluster;
-        if (begin == end) return;
+        if (begin == end || no_images) return;
         const auto bytes = static_cast<std::uint32_t>((end - begin) * Tile::kImageBytes);
 #pragma unroll
         for (int g = 0; g < kSlices; ++g) {

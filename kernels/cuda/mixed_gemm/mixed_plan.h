@@ -22,6 +22,7 @@ struct MixedPlan {
     std::int32_t cluster = 1;  // CTAs that share the rows of the batch
     std::int32_t token_tiles = 0, row_tiles = 0, units = 0;
     std::int32_t stages = 0, shared_bytes = 0;
+    std::int32_t experiment = 0;  // EXPERIMENT 1: no products; 2: no images; 4: no copies
 };
 
 // Calls visit(panels, sets, slices, columns, cluster), constants, for each tile that exists for a type: panels / 2 *

@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <type_traits>
 
 #include "kernels/cuda/device/wgmma.cuh"
 #include "kernels/cuda/mixed_gemm/mixed_gemm.cuh"
@@ -243,6 +244,8 @@ __global__ void __launch_bounds__(WgmmaGroups<kPanels, kSets, kSlices>::kThreads
     const int group = warp / 4, slice = group % kSlices, set = group / kSlices / (kPanels / 2);
     const int pair = group / kSlices % (kPanels / 2), panel_warp = pair * 2 + warp % 4 / 2, tile = warp % 2;
     const std::uint32_t passage = shared + kMixedRingAt + (set * (kPanels / 2) + pair) * (kSlices * N * 64 * 4);
+    const auto stage_at = [&](int of) { return shared + kMixedRingAt + Tile::kPassageBytes + of * Tile::kStageBytes; };
+    constexpr bool kAhead = loads_ahead(E);
     int slot = 0;
     std::uint32_t parity = 0;
 #pragma unroll 1
@@ -259,41 +262,52 @@ __global__ void __launch_bounds__(WgmmaGroups<kPanels, kSets, kSlices>::kThreads
             float sums[kSums];
 #pragma unroll
             for (int i = 0; i < kSums; ++i) sums[i] = 0.0f;
+            [[maybe_unused]] std::conditional_t<kAhead, TileBlock<E>, int> ahead;
+            // The words of this warp in the stage of `slot`.
+            const auto load = [&](int of, std::uint32_t of_parity) {
+                mbarrier_wait(shared + 16 * of, of_parity);
+                return TileBlock<E>(stage_at(of) + (panel_warp * kSlices + slice) * Tile::kWeightBytes, tile, lane);
+            };
+            if constexpr (kAhead) ahead = load(slot, parity);
 #pragma unroll 1
             for (int first = w; first < count; first += gemv_warps(E)) {
-                mbarrier_wait(shared + 16 * slot, parity);
-                const std::uint32_t stage = shared + kMixedRingAt + Tile::kPassageBytes + slot * Tile::kStageBytes;
-                const std::uint32_t images =
-                    stage + Tile::kOperandsAt + slice * Tile::kImagesOfSlice + set * (N / 8) * Image::kBytes;
-                // The last stage of a round may lack blocks of the later slices.
-                if (kSlices == 1 || first + slice < count) {
-                    // Panels and rows past the last are whatever the stage held; their sums go nowhere.
-                    const TileBlock<E> weights(stage + (panel_warp * kSlices + slice) * Tile::kWeightBytes, tile, lane);
-                    multiply_tile<E, N>(weights, images, sums);
-                    if (first + slice + gemv_warps(E) >= count) {
+                // Panels and rows past the last, and blocks of slices that have one less, are whatever the stage held;
+                // their sums go nowhere.
+                const int next = slot + 1 == args.plan.stages ? 0 : slot + 1;
+                const std::uint32_t next_parity = next == 0 ? parity ^ 1 : parity;
+                const auto use = [&](const TileBlock<E>& weights) {
+                    const std::uint32_t images = stage_at(slot) + Tile::kOperandsAt + slice * Tile::kImagesOfSlice +
+                                                 set * (N / 8) * Image::kBytes;
+                    if (kSlices > 1 && first + slice >= count) return;
+                    if (!(E == QuantType::q4_0 && args.plan.experiment & 1)) multiply_tile<E, N>(weights, images, sums);
+                    if (first + slice + gemv_warps(E) < count) return;
                         // The slice ends. Product and sum are rounded apart, as where one warp leaves the product and
                         // another adds it.
 #pragma unroll
-                        for (int j = 0; j < kSums / 4; ++j) {
-                            std::uint32_t x, y;
-                            load_shared2(x, y, images + j * Image::kBytes + Image::kBackAt + lane % 4 * 8);
+                    for (int j = 0; j < kSums / 4; ++j) {
+                        std::uint32_t x, y;
+                        load_shared2(x, y, images + j * Image::kBytes + Image::kBackAt + lane % 4 * 8);
 #pragma unroll
-                            for (int i = 0; i < 4; ++i) {
-                                const float product = __fmul_rn(sums[4 * j + i], __uint_as_float(i % 2 == 0 ? x : y));
-                                if constexpr (kSlices == 1) {
-                                    total[4 * j + i] = __fadd_rn(total[4 * j + i], product);
-                                } else {
-                                    sums[4 * j + i] = product;
-                                }
+                        for (int i = 0; i < 4; ++i) {
+                            const float product = __fmul_rn(sums[4 * j + i], __uint_as_float(i % 2 == 0 ? x : y));
+                            if constexpr (kSlices == 1) {
+                                total[4 * j + i] = __fadd_rn(total[4 * j + i], product);
+                            } else {
+                                sums[4 * j + i] = product;
                             }
                         }
                     }
+                };
+                if constexpr (kAhead) {
+                    const TileBlock<E> weights = ahead;
+                    if (first + gemv_warps(E) < count) ahead = load(next, next_parity);
+                    use(weights);
+                } else {
+                    use(load(slot, parity));
                 }
                 release_stage<kCluster>(shared + 16 * slot + 8);
-                if (++slot == args.plan.stages) {
-                    slot = 0;
-                    parity ^= 1;
-                }
+                slot = next;
+                parity = next_parity;
             }
             if constexpr (kSlices > 1)
                 add_slices<kSlices, N, 32 * kWarps>(passage, slice, min(kSlices, count - w), sums, total);
