@@ -1,14 +1,8 @@
 // The plan of a launch of mixed_gemm, and the memory that its launches share.
-//
-// What a tile costs is estimated from what its CTA reads for each block of K, from L2 at best, and from the products;
-// the tile with the least cost times waves is taken. Tiles of few panels divide a small matrix among more
-// multiprocessors and read the operands more often.
 
 #include "kernels/cuda/mixed_gemm/mixed_gemm.h"
 
 #include <algorithm>
-#include <cstdlib>
-#include <cstring>
 
 #include "base/error.h"
 #include "kernels/cuda/device/device_context.h"
@@ -95,51 +89,37 @@ bool runs_mixed([[maybe_unused]] const DeviceInfo& device) {
 }
 
 // The plan with the least estimated time; stages 0 where no tile has room for two.
+//
+// Clocks measured on an H200 for 64 inputs of K (docs/experiments/mixed-gemm.md): they hardly depend on how many
+// warpgroups a tile has, since each waits for its own products, nor on 32 or 64 rows. So the plan is a matter of how
+// many steps a CTA takes, one unit after the other.
 template <QuantType E>
 MixedPlan plan_of(const GemvOp& op, std::int32_t rows, const DeviceInfo& device) {
-    // Bytes that a multiprocessor takes from L2 per clock, instructions per clock, and clocks that a stage takes at
-    // least.
-    constexpr double kBytesPerClock = 20, kInstructionsPerClock = 3, kStageClocks = 400;
+    constexpr double kUnitClocks = 3000;
     MixedPlan best;
     double least = 0;
-    const int wanted = rows <= 32 ? 32 : rows <= 64 ? 64 : kMixedTile;
-    visit_mixed_tiles<E>([&](auto panels, auto sets, auto slices, auto columns, auto cluster) {
-        using Tile = MixedTile<E, panels, sets * columns, slices>;
-        if (sets * columns != wanted) return;
+    visit_mixed_tiles<E>([&](auto panels, auto slices, auto columns) {
+        using Tile = MixedTile<E, panels, columns, slices>;
         MixedPlan plan;
         plan.panels = panels;
-        plan.sets = sets;
         plan.slices = slices;
         plan.columns = columns;
-        plan.cluster = cluster;
-        plan.token_tiles = (rows + wanted - 1) / wanted;
-        // Of whole clusters; units are those of a cluster.
-        plan.row_tiles = (op.panel_count + panels * cluster - 1) / (panels * cluster) * cluster;
-        plan.units = plan.token_tiles * plan.row_tiles / cluster * op.split;
+        plan.token_tiles = (rows + columns - 1) / columns;
+        plan.row_tiles = (op.panel_count + panels - 1) / panels;
+        plan.units = plan.token_tiles * plan.row_tiles * op.split;
         constexpr int kBefore = kMixedRingAt + Tile::kPassageBytes;
         plan.stages = std::min((static_cast<int>(device.shared_bytes) - kBefore) / Tile::kStageBytes, kMaxMixedStages);
         plan.shared_bytes = kBefore + plan.stages * Tile::kStageBytes;
         if (plan.stages < 2) return;
-        const int clusters = device.processors / cluster, waves = (plan.units + clusters - 1) / clusters;
-        // Of a block of K. What is copied to all CTAs of a cluster is read once.
-        const double bytes = panels * Tile::kWeightBytes + 1.0 * wanted / 8 * Tile::kImageBytes / cluster;
-        constexpr int kInputs = block_format(E).inputs;
-        const double instructions = panels * 2.0 * sets * kInputs / 64 * (90 + 1.3 * columns);
-        double cost = waves * std::max({bytes / kBytesPerClock, instructions / kInstructionsPerClock,
-                                        kStageClocks * kInputs / 64 / slices});
-        static const char* const only = std::getenv("MIXED_ONLY");  // EXPERIMENT panels,sets,slices,cluster
-        if (only != nullptr) {
-            const char name[5] = {static_cast<char>('0' + panels), static_cast<char>('0' + sets),
-                                  static_cast<char>('0' + slices), static_cast<char>('0' + cluster), 0};
-            if (std::strstr(only, name) == nullptr) cost += 1e9;
-        }
+        const double clocks = (columns <= 64 ? 1000 : 1600) * (1 + 0.08 * (slices - 1)) * block_format(E).inputs / 64;
+        const int waves = (plan.units + device.processors - 1) / device.processors;
+        const int steps = (op.blocks / op.split + slices - 1) / slices;
+        const double cost = waves * (steps * clocks + kUnitClocks);
         if (best.stages == 0 || cost < least) {
             best = plan;
             least = cost;
         }
     });
-    static const char* const experiment = std::getenv("MIXED_EXPERIMENT");  // EXPERIMENT
-    if (experiment != nullptr) best.experiment = std::atoi(experiment);
     return best;
 }
 
@@ -179,9 +159,8 @@ std::int32_t mixed_rows(QuantType quant_type, const GemvOp& op, std::int32_t row
                    static_cast<std::size_t>(op.blocks * eights * OperandImage<type>::kBytes) <= scratch.operand_bytes &&
                    static_cast<std::size_t>(divided.split * gemv_warps(type) * 8 * eights) <= scratch.square_floats &&
                    static_cast<std::size_t>(plan.row_tiles * plan.token_tiles) <= scratch.arrival_words &&
-                   (divided.split == 1 ||
-                    static_cast<std::size_t>(static_cast<std::int64_t>(plan.units) * plan.cluster * plan.panels *
-                                             kPanelRows * plan.sets * plan.columns) <= scratch.term_floats);
+                   (divided.split == 1 || static_cast<std::size_t>(static_cast<std::int64_t>(plan.units) * plan.panels *
+                                                                   kPanelRows * plan.columns) <= scratch.term_floats);
         });
         if (fits) return rows;
     }

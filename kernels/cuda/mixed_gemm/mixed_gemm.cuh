@@ -15,10 +15,6 @@
 //
 // Waits:    stage, full: the copies' bytes. Stage, empty: the producers wait for all multiplying warps. Both are
 //           mbarriers.
-// Cluster:  its CTAs have the same rows of the batch and neighbouring packed rows. Each copies a share of the images,
-// and
-//           the copies go to all of them, because what L2 gives a multiprocessor per clock is what many rows wait for.
-//           So a stage is free when the warps of all CTAs have released it, and CTAs end together.
 // Overlap:  the producers fill the ring with weights before they wait for the kernels before this one.
 // Law 1:    a column of sums is treated by itself, and units differ in rows and columns, or in the part, only.
 #pragma once
@@ -64,52 +60,9 @@ __device__ inline void copy_to_stage(std::uint32_t to, const void* from, std::ui
             : "memory");
     }
 }
-// The same into every CTA of the cluster that `ctas` names, at the same place, with a barrier at the same place.
-__device__ inline void copy_to_cluster(std::uint32_t to, const void* from, std::uint32_t bytes, std::uint32_t barrier,
-                                       int ctas) {
-    asm volatile(
-        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::"
-        "bytes.multicast::cluster [%0], [%1], %2, [%3], "
-        "%4;" ::"r"(to),
-        "l"(from), "r"(bytes), "r"(barrier), "h"(static_cast<std::uint16_t>(ctas))
-        : "memory");
-}
 #endif
-// Meets all threads of the cluster. Whole warps arrive together: the hardware counts warps, and one that arrives lane
-// by lane lets others go too early.
-__device__ inline void meet_cluster() {
-#if __CUDA_ARCH__ >= 900
-    __syncwarp();
-    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
-#endif
-}
-
-// An arrival of a warp at the barrier of every CTA of the cluster.
-template <int kCluster>
-__device__ inline void release_stage(std::uint32_t barrier) {
-    if constexpr (kCluster == 1) {
-        mbarrier_arrive_warp(barrier);
-    } else {
-#if __CUDA_ARCH__ >= 900
-        __syncwarp();
-        if (kWarpArrivals == 32 || elect_one()) {
-#pragma unroll
-            for (int cta = 0; cta < kCluster; ++cta) {
-                asm volatile(
-                    "{\n.reg .b32 remote;\nmapa.shared::cluster.u32 remote, %0, %1;\n"
-                    "mbarrier.arrive.release.cluster.shared::cluster.b64 _, "
-                    "[remote];\n}" ::"r"(barrier),
-                    "r"(cta)
-                    : "memory");
-            }
-        }
-#endif
-    }
-}
-
-// A unit of a cluster, from its number: rows of the batch fastest, so that CTAs at work at the same time share weights
-// in L2. The CTAs of a cluster have neighbouring packed rows, the last ones perhaps none.
-template <int kPanels, int kTokens, int kCluster>
+// A unit, from its number: rows of the batch fastest, so that CTAs at work at the same time share weights in L2.
+template <int kPanels, int kTokens>
 struct MixedUnit {
     int panel, panels;  // packed rows: the first panel, how many there are
     int eight, eights;  // rows of the batch likewise, in eights
@@ -124,14 +77,13 @@ private:
         __device__ Split(const MixedArgs& args, int unit) {
             const int rest = unit / args.plan.token_tiles;
             token_tile = unit - rest * args.plan.token_tiles;
-            const int rows = rest / args.op.split;
-            part = rest - rows * args.op.split;
-            row_tile = rows * kCluster + static_cast<int>(blockIdx.x) % kCluster;
+            row_tile = rest / args.op.split;
+            part = rest - row_tile * args.op.split;
         }
     };
     __device__ MixedUnit(const MixedArgs& args, const Split& s)
         : panel(s.row_tile * kPanels),
-          panels(max(0, min(kPanels, args.op.panel_count - panel))),
+          panels(min(kPanels, args.op.panel_count - panel)),
           eight(s.token_tile * (kTokens / 8)),
           eights(min(kTokens / 8, args.eights - eight)),
           part(s.part),
@@ -141,12 +93,12 @@ private:
 
 // The stages of the units of a CTA in the order in which they are multiplied: kSlices slices at once, block by block.
 // The blocks of neighbouring slices are neighbours.
-template <QuantType E, int kPanels, int kTokens, int kSlices, int kCluster>
+template <QuantType E, int kPanels, int kTokens, int kSlices>
 class StageWalk {
 public:
     __device__ explicit StageWalk(const MixedArgs& args) : args_(args), unit_(args, number_) {}
     __device__ bool done() const { return number_ >= args_.plan.units; }
-    __device__ const MixedUnit<kPanels, kTokens, kCluster>& unit() const { return unit_; }
+    __device__ const MixedUnit<kPanels, kTokens>& unit() const { return unit_; }
     // The first of its blocks, and how many there are.
     __device__ int block() const { return unit_.blocks.first + block_; }
     __device__ int blocks() const { return min(kSlices, unit_.blocks.count - block_); }
@@ -156,14 +108,14 @@ public:
         block_ = slice_ += kSlices;
         if (slice_ < min(gemv_warps(E), unit_.blocks.count)) return;
         block_ = slice_ = 0;
-        number_ += static_cast<int>(gridDim.x) / kCluster;
-        if (!done()) unit_ = MixedUnit<kPanels, kTokens, kCluster>(args_, number_);
+        number_ += static_cast<int>(gridDim.x);
+        if (!done()) unit_ = MixedUnit<kPanels, kTokens>(args_, number_);
     }
 
 private:
     const MixedArgs& args_;
-    int number_ = static_cast<int>(blockIdx.x) / kCluster, slice_ = 0, block_ = 0;
-    MixedUnit<kPanels, kTokens, kCluster> unit_;
+    int number_ = static_cast<int>(blockIdx.x), slice_ = 0, block_ = 0;
+    MixedUnit<kPanels, kTokens> unit_;
 };
 
 // A stage: [panel][slice] weights, then [slice][eight] images.
@@ -179,39 +131,37 @@ struct MixedTile {
 };
 
 // At the start of the kernel, by all; a __syncthreads() follows. A stage is full when the copies of all producer warps
-// are there, and empty when all multiplying warps of the cluster have released it.
-template <int kWarps, int kCluster>
+// are there, and empty when all multiplying warps have released it.
+template <int kWarps>
 __device__ __forceinline__ void start_stages(const MixedArgs& args, std::uint32_t shared, int warp, int lane) {
     if (warp != kWarps) return;
     if (lane < args.plan.stages) {
         mbarrier_init(shared + 16 * lane, kProducerWarps);
-        mbarrier_init(shared + 16 * lane + 8, kCluster * kWarps * kWarpArrivals);
+        mbarrier_init(shared + 16 * lane + 8, kWarps * kWarpArrivals);
     }
     copy_barriers_ready();
 }
 
 // A producer warp, of which one lane works: an instruction that copies takes its addresses for a whole warp. Piece i of
 // a stage, a panel's blocks or a slice's images, is that of warp i % kProducerWarps.
-template <QuantType E, int kPanels, int kTokens, int kSlices, int kCluster>
+template <QuantType E, int kPanels, int kTokens, int kSlices>
 __device__ __forceinline__ void produce_stages(const MixedArgs& args, std::uint32_t shared, int producer) {
 #if __CUDA_ARCH__ >= 900
     using Tile = MixedTile<E, kPanels, kTokens, kSlices>;
-    using Walk = StageWalk<E, kPanels, kTokens, kSlices, kCluster>;
-    const bool no_copies = E == QuantType::q4_0 && args.plan.experiment & 4;
-    const bool no_images = E == QuantType::q4_0 && args.plan.experiment & 6;
+    using Walk = StageWalk<E, kPanels, kTokens, kSlices>;
     const bool weights_stay = args.plan.token_tiles > 1;
     const auto full = [&](int slot) { return shared + 16 * slot; };
     const auto stage = [&](int slot) { return shared + kMixedRingAt + Tile::kPassageBytes + slot * Tile::kStageBytes; };
     const auto image_piece = [&](int slice) { return (kPanels + slice) % kProducerWarps == producer; };
     const auto copy_weights = [&](const Walk& walk, int slot) {
         const int panels = walk.unit().panels, blocks = walk.blocks();
-        const std::uint32_t piece = no_copies ? 0 : blocks * Tile::kWeightBytes;
+        const std::uint32_t piece = blocks * Tile::kWeightBytes;
         std::uint32_t bytes = 0;
 #pragma unroll
         for (int i = 0; i < kPanels; i += kProducerWarps) bytes += i + producer < panels ? piece : 0;
 #pragma unroll
         for (int g = 0; g < kSlices; ++g) {
-            if (image_piece(g) && g < blocks && !no_images) bytes += walk.unit().eights * Tile::kImageBytes;
+            if (image_piece(g) && g < blocks) bytes += walk.unit().eights * Tile::kImageBytes;
         }
         asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(full(slot)), "r"(bytes) : "memory");
         const std::uint8_t* from =
@@ -220,7 +170,7 @@ __device__ __forceinline__ void produce_stages(const MixedArgs& args, std::uint3
                 Tile::kWeightBytes;
 #pragma unroll
         for (int i = 0; i < kPanels; i += kProducerWarps) {
-            if (i + producer < panels && !no_copies) {
+            if (i + producer < panels) {
                 copy_to_stage(stage(slot) + (i + producer) * kSlices * Tile::kWeightBytes, from, piece, full(slot),
                               weights_stay);
             }
@@ -228,23 +178,13 @@ __device__ __forceinline__ void produce_stages(const MixedArgs& args, std::uint3
         }
     };
     const auto copy_images = [&](const Walk& walk, int slot) {
-        // The CTAs of a cluster have the same rows of the batch: each copies a share of the images for all of them.
-        const int eights = walk.unit().eights, rank = static_cast<int>(blockIdx.x) % kCluster;
-        const int begin = eights * rank / kCluster, end = eights * (rank + 1) / kCluster;
-        if (begin == end || no_images) return;
-        const auto bytes = static_cast<std::uint32_t>((end - begin) * Tile::kImageBytes);
+        const auto bytes = static_cast<std::uint32_t>(walk.unit().eights * Tile::kImageBytes);
 #pragma unroll
         for (int g = 0; g < kSlices; ++g) {
             if (!image_piece(g) || g >= walk.blocks()) continue;
-            const std::int64_t image =
-                static_cast<std::int64_t>(walk.block() + g) * args.eights + walk.unit().eight + begin;
-            const std::uint32_t to =
-                stage(slot) + Tile::kOperandsAt + g * Tile::kImagesOfSlice + begin * Tile::kImageBytes;
-            if constexpr (kCluster == 1) {
-                copy_to_stage(to, args.operands + image * Tile::kImageBytes, bytes, full(slot), true);
-            } else {
-                copy_to_cluster(to, args.operands + image * Tile::kImageBytes, bytes, full(slot), (1 << kCluster) - 1);
-            }
+            const std::int64_t image = static_cast<std::int64_t>(walk.block() + g) * args.eights + walk.unit().eight;
+            copy_to_stage(stage(slot) + Tile::kOperandsAt + g * Tile::kImagesOfSlice,
+                          args.operands + image * Tile::kImageBytes, bytes, full(slot), true);
         }
     };
     if (!elect_one()) return;

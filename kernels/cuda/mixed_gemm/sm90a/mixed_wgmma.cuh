@@ -1,9 +1,9 @@
 // kernels/cuda/mixed_gemm/sm90a/mixed_wgmma.cuh: mixed_gemm by the matrix instruction of a warpgroup.
 //
-// As mixed_gemm.cuh says, and who multiplies: warpgroups, each 64 packed rows (two panels) x N rows of the batch.
-// kPanels / 2 of them share the packed rows of a CTA, and kSets such sets its rows of the batch. Operand A is unpacked
-// in registers; operand B is read from the stage by the hardware, where the images lie in its order (operands.cuh). In
-// tiles for few rows, kSlices warpgroups have the same packed rows and a slice of K each (add_slices()).
+// As mixed_gemm.cuh says, and who multiplies: warpgroups, each 64 packed rows (two panels) x N rows of the batch, with
+// operand A unpacked in registers. The hardware reads operand B from the stage, where the images lie in its order
+// (operands.cuh). In tiles for few rows, kSlices warpgroups have the same packed rows and a slice of K each
+// (add_slices()); what the tile has of rows of the batch is then finished in equal shares.
 //
 // Registers: per thread N / 2 each of products, sums of the slice and total; two products at once up to 64 rows. Q6_K
 // has
@@ -13,8 +13,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstdlib>
-#include <type_traits>
 
 #include "kernels/cuda/device/wgmma.cuh"
 #include "kernels/cuda/mixed_gemm/mixed_gemm.cuh"
@@ -25,28 +23,25 @@ namespace foresay::kernels::cuda {
 // As launch_overlapping() (device/launch.cuh), for a kernel whose attributes are set.
 template <class Params>
 void launch_dependent(const char* name, void (*kernel)(Params), dim3 grid, int threads, int shared_bytes,
-                      cudaStream_t stream, const Params& params, int cluster = 1) {
-    cudaLaunchAttribute attributes[2] = {};
+                      cudaStream_t stream, const Params& params) {
+    cudaLaunchAttribute attributes[1] = {};
     attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attributes[0].val.programmaticStreamSerializationAllowed = 1;
-    attributes[1].id = cudaLaunchAttributeClusterDimension;
-    attributes[1].val.clusterDim.x = static_cast<unsigned>(cluster);
-    attributes[1].val.clusterDim.y = attributes[1].val.clusterDim.z = 1;
     cudaLaunchConfig_t config = {};
     config.gridDim = grid;
     config.blockDim = dim3(static_cast<unsigned>(threads));
     config.dynamicSmemBytes = static_cast<std::size_t>(shared_bytes);
     config.stream = stream;
     config.attrs = attributes;
-    config.numAttrs = cluster > 1 ? 2 : 1;
+    config.numAttrs = 1;
     launch_check(cudaLaunchKernelEx(&config, kernel, params), name);
 }
 
 inline constexpr int kProducerRegisters = 32;
 
-template <int kPanels, int kSets, int kSlices>
+template <int kPanels, int kSlices>
 struct WgmmaGroups {
-    static constexpr int kWarps = kPanels / 2 * kSets * kSlices * 4;
+    static constexpr int kWarps = kPanels / 2 * kSlices * 4;
     static constexpr int kThreads = 32 * (kWarps + kProducerWarps);
     // What the compiler gives each thread at the launch, and what the multiplying warps have once the producers have
     // few. Together no more than at the launch, or the instruction that asks for more waits for ever. Multiples of 8.
@@ -216,11 +211,11 @@ __device__ __forceinline__ void add_slices(std::uint32_t passage, int slice, int
     named_barrier<2, kThreads>();
 }
 
-template <QuantType E, int kPanels, int kSets, int kSlices, int N, int kCluster>
-__global__ void __launch_bounds__(WgmmaGroups<kPanels, kSets, kSlices>::kThreads, 1)
+template <QuantType E, int kPanels, int kSlices, int N>
+__global__ void __launch_bounds__(WgmmaGroups<kPanels, kSlices>::kThreads, 1)
     mixed_wgmma(const __grid_constant__ MixedArgs args) {
-    using Groups = WgmmaGroups<kPanels, kSets, kSlices>;
-    using Tile = MixedTile<E, kPanels, kSets * N, kSlices>;
+    using Groups = WgmmaGroups<kPanels, kSlices>;
+    using Tile = MixedTile<E, kPanels, N, kSlices>;
     using Image = OperandImage<E>;
     constexpr int kWarps = Groups::kWarps, kSums = N / 2, kOwn = N / kSlices;  // kOwn: rows that a warpgroup finishes
     static_assert(kOwn % 8 == 0);
@@ -228,31 +223,25 @@ __global__ void __launch_bounds__(WgmmaGroups<kPanels, kSets, kSlices>::kThreads
     const std::uint32_t shared = shared_address(memory);
     allow_successor();
     const auto warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
-    start_stages<kWarps, kCluster>(args, shared, warp, lane);
+    start_stages<kWarps>(args, shared, warp, lane);
     __syncthreads();
-    if constexpr (kCluster > 1) meet_cluster();
     if (warp >= kWarps) {
         if constexpr (kHasWgmma) asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kProducerRegisters));
-        produce_stages<E, kPanels, kSets * N, kSlices, kCluster>(args, shared, warp - kWarps);
-        // Others may yet copy into this CTA, and arrive at its barriers.
-        if constexpr (kCluster > 1) meet_cluster();
+        produce_stages<E, kPanels, N, kSlices>(args, shared, warp - kWarps);
         return;
     }
     if constexpr (kHasWgmma) asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Groups::kRegisters));
     await_predecessors();
-    // Warpgroups: slices fastest, then panels, then rows of the batch.
-    const int group = warp / 4, slice = group % kSlices, set = group / kSlices / (kPanels / 2);
-    const int pair = group / kSlices % (kPanels / 2), panel_warp = pair * 2 + warp % 4 / 2, tile = warp % 2;
-    const std::uint32_t passage = shared + kMixedRingAt + (set * (kPanels / 2) + pair) * (kSlices * N * 64 * 4);
-    const auto stage_at = [&](int of) { return shared + kMixedRingAt + Tile::kPassageBytes + of * Tile::kStageBytes; };
-    constexpr bool kAhead = loads_ahead(E);
+    // Warpgroups: slices fastest, then panels.
+    const int group = warp / 4, slice = group % kSlices;
+    const int pair = group / kSlices, panel_warp = pair * 2 + warp % 4 / 2, tile = warp % 2;
+    const std::uint32_t passage = shared + kMixedRingAt + pair * (kSlices * N * 64 * 4);
     int slot = 0;
     std::uint32_t parity = 0;
 #pragma unroll 1
-    for (int number = static_cast<int>(blockIdx.x) / kCluster; number < args.plan.units;
-         number += static_cast<int>(gridDim.x) / kCluster) {
-        const MixedUnit<kPanels, kSets * N, kCluster> unit(args, number);
-        const int row = 8 * unit.eight + set * N + slice * kOwn;
+    for (int number = static_cast<int>(blockIdx.x); number < args.plan.units; number += static_cast<int>(gridDim.x)) {
+        const MixedUnit<kPanels, N> unit(args, number);
+        const int row = 8 * unit.eight + slice * kOwn;
         float total[kSums / kSlices];
 #pragma unroll
         for (int i = 0; i < kSums / kSlices; ++i) total[i] = 0.0f;
@@ -262,52 +251,40 @@ __global__ void __launch_bounds__(WgmmaGroups<kPanels, kSets, kSlices>::kThreads
             float sums[kSums];
 #pragma unroll
             for (int i = 0; i < kSums; ++i) sums[i] = 0.0f;
-            [[maybe_unused]] std::conditional_t<kAhead, TileBlock<E>, int> ahead;
-            // The words of this warp in the stage of `slot`.
-            const auto load = [&](int of, std::uint32_t of_parity) {
-                mbarrier_wait(shared + 16 * of, of_parity);
-                return TileBlock<E>(stage_at(of) + (panel_warp * kSlices + slice) * Tile::kWeightBytes, tile, lane);
-            };
-            if constexpr (kAhead) ahead = load(slot, parity);
 #pragma unroll 1
             for (int first = w; first < count; first += gemv_warps(E)) {
-                // Panels and rows past the last, and blocks of slices that have one less, are whatever the stage held;
-                // their sums go nowhere.
-                const int next = slot + 1 == args.plan.stages ? 0 : slot + 1;
-                const std::uint32_t next_parity = next == 0 ? parity ^ 1 : parity;
-                const auto use = [&](const TileBlock<E>& weights) {
-                    const std::uint32_t images = stage_at(slot) + Tile::kOperandsAt + slice * Tile::kImagesOfSlice +
-                                                 set * (N / 8) * Image::kBytes;
-                    if (kSlices > 1 && first + slice >= count) return;
-                    if (!(E == QuantType::q4_0 && args.plan.experiment & 1)) multiply_tile<E, N>(weights, images, sums);
-                    if (first + slice + gemv_warps(E) < count) return;
+                mbarrier_wait(shared + 16 * slot, parity);
+                const std::uint32_t stage = shared + kMixedRingAt + Tile::kPassageBytes + slot * Tile::kStageBytes;
+                const std::uint32_t images = stage + Tile::kOperandsAt + slice * Tile::kImagesOfSlice;
+                // The last stage of a round may lack blocks of the later slices.
+                if (kSlices == 1 || first + slice < count) {
+                    // Panels and rows past the last are whatever the stage held; their sums go nowhere.
+                    const TileBlock<E> weights(stage + (panel_warp * kSlices + slice) * Tile::kWeightBytes, tile, lane);
+                    multiply_tile<E, N>(weights, images, sums);
+                    if (first + slice + gemv_warps(E) >= count) {
                         // The slice ends. Product and sum are rounded apart, as where one warp leaves the product and
                         // another adds it.
 #pragma unroll
-                    for (int j = 0; j < kSums / 4; ++j) {
-                        std::uint32_t x, y;
-                        load_shared2(x, y, images + j * Image::kBytes + Image::kBackAt + lane % 4 * 8);
+                        for (int j = 0; j < kSums / 4; ++j) {
+                            std::uint32_t x, y;
+                            load_shared2(x, y, images + j * Image::kBytes + Image::kBackAt + lane % 4 * 8);
 #pragma unroll
-                        for (int i = 0; i < 4; ++i) {
-                            const float product = __fmul_rn(sums[4 * j + i], __uint_as_float(i % 2 == 0 ? x : y));
-                            if constexpr (kSlices == 1) {
-                                total[4 * j + i] = __fadd_rn(total[4 * j + i], product);
-                            } else {
-                                sums[4 * j + i] = product;
+                            for (int i = 0; i < 4; ++i) {
+                                const float product = __fmul_rn(sums[4 * j + i], __uint_as_float(i % 2 == 0 ? x : y));
+                                if constexpr (kSlices == 1) {
+                                    total[4 * j + i] = __fadd_rn(total[4 * j + i], product);
+                                } else {
+                                    sums[4 * j + i] = product;
+                                }
                             }
                         }
                     }
-                };
-                if constexpr (kAhead) {
-                    const TileBlock<E> weights = ahead;
-                    if (first + gemv_warps(E) < count) ahead = load(next, next_parity);
-                    use(weights);
-                } else {
-                    use(load(slot, parity));
                 }
-                release_stage<kCluster>(shared + 16 * slot + 8);
-                slot = next;
-                parity = next_parity;
+                mbarrier_arrive_warp(shared + 16 * slot + 8);
+                if (++slot == args.plan.stages) {
+                    slot = 0;
+                    parity ^= 1;
+                }
             }
             if constexpr (kSlices > 1)
                 add_slices<kSlices, N, 32 * kWarps>(passage, slice, min(kSlices, count - w), sums, total);
@@ -324,7 +301,6 @@ __global__ void __launch_bounds__(WgmmaGroups<kPanels, kSets, kSlices>::kThreads
             });
         }
     }
-    if constexpr (kCluster > 1) meet_cluster();
 }
 
 // One file per quantisation type instantiates this. Attributes of a kernel are set once per device.
@@ -332,18 +308,14 @@ template <QuantType E>
 void launch_mixed_as(const OperandCall& operands, const MixedArgs& args, const DeviceInfo& device,
                      cudaStream_t stream) {
     const int slices = operands.op.split * gemv_warps(E);
-    static const bool skip = std::getenv("MIXED_SKIP") != nullptr;  // EXPERIMENT
-    if (!skip)
-        launch_dependent("operands", make_operands<E>,
-                         dim3(static_cast<unsigned>(operands.eights),
-                              static_cast<unsigned>((slices + kOperandWarps - 1) / kOperandWarps)),
-                         32 * kOperandWarps, 0, stream, operands);
-    visit_mixed_tiles<E>([&](auto panels, auto sets, auto slices_at_once, auto columns, auto cluster) {
+    launch_dependent("operands", make_operands<E>,
+                     dim3(static_cast<unsigned>(operands.eights),
+                          static_cast<unsigned>((slices + kOperandWarps - 1) / kOperandWarps)),
+                     32 * kOperandWarps, 0, stream, operands);
+    visit_mixed_tiles<E>([&](auto panels, auto slices_at_once, auto columns) {
         const MixedPlan& plan = args.plan;
-        if (plan.panels != panels || plan.sets != sets || plan.slices != slices_at_once || plan.columns != columns ||
-            plan.cluster != cluster)
-            return;
-        const auto kernel = mixed_wgmma<E, panels, sets, slices_at_once, columns, cluster>;
+        if (plan.panels != panels || plan.slices != slices_at_once || plan.columns != columns) return;
+        const auto kernel = mixed_wgmma<E, panels, slices_at_once, columns>;
         static std::atomic<std::uint64_t> prepared = 0;
         const std::uint64_t bit = std::uint64_t{1} << device.index % 64;
         if ((prepared.load() & bit) == 0) {
@@ -355,10 +327,8 @@ void launch_mixed_as(const OperandCall& operands, const MixedArgs& args, const D
                        "cannot choose the division of memory");
             prepared |= bit;
         }
-        launch_dependent(
-            "mixed_gemm", kernel,
-            dim3(static_cast<unsigned>(std::min(plan.units * cluster, device.processors / cluster * cluster))),
-            WgmmaGroups<panels, sets, slices_at_once>::kThreads, plan.shared_bytes, stream, args, cluster);
+        launch_dependent("mixed_gemm", kernel, dim3(static_cast<unsigned>(std::min(plan.units, device.processors))),
+                         WgmmaGroups<panels, slices_at_once>::kThreads, plan.shared_bytes, stream, args);
     });
 }
 

@@ -32,35 +32,29 @@ __device__ inline void step_operand(const std::uint32_t (&p)[2][4], int s, std::
 template <QuantType E>
 struct TileBlock;
 
-// Whether a block's words are few enough to be loaded while the block before is multiplied.
-constexpr bool loads_ahead(QuantType quant_type) {
-    return quant_type == QuantType::q4_0 || quant_type == QuantType::q8_0;
-}
-
 template <QuantType E>
 struct TileBlockScaled {
     static constexpr FirstProduct kFirst = FirstProduct::onto_sums;
     static constexpr int kPairs = 1, kSteps = 2;
-    static constexpr int kWords = E == QuantType::q4_0 ? 1 : 2;
     std::uint32_t first[4];
-    uint4 codes[kWords];
+    std::uint32_t at;
 
-    TileBlockScaled() = default;
-    __device__ TileBlockScaled(std::uint32_t block, int tile, int lane) {
+    __device__ TileBlockScaled(std::uint32_t block, int tile, int lane)
+        : at(block + tile * (E == QuantType::q4_0 ? 512 : 1024) + lane * 16) {
         load_shared2(first[0], first[1], block + block_format(E).scale_begin + lane / 4 * 16 + tile * 8);
         first[2] = first[3] = 0;
-#pragma unroll
-        for (int g = 0; g < kWords; ++g) codes[g] = load_shared4(block + (tile * kWords + g) * 512 + lane * 16);
     }
     __device__ void pair(int, std::uint32_t (&a)[2][2][4], float (&s)[2][2]) const {
+        uint4 nibbles;
+        if constexpr (E == QuantType::q4_0) nibbles = load_shared4(at);
 #pragma unroll
         for (int g = 0; g < 2; ++g) {
             std::uint32_t p[2][4];
             if constexpr (E == QuantType::q4_0) {
-                unpack_nibbles(word_of(codes[0], 2 * g), p[0]);
-                unpack_nibbles(word_of(codes[0], 2 * g + 1), p[1]);
+                unpack_nibbles(word_of(nibbles, 2 * g), p[0]);
+                unpack_nibbles(word_of(nibbles, 2 * g + 1), p[1]);
             } else {
-                const uint4 code = codes[g % kWords];
+                const uint4 code = load_shared4(at + g * 512);
 #pragma unroll
                 for (int i = 0; i < 4; ++i) {  // (half, step)
                     const std::uint32_t word = word_of(code, i);
