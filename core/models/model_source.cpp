@@ -1,15 +1,17 @@
 #include "core/models/model_source.h"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <cstring>
 #include <deque>
+#include <map>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "base/error.h"
 #include "core/models/architecture.h"
+#include "core/models/parallel_rows.h"
 #include "core/models/plausible.h"
 #include "core/models/read_config.h"
 #include "core/models/stages.h"
@@ -44,6 +46,12 @@ struct Stored {
     std::string name;          // that the file has or should have
 };
 
+std::string lower(std::string_view text) {
+    std::string out(text);
+    for (char& c : out) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
+    return out;
+}
+
 // The number after `prefix`, or -1: "blk.12.attn_q.weight" after "blk." is 12.
 std::int32_t number_after(std::string_view name, std::string_view prefix) {
     if (!name.starts_with(prefix)) return -1;
@@ -71,13 +79,19 @@ public:
         std::int64_t bytes = 0;
         for (const TensorInfo& tensor : table().list()) {
             if (!used_.contains(tensor.name)) continue;
-            bytes += tensor.bytes;
+            bytes += packed_bytes(tensor);
         }
+        return bytes;
+    }
+    std::int64_t embedding_bytes() final {
+        const bool dry = std::exchange(dry_, true);  // reads nothing
+        const std::int64_t bytes = ModelSource::embedding_bytes();
+        dry_ = dry;
         return bytes;
     }
     std::int64_t per_layer_table_bytes() final {
         const Stored stored = find({.part = "per_layer_token_embd"});
-        return stored.info != nullptr && used_.contains(stored.info->name) ? stored.info->bytes : 0;
+        return stored.info != nullptr && used_.contains(stored.info->name) ? packed_bytes(*stored.info) : 0;
     }
 
 protected:
@@ -89,13 +103,15 @@ protected:
     // What both formats do once the configuration has been read. `vocab` 0: the number of rows of the embedding table.
     void finish(std::int32_t vocab) {
         const Stored table_of = find({.part = "token_embd"});
-        const TensorView embedding = table().get(table_of.info != nullptr ? table_of.info->name : table_of.name);
-        if (embedding.rows <= 0 || embedding.rows > 1 << 24) {
-            throw Error(path_ + ": the tensor " + table_of.info->name + " has " + std::to_string(embedding.rows) +
+        if (table_of.info == nullptr) table().get(table_of.name);  // throws: it is missing
+        table().check_usable(*table_of.info);
+        const std::int64_t rows = rows_of(*table_of.info);
+        if (rows > 1 << 24) {
+            throw Error(path_ + ": the tensor " + table_of.info->name + " has " + std::to_string(rows) +
                         " rows, which is not a possible vocabulary size");
         }
-        if (vocab > 0) check_vocab_size(vocab, embedding.rows, path_, "vocab_size");
-        config_.shape.vocab = vocab > 0 ? vocab : static_cast<std::int32_t>(embedding.rows);
+        if (vocab > 0) check_vocab_size(vocab, rows, path_, "vocab_size");
+        config_.shape.vocab = vocab > 0 ? vocab : static_cast<std::int32_t>(rows);
         check_config(config_, path_);
         config_.file_type = main_type();
         take_stock();
@@ -109,6 +125,14 @@ protected:
     }
 
 private:
+    static std::int64_t rows_of(const TensorInfo& info) {
+        return info.shape.empty() ? 1 : info.elements() / info.shape.back();
+    }
+    // Bytes as the kernels have it, or as a type of files is packed for them.
+    static std::int64_t packed_bytes(const TensorInfo& info) {
+        return info.stored != nullptr ? info.stored->packed_bytes(info.elements()) : info.bytes;
+    }
+
     // Asks for every tensor once, without reading any. Throws Error for one that is missing, has another shape, or is
     // in the file and not known.
     void take_stock() {
@@ -138,7 +162,8 @@ private:
         const TensorInfo& info = *stored.info;
         const bool split = stored.exponents != nullptr;  // MXFP4 of safetensors
         if (stored.form != HfForm::whole && name.kind == "bias") return part_of_rows(stored, shape);
-        if (!stored.all_experts && !split && stored.form == HfForm::whole) {
+        if (info.stored != nullptr) table().check_usable(info);
+        if (!stored.all_experts && !split && info.stored == nullptr && stored.form == HfForm::whole) {
             const TensorView view = table().get(info.name);
             if (view.rows != shape.rows || view.cols != shape.cols) {
                 throw Error(path_ + ": the tensor " + info.name + " should be " + shape_text(shape.rows, shape.cols) +
@@ -146,7 +171,7 @@ private:
             }
             return view;
         }
-        // One matrix of several, or of a tensor that has to be decoded.
+        // One matrix of several, or of a tensor that has to be decoded or packed.
         const std::int64_t matrices = stored.all_experts ? name.experts : 1;
         const std::int64_t parts = stored.form == HfForm::whole ? 1 : 2;
         std::vector<std::int64_t> wanted = {shape.rows * parts, shape.cols};
@@ -167,9 +192,10 @@ private:
         const std::int64_t first = expert * rows + (second ? (interleaved ? 1 : shape.rows) : 0);
         const std::int64_t step = interleaved ? 2 : 1;
         if (split) return joined_rows(stored, first, step, shape);
+        if (info.stored != nullptr) return packed_rows(info, first, step, shape, stays(name));
         if (stored.transposed) return transposed_rows(stored, expert, first - expert * rows, step, shape);
         const TensorView all = table().get(info.name);
-        if (!interleaved) return rows_of(all, first, shape.rows);
+        if (!interleaved) return core::rows_of(all, first, shape.rows);
         const std::int64_t row_bytes = kernels::row_bytes(all.quant_type, all.cols);
         std::byte* const out = scratch(shape.rows * row_bytes);
         for (std::int64_t r = 0; r < shape.rows && out != nullptr; ++r) {
@@ -205,6 +231,30 @@ private:
                           scratch_.emplace_back());
     }
 
+    // Whether backends read the tensor where it lies as long as the model lives.
+    static bool stays(const TensorName& name) { return name.is_table() || name.part == "per_layer_token_embd"; }
+
+    // Rows first, first + step, ... in the type that the kernels have for them. Those of a table are packed once.
+    TensorView packed_rows(const TensorInfo& info, std::int64_t first, std::int64_t step, TensorShape shape,
+                           bool stays) {
+        const kernels::StoredType& type = *info.stored;
+        TensorView view{type.packed, shape.rows, shape.cols, nullptr};
+        if (dry_) return view;
+        std::vector<std::byte>& out = stays ? tables_[info.name] : scratch_.emplace_back();
+        view.data = out.data();
+        if (!out.empty()) return view;
+        out.resize(static_cast<std::size_t>(view.bytes()));
+        view.data = out.data();
+        const std::int64_t from_bytes = type.stored_bytes(shape.cols), to_bytes = type.packed_bytes(shape.cols);
+        parallel_rows(shape.rows, [&](std::int64_t begin, std::int64_t end) {
+            for (std::int64_t r = begin; r < end; ++r) {
+                type.pack(info.data + (first + r * step) * from_bytes, shape.cols / type.block_elements,
+                          out.data() + r * to_bytes);
+            }
+        });
+        return view;
+    }
+
     // Matrices stored [inputs, outputs], of single values.
     TensorView transposed_rows(const Stored& stored, std::int64_t expert, std::int64_t first, std::int64_t step,
                                TensorShape shape) {
@@ -230,19 +280,19 @@ private:
 
     // The type that holds the most values.
     std::string main_type() const {
-        std::array<std::int64_t, kernels::kQuantTypes> values{};
+        std::map<std::string, std::int64_t> values;
         for (const TensorInfo& tensor : table().list()) {
-            if (tensor.quant_type) values[static_cast<std::size_t>(*tensor.quant_type)] += tensor.elements();
+            if (tensor.quant_type) values[std::string(kernels::info(*tensor.quant_type).name)] += tensor.elements();
+            if (tensor.stored != nullptr) values[lower(tensor.stored->name)] += tensor.elements();
             // MXFP4 in safetensors: bytes of two codes.
-            constexpr auto kSplit = static_cast<std::size_t>(kernels::QuantType::mxfp4);
-            if (tensor.name.ends_with("_blocks")) values[kSplit] += 2 * tensor.elements();
+            if (tensor.name.ends_with("_blocks")) values["mxfp4"] += 2 * tensor.elements();
         }
-        const auto best = static_cast<std::size_t>(std::ranges::max_element(values) - values.begin());
-        return std::string(kernels::info(static_cast<kernels::QuantType>(best)).name);
+        return std::ranges::max_element(values, {}, [](const auto& one) { return one.second; })->first;
     }
 
     std::set<std::string, std::less<>> used_;
     std::deque<std::vector<std::byte>> scratch_;
+    std::map<std::string, std::vector<std::byte>, std::less<>> tables_;  // packed, by name
     bool dry_ = false;
 };
 

@@ -25,13 +25,19 @@ struct Known {
     std::int32_t block_bytes;
 };
 constexpr Known kKnown[] = {
-    {3, "Q4_1", 32, 20},     {6, "Q5_0", 32, 22},      {7, "Q5_1", 32, 24},      {9, "Q8_1", 32, 36},
-    {10, "Q2_K", 256, 84},   {11, "Q3_K", 256, 110},   {15, "Q8_K", 256, 292},   {16, "IQ2_XXS", 256, 66},
-    {17, "IQ2_XS", 256, 74}, {18, "IQ3_XXS", 256, 98}, {19, "IQ1_S", 256, 50},   {20, "IQ4_NL", 32, 18},
-    {21, "IQ3_S", 256, 110}, {22, "IQ2_S", 256, 82},   {23, "IQ4_XS", 256, 136}, {24, "I8", 1, 1},
-    {25, "I16", 1, 2},       {26, "I32", 1, 4},        {27, "I64", 1, 8},        {28, "F64", 1, 8},
-    {29, "IQ1_M", 256, 56},  {34, "TQ1_0", 256, 54},   {35, "TQ2_0", 256, 66},   {40, "NVFP4", 64, 36},
+    {9, "Q8_1", 32, 36}, {15, "Q8_K", 256, 292}, {24, "I8", 1, 1},  {25, "I16", 1, 2},
+    {26, "I32", 1, 4},   {27, "I64", 1, 8},      {28, "F64", 1, 8},
 };
+
+// Types that are no longer written, or that only other programs write.
+std::string foreign_name(std::uint32_t id) {
+    const std::string name = "type " + std::to_string(id);
+    if ((id >= 31 && id <= 33) || id == 37 || id == 38) return name + " (repacked by an old llama.cpp)";
+    if (id == 36) return name + " (I2_S of bitnet.cpp)";
+    constexpr std::uint32_t kFirst = 133, kLast = 399;  // ik_llama.cpp counts from here
+    if (id >= kFirst && id <= kLast) return name + " (of ik_llama.cpp)";
+    return name;
+}
 
 }  // namespace
 
@@ -40,10 +46,23 @@ GgmlType ggml_type(std::uint32_t id) {
         const kernels::QuantTypeInfo info = kernels::info(type.quant_type);
         if (type.id == id) return {type.name, info.block_elements, info.block_bytes, type.quant_type};
     }
+    if (const kernels::StoredType* type = kernels::stored_type(id)) {
+        return {std::string(type->name), type->block_elements, type->block_bytes, std::nullopt, type};
+    }
     for (const Known& type : kKnown) {
         if (type.id == id) return {type.name, type.block_elements, type.block_bytes, std::nullopt};
     }
-    return {"type " + std::to_string(id), 0, 0, std::nullopt};
+    return {foreign_name(id), 0, 0, std::nullopt};
+}
+
+std::string usable_ggml_types() {
+    constexpr std::uint32_t kPastLast = 64;
+    std::string all;
+    for (std::uint32_t id = 0; id < kPastLast; ++id) {
+        const GgmlType type = ggml_type(id);
+        if (type.quant_type || type.stored != nullptr) all += (all.empty() ? "" : ", ") + type.name;
+    }
+    return all;
 }
 
 }  // namespace foresay::core

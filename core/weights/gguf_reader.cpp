@@ -204,6 +204,7 @@ TensorInfo Reader::read_tensor(const std::string& file) {
     const GgmlType type = ggml_type(number<std::uint32_t>("a tensor description"));
     tensor.type = type.name;
     tensor.quant_type = type.quant_type;
+    tensor.stored = type.stored;
     const auto offset = number<std::uint64_t>("a tensor description");
     if (offset > bytes_.size()) fail("tensor " + quote(tensor.name) + " begins beyond the end of the file");
     tensor.offset = static_cast<std::int64_t>(offset);

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "core/weights/ggml_types.h"
 #include "core/weights/quote.h"
 
 namespace foresay::core {
@@ -47,14 +48,23 @@ kernels::TensorView TensorTable::get_optional(std::string_view name) const {
     return tensor != nullptr ? view(*tensor) : kernels::TensorView{};
 }
 
+void TensorTable::check_usable(const TensorInfo& tensor) const {
+    if (!tensor.quant_type && tensor.stored == nullptr) {
+        throw Error(path_ + ": tensor " + quote(tensor.name) + " is stored as " + tensor.type +
+                    ", which foresay cannot compute with; use a file in one of " + usable_ggml_types());
+    }
+    if (tensor.elements() == 0) {
+        throw Error(path_ + ": tensor " + quote(tensor.name) + " has no values; the file is damaged");
+    }
+}
+
 kernels::TensorView TensorTable::view(const TensorInfo& tensor) const {
+    check_usable(tensor);
     if (!tensor.quant_type) {
-        throw Error(
-            path_ + ": tensor " + quote(tensor.name) + " is stored as " + tensor.type +
-            ", which foresay cannot compute with; use a file in F32, F16, BF16, Q4_0, Q8_0, Q4_K, Q5_K, Q6_K or MXFP4");
+        throw Error(path_ + ": tensor " + quote(tensor.name) + " is stored as " + tensor.type +
+                    ", which is for matrices; the file is damaged or was converted badly, get it again");
     }
     const std::int64_t elements = tensor.elements();
-    if (elements == 0) throw Error(path_ + ": tensor " + quote(tensor.name) + " has no values; the file is damaged");
     const std::int64_t cols = tensor.shape.empty() ? 1 : tensor.shape.back();
     return {*tensor.quant_type, elements / cols, cols, tensor.data};
 }

@@ -4,8 +4,8 @@
 //           TensorView the last dimension becomes `cols` and all others fold into `rows`; a vector has one row.
 // Life:     views and data pointers live as long as the file object that owns the table.
 // Threads:  immutable once a reader hands it out; any thread may read.
-// Errors:   get() throws Error when the tensor is missing, has no values, or has a type that foresay cannot compute
-//           with; list() and find() still show such tensors.
+// Errors:   get() throws Error when the tensor is missing, has no values, or has a type that no kernel multiplies;
+//           list() and find() still show such tensors.
 #pragma once
 
 #include <cstddef>
@@ -16,6 +16,7 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/quant/stored_type.h"
 #include "kernels/quant_type.h"
 
 namespace foresay::core {
@@ -23,7 +24,8 @@ namespace foresay::core {
 struct TensorInfo {
     std::string name;
     std::string type;                              // as the format spells it: "Q4_K", "BF16", "IQ2_XXS", "type 97"
-    std::optional<kernels::QuantType> quant_type;  // empty: foresay cannot compute with this type
+    std::optional<kernels::QuantType> quant_type;  // that the kernels multiply as it is
+    const kernels::StoredType* stored = nullptr;   // else what it is packed into; null: foresay cannot compute with it
     std::vector<std::int64_t> shape;               // outermost first
     std::int64_t offset = 0;                       // bytes from the start of its file
     std::int64_t bytes = 0;                        // in the file; 0 when the type's size is unknown
@@ -49,6 +51,9 @@ public:
     kernels::TensorView get(std::string_view name) const;
     // The same, but an empty view when it is missing.
     kernels::TensorView get_optional(std::string_view name) const;
+
+    // Throws the Error of a tensor whose type foresay cannot compute with, packed or not, or that has no values.
+    void check_usable(const TensorInfo& tensor) const;
 
     // For readers: add() every tensor, then seal() once, which sorts the index and rejects duplicate names.
     void add(TensorInfo tensor) { tensors_.push_back(std::move(tensor)); }

@@ -75,7 +75,7 @@ std::vector<Golden> goldens() {
         all.back().greedy_tolerance = 0.12;
     }
     all.push_back({.folder = "families/llama-128", .model = "llama-128-F32.gguf"});
-    // Files in types that foresay may not have yet are skipped, and the reason is said.
+    // As llama-quantize writes them: it mixes types, and narrow rows get others than the name says.
     const auto add_types = [&](const std::string& family, std::initializer_list<const char*> types) {
         for (const std::string type : types) {
             const std::string name = family + "-" + type;
@@ -147,9 +147,7 @@ TEST_P(Families, LogitsAndGreedyTokens) {
         model = core::Model::load(std::move(source), backend.ops(), {.context = golden.context});
     } catch (const Error& problem) {
         const std::string why = problem.what();
-        const bool later = why.find("cannot compute with") != std::string::npos ||
-                           (backend.name == "cuda" && why.find("does not support yet") != std::string::npos);
-        ASSERT_TRUE(later) << why;
+        ASSERT_TRUE(backend.name == "cuda" && why.find("does not support yet") != std::string::npos) << why;
         GTEST_SKIP() << why;
     }
     core::Context context(model, {.length = golden.context > 0 ? golden.context : 128, .prefill_rows = 128});

@@ -1,0 +1,48 @@
+// kernels/quant/q2_k.h: 2-bit codes in groups of 16 with a 4-bit scale and minimum each, sixteen groups to a block.
+//
+// Layout:   84 bytes for 256 values: 16 bytes of scales (low nibble) and minima (high nibble), 64 bytes of codes, f16
+// d,
+//           f16 dmin. Each half of 128 values has 32 bytes of codes: value l of quarter q (of 32) is bits 2 q and
+//           2 q + 1 of byte l.
+//               value = (d * scale) * code - dmin * minimum             2.625 bits per value
+// Precision: both products are exact in float32; the subtraction rounds once.
+// Kernels:  F32: no type of theirs has minima of 16 values.
+// Source:   GGUF type 10.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/quant/f16.h"
+#include "kernels/quant/f32.h"
+
+namespace foresay::kernels {
+
+struct Q2_K {
+    static constexpr const char* kName = "Q2_K";
+    static constexpr std::uint32_t kGgmlType = 10;
+    static constexpr int kElements = 256;
+    using Packed = F32;
+
+    struct Block {
+        std::uint8_t scales[16];
+        std::uint8_t codes[64];
+        StoredF16 d;
+        StoredF16 dmin;
+    };
+    static_assert(sizeof(Block) == 84 && alignof(Block) == 1);
+    static_assert(offsetof(Block, codes) == 16 && offsetof(Block, d) == 80 && offsetof(Block, dmin) == 82);
+
+    static int code(const Block& block, int element) {
+        const int half = element / 128, quarter = element % 128 / 32;
+        return block.codes[half * 32 + element % 32] >> (quarter * 2) & 3;
+    }
+    static float dequantize(const Block& block, int element) {
+        const int both = block.scales[element / 16];
+        const float scale = block.d.value() * static_cast<float>(both & 15);
+        const float minimum = block.dmin.value() * static_cast<float>(both >> 4);
+        return scale * static_cast<float>(code(block, element)) - minimum;
+    }
+};
+
+}  // namespace foresay::kernels
