@@ -18,8 +18,7 @@
 //           Its CTAs wait for each other, so launches of one device are on one stream at a time.
 // Cost:     constructors copy and repack the weights and wait. launch() of decode rows reads the weights once per 16
 //           rows, or per 8 or 4 where activations would leave no room for weights; with LinearCall::mixed, once for
-//           17 to 128 rows (kernels/cuda/mixed_gemm/mixed_gemm.h). No forward sets that yet: it has been measured op by
-//           op only (docs/experiments/mixed-gemm.md).
+//           17 rows and more (kernels/cuda/mixed_gemm/mixed_gemm.h).
 // Errors:   constructors throw Error (no memory, shapes that panels cannot hold). launch() throws Error when a kernel
 //           cannot be launched.
 #pragma once

@@ -16,7 +16,12 @@ void launch_mixed_as(const OperandCall& operands, const MixedArgs& args, const D
 
 namespace {
 
-// Calls body with the type as a constant. float32 has no such kernel.
+// float32 is rare, and mxfp4 is a type of experts, which have products of their own.
+constexpr bool has_mixed_gemm(QuantType quant_type) {
+    return quant_type != QuantType::f32 && quant_type != QuantType::mxfp4;
+}
+
+// Calls body with the type as a constant.
 template <class Body>
 auto with_type(QuantType quant_type, const Body& body) {
     switch (quant_type) {
@@ -35,9 +40,10 @@ auto with_type(QuantType quant_type, const Body& body) {
         case QuantType::bf16:
             return body(std::integral_constant<QuantType, QuantType::bf16>());
         case QuantType::f32:
+        case QuantType::mxfp4:
             break;
     }
-    bug("float32 has no mixed_gemm");
+    bug("a quantisation type without mixed_gemm");
 }
 
 // Images of a row and input, in bytes: those of plain numbers are the largest.
@@ -146,7 +152,7 @@ std::int64_t MixedWorkspace::bytes(const ModelShape& shape, std::int32_t max_row
 
 std::int32_t mixed_rows(QuantType quant_type, const GemvOp& op, std::int32_t rows, const MixedScratch& scratch) {
     const DeviceInfo& device = DeviceContext::current().info();
-    if (quant_type == QuantType::f32 || rows < kMixedLeast || !runs_mixed(device)) return 0;
+    if (!has_mixed_gemm(quant_type) || rows < kMixedLeast || !runs_mixed(device)) return 0;
     GemvOp divided = op;
     divide(divided);
     rows = std::min(rows, kMixedRows);

@@ -15,12 +15,12 @@
 //   sums    a slice's times the inverse of its power of two, added in the order of the slices, from 0; then the parts'
 //           in their order; then times 1 / rms, whose squares are added in the same order
 //
-// Data flow: operands.cuh makes the operands once per op, in the layout in which they are multiplied; mixed_gemm.cuh
-// multiplies and finishes.
+// Data flow: operands.cuh makes the operands once per op, in the layout in which they are multiplied; mixed_gemm.cuh and
+//           sm90a/ multiply and finish. Devices without wgmma have no such kernel.
 //
 // Law 1:    a row's bits are those of the decode kernel: alone, among others, at any place. Tests compare by memcmp.
 // Threads:  launches enqueue. Launches that share a workspace must be on one stream.
-// Cost:     reads the weights once per 128 rows (from L2 where several tiles of rows run at once), the operands once
+// Cost:     reads the weights once, from memory or, where several tiles of rows run at once, from L2; the operands once
 //           per 64 to 256 packed rows.
 // Errors:   launch_mixed_gemm() throws Error when a kernel cannot be launched.
 #pragma once
