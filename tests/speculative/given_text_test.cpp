@@ -68,10 +68,9 @@ protected:
 };
 
 TEST_F(GivenText, HostsHaveOneClass) {
-    for (const char* name : {"reference", "cpu"}) {
-        for (const Backend& backend : backends()) {
-            if (backend.name == name) EXPECT_EQ(core::given_decode_rows(backend.ops()), 0);
-        }
+    for (const Backend& backend : backends()) {
+        if (backend.name == "cuda") continue;
+        EXPECT_EQ(core::given_decode_rows(backend.ops()), 0) << backend.name;
     }
     ASSERT_GT(rows(), 0);
     ASSERT_LT(rows(), kAgain);  // or the cases below show nothing
