@@ -3,9 +3,9 @@
 //   attention_bench SHAPE [f16|q8] [DEPTH..]    attention of one layer at 1, 2, 4, 8, 16 decode rows over DEPTH
 //                                               positions
 //
-// Two columns: `own`, attention as a kernel of its own (launch_attend_decode), and `resident`, in CTAs with as few
-// registers per thread as the decode kernel has, which attention runs in most of the time. Both must give the same
-// bits; "DIFFERENT BITS" at the end of a line is a bug.
+// Three columns: `own`, attention as a kernel of its own (launch_attend_decode), `resident`, in CTAs with as few
+// registers per thread as the decode kernel has, and `flash`, the kernel that reads keys and values once for all rows
+// (launch_flash_decode). All must give the same bits; "DIFFERENT BITS" at the end of a line is a bug.
 //
 // Rates:    K and V count once, whatever the number of rows. Compare with `linear_bench read`.
 // Times:    the median of replays of a graph, per layer. The graph attends in several layers, one after the other. With
@@ -24,6 +24,7 @@
 #include "bench/device_time.h"
 #include "bench/named_shapes.h"
 #include "kernels/cuda/attention/decode_attention.cuh"
+#include "kernels/cuda/attention/flash_decode.h"
 
 namespace foresay {
 namespace {
@@ -84,7 +85,7 @@ void measure(const ModelShape& whole, KvFormat format, int depth, const cuda::St
     std::vector<float> queries(q_floats);
     for (float& q : queries) q = static_cast<float>(std::rand()) / static_cast<float>(RAND_MAX) - 0.5f;
     const auto q = cuda::to_device(std::span<const float>(queries));
-    const cuda::DeviceBuffer<float> out(q_floats), resident_out(q_floats);
+    const cuda::DeviceBuffer<float> out(q_floats), resident_out(q_floats), flash_out(q_floats);
     const double bytes = 2.0 * static_cast<double>(layout.page_stride) / kernels::kPagePositions * depth;
     for (const int rows : {1, 2, 4, 8, 16}) {
         // The batch, as write_batch() would make it.
@@ -112,7 +113,7 @@ void measure(const ModelShape& whole, KvFormat format, int depth, const cuda::St
         call.q = q.data();
         const cuda::DeviceBuffer<float> partial(static_cast<std::size_t>(cuda::attend_partial_floats(call)));
         cuda::cuda_check(cudaMemset(partial.data(), cuda::kNotReadyByte, partial.bytes()), "cannot fill memory");
-        const cuda::DeviceBuffer<std::int32_t> taken(1);
+        const cuda::DeviceBuffer<std::int32_t> taken(cuda::kTakenCounters);
         cuda::cuda_check(cudaMemset(taken.data(), 0, taken.bytes()), "cannot clear memory");
         call.partial = partial.data();
         call.taken = taken.data();
@@ -131,14 +132,25 @@ void measure(const ModelShape& whole, KvFormat format, int depth, const cuda::St
         // Both leave `partial` and `taken` as they found them, so they can use the same memory.
         const double own = time(out.data(), [&] { cuda::launch_attend_decode(stream, call); });
         const double resident = time(resident_out.data(), [&] { launch_resident(call, stream); });
-        std::vector<float> one(static_cast<std::size_t>(rows * shape.heads * shape.head_dim)), two(one.size());
-        cuda::cuda_check(cudaMemcpy(one.data(), out.data(), one.size() * sizeof(float), cudaMemcpyDeviceToHost),
-                         "copy");
-        cuda::cuda_check(
-            cudaMemcpy(two.data(), resident_out.data(), two.size() * sizeof(float), cudaMemcpyDeviceToHost), "copy");
-        std::printf("depth %6d rows %2d: own %7.1f us %5.2f TB/s, resident %7.1f us %5.2f TB/s%s\n", depth, rows, own,
-                    bytes / own * 1e-6, resident, bytes / resident * 1e-6,
-                    std::memcmp(one.data(), two.data(), one.size() * sizeof(float)) == 0 ? "" : " DIFFERENT BITS");
+        const auto together = static_cast<std::int32_t>(tiles.size());
+        const cuda::DeviceBuffer<float> flash_partial(partial.size());
+        call.partial = flash_partial.data();
+        const double flash = time(flash_out.data(), [&] { cuda::launch_flash_decode(stream, call, together); });
+        const auto values = [&](const cuda::DeviceBuffer<float>& of) {
+            std::vector<float> host(static_cast<std::size_t>(rows * shape.heads * shape.head_dim));
+            cuda::cuda_check(cudaMemcpy(host.data(), of.data(), host.size() * sizeof(float), cudaMemcpyDeviceToHost),
+                             "copy");
+            return host;
+        };
+        const std::vector<float> expected = values(out);
+        const auto differs = [&](const cuda::DeviceBuffer<float>& of) {
+            return std::memcmp(values(of).data(), expected.data(), expected.size() * sizeof(float)) != 0;
+        };
+        std::printf("depth %6d rows %2d: own %7.1f us, resident %7.1f us, flash %7.1f us %5.2f TB/s%s%s\n", depth, rows,
+                    own, resident, flash, bytes / flash * 1e-6,
+                    differs(resident_out) ? " DIFFERENT BITS: resident" : "",
+                    differs(flash_out) ? " DIFFERENT BITS: flash" : "");
+        std::fflush(stdout);
     }
 }
 

@@ -2,6 +2,8 @@
 #
 #   FORESAY_CUDA                 AUTO: if nvcc is found and no sanitizer is on; ON: a missing nvcc is an error; OFF: no
 #   FORESAY_CUDA_ARCHITECTURES   as CMAKE_CUDA_ARCHITECTURES; default: this machine's GPUs, or 90 if it has none
+#   FORESAY_CUDA_CODE_OF         an older architecture such as 80 or 89, whose code is built for the one architecture in
+#                                FORESAY_CUDA_ARCHITECTURES: to test on one GPU what others would run
 #
 # The CUDA runtime is linked statically, and the driver library is opened when the first device is asked for, so the
 # program also starts on machines without either.
@@ -10,6 +12,8 @@ set(FORESAY_CUDA AUTO CACHE STRING "AUTO, ON or OFF")
 set_property(CACHE FORESAY_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(FORESAY_CUDA_ARCHITECTURES "" CACHE STRING
   "Compute capabilities such as 80;90; empty: those of this machine's GPUs, else 90")
+set(FORESAY_CUDA_CODE_OF "" CACHE STRING
+  "Build the code of this compute capability for a newer GPU, to test it there; empty: each GPU has its own")
 
 macro(foresay_enable_cuda)
   set(FORESAY_HAVE_CUDA OFF)
@@ -34,6 +38,15 @@ macro(foresay_enable_cuda)
       endif()
     else()
       set(CMAKE_CUDA_ARCHITECTURES ${FORESAY_CUDA_ARCHITECTURES})
+    endif()
+    if(FORESAY_CUDA_CODE_OF)
+      string(REGEX REPLACE "-.*" "" gpu "${CMAKE_CUDA_ARCHITECTURES}")
+      if(NOT gpu MATCHES "^[0-9]+$")
+        message(FATAL_ERROR "FORESAY_CUDA_CODE_OF wants one number in FORESAY_CUDA_ARCHITECTURES, such as 90")
+      endif()
+      set(CMAKE_CUDA_ARCHITECTURES OFF)
+      set(CMAKE_CUDA_FLAGS
+        "${CMAKE_CUDA_FLAGS} --generate-code=arch=compute_${FORESAY_CUDA_CODE_OF},code=sm_${gpu}")
     endif()
     if(CCACHE AND NOT CMAKE_CUDA_COMPILER_LAUNCHER)
       set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE})

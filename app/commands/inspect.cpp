@@ -12,6 +12,7 @@
 #include "app/configuration.h"
 #include "app/hub_models.h"
 #include "app/interrupt.h"
+#include "app/model_report.h"
 #include "app/opened_engine.h"
 #include "app/options.h"
 #include "app/output.h"
@@ -32,10 +33,6 @@
 namespace foresay::app {
 
 namespace {
-
-std::string field(const std::string& name, const std::string& value) {
-    return "  " + name + std::string(name.size() < 34 ? 34 - name.size() : 1, ' ') + value + "\n";
-}
 
 std::string shape_text(const core::TensorInfo& tensor) {
     std::string out;
@@ -165,9 +162,10 @@ std::string why_not(const std::string& path, const Options& options, std::string
     return "";
 }
 
-// Adds what the file says to `out`. False if the model cannot run here.
-bool inspect_one(const std::string& path, const Options& options, std::string& out) {
-    out += path + "\n";
+// What the file says, for people; fills in `report`.
+std::string inspect_one(const std::string& path, const Options& options, ModelReport& report) {
+    report.path = path;
+    std::string out = path + "\n";
     if (core::detect_model_format(path) == core::ModelFormat::gguf) {
         out += gguf_text(core::GgufFile::open(path));
     } else {
@@ -175,18 +173,19 @@ bool inspect_one(const std::string& path, const Options& options, std::string& o
         out += "config.json\n" + directory.config().text() + "\n" + tensors_text(directory.tensors());
     }
     // A file with only a vocabulary, or of an unknown architecture, has been shown all the same.
-    std::string problem, backend;
     try {
         const auto source = core::ModelSource::open(path);
+        describe_weights(*source, report);
         out += model_text(source->config());
         out += templates_text(*source);
-        problem = why_not(path, options, backend);
+        out += weights_text(report);
+        report.problem = why_not(path, options, report.backend);
     } catch (const Error& error) {
         out += "model\n";
-        problem = error.what();
+        report.problem = error.what();
     }
-    out += problem.empty() ? field("would run on", backend) : field("cannot run here", problem);
-    return problem.empty();
+    out += report.problem.empty() ? field("would run on", report.backend) : field("cannot run here", report.problem);
+    return out;
 }
 
 std::vector<VerifiedFile> verify_one(const std::string& path) {
@@ -341,6 +340,7 @@ public:
         parser.argument_list(
             paths_,
             {.value = "PATH", .doc = "model; with two, the draft second", .hint = ValueHint::file, .required = true});
+        add_json_flag(parser, json_);
         parser.flag("--verify", verify_, "compare the files with their checksums instead of showing them");
         parser.details(
             "--verify knows checksums from SHA256SUMS and XXH128SUMS beside a file, and from\n"
@@ -348,6 +348,9 @@ public:
         parser.after_parsing([this] {
             const bool inflated = !options_.inflate.empty() || !options_.inflate_draft.empty();
             const bool one = paths_.size() == 1 && options_.inflate_draft.empty();
+            if (json_ && (verify_ || inflated || paths_.size() == 2)) {
+                throw UsageError("inspect --json is for one model, or three and more, without --verify and --inflate");
+            }
             if (inflated && !one && paths_.size() != 2) {
                 throw UsageError("inspect takes one model with --inflate, or a pair with --inflate-draft as well");
             }
@@ -363,9 +366,14 @@ public:
         if (!options_.inflate.empty()) return inspect_inflated(paths_[0], options_);
         bool all_run = true;
         for (const std::string& path : paths_) {
-            std::string text;
-            all_run = inspect_one(path, options_, text) && all_run;
-            page(printable(text));
+            ModelReport report;
+            const std::string text = inspect_one(path, options_, report);
+            all_run = all_run && report.problem.empty();
+            if (json_) {
+                print(to_json(report));
+            } else {
+                page(printable(text));
+            }
         }
         return all_run ? 0 : 1;
     }
@@ -373,7 +381,7 @@ public:
 private:
     Options options_;
     std::vector<std::string> paths_;
-    bool verify_ = false;
+    bool verify_ = false, json_ = false;
 };
 
 const RegisterCommand<Inspect> kInspect("inspect", "show what a model file contains, or whether two models can pair",

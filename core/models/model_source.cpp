@@ -11,10 +11,12 @@
 
 #include "base/error.h"
 #include "core/models/architecture.h"
+#include "core/models/encodings.h"
 #include "core/models/parallel_rows.h"
 #include "core/models/plausible.h"
 #include "core/models/read_config.h"
 #include "core/models/stages.h"
+#include "core/weights/formats/formats.h"
 #include "core/weights/gguf.h"
 #include "core/weights/model_file.h"
 #include "core/weights/mxfp4.h"
@@ -40,6 +42,7 @@ std::string text(const std::vector<std::int64_t>& shape) {
 struct Stored {
     const TensorInfo* info = nullptr;       // null: the file has none
     const TensorInfo* exponents = nullptr;  // of MXFP4 codes in safetensors
+    const StoredMatrix* matrix = nullptr;   // stored as several tensors, of which `info` is one
     HfForm form = HfForm::whole;
     bool transposed = false;
     bool all_experts = false;  // one matrix per expert
@@ -70,6 +73,10 @@ public:
         if (stored.info == nullptr) table().get(stored.name);  // throws: it is missing
         used_.insert(stored.info->name);
         if (stored.exponents != nullptr) used_.insert(stored.exponents->name);
+        if (stored.matrix != nullptr) {
+            for (const TensorInfo* part : stored.matrix->parts()) used_.insert(part->name);
+            return matrix_rows(name, stored, shape);
+        }
         return take(name, stored, shape);
     }
     bool has(const TensorName& name) const final { return find(name).info != nullptr; }
@@ -77,13 +84,59 @@ public:
 
     std::int64_t weight_bytes() final {
         std::int64_t bytes = 0;
+        std::set<std::string_view> counted;
+        for (const auto& [name, matrix] : matrices()) {
+            if (!used_.contains(matrix->parts().front()->name)) continue;
+            bytes += matrix->rows() * kernels::row_bytes(matrix->packed(), matrix->cols());
+            for (const TensorInfo* part : matrix->parts()) counted.insert(part->name);
+        }
         for (const TensorInfo& tensor : table().list()) {
-            if (!used_.contains(tensor.name)) continue;
-            bytes += packed_bytes(tensor);
+            if (used_.contains(tensor.name) && !counted.contains(tensor.name)) bytes += packed_bytes(tensor);
         }
         return bytes;
     }
+    std::vector<Encoding> encodings() {
+        std::map<std::pair<std::string, std::string>, Encoding> sums;
+        const auto add = [&](const std::string& name, const std::string& kept, std::int64_t values, std::int64_t stored,
+                             std::int64_t bytes) {
+            Encoding& sum = sums[{name, kept}];
+            sum.name = name;
+            sum.kept = kept;
+            sum.matrices += 1;
+            sum.values += values;
+            sum.stored_bytes += stored;
+            sum.kept_bytes += bytes;
+        };
+        std::set<std::string_view> parts;
+        for (const auto& [name, matrix] : matrices()) {
+            if (!used_.contains(matrix->parts().front()->name)) continue;
+            const std::int64_t bytes = matrix->rows() * kernels::row_bytes(matrix->packed(), matrix->cols());
+            add(matrix->encoding(), std::string(kernels::info(matrix->packed()).name), matrix->rows() * matrix->cols(),
+                matrix->stored_bytes(), bytes);
+            for (const TensorInfo* part : matrix->parts()) parts.insert(part->name);
+        }
+        for (const TensorInfo& tensor : table().list()) {
+            if (!used_.contains(tensor.name) || parts.contains(tensor.name)) continue;
+            const std::string kept =
+                tensor.stored != nullptr ? std::string(kernels::info(packed_type(tensor)).name) : "";
+            if (tensor.name.ends_with("_blocks")) {
+                add("MXFP4", kept, 2 * tensor.elements(), tensor.bytes, tensor.bytes);
+            } else if (tensor.name.ends_with("_scales")) {  // of those blocks
+                sums[{"MXFP4", ""}].stored_bytes += tensor.bytes;
+                sums[{"MXFP4", ""}].kept_bytes += tensor.bytes;
+            } else {
+                add(tensor.type, kept, tensor.elements(), tensor.bytes, packed_bytes(tensor));
+            }
+        }
+        std::vector<Encoding> all;
+        for (auto& [key, sum] : sums) all.push_back(std::move(sum));
+        std::ranges::stable_sort(all, std::ranges::greater(), &Encoding::stored_bytes);
+        return all;
+    }
     std::int64_t embedding_bytes() final {
+        if (const Stored stored = find({.part = "token_embd"}); stored.matrix != nullptr) {
+            return config_.shape.vocab * kernels::row_bytes(stored.matrix->packed(), stored.matrix->cols());
+        }
         const bool dry = std::exchange(dry_, true);  // reads nothing
         const std::int64_t bytes = ModelSource::embedding_bytes();
         dry_ = dry;
@@ -97,6 +150,11 @@ public:
 protected:
     virtual const TensorTable& table() const = 0;
     virtual Stored find(const TensorName& name) const = 0;
+    // Matrices that are stored as several tensors, by the name without ".weight".
+    virtual const Matrices& matrices() const {
+        static const Matrices none;
+        return none;
+    }
     // Whether the tensor may be left unread; then `note` may tell the user so.
     virtual bool ignorable(const TensorInfo& tensor, std::string& note) const = 0;
 
@@ -104,8 +162,8 @@ protected:
     void finish(std::int32_t vocab) {
         const Stored table_of = find({.part = "token_embd"});
         if (table_of.info == nullptr) table().get(table_of.name);  // throws: it is missing
-        table().check_usable(*table_of.info);
-        const std::int64_t rows = rows_of(*table_of.info);
+        if (table_of.matrix == nullptr) table().check_usable(*table_of.info);
+        const std::int64_t rows = table_of.matrix != nullptr ? table_of.matrix->rows() : rows_of(*table_of.info);
         if (rows > 1 << 24) {
             throw Error(path_ + ": the tensor " + table_of.info->name + " has " + std::to_string(rows) +
                         " rows, which is not a possible vocabulary size");
@@ -129,8 +187,8 @@ private:
         return info.shape.empty() ? 1 : info.elements() / info.shape.back();
     }
     // Bytes as the kernels have it, or as a type of files is packed for them.
-    static std::int64_t packed_bytes(const TensorInfo& info) {
-        return info.stored != nullptr ? info.stored->packed_bytes(info.elements()) : info.bytes;
+    std::int64_t packed_bytes(const TensorInfo& info) const {
+        return info.stored != nullptr ? kernels::row_bytes(packed_type(info), info.elements()) : info.bytes;
     }
 
     // Asks for every tensor once, without reading any. Throws Error for one that is missing, has another shape, or is
@@ -205,6 +263,33 @@ private:
         return {all.quant_type, shape.rows, shape.cols, out};
     }
 
+    // A matrix of several tensors, or the half of its rows that a file stores together with another.
+    TensorView matrix_rows(const TensorName& name, const Stored& stored, TensorShape shape) {
+        const StoredMatrix& matrix = *stored.matrix;
+        const std::int64_t parts = stored.form == HfForm::whole ? 1 : 2, rows = shape.rows * parts;
+        constexpr std::int64_t kPadding = 32;
+        const bool fits = matrix.rows() == rows ||
+                          (matrix.padded() && matrix.rows() > rows && matrix.rows() - rows < kPadding && parts == 1);
+        if (!fits || matrix.cols() != shape.cols || stored.transposed || stored.all_experts) {
+            throw Error(path_ + ": the matrix of " + stored.info->name + " should be " + shape_text(rows, shape.cols) +
+                        " but is " + shape_text(matrix.rows(), matrix.cols()));
+        }
+        if (dry_) return {kernels::QuantType::f32, shape.rows, shape.cols, nullptr};
+        TensorView view{matrix.packed(), shape.rows, shape.cols, nullptr};
+        std::vector<std::byte>& out = stays(name) ? tables_[stored.info->name] : scratch_.emplace_back();
+        if (out.empty()) {
+            out.resize(static_cast<std::size_t>(view.bytes()));
+            const bool interleaved = stored.form == HfForm::even_rows || stored.form == HfForm::odd_rows;
+            const bool second = stored.form == HfForm::second_half || stored.form == HfForm::odd_rows;
+            matrix.pack({.first = second ? (interleaved ? 1 : shape.rows) : 0,
+                         .step = interleaved ? 2 : 1,
+                         .count = shape.rows},
+                        out.data());
+        }
+        view.data = out.data();
+        return view;
+    }
+
     // Biases of gate and up in one tensor: of each row one half, or every second value.
     TensorView part_of_rows(const Stored& stored, TensorShape shape) {
         const TensorView all = table().get(stored.info->name);
@@ -238,21 +323,55 @@ private:
     TensorView packed_rows(const TensorInfo& info, std::int64_t first, std::int64_t step, TensorShape shape,
                            bool stays) {
         const kernels::StoredType& type = *info.stored;
-        TensorView view{type.packed, shape.rows, shape.cols, nullptr};
+        const TensorInfo* const factors = factors_of(info);
+        if (factors != nullptr) used_.insert(factors->name);
+        TensorView view{packed_type(info), shape.rows, shape.cols, nullptr};
         if (dry_) return view;
         std::vector<std::byte>& out = stays ? tables_[info.name] : scratch_.emplace_back();
         view.data = out.data();
         if (!out.empty()) return view;
         out.resize(static_cast<std::size_t>(view.bytes()));
         view.data = out.data();
-        const std::int64_t from_bytes = type.stored_bytes(shape.cols), to_bytes = type.packed_bytes(shape.cols);
+        const std::int64_t from_bytes = type.stored_bytes(shape.cols);
+        const std::int64_t to_bytes = kernels::row_bytes(view.quant_type, shape.cols);
+        // One for the tensor, or one for each of its matrices.
+        const std::int64_t own = factors != nullptr && factors->elements() > 1 ? first / info.shape[1] : 0;
+        const float factor = factors != nullptr ? number_at(*factors, own) : 1.0f;
         parallel_rows(shape.rows, [&](std::int64_t begin, std::int64_t end) {
             for (std::int64_t r = begin; r < end; ++r) {
-                type.pack(info.data + (first + r * step) * from_bytes, shape.cols / type.block_elements,
-                          out.data() + r * to_bytes);
+                const std::byte* const from = info.data + (first + r * step) * from_bytes;
+                std::byte* const to = out.data() + r * to_bytes;
+                if (factors == nullptr) {
+                    type.pack(from, shape.cols / type.block_elements, to);
+                    continue;
+                }
+                auto* values = reinterpret_cast<float*>(to);
+                for (std::int64_t b = 0; b < shape.cols / type.block_elements; ++b, values += type.block_elements) {
+                    type.dequantize_block(from + b * type.block_bytes, values);
+                    for (std::int32_t i = 0; i < type.block_elements; ++i) values[i] *= factor;
+                }
             }
         });
         return view;
+    }
+
+    // Factors of float32 that a GGUF file keeps beside a tensor of NVFP4, for all of it or for each expert; null: none.
+    const TensorInfo* factors_of(const TensorInfo& info) const {
+        constexpr std::string_view kWeight = ".weight";
+        if (info.type != "NVFP4" || !info.name.ends_with(kWeight)) return nullptr;
+        const std::string stem = info.name.substr(0, info.name.size() - kWeight.size());
+        const TensorInfo* const factors = table().find(stem + ".scale");
+        if (factors == nullptr) return nullptr;
+        const bool per_matrix = info.shape.size() == 3 && factors->elements() == info.shape[0];
+        if (factors->type != "F32" || (factors->elements() != 1 && !per_matrix)) {
+            throw Error(path_ + ": the tensor " + factors->name +
+                        " should be one F32 number, or one for each expert, " + "but is " + factors->type + " " +
+                        text(factors->shape));
+        }
+        return factors;
+    }
+    kernels::QuantType packed_type(const TensorInfo& info) const {
+        return factors_of(info) != nullptr ? kernels::QuantType::f32 : info.stored->packed;
     }
 
     // Matrices stored [inputs, outputs], of single values.
@@ -281,6 +400,9 @@ private:
     // The type that holds the most values.
     std::string main_type() const {
         std::map<std::string, std::int64_t> values;
+        for (const auto& [name, matrix] : matrices()) {
+            values[lower(matrix->encoding())] += matrix->rows() * matrix->cols();
+        }
         for (const TensorInfo& tensor : table().list()) {
             if (tensor.quant_type) values[std::string(kernels::info(*tensor.quant_type).name)] += tensor.elements();
             if (tensor.stored != nullptr) values[lower(tensor.stored->name)] += tensor.elements();
@@ -354,12 +476,7 @@ public:
         const std::vector<std::string> names = json.get_strings("architectures");
         if (names.empty()) throw Error(json.path() + ": 'architectures' is empty");
         family_ = &architecture_for_hf(names.front(), json.path());
-        const std::string method = json.get_string_or("quantization_config.quant_method", "");
-        if (json.has("quantization_config") && method != "mxfp4") {
-            throw Error(json.path() + ": quantised safetensors (quantization_config" +
-                        (method.empty() ? "" : ", method " + method) +
-                        ") are not supported; use the original weights or a GGUF file");
-        }
+        matrices_ = open_matrices(dir_);
         find_prefix();
         Keys keys(json, *this);
         config_ = read_config(keys, *family_);
@@ -376,6 +493,7 @@ public:
 
 protected:
     const TensorTable& table() const override { return dir_.tensors(); }
+    const Matrices& matrices() const override { return matrices_; }
 
     Stored find(const TensorName& name) const override {
         const HfName known = hf_name(*family_, name.part, name.kind);
@@ -391,6 +509,14 @@ protected:
         }
         if (name.layer >= 0) own = "layers." + std::to_string(name.layer) + "." + own;
         stored.name = (name.is_head() ? head_prefix_ : prefix_) + own + (exact ? "" : "." + std::string(name.kind));
+        if (!exact && name.kind == "weight") {
+            const auto found = matrices_.find(std::string_view(stored.name).substr(0, stored.name.rfind('.')));
+            if (found != matrices_.end()) {
+                stored.matrix = found->second.get();
+                stored.info = stored.matrix->parts().front();
+                return stored;
+            }
+        }
         stored.info = table().find(stored.name);
         if (stored.info == nullptr && exact) {
             stored.info = table().find(stored.name + "_blocks");
@@ -404,6 +530,14 @@ protected:
     bool ignorable(const TensorInfo& tensor, std::string& note) const override {
         const std::string& name = tensor.name;
         if (name.ends_with("rotary_emb.inv_freq") || name.ends_with(".input_scale")) return true;
+        if (name.ends_with(".k_scale") || name.ends_with(".v_scale")) {
+            note = "the scales for a cache in eight bits are not used";
+            return true;
+        }
+        // Tools for quantised models write biases of zero where the model has none.
+        if (name.ends_with(".bias") && matrices_.contains(name.substr(0, name.rfind('.'))) && is_zero(tensor)) {
+            return true;
+        }
         const std::int32_t layer = number_after(name, prefix_ + "layers.");
         if (name.starts_with("mtp.") || name.starts_with(prefix_ + "mtp.")) {
             note = "the layers for multi-token prediction are not used";
@@ -431,10 +565,17 @@ private:
             if (table().has(prefix_ + "embed_tokens.weight")) break;
             prefix_ = "model.";
         }
-        if (table().has("language_model.lm_head.weight")) head_prefix_ = "language_model.";
+        const std::string head = "language_model.lm_head";
+        if (table().has(head + ".weight") || matrices_.contains(head)) head_prefix_ = "language_model.";
+    }
+
+    static bool is_zero(const TensorInfo& tensor) {
+        return tensor.quant_type &&
+               std::all_of(tensor.data, tensor.data + tensor.bytes, [](std::byte b) { return b == std::byte{0}; });
     }
 
     SafetensorsDir dir_;
+    Matrices matrices_;
     const Architecture* family_ = nullptr;
     std::string prefix_, head_prefix_;
 };
@@ -444,6 +585,11 @@ private:
 std::string TensorName::text() const {
     std::string name = layer >= 0 ? "blk." + std::to_string(layer) + "." : std::string();
     return name + std::string(part) + "." + std::string(kind);
+}
+
+std::vector<Encoding> encodings_of(ModelSource& source) {
+    auto* const file = dynamic_cast<FileSource*>(&source);
+    return file != nullptr ? file->encodings() : std::vector<Encoding>();
 }
 
 std::int64_t ModelSource::embedding_bytes() {

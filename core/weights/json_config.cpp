@@ -167,6 +167,23 @@ std::vector<std::string> JsonConfig::members(std::string_view object) const {
     return names;
 }
 
+JsonConfig JsonConfig::part_of(const Document& part) const {
+    JsonConfig config;
+    config.path_ = path_;
+    config.document_ = std::make_shared<const Document>(part);
+    return config;
+}
+
+JsonConfig JsonConfig::object(std::string_view object) const {
+    const json* value = document_->find(object);
+    return value != nullptr && value->is_object() ? part_of({*value}) : JsonConfig();
+}
+
+JsonConfig JsonConfig::member_object(const std::string& name) const {
+    const auto found = document_->root.find(name);
+    return found != document_->root.end() && found->is_object() ? part_of({*found}) : JsonConfig();
+}
+
 bool JsonConfig::is_off(std::string_view member) const {
     const json* value = document_->find(member);
     if (value == nullptr) return true;

@@ -35,6 +35,10 @@ public:
     bool is_object(std::string_view member) const;
     // The names of the members of an object; of the document itself for "". Empty when it is absent or no object.
     std::vector<std::string> members(std::string_view object) const;
+    // An object as a document of its own; empty when it is absent or no object. `member_object` takes the name as one
+    // member's, dots and all.
+    JsonConfig object(std::string_view object) const;
+    JsonConfig member_object(const std::string& name) const;
     // Whether the member is absent, false, or an empty string, array or object.
     bool is_off(std::string_view member) const;
 
@@ -57,6 +61,7 @@ public:
 
 private:
     struct Document;  // hides the JSON library
+    JsonConfig part_of(const Document& part) const;
     std::string path_;
     std::shared_ptr<const Document> document_;
 };

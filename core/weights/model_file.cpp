@@ -1,5 +1,9 @@
 #include "core/weights/model_file.h"
 
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -33,10 +37,33 @@ std::string find_extension(const fs::path& directory, std::initializer_list<std:
     return {};
 }
 
+// "output" of "output-00002-of-00003.safetensors", with the numbers; empty for another name.
+struct Part {
+    std::string name;
+    int number = 0, count = 0;
+};
+Part part_of(const std::string& file) {
+    constexpr std::string_view kEnd = "-00000-of-00000.safetensors", kOf = "-of-";
+    if (file.size() <= kEnd.size() || !file.ends_with(".safetensors")) return {};
+    const std::string tail = file.substr(file.size() - kEnd.size());
+    const auto digits = [&](std::size_t at) {
+        int number = 0;
+        for (std::size_t i = at; i < at + 5; ++i) {
+            if (tail[i] < '0' || tail[i] > '9') return -1;
+            number = number * 10 + tail[i] - '0';
+        }
+        return number;
+    };
+    const Part part{file.substr(0, file.size() - kEnd.size()), digits(1), digits(10)};
+    if (tail[0] != '-' || tail.substr(6, kOf.size()) != kOf || part.number < 1 || part.count < part.number) return {};
+    return part;
+}
+
 ModelFormat detect_directory(const fs::path& path) {
     const bool config = is_there(path / "config.json");
     const bool weights = is_there(path / "model.safetensors") || is_there(path / "model.safetensors.index.json");
     if (config && weights) return ModelFormat::safetensors;
+    if (config && !safetensors_files(path).empty()) return ModelFormat::safetensors;
     const std::string gguf = find_extension(path, {".gguf"});
     if (!gguf.empty()) {
         throw Error(path.string() +
@@ -74,6 +101,45 @@ ModelFormat detect_safetensors(const fs::path& path) {
 }
 
 }  // namespace
+
+std::vector<fs::path> safetensors_files(const fs::path& directory) {
+    if (is_there(directory / "output.safetensors")) return {directory / "output.safetensors"};
+    constexpr int kMostEntries = 10'000;
+    std::error_code error;
+    std::vector<std::string> single;
+    std::map<std::string, std::set<int>> parts;  // numbers by name
+    std::map<std::string, int> counts;
+    int seen = 0;
+    for (fs::directory_iterator at(directory, error), end; !error && at != end && seen < kMostEntries;
+         at.increment(error)) {
+        ++seen;
+        const std::string file = at->path().filename().string();
+        if (!file.ends_with(".safetensors")) continue;
+        const Part part = part_of(file);
+        if (part.count == 0) {
+            single.push_back(file);
+        } else {
+            parts[part.name].insert(part.number);
+            counts[part.name] = std::max(counts[part.name], part.count);
+        }
+    }
+    if (parts.size() > 1 || (parts.empty() && single.size() > 1)) {
+        throw Error(directory.string() + ": more than one set of weights lies here; keep one, or name a file");
+    }
+    if (parts.empty()) return single.empty() ? std::vector<fs::path>() : std::vector{directory / single.front()};
+    const auto& [name, numbers] = *parts.begin();
+    const int count = counts[name];
+    std::vector<fs::path> files;
+    for (int number = 1; number <= count; ++number) {
+        char tail[40];
+        std::snprintf(tail, sizeof tail, "-%05d-of-%05d.safetensors", number, count);
+        if (!numbers.contains(number)) {
+            throw Error(directory.string() + ": the part " + name + tail + " is missing; get the remaining files");
+        }
+        files.push_back(directory / (name + tail));
+    }
+    return files;
+}
 
 ModelFormat detect_model_format(const std::filesystem::path& path) {
     std::error_code error;

@@ -24,8 +24,7 @@ std::string_view characters(const MappedFile& file) {
     return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
 }
 
-JsonConfig read_config(const fs::path& directory) {
-    const fs::path path = directory / "config.json";
+JsonConfig read_json(const fs::path& path) {
     const MappedFile file(path);
     return JsonConfig::parse(characters(file), path.string());
 }
@@ -42,15 +41,22 @@ SafetensorsDir SafetensorsDir::open(const std::filesystem::path& path) {
     std::error_code ignored;
     const bool directory = fs::is_directory(path, ignored);
     model.directory_ = directory ? path : path.parent_path();
-    model.config_ = read_config(model.directory_);
+    model.config_ = read_json(model.directory_ / "config.json");
     const fs::path single = directory ? path / "model.safetensors" : path;
     if (is_there(single)) {
         model.add_file(single);
-    } else {
+    } else if (is_there(path / "model.safetensors.index.json")) {
         model.add_shards(path / "model.safetensors.index.json");
+    } else {
+        for (const fs::path& file : safetensors_files(path)) model.add_file(file);
     }
     model.tensors_.seal();
     return model;
+}
+
+std::optional<JsonConfig> SafetensorsDir::json_beside(std::string_view name) const {
+    if (directory_.empty() || !is_there(directory_ / name)) return std::nullopt;
+    return read_json(directory_ / name);
 }
 
 void SafetensorsDir::add_file(const std::filesystem::path& file) {

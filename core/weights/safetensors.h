@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -25,8 +26,8 @@ namespace foresay::core {
 
 class SafetensorsDir {
 public:
-    // Opens a directory with config.json and model.safetensors or model.safetensors.index.json, or one .safetensors
-    // file that has a config.json beside it.
+    // Opens a directory with config.json and model.safetensors or model.safetensors.index.json, or else the files that
+    // core::safetensors_files() finds there; or one .safetensors file that has a config.json beside it.
     static SafetensorsDir open(const std::filesystem::path& path);
     // Reads one safetensors file image, which must outlive the object, and the text of its config.json.
     static SafetensorsDir from_memory(std::string_view config_json, std::span<const std::byte> bytes, std::string path);
@@ -35,6 +36,8 @@ public:
     const std::filesystem::path& directory() const { return directory_; }  // where tokenizer.json would be
     const JsonConfig& config() const { return config_; }
     const TensorTable& tensors() const { return tensors_; }
+    // Another JSON document of the directory; empty when there is none.
+    std::optional<JsonConfig> json_beside(std::string_view name) const;
 
 private:
     SafetensorsDir() = default;

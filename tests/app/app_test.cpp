@@ -493,6 +493,28 @@ TEST(Inspect, SaysWhatAFileIsAndWhetherTwoPair) {
     EXPECT_THAT(run({"inspect", draft(), target()}).out, HasSubstr("name the large model first"));
 }
 
+TEST(Inspect, SaysHowWeightsAreStored) {
+    EXPECT_THAT(run({"inspect", target()}).out,
+                AllOf(ContainsRegex("\n  Q4_K +[0-9]+ tensors, [0-9.]+ MiB \\(4\\.50 bits\\)\n"),
+                      ContainsRegex("\n  read per token +[0-9.]+ MiB\n"), Not(HasSubstr("in memory"))));
+    const auto report = nlohmann::json::parse(run({"inspect", "--json", target()}).out);
+    EXPECT_EQ(report["runs"], true);
+    EXPECT_EQ(report["architecture"], "llama");
+    EXPECT_EQ(report["problem"], "");
+    EXPECT_GT(report["read_per_token"], 1 << 20);
+    std::int64_t bytes = 0;
+    for (const auto& one : report["weights"]) {
+        EXPECT_EQ(one["bytes"], one["memory_bytes"]) << one;
+        EXPECT_TRUE(one["in_memory"].is_null()) << one;
+        bytes += one["bytes"].get<std::int64_t>();
+    }
+    EXPECT_GT(bytes, 1 << 20);
+    const Outcome bare = run({"inspect", "--json", source("tests/golden/vocab/ggml-vocab-gpt-2.gguf")});
+    EXPECT_EQ(bare.status, 1);
+    EXPECT_EQ(nlohmann::json::parse(bare.out)["runs"], false);
+    EXPECT_EQ(run({"inspect", "--json", target(), draft()}).status, 2);
+}
+
 TEST(Config, ChecksAndShows) {
     const Outcome good = run({"config", "check", source("configs/python-coder.toml")});
     EXPECT_EQ(good.status, 0) << good.error;

@@ -1,5 +1,5 @@
-// Writes the seeds of gguf_fuzz and safetensors_fuzz that are binary, or made by code, below the folder given: the
-// committed corpus comes from `fuzz_corpus tests/fuzz/corpus`.
+// Writes the seeds of gguf_fuzz, safetensors_fuzz and formats_fuzz that are binary, or made by code, below the folder
+// given: the committed corpus comes from `fuzz_corpus tests/fuzz/corpus`.
 
 #include <cstdint>
 #include <cstdio>
@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "tests/weights/folder_image.h"
 #include "tests/weights/gguf_image.h"
 #include "tests/weights/safetensors_image.h"
 
@@ -37,6 +38,11 @@ std::string quant_types_gguf() {
     return b.build();
 }
 
+// The length of the configuration, the configuration, the tensors.
+std::string folder_seed(const foresay::core::testing::FolderImage& image) {
+    return raw(static_cast<std::uint32_t>(image.config.size())) + image.config + image.file();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -53,5 +59,15 @@ int main(int argc, char** argv) {
     write(root / "gguf/quant_types.gguf", quant_types_gguf());
     write(root / "safetensors/every-type.safetensors", sample_safetensors());
     write(root / "safetensors/empty.safetensors", safetensors_image("{}", ""));
+    write(root / "formats/gptq", folder_seed(gptq_image()));
+    write(root / "formats/gptq-3", folder_seed(gptq_image(3)));
+    write(root / "formats/awq", folder_seed(awq_image()));
+    write(root / "formats/packed", folder_seed(packed_image()));
+    write(root / "formats/int8", folder_seed(int8_image()));
+    write(root / "formats/fp8", folder_seed(fp8_image()));
+    write(root / "formats/nvfp4", folder_seed(nvfp4_image()));
+    write(root / "formats/mxfp4", folder_seed(mxfp4_image()));
+    write(root / "formats/mlx", folder_seed(mlx_image()));
+    write(root / "formats/exl2", folder_seed(exl2_image()));
     return 0;
 }

@@ -8,6 +8,7 @@
 #include <sstream>
 #include <string>
 
+#include "core/weights/formats/formats.h"
 #include "core/weights/ggml_types.h"
 
 namespace foresay::core {
@@ -53,7 +54,8 @@ TEST(FormatsDocument, ListsTheTypesOfGguf) {
         EXPECT_NE(text.find("\n" + row_of(type)), std::string::npos) << "docs/formats.md lacks " << row_of(type);
     }
     // And no other.
-    std::istringstream lines(text.substr(text.find("## GGUF"), text.find("## ", text.find("## GGUF") + 3)));
+    const std::size_t begin = text.find("## GGUF");
+    std::istringstream lines(text.substr(begin, text.find("\n## ", begin) - begin));
     std::size_t rows = 0;
     for (std::string line; std::getline(lines, line);) {
         if (!line.starts_with("| ") || line.starts_with("| type ")) continue;
@@ -61,6 +63,25 @@ TEST(FormatsDocument, ListsTheTypesOfGguf) {
         EXPECT_TRUE(names.contains(lower(line.substr(2, line.find(" |", 2) - 2)))) << line;
     }
     EXPECT_EQ(rows, names.size());
+}
+
+TEST(FormatsDocument, ListsTheFormatsOfSafetensors) {
+    const std::string text = document();
+    const std::string section = text.substr(text.find("## safetensors"));
+    std::size_t rows = 0;
+    for (std::size_t at = section.find("\n| "); at != std::string::npos; at = section.find("\n| ", at + 1)) ++rows;
+    EXPECT_EQ(rows, matrix_formats().size() + 1) << "with the heading";
+    for (const MatrixFormat& format : matrix_formats()) {
+        const std::string row = "\n| " + std::string(format.name) + " | " + std::string(format.bits) + " | " +
+                                std::string(format.written_by);
+        EXPECT_NE(section.find(row), std::string::npos) << "docs/formats.md lacks " << row;
+    }
+    std::string plain = section;
+    for (char& c : plain) c = c == '\n' ? ' ' : c;
+    for (const RefusedMethod& refused : refused_methods()) {
+        const std::string name(refused.name.substr(0, refused.name.find(" (")));
+        EXPECT_NE(plain.find(name), std::string::npos) << "docs/formats.md does not say that " << name << " is refused";
+    }
 }
 
 }  // namespace

@@ -28,6 +28,32 @@ TEST(ModelFile, RecognisesModels) {
     expect_error([&] { SafetensorsDir::open(directory.path() / "odd-name.bin"); }, "a GGUF file, not a directory");
 }
 
+// As tools for quantised models leave them, without an index.
+TEST(ModelFile, FindsWeightsOfOtherNames) {
+    TemporaryDirectory directory;
+    directory.write("config.json", "{}");
+    const auto names = [&] {
+        std::vector<std::string> all;
+        for (const auto& file : safetensors_files(directory.path())) all.push_back(file.filename().string());
+        return all;
+    };
+    using ::testing::ElementsAre;
+    const std::string image = testing::sample_safetensors();
+    directory.write("gptq_model-4bit-128g.safetensors", image);
+    EXPECT_THAT(names(), ElementsAre("gptq_model-4bit-128g.safetensors"));
+    EXPECT_EQ(detect_model_format(directory.path()), ModelFormat::safetensors);
+    EXPECT_TRUE(SafetensorsDir::open(directory.path()).tensors().has("matrix"));
+    directory.write("output-00002-of-00002.safetensors", testing::safetensors_image("{}", ""));
+    expect_error([&] { names(); }, "the part output-00001-of-00002.safetensors is missing");
+    directory.write("output-00001-of-00002.safetensors", image);
+    EXPECT_THAT(names(), ElementsAre("output-00001-of-00002.safetensors", "output-00002-of-00002.safetensors"));
+    EXPECT_TRUE(SafetensorsDir::open(directory.path()).tensors().has("matrix"));
+    directory.write("other-00001-of-00001.safetensors", image);
+    expect_error([&] { detect_model_format(directory.path()); }, "more than one set of weights");
+    directory.write("output.safetensors", image);
+    EXPECT_THAT(names(), ElementsAre("output.safetensors"));
+}
+
 TEST(ModelFile, SaysWhatAFileIsInstead) {
     TemporaryDirectory directory;
     const auto refused = [&](const std::filesystem::path& path, const char* part) {

@@ -128,7 +128,7 @@ bool cuda_peer_access(std::int32_t from, std::int32_t to) {
     return cudaDeviceCanAccessPeer(&can, from, to) == cudaSuccess && can != 0;
 }
 
-// The devices that this build has code for. has_code_for() and cudaMemGetInfo() create a context on every device of the
+// The devices that this build has code for. code_version() and cudaMemGetInfo() create a context on every device of the
 // machine, which takes a while each.
 std::vector<CudaDevice> cuda_devices(std::string* why) {
     // No devices, and the reason for it.
@@ -156,7 +156,7 @@ std::vector<CudaDevice> cuda_devices(std::string* why) {
     std::string passed;  // why the last device that was passed over cannot be used
     for (int index = 0; index < count; ++index) {
         const cuda::DeviceInfo info = cuda::device_info(index);
-        if (!cuda::has_code_for(index)) {
+        if (cuda::code_version(index) == 0) {
             passed = info.name + " has compute capability " + std::to_string(info.capability / 10) + "." +
                      std::to_string(info.capability % 10) + ", for which this build has no code";
             continue;

@@ -30,10 +30,10 @@ void launch_overlapping(const char* name, void (*kernel)(Params...), dim3 grid, 
     config.dynamicSmemBytes = static_cast<std::size_t>(shared_bytes);
     config.stream = stream;
     config.attrs = &attribute;
-    int device = 0, generation = 0;
-    cuda_check(cudaGetDevice(&device), name);
-    cuda_check(cudaDeviceGetAttribute(&generation, cudaDevAttrComputeCapabilityMajor, device), name);
-    config.numAttrs = generation >= 9 ? 1 : 0;  // devices before do not overlap kernels
+    // Code for devices before 9.0 does not wait for its predecessors, so it must not start early on any device.
+    cudaFuncAttributes attributes = {};
+    cuda_check(cudaFuncGetAttributes(&attributes, kernel), name);
+    config.numAttrs = attributes.ptxVersion >= 90 ? 1 : 0;
     launch_check(cudaLaunchKernelEx(&config, kernel, std::forward<Args>(args)...), name);
 }
 

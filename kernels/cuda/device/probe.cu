@@ -10,12 +10,12 @@ namespace {
 __global__ void probe() {}
 }  // namespace
 
-bool has_code_for(int device) {
+int code_version(int device) {
     DeviceGuard guard(device);
     cudaFuncAttributes attributes{};
-    if (cudaFuncGetAttributes(&attributes, probe) == cudaSuccess) return true;
+    if (cudaFuncGetAttributes(&attributes, probe) == cudaSuccess) return attributes.ptxVersion;
     cudaGetLastError();
-    return false;
+    return 0;
 }
 
 }  // namespace foresay::kernels::cuda

@@ -18,6 +18,7 @@
 #include <span>
 #include <vector>
 
+#include "kernels/cuda/attention/attention_choice.h"
 #include "kernels/cuda/memory/batch_state.h"
 #include "kernels/ops.h"
 
@@ -46,12 +47,14 @@ struct ForwardShape {
     BatchLayout layout;
     std::int32_t reach = 0;  // attention covers positions below it
     bool tree = false;
+    std::int32_t together = 1;  // the most neighbouring attention tiles that a sequence has, up to kMostTogether
+    FlashWorth flash;           // whether it is faster
     const SampledToken* slots = nullptr;  // the token slots that the rows may name
 
     bool operator==(const ForwardShape& other) const {
         return row_class == other.row_class && layout.rows == other.layout.rows && layout.tiles == other.layout.tiles &&
                layout.logit_rows == other.layout.logit_rows && reach == other.reach && tree == other.tree &&
-               slots == other.slots;
+               together == other.together && flash == other.flash && slots == other.slots;
     }
 };
 

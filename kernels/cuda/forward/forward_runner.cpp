@@ -19,6 +19,9 @@
 
 #include <utility>
 
+#include "kernels/cuda/attention/attention_choice.h"
+#include "kernels/cuda/attention/flash_decode.h"
+#include "kernels/cuda/attention/flash_prefill.h"
 #include "kernels/cuda/forward/prepared_ops.h"
 #include "kernels/cuda/memory/kv_expand.h"
 #include "kernels/cuda/rowwise/rows.h"
@@ -191,14 +194,26 @@ void ForwardRunner::attend(const OpCall& call) {
     // Prefill rows: K and V are in the cache already.
     if (!w_.decodes()) {
         if (call.kv->format == KvFormat::q8) expand_kv(call, attend);
-        launch_attend_prefill(stream_, attend);
+        if (takes_flash_prefill(attend, w_.device.info(), w_.forward.flash)) {
+            launch_flash_prefill(stream_, attend);
+        } else {
+            launch_attend_prefill(stream_, attend);
+        }
         return;
     }
     if (w_.new_kv != nullptr) {
         attend.new_kv = w_.raw.data();
         attend.rows = w_.rows();
     }
-    // Decode rows: as a step of the decode kernel if possible, which then also writes the codes.
+    // Decode rows after long contexts: as a kernel of its own, after the projections are launched.
+    if (takes_flash_decode(attend, w_.device.info(), w_.forward.flash)) {
+        w_.new_kv = nullptr;
+        w_.sequence.flush();
+        attend.partial = w_.flash_partial.data();
+        launch_flash_decode(stream_, attend, w_.forward.together);
+        return;
+    }
+    // Others: as a step of the decode kernel if possible, which then also writes the codes.
     if (w_.sequence.attend(attend)) {
         w_.new_kv = nullptr;
         return;

@@ -8,7 +8,12 @@
 #include "kernels/cuda/memory/workspace.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
+
+#include "kernels/cuda/attention/attention_choice.h"
+#include "kernels/cuda/attention/flash_decode.h"
+#include "kernels/cuda/device/probe.h"
 
 namespace foresay::kernels::cuda {
 namespace {
@@ -29,6 +34,22 @@ struct RowFloats {
           x(s.d_model) {}
 };
 
+// What attention of a batch has to do, in tiles of `room` rows.
+AttendWork attend_work(const Batch& batch, int32_t room, int32_t furthest) {
+    AttendWork work;
+    work.row_class = batch.row_class;
+    work.furthest = furthest;
+    work.rows = static_cast<int32_t>(batch.rows.size());
+    int32_t run = 0;  // neighbouring rows of a sequence
+    for (std::size_t t = 0; t < batch.rows.size(); ++t) {
+        run = t > 0 && batch.rows[t].sequence == batch.rows[t - 1].sequence ? run + 1 : 1;
+        work.together = std::max(work.together, (run + room - 1) / room);
+        if (run % room == 1 || room == 1) work.tile_positions += batch.rows[t].position + 1;
+    }
+    work.together = std::min(work.together, kMostTogether);
+    return work;
+}
+
 }  // namespace
 
 // Most of what the constructor allocates; callers plan memory by it. Left out are the memory of sampling and what grows
@@ -47,6 +68,7 @@ CudaWorkspace::CudaWorkspace(DeviceContext& on, std::shared_ptr<OpenForward> ope
                              int32_t logit_rows)
     : device(on),
       stream(on.stream()),
+      overlaps(code_version(on.info().index) >= 90),
       recorder(size(6 * of.layers + 8)),
       logits(logit_rows, of.vocab),
       token_slots(logit_rows, of.vocab),
@@ -84,8 +106,14 @@ void CudaWorkspace::begin(const Batch& new_batch, const SampledToken* slots, con
     sequence_at.resize(new_batch.sequences.size());
     const auto [layout, furthest, lists] = measure_batch(new_batch, room, sequence_at);
     listed_pages = new_batch.tree ? -1 : static_cast<int32_t>(lists);
-    forward = {new_batch.row_class, layout, new_batch.row_class == RowClass::decode ? attend_reach(furthest) : 0,
-               new_batch.tree, slots};
+    const AttendWork work = attend_work(new_batch, room, furthest);
+    forward = {.row_class = new_batch.row_class,
+               .layout = layout,
+               .reach = new_batch.row_class == RowClass::decode ? attend_reach(furthest) : 0,
+               .tree = new_batch.tree,
+               .together = work.together,
+               .flash = flash_worth(shape, work),
+               .slots = slots};
     const auto needed = size(layout.lists_at() + lists * static_cast<int64_t>(sizeof(int32_t)));
     // Twice what is needed, and 64 KiB at least: page lists grow with every page.
     if (needed > batch.size()) {
@@ -111,14 +139,20 @@ void CudaWorkspace::begin(const Batch& new_batch, const SampledToken* slots, con
 void CudaWorkspace::reserve(const RopeCache& ropes) {
     // A KvLayout of one page has the right width, and blocks at most as large as those of codes, so at least as many
     // units.
-    const auto floats = decodes() ? size(attend_partial_floats(attend_call(shape, KvLayout(shape, 1)))) : 0;
+    const AttendCall call = attend_call(shape, KvLayout(shape, 1));
+    const auto floats = decodes() ? size(attend_partial_floats(call)) : 0;
     if (floats > partial.size()) {
         stream.wait();
-        constexpr int32_t none[] = {0};  // units taken
-        taken = to_device(std::span<const int32_t>(none));
+        taken = to_device(std::span<const int32_t>(std::array<int32_t, kTakenCounters>()));  // none
         partial = DeviceBuffer<float>(floats + floats / 2);
         cuda_check(cudaMemset(partial.data(), kNotReadyByte, partial.bytes()), "cannot fill memory");
         cuda_check(cudaDeviceSynchronize(), "the device failed");
+        recorder.forget_graphs();
+    }
+    if (decodes() && (forward.flash.f16 || forward.flash.q8) && floats > flash_partial.size() &&
+        can_flash_decode(call, device.info())) {
+        stream.wait();
+        flash_partial = DeviceBuffer<float>(floats + floats / 2);
         recorder.forget_graphs();
     }
     // Angles of every table in use, by any model: which ones this forward uses is known only when its ops come.
@@ -150,15 +184,9 @@ AttendCall CudaWorkspace::attend_call(const ModelShape& of, const KvLayout& kv) 
     return call;
 }
 
-// Decode rows go to the sequence, prefill rows are launched at once. Devices before sm_90 cannot overlap kernels.
+// Decode rows go to the sequence, prefill rows are launched at once.
 LinearCall CudaWorkspace::linear_call(int32_t of_rows) {
-    return {stream,
-            of_rows,
-            forward.row_class,
-            &prefill,
-            device.info().capability >= 90,
-            decodes() ? &sequence : nullptr,
-            mixed.scratch()};
+    return {stream, of_rows, forward.row_class, &prefill, overlaps, decodes() ? &sequence : nullptr, mixed.scratch()};
 }
 
 }  // namespace foresay::kernels::cuda

@@ -53,6 +53,7 @@ struct CudaWorkspace : Workspace {
 
     DeviceContext& device;
     const Stream& stream;
+    const bool overlaps;  // whether kernels may begin before the one before them has ended
     std::string failure;  // of the forward; empty: none
     ForwardShape forward;
     ForwardRecorder<Graph> recorder;
@@ -82,6 +83,7 @@ struct CudaWorkspace : Workspace {
 
     // Attention of decode rows (AttendCall).
     DeviceBuffer<float> partial;
+    DeviceBuffer<float> flash_partial;  // of launch_flash_decode(); made when first needed
     DeviceBuffer<std::int32_t> taken;
 
     LogitRows logits;

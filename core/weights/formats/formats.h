@@ -1,0 +1,52 @@
+// core/weights/formats/formats.h: the formats of quantised safetensors, one reader each.
+//
+// To add a format: a file like gptq.cpp, and its line in formats.cpp.
+//
+// Errors:   open_matrices() throws Error for a method that is not read, and for tensors that contradict each other.
+// Cost:     reads headers, and of GPTQ and EXL2 the order of inputs.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "core/weights/formats/module_tensors.h"
+#include "core/weights/formats/stored_matrix.h"
+
+namespace foresay::core {
+
+class SafetensorsDir;
+
+struct MatrixFormat {
+    std::string_view name;                      // "GPTQ"
+    std::span<const std::string_view> methods;  // values of quant_method
+    std::string_view written_by;                // for docs/formats.md
+    std::string_view bits;                      // the same
+    bool (*marks)(const TensorInfo& tensor);    // whether the tensor is the one by which a module is recognised
+    std::unique_ptr<StoredMatrix> (*read)(const Folder& folder, const TensorInfo& mark);
+};
+
+std::span<const MatrixFormat> matrix_formats();
+
+// A method that foresay does not read, and what to use instead.
+struct RefusedMethod {
+    std::string_view method;  // of quant_method, in lower case
+    std::string_view name;    // for people
+    std::string_view instead;
+};
+std::span<const RefusedMethod> refused_methods();
+
+using Matrices = std::map<std::string, std::unique_ptr<StoredMatrix>, std::less<>>;  // by the module's name
+
+// What a folder says about how its weights are quantised; empty when it says nothing.
+JsonConfig quantisation_settings(const SafetensorsDir& folder);
+
+// All matrices of a folder that are stored as several tensors.
+Matrices open_matrices(const SafetensorsDir& folder);
+// The same from its parts; `folder.method` is empty for a folder that says nothing.
+Matrices open_matrices(const Folder& folder);
+
+}  // namespace foresay::core

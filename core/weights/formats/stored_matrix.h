@@ -1,0 +1,74 @@
+// core/weights/formats/stored_matrix.h: a matrix that a folder of safetensors stores as several tensors: codes, scales,
+// zeros, an order of the inputs.
+//
+// Layout:   rows() x cols(), as the kernels have it: a row is one output, the columns are its inputs.
+// Precision: values() gives what the format means, rounded to float32 at most where a factor of float32 enters; pack()
+//           changes no number of values().
+// Life:     tensors are those of a TensorTable, which must outlive the matrix.
+// Threads:  immutable after its reader made it; any thread may read. pack() uses all cores.
+// Cost:     making one reads headers only; packed() reads scales and zeros, once.
+// Errors:   readers throw Error for tensors that contradict each other.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/weights/tensor_table.h"
+#include "kernels/quant_type.h"
+
+namespace foresay::core {
+
+// Writes rows first, first + step, ... first + (count - 1) step of a matrix. Rows may be up to as many as the file
+// pads.
+struct RowRange {
+    std::int64_t first = 0;
+    std::int64_t step = 1;
+    std::int64_t count = 0;
+};
+
+class StoredMatrix {
+public:
+    virtual ~StoredMatrix() = default;
+
+    std::int64_t rows() const { return rows_; }
+    std::int64_t cols() const { return cols_; }
+    // Whether the file may have filled up the rows to a multiple of 32.
+    bool padded() const { return padded_; }
+    // "GPTQ, 4 bits, groups of 128".
+    const std::string& encoding() const { return encoding_; }
+    // All tensors that it is made of.
+    std::span<const TensorInfo* const> parts() const { return parts_; }
+    std::int64_t stored_bytes() const;
+
+    // The smallest type of the kernels that holds every number unchanged.
+    kernels::QuantType packed() const;
+    // `out` holds range.count rows of packed().
+    void pack(RowRange range, std::byte* out) const;
+    // The numbers of one row; `out` holds cols() values. The exact path, which packed rows are tested against.
+    void values(std::int64_t row, std::span<float> out) const;
+
+protected:
+    // What packed() returns.
+    virtual kernels::QuantType choose() const { return kernels::QuantType::f32; }
+    // `count` neighbouring rows, one after the other, in float32.
+    virtual void read(std::int64_t first, std::int64_t count, float* out) const = 0;
+    // The same in packed(), which is not float32.
+    virtual void read_packed(std::int64_t first, std::int64_t count, std::byte* out) const;
+
+    std::int64_t rows_ = 0, cols_ = 0;
+    bool padded_ = false;
+    std::string encoding_;
+    std::vector<const TensorInfo*> parts_;
+
+private:
+    mutable std::once_flag once_;
+    mutable kernels::QuantType packed_ = kernels::QuantType::f32;
+};
+
+}  // namespace foresay::core

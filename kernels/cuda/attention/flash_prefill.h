@@ -1,0 +1,20 @@
+// kernels/cuda/attention/flash_prefill.h: attention of many prefill rows, which reads keys and values from shared
+// memory (flash_prefill.cu).
+//
+// Bits:     those of launch_attend_prefill(), so either may run, by speed alone.
+// Limits:   no trees, no capped scores, no heads below 64 values; float16; devices with bulk copies and 200 KiB of
+//           shared memory (sm_90 and sm_100).
+// Errors:   launch_flash_prefill throws Error.
+#pragma once
+
+#include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/device/device.h"
+
+namespace foresay::kernels::cuda {
+
+// Whether this kernel can do what the call describes.
+bool can_flash_prefill(const AttendCall& call, const DeviceInfo& device);
+
+void launch_flash_prefill(cudaStream_t stream, const AttendCall& call);
+
+}  // namespace foresay::kernels::cuda

@@ -1,0 +1,155 @@
+// Tensors that no kernel multiplies as they are stored: what a model gets for them, made by hand.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "base/error.h"
+#include "core/models/encodings.h"
+#include "core/models/model_source.h"
+#include "kernels/quant/nvfp4.h"
+#include "kernels/quant/q5_0.h"
+#include "tests/weights/expect_error.h"
+#include "tests/weights/gguf_image.h"
+
+namespace foresay::test {
+namespace {
+
+using core::GgufType;
+using core::testing::expect_error;
+using core::testing::GgufImageBuilder;
+using core::testing::raw;
+using kernels::QuantType;
+namespace fs = std::filesystem;
+
+constexpr std::int64_t kWidth = 64, kVocab = 32;
+
+std::string floats(std::int64_t count) {
+    std::string bytes;
+    for (std::int64_t i = 0; i < count; ++i) bytes += raw(static_cast<float>(i % 7) * 0.25f);
+    return bytes;
+}
+
+// A Llama of one layer in float32, with Q in NVFP4 and V in Q5_0.
+class Image {
+public:
+    Image() {
+        using Fours = std::vector<kernels::NVFP4::Block>;
+        Fours fours(kWidth);
+        for (std::size_t r = 0; r < fours.size(); ++r) {
+            for (int g = 0; g < 4; ++g) fours[r].scales[g] = static_cast<std::uint8_t>(0x30 + g);
+            for (int j = 0; j < 32; ++j)
+                fours[r].codes[j] = static_cast<std::uint8_t>(r * 31 + static_cast<unsigned>(j) * 7);
+        }
+        q.assign(reinterpret_cast<const char*>(fours.data()), fours.size() * sizeof fours[0]);
+        std::vector<kernels::Q5_0::Block> fives(kWidth * 2);
+        for (std::size_t b = 0; b < fives.size(); ++b) {
+            fives[b].d = kernels::StoredF16::from_bits(static_cast<std::uint16_t>(0x2c00 + b));
+            for (int j = 0; j < 4; ++j)
+                fives[b].fifth[j] = static_cast<std::uint8_t>(b * 13 + static_cast<unsigned>(j));
+            for (int j = 0; j < 16; ++j)
+                fives[b].low[j] = static_cast<std::uint8_t>(b * 5 + static_cast<unsigned>(j) * 11);
+        }
+        v.assign(reinterpret_cast<const char*>(fives.data()), fives.size() * sizeof fives[0]);
+    }
+
+    std::unique_ptr<core::ModelSource> open() const {
+        GgufImageBuilder b;
+        b.text("general.architecture", "llama");
+        const auto count = [&](const char* key, std::uint32_t value) { b.scalar(key, GgufType::u32, value); };
+        count("llama.block_count", 1);
+        count("llama.context_length", 64);
+        count("llama.embedding_length", kWidth);
+        count("llama.feed_forward_length", kWidth);
+        count("llama.attention.head_count", 1);
+        b.scalar("llama.attention.layer_norm_rms_epsilon", GgufType::f32, 1e-5f);
+        const std::vector<std::uint64_t> square = {kWidth, kWidth}, row = {kWidth};
+        b.tensor("token_embd.weight", {kWidth, kVocab}, 0, floats(kWidth * kVocab));
+        b.tensor("output_norm.weight", row, 0, floats(kWidth));
+        for (const char* norm : {"blk.0.attn_norm.weight", "blk.0.ffn_norm.weight"}) {
+            b.tensor(norm, row, 0, floats(kWidth));
+        }
+        b.tensor("blk.0.attn_q.weight", square, 40, q);
+        b.tensor("blk.0.attn_v.weight", square, 6, v);
+        for (const char* part : {"attn_k", "attn_output", "ffn_gate", "ffn_up", "ffn_down"}) {
+            b.tensor(std::string("blk.0.") + part + ".weight", square, 0, floats(kWidth * kWidth));
+        }
+        if (factor != 0.0f)
+            b.tensor("blk.0.attn_q.scale", {factors}, 0, raw(factor) + (factors > 1 ? raw(factor) : ""));
+        const fs::path path = fs::path(testing::TempDir()) / ("foresay_packed_" + std::to_string(::getpid()) + ".gguf");
+        std::ofstream(path, std::ios::binary) << b.build();
+        auto source = core::ModelSource::open(path);
+        fs::remove(path);
+        return source;
+    }
+    // What the file means, without a factor.
+    float q_value(std::int64_t r, int i) const {
+        return kernels::NVFP4::dequantize(reinterpret_cast<const kernels::NVFP4::Block*>(q.data())[r], i);
+    }
+    float v_value(std::int64_t r, int i) const {
+        return kernels::Q5_0::dequantize(reinterpret_cast<const kernels::Q5_0::Block*>(v.data())[2 * r + i / 32],
+                                         i % 32);
+    }
+
+    std::string q, v;
+    float factor = 0.0f;
+    std::uint64_t factors = 1;
+};
+
+TEST(PackedSource, HoldsTheNumbersOfTheFile) {
+    for (const float factor : {0.0f, 0.3f}) {
+        Image image;
+        image.factor = factor;
+        const auto source = image.open();
+        EXPECT_EQ(source->config().file_type, "f32");
+        const kernels::TensorView q = source->tensor({.layer = 0, .part = "attn_q"}, {kWidth, kWidth});
+        const kernels::TensorView v = source->tensor({.layer = 0, .part = "attn_v"}, {kWidth, kWidth});
+        EXPECT_EQ(q.quant_type, factor == 0.0f ? QuantType::bf16 : QuantType::f32);
+        EXPECT_EQ(v.quant_type, QuantType::q8_0);
+        std::vector<float> row(kWidth);
+        for (std::int64_t r = 0; r < kWidth; ++r) {
+            kernels::dequantize_row(q, r, row);
+            for (int i = 0; i < kWidth; ++i) {
+                const float value = image.q_value(r, i);
+                ASSERT_EQ(row[static_cast<std::size_t>(i)], factor == 0.0f ? value : value * factor) << r << ", " << i;
+            }
+            kernels::dequantize_row(v, r, row);
+            for (int i = 0; i < kWidth; ++i) ASSERT_EQ(row[static_cast<std::size_t>(i)], image.v_value(r, i));
+        }
+    }
+}
+
+TEST(PackedSource, CountsTheBytesOfMemory) {
+    Image image;
+    const auto source = image.open();
+    const auto find = [&](const std::string& name) {
+        for (const core::Encoding& one : core::encodings_of(*source)) {
+            if (one.name == name) return one;
+        }
+        return core::Encoding{};
+    };
+    const core::Encoding five = find("Q5_0"), four = find("NVFP4"), plain = find("F32");
+    EXPECT_EQ(five.kept, "q8_0");
+    EXPECT_EQ(five.matrices, 1);
+    EXPECT_EQ(five.values, kWidth * kWidth);
+    EXPECT_EQ(five.stored_bytes, kWidth * 2 * 22);
+    EXPECT_EQ(five.kept_bytes, kWidth * 2 * 34);
+    EXPECT_EQ(four.kept, "bf16");
+    EXPECT_EQ(four.kept_bytes, kWidth * kWidth * 2);
+    EXPECT_EQ(plain.kept, "");
+    EXPECT_EQ(source->weight_bytes(), five.kept_bytes + four.kept_bytes + plain.kept_bytes);
+    image.factor = 2.0f;
+    EXPECT_EQ(image.open()->weight_bytes(),
+              five.kept_bytes + kWidth * kWidth * 4 + plain.kept_bytes + static_cast<std::int64_t>(sizeof(float)));
+}
+
+TEST(PackedSource, RefusesFactorsOfAnotherNumber) {
+    Image image;
+    image.factor = 1.0f;
+    image.factors = 2;
+    expect_error([&] { image.open(); }, "the tensor blk.0.attn_q.scale should be one F32 number");
+}
+
+}  // namespace
+}  // namespace foresay::test

@@ -1,0 +1,448 @@
+// Quantised safetensors: the values of each format computed by hand, their packing, and folders that lie.
+#include "core/weights/formats/formats.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <functional>
+
+#include "kernels/quant/bf16.h"
+#include "kernels/quant/f16.h"
+#include "tests/weights/expect_error.h"
+#include "tests/weights/folder_image.h"
+
+namespace foresay::core {
+namespace {
+
+using namespace testing;
+using kernels::QuantType;
+
+// The matrix "m" of a folder. The image must live as long.
+class Opened {
+public:
+    explicit Opened(FolderImage image) : image_(std::move(image)), dir_(image_.open()), all_(open_matrices(dir_)) {}
+    const StoredMatrix& matrix() const { return *all_.at("m"); }
+    float value(std::int64_t row, std::int64_t input) const {
+        std::vector<float> values(static_cast<std::size_t>(matrix().cols()));
+        matrix().values(row, values);
+        return values[static_cast<std::size_t>(input)];
+    }
+
+private:
+    FolderImage image_;
+    SafetensorsDir dir_;
+    Matrices all_;
+};
+
+std::uint32_t word(const FolderImage& image, const std::string& tensor, std::size_t at) {
+    std::uint32_t value;
+    std::memcpy(&value, image.tensors.at(tensor).bytes.data() + 4 * at, sizeof value);
+    return value;
+}
+float half(const FolderImage& image, const std::string& tensor, std::size_t at) {
+    std::uint16_t value;
+    std::memcpy(&value, image.tensors.at(tensor).bytes.data() + 2 * at, sizeof value);
+    return image.tensors.at(tensor).type == "BF16" ? kernels::bf16_to_f32(value) : kernels::f16_to_f32(value);
+}
+template <class Value>
+void set(FolderImage& image, const std::string& tensor, std::size_t at, Value value) {
+    std::memcpy(image.tensors.at(tensor).bytes.data() + sizeof value * at, &value, sizeof value);
+}
+
+// Every row of a matrix, packed, holds the numbers that values() gives; also when only every second row is taken.
+void expect_packs(const StoredMatrix& matrix) {
+    const auto cols = static_cast<std::size_t>(matrix.cols());
+    for (const std::int64_t step : {1, 2}) {
+        const std::int64_t rows = matrix.rows() / step;
+        kernels::TensorView view{matrix.packed(), rows, matrix.cols(), nullptr};
+        std::vector<std::byte> bytes(static_cast<std::size_t>(view.bytes()), std::byte{0xa5});
+        matrix.pack({.first = step - 1, .step = step, .count = rows}, bytes.data());
+        view.data = bytes.data();
+        std::vector<float> expected(cols), found(cols);
+        for (std::int64_t row = 0; row < rows; ++row) {
+            matrix.values(step - 1 + row * step, expected);
+            kernels::dequantize_row(view, row, found);
+            for (std::size_t i = 0; i < cols; ++i) {
+                ASSERT_EQ(std::bit_cast<std::uint32_t>(found[i]), std::bit_cast<std::uint32_t>(expected[i]))
+                    << matrix.encoding() << " row " << row << " input " << i;
+            }
+        }
+    }
+}
+
+TEST(Formats, GptqAddsOneToItsZerosInTheFirstVersion) {
+    for (const int bits : {2, 3, 4, 8}) {
+        FolderImage image = gptq_image(bits);
+        const Opened first(image);
+        image.config.insert(image.config.size() - 2, R"(,"checkpoint_format":"gptq_v2")");
+        const Opened second(image);
+        const auto mask = (1u << bits) - 1u;
+        // Input 33 is in group 1; its code begins at bit 33 B of the column.
+        const std::size_t at = static_cast<std::size_t>(33 * bits) / 32,
+                          shift = static_cast<std::size_t>(33 * bits) % 32;
+        const auto code = static_cast<int>(word(image, "m.qweight", at * kOut + 5) >> shift & mask);
+        const auto zero = static_cast<int>(
+            word(image, "m.qzeros", static_cast<std::size_t>(kOut * bits / 32 + 5 * bits / 32)) >> (5 * bits % 32) &
+            mask);
+        const float scale = half(image, "m.scales", kOut + 5);
+        if (5 * bits % 32 + bits > 32) continue;
+        EXPECT_EQ(first.value(5, 33), static_cast<float>(code - zero - 1) * scale) << bits;
+        EXPECT_EQ(second.value(5, 33), static_cast<float>(code - zero) * scale) << bits;
+        expect_packs(first.matrix());
+        expect_packs(second.matrix());
+        EXPECT_EQ(first.matrix().encoding(), "GPTQ, " + std::to_string(bits) + " bits, groups of 32");
+    }
+}
+
+TEST(Formats, GptqTakesTheSmallestTypeThatHoldsTheNumbers) {
+    EXPECT_EQ(Opened(gptq_image(2)).matrix().packed(), QuantType::q4_0);
+    EXPECT_EQ(Opened(gptq_image(4)).matrix().packed(), QuantType::q8_0);
+    FolderImage symmetric = gptq_image(4);
+    for (std::size_t i = 0; i < 2 * kOut / 8; ++i) set(symmetric, "m.qzeros", i, 0x77777777u);
+    EXPECT_EQ(Opened(symmetric).matrix().packed(), QuantType::q4_0);
+    expect_packs(Opened(symmetric).matrix());
+    EXPECT_EQ(Opened(gptq_image(8)).matrix().packed(), QuantType::f32) << "zeros of 256 and codes of 255";
+    // bfloat16 scales that float16 has, and one that it has not.
+    symmetric.tensors["m.scales"].type = "BF16";
+    for (std::size_t i = 0; i < 2 * kOut; ++i) set(symmetric, "m.scales", i, static_cast<std::uint16_t>(0x3c01 + i));
+    EXPECT_EQ(Opened(symmetric).matrix().packed(), QuantType::q4_0);
+    set(symmetric, "m.scales", 7, static_cast<std::uint16_t>(0x3001));
+    EXPECT_EQ(Opened(symmetric).matrix().packed(), QuantType::f32);
+    expect_packs(Opened(symmetric).matrix());
+}
+
+TEST(Formats, GptqInAnOrderOfActivityKeepsAScalePerInput) {
+    FolderImage image = gptq_image(4);
+    const Opened plain(image);
+    // Inputs 3 and 40 change groups.
+    set(image, "m.g_idx", 3, std::int32_t{1});
+    set(image, "m.g_idx", 40, std::int32_t{0});
+    const Opened ordered(image);
+    EXPECT_EQ(ordered.matrix().encoding(), "GPTQ, 4 bits, groups of 32, act-order");
+    EXPECT_EQ(ordered.matrix().packed(), QuantType::f32);
+    EXPECT_EQ(ordered.value(9, 4), plain.value(9, 4));
+    const auto code = static_cast<int>(word(image, "m.qweight", 9) >> 12 & 15u);
+    const auto zero = static_cast<int>(word(image, "m.qzeros", 4 + 1) >> 4 & 15u) + 1;
+    EXPECT_EQ(ordered.value(9, 3), static_cast<float>(code - zero) * half(image, "m.scales", kOut + 9));
+    expect_packs(ordered.matrix());
+}
+
+TEST(Formats, AwqHasItsOwnOrderOfNibbles) {
+    const FolderImage image = awq_image();
+    const Opened opened(image);
+    constexpr int kOutputOf[8] = {0, 2, 4, 6, 1, 3, 5, 7};
+    for (int p = 0; p < 8; ++p) {
+        const std::int64_t row = 8 + kOutputOf[p];
+        const auto code = static_cast<int>(word(image, "m.qweight", 50 * 4 + 1) >> (4 * p) & 15u);
+        const auto zero = static_cast<int>(word(image, "m.qzeros", 4 + 1) >> (4 * p) & 15u);
+        const float scale = half(image, "m.scales", static_cast<std::size_t>(kOut + row));
+        EXPECT_EQ(opened.value(row, 50), static_cast<float>(code - zero) * scale);
+    }
+    expect_packs(opened.matrix());
+}
+
+TEST(Formats, CompressedTensorsPacksAlongTheInputs) {
+    FolderImage image = packed_image();
+    const auto code = static_cast<int>(word(image, "m.weight_packed", 6 * 8 + 5) >> 12 & 15u);  // input 43
+    const auto zero = static_cast<int>(word(image, "m.weight_zero_point", 1) >> 24 & 15u);      // output 6, group 1
+    const float scale = half(image, "m.weight_scale", 6 * 2 + 1);
+    const Opened opened(image);
+    EXPECT_EQ(opened.value(6, 43), static_cast<float>(code - zero) * scale);
+    expect_packs(opened.matrix());
+    image.tensors.erase("m.weight_zero_point");
+    const Opened symmetric(image);
+    EXPECT_EQ(symmetric.value(6, 43), static_cast<float>(code - 8) * scale);
+    EXPECT_EQ(symmetric.matrix().packed(), QuantType::q4_0);
+    expect_packs(symmetric.matrix());
+}
+
+TEST(Formats, CompressedTensorsInt8IsSigned) {
+    FolderImage image = int8_image();
+    image.tensors["m.weight"].bytes[3 * kIn + 7] = static_cast<char>(-128);
+    const Opened opened(image);
+    EXPECT_EQ(opened.value(3, 7), -128.0f * half(image, "m.weight_scale", 3));
+    EXPECT_EQ(opened.matrix().packed(), QuantType::q8_0);
+    expect_packs(opened.matrix());
+}
+
+TEST(Formats, Fp8BlocksMayBeRagged) {
+    FolderImage image = fp8_image();
+    image.tensors["m.weight"].bytes[30 * kIn + 41] = 0x3c;                    // 1.5
+    image.tensors["m.weight"].bytes[2 * kIn + 39] = static_cast<char>(0x81);  // the smallest number, negative
+    const Opened opened(image);
+    EXPECT_EQ(opened.value(30, 41), 1.5f * 1.7f);
+    EXPECT_EQ(opened.value(2, 39), -std::ldexp(1.0f, -9) * 0.5f);
+    EXPECT_EQ(opened.matrix().encoding(), "FP8, blocks of 24 x 40");
+    expect_packs(opened.matrix());
+    // A scale per output, and one for all.
+    image.tensors.erase("m.weight_scale_inv");
+    image.tensors["m.weight_scale"] = image_tensor("BF16", {kOut, 1}, std::vector<std::uint16_t>(kOut, 0x4040));
+    EXPECT_EQ(Opened(image).value(30, 41), 4.5f);
+    image.tensors["m.weight_scale"] = image_tensor("F32", {}, std::vector<float>{0.25f});
+    EXPECT_EQ(Opened(image).value(30, 41), 0.375f);
+}
+
+TEST(Formats, Nvfp4DividesOrMultiplies) {
+    FolderImage image = nvfp4_image();
+    image.tensors["m.weight_packed"].bytes[4 * kIn / 2 + 10] = static_cast<char>(0xd5);  // 3, then -3
+    image.tensors["m.weight_scale"].bytes[4 * 4 + 1] = 0x48;                             // 4
+    const Opened divides(image);
+    EXPECT_EQ(divides.value(4, 20), 3.0f * (4.0f / 384.0f));
+    EXPECT_EQ(divides.value(4, 21), -3.0f * (4.0f / 384.0f));
+    expect_packs(divides.matrix());
+    // The same as ModelOpt writes it.
+    image.config = R"({"quantization_config":{"quant_method":"modelopt","quant_algo":"NVFP4"}})";
+    auto codes = image.tensors.extract("m.weight_packed");
+    codes.key() = "m.weight";
+    image.tensors.insert(std::move(codes));
+    image.tensors.erase("m.weight_global_scale");
+    image.tensors["m.weight_scale_2"] = image_tensor("F32", {}, std::vector<float>{0.01f});
+    EXPECT_EQ(Opened(image).value(4, 20), 3.0f * (4.0f * 0.01f));
+}
+
+TEST(Formats, Mxfp4StaysMxfp4) {
+    FolderImage image = mxfp4_image();
+    image.tensors["m.weight_packed"].bytes[4 * kIn / 2 + 20] = static_cast<char>(0xd5);
+    const Opened opened(image);
+    EXPECT_EQ(opened.value(4, 40), std::ldexp(3.0f, 120 - 127));
+    EXPECT_EQ(opened.value(4, 41), std::ldexp(-3.0f, 120 - 127));
+    EXPECT_EQ(opened.matrix().packed(), QuantType::mxfp4);
+    expect_packs(opened.matrix());
+}
+
+TEST(Formats, MlxHasMinimaAndSettingsForSingleModules) {
+    FolderImage image = mlx_image();
+    const auto code = static_cast<float>(word(image, "m.weight", 9 * 8 + 5) >> 8 & 15u);  // input 42
+    const std::size_t group = 9 * 2 + 1;
+    const Opened opened(image);
+    EXPECT_EQ(opened.value(9, 42), code * half(image, "m.scales", group) + half(image, "m.biases", group));
+    expect_packs(opened.matrix());
+    image.config = R"({"quantization":{"group_size":64,"bits":4,"m":{"group_size":32,"bits":2}}})";
+    image.tensors["m.weight"] = image_tensor("U32", {kOut, kIn / 16}, some_words(kOut * kIn / 16, 12));
+    EXPECT_EQ(Opened(image).matrix().encoding(), "MLX, 2 bits, groups of 32");
+}
+
+TEST(Formats, Exl2ChangesItsBitsAndItsOrder) {
+    const FolderImage image = exl2_image();
+    const Opened opened(image);
+    // Input 50 stands in place 13: group 0, bits 52 to 55 of the column. Nibble of output 11 in word 1.
+    const auto four = static_cast<int>(word(image, "m.q_weight", 1 * kOut + 11) >> 20 & 15u);
+    const auto root = static_cast<float>((word(image, "m.q_scale", 1) >> 12 & 15u) + 1);
+    EXPECT_EQ(opened.value(11, 50), static_cast<float>(four - 8) * (root * root / 256.0f));
+    // Input 20 in place 43, which is 11 of group 1: bits 33 to 35 of words from 4 on.
+    const auto three = static_cast<int>(word(image, "m.q_weight", 5 * kOut + 11) >> 1 & 7u);
+    const float largest = kernels::f16_to_f32(kernels::f32_to_f16(kernels::f16_to_f32(0x3555) / 256.0f));
+    const auto other = static_cast<float>((word(image, "m.q_scale", 4 + 1) >> 12 & 15u) + 1);
+    const float scale = kernels::f16_to_f32(kernels::f32_to_f16(other * other * largest));
+    EXPECT_EQ(opened.value(11, 20), static_cast<float>(three - 4) * scale);
+    EXPECT_EQ(opened.matrix().encoding(), "EXL2");
+    expect_packs(opened.matrix());
+    // The order given the other way round: here it is its own inverse.
+    FolderImage inverse = image;
+    auto order = inverse.tensors.extract("m.q_invperm");
+    order.key() = "m.q_perm";
+    inverse.tensors.insert(std::move(order));
+    EXPECT_EQ(Opened(inverse).value(11, 20), opened.value(11, 20));
+}
+
+struct Lie {
+    std::string what;
+    FolderImage image;
+    std::function<void(FolderImage&)> tell;
+    std::string sentence;
+};
+
+void drop(FolderImage& image, const std::string& tensor) { image.tensors.erase(tensor); }
+void retype(FolderImage& image, const std::string& tensor, const char* type) { image.tensors[tensor].type = type; }
+void words(FolderImage& image, const std::string& tensor, std::vector<std::int64_t> shape) {
+    std::int64_t count = 1;
+    for (const std::int64_t size : shape) count *= size;
+    image.tensors[tensor] = image_tensor("I32", std::move(shape), some_words(static_cast<std::size_t>(count), 1));
+}
+void config(FolderImage& image, const std::string& members) {
+    image.config = R"({"quantization_config":{)" + members + "}}";
+}
+
+std::vector<Lie> lies() {
+    const auto gptq = gptq_image();
+    const auto exl2 = exl2_image();
+    return {
+        {"no scales", gptq, [](auto& f) { drop(f, "m.scales"); }, "'m.qweight' of GPTQ needs 'm.scales'"},
+        {"no zeros", gptq, [](auto& f) { drop(f, "m.qzeros"); }, "'m.qweight' of GPTQ needs 'm.qzeros'"},
+        {"float codes", gptq, [](auto& f) { retype(f, "m.qweight", "F32"); }, "'m.qweight' of GPTQ should be I32"},
+        {"codes of one dimension", gptq, [](auto& f) { f.tensors["m.qweight"].shape = {256}; },
+         "should have two dimensions"},
+        {"too many zeros", gptq,
+         [](auto& f) {
+             words(f, "m.qzeros", {2, 5});
+         },
+         "none of 2, 3, 4 and 8 bits"},
+        {"other bits than said", gptq, [](auto& f) { config(f, R"("quant_method":"gptq","bits":8)"); },
+         "holds 4 bits and the configuration says 8"},
+        {"scales of other groups", gptq,
+         [](auto& f) {
+             f.tensors["m.scales"] = image_tensor("F16", {4, kOut}, halves(4 * kOut));
+         },
+         "'m.scales' of GPTQ should be 2 x 32 but is 4 x 32"},
+        {"a short order", gptq, [](auto& f) { words(f, "m.g_idx", {63}); }, "'m.g_idx' of GPTQ should be 64 but is 63"},
+        {"a group that is none", gptq, [](auto& f) { set(f, "m.g_idx", 5, std::int32_t{2}); },
+         "puts input 5 into group 2 of 2"},
+        {"a negative group", gptq, [](auto& f) { set(f, "m.g_idx", 5, std::int32_t{-1}); },
+         "puts input 5 into group -1 of 2"},
+        {"an overfull group", gptq, [](auto& f) { set(f, "m.g_idx", 5, std::int32_t{1}); },
+         "puts more than 32 inputs into group 1"},
+        {"a layout for kernels", gptq,
+         [](auto& f) { config(f, R"("quant_method":"gptq","checkpoint_format":"marlin")"); },
+         "'m.qweight' is laid out for 'marlin' (checkpoint_format), which is not read; use a file in the format gptq"},
+        {"AWQ for other kernels", awq_image(), [](auto& f) { config(f, R"("quant_method":"awq","version":"gemv")"); },
+         "'m.qweight' is laid out for AWQ's version 'gemv', which is not read; use a file of the version gemm"},
+        {"AWQ in 3 bits", awq_image(), [](auto& f) { config(f, R"("quant_method":"awq","bits":3)"); },
+         "AWQ in 3 bits (tensor 'm.qweight') is not read"},
+        {"AWQ's groups", awq_image(), [](auto& f) { config(f, R"("quant_method":"awq","group_size":48)"); },
+         "groups of 48 do not divide"},
+        {"AWQ's group 0", awq_image(), [](auto& f) { config(f, R"("quant_method":"awq","group_size":0)"); },
+         "groups of 0 do not divide"},
+        {"AWQ's zeros", awq_image(),
+         [](auto& f) {
+             words(f, "m.qzeros", {2, 5});
+         },
+         "'m.qzeros' of AWQ should be 2 x 4 but is 2 x 5"},
+        {"no shape", packed_image(), [](auto& f) { drop(f, "m.weight_shape"); }, "needs 'm.weight_shape'"},
+        {"another shape", packed_image(), [](auto& f) { set(f, "m.weight_shape", 0, std::int64_t{31}); },
+         "'m.weight_shape' of compressed-tensors does not agree"},
+        {"a huge shape", packed_image(), [](auto& f) { set(f, "m.weight_shape", 1, std::int64_t{1} << 60); },
+         "does not agree"},
+        {"a width of no bits", packed_image(), [](auto& f) { set(f, "m.weight_shape", 1, std::int64_t{5000}); },
+         "has a number of words that no number of bits explains"},
+        {"groups that do not divide", packed_image(),
+         [](auto& f) {
+             f.tensors["m.weight_scale"] = image_tensor("F16", {kOut, 3}, halves(kOut * 3));
+         },
+         "groups that divide 64 inputs"},
+        {"zeros along the rows", packed_image(),
+         [](auto& f) {
+             words(f, "m.weight_zero_point", {kOut, 2});
+         },
+         "should be 4 x 2 but is 32 x 2"},
+        {"int8 without a scale", int8_image(), [](auto& f) { drop(f, "m.weight_scale"); }, "needs 'm.weight_scale'"},
+        {"FP8 without a scale", fp8_image(), [](auto& f) { drop(f, "m.weight_scale_inv"); }, "needs 'm.weight_scale'"},
+        {"FP8's blocks", fp8_image(), [](auto& f) { config(f, R"("quant_method":"fp8","weight_block_size":[128,0])"); },
+         "blocks of an impossible size"},
+        {"FP8's scales", fp8_image(), [](auto& f) { config(f, R"("quant_method":"fp8")"); },
+         "'m.weight_scale_inv' of FP8 should be 1 x 1 but is 2 x 2"},
+        {"NVFP4 without its factor", nvfp4_image(), [](auto& f) { drop(f, "m.weight_global_scale"); },
+         "'m.weight_packed' of NVFP4 needs 'm.weight_global_scale'"},
+        {"NVFP4's scales", nvfp4_image(),
+         [](auto& f) {
+             f.tensors["m.weight_scale"] = image_tensor("F8_E4M3", {kOut, 5}, some_e4m3(kOut * 5, 1));
+         },
+         "should be 32 x 4 but is 32 x 5"},
+        {"two factors", nvfp4_image(),
+         [](auto& f) {
+             f.tensors["m.weight_global_scale"] = image_tensor("F32", {2}, std::vector<float>{1.0f, 2.0f});
+         },
+         "should be a single number"},
+        {"MXFP4's scales", mxfp4_image(), [](auto& f) { f.tensors["m.weight_scale"].shape = {2 * kOut}; },
+         "'m.weight_scale' of MXFP4 should be 32 x 2 but is 64"},
+        {"MLX without biases", mlx_image(), [](auto& f) { drop(f, "m.biases"); }, "'m.weight' of MLX needs 'm.biases'"},
+        {"MLX in 7 bits", mlx_image(), [](auto& f) { f.config = R"({"quantization":{"bits":7}})"; },
+         "is in 7 bits and groups of 64"},
+        {"MLX in another mode", mlx_image(), [](auto& f) { f.config = R"({"quantization":{"mode":"nvfp4"}})"; },
+         "is in MLX's mode 'nvfp4', which is not read"},
+        {"MLX's groups", mlx_image(), [](auto& f) { f.config = R"({"quantization":{"group_size":48}})"; },
+         "has inputs that the groups do not divide"},
+        {"groups that are no pairs", exl2,
+         [](auto& f) { f.tensors["m.q_groups"] = image_tensor("I16", {3}, halves(3)); }, "should hold pairs"},
+        {"a first word that is not 0", exl2, [](auto& f) { set(f, "m.q_groups", 1, std::uint16_t{1}); },
+         "gives group 0 the words from 1 to 4 of 7"},
+        {"offsets that run back", exl2, [](auto& f) { set(f, "m.q_groups", 3, std::uint16_t{0}); },
+         "gives group 0 the words from 0 to 0 of 7"},
+        {"offsets beyond the end", exl2, [](auto& f) { set(f, "m.q_groups", 3, std::uint16_t{9}); },
+         "gives group 0 the words from 0 to 9 of 7"},
+        {"7 bits", exl2, [](auto& f) { set(f, "m.q_groups", 0, std::uint16_t{7}); }, "gives a group 7 bits"},
+        {"words that codes do not fill", exl2, [](auto& f) { set(f, "m.q_groups", 0, std::uint16_t{6}); },
+         "words that its codes do not fill"},
+        {"more inputs than there are", exl2, [](auto& f) { set(f, "m.q_groups", 0, std::uint16_t{2}); },
+         "leaves 0 inputs to the last group"},
+        {"words left over", exl2, [](auto& f) { set(f, "m.q_groups", 2, std::uint16_t{2}); },
+         "leaves 32 inputs to the last group"},
+        {"an order that is none", exl2, [](auto& f) { set(f, "m.q_invperm", 4, std::int32_t{7}); },
+         "names the place 7 twice"},
+        {"an order beyond the inputs", exl2, [](auto& f) { set(f, "m.q_invperm", 4, std::int32_t{-7}); },
+         "is no order of 64 inputs"},
+        {"scales of other outputs", exl2,
+         [](auto& f) {
+             words(f, "m.q_scale", {2, 5});
+         },
+         "'m.q_scale' of EXL2 should be 2 x 4 but is 2 x 5"},
+        {"no order at all", exl2, [](auto& f) { drop(f, "m.q_invperm"); }, "needs 'm.q_invperm'"},
+    };
+}
+
+TEST(HostileFormats, AreRefusedWithASentence) {
+    for (Lie& lie : lies()) {
+        SCOPED_TRACE(lie.what);
+        EXPECT_NO_THROW(open_matrices(lie.image.open()));
+        lie.tell(lie.image);
+        expect_error([&] { open_matrices(lie.image.open()); }, lie.sentence);
+    }
+}
+
+// Numbers that are none are found where all weights are checked (core/weights/finite.h): the packed rows have them too.
+TEST(HostileFormats, NanScalesStayVisible) {
+    const auto expect_nan = [](FolderImage image, const std::string& tensor, auto bits) {
+        set(image, tensor, 3, bits);
+        const Opened opened(image);
+        const StoredMatrix& matrix = opened.matrix();
+        std::vector<float> row(static_cast<std::size_t>(matrix.cols()));
+        bool found = false;
+        for (std::int64_t r = 0; r < matrix.rows(); ++r) {
+            kernels::TensorView view{matrix.packed(), 1, matrix.cols(), nullptr};
+            std::vector<std::byte> bytes(static_cast<std::size_t>(view.bytes()));
+            matrix.pack({.first = r, .count = 1}, bytes.data());
+            view.data = bytes.data();
+            kernels::dequantize_row(view, 0, row);
+            for (const float value : row) found = found || !std::isfinite(value);
+        }
+        EXPECT_TRUE(found) << tensor;
+    };
+    const std::uint16_t nan = 0x7e00, infinity = 0x7c00;
+    for (const std::uint16_t bits : {nan, infinity}) {
+        expect_nan(gptq_image(), "m.scales", bits);
+        expect_nan(awq_image(), "m.scales", bits);
+        expect_nan(packed_image(), "m.weight_scale", bits);
+        expect_nan(int8_image(), "m.weight_scale", bits);
+    }
+    expect_nan(mlx_image(), "m.scales", std::uint16_t{0x7fc0});
+    expect_nan(fp8_image(), "m.weight_scale_inv", 0x7fc00000u);
+    expect_nan(fp8_image(), "m.weight", std::uint8_t{0x7f});
+    expect_nan(nvfp4_image(), "m.weight_scale", std::uint8_t{0x7f});
+    expect_nan(mxfp4_image(), "m.weight_scale", std::uint8_t{0xff});
+}
+
+TEST(RefusedFormats, NameMethodTensorAndAlternative) {
+    for (const RefusedMethod& refused : refused_methods()) {
+        FolderImage image = gptq_image();
+        config(image, R"("quant_method":")" + std::string(refused.method) + "\"");
+        expect_error([&] { open_matrices(image.open()); }, "folder: weights in " + std::string(refused.name) +
+                                                               ", such as 'm.g_idx', are not read; use " +
+                                                               std::string(refused.instead));
+    }
+    FolderImage image = gptq_image();
+    config(image, R"("quant_method":"later")");
+    expect_error([&] { open_matrices(image.open()); }, "weights in the format 'later' (quant_method)");
+    config(image, R"("bits":4)");
+    expect_error([&] { open_matrices(image.open()); }, "quantization_config does not say how (quant_method)");
+}
+
+// An expression out of a file is never run: the tensors say how a module is stored.
+TEST(HostileFormats, ExpressionsAreNotRun) {
+    FolderImage image = gptq_image();
+    config(image, R"("quant_method":"gptq","bits":8,"dynamic":{"(a+)+$":{"bits":2}})");
+    EXPECT_EQ(Opened(image).matrix().encoding(), "GPTQ, 4 bits, groups of 32");
+}
+
+}  // namespace
+}  // namespace foresay::core
