@@ -57,8 +57,12 @@ bool Engine::has_source(std::string_view name) const {
     return std::ranges::find(config().sources, name) != config().sources.end();
 }
 
-std::unique_ptr<samplers::Chain> Engine::make_chain() const {
-    return std::make_unique<samplers::Chain>(chain_spec(config(), state_->plugins.factories), *state_->vocabulary);
+samplers::ChainSpec Engine::chain_spec() const { return engine::chain_spec(config(), state_->plugins.factories); }
+
+std::unique_ptr<samplers::Chain> Engine::make_chain() const { return make_chain(chain_spec()); }
+
+std::unique_ptr<samplers::Chain> Engine::make_chain(const samplers::ChainSpec& spec) const {
+    return std::make_unique<samplers::Chain>(spec, *state_->vocabulary);
 }
 
 speculative::SpeculationOptions Engine::speculation() const {
@@ -109,7 +113,7 @@ bool Engine::needs_reload(const core::Config& next) const {
 
 void Engine::reconfigure(const core::Config& next) {
     LoadedPlugins plugins = state_->open_plugins(next);
-    samplers::Chain(chain_spec(next, plugins.factories), *state_->vocabulary);
+    samplers::Chain(engine::chain_spec(next, plugins.factories), *state_->vocabulary);
     state_->config = next;
     state_->plugins = std::move(plugins);
 }

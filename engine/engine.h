@@ -33,7 +33,13 @@
 #include "samplers/chain.h"
 #include "speculative/generator.h"
 
+namespace foresay::speculative {
+class BatchGenerator;
+}
+
 namespace foresay::engine {
+
+struct BatchOptions;  // engine/batch.h
 
 enum class Notice : std::uint8_t {
     plugin_blamed,  // a plugin was running when the program last ended, or crashes cannot be remembered
@@ -137,8 +143,13 @@ public:
     speculative::Generator make_generator() const;
     // The same with the caller's drafters.
     speculative::Generator make_generator(std::vector<std::unique_ptr<speculative::Drafter>> drafters) const;
+    // Many sequences: engine/batch.h.
+    speculative::BatchGenerator make_batch(const BatchOptions& options) const;
     std::unique_ptr<core::Context> make_context() const;
+    // The chain of the configuration, and a variant of it: see set_parameter() in samplers/chain.h.
     std::unique_ptr<samplers::Chain> make_chain() const;
+    samplers::ChainSpec chain_spec() const;
+    std::unique_ptr<samplers::Chain> make_chain(const samplers::ChainSpec& spec) const;
     speculative::SpeculationOptions speculation() const;
 
     // ---- another configuration

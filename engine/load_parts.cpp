@@ -43,7 +43,7 @@ void Engine::State::adopt(OpenedParts& parts) {
         found_draft = loaded_draft;
     }
     if (!draft) return;
-    const samplers::Chain chain(chain_spec(config, plugins.factories), *vocabulary);
+    const samplers::Chain chain(engine::chain_spec(config, plugins.factories), *vocabulary);
     for (const std::string& stage : chain.hidden_from_draft()) {
         notice(Notice::hidden_stage, "the draft does without the sampler " + stage + ", whose state cannot be copied");
     }

@@ -191,7 +191,7 @@ OpenedParts Engine::State::open_parts(const core::Config& next, LoadedPlugins wi
             return std::ranges::find(next.plugins, name, &core::PluginSpec::name) != next.plugins.end();
         });
     }
-    samplers::Chain(chain_spec(checked, parts.plugins.factories), *parts.vocabulary);
+    samplers::Chain(engine::chain_spec(checked, parts.plugins.factories), *parts.vocabulary);
     if (options.fixed_mode && next.speculation_mode == core::SpeculationMode::off) parts.draft.source.reset();
     if (!options.weights || !next.check_files) return parts;
     if (parts.target.source) check_files(next, "target.model", next.target_model, "checking the target");

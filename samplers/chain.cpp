@@ -1,5 +1,6 @@
 #include "samplers/chain.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 
@@ -28,6 +29,30 @@ std::string slowness(const StageReport& report) {
 std::span<const std::string_view> default_chain() {
     static constexpr std::array<std::string_view, 4> kNames = {"penalties", "top_k", "top_p", "temperature"};
     return kNames;
+}
+
+void set_parameter(ChainSpec& spec, std::string_view name, std::string_view parameter, ParameterValue value) {
+    auto stage = std::ranges::find(spec, name, &StageSpec::name);
+    if (stage == spec.end()) {
+        const auto builtin = builtin_factories();
+        const auto place_of = [&](std::string_view other) {
+            return std::ranges::find_if(builtin, [&](const auto& f) { return f->description().name == other; });
+        };
+        if (place_of(name) == builtin.end()) {
+            throw Error("the chain has no sampler '" + std::string(name) + "'; add it to sampling.chain");
+        }
+        // Before the first stage that usually comes later.
+        stage = std::ranges::find_if(spec, [&](const StageSpec& other) {
+            return place_of(other.name) != builtin.end() && place_of(other.name) > place_of(name);
+        });
+        stage = spec.insert(stage, {.name = std::string(name), .parameters = {}, .factory = nullptr});
+    }
+    const auto stated = std::ranges::find_if(stage->parameters, [&](const auto& p) { return p.first == parameter; });
+    if (stated != stage->parameters.end()) {
+        stated->second = std::move(value);
+    } else {
+        stage->parameters.emplace_back(parameter, std::move(value));
+    }
 }
 
 Chain::Chain(const ChainSpec& spec, const Vocabulary& vocabulary)

@@ -42,6 +42,10 @@ using ChainSpec = std::vector<StageSpec>;
 // "penalties", "top_k", "top_p", "temperature".
 std::span<const std::string_view> default_chain();
 
+// Sets a parameter of stage `name` in `spec`. A built-in stage that is missing is added where chains usually have it.
+// Throws Error when `spec` lacks a stage that is not built in. Values are checked when a chain is made.
+void set_parameter(ChainSpec& spec, std::string_view name, std::string_view parameter, ParameterValue value);
+
 // Why a stage failed on a row.
 struct StageFailure {
     std::string stage;

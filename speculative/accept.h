@@ -39,18 +39,22 @@ struct AcceptOutcome {
     const samplers::StageFailure* failure = nullptr;
 };
 
-// Row 0 of the context's last forward has the logits after the sequence, row i those after drafted[i - 1].
-// emit(token, was_drafted) receives each token and returns true when the text ends with it. At most drafted.size() + 1
-// tokens are emitted. `source`: what DeviceSampling::sample() returned for the same drafted tokens.
-template <class Emit>
+// Logit row `first` of the context's last forward belongs to the sequence's last token, row first + i to drafted[i -
+// 1]. emit(token, was_drafted) receives each token and returns true when the text ends with it. At most drafted.size()
+// + 1 tokens are emitted. `source`: what DeviceSampling::sample() returned for the same drafted tokens. see(logits)
+// receives each row before the chain changes it, where the host samples.
+struct SeesNothing {
+    void operator()(std::span<const float>) const {}
+};
+template <class Emit, class See = SeesNothing>
 AcceptOutcome accept_tokens(core::Context& context, samplers::Chain& chain, std::span<const std::int32_t> drafted,
-                            RowSource source, Emit&& emit) {
+                            RowSource source, Emit&& emit, std::int32_t first = 0, See&& see = {}) {
     AcceptOutcome outcome;
     for (std::size_t row = 0; row <= drafted.size(); ++row) {
         samplers::Decision decision;
         bool finite = true;
+        const std::int32_t slot = first + static_cast<std::int32_t>(row);
         if (source != RowSource::logits) {
-            const std::int32_t slot = static_cast<std::int32_t>(row);
             const kernels::SampledToken sampled = context.ops().sampled(context.workspace(), slot);
             finite = sampled.finite;
             if (source == RowSource::tokens) {
@@ -59,9 +63,12 @@ AcceptOutcome accept_tokens(core::Context& context, samplers::Chain& chain, std:
                 decision = chain.decide(context.ops().candidates(context.workspace(), slot));
             }
         } else {
-            const std::span<float> logits = context.logits(static_cast<std::int32_t>(row));
+            const std::span<float> logits = context.logits(slot);
             finite = all_finite(logits);
-            if (finite) decision = chain.decide(logits);
+            if (finite) {
+                see(logits);
+                decision = chain.decide(logits);
+            }
         }
         if (!finite) {
             outcome.end = AcceptEnd::broken;

@@ -15,22 +15,22 @@ constexpr double kRowPrior = 0.08;
 }  // namespace
 
 void CostModel::calibrate(std::int32_t rows, double ms) {
-    if (rows < 1 || rows > kMaxWidth || !(ms > 0.0)) return;
+    if (rows < 1 || rows > widest() || !(ms > 0.0)) return;
     shape_[static_cast<std::size_t>(rows)] = ms / pace_;
-    known_[static_cast<std::size_t>(rows)] = true;
+    known_[static_cast<std::size_t>(rows)] = 1;
     interpolate();
 }
 
 void CostModel::observe(std::int32_t rows, double ms) {
-    if (rows < 1 || rows > kMaxWidth || !(ms > 0.0)) return;
+    if (rows < 1 || rows > widest() || !(ms > 0.0)) return;
     const std::size_t w = static_cast<std::size_t>(rows);
     if (!calibrated()) {
         calibrate(rows, ms);
         return;
     }
-    if (!known_[w]) {
+    if (known_[w] == 0) {
         shape_[w] = table_[w];
-        known_[w] = true;
+        known_[w] = 1;
     }
     // Clamped, because the time of an interrupted forward says little.
     const double ratio = std::clamp(ms / verify_ms(rows), 0.5, 2.0);

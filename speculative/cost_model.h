@@ -5,11 +5,11 @@
 // more than the next smaller one and a plain step, because those forwards could replace it. Widths just above those in
 // use slowly become cheaper, so that one that looked expensive by accident is tried again.
 // Threads:  one caller at a time.
-// Cost:     reading is a table look-up; no allocation.
+// Cost:     reading is a table look-up; allocates when it is made.
 #pragma once
 
-#include <array>
 #include <cstdint>
+#include <vector>
 
 #include "core/config/schema.h"
 
@@ -19,20 +19,25 @@ class CostModel {
 public:
     static constexpr std::int32_t kMaxWidth = core::kMaxDraft + 1;
 
+    // For forwards of at most `widest` rows.
+    explicit CostModel(std::int32_t widest = kMaxWidth)
+        : shape_(static_cast<std::size_t>(widest) + 1), table_(shape_.size()), known_(shape_.size()) {}
+    std::int32_t widest() const { return static_cast<std::int32_t>(table_.size()) - 1; }
+
     // A forward of `rows` rows took `ms`. calibrate() takes the value as it is, observe() blends it in.
     void calibrate(std::int32_t rows, double ms);
     void observe(std::int32_t rows, double ms);
 
-    bool calibrated() const { return known_[1]; }
+    bool calibrated() const { return known_[1] != 0; }
     double verify_ms(std::int32_t rows) const { return pace_ * table_[static_cast<std::size_t>(rows)]; }
 
 private:
     void interpolate();
 
     double pace_ = 1.0;
-    std::array<double, kMaxWidth + 1> shape_{};  // as measured, by rows; 0 is unused
-    std::array<double, kMaxWidth + 1> table_{};  // with the rules above applied
-    std::array<bool, kMaxWidth + 1> known_{};
+    std::vector<double> shape_;  // as measured, by rows; 0 is unused
+    std::vector<double> table_;  // with the rules above applied
+    std::vector<std::uint8_t> known_;
 };
 
 }  // namespace foresay::speculative

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "speculative/accept.h"
+#include "speculative/failures.h"
 #include "speculative/generator_state.h"
 
 namespace foresay::speculative {
@@ -39,10 +40,7 @@ public:
     bool step(Branch& branch, std::span<float> logits) {
         if (!all_finite(logits)) return false;
         const samplers::Decision decision = branch.chain->decide(logits);
-        if (decision.token < 0) {
-            throw Error(decision.failure != nullptr ? decision.failure->message
-                                                    : "the sampling chain ruled out every token");
-        }
+        if (decision.token < 0) throw Error(no_token(decision.failure));
         branch.chain->accept(decision.token);
         branch.result.tokens.push_back(decision.token);
         --branch.room;
@@ -68,10 +66,18 @@ public:
         }
         rows_.clear();
         for (const Branch& branch : branches_) {
-            if (!branch.done) rows_.push_back({branch.sequence, branch.result.tokens.back()});
+            if (!branch.done) rows_.push_back(kernels::TokenRef::id(branch.result.tokens.back()));
         }
         if (rows_.empty()) return Round::done;
-        check(target_.decode_each(rows_), "room was made for every branch");
+        static constexpr std::int32_t kFirst = 0;
+        segments_.clear();
+        for (const Branch& branch : branches_) {
+            if (branch.done) continue;
+            segments_.push_back({.sequence = branch.sequence,
+                                 .tokens = std::span(rows_).subspan(segments_.size(), 1),
+                                 .logit_rows = std::span(&kFirst, 1)});
+        }
+        check(target_.evaluate(kernels::RowClass::decode, segments_), "room was made for every branch");
         std::int32_t row = 0;
         for (Branch& branch : branches_) {
             if (branch.done) continue;
@@ -103,7 +109,8 @@ private:
     std::span<const std::int32_t> ends_;
     const BranchCallback& callback_;
     std::vector<Branch> branches_;
-    std::vector<core::SequenceToken> rows_;
+    std::vector<kernels::TokenRef> rows_;
+    std::vector<core::Segment> segments_;
     Clock::time_point first_ = Clock::now();
 };
 

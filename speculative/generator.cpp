@@ -12,22 +12,12 @@
 
 #include "base/error.h"
 #include "speculative/accept.h"
+#include "speculative/failures.h"
 #include "speculative/generator_state.h"
+#include "speculative/mode_name.h"
 
 namespace foresay::speculative {
 namespace {
-
-std::string_view mode_name(core::SpeculationMode mode) {
-    switch (mode) {
-        case core::SpeculationMode::automatic:
-            return "auto";
-        case core::SpeculationMode::off:
-            return "off";
-        case core::SpeculationMode::fixed:
-            return "fixed";
-    }
-    return "";
-}
 
 // Times forwards of several widths after what the cache holds, the most informative ones first, within a time budget.
 // Leaves the cache as it was.
@@ -112,26 +102,10 @@ void Generator::State::take_open_drafts() {
 }
 
 void Generator::State::check_input(std::span<const std::int32_t> input) const {
-    const std::int64_t length = static_cast<std::int64_t>(sequence.tokens().size() + input.size());
-    if (length > target().capacity()) {
-        throw Error("the text is " + std::to_string(length) + " tokens long but the context holds " +
-                    std::to_string(target().capacity()) + "; shorten it or raise --context");
-    }
-    if (length == 0) throw Error("the prompt is empty, and this model has no beginning-of-text token; give a prompt");
-    const std::int32_t vocab = target().model().config().shape.vocab;
-    for (const std::int32_t token : input) {
-        if (token < 0 || token >= vocab) {
-            throw Error("the token id " + std::to_string(token) + " is outside the model's vocabulary of " +
-                        std::to_string(vocab));
-        }
-    }
+    check_prompt(target(), sequence.size(), input);
 }
 
-void Generator::State::fail_broken() const {
-    throw Error(target().model().source().path() +
-                ": the model's logits are not finite numbers, so its weights hold NaN " +
-                "or infinities; fetch or convert the file again");
-}
+void Generator::State::fail_broken() const { throw Error(broken_logits(target().model())); }
 
 namespace {
 
@@ -206,7 +180,7 @@ private:
                 return emit(token, agreed, drafter);
             });
         if (outcome.end == AcceptEnd::failure || outcome.end == AcceptEnd::broken) s_.sequence.trim();
-        if (outcome.end == AcceptEnd::failure) fail(outcome.failure);
+        if (outcome.end == AcceptEnd::failure) throw Error(no_token(outcome.failure));  // what was emitted stays
         if (outcome.end == AcceptEnd::broken) s_.fail_broken();
         return outcome;
     }
@@ -227,11 +201,6 @@ private:
         }
         result_.finish = FinishReason::length;
         return room_ == 0;
-    }
-
-    // The chain could not sample. What was emitted stays.
-    [[noreturn]] void fail(const samplers::StageFailure* failure) {
-        throw Error(failure != nullptr ? failure->message : "the sampling chain ruled out every token");
     }
 
     bool cancelled() {

@@ -50,12 +50,21 @@ struct GeneratorParts {
     Now now = steady_now;
 };
 
+// The log-probability of a token in the model's own distribution: natural logarithm, before any stage of the chain.
+struct TokenLogprob {
+    std::int32_t token = 0;
+    float logprob = 0.0f;
+    bool operator==(const TokenLogprob&) const = default;
+};
+
 // One emitted token.
 struct TokenEvent {
     std::int32_t token = 0;   // -1: no token, only the text that was held back until the end
     std::string_view text;    // characters that this token completes, except those that may begin a stop string
     bool drafted = false;     // proposed by a drafter and accepted
     std::string_view source;  // the drafter's name when drafted
+    // That of the token, then of the likeliest tokens, best first. Where they were asked for: BatchRequest::logprobs.
+    std::span<const TokenLogprob> logprobs;
 };
 
 struct GenerateRequest {
@@ -94,7 +103,9 @@ struct GenerateResult {
     std::vector<std::int32_t> tokens;  // everything sampled, an end token included
     std::string text;                  // cut before a stop string; invalid bytes as U+FFFD
     FinishReason finish = FinishReason::length;
+    std::int32_t stop_string = -1;          // index of the stop string that ended the text; -1: none did
     std::int64_t prompt_tokens = 0;         // length of the sequence when the first token was sampled
+    std::int64_t cached_tokens = 0;         // of those, in the cache when it began; of sequences of a batch
     double prefill_ms = 0.0;                // the forwards of the input
     double ttft_ms = 0.0;                   // from the call to the first token
     double decode_ms = 0.0;                 // from the first token to the last

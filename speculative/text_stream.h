@@ -43,6 +43,7 @@ public:
     }
 
     bool stopped() const { return stops_.stopped(); }
+    std::int32_t stopped_by() const { return stops_.stopped_by(); }  // index of the stop string, or -1
 
 private:
     std::optional<core::StreamDecoder> decoder_;

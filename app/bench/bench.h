@@ -17,12 +17,20 @@
 
 namespace foresay::app {
 
+// Of `foresay bench batch`.
+struct BatchBenchOptions {
+    std::vector<std::int32_t> sequences = {1, 4, 16};  // that run at once, one after the other
+    std::optional<std::int64_t> in, out;               // tokens of each prompt and of each answer
+    std::optional<double> arrivals;                    // requests per second; none: all at once
+};
+
 struct BenchOptions : Options {
     std::optional<std::int64_t> max_tokens;
     std::vector<double> temperatures;  // empty: the benchmark's own
     std::string prompts_file;          // empty: the prompts that come with the program
     int runs = 3;                      // of each measurement
     bool json = false;
+    BatchBenchOptions batch;
 };
 
 struct Benchmark {

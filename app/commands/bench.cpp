@@ -2,6 +2,7 @@
 #include "app/bench/bench.h"
 
 #include <algorithm>
+#include <charconv>
 
 #include "app/command_line/command.h"
 #include "app/command_line/parser.h"
@@ -13,6 +14,25 @@
 namespace foresay::app {
 
 namespace {
+
+constexpr std::int32_t kMostSequences = 256;
+
+// "1,4,16"
+std::vector<std::int32_t> parse_sequences(const std::string& text) {
+    std::vector<std::int32_t> numbers;
+    for (std::size_t begin = 0; begin <= text.size();) {
+        const std::size_t end = std::min(text.find(',', begin), text.size());
+        std::int32_t number = 0;
+        const auto [rest, problem] = std::from_chars(text.data() + begin, text.data() + end, number);
+        if (problem != std::errc() || rest != text.data() + end || number < 1 || number > kMostSequences) {
+            throw UsageError("--sequences: must be numbers from 1 to " + std::to_string(kMostSequences) +
+                             ", separated by commas, not '" + text + "'");
+        }
+        numbers.push_back(number);
+        begin = end + 1;
+    }
+    return numbers;
+}
 
 class Bench : public Command {
 public:
@@ -44,6 +64,21 @@ public:
                        .hint = ValueHint::file});
         parser.option("--runs", options_.runs,
                       {.value = "N", .doc = "runs of each measurement [default: 3]", .least = 1, .most = 1000});
+        parser.option("--sequences",
+                      [this](const std::string& text) { options_.batch.sequences = parse_sequences(text); },
+                      {.value = "LIST", .doc = "batch: sequences at once, separated by commas [default: 1,4,16]"});
+        parser.option("--in", options_.batch.in,
+                      {.value = "N", .doc = "batch: tokens of each prompt [default: 128]", .least = 1});
+        parser.option("--out", options_.batch.out,
+                      {.value = "N", .doc = "batch: tokens of each answer [default: as -n]", .least = 2});
+        parser.number_option("--arrivals",
+                             [this](const std::string& text) {
+                                 options_.batch.arrivals = std::stod(text);
+                                 if (!(*options_.batch.arrivals > 0.0)) {
+                                     throw UsageError("--arrivals: must be more than 0, not '" + text + "'");
+                                 }
+                             },
+                             {.value = "R", .doc = "batch: requests per second [default: all at once]"});
         add_json_flag(parser, options_.json);
         parser.usage("[CONFIG] BENCHMARK");
         parser.details(list);

@@ -78,20 +78,28 @@ void KvCache::drop(SequenceId sequence) {
     s.alive = false;
 }
 
+std::int32_t KvCache::missing_pages(SequenceId sequence, std::int32_t rows) const {
+    const Sequence& s = sequences_[static_cast<std::size_t>(sequence)];
+    if (rows <= 0) return 0;
+    const std::int32_t first = s.length / kernels::kPagePositions;
+    const std::int32_t needed = pages_for(s.length + rows);
+    std::int32_t missing = std::max(0, needed - static_cast<std::int32_t>(s.pages.size()));
+    for (std::int32_t i = first; i < std::min(needed, static_cast<std::int32_t>(s.pages.size())); ++i) {
+        if (references(s.pages[static_cast<std::size_t>(i)]) > 1) ++missing;
+    }
+    return missing;
+}
+
 Reserve KvCache::reserve(SequenceId sequence, std::int32_t rows) {
     check(exists(sequence), "reserve in a sequence that does not exist");
     Sequence& s = sequences_[static_cast<std::size_t>(sequence)];
     if (rows > capacity_ - s.length) return Reserve::sequence_full;
     if (rows <= 0) return Reserve::ok;
+    if (missing_pages(sequence, rows) > free_pages()) return Reserve::pool_full;
     const std::int32_t first = s.length / kernels::kPagePositions;
     const std::int32_t needed = pages_for(s.length + rows);
     // Replace the shared pages among those to be written. Only the page that holds the end of the sequence is copied:
     // later ones, left over by truncate(), hold none of its positions.
-    std::int32_t missing = std::max(0, needed - static_cast<std::int32_t>(s.pages.size()));
-    for (std::int32_t i = first; i < std::min(needed, static_cast<std::int32_t>(s.pages.size())); ++i) {
-        if (references_[static_cast<std::size_t>(s.pages[static_cast<std::size_t>(i)])] > 1) ++missing;
-    }
-    if (missing > free_pages()) return Reserve::pool_full;
     for (std::int32_t i = first; i < needed; ++i) {
         if (i >= static_cast<std::int32_t>(s.pages.size())) {
             s.pages.push_back(take_page());
@@ -120,10 +128,19 @@ void KvCache::truncate(SequenceId sequence, std::int32_t length) {
     s.length = length;
     // With several sequences, keep one page beyond the last used one, which the next reserve() is likely to need.
     if (sequences_.size() == 1) return;
-    const std::size_t keep = static_cast<std::size_t>(pages_for(length)) + 1;
-    while (s.pages.size() > keep) {
-        release_page(s.pages.back());
-        s.pages.pop_back();
+    keep_pages(s, static_cast<std::size_t>(pages_for(length)) + 1);
+}
+
+void KvCache::release_spare(SequenceId sequence) {
+    check(exists(sequence), "release of a sequence that does not exist");
+    Sequence& s = sequences_[static_cast<std::size_t>(sequence)];
+    keep_pages(s, static_cast<std::size_t>(pages_for(s.length)));
+}
+
+void KvCache::keep_pages(Sequence& sequence, std::size_t count) {
+    while (sequence.pages.size() > count) {
+        release_page(sequence.pages.back());
+        sequence.pages.pop_back();
     }
 }
 

@@ -44,11 +44,19 @@ public:
     // Makes cells [length, length + rows) writable: takes free pages and copies a shared last page. length() does not
     // change.
     Reserve reserve(SequenceId sequence, std::int32_t rows);
+    // Free pages that reserve() would take.
+    std::int32_t missing_pages(SequenceId sequence, std::int32_t rows) const;
+    // How many sequences hold this page.
+    std::int32_t references(std::int32_t page) const { return references_[static_cast<std::size_t>(page)]; }
     // Adds `rows` rows to the length. They must have been reserved and written.
     void commit(SequenceId sequence, std::int32_t rows);
     // Drops the positions from `length` on; `length` is at most the present length. A cache of one sequence keeps all
     // pages in it. Otherwise the sequence keeps one page more than it needs and returns the rest to the pool.
     void truncate(SequenceId sequence, std::int32_t length);
+
+    // Returns the pages that hold none of the sequence's positions to the pool: those that reserve() took and
+    // truncate() kept.
+    void release_spare(SequenceId sequence);
 
     kernels::SequenceView view(SequenceId sequence) const;
 
@@ -58,6 +66,7 @@ private:
         std::int32_t length = 0;
         bool alive = false;
     };
+    void keep_pages(Sequence& sequence, std::size_t count);
     void release_page(std::int32_t page);
     std::int32_t take_page();
 

@@ -37,30 +37,66 @@ Context::Context(std::shared_ptr<const Model> model, const ContextOptions& optio
     rows_.reserve(rows);
     refs_.reserve(rows);
     logit_rows_.reserve(rows);
+    batch_logit_rows_.reserve(rows);
     views_.reserve(rows);
 }
 
-bool Context::evaluate(kernels::RowClass row_class, std::span<const kernels::TokenRef> tokens,
-                       std::span<const std::int32_t> logit_rows, SequenceId sequence) {
-    if (tokens.empty()) return true;
-    const std::int32_t count = static_cast<std::int32_t>(tokens.size());
-    check(count <= workspace_->max_rows, "more rows than the context was made for");
-    if (cache_.reserve(sequence, count) != Reserve::ok) return false;
-    rows_.clear();
-    const std::int32_t start = cache_.length(sequence);
-    for (std::int32_t i = 0; i < count; ++i) {
-        rows_.push_back({.token = tokens[static_cast<std::size_t>(i)], .position = start + i});
+// Makes room for every segment. When one has none, gives back what the others took and returns false.
+bool Context::reserve(std::span<const Segment> segments) {
+    for (std::size_t i = 0; i < segments.size(); ++i) {
+        const Segment& segment = segments[i];
+        if (cache_.reserve(segment.sequence, static_cast<std::int32_t>(segment.tokens.size())) == Reserve::ok) continue;
+        for (const Segment& before : segments.first(i)) cache_.release_spare(before.sequence);
+        return false;
     }
-    views_.assign(1, cache_.view(sequence));
+    return true;
+}
+
+bool Context::evaluate(kernels::RowClass row_class, std::span<const Segment> segments) {
+    std::size_t rows = 0;
+    for (const Segment& segment : segments) rows += segment.tokens.size();
+    if (rows == 0) return true;
+    check(rows <= static_cast<std::size_t>(workspace_->max_rows), "more rows than the context was made for");
+    if (!reserve(segments)) return false;
+    rows_.clear();
+    batch_logit_rows_.clear();
+    views_.clear();
+    for (const Segment& segment : segments) {
+        if (segment.tokens.empty()) continue;
+        const auto first = static_cast<std::int32_t>(rows_.size());
+        const auto index = static_cast<std::int32_t>(views_.size());
+        const std::int32_t start = cache_.length(segment.sequence);
+        for (const kernels::TokenRef token : segment.tokens) {
+            const auto position = start + static_cast<std::int32_t>(rows_.size()) - first;
+            rows_.push_back({.token = token, .position = position, .sequence = index});
+        }
+        for (const std::int32_t row : segment.logit_rows) {
+            check(row >= 0 && row < static_cast<std::int32_t>(segment.tokens.size()), "logit row outside its segment");
+            batch_logit_rows_.push_back(first + row);
+        }
+        views_.push_back(cache_.view(segment.sequence));
+    }
     const kernels::Batch batch{.row_class = row_class,
                                .tree = false,
                                .rows = rows_,
                                .sequences = views_,
-                               .logit_rows = logit_rows,
+                               .logit_rows = batch_logit_rows_,
                                .token_source = token_source_};
     forward(*model_, *workspace_, cache_.pages(), batch);
-    cache_.commit(sequence, count);
+    std::size_t index = 0;
+    for (const Segment& segment : segments) {
+        if (segment.tokens.empty()) continue;
+        // A second segment of a sequence has overwritten what the first one wrote.
+        check(cache_.length(segment.sequence) == views_[index++].length, "a sequence comes twice in one forward");
+        cache_.commit(segment.sequence, static_cast<std::int32_t>(segment.tokens.size()));
+    }
     return true;
+}
+
+bool Context::evaluate(kernels::RowClass row_class, std::span<const kernels::TokenRef> tokens,
+                       std::span<const std::int32_t> logit_rows, SequenceId sequence) {
+    const Segment segment{.sequence = sequence, .tokens = tokens, .logit_rows = logit_rows};
+    return evaluate(row_class, std::span(&segment, 1));
 }
 
 bool Context::prefill(std::span<const std::int32_t> tokens, SequenceId sequence, const std::atomic<bool>* cancel) {
@@ -90,33 +126,6 @@ bool Context::decode(std::span<const kernels::TokenRef> tokens, std::int32_t log
     for (std::int32_t i = logit_rows < 0 ? 0 : std::max(0, count - logit_rows); i < count; ++i)
         logit_rows_.push_back(i);
     return evaluate(kernels::RowClass::decode, tokens, logit_rows_, sequence);
-}
-
-bool Context::decode_each(std::span<const SequenceToken> tokens) {
-    if (tokens.empty()) return true;
-    check(static_cast<std::int32_t>(tokens.size()) <= options_.decode_rows, "more rows than the context was made for");
-    for (const SequenceToken& next : tokens) {
-        if (cache_.reserve(next.sequence, 1) != Reserve::ok) return false;
-    }
-    rows_.clear();
-    logit_rows_.clear();
-    views_.clear();
-    for (const SequenceToken& next : tokens) {
-        const std::int32_t row = static_cast<std::int32_t>(rows_.size());
-        rows_.push_back(
-            {.token = kernels::TokenRef::id(next.token), .position = cache_.length(next.sequence), .sequence = row});
-        logit_rows_.push_back(row);
-        views_.push_back(cache_.view(next.sequence));
-    }
-    const kernels::Batch batch{.row_class = kernels::RowClass::decode,
-                               .tree = false,
-                               .rows = rows_,
-                               .sequences = views_,
-                               .logit_rows = logit_rows_,
-                               .token_source = token_source_};
-    forward(*model_, *workspace_, cache_.pages(), batch);
-    for (const SequenceToken& next : tokens) cache_.commit(next.sequence, 1);
-    return true;
 }
 
 }  // namespace foresay::core

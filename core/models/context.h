@@ -28,10 +28,11 @@ struct ContextOptions {
     kernels::KvFormat kv_format = kernels::KvFormat::f16;
 };
 
-// The next token of a sequence.
-struct SequenceToken {
+// The rows of one sequence in a forward: tokens that are appended to it.
+struct Segment {
     SequenceId sequence = 0;
-    std::int32_t token = 0;
+    std::span<const kernels::TokenRef> tokens;
+    std::span<const std::int32_t> logit_rows;  // the tokens whose logits are wanted: indices into `tokens`, increasing
 };
 
 class Context {
@@ -60,12 +61,12 @@ public:
     // The same with tokens that may be token slots: of this context, or of the one given to take_slots_of().
     bool decode(std::span<const kernels::TokenRef> tokens, std::int32_t logit_rows = -1, SequenceId sequence = 0);
 
-    // Appends one decode row to each of several sequences, in one forward; logits(i) belongs to tokens[i]. At most
-    // options().decode_rows of them, each sequence once. Returns false, with nothing changed, when one does not fit.
-    bool decode_each(std::span<const SequenceToken> tokens);
-
-    // The general form of the above: one forward of either class, with logits of any rows (indices into `tokens`,
-    // increasing). At most max_rows() tokens and options().decode_rows logit rows.
+    // The general form of the above: one forward with rows of several sequences, all of one class, each sequence once.
+    // logits(i) belongs to the i-th logit row, counted through the segments in order. At most max_rows() tokens and
+    // options().decode_rows logit rows. Returns false, with every sequence as it was, when the tokens of one do not
+    // fit.
+    bool evaluate(kernels::RowClass row_class, std::span<const Segment> segments);
+    // The same for one sequence.
     bool evaluate(kernels::RowClass row_class, std::span<const kernels::TokenRef> tokens,
                   std::span<const std::int32_t> logit_rows, SequenceId sequence = 0);
     std::int32_t max_rows() const { return workspace_->max_rows; }
@@ -87,6 +88,8 @@ public:
     SequenceId fork(SequenceId sequence) { return cache_.fork(sequence); }
 
 private:
+    bool reserve(std::span<const Segment> segments);
+
     std::shared_ptr<const Model> model_;
     ContextOptions options_;
     KvCache cache_;
@@ -94,7 +97,8 @@ private:
     kernels::Workspace* token_source_ = nullptr;
     std::vector<kernels::Row> rows_;
     std::vector<kernels::TokenRef> refs_;
-    std::vector<std::int32_t> logit_rows_;
+    std::vector<std::int32_t> logit_rows_;        // of a segment
+    std::vector<std::int32_t> batch_logit_rows_;  // of the forward
     std::vector<kernels::SequenceView> views_;
 };
 

@@ -18,6 +18,10 @@ StopStrings::StopStrings(const std::vector<std::string>& stops) : nodes_(1) {
         lengths_.push_back(stops[i].size());
     }
     link();
+    // What may begin a stop string is held back until the text shows that it does not; then it comes at once.
+    constexpr std::size_t kToken = 256;
+    held_.reserve(total + kToken);
+    out_.reserve(total + kToken);
 }
 
 std::int32_t StopStrings::child_of(std::int32_t node, unsigned char byte) const {

@@ -5,9 +5,18 @@
 #include "core/text/utf8.h"
 
 namespace foresay::core {
+namespace {
+
+// Room from the start, so that a long token among short ones does not allocate while a text is generated.
+constexpr std::size_t kRoom = 256;
+
+}  // namespace
 
 StreamDecoder::StreamDecoder(Tokenizer tokenizer, bool show_special, bool whole_text)
-    : tokenizer_(std::move(tokenizer)), show_special_(show_special), whole_text_(whole_text) {}
+    : tokenizer_(std::move(tokenizer)), show_special_(show_special), whole_text_(whole_text) {
+    pending_.reserve(kRoom);
+    text_.reserve(kRoom);
+}
 
 std::string_view StreamDecoder::push(std::int32_t token) {
     if (!show_special_ && tokenizer_.is_control(token)) return push_bytes({});

@@ -43,8 +43,8 @@ struct RopeTable {
 
 // Panels [begin, end) of a matrix.
 inline PanelRange range(const PanelMatrix& m, int begin, int end) {
-    return {m.quant_type, m.panel(0), m.panel_bytes, is_float(m.quant_type) ? static_cast<int>(m.inputs) : m.blocks,
-            begin,        end};
+    return {m.type, m.panel(0), m.panel_bytes, is_float(m.quant_type) ? static_cast<int>(m.inputs) : m.blocks,
+            begin,  end};
 }
 
 class CpuOps final : public Ops {

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "kernels/quant_type.h"
+#include "kernels/cpu/panel_blocks.h"
 
 namespace foresay::kernels::cpu {
 
@@ -37,7 +37,7 @@ struct ActivationTile {
 
 // Panels [begin, end) of a matrix; see kernels/cpu/panels.h.
 struct PanelRange {
-    QuantType quant_type;
+    PanelType type;
     const std::uint8_t* data;  // of panel 0
     std::int64_t panel_bytes;
     int blocks;

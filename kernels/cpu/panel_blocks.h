@@ -8,6 +8,10 @@
 //             d, dmin           float16 for each output
 //           The size of a block is a multiple of 64 bytes (PanelF16: 32), and panels begin at multiples of 64 bytes.
 //           Lossless: every number of the file is kept unchanged.
+//
+// Tensors whose codes use a part of their type's range lie in narrower panels (PanelType): files in Q5_0 and IQ4_NL
+// come as Q8_0, those in Q3_K as Q6_K, integers of 2 and 3 bits as Q4_0 (kernels/quant/stored_type.h). The integer sums
+// are the same, so the results have the same bits as from the type's own panels.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +24,43 @@ inline constexpr int kPanelOutputs = 16;
 inline constexpr int kGroupInputs = 32;  // inputs whose products are summed as integers
 inline constexpr int kVectorBytes = 64;  // codes of 16 outputs x 4 inputs
 
+// How a matrix lies in panels: as its quantisation type has it, or narrower.
+enum class PanelType : std::uint8_t {
+    f32,
+    f16,
+    bf16,
+    q4_0,
+    q8_0,
+    q4_k,
+    q5_k,
+    q6_k,
+    mxfp4,
+    q2_of_q4_0,      // numbers from -2 to 1
+    q3_of_q4_0,      // from -4 to 3
+    q5_of_q8_0,      // from -16 to 15
+    iq4_nl_of_q8_0,  // the sixteen of IQ4_NL
+    q3_of_q6_k,      // from -4 to 3
+};
+
+// The panels that a quantisation type has of its own.
+constexpr PanelType own_panel_type(QuantType quant_type) { return static_cast<PanelType>(quant_type); }
+static_assert(own_panel_type(QuantType::f32) == PanelType::f32 && own_panel_type(QuantType::f16) == PanelType::f16 &&
+              own_panel_type(QuantType::bf16) == PanelType::bf16 &&
+              own_panel_type(QuantType::q4_0) == PanelType::q4_0 &&
+              own_panel_type(QuantType::q8_0) == PanelType::q8_0 &&
+              own_panel_type(QuantType::q4_k) == PanelType::q4_k &&
+              own_panel_type(QuantType::q5_k) == PanelType::q5_k &&
+              own_panel_type(QuantType::q6_k) == PanelType::q6_k &&
+              own_panel_type(QuantType::mxfp4) == PanelType::mxfp4);
+
 // The codes of a group of 32 inputs, by bits per code.
+struct Codes2 {
+    std::uint8_t low[2][kVectorBytes];  // low[h], bits 2 j and 2 j + 1: vector 4 h + j
+};
+struct Codes3 {
+    std::uint8_t low[2][kVectorBytes];
+    std::uint8_t third[kVectorBytes];  // bit g of each byte: bit 2 of the codes of vector g
+};
 struct Codes4 {
     std::uint8_t low[4][kVectorBytes];  // low[j]: vector j in the low nibbles, vector j + 4 in the high ones
 };
@@ -53,6 +93,28 @@ struct PanelQ8_0 {
     std::uint16_t d[2][kPanelOutputs];
     Codes8 codes[2];
 };
+// Code + 2, + 4 and + 16.
+struct PanelQ2OfQ4_0 {
+    static constexpr int kInputs = 64;
+    std::uint16_t d[2][kPanelOutputs];
+    Codes2 codes[2];
+};
+struct PanelQ3OfQ4_0 {
+    static constexpr int kInputs = 64;
+    std::uint16_t d[2][kPanelOutputs];
+    Codes3 codes[2];
+};
+struct PanelQ5OfQ8_0 {
+    static constexpr int kInputs = 64;
+    std::uint16_t d[2][kPanelOutputs];
+    Codes5 codes[2];
+};
+// Places in kIq4Numbers.
+struct PanelIQ4_NL {
+    static constexpr int kInputs = 64;
+    std::uint16_t d[2][kPanelOutputs];
+    Codes4 codes[2];
+};
 // d: 2^(e - 128) as bfloat16, which holds every exponent. Codes are those of the file.
 struct PanelMXFP4 {
     static constexpr int kInputs = 64;
@@ -78,6 +140,14 @@ struct PanelQ6_K {
     std::int8_t scales[16][kPanelOutputs];  // by 16 inputs
     Codes6 codes[8];
 };
+// Code + 4 instead of code + 32.
+struct PanelQ3OfQ6_K {
+    static constexpr int kInputs = 256;
+    std::uint16_t d[kPanelOutputs];
+    std::uint8_t unused[32];
+    std::int8_t scales[16][kPanelOutputs];
+    Codes3 codes[8];
+};
 // Float weights: one input per block. PanelF16 also holds bf16.
 struct PanelF16 {
     static constexpr int kInputs = 1;
@@ -90,6 +160,8 @@ struct PanelF32 {
 static_assert(sizeof(PanelQ4_0) == 576 && sizeof(PanelQ8_0) == 1088 && sizeof(PanelQ4_K) == 2304 &&
               sizeof(PanelQ5_K) == 2816 && sizeof(PanelQ6_K) == 3392 && sizeof(PanelMXFP4) == 576 &&
               sizeof(PanelF16) == 32 && sizeof(PanelF32) == 64);
+static_assert(sizeof(PanelQ2OfQ4_0) == 320 && sizeof(PanelQ3OfQ4_0) == 448 && sizeof(PanelQ5OfQ8_0) == 704 &&
+              sizeof(PanelIQ4_NL) == 576 && sizeof(PanelQ3OfQ6_K) == 1856);
 
 struct PanelFormat {
     int block_inputs;  // inputs per block
@@ -99,27 +171,43 @@ struct PanelFormat {
 template <class Block>
 inline constexpr PanelFormat kPanelFormat = {Block::kInputs, static_cast<int>(sizeof(Block))};
 
-constexpr PanelFormat panel_format(QuantType quant_type) {
-    switch (quant_type) {
-        case QuantType::q4_0:
-            return kPanelFormat<PanelQ4_0>;
-        case QuantType::q8_0:
-            return kPanelFormat<PanelQ8_0>;
-        case QuantType::q4_k:
-            return kPanelFormat<PanelQ4_K>;
-        case QuantType::q5_k:
-            return kPanelFormat<PanelQ5_K>;
-        case QuantType::q6_k:
-            return kPanelFormat<PanelQ6_K>;
-        case QuantType::mxfp4:
-            return kPanelFormat<PanelMXFP4>;
-        case QuantType::f16:
-        case QuantType::bf16:
-            return kPanelFormat<PanelF16>;
-        case QuantType::f32:
-            return kPanelFormat<PanelF32>;
+// Calls body(Block{}) with the struct of a panel type.
+template <class Body>
+constexpr decltype(auto) visit_panel_type(PanelType type, Body&& body) {
+    switch (type) {
+        case PanelType::q4_0:
+            return body(PanelQ4_0{});
+        case PanelType::q8_0:
+            return body(PanelQ8_0{});
+        case PanelType::q4_k:
+            return body(PanelQ4_K{});
+        case PanelType::q5_k:
+            return body(PanelQ5_K{});
+        case PanelType::q6_k:
+            return body(PanelQ6_K{});
+        case PanelType::mxfp4:
+            return body(PanelMXFP4{});
+        case PanelType::q2_of_q4_0:
+            return body(PanelQ2OfQ4_0{});
+        case PanelType::q3_of_q4_0:
+            return body(PanelQ3OfQ4_0{});
+        case PanelType::q5_of_q8_0:
+            return body(PanelQ5OfQ8_0{});
+        case PanelType::iq4_nl_of_q8_0:
+            return body(PanelIQ4_NL{});
+        case PanelType::q3_of_q6_k:
+            return body(PanelQ3OfQ6_K{});
+        case PanelType::f16:
+        case PanelType::bf16:
+            return body(PanelF16{});
+        case PanelType::f32:
+            break;
     }
-    return kPanelFormat<PanelF32>;
+    return body(PanelF32{});
+}
+
+constexpr PanelFormat panel_format(PanelType type) {
+    return visit_panel_type(type, []<class Block>(const Block&) { return kPanelFormat<Block>; });
 }
 
 }  // namespace foresay::kernels::cpu

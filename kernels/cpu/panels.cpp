@@ -1,9 +1,11 @@
 #include "kernels/cpu/panels.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "kernels/cpu/thread_pool.h"
+#include "kernels/quant/iq4_nl.h"
 #include "kernels/quant/mxfp4.h"
 #include "kernels/quant/q4_0.h"
 #include "kernels/quant/q4_k.h"
@@ -20,6 +22,14 @@ using std::uint8_t;
 // Codes move four at a time. A word holds the codes of inputs 4 j to 4 j + 3 of a group, one per byte, and a vector of
 // a panel holds one word per output. Masks keep every shift within its byte, so byte order does not matter.
 constexpr uint32_t kNibbles = 0x0f0f0f0f;
+
+// The place of a number, as the byte of an int8, in kIq4Numbers; 16: it is none of them.
+constexpr std::array<uint8_t, 256> kIq4Place = [] {
+    std::array<uint8_t, 256> places{};
+    for (uint8_t& place : places) place = 16;
+    for (std::size_t i = 0; i < 16; ++i) places[static_cast<uint8_t>(kIq4Numbers[i])] = static_cast<uint8_t>(i);
+    return places;
+}();
 
 uint32_t word(const void* from) {
     uint32_t value;
@@ -94,6 +104,71 @@ void pack(const Source& source, std::int64_t block, std::int64_t groups, PanelMX
             out.d[half][output] = static_cast<std::uint16_t>(f32_bits(MXFP4::half_scale(from->exponent)) >> 16);
             // The file pairs inputs k and k + 16, as Q4_0.
             for (int j = 0; j < 4; ++j) put_word(out.codes[half].low[j], output, word(from->codes + 4 * j));
+        }
+    }
+}
+
+// A group of 32 codes below 4, 8 or 32.
+void put_codes(const uint8_t (&codes)[kGroupInputs], Codes2& out, int output) {
+    for (int g = 0; g < 8; ++g) {
+        or_word(out.low[g / 4], output, (word(codes + 4 * g) & 0x03030303) << (2 * (g % 4)));
+    }
+}
+void put_codes(const uint8_t (&codes)[kGroupInputs], Codes3& out, int output) {
+    for (int g = 0; g < 8; ++g) {
+        or_word(out.low[g / 4], output, (word(codes + 4 * g) & 0x03030303) << (2 * (g % 4)));
+        or_word(out.third, output, (word(codes + 4 * g) >> 2 & 0x01010101) << g);
+    }
+}
+void put_codes(const uint8_t (&codes)[kGroupInputs], Codes5& out, int output) {
+    put_nibbles(codes, false, out.low, output);
+    for (int g = 0; g < 8; ++g) or_word(out.fifth, output, (word(codes + 4 * g) >> 4 & 0x01010101) << g);
+}
+void put_codes(const uint8_t (&codes)[kGroupInputs], Codes4& out, int output) {
+    put_nibbles(codes, false, out.low, output);
+}
+
+// Two groups of 32 inputs of the type `From`, whose numbers code_of(block, i) turns into unsigned codes.
+template <class From, class Block, class CodeOf>
+void pack_narrow(const Source& source, std::int64_t block, std::int64_t groups, Block& out, const CodeOf& code_of) {
+    for (int half = 0; half < 2; ++half) {
+        const std::int64_t group = 2 * block + half;
+        for (int output = 0; output < kPanelOutputs; ++output) {
+            const auto* from = source.block<typename From::Block>(output, group);
+            if (!from || group >= groups) continue;
+            out.d[half][output] = from->d.bits();
+            uint8_t codes[kGroupInputs];
+            for (int i = 0; i < kGroupInputs; ++i) codes[i] = static_cast<uint8_t>(code_of(*from, i));
+            put_codes(codes, out.codes[half], output);
+        }
+    }
+}
+void pack(const Source& source, std::int64_t block, std::int64_t groups, PanelQ2OfQ4_0& out) {
+    pack_narrow<Q4_0>(source, block, groups, out, [](const auto& from, int i) { return Q4_0::code(from, i) - 8 + 2; });
+}
+void pack(const Source& source, std::int64_t block, std::int64_t groups, PanelQ3OfQ4_0& out) {
+    pack_narrow<Q4_0>(source, block, groups, out, [](const auto& from, int i) { return Q4_0::code(from, i) - 8 + 4; });
+}
+void pack(const Source& source, std::int64_t block, std::int64_t groups, PanelQ5OfQ8_0& out) {
+    pack_narrow<Q8_0>(source, block, groups, out, [](const auto& from, int i) { return from.codes[i] + 16; });
+}
+void pack(const Source& source, std::int64_t block, std::int64_t groups, PanelIQ4_NL& out) {
+    pack_narrow<Q8_0>(source, block, groups, out,
+                      [](const auto& from, int i) { return kIq4Place[static_cast<uint8_t>(from.codes[i])]; });
+}
+
+void pack(const Source& source, std::int64_t block, std::int64_t /*groups*/, PanelQ3OfQ6_K& out) {
+    for (int output = 0; output < kPanelOutputs; ++output) {
+        const auto* from = source.block<Q6_K::Block>(output, block);
+        if (!from) continue;
+        out.d[output] = from->d.bits();
+        for (int s = 0; s < 16; ++s) out.scales[s][output] = from->scales[s];
+        for (int g = 0; g < 8; ++g) {
+            uint8_t codes[kGroupInputs];
+            for (int i = 0; i < kGroupInputs; ++i) {
+                codes[i] = static_cast<uint8_t>(Q6_K::code(*from, kGroupInputs * g + i) - 32 + 4);
+            }
+            put_codes(codes, out.codes[g], output);
         }
     }
 }
@@ -174,46 +249,78 @@ void pack_panel(const TensorView& tensor, const Source& source, int blocks, uint
     for (int b = 0; b < blocks; ++b) pack(source, b, groups, reinterpret_cast<Block*>(out)[b]);
 }
 
-void pack_panel(const TensorView& tensor, const Source& source, int blocks, uint8_t* out) {
-    switch (tensor.quant_type) {
-        case QuantType::q4_0:
-            return pack_panel<PanelQ4_0>(tensor, source, blocks, out);
-        case QuantType::q8_0:
-            return pack_panel<PanelQ8_0>(tensor, source, blocks, out);
-        case QuantType::q4_k:
-            return pack_panel<PanelQ4_K>(tensor, source, blocks, out);
-        case QuantType::q5_k:
-            return pack_panel<PanelQ5_K>(tensor, source, blocks, out);
-        case QuantType::q6_k:
-            return pack_panel<PanelQ6_K>(tensor, source, blocks, out);
-        case QuantType::mxfp4:
-            return pack_panel<PanelMXFP4>(tensor, source, blocks, out);
-        case QuantType::f16:
-        case QuantType::bf16:
-            return pack_panel<PanelF16>(tensor, source, blocks, out);
-        case QuantType::f32:
-            return pack_panel<PanelF32>(tensor, source, blocks, out);
+// The least and the greatest number of a tensor's codes, and whether all are among those of IQ4_NL.
+struct Numbers {
+    int least = 0, greatest = 0;
+    bool iq4 = true;
+
+    void add(int number) {
+        least = std::min(least, number);
+        greatest = std::max(greatest, number);
     }
+    bool within(int low, int high) const { return least >= low && greatest <= high; }
+};
+
+void add_numbers(const Q4_0::Block& block, Numbers& numbers) {
+    for (int i = 0; i < Q4_0::kElements; ++i) numbers.add(Q4_0::code(block, i) - 8);
+}
+void add_numbers(const Q8_0::Block& block, Numbers& numbers) {
+    for (const std::int8_t code : block.codes) {
+        numbers.add(code);
+        numbers.iq4 = numbers.iq4 && kIq4Place[static_cast<uint8_t>(code)] < 16;
+    }
+}
+void add_numbers(const Q6_K::Block& block, Numbers& numbers) {
+    for (int i = 0; i < Q6_K::kElements; ++i) numbers.add(Q6_K::code(block, i) - 32);
+}
+
+PanelType narrower(QuantType quant_type, const Numbers& numbers) {
+    if (quant_type == QuantType::q4_0 && numbers.within(-2, 1)) return PanelType::q2_of_q4_0;
+    if (quant_type == QuantType::q4_0 && numbers.within(-4, 3)) return PanelType::q3_of_q4_0;
+    if (quant_type == QuantType::q8_0 && numbers.iq4) return PanelType::iq4_nl_of_q8_0;
+    if (quant_type == QuantType::q8_0 && numbers.within(-16, 15)) return PanelType::q5_of_q8_0;
+    if (quant_type == QuantType::q6_k && numbers.within(-4, 3)) return PanelType::q3_of_q6_k;
+    return own_panel_type(quant_type);
+}
+
+template <class Type>
+PanelType panel_type_of(const TensorView& tensor) {
+    const auto* blocks = reinterpret_cast<const typename Type::Block*>(tensor.data);
+    Numbers numbers;
+    for (std::int64_t b = 0; b < tensor.elements() / Type::kElements; ++b) {
+        add_numbers(blocks[b], numbers);
+        if (narrower(tensor.quant_type, numbers) == own_panel_type(tensor.quant_type)) break;
+    }
+    return narrower(tensor.quant_type, numbers);
 }
 
 }  // namespace
 
+PanelType panel_type(const TensorView& tensor) {
+    if (tensor.data == nullptr) return own_panel_type(tensor.quant_type);
+    if (tensor.quant_type == QuantType::q4_0) return panel_type_of<Q4_0>(tensor);
+    if (tensor.quant_type == QuantType::q8_0) return panel_type_of<Q8_0>(tensor);
+    if (tensor.quant_type == QuantType::q6_k) return panel_type_of<Q6_K>(tensor);
+    return own_panel_type(tensor.quant_type);
+}
+
 std::int64_t packed_bytes(const TensorView& tensor) {
-    const PanelFormat format = panel_format(tensor.quant_type);
+    const PanelFormat format = panel_format(panel_type(tensor));
     return round_up(tensor.rows, kPanelOutputs) / kPanelOutputs *
            (round_up(tensor.cols, format.block_inputs) / format.block_inputs) * format.block_bytes;
 }
 
 PanelMatrix pack(const TensorView& tensor, Arena& arena, ThreadPool& pool) {
-    const PanelFormat format = panel_format(tensor.quant_type);
     PanelMatrix matrix;
     matrix.quant_type = tensor.quant_type;
+    matrix.type = panel_type(tensor);
+    const PanelFormat format = panel_format(matrix.type);
     matrix.outputs = tensor.rows;
     matrix.inputs = tensor.cols;
     matrix.panels = static_cast<int>(round_up(tensor.rows, kPanelOutputs) / kPanelOutputs);
     matrix.blocks = static_cast<int>(round_up(tensor.cols, format.block_inputs) / format.block_inputs);
     matrix.panel_bytes = static_cast<std::int64_t>(matrix.blocks) * format.block_bytes;
-    matrix.memory = arena.allocate(packed_bytes(tensor));  // zeroed: missing outputs have scale 0
+    matrix.memory = arena.allocate(matrix.panels * matrix.panel_bytes);  // zeroed: missing outputs have scale 0
     const std::int64_t row = row_bytes(tensor.quant_type, tensor.cols);
     auto* out = reinterpret_cast<uint8_t*>(matrix.memory.data);
     pool.run(matrix.panels, 1, [&](int begin, int end, int) {
@@ -223,7 +330,9 @@ PanelMatrix pack(const TensorView& tensor, Arena& arena, ThreadPool& pool) {
                 const std::int64_t r = static_cast<std::int64_t>(p) * kPanelOutputs + output;
                 if (r < tensor.rows) source.rows[output] = reinterpret_cast<const uint8_t*>(tensor.data) + r * row;
             }
-            pack_panel(tensor, source, matrix.blocks, out + p * matrix.panel_bytes);
+            visit_panel_type(matrix.type, [&]<class Block>(const Block&) {
+                pack_panel<Block>(tensor, source, matrix.blocks, out + p * matrix.panel_bytes);
+            });
         }
     });
     return matrix;

@@ -25,6 +25,7 @@ constexpr bool is_float(QuantType quant_type) {
 
 struct PanelMatrix {
     QuantType quant_type = QuantType::f32;
+    PanelType type = PanelType::f32;
     std::int64_t outputs = 0;      // as in the file
     std::int64_t inputs = 0;       // as in the file
     int panels = 0;                // ceil(outputs / 16)
@@ -37,6 +38,10 @@ struct PanelMatrix {
     }
     std::int64_t padded_outputs() const { return static_cast<std::int64_t>(panels) * kPanelOutputs; }
 };
+
+// The panels that a tensor goes into: its type's own, or narrower ones that hold all of its codes. Reads a tensor's
+// codes until one is found that no narrower panels hold: the first block, for most.
+PanelType panel_type(const TensorView& tensor);
 
 // Bytes that pack() allocates for a tensor.
 std::int64_t packed_bytes(const TensorView& tensor);

@@ -134,9 +134,9 @@ TEST(Documents, TheSchemaAcceptsWhatTheLoaderAcceptsAndNoMore) {
 
 TEST(CommandLine, EveryOptionSaysWhatItIsAndWhatItsValueCanBe) {
     // Values that no list and no folder holds.
-    const std::vector<std::string> free = {"-n",        "--seed",        "--branch", "--context", "--threads",
-                                           "--stop",    "--temperature", "--width",  "--runs",    "-p",
-                                           "--session", "SESSION",       "MODEL"};
+    const std::vector<std::string> free = {
+        "-n", "--seed",    "--branch", "--context", "--threads",   "--stop", "--temperature", "--width",   "--runs",
+        "-p", "--session", "SESSION",  "MODEL",     "--sequences", "--in",   "--out",         "--arrivals"};
     std::vector<std::string> names;
     for (const CommandDescription& command : command_line()) {
         names.push_back(command.name);

@@ -128,7 +128,7 @@ private:
 };
 
 // Which kernel attends.
-enum class Form { decode, flash_decode, prefill, flash_prefill };
+enum class Form { decode, flash_decode, prefill, flash_prefill, flash_prefill_of_few };
 
 struct Place {
     std::int32_t sequence, position;
@@ -235,7 +235,10 @@ public:
                 cuda::launch_attend_prefill(nullptr, call);
                 break;
             case Form::flash_prefill:
-                cuda::launch_flash_prefill(nullptr, call);
+                cuda::launch_flash_prefill(nullptr, call, 1);
+                break;
+            case Form::flash_prefill_of_few:
+                cuda::launch_flash_prefill(nullptr, call, 1000000);
                 break;
         }
         return to_host(out);

@@ -49,9 +49,9 @@ TEST(AttentionChoice, DecodeRowsTakeFlashAttentionWhereTheyAreManyAndFar) {
 
 TEST(AttentionChoice, PrefillRowsTakeItByPositionAlone) {
     for (const std::int32_t rows : {1, 20, 2048}) {
-        for (const std::int32_t positions : {0, 100, 5000}) {
+        for (const std::int32_t positions : {0, 30, 100, 5000}) {
             const cuda::AttendWork work{RowClass::prefill, rows, 1, 0, positions + rows - 1};
-            EXPECT_EQ(cuda::flash_worth(shape_of_8b(), work).f16, positions + rows >= 256)
+            EXPECT_EQ(cuda::flash_worth(shape_of_8b(), work).f16, positions + rows >= 64)
                 << rows << " after " << positions;
         }
     }
@@ -61,7 +61,7 @@ TEST(AttentionChoice, WindowsLeaveTooLittle) {
     cuda::AttendCall call;
     call.window = 1024;
     EXPECT_FALSE(cuda::takes_flash_decode(call, {}, {true, true}));
-    call.window = 128;
+    call.window = 32;
     EXPECT_FALSE(cuda::takes_flash_prefill(call, {}, {true, true}));
 }
 

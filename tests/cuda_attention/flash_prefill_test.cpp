@@ -29,9 +29,11 @@ TEST_P(FlashPrefill, BatchesCutAnywhereHaveTheBitsOfTheOtherForm) {
         for (const float value : whole) ASSERT_TRUE(std::isfinite(value));
         for (const std::int32_t count : {1, 3, 47, 48, 49, 100, 300}) {
             for (const std::int32_t from : {0, kMost - count}) {
-                const std::vector<float> got = attention.run(Form::flash_prefill, rows_from(first + from, count));
-                ASSERT_EQ(std::memcmp(got.data(), whole.data() + size(from) * width, got.size() * sizeof(float)), 0)
-                    << count << " rows from position " << first + from;
+                for (const Form form : {Form::flash_prefill, Form::flash_prefill_of_few}) {
+                    const std::vector<float> got = attention.run(form, rows_from(first + from, count));
+                    ASSERT_EQ(std::memcmp(got.data(), whole.data() + size(from) * width, got.size() * sizeof(float)), 0)
+                        << count << " rows from position " << first + from;
+                }
             }
         }
     }
@@ -49,8 +51,10 @@ TEST_P(FlashPrefill, SequencesShareALaunch) {
         }
     }
     const std::vector<float> want = attention.run(Form::prefill, places);
-    const std::vector<float> got = attention.run(Form::flash_prefill, places);
-    ASSERT_EQ(std::memcmp(got.data(), want.data(), got.size() * sizeof(float)), 0);
+    for (const Form form : {Form::flash_prefill, Form::flash_prefill_of_few}) {
+        const std::vector<float> got = attention.run(form, places);
+        ASSERT_EQ(std::memcmp(got.data(), want.data(), got.size() * sizeof(float)), 0);
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, FlashPrefill,

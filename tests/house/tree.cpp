@@ -65,6 +65,8 @@ const std::vector<Room>& rooms() {
     static const std::vector<Room> table = {
         {"base", {}},
         {"kernels", {"base/"}},
+        // Knows nothing of models, tokenizers and samplers: a vocabulary is ids and bytes.
+        {"grammar", {"base/"}},
         {"core", {"base/", "kernels/"}},
         // Of kernels, sampling alone: plain data and arithmetic, shared by host and device.
         {"samplers",
@@ -76,8 +78,9 @@ const std::vector<Room>& rooms() {
         {"engine", {"base/", "kernels/", "core/", "samplers/", "speculative/", "plugins/host/"}},
         // Knows nothing of models but the names of their files.
         {"hub", {"base/"}},
-        {"app", {"base/", "kernels/", "core/", "samplers/", "speculative/", "plugins/host/", "engine/", "hub/"}},
-        {"bench", {"base/", "kernels/", "core/", "samplers/", "speculative/", "plugins/host/", "engine/"}},
+        {"app",
+         {"base/", "kernels/", "grammar/", "core/", "samplers/", "speculative/", "plugins/host/", "engine/", "hub/"}},
+        {"bench", {"base/", "kernels/", "grammar/", "core/", "samplers/", "speculative/", "plugins/host/", "engine/"}},
         {"examples", {"base/", "kernels/", "core/", "samplers/", "speculative/", "plugins/host/", "engine/"}},
         {"tests", {""}},
     };

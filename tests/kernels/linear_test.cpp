@@ -32,12 +32,8 @@ std::vector<MatrixShape> shapes(QuantType quant_type) {
 }
 
 PanelRange whole(const PanelMatrix& m) {
-    return {m.quant_type,
-            m.panel(0),
-            m.panel_bytes,
-            test::is_float(m.quant_type) ? static_cast<int>(m.inputs) : m.blocks,
-            0,
-            m.panels};
+    return {m.type, m.panel(0), m.panel_bytes, test::is_float(m.quant_type) ? static_cast<int>(m.inputs) : m.blocks,
+            0,      m.panels};
 }
 
 class Linear : public testing::TestWithParam<std::tuple<std::string, QuantType>> {

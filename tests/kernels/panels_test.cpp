@@ -43,7 +43,7 @@ float unpack_k(const std::uint8_t* block, int output, int input, bool five) {
 }
 
 float unpack(const PanelMatrix& m, std::int64_t o, std::int64_t i) {
-    const PanelFormat format = panel_format(m.quant_type);
+    const PanelFormat format = panel_format(m.type);
     const std::uint8_t* block =
         m.panel(static_cast<int>(o / 16)) + i / format.block_inputs * static_cast<std::int64_t>(format.block_bytes);
     const int output = static_cast<int>(o % 16), input = static_cast<int>(i % format.block_inputs);
@@ -104,6 +104,7 @@ TEST_P(Panels, EveryValueIsThatOfTheFile) {
                 const Tensor tensor = bits ? Tensor::random_bits(random, quant_type, outputs, inputs)
                                            : Tensor::random(random, quant_type, outputs, inputs);
                 const PanelMatrix matrix = pack(tensor.view(), arena, pool);
+                ASSERT_EQ(matrix.type, own_panel_type(quant_type)) << "narrow ones: narrow_panels_test.cpp";
                 ASSERT_EQ(matrix.memory.bytes, packed_bytes(tensor.view()));
                 ASSERT_EQ(matrix.panels, (outputs + 15) / 16);
                 ASSERT_EQ(matrix.panel_bytes * matrix.panels, matrix.memory.bytes);
@@ -116,7 +117,7 @@ TEST_P(Panels, EveryValueIsThatOfTheFile) {
                 }
                 // The padding of panels adds nothing.
                 const std::int64_t padded =
-                    static_cast<std::int64_t>(matrix.blocks) * panel_format(quant_type).block_inputs;
+                    static_cast<std::int64_t>(matrix.blocks) * panel_format(matrix.type).block_inputs;
                 for (std::int64_t o = 0; o < matrix.padded_outputs(); ++o) {
                     for (std::int64_t i = o < outputs ? inputs : 0; i < padded; ++i)
                         ASSERT_EQ(unpack(matrix, o, i), 0.0f) << "padding, output " << o << ", input " << i;

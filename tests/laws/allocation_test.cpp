@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <new>
 
-#include "tests/speculative/support.h"
+#include "tests/speculative/batch_support.h"
 
 namespace {
 
@@ -70,6 +70,34 @@ TEST(Allocation, DecodingAForwardAllocatesNothing) {
         context.truncate(step % 2 == 0 ? length : context.length() - step % 8);
     }
     EXPECT_EQ(allocations - before, 0);
+}
+
+class Counter final : public speculative::Sink {
+public:
+    void token(const speculative::TokenEvent&) override { ++tokens; }
+    void end(const speculative::BatchEnd&) override {}
+    int tokens = 0;
+};
+
+TEST(Allocation, ABatchAllocatesNothingPerToken) {
+    speculative::BatchGenerator batch = make_batch(for_sequences(4));
+    Counter sinks[4];
+    for (std::uint64_t i = 0; i < 4; ++i) {
+        batch.add({.input = prompt(),
+                   .chain = usual_chain(0.6),
+                   .max_tokens = 200,
+                   .seed = i,
+                   .stop = {"never seen in any text"},
+                   .ignore_eos = true},
+                  sinks[i]);
+    }
+    while (sinks[3].tokens < 40) ASSERT_TRUE(batch.step());
+    const std::int64_t before = allocations;
+    while (sinks[3].tokens < 190) batch.step();
+    EXPECT_EQ(allocations - before, 0);
+    while (batch.step()) {
+    }
+    for (const Counter& sink : sinks) EXPECT_GE(sink.tokens, 200);
 }
 
 struct Case {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/error.h"
 #include "tests/samplers/support.h"
 
 namespace foresay::samplers {
@@ -201,6 +202,24 @@ TEST(Chain, SpecListsTheValuesInForce) {
     EXPECT_EQ(spec[0].name, "top_k");
     EXPECT_EQ(std::get<std::int64_t>(spec[0].parameters[0].second), 7);
     EXPECT_EQ(std::get<double>(spec[1].parameters[0].second), 0.6);
+}
+
+TEST(Chain, ParametersAreSetInAStageOrInOneThatIsAddedInItsPlace) {
+    ChainSpec spec = {{"penalties", {}}, {"top_p", {{"p", 0.5}}}, {"temperature", {{"value", 1.0}}}};
+    set_parameter(spec, "top_p", "p", 0.9);
+    set_parameter(spec, "min_p", "p", 0.1);
+    set_parameter(spec, "top_k", "k", std::int64_t{3});
+    set_parameter(spec, "logit_bias", "tokens", std::vector<std::int64_t>{});
+    set_parameter(spec, "temperature", "value", 0.0);
+    std::string names;
+    for (const StageSpec& stage : spec) names += stage.name + " ";
+    EXPECT_EQ(names, "logit_bias penalties top_k top_p min_p temperature ");
+    EXPECT_EQ(std::get<double>(spec[3].parameters.at(0).second), 0.9);
+    EXPECT_EQ(spec[3].parameters.size(), 1u);
+    ChainSpec none;
+    set_parameter(none, "temperature", "value", 1.0);
+    EXPECT_EQ(none.at(0).name, "temperature");
+    EXPECT_THROW(set_parameter(spec, "no_such_stage", "p", 1.0), Error);
 }
 
 }  // namespace

@@ -437,6 +437,15 @@ TEST(RefusedFormats, NameMethodTensorAndAlternative) {
     expect_error([&] { open_matrices(image.open()); }, "quantization_config does not say how (quant_method)");
 }
 
+TEST(HostileFormats, AHugeGroupSizeIsOneGroupAtMost) {
+    FolderImage image = gptq_image(4, kIn);
+    config(image, R"("quant_method":"gptq","bits":4,"group_size":9223372036854775807)");
+    EXPECT_EQ(Opened(image).matrix().encoding(), "GPTQ, 4 bits, one group");
+    image = fp8_image();
+    config(image, R"("quant_method":"fp8","weight_block_size":[9223372036854775807,9223372036854775807])");
+    expect_error([&] { open_matrices(image.open()); }, "should be 1 x 1 but is 2 x 2");
+}
+
 // An expression out of a file is never run: the tensors say how a module is stored.
 TEST(HostileFormats, ExpressionsAreNotRun) {
     FolderImage image = gptq_image();

@@ -66,7 +66,7 @@ private:
         const std::int64_t groups = zeros_->shape[0];
         tensors_.need_shape(*scales_, {groups, rows_});
         std::int64_t size = folder.settings.get_int_or("group_size", -1);
-        const bool stated = size > 0 && (cols_ + size - 1) / size == groups;
+        const bool stated = size > 0 && size <= cols_ && (cols_ + size - 1) / size == groups;
         if (!stated) size = (cols_ + groups - 1) / groups;
         if ((cols_ + size - 1) / size != groups) {
             tensors_.fail(*scales_, "has " + std::to_string(groups) + " groups, which do not divide " +

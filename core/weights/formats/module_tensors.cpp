@@ -22,7 +22,8 @@ std::string text(const std::vector<std::int64_t>& shape) {
 
 ModuleTensors::ModuleTensors(const Folder& folder, std::string_view format, const TensorInfo& mark,
                              std::string_view suffix)
-    : folder_(folder),
+    : table_(&folder.table),
+      path_(folder.path),
       format_(format),
       module_(mark.name.substr(0, mark.name.size() - suffix.size())),
       mark_(mark.name) {}
@@ -30,12 +31,12 @@ ModuleTensors::ModuleTensors(const Folder& folder, std::string_view format, cons
 const TensorInfo& ModuleTensors::need(std::string_view suffix, std::initializer_list<std::string_view> types) {
     const TensorInfo* const found = find(suffix, types);
     if (found != nullptr) return *found;
-    throw Error(folder_.path + ": tensor " + quote(mark_) + " of " + format_ + " needs " +
+    throw Error(path_ + ": tensor " + quote(mark_) + " of " + format_ + " needs " +
                 quote(module_ + std::string(suffix)) + ", which is missing; get the files again, all of one version");
 }
 
 const TensorInfo* ModuleTensors::find(std::string_view suffix, std::initializer_list<std::string_view> types) {
-    const TensorInfo* const found = folder_.table.find(module_ + std::string(suffix));
+    const TensorInfo* const found = table_->find(module_ + std::string(suffix));
     if (found == nullptr) return nullptr;
     check_type(*found, types);
     parts_.push_back(found);
@@ -43,7 +44,7 @@ const TensorInfo* ModuleTensors::find(std::string_view suffix, std::initializer_
 }
 
 void ModuleTensors::take(std::string_view suffix) {
-    const TensorInfo* const found = folder_.table.find(module_ + std::string(suffix));
+    const TensorInfo* const found = table_->find(module_ + std::string(suffix));
     if (found != nullptr) parts_.push_back(found);
 }
 
@@ -62,7 +63,7 @@ void ModuleTensors::need_shape(const TensorInfo& tensor, const std::vector<std::
 }
 
 void ModuleTensors::fail(const TensorInfo& tensor, const std::string& what) const {
-    throw Error(folder_.path + ": tensor " + quote(tensor.name) + " of " + format_ + " " + what +
+    throw Error(path_ + ": tensor " + quote(tensor.name) + " of " + format_ + " " + what +
                 "; the file is damaged or was converted badly, get it again");
 }
 

@@ -42,8 +42,8 @@ public:
 private:
     void check_type(const TensorInfo& tensor, std::initializer_list<std::string_view> types) const;
 
-    const Folder& folder_;
-    std::string format_, module_, mark_;
+    const TensorTable* table_;
+    std::string path_, format_, module_, mark_;
     std::vector<const TensorInfo*> parts_;
 };
 

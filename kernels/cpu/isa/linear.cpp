@@ -9,7 +9,8 @@
 //     acc[m] -> y[m, 16 outputs]                                                 at the end of the panel
 //
 // Zero points (8, 32 or 128) are not subtracted from the codes. The integer sum starts at minus the zero point times
-// the sum of the row's codes instead, which the tile has precomputed (minus8, minus32, minus128).
+// the sum of the row's codes instead, which the tile has precomputed (minus8, minus32, minus128); other zero points are
+// shares of these.
 //
 // Law 1: the sum for an output and a row runs over groups in increasing order, one fused multiply-add per group (per
 // half group, and one for the minimum, where the type has them); within a group it is an exact integer. Neither the
@@ -79,6 +80,34 @@ FORESAY_INLINE Group unpack(const Codes5& codes) {
     return group;
 }
 
+FORESAY_INLINE Group unpack_pairs(const uint8_t (&bytes)[2][kVectorBytes]) {
+    Group group;
+    for (int h = 0; h < 2; ++h) {
+        const B low = load_bytes(bytes[h]);
+        group.code[4 * h] = and_bytes(low, 3);
+        group.code[4 * h + 1] = and_bytes(shift_bytes<2>(low), 3);
+        group.code[4 * h + 2] = and_bytes(shift_bytes<4>(low), 3);
+        group.code[4 * h + 3] = and_bytes(shift_bytes<6>(low), 3);
+    }
+    return group;
+}
+
+FORESAY_INLINE Group unpack(const Codes2& codes) { return unpack_pairs(codes.low); }
+
+FORESAY_INLINE Group unpack(const Codes3& codes) {
+    Group group = unpack_pairs(codes.low);
+    const B high = load_bytes(codes.third);
+    group.code[0] = or_bytes(group.code[0], and_bytes(shift_bytes<-2>(high), 4));
+    group.code[1] = or_bytes(group.code[1], and_bytes(shift_bytes<-1>(high), 4));
+    group.code[2] = or_bytes(group.code[2], and_bytes(high, 4));
+    group.code[3] = or_bytes(group.code[3], and_bytes(shift_bytes<1>(high), 4));
+    group.code[4] = or_bytes(group.code[4], and_bytes(shift_bytes<2>(high), 4));
+    group.code[5] = or_bytes(group.code[5], and_bytes(shift_bytes<3>(high), 4));
+    group.code[6] = or_bytes(group.code[6], and_bytes(shift_bytes<4>(high), 4));
+    group.code[7] = or_bytes(group.code[7], and_bytes(shift_bytes<5>(high), 4));
+    return group;
+}
+
 FORESAY_INLINE Group unpack(const Codes6& codes) {
     Group group = unpack_nibbles(codes.low);
     for (int h = 0; h < 2; ++h) {
@@ -105,6 +134,13 @@ FORESAY_INLINE Group codes_of(const Block& block, int h) {
 // Twice the number of each code, plus 12.
 FORESAY_INLINE Group codes_of(const PanelMXFP4& block, int h) {
     constexpr uint8_t kNumbers[16] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
+    Group group = unpack(block.codes[h]);
+    for (B& code : group.code) code = look_up(code, kNumbers);
+    return group;
+}
+// Each number plus 128, as Q8_0 has it.
+FORESAY_INLINE Group codes_of(const PanelIQ4_NL& block, int h) {
+    constexpr uint8_t kNumbers[16] = {1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241};
     Group group = unpack(block.codes[h]);
     for (B& code : group.code) code = look_up(code, kNumbers);
     return group;
@@ -140,13 +176,29 @@ FORESAY_INLINE I sum_products(const PanelMXFP4&, const Group& group, const Activ
     const int32_t minus8 = x.minus8[at];
     return dot_group(set_int(minus8 + minus8 / 2), group, x.q + 32 * at);  // minus 12 times the sum
 }
-FORESAY_INLINE I sum_products(const PanelQ8_0&, const Group& group, const ActivationTile& x, int64_t at) {
+FORESAY_INLINE I sum_products(const PanelQ2OfQ4_0&, const Group& group, const ActivationTile& x, int64_t at) {
+    return dot_group(set_int(x.minus8[at] / 4), group, x.q + 32 * at);
+}
+FORESAY_INLINE I sum_products(const PanelQ3OfQ4_0&, const Group& group, const ActivationTile& x, int64_t at) {
+    return dot_group(set_int(x.minus8[at] / 2), group, x.q + 32 * at);
+}
+FORESAY_INLINE I sum_products(const PanelQ5OfQ8_0&, const Group& group, const ActivationTile& x, int64_t at) {
+    return dot_group(set_int(x.minus8[at] * 2), group, x.q + 32 * at);
+}
+FORESAY_INLINE I sum_wide(const Group& group, const ActivationTile& x, int64_t at) {
     I sum = set_int(wide_seed(x.minus128[at]));
     for (int g = 0; g < 8; ++g) sum = dot_wide(sum, group.code[g], x.q + 32 * at + 4 * g);
     return sum;
 }
 
-// q4_0, q8_0 and mxfp4: a scale for each output and group of 32 inputs.
+FORESAY_INLINE I sum_products(const PanelQ8_0&, const Group& group, const ActivationTile& x, int64_t at) {
+    return sum_wide(group, x, at);
+}
+FORESAY_INLINE I sum_products(const PanelIQ4_NL&, const Group& group, const ActivationTile& x, int64_t at) {
+    return sum_wide(group, x, at);
+}
+
+// q4_0, q8_0 and mxfp4, and those in narrower panels: a scale for each output and group of 32 inputs.
 template <int M, class Block>
 FORESAY_INLINE void scaled_blocks(const Block* block, int blocks, const ActivationTile& x, F (&acc)[M]) {
     for (int first = 0; first < blocks; first += 2) {
@@ -203,17 +255,17 @@ FORESAY_INLINE void k_blocks(const Block* block, int blocks, const ActivationTil
     }
 }
 
-// q6_k: a scale for each output and 16 inputs.
-template <int M>
-FORESAY_INLINE void q6_k_blocks(const PanelQ6_K* block, int blocks, const ActivationTile& x, F (&acc)[M]) {
+// q6_k: a scale for each output and 16 inputs. kShare: by what 32, the zero point of Codes6, is to be divided.
+template <int M, int kShare, class Block>
+FORESAY_INLINE void q6_k_blocks(const Block* block, int blocks, const ActivationTile& x, F (&acc)[M]) {
     for (int b = 0; b < blocks; ++b, ++block) {
         const F d = load_half(block->d);
-        prefetch_ahead<M, offsetof(PanelQ6_K, codes)>(block);
+        prefetch_ahead<M, offsetof(Block, codes)>(block);
         for (int half = 0; half < 2; ++half) {
             F part[M];
             clear<M>(part);
             for (int g = 4 * half; g < 4 * half + 4; ++g) {
-                const Codes6& codes = block->codes[g];
+                const auto& codes = block->codes[g];
                 prefetch_ahead<M, sizeof codes>(&codes);
                 const Group group = unpack(codes);
                 const F scale0 = mul(d, to_float(load_i8(block->scales[2 * g])));
@@ -221,7 +273,8 @@ FORESAY_INLINE void q6_k_blocks(const PanelQ6_K* block, int blocks, const Activa
                 const int64_t at = static_cast<int64_t>(8 * b + g) * M;
 #pragma GCC unroll 16
                 for (int m = 0; m < M; ++m) {
-                    I first = set_int(x.minus32[2 * (at + m)]), second = set_int(x.minus32[2 * (at + m) + 1]);
+                    I first = set_int(x.minus32[2 * (at + m)] / kShare);
+                    I second = set_int(x.minus32[2 * (at + m) + 1] / kShare);
                     const int8_t* q = x.q + 32 * (at + m);
                     for (int j = 0; j < 4; ++j) first = dot(first, group.code[j], q + 4 * j);
                     for (int j = 4; j < 8; ++j) second = dot(second, group.code[j], q + 4 * j);
@@ -264,34 +317,49 @@ FORESAY_INLINE const Block* as(const uint8_t* p) {
 }
 
 template <int M>
-FORESAY_INLINE void panel(QuantType quant_type, const uint8_t* p, int blocks, const ActivationTile& x, F (&acc)[M]) {
+FORESAY_INLINE void panel(PanelType type, const uint8_t* p, int blocks, const ActivationTile& x, F (&acc)[M]) {
     clear<M>(acc);
-    switch (quant_type) {
-        case QuantType::q4_0:
+    switch (type) {
+        case PanelType::q4_0:
             scaled_blocks<M>(as<PanelQ4_0>(p), blocks, x, acc);
             break;
-        case QuantType::q8_0:
+        case PanelType::q8_0:
             scaled_blocks<M>(as<PanelQ8_0>(p), blocks, x, acc);
             break;
-        case QuantType::q4_k:
+        case PanelType::q4_k:
             k_blocks<M>(as<PanelQ4_K>(p), blocks, x, acc);
             break;
-        case QuantType::q5_k:
+        case PanelType::q5_k:
             k_blocks<M>(as<PanelQ5_K>(p), blocks, x, acc);
             break;
-        case QuantType::q6_k:
-            q6_k_blocks<M>(as<PanelQ6_K>(p), blocks, x, acc);
+        case PanelType::q6_k:
+            q6_k_blocks<M, 1>(as<PanelQ6_K>(p), blocks, x, acc);
             break;
-        case QuantType::mxfp4:
+        case PanelType::q3_of_q6_k:
+            q6_k_blocks<M, 8>(as<PanelQ3OfQ6_K>(p), blocks, x, acc);
+            break;
+        case PanelType::q2_of_q4_0:
+            scaled_blocks<M>(as<PanelQ2OfQ4_0>(p), blocks, x, acc);
+            break;
+        case PanelType::q3_of_q4_0:
+            scaled_blocks<M>(as<PanelQ3OfQ4_0>(p), blocks, x, acc);
+            break;
+        case PanelType::q5_of_q8_0:
+            scaled_blocks<M>(as<PanelQ5OfQ8_0>(p), blocks, x, acc);
+            break;
+        case PanelType::iq4_nl_of_q8_0:
+            scaled_blocks<M>(as<PanelIQ4_NL>(p), blocks, x, acc);
+            break;
+        case PanelType::mxfp4:
             scaled_blocks<M>(as<PanelMXFP4>(p), blocks, x, acc);
             break;
-        case QuantType::f32:
+        case PanelType::f32:
             floats<M>(as<PanelF32>(p), blocks, x, acc, [](const float* w) { return load(w); });
             break;
-        case QuantType::f16:
+        case PanelType::f16:
             floats<M>(as<PanelF16>(p), blocks, x, acc, [](const uint16_t* w) { return load_half(w); });
             break;
-        case QuantType::bf16:
+        case PanelType::bf16:
             floats<M>(as<PanelF16>(p), blocks, x, acc, [](const uint16_t* w) { return load_bf16(w); });
             break;
     }
@@ -301,7 +369,7 @@ template <int M>
 void linear_rows(const PanelRange& w, const ActivationTile& x, float* y, int64_t y_stride, Store mode) {
     for (int p = w.begin; p < w.end; ++p) {
         F acc[M];
-        panel<M>(w.quant_type, w.data + p * w.panel_bytes, w.blocks, x, acc);
+        panel<M>(w.type, w.data + p * w.panel_bytes, w.blocks, x, acc);
         for (int m = 0; m < M; ++m) {
             if (m >= x.rows) break;
             float* out = y + m * y_stride + 16 * p;
@@ -315,8 +383,8 @@ void gated_rows(const PanelRange& gate, const PanelRange& up, const ActivationTi
                 bool gelu) {
     for (int p = gate.begin; p < gate.end; ++p) {
         F g[M], u[M];
-        panel<M>(gate.quant_type, gate.data + p * gate.panel_bytes, gate.blocks, x, g);
-        panel<M>(up.quant_type, up.data + p * up.panel_bytes, up.blocks, x, u);
+        panel<M>(gate.type, gate.data + p * gate.panel_bytes, gate.blocks, x, g);
+        panel<M>(up.type, up.data + p * up.panel_bytes, up.blocks, x, u);
         for (int m = 0; m < M; ++m) {
             if (m >= x.rows) break;
             store(y + m * y_stride + 16 * p, mul(gelu ? gelu_tanh(g[m]) : silu(g[m]), u[m]));

@@ -24,7 +24,7 @@ constexpr std::int64_t kDecodeWork = 36864 * kHeadsOf8B, kDecodeWorkOfManyRows =
 constexpr std::int64_t kDecodeWorkOfCodes = 57344 * kHeadsOf8B, kDecodeWorkOfManyTilesOfCodes = 114688 * kHeadsOf8B;
 constexpr std::int64_t kDecodeWorkOfManyRowsOfCodes = 65536 * kHeadsOf8B;
 // The position from which on it is for prefill rows, however many there are. Windows up to it leave too little.
-constexpr std::int32_t kPrefillPosition = 255;
+constexpr std::int32_t kPrefillPosition = 63;
 
 std::atomic<FlashAttention> chosen = FlashAttention::by_speed;
 

@@ -581,6 +581,8 @@ __device__ void merge_rows(const AttendCall& c, Merge& shared) {
 
 template <int kWidth, KvFormat kFormat, int kSetTiles>
 __global__ void __launch_bounds__(32 * kFlashWarps, 1) flash_kernel(const __grid_constant__ AttendCall c) {
+// Code for older devices never gets here (can_flash_decode), and would only take room.
+#if __CUDA_ARCH__ >= 900
     using Form = FlashForm<kWidth, kFormat, kSetTiles>;
     using Shared = typename Form::Shared;
     extern __shared__ __align__(128) unsigned char memory[];
@@ -599,10 +601,8 @@ __global__ void __launch_bounds__(32 * kFlashWarps, 1) flash_kernel(const __grid
             // Neighbouring units lie in the same pages, so they go to different multiprocessors.
             supply.next_unit = static_cast<int32_t>(team * gridDim.x + blockIdx.x);
         }
-#if __CUDA_ARCH__ >= 900
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
         asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-#endif
     }
     if (warp == 1) find_sets<kSetTiles>(c, shared);
     __syncthreads();
@@ -615,6 +615,7 @@ __global__ void __launch_bounds__(32 * kFlashWarps, 1) flash_kernel(const __grid
     const bool merges = static_cast<int32_t>(blockIdx.x) < c.merges();
     meet_grid(c, merges);
     if (merges) merge_rows<kWidth>(c, shared.merge);
+#endif
 }
 
 // Calls body(width, format, tiles of a set) with constants.

@@ -13,6 +13,7 @@
 //           are a run and go through its pages together; a CTA takes its runs one after the other.
 // Waits:    slot, full: a warp waits for the copy. The last warp that has read a slot has the next page brought there,
 //           so warps may be as many pages apart as there are slots.
+// Few:      where tiles are few, a CTA has four, and computes the scores of both strips of a page first.
 // Registers: twelve warps of 168, three for each scheduler: while one waits for its products, others have their
 //           softmax.
 // Cost:     reads K and V of a head once per kTiles tiles, mostly from L2.
@@ -39,9 +40,12 @@ using std::uint32_t;
 constexpr int kStrip = 32, kPageStrips = kPagePositions / kStrip;
 constexpr int kPagesListed = 32;  // page numbers that are looked up at once
 
-template <int kWidth>
+// kFew: for launches whose tiles would fill few multiprocessors. Four warps have registers enough to keep the scores of
+// two strips, so that the products of one go on while the other has its softmax.
+template <int kWidth, bool kFew>
 struct PrefillForm {
-    static constexpr int kTiles = kWidth > 128 ? 8 : 12, kThreads = 32 * kTiles;
+    static constexpr int kTiles = kFew ? 4 : kWidth > 128 ? 8 : 12, kThreads = 32 * kTiles;
+    static constexpr int kStripsAhead = kFew ? kPageStrips : 1;  // whose scores are computed at once
     static constexpr int kSlotBytes = 4 * kPagePositions * kWidth;
     static constexpr int kSlots = std::min(8, 192 * 1024 / kSlotBytes);
     struct Shared {
@@ -94,10 +98,12 @@ __device__ void bring_page(const AttendCall& c, Shared& shared, const __half* ba
 }
 
 // Grid: x: head tiles; y: kTiles tiles per CTA. Later tiles have more positions, so they start first.
-template <int kWidth>
-__global__ void __launch_bounds__(PrefillForm<kWidth>::kThreads, 1)
+template <int kWidth, bool kFew>
+__global__ void __launch_bounds__(PrefillForm<kWidth, kFew>::kThreads, 1)
     flash_prefill_kernel(const __grid_constant__ AttendCall c) {
-    using Form = PrefillForm<kWidth>;
+// Code for older devices never gets here (can_flash_prefill), and would only take room.
+#if __CUDA_ARCH__ >= 900
+    using Form = PrefillForm<kWidth, kFew>;
     using Shared = typename Form::Shared;
     constexpr int kGroups = kWidth / 32;  // of 32 values of a head
     extern __shared__ __align__(128) unsigned char memory[];
@@ -110,9 +116,7 @@ __global__ void __launch_bounds__(PrefillForm<kWidth>::kThreads, 1)
     if (thread < Form::kSlots) {
         mbarrier_init(shared_address(&shared.full[thread]), 1);
         shared.readers[thread] = 0;
-#if __CUDA_ARCH__ >= 900
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-#endif
     }
     if (thread < count) shared.tiles[thread] = c.batch.tiles[first + thread];
     if (thread == 0) shared.slot = 0;
@@ -168,10 +172,8 @@ __global__ void __launch_bounds__(PrefillForm<kWidth>::kThreads, 1)
             }
             shared.pages[lane] = -1;
             __syncwarp();
-#if __CUDA_ARCH__ >= 900
             // What earlier kernels wrote by plain stores is read by bulk copies.
             asm volatile("fence.proxy.async;" ::: "memory");
-#endif
             for (int i = 0; i < Form::kSlots; ++i) bring_page<Form>(c, shared, base);
         }
         const bool mine = warp >= begin && warp < end;
@@ -179,17 +181,17 @@ __global__ void __launch_bounds__(PrefillForm<kWidth>::kThreads, 1)
         for (int32_t page = first_page; page < end_page; ++page) {
             mbarrier_wait(shared_address(&shared.full[slot]), parity);
             const auto* const halves = reinterpret_cast<const __half*>(shared.slots[slot]);
-#pragma unroll
-            for (int strip = 0; strip < kPageStrips; ++strip) {
+            const auto attends = [&](int strip) {
                 const int32_t start = page * kPagePositions + strip * kStrip;
-                if (!mine || start + kStrip <= least || start > most) continue;
-                float scores[4][4];
+                return mine && start + kStrip > least && start <= most;
+            };
+            const auto score = [&](int strip, float(&scores)[4][4]) {
 #pragma unroll
                 for (int n = 0; n < 4; ++n) {
                     const __half* const key =
                         halves + key_at + key_order(KvFormat::f16, kWidth).key_place(kStrip * strip + 2 * n);
 #pragma unroll
-                    for (float& score : scores[n]) score = 0.0f;
+                    for (float& value : scores[n]) value = 0.0f;
 #pragma unroll
                     for (int g = 0; g < kGroups; ++g) {
                         const uint4 k = *reinterpret_cast<const uint4*>(key + KvLayout::key_value(32 * g));
@@ -197,6 +199,18 @@ __global__ void __launch_bounds__(PrefillForm<kWidth>::kThreads, 1)
                         product(scores[n], q[2 * g + 1], k.z, k.w);
                     }
                 }
+            };
+            float all_scores[Form::kStripsAhead][4][4];
+            if (kFew && mine) {  // also of strips that are not attended to, which costs no more than a branch
+#pragma unroll
+                for (int strip = 0; strip < Form::kStripsAhead; ++strip) score(strip, all_scores[strip]);
+            }
+#pragma unroll
+            for (int strip = 0; strip < kPageStrips; ++strip) {
+                if (!attends(strip)) continue;
+                const int32_t start = page * kPagePositions + strip * kStrip;
+                float(&scores)[4][4] = all_scores[kFew ? strip : 0];
+                if (!kFew) score(strip, scores);
                 float top[2] = {minus_infinity(), minus_infinity()};
 #pragma unroll
                 for (int n = 0; n < 4; ++n) {
@@ -309,6 +323,7 @@ __global__ void __launch_bounds__(PrefillForm<kWidth>::kThreads, 1)
             }
         }
     }
+#endif
 }
 
 }  // namespace
@@ -318,17 +333,26 @@ bool can_flash_prefill(const AttendCall& call, const DeviceInfo& device) {
            device.shared_bytes >= 200 * 1024 && code_version(device.index) >= 90;
 }
 
-void launch_flash_prefill(cudaStream_t stream, const AttendCall& call) {
-    const auto launch = [&](auto width) {
-        using Form = PrefillForm<width>;
+void launch_flash_prefill(cudaStream_t stream, const AttendCall& call, int processors) {
+    const auto launch_form = [&](auto width, auto few) {
+        using Form = PrefillForm<width, few>;
         static_assert(sizeof(typename Form::Shared) <= 200 * 1024);
-        const auto kernel = flash_prefill_kernel<width>;
+        const auto kernel = flash_prefill_kernel<width, few>;
         cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                         static_cast<int>(sizeof(typename Form::Shared))),
                    "cannot have the shared memory");
         const dim3 grid(static_cast<unsigned>(call.head_tiles),
                         static_cast<unsigned>((call.tiles + Form::kTiles - 1) / Form::kTiles));
         kernel<<<grid, Form::kThreads, sizeof(typename Form::Shared), stream>>>(call);
+    };
+    // Few: not even with a third of the tiles per CTA do they fill the device.
+    const auto launch = [&](auto width) {
+        using Few = PrefillForm<width, true>;
+        if ((call.tiles + Few::kTiles - 1) / Few::kTiles * call.head_tiles <= processors) {
+            launch_form(width, std::true_type());
+        } else {
+            launch_form(width, std::false_type());
+        }
     };
     if (call.layout.width == 64) {
         launch(std::integral_constant<int, 64>());

@@ -15,6 +15,7 @@ namespace foresay::kernels::cuda {
 // Whether this kernel can do what the call describes.
 bool can_flash_prefill(const AttendCall& call, const DeviceInfo& device);
 
-void launch_flash_prefill(cudaStream_t stream, const AttendCall& call);
+// `processors`: multiprocessors of the device; how tiles are divided between CTAs follows from it, and no bit does.
+void launch_flash_prefill(cudaStream_t stream, const AttendCall& call, int processors);
 
 }  // namespace foresay::kernels::cuda

@@ -195,7 +195,7 @@ void ForwardRunner::attend(const OpCall& call) {
     if (!w_.decodes()) {
         if (call.kv->format == KvFormat::q8) expand_kv(call, attend);
         if (takes_flash_prefill(attend, w_.device.info(), w_.forward.flash)) {
-            launch_flash_prefill(stream_, attend);
+            launch_flash_prefill(stream_, attend, w_.device.info().processors);
         } else {
             launch_attend_prefill(stream_, attend);
         }

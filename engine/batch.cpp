@@ -1,0 +1,56 @@
+#include "engine/batch.h"
+
+#include <algorithm>
+
+#include "engine/engine_state.h"
+#include "speculative/drafters/drafters.h"
+#include "speculative/memory_estimate.h"
+
+namespace foresay::engine {
+namespace {
+
+constexpr std::int64_t kDefaultContexts = 4;
+
+// Whole contexts that the cache has pages for.
+std::int32_t contexts(const BatchOptions& options, const core::ContextOptions& context, const core::Model& target) {
+    if (options.cache_tokens > 0) {
+        const std::int64_t wanted = (options.cache_tokens + context.length - 1) / context.length;
+        return static_cast<std::int32_t>(std::clamp<std::int64_t>(wanted, 1, 1024));
+    }
+    kernels::Ops& ops = target.ops();
+    const std::int64_t own = ops.free_memory();
+    const std::int64_t memory = own >= 0 ? own : speculative::available_memory();
+    const std::int32_t pages = (context.length + kernels::kPagePositions - 1) / kernels::kPagePositions;
+    const std::int64_t bytes = std::max<std::int64_t>(1, ops.kv_bytes(target.kv_shape(), pages, context.kv_format));
+    return static_cast<std::int32_t>(std::clamp<std::int64_t>(memory / 2 / bytes, 1, kDefaultContexts));
+}
+
+}  // namespace
+
+speculative::BatchGenerator Engine::make_batch(const BatchOptions& options) const {
+    const std::int32_t most = std::clamp(options.sequences, 1, 1024);
+    core::ContextOptions context = state_->context_options(context_length());
+    context.sequences = contexts(options, context, *state_->target);
+    context.branches = std::max(0, most + std::max(0, options.kept_texts) - context.sequences);
+    // A row for each text, and further ones for drafts.
+    context.decode_rows = std::max(most + std::min(3 * most, 64), state_->options.decode_rows);
+    speculative::BatchParts parts;
+    parts.target = std::make_unique<core::Context>(state_->target, context);
+    parts.most_sequences = most;
+    // A device has a kernel for each class; the host computes both alike.
+    parts.classes_agree = ops().free_memory() < 0;
+    parts.reuse_prefixes = options.kept_texts > 0;
+    parts.tokenizer = state_->tokenizer.get();
+    parts.prefill_rows_beside = options.prefill_rows_beside;
+    if (options.speculate) parts.speculation = speculation();
+    for (const speculative::DrafterKind& kind : speculative::drafter_kinds()) {
+        if (kind.needs_draft_model || !has_source(kind.name)) continue;
+        parts.make_drafter = [make = kind.make](std::int32_t capacity) {
+            return make({.context_length = capacity, .draft = {}, .draft_context = {}, .never_proposed = {}});
+        };
+        break;
+    }
+    return speculative::BatchGenerator(std::move(parts));
+}
+
+}  // namespace foresay::engine

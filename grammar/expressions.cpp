@@ -1,0 +1,446 @@
+#include "grammar/expressions.h"
+
+#include <algorithm>
+#include <map>
+
+#include "base/error.h"
+
+namespace foresay::grammar {
+namespace {
+
+constexpr std::size_t kMostPerDerivative = 50'000;
+
+}  // namespace
+
+Expressions::Expressions(std::size_t limit) : limit_(limit), table_(1024, 0) {
+    nodes_.push_back({Kind::none, false, false, 0, 0, 0});
+    nodes_.push_back({Kind::empty, true, false, 0, 0, 0});
+    nodes_.push_back({Kind::no, true, false, kNone, 0, 0});
+}
+
+// ------------------------------------------------------------------------------------------------------- construction
+
+Expression Expressions::add(const Node& node) {
+    const auto slot_of = [&](const Node& n) {
+        std::uint64_t h = static_cast<std::uint64_t>(n.kind) * 0x9E3779B97F4A7C15u;
+        for (const std::uint64_t v : {n.a, n.b, n.c}) h = (h ^ v) * 0xFF51AFD7ED558CCDu, h ^= h >> 29;
+        return static_cast<std::size_t>(h) & (table_.size() - 1);
+    };
+    std::size_t slot = slot_of(node);
+    for (; table_[slot] != 0; slot = (slot + 1) & (table_.size() - 1)) {
+        if (nodes_[table_[slot]] == node) return table_[slot];
+    }
+    if (nodes_.size() >= limit_ || nodes_.size() >= step_limit_)
+        throw Error(
+            "this grammar is too complex: its expressions need too many states; use fewer or smaller repetitions");
+    nodes_.push_back(node);
+    const auto id = static_cast<Expression>(nodes_.size() - 1);
+    table_[slot] = id;
+    if (nodes_.size() * 2 > table_.size()) {
+        std::vector<Expression> old(table_.size() * 2, 0);
+        old.swap(table_);
+        for (const Expression e : old) {
+            if (e == 0) continue;
+            std::size_t place = slot_of(nodes_[e]);
+            while (table_[place] != 0) place = (place + 1) & (table_.size() - 1);
+            table_[place] = e;
+        }
+    }
+    return id;
+}
+
+Expression Expressions::bytes(const ByteSet& set) {
+    if (set.none()) return kNone;
+    const auto [found, fresh] = set_ids_.try_emplace(set, 0);
+    if (fresh) {
+        sets_.push_back(set);
+        found->second = add({Kind::bytes, false, false, static_cast<std::uint32_t>(sets_.size() - 1), 0, 0});
+    }
+    return found->second;
+}
+
+Expression Expressions::byte(std::uint8_t value) {
+    ByteSet set;
+    set.set(value);
+    return bytes(set);
+}
+
+Expression Expressions::literal(std::string_view text) {
+    Expression e = kEmpty;
+    for (std::size_t i = text.size(); i-- > 0;) e = concat(byte(static_cast<std::uint8_t>(text[i])), e);
+    return e;
+}
+
+Expression Expressions::literals(std::vector<std::string> texts) {
+    std::sort(texts.begin(), texts.end());
+    texts.erase(std::unique(texts.begin(), texts.end()), texts.end());
+    if (texts.empty()) return kNone;
+    return find_literals(texts, 0);
+}
+
+// The depth of the recursion is at most the number of texts: a stretch that all share is taken at once.
+Expression Expressions::find_literals(std::span<const std::string> sorted, std::size_t depth) {
+    if (sorted.size() == 1) return literal(std::string_view(sorted[0]).substr(depth));
+    const std::string& first = sorted.front();
+    const std::string& last = sorted.back();
+    std::size_t common = depth;
+    while (common < first.size() && common < last.size() && first[common] == last[common]) ++common;
+    std::vector<Expression> parts;
+    std::size_t begin = 0;
+    if (first.size() == common) {
+        parts.push_back(kEmpty);
+        begin = 1;
+    }
+    while (begin < sorted.size()) {
+        std::size_t end = begin + 1;
+        while (end < sorted.size() && sorted[end][common] == sorted[begin][common]) ++end;
+        const Expression head = byte(static_cast<std::uint8_t>(sorted[begin][common]));
+        parts.push_back(concat(head, find_literals(sorted.subspan(begin, end - begin), common + 1)));
+        begin = end;
+    }
+    Expression e = alternatives(std::move(parts));
+    for (std::size_t i = common; i-- > depth;) e = concat(byte(static_cast<std::uint8_t>(first[i])), e);
+    return e;
+}
+
+Expression Expressions::concat(Expression first, Expression second) {
+    if (first == kNone || second == kNone) return kNone;
+    if (first == kEmpty) return second;
+    if (second == kEmpty) return first;
+    if (first == kAll && second == kAll) return kAll;
+    const Node& a = nodes_[first];
+    const Node& b = nodes_[second];
+    return add({Kind::concat, a.nullable && b.nullable, a.hard || b.hard, first, second, 0});
+}
+
+Expression Expressions::concat(std::initializer_list<Expression> parts) {
+    Expression e = kEmpty;
+    for (auto part = std::rbegin(parts); part != std::rend(parts); ++part) e = concat(*part, e);
+    return e;
+}
+
+Expression Expressions::add_list(Kind kind, std::vector<Expression>& parts) {
+    // Lists are kept as chains of pairs, from the end: the same list is the same expression, without a table of its
+    // own.
+    Expression e = parts.back();
+    for (std::size_t i = parts.size() - 1; i-- > 0;) {
+        const Node& a = nodes_[parts[i]];
+        const Node& b = nodes_[e];
+        e = add({kind, kind == Kind::both ? a.nullable && b.nullable : a.nullable || b.nullable,
+                 kind == Kind::both || a.hard || b.hard, parts[i], e, 0});
+    }
+    return e;
+}
+
+Expression Expressions::alternatives(std::vector<Expression> parts) {
+    std::vector<Expression> flat;
+    ByteSet set;
+    for (Expression e : parts) {
+        for (; nodes_[e].kind == Kind::either; e = nodes_[e].b) flat.push_back(nodes_[e].a);
+        flat.push_back(e);
+    }
+    std::size_t kept = 0;
+    bool other_nullable = false;
+    for (const Expression e : flat) {
+        if (e == kAll) return kAll;
+        if (e == kNone) continue;
+        if (nodes_[e].kind == Kind::bytes) {
+            set |= sets_[nodes_[e].a];
+            continue;
+        }
+        other_nullable = other_nullable || (e != kEmpty && nodes_[e].nullable);
+        flat[kept++] = e;
+    }
+    flat.resize(kept);
+    if (set.any()) flat.push_back(bytes(set));
+    if (other_nullable) flat.erase(std::remove(flat.begin(), flat.end(), kEmpty), flat.end());
+    std::sort(flat.begin(), flat.end());
+    flat.erase(std::unique(flat.begin(), flat.end()), flat.end());
+    if (flat.empty()) return kNone;
+    return add_list(Kind::either, flat);
+}
+
+Expression Expressions::intersection(std::vector<Expression> parts) {
+    std::vector<Expression> flat;
+    for (Expression e : parts) {
+        for (; nodes_[e].kind == Kind::both; e = nodes_[e].b) flat.push_back(nodes_[e].a);
+        flat.push_back(e);
+    }
+    std::sort(flat.begin(), flat.end());
+    flat.erase(std::unique(flat.begin(), flat.end()), flat.end());
+    std::size_t kept = 0;
+    ByteSet set;
+    set.set();
+    bool has_bytes = false;
+    bool all_nullable = true;
+    for (const Expression e : flat) {
+        if (e == kNone) return kNone;
+        if (e == kAll) continue;
+        all_nullable = all_nullable && nodes_[e].nullable;
+        if (nodes_[e].kind == Kind::bytes) {
+            set &= sets_[nodes_[e].a];
+            has_bytes = true;
+            continue;
+        }
+        flat[kept++] = e;
+    }
+    flat.resize(kept);
+    if (has_bytes) flat.push_back(bytes(set));
+    std::sort(flat.begin(), flat.end());
+    if (flat.empty()) return kAll;
+    if (flat.front() == kNone) return kNone;
+    if (flat.front() == kEmpty) return all_nullable ? kEmpty : kNone;
+    return add_list(Kind::both, flat);
+}
+
+Expression Expressions::complement(Expression inner) {
+    if (nodes_[inner].kind == Kind::no) return nodes_[inner].a;
+    if (inner == kNone) return kAll;
+    return add({Kind::no, !nodes_[inner].nullable, true, inner, 0, 0});
+}
+
+Expression Expressions::repeat(Expression inner, std::uint32_t least, std::uint32_t most) {
+    if (most == 0 || inner == kEmpty) return kEmpty;
+    if (inner == kNone) return least == 0 ? kEmpty : kNone;
+    if (inner == kAll) return kAll;
+    const Node& node = nodes_[inner];
+    if (node.nullable) least = 0;
+    if (node.kind == Kind::repeat && node.b == 0 && node.c == kUnlimited) return inner;
+    if (least == 1 && most == 1) return inner;
+    if (least == 0 && most == 1) return optional(inner);
+    return add({Kind::repeat, least == 0, node.hard, inner, least, most});
+}
+
+// -------------------------------------------------------------------------------------------------------- derivatives
+
+Expression Expressions::derivative(Expression e, std::uint8_t value) {
+    switch (nodes_[e].kind) {
+        case Kind::none:
+        case Kind::empty:
+            return kNone;
+        case Kind::bytes:
+            return sets_[nodes_[e].a].test(value) ? kEmpty : kNone;
+        default:
+            break;
+    }
+    if (e == kAll) return kAll;
+    const std::uint64_t key = (static_cast<std::uint64_t>(e) << 8 | value) + 1;
+    const auto slot_of = [&](std::uint64_t k) {
+        std::size_t slot = (k * 0x9E3779B97F4A7C15u >> 20) & (derivatives_.size() - 1);
+        while (derivatives_[slot].first != 0 && derivatives_[slot].first != k)
+            slot = (slot + 1) & (derivatives_.size() - 1);
+        return slot;
+    };
+    if (const auto& known = derivatives_[slot_of(key)]; known.first == key) return known.second;
+    struct Limited {  // the outermost call sets the limit
+        std::size_t& limit;
+        const bool outer;
+        Limited(std::size_t& l, std::size_t value) : limit(l), outer(l == SIZE_MAX) {
+            if (outer) limit = value;
+        }
+        ~Limited() {
+            if (outer) limit = SIZE_MAX;
+        }
+    } limited(step_limit_, nodes_.size() + kMostPerDerivative);
+    const Expression result = compute_derivative(e, value);
+    if (++derivative_count_ * 2 > derivatives_.size()) {
+        std::vector<std::pair<std::uint64_t, Expression>> old(derivatives_.size() * 2);
+        old.swap(derivatives_);
+        for (const auto& entry : old) {
+            if (entry.first != 0) derivatives_[slot_of(entry.first)] = entry;
+        }
+    }
+    derivatives_[slot_of(key)] = {key, result};
+    return result;
+}
+
+// Nodes are copied: nodes_ grows while the parts are derived.
+Expression Expressions::compute_derivative(Expression e, std::uint8_t value) {
+    const Node node = nodes_[e];
+    std::vector<Expression> parts;
+    switch (node.kind) {
+        case Kind::concat:
+            // A chain is walked, not descended into, for as long as its parts may be empty.
+            while (true) {
+                const Node link = nodes_[e];
+                if (link.kind != Kind::concat) {
+                    parts.push_back(derivative(e, value));
+                    break;
+                }
+                parts.push_back(concat(derivative(link.a, value), link.b));
+                if (!nodes_[link.a].nullable) break;
+                e = link.b;
+            }
+            return alternatives(std::move(parts));
+        case Kind::either:
+        case Kind::both:
+            while (nodes_[e].kind == node.kind) {
+                const Node link = nodes_[e];
+                parts.push_back(derivative(link.a, value));
+                if (node.kind == Kind::both && parts.back() == kNone) return kNone;
+                e = link.b;
+            }
+            parts.push_back(derivative(e, value));
+            return node.kind == Kind::either ? alternatives(std::move(parts)) : intersection(std::move(parts));
+        case Kind::no:
+            return complement(derivative(node.a, value));
+        case Kind::repeat: {
+            const Expression rest =
+                repeat(node.a, node.b == 0 ? 0 : node.b - 1, node.c == kUnlimited ? kUnlimited : node.c - 1);
+            return concat(derivative(node.a, value), rest);
+        }
+        case Kind::compare:
+            return derive_compare(node, value);
+        case Kind::multiple:
+            return derive_multiple(node, value);
+        default:
+            break;
+    }
+    bug("a leaf has no derivative here");
+}
+
+bool Expressions::matches(Expression e, std::string_view text) {
+    for (const char c : text) {
+        e = derivative(e, static_cast<std::uint8_t>(c));
+        if (e == kNone) return false;
+    }
+    return nullable(e);
+}
+
+const std::vector<std::uint8_t>& Expressions::representatives() {
+    if (representatives_of_ != sets_.size()) {
+        representatives_of_ = sets_.size();
+        representatives_ = classes().representatives;
+    }
+    return representatives_;
+}
+
+// Whether it matches only so many texts.
+bool Expressions::finite(Expression e) {
+    const auto known = finite_.find(e);
+    if (known != finite_.end()) return known->second;
+    const Node node = nodes_[e];
+    bool result = false;
+    switch (node.kind) {
+        case Kind::none:
+        case Kind::empty:
+        case Kind::bytes:
+            result = true;
+            break;
+        case Kind::repeat:
+            result = node.c != kUnlimited && finite(node.a);
+            break;
+        case Kind::concat:
+        case Kind::either: {
+            // Chains lean to the right and may be long.
+            result = true;
+            Expression rest = e;
+            for (; result && nodes_[rest].kind == node.kind; rest = nodes_[rest].b) result = finite(nodes_[rest].a);
+            result = result && finite(rest);
+            break;
+        }
+        default:
+            break;
+    }
+    finite_.emplace(e, result);
+    return result;
+}
+
+// Whether it is X*, and each of the characters is a text of X.
+bool Expressions::loops(Expression e, Expression characters) {
+    const Node node = nodes_[e];
+    if (e == kAll) return true;
+    return node.kind == Kind::repeat && node.b == 0 && node.c == kUnlimited &&
+           matches_nothing(intersection({characters, complement(node.a)}));
+}
+
+bool Expressions::takes_any(Expression e, Expression characters) {
+    const std::uint64_t key = static_cast<std::uint64_t>(e) << 32 | characters;
+    if (const auto known = takes_any_.find(key); known != takes_any_.end()) return known->second;
+    bool result = false;
+    const Node node = nodes_[e];
+    if (node.kind == Kind::both) {
+        // Loops go on as they are; what a finite set takes away leaves enough.
+        result = true;
+        Expression rest = e;
+        const auto allows = [&](Expression part) {
+            return loops(part, characters) || (nodes_[part].kind == Kind::no && finite(nodes_[part].a));
+        };
+        for (; result && nodes_[rest].kind == Kind::both; rest = nodes_[rest].b) result = allows(nodes_[rest].a);
+        result = result && allows(rest);
+    } else if (node.kind == Kind::concat) {
+        result = takes_any(node.a, characters) && !matches_nothing(node.b);
+    } else if (node.kind == Kind::either) {
+        Expression rest = e;
+        for (; !result && nodes_[rest].kind == Kind::either; rest = nodes_[rest].b)
+            result = takes_any(nodes_[rest].a, characters);
+        result = result || takes_any(rest, characters);
+    } else {
+        result = loops(e, characters);
+    }
+    takes_any_.emplace(key, result);
+    return result;
+}
+
+// Searches breadth first for a derivative that may end. What is found holds for all that was passed when nothing ends.
+bool Expressions::matches_nothing(Expression e, std::size_t steps) {
+    if (!nodes_[e].hard) return e == kNone;
+    if (nodes_[e].nullable) return false;
+    if (const auto known = nothing_.find(e); known != nothing_.end()) return known->second;
+    std::vector<Expression> queue = {e};
+    std::unordered_map<Expression, std::size_t> seen = {{e, 0}};  // and from which entry of the queue it was reached
+    std::vector<std::size_t> parent = {0};
+    const std::vector<std::uint8_t> bytes = representatives();
+    for (std::size_t i = 0; i < queue.size(); ++i) {
+        for (const std::uint8_t value : bytes) {
+            if (steps-- == 0) return false;
+            const Expression next = derivative(queue[i], value);
+            if (next == kNone) continue;
+            const auto known = nothing_.find(next);
+            if (known != nothing_.end() && known->second) continue;
+            if (known != nothing_.end() || !nodes_[next].hard || nodes_[next].nullable) {
+                for (std::size_t place = i;; place = parent[place]) {
+                    nothing_.emplace(queue[place], false);
+                    if (place == 0) return false;
+                }
+            }
+            if (seen.emplace(next, queue.size()).second) {
+                queue.push_back(next);
+                parent.push_back(i);
+            }
+        }
+    }
+    for (const Expression dead : queue) nothing_.emplace(dead, true);
+    return true;
+}
+
+Expressions::Classes Expressions::classes() const {
+    Classes classes;
+    std::vector<ByteSet> sets = sets_;
+    for (const char* list : {"-", "."}) sets.emplace_back().set(static_cast<std::uint8_t>(*list));
+    for (std::size_t d = '0'; d <= '9'; ++d) sets.emplace_back().set(d);
+    if (bounds_.empty() &&
+        std::none_of(nodes_.begin(), nodes_.end(), [](const Node& n) { return n.kind == Kind::multiple; }))
+        sets.resize(sets_.size());
+    // Each set splits the classes that it cuts.
+    std::size_t count = 1;
+    for (const ByteSet& set : sets) {
+        std::map<std::pair<std::uint8_t, bool>, std::uint8_t> split;
+        std::size_t next = 0;
+        std::uint8_t of[256];
+        for (std::size_t b = 0; b < 256; ++b) {
+            const auto [found, fresh] =
+                split.try_emplace({classes.of[b], set.test(b)}, static_cast<std::uint8_t>(next));
+            next += fresh ? 1 : 0;
+            of[b] = found->second;
+        }
+        if (next > count) std::copy(std::begin(of), std::end(of), std::begin(classes.of));
+        count = std::max(count, next);
+        if (count == 256) break;
+    }
+    classes.representatives.resize(count);
+    for (std::size_t b = 256; b-- > 0;) classes.representatives[classes.of[b]] = static_cast<std::uint8_t>(b);
+    return classes;
+}
+
+}  // namespace foresay::grammar

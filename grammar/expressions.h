@@ -1,0 +1,129 @@
+// grammar/expressions.h: regular expressions over bytes, and their derivatives.
+//
+// The derivative of an expression by a byte matches what may follow that byte. Expressions are built with the rules of
+// Brzozowski (J. Owens et al., "Regular-expression derivatives re-examined", 2009), so an expression has few different
+// derivatives, and a state of an automaton is an expression. Equal expressions have equal ids.
+//
+// Besides the usual ones there are two leaves over the text of a decimal number: a comparison with a bound, and a
+// multiple. Both assume that an intersection restricts the text to -?[0-9]+(\.[0-9]+)?.
+//
+// Threads:  one caller at a time.
+// Cost:     a derivative is computed once for an expression and a byte.
+// Errors:   Error where more expressions are needed than the limit allows, or very many for one derivative.
+#pragma once
+
+#include <bitset>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+namespace foresay::grammar {
+
+using Expression = std::uint32_t;
+using ByteSet = std::bitset<256>;
+
+enum class Comparison : std::uint8_t { at_least, above, at_most, below };
+
+// A decimal number without exponent: sign, and digits without leading or trailing zeros (whole may be empty for 0.x).
+struct Decimal {
+    bool negative = false;
+    std::string whole;     // digits before the point
+    std::string fraction;  // digits after it
+    bool zero() const { return whole.empty() && fraction.empty(); }
+    // Reads the text of a JSON number, with exponent. False: too many digits (more than 400).
+    static bool read(std::string_view text, Decimal& value);
+    std::string text() const;
+    static int compare(const Decimal& a, const Decimal& b);  // < 0, 0, > 0
+};
+
+class Expressions {
+public:
+    static constexpr Expression kNone = 0;   // matches nothing
+    static constexpr Expression kEmpty = 1;  // matches the empty text
+    static constexpr Expression kAll = 2;    // matches every text
+    static constexpr std::uint32_t kUnlimited = UINT32_MAX;
+
+    // At most `limit` expressions are made; one takes about 60 bytes.
+    explicit Expressions(std::size_t limit);
+
+    Expression bytes(const ByteSet& set);
+    Expression byte(std::uint8_t value);
+    Expression literal(std::string_view text);
+    // One of the texts. Common beginnings are shared.
+    Expression literals(std::vector<std::string> texts);
+    Expression concat(Expression first, Expression second);
+    Expression concat(std::initializer_list<Expression> parts);
+    Expression alternatives(std::vector<Expression> parts);
+    Expression either(Expression a, Expression b) { return alternatives({a, b}); }
+    Expression intersection(std::vector<Expression> parts);
+    Expression complement(Expression inner);
+    Expression repeat(Expression inner, std::uint32_t least, std::uint32_t most);
+    Expression optional(Expression inner) { return either(kEmpty, inner); }
+    Expression compare(Comparison comparison, const Decimal& bound);
+    // A multiple of factor / 10^places. `factor` is in [1, 2^32), places at most 200.
+    Expression multiple(std::uint64_t factor, std::uint32_t places);
+
+    bool nullable(Expression e) const { return nodes_[e].nullable; }
+    Expression derivative(Expression e, std::uint8_t value);
+    // Whether the expression matches no text. An answer that takes more than `steps` derivatives is "no".
+    bool matches_nothing(Expression e, std::size_t steps = 20'000);
+    bool matches(Expression e, std::string_view text);
+    // Whether any text of `characters` (an expression for one of them) can be written here and be gone on with. "No"
+    // may also mean that it is not obvious.
+    bool takes_any(Expression e, Expression characters);
+    std::size_t size() const { return nodes_.size(); }
+
+    // The bytes in classes that no expression made so far tells apart, and the lowest byte of each class.
+    struct Classes {
+        std::uint8_t of[256] = {};
+        std::vector<std::uint8_t> representatives;
+    };
+    Classes classes() const;
+
+private:
+    enum class Kind : std::uint8_t { none, empty, bytes, concat, either, both, no, repeat, compare, multiple };
+    struct Node {
+        Kind kind;
+        bool nullable;
+        bool hard;              // may match nothing without being kNone
+        std::uint32_t a, b, c;  // meaning by kind
+        bool operator==(const Node& other) const {
+            return kind == other.kind && a == other.a && b == other.b && c == other.c;
+        }
+    };
+
+    Expression add(const Node& node);
+    Expression add_list(Kind kind, std::vector<Expression>& parts);
+    Expression find_literals(std::span<const std::string> sorted, std::size_t depth);
+    Expression compute_derivative(Expression e, std::uint8_t value);
+    Expression derive_compare(const Node& node, std::uint8_t value);
+    Expression derive_multiple(const Node& node, std::uint8_t value);
+    Expression add_compare(std::uint32_t bound, Comparison comparison, std::uint32_t state);
+    Expression add_multiple(std::uint32_t factor, std::uint32_t rest, std::uint32_t phase);
+    const std::vector<std::uint8_t>& representatives();
+    bool finite(Expression e);
+    bool loops(Expression e, Expression characters);
+
+    std::size_t limit_;
+    std::size_t step_limit_ = SIZE_MAX;  // of the derivative that is being computed
+    std::vector<Node> nodes_;
+    std::vector<Expression> table_;  // open addressing; 0: free
+    std::vector<ByteSet> sets_;
+    std::unordered_map<ByteSet, Expression> set_ids_;
+    std::vector<Decimal> bounds_;
+    // Open addressing: (expression and byte) plus 1, and the derivative.
+    std::vector<std::pair<std::uint64_t, Expression>> derivatives_ =
+        std::vector<std::pair<std::uint64_t, Expression>>(1024);
+    std::size_t derivative_count_ = 0;
+    std::unordered_map<Expression, bool> finite_;
+    std::unordered_map<std::uint64_t, bool> takes_any_;
+    std::unordered_map<Expression, bool> nothing_;
+    std::vector<std::uint8_t> representatives_;  // for as many sets as representatives_of_ says
+    std::size_t representatives_of_ = SIZE_MAX;
+};
+
+}  // namespace foresay::grammar

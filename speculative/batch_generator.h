@@ -1,0 +1,155 @@
+// speculative/batch_generator.h: many sequences at once: each has its own prompt, chain, seed and limits, comes and
+// goes at any time, and gets the bytes that a Generator gives it alone. The rows of all of them run in shared forwards.
+// docs/decisions/019-many-sequences.md has the reasons; engine/engine_loop.h runs one on a thread of its own.
+//
+//     const Ticket ticket = batch.add(std::move(request), sink);
+//     while (batch.step()) {
+//     }
+//
+// n answers to one prompt are n requests that differ in their branch.
+//
+// Life:     a sequence lives from add() to its sink's end(). The destructor ends none: sinks then hear no more.
+// Threads:  one caller at a time; check_request() may be called by any thread. Sinks are called within step(); they may
+//           call everything but step().
+// Cost:     step() is one forward at most, and O(sequences). add() allocates, and so does the step that admits a
+//           sequence; nothing is allocated per token once warm, except by `logprobs`.
+// Errors:   the constructor, add() and check_request() throw Error. What goes wrong with a sequence ends it alone
+//           (BatchEnd::error).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "speculative/generator.h"
+#include "speculative/scheduler.h"
+
+namespace foresay::speculative {
+
+// Names a sequence. Never used twice; the first is 1.
+enum class Ticket : std::uint64_t {};
+
+struct BatchRequest {
+    std::vector<std::int32_t> input;  // the prompt
+    // The tokens of `input` from this index on were generated before: they are evaluated as decode rows, so that an
+    // answer that is taken up again goes on with the bytes that it would have had (without stages that also remember
+    // probabilities, like mirostat). Negative: none were.
+    std::int32_t generated_from = -1;
+    std::unique_ptr<samplers::Chain> chain;  // its own: stages keep states
+    std::int32_t max_tokens = 256;           // 0 or less: as many as the context holds
+    std::uint64_t seed = 0;
+    std::uint64_t branch = 0;
+    std::vector<std::string> stop;          // stop strings
+    std::vector<std::int32_t> stop_tokens;  // tokens that end the text, besides the end tokens and always
+    bool ignore_eos = false;                // end tokens are tokens like any other
+    // With every token its log-probability and those of the likeliest `logprobs` tokens, of the model's own
+    // distribution, before the chain. 0: of the token alone. Negative: none.
+    std::int32_t logprobs = -1;
+    // Who runs when not all can: a higher priority first. Requests of one priority take turns by `queue` (a user, say),
+    // the queue that was served least first. Those that wait rise with time.
+    std::int32_t priority = 0;
+    std::string queue;
+    // Prompts that begin alike are evaluated once, if they have the same salt: whether a beginning was known shows in
+    // the time to the first token, and never in the text.
+    std::string cache_salt;
+    // What the caller expects as the answer, if anything: it is drafted from. Costs time only where it is wrong.
+    std::vector<std::int32_t> prediction;
+};
+
+struct BatchEnd {
+    // What there was until then. prompt_tokens, cached_tokens, tokens and speculation count what was used.
+    const GenerateResult& result;
+    const std::string& error;  // one sentence when a stage or the model failed; result.finish then means nothing
+};
+
+// Receives one sequence's text. Calls come from step() and must return soon, because all sequences wait, and must not
+// throw. At most `max_tokens` events come, so what a slow reader leaves behind is bounded; pause() stops them.
+class Sink {
+public:
+    virtual ~Sink() = default;
+    // As the callback of Generator::generate().
+    virtual void token(const TokenEvent& event) = 0;
+    // The last call. The sequence no longer exists.
+    virtual void end(const BatchEnd& end) = 0;
+};
+
+struct BatchParts {
+    // Its pages, of options().sequences whole contexts, are shared by the texts that run and by beginnings that are
+    // kept for later. A text takes pages as it grows. When none is left, the newest of the lowest priority gives its
+    // own up and comes back later.
+    std::unique_ptr<core::Context> target;
+    // Most that run at once, as far as options().decode_rows and options().sequences + branches reach. 0: as many as
+    // those allow.
+    std::int32_t most_sequences = 0;
+    // Tokens beyond its prompt for which a text finds pages when it is admitted. Fewer: more texts at once, which give
+    // their pages up more often.
+    std::int32_t sure_growth = kernels::kPagePositions;
+    bool classes_agree = false;                  // prefill rows and decode rows have the same bits, as on a CPU
+    bool reuse_prefixes = true;                  // of texts that run or have ended
+    const core::Tokenizer* tokenizer = nullptr;  // null: token ids only, no text; must outlive the batch
+    std::vector<std::int32_t> end_tokens;        // tokens that end a text; none: those of the tokenizer
+    // Rows of prompts between two decode forwards. Fewer: shorter gaps between tokens; more: earlier first tokens.
+    std::int32_t prefill_rows_beside = 64;
+    // Drafts for each text, verified together with the rows of the others. `automatic`: as many as pay, by what the
+    // machine and the texts have shown; `fixed`: draft_length for each.
+    SpeculationOptions speculation = {.mode = core::SpeculationMode::off};
+    // Makes the drafter of one text of at most `capacity` tokens; none: nothing is drafted. Under `automatic` it must
+    // be a lookup.
+    std::function<std::unique_ptr<Drafter>(std::int32_t capacity)> make_drafter;
+    Now now = steady_now;
+};
+
+// Since the batch was made.
+struct BatchCounters {
+    std::int64_t forwards = 0;
+    std::int64_t prefill_rows = 0;  // evaluated, as the two below
+    std::int64_t decode_rows = 0;
+    std::int64_t tokens = 0;         // emitted
+    std::int64_t cached_tokens = 0;  // not evaluated again, because another text began alike or the text came back
+    std::int64_t drafted = 0;        // tokens verified
+    std::int64_t accepted = 0;       // of those
+    std::int64_t preemptions = 0;    // times that a text gave its pages up
+};
+
+class BatchGenerator {
+public:
+    explicit BatchGenerator(BatchParts parts);
+    ~BatchGenerator();
+    BatchGenerator(BatchGenerator&&) noexcept;
+    BatchGenerator& operator=(BatchGenerator&&) noexcept;
+
+    // A new sequence after all others. `sink` must live until its end(). Throws what check_request() throws.
+    Ticket add(BatchRequest request, Sink& sink);
+    // Throws Error for a prompt that cannot run (empty, longer than the context, or with ids that the model lacks), for
+    // ids of stop tokens or of a prediction that the model lacks, for an empty stop string and for a request without a
+    // chain.
+    void check_request(const BatchRequest& request) const;
+    // No token comes any more; end() comes in the next step(), before its forward. A ticket that has ended is ignored,
+    // here and below.
+    void cancel(Ticket ticket);
+    // From the next step() on the sequence keeps its place and takes no rows, until resume().
+    void pause(Ticket ticket);
+    void resume(Ticket ticket);
+
+    // Ends what was cancelled, admits what waits, and runs one forward. False: there was nothing to evaluate, because
+    // no sequence is left or all are paused.
+    bool step();
+
+    // Drops the beginnings that are kept for later texts.
+    void forget();
+
+    std::size_t running() const;  // sequences with pages, the paused ones included
+    std::size_t waiting() const;  // sequences that wait for pages
+    const BatchCounters& counters() const;
+    core::Context& target();
+
+private:
+    struct State;
+    std::unique_ptr<State> state_;
+};
+
+}  // namespace foresay::speculative

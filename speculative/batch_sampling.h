@@ -1,0 +1,74 @@
+// speculative/batch_sampling.h: samples rows of several sequences on the device, all in one call: what DeviceSampling
+// is for one sequence. On a host backend every chain samples its own rows.
+//
+// Law 3:    the plan of a drafted row assumes that the tokens drafted before it are accepted. It is used only if they
+//           are.
+// Threads:  one caller at a time.
+// Cost:     compiles one plan per row; no allocation once warm.
+// Errors:   none; add() returns RowSource::logits when the host has to sample.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/models/context.h"
+#include "samplers/chain.h"
+#include "speculative/device_sampling.h"
+
+namespace foresay::speculative {
+
+class BatchSampling {
+public:
+    // Whether the device can run `chain`, or the part of it before its first host stage.
+    static bool runs_on(const core::Context& context, const samplers::Chain& chain) {
+        samplers::PlanBuffer buffer;
+        return context.ops().asynchronous() && (chain.compile(buffer) == nullptr || chain.compile_prefix(buffer));
+    }
+
+    void begin() { rows_ = 0; }
+    // The next drafted.size() + 1 logit rows are those of `live` and of the tokens drafted after it; `ahead` is its
+    // draft chain. Once it has returned RowSource::logits, all later rows are the host's.
+    RowSource add(const samplers::Chain& live, samplers::DraftChain& ahead, std::span<const std::int32_t> drafted) {
+        const std::size_t rows = drafted.size() + 1;
+        if (rows_ + rows > kernels::kTokenSlots) return RowSource::logits;
+        if (buffers_.empty()) {
+            buffers_.resize(kernels::kTokenSlots);
+            plans_.resize(kernels::kTokenSlots);
+            for (std::int32_t slot = 0; slot < kernels::kTokenSlots; ++slot) slots_.push_back(slot);
+        }
+        const bool whole = live.host_stage() == nullptr;
+        if (!drafted.empty()) {
+            ahead.start(live);
+            if (!whole && !ahead.complete()) return RowSource::logits;
+        }
+        for (std::size_t row = 0; row < rows; ++row) {
+            samplers::PlanBuffer& buffer = buffers_[rows_ + row];
+            const bool compiled = drafted.empty() ? compile(live, buffer, whole) : compile(ahead, buffer, whole);
+            if (!compiled) return RowSource::logits;
+            plans_[rows_ + row] = buffer.plan;
+            if (row < drafted.size()) ahead.advance(drafted[row]);
+        }
+        rows_ += rows;
+        return whole ? RowSource::tokens : RowSource::candidates;
+    }
+    // Samples the rows that were added. Row i of the context's last forward goes to slot i.
+    void start(core::Context& context) {
+        if (rows_ == 0) return;
+        context.ops().sample(context.workspace(), std::span(plans_).first(rows_), std::span(slots_).first(rows_));
+    }
+    bool empty() const { return rows_ == 0; }
+
+private:
+    template <class Chain>
+    static bool compile(const Chain& chain, samplers::PlanBuffer& buffer, bool whole) {
+        return whole ? chain.compile(buffer) == nullptr : chain.compile_prefix(buffer);
+    }
+
+    std::size_t rows_ = 0;
+    std::vector<samplers::PlanBuffer> buffers_;
+    std::vector<kernels::SamplingPlan> plans_;
+    std::vector<std::int32_t> slots_;
+};
+
+}  // namespace foresay::speculative

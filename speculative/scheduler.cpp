@@ -1,0 +1,50 @@
+#include "speculative/scheduler.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace foresay::speculative {
+
+void schedule_forward(std::span<const SequenceLoad> loads, const ScheduleLimits& limits, kernels::RowClass last,
+                      Schedule& schedule) {
+    schedule.rows.clear();
+    const auto decoding = std::ranges::count_if(loads, [](const SequenceLoad& load) { return load.decode_rows > 0; });
+    const bool prefill = std::ranges::any_of(loads, [](const SequenceLoad& load) { return load.prefill_rows > 0; });
+    if (decoding > 0 && (!prefill || last == kernels::RowClass::prefill)) {
+        schedule.row_class = kernels::RowClass::decode;
+        // One row for each, and what is left for those that have more.
+        auto left = limits.decode_rows - static_cast<std::int32_t>(decoding);
+        check(left >= 0, "more sequences than decode rows");
+        for (std::size_t i = 0; i < loads.size(); ++i) {
+            if (loads[i].decode_rows <= 0) continue;
+            const std::int32_t more = std::min(loads[i].decode_rows - 1, left);
+            schedule.rows.push_back({i, 1 + more});
+            left -= more;
+        }
+        return;
+    }
+    schedule.row_class = kernels::RowClass::prefill;
+    std::int32_t left = decoding > 0 ? std::min(limits.prefill_rows_beside, limits.prefill_rows) : limits.prefill_rows;
+    for (std::size_t i = 0; i < loads.size() && left > 0; ++i) {
+        const std::int32_t rows = std::min(loads[i].prefill_rows, left);
+        if (rows <= 0) continue;
+        schedule.rows.push_back({i, rows});
+        left -= rows;
+    }
+}
+
+std::size_t next_admitted(std::span<const WaitingRequest> waiting) {
+    const auto level = [](const WaitingRequest& request) {
+        return request.priority + static_cast<std::int64_t>(request.passed_over / kPassesToRise);
+    };
+    std::size_t best = 0;
+    for (std::size_t i = 1; i < waiting.size(); ++i) {
+        const std::int64_t here = level(waiting[i]);
+        const std::int64_t there = level(waiting[best]);
+        if (here > there || (here == there && waiting[i].served < waiting[best].served)) best = i;
+    }
+    return best;
+}
+
+}  // namespace foresay::speculative

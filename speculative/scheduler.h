@@ -1,0 +1,61 @@
+// speculative/scheduler.h: who is admitted to a batch, and which rows its next forward has. Pure functions, without a
+// clock or a device: what they decide changes when a text comes, never what it says.
+//
+// Prompts are read in the order of admission, several in one forward where they fit. Forwards of prefill and of decode
+// rows take turns while there are both. The prompts' turn is then short, which bounds the gap between two tokens of the
+// sequences that decode.
+//
+// Cost:     O(sequences); allocates nothing once `schedule` has grown.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/ops.h"
+
+namespace foresay::speculative {
+
+// What a sequence would have evaluated next, of one class. Neither: it is paused.
+struct SequenceLoad {
+    std::int32_t prefill_rows = 0;  // rows of its prompt that are not evaluated
+    std::int32_t decode_rows = 0;   // tokens that were generated and are not evaluated: one, or more when it comes back
+};
+
+struct ScheduleLimits {
+    std::int32_t prefill_rows = 256;        // of one forward when no sequence decodes
+    std::int32_t prefill_rows_beside = 64;  // when one does
+    std::int32_t decode_rows = 64;          // of one forward; at least as many as there are sequences
+};
+
+struct ScheduledRows {
+    std::size_t sequence = 0;  // index into the loads
+    std::int32_t rows = 0;
+    bool operator==(const ScheduledRows&) const = default;
+};
+
+struct Schedule {
+    kernels::RowClass row_class = kernels::RowClass::decode;
+    std::vector<ScheduledRows> rows;  // empty: there is nothing to evaluate
+};
+
+// `loads` in the order of admission; `last`: the class of the forward before.
+void schedule_forward(std::span<const SequenceLoad> loads, const ScheduleLimits& limits, kernels::RowClass last,
+                      Schedule& schedule);
+
+// A request that waits.
+struct WaitingRequest {
+    std::int32_t priority = 0;
+    std::uint64_t passed_over = 0;  // admissions of others since it came
+    std::uint64_t served = 0;       // rows that its queue has had
+};
+
+// So many admissions of others raise a request by one priority, so that none waits for ever.
+inline constexpr std::uint64_t kPassesToRise = 16;
+
+// The one of `waiting`, in the order of arrival and not empty, that is next: of the highest priority those whose queue
+// was served least, and of these the first.
+std::size_t next_admitted(std::span<const WaitingRequest> waiting);
+
+}  // namespace foresay::speculative

@@ -1,0 +1,108 @@
+// speculative/sequence.h: one text of a BatchGenerator: all that belongs to it and to no other.
+// Private to batch_generator.cpp.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "speculative/accept.h"
+#include "speculative/batch_generator.h"
+#include "speculative/batch_sampling.h"
+#include "speculative/logprobs.h"
+#include "speculative/prefix_cache.h"
+#include "speculative/text_stream.h"
+
+namespace foresay::speculative {
+
+class Sequence {
+public:
+    Sequence(Ticket ticket, BatchRequest request, Sink& sink, const BatchParts& parts);
+
+    Ticket ticket() const { return ticket_; }
+    const std::string& queue() const { return request_.queue; }
+    std::int32_t priority() const { return request_.priority; }
+    core::SequenceId id() const { return id_; }
+    bool ended() const { return ended_; }
+    // The prompt and what was emitted.
+    std::span<const std::int32_t> tokens() const { return tokens_; }
+    // Tokens from this index on are evaluated as decode rows, those before it as prefill rows.
+    std::int32_t generated_from() const { return generated_from_; }
+    std::int32_t held() const { return held_; }  // tokens in the cache
+    std::int32_t missing() const { return static_cast<std::int32_t>(tokens_.size()) - held_; }
+    // Tokens that may still be emitted.
+    std::int32_t room() const { return room_; }
+    // What decides the bits of its keys and values.
+    PrefixKey key() const { return {tokens_, generated_from_, request_.cache_salt}; }
+
+    // Takes a sequence of the context, which holds the first `held` tokens. The first time, it makes room for
+    // everything that the text can become.
+    void admit(core::SequenceId id, std::int32_t held);
+    // Gives that sequence back: the context holds nothing of the text any more.
+    void suspend();
+    // The next `count` tokens that the context does not hold yet.
+    std::span<const std::int32_t> next_tokens(std::int32_t count) const;
+    SequenceLoad load() const;
+    // The next `count` tokens were evaluated.
+    void advance(std::int32_t count);
+    // Samples from logit row `row` of the context's last forward and those after it, one for each drafted token, and
+    // emits what was sampled. The cache then holds what became text, without its last token.
+    void sample(core::Context& context, std::int32_t row, RowSource source);
+    // The same for one that was cancelled since: the cache forgets the draft.
+    void drop_draft(core::Context& context);
+    // Where the device can sample: starts it on the next rows.
+    RowSource start_sampling(BatchSampling& sampling);
+    bool samples_on_device() const { return on_device_; }
+    // Whether the logits of the last of `count` next tokens are wanted.
+    bool samples_after(std::int32_t count) const { return count == missing(); }
+    void end(FinishReason finish, std::string error = {});
+
+    // ---- the draft of a round
+    // Drafts up to `most` tokens after the text. `fixed`: as many as the source has; else while the draft is likely to
+    // survive.
+    void draft(std::int32_t most, bool fixed);
+    // Tokens of the draft, and the chance that all up to this one are emitted.
+    std::int32_t drafted() const { return static_cast<std::int32_t>(draft_.tokens.size()); }
+    double chance(std::int32_t depth) const { return chances_[static_cast<std::size_t>(depth)]; }
+    void cut_draft(std::int32_t count);
+    std::span<const std::int32_t> draft_tokens() const { return draft_.tokens; }
+    std::int64_t accepted() const { return result_.speculation.accepted; }  // in all rounds
+
+    bool cancelled = false;
+    bool paused = false;
+    bool broken = false;             // its logits were not finite, so its keys and values are no good
+    bool waits_for_another = false;  // which is evaluating a beginning of its prompt
+    std::uint64_t passed_over = 0;   // admissions of others while it waited
+
+private:
+    bool emit(std::int32_t token, bool drafted);
+    std::span<const std::int32_t> searched() const { return searched_.empty() ? tokens_ : searched_; }
+
+    const BatchParts& parts_;
+    Ticket ticket_;
+    BatchRequest request_;
+    Sink& sink_;
+    core::SequenceId id_ = -1;
+    bool begun_ = false;  // it was admitted before
+    bool ended_ = false;
+    std::vector<std::int32_t> tokens_;
+    std::int32_t generated_from_ = 0;
+    std::int32_t held_ = 0;
+    std::int32_t room_ = 0;
+    TextStream text_;
+    std::unique_ptr<Logprobs> logprobs_;  // null: none are wanted
+    std::unique_ptr<Drafter> drafter_;    // null: nothing is drafted
+    DraftedTokens draft_;
+    std::vector<double> chances_;
+    std::vector<std::int32_t> searched_;  // what the drafter sees, where there is a prediction before the text
+    samplers::DraftChain ahead_;
+    bool on_device_ = false;
+    bool over_ = false;  // the last emitted token ended the text
+    GenerateResult result_;
+    double start_ = 0.0;     // ms; when it was added
+    double admitted_ = 0.0;  // when it was first admitted
+    double first_ = 0.0;     // when the first token was known
+};
+
+}  // namespace foresay::speculative

@@ -1,0 +1,177 @@
+// Requests of several threads, run together: EngineLoop.
+#include "engine/engine_loop.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include "base/error.h"
+#include "tests/app/program.h"
+
+namespace foresay::engine {
+namespace {
+
+using speculative::FinishReason;
+using ::testing::HasSubstr;
+
+core::Config config() {
+    const std::string text = "target.model = \"" + testing::source("models/python-coder/target-q4_k_m.gguf") +
+                             "\"\ntarget.context = 256\nruntime.device = \"cpu\"\nruntime.threads = 1\n";
+    return load_config(testing::write_scratch("loop.toml", text));
+}
+
+const Engine& engine() {
+    static const Engine opened = Engine::open(config());
+    return opened;
+}
+
+// Keeps what one request says; wait() blocks until its end.
+class Answer final : public Sink {
+public:
+    void token(const speculative::TokenEvent& event) override {
+        const std::scoped_lock lock(mutex_);
+        text_ += event.text;
+        ++tokens_;
+        changed_.notify_all();
+    }
+    void end(const BatchEnd& end) override {
+        const std::scoped_lock lock(mutex_);
+        EXPECT_FALSE(ended_) << "ended twice";
+        ended_ = true;
+        finish_ = end.result.finish;
+        error_ = end.error;
+        changed_.notify_all();
+    }
+    std::string wait() {
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [this] { return ended_; });
+        return text_;
+    }
+    void wait_for_tokens(int count) {
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [&] { return ended_ || tokens_ >= count; });
+    }
+    FinishReason finish() const { return finish_; }
+    const std::string& error() const { return error_; }
+
+private:
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::string text_;
+    int tokens_ = 0;
+    bool ended_ = false;
+    FinishReason finish_ = FinishReason::length;
+    std::string error_;
+};
+
+constexpr const char* kPrompts[] = {"def add(a, b):\n", "class Stack:\n", "import os\n\n\ndef main():\n"};
+
+BatchRequest request(std::size_t prompt, std::uint64_t seed, std::int32_t count) {
+    return {.input = engine().tokenizer().encode(kPrompts[prompt]),
+            .chain = {},
+            .max_tokens = count,
+            .seed = seed,
+            .stop = {},
+            .stop_tokens = {},
+            .ignore_eos = true,
+            .queue = {}};
+}
+
+std::string alone(std::size_t prompt, std::uint64_t seed, std::int32_t count) {
+    speculative::Generator generator = engine().make_generator();
+    const std::vector<std::int32_t> input = engine().tokenizer().encode(kPrompts[prompt]);
+    return generator.generate({.input = input, .max_tokens = count, .seed = seed, .ignore_eos = true}).text;
+}
+
+TEST(EngineLoop, AnswersRequestsOfManyThreadsWithTheBytesThatEachHasAlone) {
+    std::string expected[3][2];
+    for (std::size_t prompt = 0; prompt < 3; ++prompt) {
+        for (std::uint64_t seed = 0; seed < 2; ++seed) expected[prompt][seed] = alone(prompt, seed, 24);
+    }
+    EXPECT_NE(expected[0][0], expected[0][1]);
+    EngineLoop loop(engine(), {.sequences = 3});
+    std::vector<std::thread> callers;
+    for (std::size_t caller = 0; caller < 3; ++caller) {
+        callers.emplace_back([&, caller] {
+            for (std::uint64_t i = 0; i < 4; ++i) {
+                const auto answer = std::make_shared<Answer>();
+                loop.add(request((caller + i) % 3, i % 2, 24), answer);
+                EXPECT_EQ(answer->wait(), expected[(caller + i) % 3][i % 2]);
+                EXPECT_EQ(answer->error(), "");
+            }
+        });
+    }
+    for (std::thread& caller : callers) caller.join();
+    loop.stop();
+    const LoopStatus status = loop.status();
+    EXPECT_EQ(status.waiting, 0u);
+    EXPECT_EQ(status.counters.tokens, 12 * 24);
+}
+
+TEST(EngineLoop, CancelsAndPauses) {
+    EngineLoop loop(engine(), {.sequences = 2});
+    const auto cancelled = std::make_shared<Answer>();
+    const auto other = std::make_shared<Answer>();
+    const Ticket ticket = loop.add(request(0, 1, 200), cancelled);
+    const Ticket paused = loop.add(request(1, 1, 24), other);
+    loop.pause(paused);
+    cancelled->wait_for_tokens(3);
+    loop.cancel(ticket);
+    cancelled->wait();
+    EXPECT_EQ(cancelled->finish(), FinishReason::cancelled);
+    loop.cancel(ticket);  // ignored
+    loop.resume(paused);
+    EXPECT_EQ(other->wait(), alone(1, 1, 24));
+}
+
+TEST(EngineLoop, RefusesAtOnce) {
+    EngineLoop loop(engine());
+    const auto answer = std::make_shared<Answer>();
+    BatchRequest wrong = request(0, 0, 8);
+    wrong.input.assign(300, 5);
+    try {
+        loop.add(std::move(wrong), answer);
+        FAIL() << "accepted";
+    } catch (const Error& error) {
+        EXPECT_THAT(error.what(), HasSubstr("300 tokens long but the context holds 256"));
+    }
+    EXPECT_EQ(loop.status().waiting, 0u);
+}
+
+TEST(EngineLoop, EveryRequestEndsWhenItStops) {
+    std::vector<std::shared_ptr<Answer>> answers;
+    EngineLoop loop(engine(), {.sequences = 2});
+    for (std::uint64_t i = 0; i < 5; ++i) {
+        answers.push_back(std::make_shared<Answer>());
+        loop.add(request(0, i, 200), answers.back());
+    }
+    answers[0]->wait_for_tokens(1);
+    loop.stop();
+    for (const auto& answer : answers) {
+        answer->wait();
+        EXPECT_EQ(answer->finish(), FinishReason::cancelled);
+    }
+    EXPECT_THROW(loop.add(request(0, 0, 8), answers[0]), Error);
+}
+
+TEST(EngineLoop, TakesAChainOfTheRequest) {
+    samplers::ChainSpec spec = engine().chain_spec();
+    samplers::set_parameter(spec, "temperature", "value", 0.0);
+    const std::int32_t token = engine().tokenizer().encode(" x", {.add_special = false}).back();
+    samplers::set_parameter(spec, "logit_bias", "tokens", std::vector<std::int64_t>{token});
+    samplers::set_parameter(spec, "logit_bias", "values", std::vector<double>{100.0});
+    EngineLoop loop(engine());
+    BatchRequest biased = request(0, 0, 8);
+    biased.chain = engine().make_chain(spec);
+    const auto answer = std::make_shared<Answer>();
+    loop.add(std::move(biased), answer);
+    std::string expected;
+    for (int i = 0; i < 8; ++i) expected += engine().tokenizer().bytes(token);
+    EXPECT_EQ(answer->wait(), expected);
+}
+
+}  // namespace
+}  // namespace foresay::engine

@@ -1,0 +1,796 @@
+// Many sequences in one batch: who runs when, how sequences end, and that each ends alone. That their bytes are right
+// is batch_identity_test's.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <stdexcept>
+
+#include "base/error.h"
+#include "kernels/ops_decorator.h"
+#include "samplers/plugin_stage.h"
+#include "samplers/sdk/sampler.hpp"
+#include "speculative/prefix_cache.h"
+#include "speculative/row_budget.h"
+#include "tests/speculative/batch_support.h"
+
+namespace foresay::test {
+namespace {
+
+using kernels::RowClass;
+using speculative::BatchGenerator;
+using speculative::BatchRequest;
+using speculative::FinishReason;
+using speculative::Schedule;
+using speculative::schedule_forward;
+using speculative::ScheduledRows;
+using speculative::SequenceLoad;
+using speculative::Ticket;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+// ------------------------------------------------------------------------------------------------------- scheduler
+
+Schedule scheduled(const std::vector<SequenceLoad>& loads, RowClass last) {
+    Schedule schedule;
+    schedule_forward(loads, {.prefill_rows = 100, .prefill_rows_beside = 30, .decode_rows = 8}, last, schedule);
+    return schedule;
+}
+
+TEST(Scheduler, ReadsPromptsInTheirOrderSeveralInOneForward) {
+    const Schedule all =
+        scheduled({{.prefill_rows = 40}, {.prefill_rows = 50}, {.prefill_rows = 70}}, RowClass::prefill);
+    EXPECT_EQ(all.row_class, RowClass::prefill);
+    EXPECT_THAT(all.rows, ElementsAre(ScheduledRows{0, 40}, ScheduledRows{1, 50}, ScheduledRows{2, 10}));
+}
+
+TEST(Scheduler, PromptsAndDecodingTakeTurnsAndPromptsAreShortThen) {
+    const std::vector<SequenceLoad> loads = {{.decode_rows = 1}, {.prefill_rows = 500}, {.decode_rows = 1}};
+    const Schedule first = scheduled(loads, RowClass::decode);
+    EXPECT_EQ(first.row_class, RowClass::prefill);
+    EXPECT_THAT(first.rows, ElementsAre(ScheduledRows{1, 30}));
+    const Schedule second = scheduled(loads, RowClass::prefill);
+    EXPECT_EQ(second.row_class, RowClass::decode);
+    EXPECT_THAT(second.rows, ElementsAre(ScheduledRows{0, 1}, ScheduledRows{2, 1}));
+}
+
+TEST(Scheduler, EveryoneHasARowAndTheRestIsForThoseWhoComeBack) {
+    const Schedule all = scheduled({{.decode_rows = 5}, {.decode_rows = 1}, {.decode_rows = 40}}, RowClass::decode);
+    EXPECT_THAT(all.rows, ElementsAre(ScheduledRows{0, 5}, ScheduledRows{1, 1}, ScheduledRows{2, 2}));
+}
+
+TEST(Scheduler, AdmitsByPriorityThenByWhatAQueueHasHadThenInOrder) {
+    using speculative::kPassesToRise;
+    using speculative::next_admitted;
+    const auto next = [](const std::vector<speculative::WaitingRequest>& waiting) { return next_admitted(waiting); };
+    EXPECT_EQ(next({{}, {}, {}}), 0u);
+    EXPECT_EQ(next({{}, {.priority = 1}, {.priority = 1}}), 1u);
+    EXPECT_EQ(next({{.priority = -1}, {}}), 1u);
+    EXPECT_EQ(next({{.served = 9}, {.served = 3}, {.served = 3}}), 1u);
+    EXPECT_EQ(next({{.priority = 1, .served = 9}, {.served = 3}}), 0u);
+    // None waits for ever.
+    EXPECT_EQ(next({{.priority = 2}, {.passed_over = 2 * kPassesToRise, .served = 0}}), 0u);
+    EXPECT_EQ(next({{.priority = 2}, {.passed_over = 3 * kPassesToRise, .served = 0}}), 1u);
+}
+
+TEST(Scheduler, DecodesAloneAndLeavesPausedOnesOut) {
+    const Schedule all = scheduled({{}, {.decode_rows = 1}, {}}, RowClass::decode);
+    EXPECT_EQ(all.row_class, RowClass::decode);
+    EXPECT_THAT(all.rows, ElementsAre(ScheduledRows{1, 1}));
+    EXPECT_THAT(scheduled({{}, {}}, RowClass::decode).rows, IsEmpty());
+    EXPECT_THAT(scheduled({}, RowClass::prefill).rows, IsEmpty());
+}
+
+// ------------------------------------------------------------------------------------------------------- sequences
+
+BatchRequest request(std::int32_t max_tokens, std::uint64_t seed = 0) {
+    return {.input = prompt(),
+            .chain = temperature_chain(0.8),
+            .max_tokens = max_tokens,
+            .seed = seed,
+            .stop = {},
+            .ignore_eos = true};
+}
+
+// The tokens of request(max_tokens, seed) when it is alone.
+std::vector<std::int32_t> alone(std::int32_t max_tokens, std::uint64_t seed = 0) {
+    BatchGenerator batch = make_batch(for_sequences(1));
+    Recorder sink;
+    batch.add(request(max_tokens, seed), sink);
+    while (batch.step()) {
+    }
+    return sink.tokens;
+}
+
+TEST(BatchGenerator, RunsAsManyAsThereAreSequencesAndTheOthersAfterThem) {
+    BatchGenerator batch = make_batch(for_sequences(2));
+    Recorder sinks[5];
+    for (Recorder& sink : sinks) batch.add(request(8), sink);
+    ASSERT_TRUE(batch.step());
+    EXPECT_EQ(batch.running(), 2u);
+    EXPECT_EQ(batch.waiting(), 3u);
+    while (batch.step()) EXPECT_LE(batch.running(), 2u);
+    EXPECT_EQ(batch.running() + batch.waiting(), 0u);
+    for (const Recorder& sink : sinks) {
+        EXPECT_TRUE(sink.ended);
+        EXPECT_EQ(sink.tokens, sinks[0].tokens);
+        EXPECT_EQ(sink.result.finish, FinishReason::length);
+        EXPECT_EQ(sink.tokens.size(), 8u);
+    }
+}
+
+TEST(BatchGenerator, RefusesWhatCannotRun) {
+    BatchGenerator batch = make_batch(for_sequences(2, 64));
+    Recorder sink;
+    const auto refusal = [&](std::vector<std::int32_t> input) {
+        BatchRequest wrong = request(8);
+        wrong.input = std::move(input);
+        try {
+            batch.add(std::move(wrong), sink);
+        } catch (const Error& error) {
+            return std::string(error.what());
+        }
+        return std::string("accepted");
+    };
+    EXPECT_THAT(refusal({}), HasSubstr("prompt is empty"));
+    EXPECT_THAT(refusal(std::vector<std::int32_t>(65, 5)), HasSubstr("65 tokens long but the context holds 64"));
+    EXPECT_THAT(refusal({5, -1}), HasSubstr("token id -1"));
+    EXPECT_FALSE(batch.step());
+    // A prompt that fills the context has no room for an answer.
+    EXPECT_EQ(refusal(std::vector<std::int32_t>(64, 5)), "accepted");
+    EXPECT_FALSE(batch.step());
+    EXPECT_TRUE(sink.ended);
+    EXPECT_EQ(sink.result.finish, FinishReason::length);
+    EXPECT_THAT(sink.tokens, IsEmpty());
+}
+
+TEST(BatchGenerator, RefusesStopsThatCannotBe) {
+    BatchGenerator batch = make_batch(for_sequences(1));
+    Recorder sink;
+    BatchRequest wrong = request(8);
+    wrong.stop_tokens = {7, 1 << 20};
+    EXPECT_THROW(batch.add(std::move(wrong), sink), Error);
+    wrong = request(8);
+    wrong.stop = {""};
+    EXPECT_THROW(batch.add(std::move(wrong), sink), Error);
+    wrong = request(8);
+    wrong.chain = nullptr;
+    EXPECT_THROW(batch.check_request(wrong), Error);
+    EXPECT_EQ(batch.waiting(), 0u);
+}
+
+TEST(BatchGenerator, EndsAtAStopTokenEvenWhereEndTokensDoNot) {
+    const std::vector<std::int32_t> all = alone(12, 4);
+    BatchGenerator batch = make_batch(for_sequences(1));
+    Recorder sink;
+    BatchRequest stopped = request(12, 4);
+    stopped.stop_tokens = {all[5]};
+    batch.add(std::move(stopped), sink);
+    while (batch.step()) {
+    }
+    const auto first = std::ranges::find(all, all[5]);
+    EXPECT_EQ(sink.tokens, std::vector<std::int32_t>(all.begin(), first + 1));
+    EXPECT_EQ(sink.result.finish, FinishReason::stop);
+    EXPECT_EQ(sink.result.stop_string, -1);
+}
+
+TEST(BatchGenerator, SaysWhichStopStringEndedTheText) {
+    BatchGenerator batch = make_batch(for_sequences(1));
+    Recorder whole, cut;
+    batch.add(request(24, 4), whole);
+    while (batch.step()) {
+    }
+    BatchRequest stopped = request(24, 4);
+    stopped.stop = {"no such text", whole.text.substr(9, 6)};
+    batch.add(std::move(stopped), cut);
+    while (batch.step()) {
+    }
+    EXPECT_EQ(cut.result.stop_string, 1);
+    EXPECT_EQ(cut.text, whole.text.substr(0, whole.text.find(whole.text.substr(9, 6))));
+    EXPECT_EQ(whole.result.stop_string, -1);
+}
+
+// An answer that was interrupted goes on as if it had not been.
+TEST(BatchGenerator, TakesUpAnAnswerWhereItWasLeft) {
+    const std::vector<std::int32_t> all = alone(24, 6);
+    for (const std::size_t done : {1u, 9u, 23u}) {
+        BatchGenerator batch = make_batch(for_sequences(2));
+        Recorder other, rest;
+        BatchRequest again = request(static_cast<std::int32_t>(24 - done), 6);
+        again.generated_from = static_cast<std::int32_t>(again.input.size());
+        again.input.insert(again.input.end(), all.begin(), all.begin() + static_cast<std::ptrdiff_t>(done));
+        batch.add(request(24, 1), other);
+        batch.add(std::move(again), rest);
+        while (batch.step()) {
+        }
+        EXPECT_EQ(rest.tokens, std::vector<std::int32_t>(all.begin() + static_cast<std::ptrdiff_t>(done), all.end()));
+    }
+}
+
+TEST(BatchGenerator, LogprobsAreTheModelsOwnAndTheSameBesideOthers) {
+    const auto with = [](std::int32_t most, std::uint64_t seed) {
+        BatchRequest wanted = request(10, seed);
+        wanted.logprobs = most;
+        return wanted;
+    };
+    Recorder alone_sink, beside, token_only, none;
+    {
+        BatchGenerator batch = make_batch(for_sequences(1));
+        batch.add(with(4, 3), alone_sink);
+        while (batch.step()) {
+        }
+    }
+    BatchGenerator batch = make_batch(for_sequences(3));
+    batch.add(with(0, 2), token_only);
+    batch.add(with(4, 3), beside);
+    batch.add(request(10, 3), none);
+    while (batch.step()) {
+    }
+    EXPECT_EQ(beside.tokens, none.tokens) << "logprobs changed the text";
+    EXPECT_THAT(none.logprobs, IsEmpty());
+    EXPECT_EQ(beside.logprobs, alone_sink.logprobs);
+    ASSERT_EQ(token_only.logprobs.size(), 10u);
+    for (const auto& entries : token_only.logprobs) EXPECT_EQ(entries.size(), 1u);
+    // Against the softmax of a row that a context of its own computes.
+    core::Context context(bundled(fast_backend(), "target"), context_options());
+    ASSERT_EQ(beside.logprobs.size(), beside.tokens.size());
+    for (std::size_t i = 0; i < beside.tokens.size(); ++i) {
+        if (i == 0) {
+            ASSERT_TRUE(context.prefill(prompt()));
+        } else {
+            ASSERT_TRUE(context.decode(std::span(beside.tokens).subspan(i - 1, 1)));
+        }
+        const std::span<float> row = context.logits(0).first(static_cast<std::size_t>(tokenizer().vocab_size()));
+        double sum = 0.0;
+        for (const float logit : row) sum += std::exp(static_cast<double>(logit) - row[0]);
+        const auto expected = [&](std::int32_t token) {
+            return row[static_cast<std::size_t>(token)] - row[0] - std::log(sum);
+        };
+        ASSERT_EQ(beside.logprobs[i].size(), 5u);
+        EXPECT_EQ(beside.logprobs[i][0].token, beside.tokens[i]);
+        std::vector<std::int32_t> order(row.size());
+        std::iota(order.begin(), order.end(), 0);
+        std::ranges::partial_sort(order, order.begin() + 4, [&](std::int32_t a, std::int32_t b) {
+            const float x = row[static_cast<std::size_t>(a)];
+            const float y = row[static_cast<std::size_t>(b)];
+            return x > y || (x == y && a < b);
+        });
+        for (std::size_t k = 0; k < 5; ++k) {
+            const speculative::TokenLogprob& entry = beside.logprobs[i][k];
+            if (k > 0) {
+                EXPECT_EQ(entry.token, order[k - 1]);
+            }
+            EXPECT_NEAR(entry.logprob, expected(entry.token), 1e-4);
+        }
+    }
+}
+
+TEST(BatchGenerator, WhoIsUrgentRunsFirst) {
+    BatchGenerator batch = make_batch(for_sequences(1));
+    std::string order;
+    Recorder sinks[5];
+    const auto add = [&](int i, std::int32_t priority, const char* queue) {
+        BatchRequest next = request(4);
+        next.priority = priority;
+        next.queue = queue;
+        sinks[i].on_end = [&order, i] { order += static_cast<char>('0' + i); };
+        batch.add(std::move(next), sinks[i]);
+    };
+    add(0, 0, "ann");
+    ASSERT_TRUE(batch.step());
+    add(1, 0, "ann");
+    add(2, 0, "ann");
+    add(3, 0, "bob");
+    add(4, 5, "ann");
+    while (batch.step()) {
+    }
+    EXPECT_EQ(order, "04312") << "first the urgent one, then bob, who has had less than ann";
+    EXPECT_EQ(batch.counters().tokens, 20);
+    EXPECT_EQ(batch.counters().prefill_rows + batch.counters().cached_tokens,
+              static_cast<std::int64_t>(5 * prompt().size()));
+    EXPECT_EQ(batch.counters().decode_rows, 15);
+}
+
+// Counts forwards, and the rows of each.
+class CountedOps final : public kernels::OpsDecorator {
+public:
+    explicit CountedOps(kernels::Ops& inner) : OpsDecorator(inner) {}
+    void begin(kernels::Workspace& workspace, const kernels::Batch& batch) override {
+        rows.push_back(static_cast<std::int32_t>(batch.rows.size()));
+        OpsDecorator::begin(workspace, batch);
+    }
+    std::vector<std::int32_t> rows;
+};
+
+TEST(BatchGenerator, CancelsBeforeTheNextForward) {
+    CountedOps counted(fast_backend().ops());
+    const auto model = core::Model::load(core::ModelSource::open(bundled_path("target")), counted);
+    BatchGenerator batch = make_batch(for_sequences(4), model);
+    Recorder kept, cancelled, waiting;
+    batch.add(request(20, 1), kept);
+    const Ticket ticket = batch.add(request(20, 2), cancelled);
+    for (int i = 0; i < 6; ++i) ASSERT_TRUE(batch.step());
+    EXPECT_EQ(counted.rows.back(), 2);
+    const std::size_t before = cancelled.tokens.size();
+    EXPECT_GT(before, 0u);
+    batch.cancel(ticket);
+    EXPECT_FALSE(cancelled.ended);
+    ASSERT_TRUE(batch.step());
+    EXPECT_EQ(counted.rows.back(), 1) << "the cancelled sequence had a row";
+    EXPECT_TRUE(cancelled.ended);
+    EXPECT_EQ(cancelled.result.finish, FinishReason::cancelled);
+    EXPECT_EQ(cancelled.tokens.size(), before);
+    // One that never ran.
+    const Ticket late = batch.add(request(20), waiting);
+    batch.cancel(late);
+    batch.step();
+    EXPECT_TRUE(waiting.ended);
+    EXPECT_THAT(waiting.tokens, IsEmpty());
+    batch.cancel(late);  // ignored
+    while (batch.step()) {
+    }
+    EXPECT_EQ(kept.tokens, alone(20, 1));
+}
+
+TEST(BatchGenerator, APausedSequenceTakesNoRowsAndLosesNothing) {
+    BatchGenerator batch = make_batch(for_sequences(2));
+    Recorder paused, other;
+    const Ticket ticket = batch.add(request(20, 1), paused);
+    batch.add(request(20, 2), other);
+    for (int i = 0; i < 6; ++i) ASSERT_TRUE(batch.step());
+    batch.pause(ticket);
+    const std::size_t before = paused.tokens.size();
+    while (batch.step()) {
+    }
+    EXPECT_TRUE(other.ended);
+    EXPECT_EQ(paused.tokens.size(), before);
+    EXPECT_EQ(batch.running(), 1u);
+    batch.resume(ticket);
+    while (batch.step()) {
+    }
+    EXPECT_EQ(paused.tokens, alone(20, 1));
+    EXPECT_EQ(other.tokens, alone(20, 2));
+}
+
+TEST(BatchGenerator, SinksMayAddAndCancel) {
+    BatchGenerator batch = make_batch(for_sequences(3));
+    Recorder first, second, third;
+    batch.add(request(12, 1), first);
+    const Ticket ticket = batch.add(request(12, 2), second);
+    // In the same forward, after the first sequence's token and before the second one's.
+    first.on_token = [&] {
+        if (first.tokens.size() == 4) batch.cancel(ticket);
+    };
+    second.on_end = [&] { batch.add(request(12, 3), third); };
+    while (batch.step()) {
+    }
+    EXPECT_EQ(first.tokens, alone(12, 1));
+    EXPECT_EQ(second.tokens.size(), 3u) << "no token comes after cancel()";
+    EXPECT_EQ(second.result.finish, FinishReason::cancelled);
+    EXPECT_EQ(third.tokens, alone(12, 3));
+}
+
+// -------------------------------------------------------------------------------------------- beginnings and pages
+
+// `count` tokens of a text that is long enough.
+std::vector<std::int32_t> long_prompt(std::size_t count) {
+    std::string text;
+    while (text.size() < 8 * count) text += "def read_" + std::to_string(text.size()) + "(path):\n    return path\n\n";
+    std::vector<std::int32_t> tokens = tokenizer().encode(text);
+    tokens.resize(count);
+    return tokens;
+}
+
+BatchRequest request_of(std::vector<std::int32_t> input, std::int32_t max_tokens, std::uint64_t seed = 0) {
+    BatchRequest made = request(max_tokens, seed);
+    made.input = std::move(input);
+    return made;
+}
+
+std::vector<std::int32_t> alone_of(const std::vector<std::int32_t>& input, std::int32_t max_tokens,
+                                   std::uint64_t seed = 0) {
+    speculative::Generator generator = make_generator(temperature_chain(0.8), sources(nullptr), off());
+    return generator.generate({.input = input, .max_tokens = max_tokens, .seed = seed, .ignore_eos = true}).tokens;
+}
+
+core::ContextOptions with_branches(std::int32_t sequences, std::int32_t branches) {
+    core::ContextOptions options = for_sequences(sequences);
+    options.branches = branches;
+    return options;
+}
+
+void run(BatchGenerator& batch) {
+    while (batch.step()) {
+    }
+}
+
+TEST(BatchGenerator, ABeginningThatIsKnownIsNotEvaluatedAgain) {
+    const std::vector<std::int32_t> input = long_prompt(200);
+    BatchGenerator batch = make_batch(with_branches(2, 2));
+    Recorder first, again, turned;
+    batch.add(request_of(input, 16, 1), first);
+    run(batch);
+    EXPECT_EQ(first.result.cached_tokens, 0);
+    EXPECT_EQ(batch.counters().prefill_rows, 200);
+    batch.add(request_of(input, 16, 2), again);
+    run(batch);
+    EXPECT_EQ(again.result.cached_tokens, 199) << "all but the last, whose logits are wanted";
+    EXPECT_EQ(batch.counters().prefill_rows, 201);
+    EXPECT_EQ(again.tokens, alone_of(input, 16, 2));
+    // Another end after the same beginning, and a page that is shared in part.
+    std::vector<std::int32_t> other = input;
+    for (std::size_t i = 150; i < other.size(); ++i) other[i] = input[i - 100];
+    batch.add(request_of(other, 16, 3), turned);
+    run(batch);
+    EXPECT_EQ(turned.result.cached_tokens, 150);
+    EXPECT_EQ(turned.tokens, alone_of(other, 16, 3));
+    EXPECT_EQ(first.tokens, alone_of(input, 16, 1));
+    EXPECT_TRUE(no_page_is_lost(batch));
+}
+
+// A second turn: the prompt of the first and its answer, then more. Where classes differ, the answer's rows are other
+// ones than a prompt's.
+TEST(BatchGenerator, AnAnswerIsKnownWhereItsRowsHaveTheSameClass) {
+    const std::vector<std::int32_t> input = long_prompt(100);
+    for (const bool agree : {false, true}) {
+        speculative::BatchParts parts = batch_parts(with_branches(1, 1));
+        parts.classes_agree = agree;
+        BatchGenerator batch(std::move(parts));
+        Recorder first, second, marked;
+        batch.add(request_of(input, 30, 1), first);
+        run(batch);
+        std::vector<std::int32_t> turn = input;
+        turn.insert(turn.end(), first.tokens.begin(), first.tokens.end());
+        turn.insert(turn.end(), {7, 8, 9});
+        batch.add(request_of(turn, 8, 2), second);
+        run(batch);
+        // The last token of an answer is not in the cache.
+        EXPECT_EQ(second.result.cached_tokens, agree ? 129 : 100);
+        EXPECT_EQ(second.tokens, alone_of(turn, 8, 2));
+        BatchRequest again = request_of(turn, 8, 2);
+        again.generated_from = 100;
+        batch.add(std::move(again), marked);
+        run(batch);
+        EXPECT_GE(marked.result.cached_tokens, agree ? 132 : 100);
+        EXPECT_EQ(marked.tokens.size(), 8u);
+    }
+}
+
+TEST(BatchGenerator, TextsOfAnotherSaltAreUnknown) {
+    BatchGenerator batch = make_batch(with_branches(2, 2));
+    Recorder ann, bob;
+    BatchRequest first = request_of(long_prompt(100), 4);
+    BatchRequest second = request_of(long_prompt(100), 4);
+    first.cache_salt = "ann";
+    second.cache_salt = "bob";
+    batch.add(std::move(first), ann);
+    run(batch);
+    batch.add(std::move(second), bob);
+    run(batch);
+    EXPECT_EQ(bob.result.cached_tokens, 0);
+    EXPECT_EQ(bob.tokens, ann.tokens);
+}
+
+TEST(BatchGenerator, ManyOnOnePromptEvaluateItOnceAndHoldItsPagesOnce) {
+    const std::vector<std::int32_t> input = long_prompt(260);
+    // Pages of two whole contexts, 16, for ten texts of 5 pages each.
+    BatchGenerator batch = make_batch(with_branches(2, 14));
+    std::deque<Recorder> sinks(10);
+    for (std::size_t i = 0; i < sinks.size(); ++i) batch.add(request_of(input, 20, i), sinks[i]);
+    std::size_t most = 0;
+    while (batch.step()) most = std::max(most, batch.running());
+    EXPECT_EQ(most, 10u);
+    // They did not wait for the last chunk, of four rows.
+    EXPECT_EQ(batch.counters().prefill_rows, 260 + 9 * 4);
+    EXPECT_EQ(batch.counters().preemptions, 0);
+    for (std::size_t i = 0; i < sinks.size(); i += 3) EXPECT_EQ(sinks[i].tokens, alone_of(input, 20, i)) << i;
+    EXPECT_TRUE(no_page_is_lost(batch));
+}
+
+TEST(BatchGenerator, GivesPagesUpWhenThereAreNoneAndComesBack) {
+    for (const bool agree : {false, true}) {
+        // 8 pages, and four texts that need 4 pages each in the end.
+        speculative::BatchParts parts = batch_parts(with_branches(1, 7));
+        parts.classes_agree = agree;
+        BatchGenerator batch(std::move(parts));
+        std::deque<Recorder> sinks(4);
+        std::vector<std::vector<std::int32_t>> inputs;
+        for (std::size_t i = 0; i < sinks.size(); ++i) {
+            inputs.push_back(long_prompt(40 + i));
+            inputs.back()[0] = static_cast<std::int32_t>(100 + i);
+            batch.add(request_of(inputs.back(), 180, i), sinks[i]);
+        }
+        std::size_t most = 0;
+        while (batch.step()) most = std::max(most, batch.running());
+        EXPECT_GE(most, 3u);
+        EXPECT_GT(batch.counters().preemptions, 0);
+        for (std::size_t i = 0; i < sinks.size(); ++i) {
+            EXPECT_EQ(sinks[i].tokens, alone_of(inputs[i], 180, i)) << i;
+            EXPECT_EQ(sinks[i].result.prompt_tokens, static_cast<std::int64_t>(inputs[i].size()));
+        }
+        EXPECT_TRUE(no_page_is_lost(batch));
+    }
+}
+
+TEST(PrefixCache, FindsTheLongestBeginningAndDropsWhatWasNotUsedForLongest) {
+    core::Context context(bundled(fast_backend(), "target"), with_branches(2, 4));
+    core::KvCache& cache = context.cache();
+    speculative::PrefixCache kept(cache, false);
+    const std::vector<std::int32_t> text = long_prompt(200);
+    const auto key = [&](std::size_t count, std::int32_t from = 200) {
+        return speculative::PrefixKey{std::span(text).first(count), from, {}};
+    };
+    const auto keep = [&](std::size_t count, std::int32_t token) {
+        const core::SequenceId id = cache.create();
+        std::vector<std::int32_t> own(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(count));
+        if (token >= 0) own[0] = token;
+        EXPECT_TRUE(context.prefill(own, id));
+        kept.keep(id, {own, static_cast<std::int32_t>(count), {}});
+        return id;
+    };
+    cache.drop(0);
+    const core::SequenceId shorter = keep(70, -1);
+    EXPECT_EQ(kept.find(key(200)).sequence, shorter);
+    EXPECT_EQ(kept.find(key(200)).length, 70);
+    EXPECT_EQ(kept.find(key(200, 30)).length, 30) << "later rows have another class";
+    const core::SequenceId other = keep(130, 5);
+    EXPECT_EQ(kept.find(key(200)).sequence, shorter);
+    keep(150, -1);  // makes the one of 70 superfluous
+    EXPECT_EQ(kept.texts(), 2u);
+    EXPECT_EQ(kept.find(key(200)).length, 150);
+    EXPECT_EQ(kept.evictable_pages(), 6);
+    EXPECT_EQ(cache.free_pages(), 10);
+    ASSERT_TRUE(kept.evict_page());  // of the other one, by its end
+    EXPECT_EQ(cache.length(other), 128);
+    EXPECT_EQ(cache.free_pages(), 11);
+    ASSERT_TRUE(kept.evict_page());
+    ASSERT_TRUE(kept.evict_page());
+    EXPECT_EQ(kept.texts(), 1u);
+    // A page that a running text shares is not free when it is dropped here.
+    const core::SequenceId fork = cache.fork(kept.find(key(200)).sequence);
+    EXPECT_EQ(kept.evictable_pages(), 0);
+    while (kept.evict_page()) {
+    }
+    EXPECT_EQ(cache.free_pages(), 13);
+    cache.drop(fork);
+    EXPECT_EQ(cache.free_pages(), 16);
+}
+
+// ---------------------------------------------------------------------------------------------------------- drafts
+
+speculative::BatchParts drafting_parts(std::int32_t sequences, std::int32_t draft_length) {
+    speculative::BatchParts parts = batch_parts(for_sequences(sequences));
+    parts.speculation = {.mode = core::SpeculationMode::fixed, .draft_length = draft_length};
+    parts.make_drafter = [](std::int32_t capacity) { return speculative::make_ngram_drafter(capacity); };
+    return parts;
+}
+
+BatchRequest greedy(std::int32_t max_tokens) {
+    BatchRequest made = request(max_tokens);
+    made.chain = temperature_chain(0.0);
+    return made;
+}
+
+std::vector<std::int32_t> greedy_alone(std::int32_t max_tokens) {
+    speculative::Generator generator = make_generator(temperature_chain(0.0), sources(nullptr), off());
+    return generator.generate({.input = prompt(), .max_tokens = max_tokens, .ignore_eos = true}).tokens;
+}
+
+TEST(BatchGenerator, APredictionThatIsRightIsVerifiedInFewForwards) {
+    const std::vector<std::int32_t> answer = greedy_alone(64);
+    BatchGenerator batch(drafting_parts(3, 8));
+    Recorder right, edited, wrong;
+    const auto predicted = [&](std::vector<std::int32_t> prediction) {
+        BatchRequest made = greedy(64);
+        made.prediction = std::move(prediction);
+        return made;
+    };
+    std::vector<std::int32_t> other = answer;
+    other.erase(other.begin() + 20, other.begin() + 23);
+    other[40] = (other[40] + 1) % 1000;
+    std::vector<std::int32_t> bad(64);
+    for (std::size_t i = 0; i < bad.size(); ++i) bad[i] = static_cast<std::int32_t>(1000 + 7 * i);
+    batch.add(predicted(answer), right);
+    batch.add(predicted(other), edited);
+    batch.add(predicted(bad), wrong);
+    run(batch);
+    EXPECT_EQ(right.tokens, answer);
+    EXPECT_EQ(edited.tokens, answer);
+    EXPECT_EQ(wrong.tokens, answer);
+    // 64 tokens, nine at a time.
+    EXPECT_LE(right.result.speculation.rounds, 10);
+    EXPECT_LE(edited.result.speculation.rounds, 24);
+    EXPECT_GT(right.result.speculation.accepted, 48);
+    EXPECT_EQ(right.result.speculation.mode, "fixed");
+    ASSERT_EQ(right.result.speculation.sources.size(), 1u);
+    EXPECT_EQ(right.result.speculation.sources[0].name, "ngram");
+    EXPECT_EQ(right.result.speculation.sources[0].accepted, right.result.speculation.accepted);
+    std::int64_t drafted = 0;
+    for (const Recorder* one : {&right, &edited, &wrong}) drafted += one->result.speculation.drafted;
+    EXPECT_EQ(batch.counters().drafted, drafted);
+}
+
+TEST(BatchGenerator, NoTokenComesAfterItsOwnSinkHasCancelledInTheMiddleOfADraft) {
+    const std::vector<std::int32_t> answer = greedy_alone(32);
+    BatchGenerator batch(drafting_parts(2, 8));
+    Recorder cancelled, other;
+    BatchRequest first = greedy(32);
+    first.prediction = answer;
+    const Ticket ticket = batch.add(std::move(first), cancelled);
+    batch.add(greedy(32), other);
+    cancelled.on_token = [&] {
+        if (cancelled.tokens.size() == 12) batch.cancel(ticket);
+    };
+    run(batch);
+    EXPECT_EQ(cancelled.tokens, std::vector<std::int32_t>(answer.begin(), answer.begin() + 12));
+    EXPECT_EQ(cancelled.result.finish, FinishReason::cancelled);
+    EXPECT_EQ(other.tokens, answer);
+    EXPECT_TRUE(no_page_is_lost(batch));
+}
+
+TEST(BatchGenerator, LogprobsAreTheSameWithDrafts) {
+    const std::vector<std::int32_t> answer = greedy_alone(24);
+    Recorder plain, drafted;
+    const auto wanted = [&] {
+        BatchRequest made = greedy(24);
+        made.logprobs = 3;
+        made.prediction = answer;
+        return made;
+    };
+    {
+        BatchGenerator batch = make_batch(for_sequences(1));
+        batch.add(wanted(), plain);
+        run(batch);
+    }
+    BatchGenerator batch(drafting_parts(1, 8));
+    batch.add(wanted(), drafted);
+    run(batch);
+    EXPECT_GT(drafted.result.speculation.accepted, 10);
+    EXPECT_EQ(drafted.logprobs, plain.logprobs);
+}
+
+using speculative::CostModel;
+using speculative::DraftedRow;
+using speculative::RowLedger;
+using speculative::rows_worth;
+
+TEST(RowBudget, TakesWhatTheBestOfAllPlansTakes) {
+    std::mt19937 random(3);
+    const auto uniform = [&] { return std::uniform_real_distribution<double>(0.0, 1.0)(random); };
+    int drafts = 0;
+    for (int round = 0; round < 300; ++round) {
+        CostModel costs(24);
+        double ms = 1.0;
+        for (std::int32_t rows = 1; rows <= 24; ++rows) {  // in steps, as a device's
+            if (rows % 4 == 1) ms += uniform();
+            costs.calibrate(rows, ms);
+        }
+        const std::int32_t base = 1 + static_cast<std::int32_t>(random() % 4);
+        const double value = (0.5 + 3.0 * uniform()) * base / costs.verify_ms(base);
+        std::vector<std::vector<double>> chances(3);
+        std::vector<DraftedRow> rows;
+        for (std::size_t i = 0; i < chances.size(); ++i) {
+            double chance = 1.0;
+            for (unsigned depth = random() % 5; depth > 0; --depth) {
+                chance *= uniform();
+                rows.push_back({static_cast<std::int32_t>(i), static_cast<std::int32_t>(chances[i].size()), chance});
+                chances[i].push_back(chance);
+            }
+        }
+        const auto gain = [&](const std::vector<std::size_t>& plan) {
+            double tokens = 0.0;
+            std::int32_t width = base;
+            for (std::size_t i = 0; i < plan.size(); ++i) {
+                for (std::size_t depth = 0; depth < plan[i]; ++depth) tokens += chances[i][depth];
+                width += static_cast<std::int32_t>(plan[i]);
+            }
+            return tokens - value * (costs.verify_ms(width) - costs.verify_ms(base));
+        };
+        double best = 0.0;
+        for (std::size_t a = 0; a <= chances[0].size(); ++a) {
+            for (std::size_t b = 0; b <= chances[1].size(); ++b) {
+                for (std::size_t c = 0; c <= chances[2].size(); ++c) best = std::max(best, gain({a, b, c}));
+            }
+        }
+        const std::size_t worth = rows_worth(rows, costs, base, value);
+        std::vector<std::size_t> plan(3);
+        for (std::size_t i = 0; i < worth; ++i) {
+            const auto sequence = static_cast<std::size_t>(rows[i].sequence);
+            EXPECT_EQ(rows[i].depth, static_cast<std::int32_t>(plan[sequence]++)) << "not a beginning of its draft";
+        }
+        EXPECT_GE(gain(plan), best - 0.06) << "round " << round;
+        drafts += worth > 0 ? 1 : 0;
+    }
+    EXPECT_GT(drafts, 50);
+    EXPECT_LT(drafts, 290);
+}
+
+TEST(RowBudget, TheLedgerPausesDraftsThatLoseTimeAndEndsThePauseOfThoseThatGain) {
+    RowLedger ledger;
+    int allowed = 0;
+    for (int round = 0; round < 1000; ++round) {
+        if (!ledger.allows()) continue;
+        ++allowed;
+        ledger.note(4, 4, 1.5, 1.0);  // half a forward lost each time
+    }
+    EXPECT_LT(allowed, 60);
+    EXPECT_GT(allowed, 5);
+    RowLedger gaining;
+    allowed = 0;
+    for (int round = 0; round < 1000; ++round) {
+        if (!gaining.allows()) continue;
+        ++allowed;
+        gaining.note(6, 4, 1.2, 1.0);
+    }
+    EXPECT_EQ(allowed, 1000);
+}
+
+// Makes logit row `row` of one forward not finite.
+class BrokenOps final : public kernels::OpsDecorator {
+public:
+    explicit BrokenOps(kernels::Ops& inner) : OpsDecorator(inner) {}
+    std::span<float> logits(kernels::Workspace& workspace, std::int32_t i) override {
+        const std::span<float> row = OpsDecorator::logits(workspace, i);
+        if (i == broken) row[7] = std::numeric_limits<float>::quiet_NaN();
+        return row;
+    }
+    std::int32_t broken = -1;
+};
+
+TEST(BatchGenerator, LogitsThatAreNotFiniteEndTheirOwnSequence) {
+    BrokenOps ops(fast_backend().ops());
+    const auto model = core::Model::load(core::ModelSource::open(bundled_path("target")), ops);
+    BatchGenerator batch = make_batch(for_sequences(3), model);
+    Recorder first, broken, third;
+    batch.add(request(16, 1), first);
+    batch.add(request(16, 2), broken);
+    batch.add(request(16, 3), third);
+    for (int i = 0; i < 5; ++i) ASSERT_TRUE(batch.step());
+    ops.broken = 1;
+    ASSERT_TRUE(batch.step());
+    ops.broken = -1;
+    EXPECT_TRUE(broken.ended);
+    EXPECT_THAT(broken.error, HasSubstr("logits are not finite"));
+    EXPECT_FALSE(broken.tokens.empty());
+    EXPECT_EQ(broken.result.tokens, broken.tokens);
+    while (batch.step()) {
+    }
+    EXPECT_EQ(first.tokens, alone(16, 1));
+    EXPECT_EQ(third.tokens, alone(16, 3));
+    EXPECT_TRUE(first.error.empty());
+}
+
+// Fails at the tenth token of the answer to prompt().
+struct Failing {
+    static constexpr Info info{"failing", "1", "Fails.", "Apache-2.0"};
+    Failing(detail::NoParameters, Host) {}
+    void process(const Context& context, foresay::Candidates&) const {
+        if (context.index() == prompt().size() + 9) throw std::runtime_error("the answer is 42");
+    }
+};
+
+TEST(BatchGenerator, AStageThatFailsEndsItsOwnSequence) {
+    BatchGenerator batch = make_batch(for_sequences(3));
+    Recorder first, failing, third;
+    batch.add(request(16, 1), first);
+    BatchRequest wrong = request(16, 2);
+    samplers::StageSpec stage_that_fails = stage("failing");
+    stage_that_fails.factory = samplers::make_plugin_factory(&detail::Adapter<Failing>::sampler, nullptr, "test");
+    wrong.chain = make_chain({stage_that_fails, stage("temperature", {{"value", 0.8}})});
+    batch.add(std::move(wrong), failing);
+    batch.add(request(16, 3), third);
+    while (batch.step()) {
+    }
+    EXPECT_TRUE(failing.ended);
+    EXPECT_EQ(failing.error, "sampler 'failing' failed: the answer is 42");
+    EXPECT_EQ(failing.tokens.size(), 9u);
+    EXPECT_EQ(first.tokens, alone(16, 1));
+    EXPECT_EQ(third.tokens, alone(16, 3));
+    EXPECT_TRUE(no_page_is_lost(batch));
+}
+
+}  // namespace
+}  // namespace foresay::test
