@@ -4,12 +4,10 @@
 #include <utility>
 
 #include "base/error.h"
-#include "core/models/given_text.h"
 
 namespace foresay::speculative {
 
-BranchCache::BranchCache(core::Context& target)
-    : target_(&target), given_decode_rows_(core::given_decode_rows(target.ops())) {
+BranchCache::BranchCache(core::Context& target) : target_(&target) {
     reserve(static_cast<std::size_t>(target.capacity()));
 }
 
@@ -83,40 +81,26 @@ void BranchCache::make_room(std::int32_t rows) {
         drop_oldest();
 }
 
-BranchCache::Run BranchCache::run_from(std::int32_t start, std::int32_t limit) const {
-    const auto generated = [&](std::int32_t i) { return current_.generated[static_cast<std::size_t>(i)] != 0; };
-    // Given tokens right before, as far as they matter.
-    std::int32_t given = 0;
-    while (given < given_decode_rows_ && given < start && !generated(start - 1 - given)) ++given;
-    Run run{.row_class = kernels::RowClass::decode, .end = start};
-    for (; run.end < limit; ++run.end) {
-        const bool decodes = generated(run.end) || given < given_decode_rows_;
-        const auto row_class = decodes ? kernels::RowClass::decode : kernels::RowClass::prefill;
-        if (run.end > start && row_class != run.row_class) break;
-        run.row_class = row_class;
-        given = generated(run.end) ? 0 : given + 1;
-    }
-    return run;
-}
-
-// Evaluates the run, which begins after the tokens in the cache.
-bool BranchCache::evaluate_run(const Run& run, const std::atomic<bool>* cancel) {
+// Evaluates the tokens after those in the cache, up to index `end`. All of them must be of one row class.
+bool BranchCache::evaluate_segment(std::int32_t end, std::int32_t logit_rows, const std::atomic<bool>* cancel) {
     const std::int32_t start = held();
-    const auto tokens_of_run =
-        tokens().subspan(static_cast<std::size_t>(start), static_cast<std::size_t>(run.end - start));
-    if (run.row_class == kernels::RowClass::decode)
-        return target_->decode(tokens_of_run, run.end == size() ? 1 : 0, current_.sequence);
-    return target_->prefill(tokens_of_run, current_.sequence, cancel);
+    const auto segment = tokens().subspan(static_cast<std::size_t>(start), static_cast<std::size_t>(end - start));
+    if (current_.generated[static_cast<std::size_t>(start)] != 0)
+        return target_->decode(segment, logit_rows, current_.sequence);
+    return target_->prefill(segment, current_.sequence, cancel);
 }
 
 bool BranchCache::evaluate(const std::atomic<bool>* cancel) {
     trim();
     make_room(size() - held());
     while (held() < size()) {
-        Run run = run_from(held(), size());
-        if (run.row_class == kernels::RowClass::decode) run.end = std::min(run.end, held() + target_->max_rows());
+        const std::int32_t start = held();
+        const std::uint8_t kind = current_.generated[static_cast<std::size_t>(start)];
+        std::int32_t end = start;
+        while (end < size() && current_.generated[static_cast<std::size_t>(end)] == kind) ++end;
+        if (kind != 0) end = std::min(end, start + target_->options().decode_rows);
         if (cancel != nullptr && cancel->load(std::memory_order_relaxed)) return false;
-        if (!evaluate_run(run, cancel)) return false;
+        if (!evaluate_segment(end, end == size() ? 1 : 0, cancel)) return false;
     }
     return true;
 }
@@ -135,13 +119,17 @@ void BranchCache::visit_logits(std::int32_t from, const Visitor& visit) {
     std::vector<std::int32_t> rows;
     while (held() < size() - 1) {
         const std::int32_t start = held();
-        const auto [row_class, end] = run_from(start, std::min(size() - 1, start + target_->options().decode_rows));
+        const std::uint8_t kind = current_.generated[static_cast<std::size_t>(start)];
+        std::int32_t end = start;
+        const std::int32_t limit = std::min(size() - 1, start + target_->options().decode_rows);
+        while (end < limit && current_.generated[static_cast<std::size_t>(end)] == kind) ++end;
         refs.clear();
         rows.clear();
         for (std::int32_t i = start; i < end; ++i) {
             refs.push_back(kernels::TokenRef::id(current_.tokens[static_cast<std::size_t>(i)]));
             if (i + 1 >= from) rows.push_back(i - start);
         }
+        const auto row_class = kind != 0 ? kernels::RowClass::decode : kernels::RowClass::prefill;
         if (!target_->evaluate(row_class, refs, rows, current_.sequence)) return;
         for (std::size_t i = 0; i < rows.size(); ++i) {
             visit(start + rows[i] + 1, target_->logits(static_cast<std::int32_t>(i)));

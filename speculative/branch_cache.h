@@ -2,8 +2,7 @@
 // conversation that the user has left stay parked in the cache while it has room, so that going back to one evaluates
 // nothing twice.
 //
-// Law 1:    each token is marked as generated or given, which decides whether it is a decode row or a prefill row: the
-//           first rows of given text are decode rows, too (core/models/given_text.h).
+// Law 1:    each token is marked as generated or given, and is evaluated as a decode row or a prefill row.
 // Threads:  one caller at a time.
 // Cost:     a branch shares its pages until it is written to. decode() and append() allocate nothing.
 // Errors:   none; the caller checks that the tokens fit the context.
@@ -70,16 +69,9 @@ private:
     std::int32_t common(const Branch& branch, std::span<const std::int32_t> tokens,
                         std::span<const std::uint8_t> generated) const;
     void drop_oldest();
-    // The tokens from `start` that are of one row class: where they end, at `limit` at the latest.
-    struct Run {
-        kernels::RowClass row_class = kernels::RowClass::decode;
-        std::int32_t end = 0;
-    };
-    Run run_from(std::int32_t start, std::int32_t limit) const;
-    bool evaluate_run(const Run& run, const std::atomic<bool>* cancel);
+    bool evaluate_segment(std::int32_t end, std::int32_t logit_rows, const std::atomic<bool>* cancel);
 
     core::Context* target_;
-    std::int32_t given_decode_rows_ = 0;
     Branch current_;
     std::vector<Branch> parked_;  // the oldest first
 };

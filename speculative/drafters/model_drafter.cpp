@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "core/config/schema.h"
-#include "core/models/given_text.h"
 #include "samplers/chain.h"
 #include "speculative/device_sampling.h"
 #include "speculative/drafters/drafters.h"
@@ -168,9 +167,7 @@ private:
         context_->truncate(static_cast<std::int32_t>(same));
         while (held_.size() < size) held_.push_back(text(held_.size()));
         const std::span<const std::int32_t> missing = known(std::span<const std::int32_t>(held_).subspan(same));
-        // The classes of a draft's rows decide no text: whichever is faster.
-        const std::int32_t few = std::max(context_->options().decode_rows, core::given_decode_rows(context_->ops()));
-        const bool fits = static_cast<std::int32_t>(missing.size()) <= std::min(few, context_->max_rows())
+        const bool fits = static_cast<std::int32_t>(missing.size()) <= context_->options().decode_rows
                               ? context_->decode(missing, 1)
                               : context_->prefill(missing);
         if (!fits) {
