@@ -15,8 +15,8 @@
 //   sums    a slice's times the inverse of its power of two, added in the order of the slices, from 0; then the parts'
 //           in their order; then times 1 / rms, whose squares are added in the same order
 //
-// Data flow: operands.cuh makes the operands once per op, in the layout in which they are multiplied; mixed_gemm.cuh and
-//           sm90a/ multiply and finish. Devices without wgmma have no such kernel.
+// Data flow: operands.cuh makes the operands once per op, in the layout in which they are multiplied; mixed_gemm.cuh
+//           and sm90a/ multiply and finish. Devices without wgmma have no such kernel.
 //
 // Law 1:    a row's bits are those of the decode kernel: alone, among others, at any place. Tests compare by memcmp.
 // Threads:  launches enqueue. Launches that share a workspace must be on one stream.
