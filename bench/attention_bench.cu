@@ -44,7 +44,8 @@ __global__ void __launch_bounds__(kBlockThreads, 1) resident_kernel(cuda::Attend
     __shared__ __align__(16) char places[kGroups * cuda::kAttendUnitBytes];
     __shared__ __align__(16) char groups[kGroups * cuda::kAttendGroup<kWidth, kFormat>];
     if (threadIdx.x >= 32 * kWarps) return;
-    cuda::attend_group<kWidth, kFormat, kGroups, false>(c, c.kv, c.out, cuda::AttendMemory{c, places, groups}, [] {});
+    cuda::attend_group<kWidth, kFormat, kGroups, false>(c, {.kv = c.kv, .out = c.out},
+                                                        cuda::AttendMemory{c, places, groups}, [] {});
 }
 
 // 132: the multiprocessors of an H100 or H200. On devices with fewer the grid could hang (decode_attention.cu).

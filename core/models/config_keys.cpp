@@ -95,7 +95,7 @@ constexpr std::string_view kHarmlessJson[] = {
 };
 constexpr std::string_view kHarmlessEndings[] = {"token_id", "token_index", "token_ids", "dropout",
                                                  "_pdrop",   "_drop",       "_prob",     "_coef"};
-constexpr std::string_view kHarmlessBeginnings[] = {"_", "output_", "quantization_config", "unsloth_"};
+constexpr std::string_view kHarmlessBeginnings[] = {"_", "output_", "quantization", "unsloth_"};
 
 bool harmless(std::string_view key) {
     if (std::ranges::find(kHarmlessJson, key) != std::end(kHarmlessJson)) return true;

@@ -20,17 +20,16 @@
 #include <atomic>
 #include <exception>
 #include <type_traits>
-#include <vector>
 
 #include "base/error.h"
 #include "kernels/cuda/device/device_context.h"
 #include "kernels/cuda/device/read_bandwidth.h"
 #include "kernels/cuda/forward/forward_runner.h"
+#include "kernels/cuda/forward/per_layer.h"
 #include "kernels/cuda/forward/prepared_ops.h"
 #include "kernels/cuda/memory/workspace.h"
 #include "kernels/cuda/weights/embed_table.h"
 #include "kernels/op_checks.h"
-#include "kernels/quant/widen.h"
 
 namespace foresay::kernels {
 namespace cuda {
@@ -51,56 +50,6 @@ std::size_t size(int64_t value) { return static_cast<std::size_t>(value); }
 // Rows of a prefill chunk. Each chunk dequantises all weights once, so a chunk must be large enough for the matrix
 // products to outweigh that.
 constexpr int32_t kPrefillRows = 2048;
-
-// What this backend cannot run yet, in one sentence; `what` completes "this model has ...".
-[[noreturn]] void refuse(const std::string& what) {
-    throw Error("this model has " + what + ", which the cuda backend does not support yet; use --device cpu");
-}
-
-void refuse_layer_norm(const NormSpec& norm) {
-    if (norm.kind != NormKind::rms || !norm.bias.empty()) refuse("LayerNorm");
-}
-
-void refuse_other(const AttentionInSpec& spec) {
-    refuse_layer_norm(spec.norm);
-    refuse_layer_norm(spec.q_norm);
-    refuse_layer_norm(spec.k_norm);
-    if (spec.norm.empty()) refuse("no norm before attention");
-    if (spec.k.empty()) refuse("layers that share keys and values");
-    const bool own_weights =
-        spec.q_norm.weight.cols > spec.shape.head_dim || spec.k_norm.weight.cols > spec.shape.head_dim;
-    if (spec.whole_norms || own_weights) refuse("norms over all heads of Q and K");
-    if (!spec.v_norm.empty()) refuse("norms of V");
-    if (spec.temperature.beta != 0.0f) refuse("a temperature of queries");
-}
-void refuse_other(const AttentionOutSpec& spec) {
-    refuse_layer_norm(spec.post_norm);
-    if (spec.scale != 1.0f) refuse("a residual multiplier");
-}
-void refuse_other(const MlpInSpec& spec) {
-    refuse_layer_norm(spec.norm);
-    if (spec.norm.empty()) refuse("no norm before the feed-forward network");
-    if (spec.gate.empty()) refuse("a feed-forward network without a gate");
-    if (!spec.gate_bias.empty() || !spec.up_bias.empty()) refuse("biases in the feed-forward network");
-    if (spec.activation != Activation::silu && spec.activation != Activation::gelu_tanh) refuse("another activation");
-}
-void refuse_other(const MlpOutSpec& spec) {
-    refuse_layer_norm(spec.post_norm);
-    if (!spec.bias.empty()) refuse("biases in the feed-forward network");
-    if (!spec.inner_norm.empty() || spec.add_branch) refuse("a feed-forward network beside experts");
-    if (spec.scale != 1.0f || spec.stream_scale != 1.0f) refuse("a residual multiplier");
-}
-void refuse_other(const LmHeadSpec& spec) { refuse_layer_norm(spec.norm); }
-
-// All layers of a cache must be alike; returns the shape of a model with such layers.
-ModelShape uniform_shape(const KvShape& shape) {
-    if (shape.layers.empty()) return {};
-    const KvLayer& first = shape.layers.front();
-    if (std::ranges::any_of(shape.layers, [&](const KvLayer& layer) { return layer != first; })) {
-        refuse("layers with heads of different widths");
-    }
-    return {.layers = static_cast<int32_t>(shape.layers.size()), .kv_heads = first.heads, .head_dim = first.head_dim};
-}
 
 // One backend of one device. Backends of the same device (a target and a draft model, say) share its DeviceContext, and
 // so its stream.
@@ -146,19 +95,14 @@ public:
         const DeviceScope scope = use();
         auto op = std::make_unique<PreparedEmbed>();
         op->id = next_id();
-        // MXFP4 as the matrices have it (Panels).
-        std::vector<std::byte> widened;
-        const QuantType type = widened_type(spec.table);
-        const TensorView table = type == spec.table.quant_type ? spec.table : widen(spec.table, type, widened);
-        op->table = embed_table(table);
-        op->quant_type = type;
+        op->table = embed_table(spec.table);
+        op->quant_type = spec.table.quant_type;
         op->vocab = spec.table.rows;
         op->scale = spec.scale;
         return op;
     }
     std::unique_ptr<PreparedOp> prepare(const AttentionInSpec& spec) override {
         check_op(spec);
-        refuse_other(spec);
         if (spec.shape.head_dim > kMaxAttendWidth) {
             throw Error("this model has heads of " + std::to_string(spec.shape.head_dim) +
                         " values, and the cuda backend supports at most " + std::to_string(kMaxAttendWidth) +
@@ -171,27 +115,29 @@ public:
     }
     std::unique_ptr<PreparedOp> prepare(const AttendSpec& spec) override {
         check_op(spec);
-        if (!spec.sinks.empty()) refuse("attention sinks");
+        const DeviceScope scope = use();
         auto op = std::make_unique<PreparedAttend>();
         op->id = next_id();
         op->spec = spec;
+        op->sinks = device_vector(spec.sinks);
         return op;
     }
     std::unique_ptr<PreparedOp> prepare(const AttentionOutSpec& spec) override { return linear<PreparedOut>(spec); }
     std::unique_ptr<PreparedOp> prepare(const MlpInSpec& spec) override { return linear<PreparedMlpIn>(spec); }
     std::unique_ptr<PreparedOp> prepare(const MlpOutSpec& spec) override { return linear<PreparedOut>(spec); }
-    std::unique_ptr<PreparedOp> prepare(const MoeSpec& spec) override {
-        check_op(spec);
-        const DeviceScope scope = use();
-        return counted<PreparedMoe>(spec);
+    std::unique_ptr<PreparedOp> prepare(const MoeSpec& spec) override { return linear<PreparedMoe>(spec); }
+    std::unique_ptr<PreparedOp> prepare(const PerLayerEmbedSpec& spec) override {
+        return linear<PreparedPerLayerEmbed>(spec);
     }
-    std::unique_ptr<PreparedOp> prepare(const PerLayerEmbedSpec&) override { refuse("per-layer embeddings"); }
-    std::unique_ptr<PreparedOp> prepare(const PerLayerSpec&) override { refuse("per-layer embeddings"); }
+    std::unique_ptr<PreparedOp> prepare(const PerLayerSpec& spec) override { return linear<PreparedPerLayer>(spec); }
     std::unique_ptr<PreparedOp> prepare(const LmHeadSpec& spec) override { return linear<PreparedLmHead>(spec); }
 
     int64_t kv_bytes(const KvShape& of, int32_t pages, KvFormat format) const override {
-        const ModelShape shape = uniform_shape(of);
-        return KvLayout(shape, pages, format).layer_stride * shape.layers * static_cast<int64_t>(sizeof(__half));
+        int64_t bytes = 0;
+        for (const KvLayer& layer : of.layers) {
+            bytes += KvLayout(layer, pages, format).layer_stride * static_cast<int64_t>(sizeof(__half));
+        }
+        return bytes;
     }
     int64_t workspace_bytes(const ModelShape& shape, int32_t max_rows, int32_t max_logit_rows) const override {
         return CudaWorkspace::bytes_of(shape, max_rows, max_logit_rows);
@@ -205,8 +151,7 @@ public:
         kv->pages = pages;
         kv->format = format;
         kv->bytes = kv_bytes(shape, pages, format);
-        kv->model = uniform_shape(shape);
-        kv->layout = KvLayout(kv->model, pages, format);
+        kv->layers = CudaKv::place(shape, pages, format);
         kv->id = next_id();
         kv->memory = DeviceBuffer<__half>(size(kv->bytes) / sizeof(__half));
         // Zeros, because attention multiplies positions that a row does not attend to by 0, which must not meet a NaN,
@@ -255,9 +200,10 @@ public:
     void mlp_in(const PreparedOp& op, Workspace& workspace) override { note(ForwardOp::mlp_in, op, workspace); }
     void mlp_out(const PreparedOp& op, Workspace& workspace) override { note(ForwardOp::mlp_out, op, workspace); }
     void moe(const PreparedOp& op, Workspace& workspace) override { note(ForwardOp::moe, op, workspace); }
-    // Never called: prepare() refuses them.
-    void per_layer_embed(const PreparedOp&, Workspace&) override {}
-    void per_layer(const PreparedOp&, Workspace&) override {}
+    void per_layer_embed(const PreparedOp& op, Workspace& workspace) override {
+        note(ForwardOp::per_layer_embed, op, workspace);
+    }
+    void per_layer(const PreparedOp& op, Workspace& workspace) override { note(ForwardOp::per_layer, op, workspace); }
     void lm_head(const PreparedOp& op, Workspace& workspace) override {
         // Chunks of a prompt before the last have no logit rows; their calls still run now.
         if (self(workspace).forward.layout.logit_rows > 0) note(ForwardOp::head, op, workspace);
@@ -317,7 +263,6 @@ private:
     template <class Op, class Spec>
     std::unique_ptr<PreparedOp> linear(const Spec& spec) {
         check_op(spec);
-        refuse_other(spec);
         const DeviceScope scope = use();
         return counted<Op>(spec);
     }

@@ -97,9 +97,22 @@ DeviceBuffer<float> stacked_bias(std::span<const TensorView> biases, std::span<c
         values.resize(begin + static_cast<std::size_t>(rows[i]));
         if (biases[i].empty()) continue;
         any = true;
-        dequantize_row(biases[i], 0, std::span(values).subspan(begin));
+        if (biases[i].data != nullptr) dequantize_row(biases[i], 0, std::span(values).subspan(begin));
     }
     return any ? to_device(std::span<const float>(values)) : DeviceBuffer<float>();
+}
+
+// The biases of gate and up in the order of their packed rows.
+DeviceBuffer<float> interleaved_bias(const TensorView& gate, const TensorView& up, std::int64_t units) {
+    if (gate.empty() && up.empty()) return {};
+    std::vector<float> values(static_cast<std::size_t>(2 * units)), one(static_cast<std::size_t>(units));
+    for (std::size_t which = 0; which < 2; ++which) {
+        const TensorView& bias = which == 0 ? gate : up;
+        if (bias.empty() || bias.data == nullptr) continue;
+        dequantize_row(bias, 0, one);
+        for (std::size_t i = 0; i < one.size(); ++i) values[2 * i + which] = one[i];
+    }
+    return to_device(std::span<const float>(values));
 }
 
 }  // namespace
@@ -108,13 +121,14 @@ DeviceBuffer<float> stacked_bias(std::span<const TensorView> biases, std::span<c
 
 DeviceBuffer<float> device_vector(const TensorView& view) {
     if (view.empty()) return {};
-    std::vector<float> values(static_cast<std::size_t>(view.cols));
-    dequantize_row(view, 0, values);
+    std::vector<float> values(static_cast<std::size_t>(view.cols));  // zeros for synthetic weights
+    if (view.data != nullptr) dequantize_row(view, 0, values);
     return to_device(std::span<const float>(values));
 }
 
 // plus_one (Gemma) is added here, on the host, so that kernels only multiply.
-DeviceNorm::DeviceNorm(const NormSpec& spec) : eps(spec.eps) {
+DeviceNorm::DeviceNorm(const NormSpec& spec)
+    : bias(device_vector(spec.bias)), eps(spec.eps), centered(spec.kind == NormKind::layer) {
     std::vector<float> values(static_cast<std::size_t>(spec.weight.cols), 1.0f);  // no data: synthetic weights
     if (spec.weight.data != nullptr) dequantize_row(spec.weight, 0, values);
     if (spec.plus_one && spec.weight.data != nullptr) {
@@ -127,19 +141,23 @@ DeviceNorm::DeviceNorm(const NormSpec& spec) : eps(spec.eps) {
 
 AttentionInLinear::AttentionInLinear(const AttentionInSpec& spec)
     : shape_(spec.shape),
-      norm_(spec.norm),
-      head_norms_(!spec.q_norm.empty() || !spec.k_norm.empty()),
+      norm_(fused_norm(spec.norm)),
+      head_norms_(!spec.q_norm.empty() || !spec.k_norm.empty() || !spec.v_norm.empty()),
       pairs_(spec.rope.pairs),
       rotated_(spec.rope.pairs == RopePairs::none ? 0
                                                   : static_cast<std::int32_t>(2 * spec.rope.inverse_frequency.size())) {
+    // Without keys and values of its own the layer attends to those of an earlier one.
+    if (spec.k.empty()) shape_.kv_heads = 0;
     const std::int64_t q = static_cast<std::int64_t>(shape_.heads) * shape_.head_dim;
     const std::int64_t kv = static_cast<std::int64_t>(shape_.kv_heads) * shape_.head_dim;
     // The two rows that rope rotates together become a pair of packed rows, so that one thread of the epilogue has both
     // sums. With adjacent pairs they already are neighbours. V is not rotated.
     const HeadOrder order{shape_.head_dim, pairs_ == RopePairs::half_split ? rotated_ : 0};
-    const PackSource sources[] = {{with_shape(spec.q, q, shape_.d_model), order},
-                                  {with_shape(spec.k, kv, shape_.d_model), order},
-                                  {with_shape(spec.v, kv, shape_.d_model), HeadOrder{}}};
+    std::vector<PackSource> sources = {{with_shape(spec.q, q, shape_.d_model), order}};
+    if (kv > 0) {
+        sources.push_back({with_shape(spec.k, kv, shape_.d_model), order});
+        sources.push_back({with_shape(spec.v, kv, shape_.d_model), HeadOrder{}});
+    }
     // The PrefillMatrix keeps no weights of its own: it dequantises the panels in each call.
     panels_ = Panels(sources, RowOrder::stacked);
     input_ = PrefillMatrix(panels_);
@@ -192,13 +210,11 @@ std::int64_t AttentionInLinear::bytes() const { return panels_.bytes() + static_
 
 // ------------------------------------------------------------------------------------------- attention_out, mlp_out
 
-OutLinear::OutLinear(const AttentionOutSpec& spec) : bias_(device_vector(spec.bias)) {
-    const PackSource source[] = {{spec.o, {}}};
-    panels_ = Panels(source, RowOrder::stacked);
-    input_ = PrefillMatrix(panels_);
-}
-OutLinear::OutLinear(const MlpOutSpec& spec) {
-    const PackSource source[] = {{spec.down, {}}};
+OutLinear::OutLinear(const AttentionOutSpec& spec) : OutLinear(spec.o, spec.bias, spec.scale) {}
+OutLinear::OutLinear(const MlpOutSpec& spec) : OutLinear(spec.down, spec.bias, spec.scale) {}
+OutLinear::OutLinear(const TensorView& matrix, const TensorView& bias, float scale)
+    : bias_(device_vector(bias)), scale_(scale) {
+    const PackSource source[] = {{matrix, {}}};
     panels_ = Panels(source, RowOrder::stacked);
     input_ = PrefillMatrix(panels_);
 }
@@ -211,6 +227,7 @@ void OutLinear::launch(const LinearCall& call, const Io& io) const {
     epilogue.out = io.x;
     epilogue.residual = io.x;
     epilogue.raw = io.raw;
+    epilogue.scale = scale_;
     epilogue.out_stride = panels_.rows();
     GemvOp op;
     op.x = io.input;
@@ -229,24 +246,34 @@ std::int64_t OutLinear::bytes() const { return panels_.bytes() + static_cast<std
 
 // ----------------------------------------------------------------------------------------------------------- mlp_in
 
-// Gate and up of a unit become a pair of packed rows: one thread has both sums, and ff is written once.
-MlpInLinear::MlpInLinear(const MlpInSpec& spec) : norm_(spec.norm), activation_(spec.activation) {
-    const PackSource sources[] = {{spec.gate, {}}, {spec.up, {}}};
-    panels_ = Panels(sources, RowOrder::interleaved);
+// Gate and up of a unit become a pair of packed rows: one thread has both sums, and ff is written once. Without a gate
+// a pair of packed rows is two units.
+MlpInLinear::MlpInLinear(const MlpInSpec& spec)
+    : norm_(fused_norm(spec.norm)), activation_(spec.activation), limit_(spec.limit), gated_(!spec.gate.empty()) {
+    if (gated_) {
+        const PackSource sources[] = {{spec.gate, {}}, {spec.up, {}}};
+        panels_ = Panels(sources, RowOrder::interleaved);
+        bias_ = interleaved_bias(spec.gate_bias, spec.up_bias, spec.up.rows);
+    } else {
+        const PackSource source[] = {{spec.up, {}}};
+        panels_ = Panels(source, RowOrder::stacked);
+        bias_ = device_vector(spec.up_bias);
+    }
     input_ = PrefillMatrix(panels_);
 }
 
 void MlpInLinear::launch(const LinearCall& call, const Io& io) const {
     EpilogueArgs epilogue;
-    // Two packed rows, gate and up, become one output: activation(gate) * up.
-    epilogue.kind = Epilogue::mlp_in;
+    // Two packed rows, gate and up, become one output: activation(gate) * up. Without a gate each becomes one.
+    epilogue.kind = gated_ ? Epilogue::mlp_in : Epilogue::mlp_up;
     epilogue.activation = activation_;
+    epilogue.limit = limit_;
     epilogue.out = io.ff;
-    epilogue.out_stride = panels_.rows() / 2;
+    epilogue.out_stride = gated_ ? panels_.rows() / 2 : panels_.rows();
     GemvOp op;
     op.x = io.x;
     op.eps = norm_.eps;
-    const GemvStep step{.norm = norm_.weight.data()};
+    const GemvStep step{.norm = norm_.weight.data(), .bias = bias_.data()};
     if (input_.takes(call)) {
         return input_.run(panels_, call, op, step, epilogue, io.reader != nullptr ? &io.reader->input() : nullptr);
     }
@@ -256,12 +283,13 @@ void MlpInLinear::launch(const LinearCall& call, const Io& io) const {
     });
 }
 
-std::int64_t MlpInLinear::bytes() const { return panels_.bytes(); }
+std::int64_t MlpInLinear::bytes() const { return panels_.bytes() + static_cast<std::int64_t>(bias_.bytes()); }
 
 // ---------------------------------------------------------------------------------------------------------- LM head
 
 // No PrefillMatrix: even a prefill forward has few logit rows, and they belong to the decode kernel.
-LmHeadLinear::LmHeadLinear(const LmHeadSpec& spec) : norm_(spec.norm), scale_(spec.scale), soft_cap_(spec.soft_cap) {
+LmHeadLinear::LmHeadLinear(const LmHeadSpec& spec)
+    : norm_(fused_norm(spec.norm)), scale_(spec.scale), soft_cap_(spec.soft_cap) {
     const PackSource source[] = {{spec.weight, {}}};
     panels_ = Panels(source, RowOrder::stacked);
 }

@@ -32,6 +32,7 @@
 #include "kernels/cuda/device/device.h"
 #include "kernels/cuda/mixed_gemm/mixed_gemm.h"
 #include "kernels/cuda/prefill/prefill_matrix.h"
+#include "kernels/cuda/rowwise/norms.h"
 #include "kernels/cuda/weights/panels.h"
 #include "kernels/ops.h"
 
@@ -74,6 +75,8 @@ public:
     void discard() noexcept;
     // Attention of decode rows, after the ops that wait. False: it must be launched on its own, after a flush().
     bool attend(const AttendCall& call);
+    // The sum of a branch and the residual stream, likewise.
+    bool add_rows(const AddRowsCall& call);
 
     struct State;
     State* state() const { return state_.get(); }
@@ -93,13 +96,22 @@ struct LinearCall {
     const MixedScratch* mixed = nullptr;    // for 17 decode rows and more; null: the decode kernel takes them
 };
 
-// A norm weight as the kernels want it: float32, plus_one already added.
+// A norm's weights as the kernels want them: float32, plus_one already added.
 struct DeviceNorm {
     DeviceBuffer<float> weight;  // [n]; empty: absent
+    DeviceBuffer<float> bias;    // [n] or empty
     float eps = 0;
+    bool centered = false;  // LayerNorm
     DeviceNorm() = default;
     explicit DeviceNorm(const NormSpec& spec);
+    bool empty() const { return weight.empty(); }
+    RowNorm row_norm() const { return {weight.data(), bias.data(), eps, centered}; }
 };
+
+// The norm of the inputs as the matrix kernels can apply it; empty where they cannot (LayerNorm): then the caller norms
+// the rows first (launch_norm).
+inline NormSpec fused_norm(const NormSpec& spec) { return spec.kind == NormKind::rms ? spec : NormSpec{}; }
+inline NormSpec row_norm(const NormSpec& spec) { return spec.kind == NormKind::rms ? NormSpec{} : spec; }
 
 // A vector of a model file as float32; empty when the view is.
 DeviceBuffer<float> device_vector(const TensorView& view);
@@ -123,11 +135,12 @@ public:
         float* raw = nullptr;  // [T, (H + 2 Hkv) * Dh]: q, k, v
     };
     void launch(const LinearCall& call, const Io& io) const;
-    bool has_head_norms() const { return head_norms_; }  // then `raw` must be set
+    bool has_head_norms() const { return head_norms_; }  // of q, k or v: then `raw` must be set
+    bool has_kv() const { return shape_.kv_heads > 0; }
     std::int64_t bytes() const;
 
 private:
-    ModelShape shape_;
+    ModelShape shape_;  // without key-value heads where the layer has none of its own
     DeviceNorm norm_;
     Panels panels_;
     PrefillMatrix input_;
@@ -137,16 +150,17 @@ private:
     std::int32_t rotated_ = 0;  // values per head that rope rotates
 };
 
-// attention_out and mlp_out.
+// One matrix: those of attention_out and mlp_out, and any other one by its raw sums.
 class OutLinear {
 public:
     explicit OutLinear(const AttentionOutSpec& spec);
     explicit OutLinear(const MlpOutSpec& spec);
+    explicit OutLinear(const TensorView& matrix, const TensorView& bias = {}, float scale = 1.0f);
 
     struct Io {
         const float* input = nullptr;  // [T, inputs]
-        float* x = nullptr;            // [T, D]: x += W input + bias
-        float* raw = nullptr;          // [T, D]: when set, W input + bias goes here and x is untouched (post norms)
+        float* x = nullptr;            // [T, outputs]: x += scale * (W input + bias)
+        float* raw = nullptr;  // [T, outputs]: when set, W input + bias goes here and x is untouched (post norms)
     };
     void launch(const LinearCall& call, const Io& io) const;
     std::int64_t bytes() const;
@@ -156,6 +170,7 @@ private:
     Panels panels_;
     PrefillMatrix input_;
     DeviceBuffer<float> bias_;
+    float scale_ = 1.0f;
 };
 
 class MlpInLinear {
@@ -176,7 +191,10 @@ private:
     DeviceNorm norm_;
     Panels panels_;
     PrefillMatrix input_;
+    DeviceBuffer<float> bias_;  // [packed rows] or empty
     Activation activation_ = Activation::silu;
+    float limit_ = 0.0f;
+    bool gated_ = true;
 };
 
 class LmHeadLinear {

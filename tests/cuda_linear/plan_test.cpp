@@ -6,12 +6,13 @@
 
 #include "kernels/cuda/decode/gemv.h"
 #include "kernels/cuda/weights/panel_format.h"
+#include "kernels/quant/mxfp4.h"
 
 namespace foresay::kernels::cuda {
 namespace {
 
 constexpr QuantType kPlanned[] = {QuantType::q4_0, QuantType::q8_0, QuantType::q4_k, QuantType::q5_k,
-                                  QuantType::q6_k, QuantType::f16,  QuantType::bf16};
+                                  QuantType::q6_k, QuantType::f16,  QuantType::bf16, QuantType::mxfp4};
 
 struct Card {
     int architecture;
@@ -74,6 +75,28 @@ TEST(GemvPlan, SaysWhenThereIsNoRoom) {
     std::vector<GemvOp> ops = layer(QuantType::q4_0);
     GemvPlan plan;
     EXPECT_FALSE(plan_gemv(QuantType::q4_0, scratch_of(90), 48 * 1024, 132, 2, ops, 8, plan));
+}
+
+// Every code at every place of a block, among zeros and among ones, becomes the float16 that is 2^-14 times its number.
+TEST(PanelFormat, FloatCodesBecomeFloat16) {
+    for (int row = 0; row < kBlockRows; ++row) {
+        for (int input = 0; input < 64; ++input) {
+            const Place place(row, input);
+            const FloatCodePlace bits(place);
+            for (std::uint32_t code = 0; code < 16; ++code) {
+                for (const std::uint32_t others : {0u, 0xffffffffu}) {
+                    const std::uint32_t mask = 7u << bits.magnitude | 1u << bits.sign;
+                    std::uint32_t pairs[4];
+                    unpack_float_codes((others & ~mask) | (code & 7u) << bits.magnitude | (code >> 3) << bits.sign,
+                                       pairs);
+                    const std::uint32_t pair = pairs[2 * place.s + place.c / 2];
+                    const auto half = static_cast<std::uint16_t>(pair >> (16 * (place.c % 2)));
+                    ASSERT_EQ(f16_to_f32(half) * 32768.0f, static_cast<float>(MXFP4::twice(static_cast<int>(code))))
+                        << row << ", " << input << ", code " << code;
+                }
+            }
+        }
+    }
 }
 
 }  // namespace

@@ -11,7 +11,9 @@
 #include "kernels/quant/nvfp4.h"
 #include "kernels/quant/q5_0.h"
 #include "tests/weights/expect_error.h"
+#include "tests/weights/folder_image.h"
 #include "tests/weights/gguf_image.h"
+#include "tests/weights/temporary_directory.h"
 
 namespace foresay::test {
 namespace {
@@ -149,6 +151,66 @@ TEST(PackedSource, RefusesFactorsOfAnotherNumber) {
     image.factor = 1.0f;
     image.factors = 2;
     expect_error([&] { image.open(); }, "the tensor blk.0.attn_q.scale should be one F32 number");
+}
+
+// A folder of MLX with a quantised embedding, which is the head as well, and a bias of zero where a Llama has none.
+TEST(PackedSource, ReadsAFolderWithAQuantisedTable) {
+    using core::testing::image_tensor;
+    using core::testing::some_words;
+    const core::testing::TemporaryDirectory directory;
+    core::testing::FolderImage image;
+    const auto quantised = [&](const std::string& name, std::int64_t rows) {
+        const auto groups = static_cast<std::size_t>(rows * 2);
+        image.tensors[name + ".weight"] =
+            image_tensor("U32", {rows, kWidth / 8}, some_words(static_cast<std::size_t>(rows * kWidth / 8), 5));
+        image.tensors[name + ".scales"] = image_tensor("F32", {rows, 2}, std::vector<float>(groups, 0.25f));
+        image.tensors[name + ".biases"] = image_tensor("F32", {rows, 2}, std::vector<float>(groups, -1.0f));
+    };
+    const auto plain = [&](const std::string& name, std::vector<std::int64_t> shape) {
+        std::int64_t count = 1;
+        for (const std::int64_t size : shape) count *= size;
+        image.tensors[name] = image_tensor("F32", shape, std::vector<float>(static_cast<std::size_t>(count), 0.5f));
+    };
+    quantised("model.embed_tokens", kVocab);
+    quantised("model.layers.0.self_attn.q_proj", kWidth);
+    image.tensors["model.layers.0.self_attn.q_proj.bias"] =
+        image_tensor("F32", {kWidth}, std::vector<float>(static_cast<std::size_t>(kWidth), 0.0f));
+    for (const char* part : {"self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj",
+                             "mlp.down_proj"}) {
+        plain(std::string("model.layers.0.") + part + ".weight", {kWidth, kWidth});
+    }
+    for (const char* norm :
+         {"model.norm", "model.layers.0.input_layernorm", "model.layers.0.post_attention_layernorm"}) {
+        plain(std::string(norm) + ".weight", {kWidth});
+    }
+    directory.write("model.safetensors", image.file());
+    directory.write("config.json",
+                    R"({"architectures": ["LlamaForCausalLM"], "hidden_size": 64, "intermediate_size": 64, )"
+                    R"("num_hidden_layers": 1, "num_attention_heads": 1, "num_key_value_heads": 1, )"
+                    R"("vocab_size": 32, "rms_norm_eps": 1e-5, "max_position_embeddings": 64, )"
+                    R"("tie_word_embeddings": true, "quantization": {"group_size": 32, "bits": 4}, )"
+                    R"("quantization_config": {"group_size": 32, "bits": 4}})");
+    const auto source = core::ModelSource::open(directory.path());
+    EXPECT_TRUE(source->config().tied_head);
+    EXPECT_EQ(source->config().shape.vocab, kVocab);
+    EXPECT_EQ(source->embedding_bytes(), kVocab * kWidth * 4);
+    const kernels::TensorView head = source->tensor({.part = "output"}, {kVocab, kWidth});
+    const std::vector<std::uint32_t> words = some_words(static_cast<std::size_t>(kVocab * kWidth / 8), 5);
+    std::vector<float> row(kWidth);
+    for (std::int64_t r = 0; r < kVocab; ++r) {
+        kernels::dequantize_row(head, r, row);
+        for (std::int64_t i = 0; i < kWidth; ++i) {
+            const std::uint32_t code = words[static_cast<std::size_t>(r * kWidth / 8 + i / 8)] >> (4 * (i % 8)) & 15u;
+            ASSERT_EQ(row[static_cast<std::size_t>(i)], static_cast<float>(code) * 0.25f - 1.0f) << r << ", " << i;
+        }
+    }
+    // Tables stay where they are.
+    source->release();
+    EXPECT_EQ(source->tensor({.part = "token_embd"}, {kVocab, kWidth}).data, head.data);
+    // A bias that is not zero would change the model.
+    image.tensors["model.layers.0.self_attn.q_proj.bias"].bytes[7] = '\x3f';
+    directory.write("model.safetensors", image.file());
+    expect_error([&] { core::ModelSource::open(directory.path()); }, "q_proj.bias");
 }
 
 }  // namespace

@@ -44,6 +44,12 @@ void check_method(const Folder& folder) {
 Folder described(const SafetensorsDir& dir) {
     const JsonConfig& config = dir.config();
     Folder folder{.path = dir.path(), .table = dir.tensors(), .method = {}, .settings = {}};
+    // MLX writes the same object under both names.
+    if (config.is_object("quantization") && !config.has("quantization_config.quant_method")) {
+        folder.settings = config.object("quantization");
+        folder.method = "mlx";
+        return folder;
+    }
     for (const std::string_view object : {"quantization_config", "text_config.quantization_config"}) {
         if (!config.is_object(object)) continue;
         folder.settings = config.object(object);
@@ -54,11 +60,6 @@ Folder described(const SafetensorsDir& dir) {
                         ": the weights are quantised and quantization_config does not say how (quant_method); use the "
                         "original weights or a GGUF file");
         }
-        return folder;
-    }
-    if (config.is_object("quantization")) {
-        folder.settings = config.object("quantization");
-        folder.method = "mlx";
         return folder;
     }
     // Files that tools wrote before config.json had a place for it.

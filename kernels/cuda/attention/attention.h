@@ -9,12 +9,16 @@
 // Law 1:    all of that depends on absolute positions alone, and what a neighbour in the tile does not attend to adds
 //           an exact 0, so a row's bits are its own. Changing where chunks begin changes the bits of every text longer
 //           than 1,024 positions.
+// Sinks:    a sink is one more score of a head, without a value. It joins the sum of the weights where outputs are
+//           divided by it, so it has no part in chunks.
+// Wide:     heads of more than kMaxTileWidth values have a plain kernel of their own (wide_attention.cu).
 // Precision: queries and weights in float16, scores, sums and maxima in float32.
 // Cost:     reads K and V of the attended positions once per tile of a KV head (tiles share it through L2).
 #pragma once
 
 #include <cuda_fp16.h>
 
+#include <algorithm>
 #include <cstdint>
 
 #include "kernels/cuda/device/division.h"
@@ -25,7 +29,8 @@ namespace foresay::kernels::cuda {
 
 inline constexpr int kTileRows = 16;
 inline constexpr int kNotReadyByte = 0xff;   // of words that have not come (kernels/cuda/decode/flagged_words.cuh)
-inline constexpr int kMaxAttendWidth = 256;  // widest head
+inline constexpr int kMaxTileWidth = 256;    // widest head of the kernels with tiles
+inline constexpr int kMaxAttendWidth = 512;  // widest head
 
 // Positions of a block, 64 or 128, as a power of two.
 FORESAY_HOST_DEVICE constexpr std::int32_t attend_block_shift(KvFormat format, std::int32_t width) {
@@ -83,18 +88,30 @@ struct AttendCall {
     float scale = 1.0f;
     std::int32_t window = 0;
     float soft_cap = 0.0f;
-    const float* q = nullptr;    // [T, H*Dh]
-    float* out = nullptr;        // [T, H*Dh]
-    const __half* kv = nullptr;  // of the layer
+    const float* q = nullptr;       // [T, H*Dh]
+    float* out = nullptr;           // [T, H*Dh]
+    const __half* kv = nullptr;     // of the layer
+    const float* sinks = nullptr;   // [H], of the layer; null: none
+    const float* q_norm = nullptr;  // [Dh] each, of the layer; null: none (raw)
+    const float* k_norm = nullptr;
     KvLayout layout;
     // K and V of the batch's rows, of all heads, that the attention has yet to write into the cache as codes. Null: the
     // cache has them.
     const float* new_kv = nullptr;  // [T, K | V]
-    std::int32_t rows = 0;          // T
+    // Projections of the batch's rows, which the attention has yet to norm and rotate, in place of q and new_kv
+    // (finish_heads.cuh). Null: q is complete.
+    const float* raw = nullptr;      // [T, (H + 2 Hkv) * Dh]: q, k, v
+    const float2* angles = nullptr;  // [T, rope_pairs]
+    float q_eps = 0.0f, k_eps = 0.0f;
+    std::int32_t rope_pairs = 0;
+    RopePairs pairs = RopePairs::none;
+    std::int32_t rows = 0;  // T; for raw, new_kv and wide heads only
     // Decode rows. Every launch leaves both as it found them.
     float* partial = nullptr;       // attend_partial_floats(), all bytes kNotReadyByte
     std::int32_t* taken = nullptr;  // units that groups have taken; 0
 
+    // Whether the attention writes K and V of the batch's rows.
+    FORESAY_HOST_DEVICE bool writes_kv() const { return new_kv != nullptr || raw != nullptr; }
     // Units of a launch for decode rows, empty ones included.
     FORESAY_HOST_DEVICE std::int32_t units() const { return tiles * head_tiles * chunks; }
     // Rows whose chunks may have to be merged.
@@ -109,11 +126,21 @@ struct AttendCall {
     }
 };
 
-// Fills in what follows from the heads, the tiles and the layout of a call.
-inline void shape_attention(AttendCall& call) {
+// What a step of attention has of its own layer.
+struct AttendLayer {
+    const __half* kv = nullptr;
+    float* out = nullptr;
+    const float* sinks = nullptr;
+    const float* q_norm = nullptr;
+    const float* k_norm = nullptr;
+};
+
+// Fills in what follows from the heads, the tiles and the layout of a call. `most_heads`: of a tile; the tiles of a
+// batch may have more rows than the groups of a layer leave room for, whose tiles then have fewer heads.
+inline void shape_attention(AttendCall& call, std::int32_t most_heads = kTileRows) {
     call.block_shift = attend_block_shift(call.layout.format, call.layout.width);
     call.group = call.heads / call.kv_heads;
-    call.per_tile = heads_per_tile(call.group);
+    call.per_tile = std::min(heads_per_tile(call.group), most_heads);
     call.tiles_per_head = (call.group + call.per_tile - 1) / call.per_tile;
     call.head_tiles = call.kv_heads * call.tiles_per_head;
     call.per_tile_inverse = inverse_of(call.per_tile);
@@ -128,7 +155,22 @@ std::int64_t attend_partial_floats(const AttendCall& call);
 // trees, capped scores and heads of more than 128 values: their code needs more registers than that kernel has left.
 bool can_fuse_attention(const AttendCall& call);
 
+// Whether attention can norm and rotate heads of a model (AttendCall::raw). A lane of a warp has whole fours, 128
+// values apart, and pairs must be whole fours, too.
+constexpr bool can_finish_heads(std::int32_t head_dim, RopePairs pairs, std::int32_t rope_pairs) {
+    if (head_dim % 4 != 0 || head_dim > kMaxTileWidth) return false;
+    if (pairs == RopePairs::adjacent) return rope_pairs % 2 == 0;
+    return head_dim <= 128 ? rope_pairs % 4 == 0 : rope_pairs % 128 == 0;
+}
+// Whether this call of it is for that: not for trees or capped scores.
+inline bool can_finish_heads(const AttendCall& call) {
+    return call.raw != nullptr && !call.tree && call.soft_cap <= 0 &&
+           can_finish_heads(call.head_dim, call.pairs, call.rope_pairs);
+}
+
 void launch_attend_decode(cudaStream_t stream, const AttendCall& call);
 void launch_attend_prefill(cudaStream_t stream, const AttendCall& call);
+// Either kind of rows, for heads of more than kMaxTileWidth values. The two above call it.
+void launch_attend_wide(cudaStream_t stream, const AttendCall& call);
 
 }  // namespace foresay::kernels::cuda

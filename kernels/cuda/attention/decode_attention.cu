@@ -29,8 +29,8 @@ __global__ void __launch_bounds__(32 * attention::group_warps(kWidth), blocks_of
     __shared__ __align__(16) char units[kAttendUnitBytes];
     __shared__ __align__(16) char group[kAttendGroup<kWidth, kFormat>];
     allow_successor();
-    attend_group<kWidth, kFormat, 1, kSpecial>(c, c.kv, c.out, AttendMemory{c, units, group},
-                                               [] { await_predecessors(); });
+    attend_group<kWidth, kFormat, 1, kSpecial>(c, {c.kv, c.out, c.sinks, c.q_norm, c.k_norm},
+                                               AttendMemory{c, units, group}, [] { await_predecessors(); });
 }
 
 }  // namespace
@@ -43,6 +43,7 @@ std::int64_t attend_partial_floats(const AttendCall& call) {
 bool can_fuse_attention(const AttendCall& call) { return !call.tree && call.soft_cap <= 0 && call.layout.width <= 128; }
 
 void launch_attend_decode(cudaStream_t stream, const AttendCall& call) {
+    if (call.layout.width > kMaxTileWidth) return launch_attend_wide(stream, call);
     int device = 0, processors = 0;
     cuda_check(cudaGetDevice(&device), "cannot ask for the current device");
     cuda_check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device),

@@ -37,6 +37,7 @@
 // Cost:     reads K and V of a chunk once, 2 * positions * W * 2 bytes; about 1 microsecond per unit besides.
 #pragma once
 
+#include "kernels/cuda/attention/finish_heads.cuh"
 #include "kernels/cuda/attention/merge_chunks.cuh"
 #include "kernels/cuda/device/async.cuh"
 #include "kernels/cuda/rowwise/heads.cuh"
@@ -131,8 +132,8 @@ __device__ __noinline__ void store_new_codes(const AttendCall& c, const UnitDesc
             continue;
         const float* const from = c.new_kv + (2 * t + task % 2) * values + unit.tile.kv_head * c.head_dim;
         auto* const page = const_cast<__half*>(unit.pages[(row.position - first) / kPagePositions]);
-        store_codes(page, c.layout.width, row.position % kPagePositions, task % 2 == 1, c.head_dim, group.lane,
-                    [&](std::int32_t d) { return __ldcg(from + d); });
+        store_codes<kFewValues>(page, c.layout.width, row.position % kPagePositions, task % 2 == 1, c.head_dim,
+                                group.lane, [&](std::int32_t d) { return __ldcg(from + d); });
     }
 }
 
@@ -194,7 +195,7 @@ __device__ __forceinline__ void attend_blocks(const Memory& memory, int current,
         const UnitDescriptor& ahead = units.of[last ? current ^ 1 : current];
         const std::int32_t ahead_block = last ? ahead.first_block : block + 1;
         const AttendCall& c = memory.call();
-        const bool more = ahead.number >= 0 && !(Form::kCoded && last && ahead.has_new_kv && c.new_kv != nullptr);
+        const bool more = ahead.number >= 0 && !(last && ahead.has_new_kv && c.writes_kv());
 
         // Scores of this block: Q . K^T. Two accumulators, because one would make each mma wait for the one before it.
         // The keys of the next block are asked for as soon as an eight is used.
@@ -319,9 +320,11 @@ __device__ __forceinline__ void attend_blocks(const Memory& memory, int current,
 // The rows of a finished unit: divided by their sums to `to` where the tile has this chunk only, else with peak and sum
 // to the flagged words of the merge.
 template <int kWidth, bool kCoded, int kColumns, class Shared, class Group>
-__device__ __forceinline__ void store_rows(const AttendCall& c, const UnitDescriptor& unit, float* to, Shared& shared,
-                                           const Group& group, Softmax<kColumns>& state) {
+__device__ __forceinline__ void store_rows(const AttendCall& c, const UnitDescriptor& unit, float* to,
+                                           const float* sinks, Shared& shared, const Group& group,
+                                           Softmax<kColumns>& state) {
     const int quad = group.quad(), place = group.place(), d = 16 * group.warp + quad;
+    constexpr int kSinkAt = group_warps(kWidth);  // of a row of `sums`, after those of the warps
     const bool alone = unit.alone();
     Partial<kWidth>& partial = chunks_of<kWidth>(c, UnitIndex(c, unit.number))[unit.chunk];
     const auto each_value = [&](const auto& put) {
@@ -353,6 +356,10 @@ __device__ __forceinline__ void store_rows(const AttendCall& c, const UnitDescri
         sum += __shfl_xor_sync(0xffffffffu, sum, 1);
         sum += __shfl_xor_sync(0xffffffffu, sum, 2);
         if (place == 0) shared.sums[8 * n + quad][group.warp] = sum;
+        // A sink joins the whole sum, as in merge_row(): whether a row is merged depends on its neighbours.
+        if (alone && sinks != nullptr && group.warp == 0 && place == 0 && unit.positions[8 * n + quad] >= 0) {
+            shared.sums[8 * n + quad][kSinkAt] = sink_weight(sinks[unit.tile.head(8 * n + quad)], state.peak[n]);
+        }
     }
     group.meet();
     const auto sum_of = [&](int r) {
@@ -373,7 +380,7 @@ __device__ __forceinline__ void store_rows(const AttendCall& c, const UnitDescri
         return;
     }
     each_value([&](int r, float low, float high) {
-        const float factor = reciprocal(sum_of(r));
+        const float factor = reciprocal(sinks != nullptr ? sum_of(r) + shared.sums[r][kSinkAt] : sum_of(r));
         float* const row = to + unit.tile.values(c, r);
         if (d < c.head_dim) row[d] = low * factor;
         if (d + 8 < c.head_dim) row[d + 8] = high * factor;
@@ -421,13 +428,13 @@ struct AttendMemory {
 };
 
 // A CTA's units and merges of an attention, by its first 32 * group_warps(kWidth) * kGroups threads, which call it
-// together. All CTAs of the launch call it. `kv`: of the layer, in place of c.kv, and `out` in place of c.out. `base`:
+// together. All CTAs of the launch call it. `layer`: in place of what the call has of one. `base`:
 // kGroups times kAttendUnitBytes and kAttendGroup. kSpecial: also for trees and capped scores.
 // Neighbouring units read the same keys or lie in the same pages, so groups on different multiprocessors find them in
 // L2.
 template <int kWidth, KvFormat kFormat, int kGroups, bool kSpecial, class Base, class Ready>
-__device__ __forceinline__ void attend_group(const AttendCall& described, const __half* kv, float* out,
-                                             const Base& base, const Ready& ready) {
+__device__ __forceinline__ void attend_group(const AttendCall& described, const AttendLayer& layer, const Base& base,
+                                             const Ready& ready) {
     using namespace attention;
     using Form = KvFragmentForm<kWidth, kFormat>;
     constexpr int kWarps = group_warps(kWidth);
@@ -439,14 +446,13 @@ __device__ __forceinline__ void attend_group(const AttendCall& described, const 
         UnitDescriptors& units = memory.units();
         if (group.warp == kWarps - 1) {
             if (group.lane == 0) {
-                units.kv = kv;
-                units.out = out;
+                units.layer = layer;
                 units.call = base.call_at(described);
                 units.of[0].number = -1;
             }
             __syncwarp();
             if (UnitQueue(described, groups()).has(group.from_last())) {
-                find_unit(described, kv, groups(), group.from_last(), false, units.of[0]);
+                find_unit(described, layer.kv, groups(), group.from_last(), false, units.of[0]);
             }
         }
         group.meet();
@@ -456,7 +462,9 @@ __device__ __forceinline__ void attend_group(const AttendCall& described, const 
         const Group group;
         const UnitDescriptor& unit = memory.units().of[0];
         const AttendCall& c = memory.call();
-        if (unit.number >= 0) {
+        // K of this forward that the unit itself finishes: the first block is loaded at once, after that.
+        const bool later = written.value == Written::before && unit.has_new_kv && c.raw != nullptr;
+        if (unit.number >= 0 && !later) {
             runs.template load<written.value>(c, unit, unit.first_block, group.warp, group.lane);
         }
         return unit.number >= 0;
@@ -472,33 +480,37 @@ __device__ __forceinline__ void attend_group(const AttendCall& described, const 
         if (queue.has(group.from_last()) && queue.more()) {
             group.meet();  // all know
             UnitDescriptors& units = memory.units();
-            if (group.warp == kWarps - 1) find_unit(c, units.kv, groups(), queue.take(), true, units.of[0]);
+            if (group.warp == kWarps - 1) find_unit(c, units.layer.kv, groups(), queue.take(), true, units.of[0]);
             group.meet();
             some = load_first(std::integral_constant<Written, Written::before>());
         }
     }
-    // Returns whether there were codes to write, and so new positions to load.
+    // Returns whether there was something to write, and so new positions to load.
     const auto put_new_kv = [&](int current) {
-        if constexpr (Form::kCoded) {
-            const AttendCall& c = memory.call();
-            const UnitDescriptor& unit = memory.units().of[current];
-            if (c.new_kv == nullptr || !unit.has_new_kv) return false;
+        const AttendCall& c = memory.call();
+        const UnitDescriptor& unit = memory.units().of[current];
+        if (!unit.has_new_kv || !c.writes_kv()) return false;
+        if (c.raw != nullptr) {
+            if constexpr (!kSpecial) {
+                store_new_heads<kWidth, kFormat>(c, unit, memory.units().layer.k_norm, Group());
+            }
+        } else if constexpr (Form::kCoded) {
             store_new_codes(c, unit, Group());
-            Group().meet();
-            return true;
-        } else {
-            return false;
         }
+        Group().meet();
+        return true;
     };
-    // Now the rest of the first block: positions of this forward, after their codes are written where the cache has
-    // codes.
+    // Now the rest of the first block: positions of this forward, after they are written where that is left to us.
     if (some) {
-        put_new_kv(0);
-        load_first(std::integral_constant<Written, Written::now>());
+        if (put_new_kv(0) && memory.call().raw != nullptr) {
+            load_first(std::integral_constant<Written, Written::ever>());
+        } else {
+            load_first(std::integral_constant<Written, Written::now>());
+        }
     }
 #pragma unroll 1
     for (int current = 0, first = 1; some; current ^= 1, first = 0) {
-        if (Form::kCoded && first == 0 && put_new_kv(current)) {
+        if (first == 0 && put_new_kv(current)) {
             const Group group;
             const UnitDescriptor& unit = memory.units().of[current];
             runs.template load<Written::ever>(memory.call(), unit, unit.first_block, group.warp, group.lane);
@@ -508,19 +520,24 @@ __device__ __forceinline__ void attend_group(const AttendCall& described, const 
         const auto find_next = [&] {
             if (Group().warp != kWarps - 1) return;
             UnitDescriptors& units = memory.units();
-            find_unit(memory.call(), units.kv, groups(), number, true, units.of[current ^ 1]);
+            find_unit(memory.call(), units.layer.kv, groups(), number, true, units.of[current ^ 1]);
         };
         const auto here = [&]() -> const UnitDescriptor& { return memory.units().of[current]; };
         // A unit of one block has no time to look the next one up in between.
         if (here().first_block + 1 == here().end_block) find_next();
         const auto with_columns = [&](auto columns) {
             constexpr int kColumns = columns;
-            store_queries<Form, kWidth, kColumns>(memory.call(), here().tile, memory.shared(), Group().thread());
+            if (!kSpecial && memory.call().raw != nullptr) {
+                store_finished_queries<Form, kWidth, kColumns>(memory.call(), here().tile, memory.units().layer.q_norm,
+                                                               memory.shared(), Group());
+            } else {
+                store_queries<Form, kWidth, kColumns>(memory.call(), here().tile, memory.shared(), Group().thread());
+            }
             Group().meet();
             Softmax<kColumns> state;
             attend_blocks<kWidth, kFormat, kSpecial, kColumns>(memory, current, runs, state, find_next);
-            store_rows<kWidth, Form::kCoded, kColumns>(memory.call(), here(), memory.units().out, memory.shared(),
-                                                       Group(), state);
+            store_rows<kWidth, Form::kCoded, kColumns>(memory.call(), here(), memory.units().layer.out,
+                                                       memory.units().layer.sinks, memory.shared(), Group(), state);
         };
         if (here().tile.used() <= 8) {
             with_columns(std::integral_constant<int, 1>());
@@ -531,7 +548,8 @@ __device__ __forceinline__ void attend_group(const AttendCall& described, const 
         Group().meet();  // all are done with this unit
     }
     // No unit is left for this group.
-    merge_rows<kWidth, kWarps>(memory.call(), memory.units().out, memory.shared(), Group(), groups());
+    merge_rows<kWidth, kWarps>(memory.call(), memory.units().layer.out, memory.units().layer.sinks, memory.shared(),
+                               Group(), groups());
 }
 
 }  // namespace foresay::kernels::cuda

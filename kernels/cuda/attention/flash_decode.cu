@@ -647,7 +647,7 @@ void with_flash_variant(const AttendCall& call, int32_t together, const Body& bo
 }  // namespace
 
 bool can_flash_decode(const AttendCall& call, const DeviceInfo& device) {
-    if (call.tree || call.soft_cap > 0 || call.tiles > kMostFlashTiles) return false;
+    if (call.tree || call.soft_cap > 0 || call.sinks != nullptr || call.tiles > kMostFlashTiles) return false;
     if (call.layout.width != 64 && call.layout.width != 128) return false;
     // As much as the largest variant may have.
     return device.shared_bytes >= kRingBytes + 28 * 1024 && code_version(device.index) >= 90;

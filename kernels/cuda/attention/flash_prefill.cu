@@ -329,7 +329,8 @@ __global__ void __launch_bounds__(PrefillForm<kWidth, kFew>::kThreads, 1)
 }  // namespace
 
 bool can_flash_prefill(const AttendCall& call, const DeviceInfo& device) {
-    return !call.tree && call.soft_cap <= 0 && call.layout.width >= 64 && call.layout.format == KvFormat::f16 &&
+    return !call.tree && call.soft_cap <= 0 && call.sinks == nullptr && call.layout.width >= 64 &&
+           call.layout.width <= kMaxTileWidth && call.layout.format == KvFormat::f16 &&
            device.shared_bytes >= 200 * 1024 && code_version(device.index) >= 90;
 }
 

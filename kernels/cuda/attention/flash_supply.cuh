@@ -251,7 +251,7 @@ __device__ void store_codes_of_rows(const AttendCall& c, const Supply& from) {
                 auto* const to = const_cast<__half*>(from.base) + page * c.layout.page_stride;
 #pragma unroll
                 for (int which = 0; which < 2; ++which) {
-                    store_codes(to, kWidth, p % kPagePositions, which == 1, c.head_dim, lane, [&](int32_t d) {
+                    store_codes<kWidth>(to, kWidth, p % kPagePositions, which == 1, c.head_dim, lane, [&](int32_t d) {
                         const int32_t k = (d - lane) / 32;
                         return k < kWidth / 32 ? value[i][which][k] : 0.0f;
                     });

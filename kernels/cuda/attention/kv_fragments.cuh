@@ -66,6 +66,9 @@ struct KvFragmentForm {
     // The value of a head, and the position of a block, that four `s` of the lanes `place` begins with.
     static __device__ int value_of(int s, int place) { return four_of<kKeyRun>(s, place); }
     static __device__ int position_of(int s, int place) { return four_of<kValueRun>(s, place); }
+    // The inverse: which four, and of which lanes, value d of a head begins.
+    static __device__ int step_of(int d) { return d / (4 * kKeyRun) * (kKeyRun / 4) + d % kKeyRun / 4; }
+    static __device__ int place_of(int d) { return d % (4 * kKeyRun) / kKeyRun; }
     // Four `s` of a run as halves.
     template <class Run>
     static __device__ uint2 four(const Run& run, int s) {

@@ -52,8 +52,7 @@ __device__ Partial<kWidth>* chunks_of(const AttendCall& c, const UnitIndex& at) 
 // warps still use that memory.
 struct UnitDescriptors {
     UnitDescriptor of[2];
-    const __half* kv;  // of the layer
-    float* out;
+    AttendLayer layer;
     std::uint32_t call;  // shared-memory address of the AttendCall; unused by kernels that have it as a parameter
 };
 
@@ -117,10 +116,10 @@ __device__ inline float worth(float before, float now) {
     return now == minus_infinity() ? 0.0f : power_of_two(before - now);
 }
 
-// Row r of a tile, whose first value goes to `to`, from chunks first .. last.
+// Row r of a tile, whose first value goes to `to`, from chunks first .. last. `sink`: of its head; null: none.
 template <int kWidth, int kWarps, class Shared>
 __device__ __forceinline__ void merge_row(Partial<kWidth>* chunks, std::int32_t first, std::int32_t last, int r,
-                                          float* to, std::int32_t head_dim, Shared& shared,
+                                          float* to, const float* sink, std::int32_t head_dim, Shared& shared,
                                           const GroupThread<kWarps>& group) {
     const int warp = group.warp, lane = group.lane;
     constexpr int kFours = (kWidth + 127) / 128, kAtOnce = kFours == 1 ? 4 : 2;
@@ -201,6 +200,7 @@ __device__ __forceinline__ void merge_row(Partial<kWidth>* chunks, std::int32_t 
             sum = fmaf(weight.y, now, sum);
             out = fmaf(shared.merged[share][d], now, out);
         }
+        if (sink != nullptr) sum += sink_weight(*sink, top);
         if (d < head_dim) to[d] = out * reciprocal(sum);
     }
     group.meet();  // the memory may be overwritten from here on
@@ -208,7 +208,7 @@ __device__ __forceinline__ void merge_row(Partial<kWidth>* chunks, std::int32_t 
 
 // This group's share of the rows to merge.
 template <int kWidth, int kWarps, class Shared>
-__device__ __forceinline__ void merge_rows(const AttendCall& c, float* to, Shared& shared,
+__device__ __forceinline__ void merge_rows(const AttendCall& c, float* to, const float* sinks, Shared& shared,
                                            const GroupThread<kWarps>& group, std::int32_t groups) {
 #pragma unroll 1
     for (std::int32_t m = group.from_first(); m < c.merges(); m += groups) {
@@ -219,8 +219,8 @@ __device__ __forceinline__ void merge_rows(const AttendCall& c, float* to, Share
         const std::int32_t first = chunk_of(tile.least(c), c.block_shift),
                            last = chunk_of(tile.state.highest, c.block_shift);
         if (first == last) continue;
-        merge_row<kWidth, kWarps>(chunks_of<kWidth>(c, at), first, last, r, to + tile.values(c, r), c.head_dim, shared,
-                                  group);
+        merge_row<kWidth, kWarps>(chunks_of<kWidth>(c, at), first, last, r, to + tile.values(c, r),
+                                  sinks != nullptr ? sinks + tile.head(r) : nullptr, c.head_dim, shared, group);
     }
 }
 

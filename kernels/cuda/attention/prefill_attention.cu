@@ -33,6 +33,7 @@ using attention::kLog2e;
 using attention::minus_infinity;
 using attention::pack;
 using attention::power_of_two;
+using attention::sink_weight;
 using attention::Tile;
 
 constexpr int kStrip = 32;  // positions that a warp takes at a time
@@ -296,6 +297,7 @@ __global__ void __launch_bounds__(kThreads) prefill_kernel(AttendCall c) {
     for (int i = 0; i < 2; ++i) {
         const int32_t r = quad + 8 * i;
         if (!tile.valid(r)) continue;
+        if (c.sinks != nullptr) state.sum[i] += sink_weight(c.sinks[tile.head(r)], state.peak[i]);
         float* out = c.out + (static_cast<int64_t>(tile.row(r)) * c.heads + tile.head(r)) * c.head_dim;
 #pragma unroll
         for (int d = 0; d < kWidth / 8; ++d) {
@@ -310,6 +312,7 @@ __global__ void __launch_bounds__(kThreads) prefill_kernel(AttendCall c) {
 }  // namespace
 
 void launch_attend_prefill(cudaStream_t stream, const AttendCall& call) {
+    if (call.layout.width > kMaxTileWidth) return launch_attend_wide(stream, call);
     const dim3 grid(static_cast<unsigned>((call.tiles + kWarps - 1) / kWarps), static_cast<unsigned>(call.head_tiles));
     with_attention_variant(
         call, [&](auto width, auto special) { prefill_kernel<width, special><<<grid, kThreads, 0, stream>>>(call); });

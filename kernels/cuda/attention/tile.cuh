@@ -47,6 +47,10 @@ __device__ inline float power_of_two(float x) {
     return y;
 }
 
+// What a sink adds to a sum of weights whose peak is `peak`, which is times log2(e). Beyond the largest number it is
+// infinite, and then the outputs are 0, as they should be.
+__device__ inline float sink_weight(float sink, float peak) { return power_of_two(fmaf(sink, kLog2e, -peak)); }
+
 // To about a unit in the last place, in one instruction.
 __device__ inline float reciprocal(float x) {
     float y;

@@ -47,10 +47,15 @@ struct ActivationForm {
     static constexpr bool bf16 = E == QuantType::bf16;
     static constexpr bool floats = E == QuantType::f16 || bf16;
     static constexpr int planes = floats ? 2 : 1;  // high and low part
+    // Four-bit floats: their float16 are 2^-14 times the numbers, and have no offset.
+    static constexpr bool float_codes = E == QuantType::mxfp4;
+    static constexpr bool has_sums = !floats && !float_codes;
+    // What undoes the scale of the codes.
+    static constexpr float code_scale = floats ? 1.0f : float_codes ? 8192.0f : kCodeScale;
     static constexpr bool minima = E == QuantType::q4_k || E == QuantType::q5_k;
     static constexpr int sum_inputs = E == QuantType::q6_k ? 16 : 32;  // inputs per sum
     // Pairs c = 2, 3 are multiplied with codes four bits higher in their word, so these inputs are scaled by 1 / 16.
-    static constexpr bool quarters_lowered = !floats && E != QuantType::q8_0;
+    static constexpr bool quarters_lowered = has_sums && E != QuantType::q8_0;
     // What a sum is multiplied by: minus the offset of the codes, scaled as the codes are. With minima: a power of two
     // that keeps the sum in range, which kMinimumScale undoes.
     static constexpr float sum_factor = minima                 ? -0.03125f
@@ -60,7 +65,7 @@ struct ActivationForm {
     static constexpr int blocks = kSplitInputs / gemv_warps(E) / block_format(E).inputs;  // most of a slice
     static constexpr int groups = kSplitInputs / gemv_warps(E) / 32;
     // Words of sums per block and eight rows.
-    static constexpr int sum_words = floats ? 0 : minima ? 2 : E == QuantType::q6_k ? 4 : 1;
+    static constexpr int sum_words = !has_sums ? 0 : minima ? 2 : E == QuantType::q6_k ? 4 : 1;
 };
 inline constexpr float kMinimumScale = 32.0f;  // minima enter as code x 2^-24, so this is all that is left to undo
 
@@ -104,7 +109,7 @@ public:
             } else {
                 read<8>(nt, reader, here);
             }
-            if constexpr (!Form::floats) sum_up(nt);
+            if constexpr (Form::has_sums) sum_up(nt);
         }
         __syncwarp();
     }
@@ -279,7 +284,7 @@ protected:  // for operands that are loaded otherwise (kernels/cuda/experts/prod
                 round({a.x * scale, a.y * scale, a.z * scale, a.w * scale}, half, b, v);
             }
         }
-        if (lane < here) stats[8 * nt + lane] = __uint_as_float(back << 23) * (Form::floats ? 1.0f : kCodeScale);
+        if (lane < here) stats[8 * nt + lane] = __uint_as_float(back << 23) * Form::code_scale;
         // Eight lanes have the 32 inputs of a group: lane % 8 = 4 s + q.
         const std::uint32_t place = lane % 4 * 16 + lane / 4 % 2 * 8;
 #pragma unroll
@@ -453,7 +458,7 @@ protected:  // for operands that are loaded otherwise (kernels/cuda/experts/prod
     }
 
     std::uint32_t x_[Form::planes][Form::groups][4];
-    std::uint32_t sums_[NT][Form::floats ? 1 : Form::blocks * Form::sum_words];
+    std::uint32_t sums_[NT][Form::has_sums ? Form::blocks * Form::sum_words : 1];
     std::uint32_t upper_rows_ = 0;
     int upper_plane_ = 0;
 };

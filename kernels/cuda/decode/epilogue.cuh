@@ -22,11 +22,19 @@ namespace foresay::kernels::cuda {
 
 __device__ inline float soft_capped(float value, float cap) { return cap > 0.0f ? cap * tanhf(value / cap) : value; }
 
-// SiLU, or GELU by the tanh approximation.
+// clamped_swiglu: the part of the gate, whose limit is the caller's.
 __device__ inline float activated(Activation kind, float x) {
     if (kind == Activation::silu) return __fdividef(x, 1.0f + __expf(-x));
+    if (kind == Activation::clamped_swiglu) return __fdividef(x, 1.0f + __expf(-1.702f * x));
+    if (kind == Activation::gelu) return 0.5f * x * (1.0f + erff(x * 0.7071067811865476f));
     const float inner = 0.7978845608028654f * fmaf(0.044715f * x * x, x, x);
     return 0.5f * x * (1.0f + tanhf(inner));
+}
+
+// activation(gate) * up
+__device__ inline float gated(Activation kind, float limit, float gate, float up) {
+    if (kind != Activation::clamped_swiglu) return activated(kind, gate) * up;
+    return activated(kind, fminf(gate, limit)) * (fmaxf(-limit, fminf(up, limit)) + 1.0f);
 }
 
 // The head that a row of the stack belongs to. Its place in the head is what is left.
@@ -108,12 +116,17 @@ __device__ inline void epilogue_pair(const EpilogueArgs& f, float* out, const fl
     }
     float* const to = out + t * f.out_stride;
     if (kKind == Epilogue::out) {
-        to[rows.a] = operand.value.x + a;
-        if (two) to[rows.b] = operand.value.y + b;
+        to[rows.a] = fmaf(f.scale, a, operand.value.x);
+        if (two) to[rows.b] = fmaf(f.scale, b, operand.value.y);
         return;
     }
     if (kKind == Epilogue::mlp_in) {
-        to[packed / 2] = activated(f.activation, a) * b;
+        to[packed / 2] = gated(f.activation, f.limit, a, b);
+        return;
+    }
+    if (kKind == Epilogue::mlp_up) {
+        to[rows.a] = activated(f.activation, a);
+        if (two) to[rows.b] = activated(f.activation, b);
         return;
     }
     if (kKind == Epilogue::head) {
@@ -161,6 +174,8 @@ __device__ __forceinline__ void with_epilogue(Epilogue kind, const Body& body) {
             return body(std::integral_constant<Epilogue, Epilogue::out>());
         case Epilogue::mlp_in:
             return body(std::integral_constant<Epilogue, Epilogue::mlp_in>());
+        case Epilogue::mlp_up:
+            return body(std::integral_constant<Epilogue, Epilogue::mlp_up>());
         case Epilogue::head:
             return body(std::integral_constant<Epilogue, Epilogue::head>());
     }

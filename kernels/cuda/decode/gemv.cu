@@ -86,7 +86,7 @@ void divide_among_ctas(const GemvScratch& scratch, int processors, std::span<Gem
     plan.splits = false;
     std::size_t partial_floats = 0;
     for (GemvOp& op : ops) {
-        if (op.kind == OpKind::attend) continue;
+        if (op.kind != OpKind::matrix) continue;
         // The first `members` CTAs have part 0, the next ones part 1, and so on. What does not divide evenly goes to
         // the first of them, one panel or block each.
         op.split = split_of(op, processors);
@@ -165,14 +165,8 @@ bool plan_gemv(QuantType quant_type, const GemvScratch& scratch, std::size_t sha
 
 void launch_gemv(QuantType quant_type, const GemvArgs<kManySteps>& args, int processors, bool overlap,
                  cudaStream_t stream) {
-    visit_quant_type(quant_type, [&](auto q) {
-        constexpr QuantType kType = decltype(q)::kQuantType;
-        if constexpr (kType == QuantType::mxfp4) {
-            bug("MXFP4 is in no panel");
-        } else {
-            launch_gemv_as<kType>(args, processors, overlap, stream);
-        }
-    });
+    visit_quant_type(quant_type,
+                     [&](auto q) { launch_gemv_as<decltype(q)::kQuantType>(args, processors, overlap, stream); });
 }
 
 }  // namespace foresay::kernels::cuda

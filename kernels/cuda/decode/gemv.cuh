@@ -43,6 +43,7 @@
 #include "kernels/cuda/attention/decode_attention.cuh"
 #include "kernels/cuda/decode/copy_ring.cuh"
 #include "kernels/cuda/decode/multiply.cuh"
+#include "kernels/cuda/decode/row_steps.cuh"
 #include "kernels/cuda/decode/split_k_epilogue.cuh"
 
 namespace foresay::kernels::cuda {
@@ -77,7 +78,7 @@ struct AttendBase {
 // keys of this forward it waits until `counter` has `arrivals`, those of all projections so far. Not inlined: it needs
 // every register there is, and inlined it would take them from the matrix steps.
 template <int kWidth, KvFormat kFormat, int kWarps>
-__device__ __noinline__ void attend_cta_share_of(const char* call, const __half* kv, float* out,
+__device__ __noinline__ void attend_cta_share_of(const char* call, const AttendLayer layer,
                                                  const std::uint32_t* counter, std::uint32_t arrivals) {
     using attention::group_warps;
     constexpr int kGroups = kWarps / group_warps(kWidth);
@@ -86,7 +87,7 @@ __device__ __noinline__ void attend_cta_share_of(const char* call, const __half*
     // Tells the compiler that the pointer is to shared memory, which it cannot see from a function that is not inlined;
     // otherwise every access is a generic one.
     const auto& c = *static_cast<const AttendCall*>(__cvta_shared_to_generic(__cvta_generic_to_shared(call)));
-    attend_group<kWidth, kFormat, kGroups, false>(c, kv, out, AttendBase(), [&] {
+    attend_group<kWidth, kFormat, kGroups, false>(c, layer, AttendBase(), [&] {
         const attention::GroupThread<group_warps(kWidth)> group;
         if (group.thread() == 0) wait_for_arrivals(counter, arrivals);
         group.meet();
@@ -95,16 +96,16 @@ __device__ __noinline__ void attend_cta_share_of(const char* call, const __half*
 
 // The same for any width. Returns whether the CTA takes part, and so has to arrive at the counter of attention.
 template <KvFormat kFormat, int kWarps>
-__device__ bool attend_cta_share(const AttendCall& c, const char* call, const __half* kv, float* out,
+__device__ bool attend_cta_share(const AttendCall& c, const char* call, const AttendLayer& layer,
                                  const std::uint32_t* counter, std::uint32_t arrivals) {
     const auto blocks = static_cast<std::int32_t>(gridDim.x);
     if (!c.has_member(blocks - 1 - static_cast<std::int32_t>(blockIdx.x), blocks)) return false;
     if (c.layout.width == 128) {
-        attend_cta_share_of<128, kFormat, kWarps>(call, kv, out, counter, arrivals);
+        attend_cta_share_of<128, kFormat, kWarps>(call, layer, counter, arrivals);
     } else if (c.layout.width == 64) {
-        attend_cta_share_of<64, kFormat, kWarps>(call, kv, out, counter, arrivals);
+        attend_cta_share_of<64, kFormat, kWarps>(call, layer, counter, arrivals);
     } else {
-        attend_cta_share_of<32, kFormat, kWarps>(call, kv, out, counter, arrivals);
+        attend_cta_share_of<32, kFormat, kWarps>(call, layer, counter, arrivals);
     }
     return true;
 }
@@ -306,14 +307,23 @@ __global__ void __launch_bounds__(gemv_threads(E), 1) gemv(const __grid_constant
             if (op.kind == OpKind::attend) {
                 const AttendCall& call = args.attends[op.attend];
                 attended = attend_cta_share<kFormat, kWarps>(
-                    call, shared + kAttendCallsAt + op.attend * sizeof(AttendCall), args.step[s].kv,
-                    call.out + args.flagged_offset(op.out_flagged, args.step[s].out_buffer), counters + kMatrixArrivals,
-                    state->matrix_arrivals);
+                    call, shared + kAttendCallsAt + op.attend * sizeof(AttendCall),
+                    args.step[s].attend_layer(call.out + args.flagged_offset(op.out_flagged, args.step[s].out_buffer)),
+                    counters + kMatrixArrivals, state->matrix_arrivals);
                 // Read again: attention is a call, and keeps no registers of the caller.
                 s = state->step;
                 if (attended && s + 1 < args.steps && !args.op(s).out_flagged) {
                     multiplier_barrier<kWarps>();
                     if (threadIdx.x == 0) arrive(counters + kAttendArrivals);
+                }
+            } else if (op.kind == OpKind::add_rows) {
+                add_rows_share<kWarps>(op, args.step[s], args.rows,
+                                       reinterpret_cast<float*>(shared + args.plan.row_stats_at),
+                                       [] { multiplier_barrier<kWarps>(); });
+                s = state->step;
+                if (s + 1 < args.steps) {
+                    multiplier_barrier<kWarps>();
+                    if (threadIdx.x == 0) arrive(counters + kMatrixArrivals);
                 }
             } else {
                 multiply_cta_share<E, NT>(args, shared);

@@ -57,6 +57,7 @@ inline constexpr bool kLittleShared = false;  // unused on the host, which plans
 constexpr int chunk_blocks(QuantType quant_type, int row_tiles, bool little_shared) {
     switch (quant_type) {
         case QuantType::q4_0:
+        case QuantType::mxfp4:
             return row_tiles == 1 && !little_shared ? 32 : 16;
         case QuantType::q8_0:
             return little_shared ? 8 : 16;
@@ -77,7 +78,7 @@ struct alignas(128) GemvHeader {
     std::uint32_t step_state[16];                   // StepState
     float norm_factors[16];                         // of each row, for the epilogue warps
     std::uint8_t attend_calls[512];                 // GemvArgs::attends, for code that takes any of them
-    std::uint8_t attend_units[1792];                // what attention knows of its units (UnitDescriptors of each group)
+    std::uint8_t attend_units[1920];                // what attention knows of its units (UnitDescriptors of each group)
     std::uint8_t cta_shares[384];                   // CtaShare of each of GemvArgs::ops
 };
 inline constexpr int kCopyBarrierBytes = offsetof(GemvHeader, sum_barriers);
@@ -88,7 +89,7 @@ inline constexpr int kAttendCallsAt = offsetof(GemvHeader, attend_calls);
 inline constexpr int kAttendUnitsAt = offsetof(GemvHeader, attend_units);
 inline constexpr int kCtaSharesAt = offsetof(GemvHeader, cta_shares);
 inline constexpr int kGemvHeaderBytes = sizeof(GemvHeader);
-static_assert(kStepStateAt == 512 && kAttendCallsAt == 640 && kGemvHeaderBytes == 3328);
+static_assert(kStepStateAt == 512 && kAttendCallsAt == 640 && kGemvHeaderBytes == 3456);
 static_assert(kGemvHeaderBytes % 128 == 0, "copies to elsewhere in a line of shared memory take a fifth longer");
 // The most inputs that one CTA takes; wider matrices are split between CTAs (split K). Changing it changes the order of
 // sums, and so the bits of every text.
@@ -96,19 +97,22 @@ inline constexpr int kSplitInputs = 4096;
 inline constexpr int kScratchCounters = 4;  // of a device, by GridCounter
 
 // What becomes of a pair of sums (packed rows 2i, 2i + 1) of a row of the batch. attention_in_new_kv: K and V go to
-// EpilogueArgs::new_kv, for a cache of codes, which needs whole heads.
-enum class Epilogue : std::uint8_t { attention_in, attention_in_new_kv, out, mlp_in, head };
+// EpilogueArgs::new_kv, for a cache of codes, which needs whole heads. mlp_up: a feed-forward network without a gate.
+enum class Epilogue : std::uint8_t { attention_in, attention_in_new_kv, out, mlp_in, mlp_up, head };
 
 struct EpilogueArgs {
     Epilogue kind = Epilogue::out;
-    Activation activation = Activation::silu;  // mlp_in
+    Activation activation = Activation::silu;  // mlp_in, mlp_up
     std::int32_t first_row = 0;                // of the stack: where this part begins
     std::int32_t rows = 0;                     // of this part, without padding
     float* out = nullptr;                      // x (added to), ff, logits, or q
     const float* residual = nullptr;           // out: what is added to
     float* raw = nullptr;         // attention_in, out: sums with their biases, row by row; nothing else is written then
     std::int64_t out_stride = 0;  // elements between rows of the batch; of raw when that is set
-    float scale = 1.0f, soft_cap = 0.0f;  // head
+    float scale = 1.0f;           // out, head: multiplies the sums with their biases; add_rows
+    float stream_scale = 1.0f;    // add_rows
+    float soft_cap = 0.0f;        // head
+    float limit = 0.0f;           // mlp_in: of clamped_swiglu
     // attention_in
     std::int32_t query_rows = 0, kv_rows = 0;  // of the stack
     std::int32_t head_dim = 1, rotated = 0;
@@ -125,7 +129,8 @@ struct EpilogueArgs {
 
 // Attention (kernels/cuda/attention/decode_attention.cuh) runs between matrices, so that a launch can be a whole
 // forward.
-enum class OpKind : std::uint8_t { matrix, attend };
+// add_rows is AddRowsCall (kernels/cuda/rowwise/norms.h): x is y, epilogue.out is x, the step's norm is the post norm.
+enum class OpKind : std::uint8_t { matrix, attend, add_rows };
 
 // What steps of a launch can have in common: everything but the addresses of a layer.
 struct GemvOp {
@@ -155,12 +160,23 @@ struct GemvOp {
 
 // What a step has of its own: the addresses of its layer.
 struct GemvStep {
-    const std::uint8_t* panels = nullptr;
-    const float* norm = nullptr;  // [inputs]; null: none
-    const float* bias = nullptr;  // [rows of the stack]; null: none
-    __half* kv = nullptr;         // attention_in, attend: of the layer
-    std::uint8_t op = 0;          // which of GemvArgs::ops
+    const std::uint8_t* panels = nullptr;  // attend: AttendLayer::k_norm
+    const float* norm = nullptr;           // [inputs]; null: none. attend: AttendLayer::q_norm
+    const float* bias = nullptr;           // [rows of the stack]; null: none. attend: AttendLayer::sinks
+    __half* kv = nullptr;                  // attention_in, attend: of the layer
+    std::uint8_t op = 0;                   // which of GemvArgs::ops
     std::uint8_t x_buffer = 0, residual_buffer = 0, out_buffer = 0;
+
+    // A step of attention: as small as that of a matrix, whose members it uses.
+    static GemvStep attend(const AttendCall& call) {
+        return {.panels = reinterpret_cast<const std::uint8_t*>(call.k_norm),
+                .norm = call.q_norm,
+                .bias = call.sinks,
+                .kv = const_cast<__half*>(call.kv)};
+    }
+    FORESAY_HOST_DEVICE AttendLayer attend_layer(float* out) const {
+        return {kv, out, bias, norm, reinterpret_cast<const float*>(panels)};
+    }
 };
 
 // Activations that the steps of whole layers pass on lie in kFlaggedBuffers buffers of flagged words

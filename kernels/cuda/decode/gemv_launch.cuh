@@ -59,7 +59,9 @@ void launch_gemv_as(const GemvArgs<kManySteps>& many, int processors, bool overl
         }
     };
     // Parameters travel with each launch: a few KiB with few steps, 32 KiB with many.
-    if (many.steps > kFewSteps || many.attend_count > 0) {
+    const bool adds =
+        std::any_of(many.ops, many.ops + many.op_count, [](const GemvOp& op) { return op.kind == OpKind::add_rows; });
+    if (many.steps > kFewSteps || many.attend_count > 0 || adds) {
         launch(many);
     } else {
         launch(few_steps(many));

@@ -33,13 +33,25 @@ enum LayerStep : int32_t { kIn, kAttend, kOut, kMlpIn, kMlpOut, kLayerSteps };
 
 std::size_t size(int32_t n) { return static_cast<std::size_t>(n); }
 
-// Whether two layers can share a call of attention. They differ in their KV cache, which the step has, and, in some
-// models, in scale and window; all else is the forward's.
-bool same_kind(const AttendCall& a, const AttendCall& b) { return a.scale == b.scale && a.window == b.window; }
+// Whether two layers can share a call of attention. They differ in their KV cache and their sinks, which the step has,
+// and, in some models, in scale, window and heads; all else is the forward's.
+bool same_kind(const AttendCall& a, const AttendCall& b) {
+    return a.scale == b.scale && a.window == b.window && a.heads == b.heads && a.kv_heads == b.kv_heads &&
+           a.head_dim == b.head_dim && a.layout.page_stride == b.layout.page_stride && a.new_kv == b.new_kv &&
+           a.raw == b.raw && a.angles == b.angles && a.rope_pairs == b.rope_pairs && a.pairs == b.pairs &&
+           a.q_eps == b.q_eps && a.k_eps == b.k_eps;
+}
 
 bool is_matrix(const GemvOp& op, Epilogue kind) {
     return op.kind == OpKind::matrix && op.epilogue.kind == kind && op.epilogue.raw == nullptr && op.row == nullptr &&
            op.epilogue.first_row == 0;
+}
+
+// Projections may leave it to the attention to finish them.
+bool is_projection(const GemvOp& op) {
+    GemvOp plain = op;
+    plain.epilogue.raw = nullptr;
+    return is_matrix(plain, Epilogue::attention_in) || is_matrix(op, Epilogue::attention_in_new_kv);
 }
 
 // Whether the steps are those of two or more whole layers with the same ops. (Attention may be of another kind in each
@@ -47,11 +59,12 @@ bool is_matrix(const GemvOp& op, Epilogue kind) {
 bool are_whole_layers(const Args& args) {
     if (args.steps < 2 * kLayerSteps || args.steps % kLayerSteps != 0) return false;
     for (int32_t at = 0; at < args.steps; at += kLayerSteps) {
-        const GemvOp& in = args.op(at + kIn);
-        if (!is_matrix(in, Epilogue::attention_in) && !is_matrix(in, Epilogue::attention_in_new_kv)) return false;
+        if (!is_projection(args.op(at + kIn))) return false;
         if (args.op(at + kAttend).kind != OpKind::attend || !is_matrix(args.op(at + kOut), Epilogue::out) ||
-            !is_matrix(args.op(at + kMlpIn), Epilogue::mlp_in) || !is_matrix(args.op(at + kMlpOut), Epilogue::out))
+            !is_matrix(args.op(at + kMlpOut), Epilogue::out))
             return false;
+        const GemvOp& mlp_in = args.op(at + kMlpIn);
+        if (!is_matrix(mlp_in, Epilogue::mlp_in) && !is_matrix(mlp_in, Epilogue::mlp_up)) return false;
         for (const int32_t i : {kIn, kOut, kMlpIn, kMlpOut}) {
             if (args.step[at + i].op != args.step[i].op) return false;
         }
@@ -65,7 +78,8 @@ bool are_chained(const Args& args) {
     const GemvOp &in = args.op(kIn), &out = args.op(kOut), &mlp_in = args.op(kMlpIn), &mlp_out = args.op(kMlpOut);
     const AttendCall& attend = args.attends[args.op(kAttend).attend];
     return out.x == attend.out && mlp_in.x == in.x && out.epilogue.out == in.x && mlp_out.epilogue.out == in.x &&
-           mlp_out.x == mlp_in.epilogue.out && in.epilogue.out == attend.q;
+           mlp_out.x == mlp_in.epilogue.out && in.epilogue.raw == attend.raw &&
+           (attend.raw != nullptr || in.epilogue.out == attend.q);
 }
 
 // One of the kFlaggedBuffers buffers: outputs of mlp_out, of the attention, of attention_out and of mlp_in, in floats.
@@ -181,7 +195,24 @@ bool LinearSequence::State::attend(const AttendCall& call) {
     op.attend = kind;
     if (find(op) == kMaxGemvOps) return false;
     if (kind == args_.attend_count) args_.attends[args_.attend_count++] = call;
-    add(quant_type_, call_, args_.rows, op, {.kv = const_cast<__half*>(call.kv)});
+    add(quant_type_, call_, args_.rows, op, GemvStep::attend(call));
+    return true;
+}
+
+bool LinearSequence::State::add_rows(const AddRowsCall& call) {
+    if (args_.steps == 0 || args_.steps == kManySteps || quant_type_ == QuantType::f32 || args_.rows != call.rows ||
+        call.inner.weight != nullptr || call.branch != nullptr || call.post.centered)
+        return false;
+    GemvOp op;
+    op.kind = OpKind::add_rows;
+    op.inputs = call.width;
+    op.x = call.y;
+    op.eps = call.post.eps;
+    op.epilogue.out = call.x;
+    op.epilogue.scale = call.scale;
+    op.epilogue.stream_scale = call.stream_scale;
+    if (find(op) == kMaxGemvOps) return false;
+    add(quant_type_, call_, args_.rows, op, {.norm = call.post.weight});
     return true;
 }
 
@@ -238,5 +269,6 @@ LinearSequence& LinearSequence::operator=(LinearSequence&&) noexcept = default;
 void LinearSequence::flush() { state_->flush(); }
 void LinearSequence::discard() noexcept { state_->discard(); }
 bool LinearSequence::attend(const AttendCall& call) { return state_->attend(call); }
+bool LinearSequence::add_rows(const AddRowsCall& call) { return state_->add_rows(call); }
 
 }  // namespace foresay::kernels::cuda

@@ -15,6 +15,8 @@ struct LinearSequence::State {
     void add(QuantType quant_type, const LinearCall& call, std::int32_t rows, const GemvOp& op, GemvStep step);
     // Appends attention; false: it cannot run in this launch, and nothing has changed.
     bool attend(const AttendCall& call);
+    // Appends the sum of a branch and the residual stream; false as above.
+    bool add_rows(const AddRowsCall& call);
     void flush();
     void discard() noexcept { args_.steps = args_.op_count = args_.attend_count = 0; }
 

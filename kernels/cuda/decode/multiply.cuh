@@ -122,6 +122,38 @@ struct Multiply<QuantType::q4_0, NT, kOneRow> : MultiplyScaled<QuantType::q4_0, 
 template <int NT, bool kOneRow>
 struct Multiply<QuantType::q8_0, NT, kOneRow> : MultiplyScaled<QuantType::q8_0, NT, kOneRow> {};
 
+// Twice the scale of exponent byte `byte` of a word. Exact: bytes are below 254.
+__device__ inline float twice_scale(std::uint32_t exponents, int byte) {
+    return __uint_as_float(((exponents >> (8 * byte) & 255u) + 1u) << 23);
+}
+
+// MXFP4: a power of two per 32 inputs.
+template <int NT, bool kOneRow>
+struct Multiply<QuantType::mxfp4, NT, kOneRow> {
+    static __device__ __forceinline__ void run(std::uint32_t block, const ActivationOperand<QuantType::mxfp4, NT>& in,
+                                               int j, float (&sums)[2][NT][4], int lane) {
+        std::uint32_t exponents[2];  // t; bytes (h, g)
+        load_shared2(exponents[0], exponents[1], block + 1024 + lane / 4 * 8);
+#pragma unroll
+        for (int t = 0; t < 2; ++t) {
+            const uint4 code = load_shared4(block + t * 512 + lane * 16);
+#pragma unroll
+            for (int g = 0; g < 2; ++g) {
+                std::uint32_t p[2][4];
+                unpack_float_codes(word_of(code, 2 * g), p[0]);
+                unpack_float_codes(word_of(code, 2 * g + 1), p[1]);
+                const float s0 = twice_scale(exponents[t], g), s1 = twice_scale(exponents[t], 2 + g);
+#pragma unroll
+                for (int nt = 0; nt < NT; ++nt) {
+                    float d[4];
+                    multiply_group(d, p, in.operand(2 * j + g, nt));
+                    add_scaled<kOneRow>(sums[t][nt], d, s0, s1);
+                }
+            }
+        }
+    }
+};
+
 // Of a row's 6-bit numbers (ScaleCodePlace), as pairs of codes: the scales of groups 2 sub and 2 sub + 1, and the
 // minima of groups 2 q and 2 q + 1.
 __device__ inline std::uint32_t k_scales(std::uint32_t nibbles, std::uint32_t upper, int sub) {

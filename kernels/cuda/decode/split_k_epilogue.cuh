@@ -161,7 +161,10 @@ __device__ __forceinline__ void run_epilogue(const Args& args, char* shared) {
     for (int s = 0; s < args.steps; ++s) {
         const GemvOp& op = args.op(s);
         const GemvStep& step = args.step[s];
-        if (op.kind != OpKind::matrix) continue;  // the multiplying warps arrive for attention
+        if (op.kind != OpKind::matrix) {  // the multiplying warps arrive
+            if (op.kind == OpKind::add_rows) arrivals += gridDim.x;
+            continue;
+        }
         const CtaShare share = CtaShare::of(args, shared, s);
         const bool last = s + 1 == args.steps;
         if (share.idle()) {
@@ -174,7 +177,7 @@ __device__ __forceinline__ void run_epilogue(const Args& args, char* shared) {
             continue;
         }
         // The residual is read early, but not while the step before may still be writing it.
-        if (s > 0 && op.epilogue.kind == Epilogue::out && args.op(s - 1).kind == OpKind::matrix &&
+        if (s > 0 && op.epilogue.kind == Epilogue::out && args.op(s - 1).kind != OpKind::attend &&
             args.op(s - 1).epilogue.kind == Epilogue::out) {
             if (lane == 0) wait_for_arrivals(plan.counters + kMatrixArrivals, arrivals);
             __syncwarp();

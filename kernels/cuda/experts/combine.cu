@@ -4,40 +4,45 @@
 #include "kernels/cuda/device/async.cuh"
 #include "kernels/cuda/device/launch.cuh"
 #include "kernels/cuda/experts/block_sums.cuh"
-#include "kernels/cuda/experts/experts.h"
 
 namespace foresay::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 256;
 
+// Value i of the sum of row t, by ascending expert.
+__device__ inline float sum_of_slots(const CombineCall& c, std::int64_t t, int i) {
+    const float* const weight = c.with.weight + t * c.used;
+    const float* const out = c.with.out + t * c.used * c.width + i;
+    float y = 0.0f;
+#pragma unroll 8
+    for (int k = 0; k < c.used; ++k) {
+        y = fmaf(__ldcg(weight + k), __ldcg(out + static_cast<std::int64_t>(k) * c.width), y);
+    }
+    return y;
+}
+
+__device__ inline void add_to_row(const CombineCall& c, std::int64_t t, int i, float y) {
+    if (c.keep_branch) {
+        c.with.branch[t * c.width + i] = y;
+        return;
+    }
+    float* const x = c.x + t * c.width + i;
+    *x = c.stream_scale * fmaf(c.scale, y, __ldcg(x));
+}
+
 // With a post norm the row lies in shared memory until its squares are known.
 __global__ void __launch_bounds__(kThreads) combine(const CombineCall c) {
     extern __shared__ float row[];
-    __shared__ float parts[32], weights[kMaxUsed];
+    __shared__ float parts[32];
     allow_successor();
     await_predecessors();
     const std::int64_t t = blockIdx.y;
-    if (threadIdx.x < static_cast<unsigned>(c.used))
-        weights[threadIdx.x] = __ldcg(c.with.weight + t * c.used + threadIdx.x);
-    __syncthreads();
-    const float* const out = c.with.out + t * c.used * c.width;
-    const auto finish = [&](int i, float y) {
-        if (c.keep_branch) {
-            c.with.branch[t * c.width + i] = y;
-        } else {
-            float* const x = c.x + t * c.width + i;
-            *x = c.stream_scale * fmaf(c.scale, y, __ldcg(x));
-        }
-    };
     for (int i = static_cast<int>(blockIdx.x * kThreads + threadIdx.x); i < c.width;
          i += static_cast<int>(gridDim.x) * kThreads) {
-        float y = 0.0f;
-        for (int k = 0; k < c.used; ++k) {
-            y = fmaf(weights[k], __ldcg(out + static_cast<std::int64_t>(k) * c.width + i), y);
-        }
+        const float y = sum_of_slots(c, t, i);
         if (c.post_norm.weight == nullptr) {
-            finish(i, y);
+            add_to_row(c, t, i, y);
         } else {
             row[i] = y;
         }
@@ -47,7 +52,7 @@ __global__ void __launch_bounds__(kThreads) combine(const CombineCall c) {
     const float2 moments = row_moments(c.post_norm.layer, c.width, parts, [&](int i) { return row[i]; });
     const float2 stats = {moments.x, 1.0f / sqrtf(moments.y + c.post_norm.eps)};
     for (int i = static_cast<int>(threadIdx.x); i < c.width; i += kThreads) {
-        finish(i, normed_value(c.post_norm, stats, row[i], i));
+        add_to_row(c, t, i, normed_value(c.post_norm, stats, row[i], i));
     }
 }
 

@@ -7,20 +7,20 @@
 // Data flow of an op, T rows of which each uses K of E experts:
 //
 //   launch_router     x --norm, router--> scores [T, E] --> choice and weight of each slot, the slots sorted by expert,
-//                     and the list of tiles. For up to kFusedRows rows one launch; else three.
+//                     and the list of tiles. For up to kFusedSlots slots one launch; else three.
 //   launch_products   x of the slot's row --norm, gate and up, biases, activation--> ff [slots, Fe]
 //   launch_products   ff --down, bias--> out [slots, D]
 //   launch_combine    sum over the slots of a row, by ascending expert --post norm--> x or the branch
 //
-// No kernel asks the host how many slots an expert has: grids are made for the most tiles there can be, and what is
-// left over returns at once. So a forward is a graph like any other.
+// No kernel asks the host how many slots an expert has: the products divide the tiles that there are among a grid that
+// is always the same. So a forward is a graph like any other.
 //
 // Law 1:    a row's scores, choice, products and sum depend on that row alone: a column of an mma depends on that
 //           column, units of inputs are added in their order, and experts by ascending id.
 // Precision: scores, weights and sums are float32; exponentials and sums of the softmax double. Inputs of quantised
 //           matrices are float16 after scaling by a power of two per row and unit of 128 or 256 inputs.
-// Overlap:  every kernel lets its successor start early and waits for its predecessors
-// (kernels/cuda/device/launch.cuh). Errors:   launches throw Error when a kernel cannot be launched.
+// Overlap:  every kernel lets its successor start early and waits for its predecessors (device/launch.cuh).
+// Errors:   launches throw Error when a kernel cannot be launched.
 #pragma once
 
 #include <cstdint>
@@ -32,9 +32,16 @@
 namespace foresay::kernels::cuda {
 
 inline constexpr int kExpertRows = 8;
-inline constexpr int kFusedRows = 64;     // up to so many rows the router is one launch
+inline constexpr int kFusedSlots = 512;   // up to so many slots the router is one launch
 inline constexpr int kMaxExperts = 1024;  // E
 inline constexpr int kMaxUsed = 32;       // K
+
+// What one reading of an expert's weights multiplies.
+struct ExpertTile {
+    std::int32_t expert = 0, count = 0;
+    std::int32_t slots[kExpertRows] = {};
+};
+static_assert(sizeof(ExpertTile) == 40);
 
 // A norm as the kernels want it; no weight: x as it is.
 struct NormArgs {
@@ -50,12 +57,12 @@ struct ExpertBuffers {
     float2* stats = nullptr;         // [T]: mean and 1 / deviation of x, for the norm of the experts
     std::int32_t* choice = nullptr;  // [slots]: the expert
     float* weight = nullptr;         // [slots]
-    std::int32_t* sorted = nullptr;  // [slots]: slot numbers, expert by expert
-    int4* tiles = nullptr;           // {expert, first of its slots in `sorted`, slots, unused}
-    std::int32_t* counts = nullptr;  // {tiles, CTAs of the router that are done}; both 0 before the first use
-    float* ff = nullptr;             // [slots, Fe]
-    float* out = nullptr;            // [slots, D]
-    float* branch = nullptr;         // [T, D]: what keep_branch keeps
+    ExpertTile* tiles = nullptr;     // most_tiles() of them; those past the last one are empty
+    std::int32_t* tile_count = nullptr;
+    std::int32_t* done = nullptr;  // CTAs of the router that are done; 0 between launches
+    float* ff = nullptr;           // [slots, Fe]
+    float* out = nullptr;          // [slots, D]
+    float* branch = nullptr;       // [T, D]: what keep_branch keeps
 };
 
 // The most tiles that so many slots make.
@@ -82,6 +89,16 @@ struct RouterCall {
 };
 void launch_router(cudaStream_t stream, const RouterCall& call);
 
+// The sum of a row's slots, and its way into x or the branch.
+struct CombineCall {
+    std::int32_t rows = 0, width = 0, used = 0;
+    NormArgs post_norm;
+    bool keep_branch = false;
+    float scale = 1.0f, stream_scale = 1.0f;
+    float* x = nullptr;  // [T, D]
+    ExpertBuffers with;
+};
+
 // gate and up (interleaved panels), or down.
 struct ProductsCall {
     bool gate_up = false;
@@ -92,9 +109,10 @@ struct ProductsCall {
     std::int32_t blocks = 0;               // of a panel
     std::int32_t inputs = 0, rows = 0;     // of an expert's stack, without padding
     std::int32_t slots = 0, used = 0, experts = 0;
-    const float* x = nullptr;     // gate_up: [T, D]; down: [slots, Fe]
-    NormArgs norm;                // gate_up
-    const float* bias = nullptr;  // [E, rows] in packed order, or null
+    std::int32_t processors = 1, shared_bytes = 0;  // of the device; of a multiprocessor
+    const float* x = nullptr;                       // gate_up: [T, D]; down: [slots, Fe]
+    NormArgs norm;                                  // gate_up
+    const float* bias = nullptr;                    // [E, rows] in packed order, or null
     Activation activation = Activation::silu;
     float limit = 0.0f;
     float* out = nullptr;  // [slots, Fe or D]
@@ -102,14 +120,6 @@ struct ProductsCall {
 };
 void launch_products(cudaStream_t stream, const ProductsCall& call);
 
-struct CombineCall {
-    std::int32_t rows = 0, width = 0, used = 0;
-    NormArgs post_norm;
-    bool keep_branch = false;
-    float scale = 1.0f, stream_scale = 1.0f;
-    float* x = nullptr;  // [T, D]
-    ExpertBuffers with;
-};
 void launch_combine(cudaStream_t stream, const CombineCall& call);
 
 }  // namespace foresay::kernels::cuda

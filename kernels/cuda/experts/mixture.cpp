@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "kernels/cuda/device/device_context.h"
 #include "kernels/cuda/weights/panel_format.h"
 #include "kernels/quant/visit.h"
 
@@ -70,14 +71,7 @@ const MoeSpec& checked(const MoeSpec& spec) {
 }  // namespace
 
 void launch_products(cudaStream_t stream, const ProductsCall& call) {
-    visit_quant_type(call.quant_type, [&](auto q) {
-        constexpr QuantType kType = decltype(q)::kQuantType;
-        if constexpr (kType == QuantType::mxfp4) {
-            bug("MXFP4 is in no panel");
-        } else {
-            launch_products_as<kType>(stream, call);
-        }
-    });
+    visit_quant_type(call.quant_type, [&](auto q) { launch_products_as<decltype(q)::kQuantType>(stream, call); });
 }
 
 ExpertNorm::ExpertNorm(const NormSpec& spec) : layer(spec.kind == NormKind::layer), present(!spec.empty()) {
@@ -100,18 +94,18 @@ ExpertsWorkspace::ExpertsWorkspace(const ModelShape& shape, int32_t max_rows) {
     branch_ = DeviceBuffer<float>(size(int64_t{max_rows} * shape.d_model));
     stats_ = DeviceBuffer<float2>(size(max_rows));
     choice_ = DeviceBuffer<int32_t>(size(slots));
-    sorted_ = DeviceBuffer<int32_t>(size(slots));
-    tiles_ = DeviceBuffer<int4>(size(most_tiles(slots, shape.experts)));
-    constexpr int32_t none[] = {0, 0};
-    counts_ = to_device(std::span<const int32_t>(none));
+    tiles_ = DeviceBuffer<ExpertTile>(size(most_tiles(slots, shape.experts)));
+    constexpr int32_t none[] = {0};
+    done_ = to_device(std::span<const int32_t>(none));
+    tile_count_ = to_device(std::span<const int32_t>(none));
 }
 
 int64_t ExpertsWorkspace::bytes(const ModelShape& shape, int32_t max_rows) {
     if (shape.experts == 0) return 0;
     const int64_t slots = slots_of(shape, max_rows);
     return 4 * (int64_t{max_rows} * (shape.experts + shape.d_model + 2) +
-                slots * (int64_t{shape.expert_ff} + shape.d_model + 3)) +
-           16 * most_tiles(slots, shape.experts);
+                slots * (int64_t{shape.expert_ff} + shape.d_model + 2)) +
+           static_cast<int64_t>(sizeof(ExpertTile)) * most_tiles(slots, shape.experts);
 }
 
 bool ExpertsWorkspace::has_room(const ModelShape& shape, int32_t rows) const {
@@ -122,8 +116,8 @@ bool ExpertsWorkspace::has_room(const ModelShape& shape, int32_t rows) const {
 }
 
 ExpertBuffers ExpertsWorkspace::view() const {
-    return {scores_.data(), stats_.data(),  choice_.data(), weight_.data(), sorted_.data(),
-            tiles_.data(),  counts_.data(), ff_.data(),     out_.data(),    branch_.data()};
+    return {scores_.data(),     stats_.data(), choice_.data(), weight_.data(), tiles_.data(),
+            tile_count_.data(), done_.data(),  ff_.data(),     out_.data(),    branch_.data()};
 }
 
 Mixture::Mixture(const MoeSpec& spec)
@@ -161,6 +155,9 @@ ProductsCall Mixture::products(const Stack& stack, int32_t rows) const {
     call.slots = static_cast<int32_t>(slots_of(shape_, rows));
     call.used = shape_.experts_used;
     call.experts = shape_.experts;
+    const DeviceInfo& device = DeviceContext::current().info();
+    call.processors = device.processors;
+    call.shared_bytes = static_cast<int32_t>(device.shared_bytes);
     call.bias = stack.bias.data();
     return call;
 }
@@ -198,12 +195,6 @@ void Mixture::launch(cudaStream_t stream, int32_t rows, float* x, const ExpertsW
     in.with = buffers;
     launch_products(stream, in);
 
-    ProductsCall out = products(down_, rows);
-    out.x = buffers.ff;
-    out.out = buffers.out;
-    out.with = buffers;
-    launch_products(stream, out);
-
     CombineCall combine;
     combine.rows = rows;
     combine.width = shape_.d_model;
@@ -214,6 +205,12 @@ void Mixture::launch(cudaStream_t stream, int32_t rows, float* x, const ExpertsW
     combine.stream_scale = stream_scale_;
     combine.x = x;
     combine.with = buffers;
+
+    ProductsCall out = products(down_, rows);
+    out.x = buffers.ff;
+    out.out = buffers.out;
+    out.with = buffers;
+    launch_products(stream, out);
     launch_combine(stream, combine);
 }
 

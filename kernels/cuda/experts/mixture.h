@@ -37,8 +37,8 @@ public:
 private:
     DeviceBuffer<float> scores_, weight_, ff_, out_, branch_;
     DeviceBuffer<float2> stats_;
-    DeviceBuffer<std::int32_t> choice_, sorted_, counts_;
-    DeviceBuffer<int4> tiles_;
+    DeviceBuffer<std::int32_t> choice_, done_, tile_count_;
+    DeviceBuffer<ExpertTile> tiles_;
 };
 
 class Mixture {

@@ -1,17 +1,21 @@
 // kernels/cuda/experts/products.cuh: the products of the chosen experts with up to eight rows at a time.
 //
-// Grid:     (panels of an expert, tiles). A CTA multiplies one panel of the expert of one tile; CTAs past the last tile
-//           return. What CTAs there are follows from shapes and from the number of rows alone.
-// Work:     K is cut into units of 128 or 256 inputs (ExpertUnit). Warp w has units w, w + warps, ...; it copies their
-//           weights into its own stages of shared memory (cp.async), converts the inputs of the tile's rows while they
-//           arrive, and multiplies (Multiply<E>, decode/multiply.cuh). Nothing is shared between warps until the sums
-//           of all of them are added, in the order of the warps.
+// Grid:     as many CTAs as are resident at once. An item is a tile and up to most_panels() neighbouring panels of its
+//           expert; each CTA has a stretch of neighbouring items of the list, tiles slowest (ProductsPlan).
+// Work:     K is cut into units of 128 or 256 inputs (ExpertUnit). Warp w has units w, w + warps, ... of every panel,
+//           and multiplies them with those of the inputs of the tile's rows (Multiply<E>, decode/multiply.cuh). Weights
+//           come through a ring of stages of its own, by cp.async, which runs ahead across panels and items. Nothing is
+//           shared between warps until the sums of all of them are added, in the order of the warps.
 // Inputs:   as ActivationOperand has them, but scaled by a power of two per row and unit, so that a warp needs no
-// other. Shared:   per warp: stages of weights, rows of inputs on their way to the lanes that multiply with them,
-// factors that
-//           scale the sums of a row back; then the sums, [warp][row of the tile][packed row].
+//           other. Where there is room they are converted once per tile and lie in shared memory; else once per item.
+// Shared:   per warp: stages of weights, converted inputs of its units, factors that scale the sums of a row back; then
+//           two buffers of the sums of a panel, [warp][row of the tile][packed row]. While all threads finish a panel
+//           from one buffer, the first warps to be done fill the other one: one barrier a panel.
+// Overlap:  tiles are complete before gate and up begin, so down asks for its first weights before it waits for them.
 // Law 1:    the number of warps follows from the width; a column of an mma depends on that column alone.
 #pragma once
+
+#include <algorithm>
 
 #include "kernels/cuda/decode/multiply.cuh"
 #include "kernels/cuda/device/launch.cuh"
@@ -22,7 +26,11 @@
 namespace foresay::kernels::cuda {
 
 inline constexpr int kProductWarps = 8;
-inline constexpr int kProductStages = 2;
+// CTAs that share a multiprocessor: products of K-quants take more than half of its registers.
+constexpr int most_ctas(QuantType e) { return block_format(e).inputs > 128 ? 1 : 2; }
+// Panels of an item, at most; likewise.
+constexpr int most_panels(QuantType e) { return most_ctas(e) == 1 ? 4 : 2; }
+inline constexpr int kMostStages = 4;
 
 template <QuantType E>
 struct ExpertUnit {
@@ -33,23 +41,32 @@ struct ExpertUnit {
     static constexpr int kGroups = kInputs / 32, kVectors = kInputs / 128;
     static constexpr int kRowBytes = kInputs * 2 + 64;  // so that lanes of two rows are on different banks
     static constexpr int kPlanes = ActivationForm<E>::planes;
-    // Of shared memory, of a warp.
-    static constexpr int warp_bytes(int stages, int rows) { return stages * kBytes + rows * kRowBytes * kPlanes + 128; }
+    // Bytes of shared memory: of the inputs of a unit of so many rows, and of a warp that has `kept` units of them.
+    static constexpr int input_bytes(int rows) { return rows * kRowBytes * kPlanes + 4 * kExpertRows; }
+    static constexpr int warp_bytes(int stages, int kept, int rows) {
+        return (stages * kBytes + kept * input_bytes(rows) + 127) / 128 * 128;
+    }
 };
 constexpr int sum_stride(int rows) { return rows * 33; }  // floats from one warp's sums to the next one's
 
-// The rows of a tile, one per lane, lanes past the last one a copy of it.
+// A tile, its rows one per lane; lanes past the last one have a copy of it.
 struct TileRows {
-    int count;
-    std::int32_t slot, source;  // of x
-    float2 stats;
+    int expert, count;
+    std::int32_t slot;
+    std::int32_t source = 0;  // of x
+    float2 stats = {0.0f, 1.0f};
 
-    __device__ TileRows(const ProductsCall& c, int4 tile, int lane) : count(tile.z), stats{0.0f, 1.0f} {
-        slot = __ldcg(c.with.sorted + tile.y + min(lane, count - 1));
+    __device__ TileRows(const ExpertTile* tile, int lane) {
+        const int2 head = __ldcg(reinterpret_cast<const int2*>(tile));
+        const std::int32_t own = __ldcg(tile->slots + lane % kExpertRows);
+        expert = head.x;
+        count = head.y;
+        slot = __shfl_sync(~0u, own, max(min(lane, count - 1), 0));
+    }
+    // What depends on the kernels before the router's.
+    __device__ void locate(const ProductsCall& c) {
         source = c.gate_up ? slot / c.used : slot;
-        if (c.gate_up && c.norm.weight != nullptr) {
-            stats = __ldcg(c.with.stats + source);
-        }
+        if (c.gate_up && c.norm.weight != nullptr) stats = __ldcg(c.with.stats + source);
     }
 };
 
@@ -61,41 +78,68 @@ class ExpertOperand : public ActivationOperand<E, 1> {
     static constexpr int kV = Unit::kVectors;
 
 public:
-    // By a warp; rows pass through `passage`. `back` receives the factors of the rows' sums.
-    __device__ __forceinline__ void load(const ProductsCall& c, const TileRows& rows, int begin, std::uint32_t passage,
-                                         float* back, int lane) {
+    // Converts the unit that begins at input `begin` to `at` in shared memory, by a warp. After the rows: the factors
+    // of their sums.
+    __device__ static __forceinline__ void put(const ProductsCall& c, const TileRows& rows, int begin, std::uint32_t at,
+                                               int room, int lane) {
+        const std::uint32_t back = at + room * Unit::kRowBytes * Unit::kPlanes;
         if (rows.count == 1) {
-            read<1>(c, rows, begin, passage, back, lane);
+            put_rows<1>(c, rows, begin, at, back, lane);
         } else if (rows.count <= 4) {
-            read<4>(c, rows, begin, passage, back, lane);
+            put_rows<4>(c, rows, begin, at, back, lane);
         } else {
-            read<8>(c, rows, begin, passage, back, lane);
+            put_rows<8>(c, rows, begin, at, back, lane);
         }
-        if constexpr (!Form::floats) this->template sum_up<Unit::kGroups>(0);
+        __syncwarp();
     }
+    // Eight lanes have the 32 inputs of a group: lane % 8 = 4 s + q. A lane takes the four of each 16 inputs that its
+    // row and q need.
+    __device__ __forceinline__ void take(std::uint32_t at, int count, int room, int lane) {
+        const int row = min(lane / 4, count - 1);
+#pragma unroll
+        for (int plane = 0; plane < Form::planes; ++plane) {
+            const std::uint32_t from = at + (plane * room + row) * Unit::kRowBytes + lane % 4 * 16;
+#pragma unroll
+            for (int g = 0; g < Unit::kGroups; ++g) {
+                const uint4 got = load_shared4(from + g * 64);
+                this->x_[plane][g][0] = got.x;
+                this->x_[plane][g][1] = got.y;
+                this->x_[plane][g][2] = got.z;
+                this->x_[plane][g][3] = got.w;
+            }
+        }
+        const std::uint32_t back = at + room * Unit::kRowBytes * Unit::kPlanes + lane % 4 * 8;
+        std::uint32_t low, high;
+        load_shared2(low, high, back);
+        first = __uint_as_float(low);
+        second = __uint_as_float(high);
+        if constexpr (Form::has_sums) this->template sum_up<Unit::kGroups>(0);
+    }
+
+    float first, second;  // factors of the sums of this lane's rows
 
 private:
     template <int B>
-    __device__ __forceinline__ void read(const ProductsCall& c, const TileRows& rows, int begin, std::uint32_t passage,
-                                         float* back, int lane) {
+    __device__ static __forceinline__ void put_rows(const ProductsCall& c, const TileRows& rows, int begin,
+                                                    std::uint32_t at, std::uint32_t back, int lane) {
         float4 x[B][kV];
 #pragma unroll
         for (int b = 0; b < B; ++b) {
             const float* const from = c.x + static_cast<std::int64_t>(__shfl_sync(~0u, rows.source, b)) * c.inputs;
 #pragma unroll
             for (int v = 0; v < kV; ++v) {
-                const int at = begin + v * 128 + lane * 4;
-                x[b][v] = at < c.inputs ? __ldcg(reinterpret_cast<const float4*>(from + at)) : float4{};
+                const int i = begin + v * 128 + lane * 4;
+                x[b][v] = i < c.inputs ? __ldcg(reinterpret_cast<const float4*>(from + i)) : float4{};
             }
         }
         if (c.norm.weight != nullptr) {
 #pragma unroll
             for (int v = 0; v < kV; ++v) {
-                const int at = begin + v * 128 + lane * 4;
+                const int i = begin + v * 128 + lane * 4;
                 float4 weight = {}, bias = {};
-                if (at < c.inputs) {
-                    weight = __ldg(reinterpret_cast<const float4*>(c.norm.weight + at));
-                    if (c.norm.bias != nullptr) bias = __ldg(reinterpret_cast<const float4*>(c.norm.bias + at));
+                if (i < c.inputs) {
+                    weight = __ldg(reinterpret_cast<const float4*>(c.norm.weight + i));
+                    if (c.norm.bias != nullptr) bias = __ldg(reinterpret_cast<const float4*>(c.norm.bias + i));
                 }
 #pragma unroll
                 for (int b = 0; b < B; ++b) {
@@ -122,42 +166,32 @@ private:
             const int exponent =
                 min(max(static_cast<int>(__reduce_max_sync(~0u, __float_as_uint(most)) >> 23), 20), 254);
             const float scale = __uint_as_float(static_cast<std::uint32_t>(267 - exponent) << 23);
-            if (lane == b) {
-                back[b] = __uint_as_float(static_cast<std::uint32_t>(exponent - 13) << 23) *
-                          (Form::floats ? 1.0f : kCodeScale);
+            if (lane == 0) {
+                const float factor =
+                    __uint_as_float(static_cast<std::uint32_t>(exponent - 13) << 23) * Form::code_scale;
+                asm volatile("st.shared.f32 [%0], %1;" ::"r"(back + 4 * b), "f"(factor) : "memory");
             }
 #pragma unroll
             for (int v = 0; v < kV; ++v) {
                 const float4 a = x[b][v];
-                this->round({a.x * scale, a.y * scale, a.z * scale, a.w * scale}, half, b, v);
+                ActivationOperand<E, 1>::round({a.x * scale, a.y * scale, a.z * scale, a.w * scale}, half, b, v);
             }
         }
-        // Eight lanes have the 32 inputs of a group: lane % 8 = 4 s + q. A lane takes the four of each 16 inputs that
-        // its row and q need.
+        // Eight lanes have the 32 inputs of a group.
         const std::uint32_t place = lane % 4 * 16 + lane / 4 % 2 * 8;
-        const int row = min(lane / 4, rows.count - 1);
 #pragma unroll
         for (int plane = 0; plane < Form::planes; ++plane) {
-            const std::uint32_t plane_at = passage + plane * rows.count * Unit::kRowBytes;
 #pragma unroll
             for (int b = 0; b < B; ++b) {
                 if (b >= rows.count) continue;
 #pragma unroll
                 for (int v = 0; v < kV; ++v) {
-                    store_shared2(plane_at + b * Unit::kRowBytes + (v * 4 + lane / 8) * 64 + place, half[plane][b][v]);
+                    store_shared2(at + plane * (back - at) / Unit::kPlanes + b * Unit::kRowBytes +
+                                      (v * 4 + lane / 8) * 64 + place,
+                                  half[plane][b][v]);
                 }
             }
-            __syncwarp();
-#pragma unroll
-            for (int g = 0; g < Unit::kGroups; ++g) {
-                const uint4 got = load_shared4(plane_at + row * Unit::kRowBytes + g * 64 + lane % 4 * 16);
-                this->x_[plane][g][0] = got.x;
-                this->x_[plane][g][1] = got.y;
-                this->x_[plane][g][2] = got.z;
-                this->x_[plane][g][3] = got.w;
-            }
         }
-        __syncwarp();
     }
 };
 
@@ -174,13 +208,34 @@ __device__ inline void copies_done() {
     __syncwarp();
 }
 
-// What becomes of the sums of pair `pair` (packed rows 2 pair, 2 pair + 1) of a slot.
-__device__ inline void finish_pair(const ProductsCall& c, int expert, std::int32_t slot, int packed, float a, float b) {
+// Waits for the oldest stage: one group is committed for each stage at the start, and one after each stage that has
+// been multiplied, so all but the `stages` - 1 youngest groups must be there.
+__device__ inline void stage_ready(int stages) {
+    if (stages == 1) {
+        copies_done<0>();
+    } else if (stages == 2) {
+        copies_done<1>();
+    } else if (stages == 3) {
+        copies_done<2>();
+    } else {
+        copies_done<3>();
+    }
+}
+
+// The biases of a pair of packed rows (2 i, 2 i + 1) of an expert.
+__device__ inline float2 biases_of(const ProductsCall& c, int expert, int packed) {
+    if (c.bias == nullptr || packed >= c.rows) return {};
+    const float* const bias = c.bias + static_cast<std::int64_t>(expert) * c.rows + packed;
+    return {__ldg(bias), packed + 1 < c.rows ? __ldg(bias + 1) : 0.0f};
+}
+
+// What becomes of the sums of such a pair of a slot.
+__device__ inline void finish_pair(const ProductsCall& c, std::int32_t slot, int packed, float a, float b,
+                                   float2 bias) {
     if (packed >= c.rows) return;
     if (c.bias != nullptr) {
-        const float* const bias = c.bias + static_cast<std::int64_t>(expert) * c.rows + packed;
-        a += bias[0];
-        if (packed + 1 < c.rows) b += bias[1];
+        a += bias.x;
+        b += bias.y;
     }
     if (c.gate_up) {
         c.out[static_cast<std::int64_t>(slot) * (c.rows / 2) + packed / 2] = gated(c.activation, c.limit, a, b);
@@ -191,100 +246,225 @@ __device__ inline void finish_pair(const ProductsCall& c, int expert, std::int32
     if (packed + 1 < c.rows) to[1] = b;
 }
 
+// How a launch divides its work. Changes no bit.
+struct ProductsPlan {
+    int tiles = 0;       // 0: the device knows
+    int each = 1;        // panels of an item
+    int stages = 1;      // of the ring of a warp
+    int room = 1;        // rows of a tile, at most
+    bool keeps = false;  // the inputs of a tile
+    int shared_bytes = 0;
+};
+
+// What a warp asks for next: a unit of a panel of an item, panels of a unit first.
 template <QuantType E>
-__global__ void __launch_bounds__(32 * kProductWarps, 2) multiply_experts(const ProductsCall c, int stages, int room) {
-    extern __shared__ __align__(128) char shared[];
+class WeightsAhead {
     using Unit = ExpertUnit<E>;
-    allow_successor();
-    await_predecessors();
-    if (static_cast<int>(blockIdx.y) >= __ldcg(c.with.counts)) return;
-    const int4 tile = __ldcg(c.with.tiles + blockIdx.y);
-    const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
-    const int warps = static_cast<int>(blockDim.x / 32);
-    const int panel = static_cast<int>(blockIdx.x);
-    const std::uint8_t* const weights =
-        c.panels + tile.x * c.expert_bytes + static_cast<std::int64_t>(panel) * c.blocks * Unit::kFormat.bytes;
-    const int units = (c.blocks + Unit::kBlocks - 1) / Unit::kBlocks;
-    const std::uint32_t mine = shared_address(shared) + warp * Unit::warp_bytes(stages, room);
-    const auto copy = [&](int unit, int stage) {
-        const int block = unit * Unit::kBlocks;
-        if (unit < units) {
-            copy_async(mine + stage * Unit::kBytes, weights + static_cast<std::int64_t>(block) * Unit::kFormat.bytes,
+
+public:
+    __device__ WeightsAhead(const ProductsCall& c, int each, int tile, int group, int items, int warp, int lane)
+        : tile_(tile), group_(group), items_(items), unit_(warp), heads_from_(tile) {
+        look(c, lane);
+        aim(c, each);
+    }
+    // Commits a group of copies, also of nothing: groups are counted.
+    __device__ void ask(const ProductsCall& c, int each, int units, std::uint32_t ring, int stages, int lane) {
+        if (items_ > 0) {
+            const int block = unit_ * Unit::kBlocks;
+            copy_async(ring + stage_ * Unit::kBytes,
+                       weights_ + (panel_ * c.blocks + block) * static_cast<std::int64_t>(Unit::kFormat.bytes),
                        min(Unit::kBlocks, c.blocks - block) * Unit::kFormat.bytes, lane);
+            if (++stage_ == stages) stage_ = 0;
+            if (++panel_ == here_) {
+                panel_ = 0;
+                unit_ += static_cast<int>(blockDim.x / 32);
+                if (unit_ >= units) next(c, each, lane);
+            }
         }
-        commit_copies();  // also of nothing: groups are counted
-    };
-    copy(warp, 0);
-    const TileRows rows(c, tile, lane);
-    const std::uint32_t passage = mine + stages * Unit::kBytes;
-    float* const back = reinterpret_cast<float*>(shared + warp * Unit::warp_bytes(stages, room) +
-                                                 stages * Unit::kBytes + room * Unit::kRowBytes * Unit::kPlanes);
-    float total[2][4] = {};
-    const auto run = [&](auto one_row) {
-        int stage = 0;
-        for (int unit = warp; unit < units; unit += warps) {
-            // The next unit's weights are under way while this one's are multiplied.
-            if (stages > 1) copy(unit + warps, stage ^ 1);
-            ExpertOperand<E> in;
-            in.load(c, rows, unit * Unit::kInputs, passage, back, lane);
-            if (stages > 1) {
-                copies_done<1>();
-            } else {
-                copies_done<0>();
+        commit_copies();
+    }
+
+private:
+    __device__ void next(const ProductsCall& c, int each, int lane) {
+        unit_ = static_cast<int>(threadIdx.x / 32);
+        if (--items_ == 0) return;
+        if (++group_ * each >= c.panel_count) {
+            group_ = 0;
+            if (++tile_ == heads_from_ + 32) {
+                heads_from_ = tile_;
+                look(c, lane);
             }
-            float sums[2][1][4] = {};
-#pragma unroll
-            for (int j = 0; j < Unit::kBlocks; ++j) {
-                if (unit * Unit::kBlocks + j >= c.blocks) break;
-                Multiply<E, 1, one_row>::run(mine + stage * Unit::kBytes + j * Unit::kFormat.bytes, in, j, sums, lane);
+        }
+        aim(c, each);
+    }
+    // The experts of 32 tiles, one per lane.
+    __device__ void look(const ProductsCall& c, int lane) {
+        const auto most = static_cast<int>(most_tiles(c.slots, c.experts));
+        expert_ = __ldcg(&c.with.tiles[min(heads_from_ + lane, most - 1)].expert);
+    }
+    __device__ void aim(const ProductsCall& c, int each) {
+        const int expert = __shfl_sync(~0u, expert_, tile_ - heads_from_), first = group_ * each;
+        here_ = min(each, c.panel_count - first);
+        weights_ = c.panels + expert * c.expert_bytes +
+                   static_cast<std::int64_t>(first) * c.blocks * static_cast<std::int64_t>(Unit::kFormat.bytes);
+    }
+
+    int tile_, group_, items_, unit_, heads_from_, panel_ = 0, stage_ = 0, here_ = 0;
+    std::int32_t expert_ = 0;
+    const std::uint8_t* weights_ = nullptr;
+};
+
+template <QuantType E>
+__global__ void __launch_bounds__(32 * kProductWarps, most_ctas(E))
+    multiply_experts(const ProductsCall c, const ProductsPlan plan) {
+    constexpr int kMostPanels = most_panels(E);
+    extern __shared__ __align__(128) char shared[];
+    __shared__ std::int32_t slots[2][kExpertRows];
+    using Unit = ExpertUnit<E>;
+    const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
+    const int warps = static_cast<int>(blockDim.x / 32), each = plan.each, stages = plan.stages, room = plan.room;
+    // gate_up waits for the router here. When down may start, gate_up has waited, so the tiles are there.
+    if (c.gate_up) await_predecessors();
+    allow_successor();
+    const int groups = (c.panel_count + each - 1) / each;
+    const std::int64_t all =
+        static_cast<std::int64_t>(plan.tiles > 0 ? plan.tiles : __ldcg(c.with.tile_count)) * groups;
+    const auto begin = static_cast<int>(all * blockIdx.x / gridDim.x),
+               end = static_cast<int>(all * (blockIdx.x + 1) / gridDim.x);
+    if (begin == end) return;
+    int tile = begin / groups, group = begin - tile * groups;
+    const int units = (c.blocks + Unit::kBlocks - 1) / Unit::kBlocks;
+    const int own_units = (units - warp + warps - 1) / warps;
+    const int kept = plan.keeps ? (units + warps - 1) / warps : 1;
+    const int warp_bytes = Unit::warp_bytes(stages, kept, room);
+    const std::uint32_t ring = shared_address(shared) + warp * warp_bytes, inputs = ring + stages * Unit::kBytes;
+    WeightsAhead<E> ahead(c, each, tile, group, end - begin, warp, lane);
+    for (int i = 0; i < stages; ++i) ahead.ask(c, each, units, ring, stages, lane);
+    TileRows rows(c.with.tiles + tile, lane);
+    if (!c.gate_up) await_predecessors();
+    ExpertOperand<E> in;
+    bool fresh = true;  // the tile
+    int stage = 0, buffer = 0, parity = 0;
+    for (int item = begin; item < end; ++item) {
+        if (fresh) {
+            rows.locate(c);
+            if (warp == 0 && lane < rows.count) slots[parity][lane] = rows.slot;
+            for (int i = 0; plan.keeps && i < own_units; ++i) {
+                ExpertOperand<E>::put(c, rows, (warp + i * warps) * Unit::kInputs, inputs + i * Unit::input_bytes(room),
+                                      room, lane);
             }
-            const float first = back[lane % 4 * 2], second = back[lane % 4 * 2 + 1];
+        }
+        const int first_panel = group * each, here = min(each, c.panel_count - first_panel);
+        // Asked for before the products, for the thread that finishes these rows of the first panel.
+        const float2 bias =
+            biases_of(c, rows.expert, first_panel * kPanelRows + 2 * static_cast<int>(threadIdx.x % 16));
+        float total[kMostPanels][2][4] = {};
+        const auto run = [&](auto one_row) {
+            for (int i = 0; i < own_units; ++i) {
+                const int unit = warp + i * warps;
+                if (!plan.keeps) {
+                    ExpertOperand<E>::put(c, rows, unit * Unit::kInputs, inputs, room, lane);
+                    in.take(inputs, rows.count, room, lane);
+                    __syncwarp();  // all lanes have taken theirs
+                } else if (own_units > 1 || fresh) {
+                    in.take(inputs + i * Unit::input_bytes(room), rows.count, room, lane);
+                }
 #pragma unroll
-            for (int t = 0; t < 2; ++t) {
-                total[t][0] = fmaf(sums[t][0][0], first, total[t][0]);
-                total[t][2] = fmaf(sums[t][0][2], first, total[t][2]);
-                if (!one_row) {
-                    total[t][1] = fmaf(sums[t][0][1], second, total[t][1]);
-                    total[t][3] = fmaf(sums[t][0][3], second, total[t][3]);
+                for (int p = 0; p < kMostPanels; ++p) {
+                    if (p >= here) break;
+                    stage_ready(stages);
+                    float sums[2][1][4] = {};
+#pragma unroll
+                    for (int j = 0; j < Unit::kBlocks; ++j) {
+                        if (unit * Unit::kBlocks + j >= c.blocks) break;
+                        Multiply<E, 1, one_row>::run(ring + stage * Unit::kBytes + j * Unit::kFormat.bytes, in, j, sums,
+                                                     lane);
+                    }
+#pragma unroll
+                    for (int t = 0; t < 2; ++t) {
+                        total[p][t][0] = fmaf(sums[t][0][0], in.first, total[p][t][0]);
+                        total[p][t][2] = fmaf(sums[t][0][2], in.first, total[p][t][2]);
+                        if (!one_row) {
+                            total[p][t][1] = fmaf(sums[t][0][1], in.second, total[p][t][1]);
+                            total[p][t][3] = fmaf(sums[t][0][3], in.second, total[p][t][3]);
+                        }
+                    }
+                    __syncwarp();  // the stage is written next
+                    ahead.ask(c, each, units, ring, stages, lane);
+                    if (++stage == stages) stage = 0;
                 }
             }
-            if (stages > 1) stage ^= 1;
-            __syncwarp();  // the stage, the passage and the factors are written next
+        };
+        if (rows.count == 1) {
+            run(std::true_type());
+        } else {
+            run(std::false_type());
         }
-    };
-    if (rows.count == 1) {
-        run(std::true_type());
-    } else {
-        run(std::false_type());
+        // Panel after panel: sums to shared memory, [warp][row][packed row], and on.
+#pragma unroll
+        for (int p = 0; p < kMostPanels; ++p) {
+            if (p >= here) break;
+            float* const sums =
+                reinterpret_cast<float*>(shared + warps * warp_bytes) + buffer * warps * sum_stride(room);
+            float* const to = sums + warp * sum_stride(room);
+#pragma unroll
+            for (int i = 0; i < 2; ++i) {
+                const int row = lane % 4 * 2 + i;
+                if (row >= rows.count) continue;
+#pragma unroll
+                for (int t = 0; t < 2; ++t) {
+                    to[row * 33 + 16 * t + lane / 4] = total[p][t][i];
+                    to[row * 33 + 16 * t + 8 + lane / 4] = total[p][t][2 + i];
+                }
+            }
+            __syncthreads();
+            buffer ^= 1;
+            const int packed = (first_panel + p) * kPanelRows + 2 * static_cast<int>(threadIdx.x % 16);
+            for (int row = static_cast<int>(threadIdx.x) / 16; row < rows.count; row += 2 * warps) {
+                float a = 0.0f, b = 0.0f;
+                for (int w = 0; w < warps; ++w) {
+                    const float* const from = sums + w * sum_stride(room) + row * 33 + packed % kPanelRows;
+                    a += from[0];
+                    b += from[1];
+                }
+                finish_pair(c, slots[parity][row], packed, a, b, p == 0 ? bias : biases_of(c, rows.expert, packed));
+            }
+        }
+        fresh = (group + 1) * each >= c.panel_count;
+        group = fresh ? 0 : group + 1;
+        if (fresh && item + 1 < end) {
+            ++tile;
+            parity ^= 1;
+            rows = TileRows(c.with.tiles + tile, lane);
+        }
     }
-    copies_done<0>();
-    // Sums to shared memory: [warp][row][packed row].
-    float* const all = reinterpret_cast<float*>(shared + warps * Unit::warp_bytes(stages, room));
-    {
-        float* const to = all + warp * sum_stride(room);
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-            const int row = lane % 4 * 2 + i;
-            if (row >= rows.count) continue;
-#pragma unroll
-            for (int t = 0; t < 2; ++t) {
-                to[row * 33 + 16 * t + lane / 4] = total[t][i];
-                to[row * 33 + 16 * t + 8 + lane / 4] = total[t][2 + i];
+}
+
+// As many CTAs as can share a multiprocessor, the inputs of a tile if they fit, and then the ring as deep as possible.
+template <QuantType E>
+ProductsPlan plan_products(const ProductsCall& call, int units, int warps, int& ctas) {
+    using Unit = ExpertUnit<E>;
+    ProductsPlan plan;
+    const int rows = call.slots / call.used, kept = (units + warps - 1) / warps;
+    plan.room = rows < kExpertRows ? rows : kExpertRows;
+    plan.tiles = rows == 1 ? call.used : 0;
+    const auto bytes = [&] {
+        return warps *
+               (Unit::warp_bytes(plan.stages, plan.keeps ? kept : 1, plan.room) + 2 * sum_stride(plan.room) * 4);
+    };
+    for (const bool keeps : {true, false}) {
+        plan.keeps = keeps;
+        plan.each = keeps ? 1 : most_panels(E);
+        for (ctas = most_ctas(E); ctas > 0; --ctas) {
+            for (plan.stages = kMostStages; plan.stages > 1; --plan.stages) {
+                plan.shared_bytes = bytes();
+                if (plan.shared_bytes + 2048 <= call.shared_bytes / ctas) return plan;
             }
         }
     }
-    __syncthreads();
-    for (int i = static_cast<int>(threadIdx.x); i < 16 * rows.count; i += 32 * warps) {
-        const int row = i / 16, pair = i % 16;
-        const std::int32_t slot = __ldcg(c.with.sorted + tile.y + row);
-        float a = 0.0f, b = 0.0f;
-        for (int w = 0; w < warps; ++w) {
-            const float* const from = all + w * sum_stride(room) + row * 33 + 2 * pair;
-            a += from[0];
-            b += from[1];
-        }
-        finish_pair(c, tile.x, slot, panel * kPanelRows + 2 * pair, a, b);
-    }
+    ctas = plan.stages = 1;
+    plan.shared_bytes = bytes();
+    return plan;
 }
 
 template <QuantType E>
@@ -293,12 +473,12 @@ void launch_products_as(cudaStream_t stream, const ProductsCall& call) {
     // By the shape: how many warps there are decides the order of sums.
     const int units = (call.blocks + Unit::kBlocks - 1) / Unit::kBlocks;
     const int warps = units < kProductWarps ? units : kProductWarps;
-    const int stages = units > warps ? kProductStages : 1;
-    const int rows = call.slots / call.used, room = rows < kExpertRows ? rows : kExpertRows;
-    const int bytes = warps * (Unit::warp_bytes(stages, room) + sum_stride(room) * 4);
-    const dim3 grid(static_cast<unsigned>(call.panel_count),
-                    static_cast<unsigned>(most_tiles(call.slots, call.experts)));
-    launch_overlapping("products of experts", multiply_experts<E>, grid, 32 * warps, bytes, stream, call, stages, room);
+    int ctas = 1;
+    const ProductsPlan plan = plan_products<E>(call, units, warps, ctas);
+    const std::int64_t items = most_tiles(call.slots, call.experts) * ((call.panel_count + plan.each - 1) / plan.each);
+    const auto grid = static_cast<unsigned>(std::min<std::int64_t>(items, std::int64_t{call.processors} * ctas));
+    launch_overlapping("products of experts", multiply_experts<E>, dim3(grid), 32 * warps, plan.shared_bytes, stream,
+                       call, plan);
 }
 
 }  // namespace foresay::kernels::cuda

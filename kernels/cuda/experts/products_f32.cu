@@ -1,8 +1,6 @@
 // The products of float32 experts, which only small models and tests have: a warp per pair of packed rows, lanes divide
 // K, plain multiplications, one row of the tile after the other.
 
-#include "kernels/cuda/device/async.cuh"
-#include "kernels/cuda/device/launch.cuh"
 #include "kernels/cuda/experts/products.cuh"
 
 namespace foresay::kernels::cuda {
@@ -16,18 +14,18 @@ namespace {
 __global__ void __launch_bounds__(256) multiply_experts_f32(const ProductsCall c) {
     allow_successor();
     await_predecessors();
-    if (static_cast<int>(blockIdx.y) >= __ldcg(c.with.counts)) return;
-    const int4 tile = __ldcg(c.with.tiles + blockIdx.y);
     const int lane = static_cast<int>(threadIdx.x % 32);
+    TileRows rows(c.with.tiles + blockIdx.y, lane);
+    if (rows.count == 0) return;
+    rows.locate(c);
     // First packed row of this warp's pair. Pairs never straddle panels, which have 32 rows.
     const int packed = 2 * static_cast<int>(blockIdx.x * 8 + threadIdx.x / 32);
     if (packed >= c.rows) return;
     constexpr BlockFormat format = block_format(QuantType::f32);
     const auto* panel =
-        reinterpret_cast<const float*>(c.panels + tile.x * c.expert_bytes +
+        reinterpret_cast<const float*>(c.panels + rows.expert * c.expert_bytes +
                                        static_cast<std::int64_t>(packed / kPanelRows) * c.blocks * format.bytes) +
         packed % kPanelRows * format.inputs;
-    const TileRows rows(c, tile, lane);
     for (int row = 0; row < rows.count; ++row) {
         const std::int32_t slot = __shfl_sync(~0u, rows.slot, row);
         const float* const x = c.x + static_cast<std::int64_t>(__shfl_sync(~0u, rows.source, row)) * c.inputs;
@@ -41,7 +39,7 @@ __global__ void __launch_bounds__(256) multiply_experts_f32(const ProductsCall c
         }
         a = warp_sum(a);
         b = warp_sum(b);
-        if (lane == 0) finish_pair(c, tile.x, slot, packed, a, b);
+        if (lane == 0) finish_pair(c, slot, packed, a, b, biases_of(c, rows.expert, packed));
     }
 }
 

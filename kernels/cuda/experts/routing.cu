@@ -1,14 +1,14 @@
-// The choice of experts: scores, the choice of each row (the device's form of kernels/routing.cpp), and the lists that
+// The choice of experts: scores, the choice of each row (the device's form of kernels/routing.cpp), and the tiles that
 // the products read.
 //
-//   scores     CTA (i, t): a warp for each of eight experts, for a row of the batch. The row is normed once, in shared
-//              memory. With few rows the last CTA that is done goes on with choose_row() for all rows and
-//              list_tiles(): a counter tells which one that is.
-//   choose     many rows: a warp per row.
-//   list       many rows: one CTA.
+//   scores     CTA (i, t): a warp for each of four experts, for a row of the batch. Weights of the router depend on no
+//              kernel, so a warp asks for them before it waits for its predecessors. With few slots the last CTA that
+//              is done goes on with choose_row() for all rows and tile_few(): a counter tells which one that is.
+//   choose     many slots: a warp per row.
+//   tile_many  many slots: one CTA.
 //
-// A key orders numbers and ids at once: the larger number first, the lower id among equals. A NaN counts as less than
-// every number, so that whatever the scores are, the chosen experts are K different ones.
+// Order:    a number as an integer that compares like it (order_of). A NaN counts as less than every number, so that
+//           whatever the scores are, the chosen experts are different ones.
 
 #include <algorithm>
 #include <cmath>
@@ -22,23 +22,19 @@
 namespace foresay::kernels::cuda {
 namespace {
 
-constexpr int kWarps = 8;
-constexpr int kListThreads = 1024;
+constexpr int kWarps = 4;
+constexpr int kTileThreads = 1024;
 
-__device__ std::uint64_t key_of(float value, int id) {
+// At least 1; 0 is left for what takes no part.
+__device__ std::uint32_t order_of(float value) {
     const std::uint32_t bits = __float_as_uint(value);
-    std::uint32_t order = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-    if (value != value) order = 0;
-    return static_cast<std::uint64_t>(order) << 32 | (0xffffffffu - static_cast<std::uint32_t>(id));
+    if (value != value) return 1;
+    return bits & 0x80000000u ? max(~bits, 1u) : bits | 0x80000000u;
 }
-__device__ int id_of(std::uint64_t key) { return static_cast<int>(0xffffffffu - static_cast<std::uint32_t>(key)); }
-__device__ std::uint64_t largest_key(std::uint64_t key) {
-#pragma unroll
-    for (int offset = 16; offset > 0; offset /= 2) {
-        const std::uint64_t other = __shfl_xor_sync(~0u, key, offset);
-        if (other > key) key = other;
-    }
-    return key;
+// The id of the largest order of all lanes, the lowest one among equals.
+__device__ int best_id(std::uint32_t order, int id) {
+    const std::uint32_t most = __reduce_max_sync(~0u, order);
+    return static_cast<int>(__reduce_min_sync(~0u, order == most ? static_cast<std::uint32_t>(id) : 0xffffffffu));
 }
 __device__ double warp_sum_double(double value) {
 #pragma unroll
@@ -51,8 +47,7 @@ __device__ float warp_max(float value) {
     return value;
 }
 
-// Takes the experts outside the best groups out of the choice: their numbers become `taken`. A group counts as the sum
-// of its two best experts.
+// Marks the groups that take part, in the second half of `sums`. A group counts as the sum of its two best experts.
 __device__ void keep_best_groups(const RouterCall& c, float* choice, float* sums, int lane) {
     const int size = c.experts / c.groups;
     for (int g = lane; g < c.groups; g += 32) {
@@ -71,14 +66,17 @@ __device__ void keep_best_groups(const RouterCall& c, float* choice, float* sums
     }
     __syncwarp();
     for (int n = 0; n < c.groups_used; ++n) {
-        std::uint64_t best = 0;
+        std::uint32_t most = 0;
+        int id = 0;
         for (int g = lane; g < c.groups; g += 32) {
-            if (sums[c.groups + g] != 0.0f) continue;
-            const std::uint64_t key = key_of(sums[g], g);
-            if (key > best) best = key;
+            const std::uint32_t order = sums[c.groups + g] != 0.0f ? 0 : order_of(sums[g]);
+            if (order > most) {
+                most = order;
+                id = g;
+            }
         }
-        best = largest_key(best);
-        if (lane == 0) sums[c.groups + id_of(best)] = 1.0f;
+        const int best = best_id(most, id);
+        if (lane == 0) sums[c.groups + best] = 1.0f;
         __syncwarp();
     }
 }
@@ -116,25 +114,31 @@ __device__ void choose_row(const RouterCall& c, int t, float* memory, int lane) 
     __syncwarp();
     const bool grouped = c.groups_used < c.groups;
     if (grouped) keep_best_groups(c, choice, groups, lane);
+    // From here on `choice` holds orders.
+    auto* const orders = reinterpret_cast<std::uint32_t*>(choice);
     const int group_size = c.experts / c.groups;
-    // Lane i ends with the i-th best. An expert is out once it has been chosen; bit i of `gone` is that of expert
-    // lane + 32 i.
-    std::uint32_t gone = 0;
+    for (int e = lane; e < c.experts; e += 32) {
+        const bool takes_part = !grouped || groups[c.groups + e / group_size] != 0.0f;
+        orders[e] = takes_part ? order_of(choice[e]) : 0;
+    }
+    // Lane i ends with the i-th best.
     int chosen = 0x7fffffff;
     float chosen_weight = 0.0f;
     for (int n = 0; n < c.used; ++n) {
-        std::uint64_t best = 0;
-        for (int e = lane, i = 0; e < c.experts; e += 32, ++i) {
-            if (gone >> i & 1u) continue;
-            if (grouped && groups[c.groups + e / group_size] == 0.0f) continue;
-            const std::uint64_t key = key_of(choice[e], e);
-            if (key > best) best = key;
+        std::uint32_t most = 0;
+        int id = 0x7fffffff;
+        for (int e = lane; e < c.experts; e += 32) {
+            const std::uint32_t order = orders[e];
+            if (order > most) {
+                most = order;
+                id = e;
+            }
         }
-        const int id = id_of(largest_key(best));
-        if (id % 32 == lane) gone |= 1u << (id / 32);
+        const int best = best_id(most, id);
+        if (best % 32 == lane) orders[best] = 0;
         if (lane == n) {
-            chosen = id;
-            chosen_weight = weight[id];
+            chosen = best;
+            chosen_weight = weight[best];
         }
     }
     const bool mine = lane < c.used;
@@ -163,22 +167,69 @@ __device__ void choose_row(const RouterCall& c, int t, float* memory, int lane) 
         const std::int64_t slot = static_cast<std::int64_t>(t) * c.used + place;
         c.to.choice[slot] = chosen;
         c.to.weight[slot] = chosen_weight;
+        if (c.rows == 1) c.to.tiles[place] = {chosen, 1, {place}};
+        if (c.rows == 1 && place == 0) *c.to.tile_count = c.used;
     }
     __syncwarp();
 }
 FORESAY_HOST_DEVICE constexpr int memory_floats(const RouterCall& c) { return 2 * c.experts + 2 * c.groups; }
 
-// Sorts the slots by expert, and lists the tiles. By all threads of a CTA; `memory`: list_words() words of shared
-// memory. Slots keep their order within an expert. A thread counts the slots of one expert in one stretch of them;
-// neighbouring threads have neighbouring experts, so that they read the same choices.
-__device__ void list_tiles(const RouterCall& c, std::int32_t* memory) {
+// The tiles of few slots, by all threads of a CTA. Each slot looks at all others. `memory`: words of shared memory,
+// three for each slot.
+__device__ void tile_few(const RouterCall& c, std::int32_t* memory) {
+    const auto threads = static_cast<int>(blockDim.x), thread = static_cast<int>(threadIdx.x);
+    const int slots = c.rows * c.used;
+    std::int32_t* const expert = memory;
+    std::int32_t* const place = expert + slots;  // among all slots, sorted by expert
+    std::int32_t* const leads = place + slots;   // whether the slot is the first of a tile
+    for (int slot = thread; slot < slots; slot += threads) expert[slot] = __ldcg(c.to.choice + slot);
+    __syncthreads();
+    const auto compare = [&](int slot, int& before, int& rank, int& alike) {
+        const int mine = expert[slot];
+        before = rank = alike = 0;
+        for (int i = 0; i < slots; ++i) {
+            const int other = expert[i];
+            before += other < mine ? 1 : 0;
+            alike += other == mine ? 1 : 0;
+            rank += other == mine && i < slot ? 1 : 0;
+        }
+    };
+    for (int slot = thread; slot < slots; slot += threads) {
+        int before, rank, alike;
+        compare(slot, before, rank, alike);
+        place[slot] = before + rank;
+        leads[slot] = rank % kExpertRows == 0 ? 1 : 0;
+    }
+    __syncthreads();
+    for (int slot = thread; slot < slots; slot += threads) {
+        int before, rank, alike, tile = -1;
+        compare(slot, before, rank, alike);
+        for (int i = 0; i < slots; ++i) tile += leads[i] != 0 && place[i] <= place[slot] ? 1 : 0;
+        ExpertTile& to = c.to.tiles[tile];
+        to.slots[rank % kExpertRows] = slot;
+        if (leads[slot] == 0) continue;
+        to.expert = expert[slot];
+        to.count = min(kExpertRows, alike - rank);
+    }
+    int used = 0;
+    for (int i = 0; i < slots; ++i) used += leads[i];
+    if (thread == 0) *c.to.tile_count = used;
+    const auto most = static_cast<int>(most_tiles(slots, c.experts));
+    for (int i = used + thread; i < most; i += threads) c.to.tiles[i].count = 0;
+}
+constexpr int few_words(const RouterCall& c) { return 3 * c.rows * c.used; }
+
+// The tiles of any number of slots, by all threads of a CTA; `memory`: many_words() words of shared memory. A thread
+// counts the slots of one expert in one stretch of them; neighbouring threads have neighbouring experts, so that they
+// read the same choices.
+__device__ void tile_many(const RouterCall& c, std::int32_t* memory) {
     const auto threads = static_cast<int>(blockDim.x), thread = static_cast<int>(threadIdx.x);
     const int slots = c.rows * c.used, stretches = max(1, threads / c.experts);
     const int each = (slots + stretches - 1) / stretches;
-    std::int32_t* const counts = memory;  // [stretches, E]
-    std::int32_t* const first = counts + c.experts * stretches;
-    std::int32_t* const tile = first + c.experts + 1;
-    auto* const choice = reinterpret_cast<std::uint16_t*>(tile + c.experts + 1);
+    std::int32_t* const counts = memory;                          // [stretches, E]
+    std::int32_t* const totals = counts + c.experts * stretches;  // [E]
+    std::int32_t* const first_tile = totals + c.experts;          // [E + 1]
+    auto* const choice = reinterpret_cast<std::uint16_t*>(first_tile + c.experts + 1);
     for (int slot = thread; slot < slots; slot += threads) {
         choice[slot] = static_cast<std::uint16_t>(__ldcg(c.to.choice + slot));
     }
@@ -195,123 +246,159 @@ __device__ void list_tiles(const RouterCall& c, std::int32_t* memory) {
         counts[i] = count;
     });
     __syncthreads();
-    // One warp: where each expert's slots and tiles begin. The counts of stretches become beginnings.
+    // One warp: where each expert's tiles begin. The counts of stretches become places among the expert's slots.
     if (thread < 32) {
-        int slot_base = 0, tile_base = 0;
+        int base = 0;
         for (int e0 = 0; e0 < c.experts; e0 += 32) {
             const int e = e0 + thread;
             int count = 0;
-            for (int i = e; i < c.experts * stretches; i += c.experts) {
-                if (e >= c.experts) break;
-                const int here = counts[i];
-                counts[i] = count;
+            for (int s = 0; s < stretches && e < c.experts; ++s) {
+                const int here = counts[s * c.experts + e];
+                counts[s * c.experts + e] = count;
                 count += here;
             }
-            const int own_tiles = (count + kExpertRows - 1) / kExpertRows;
-            int slots_up = count, tiles_up = own_tiles;
+            const int own = (count + kExpertRows - 1) / kExpertRows;
+            int up_to = own;
 #pragma unroll
             for (int offset = 1; offset < 32; offset *= 2) {
-                const int a = __shfl_up_sync(~0u, slots_up, offset), b = __shfl_up_sync(~0u, tiles_up, offset);
-                if (thread >= offset) {
-                    slots_up += a;
-                    tiles_up += b;
-                }
+                const int other = __shfl_up_sync(~0u, up_to, offset);
+                if (thread >= offset) up_to += other;
             }
             if (e < c.experts) {
-                first[e] = slot_base + slots_up - count;
-                tile[e] = tile_base + tiles_up - own_tiles;
+                totals[e] = count;
+                first_tile[e] = base + up_to - own;
             }
-            slot_base += __shfl_sync(~0u, slots_up, 31);
-            tile_base += __shfl_sync(~0u, tiles_up, 31);
+            base += __shfl_sync(~0u, up_to, 31);
         }
-        if (thread == 0) {
-            first[c.experts] = slot_base;
-            c.to.counts[0] = tile_base;
-        }
+        if (thread == 0) *c.to.tile_count = first_tile[c.experts] = base;
     }
     __syncthreads();
     over_stretches([&](int i, int e, int begin, int end) {
-        int at = first[e] + counts[i];
+        int rank = counts[i];
         for (int slot = begin; slot < end; ++slot) {
-            if (choice[slot] == e) c.to.sorted[at++] = slot;
+            if (choice[slot] != e) continue;
+            c.to.tiles[first_tile[e] + rank / kExpertRows].slots[rank % kExpertRows] = slot;
+            ++rank;
         }
     });
     for (int e = thread; e < c.experts; e += threads) {
-        const int begin = first[e], end = first[e + 1];
-        for (int at = begin, i = tile[e]; at < end; at += kExpertRows, ++i) {
-            c.to.tiles[i] = {e, at, min(kExpertRows, end - at), 0};
+        for (int left = totals[e], tile = first_tile[e]; left > 0; left -= kExpertRows, ++tile) {
+            c.to.tiles[tile].expert = e;
+            c.to.tiles[tile].count = min(kExpertRows, left);
         }
     }
+    const auto most = static_cast<int>(most_tiles(slots, c.experts));
+    for (int i = first_tile[c.experts] + thread; i < most; i += threads) c.to.tiles[i].count = 0;
 }
-FORESAY_HOST_DEVICE constexpr int list_words(const RouterCall& c, int threads) {
+constexpr int many_words(const RouterCall& c, int threads) {
     const int stretches = threads / c.experts > 1 ? threads / c.experts : 1;
-    return c.experts * stretches + 2 * c.experts + 2 + (c.rows * c.used + 1) / 2;
+    return c.experts * stretches + 2 * c.experts + 1 + (c.rows * c.used + 1) / 2;
 }
 
-// Grid: (experts / kWarps, rows). `fused`: the last CTA chooses and lists.
+// Mean (0 for an RMS norm) and mean square around it of a row, by a warp.
+__device__ float2 moments_of(const float* x, int width, bool layer, int lane) {
+    float mean = 0.0f, squares = 0.0f;
+    if (layer) {
+        for (int i = lane; i < width; i += 32) mean += __ldcg(x + i);
+        mean = warp_sum(mean) / static_cast<float>(width);
+    }
+    for (int i = lane; i < width; i += 32) {
+        const float deviation = __ldcg(x + i) - mean;
+        squares = fmaf(deviation, deviation, squares);
+    }
+    return {mean, warp_sum(squares) / static_cast<float>(width)};
+}
+
+// Grid: (experts / kWarps, rows). A lane has kFours times four inputs at once. `fused`: the last CTA chooses and tiles.
+template <int kFours>
 __global__ void __launch_bounds__(32 * kWarps) scores(const RouterCall c, bool fused) {
     extern __shared__ float shared[];
-    __shared__ float parts[32];
     __shared__ bool last;
     allow_successor();
-    await_predecessors();
     const int t = static_cast<int>(blockIdx.y), lane = static_cast<int>(threadIdx.x % 32);
+    const int warp = static_cast<int>(threadIdx.x / 32), e = static_cast<int>(blockIdx.x) * kWarps + warp;
+    const float* const weight = c.weight + static_cast<std::int64_t>(min(e, c.experts - 1)) * c.width;
     const float* const x = c.x + static_cast<std::int64_t>(t) * c.width;
-    for (int i = static_cast<int>(threadIdx.x); i < c.width; i += 32 * kWarps) shared[i] = __ldcg(x + i);
-    __syncthreads();
-    const auto stats_of = [&](const NormArgs& norm) {
-        const float2 moments = row_moments(norm.layer, c.width, parts, [&](int i) { return shared[i]; });
-        return float2{moments.x, 1.0f / sqrtf(moments.y + norm.eps)};
+    const auto load4 = [&](const float* from, int at) {
+        return at < c.width ? __ldg(reinterpret_cast<const float4*>(from + at)) : float4{};
     };
-    if (blockIdx.x == 0 && c.expert_norm.weight != nullptr) {
-        const float2 stats = stats_of(c.expert_norm);
-        if (threadIdx.x == 0) c.to.stats[t] = stats;
+    // An RMS norm is a factor of the score, and its weights are factors of the router's, multiplied in before the wait
+    // where registers suffice.
+    const bool folds = kFours <= 24 && c.norm.weight != nullptr && !c.norm.layer && c.norm.bias == nullptr;
+    float4 w[kFours];
+    const auto load_weights = [&](int base) {
+#pragma unroll
+        for (int i = 0; i < kFours; ++i) w[i] = load4(weight, base + 128 * i + 4 * lane);
+        if (!folds) return;
+#pragma unroll
+        for (int i = 0; i < kFours; ++i) {
+            const float4 g = load4(c.norm.weight, base + 128 * i + 4 * lane);
+            w[i] = {w[i].x * g.x, w[i].y * g.y, w[i].z * g.z, w[i].w * g.w};
+        }
+    };
+    load_weights(0);
+    await_predecessors();
+    float2 stats = {0.0f, 1.0f};
+    if (c.norm.layer) {
+        const float2 moments = moments_of(x, c.width, true, lane);
+        stats = {moments.x, 1.0f / sqrtf(moments.y + c.norm.eps)};
     }
-    if (c.norm.weight != nullptr) {
-        const float2 stats = stats_of(c.norm);
-        for (int i = static_cast<int>(threadIdx.x); i < c.width; i += 32 * kWarps) {
-            shared[i] = normed_value(c.norm, stats, shared[i], i);
+    const bool biased = c.norm.bias != nullptr;
+    float sum = 0.0f, squares = 0.0f;
+    for (int base = 0; base < c.width; base += 128 * kFours) {
+        if (base > 0) load_weights(base);
+#pragma unroll
+        for (int i = 0; i < kFours; ++i) {
+            const int at = base + 128 * i + 4 * lane;
+            if (at >= c.width) continue;
+            float4 v = __ldcg(reinterpret_cast<const float4*>(x + at));
+            squares += fmaf(v.x, v.x, v.y * v.y) + fmaf(v.z, v.z, v.w * v.w);
+            if (c.norm.weight != nullptr && !folds) {
+                const float4 g = load4(c.norm.weight, at);
+                v = {(v.x - stats.x) * g.x, (v.y - stats.x) * g.y, (v.z - stats.x) * g.z, (v.w - stats.x) * g.w};
+                if (biased) {
+                    const float4 b = load4(c.norm.bias, at);
+                    v = {fmaf(v.x, stats.y, b.x), fmaf(v.y, stats.y, b.y), fmaf(v.z, stats.y, b.z),
+                         fmaf(v.w, stats.y, b.w)};
+                }
+            }
+            sum = fmaf(w[i].x, v.x, sum);
+            sum = fmaf(w[i].y, v.y, sum);
+            sum = fmaf(w[i].z, v.z, sum);
+            sum = fmaf(w[i].w, v.w, sum);
         }
-        __syncthreads();
     }
-    const int e = static_cast<int>(blockIdx.x) * kWarps + static_cast<int>(threadIdx.x) / 32;
-    if (e < c.experts) {
-        // Widths are multiples of 4 (Panels).
-        const float* const weight = c.weight + static_cast<std::int64_t>(e) * c.width;
-        float sum = 0.0f;
-#pragma unroll 4
-        for (int i = 4 * lane; i < c.width; i += 128) {
-            const float4 w = __ldg(reinterpret_cast<const float4*>(weight + i));
-            const float4 v = *reinterpret_cast<const float4*>(shared + i);
-            sum = fmaf(w.x, v.x, sum);
-            sum = fmaf(w.y, v.y, sum);
-            sum = fmaf(w.z, v.z, sum);
-            sum = fmaf(w.w, v.w, sum);
-        }
-        sum = warp_sum(sum);
-        if (lane == 0) {
-            c.to.scores[static_cast<std::int64_t>(t) * c.experts + e] = c.bias != nullptr ? sum + c.bias[e] : sum;
-        }
+    sum = warp_sum(sum);
+    const float mean_square = warp_sum(squares) / static_cast<float>(c.width);
+    if (c.norm.weight != nullptr && !c.norm.layer) stats.y = 1.0f / sqrtf(mean_square + c.norm.eps);
+    if (c.norm.weight != nullptr && !biased) sum *= stats.y;
+    if (lane == 0 && e < c.experts) {
+        c.to.scores[static_cast<std::int64_t>(t) * c.experts + e] = c.bias != nullptr ? sum + c.bias[e] : sum;
+    }
+    if (e == 0 && c.expert_norm.weight != nullptr) {
+        float2 moments = {0.0f, mean_square};
+        if (c.expert_norm.layer) moments = moments_of(x, c.width, true, lane);
+        if (lane == 0) c.to.stats[t] = {moments.x, 1.0f / sqrtf(moments.y + c.expert_norm.eps)};
     }
     if (!fused) return;
     __syncthreads();
     if (threadIdx.x == 0) {
         __threadfence();
-        const auto all = static_cast<std::int32_t>(gridDim.x * gridDim.y);
-        last = atomicAdd(c.to.counts + 1, 1) == all - 1;
+        last = atomicAdd(c.to.done, 1) == static_cast<int>(gridDim.x * gridDim.y) - 1;
         if (last) {
-            c.to.counts[1] = 0;
+            *c.to.done = 0;
             __threadfence();
         }
     }
     __syncthreads();
     if (!last) return;
-    for (int row = static_cast<int>(threadIdx.x) / 32; row < c.rows; row += kWarps) {
-        choose_row(c, row, shared + static_cast<int>(threadIdx.x) / 32 * memory_floats(c), lane);
+    for (int row = warp; row < c.rows; row += kWarps) {
+        choose_row(c, row, shared + warp * memory_floats(c), lane);
     }
+    if (c.rows == 1) return;
     __threadfence();
     __syncthreads();
-    list_tiles(c, reinterpret_cast<std::int32_t*>(shared));
+    tile_few(c, reinterpret_cast<std::int32_t*>(shared));
 }
 
 __global__ void __launch_bounds__(32 * kWarps) choose(const RouterCall c) {
@@ -322,27 +409,35 @@ __global__ void __launch_bounds__(32 * kWarps) choose(const RouterCall c) {
     if (t < c.rows) choose_row(c, t, shared + warp * memory_floats(c), static_cast<int>(threadIdx.x % 32));
 }
 
-__global__ void __launch_bounds__(kListThreads) list(const RouterCall c) {
-    extern __shared__ std::int32_t counts[];
+__global__ void __launch_bounds__(kTileThreads) tile_slots(const RouterCall c) {
+    extern __shared__ std::int32_t words[];
     allow_successor();
     await_predecessors();
-    list_tiles(c, counts);
+    tile_many(c, words);
 }
 
 }  // namespace
 
 void launch_router(cudaStream_t stream, const RouterCall& call) {
-    const bool fused = call.rows <= kFusedRows;
+    const bool fused = call.rows * call.used <= kFusedSlots;
     const int choice_bytes = kWarps * memory_floats(call) * 4;
-    int bytes = call.width * 4;
-    if (fused) bytes = std::max({bytes, choice_bytes, list_words(call, 32 * kWarps) * 4});
+    const int bytes = fused ? std::max(choice_bytes, few_words(call) * 4) : 0;
     const dim3 grid(static_cast<unsigned>((call.experts + kWarps - 1) / kWarps), static_cast<unsigned>(call.rows));
-    launch_overlapping("scores of experts", scores, grid, 32 * kWarps, bytes, stream, call, fused);
+    const auto launch = [&](auto kernel) {
+        launch_overlapping("scores of experts", kernel, grid, 32 * kWarps, bytes, stream, call, fused);
+    };
+    if (call.width <= 2048) {
+        launch(scores<16>);
+    } else if (call.width <= 3072) {
+        launch(scores<24>);
+    } else {
+        launch(scores<40>);
+    }
     if (fused) return;
     launch_overlapping("choice of experts", choose, dim3(static_cast<unsigned>((call.rows + kWarps - 1) / kWarps)),
                        32 * kWarps, choice_bytes, stream, call);
-    launch_overlapping("lists of experts", list, dim3(1), kListThreads, list_words(call, kListThreads) * 4, stream,
-                       call);
+    launch_overlapping("tiles of experts", tile_slots, dim3(1), kTileThreads, many_words(call, kTileThreads) * 4,
+                       stream, call);
 }
 
 }  // namespace foresay::kernels::cuda

@@ -27,7 +27,18 @@ namespace foresay::kernels::cuda {
 struct CudaPreparedOp;
 struct CudaKv;
 
-enum class ForwardOp : std::uint8_t { embed, attention_in, attend, attention_out, mlp_in, mlp_out, moe, head };
+enum class ForwardOp : std::uint8_t {
+    embed,
+    per_layer_embed,
+    attention_in,
+    attend,
+    attention_out,
+    mlp_in,
+    mlp_out,
+    moe,
+    per_layer,
+    head,
+};
 
 struct OpCall {
     ForwardOp op = ForwardOp::embed;

@@ -3,14 +3,19 @@
 // Activations, by op (all in CudaWorkspace, one row per row of the batch):
 //
 //   embed          tokens -> x; cells of the rows (k_cell, v_cell); rope angles of every table in use
-//   attention_in   x -> q; K and V into the cache. With head norms, or prefill rows and a cache of codes: x -> raw, and
-//                  launch_heads() does the rest. Decode rows and a cache of codes: x -> q, K and V -> raw (new_kv).
+//   per_layer_embed x -> raw -> per_layer
+//   attention_in   x -> q; K and V into the cache. With head norms or a temperature, or prefill rows and a cache of
+//                  codes: x -> raw, and launch_heads() does the rest. Decode rows leave it to the attention to complete
+//                  heads in `raw` (AttendCall::raw), and to write codes of K and V that are there (new_kv).
 //   attend         q, cache -> attended
-//   attention_out  attended -> x += ...; with a post norm: attended -> raw, and launch_add_normed() adds it
+//   attention_out  attended -> x += ...; with a post norm: attended -> raw, and launch_add_rows() adds it
 //   mlp_in         x -> ff
-//   mlp_out        ff -> x += ..., as attention_out
+//   mlp_out        ff -> x += ..., as attention_out; the branch of the experts may join before the post norm
 //   moe            x -> x += ..., or -> branch (experts/experts.h)
+//   per_layer      x -> raw, that and per_layer -> ff, that -> raw, and launch_add_rows() adds it
 //   head           x of the logit rows -> logits
+//
+// LayerNorm is applied to whole rows before a matrix: x -> normed, which the matrix reads in place of x.
 //
 // Order:    the LinearSequence holds back decode ops, so it must be flushed before anything else is enqueued that reads
 //           what they write or writes what they read. A function that launches a kernel of its own does that first.
@@ -19,9 +24,11 @@
 
 #include <utility>
 
+#include "base/error.h"
 #include "kernels/cuda/attention/attention_choice.h"
 #include "kernels/cuda/attention/flash_decode.h"
 #include "kernels/cuda/attention/flash_prefill.h"
+#include "kernels/cuda/forward/per_layer.h"
 #include "kernels/cuda/forward/prepared_ops.h"
 #include "kernels/cuda/memory/kv_expand.h"
 #include "kernels/cuda/rowwise/rows.h"
@@ -47,6 +54,9 @@ void ForwardRunner::enqueue(std::span<const OpCall> calls) {
             case ForwardOp::embed:
                 embed(call, ropes);
                 break;
+            case ForwardOp::per_layer_embed:
+                per_layer_embed(call);
+                break;
             case ForwardOp::attention_in:
                 attention_in(call);
                 break;
@@ -64,6 +74,9 @@ void ForwardRunner::enqueue(std::span<const OpCall> calls) {
                 break;
             case ForwardOp::moe:
                 moe(call);
+                break;
+            case ForwardOp::per_layer:
+                per_layer(call);
                 break;
             case ForwardOp::head:
                 lm_head(call);
@@ -121,46 +134,66 @@ void ForwardRunner::embed(const OpCall& call, const RopeTables& ropes) {
 void ForwardRunner::attention_in(const OpCall& call) {
     const auto& op = prepared<PreparedAttentionIn>(call);
     settle_new_kv();
+    // What an earlier layer has written must be in the cache for all CTAs before this layer's attention reads it.
+    if (!op.has_kv()) w_.sequence.flush();
+    const KvLayout& layout = call.kv->layout(call.layer);
     AttentionInLinear::Io io;
-    io.x = w_.x.data();
+    io.x = normed_x(op.norm);
     // An epilogue has two values of a head at a time, and a code needs the largest of all. So with a cache of codes K
     // and V of decode rows go to `raw`, and the attention writes the codes, or settle_new_kv() right before it.
     const bool coded = call.kv->format == KvFormat::q8;
-    // The epilogue can do all of it: bias, rope, and q, K and V to where they belong.
-    if (!op.linear.has_head_norms() && (!coded || w_.decodes())) {
+    // The epilogue can do all of it: bias, rope, and q, K and V to where they belong. Cells are those of one layout.
+    const bool here = !op.has_kv() || w_.has_cells_of(layout);
+    if (!op.finishes_heads() && here && (!coded || w_.decodes() || !op.has_kv())) {
         io.q = w_.q.data();
-        if (coded) {
+        if (coded && op.has_kv()) {
             w_.new_kv = &call;
             io.new_kv = w_.raw.data();
         }
         io.kv = call.kv->layer(call.layer);
         io.cell = w_.k_cell.data();
         io.v_cell = w_.v_cell.data();
-        io.head_stride = call.kv->layout.head_stride;
+        io.head_stride = layout.head_stride;
         if (op.rope) io.rope = w_.angles[op.rope->index].data();
         op.linear.launch(w_.linear_call(w_.rows()), io);
         return;
     }
-    // Else it leaves raw projections, and a warp per head does the rest.
+    // Else it leaves raw projections, and a warp per head does the rest: in the attention of decode rows, which also
+    // has all CTAs wait for the projections, or else in a kernel of its own.
     io.raw = w_.raw.data();
     op.linear.launch(w_.linear_call(w_.rows()), io);
+    if (w_.decodes() && op.attention_finishes()) {
+        w_.new_kv = &call;
+        return;
+    }
     w_.sequence.flush();
+    finish_heads(call);
+}
+
+// Norms, rope and temperature of all heads in `raw`, by a kernel of its own.
+void ForwardRunner::finish_heads(const OpCall& call) {
+    const auto& op = prepared<PreparedAttentionIn>(call);
     HeadsCall heads = heads_call(call, op.shape);
     heads.heads = op.shape.heads;
-    heads.q_norm = op.q_norm.weight.data();
-    heads.k_norm = op.k_norm.weight.data();
-    heads.q_eps = op.q_norm.eps;
-    heads.k_eps = op.k_norm.eps;
+    heads.q_norm = op.q_norm.row_norm();
+    heads.k_norm = op.k_norm.row_norm();
+    heads.v_norm = op.v_norm.row_norm();
+    const auto width = static_cast<std::size_t>(op.shape.head_dim);
+    heads.q_own_weights = op.q_norm.weight.size() > width;
+    heads.k_own_weights = op.k_norm.weight.size() > width;
+    heads.whole_norms = op.whole_norms;
+    heads.temperature = op.temperature;
+    if (!op.has_kv()) heads.kv_heads = 0;
     if (op.rope) {
         heads.pairs = op.rope->pairs;
-        heads.rope_pairs = static_cast<std::int32_t>(op.rope->inverse_frequency.size());
+        heads.rope_pairs = op.rope_pairs();
         heads.angles = w_.angles[op.rope->index].data();
     }
     heads.q = w_.q.data();
     launch_heads(stream_, heads);
 }
 
-// The call for K and V alone, which are rotated already and have no norms. attention_in() adds q, norms and rope.
+// The call for K and V alone, which are rotated already and have no norms. finish_heads() adds q, norms and rope.
 HeadsCall ForwardRunner::heads_call(const OpCall& call, const ModelShape& shape) const {
     HeadsCall heads;
     heads.batch = w_.view();
@@ -169,28 +202,35 @@ HeadsCall ForwardRunner::heads_call(const OpCall& call, const ModelShape& shape)
     heads.head_dim = shape.head_dim;
     heads.raw = w_.raw.data();
     heads.kv = call.kv->layer(call.layer);
-    heads.k_cell = w_.k_cell.data();
-    heads.v_cell = w_.v_cell.data();
-    heads.layout = call.kv->layout;
+    heads.layout = call.kv->layout(call.layer);
     return heads;
 }
 
-// Writes K and V of the last attention_in into a cache of codes, if no attention has done so since. Attention outside
-// the decode kernel needs that before it runs, because it reads them from the cache.
+// Completes the last attention_in, if no attention has done so since: K and V into a cache of codes, or all heads.
+// Attention outside the decode kernel needs that before it runs, because it reads q and the cache.
 void ForwardRunner::settle_new_kv() {
     const OpCall* const call = std::exchange(w_.new_kv, nullptr);
     if (call == nullptr) return;
     w_.sequence.flush();
-    launch_heads(stream_, heads_call(*call, prepared<PreparedAttentionIn>(*call).shape));
+    const auto& op = prepared<PreparedAttentionIn>(*call);
+    if (op.finishes_heads()) {
+        finish_heads(*call);
+    } else {
+        launch_heads(stream_, heads_call(*call, op.shape));
+    }
 }
 
 void ForwardRunner::attend(const OpCall& call) {
-    const AttendSpec& spec = prepared<PreparedAttend>(call).spec;
-    AttendCall attend = w_.attend_call(spec.shape, call.kv->layout);
+    const auto& op = prepared<PreparedAttend>(call);
+    const AttendSpec& spec = op.spec;
+    AttendCall attend = w_.attend_call(spec.shape, call.kv->layout(call.layer));
     attend.scale = spec.scale;
     attend.window = spec.window;
     attend.soft_cap = spec.soft_cap;
+    attend.sinks = op.sinks.data();
     attend.kv = call.kv->layer(call.layer);
+    check(attend_partial_floats(attend) <= static_cast<std::int64_t>(w_.partial.size()) || !w_.decodes(),
+          "attention has room for its partials");
     // Prefill rows: K and V are in the cache already.
     if (!w_.decodes()) {
         if (call.kv->format == KvFormat::q8) expand_kv(call, attend);
@@ -201,39 +241,61 @@ void ForwardRunner::attend(const OpCall& call) {
         }
         return;
     }
-    if (w_.new_kv != nullptr) {
-        attend.new_kv = w_.raw.data();
-        attend.rows = w_.rows();
-    }
-    // Decode rows after long contexts: as a kernel of its own, after the projections are launched.
-    if (takes_flash_decode(attend, w_.device.info(), w_.forward.flash)) {
-        w_.new_kv = nullptr;
+    // Decode rows after long contexts: as a kernel of its own, after the projections are launched and what it does not
+    // do itself: norms of heads.
+    if (takes_flash_decode(attend, w_.device.info(), w_.forward.flash) &&
+        attend_partial_floats(attend) <= static_cast<std::int64_t>(w_.flash_partial.size())) {
+        if (w_.new_kv != nullptr && !prepared<PreparedAttentionIn>(*w_.new_kv).finishes_heads()) {
+            leave_to(attend, *std::exchange(w_.new_kv, nullptr));
+        }
+        settle_new_kv();
         w_.sequence.flush();
         attend.partial = w_.flash_partial.data();
         launch_flash_decode(stream_, attend, w_.forward.together);
         return;
     }
-    // Others: as a step of the decode kernel if possible, which then also writes the codes.
-    if (w_.sequence.attend(attend)) {
+    // Others: as a step of the decode kernel if possible, which then also completes attention_in.
+    AttendCall fused = attend;
+    if (w_.new_kv != nullptr) leave_to(fused, *w_.new_kv);
+    if (w_.sequence.attend(fused)) {
         w_.new_kv = nullptr;
         return;
     }
-    // Else as a kernel of its own, after the codes are written and the projections launched.
+    // Else as a kernel of its own, after the projections, and after a kernel for what it does not do itself.
+    if (can_finish_heads(fused)) {
+        w_.new_kv = nullptr;
+        attend = fused;
+    }
     settle_new_kv();
     w_.sequence.flush();
-    attend.new_kv = nullptr;
     launch_attend_decode(stream_, attend);
+}
+
+// Describes what attention_in has left to the attention.
+void ForwardRunner::leave_to(AttendCall& attend, const OpCall& call) const {
+    const auto& op = prepared<PreparedAttentionIn>(call);
+    if (!op.finishes_heads()) {
+        attend.new_kv = w_.raw.data();
+        return;
+    }
+    attend.raw = w_.raw.data();
+    attend.q_norm = op.q_norm.weight.data();
+    attend.k_norm = op.k_norm.weight.data();
+    attend.q_eps = op.q_norm.eps;
+    attend.k_eps = op.k_norm.eps;
+    if (!op.rope) return;
+    attend.pairs = op.rope->pairs;
+    attend.rope_pairs = op.rope_pairs();
+    attend.angles = w_.angles[op.rope->index].data();
 }
 
 // Prefill attention reads float16 only. Its rows are many, so expanding the codes of a layer once, for all of them, is
 // cheap. Points `attend` to the expanded layer, which the next layer overwrites: stream order keeps them apart.
 void ForwardRunner::expand_kv(const OpCall& call, AttendCall& attend) {
-    ModelShape layer = call.kv->model;
-    layer.layers = 1;
     KvExpandCall expansion;
     expansion.from = attend.kv;
     expansion.from_layout = attend.layout;
-    expansion.to_layout = KvLayout(layer, call.kv->pages);
+    expansion.to_layout = KvLayout(KvLayer{attend.kv_heads, attend.head_dim}, call.kv->pages);
     // A layer of the whole cache, so that page numbers stay the same.
     const auto halves = static_cast<std::size_t>(expansion.to_layout.layer_stride);
     if (halves > w_.expanded_kv.size()) {
@@ -258,20 +320,83 @@ void ForwardRunner::out(const OpCall& call, const DeviceBuffer<float>& input) {
     io.input = input.data();
     io.x = w_.x.data();
     // A post norm needs the whole row, so the sums go to `raw` and a kernel of its own norms and adds them.
-    const bool normed = !op.post_norm.weight.empty();
-    if (normed) io.raw = w_.raw.data();
+    if (op.finishes_rows()) io.raw = w_.raw.data();
     op.linear.launch(w_.linear_call(w_.rows()), io);
-    if (!normed) return;
+    if (!op.finishes_rows()) return;
+    AddRowsCall add;
+    add.rows = w_.rows();
+    add.width = w_.shape.d_model;
+    add.y = w_.raw.data();
+    if (op.add_branch) add.branch = w_.experts.branch();
+    add.inner = op.inner_norm.row_norm();
+    add.post = op.post_norm.row_norm();
+    add.scale = op.scale;
+    add.stream_scale = op.stream_scale;
+    add.x = w_.x.data();
+    add_rows(add);
+}
+
+// As a step of the decode kernel if possible.
+void ForwardRunner::add_rows(const AddRowsCall& call) {
+    if (w_.sequence.add_rows(call)) return;
     w_.sequence.flush();
-    launch_add_normed(stream_, w_.rows(), w_.shape.d_model, w_.raw.data(), op.post_norm.weight.data(), op.post_norm.eps,
-                      w_.x.data());
+    launch_add_rows(stream_, call);
+}
+
+const float* ForwardRunner::normed_x(const DeviceNorm& norm) {
+    if (norm.empty()) return w_.x.data();
+    w_.sequence.flush();
+    launch_norm(stream_, w_.rows(), w_.shape.d_model, w_.x.data(), norm.row_norm(), w_.normed.data());
+    return w_.normed.data();
+}
+
+void ForwardRunner::multiply(const OutLinear& matrix, const float* input, float* out) {
+    OutLinear::Io io;
+    io.input = input;
+    io.raw = out;
+    matrix.launch(w_.linear_call(w_.rows()), io);
+    w_.sequence.flush();
+}
+
+void ForwardRunner::per_layer_embed(const OpCall& call) {
+    const auto& op = prepared<PreparedPerLayerEmbed>(call);
+    multiply(op.projection, w_.x.data(), w_.per_layer.data());
+    PerLayerEmbedCall embed = op.call;
+    embed.batch = w_.view();
+    embed.rows = w_.rows();
+    embed.table = op.table.data();
+    embed.slots = w_.forward.slots;
+    embed.norm = op.norm.row_norm();
+    embed.values = w_.per_layer.data();
+    launch_per_layer_embed(stream_, embed);
+}
+
+void ForwardRunner::per_layer(const OpCall& call) {
+    const auto& op = prepared<PreparedPerLayer>(call);
+    multiply(op.gate, w_.x.data(), w_.raw.data());
+    PerLayerGateCall gate = op.call;
+    gate.rows = w_.rows();
+    gate.gate = w_.raw.data();
+    gate.embeddings = w_.per_layer.data();
+    gate.out = w_.ff.data();
+    launch_per_layer_gate(stream_, gate);
+    multiply(op.projection, w_.ff.data(), w_.raw.data());
+    AddRowsCall add;
+    add.rows = w_.rows();
+    add.width = w_.shape.d_model;
+    add.y = w_.raw.data();
+    add.post = op.post_norm.row_norm();
+    add.stream_scale = op.stream_scale;
+    add.x = w_.x.data();
+    add_rows(add);
 }
 
 void ForwardRunner::mlp_in(const OpCall& call, const OpCall* next) {
     // If mlp_out follows, it alone reads ff: prefill may then leave the rows in the form that mlp_out multiplies.
-    MlpInLinear::Io io{w_.x.data(), w_.ff.data(), nullptr};
+    const auto& op = prepared<PreparedMlpIn>(call);
+    MlpInLinear::Io io{normed_x(op.norm), w_.ff.data(), nullptr};
     if (next != nullptr && next->op == ForwardOp::mlp_out) io.reader = &prepared<PreparedOut>(*next).linear;
-    prepared<PreparedMlpIn>(call).linear.launch(w_.linear_call(w_.rows()), io);
+    op.linear.launch(w_.linear_call(w_.rows()), io);
 }
 
 void ForwardRunner::moe(const OpCall& call) {
@@ -280,12 +405,13 @@ void ForwardRunner::moe(const OpCall& call) {
 }
 
 void ForwardRunner::lm_head(const OpCall& call) {
+    const auto& op = prepared<PreparedLmHead>(call);
     LmHeadLinear::Io io;
-    io.x = w_.x.data();
+    io.x = normed_x(op.norm);
     io.row = w_.view().logit_rows;
     io.logits = w_.logits.data();
     io.logit_stride = w_.logits.stride();
-    prepared<PreparedLmHead>(call).linear.launch(w_.linear_call(w_.forward.layout.logit_rows), io);
+    op.linear.launch(w_.linear_call(w_.forward.layout.logit_rows), io);
 }
 
 }  // namespace foresay::kernels::cuda

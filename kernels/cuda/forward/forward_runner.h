@@ -34,10 +34,19 @@ private:
     void out(const OpCall& call, const DeviceBuffer<float>& input);
     void mlp_in(const OpCall& call, const OpCall* next);
     void moe(const OpCall& call);
+    void per_layer_embed(const OpCall& call);
+    void per_layer(const OpCall& call);
     void lm_head(const OpCall& call);
 
-    // Writes new K and V into a cache of codes where no attention has done so.
+    // The inputs of a matrix: x, or its norm where the matrix kernels cannot apply it.
+    const float* normed_x(const DeviceNorm& norm);
+    // A product whose sums go to `out`, ready for a kernel of its own.
+    void multiply(const OutLinear& matrix, const float* input, float* out);
+    // Completes attention_in where no attention has done so.
     void settle_new_kv();
+    void finish_heads(const OpCall& call);
+    void add_rows(const AddRowsCall& call);
+    void leave_to(AttendCall& attend, const OpCall& call) const;
     void expand_kv(const OpCall& call, AttendCall& attend);
     HeadsCall heads_call(const OpCall& call, const ModelShape& shape) const;
     RopeTables ropes_of(std::span<const OpCall> calls) const;

@@ -1,7 +1,8 @@
 // kernels/cuda/forward/prepared_ops.h: what prepare() makes of each op's spec: its weights on the device and the
 // constants of its launches.
 //
-// Layout:   one struct per kind of op. attention_out and mlp_out share one: both are x += W input + bias.
+// Layout:   one struct per kind of op. attention_out and mlp_out share one: both add a branch to x. Those of per-layer
+//           embeddings are in kernels/cuda/forward/per_layer.h.
 // Threads:  not changed after prepare(), so any number of forwards may read it.
 #pragma once
 
@@ -28,23 +29,62 @@ struct PreparedEmbed : CudaPreparedOp {
 struct PreparedAttentionIn : CudaPreparedOp {
     ModelShape shape;
     AttentionInLinear linear;
-    DeviceNorm q_norm, k_norm;
+    DeviceNorm norm;  // of the inputs, where the matrix kernels cannot apply it
+    DeviceNorm q_norm, k_norm, v_norm;
+    bool whole_norms;
+    QueryTemperature temperature;
     std::shared_ptr<const Rope> rope;  // null: none
     explicit PreparedAttentionIn(const AttentionInSpec& spec)
-        : shape(spec.shape), linear(spec), q_norm(spec.q_norm), k_norm(spec.k_norm) {}
+        : shape(spec.shape),
+          linear(spec),
+          norm(row_norm(spec.norm)),
+          q_norm(spec.q_norm),
+          k_norm(spec.k_norm),
+          v_norm(spec.v_norm),
+          whole_norms(spec.whole_norms),
+          temperature(spec.temperature) {}
+
+    bool has_kv() const { return linear.has_kv(); }
+    // Whether projected heads need more than a bias and rope: a kernel of their own.
+    bool finishes_heads() const { return linear.has_head_norms() || temperature.beta != 0.0f; }
+    // Whether the attention of decode rows can do that: RMS norms of Q and K with one weight for all heads.
+    bool attention_finishes() const {
+        const auto plain = [&](const DeviceNorm& norm) {
+            return norm.empty() || (!norm.centered && norm.weight.size() == static_cast<std::size_t>(shape.head_dim));
+        };
+        return has_kv() && plain(q_norm) && plain(k_norm) && v_norm.empty() && !whole_norms &&
+               temperature.beta == 0.0f &&
+               can_finish_heads(shape.head_dim, rope ? rope->pairs : RopePairs::none, rope_pairs());
+    }
+    std::int32_t rope_pairs() const { return rope ? static_cast<std::int32_t>(rope->inverse_frequency.size()) : 0; }
 };
 struct PreparedAttend : CudaPreparedOp {
     AttendSpec spec;
+    DeviceBuffer<float> sinks;
 };
 struct PreparedOut : CudaPreparedOp {  // attention_out and mlp_out
     OutLinear linear;
-    DeviceNorm post_norm;
-    template <class Spec>
-    explicit PreparedOut(const Spec& spec) : linear(spec), post_norm(spec.post_norm) {}
+    DeviceNorm inner_norm, post_norm;
+    float scale, stream_scale = 1.0f;
+    bool add_branch = false;
+    explicit PreparedOut(const AttentionOutSpec& spec) : linear(spec), post_norm(spec.post_norm), scale(spec.scale) {}
+    explicit PreparedOut(const MlpOutSpec& spec)
+        : linear(spec),
+          inner_norm(spec.inner_norm),
+          post_norm(spec.post_norm),
+          scale(spec.scale),
+          stream_scale(spec.stream_scale),
+          add_branch(spec.add_branch) {}
+
+    // Whether the sums need more than a factor before they join the residual stream: a kernel of their own.
+    bool finishes_rows() const {
+        return !inner_norm.empty() || !post_norm.empty() || stream_scale != 1.0f || add_branch;
+    }
 };
 struct PreparedMlpIn : CudaPreparedOp {
     MlpInLinear linear;
-    explicit PreparedMlpIn(const MlpInSpec& spec) : linear(spec) {}
+    DeviceNorm norm;  // as in PreparedAttentionIn
+    explicit PreparedMlpIn(const MlpInSpec& spec) : linear(spec), norm(row_norm(spec.norm)) {}
 };
 struct PreparedMoe : CudaPreparedOp {
     Mixture mixture;
@@ -52,7 +92,8 @@ struct PreparedMoe : CudaPreparedOp {
 };
 struct PreparedLmHead : CudaPreparedOp {
     LmHeadLinear linear;
-    explicit PreparedLmHead(const LmHeadSpec& spec) : linear(spec) {}
+    DeviceNorm norm;  // as in PreparedAttentionIn
+    explicit PreparedLmHead(const LmHeadSpec& spec) : linear(spec), norm(row_norm(spec.norm)) {}
 };
 
 }  // namespace foresay::kernels::cuda

@@ -2,8 +2,8 @@
 //
 // Layout:   [layer][page][head][K | V], so that what one attention reads lies in few pages of the device's memory. In
 //           float16, or (KvFormat::q8) in codes, followed by the largest magnitude of K and of V of each position. W:
-//           the head width rounded up to 32, 64, 128 or 256; padding stays 0. K and V lie in the order in which a warp
-//           loads them (KvFragmentOrder): straight into the operands of mma, 512 contiguous bytes per load
+//           the head width rounded up to 32, 64, 128, 256 or 512; padding stays 0. K and V lie in the order in which a
+//           warp loads them (KvFragmentOrder): straight into the operands of mma, 512 contiguous bytes per load
 //           (kernels/cuda/attention/kv_fragments.cuh).
 // Precision: values beyond float16 saturate, so the pool never holds an infinity or NaN: a position that a row does not
 //           attend to is multiplied by an exact 0.
@@ -12,6 +12,7 @@
 #include <cuda_fp16.h>
 
 #include <cstdint>
+#include <vector>
 
 #include "kernels/cuda/device/device.h"
 #include "kernels/host_device.h"
@@ -77,19 +78,22 @@ struct KvLayout {
     std::int64_t page_stride = 0;
     std::int64_t layer_stride = 0;
 
-    KvLayout(const ModelShape& s, std::int32_t pages, KvFormat f = KvFormat::f16)
+    KvLayout(const KvLayer& of, std::int32_t pages, KvFormat f = KvFormat::f16)
         : format(f),
-          width(s.head_dim <= 32    ? 32
-                : s.head_dim <= 64  ? 64
-                : s.head_dim <= 128 ? 128
-                                    : 256),
+          width(of.head_dim <= 32    ? 32
+                : of.head_dim <= 64  ? 64
+                : of.head_dim <= 128 ? 128
+                : of.head_dim <= 256 ? 256
+                                     : 512),
           head_stride(f == KvFormat::q8 ? KvCodes::bytes(width) / 2 : 2LL * kPagePositions * width),
-          page_stride(head_stride * s.kv_heads),
+          page_stride(head_stride * of.heads),
           layer_stride(page_stride * pages) {}
+    KvLayout(const ModelShape& s, std::int32_t pages, KvFormat f = KvFormat::f16)
+        : KvLayout(KvLayer{s.kv_heads, s.head_dim}, pages, f) {}
     KvLayout() = default;
 
     FORESAY_HOST_DEVICE std::int64_t v_offset() const { return head_stride / 2; }
-    // f16: value 0 of K, and of V, of head 0 of layer 0 at a place of a page. Value d of head h is h * head_stride +
+    // f16: value 0 of K, and of V, of head 0 of a layer at a place of a page. Value d of head h is h * head_stride +
     // key_value(d), or value_value(d), further.
     FORESAY_HOST_DEVICE std::int64_t k_cell(std::int32_t page, std::int32_t place) const {
         return page * page_stride + key_order(KvFormat::f16, width).key_place(place);
@@ -106,19 +110,37 @@ struct KvLayout {
 };
 
 struct CudaKv : KvPages {
+    // Layers may differ in their heads, and so in their layouts.
+    struct Layer {
+        KvLayout layout;
+        std::int64_t first = 0;  // of `memory`, in elements
+    };
     DeviceBuffer<__half> memory;
-    ModelShape model;  // a model whose layers are those of the cache, which are all alike
-    KvLayout layout;
+    std::vector<Layer> layers;
     std::uint64_t id = 0;  // never used twice
 
-    __half* layer(std::int32_t index) const { return memory.data() + index * layout.layer_stride; }
+    // The layers of a cache, one after the other.
+    static std::vector<Layer> place(const KvShape& shape, std::int32_t pages, KvFormat format) {
+        std::vector<Layer> layers;
+        std::int64_t first = 0;
+        for (const KvLayer& of : shape.layers) {
+            layers.push_back({KvLayout(of, pages, format), first});
+            first += layers.back().layout.layer_stride;
+        }
+        return layers;
+    }
+
+    const KvLayout& layout(std::int32_t index) const { return layers[static_cast<std::size_t>(index)].layout; }
+    __half* layer(std::int32_t index) const { return memory.data() + layers[static_cast<std::size_t>(index)].first; }
     // Enqueues a copy for each layer: they may lie further apart than the pitch of one copy can be.
     void copy_page(std::int32_t from, std::int32_t to, cudaStream_t stream) const {
-        const auto bytes = static_cast<std::size_t>(layout.page_stride) * sizeof(__half);
-        for (std::int32_t i = 0; i < model.layers; ++i) {
-            cuda_check(cudaMemcpyAsync(layer(i) + to * layout.page_stride, layer(i) + from * layout.page_stride, bytes,
-                                       cudaMemcpyDeviceToDevice, stream),
-                       "cannot copy a page");
+        for (const Layer& of : layers) {
+            const std::int64_t stride = of.layout.page_stride;
+            __half* const base = memory.data() + of.first;
+            cuda_check(
+                cudaMemcpyAsync(base + to * stride, base + from * stride,
+                                static_cast<std::size_t>(stride) * sizeof(__half), cudaMemcpyDeviceToDevice, stream),
+                "cannot copy a page");
         }
     }
 };

@@ -26,12 +26,13 @@ std::size_t size(int64_t value) { return static_cast<std::size_t>(value); }
 // Floats of a row of each kind of activations. `raw` holds the projections of attention_in, or what attention_out and
 // mlp_out compute before a post norm.
 struct RowFloats {
-    int64_t q, raw, ff, x;
+    int64_t q, raw, ff, x, per_layer;
     explicit RowFloats(const ModelShape& s)
         : q(static_cast<int64_t>(s.heads) * s.head_dim),
-          raw(std::max<int64_t>(q + 2LL * s.kv_heads * s.head_dim, s.d_model)),
-          ff(s.d_ff),
-          x(s.d_model) {}
+          raw(std::max<int64_t>({q + 2LL * s.kv_heads * s.head_dim, s.d_model, s.per_layer})),
+          ff(std::max(s.d_ff, s.per_layer)),
+          x(s.d_model),
+          per_layer(static_cast<int64_t>(s.layers) * s.per_layer) {}
 };
 
 // What attention of a batch has to do, in tiles of `room` rows.
@@ -56,20 +57,20 @@ AttendWork attend_work(const Batch& batch, int32_t room, int32_t furthest) {
 // with batches. The largest of that is expanded_kv, a layer of the cache in float16, which only caches of codes need.
 int64_t CudaWorkspace::bytes_of(const ModelShape& shape, int32_t max_rows, int32_t max_logit_rows) {
     const RowFloats row(shape);
-    const int64_t per_row = row.x + 2 * row.q + row.ff + row.raw;
+    const int64_t per_row = 2 * row.x + 2 * row.q + row.ff + row.raw + row.per_layer;
     return static_cast<int64_t>(sizeof(float)) *
                (per_row * max_rows + LogitRows::stride_of(shape.vocab) * max_logit_rows) +
            PrefillWorkspace::bytes(shape, max_rows) + MixedWorkspace::bytes(shape, max_rows) +
            ExpertsWorkspace::bytes(shape, max_rows);
 }
 
-// A forward has at most six calls per layer, an embedding and an LM head, so noting them never allocates.
+// A forward has at most nine calls per layer, two embeddings and an LM head, so noting them never allocates.
 CudaWorkspace::CudaWorkspace(DeviceContext& on, std::shared_ptr<OpenForward> open, const ModelShape& of, int32_t rows,
                              int32_t logit_rows)
     : device(on),
       stream(on.stream()),
       overlaps(code_version(on.info().index) >= 90),
-      recorder(size(6 * of.layers + 8)),
+      recorder(size(9 * of.layers + 8)),
       logits(logit_rows, of.vocab),
       token_slots(logit_rows, of.vocab),
       open_(std::move(open)) {
@@ -77,8 +78,11 @@ CudaWorkspace::CudaWorkspace(DeviceContext& on, std::shared_ptr<OpenForward> ope
     shape = of;
     max_rows = rows;
     max_logit_rows = logit_rows;
+    tile_rows = rows_per_tile(of.heads / of.kv_heads);
     const RowFloats row(of);
     x = DeviceBuffer<float>(size(rows * row.x));
+    normed = DeviceBuffer<float>(size(rows * row.x));
+    per_layer = DeviceBuffer<float>(size(rows * row.per_layer));
     q = DeviceBuffer<float>(size(rows * row.q));
     attended = DeviceBuffer<float>(size(rows * row.q));
     ff = DeviceBuffer<float>(size(rows * row.ff));
@@ -102,11 +106,10 @@ CudaWorkspace::~CudaWorkspace() {
 // Enqueues the copy of the batch and nothing else. `forward` is what graphs are looked up by: it has no positions, only
 // the reach of attention, rounded up, so that neighbouring tokens share a graph.
 void CudaWorkspace::begin(const Batch& new_batch, const SampledToken* slots, const RopeCache& ropes) {
-    const int32_t room = rows_per_tile(shape.heads / shape.kv_heads);
     sequence_at.resize(new_batch.sequences.size());
-    const auto [layout, furthest, lists] = measure_batch(new_batch, room, sequence_at);
+    const auto [layout, furthest, lists] = measure_batch(new_batch, tile_rows, sequence_at);
     listed_pages = new_batch.tree ? -1 : static_cast<int32_t>(lists);
-    const AttendWork work = attend_work(new_batch, room, furthest);
+    const AttendWork work = attend_work(new_batch, tile_rows, furthest);
     forward = {.row_class = new_batch.row_class,
                .layout = layout,
                .reach = new_batch.row_class == RowClass::decode ? attend_reach(furthest) : 0,
@@ -127,7 +130,7 @@ void CudaWorkspace::begin(const Batch& new_batch, const SampledToken* slots, con
     Upload& upload = uploads[next_upload];
     next_upload = (next_upload + 1) % kUploads;
     upload.done.wait();
-    write_batch(new_batch, room, sequence_at, layout, upload.host.data());
+    write_batch(new_batch, tile_rows, sequence_at, layout, upload.host.data());
     cuda_check(cudaMemcpyAsync(batch.data(), upload.host.data(), needed, cudaMemcpyHostToDevice, stream),
                "cannot copy a batch");
     upload.done.record(stream);
@@ -137,10 +140,12 @@ void CudaWorkspace::begin(const Batch& new_batch, const SampledToken* slots, con
 // Room for the attention and the angles of the batch. Partials are all kNotReady between launches (attention.h), so new
 // memory is filled with it.
 void CudaWorkspace::reserve(const RopeCache& ropes) {
-    // A KvLayout of one page has the right width, and blocks at most as large as those of codes, so at least as many
-    // units.
-    const AttendCall call = attend_call(shape, KvLayout(shape, 1));
-    const auto floats = decodes() ? size(attend_partial_floats(call)) : 0;
+    // The layers may differ: the widest heads, the smallest blocks, and so the most chunks. Tiles of heads: as many as
+    // key-value heads, or more than half full.
+    AttendCall most = attend_call(shape, KvLayout(shape, 1));
+    most.head_tiles = std::max(most.head_tiles, 2 * shape.heads / (kTileRows / tile_rows));
+    most.chunks = forward.reach > 0 ? chunk_of(forward.reach - 1, attend_block_shift(KvFormat::f16, 0)) + 1 : 0;
+    const auto floats = decodes() ? size(attend_partial_floats(most)) : 0;
     if (floats > partial.size()) {
         stream.wait();
         taken = to_device(std::span<const int32_t>(std::array<int32_t, kTakenCounters>()));  // none
@@ -150,17 +155,17 @@ void CudaWorkspace::reserve(const RopeCache& ropes) {
         recorder.forget_graphs();
     }
     if (decodes() && (forward.flash.f16 || forward.flash.q8) && floats > flash_partial.size() &&
-        can_flash_decode(call, device.info())) {
+        can_flash_decode(most, device.info())) {
         stream.wait();
         flash_partial = DeviceBuffer<float>(floats + floats / 2);
         recorder.forget_graphs();
     }
     // Angles of every table in use, by any model: which ones this forward uses is known only when its ops come.
     for (std::size_t i = 0; i < kMaxRopes; ++i) {
-        const std::size_t most = size(max_rows) * ropes.pairs_of(i);
-        if (angles[i].size() >= most) continue;
+        const std::size_t pairs = size(max_rows) * ropes.pairs_of(i);
+        if (angles[i].size() >= pairs) continue;
         stream.wait();
-        angles[i] = DeviceBuffer<float2>(most);
+        angles[i] = DeviceBuffer<float2>(pairs);
         recorder.forget_graphs();
     }
 }
@@ -170,6 +175,7 @@ AttendCall CudaWorkspace::attend_call(const ModelShape& of, const KvLayout& kv) 
     AttendCall call;
     call.batch = view();
     call.tiles = forward.layout.tiles;
+    call.rows = forward.layout.rows;
     call.tree = forward.tree;
     call.heads = of.heads;
     call.kv_heads = of.kv_heads;
@@ -179,7 +185,7 @@ AttendCall CudaWorkspace::attend_call(const ModelShape& of, const KvLayout& kv) 
     call.out = attended.data();
     call.partial = partial.data();
     call.taken = taken.data();
-    shape_attention(call);
+    shape_attention(call, kTileRows / tile_rows);
     call.chunks = forward.reach > 0 ? chunk_of(forward.reach - 1, call.block_shift) + 1 : 0;
     return call;
 }

@@ -50,11 +50,18 @@ struct CudaWorkspace : Workspace {
     // The attention of the batch, without what differs between layers (kv, scale, window, soft_cap).
     AttendCall attend_call(const ModelShape& of, const KvLayout& kv) const;
     LinearCall linear_call(std::int32_t of_rows);
+    // Whether k_cell and v_cell are places in the pages of a float16 cache of this layout.
+    bool has_cells_of(const KvLayout& layout) const {
+        const KvLayout cells(shape, 1);
+        return layout.format != KvFormat::f16 ||
+               (layout.page_stride == cells.page_stride && layout.width == cells.width);
+    }
 
     DeviceContext& device;
     const Stream& stream;
-    const bool overlaps;  // whether kernels may begin before the one before them has ended
-    std::string failure;  // of the forward; empty: none
+    const bool overlaps;         // whether kernels may begin before the one before them has ended
+    std::int32_t tile_rows = 1;  // rows of a tile of a batch, at most
+    std::string failure;         // of the forward; empty: none
     ForwardShape forward;
     ForwardRecorder<Graph> recorder;
 
@@ -70,15 +77,17 @@ struct CudaWorkspace : Workspace {
     std::int32_t listed_pages = 0;          // page numbers at the front of the lists; -1: they lie apart (trees)
 
     // Activations.
-    DeviceBuffer<float> x, q, attended, ff;
+    DeviceBuffer<float> x, normed, q, attended, ff;  // normed: x after a LayerNorm
+    DeviceBuffer<float> per_layer;                   // per-layer embeddings, [T, L * P]
     DeviceBuffer<float> raw;  // projections for another kernel to complete; also new K and V of a cache of codes
     ExpertsWorkspace experts;
-    DeviceBuffer<std::int64_t> k_cell, v_cell;
+    DeviceBuffer<std::int64_t> k_cell, v_cell;  // of a float16 cache whose layers all have the heads of `shape`
     DeviceBuffer<float2> angles[kMaxRopes];
     PrefillWorkspace prefill;
     MixedWorkspace mixed;
-    LinearSequence sequence;           // decode ops on their way into one launch
-    const OpCall* new_kv = nullptr;    // the attention_in whose K and V are in `raw` and not yet in the cache
+    LinearSequence sequence;  // decode ops on their way into one launch
+    // The attention_in whose K and V are in `raw` and not yet in the cache. With norms of heads its Q is there as well.
+    const OpCall* new_kv = nullptr;
     DeviceBuffer<__half> expanded_kv;  // a layer's codes as float16, for prefill rows; made when first needed
 
     // Attention of decode rows (AttendCall).

@@ -9,8 +9,7 @@
 //   codes --> float16 fours of the lane's rows                      (Dequantize<E>::get)
 //   fours --shuffle with lane ^ 1--> eights --> one 16-byte store    (dequantize_to_f16)
 //
-// To add a quantisation type: a specialisation of Dequantize, a line in most_of_scale() if its codes are scaled, and a
-// case in launch_dequantize().
+// To add a quantisation type: a specialisation of Dequantize, and a line in most_of_scale() if its codes are scaled.
 //
 // Exactness: codes become float16 by integer instructions; scale times code (minus minimum) is computed in float32 for
 //           K-quants and rounded once. The weights are 2^shift times the file's (dequantize_shift); `times` in the
@@ -27,6 +26,7 @@
 #include "base/error.h"
 #include "kernels/cuda/device/half_pairs.cuh"
 #include "kernels/cuda/weights/panel_format.h"
+#include "kernels/quant/visit.h"
 
 namespace foresay::kernels::cuda {
 namespace {
@@ -166,6 +166,26 @@ struct Dequantize<QuantType::q5_k> : DequantizeK<true> {
     using DequantizeK::DequantizeK;
 };
 
+// MXFP4: bits of a code become those of a float16 (FloatCodePlace), 2^-14 times the number. Twice the scale comes from
+// the exponent without special cases, hence 2^13.
+template <>
+struct Dequantize<QuantType::mxfp4> {
+    uint4 code[2];    // t; word (g, h)
+    uint2 exponents;  // t; bytes (h, g)
+    float factor;
+    __device__ Dequantize(const std::uint8_t* block, int /*sub*/, int lane, float times) : factor(times) {
+        for (int t = 0; t < 2; ++t) code[t] = read16(block + t * 512 + lane * 16);
+        exponents = __ldcs(reinterpret_cast<const uint2*>(block + offsetof(PanelMXFP4, exponents) + lane / 4 * 8));
+    }
+    __device__ uint2 get(int t, int h, int g, int s) const {
+        const std::uint32_t w = word(code[t], 2 * g + h), bytes = t == 0 ? exponents.x : exponents.y;
+        const float scale = __uint_as_float(((bytes >> (8 * (2 * h + g)) & 255u) + 1u) << 23) * factor * 8192.0f;
+        std::uint32_t p[4];
+        unpack_float_codes(w, p);
+        return scaled(as_halves(p[2 * s]), as_halves(p[2 * s + 1]), scale, 0.0f);
+    }
+};
+
 // Q6_K: upper two bits from their own plane, an int8 scale per 16 inputs.
 template <>
 struct Dequantize<QuantType::q6_k> {
@@ -293,6 +313,19 @@ __global__ void largest(const std::uint8_t* panels, std::int64_t blocks, std::in
     if (threadIdx.x % 32 == 0) atomicMax(found, of_warp);
 }
 
+// The largest byte of bytes [begin, end) of every panel block, likewise.
+__global__ void largest_byte(const std::uint8_t* panels, std::int64_t blocks, std::int32_t bytes, std::int32_t begin,
+                             std::int32_t end, std::uint32_t* found) {
+    const std::int64_t each = end - begin, step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+    std::uint32_t most = 0;
+    for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < blocks * each;
+         i += step) {
+        most = max(most, static_cast<std::uint32_t>(panels[i / each * bytes + begin + i % each]));
+    }
+    const std::uint32_t of_warp = __reduce_max_sync(~0u, most);
+    if (threadIdx.x % 32 == 0) atomicMax(found, of_warp);
+}
+
 // An upper bound of |weight| / |scale|: the magnitude of the largest code, times that of the largest 6-bit or int8
 // scale of K-quants. Q4_K and Q5_K: 63 * (15 + 1) and 63 * (31 + 1), where the 1 is the minimum (`largest` looks at
 // dmin, too).
@@ -308,6 +341,8 @@ float most_of_scale(QuantType quant_type) {
             return 63.0f * 32.0f;
         case QuantType::q6_k:
             return 128.0f * 32.0f;
+        case QuantType::mxfp4:
+            return 6.0f;
         default:
             return 1.0f;
     }
@@ -331,11 +366,19 @@ int dequantize_shift(const Panels::Part& part) {
     const BlockFormat format = block_format(part.quant_type);
     const DeviceBuffer<std::uint32_t> found(1);
     cuda_check(cudaMemset(found.data(), 0, sizeof(std::uint32_t)), "cannot clear memory");
-    largest<<<1024, 256>>>(part.data.data(), static_cast<std::int64_t>(part.panels) * part.blocks, format.bytes,
-                           format.scale_begin, format.scale_end, part.quant_type == QuantType::bf16, found.data());
+    const std::int64_t blocks = static_cast<std::int64_t>(part.panels) * part.blocks;
+    const bool exponents = part.quant_type == QuantType::mxfp4;
+    if (exponents) {
+        largest_byte<<<1024, 256>>>(part.data.data(), blocks, format.bytes, format.scale_begin, format.scale_end,
+                                    found.data());
+    } else {
+        largest<<<1024, 256>>>(part.data.data(), blocks, format.bytes, format.scale_begin, format.scale_end,
+                               part.quant_type == QuantType::bf16, found.data());
+    }
     launched("largest");
-    float most = 0.0f;
-    cuda_check(cudaMemcpy(&most, found.data(), sizeof(most), cudaMemcpyDeviceToHost), "cannot read back");
+    std::uint32_t bits = 0;
+    cuda_check(cudaMemcpy(&bits, found.data(), sizeof(bits), cudaMemcpyDeviceToHost), "cannot read back");
+    const float most = exponents ? std::ldexp(1.0f, static_cast<int>(bits) - 127) : f32_from_bits(bits);
     if (most == 0.0f) return 0;
     int exponent = 0;
     std::frexp(static_cast<double>(most) * static_cast<double>(most_of_scale(part.quant_type)),
@@ -347,35 +390,14 @@ void launch_dequantize(cudaStream_t stream, const Panels::Part& part, std::int32
                        void* out, std::int64_t stride) {
     const std::uint8_t* from = part.data.data() + static_cast<std::int64_t>(first) * part.blocks *
                                                       static_cast<std::int64_t>(block_format(part.quant_type).bytes);
-    switch (part.quant_type) {
-        case QuantType::f32: {
-            const dim3 grid(static_cast<unsigned>(part.blocks), static_cast<unsigned>(count));
-            copy_f32<<<grid, 32 * kWarps, 0, stream>>>(from, part.blocks, static_cast<float*>(out), stride);
-            break;
-        }
-        case QuantType::f16:
-            dequantize_as<QuantType::f16>(stream, part, from, count, shift, out, stride);
-            break;
-        case QuantType::bf16:
-            dequantize_as<QuantType::bf16>(stream, part, from, count, shift, out, stride);
-            break;
-        case QuantType::q4_0:
-            dequantize_as<QuantType::q4_0>(stream, part, from, count, shift, out, stride);
-            break;
-        case QuantType::q8_0:
-            dequantize_as<QuantType::q8_0>(stream, part, from, count, shift, out, stride);
-            break;
-        case QuantType::q4_k:
-            dequantize_as<QuantType::q4_k>(stream, part, from, count, shift, out, stride);
-            break;
-        case QuantType::q5_k:
-            dequantize_as<QuantType::q5_k>(stream, part, from, count, shift, out, stride);
-            break;
-        case QuantType::q6_k:
-            dequantize_as<QuantType::q6_k>(stream, part, from, count, shift, out, stride);
-            break;
-        case QuantType::mxfp4:
-            bug("MXFP4 is in no panel");
+    if (part.quant_type == QuantType::f32) {
+        const dim3 grid(static_cast<unsigned>(part.blocks), static_cast<unsigned>(count));
+        copy_f32<<<grid, 32 * kWarps, 0, stream>>>(from, part.blocks, static_cast<float*>(out), stride);
+    } else {
+        visit_quant_type(part.quant_type, [&](auto q) {
+            constexpr QuantType kType = decltype(q)::kQuantType;
+            if constexpr (kType != QuantType::f32) dequantize_as<kType>(stream, part, from, count, shift, out, stride);
+        });
     }
     launched("unpack");
 }

@@ -39,11 +39,14 @@ struct Sizes {
         const std::int64_t q = static_cast<std::int64_t>(s.heads) * s.head_dim,
                            kv = static_cast<std::int64_t>(s.kv_heads) * s.head_dim;
         const std::int64_t d = rounded_up(s.d_model, 64), f = rounded_up(s.d_ff, 64), h = rounded_up(q, 64);
+        const std::int64_t p = rounded_up(s.per_layer, 64);
         const std::int64_t attention_in = q + 2 * kv + 3 * kPanelRows, mlp_in = 2LL * s.d_ff + kPanelRows,
-                           out = s.d_model + kPanelRows;
-        inputs_bytes = rows * std::max({d, f, h}) * 4;
-        sums = rows * rounded_up(std::max({attention_in, mlp_in, out}), kPanelRows);
-        weights_bytes = std::min(kSlabBytes, 4 * std::max({attention_in * d, mlp_in * d, out * f, out * h}));
+                           out = s.d_model + kPanelRows,
+                           per_layer = static_cast<std::int64_t>(s.layers) * s.per_layer + kPanelRows;
+        inputs_bytes = rows * std::max({d, f, h, p}) * 4;
+        sums = rows * rounded_up(std::max({attention_in, mlp_in, out, per_layer}), kPanelRows);
+        weights_bytes = std::min(
+            kSlabBytes, 4 * std::max({attention_in * d, mlp_in * d, out * f, out * h, out * p, per_layer * d}));
     }
 };
 

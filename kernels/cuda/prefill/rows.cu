@@ -97,7 +97,8 @@ __global__ void __launch_bounds__(kThreads) convert(const ConvertCall c) {
     }
 }
 
-// x += sums + bias, or raw = sums + bias; four outputs per thread. Grid: (fours of the part, rows of the batch).
+// x += f.scale * (sums + bias), or raw = sums + bias; four outputs per thread. Grid: (fours of the part, rows of the
+// batch).
 __global__ void __launch_bounds__(kThreads) add_rows(const GemmSums in, const EpilogueArgs f) {
     const std::int64_t t = blockIdx.y;
     const int i = static_cast<int>(blockIdx.x * kThreads + threadIdx.x);
@@ -114,7 +115,7 @@ __global__ void __launch_bounds__(kThreads) add_rows(const GemmSums in, const Ep
         return;
     }
     const float4 x = *to;
-    *to = {x.x + y.x, x.y + y.y, x.z + y.z, x.w + y.w};
+    *to = {fmaf(f.scale, y.x, x.x), fmaf(f.scale, y.y, x.y), fmaf(f.scale, y.z, x.z), fmaf(f.scale, y.w, x.w)};
 }
 
 // 32 rows of the batch x 32 pairs of packed rows. Grid: (pairs, rows of the batch).
@@ -159,10 +160,17 @@ __global__ void __launch_bounds__(kUnitThreads)
     const float factor = in.scale[t];
     const auto* sums = reinterpret_cast<const float4*>(in.sums + t * in.stride);
     float most = 0.0f;
+    // Gate or up, complete. `packed`: its row of the stack.
+    const auto complete = [&](float sum, int packed) {
+        return in.bias != nullptr ? fmaf(sum, factor, in.bias[f.first_row + packed]) : sum * factor;
+    };
     for (int i = static_cast<int>(threadIdx.x); i < (count + 1) / 2; i += kUnitThreads) {  // two units
         const float4 v = sums[i];
-        const float a = activated(f.activation, v.x * factor) * (v.y * factor);
-        const float b = 2 * i + 1 < count ? activated(f.activation, v.z * factor) * (v.w * factor) : 0.0f;
+        const auto unit = [&](float gate, float up, int packed) {
+            return gated(f.activation, f.limit, complete(gate, packed), complete(up, packed + 1));
+        };
+        const float a = unit(v.x, v.y, 4 * i);
+        const float b = 2 * i + 1 < count ? unit(v.z, v.w, 4 * i + 2) : 0.0f;
         if (halves == nullptr) {
             float* out = f.out + t * f.out_stride + 2 * i;
             out[0] = a;

@@ -1,5 +1,5 @@
-// kernels/cuda/rowwise/heads.cuh: what becomes of a projected head: norm, rope, and its way into q or the cache. For
-// models with norms of heads, and for caches whose codes need the whole of a head.
+// kernels/cuda/rowwise/heads.cuh: what becomes of a projected head: norm, rope, temperature, and its way into q or the
+// cache. For models with norms of heads or a temperature, and for caches whose codes need the whole of a head.
 //
 //   raw (global) --> values (shared memory of the warp) --norm--> --rope--> q, or K and V as float16 or codes
 //
@@ -9,24 +9,25 @@
 // Cost:     about a microsecond; heads + 2 * kv_heads warps for each row.
 #pragma once
 
+#include "kernels/cuda/rowwise/norms.cuh"
 #include "kernels/cuda/rowwise/rows.h"
 #include "kernels/kv_code.h"
 
 namespace foresay::kernels::cuda {
 
-inline constexpr int kMaxHeadDim = 256;
+inline constexpr int kFewValues = 256;  // of a head: code for more takes twice the registers
 
 // Saturates, NaN included: what a row does not attend to is multiplied by an exact 0.
 __device__ inline float saturated(float value) { return fminf(fmaxf(value, -65504.0f), 65504.0f); }
 
-// K or V of a head, as codes at a place of its page, by one warp. value(d): value d of it.
-template <class Value>
+// K or V of a head, as codes at a place of its page, by one warp. value(d): value d of it, of kMost at most.
+template <int kMost, class Value>
 __device__ inline void store_codes(__half* page, std::int32_t width, std::int32_t place, bool is_value,
                                    std::int32_t head_dim, int lane, const Value& value) {
     auto* base = reinterpret_cast<unsigned char*>(page);
-    float values[kMaxHeadDim / 32], largest = 0;
+    float values[kMost / 32], largest = 0;
 #pragma unroll
-    for (int i = 0; i < kMaxHeadDim / 32; ++i) {
+    for (int i = 0; i < kMost / 32; ++i) {
         const std::int32_t d = lane + 32 * i;
         if (d < head_dim) largest = fmaxf(largest, fabsf(values[i] = saturated(value(d))));
     }
@@ -35,7 +36,7 @@ __device__ inline void store_codes(__half* page, std::int32_t width, std::int32_
     }
     const float scale = kv_code_scale(largest);
 #pragma unroll
-    for (int i = 0; i < kMaxHeadDim / 32; ++i) {
+    for (int i = 0; i < kMost / 32; ++i) {
         const std::int32_t d = lane + 32 * i;
         if (d >= head_dim) continue;
         const auto code = static_cast<std::int32_t>(kv_code(values[i], scale));
@@ -45,60 +46,76 @@ __device__ inline void store_codes(__half* page, std::int32_t width, std::int32_
     if (lane == 0) reinterpret_cast<float*>(base + KvCodes::scales(width, place))[is_value ? 1 : 0] = largest;
 }
 
-// Head `head` of row t: of q, then k, then v. `values`: kMaxHeadDim floats of shared memory of the warp's own.
-__device__ inline void write_head(const HeadsCall& c, std::int32_t t, std::int32_t head, float* values, int lane) {
-    const std::int32_t all = c.heads + 2 * c.kv_heads;
-    const float* raw = c.raw + (static_cast<std::int64_t>(t) * all + head) * c.head_dim;
-    const bool coded = c.layout.format == KvFormat::q8;
-    const bool query = head < c.heads, value = head >= c.heads + c.kv_heads;
-    // V of a float16 cache has neither norm nor rope: straight to its cell.
-    if (value && !coded) {
-        __half* v = c.kv + c.v_cell[t] + (head - c.heads - c.kv_heads) * c.layout.head_stride;
-        for (std::int32_t d = lane; d < c.head_dim; d += 32) {
-            v[KvLayout::value_value(d)] = __float2half_rn(saturated(__ldcg(raw + d)));
-        }
-        return;
-    }
-    const float* norm = value ? nullptr : query ? c.q_norm : c.k_norm;
-    // Each lane reads back only what it has written itself, until the __syncwarp() below.
-    float squares = 0;
-    for (std::int32_t d = lane; d < c.head_dim; d += 32) {
-        const float x = __ldcg(raw + d);
-        values[d] = x;
-        squares = fmaf(x, x, squares);
-    }
-    if (norm != nullptr) {
-        for (int offset = 16; offset > 0; offset >>= 1) squares += __shfl_xor_sync(0xffffffffu, squares, offset);
-        const float scale = 1.0f / sqrtf(squares / static_cast<float>(c.head_dim) + (query ? c.q_eps : c.k_eps));
-        for (std::int32_t d = lane; d < c.head_dim; d += 32) values[d] = values[d] * scale * norm[d];
+// 1 + beta ln(1 + floor(position / length)), as query_factor() of kernels/op_checks.h.
+__device__ inline float temperature_factor(const QueryTemperature& temperature, std::int32_t position) {
+    if (temperature.beta == 0.0f) return 1.0f;
+    const auto lengths = static_cast<double>(position / temperature.length);
+    return static_cast<float>(1.0 + static_cast<double>(temperature.beta) * log(1.0 + lengths));
+}
+
+// Rotates the pairs of a head by the angles of its row, by one warp; values that follow them stay as they are.
+__device__ inline void rotate_head(const HeadsCall& c, std::int32_t t, float* values, int lane) {
+    const float2* angles = c.angles + static_cast<std::int64_t>(t) * c.rope_pairs;
+    for (std::int32_t i = lane; i < c.rope_pairs; i += 32) {
+        const std::int32_t first = c.pairs == RopePairs::adjacent ? 2 * i : i;
+        const std::int32_t second = c.pairs == RopePairs::adjacent ? 2 * i + 1 : i + c.rope_pairs;
+        const float a = values[first], b = values[second];
+        const float2 angle = __ldcg(angles + i);
+        values[first] = fmaf(a, angle.x, -(b * angle.y));
+        values[second] = fmaf(a, angle.y, b * angle.x);
     }
     __syncwarp();
-    if (c.pairs != RopePairs::none && !value) {
-        const float2* angles = c.angles + static_cast<std::int64_t>(t) * c.rope_pairs;
-        for (std::int32_t i = lane; i < c.rope_pairs; i += 32) {
-            const std::int32_t first = c.pairs == RopePairs::adjacent ? 2 * i : i;
-            const std::int32_t second = c.pairs == RopePairs::adjacent ? 2 * i + 1 : i + c.rope_pairs;
-            const float a = values[first], b = values[second];
-            const float2 angle = __ldcg(angles + i);
-            values[first] = fmaf(a, angle.x, -(b * angle.y));
-            values[second] = fmaf(a, angle.y, b * angle.x);
-        }
+}
+
+// Head `head` of row t: of q, then k, then v. `whole`: the factors of q and k where their norms are over all heads.
+// `values`: kMost floats of shared memory of the warp's own.
+template <int kMost>
+__device__ inline void write_head(const HeadsCall& c, std::int32_t t, std::int32_t head, const NormFactors* whole,
+                                  float* values, int lane) {
+    const std::int32_t all = c.heads + 2 * c.kv_heads;
+    const float* raw = c.raw + (static_cast<std::int64_t>(t) * all + head) * c.head_dim;
+    const bool query = head < c.heads, value = head >= c.heads + c.kv_heads;
+    const RowState row = c.batch.rows[t];
+    // Each lane reads back only what it has written itself, until the __syncwarp() below.
+    for (std::int32_t d = lane; d < c.head_dim; d += 32) values[d] = __ldcg(raw + d);
+    RowNorm norm = value ? c.v_norm : query ? c.q_norm : c.k_norm;
+    if (norm.weight != nullptr) {
+        // Fours, as attention has them (kernels/cuda/attention/finish_heads.cuh), which are other lanes' values.
         __syncwarp();
+        const bool over_all = c.whole_norms && !value;
+        if (over_all || (query ? c.q_own_weights : !value && c.k_own_weights)) {
+            const std::int32_t first = (query ? head : head - c.heads) * c.head_dim;
+            norm.weight += first;
+            if (norm.bias != nullptr) norm.bias += first;
+        }
+        const NormFactors factors = over_all
+                                        ? whole[query ? 0 : 1]
+                                        : norm_factors<4>(
+                                              norm, lane, 32, c.head_dim, [&](std::int32_t d) { return values[d]; },
+                                              [](float part) { return warp_sum(part); });
+        __syncwarp();
+        for (std::int32_t d = lane; d < c.head_dim; d += 32) values[d] = factors.apply(norm, values[d], d);
     }
+    __syncwarp();
+    if (c.pairs != RopePairs::none && !value) rotate_head(c, t, values, lane);
     if (query) {
+        const float factor = temperature_factor(c.temperature, row.position);
         float* q = c.q + (static_cast<std::int64_t>(t) * c.heads + head) * c.head_dim;
-        for (std::int32_t d = lane; d < c.head_dim; d += 32) q[d] = values[d];
-    } else if (coded) {
-        // k_cell and v_cell are places in float16 pages, so the cell of codes is found by the batch.
-        const RowState row = c.batch.rows[t];
-        const std::int32_t page = c.batch.lists[row.pages + row.cell / kPagePositions];
-        const std::int32_t kv_head = value ? head - c.heads - c.kv_heads : head - c.heads;
-        store_codes(c.kv + page * c.layout.page_stride + kv_head * c.layout.head_stride, c.layout.width,
-                    row.cell % kPagePositions, value, c.head_dim, lane, [&](std::int32_t d) { return values[d]; });
-    } else {
-        __half* k = c.kv + c.k_cell[t] + (head - c.heads) * c.layout.head_stride;
-        for (std::int32_t d = lane; d < c.head_dim; d += 32)
-            k[KvLayout::key_value(d)] = __float2half_rn(saturated(values[d]));
+        for (std::int32_t d = lane; d < c.head_dim; d += 32) q[d] = values[d] * factor;
+        return;
+    }
+    const std::int32_t page = c.batch.lists[row.pages + row.cell / kPagePositions];
+    const std::int32_t place = row.cell % kPagePositions;
+    const std::int32_t kv_head = value ? head - c.heads - c.kv_heads : head - c.heads;
+    __half* const kv = c.kv + kv_head * c.layout.head_stride;
+    if (c.layout.format == KvFormat::q8) {
+        store_codes<kMost>(kv + page * c.layout.page_stride, c.layout.width, place, value, c.head_dim, lane,
+                           [&](std::int32_t d) { return values[d]; });
+        return;
+    }
+    __half* const cell = kv + (value ? c.layout.v_cell(page, place) : c.layout.k_cell(page, place));
+    for (std::int32_t d = lane; d < c.head_dim; d += 32) {
+        cell[value ? KvLayout::value_value(d) : KvLayout::key_value(d)] = __float2half_rn(saturated(values[d]));
     }
 }
 

@@ -4,17 +4,18 @@
 //               for the row. It is the first kernel of a forward and launched without overlap: it reads the batch,
 //               which a copy on the stream has just written.
 //   angles      CTA (t, i): the angles alone, for forwards that begin without embed.
-//   add_normed  a CTA per row, post norms.
 //   heads       a warp per head of a row (heads.cuh).
 //
-// Overlap:  add_normed and heads are launched as programmatic dependents, so they wait (await_predecessors) before the
-//           first access and load with __ldcg, past L1. embed lets its successor start early but does not wait itself.
+// Overlap:  heads is launched as a programmatic dependent, so it waits (await_predecessors) before the first access and
+//           loads with __ldcg, past L1. embed lets its successor start early but does not wait itself.
 
 #include "kernels/cuda/rowwise/rows.h"
 
+#include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/device/async.cuh"
 #include "kernels/cuda/device/launch.cuh"
 #include "kernels/cuda/rowwise/heads.cuh"
+#include "kernels/cuda/rowwise/token_of.cuh"
 #include "kernels/quant/visit.h"
 
 namespace foresay::kernels::cuda {
@@ -45,11 +46,8 @@ __global__ void embed_kernel(EmbedCall c) {
     allow_successor();
     const int32_t t = blockIdx.x;
     const RowState row = c.batch.rows[t];
-    // A token id, or ~slot: then the token comes from its slot, where an earlier sampling kernel has left it. Clamped,
-    // because a slot has -1 if no logit of its row was a candidate, and -1 would read outside the table.
-    int64_t id = row.token >= 0 ? row.token : c.slots[~row.token].token;
-    id = id < 0 ? 0 : id < c.vocab ? id : c.vocab - 1;
     if (blockIdx.y == 0) {
+        const int64_t id = token_of(row, c.slots, c.vocab);
         const auto* blocks = reinterpret_cast<const typename Q::Block*>(c.table) + id * (c.d_model / Q::kElements);
         float* x = c.x + static_cast<int64_t>(t) * c.d_model;
         for (int32_t i = threadIdx.x; i < c.d_model; i += kThreads) {
@@ -66,38 +64,32 @@ __global__ void embed_kernel(EmbedCall c) {
     compute_angles(c.ropes.table[blockIdx.y - 1], t, row.position);
 }
 
-// The sum of `value` over a CTA, the same in every thread. Warps are added in their order (law 1). Once per kernel: a
-// second call would overwrite `partial` while other warps read it.
-__device__ float block_sum(float value) {
-    __shared__ float partial[32];
-    for (int offset = 16; offset > 0; offset >>= 1) value += __shfl_xor_sync(0xffffffffu, value, offset);
-    if (threadIdx.x % 32 == 0) partial[threadIdx.x / 32] = value;
-    __syncthreads();
-    float sum = 0;
-    for (unsigned warp = 0; warp < blockDim.x / 32; ++warp) sum += partial[warp];
-    return sum;
+// The norm over all heads of Q, or of K, together, by all threads of the CTA.
+__device__ NormFactors whole_factors(const RowNorm& norm, const float* values, int32_t count, float* partial) {
+    return norm_factors(
+        norm, static_cast<int32_t>(threadIdx.x), kThreads, count, [&](int32_t i) { return __ldcg(values + i); },
+        [&](float value) { return block_sum(value, partial); });
 }
 
-// x[t] += y[t] / rms(y[t]) * weight, a CTA per row; no other CTA touches the row.
-__global__ void add_normed_kernel(int32_t width, const float* y, const float* weight, float eps, float* x) {
+// A warp for a head of a row. Grid: (rows, heads of q, k and v divided by the warps of a CTA). kMost: values of a head.
+template <int kMost>
+__global__ void __launch_bounds__(kThreads) heads_kernel(HeadsCall c) {
+    __shared__ float values[kThreads / 32][kMost];
+    __shared__ float partial[kThreads / 32];
     allow_successor();
     await_predecessors();
-    y += static_cast<int64_t>(blockIdx.x) * width;
-    x += static_cast<int64_t>(blockIdx.x) * width;
-    float squares = 0;
-    for (int32_t i = threadIdx.x; i < width; i += kThreads) squares = fmaf(__ldcg(y + i), __ldcg(y + i), squares);
-    const float scale = 1.0f / sqrtf(block_sum(squares) / static_cast<float>(width) + eps);
-    for (int32_t i = threadIdx.x; i < width; i += kThreads) x[i] = __ldcg(x + i) + __ldcg(y + i) * scale * weight[i];
-}
-
-// A warp for a head of a row. Grid: (rows, heads of q, k and v divided by the warps of a CTA).
-__global__ void heads_kernel(HeadsCall c) {
-    __shared__ float values[kThreads / 32][kMaxHeadDim];
-    allow_successor();
-    await_predecessors();
+    NormFactors whole[2];  // of q and k
+    if (c.whole_norms) {
+        // Every CTA of a row sums up the same numbers in the same order.
+        const int32_t q = c.heads * c.head_dim, k = c.kv_heads * c.head_dim;
+        const float* const row = c.raw + static_cast<int64_t>(blockIdx.x) * (q + 2 * k);
+        whole[0] = whole_factors(c.q_norm, row, q, partial);
+        if (k > 0) whole[1] = whole_factors(c.k_norm, row + q, k, partial);
+    }
     const int warp = threadIdx.x / 32;
     const int32_t head = blockIdx.y * (kThreads / 32) + warp;
-    if (head < c.heads + 2 * c.kv_heads) write_head(c, blockIdx.x, head, values[warp], threadIdx.x % 32);
+    if (head >= c.heads + 2 * c.kv_heads) return;
+    write_head<kMost>(c, blockIdx.x, head, whole, values[warp], threadIdx.x % 32);
 }
 
 }  // namespace
@@ -115,16 +107,11 @@ void launch_angles(cudaStream_t stream, const BatchView& batch, int32_t rows, co
     launched("angles");
 }
 
-void launch_add_normed(cudaStream_t stream, int32_t rows, int32_t width, const float* y, const float* weight, float eps,
-                       float* x) {
-    launch_overlapping("norm and add", add_normed_kernel, dim3(static_cast<unsigned>(rows)), kThreads, 0, stream, width,
-                       y, weight, eps, x);
-}
-
 void launch_heads(cudaStream_t stream, const HeadsCall& call) {
     const int heads = call.heads + 2 * call.kv_heads, per_block = kThreads / 32;
     const dim3 grid(static_cast<unsigned>(call.rows), static_cast<unsigned>((heads + per_block - 1) / per_block));
-    launch_overlapping("heads", heads_kernel, grid, kThreads, 0, stream, call);
+    const auto kernel = call.head_dim <= kFewValues ? heads_kernel<kFewValues> : heads_kernel<kMaxAttendWidth>;
+    launch_overlapping("heads", kernel, grid, kThreads, 0, stream, call);
 }
 
 }  // namespace foresay::kernels::cuda

@@ -1,4 +1,4 @@
-// kernels/cuda/rowwise/rows.h: what happens to rows between the matrices: embedding, angles, norms, heads.
+// kernels/cuda/rowwise/rows.h: what happens to rows between the matrices: embedding, angles, heads.
 //
 // Layout:   as kernels/cuda/linear.h.
 // Law 1:    a row's sums run in an order that its width alone decides.
@@ -11,6 +11,7 @@
 
 #include "kernels/cuda/memory/batch_state.h"
 #include "kernels/cuda/memory/kv_pool.h"
+#include "kernels/cuda/rowwise/norms.h"
 
 namespace foresay::kernels::cuda {
 
@@ -49,27 +50,23 @@ void launch_embed(cudaStream_t stream, const EmbedCall& call);
 // The angles alone, for ops that run without an embedding before them.
 void launch_angles(cudaStream_t stream, const BatchView& batch, std::int32_t rows, const RopeTables& ropes);
 
-// x[t] += norm(y[t]), D wide.
-void launch_add_normed(cudaStream_t stream, std::int32_t rows, std::int32_t width, const float* y, const float* weight,
-                       float eps, float* x);
-
+// What becomes of projected rows: norms of heads, rope, the temperature of queries; K and V into the cache.
 struct HeadsCall {
-    BatchView batch;  // codes find their cells by it
+    BatchView batch;  // the cells of the rows, and their positions
     std::int32_t rows = 0, heads = 0, kv_heads = 0, head_dim = 0;
-    const float* raw = nullptr;     // [T, (H + 2 Hkv) * Dh]: q, k, v
-    const float* q_norm = nullptr;  // [Dh] or null
-    const float* k_norm = nullptr;
-    float q_eps = 0, k_eps = 0;
+    const float* raw = nullptr;  // [T, (H + 2 Hkv) * Dh]: q, k, v
+    // Weights and biases: [Dh] for all heads; or of each head's own, one after the other (own_weights).
+    RowNorm q_norm, k_norm, v_norm;
+    bool q_own_weights = false, k_own_weights = false;
+    bool whole_norms = false;  // q_norm and k_norm are over all heads together
     RopePairs pairs = RopePairs::none;
     std::int32_t rope_pairs = 0;
-    const float2* angles = nullptr;        // [T, pairs]
-    float* q = nullptr;                    // [T, H*Dh]
-    __half* kv = nullptr;                  // of the layer
-    const std::int64_t* k_cell = nullptr;  // f16
-    const std::int64_t* v_cell = nullptr;
+    const float2* angles = nullptr;  // [T, pairs]
+    QueryTemperature temperature;
+    float* q = nullptr;    // [T, H*Dh]
+    __half* kv = nullptr;  // of the layer
     KvLayout layout;
 };
-// Per-head norms and rope of projected rows; K and V into the cache.
 void launch_heads(cudaStream_t stream, const HeadsCall& call);
 
 }  // namespace foresay::kernels::cuda

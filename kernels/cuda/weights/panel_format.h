@@ -13,6 +13,7 @@
 //           Blocks, in bytes; scales are float16 unless said otherwise:
 //             q4_0   64 inputs   [4-bit plane] [scales (r, t, h, g)]                                          1152
 //             q8_0   64 inputs   [bytes code + 128, words (t, g, lane, h, s)] [scales (r, t, h, g)]           2176
+//             mxfp4  64 inputs   [4-bit plane, bits as FloatCodePlace] [exponents, bytes (r, t, h, g)]        1088
 //             q4_k  256 inputs   [4-bit plane] x 4 [d, dmin (r, t, h)] [6-bit scales, 12 bytes (r, t, h)]     4608
 //             q5_k  256 inputs   [4-bit plane] x 4 [fifth bit] x 4 [d, dmin (r, t, h)] [6-bit scales]         5632
 //             q6_k  256 inputs   [4-bit plane] x 4 [upper two bits] x 4 [int8 scales (sub-block, r, t, h, group of 16)]
@@ -51,6 +52,10 @@ struct RowScales {
 struct RowScaleCodes {
     std::uint32_t scales, minima, upper;  // ScaleCodePlace
 };
+struct PanelMXFP4 {
+    std::uint8_t codes[kPlaneBytes];
+    std::uint8_t exponents[kBlockRows][2];  // g
+};
 struct PanelQ4_K {
     std::uint8_t codes[4][kPlaneBytes];
     RowScales d[kBlockRows];
@@ -69,7 +74,7 @@ struct PanelQ6_K {
     StoredF16 d[kBlockRows];
 };
 static_assert(sizeof(PanelQ4_0) == 1152 && sizeof(PanelQ8_0) == 2176 && sizeof(PanelQ4_K) == 4608 &&
-              sizeof(PanelQ5_K) == 5632 && sizeof(PanelQ6_K) == 6720);
+              sizeof(PanelQ5_K) == 5632 && sizeof(PanelQ6_K) == 6720 && sizeof(PanelMXFP4) == 1088);
 
 struct BlockFormat {
     std::int32_t inputs = 64;      // per block
@@ -90,13 +95,13 @@ FORESAY_HOST_DEVICE constexpr BlockFormat block_format(QuantType quant_type) {
             return {256, sizeof(PanelQ5_K), offsetof(PanelQ5_K, d), offsetof(PanelQ5_K, scales)};
         case QuantType::q6_k:
             return {256, sizeof(PanelQ6_K), offsetof(PanelQ6_K, d), sizeof(PanelQ6_K)};
+        case QuantType::mxfp4:
+            return {64, sizeof(PanelMXFP4), offsetof(PanelMXFP4, exponents), sizeof(PanelMXFP4)};
         case QuantType::f16:
         case QuantType::bf16:
             return {64, 4096, 0, 4096};
         case QuantType::f32:
             return {64, 8192, 0, 8192};
-        case QuantType::mxfp4:  // is in no panel (Panels)
-            break;
     }
     return {};
 }
@@ -116,6 +121,24 @@ struct BitPlace {
 };
 FORESAY_HOST_DEVICE constexpr BitPlace nibble_place(const Place& p) {
     return {p.t * 128 + p.lane() * 4 + 2 * p.g + p.h, 4 * (2 * p.s + p.c / 2 + 4 * (p.c % 2))};
+}
+// A four-bit float in the half of a word that nibble_place() gives the code: where its sign and its three other bits
+// lie. Shifted to the left until these are bits 9 to 11, and the sign to bit 15, they are a float16: the number times
+// 2^-14. For the first two of the four codes of a half one shift does both.
+struct FloatCodePlace {
+    int word, sign, magnitude;
+    FORESAY_HOST_DEVICE constexpr explicit FloatCodePlace(const Place& p)
+        : word(nibble_place(p).word),
+          sign(16 * (p.c % 2) + (0xdecf >> (4 * (2 * p.s + p.c / 2)) & 15)),
+          magnitude(16 * (p.c % 2) + 9 - 3 * (2 * p.s + p.c / 2)) {}
+};
+// Eight four-bit floats of a word as four pairs of float16, 2^-14 times the numbers: pair i is (s, c) = (i / 2, 2 (i %
+// 2)) and its neighbour.
+FORESAY_HOST_DEVICE inline void unpack_float_codes(std::uint32_t word, std::uint32_t (&p)[4]) {
+    p[0] = word & 0x8e008e00u;
+    p[1] = word << 3 & 0x8e008e00u;
+    p[2] = (word << 6 & 0x0e000e00u) | (word << 1 & 0x80008000u);
+    p[3] = (word << 9 & 0x0e000e00u) | (word << 2 & 0x80008000u);
 }
 // Of a fifth bit. Pairs with c < 2 go to bit 4 of a half, the others to bit 8: places e and e + 4 share a shift.
 FORESAY_HOST_DEVICE constexpr BitPlace fifth_place(const Place& p) {

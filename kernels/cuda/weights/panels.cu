@@ -24,7 +24,6 @@
 #include "kernels/cuda/decode/gemv.h"
 #include "kernels/cuda/weights/panel_format.h"
 #include "kernels/quant/visit.h"
-#include "kernels/quant/widen.h"
 
 namespace foresay::kernels::cuda {
 namespace {
@@ -83,6 +82,16 @@ __device__ void put(const Q4_0::Block& from, std::uint8_t* block, int row, int i
     auto& out = *reinterpret_cast<PanelQ4_0*>(block);
     for (int i = 0; i < 32; ++i) put_nibbles(out.codes, row, input + i, from.codes[i % 16] >> (i / 16 * 4));
     out.d[Place(row, 0).row_slot()][input / 32] = from.d;
+}
+__device__ void put(const MXFP4::Block& from, std::uint8_t* block, int row, int input) {
+    auto& out = *reinterpret_cast<PanelMXFP4*>(block);
+    for (int i = 0; i < 32; ++i) {
+        const auto code = static_cast<std::uint32_t>(MXFP4::code(from, i));
+        const FloatCodePlace place{Place(row, input + i)};
+        atomicOr(reinterpret_cast<std::uint32_t*>(out.codes) + place.word,
+                 (code & 7u) << place.magnitude | (code >> 3) << place.sign);
+    }
+    out.exponents[Place(row, 0).row_slot()][input / 32] = from.exponent;
 }
 // Codes plus 128, so that kernels unpack unsigned bytes.
 __device__ void put(const Q8_0::Block& from, std::uint8_t* block, int row, int input) {
@@ -184,6 +193,9 @@ __global__ void fill_random(std::uint32_t* words, std::int64_t count, QuantType 
                 bits = f32_bits(values[0]);
             } else if (quant_type == QuantType::bf16) {
                 bits = f32_to_bf16(values[0]) | static_cast<std::uint32_t>(f32_to_bf16(values[1])) << 16;
+            } else if (quant_type == QuantType::mxfp4) {
+                bits =
+                    (f32_bits(size) >> 23) * 0x01010101u + (bits & 0x01010101u);  // exponents, of this size and twice
             } else {
                 bits = f32_to_f16(values[0]) | static_cast<std::uint32_t>(f32_to_f16(values[1])) << 16;
             }
@@ -208,6 +220,8 @@ float random_scale(QuantType quant_type, std::int64_t inputs) {
             return unit / (9.2f * 36.0f);
         case QuantType::q6_k:
             return unit / (18.0f * 74.0f);
+        case QuantType::mxfp4:
+            return unit / (2.9f * 1.2f);
         default:
             return unit;
     }
@@ -235,12 +249,8 @@ void fill(const TensorView& view, RowTarget target, const Panels::Part& part) {
                               cudaMemcpyHostToDevice),
                    "cannot copy weights to the device");
         target.first = first;
-        visit_quant_type(view.quant_type, [&](auto q) {
-            using Q = decltype(q);
-            // MXFP4 has become another type before.
-            if constexpr (Q::kQuantType != QuantType::mxfp4)
-                repack_slab<Q>(slab.data(), count, view.cols, target, part);
-        });
+        visit_quant_type(view.quant_type,
+                         [&](auto q) { repack_slab<decltype(q)>(slab.data(), count, view.cols, target, part); });
     }
     cuda_check(cudaDeviceSynchronize(), "cannot pack weights");
 }
@@ -296,18 +306,6 @@ Panels::Panels(std::span<const PackSource> matrices, RowOrder order) : inputs_(m
     // graph is captured.
     gemv_scratch();
     check_inputs(inputs_);
-    // The numbers of matrices in a type that the kernels do not multiply, in another one.
-    std::vector<PackSource> known(matrices.begin(), matrices.end());
-    std::vector<std::vector<std::byte>> widened(known.size());
-    for (std::size_t m = 0; m < known.size(); ++m) {
-        TensorView& view = known[m].view;
-        const QuantType type = widened_type(view);
-        if (type != view.quant_type) view = widen(view, type, widened[m]);
-    }
-    pack(known, order);
-}
-
-void Panels::pack(std::span<const PackSource> matrices, RowOrder order) {
     for (const PackSource& matrix : matrices) {
         check(matrix.view.cols == inputs_, "stacked matrices read the same input");
         rows_ += matrix.view.rows;
@@ -365,15 +363,8 @@ ExpertPanels::ExpertPanels(std::span<const TensorView> first, std::span<const Te
     const QuantType stored = first[0].quant_type;
     const auto is_stored = [&](const TensorView& view) { return view.quant_type == stored; };
     const bool alike = std::ranges::all_of(first, is_stored) && std::ranges::all_of(second, is_stored);
-    // One type for all: BF16 if one of them needs it.
-    QuantType type = alike ? stored : QuantType::f32;
-    if (type == QuantType::mxfp4) {
-        const auto fits = [](const TensorView& view) { return widened_type(view) == QuantType::q8_0; };
-        type =
-            std::ranges::all_of(first, fits) && std::ranges::all_of(second, fits) ? QuantType::q8_0 : QuantType::bf16;
-    }
     const std::int64_t padded = (rows_ + kPanelRows - 1) / kPanelRows * kPanelRows;
-    part_ = make_part(type, 0, padded * static_cast<std::int64_t>(first.size()), inputs_);
+    part_ = make_part(alike ? stored : QuantType::f32, 0, padded * static_cast<std::int64_t>(first.size()), inputs_);
     if (first[0].data == nullptr) {
         fill_randomly(part_, inputs_);
         return;
@@ -384,8 +375,6 @@ ExpertPanels::ExpertPanels(std::span<const TensorView> first, std::span<const Te
             values = decoded(view);
             view = {QuantType::f32, view.rows, view.cols, reinterpret_cast<const std::byte*>(values.data())};
         }
-        std::vector<std::byte> widened;
-        if (view.quant_type != type) view = widen(view, type, widened);
         fill(view, {0, static_cast<std::int64_t>(expert) * padded + place, second.empty() ? 1 : 2, {}}, part_);
     };
     for (std::size_t e = 0; e < first.size(); ++e) {

@@ -5,7 +5,7 @@
 //           their op wants, two neighbours (2i, 2i + 1) being a pair that one thread handles
 //           (kernels/cuda/decode/epilogue.cuh). 32 packed rows are a panel; a panel is a row of blocks in input order
 //           (panel_format.h), and panels follow one another. Lossless: every number of the file is kept as it is. Rows
-//           and inputs beyond the matrix have scale 0. MXFP4 becomes Q8_0 or BF16 first (kernels/quant/widen.h).
+//           and inputs beyond the matrix have scale 0.
 // Cost:     packing copies each byte to the device once and rearranges it there.
 // Errors:   Error when the device has no room.
 #pragma once
@@ -70,8 +70,6 @@ public:
     std::int64_t bytes() const;
 
 private:
-    void pack(std::span<const PackSource> matrices, RowOrder order);
-
     std::int64_t rows_ = 0, inputs_ = 0;
     std::vector<Part> parts_;
 };
