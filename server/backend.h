@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -42,6 +43,16 @@ struct TokenProbabilities {
     float log_probability = 0.0f;
     std::vector<TokenProbability> alternatives;  // likeliest first
 };
+
+// As speculative/logprobs.h lists them: the token's own, then the likeliest.
+inline TokenProbabilities probabilities_of(std::span<const speculative::TokenLogprob> logprobs) {
+    TokenProbabilities out;
+    out.log_probability = logprobs.front().logprob;
+    for (const speculative::TokenLogprob& each : logprobs.subspan(1)) {
+        out.alternatives.push_back({each.token, each.logprob});
+    }
+    return out;
+}
 
 struct GeneratedToken {
     std::int32_t token = 0;

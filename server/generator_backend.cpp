@@ -3,16 +3,16 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cmath>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
-#include <numeric>
+#include <optional>
 #include <thread>
 #include <utility>
 
 #include "base/signals.h"
 #include "server/error.h"
+#include "speculative/logprobs.h"
 
 namespace foresay::server {
 
@@ -25,28 +25,6 @@ double ms_since(Clock::time_point start) {
 }
 
 }  // namespace
-
-TokenProbabilities probabilities_of(std::span<const float> logits, std::int32_t token, int alternatives) {
-    const float best = *std::max_element(logits.begin(), logits.end());
-    double sum = 0.0;
-    for (const float logit : logits) sum += std::exp(static_cast<double>(logit - best));
-    const double norm = static_cast<double>(best) + std::log(sum);
-    const auto of = [&](std::int32_t id) {
-        return static_cast<float>(static_cast<double>(logits[static_cast<std::size_t>(id)]) - norm);
-    };
-    TokenProbabilities out{of(token), {}};
-    std::vector<std::int32_t> ids(logits.size());
-    std::iota(ids.begin(), ids.end(), 0);
-    const auto count =
-        static_cast<std::ptrdiff_t>(std::min<std::size_t>(ids.size(), static_cast<std::size_t>(alternatives)));
-    std::partial_sort(ids.begin(), ids.begin() + count, ids.end(), [&](std::int32_t a, std::int32_t b) {
-        const float x = logits[static_cast<std::size_t>(a)], y = logits[static_cast<std::size_t>(b)];
-        return x != y ? x > y : a < b;
-    });
-    for (std::ptrdiff_t i = 0; i < count; ++i)
-        out.alternatives.push_back({ids[static_cast<std::size_t>(i)], of(ids[static_cast<std::size_t>(i)])});
-    return out;
-}
 
 struct GeneratorBackend::State {
     struct Job {
@@ -159,12 +137,18 @@ void GeneratorBackend::State::run(Job& job, BackendEnd& end) {
             break;
     }
     if (request.alternatives < 0 || job.cancelled) return;
+    std::optional<speculative::Logprobs> logprobs;
     std::vector<TokenProbabilities> all;
-    generator.visit_logits(static_cast<std::int32_t>(request.prompt.size()),
-                           [&](std::int32_t index, std::span<const float> logits) {
-                               const std::int32_t token = generator.tokens()[static_cast<std::size_t>(index)];
-                               all.push_back(probabilities_of(logits, token, request.alternatives));
-                           });
+    generator.visit_logits(
+        static_cast<std::int32_t>(request.prompt.size()), [&](std::int32_t index, std::span<const float> logits) {
+            const std::int32_t token = generator.tokens()[static_cast<std::size_t>(index)];
+            if (!logprobs) {
+                const auto rows = static_cast<std::int32_t>(logits.size());
+                logprobs.emplace(std::min(rows, engine.tokenizer().vocab_size()), request.alternatives);
+            }
+            logprobs->read(logits);
+            all.push_back(probabilities_of(logprobs->of(token)));
+        });
     job.sink->probabilities(std::move(all));
 }
 

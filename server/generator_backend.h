@@ -31,7 +31,4 @@ private:
     std::unique_ptr<State> state_;
 };
 
-// The text's log probabilities from a row of logits.
-TokenProbabilities probabilities_of(std::span<const float> logits, std::int32_t token, int alternatives);
-
 }  // namespace foresay::server

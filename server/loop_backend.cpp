@@ -34,14 +34,7 @@ public:
         if (event.token < 0 || stopped_) return;
         if (first_) first_token_ = Clock::now();
         first_ = false;
-        probabilities_.alternatives.clear();
-        for (std::size_t i = 0; i < event.logprobs.size(); ++i) {
-            if (i == 0) {
-                probabilities_.log_probability = event.logprobs[i].logprob;
-            } else {
-                probabilities_.alternatives.push_back({event.logprobs[i].token, event.logprobs[i].logprob});
-            }
-        }
+        if (!event.logprobs.empty()) probabilities_ = probabilities_of(event.logprobs);
         const GeneratedToken token{event.token, event.drafted, event.source,
                                    event.logprobs.empty() ? nullptr : &probabilities_};
         if (sink_->token(token)) return;
