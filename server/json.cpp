@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "base/error.h"
+#include "core/text/quoted.h"
 #include "core/text/utf8.h"
 
 namespace foresay::server {
@@ -148,43 +149,9 @@ void Json::keep_last_of_each() {
     members.resize(kept);
 }
 
-void append_quoted(std::string_view text, std::string& out) {
-    constexpr char kDigits[] = "0123456789abcdef";
-    out += '"';
-    for (std::size_t i = 0; i < text.size(); ++i) {
-        const auto byte = static_cast<unsigned char>(text[i]);
-        switch (byte) {
-            case '"':
-                out += "\\\"";
-                break;
-            case '\\':
-                out += "\\\\";
-                break;
-            case '\n':
-                out += "\\n";
-                break;
-            case '\r':
-                out += "\\r";
-                break;
-            case '\t':
-                out += "\\t";
-                break;
-            default:
-                if (byte < 0x20 || byte == 0x7f) {
-                    out += "\\u00";
-                    out += kDigits[byte >> 4];
-                    out += kDigits[byte & 15];
-                } else {
-                    out += text[i];
-                }
-        }
-    }
-    out += '"';
-}
-
 std::string json_quoted(std::string_view text) {
     std::string out;
-    append_quoted(text, out);
+    core::append_quoted(text, out);
     return out;
 }
 
@@ -203,7 +170,7 @@ void Json::append_to(std::string& out) const {
             append_number(number(), out);
             break;
         case Kind::string:
-            append_quoted(core::is_valid_utf8(string()) ? string() : core::to_valid_utf8(string()), out);
+            core::append_quoted(core::is_valid_utf8(string()) ? string() : core::to_valid_utf8(string()), out);
             break;
         case Kind::list: {
             out += '[';
@@ -220,7 +187,7 @@ void Json::append_to(std::string& out) const {
             bool first = true;
             for (const Member& member : members()) {
                 if (!std::exchange(first, false)) out += ',';
-                append_quoted(member.first, out);
+                core::append_quoted(member.first, out);
                 out += ':';
                 member.second.append_to(out);
             }

@@ -3,7 +3,8 @@
 #include <array>
 #include <charconv>
 #include <cmath>
-#include <cstdio>
+
+#include "core/text/quoted.h"
 
 namespace foresay::core {
 
@@ -34,39 +35,6 @@ std::string describe(ValueType type) {
 
 namespace {
 
-std::string quoted(const std::string& text) {
-    std::string out = "\"";
-    for (const char c : text) {
-        const auto byte = static_cast<unsigned char>(c);
-        switch (c) {
-            case '"':
-                out += "\\\"";
-                break;
-            case '\\':
-                out += "\\\\";
-                break;
-            case '\n':
-                out += "\\n";
-                break;
-            case '\t':
-                out += "\\t";
-                break;
-            case '\r':
-                out += "\\r";
-                break;
-            default:
-                if (byte < 0x20 || byte == 0x7f) {
-                    std::array<char, 8> escape{};
-                    std::snprintf(escape.data(), escape.size(), "\\u%04x", byte);
-                    out += escape.data();
-                } else {
-                    out += c;
-                }
-        }
-    }
-    return out + "\"";
-}
-
 std::string number(double value) {
     if (std::isnan(value)) return "nan";
     if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
@@ -81,7 +49,11 @@ std::string number(double value) {
 std::string one(bool value) { return value ? "true" : "false"; }
 std::string one(std::int64_t value) { return std::to_string(value); }
 std::string one(double value) { return number(value); }
-std::string one(const std::string& value) { return quoted(value); }
+std::string one(const std::string& value) {
+    std::string out;
+    append_quoted(value, out);
+    return out;
+}
 
 template <typename T>
 std::string one(const std::vector<T>& values) {
