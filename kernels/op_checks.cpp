@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "kernels/routing.h"
 
 namespace foresay::kernels {
 namespace {
@@ -219,8 +220,8 @@ void count_work(const LmHeadSpec& spec, PreparedOp& op) { count(op, {&spec.weigh
 
 double PreparedOp::bytes_read(int64_t rows) const {
     if (experts == 0) return static_cast<double>(weight_bytes);
-    const double untouched = std::pow(1.0 - static_cast<double>(experts_used) / experts, static_cast<double>(rows));
-    return static_cast<double>(weight_bytes) + static_cast<double>(expert_bytes) * experts * (1.0 - untouched);
+    return static_cast<double>(weight_bytes) +
+           static_cast<double>(expert_bytes) * distinct_experts(experts, experts_used, rows);
 }
 
 // An estimate: residual stream, projections, attention output and feed-forward values of both row classes, and the

@@ -113,4 +113,8 @@ void RoutingRules::route(std::span<float> scores, std::span<float> scratch, std:
     }
 }
 
+double distinct_experts(std::int32_t experts, std::int32_t used, std::int64_t rows) {
+    return experts * (1.0 - std::pow(1.0 - static_cast<double>(used) / experts, static_cast<double>(rows)));
+}
+
 }  // namespace foresay::kernels

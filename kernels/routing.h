@@ -35,4 +35,8 @@ struct RoutingRules {
     void route(std::span<float> scores, std::span<float> scratch, std::span<ExpertChoice> chosen) const;
 };
 
+// How many of `experts` some row of `rows` has chosen, on average, if each row chooses `used` of them independently and
+// evenly: what a forward reads.
+double distinct_experts(std::int32_t experts, std::int32_t used, std::int64_t rows);
+
 }  // namespace foresay::kernels

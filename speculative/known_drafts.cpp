@@ -1,9 +1,9 @@
 #include "speculative/known_drafts.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "core/config/schema.h"
+#include "kernels/routing.h"
 
 namespace foresay::speculative {
 namespace {
@@ -66,11 +66,10 @@ constexpr KnownDraft kPairs[] = {
     {"starcoder2-15b", "starcoder2-3b", 0.0, kStarCoder},
 };
 
-// Experts that `rows` rows choose together, as a multiple of those that one row chooses, if each row chooses at random.
-double distinct_experts(const GainInput& input, std::int32_t rows) {
+// Experts that `rows` rows choose together, as a multiple of those that one row chooses.
+double experts_of_rows(const GainInput& input, std::int32_t rows) {
     if (input.experts == 0) return 1.0;
-    const double share = static_cast<double>(input.experts_used) / input.experts;
-    return (1.0 - std::pow(1.0 - share, rows)) / share;
+    return kernels::distinct_experts(input.experts, input.experts_used, rows) / input.experts_used;
 }
 
 }  // namespace
@@ -94,7 +93,7 @@ Gain expected_gain(const GainInput& input) {
     for (std::int32_t length = 1; length <= core::kMaxDraft; ++length) {
         reached *= input.acceptance;
         tokens += reached;
-        const double read = 1.0 - input.expert_share + input.expert_share * distinct_experts(input, length + 1);
+        const double read = 1.0 - input.expert_share + input.expert_share * experts_of_rows(input, length + 1);
         const double cost = read + length * (input.row_share + input.draft_share);
         if (tokens / cost > best.times) best = {tokens / cost, length};
     }
