@@ -61,6 +61,8 @@ public:
         at_ = place + word.size();
         return true;
     }
+    // As take_json(), of an object.
+    bool take_object(string_view& out) { return !done() && now() == '{' && take_json(out); }
     // A JSON object or list, by its brackets.
     bool take_json(string_view& out) {
         bool in_string = false;
@@ -210,7 +212,7 @@ CallAttempt parse_tagged(string_view text, const std::vector<Tool>& tools, bool 
         if (function.status != Status::complete) return function;
     } else {
         string_view object;
-        if (cursor.done() || cursor.now() != '{' || !cursor.take_json(object)) return cursor.fail();
+        if (!cursor.take_object(object)) return cursor.fail();
         Json json;
         if (!try_parse_json(object, json) || !call_of(json, call)) return kNone;
     }
@@ -229,7 +231,7 @@ CallAttempt parse_bare(string_view text, const std::vector<Tool>& tools, bool en
     cursor.take("<|python_tag|>");
     cursor.skip_blanks();
     string_view object;
-    if (cursor.done() || cursor.now() != '{' || !cursor.take_json(object)) return cursor.fail();
+    if (!cursor.take_object(object)) return cursor.fail();
     Json json;
     ToolCall call;
     // Any object could be meant as an answer; only one with the name of a tool is a call.
@@ -274,7 +276,7 @@ CallAttempt parse_mistral(string_view text, bool end) {
     if (cursor.fail().status == Status::partial && (cursor.done() || cursor.now() == '[')) return partial();
     cursor.skip_blanks();
     string_view object;
-    if (cursor.done() || cursor.now() != '{' || !cursor.take_json(object)) return cursor.fail();
+    if (!cursor.take_object(object)) return cursor.fail();
     Json json;
     if (!try_parse_json(object, json)) return kNone;
     call.arguments = object;
@@ -298,7 +300,7 @@ CallAttempt parse_harmony(string_view text, bool end) {
     call.name = name;
     cursor.skip_blanks();
     string_view object;
-    if (cursor.done() || cursor.now() != '{' || !cursor.take_json(object)) return cursor.fail();
+    if (!cursor.take_object(object)) return cursor.fail();
     Json json;
     if (!try_parse_json(object, json)) return kNone;
     call.arguments = object;
@@ -359,7 +361,7 @@ CallAttempt parse_deepseek(string_view text, const std::vector<Tool>& tools, boo
     call.name = trimmed(name);
     cursor.skip_blanks();
     string_view object;
-    if (cursor.done() || cursor.now() != '{' || !cursor.take_json(object)) return cursor.fail();
+    if (!cursor.take_object(object)) return cursor.fail();
     Json json;
     if (call.name.empty() || !try_parse_json(object, json)) return kNone;
     call.arguments = object;
