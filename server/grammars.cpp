@@ -15,6 +15,10 @@ constexpr std::int64_t kMostWork = 5;
 }  // namespace
 
 void Grammars::set(samplers::ChainSpec& spec, const std::string& language, const std::string& text) {
+    // Before all others: a plugin may look at the likeliest tokens alone, and those that the grammar allows need not be
+    // among them.
+    if (std::none_of(spec.begin(), spec.end(), [](const auto& stage) { return stage.name == "grammar"; }))
+        spec.insert(spec.begin(), samplers::StageSpec{.name = "grammar", .parameters = {}, .factory = nullptr});
     const auto put = [&](std::string_view parameter, samplers::ParameterValue value) {
         samplers::set_parameter(spec, "grammar", parameter, std::move(value));
     };
