@@ -68,7 +68,7 @@ Service::Service(const ServedModel& model, Backend& backend, Keys& keys, Service
       backend_(backend),
       keys_(keys),
       options_(std::move(options)),
-      routes_(all_routes()),
+      routes_(all_routes(options_.page)),
       workers_(kWorkers, kWaiting) {}
 Service::~Service() = default;
 

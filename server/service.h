@@ -26,6 +26,7 @@ struct ServiceOptions {
     std::vector<std::string> origins;  // further values of Origin
     bool any_model = true;             // a model of another name is answered by ours
     bool foreign = false;              // an address is listened on that others reach
+    bool page = true;                  // there is a page at "/"
     // Gets a line for each answer; may be null.
     std::function<void(const std::string&)> log;
 };

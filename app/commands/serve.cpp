@@ -61,6 +61,7 @@ public:
         parser.option("--queue", queue_, {.value = "N", .doc = "texts that may wait [default: 256]", .least = 1});
         parser.option("--drain-seconds", drain_seconds_,
                       {.value = "N", .doc = "how long answers may go on after SIGTERM [default: 30]"});
+        parser.flag("--no-page", no_page_, "serve no page at /");
         parser.flag("--dry-run", dry_run_, "check everything, say what would be served, and exit");
         parser.exclude("--keys", "--no-keys");
         parser.after_parsing([this] {
@@ -107,6 +108,7 @@ public:
         options.service.origins = origins_;
         options.service.any_model = !only_model_;
         options.service.foreign = foreign;
+        options.service.page = !no_page_;
         options.service.log = [](const std::string& line) { spdlog::info("{}", line); };
         options.complain = [](const std::string& problem) { spdlog::warn("{}", problem); };
         if (dry_run_) return report_dry_run(engine);
@@ -200,7 +202,7 @@ private:
     std::vector<server::ListenAddress> addresses_;
     std::optional<std::string> keys_, new_key_, name_;
     std::optional<std::int64_t> parallel_, queue_, drain_seconds_;
-    bool no_keys_ = false, admin_ = false, only_model_ = false, dry_run_ = false;
+    bool no_keys_ = false, admin_ = false, only_model_ = false, dry_run_ = false, no_page_ = false;
 };
 
 const RegisterCommand<Serve> kServe("serve", "serve the model to editors and other clients over HTTP",

@@ -358,6 +358,21 @@ TEST(Serve, TellsWhatItCounts) {
     EXPECT_EQ(schema["properties"]["messages"]["items"]["properties"]["role"]["type"].string(), "string");
 }
 
+TEST(Serve, HasAPage) {
+    Served served;
+    Client client = served.client();
+    const Reply page = client.get("/");
+    EXPECT_EQ(page.headers.at("content-type"), "text/html; charset=utf-8");
+    EXPECT_THAT(page.headers.at("content-security-policy"), HasSubstr("default-src 'none'"));
+    EXPECT_THAT(page.body, HasSubstr("/page/main.js"));
+    EXPECT_EQ(client.get("/page/main.js").headers.at("content-type"), "text/javascript; charset=utf-8");
+    EXPECT_EQ(client.get("/page/page.h").status, 404);
+    server::ServingOptions options;
+    options.service.page = false;
+    Served without(std::move(options));
+    EXPECT_EQ(without.client().get("/").status, 404);
+}
+
 TEST(Serve, ListsItsModel) {
     server::ServingOptions options;
     options.name = "coder";
