@@ -1,6 +1,6 @@
 // speculative/draft_gain.h: what one more token of the draft model, and those that may follow it, promise to a text.
 //
-// What follows depends on the token's margin and on whether a lookup proposes the same one, which nobody knows before
+// What follows depends on the token's margin and on whether a lookup proposes the same one, which is not known before
 // the step. So the estimate sums over both: after each outcome the draft ends where it is best.
 //
 // Threads:  pure functions.
