@@ -12,7 +12,7 @@ constexpr const char* kPolicy =
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'";
 
-void send_file(const Call& call, std::string_view name) {
+HttpResponse file_of(std::string_view name) {
     for (const PageFile& file : page_files()) {
         if (file.name != name) continue;
         HttpResponse response;
@@ -24,20 +24,19 @@ void send_file(const Call& call, std::string_view name) {
                             {"x-content-type-options", "nosniff"},
                             {"referrer-policy", "no-referrer"},
                             {"cache-control", "no-cache"}};
-        call.exchange->send(std::move(response));
-        return;
+        return response;
     }
-    throw ApiError(Problem::not_found, "there is nothing at '" + call.request.path + "'", "unknown_url");
+    throw ApiError(Problem::not_found, "there is nothing at '/page/" + std::string(name) + "'", "unknown_url");
 }
 
-void page(Call& call) { send_file(call, "index.html"); }
-void part(Call& call) { send_file(call, call.tail); }
+HttpResponse page(std::string_view) { return file_of("index.html"); }
 
 }  // namespace
 
 void add_page(std::vector<Route>& routes) {
-    routes.push_back({"GET", "/", Right::open, nullptr, page, openai_error, "A page to use the model with.", true});
-    routes.push_back({"GET", "/page/", Right::open, nullptr, part, openai_error, "Its parts.", true});
+    routes.push_back(
+        {"GET", "/", Right::open, nullptr, nullptr, openai_error, "A page to use the model with.", true, page});
+    routes.push_back({"GET", "/page/", Right::open, nullptr, nullptr, openai_error, "Its parts.", true, file_of});
 }
 
 }  // namespace foresay::server

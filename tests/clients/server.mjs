@@ -9,7 +9,8 @@ export async function serve(...options) {
   const url = await new Promise((resolve, reject) => {
     const read = (text) => {
       said += text;
-      const found = said.match(/listening on (http:\/\/[0-9.:]+)/);
+      // The second line comes when the model is there.
+      const found = said.match(/listening on (http:\/\/[0-9.:]+)[^]*\nmodel /);
       if (found) resolve(found[1]);
     };
     child.stdout.on('data', read);
