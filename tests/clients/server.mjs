@@ -5,6 +5,7 @@ export async function serve(...options) {
   const program = process.env.FORESAY_PROGRAM;
   if (!program) throw new Error('FORESAY_PROGRAM names no program');
   const child = spawn(program, ['serve', '--listen', '127.0.0.1:0', '--context', '1024', ...options]);
+  const ended = new Promise((resolve) => { child.on('exit', (status) => resolve(status)); });
   let said = '';
   const url = await new Promise((resolve, reject) => {
     const read = (text) => {
@@ -19,8 +20,8 @@ export async function serve(...options) {
   });
   return {
     url,
+    kill: () => child.kill('SIGKILL'),
     async stop() {
-      const ended = new Promise((resolve) => child.on('exit', (status) => resolve(status)));
       child.kill('SIGTERM');
       return ended;
     },
