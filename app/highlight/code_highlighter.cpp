@@ -46,8 +46,10 @@ void CodeHighlighter::run(Runs& out, bool last) {
 }
 
 void CodeHighlighter::take(std::size_t count, Look look) {
+    count = std::min(count, held_.size() - at_);
+    if (count == 0) return;  // an empty key
     append(*out_, rest().substr(0, count), look);
-    at_ += std::min(count, held_.size() - at_);
+    at_ += count;
     previous_ = held_[at_ - 1];
 }
 
