@@ -209,6 +209,15 @@ TEST(Calls, BrokenTextsLoseNothingAndDoNotDependOnTheCut) {
     }
 }
 
+// Names are bytes of a model, too: the likeliest tokens of a place, and the keys of a call.
+TEST(Calls, WhatIsWrittenIsUtf8) {
+    const Json json = Json::object({{"\xE2\x82", Json("\xFF")}});
+    EXPECT_EQ(json.dump(), "{\"\xEF\xBF\xBD\":\"\xEF\xBF\xBD\"}");
+    const auto events = parse(OutputFamily::gemma, {"<|tool_call>call:f{a\xFE:1}<tool_call|>"});
+    ASSERT_EQ(events.size(), 1u);
+    EXPECT_NO_THROW(parse_json(events[0].call.arguments));
+}
+
 TEST(Calls, PlainTextIsNotHeldBack) {
     CallParser parser(OutputFamily::hermes, tools());
     std::vector<OutputEvent> events;
