@@ -227,9 +227,11 @@ private:
 
 void LinearSequence::State::add(QuantType quant_type, const LinearCall& call, int32_t rows, const GemvOp& op,
                                 GemvStep step) {
-    // One launch has one quantisation type, one number of rows, and few different ops.
+    // One launch has one quantisation type, one number of rows, and few different ops. The LM head has a launch of its
+    // own: after it the steps would not be whole layers, and every one of them would wait for the grid.
     const bool joins = args_.steps > 0 && args_.steps < kManySteps && quant_type_ == quant_type && args_.rows == rows &&
                        call_.stream == call.stream && quant_type_ != QuantType::f32 &&
+                       op.epilogue.kind != Epilogue::head &&
                        (find(op) < args_.op_count || args_.op_count < kMaxGemvOps);
     if (!joins) flush();
     quant_type_ = quant_type;
