@@ -437,6 +437,7 @@ TEST(BatchGenerator, AnAnswerIsKnownWhereItsRowsHaveTheSameClass) {
     for (const bool agree : {false, true}) {
         speculative::BatchParts parts = batch_parts(with_branches(1, 1));
         parts.classes_agree = agree;
+        parts.short_given = 0;  // or the prompt's rows were decode rows, too
         BatchGenerator batch(std::move(parts));
         Recorder first, second, marked;
         batch.add(request_of(input, 30, 1), first);
