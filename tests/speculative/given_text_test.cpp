@@ -177,7 +177,8 @@ TEST_F(GivenText, ATextContinuedFromTheCacheIsAFreshOne) {
         earlier.emplace_back(Tokens(cache.tokens().begin(), cache.tokens().end()),
                              std::vector<std::uint8_t>(cache.generated().begin(), cache.generated().end()));
         // A branch that goes on by itself and is parked.
-        if (const core::SequenceId fork = below(4) == 0 ? cache.fork() : -1; fork >= 0) {
+        if (below(4) == 0 && cache.room_for_branches(1, 1) > 0) {
+            const core::SequenceId fork = cache.fork();
             const std::int32_t token = 5;
             const kernels::TokenRef row = kernels::TokenRef::id(token);
             ASSERT_TRUE(target.evaluate(RowClass::decode, std::span(&row, 1), {}, fork));
@@ -190,12 +191,12 @@ TEST_F(GivenText, ATextContinuedFromTheCacheIsAFreshOne) {
         for (std::int32_t i = below(6); i > 0; --i) {
             cache.append(below(90), true);
             const kernels::TokenRef rows[] = {kernels::TokenRef::id(cache.tokens().back()), kernels::TokenRef::id(3)};
-            ASSERT_TRUE(cache.decode(rows));
-            cache.trim();
+            if (i > 1) ASSERT_TRUE(cache.decode(rows));
+            if (i > 1) target.truncate(cache.size(), cache.id());
         }
     }
     EXPECT_GT(longer, 5);
-    EXPECT_GT(shorter, 5);
+    EXPECT_GT(shorter, 2);
 }
 
 // ----------------------------------------------------------------------------------------------------------- batches
