@@ -15,8 +15,8 @@ struct CudaVersions {
 };
 CudaVersions cuda_versions();
 
-// The compute capability of the devices of this name, 90 for 9.0; 0: there are none.
-std::int32_t cuda_capability(std::string_view name);
+// The compute capability of a backend's device, 90 for 9.0, by what BackendInfo::detail says of it; 0: there is none.
+std::int32_t cuda_capability(std::string_view detail);
 
 // Whether kernels on device `from` can read the memory of device `to` (indices of CudaDevice) without the host.
 bool cuda_peer_access(std::int32_t from, std::int32_t to);

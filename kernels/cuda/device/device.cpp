@@ -123,7 +123,8 @@ CudaVersions cuda_versions() {
     return versions;
 }
 
-std::int32_t cuda_capability(std::string_view name) {
+std::int32_t cuda_capability(std::string_view detail) {
+    const std::string_view name = detail.substr(0, detail.find(','));
     int count = 0;
     if (cudaGetDeviceCount(&count) != cudaSuccess) count = 0;
     for (int device = 0; device < count; ++device) {
