@@ -518,7 +518,7 @@ TEST(BatchGenerator, GivesPagesUpWhenThereAreNoneAndComesBack) {
 TEST(PrefixCache, FindsTheLongestBeginningAndDropsWhatWasNotUsedForLongest) {
     core::Context context(bundled(fast_backend(), "target"), with_branches(2, 4));
     core::KvCache& cache = context.cache();
-    speculative::PrefixCache kept(cache, false);
+    speculative::PrefixCache kept(cache, {});
     const std::vector<std::int32_t> text = long_prompt(200);
     const auto key = [&](std::size_t count, std::int32_t from = 200) {
         return speculative::PrefixKey{std::span(text).first(count), from, {}};
