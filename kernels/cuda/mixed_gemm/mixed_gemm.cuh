@@ -262,8 +262,8 @@ __device__ __forceinline__ void finish_sums(const MixedArgs& args, float (&total
                 const float got = __shfl_xor_sync(~0u, odd ? one : two, 4);
                 const float a = odd ? got : one, b = odd ? two : got;
                 if (batch_row(nt) < args.rows) {
-                    epilogue_pair<kKind>(f, f.out, args.step.bias, args.step.kv, packed(i), batch_row(nt), a * factor,
-                                         b * factor, operands[0][i]);
+                    epilogue_pair<kKind>(f, f.target(), args.step.bias, args.step.kv, packed(i), batch_row(nt),
+                                         a * factor, b * factor, operands[0][i]);
                 }
             }
 #pragma unroll
