@@ -68,7 +68,7 @@ private:
         core::SequenceId sequence = 0;
         std::vector<std::int32_t> tokens;
         std::vector<std::uint8_t> generated;
-        std::vector<kernels::RowClass> classes;  // of the rows in the cache; what lies behind those means nothing
+        std::vector<kernels::RowClass> classes;  // of the rows in the cache; any after those mean nothing
     };
     // Tokens of one class from `begin` on: those of a segment of given text, or generated ones.
     struct Run {

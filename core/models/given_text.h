@@ -3,7 +3,7 @@
 // Where the classes of rows differ in their bits (docs/architecture.md, law 1), a few prefill rows take as long as
 // hundreds, because their weights are unpacked first. So there a short segment of given text is made of decode rows.
 // The length of the whole segment decides, from the first of its tokens to the last: never how much of it a chunk, a
-// turn or a batch evaluates at once, nor what is cached. Whoever keeps rows keeps their class with them, and evaluates
+// turn or a batch evaluates at once, nor what is cached. A cache keeps the class of its rows, too, and evaluates
 // again what has become part of a longer segment.
 //
 // A segment begins where a sequence begins, or after a generated token, and ends with the sequence or before one.
