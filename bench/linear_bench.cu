@@ -1,15 +1,16 @@
 // linear_bench: how fast the device reads weights.
 //
 //   linear_bench read                          bandwidth of a kernel that only reads
-//   linear_bench ops SHAPE QUANT               each op at 1, 2, 4, 8, 16 rows over rotating buffers larger than the L2
-//   linear_bench input SHAPE QUANT [ROWS..]    what prefill rows cost, and the products that cuBLASLt proposes for them
-//   linear_bench chain SHAPE QUANT [ROWS..]    a whole token: layers x 5 kernels and the LM head, in one graph
+//   linear_bench ops SHAPE QUANT [ROWS..]      each op, at 1, 2, 4, 8, 16 rows, over rotating buffers larger than the
+//   L2 linear_bench input SHAPE QUANT [ROWS..]    what prefill rows cost, and the products that cuBLASLt proposes for
+//   them linear_bench chain SHAPE QUANT [ROWS..]    a whole token: layers x 5 kernels and the LM head, in one graph
 //
 // SHAPE is a name of bench/named_shapes.h, QUANT a quantisation type such as q4_0. Weights are synthetic.
 //
 // Options after that, as key=value: overlap (0 or 1: whether kernels start before their predecessor has ended), fused
 // (0: a launch per op; 1: one from attention to attention; 2: one for all layers, without attention). A lone / begins
-// another set of options, so that variants can be compared within one process.
+// another set of options, so that variants can be compared within one process; mixed=0 has the decode kernel take more
+// than 16 rows, too.
 //
 // Attention is replaced by a kernel that only waits and copies. Every time is the median of replays of a graph. The
 // percentage after a time is the rate at which weights were read, of the bandwidth that `read` measures.
@@ -147,9 +148,9 @@ struct Stages {
     }
 };
 
-// Activations and one page of a KV cache for 16 rows; all layers use the same.
+// Activations and one page of a KV cache; all layers use the same.
 struct Buffers {
-    static constexpr int kRows = 16;
+    cuda::MixedWorkspace mixed;
     cuda::DeviceBuffer<float> x, q, attended, ff, logits;
     cuda::DeviceBuffer<__half> kv;
     cuda::KvLayout layout;
@@ -157,28 +158,29 @@ struct Buffers {
     cuda::DeviceBuffer<float2> rope;
     ModelShape shape;
 
-    explicit Buffers(const ModelShape& s) : shape(s) {
+    Buffers(const ModelShape& s, int rows) : mixed(s, rows), shape(s) {
+        const auto many = static_cast<std::size_t>(rows);
         const auto random = [](std::size_t count) {
             std::vector<float> values(count);
             for (float& value : values) value = static_cast<float>(std::rand()) / static_cast<float>(RAND_MAX) - 0.5f;
             return cuda::to_device(std::span<const float>(values));
         };
         const auto q_width = static_cast<std::size_t>(s.heads * s.head_dim);
-        x = random(kRows * static_cast<std::size_t>(s.d_model));
-        q = random(kRows * q_width);
-        attended = random(kRows * q_width);
-        ff = random(kRows * static_cast<std::size_t>(s.d_ff));
-        logits = random(kRows * static_cast<std::size_t>(s.vocab));
+        x = random(many * static_cast<std::size_t>(s.d_model));
+        q = random(many * q_width);
+        attended = random(many * q_width);
+        ff = random(many * static_cast<std::size_t>(s.d_ff));
+        logits = random(many * static_cast<std::size_t>(s.vocab));
         layout = cuda::KvLayout(s, 1);
         kv = cuda::DeviceBuffer<__half>(static_cast<std::size_t>(layout.page_stride));
         std::vector<std::int64_t> cells, v_cells;
-        for (int t = 0; t < kRows; ++t) {
-            cells.push_back(layout.k_cell(0, t));
-            v_cells.push_back(layout.v_cell(0, t));
+        for (int t = 0; t < rows; ++t) {
+            cells.push_back(layout.k_cell(0, t % kernels::kPagePositions));
+            v_cells.push_back(layout.v_cell(0, t % kernels::kPagePositions));
         }
         cell = cuda::to_device(std::span<const std::int64_t>(cells));
         v_cell = cuda::to_device(std::span<const std::int64_t>(v_cells));
-        const std::vector<float2> turns(static_cast<std::size_t>(kRows * s.head_dim / 2), float2{0.8f, 0.6f});
+        const std::vector<float2> turns(many * static_cast<std::size_t>(s.head_dim / 2), float2{0.8f, 0.6f});
         rope = cuda::to_device(std::span<const float2>(turns));
     }
     cuda::AttentionInLinear::Io attention_in() const {
@@ -203,8 +205,8 @@ int option(const std::map<std::string, int>& options, const char* key, int other
 // One line: an op at several numbers of rows. Uses several copies of the op, 400 MiB in all, one after the other, so
 // that the L2 never holds the weights that are read.
 template <class Stage, class Spec, class Launch>
-void bench_op(const char* name, const Spec& spec, double peak, const std::map<std::string, int>& options,
-              Launch launch) {
+void bench_op(const char* name, const Spec& spec, double peak, const std::vector<int>& widths, const Buffers& b,
+              const std::map<std::string, int>& options, Launch launch) {
     const cuda::Stream stream;
     std::vector<Stage> copies;
     std::int64_t total = 0;
@@ -214,9 +216,14 @@ void bench_op(const char* name, const Spec& spec, double peak, const std::map<st
     }
     const double bytes = static_cast<double>(copies[0].bytes());
     std::printf("%-14s %8.2f MB ", name, bytes * 1e-6);
-    for (const int rows : {1, 2, 4, 8, 16}) {
-        const cuda::LinearCall call{stream, rows, kernels::RowClass::decode, nullptr,
-                                    option(options, "overlap", 1) != 0};
+    for (const int rows : widths) {
+        const cuda::LinearCall call{stream,
+                                    rows,
+                                    kernels::RowClass::decode,
+                                    nullptr,
+                                    option(options, "overlap", 1) != 0,
+                                    nullptr,
+                                    option(options, "mixed", 1) != 0 ? b.mixed.scratch() : nullptr};
         // About 24 launches or more in a graph, so that the launch of the graph itself hardly counts.
         const int loops = std::max<int>(1, 24 / static_cast<int>(copies.size()));
         const double us = graph_microseconds(stream, 9,
@@ -232,26 +239,30 @@ void bench_op(const char* name, const Spec& spec, double peak, const std::map<st
 }
 
 // One line per op of a layer, and one for the LM head.
-void bench_ops(const ModelShape& s, QuantType quant_type, double peak, const std::map<std::string, int>& options) {
+void bench_ops(const ModelShape& s, QuantType quant_type, double peak, const std::vector<int>& widths,
+               const std::map<std::string, int>& options) {
     const std::vector<float> frequencies(static_cast<std::size_t>(s.head_dim / 2), 1.0f);
     const Stages stages(s, quant_type, frequencies);
-    const Buffers b(s);
+    const Buffers b(s, *std::max_element(widths.begin(), widths.end()));
     bench_op<cuda::AttentionInLinear>(
-        "attention_in", stages.attention_in, peak, options,
+        "attention_in", stages.attention_in, peak, widths, b, options,
         [&](const auto& stage, const auto& call) { stage.launch(call, b.attention_in()); });
-    bench_op<cuda::OutLinear>("attention_out", stages.attention_out, peak, options,
+    bench_op<cuda::OutLinear>("attention_out", stages.attention_out, peak, widths, b, options,
                               [&](const auto& stage, const auto& call) {
                                   stage.launch(call, {b.attended.data(), b.x.data(), nullptr});
                               });
-    bench_op<cuda::MlpInLinear>("mlp_in", stages.mlp_in, peak, options, [&](const auto& stage, const auto& call) {
-        stage.launch(call, {b.x.data(), b.ff.data()});
-    });
-    bench_op<cuda::OutLinear>("mlp_out", stages.mlp_out, peak, options, [&](const auto& stage, const auto& call) {
-        stage.launch(call, {b.ff.data(), b.x.data(), nullptr});
-    });
-    bench_op<cuda::LmHeadLinear>("head", stages.head, peak, options, [&](const auto& stage, const auto& call) {
-        stage.launch(call, {b.x.data(), nullptr, b.logits.data(), s.vocab});
-    });
+    bench_op<cuda::MlpInLinear>("mlp_in", stages.mlp_in, peak, widths, b, options,
+                                [&](const auto& stage, const auto& call) {
+                                    stage.launch(call, {b.x.data(), b.ff.data()});
+                                });
+    bench_op<cuda::OutLinear>("mlp_out", stages.mlp_out, peak, widths, b, options,
+                              [&](const auto& stage, const auto& call) {
+                                  stage.launch(call, {b.ff.data(), b.x.data(), nullptr});
+                              });
+    bench_op<cuda::LmHeadLinear>("head", stages.head, peak, widths, b, options,
+                                 [&](const auto& stage, const auto& call) {
+                                     stage.launch(call, {b.x.data(), nullptr, b.logits.data(), s.vocab});
+                                 });
 }
 
 // The weights of a layer.
@@ -272,7 +283,7 @@ void bench_chain(const ModelShape& s, QuantType quant_type, double peak, const s
                  const std::vector<std::map<std::string, int>>& variants) {
     const std::vector<float> frequencies(static_cast<std::size_t>(s.head_dim / 2), 1.0f);
     const Stages stages(s, quant_type, frequencies);
-    const Buffers b(s);
+    const Buffers b(s, *std::max_element(widths.begin(), widths.end()));
     const cuda::Stream stream;
     std::vector<Layer> layers;
     layers.reserve(static_cast<std::size_t>(s.layers));
@@ -289,7 +300,13 @@ void bench_chain(const ModelShape& s, QuantType quant_type, double peak, const s
         std::printf("chain ");
         for (const auto& [key, value] : options) std::printf("%s=%d ", key.c_str(), value);
         for (const int rows : widths) {
-            const cuda::LinearCall call{stream, rows, kernels::RowClass::decode, nullptr, overlap};
+            const cuda::LinearCall call{stream,
+                                        rows,
+                                        kernels::RowClass::decode,
+                                        nullptr,
+                                        overlap,
+                                        nullptr,
+                                        option(options, "mixed", 1) != 0 ? b.mixed.scratch() : nullptr};
             // The head is launched by itself: it may have another quantisation type than the layers.
             const double us = graph_microseconds(stream, 15, [&] {
                 cuda::LinearSequence sequence;
@@ -362,7 +379,7 @@ int run(const std::vector<std::string>& args) {
         return 0;
     }
     for (const auto& options : variants) {
-        bench_ops(shape, quant_type, peak, options);
+        bench_ops(shape, quant_type, peak, widths, options);
     }
     return 0;
 }

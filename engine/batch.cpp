@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/models/given_text.h"
 #include "engine/engine_state.h"
 #include "speculative/drafters/drafters.h"
 #include "speculative/memory_estimate.h"
@@ -39,6 +40,7 @@ speculative::BatchGenerator Engine::make_batch(const BatchOptions& options) cons
     parts.most_sequences = most;
     // A device has a kernel for each class; the host computes both alike.
     parts.classes_agree = ops().free_memory() < 0;
+    parts.short_given = core::short_given_tokens(ops());
     parts.reuse_prefixes = options.kept_texts > 0;
     parts.tokenizer = state_->tokenizer.get();
     parts.prefill_rows_beside = options.prefill_rows_beside;

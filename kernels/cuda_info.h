@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 namespace foresay::kernels {
 
@@ -13,6 +14,9 @@ struct CudaVersions {
     int runtime = 0;  // what this program was built with
 };
 CudaVersions cuda_versions();
+
+// The compute capability of a backend's device, 90 for 9.0, by what BackendInfo::detail says of it; 0: there is none.
+std::int32_t cuda_capability(std::string_view detail);
 
 // Whether kernels on device `from` can read the memory of device `to` (indices of CudaDevice) without the host.
 bool cuda_peer_access(std::int32_t from, std::int32_t to);

@@ -33,6 +33,7 @@ struct BatchGenerator::State {
     std::map<std::string, std::uint64_t, std::less<>> served;  // rows, by queue; of queues with sequences
     kernels::RowClass last = kernels::RowClass::decode;
     BatchCounters counters;
+    RowClasses classes;
     PrefixCache kept;  // texts that have ended
     // Of the forward:
     std::vector<SequenceLoad> loads;
@@ -62,7 +63,8 @@ struct BatchGenerator::State {
 
     explicit State(BatchParts given)
         : parts(std::move(given)),
-          kept(parts.target->cache(), parts.classes_agree),
+          classes{parts.classes_agree, parts.short_given},
+          kept(parts.target->cache(), classes),
           costs(parts.target->options().decode_rows) {}
 
     core::Context& target() const { return *parts.target; }
@@ -122,7 +124,7 @@ bool BatchGenerator::State::waits_for_another(const Sequence& sequence) const {
     std::int32_t held = 0;  // of this prompt, by any of them
     std::int32_t promised = 0;
     for (const auto& other : running) {
-        const std::int32_t common = common_prefix(other->key(), sequence.key(), parts.classes_agree);
+        const std::int32_t common = common_prefix(other->key(), sequence.key(), classes);
         held = std::max(held, std::min(common, other->held()));
         if (!other->paused && !other->cancelled) promised = std::max(promised, common);
     }
@@ -151,8 +153,7 @@ core::SequenceId BatchGenerator::State::open(const Sequence& sequence, std::int3
     if (parts.reuse_prefixes) {
         found = kept.find(sequence.key());
         for (const auto& other : running) {
-            const std::int32_t common =
-                std::min(common_prefix(other->key(), sequence.key(), parts.classes_agree), other->held());
+            const std::int32_t common = std::min(common_prefix(other->key(), sequence.key(), classes), other->held());
             if (common > found.length) found = {other->id(), common};
         }
     }

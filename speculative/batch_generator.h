@@ -88,8 +88,8 @@ struct BatchParts {
     // Tokens beyond its prompt for which a text finds pages when it is admitted. Fewer: more texts at once, which give
     // their pages up more often.
     std::int32_t sure_growth = kernels::kPagePositions;
-    // So many rows of a prompt, from its first, are decode rows.
-    std::int32_t given_decode_rows = 0;
+    // Prompts of at most so many tokens are decode rows (core/models/given_text.h).
+    std::int32_t short_given = 0;
     bool classes_agree = false;                  // prefill rows and decode rows have the same bits, as on a CPU
     bool reuse_prefixes = true;                  // of texts that run or have ended
     const core::Tokenizer* tokenizer = nullptr;  // null: token ids only, no text; must outlive the batch

@@ -4,16 +4,19 @@
 #include <utility>
 
 #include "base/error.h"
+#include "core/models/given_text.h"
 
 namespace foresay::speculative {
 
-BranchCache::BranchCache(core::Context& target) : target_(&target) {
+BranchCache::BranchCache(core::Context& target)
+    : target_(&target), short_given_(core::short_given_tokens(target.ops())) {
     reserve(static_cast<std::size_t>(target.capacity()));
 }
 
 void BranchCache::reserve(std::size_t tokens) {
     current_.tokens.reserve(tokens);
     current_.generated.reserve(tokens);
+    current_.classes.reserve(tokens);
 }
 
 void BranchCache::append(std::int32_t token, bool was_generated) {
@@ -46,7 +49,7 @@ std::int32_t BranchCache::switch_to(std::span<const std::int32_t> tokens, std::s
     check(tokens.size() == generated.size(), "each token was generated or given");
     const std::int32_t shared = common(current_, tokens, generated);
     const auto useful = [&](const Branch& branch) {
-        return std::min(common(branch, tokens, generated), target_->length(branch.sequence));
+        return std::min(common(branch, tokens, generated), right_classes(branch, generated));
     };
     Branch* best = &current_;
     for (Branch& branch : parked_) {
@@ -61,7 +64,7 @@ std::int32_t BranchCache::switch_to(std::span<const std::int32_t> tokens, std::s
     if (keep < held()) {  // what the new sequence does not share would be lost: park a fork of it
         if (target_->cache().free_sequences() == 0) drop_oldest();
         if (const core::SequenceId copy = fork(); copy >= 0)
-            parked_.push_back({copy, current_.tokens, current_.generated});
+            parked_.push_back({copy, current_.tokens, current_.generated, current_.classes});
         target_->truncate(keep, current_.sequence);
     }
     reserve(static_cast<std::size_t>(target_->capacity()));
@@ -81,56 +84,92 @@ void BranchCache::make_room(std::int32_t rows) {
         drop_oldest();
 }
 
-// Evaluates the tokens after those in the cache, up to index `end`. All of them must be of one row class.
-bool BranchCache::evaluate_segment(std::int32_t end, std::int32_t logit_rows, const std::atomic<bool>* cancel) {
-    const std::int32_t start = held();
-    const auto segment = tokens().subspan(static_cast<std::size_t>(start), static_cast<std::size_t>(end - start));
-    if (current_.generated[static_cast<std::size_t>(start)] != 0)
-        return target_->decode(segment, logit_rows, current_.sequence);
-    return target_->prefill(segment, current_.sequence, cancel);
+BranchCache::Run BranchCache::run_at(std::span<const std::uint8_t> generated, std::int32_t begin) const {
+    const auto is_generated = [&](std::int32_t i) { return generated[static_cast<std::size_t>(i)] != 0; };
+    const bool kind = is_generated(begin);
+    Run run{.end = begin};
+    while (run.end < std::ssize(generated) && is_generated(run.end) == kind) ++run.end;
+    if (kind) return run;
+    std::int32_t first = begin;
+    while (first > 0 && !is_generated(first - 1)) --first;
+    run.row_class = core::class_of_given(run.end - first, short_given_);
+    return run;
 }
 
-bool BranchCache::evaluate(const std::atomic<bool>* cancel) {
+std::int32_t BranchCache::right_classes(const Branch& branch, std::span<const std::uint8_t> generated) const {
+    const std::int32_t most = target_->length(branch.sequence);
+    if (short_given_ == 0) return most;  // on a host the classes agree
+    std::int32_t right = 0;
+    while (right < std::min(most, static_cast<std::int32_t>(generated.size()))) {
+        const Run run = run_at(generated, right);
+        for (; right < std::min(most, run.end); ++right) {
+            if (branch.classes[static_cast<std::size_t>(right)] != run.row_class) return right;
+        }
+    }
+    return right;
+}
+
+void BranchCache::note_class(std::int32_t start, kernels::RowClass row_class) {
+    const auto end = static_cast<std::size_t>(held());
+    if (current_.classes.size() < end) current_.classes.resize(end);
+    std::fill(current_.classes.begin() + start, current_.classes.begin() + held(), row_class);
+}
+
+void BranchCache::drop_wrong_classes() {
+    const std::int32_t right = right_classes(current_, current_.generated);
+    if (right < held()) target_->truncate(right, current_.sequence);
+}
+
+bool BranchCache::evaluate(const std::atomic<bool>* cancel, std::int32_t chunk) {
     trim();
+    drop_wrong_classes();
     make_room(size() - held());
     while (held() < size()) {
-        const std::int32_t start = held();
-        const std::uint8_t kind = current_.generated[static_cast<std::size_t>(start)];
-        std::int32_t end = start;
-        while (end < size() && current_.generated[static_cast<std::size_t>(end)] == kind) ++end;
-        if (kind != 0) end = std::min(end, start + target_->options().decode_rows);
         if (cancel != nullptr && cancel->load(std::memory_order_relaxed)) return false;
-        if (!evaluate_segment(end, end == size() ? 1 : 0, cancel)) return false;
+        const std::int32_t start = held();
+        auto [row_class, end] = run_at(current_.generated, start);
+        if (row_class == kernels::RowClass::decode)
+            end = std::min(
+                {end, start + std::max(target_->options().decode_rows, short_given_), start + target_->max_rows()});
+        if (chunk > 0) end = std::min(end, start + chunk);
+        const auto rows = tokens().subspan(static_cast<std::size_t>(start), static_cast<std::size_t>(end - start));
+        const bool done = row_class == kernels::RowClass::decode
+                              ? target_->decode(rows, end == size() ? 1 : 0, current_.sequence)
+                              : target_->prefill(rows, current_.sequence, cancel);
+        note_class(start, row_class);  // also of those before the turn of `cancel`
+        if (!done) return false;
     }
     return true;
 }
 
 bool BranchCache::decode(std::span<const kernels::TokenRef> rows) {
     if (!parked_.empty()) make_room(static_cast<std::int32_t>(rows.size()));
-    return target_->decode(rows, -1, current_.sequence);
+    const std::int32_t start = held();
+    if (!target_->decode(rows, -1, current_.sequence)) return false;
+    note_class(start, kernels::RowClass::decode);
+    return true;
 }
 
 void BranchCache::visit_logits(std::int32_t from, const Visitor& visit) {
     check(from >= 1, "no logits come before the first token");
     if (from >= size()) return;
     if (held() > from - 1) target_->truncate(from - 1, current_.sequence);
+    drop_wrong_classes();
     make_room(size() - held());
     std::vector<kernels::TokenRef> refs;
     std::vector<std::int32_t> rows;
     while (held() < size() - 1) {
         const std::int32_t start = held();
-        const std::uint8_t kind = current_.generated[static_cast<std::size_t>(start)];
-        std::int32_t end = start;
-        const std::int32_t limit = std::min(size() - 1, start + target_->options().decode_rows);
-        while (end < limit && current_.generated[static_cast<std::size_t>(end)] == kind) ++end;
+        auto [row_class, end] = run_at(current_.generated, start);
+        end = std::min({end, size() - 1, start + target_->options().decode_rows});
         refs.clear();
         rows.clear();
         for (std::int32_t i = start; i < end; ++i) {
             refs.push_back(kernels::TokenRef::id(current_.tokens[static_cast<std::size_t>(i)]));
             if (i + 1 >= from) rows.push_back(i - start);
         }
-        const auto row_class = kind != 0 ? kernels::RowClass::decode : kernels::RowClass::prefill;
         if (!target_->evaluate(row_class, refs, rows, current_.sequence)) return;
+        note_class(start, row_class);
         for (std::size_t i = 0; i < rows.size(); ++i) {
             visit(start + rows[i] + 1, target_->logits(static_cast<std::int32_t>(i)));
         }
@@ -154,9 +193,11 @@ std::int32_t BranchCache::room_for_branches(std::int32_t wanted, std::int32_t ro
 core::SequenceId BranchCache::fork() { return target_->fork(current_.sequence); }
 
 void BranchCache::park(core::SequenceId sequence, std::span<const std::int32_t> generated_tokens) {
-    Branch branch{sequence, current_.tokens, current_.generated};
+    Branch branch{sequence, current_.tokens, current_.generated, current_.classes};
+    branch.classes.resize(current_.tokens.size(), kernels::RowClass::decode);
     branch.tokens.insert(branch.tokens.end(), generated_tokens.begin(), generated_tokens.end());
     branch.generated.resize(branch.tokens.size(), 1);
+    branch.classes.resize(branch.tokens.size(), kernels::RowClass::decode);
     parked_.push_back(std::move(branch));
 }
 

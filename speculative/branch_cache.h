@@ -2,7 +2,10 @@
 // conversation that the user has left stay parked in the cache while it has room, so that going back to one evaluates
 // nothing twice.
 //
-// Law 1:    each token is marked as generated or given, and is evaluated as a decode row or a prefill row.
+// Law 1:    each token is marked as generated or given. Generated ones are decode rows; given ones are decode or
+// prefill
+//           rows by the length of their segment (core/models/given_text.h). The class of each cached row is noted, and
+//           a row whose segment has become longer or shorter is evaluated again, where its class is another one now.
 // Threads:  one caller at a time.
 // Cost:     a branch shares its pages until it is written to. decode() and append() allocate nothing.
 // Errors:   none; the caller checks that the tokens fit the context.
@@ -39,8 +42,8 @@ public:
     core::SequenceId id() const { return current_.sequence; }
     std::int32_t held() const { return target_->length(current_.sequence); }  // tokens in the cache
     // Brings the cache up to the whole sequence; afterwards logits(0) of the target belongs to the last token. False
-    // when cancelled.
-    bool evaluate(const std::atomic<bool>* cancel);
+    // when cancelled. `chunk`: so many rows at most between two looks at `cancel`; 0: as many as are fast.
+    bool evaluate(const std::atomic<bool>* cancel, std::int32_t chunk = 0);
     // Reserves pages for `rows` more positions; drops the oldest parked branches if needed.
     void make_room(std::int32_t rows);
     // One forward of decode rows after the sequence. False when they do not fit.
@@ -65,13 +68,25 @@ private:
         core::SequenceId sequence = 0;
         std::vector<std::int32_t> tokens;
         std::vector<std::uint8_t> generated;
+        std::vector<kernels::RowClass> classes;  // of the rows in the cache; any after those mean nothing
     };
+    // Tokens of one class from `begin` on: those of a segment of given text, or generated ones.
+    struct Run {
+        kernels::RowClass row_class = kernels::RowClass::decode;
+        std::int32_t end = 0;
+    };
+    Run run_at(std::span<const std::uint8_t> generated, std::int32_t begin) const;
+    // How many first rows of the branch in the cache have the class that these tokens want.
+    std::int32_t right_classes(const Branch& branch, std::span<const std::uint8_t> generated) const;
+    // The rows from `start` to held() are of this class.
+    void note_class(std::int32_t start, kernels::RowClass row_class);
+    void drop_wrong_classes();
     std::int32_t common(const Branch& branch, std::span<const std::int32_t> tokens,
                         std::span<const std::uint8_t> generated) const;
     void drop_oldest();
-    bool evaluate_segment(std::int32_t end, std::int32_t logit_rows, const std::atomic<bool>* cancel);
 
     core::Context* target_;
+    std::int32_t short_given_ = 0;
     Branch current_;
     std::vector<Branch> parked_;  // the oldest first
 };

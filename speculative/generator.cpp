@@ -383,22 +383,15 @@ std::span<const std::uint8_t> Generator::generated() const { return state_->sequ
 std::int32_t Generator::held() const { return state_->sequence.held(); }
 
 bool Generator::prepare(std::span<const std::int32_t> input, const std::atomic<bool>* cancel) {
-    constexpr std::size_t kStep = 64;  // tokens between two checks of `cancel`
+    constexpr std::int32_t kStep = 64;  // tokens between two checks of `cancel`
     State& s = *state_;
     if (s.sequence.size() + static_cast<std::int64_t>(input.size()) > s.target().capacity()) return false;
     if (s.sequence.size() + input.size() == 0) return true;
     s.check_input(input);
-    for (;;) {
-        const auto step = input.first(std::min(input.size(), kStep));
-        for (const std::int32_t token : step) s.sequence.append(token, false);
-        if (s.sequence.held() < s.sequence.size() && !s.sequence.evaluate(cancel)) {
-            s.truncate(s.sequence.held());
-            return false;
-        }
-        input = input.subspan(step.size());
-        if (input.empty()) return true;
-        if (cancel != nullptr && cancel->load(std::memory_order_relaxed)) return false;
-    }
+    for (const std::int32_t token : input) s.sequence.append(token, false);
+    if (s.sequence.held() == s.sequence.size() || s.sequence.evaluate(cancel, kStep)) return true;
+    s.truncate(s.sequence.held());
+    return false;
 }
 
 void Generator::switch_to(std::span<const std::int32_t> tokens, std::span<const std::uint8_t> generated) {

@@ -4,15 +4,20 @@
 #include <unordered_map>
 
 #include "base/error.h"
+#include "core/models/given_text.h"
 
 namespace foresay::speculative {
 
-std::int32_t common_prefix(const PrefixKey& a, const PrefixKey& b, bool classes_agree) {
+std::int32_t common_prefix(const PrefixKey& a, const PrefixKey& b, const RowClasses& classes) {
     if (a.salt != b.salt) return 0;
     std::size_t most = std::min(a.tokens.size(), b.tokens.size());
-    if (!classes_agree && a.generated_from != b.generated_from) {
-        most = std::min(most, static_cast<std::size_t>(std::max(0, std::min(a.generated_from, b.generated_from))));
-    }
+    // Where the prefill rows of a text end; those of a short prompt are none.
+    const auto prefill_rows = [&](const PrefixKey& key) {
+        const bool decodes = core::class_of_given(key.generated_from, classes.short_given) == kernels::RowClass::decode;
+        return decodes ? 0 : static_cast<std::size_t>(key.generated_from);
+    };
+    const std::size_t here = prefill_rows(a), there = prefill_rows(b);
+    if (!classes.agree && here != there) most = std::min({most, here, there});
     const auto same = std::ranges::mismatch(a.tokens.first(most), b.tokens.first(most)).in1;
     return static_cast<std::int32_t>(same - a.tokens.begin());
 }
@@ -21,7 +26,7 @@ PrefixCache::Found PrefixCache::find(const PrefixKey& key) {
     Found best;
     std::size_t index = 0;
     for (std::size_t i = 0; i < texts_.size(); ++i) {
-        const std::int32_t length = common_prefix(texts_[i].key(), key, classes_agree_);
+        const std::int32_t length = common_prefix(texts_[i].key(), key, classes_);
         if (length <= best.length) continue;
         best = {texts_[i].sequence, length};
         index = i;
@@ -45,7 +50,7 @@ void PrefixCache::keep(core::SequenceId sequence, const PrefixKey& key) {
               .generated_from = key.generated_from,
               .salt = std::string(key.salt)};
     for (std::size_t i = texts_.size(); i-- > 0;) {
-        const std::int32_t common = common_prefix(texts_[i].key(), text.key(), classes_agree_);
+        const std::int32_t common = common_prefix(texts_[i].key(), text.key(), classes_);
         if (common == static_cast<std::int32_t>(texts_[i].tokens.size())) drop(i);
     }
     texts_.push_back(std::move(text));

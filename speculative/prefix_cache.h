@@ -22,16 +22,22 @@ namespace foresay::speculative {
 // A text and what decides the bits of its keys and values.
 struct PrefixKey {
     std::span<const std::int32_t> tokens;
-    std::int32_t generated_from = 0;  // tokens from this index on are decode rows
+    std::int32_t generated_from = 0;  // tokens before it are one segment of given text
     std::string_view salt;            // texts of different salts share nothing
 };
 
-// How many first rows of `a` and `b` have the same bits. `classes_agree`: a prefill row has the bits of a decode row.
-std::int32_t common_prefix(const PrefixKey& a, const PrefixKey& b, bool classes_agree);
+// How a backend's classes of rows differ.
+struct RowClasses {
+    bool agree = false;            // a prefill row has the bits of a decode row
+    std::int32_t short_given = 0;  // given text of at most so many tokens is decode rows (core/models/given_text.h)
+};
+
+// How many first rows of `a` and `b` have the same bits.
+std::int32_t common_prefix(const PrefixKey& a, const PrefixKey& b, const RowClasses& classes);
 
 class PrefixCache {
 public:
-    PrefixCache(core::KvCache& cache, bool classes_agree) : cache_(&cache), classes_agree_(classes_agree) {}
+    PrefixCache(core::KvCache& cache, const RowClasses& classes) : cache_(&cache), classes_(classes) {}
 
     struct Found {
         core::SequenceId sequence = -1;  // -1: nothing
@@ -65,7 +71,7 @@ private:
     void drop(std::size_t index);
 
     core::KvCache* cache_;
-    bool classes_agree_;
+    RowClasses classes_;
     std::vector<Text> texts_;  // the one used last at the end
 };
 

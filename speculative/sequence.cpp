@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/models/given_text.h"
 #include "core/text/tokenizer.h"
 #include "speculative/failures.h"
 #include "speculative/mode_name.h"
@@ -92,11 +93,10 @@ SequenceLoad Sequence::load() const {
         if (missing() > 1) return {.prefill_rows = missing()};
         return {.decode_rows = missing()};
     }
-    // The first rows of given text may be decode rows, too.
-    const std::int32_t first = std::min(parts_.given_decode_rows, generated_from_);
-    if (held_ < first) return {.decode_rows = first - held_};
-    if (held_ < generated_from_) return {.prefill_rows = generated_from_ - held_};
-    return {.decode_rows = missing()};
+    if (held_ >= generated_from_ ||
+        core::class_of_given(generated_from_, parts_.short_given) == kernels::RowClass::decode)
+        return {.decode_rows = missing()};
+    return {.prefill_rows = generated_from_ - held_};
 }
 
 std::span<const std::int32_t> Sequence::next_tokens(std::int32_t count) const {

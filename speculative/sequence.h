@@ -30,7 +30,7 @@ public:
     bool ended() const { return ended_; }
     // The prompt and what was emitted.
     std::span<const std::int32_t> tokens() const { return tokens_; }
-    // Tokens from this index on are evaluated as decode rows, those before it as prefill rows.
+    // Tokens from this index on are decode rows. Those before it are given, and of one class.
     std::int32_t generated_from() const { return generated_from_; }
     std::int32_t held() const { return held_; }  // tokens in the cache
     std::int32_t missing() const { return static_cast<std::int32_t>(tokens_.size()) - held_; }

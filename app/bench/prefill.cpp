@@ -4,11 +4,12 @@
 #include "app/bench/bench.h"
 #include "app/interrupt.h"
 #include "app/output.h"
+#include "core/models/given_text.h"
 
 namespace foresay::app {
 
 namespace {
-constexpr std::int32_t kLengths[] = {128, 256, 512, 2048, 8192, 32768};
+constexpr std::int32_t kLengths[] = {20, 64, 128, 256, 512, 2048, 8192, 32768};
 constexpr double kLongest = 4000.0;  // milliseconds; lengths that should take longer are skipped
 void bench_prefill(const BenchOptions& options) {
     EngineNeeds needs;
@@ -29,7 +30,7 @@ void bench_prefill(const BenchOptions& options) {
             stop_if_interrupted();
             context->truncate(0);
             const Stopwatch watch;
-            if (!context->prefill(tokens, 0, &interrupted())) throw Cancelled();
+            if (!core::evaluate_given(*context, tokens, 0, &interrupted())) throw Cancelled();
             context->logits(0);                        // waits for the device
             if (run > 0) times.push_back(watch.ms());  // the first one warms up
         }

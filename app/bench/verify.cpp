@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::int32_t kDepths[] = {64, 4096, 32768};
 constexpr double kMinimumMs = 150.0;  // per width and run
-constexpr std::int32_t kWidths[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32};
+constexpr std::int32_t kWidths[] = {1, 2, 3, 4, 6, 8, 12, 16, 17, 24, 32, 48, 64};
 
 // Milliseconds of one step of `width` rows after the prompt: the median over enough steps to be stable.
 double step_ms(core::Context& context, std::span<const std::int32_t> tokens, std::int32_t width) {
@@ -35,6 +35,7 @@ void bench_verify(const BenchOptions& options) {
     EngineNeeds needs;
     needs.draft = false;
     needs.tokenizer = false;
+    needs.decode_rows = kWidths[std::size(kWidths) - 1];
     OpenedEngine engine(options, needs);
     const auto context = engine.make_context();
     const double bandwidth = read_bandwidth(engine.ops());

@@ -44,8 +44,8 @@ LinearSequence& sequence_alone() {
 }
 
 // All parts of a stack times the rows of a call, in as few passes over the weights as shared memory allows: a step of
-// the decode kernel per part and pass. `shift(pass, t)` moves every pointer of the pass that has an entry per row of
-// the batch by t rows.
+// the decode kernel per part and pass, or a launch of mixed_gemm for 17 rows and more. `shift(pass, t)` moves every
+// pointer of the pass that has an entry per row of the batch by t rows.
 template <class Shift>
 void decode_rows(const Panels& panels, const LinearCall& call, GemvOp op, GemvStep step, EpilogueArgs epilogue,
                  Shift shift) {
@@ -61,6 +61,17 @@ void decode_rows(const Panels& panels, const LinearCall& call, GemvOp op, GemvSt
         epilogue.rows = static_cast<std::int32_t>(part.rows);
         // Each pass reads the weights once. Parts may differ in quantisation type, and so in the rows that fit.
         for (std::int32_t t = 0; t < call.rows;) {
+            const std::int32_t many =
+                call.mixed != nullptr ? mixed_rows(part.quant_type, op, call.rows - t, *call.mixed) : 0;
+            if (many > 0) {
+                GemvOp pass = op;
+                pass.epilogue = epilogue;
+                shift(pass, t);
+                sequence.flush();
+                launch_mixed_gemm(part.quant_type, pass, step, many, *call.mixed, call.stream);
+                t += many;
+                continue;
+            }
             const std::int32_t rows = rows_that_fit(part.quant_type, op, std::min(call.rows - t, kDecodeTile));
             GemvOp pass = op;
             pass.epilogue = epilogue;

@@ -17,7 +17,8 @@
 //           griddepcontrol.wait before it reads or writes what others share.
 //           Its CTAs wait for each other, so launches of one device are on one stream at a time.
 // Cost:     constructors copy and repack the weights and wait. launch() of decode rows reads the weights once per 16
-//           rows, or per 8 or 4 where activations would leave no room for weights.
+//           rows, or per 8 or 4 where activations would leave no room for weights; with LinearCall::mixed, once for
+//           17 rows and more (kernels/cuda/mixed_gemm/mixed_gemm.h).
 // Errors:   constructors throw Error (no memory, shapes that panels cannot hold). launch() throws Error when a kernel
 //           cannot be launched.
 #pragma once
@@ -29,6 +30,7 @@
 
 #include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/device/device.h"
+#include "kernels/cuda/mixed_gemm/mixed_gemm.h"
 #include "kernels/cuda/prefill/prefill_matrix.h"
 #include "kernels/cuda/rowwise/norms.h"
 #include "kernels/cuda/weights/panels.h"
@@ -91,6 +93,7 @@ struct LinearCall {
     PrefillWorkspace* workspace = nullptr;  // for prefill rows
     bool overlap = true;                    // launch as a programmatic dependent of what was enqueued before
     LinearSequence* sequence = nullptr;     // null: launch at once
+    const MixedScratch* mixed = nullptr;    // for 17 decode rows and more; null: the decode kernel takes them
 };
 
 // A norm's weights as the kernels want them: float32, plus_one already added.

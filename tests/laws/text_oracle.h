@@ -5,6 +5,7 @@
 
 #include <optional>
 
+#include "core/models/given_text.h"
 #include "core/text/utf8.h"
 #include "tests/speculative/support.h"
 
@@ -25,7 +26,7 @@ public:
     Answer answer(const speculative::GenerateRequest& request, samplers::Chain& chain) {
         // The last sampled token has not been evaluated. It is a decode row, also when it is evaluated later.
         if (unseen_) EXPECT_TRUE(context_.decode(std::span(&*unseen_, 1)));
-        EXPECT_TRUE(context_.prefill(request.input));
+        EXPECT_TRUE(core::evaluate_given(context_, request.input));
         tokens_.insert(tokens_.end(), request.input.begin(), request.input.end());
         chain.begin(request.seed, request.branch, tokens_);
         Answer answer;

@@ -437,6 +437,7 @@ TEST(BatchGenerator, AnAnswerIsKnownWhereItsRowsHaveTheSameClass) {
     for (const bool agree : {false, true}) {
         speculative::BatchParts parts = batch_parts(with_branches(1, 1));
         parts.classes_agree = agree;
+        parts.short_given = 0;  // or the prompt's rows were decode rows, too
         BatchGenerator batch(std::move(parts));
         Recorder first, second, marked;
         batch.add(request_of(input, 30, 1), first);
@@ -517,7 +518,7 @@ TEST(BatchGenerator, GivesPagesUpWhenThereAreNoneAndComesBack) {
 TEST(PrefixCache, FindsTheLongestBeginningAndDropsWhatWasNotUsedForLongest) {
     core::Context context(bundled(fast_backend(), "target"), with_branches(2, 4));
     core::KvCache& cache = context.cache();
-    speculative::PrefixCache kept(cache, false);
+    speculative::PrefixCache kept(cache, {});
     const std::vector<std::int32_t> text = long_prompt(200);
     const auto key = [&](std::size_t count, std::int32_t from = 200) {
         return speculative::PrefixKey{std::span(text).first(count), from, {}};

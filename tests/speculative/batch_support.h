@@ -3,6 +3,7 @@
 
 #include <deque>
 
+#include "core/models/given_text.h"
 #include "speculative/batch_generator.h"
 #include "tests/speculative/support.h"
 
@@ -38,7 +39,9 @@ public:
 inline speculative::BatchParts batch_parts(core::ContextOptions options,
                                            std::shared_ptr<const core::Model> target = nullptr) {
     if (target == nullptr) target = bundled(fast_backend(), "target");
+    const std::int32_t short_given = core::short_given_tokens(target->ops());
     return {.target = std::make_unique<core::Context>(std::move(target), options),
+            .short_given = short_given,
             .tokenizer = &tokenizer(),
             .end_tokens = {}};
 }

@@ -60,7 +60,8 @@ int64_t CudaWorkspace::bytes_of(const ModelShape& shape, int32_t max_rows, int32
     const int64_t per_row = 2 * row.x + 2 * row.q + row.ff + row.raw + row.per_layer;
     return static_cast<int64_t>(sizeof(float)) *
                (per_row * max_rows + LogitRows::stride_of(shape.vocab) * max_logit_rows) +
-           PrefillWorkspace::bytes(shape, max_rows) + ExpertsWorkspace::bytes(shape, max_rows);
+           PrefillWorkspace::bytes(shape, max_rows) + MixedWorkspace::bytes(shape, max_rows) +
+           ExpertsWorkspace::bytes(shape, max_rows);
 }
 
 // A forward has at most nine calls per layer, two embeddings and an LM head, so noting them never allocates.
@@ -89,6 +90,7 @@ CudaWorkspace::CudaWorkspace(DeviceContext& on, std::shared_ptr<OpenForward> ope
     k_cell = DeviceBuffer<int64_t>(size(rows));
     v_cell = DeviceBuffer<int64_t>(size(rows));
     prefill = PrefillWorkspace(of, rows);
+    mixed = MixedWorkspace(of, rows);
     experts = ExpertsWorkspace(of, rows);
     sequence_at.reserve(64);
     bytes = bytes_of(of, rows, logit_rows);
@@ -190,7 +192,7 @@ AttendCall CudaWorkspace::attend_call(const ModelShape& of, const KvLayout& kv) 
 
 // Decode rows go to the sequence, prefill rows are launched at once.
 LinearCall CudaWorkspace::linear_call(int32_t of_rows) {
-    return {stream, of_rows, forward.row_class, &prefill, overlaps, decodes() ? &sequence : nullptr};
+    return {stream, of_rows, forward.row_class, &prefill, overlaps, decodes() ? &sequence : nullptr, mixed.scratch()};
 }
 
 }  // namespace foresay::kernels::cuda

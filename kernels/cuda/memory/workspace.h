@@ -84,6 +84,7 @@ struct CudaWorkspace : Workspace {
     DeviceBuffer<std::int64_t> k_cell, v_cell;  // of a float16 cache whose layers all have the heads of `shape`
     DeviceBuffer<float2> angles[kMaxRopes];
     PrefillWorkspace prefill;
+    MixedWorkspace mixed;
     LinearSequence sequence;  // decode ops on their way into one launch
     // The attention_in whose K and V are in `raw` and not yet in the cache. With norms of heads its Q is there as well.
     const OpCall* new_kv = nullptr;

@@ -1,0 +1,33 @@
+#include "core/models/given_text.h"
+
+#include <algorithm>
+
+#include "kernels/cuda_info.h"
+
+namespace foresay::core {
+
+std::int32_t short_given_tokens(const kernels::Ops& ops) {
+    // Up to so many tokens decode rows are faster than prefill rows (docs/experiments/mixed-gemm.md). Part of the bits
+    // of every text on such a device, and so no option.
+    constexpr std::int32_t kOneReading = 128;  // devices that multiply many rows with one reading of the weights
+    constexpr std::int32_t kFourPasses = 64;   // all others: a reading for each 16 rows
+    if (ops.free_memory() < 0) return 0;
+    return kernels::cuda_capability(ops.describe().detail) == 90 ? kOneReading : kFourPasses;
+}
+
+bool evaluate_given(Context& context, std::span<const std::int32_t> tokens, SequenceId sequence,
+                    const std::atomic<bool>* cancel) {
+    const auto length = static_cast<std::int32_t>(std::min<std::size_t>(tokens.size(), 1 << 30));
+    if (class_of_given(length, short_given_tokens(context.ops())) == kernels::RowClass::prefill)
+        return context.prefill(tokens, sequence, cancel);
+    if (length > context.capacity() - context.length(sequence)) return false;
+    while (!tokens.empty()) {
+        if (cancel != nullptr && cancel->load(std::memory_order_relaxed)) return false;
+        const std::size_t count = std::min(tokens.size(), static_cast<std::size_t>(context.max_rows()));
+        if (!context.decode(tokens.first(count), count == tokens.size() ? 1 : 0, sequence)) return false;
+        tokens = tokens.subspan(count);
+    }
+    return true;
+}
+
+}  // namespace foresay::core

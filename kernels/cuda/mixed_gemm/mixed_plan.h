@@ -1,0 +1,40 @@
+// kernels/cuda/mixed_gemm/mixed_plan.h: how a launch of mixed_gemm is divided into units, and the ring's depth.
+//
+// Only speed depends on the plan, never the bits of a row.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+
+#include "kernels/quant_type.h"
+
+namespace foresay::kernels::cuda {
+
+inline constexpr int kMixedTile = 128;  // rows of the batch of one CTA, at most
+inline constexpr int kMaxMixedStages = 16;
+inline constexpr int kMixedFlagAt = 16 * kMaxMixedStages;  // after the barriers: whether the CTA came last
+inline constexpr int kMixedRingAt = kMixedFlagAt + 128;
+
+struct MixedPlan {
+    std::int32_t panels = 0, slices = 0, columns = 0;  // of a CTA; columns: rows of the batch
+    std::int32_t token_tiles = 0, row_tiles = 0, units = 0;
+    std::int32_t stages = 0, shared_bytes = 0;
+};
+
+// Calls visit(panels, slices, columns), constants, for each tile that exists for a type: panels / 2 * slices warpgroups
+// for `columns` rows of the batch. Tiles of few panels divide a small matrix among more multiprocessors, and several
+// slices at once shorten the way through K.
+template <QuantType E, class Visit>
+void visit_mixed_tiles(const Visit& visit) {
+    using std::integral_constant;
+    const auto tile = [&]<int... kOf>(std::integer_sequence<int, kOf...>) { visit(integral_constant<int, kOf>()...); };
+    tile(std::integer_sequence<int, 8, 1, 32>());
+    tile(std::integer_sequence<int, 4, 2, 32>());
+    tile(std::integer_sequence<int, 2, 4, 32>());
+    tile(std::integer_sequence<int, 4, 1, 64>());
+    tile(std::integer_sequence<int, 2, 2, 64>());
+    if constexpr (E == QuantType::q4_0 || E == QuantType::q8_0) tile(std::integer_sequence<int, 4, 1, 128>());
+}
+
+}  // namespace foresay::kernels::cuda

@@ -1,0 +1,244 @@
+// kernels/cuda/mixed_gemm/operands.cuh: the activations of an op as operands B of its products, in global memory, made
+// once for all CTAs that multiply with them.
+//
+// Layout:   an image for every block of K and eight rows of the batch: [block][eight][OperandImage<E>::kBytes]. An
+// image
+//           has, for lane 4 r + q of a warp (row r; of each 16 inputs the four from 4 q on),
+//             [plane][group of 32 inputs][word][lane] 4 bytes   the words of ActivationOperand::operand(); those of a
+//                                                               warp are 8 inputs x 8 rows, as wgmma reads them
+//             [word][lane] 4 bytes                              sums of the inputs, as ActivationOperand::sum()
+//             [row] float                                       what scales the slice's sums back
+//           Rows past the batch are zeros. Squares of a slice's inputs, where there is a norm: [slice][row].
+// Bits:     those of ActivationOperand (kernels/cuda/decode/activations.cuh): the same slices, scales, rounding, and
+//           the same matrix instruction for the sums.
+#pragma once
+
+#include "kernels/cuda/decode/activations.cuh"
+
+namespace foresay::kernels::cuda {
+
+template <QuantType E>
+struct OperandImage {
+    using Form = ActivationForm<E>;
+    static constexpr int kGroups = block_format(E).inputs / 32;
+    static constexpr int kSumsAt = Form::planes * kGroups * 512;
+    static constexpr int kBackAt = kSumsAt + Form::sum_words * 128;
+    static constexpr int kBytes = kBackAt + 32;
+    static_assert(kBytes % 16 == 0);
+};
+
+// Four inputs as float16 or bfloat16: the pairs c = 0, 1 and c = 2, 3, and for plain numbers what they leave
+// (ActivationOperand::round).
+template <QuantType E>
+__device__ inline void round_inputs(float4 v, uint2 (&half)[ActivationForm<E>::planes]) {
+    using Form = ActivationForm<E>;
+    if constexpr (Form::bf16) {
+        const __nv_bfloat162 lo = __floats2bfloat162_rn(v.x, v.y), hi = __floats2bfloat162_rn(v.z, v.w);
+        const float2 a = __bfloat1622float2(lo), c = __bfloat1622float2(hi);
+        half[0] = {as_bits(lo), as_bits(hi)};
+        half[1] = {as_bits(__floats2bfloat162_rn(v.x - a.x, v.y - a.y)),
+                   as_bits(__floats2bfloat162_rn(v.z - c.x, v.w - c.y))};
+    } else {
+        const __half2 lo = __floats2half2_rn(v.x, v.y), hi = __floats2half2_rn(v.z, v.w);
+        if constexpr (Form::floats) {
+            const float2 a = __half22float2(lo), c = __half22float2(hi);
+            half[0] = {as_bits(lo), as_bits(hi)};
+            half[1] = {as_bits(__floats2half2_rn(v.x - a.x, v.y - a.y)),
+                       as_bits(__floats2half2_rn(v.z - c.x, v.w - c.y))};
+        } else {
+            half[0] = {as_bits(lo), as_bits(Form::quarters_lowered ? __hmul2(hi, __float2half2_rn(0.0625f)) : hi)};
+        }
+    }
+}
+
+// The sums of group g of a block, by multiplying with ones; a row's operand B serves as operand A
+// (ActivationOperand::sum_up).
+template <QuantType E, int N>
+__device__ inline void sum_inputs(const uint4& x, int g, float (&sums)[N]) {
+    using Form = ActivationForm<E>;
+    constexpr std::uint32_t one = 0x3c003c00u;
+    constexpr float kUpper = Form::quarters_lowered ? 16.0f : 1.0f;
+    const auto sum = [&](std::uint32_t step0, std::uint32_t step1) {
+        const float zero[4] = {};
+        float d[4];
+        mma(d, x.x, x.y, x.z, x.w, step0, step1, zero);
+        return fmaf(d[2], kUpper, d[0]) * Form::sum_factor;
+    };
+    if constexpr (Form::sum_inputs == 32) {
+        sums[g] = sum(one, one);
+    } else {
+        sums[2 * g] = sum(one, 0);
+        sums[2 * g + 1] = sum(0, one);
+    }
+}
+
+// Two sums as two pairs of float16 that add up to them.
+__device__ inline void split_sums(float a, float b, std::uint32_t& high, std::uint32_t& low) {
+    const __half2 h = __floats2half2_rn(a, b);
+    const float2 f = __half22float2(h);
+    high = as_bits(h);
+    low = as_bits(__floats2half2_rn(a - f.x, b - f.y));
+}
+
+// A block's sums as the words of lane q of four (ActivationOperand::keep_sums).
+template <QuantType E, int N>
+__device__ inline void sum_words(const float (&s)[N], int q, std::uint32_t (&words)[ActivationForm<E>::sum_words]) {
+    using Form = ActivationForm<E>;
+    const auto chosen = [q](const float* of) {  // registers have no index
+        const float low = q & 1 ? of[2] : of[0], high = q & 1 ? of[6] : of[4];
+        return q & 2 ? high : low;
+    };
+    if constexpr (Form::sum_words == 1) {
+        std::uint32_t high, low;
+        split_sums(s[0], s[1], high, low);
+        words[0] = q == 0 ? high : q == 1 ? low : 0;
+    } else if constexpr (Form::sum_words == 2) {
+        split_sums(chosen(s), chosen(s + 1), words[0], words[1]);
+    } else {
+        split_sums(chosen(s), chosen(s + 1), words[0], words[2]);
+        split_sums(chosen(s + 8), chosen(s + 9), words[1], words[3]);
+    }
+}
+
+// Word i of four; registers have no index, so `i` must be a constant after unrolling.
+__device__ inline std::uint32_t operand_word(const uint4& v, int i) {
+    return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
+}
+
+// Blocks of a part of K.
+struct PartBlocks {
+    int first, count;
+    __device__ PartBlocks(const GemvOp& op, int part)
+        : first(part * op.blocks_each + min(part, op.blocks_more)),
+          count(op.blocks_each + (part < op.blocks_more ? 1 : 0)) {}
+};
+
+struct OperandCall {
+    GemvOp op;                          // with its parts
+    const float* norm = nullptr;        // [inputs]; null: none
+    std::int32_t rows = 0, eights = 0;  // of the batch; images per block
+    std::uint8_t* operands = nullptr;
+    float* squares = nullptr;
+};
+
+inline constexpr int kOperandWarps = 4;
+
+// A warp per slice of eight rows.
+template <QuantType E>
+__global__ void __launch_bounds__(32 * kOperandWarps) make_operands(const __grid_constant__ OperandCall c) {
+    using Form = ActivationForm<E>;
+    using Image = OperandImage<E>;
+    constexpr int kWarps = gemv_warps(E), kInputs = block_format(E).inputs, kVectors = Form::groups / 4;
+    constexpr int kRows = 8;
+    __shared__ uint4 passage[kOperandWarps][Form::planes * Form::groups * 32];
+    allow_successor();
+    const auto lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
+    const int slice = static_cast<int>(blockIdx.y) * kOperandWarps + warp;
+    if (slice >= c.op.split * kWarps) return;
+    const int part = slice / kWarps, w = slice - part * kWarps;
+    const PartBlocks blocks(c.op, part);
+    const int eight = static_cast<int>(blockIdx.x), here = min(c.rows - 8 * eight, kRows);
+    // Where this lane's fours of the slice begin.
+    int at[kVectors];
+    bool exists[kVectors];
+    float4 weight[kVectors] = {};
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+        const int in_slice = v * 128 + lane * 4, block = in_slice / kInputs * kWarps + w;
+        at[v] = (blocks.first + block) * kInputs + in_slice % kInputs;
+        exists[v] = block < blocks.count && at[v] < c.op.inputs;
+        if (c.norm != nullptr && exists[v]) weight[v] = *reinterpret_cast<const float4*>(c.norm + at[v]);
+    }
+    await_predecessors();
+    float4 x[kRows][kVectors];
+#pragma unroll
+    for (int b = 0; b < kRows; ++b) {
+        const int t = 8 * eight + b;
+        const std::int64_t row = b < here ? c.op.row != nullptr ? __ldcg(c.op.row + t) : t : 0;
+#pragma unroll
+        for (int v = 0; v < kVectors; ++v) {
+            x[b][v] = b < here && exists[v]
+                          ? __ldcg(reinterpret_cast<const float4*>(c.op.x + row * c.op.inputs + at[v]))
+                          : float4{};
+        }
+    }
+    if (c.norm != nullptr) {
+        // Squares before the norm's weights. The tree of the sum is that of sum_over_lanes().
+#pragma unroll
+        for (int b = 0; b < kRows; ++b) {
+            float squares = 0.0f;
+#pragma unroll
+            for (int v = 0; v < kVectors; ++v) {
+                float4& a = x[b][v];
+                const float4 k = weight[v];
+                squares += fmaf(a.x, a.x, a.y * a.y) + fmaf(a.z, a.z, a.w * a.w);
+                a = {a.x * k.x, a.y * k.y, a.z * k.z, a.w * k.w};
+            }
+#pragma unroll
+            for (int offset = 16; offset > 0; offset /= 2) squares += __shfl_xor_sync(~0u, squares, offset);
+            if (lane == 0 && b < here) c.squares[slice * 8 * c.eights + 8 * eight + b] = squares;
+        }
+    }
+    // Scale, round, and pass to the lanes that multiply.
+    float back = 0.0f;  // of row `lane`
+    auto* const to = reinterpret_cast<std::uint8_t*>(passage[warp]) + lane / 8 * 512 + lane % 4 * 16 + lane / 4 % 2 * 8;
+#pragma unroll
+    for (int b = 0; b < kRows; ++b) {
+        float most = 0.0f;
+#pragma unroll
+        for (int v = 0; v < kVectors; ++v) {
+            const float4 a = x[b][v];
+            most = fmaxf(most, fmaxf(fmaxf(fabsf(a.x), fabsf(a.y)), fmaxf(fabsf(a.z), fabsf(a.w))));
+        }
+        const int exponent = max(static_cast<int>(__reduce_max_sync(~0u, __float_as_uint(most)) >> 23), 20);
+        const float scale = __uint_as_float(static_cast<std::uint32_t>(267 - exponent) << 23);
+        if (lane == b) {
+            back =
+                __uint_as_float(static_cast<std::uint32_t>(exponent - 13) << 23) * (Form::floats ? 1.0f : kCodeScale);
+        }
+#pragma unroll
+        for (int v = 0; v < kVectors; ++v) {
+            const float4 a = x[b][v];
+            uint2 half[Form::planes];
+            round_inputs<E>({a.x * scale, a.y * scale, a.z * scale, a.w * scale}, half);
+#pragma unroll
+            for (int plane = 0; plane < Form::planes; ++plane) {
+                *reinterpret_cast<uint2*>(to + (plane * Form::groups + v * 4) * 512 + b * 64) = half[plane];
+            }
+        }
+    }
+    __syncwarp();
+    // Block by block to memory, with the sums of each.
+#pragma unroll
+    for (int j = 0; j < Form::blocks; ++j) {
+        const int block = j * kWarps + w;
+        if (block >= blocks.count) break;
+        std::uint8_t* const image =
+            c.operands + (static_cast<std::int64_t>(blocks.first + block) * c.eights + eight) * Image::kBytes;
+        float sums[kInputs / Form::sum_inputs];
+#pragma unroll
+        for (int g = 0; g < Image::kGroups; ++g) {
+#pragma unroll
+            for (int plane = 0; plane < Form::planes; ++plane) {
+                const uint4 v = passage[warp][(plane * Form::groups + j * Image::kGroups + g) * 32 + lane];
+                std::uint8_t* const group = image + (plane * Image::kGroups + g) * 512;
+#pragma unroll
+                for (int i = 0; i < 4; ++i) {
+                    *reinterpret_cast<std::uint32_t*>(group + i * 128 + lane * 4) = operand_word(v, i);
+                }
+                if constexpr (!Form::floats) sum_inputs<E>(v, g, sums);
+            }
+        }
+        if constexpr (!Form::floats) {
+            std::uint32_t words[Form::sum_words];
+            sum_words<E>(sums, lane % 4, words);
+#pragma unroll
+            for (int i = 0; i < Form::sum_words; ++i) {
+                *reinterpret_cast<std::uint32_t*>(image + Image::kSumsAt + i * 128 + lane * 4) = words[i];
+            }
+        }
+        if (lane < kRows) *reinterpret_cast<float*>(image + Image::kBackAt + lane * 4) = back;
+    }
+}
+
+}  // namespace foresay::kernels::cuda

@@ -1,0 +1,335 @@
+// kernels/cuda/mixed_gemm/sm90a/mixed_wgmma.cuh: mixed_gemm by the matrix instruction of a warpgroup.
+//
+// As mixed_gemm.cuh says, and who multiplies: warpgroups, each 64 packed rows (two panels) x N rows of the batch, with
+// operand A unpacked in registers. The hardware reads operand B from the stage, where the images lie in its order
+// (operands.cuh). In tiles for few rows, kSlices warpgroups have the same packed rows and a slice of K each
+// (add_slices()); what the tile has of rows of the batch is then finished in equal shares.
+//
+// Registers: per thread N / 2 each of products, sums of the slice and total; two products at once up to 64 rows. Q6_K
+// has
+//           the sums of a block besides. The producers' warpgroup gives registers to the others.
+// Overlap:  while one warpgroup adds its products with their scales, the tensor cores have another's.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+
+#include "kernels/cuda/device/wgmma.cuh"
+#include "kernels/cuda/mixed_gemm/mixed_gemm.cuh"
+#include "kernels/cuda/mixed_gemm/sm90a/tile_blocks.cuh"
+
+namespace foresay::kernels::cuda {
+
+// As launch_overlapping() (device/launch.cuh), for a kernel whose attributes are set.
+template <class Params>
+void launch_dependent(const char* name, void (*kernel)(Params), dim3 grid, int threads, int shared_bytes,
+                      cudaStream_t stream, const Params& params) {
+    cudaLaunchAttribute attributes[1] = {};
+    attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[0].val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = grid;
+    config.blockDim = dim3(static_cast<unsigned>(threads));
+    config.dynamicSmemBytes = static_cast<std::size_t>(shared_bytes);
+    config.stream = stream;
+    config.attrs = attributes;
+    config.numAttrs = 1;
+    launch_check(cudaLaunchKernelEx(&config, kernel, params), name);
+}
+
+inline constexpr int kProducerRegisters = 32;
+
+template <int kPanels, int kSlices>
+struct WgmmaGroups {
+    static constexpr int kWarps = kPanels / 2 * kSlices * 4;
+    static constexpr int kThreads = 32 * (kWarps + kProducerWarps);
+    // What the compiler gives each thread at the launch, and what the multiplying warps have once the producers have
+    // few. Together no more than at the launch, or the instruction that asks for more waits for ever. Multiples of 8.
+    static constexpr int kLaunched = 65536 / kThreads / 8 * 8;
+    static constexpr int kLeft = (kLaunched * kThreads - kProducerRegisters * 32 * kProducerWarps) / (32 * kWarps);
+    static constexpr int kRegisters = kLeft / 8 * 8;
+    static_assert(kRegisters <= 240);
+};
+
+// acc += d times the scales of rows r and r + 8.
+template <int kCount>
+__device__ __forceinline__ void add_product(float (&acc)[kCount], const float (&d)[kCount], const float (&s)[2]) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) acc[i] = fmaf(s[i / 2 % 2], d[i], acc[i]);
+}
+
+// Plain numbers: all products of a block onto the sums, the low plane before the high one.
+template <QuantType E, int N>
+__device__ __forceinline__ void multiply_float_tile(const TileBlock<E>& weights, std::uint32_t images,
+                                                    float (&sums)[N / 2]) {
+    using Image = OperandImage<E>;
+    std::uint32_t a[4][4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) weights.step(i, a[i]);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) keep_registers(a[i]);
+    wgmma_fence();
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+#pragma unroll
+        for (int plane = 1; plane >= 0; --plane) {
+            const std::uint64_t b = wgmma_operand(images + plane * Image::kGroups * 512 + i * 256, 128, Image::kBytes);
+            if constexpr (E == QuantType::bf16) {
+                wgmma_bf16<true>(sums, a[i], b);
+            } else {
+                wgmma<true>(sums, a[i], b);
+            }
+        }
+    }
+    wgmma_commit();
+    wgmma_wait();
+    keep_registers(sums);
+}
+
+// A block's products onto the sums of the slice.
+template <QuantType E, int N>
+__device__ __forceinline__ void multiply_tile(const TileBlock<E>& weights, std::uint32_t images, float (&sums)[N / 2]) {
+    using Image = OperandImage<E>;
+    using Block = TileBlock<E>;
+    if constexpr (Block::kFirst == FirstProduct::none) {
+        multiply_float_tile<E, N>(weights, images, sums);
+        return;
+    } else {
+        constexpr int kSums = N / 2, kSteps = Block::kSteps;
+        constexpr bool kPart = Block::kFirst == FirstProduct::part;
+        const auto operand = [&](int product, int step) {
+            return wgmma_operand(images + (product * kSteps + step) * 256, 128, Image::kBytes);
+        };
+        std::uint32_t first[4] = {weights.first[0], weights.first[1], weights.first[2], weights.first[3]};
+        float part[kPart ? kSums : 1];
+        if constexpr (Block::kFirst == FirstProduct::scaled) {
+            float d[kSums];
+            keep_registers(first);
+            wgmma_fence();
+            wgmma<false>(d, first, wgmma_operand(images + Image::kSumsAt, 128, Image::kBytes));
+            wgmma_commit();
+            wgmma_wait();
+            keep_registers(d);
+            add_product(sums, d, weights.first_scale);
+        }
+        if constexpr (kPart) {
+            keep_registers(first);
+            wgmma_fence();
+            wgmma<false>(part, first, wgmma_operand(images + Image::kSumsAt, 128, Image::kBytes));
+            wgmma<true>(part, first, wgmma_operand(images + Image::kSumsAt + 256, 128, Image::kBytes));
+            wgmma_commit();
+            wgmma_wait();
+            keep_registers(part);
+        }
+#pragma unroll
+        for (int i = 0; i < Block::kPairs; ++i) {
+            std::uint32_t a[2][kSteps][4];
+            float s[2][2];
+            weights.pair(i, a, s);
+            const bool adds_first = Block::kFirst == FirstProduct::onto_sums && i == 0;
+            if constexpr (N <= 64) {
+                float d[2][kSums];
+                if (adds_first) keep_registers(first);
+#pragma unroll
+                for (int p = 0; p < 2; ++p) {
+#pragma unroll
+                    for (int step = 0; step < kSteps; ++step) keep_registers(a[p][step]);
+                }
+                wgmma_fence();
+                // The sums of the inputs lie as 8 x 8 once; the other 8 inputs have
+                // weights 0.
+                if (adds_first) wgmma<true>(sums, first, wgmma_operand(images + Image::kSumsAt, 0, Image::kBytes));
+#pragma unroll
+                for (int p = 0; p < 2; ++p) {
+                    wgmma<false>(d[p], a[p][0], operand(2 * i + p, 0));
+                    if constexpr (kSteps > 1) wgmma<true>(d[p], a[p][kSteps - 1], operand(2 * i + p, 1));
+                }
+                wgmma_commit();
+                wgmma_wait();
+                if (adds_first) keep_registers(sums);
+#pragma unroll
+                for (int p = 0; p < 2; ++p) {
+                    keep_registers(d[p]);
+                    if constexpr (kPart) {
+                        add_product(part, d[p], s[p]);
+                    } else {
+                        add_product(sums, d[p], s[p]);
+                    }
+                }
+            } else {
+                static_assert(!kPart, "no room for the sums of a block");
+#pragma unroll
+                for (int p = 0; p < 2; ++p) {
+                    float d[kSums];
+                    if (adds_first && p == 0) keep_registers(first);
+#pragma unroll
+                    for (int step = 0; step < kSteps; ++step) keep_registers(a[p][step]);
+                    wgmma_fence();
+                    if (adds_first && p == 0)
+                        wgmma<true>(sums, first, wgmma_operand(images + Image::kSumsAt, 0, Image::kBytes));
+                    wgmma<false>(d, a[p][0], operand(2 * i + p, 0));
+                    if constexpr (kSteps > 1) wgmma<true>(d, a[p][kSteps - 1], operand(2 * i + p, 1));
+                    wgmma_commit();
+                    wgmma_wait();
+                    if (adds_first && p == 0) keep_registers(sums);
+                    keep_registers(d);
+                    add_product(sums, d, s[p]);
+                }
+            }
+        }
+        if constexpr (kPart) add_product(sums, part, weights.d);
+    }
+}
+
+// Slices that are multiplied at once: their products, in shared memory, are added to `total` in the order of the
+// slices. Each of the kSlices warpgroups adds, and finishes, its share of the rows of the batch. [slice][eight][thread]
+// 16 bytes.
+template <int kSlices, int N, int kThreads>
+__device__ __forceinline__ void add_slices(std::uint32_t passage, int slice, int slices, const float (&sums)[N / 2],
+                                           float (&total)[N / 2 / kSlices]) {
+    constexpr int kEights = N / 8, kOwn = kEights / kSlices;
+    const std::uint32_t at = passage + threadIdx.x % 128 * 16;
+#pragma unroll
+    for (int j = 0; j < kEights; ++j) {
+        const std::uint32_t to = at + (slice * kEights + j) * 2048;
+        store_shared2(to, {__float_as_uint(sums[4 * j]), __float_as_uint(sums[4 * j + 1])});
+        store_shared2(to + 8, {__float_as_uint(sums[4 * j + 2]), __float_as_uint(sums[4 * j + 3])});
+    }
+    named_barrier<2, kThreads>();
+#pragma unroll
+    for (int s = 0; s < kSlices; ++s) {
+        if (s >= slices) break;
+#pragma unroll
+        for (int j = 0; j < kOwn; ++j) {
+            const uint4 v = load_shared4(at + (s * kEights + slice * kOwn + j) * 2048);
+            total[4 * j] = __fadd_rn(total[4 * j], __uint_as_float(v.x));
+            total[4 * j + 1] = __fadd_rn(total[4 * j + 1], __uint_as_float(v.y));
+            total[4 * j + 2] = __fadd_rn(total[4 * j + 2], __uint_as_float(v.z));
+            total[4 * j + 3] = __fadd_rn(total[4 * j + 3], __uint_as_float(v.w));
+        }
+    }
+    named_barrier<2, kThreads>();
+}
+
+template <QuantType E, int kPanels, int kSlices, int N>
+__global__ void __launch_bounds__(WgmmaGroups<kPanels, kSlices>::kThreads, 1)
+    mixed_wgmma(const __grid_constant__ MixedArgs args) {
+    using Groups = WgmmaGroups<kPanels, kSlices>;
+    using Tile = MixedTile<E, kPanels, N, kSlices>;
+    using Image = OperandImage<E>;
+    constexpr int kWarps = Groups::kWarps, kSums = N / 2, kOwn = N / kSlices;  // kOwn: rows that a warpgroup finishes
+    static_assert(kOwn % 8 == 0);
+    extern __shared__ __align__(128) char memory[];
+    const std::uint32_t shared = shared_address(memory);
+    allow_successor();
+    const auto warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
+    start_stages<kWarps>(args, shared, warp, lane);
+    __syncthreads();
+    if (warp >= kWarps) {
+        if constexpr (kHasWgmma) asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kProducerRegisters));
+        produce_stages<E, kPanels, N, kSlices>(args, shared, warp - kWarps);
+        return;
+    }
+    if constexpr (kHasWgmma) asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Groups::kRegisters));
+    await_predecessors();
+    // Warpgroups: slices fastest, then panels.
+    const int group = warp / 4, slice = group % kSlices;
+    const int pair = group / kSlices, panel_warp = pair * 2 + warp % 4 / 2, tile = warp % 2;
+    const std::uint32_t passage = shared + kMixedRingAt + pair * (kSlices * N * 64 * 4);
+    int slot = 0;
+    std::uint32_t parity = 0;
+#pragma unroll 1
+    for (int number = static_cast<int>(blockIdx.x); number < args.plan.units; number += static_cast<int>(gridDim.x)) {
+        const MixedUnit<kPanels, N> unit(args, number);
+        const int row = 8 * unit.eight + slice * kOwn;
+        float total[kSums / kSlices];
+#pragma unroll
+        for (int i = 0; i < kSums / kSlices; ++i) total[i] = 0.0f;
+        const int count = unit.blocks.count;
+#pragma unroll 1
+        for (int w = 0; w < min(gemv_warps(E), count); w += kSlices) {
+            float sums[kSums];
+#pragma unroll
+            for (int i = 0; i < kSums; ++i) sums[i] = 0.0f;
+#pragma unroll 1
+            for (int first = w; first < count; first += gemv_warps(E)) {
+                mbarrier_wait(shared + 16 * slot, parity);
+                const std::uint32_t stage = shared + kMixedRingAt + Tile::kPassageBytes + slot * Tile::kStageBytes;
+                const std::uint32_t images = stage + Tile::kOperandsAt + slice * Tile::kImagesOfSlice;
+                // The last stage of a round may lack blocks of the later slices.
+                if (kSlices == 1 || first + slice < count) {
+                    // Panels and rows past the last are whatever the stage held; their sums go nowhere.
+                    const TileBlock<E> weights(stage + (panel_warp * kSlices + slice) * Tile::kWeightBytes, tile, lane);
+                    multiply_tile<E, N>(weights, images, sums);
+                    if (first + slice + gemv_warps(E) >= count) {
+                        // The slice ends. Product and sum are rounded apart, as where one warp leaves the product and
+                        // another adds it.
+#pragma unroll
+                        for (int j = 0; j < kSums / 4; ++j) {
+                            std::uint32_t x, y;
+                            load_shared2(x, y, images + j * Image::kBytes + Image::kBackAt + lane % 4 * 8);
+#pragma unroll
+                            for (int i = 0; i < 4; ++i) {
+                                const float product = __fmul_rn(sums[4 * j + i], __uint_as_float(i % 2 == 0 ? x : y));
+                                if constexpr (kSlices == 1) {
+                                    total[4 * j + i] = __fadd_rn(total[4 * j + i], product);
+                                } else {
+                                    sums[4 * j + i] = product;
+                                }
+                            }
+                        }
+                    }
+                }
+                mbarrier_arrive_warp(shared + 16 * slot + 8);
+                if (++slot == args.plan.stages) {
+                    slot = 0;
+                    parity ^= 1;
+                }
+            }
+            if constexpr (kSlices > 1)
+                add_slices<kSlices, N, 32 * kWarps>(passage, slice, min(kSlices, count - w), sums, total);
+        }
+        float(&sums_of)[1][kOwn / 8][4] = reinterpret_cast<float(&)[1][kOwn / 8][4]>(total);
+        if (args.op.split > 1 &&
+            !add_parts<kWarps>(args, sums_of, unit.tile, unit.part, warp, lane, shared + kMixedFlagAt))
+            continue;
+        float factors[(kOwn + 31) / 32];
+        norm_factors<E>(args, row, lane, factors);
+        if (panel_warp < unit.panels && row < args.rows) {
+            with_epilogue(args.op.epilogue.kind, [&](auto kind) {
+                finish_sums<kind>(args, sums_of, factors, unit.panel + panel_warp, tile, row, lane);
+            });
+        }
+    }
+}
+
+// One file per quantisation type instantiates this. Attributes of a kernel are set once per device.
+template <QuantType E>
+void launch_mixed_as(const OperandCall& operands, const MixedArgs& args, const DeviceInfo& device,
+                     cudaStream_t stream) {
+    const int slices = operands.op.split * gemv_warps(E);
+    launch_dependent("operands", make_operands<E>,
+                     dim3(static_cast<unsigned>(operands.eights),
+                          static_cast<unsigned>((slices + kOperandWarps - 1) / kOperandWarps)),
+                     32 * kOperandWarps, 0, stream, operands);
+    visit_mixed_tiles<E>([&](auto panels, auto slices_at_once, auto columns) {
+        const MixedPlan& plan = args.plan;
+        if (plan.panels != panels || plan.slices != slices_at_once || plan.columns != columns) return;
+        const auto kernel = mixed_wgmma<E, panels, slices_at_once, columns>;
+        static std::atomic<std::uint64_t> prepared = 0;
+        const std::uint64_t bit = std::uint64_t{1} << device.index % 64;
+        if ((prepared.load() & bit) == 0) {
+            cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                            static_cast<int>(device.shared_bytes)),
+                       "cannot have the shared memory");
+            cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                                            cudaSharedmemCarveoutMaxShared),
+                       "cannot choose the division of memory");
+            prepared |= bit;
+        }
+        launch_dependent("mixed_gemm", kernel, dim3(static_cast<unsigned>(std::min(plan.units, device.processors))),
+                         WgmmaGroups<panels, slices_at_once>::kThreads, plan.shared_bytes, stream, args);
+    });
+}
+
+}  // namespace foresay::kernels::cuda
