@@ -21,6 +21,37 @@ namespace {
 
 // A prompt waits for another one that is evaluating at least so many more tokens of the same beginning.
 constexpr std::int32_t kWorthWaiting = 32;
+// Under `automatic`, after so many rounds without a draft that paid, so many forwards run ahead before the next look.
+constexpr std::int32_t kPlainRounds = 2;
+constexpr std::int32_t kForwardsAhead = 8;
+
+// The rows of a forward, by segment.
+struct Forward {
+    kernels::RowClass row_class = kernels::RowClass::decode;
+    std::vector<kernels::TokenRef> tokens;
+    std::vector<std::int32_t> logit_rows;
+    std::vector<core::Segment> segments;
+    std::vector<Sequence*> chosen;   // null: the sequence has ended, or takes no rows any more
+    std::vector<std::int32_t> base;  // rows without the draft
+    std::vector<RowSource> sources;  // where there are logit rows
+
+    void clear(kernels::RowClass of) {
+        row_class = of;
+        tokens.clear();
+        logit_rows.clear();
+        segments.clear();
+        chosen.clear();
+        base.clear();
+    }
+    void reserve(std::size_t rows, std::size_t sequences) {
+        tokens.reserve(rows);
+        logit_rows.reserve(rows);
+        segments.reserve(sequences);
+        chosen.reserve(sequences);
+        base.reserve(sequences);
+        sources.reserve(sequences);
+    }
+};
 
 }  // namespace
 
@@ -34,15 +65,12 @@ struct BatchGenerator::State {
     kernels::RowClass last = kernels::RowClass::decode;
     BatchCounters counters;
     PrefixCache kept;  // texts that have ended
-    // Of the forward:
     std::vector<SequenceLoad> loads;
     Schedule schedule;
-    std::vector<kernels::TokenRef> tokens;
-    std::vector<std::int32_t> logit_rows;
-    std::vector<core::Segment> segments;
-    std::vector<Sequence*> chosen;   // of each segment
-    std::vector<std::int32_t> base;  // rows of each segment without its draft
-    std::vector<RowSource> sources;  // of each segment with logit rows
+    Forward current;
+    Forward ahead;                                      // runs before the host knows the tokens of `current`
+    bool runs_ahead = false;                            // there is one
+    std::int32_t plain_rounds = 0, forwards_ahead = 0;  // in a row
     BatchSampling sampling;
     std::vector<WaitingRequest> candidates;
     std::vector<std::size_t> places;  // of the candidates, in `waiting`
@@ -98,6 +126,10 @@ struct BatchGenerator::State {
     void release(Sequence& sequence);
     void remove_ended();
     void make_segments();
+    bool take_ahead();
+    bool may_run_ahead();
+    void run_ahead();
+    void wait_for_rows();
     void sample();
 };
 
@@ -221,6 +253,8 @@ void BatchGenerator::State::admit() {
 void BatchGenerator::State::release(Sequence& sequence) {
     if (model) model->forget(sequence.model_draft);
     if (sequence.id() < 0) return;
+    // A forward that runs ahead may have a row of it.
+    if (cache().length(sequence.id()) > sequence.held()) cache().truncate(sequence.id(), sequence.held());
     if (parts.reuse_prefixes && !sequence.broken) {
         kept.keep(sequence.id(), sequence.key());
     } else {
@@ -281,6 +315,7 @@ void BatchGenerator::State::remove_ended() {
     for (auto* list : {&running, &waiting}) {
         removed |= std::erase_if(*list, [this](const std::unique_ptr<Sequence>& sequence) {
                        if (!sequence->ended()) return false;
+                       std::ranges::replace(ahead.chosen, sequence.get(), nullptr);
                        release(*sequence);
                        return true;
                    }) > 0;
@@ -293,40 +328,109 @@ void BatchGenerator::State::remove_ended() {
 }
 
 void BatchGenerator::State::make_segments() {
-    tokens.clear();
-    logit_rows.clear();
-    segments.clear();
-    chosen.clear();
-    base.clear();
+    current.clear(schedule.row_class);
     for (const ScheduledRows& rows : schedule.rows) {
         Sequence& sequence = *running[rows.sequence];
-        const std::size_t begin = tokens.size();
+        const std::size_t begin = current.tokens.size();
         for (const std::int32_t token : sequence.next_tokens(rows.rows)) {
-            tokens.push_back(kernels::TokenRef::id(token));
+            current.tokens.push_back(kernels::TokenRef::id(token));
         }
-        for (const std::int32_t token : sequence.draft_tokens()) tokens.push_back(kernels::TokenRef::id(token));
-        const std::size_t first = logit_rows.size();
+        for (const std::int32_t token : sequence.draft_tokens()) current.tokens.push_back(kernels::TokenRef::id(token));
+        const std::size_t first = current.logit_rows.size();
         if (sequence.samples_after(rows.rows)) {
-            for (std::int32_t i = 0; i <= sequence.drafted(); ++i) logit_rows.push_back(rows.rows - 1 + i);
+            for (std::int32_t i = 0; i <= sequence.drafted(); ++i) current.logit_rows.push_back(rows.rows - 1 + i);
         }
-        segments.push_back({.sequence = sequence.id(),
-                            .tokens = std::span(tokens).subspan(begin),
-                            .logit_rows = std::span(logit_rows).subspan(first)});
-        base.push_back(rows.rows);
-        chosen.push_back(&sequence);
+        current.segments.push_back({.sequence = sequence.id(),
+                                    .tokens = std::span(current.tokens).subspan(begin),
+                                    .logit_rows = std::span(current.logit_rows).subspan(first)});
+        current.base.push_back(rows.rows);
+        current.chosen.push_back(&sequence);
     }
+}
+
+// The forward that ran ahead becomes the present one, without those who take no rows any more. False: there was none,
+// or no sequence is left in it.
+bool BatchGenerator::State::take_ahead() {
+    if (!runs_ahead) return false;
+    runs_ahead = false;
+    std::swap(current, ahead);
+    bool any = false;
+    for (Sequence*& sequence : current.chosen) {
+        if (sequence == nullptr) continue;
+        if (sequence->paused) {
+            cache().truncate(sequence->id(), sequence->held());
+            sequence = nullptr;
+            continue;
+        }
+        sequence->begin_draft(0);
+        any = true;
+    }
+    return any;
 }
 
 // Where the device samples, all rows at once, before the host looks at any.
 void BatchGenerator::State::start_sampling() {
-    sources.assign(chosen.size(), RowSource::logits);
+    current.sources.assign(current.chosen.size(), RowSource::logits);
     sampling.begin();
-    for (std::size_t i = 0; i < chosen.size(); ++i) {
-        if (segments[i].logit_rows.empty()) continue;
-        if (chosen[i]->samples_on_device()) sources[i] = chosen[i]->start_sampling(sampling);
-        if (sources[i] == RowSource::logits) break;  // the host's rows are the last
+    // A row whose sequence is gone is sampled like another one.
+    const auto live =
+        std::ranges::find_if(current.chosen, [](const Sequence* sequence) { return sequence != nullptr; });
+    for (std::size_t i = 0; i < current.chosen.size(); ++i) {
+        if (current.segments[i].logit_rows.empty()) continue;
+        Sequence* const sequence = current.chosen[i] != nullptr ? current.chosen[i] : *live;
+        if (sequence->samples_on_device()) current.sources[i] = sequence->start_sampling(sampling);
+        if (current.sources[i] == RowSource::logits) break;  // the host's rows are the last
     }
     sampling.start(target());
+}
+
+// Whether the next forward can be known before the tokens of this one are: a row for each sequence, and no draft.
+bool BatchGenerator::State::may_run_ahead() {
+    if (current.row_class != kernels::RowClass::decode || !target().ops().asynchronous()) return false;
+    if (!waiting.empty() && running.size() < most) return false;
+    if (drafts() && parts.speculation.mode != core::SpeculationMode::off) {
+        if (parts.speculation.mode == core::SpeculationMode::fixed) return false;
+        if (plain_rounds < kPlainRounds || forwards_ahead >= kForwardsAhead) return false;
+    }
+    std::int32_t pages = 0;
+    std::size_t decoding = 0;
+    for (std::size_t i = 0; i < current.chosen.size(); ++i) {
+        const Sequence* const sequence = current.chosen[i];
+        if (sequence == nullptr) continue;
+        if (sequence->cancelled || current.sources[i] != RowSource::tokens ||
+            current.segments[i].logit_rows.size() != 1) {
+            return false;
+        }
+        ++decoding;
+        if (sequence->room() > 1) pages += cache().missing_pages(sequence->id(), 1);
+    }
+    const auto due = std::ranges::count_if(running, [](const auto& sequence) { return !sequence->paused; });
+    return decoding == static_cast<std::size_t>(due) && pages <= cache().free_pages();
+}
+
+// Starts the next forward, whose tokens the device has just begun to sample: while it runs, the host reads them.
+void BatchGenerator::State::run_ahead() {
+    if (!may_run_ahead()) return;
+    ahead.clear(kernels::RowClass::decode);
+    for (std::size_t i = 0; i < current.chosen.size(); ++i) {
+        Sequence* const sequence = current.chosen[i];
+        if (sequence == nullptr || sequence->room() <= 1) continue;
+        const std::size_t begin = ahead.tokens.size();
+        ahead.tokens.push_back(kernels::TokenRef::slot(static_cast<std::int32_t>(i)));
+        ahead.logit_rows.push_back(0);
+        ahead.segments.push_back({.sequence = sequence->id(),
+                                  .tokens = std::span(ahead.tokens).subspan(begin),
+                                  .logit_rows = std::span(ahead.logit_rows).subspan(begin)});
+        ahead.base.push_back(1);
+        ahead.chosen.push_back(sequence);
+    }
+    if (ahead.chosen.empty()) return;
+    check(target().evaluate(kernels::RowClass::decode, ahead.segments), "rows that run ahead have their pages");
+    runs_ahead = true;
+    ++forwards_ahead;
+}
+
+void BatchGenerator::State::wait_for_rows() {
     if (sampling.empty()) {
         target().wait();
     } else {
@@ -337,13 +441,17 @@ void BatchGenerator::State::start_sampling() {
 void BatchGenerator::State::sample() {
     std::int32_t row = 0;
     ++counters.forwards;
-    for (std::size_t i = 0; i < chosen.size(); ++i) {
-        Sequence& sequence = *chosen[i];
-        const auto rows = static_cast<std::int32_t>(segments[i].tokens.size());
-        (schedule.row_class == kernels::RowClass::prefill ? counters.prefill_rows : counters.decode_rows) += rows;
+    for (std::size_t i = 0; i < current.chosen.size(); ++i) {
+        const auto rows = static_cast<std::int32_t>(current.segments[i].tokens.size());
+        (current.row_class == kernels::RowClass::prefill ? counters.prefill_rows : counters.decode_rows) += rows;
+        if (current.chosen[i] == nullptr) {
+            ++row;
+            continue;
+        }
+        Sequence& sequence = *current.chosen[i];
         served.find(sequence.queue())->second += static_cast<std::uint64_t>(rows);
-        sequence.advance(base[i]);
-        if (segments[i].logit_rows.empty()) continue;
+        sequence.advance(current.base[i]);
+        if (current.segments[i].logit_rows.empty()) continue;
         const std::int32_t own = sequence.drafted();
         // The sink of another sequence may have cancelled it since.
         if (sequence.cancelled) {
@@ -351,7 +459,7 @@ void BatchGenerator::State::sample() {
         } else {
             const std::int32_t room = sequence.room();
             const std::int64_t accepted = sequence.accepted();
-            sequence.sample(target(), row, sources[i], everyone);
+            sequence.sample(target(), row, current.sources[i], everyone);
             counters.tokens += room - sequence.room();
             counters.drafted += own;
             counters.accepted += sequence.accepted() - accepted;
@@ -488,6 +596,8 @@ void BatchGenerator::State::draft_what_pays(std::int32_t used, double value) {
 void BatchGenerator::State::draft() {
     drafting = false;
     draft_ms = 0.0;
+    ++plain_rounds;
+    forwards_ahead = 0;
     for (const ScheduledRows& rows : schedule.rows) running[rows.sequence]->begin_draft(0);
     const SpeculationOptions& options = parts.speculation;
     if (!drafts() || options.mode == core::SpeculationMode::off) return;
@@ -528,6 +638,7 @@ void BatchGenerator::State::draft() {
         const bool fits = pages + more <= cache().free_pages();
         if (fits) pages += more;
         sequence.cut_draft(fits ? widths[i] : 0);
+        if (sequence.drafted() > 0) plain_rounds = 0;
     }
     draft_ms = parts.now() - start;
 }
@@ -535,11 +646,11 @@ void BatchGenerator::State::draft() {
 // From the times and the outcome of a decode forward.
 void BatchGenerator::State::learn(double verify_ms, std::int32_t emitted) {
     if (!drafts() || parts.speculation.mode != core::SpeculationMode::automatic) return;
-    const std::int32_t plain_rows = std::accumulate(base.begin(), base.end(), 0);
+    const std::int32_t plain_rows = std::accumulate(current.base.begin(), current.base.end(), 0);
     if (plain_rows > costs.widest()) return;
-    const auto sequences = static_cast<std::int32_t>(segments.size());
+    const auto sequences = static_cast<std::int32_t>(current.segments.size());
     const double plain_ms = costs.verify_ms(plain_rows);
-    costs.observe(static_cast<std::int32_t>(tokens.size()), verify_ms);
+    costs.observe(static_cast<std::int32_t>(current.tokens.size()), verify_ms);
     if (!drafting || emitted < 1) return;
     const double ms = verify_ms + draft_ms;
     ledger.note(emitted, sequences, ms, plain_ms);
@@ -565,19 +676,15 @@ BatchGenerator::BatchGenerator(BatchParts parts) {
     if (s.parts.draft) s.model.emplace(std::move(s.parts.draft), std::move(s.parts.never_proposed), s.parts.now);
     s.warm_up();
     const auto rows = static_cast<std::size_t>(s.target().max_rows());
-    s.tokens.reserve(rows);
-    s.logit_rows.reserve(rows);
+    s.current.reserve(rows, s.most);
+    s.ahead.reserve(rows, s.most);
     s.running.reserve(s.most);
     s.loads.reserve(s.most);
     s.schedule.rows.reserve(s.most);
-    s.segments.reserve(s.most);
-    s.chosen.reserve(s.most);
-    s.base.reserve(s.most);
     s.drafting_texts.reserve(s.most);
     s.steps.reserve(s.most);
     s.gains.reserve(s.most);
     s.widths.reserve(s.most);
-    s.sources.reserve(s.most);
     s.drafted.reserve(s.most * static_cast<std::size_t>(core::kMaxDraft));
 }
 
@@ -634,26 +741,34 @@ bool BatchGenerator::step() {
     State& s = *state_;
     const double begin = s.parts.now();
     s.end_cancelled();
-    s.admit();
-    s.plan();
-    if (s.schedule.rows.empty()) return false;
-    // Rows that the device samples come first.
-    std::ranges::sort(s.schedule.rows, {}, [&s](const ScheduledRows& rows) {
-        return std::pair(!s.running[rows.sequence]->samples_on_device(), rows.sequence);
-    });
-    s.draft();
-    s.make_segments();
+    const bool ahead = s.take_ahead();
+    if (!ahead) {
+        s.admit();
+        s.plan();
+        if (s.schedule.rows.empty()) return false;
+        // Rows that the device samples come first.
+        std::ranges::sort(s.schedule.rows, {}, [&s](const ScheduledRows& rows) {
+            return std::pair(!s.running[rows.sequence]->samples_on_device(), rows.sequence);
+        });
+        s.draft();
+        s.make_segments();
+    }
     const double start = s.parts.now();
-    check(s.target().evaluate(s.schedule.row_class, s.segments), "every admitted sequence has its pages");
-    s.last = s.schedule.row_class;
+    if (!ahead)
+        check(s.target().evaluate(s.current.row_class, s.current.segments), "every admitted sequence has its pages");
+    s.last = s.current.row_class;
     s.start_sampling();
+    s.run_ahead();
+    s.wait_for_rows();
     const double forward_end = s.parts.now();
     const double verify_ms = forward_end - start;
     const std::int64_t before = s.counters.tokens;
     s.sample();
     s.counters.target_ms += verify_ms;
     s.counters.sample_ms += s.parts.now() - forward_end;
-    if (s.last == kernels::RowClass::decode) s.learn(verify_ms, static_cast<std::int32_t>(s.counters.tokens - before));
+    const auto emitted = static_cast<std::int32_t>(s.counters.tokens - before);
+    // Of a forward that ran ahead only a part of its time was waited for.
+    if (s.last == kernels::RowClass::decode && !ahead) s.learn(verify_ms, emitted);
     s.remove_ended();
     s.counters.step_ms += s.parts.now() - begin;
     return true;
