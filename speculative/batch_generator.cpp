@@ -62,7 +62,8 @@ struct BatchGenerator::State {
     std::vector<std::unique_ptr<Sequence>> waiting;  // in the order of arrival
     std::uint64_t tickets = 0;
     std::map<std::string, std::uint64_t, std::less<>> served;  // rows, by queue; of queues with sequences
-    kernels::RowClass last = kernels::RowClass::decode;
+    std::int32_t decoded = kLongestDecodeTurn;      // forwards of decode rows since the last one of prefill rows
+    double prefill_turn_ms = 0.0, decode_ms = 0.0;  // of forwards beside the other kind, lately; 0: not known
     BatchCounters counters;
     PrefixCache kept;  // texts that have ended
     std::vector<SequenceLoad> loads;
@@ -122,6 +123,7 @@ struct BatchGenerator::State {
     void step_model(std::span<const std::pair<double, Sequence*>> texts);
     void start_sampling();
     void learn(double verify_ms, std::int32_t emitted);
+    void note_turn(double ms);
     void preempt();
     void release(Sequence& sequence);
     void remove_ended();
@@ -290,8 +292,9 @@ void BatchGenerator::State::plan() {
         schedule_forward(loads,
                          {.prefill_rows = options.prefill_rows,
                           .prefill_rows_beside = parts.prefill_rows_beside,
-                          .decode_rows = target().max_rows()},
-                         last, schedule);
+                          .decode_rows = target().max_rows(),
+                          .decode_turn = decode_turn(loads, prefill_turn_ms, decode_ms)},
+                         decoded, schedule);
         const auto wanted = [this] {
             std::int32_t pages = 0;
             for (const ScheduledRows& rows : schedule.rows) {
@@ -643,6 +646,19 @@ void BatchGenerator::State::draft() {
     draft_ms = parts.now() - start;
 }
 
+// What the turns of prompts and of decoding take where there are both.
+void BatchGenerator::State::note_turn(double ms) {
+    const bool prefill = current.row_class == kernels::RowClass::prefill;
+    decoded = prefill ? 0 : std::min(decoded + 1, kLongestDecodeTurn);
+    const auto waits = [prefill](const SequenceLoad& load) {
+        return (prefill ? load.decode_rows : load.prefill_rows) > 0;
+    };
+    if (std::ranges::none_of(loads, waits)) return;
+    constexpr double kBlend = 0.3;
+    double& known = prefill ? prefill_turn_ms : decode_ms;
+    known = known > 0.0 ? known + kBlend * (std::min(ms, 3.0 * known) - known) : ms;
+}
+
 // From the times and the outcome of a decode forward.
 void BatchGenerator::State::learn(double verify_ms, std::int32_t emitted) {
     if (!drafts() || parts.speculation.mode != core::SpeculationMode::automatic) return;
@@ -756,7 +772,6 @@ bool BatchGenerator::step() {
     const double start = s.parts.now();
     if (!ahead)
         check(s.target().evaluate(s.current.row_class, s.current.segments), "every admitted sequence has its pages");
-    s.last = s.current.row_class;
     s.start_sampling();
     s.run_ahead();
     s.wait_for_rows();
@@ -768,7 +783,8 @@ bool BatchGenerator::step() {
     s.counters.sample_ms += s.parts.now() - forward_end;
     const auto emitted = static_cast<std::int32_t>(s.counters.tokens - before);
     // Of a forward that ran ahead only a part of its time was waited for.
-    if (s.last == kernels::RowClass::decode && !ahead) s.learn(verify_ms, emitted);
+    if (!ahead) s.note_turn(verify_ms);
+    if (s.current.row_class == kernels::RowClass::decode && !ahead) s.learn(verify_ms, emitted);
     s.remove_ended();
     s.counters.step_ms += s.parts.now() - begin;
     return true;

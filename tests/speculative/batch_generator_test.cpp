@@ -35,8 +35,37 @@ using ::testing::IsEmpty;
 
 Schedule scheduled(const std::vector<SequenceLoad>& loads, RowClass last) {
     Schedule schedule;
-    schedule_forward(loads, {.prefill_rows = 100, .prefill_rows_beside = 30, .decode_rows = 8}, last, schedule);
+    schedule_forward(loads, {.prefill_rows = 100, .prefill_rows_beside = 30, .decode_rows = 8},
+                     last == RowClass::decode ? 1 : 0, schedule);
     return schedule;
+}
+
+// Those who decode get their share of the time, whatever the forwards of both kinds take.
+TEST(Scheduler, DecodingHasItsShareWhilePromptsWait) {
+    using speculative::decode_turn;
+    using speculative::kDecodeShare;
+    const std::vector<SequenceLoad> loads = {{.decode_rows = 1}, {.prefill_rows = 500}, {.decode_rows = 1}};
+    for (const double prefill_ms : {3.0, 20.0, 90.0}) {
+        const std::int32_t turn = decode_turn(loads, prefill_ms, 2.0);
+        const double share = 2.0 * turn / (2.0 * turn + prefill_ms);
+        EXPECT_NEAR(share, kDecodeShare, 0.1) << prefill_ms;
+        Schedule schedule;
+        std::int32_t decoded = 0, decoding = 0;
+        for (int forward = 0; forward < 10 * (turn + 1); ++forward) {
+            schedule_forward(loads, {.decode_turn = turn}, decoded, schedule);
+            const bool decodes = schedule.row_class == RowClass::decode;
+            decoded = decodes ? decoded + 1 : 0;
+            decoding += decodes ? 1 : 0;
+        }
+        EXPECT_EQ(decoding, 10 * turn);
+    }
+    // One that decodes does not keep many prompts waiting.
+    const std::vector<SequenceLoad> many = {
+        {.decode_rows = 1}, {.prefill_rows = 9}, {.prefill_rows = 9}, {.prefill_rows = 9}, {.prefill_rows = 9}};
+    EXPECT_EQ(decode_turn(many, 40.0, 2.0), 6);
+    EXPECT_EQ(decode_turn(loads, 0.0, 2.0), 1) << "not known";
+    EXPECT_EQ(decode_turn(loads, 1e9, 1e-9), speculative::kLongestDecodeTurn);
+    EXPECT_EQ(decode_turn({}, 20.0, 2.0), 1);
 }
 
 TEST(Scheduler, ReadsPromptsInTheirOrderSeveralInOneForward) {
