@@ -11,6 +11,10 @@ namespace foresay::engine {
 namespace {
 
 constexpr std::int64_t kDefaultContexts = 4;
+// Rows of prompts in a forward between two of decode rows. A device takes little longer for hundreds of them than for a
+// few; the host computes one after the other.
+constexpr std::int32_t kDeviceRowsBeside = 512;
+constexpr std::int32_t kHostRowsBeside = 64;
 
 // Whole contexts that the cache has pages for.
 std::int32_t contexts(const BatchOptions& options, const core::ContextOptions& context, const core::Model& target) {
@@ -43,7 +47,9 @@ speculative::BatchGenerator Engine::make_batch(const BatchOptions& options) cons
     parts.short_given = core::short_given_tokens(ops());
     parts.reuse_prefixes = options.kept_texts > 0;
     parts.tokenizer = state_->tokenizer.get();
-    parts.prefill_rows_beside = options.prefill_rows_beside;
+    parts.prefill_rows_beside = options.prefill_rows_beside > 0 ? options.prefill_rows_beside
+                                : ops().asynchronous()          ? kDeviceRowsBeside
+                                                                : kHostRowsBeside;
     if (options.speculate) parts.speculation = speculation();
     for (const speculative::DrafterKind& kind : speculative::drafter_kinds()) {
         if (kind.needs_draft_model || !has_source(kind.name)) continue;

@@ -16,8 +16,9 @@ struct BatchOptions {
     std::int32_t kept_texts = 64;  // most texts whose beginning is kept; 0: none,
                                    // and texts that run share nothing
     bool speculate = true;         // as the configuration says: its mode and its sources
-    // Rows of prompts between two decode forwards. Fewer: shorter gaps between tokens; more: earlier first tokens.
-    std::int32_t prefill_rows_beside = 64;
+    // Rows of prompts in a forward between two of decode rows. Fewer: shorter gaps between tokens; more: earlier first
+    // tokens. 0: as suits the backend.
+    std::int32_t prefill_rows_beside = 0;
 };
 
 }  // namespace foresay::engine

@@ -1,19 +1,13 @@
 #include "speculative/batch_generator.h"
 
 #include <algorithm>
-#include <map>
-#include <numeric>
-#include <optional>
 #include <utility>
 
 #include "base/error.h"
 #include "core/text/tokenizer.h"
 #include "samplers/chain.h"
-#include "speculative/draft_gain.h"
+#include "speculative/batch_state.h"
 #include "speculative/failures.h"
-#include "speculative/prefix_cache.h"
-#include "speculative/row_budget.h"
-#include "speculative/sequence.h"
 
 namespace foresay::speculative {
 
@@ -21,87 +15,11 @@ namespace {
 
 // A prompt waits for another one that is evaluating at least so many more tokens of the same beginning.
 constexpr std::int32_t kWorthWaiting = 32;
+// Under `automatic`, after so many rounds without a draft that paid, so many forwards run ahead before the next look.
+constexpr std::int32_t kPlainRounds = 2;
+constexpr std::int32_t kForwardsAhead = 8;
 
 }  // namespace
-
-struct BatchGenerator::State {
-    BatchParts parts;
-    std::size_t most = 0;                            // sequences that run at once
-    std::vector<std::unique_ptr<Sequence>> running;  // in the order of admission
-    std::vector<std::unique_ptr<Sequence>> waiting;  // in the order of arrival
-    std::uint64_t tickets = 0;
-    std::map<std::string, std::uint64_t, std::less<>> served;  // rows, by queue; of queues with sequences
-    kernels::RowClass last = kernels::RowClass::decode;
-    BatchCounters counters;
-    RowClasses classes;
-    PrefixCache kept;  // texts that have ended
-    // Of the forward:
-    std::vector<SequenceLoad> loads;
-    Schedule schedule;
-    std::vector<kernels::TokenRef> tokens;
-    std::vector<std::int32_t> logit_rows;
-    std::vector<core::Segment> segments;
-    std::vector<Sequence*> chosen;   // of each segment
-    std::vector<std::int32_t> base;  // rows of each segment without its draft
-    std::vector<RowSource> sources;  // of each segment with logit rows
-    BatchSampling sampling;
-    std::vector<WaitingRequest> candidates;
-    std::vector<std::size_t> places;  // of the candidates, in `waiting`
-    // Of drafts:
-    CostModel costs;
-    RowLedger ledger;
-    std::optional<ModelDrafts> model;
-    Acceptance everyone;                    // how often the draft model is right, in all texts
-    std::vector<Sequence*> drafting_texts;  // texts of the round that may draft
-    std::vector<DraftStep> steps;
-    std::vector<std::pair<double, Sequence*>> gains;
-    double speedup = 1.0;  // tokens per millisecond with drafts, in those without, over the last rounds
-    std::vector<DraftedRow> drafted;
-    std::vector<std::int32_t> widths;  // of the drafts, by segment
-    bool drafting = false;             // this round was allowed to draft
-    double draft_ms = 0.0;
-
-    explicit State(BatchParts given)
-        : parts(std::move(given)),
-          classes{parts.classes_agree, parts.short_given},
-          kept(parts.target->cache(), classes),
-          costs(parts.target->options().decode_rows) {}
-
-    core::Context& target() const { return *parts.target; }
-    core::KvCache& cache() const { return parts.target->cache(); }
-    bool drafts() const { return parts.make_drafter || model; }
-    Sequence* find(Ticket ticket) {
-        for (const auto* list : {&running, &waiting}) {
-            for (const auto& sequence : *list) {
-                if (sequence->ticket() == ticket && !sequence->ended()) return sequence.get();
-            }
-        }
-        return nullptr;
-    }
-
-    void end_cancelled();
-    void admit();
-    std::size_t next();
-    bool waits_for_another(const Sequence& sequence) const;
-    bool give_pages(Sequence& sequence);
-    core::SequenceId open(const Sequence& sequence, std::int32_t& held);
-    std::int32_t pages_to_grow(const Sequence& sequence) const;
-    void plan();
-    void warm_up();
-    void draft();
-    void draft_fixed();
-    void draft_what_pays(std::int32_t used, double value);
-    void take_proposals(Sequence& sequence, double value, bool prefer_model);
-    double gain_of_model(const Sequence& sequence, double value, std::int32_t rows) const;
-    void step_model(std::span<const std::pair<double, Sequence*>> texts);
-    void start_sampling();
-    void learn(double verify_ms, std::int32_t emitted);
-    void preempt();
-    void release(Sequence& sequence);
-    void remove_ended();
-    void make_segments();
-    void sample();
-};
 
 // Sinks may add sequences while these loops run, so they go by index.
 void BatchGenerator::State::end_cancelled() {
@@ -222,6 +140,8 @@ void BatchGenerator::State::admit() {
 void BatchGenerator::State::release(Sequence& sequence) {
     if (model) model->forget(sequence.model_draft);
     if (sequence.id() < 0) return;
+    // A forward that runs ahead may have a row of it.
+    if (cache().length(sequence.id()) > sequence.held()) cache().truncate(sequence.id(), sequence.held());
     if (parts.reuse_prefixes && !sequence.broken) {
         kept.keep(sequence.id(), sequence.key());
     } else {
@@ -257,8 +177,9 @@ void BatchGenerator::State::plan() {
         schedule_forward(loads,
                          {.prefill_rows = options.prefill_rows,
                           .prefill_rows_beside = parts.prefill_rows_beside,
-                          .decode_rows = target().max_rows()},
-                         last, schedule);
+                          .decode_rows = target().max_rows(),
+                          .decode_turn = decode_turn(loads, prefill_turn_ms, decode_ms)},
+                         decoded, schedule);
         const auto wanted = [this] {
             std::int32_t pages = 0;
             for (const ScheduledRows& rows : schedule.rows) {
@@ -282,6 +203,7 @@ void BatchGenerator::State::remove_ended() {
     for (auto* list : {&running, &waiting}) {
         removed |= std::erase_if(*list, [this](const std::unique_ptr<Sequence>& sequence) {
                        if (!sequence->ended()) return false;
+                       std::ranges::replace(ahead.chosen, sequence.get(), nullptr);
                        release(*sequence);
                        return true;
                    }) > 0;
@@ -294,40 +216,109 @@ void BatchGenerator::State::remove_ended() {
 }
 
 void BatchGenerator::State::make_segments() {
-    tokens.clear();
-    logit_rows.clear();
-    segments.clear();
-    chosen.clear();
-    base.clear();
+    current.clear(schedule.row_class);
     for (const ScheduledRows& rows : schedule.rows) {
         Sequence& sequence = *running[rows.sequence];
-        const std::size_t begin = tokens.size();
+        const std::size_t begin = current.tokens.size();
         for (const std::int32_t token : sequence.next_tokens(rows.rows)) {
-            tokens.push_back(kernels::TokenRef::id(token));
+            current.tokens.push_back(kernels::TokenRef::id(token));
         }
-        for (const std::int32_t token : sequence.draft_tokens()) tokens.push_back(kernels::TokenRef::id(token));
-        const std::size_t first = logit_rows.size();
+        for (const std::int32_t token : sequence.draft_tokens()) current.tokens.push_back(kernels::TokenRef::id(token));
+        const std::size_t first = current.logit_rows.size();
         if (sequence.samples_after(rows.rows)) {
-            for (std::int32_t i = 0; i <= sequence.drafted(); ++i) logit_rows.push_back(rows.rows - 1 + i);
+            for (std::int32_t i = 0; i <= sequence.drafted(); ++i) current.logit_rows.push_back(rows.rows - 1 + i);
         }
-        segments.push_back({.sequence = sequence.id(),
-                            .tokens = std::span(tokens).subspan(begin),
-                            .logit_rows = std::span(logit_rows).subspan(first)});
-        base.push_back(rows.rows);
-        chosen.push_back(&sequence);
+        current.segments.push_back({.sequence = sequence.id(),
+                                    .tokens = std::span(current.tokens).subspan(begin),
+                                    .logit_rows = std::span(current.logit_rows).subspan(first)});
+        current.base.push_back(rows.rows);
+        current.chosen.push_back(&sequence);
     }
+}
+
+// The forward that ran ahead becomes the present one, without those who take no rows any more. False: there was none,
+// or no sequence is left in it.
+bool BatchGenerator::State::take_ahead() {
+    if (!runs_ahead) return false;
+    runs_ahead = false;
+    std::swap(current, ahead);
+    bool any = false;
+    for (Sequence*& sequence : current.chosen) {
+        if (sequence == nullptr) continue;
+        if (sequence->paused) {
+            cache().truncate(sequence->id(), sequence->held());
+            sequence = nullptr;
+            continue;
+        }
+        sequence->begin_draft(0);
+        any = true;
+    }
+    return any;
 }
 
 // Where the device samples, all rows at once, before the host looks at any.
 void BatchGenerator::State::start_sampling() {
-    sources.assign(chosen.size(), RowSource::logits);
+    current.sources.assign(current.chosen.size(), RowSource::logits);
     sampling.begin();
-    for (std::size_t i = 0; i < chosen.size(); ++i) {
-        if (segments[i].logit_rows.empty()) continue;
-        if (chosen[i]->samples_on_device()) sources[i] = chosen[i]->start_sampling(sampling);
-        if (sources[i] == RowSource::logits) break;  // the host's rows are the last
+    // A row whose sequence is gone is sampled like another one.
+    const auto live =
+        std::ranges::find_if(current.chosen, [](const Sequence* sequence) { return sequence != nullptr; });
+    for (std::size_t i = 0; i < current.chosen.size(); ++i) {
+        if (current.segments[i].logit_rows.empty()) continue;
+        Sequence* const sequence = current.chosen[i] != nullptr ? current.chosen[i] : *live;
+        if (sequence->samples_on_device()) current.sources[i] = sequence->start_sampling(sampling);
+        if (current.sources[i] == RowSource::logits) break;  // the host's rows are the last
     }
     sampling.start(target());
+}
+
+// Whether the next forward can be known before the tokens of this one are: a row for each sequence, and no draft.
+bool BatchGenerator::State::may_run_ahead() {
+    if (current.row_class != kernels::RowClass::decode || !target().ops().asynchronous()) return false;
+    if (!waiting.empty() && running.size() < most) return false;
+    if (drafts() && parts.speculation.mode != core::SpeculationMode::off) {
+        if (parts.speculation.mode == core::SpeculationMode::fixed) return false;
+        if (plain_rounds < kPlainRounds || forwards_ahead >= kForwardsAhead) return false;
+    }
+    std::int32_t pages = 0;
+    std::size_t decoding = 0;
+    for (std::size_t i = 0; i < current.chosen.size(); ++i) {
+        const Sequence* const sequence = current.chosen[i];
+        if (sequence == nullptr) continue;
+        if (sequence->cancelled || current.sources[i] != RowSource::tokens ||
+            current.segments[i].logit_rows.size() != 1) {
+            return false;
+        }
+        ++decoding;
+        if (sequence->room() > 1) pages += cache().missing_pages(sequence->id(), 1);
+    }
+    const auto due = std::ranges::count_if(running, [](const auto& sequence) { return !sequence->paused; });
+    return decoding == static_cast<std::size_t>(due) && pages <= cache().free_pages();
+}
+
+// Starts the next forward, whose tokens the device has just begun to sample: while it runs, the host reads them.
+void BatchGenerator::State::run_ahead() {
+    if (!may_run_ahead()) return;
+    ahead.clear(kernels::RowClass::decode);
+    for (std::size_t i = 0; i < current.chosen.size(); ++i) {
+        Sequence* const sequence = current.chosen[i];
+        if (sequence == nullptr || sequence->room() <= 1) continue;
+        const std::size_t begin = ahead.tokens.size();
+        ahead.tokens.push_back(kernels::TokenRef::slot(static_cast<std::int32_t>(i)));
+        ahead.logit_rows.push_back(0);
+        ahead.segments.push_back({.sequence = sequence->id(),
+                                  .tokens = std::span(ahead.tokens).subspan(begin),
+                                  .logit_rows = std::span(ahead.logit_rows).subspan(begin)});
+        ahead.base.push_back(1);
+        ahead.chosen.push_back(sequence);
+    }
+    if (ahead.chosen.empty()) return;
+    check(target().evaluate(kernels::RowClass::decode, ahead.segments), "rows that run ahead have their pages");
+    runs_ahead = true;
+    ++forwards_ahead;
+}
+
+void BatchGenerator::State::wait_for_rows() {
     if (sampling.empty()) {
         target().wait();
     } else {
@@ -338,13 +329,17 @@ void BatchGenerator::State::start_sampling() {
 void BatchGenerator::State::sample() {
     std::int32_t row = 0;
     ++counters.forwards;
-    for (std::size_t i = 0; i < chosen.size(); ++i) {
-        Sequence& sequence = *chosen[i];
-        const auto rows = static_cast<std::int32_t>(segments[i].tokens.size());
-        (schedule.row_class == kernels::RowClass::prefill ? counters.prefill_rows : counters.decode_rows) += rows;
+    for (std::size_t i = 0; i < current.chosen.size(); ++i) {
+        const auto rows = static_cast<std::int32_t>(current.segments[i].tokens.size());
+        (current.row_class == kernels::RowClass::prefill ? counters.prefill_rows : counters.decode_rows) += rows;
+        if (current.chosen[i] == nullptr) {
+            ++row;
+            continue;
+        }
+        Sequence& sequence = *current.chosen[i];
         served.find(sequence.queue())->second += static_cast<std::uint64_t>(rows);
-        sequence.advance(base[i]);
-        if (segments[i].logit_rows.empty()) continue;
+        sequence.advance(current.base[i]);
+        if (current.segments[i].logit_rows.empty()) continue;
         const std::int32_t own = sequence.drafted();
         // The sink of another sequence may have cancelled it since.
         if (sequence.cancelled) {
@@ -352,7 +347,7 @@ void BatchGenerator::State::sample() {
         } else {
             const std::int32_t room = sequence.room();
             const std::int64_t accepted = sequence.accepted();
-            sequence.sample(target(), row, sources[i], everyone);
+            sequence.sample(target(), row, current.sources[i], everyone);
             counters.tokens += room - sequence.room();
             counters.drafted += own;
             counters.accepted += sequence.accepted() - accepted;
@@ -361,192 +356,17 @@ void BatchGenerator::State::sample() {
     }
 }
 
-// Times forwards of several widths, within a time budget.
-void BatchGenerator::State::warm_up() {
-    if (!drafts() || parts.speculation.mode != core::SpeculationMode::automatic) return;
-    if (model) model->warm_up();
-    constexpr double kBudgetMs = 150.0;
-    const core::SequenceId id = cache().create();
-    std::vector<std::int32_t> ids(static_cast<std::size_t>(costs.widest()));
-    for (std::size_t i = 0; i < ids.size(); ++i) {
-        ids[i] = static_cast<std::int32_t>(i * 7919 % static_cast<std::size_t>(target().model().config().shape.vocab));
-    }
-    const double start = parts.now();
-    for (std::int32_t width = 1; width <= std::min(costs.widest(), target().capacity()); width *= 2) {
-        double best = 0.0;
-        for (int repeat = -1; repeat < 2; ++repeat) {
-            const double begin = parts.now();
-            target().decode(std::span(ids).first(static_cast<std::size_t>(width)), 1, id);
-            target().wait();
-            const double ms = parts.now() - begin;
-            target().truncate(0, id);
-            if (repeat >= 0) best = repeat == 0 ? ms : std::min(best, ms);
-        }
-        costs.calibrate(width, best);
-        if (parts.now() - start > kBudgetMs) break;
-    }
-    cache().drop(id);
-}
-
-void BatchGenerator::State::step_model(std::span<const std::pair<double, Sequence*>> texts) {
-    steps.clear();
-    for (const auto& [gain, sequence] : texts) {
-        steps.push_back({.text = &sequence->model_draft,
-                         .tokens = sequence->tokens(),
-                         .draft = sequence->draft_tokens(),
-                         .live = &sequence->chain(),
-                         .sampled = {}});
-    }
-    const double start = parts.now();
-    model->step(steps);
-    counters.draft_ms += parts.now() - start;
-    for (std::size_t i = 0; i < texts.size(); ++i) texts[i].second->take_sampled(steps[i].sampled);
-}
-
-// Every text gets what the draft model drafts, or else what its lookup has.
-void BatchGenerator::State::draft_fixed() {
-    while (model) {
-        gains.clear();
-        for (Sequence* sequence : drafting_texts) {
-            if (sequence->draft_is_open()) gains.emplace_back(0.0, sequence);
-        }
-        if (gains.empty()) break;
-        step_model(gains);
-    }
-    for (Sequence* sequence : drafting_texts) {
-        while (sequence->draft_is_open() && sequence->proposal().token >= 0) sequence->take_proposal();
-    }
-}
-
-// In tokens: what the draft model's next token for this text promises, without the time of the step.
-double BatchGenerator::State::gain_of_model(const Sequence& sequence, double value, std::int32_t rows) const {
-    const auto texts = static_cast<std::int32_t>(drafting_texts.size());
-    // What the draft model has missed of the text is made up for once, in the hope of many drafts.
-    const double late_ms = model->catch_up_ms(sequence.model_draft, sequence.tokens().size());
-    const double rounds = std::max(8.0, 0.5 * sequence.room());
-    return draft_gain(sequence.acceptance(), costs,
-                      {.rows = rows,
-                       .texts = texts,
-                       .further = sequence.draft_room(),
-                       .survival = sequence.survival(),
-                       .match = match_class(sequence.proposal().length),
-                       .step_ms = model->step_ms(texts) / texts,
-                       .value = value}) -
-           value * late_ms / rounds;
-}
-
-// Takes what the lookup has while that is likely. `prefer_model`: only where the draft model would not do better.
-void BatchGenerator::State::take_proposals(Sequence& sequence, double value, bool prefer_model) {
-    // A draft ends where it survives with less than this chance: no row is that cheap.
-    constexpr double kLeastSurvival = 0.05;
-    // What a right token is worth, in tokens: those after it can be accepted only if it is.
-    constexpr double kFollowers = 2.0;
-    while (sequence.draft_is_open() && sequence.proposal().token >= 0) {
-        const double chance = sequence.proposal().chance;
-        if (sequence.survival() * chance < kLeastSurvival) return;
-        if (prefer_model) {
-            const auto texts = static_cast<std::int32_t>(drafting_texts.size());
-            const double better = sequence.survival() * (sequence.model_chance() - chance) * kFollowers;
-            if (better > value * model->step_ms(texts) / texts) return;
-        }
-        sequence.take_proposal();
-    }
-}
-
-// Each step of the draft model serves the texts that gain most by it, as many as pay for it.
-void BatchGenerator::State::draft_what_pays(std::int32_t used, double value) {
-    for (;;) {
-        std::int32_t rows = used;
-        for (Sequence* sequence : drafting_texts) {
-            take_proposals(*sequence, value, model.has_value());
-            rows += sequence->drafted();
-        }
-        if (!model) return;
-        gains.clear();
-        for (Sequence* sequence : drafting_texts) {
-            if (sequence->draft_is_open()) gains.emplace_back(gain_of_model(*sequence, value, rows), sequence);
-        }
-        std::ranges::sort(gains, [](const auto& a, const auto& b) {
-            return a.first != b.first ? a.first > b.first : a.second->ticket() < b.second->ticket();
-        });
-        double sum = 0.0;
-        double best = 0.0;
-        std::size_t count = 0;
-        for (std::size_t i = 0; i < gains.size() && gains[i].first > 0.0; ++i) {
-            sum += gains[i].first;
-            const double net = sum - value * model->step_ms(static_cast<std::int32_t>(i) + 1);
-            if (net <= best) continue;
-            best = net;
-            count = i + 1;
-        }
-        if (count == 0) break;
-        step_model(std::span(gains).first(count));
-    }
-    for (Sequence* sequence : drafting_texts) take_proposals(*sequence, value, false);
-}
-
-// Drafts for the sequences of a decode forward, as far as there are rows and pages for them.
-void BatchGenerator::State::draft() {
-    drafting = false;
-    draft_ms = 0.0;
-    for (const ScheduledRows& rows : schedule.rows) running[rows.sequence]->begin_draft(0);
-    const SpeculationOptions& options = parts.speculation;
-    if (!drafts() || options.mode == core::SpeculationMode::off) return;
-    if (schedule.row_class != kernels::RowClass::decode) return;
-    const bool fixed = options.mode == core::SpeculationMode::fixed;
-    std::int32_t used = 0;
-    for (const ScheduledRows& rows : schedule.rows) used += rows.rows;
-    if (used >= costs.widest() || (!fixed && !ledger.allows())) return;
-    drafting = true;
-    const double start = parts.now();
-    std::int32_t pages = 0;
-    drafting_texts.clear();
-    for (const ScheduledRows& rows : schedule.rows) {
-        Sequence& sequence = *running[rows.sequence];
-        pages += cache().missing_pages(sequence.id(), rows.rows);
-        if (!sequence.samples_after(rows.rows)) continue;
-        sequence.begin_draft(fixed ? options.draft_length : options.max_draft);
-        drafting_texts.push_back(&sequence);
-    }
-    const double value = fixed ? 0.0 : speedup * static_cast<double>(schedule.rows.size()) / costs.verify_ms(used);
-    fixed ? draft_fixed() : draft_what_pays(used, value);
-    drafted.clear();
-    for (std::size_t i = 0; i < schedule.rows.size(); ++i) {
-        const Sequence& sequence = *running[schedule.rows[i].sequence];
-        for (std::int32_t depth = 0; depth < sequence.drafted(); ++depth) {
-            drafted.push_back({static_cast<std::int32_t>(i), depth, sequence.chance(depth)});
-        }
-    }
-    std::size_t worth = fixed ? drafted.size() : rows_worth(drafted, costs, used, value);
-    worth = std::min(worth, static_cast<std::size_t>(std::max(0, target().options().decode_rows - used)));
-    widths.assign(schedule.rows.size(), 0);
-    for (const DraftedRow& row : std::span(drafted).first(worth)) ++widths[static_cast<std::size_t>(row.sequence)];
-    for (std::size_t i = 0; i < schedule.rows.size(); ++i) {
-        const ScheduledRows& rows = schedule.rows[i];
-        Sequence& sequence = *running[rows.sequence];
-        const std::int32_t more = cache().missing_pages(sequence.id(), rows.rows + widths[i]) -
-                                  cache().missing_pages(sequence.id(), rows.rows);
-        const bool fits = pages + more <= cache().free_pages();
-        if (fits) pages += more;
-        sequence.cut_draft(fits ? widths[i] : 0);
-    }
-    draft_ms = parts.now() - start;
-}
-
-// From the times and the outcome of a decode forward.
-void BatchGenerator::State::learn(double verify_ms, std::int32_t emitted) {
-    if (!drafts() || parts.speculation.mode != core::SpeculationMode::automatic) return;
-    const std::int32_t plain_rows = std::accumulate(base.begin(), base.end(), 0);
-    if (plain_rows > costs.widest()) return;
-    const auto sequences = static_cast<std::int32_t>(segments.size());
-    const double plain_ms = costs.verify_ms(plain_rows);
-    costs.observe(static_cast<std::int32_t>(tokens.size()), verify_ms);
-    if (!drafting || emitted < 1) return;
-    const double ms = verify_ms + draft_ms;
-    ledger.note(emitted, sequences, ms, plain_ms);
-    constexpr double kBlend = 0.05;
-    const double ratio = emitted * plain_ms / (sequences * std::max(ms, 1e-6));
-    speedup = std::max(1.0, speedup + kBlend * (std::clamp(ratio, 0.2, 5.0) - speedup));
+// What the turns of prompts and of decoding take where there are both.
+void BatchGenerator::State::note_turn(double ms) {
+    const bool prefill = current.row_class == kernels::RowClass::prefill;
+    decoded = prefill ? 0 : std::min(decoded + 1, kLongestDecodeTurn);
+    const auto waits = [prefill](const SequenceLoad& load) {
+        return (prefill ? load.decode_rows : load.prefill_rows) > 0;
+    };
+    if (std::ranges::none_of(loads, waits)) return;
+    constexpr double kBlend = 0.3;
+    double& known = prefill ? prefill_turn_ms : decode_ms;
+    known = known > 0.0 ? known + kBlend * (std::min(ms, 3.0 * known) - known) : ms;
 }
 
 BatchGenerator::BatchGenerator(BatchParts parts) {
@@ -566,19 +386,15 @@ BatchGenerator::BatchGenerator(BatchParts parts) {
     if (s.parts.draft) s.model.emplace(std::move(s.parts.draft), std::move(s.parts.never_proposed), s.parts.now);
     s.warm_up();
     const auto rows = static_cast<std::size_t>(s.target().max_rows());
-    s.tokens.reserve(rows);
-    s.logit_rows.reserve(rows);
+    s.current.reserve(rows, s.most);
+    s.ahead.reserve(rows, s.most);
     s.running.reserve(s.most);
     s.loads.reserve(s.most);
     s.schedule.rows.reserve(s.most);
-    s.segments.reserve(s.most);
-    s.chosen.reserve(s.most);
-    s.base.reserve(s.most);
     s.drafting_texts.reserve(s.most);
     s.steps.reserve(s.most);
     s.gains.reserve(s.most);
     s.widths.reserve(s.most);
-    s.sources.reserve(s.most);
     s.drafted.reserve(s.most * static_cast<std::size_t>(core::kMaxDraft));
 }
 
@@ -635,26 +451,34 @@ bool BatchGenerator::step() {
     State& s = *state_;
     const double begin = s.parts.now();
     s.end_cancelled();
-    s.admit();
-    s.plan();
-    if (s.schedule.rows.empty()) return false;
-    // Rows that the device samples come first.
-    std::ranges::sort(s.schedule.rows, {}, [&s](const ScheduledRows& rows) {
-        return std::pair(!s.running[rows.sequence]->samples_on_device(), rows.sequence);
-    });
-    s.draft();
-    s.make_segments();
+    const bool ahead = s.take_ahead();
+    if (!ahead) {
+        s.admit();
+        s.plan();
+        if (s.schedule.rows.empty()) return false;
+        // Rows that the device samples come first.
+        std::ranges::sort(s.schedule.rows, {}, [&s](const ScheduledRows& rows) {
+            return std::pair(!s.running[rows.sequence]->samples_on_device(), rows.sequence);
+        });
+        s.draft();
+        s.make_segments();
+    }
     const double start = s.parts.now();
-    check(s.target().evaluate(s.schedule.row_class, s.segments), "every admitted sequence has its pages");
-    s.last = s.schedule.row_class;
+    if (!ahead)
+        check(s.target().evaluate(s.current.row_class, s.current.segments), "every admitted sequence has its pages");
     s.start_sampling();
+    s.run_ahead();
+    s.wait_for_rows();
     const double forward_end = s.parts.now();
     const double verify_ms = forward_end - start;
     const std::int64_t before = s.counters.tokens;
     s.sample();
     s.counters.target_ms += verify_ms;
     s.counters.sample_ms += s.parts.now() - forward_end;
-    if (s.last == kernels::RowClass::decode) s.learn(verify_ms, static_cast<std::int32_t>(s.counters.tokens - before));
+    const auto emitted = static_cast<std::int32_t>(s.counters.tokens - before);
+    // Of a forward that ran ahead only a part of its time was waited for.
+    if (!ahead) s.note_turn(verify_ms);
+    if (s.current.row_class == kernels::RowClass::decode && !ahead) s.learn(verify_ms, emitted);
     s.remove_ended();
     s.counters.step_ms += s.parts.now() - begin;
     return true;

@@ -11,8 +11,9 @@
 // Life:     a sequence lives from add() to its sink's end(). The destructor ends none: sinks then hear no more.
 // Threads:  one caller at a time; check_request() may be called by any thread. Sinks are called within step(); they may
 //           call everything but step().
-// Cost:     step() is one forward at most, and O(sequences). add() allocates, and so does the step that admits a
-//           sequence; nothing is allocated per token once warm, except by `logprobs`.
+// Cost:     step() waits for one forward at most, and is O(sequences). Where a device samples and nothing is drafted,
+//           the next forward starts before the host looks at the tokens of this one. add() allocates, and so does the
+//           step that admits a sequence; nothing is allocated per token once warm, except by `logprobs`.
 // Errors:   the constructor, add() and check_request() throw Error. What goes wrong with a sequence ends it alone
 //           (BatchEnd::error).
 #pragma once

@@ -7,9 +7,11 @@ namespace {
 
 // A draft must promise this many tokens beyond its cost, because the best of many estimates is optimistic.
 constexpr double kLeastGain = 0.05;
-// In plain forwards: a loss of kTrip pauses drafting, each time for twice as many rounds, until drafting gains again.
-// At most kCredit of past gains is kept.
-constexpr double kTrip = 4.0;
+// In plain forwards: a loss of kTrip, and kTripAlone more for a single text, pauses drafting, each time for twice as
+// many rounds, until drafting gains again. What many texts lose varies less, so less of it is proof. At most kCredit of
+// past gains is kept.
+constexpr double kTrip = 1.5;
+constexpr double kTripAlone = 2.5;
 constexpr double kCredit = 2.0;
 constexpr std::int32_t kFirstPause = 32;
 constexpr std::int32_t kLastPause = 1024;
@@ -42,15 +44,16 @@ bool RowLedger::allows() {
         return false;
     }
     if (lost_ < 0.0) pause_ = 0;
-    if (lost_ <= kTrip) return true;
+    if (lost_ <= trip_) return true;
     pause_ = std::clamp(2 * pause_, kFirstPause, kLastPause);
     pause_left_ = pause_;
-    lost_ = 0.5 * kTrip;
+    lost_ = 0.5 * trip_;
     return false;
 }
 
 void RowLedger::note(std::int32_t emitted, std::int32_t sequences, double ms, double plain_ms) {
     if (sequences < 1 || !(plain_ms > 0.0)) return;
+    trip_ = kTrip + kTripAlone / sequences;
     const double rounds = static_cast<double>(emitted) / sequences;  // that plain decoding would have needed
     // An interrupted forward says little.
     lost_ = std::max(std::min(ms / plain_ms, 3.0) - rounds, -1.0) + lost_;

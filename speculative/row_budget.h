@@ -39,6 +39,7 @@ public:
 
 private:
     double lost_ = 0.0;  // in plain forwards
+    double trip_ = 0.0;  // likewise: what pauses drafting
     std::int32_t pause_ = 0, pause_left_ = 0;
 };
 

@@ -6,12 +6,12 @@
 
 namespace foresay::speculative {
 
-void schedule_forward(std::span<const SequenceLoad> loads, const ScheduleLimits& limits, kernels::RowClass last,
+void schedule_forward(std::span<const SequenceLoad> loads, const ScheduleLimits& limits, std::int32_t decoded,
                       Schedule& schedule) {
     schedule.rows.clear();
     const auto decoding = std::ranges::count_if(loads, [](const SequenceLoad& load) { return load.decode_rows > 0; });
     const bool prefill = std::ranges::any_of(loads, [](const SequenceLoad& load) { return load.prefill_rows > 0; });
-    if (decoding > 0 && (!prefill || last == kernels::RowClass::prefill)) {
+    if (decoding > 0 && (!prefill || decoded < limits.decode_turn)) {
         schedule.row_class = kernels::RowClass::decode;
         // One row for each, and what is left for those that have more.
         auto left = limits.decode_rows - static_cast<std::int32_t>(decoding);
@@ -34,6 +34,15 @@ void schedule_forward(std::span<const SequenceLoad> loads, const ScheduleLimits&
         schedule.rows.push_back({i, rows});
         left -= rows;
     }
+}
+
+std::int32_t decode_turn(std::span<const SequenceLoad> loads, double prefill_ms, double decode_ms) {
+    const auto decoding = std::ranges::count_if(loads, [](const SequenceLoad& load) { return load.decode_rows > 0; });
+    const auto prompts = std::ranges::count_if(loads, [](const SequenceLoad& load) { return load.prefill_rows > 0; });
+    if (decoding == 0 || prompts == 0 || !(prefill_ms > 0.0) || !(decode_ms > 0.0)) return 1;
+    const double weight = std::min(1.0, static_cast<double>(decoding) / static_cast<double>(prompts));
+    const double forwards = kDecodeShare / (1.0 - kDecodeShare) * weight * prefill_ms / decode_ms;
+    return std::clamp(static_cast<std::int32_t>(std::min(forwards, 1e6) + 0.5), 1, kLongestDecodeTurn);
 }
 
 std::size_t next_admitted(std::span<const WaitingRequest> waiting) {

@@ -3,7 +3,7 @@
 //
 // Prompts are read in the order of admission, several in one forward where they fit. Forwards of prefill and of decode
 // rows take turns while there are both. The prompts' turn is then short, which bounds the gap between two tokens of the
-// sequences that decode.
+// sequences that decode; and after it come as many forwards of decode rows as give these their share of the time.
 //
 // Cost:     O(sequences); allocates nothing once `schedule` has grown.
 #pragma once
@@ -27,6 +27,7 @@ struct ScheduleLimits {
     std::int32_t prefill_rows = 256;        // of one forward when no sequence decodes
     std::int32_t prefill_rows_beside = 64;  // when one does; also of decode rows beyond one for each
     std::int32_t decode_rows = 64;          // of one forward; at least as many as there are sequences
+    std::int32_t decode_turn = 1;           // forwards of decode rows between two of prefill rows
 };
 
 struct ScheduledRows {
@@ -40,9 +41,18 @@ struct Schedule {
     std::vector<ScheduledRows> rows;  // empty: there is nothing to evaluate
 };
 
-// `loads` in the order of admission; `last`: the class of the forward before.
-void schedule_forward(std::span<const SequenceLoad> loads, const ScheduleLimits& limits, kernels::RowClass last,
+// `loads` in the order of admission; `decoded`: forwards of decode rows since the last one of prefill rows.
+void schedule_forward(std::span<const SequenceLoad> loads, const ScheduleLimits& limits, std::int32_t decoded,
                       Schedule& schedule);
+
+// The share of the time that is for those who decode while prompts wait. Where more prompts wait than sequences decode,
+// it is smaller by that ratio.
+inline constexpr double kDecodeShare = 0.55;
+inline constexpr std::int32_t kLongestDecodeTurn = 64;
+
+// The forwards of decode rows that come after one of prefill rows, which take `decode_ms` and `prefill_ms`; 1 while
+// these are not known (0).
+std::int32_t decode_turn(std::span<const SequenceLoad> loads, double prefill_ms, double decode_ms);
 
 // A request that waits.
 struct WaitingRequest {

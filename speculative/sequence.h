@@ -1,5 +1,5 @@
 // speculative/sequence.h: one text of a BatchGenerator: all that belongs to it and to no other.
-// Private to batch_generator.cpp.
+// For the files that implement it (batch_state.h).
 #pragma once
 
 #include <cstdint>

@@ -18,70 +18,12 @@
 namespace foresay::test {
 namespace {
 
-using kernels::RowClass;
 using speculative::BatchGenerator;
 using speculative::BatchRequest;
 using speculative::FinishReason;
-using speculative::Schedule;
-using speculative::schedule_forward;
-using speculative::ScheduledRows;
-using speculative::SequenceLoad;
 using speculative::Ticket;
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-
-// ------------------------------------------------------------------------------------------------------- scheduler
-
-Schedule scheduled(const std::vector<SequenceLoad>& loads, RowClass last) {
-    Schedule schedule;
-    schedule_forward(loads, {.prefill_rows = 100, .prefill_rows_beside = 30, .decode_rows = 8}, last, schedule);
-    return schedule;
-}
-
-TEST(Scheduler, ReadsPromptsInTheirOrderSeveralInOneForward) {
-    const Schedule all =
-        scheduled({{.prefill_rows = 40}, {.prefill_rows = 50}, {.prefill_rows = 70}}, RowClass::prefill);
-    EXPECT_EQ(all.row_class, RowClass::prefill);
-    EXPECT_THAT(all.rows, ElementsAre(ScheduledRows{0, 40}, ScheduledRows{1, 50}, ScheduledRows{2, 10}));
-}
-
-TEST(Scheduler, PromptsAndDecodingTakeTurnsAndPromptsAreShortThen) {
-    const std::vector<SequenceLoad> loads = {{.decode_rows = 1}, {.prefill_rows = 500}, {.decode_rows = 1}};
-    const Schedule first = scheduled(loads, RowClass::decode);
-    EXPECT_EQ(first.row_class, RowClass::prefill);
-    EXPECT_THAT(first.rows, ElementsAre(ScheduledRows{1, 30}));
-    const Schedule second = scheduled(loads, RowClass::prefill);
-    EXPECT_EQ(second.row_class, RowClass::decode);
-    EXPECT_THAT(second.rows, ElementsAre(ScheduledRows{0, 1}, ScheduledRows{2, 1}));
-}
-
-TEST(Scheduler, EveryoneHasARowAndTheRestIsForThoseWhoComeBack) {
-    const Schedule all = scheduled({{.decode_rows = 5}, {.decode_rows = 1}, {.decode_rows = 40}}, RowClass::decode);
-    EXPECT_THAT(all.rows, ElementsAre(ScheduledRows{0, 5}, ScheduledRows{1, 1}, ScheduledRows{2, 2}));
-}
-
-TEST(Scheduler, AdmitsByPriorityThenByWhatAQueueHasHadThenInOrder) {
-    using speculative::kPassesToRise;
-    using speculative::next_admitted;
-    const auto next = [](const std::vector<speculative::WaitingRequest>& waiting) { return next_admitted(waiting); };
-    EXPECT_EQ(next({{}, {}, {}}), 0u);
-    EXPECT_EQ(next({{}, {.priority = 1}, {.priority = 1}}), 1u);
-    EXPECT_EQ(next({{.priority = -1}, {}}), 1u);
-    EXPECT_EQ(next({{.served = 9}, {.served = 3}, {.served = 3}}), 1u);
-    EXPECT_EQ(next({{.priority = 1, .served = 9}, {.served = 3}}), 0u);
-    // None waits for ever.
-    EXPECT_EQ(next({{.priority = 2}, {.passed_over = 2 * kPassesToRise, .served = 0}}), 0u);
-    EXPECT_EQ(next({{.priority = 2}, {.passed_over = 3 * kPassesToRise, .served = 0}}), 1u);
-}
-
-TEST(Scheduler, DecodesAloneAndLeavesPausedOnesOut) {
-    const Schedule all = scheduled({{}, {.decode_rows = 1}, {}}, RowClass::decode);
-    EXPECT_EQ(all.row_class, RowClass::decode);
-    EXPECT_THAT(all.rows, ElementsAre(ScheduledRows{1, 1}));
-    EXPECT_THAT(scheduled({{}, {}}, RowClass::decode).rows, IsEmpty());
-    EXPECT_THAT(scheduled({}, RowClass::prefill).rows, IsEmpty());
-}
 
 // ------------------------------------------------------------------------------------------------------- sequences
 

@@ -10,7 +10,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "tests/speculative/support.h"
+#include "tests/speculative/batch_support.h"
 
 namespace foresay::test {
 namespace {
@@ -49,6 +49,18 @@ void set_pace(const Machine& machine) {
         return rows <= 8 ? machine.up_to_8 : rows <= 16 ? machine.up_to_16 : machine.wider;
     }});
 }
+
+// Sure of a token that is never right.
+class WrongLookup final : public speculative::Drafter {
+public:
+    std::string_view name() const override { return "wrong"; }
+    bool is_lookup() const override { return true; }
+    speculative::Proposal look_up(std::span<const std::int32_t>, std::span<const std::int32_t> draft) override {
+        if (!draft.empty()) return {};
+        return {.token = 1, .chance = 0.9, .length = 8};
+    }
+    void propose(const speculative::DraftTask&, speculative::DraftedTokens&) override {}
+};
 
 Generator paced(double temperature, const speculative::SpeculationOptions& speculation) {
     core::ContextOptions options = context_options();
@@ -134,6 +146,65 @@ TEST(Pace, PlainDecodingKeepsTheDeviceBusy) {
     const GenerateResult result = run(generator, prompts().front().tokens);
     EXPECT_LT(PacedOps::idle(), 0.2);  // before the first token
     EXPECT_NEAR(result.decode_tokens_per_second, 1000.0 / (1.15 + pace.sample), 2.0);
+}
+
+struct BatchRun {
+    double idle_ms = 0.0;  // of the device, while all texts decode
+    double ms = 0.0;       // likewise
+    double tokens = 0.0;
+    std::vector<std::vector<std::int32_t>> texts;
+    speculative::BatchCounters counters;
+};
+
+// `sequences` texts of 96 tokens, each after a prompt of its own. The device's time of a forward grows with its rows.
+BatchRun run_batch(std::int32_t sequences, const speculative::SpeculationOptions& speculation, bool wrong_drafts) {
+    PacedOps::set_pace({.forward = [](const kernels::ModelShape&, std::int32_t rows) { return 1.0 + 0.2 * rows; }});
+    core::ContextOptions options = for_sequences(sequences, 512);
+    options.decode_rows = 64;
+    speculative::BatchParts parts = batch_parts(options, bundled(paced_backend(), "target"));
+    parts.speculation = speculation;
+    parts.now = PacedOps::now;
+    if (wrong_drafts) parts.make_drafter = [](std::int32_t) { return std::make_unique<WrongLookup>(); };
+    speculative::BatchGenerator batch(std::move(parts));
+    std::deque<Recorder> texts;
+    const std::vector<Prompt> all = prompts();
+    for (std::int32_t i = 0; i < sequences; ++i) {
+        batch.add({.input = all[static_cast<std::size_t>(i) % all.size()].tokens,
+                   .chain = make_chain({stage("top_k"), stage("temperature", {{"value", 0.6}})}),
+                   .max_tokens = 96,
+                   .seed = static_cast<std::uint64_t>(i),
+                   .ignore_eos = true},
+                  texts.emplace_back());
+    }
+    const auto all_decode = [&] {
+        return std::ranges::none_of(texts, [](const Recorder& r) { return r.tokens.empty(); });
+    };
+    while (!all_decode()) batch.step();
+    BatchRun run;
+    PacedOps::idle();
+    const double start = PacedOps::now();
+    const std::int64_t before = batch.counters().tokens;
+    while (batch.running() == static_cast<std::size_t>(sequences)) batch.step();
+    run.idle_ms = PacedOps::idle();
+    run.ms = PacedOps::now() - start;
+    run.tokens = static_cast<double>(batch.counters().tokens - before);
+    while (batch.step()) {
+    }
+    for (const Recorder& text : texts) run.texts.push_back(text.tokens);
+    run.counters = batch.counters();
+    return run;
+}
+
+// As a single text, a batch that decodes plainly does not wait for the host; nor does one whose drafts do not pay, but
+// for a look now and then.
+TEST(Pace, ABatchKeepsTheDeviceBusy) {
+    const BatchRun plain = run_batch(5, off(), false);
+    EXPECT_LT(plain.idle_ms, 0.2);
+    EXPECT_NEAR(plain.ms / (plain.tokens / 5.0), 2.0 + DevicePace().sample, 0.05);
+    const BatchRun useless = run_batch(5, automatic(), true);
+    EXPECT_EQ(useless.texts, plain.texts);
+    EXPECT_LT(useless.ms / useless.tokens, 1.03 * plain.ms / plain.tokens);
+    EXPECT_GT(useless.counters.drafted, 0) << "nothing was ever tried";
 }
 
 }  // namespace

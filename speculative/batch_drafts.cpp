@@ -1,0 +1,201 @@
+// What a batch drafts: which texts, how many tokens, by which source, and which of them a forward verifies.
+#include <algorithm>
+#include <numeric>
+
+#include "speculative/batch_state.h"
+#include "speculative/draft_gain.h"
+
+namespace foresay::speculative {
+
+// Times forwards of several widths, within a time budget.
+void BatchGenerator::State::warm_up() {
+    if (!drafts() || parts.speculation.mode != core::SpeculationMode::automatic) return;
+    if (model) model->warm_up();
+    constexpr double kBudgetMs = 150.0;
+    const core::SequenceId id = cache().create();
+    std::vector<std::int32_t> ids(static_cast<std::size_t>(costs.widest()));
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+        ids[i] = static_cast<std::int32_t>(i * 7919 % static_cast<std::size_t>(target().model().config().shape.vocab));
+    }
+    const double start = parts.now();
+    for (std::int32_t width = 1; width <= std::min(costs.widest(), target().capacity()); width *= 2) {
+        double best = 0.0;
+        for (int repeat = -1; repeat < 2; ++repeat) {
+            const double begin = parts.now();
+            target().decode(std::span(ids).first(static_cast<std::size_t>(width)), 1, id);
+            target().wait();
+            const double ms = parts.now() - begin;
+            target().truncate(0, id);
+            if (repeat >= 0) best = repeat == 0 ? ms : std::min(best, ms);
+        }
+        costs.calibrate(width, best);
+        if (parts.now() - start > kBudgetMs) break;
+    }
+    cache().drop(id);
+}
+
+void BatchGenerator::State::step_model(std::span<const std::pair<double, Sequence*>> texts) {
+    steps.clear();
+    for (const auto& [gain, sequence] : texts) {
+        steps.push_back({.text = &sequence->model_draft,
+                         .tokens = sequence->tokens(),
+                         .draft = sequence->draft_tokens(),
+                         .live = &sequence->chain(),
+                         .sampled = {}});
+    }
+    const double start = parts.now();
+    model->step(steps);
+    counters.draft_ms += parts.now() - start;
+    for (std::size_t i = 0; i < texts.size(); ++i) texts[i].second->take_sampled(steps[i].sampled);
+}
+
+// Every text gets what the draft model drafts, or else what its lookup has.
+void BatchGenerator::State::draft_fixed() {
+    while (model) {
+        gains.clear();
+        for (Sequence* sequence : drafting_texts) {
+            if (sequence->draft_is_open()) gains.emplace_back(0.0, sequence);
+        }
+        if (gains.empty()) break;
+        step_model(gains);
+    }
+    for (Sequence* sequence : drafting_texts) {
+        while (sequence->draft_is_open() && sequence->proposal().token >= 0) sequence->take_proposal();
+    }
+}
+
+// In tokens: what the draft model's next token for this text promises, without the time of the step.
+double BatchGenerator::State::gain_of_model(const Sequence& sequence, double value, std::int32_t rows) const {
+    const auto texts = static_cast<std::int32_t>(drafting_texts.size());
+    // What the draft model has missed of the text is made up for once, in the hope of many drafts.
+    const double late_ms = model->catch_up_ms(sequence.model_draft, sequence.tokens().size());
+    const double rounds = std::max(8.0, 0.5 * sequence.room());
+    return draft_gain(sequence.acceptance(), costs,
+                      {.rows = rows,
+                       .texts = texts,
+                       .further = sequence.draft_room(),
+                       .survival = sequence.survival(),
+                       .match = match_class(sequence.proposal().length),
+                       .step_ms = model->step_ms(texts) / texts,
+                       .value = value}) -
+           value * late_ms / rounds;
+}
+
+// Takes what the lookup has while that is likely. `prefer_model`: only where the draft model would not do better.
+void BatchGenerator::State::take_proposals(Sequence& sequence, double value, bool prefer_model) {
+    // A draft ends where it survives with less than this chance: no row is that cheap.
+    constexpr double kLeastSurvival = 0.05;
+    // What a right token is worth, in tokens: those after it can be accepted only if it is.
+    constexpr double kFollowers = 2.0;
+    while (sequence.draft_is_open() && sequence.proposal().token >= 0) {
+        const double chance = sequence.proposal().chance;
+        if (sequence.survival() * chance < kLeastSurvival) return;
+        if (prefer_model) {
+            const auto texts = static_cast<std::int32_t>(drafting_texts.size());
+            const double better = sequence.survival() * (sequence.model_chance() - chance) * kFollowers;
+            if (better > value * model->step_ms(texts) / texts) return;
+        }
+        sequence.take_proposal();
+    }
+}
+
+// Each step of the draft model serves the texts that gain most by it, as many as pay for it.
+void BatchGenerator::State::draft_what_pays(std::int32_t used, double value) {
+    for (;;) {
+        std::int32_t rows = used;
+        for (Sequence* sequence : drafting_texts) {
+            take_proposals(*sequence, value, model.has_value());
+            rows += sequence->drafted();
+        }
+        if (!model) return;
+        gains.clear();
+        for (Sequence* sequence : drafting_texts) {
+            if (sequence->draft_is_open()) gains.emplace_back(gain_of_model(*sequence, value, rows), sequence);
+        }
+        std::ranges::sort(gains, [](const auto& a, const auto& b) {
+            return a.first != b.first ? a.first > b.first : a.second->ticket() < b.second->ticket();
+        });
+        double sum = 0.0;
+        double best = 0.0;
+        std::size_t count = 0;
+        for (std::size_t i = 0; i < gains.size() && gains[i].first > 0.0; ++i) {
+            sum += gains[i].first;
+            const double net = sum - value * model->step_ms(static_cast<std::int32_t>(i) + 1);
+            if (net <= best) continue;
+            best = net;
+            count = i + 1;
+        }
+        if (count == 0) break;
+        step_model(std::span(gains).first(count));
+    }
+    for (Sequence* sequence : drafting_texts) take_proposals(*sequence, value, false);
+}
+
+// Drafts for the sequences of a decode forward, as far as there are rows and pages for them.
+void BatchGenerator::State::draft() {
+    drafting = false;
+    draft_ms = 0.0;
+    ++plain_rounds;
+    forwards_ahead = 0;
+    for (const ScheduledRows& rows : schedule.rows) running[rows.sequence]->begin_draft(0);
+    const SpeculationOptions& options = parts.speculation;
+    if (!drafts() || options.mode == core::SpeculationMode::off) return;
+    if (schedule.row_class != kernels::RowClass::decode) return;
+    const bool fixed = options.mode == core::SpeculationMode::fixed;
+    std::int32_t used = 0;
+    for (const ScheduledRows& rows : schedule.rows) used += rows.rows;
+    if (used >= costs.widest() || (!fixed && !ledger.allows())) return;
+    drafting = true;
+    const double start = parts.now();
+    std::int32_t pages = 0;
+    drafting_texts.clear();
+    for (const ScheduledRows& rows : schedule.rows) {
+        Sequence& sequence = *running[rows.sequence];
+        pages += cache().missing_pages(sequence.id(), rows.rows);
+        if (!sequence.samples_after(rows.rows)) continue;
+        sequence.begin_draft(fixed ? options.draft_length : options.max_draft);
+        drafting_texts.push_back(&sequence);
+    }
+    const double value = fixed ? 0.0 : speedup * static_cast<double>(schedule.rows.size()) / costs.verify_ms(used);
+    fixed ? draft_fixed() : draft_what_pays(used, value);
+    drafted.clear();
+    for (std::size_t i = 0; i < schedule.rows.size(); ++i) {
+        const Sequence& sequence = *running[schedule.rows[i].sequence];
+        for (std::int32_t depth = 0; depth < sequence.drafted(); ++depth) {
+            drafted.push_back({static_cast<std::int32_t>(i), depth, sequence.chance(depth)});
+        }
+    }
+    std::size_t worth = fixed ? drafted.size() : rows_worth(drafted, costs, used, value);
+    worth = std::min(worth, static_cast<std::size_t>(std::max(0, target().options().decode_rows - used)));
+    widths.assign(schedule.rows.size(), 0);
+    for (const DraftedRow& row : std::span(drafted).first(worth)) ++widths[static_cast<std::size_t>(row.sequence)];
+    for (std::size_t i = 0; i < schedule.rows.size(); ++i) {
+        const ScheduledRows& rows = schedule.rows[i];
+        Sequence& sequence = *running[rows.sequence];
+        const std::int32_t more = cache().missing_pages(sequence.id(), rows.rows + widths[i]) -
+                                  cache().missing_pages(sequence.id(), rows.rows);
+        const bool fits = pages + more <= cache().free_pages();
+        if (fits) pages += more;
+        sequence.cut_draft(fits ? widths[i] : 0);
+        if (sequence.drafted() > 0) plain_rounds = 0;
+    }
+    draft_ms = parts.now() - start;
+}
+
+// From the times and the outcome of a decode forward.
+void BatchGenerator::State::learn(double verify_ms, std::int32_t emitted) {
+    if (!drafts() || parts.speculation.mode != core::SpeculationMode::automatic) return;
+    const std::int32_t plain_rows = std::accumulate(current.base.begin(), current.base.end(), 0);
+    if (plain_rows > costs.widest()) return;
+    const auto sequences = static_cast<std::int32_t>(current.segments.size());
+    const double plain_ms = costs.verify_ms(plain_rows);
+    costs.observe(static_cast<std::int32_t>(current.tokens.size()), verify_ms);
+    if (!drafting || emitted < 1) return;
+    const double ms = verify_ms + draft_ms;
+    ledger.note(emitted, sequences, ms, plain_ms);
+    constexpr double kBlend = 0.05;
+    const double ratio = emitted * plain_ms / (sequences * std::max(ms, 1e-6));
+    speedup = std::max(1.0, speedup + kBlend * (std::clamp(ratio, 0.2, 5.0) - speedup));
+}
+
+}  // namespace foresay::speculative

@@ -1,0 +1,130 @@
+// speculative/batch_state.h: what a BatchGenerator is made of; shared by the files that implement it:
+// batch_generator.cpp says who runs and which rows a forward has, batch_drafts.cpp what is drafted.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "speculative/prefix_cache.h"
+#include "speculative/row_budget.h"
+#include "speculative/sequence.h"
+
+namespace foresay::speculative {
+
+// The rows of a forward, by segment.
+struct Forward {
+    kernels::RowClass row_class = kernels::RowClass::decode;
+    std::vector<kernels::TokenRef> tokens;
+    std::vector<std::int32_t> logit_rows;
+    std::vector<core::Segment> segments;
+    std::vector<Sequence*> chosen;   // null: the sequence has ended, or takes no rows any more
+    std::vector<std::int32_t> base;  // rows without the draft
+    std::vector<RowSource> sources;  // where there are logit rows
+
+    void clear(kernels::RowClass of) {
+        row_class = of;
+        tokens.clear();
+        logit_rows.clear();
+        segments.clear();
+        chosen.clear();
+        base.clear();
+    }
+    void reserve(std::size_t rows, std::size_t sequences) {
+        tokens.reserve(rows);
+        logit_rows.reserve(rows);
+        segments.reserve(sequences);
+        chosen.reserve(sequences);
+        base.reserve(sequences);
+        sources.reserve(sequences);
+    }
+};
+
+struct BatchGenerator::State {
+    BatchParts parts;
+    std::size_t most = 0;                            // sequences that run at once
+    std::vector<std::unique_ptr<Sequence>> running;  // in the order of admission
+    std::vector<std::unique_ptr<Sequence>> waiting;  // in the order of arrival
+    std::uint64_t tickets = 0;
+    std::map<std::string, std::uint64_t, std::less<>> served;  // rows, by queue; of queues with sequences
+    std::int32_t decoded = kLongestDecodeTurn;      // forwards of decode rows since the last one of prefill rows
+    double prefill_turn_ms = 0.0, decode_ms = 0.0;  // of forwards beside the other kind, lately; 0: not known
+    BatchCounters counters;
+    RowClasses classes;
+    PrefixCache kept;  // texts that have ended
+    std::vector<SequenceLoad> loads;
+    Schedule schedule;
+    Forward current;
+    Forward ahead;                                      // runs before the host knows the tokens of `current`
+    bool runs_ahead = false;                            // there is one
+    std::int32_t plain_rounds = 0, forwards_ahead = 0;  // in a row
+    BatchSampling sampling;
+    std::vector<WaitingRequest> candidates;
+    std::vector<std::size_t> places;  // of the candidates, in `waiting`
+    // Of drafts:
+    CostModel costs;
+    RowLedger ledger;
+    std::optional<ModelDrafts> model;
+    Acceptance everyone;                    // how often the draft model is right, in all texts
+    std::vector<Sequence*> drafting_texts;  // texts of the round that may draft
+    std::vector<DraftStep> steps;
+    std::vector<std::pair<double, Sequence*>> gains;
+    double speedup = 1.0;  // tokens per millisecond with drafts, in those without, over the last rounds
+    std::vector<DraftedRow> drafted;
+    std::vector<std::int32_t> widths;  // of the drafts, by segment
+    bool drafting = false;             // this round was allowed to draft
+    double draft_ms = 0.0;
+
+    explicit State(BatchParts given)
+        : parts(std::move(given)),
+          classes{parts.classes_agree, parts.short_given},
+          kept(parts.target->cache(), classes),
+          costs(parts.target->options().decode_rows) {}
+
+    core::Context& target() const { return *parts.target; }
+    core::KvCache& cache() const { return parts.target->cache(); }
+    bool drafts() const { return parts.make_drafter || model; }
+    Sequence* find(Ticket ticket) {
+        for (const auto* list : {&running, &waiting}) {
+            for (const auto& sequence : *list) {
+                if (sequence->ticket() == ticket && !sequence->ended()) return sequence.get();
+            }
+        }
+        return nullptr;
+    }
+
+    void end_cancelled();
+    void admit();
+    std::size_t next();
+    bool waits_for_another(const Sequence& sequence) const;
+    bool give_pages(Sequence& sequence);
+    core::SequenceId open(const Sequence& sequence, std::int32_t& held);
+    std::int32_t pages_to_grow(const Sequence& sequence) const;
+    void plan();
+    void warm_up();
+    void draft();
+    void draft_fixed();
+    void draft_what_pays(std::int32_t used, double value);
+    void take_proposals(Sequence& sequence, double value, bool prefer_model);
+    double gain_of_model(const Sequence& sequence, double value, std::int32_t rows) const;
+    void step_model(std::span<const std::pair<double, Sequence*>> texts);
+    void start_sampling();
+    void learn(double verify_ms, std::int32_t emitted);
+    void note_turn(double ms);
+    void preempt();
+    void release(Sequence& sequence);
+    void remove_ended();
+    void make_segments();
+    bool take_ahead();
+    bool may_run_ahead();
+    void run_ahead();
+    void wait_for_rows();
+    void sample();
+};
+
+}  // namespace foresay::speculative

@@ -1,0 +1,92 @@
+// Which rows a forward of a batch has, how prompts and decoding share the time, and who is admitted.
+#include "speculative/scheduler.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace foresay::speculative {
+namespace {
+
+using kernels::RowClass;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+Schedule scheduled(const std::vector<SequenceLoad>& loads, RowClass last) {
+    Schedule schedule;
+    schedule_forward(loads, {.prefill_rows = 100, .prefill_rows_beside = 30, .decode_rows = 8},
+                     last == RowClass::decode ? 1 : 0, schedule);
+    return schedule;
+}
+
+// Those who decode get their share of the time, whatever the forwards of both kinds take.
+TEST(Scheduler, DecodingHasItsShareWhilePromptsWait) {
+    const std::vector<SequenceLoad> loads = {{.decode_rows = 1}, {.prefill_rows = 500}, {.decode_rows = 1}};
+    for (const double prefill_ms : {3.0, 20.0, 90.0}) {
+        const std::int32_t turn = decode_turn(loads, prefill_ms, 2.0);
+        const double share = 2.0 * turn / (2.0 * turn + prefill_ms);
+        EXPECT_NEAR(share, kDecodeShare, 0.1) << prefill_ms;
+        Schedule schedule;
+        std::int32_t decoded = 0, decoding = 0;
+        for (int forward = 0; forward < 10 * (turn + 1); ++forward) {
+            schedule_forward(loads, {.decode_turn = turn}, decoded, schedule);
+            const bool decodes = schedule.row_class == RowClass::decode;
+            decoded = decodes ? decoded + 1 : 0;
+            decoding += decodes ? 1 : 0;
+        }
+        EXPECT_EQ(decoding, 10 * turn);
+    }
+    // One that decodes does not keep many prompts waiting.
+    const std::vector<SequenceLoad> many = {
+        {.decode_rows = 1}, {.prefill_rows = 9}, {.prefill_rows = 9}, {.prefill_rows = 9}, {.prefill_rows = 9}};
+    EXPECT_EQ(decode_turn(many, 40.0, 2.0), 6);
+    EXPECT_EQ(decode_turn(loads, 0.0, 2.0), 1) << "not known";
+    EXPECT_EQ(decode_turn(loads, 1e9, 1e-9), kLongestDecodeTurn);
+    EXPECT_EQ(decode_turn({}, 20.0, 2.0), 1);
+}
+
+TEST(Scheduler, ReadsPromptsInTheirOrderSeveralInOneForward) {
+    const Schedule all =
+        scheduled({{.prefill_rows = 40}, {.prefill_rows = 50}, {.prefill_rows = 70}}, RowClass::prefill);
+    EXPECT_EQ(all.row_class, RowClass::prefill);
+    EXPECT_THAT(all.rows, ElementsAre(ScheduledRows{0, 40}, ScheduledRows{1, 50}, ScheduledRows{2, 10}));
+}
+
+TEST(Scheduler, PromptsAndDecodingTakeTurnsAndPromptsAreShortThen) {
+    const std::vector<SequenceLoad> loads = {{.decode_rows = 1}, {.prefill_rows = 500}, {.decode_rows = 1}};
+    const Schedule first = scheduled(loads, RowClass::decode);
+    EXPECT_EQ(first.row_class, RowClass::prefill);
+    EXPECT_THAT(first.rows, ElementsAre(ScheduledRows{1, 30}));
+    const Schedule second = scheduled(loads, RowClass::prefill);
+    EXPECT_EQ(second.row_class, RowClass::decode);
+    EXPECT_THAT(second.rows, ElementsAre(ScheduledRows{0, 1}, ScheduledRows{2, 1}));
+}
+
+TEST(Scheduler, EveryoneHasARowAndTheRestIsForThoseWhoComeBack) {
+    const Schedule all = scheduled({{.decode_rows = 5}, {.decode_rows = 1}, {.decode_rows = 40}}, RowClass::decode);
+    EXPECT_THAT(all.rows, ElementsAre(ScheduledRows{0, 5}, ScheduledRows{1, 1}, ScheduledRows{2, 2}));
+}
+
+TEST(Scheduler, AdmitsByPriorityThenByWhatAQueueHasHadThenInOrder) {
+    const auto next = [](const std::vector<WaitingRequest>& waiting) { return next_admitted(waiting); };
+    EXPECT_EQ(next({{}, {}, {}}), 0u);
+    EXPECT_EQ(next({{}, {.priority = 1}, {.priority = 1}}), 1u);
+    EXPECT_EQ(next({{.priority = -1}, {}}), 1u);
+    EXPECT_EQ(next({{.served = 9}, {.served = 3}, {.served = 3}}), 1u);
+    EXPECT_EQ(next({{.priority = 1, .served = 9}, {.served = 3}}), 0u);
+    // None waits for ever.
+    EXPECT_EQ(next({{.priority = 2}, {.passed_over = 2 * kPassesToRise, .served = 0}}), 0u);
+    EXPECT_EQ(next({{.priority = 2}, {.passed_over = 3 * kPassesToRise, .served = 0}}), 1u);
+}
+
+TEST(Scheduler, DecodesAloneAndLeavesPausedOnesOut) {
+    const Schedule all = scheduled({{}, {.decode_rows = 1}, {}}, RowClass::decode);
+    EXPECT_EQ(all.row_class, RowClass::decode);
+    EXPECT_THAT(all.rows, ElementsAre(ScheduledRows{1, 1}));
+    EXPECT_THAT(scheduled({{}, {}}, RowClass::decode).rows, IsEmpty());
+    EXPECT_THAT(scheduled({}, RowClass::prefill).rows, IsEmpty());
+}
+
+}  // namespace
+}  // namespace foresay::speculative
