@@ -40,6 +40,8 @@ std::string type_name(samplers::ParameterType type) {
             return "list of integers";
         case samplers::ParameterType::real_list:
             return "list of numbers";
+        case samplers::ParameterType::file:
+            return "file";
     }
     return "value";
 }
