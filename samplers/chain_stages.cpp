@@ -70,18 +70,24 @@ std::shared_ptr<const Stage> shared_stage(const std::shared_ptr<const StageFacto
     const bool reads = std::ranges::any_of(factory->description().parameters, [](const ParameterSchema& schema) {
         return schema.type == ParameterType::file;
     });
-    // NaN is in no order, so it finds nothing.
-    const std::lock_guard lock(mutex);
     if (reads) return factory->create(parameters, vocabulary);
-    Key key(factory.get(), &vocabulary, parameters);
-    if (const auto found = known.find(key); found != known.end()) {
-        if (auto stage = found->second.lock()) return stage;
+    const Key key(factory.get(), &vocabulary, parameters);
+    const auto find = [&]() -> std::shared_ptr<const Stage> {
+        std::erase_if(known, [](const auto& entry) { return entry.second.expired(); });
+        const auto found = known.find(key);
+        return found != known.end() ? found->second.lock() : nullptr;
+    };
+    {
+        const std::lock_guard lock(mutex);
+        if (auto stage = find()) return stage;
     }
-    std::erase_if(known, [](const auto& entry) { return entry.second.expired(); });
-    // The factory lives as long as its stages, so that no other one has its address.
+    // Not locked: making a stage may take long. The factory lives as long as its stages, so that no other one has its
+    // address.
     std::unique_ptr<Stage> made = factory->create(parameters, vocabulary);
     std::shared_ptr<const Stage> stage(made.release(), [factory](const Stage* old) { delete old; });
-    known[std::move(key)] = stage;
+    const std::lock_guard lock(mutex);
+    if (auto other = find()) return other;
+    known[key] = stage;
     return stage;
 }
 

@@ -85,7 +85,7 @@ public:
     // The tokens of a text, without special ones; nothing: there is no tokenizer.
     virtual std::optional<std::vector<std::int32_t>> tokens(std::string_view) const { return std::nullopt; }
     virtual std::string_view model_name() const { return {}; }
-    // What the grammar stage keeps for this vocabulary. Stages are created on one thread.
+    // What the grammar stage keeps for this vocabulary; it locks.
     std::shared_ptr<void>& grammars() const { return grammars_; }
 
 private:
