@@ -227,6 +227,7 @@ void ChainStages::follow(const ChainStages& live) {
         const Entry& from = live.entries_[at];
         if (!entry.state) continue;
         entry.broken = from.broken;
+        entry.misled = false;
         if (entry.broken.empty()) entry.broken = entry.state->copy(*from.state);
     }
 }
@@ -247,6 +248,7 @@ void ChainStages::accept(std::int32_t token) {
             accepted.received_log_probability = log_probability(entry.received_ids, entry.received_logits, token);
         }
         entry.broken = entry.state->accept(accepted);
+        entry.misled = !drawn && !entry.broken.empty();
     }
 }
 
@@ -256,7 +258,7 @@ StageContext ChainStages::context_for(const Entry& entry, Phase phase) const {
 
 std::string_view ChainStages::make_step(const Entry& entry, std::vector<kernels::TokenCount>& counts,
                                         kernels::SamplingStep& step) const {
-    if (!entry.broken.empty()) return entry.broken;
+    if (!entry.broken.empty() && !entry.misled) return entry.broken;
     if (entry.kind() == StageKind::mask) return make_mask(entry, step);
     step = entry.stage->step(entry.state.get(), counts);
     if (step.kind == kernels::SamplingStepKind::xtc) step.xtc.stream = entry.stream;
@@ -269,6 +271,13 @@ std::string_view ChainStages::make_mask(const Entry& entry, kernels::SamplingSte
     entry.last_mask = (entry.last_mask + 1) % kMasks;
     std::vector<std::uint32_t>& bits = entry.masks[entry.last_mask];
     bits.assign((static_cast<std::size_t>(vocabulary_->size()) + 31) / 32, 0);
+    if (entry.misled) {
+        // Whatever comes after the guess does not matter.
+        std::ranges::fill(bits, ~0u);
+        step.kind = kernels::SamplingStepKind::mask;
+        step.bits = bits;
+        return {};
+    }
     // A mask decides what is sampled even where it is made for a row of a draft, so it is never told the phase.
     const StageContext context = context_for(entry, Phase::decide);
     const std::string_view wrong = entry.stage->mask(entry.state.get(), context, bits);

@@ -34,6 +34,7 @@ public:
         std::uint32_t stream = 0;           // of keyed random numbers
         std::unique_ptr<StageState> state;  // null: stateless
         std::string broken;                 // why the state can no longer be trusted; empty: it can
+        bool misled = false;                // of a draft: by a guess that it cannot follow, which will not be accepted
         mutable StageReport report;
         double likely_dropped = 0.0;  // moving share of calls that dropped one of the best candidates
         // Of mask stages: the last masks. Rows in flight borrow them.

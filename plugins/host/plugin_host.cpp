@@ -83,20 +83,23 @@ FileState state_of(const fs::path& path) {
 }
 
 // A private copy of a file in memory that nothing can change: what is checked is what is loaded, and a file that is
-// built again is another library, not the one that is mapped already.
+// built again is another library, not the one that is mapped already. Where memory gives no room for a file
+// (RLIMIT_FSIZE), the file itself is loaded.
 class LibraryCopy {
 public:
-    explicit LibraryCopy(const fs::path& path) {
+    explicit LibraryCopy(const fs::path& path) : path_(path) {
         const MappedBytes file(path);
         if (problem_ = file.problem(); !problem_.empty()) return;
         const std::string name = "foresay:" + path.filename().string().substr(0, 200);
         handle_ = ::memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING);
         if (handle_ < 0 || !fill(file.bytes()) ||
             ::fcntl(handle_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL) != 0) {
-            problem_ = std::string("no copy of it can be made in memory: ") + std::strerror(errno);
-            return;
+            if (handle_ >= 0) ::close(handle_);
+            handle_ = -1;
+        } else {
+            path_ = "/proc/self/fd/" + std::to_string(handle_);
         }
-        const MappedBytes copy(this->path());
+        const MappedBytes copy(path_);
         problem_ = copy.problem();
         if (!problem_.empty()) return;
         build_ = build_of(copy.bytes());
@@ -110,12 +113,13 @@ public:
     const std::string& problem() const { return problem_; }
     const Build& build() const { return build_; }
     // Where this process, and a child of it, can open the copy.
-    fs::path path() const { return "/proc/self/fd/" + std::to_string(handle_); }
+    const fs::path& path() const { return path_; }
     // Keeps it open until the process ends.
     void keep() { handle_ = -1; }
 
 private:
     bool fill(std::span<const std::byte> bytes) const {
+        const FileSizeSignalHeld held;
         while (!bytes.empty()) {
             const ssize_t put = ::write(handle_, bytes.data(), bytes.size());
             if (put < 0 && errno == EINTR) continue;
@@ -125,6 +129,7 @@ private:
         return true;
     }
 
+    fs::path path_;
     int handle_ = -1;
     std::string problem_;
     Build build_;
