@@ -23,8 +23,8 @@ void check_plugin_trust(const core::Config& config);
 // Remembers the plugins of `config` outside the plugin path as allowed: they are about to be named in a session.
 void remember_plugins(const core::Config& config);
 
-// Remembers the contents of `file` as allowed, and returns their SHA-256. Throws Error for what is no plugin, what every
-// user of the machine can change, and where nothing can be remembered.
+// Remembers the contents of `file` as allowed, and returns their SHA-256. Throws Error for what is no plugin, what
+// every user of the machine can change, and where nothing can be remembered.
 std::string trust_plugin(const std::filesystem::path& file);
 
 // The file or folder on the way to `file` that any user of the machine can change; empty when there is none.

@@ -90,7 +90,7 @@ TEST(Judging, TestAndMaskAreStagesThatSeeEverything) {
             for (unsigned seed = 0; seed < 2; ++seed) {
                 SCOPED_TRACE("chain " + std::to_string(i) + ", " + std::to_string(size) + " tokens, seed " +
                              std::to_string(seed));
-                // Behind a stage that cuts, the candidates are the same for all kinds.
+                // After a stage that cuts, the candidates are the same for all kinds.
                 const ChainSpec& reference = i == 7 ? best[i] : whole[i];
                 ASSERT_NO_FATAL_FAILURE(expect_equal(tests[i], reference, vocabulary, seed));
                 ASSERT_NO_FATAL_FAILURE(expect_equal(masks[i], reference, vocabulary, seed));

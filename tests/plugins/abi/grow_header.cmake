@@ -1,5 +1,5 @@
-# cmake -DFROM=sampler.h -DTO=... -P grow_header.cmake: a header of version 1.1, in which every struct that may grow has a
-# member more at its end.
+# cmake -DFROM=sampler.h -DTO=... -P grow_header.cmake: a header of version 1.1, in which every struct that may grow has
+# a member more at its end.
 file(READ ${FROM} header)
 string(REPLACE "FORESAY_SAMPLER_ABI_MINOR 0u" "FORESAY_SAMPLER_ABI_MINOR 1u" grown "${header}")
 foreach(type parameter host math context candidates token sampler self_test sampler_library)

@@ -69,19 +69,18 @@ static int32_t process(void* own, const void* state, const foresay_context* cont
     return FORESAY_OK;
 }
 
-static const foresay_parameter parameters[] = {
-    {.struct_size = sizeof(foresay_parameter),
-     .type = FORESAY_REAL,
-     .name = "least",
-     .doc = "Least logit.",
-     .fallback = {.type = FORESAY_REAL, .real = -100.0},
-     .min = -1000.0,
-     .max = 1000.0},
-    {.struct_size = sizeof(foresay_parameter),
-     .type = FORESAY_INTEGER,
-     .name = "more",
-     .doc = "Added to it.",
-     .fallback = {.type = FORESAY_INTEGER, .integer = 1}}};
+static const foresay_parameter parameters[] = {{.struct_size = sizeof(foresay_parameter),
+                                                .type = FORESAY_REAL,
+                                                .name = "least",
+                                                .doc = "Least logit.",
+                                                .fallback = {.type = FORESAY_REAL, .real = -100.0},
+                                                .min = -1000.0,
+                                                .max = 1000.0},
+                                               {.struct_size = sizeof(foresay_parameter),
+                                                .type = FORESAY_INTEGER,
+                                                .name = "more",
+                                                .doc = "Added to it.",
+                                                .fallback = {.type = FORESAY_INTEGER, .integer = 1}}};
 
 static const foresay_sampler sampler = {.struct_size = sizeof(foresay_sampler),
                                         .memory = FORESAY_HISTORY,
@@ -106,10 +105,10 @@ static const foresay_sampler sampler = {.struct_size = sizeof(foresay_sampler),
                                         .process = process};
 static const foresay_sampler* const samplers[] = {&sampler};
 
-__attribute__((visibility("default"))) const foresay_sampler_library foresay_sampler_entry = {
-    .struct_size = sizeof(foresay_sampler_library),
-    .abi_major = FORESAY_SAMPLER_ABI_MAJOR,
-    .abi_minor = FORESAY_SAMPLER_ABI_MINOR,
-    .needs_minor = NEEDS_MINOR,
-    .sampler_count = 1,
-    .samplers = samplers};
+__attribute__((visibility("default")))
+const foresay_sampler_library foresay_sampler_entry = {.struct_size = sizeof(foresay_sampler_library),
+                                                       .abi_major = FORESAY_SAMPLER_ABI_MAJOR,
+                                                       .abi_minor = FORESAY_SAMPLER_ABI_MINOR,
+                                                       .needs_minor = NEEDS_MINOR,
+                                                       .sampler_count = 1,
+                                                       .samplers = samplers};

@@ -1,6 +1,6 @@
-/* tests/plugins/abi/layout.c: the layout of 1.0, as numbers. Structs may grow at their end, so sizes are least ones; those
- * of foresay_text and foresay_value are exact. Compiled with today's header and with the recorded one: building it is the
- * test. */
+/* tests/plugins/abi/layout.c: the layout of 1.0, as numbers. Structs may grow at their end, so sizes are least ones;
+ * those of foresay_text and foresay_value are exact. Compiled with today's header and with the recorded one: building
+ * it is the test. */
 #include <stddef.h>
 
 #include LAYOUT_HEADER

@@ -1,12 +1,12 @@
-/* tests/plugins/abi/sampler_1_0.h: samplers/sdk/sampler.h as it was when 1.0 was frozen. Never changed: plugins that are
- * built from it must work for ever.
+/* tests/plugins/abi/sampler_1_0.h: samplers/sdk/sampler.h as it was when 1.0 was frozen. Never changed: plugins that
+ * are built from it must work for ever.
  *
  * A sampler shapes the distribution of the next token: it lowers, raises or drops candidates. The host samples the
  * token. A plugin is a shared library that exports one symbol, the constant `foresay_sampler_entry`.
  *
  * Versions:  this is major version 1, for ever: what it says of 1.0 stays. Structs that begin with struct_size may grow
  *            at their end in later minor versions. struct_size is what the compiler of its author saw; members beyond
- *            it do not exist, so whoever reads a member newer than 1.0 compares first. foresay_value and foresay_text
+ *            it do not exist, so a reader of a member newer than 1.0 compares first. foresay_value and foresay_text
  *            have no size and never grow. A library says which minor version it needs at least (needs_minor), and what
  *            it was compiled with only for information: any host of that minor or a later one takes it. Other additions
  *            are extensions, asked for by name ("math/1"), in both directions.
@@ -261,8 +261,8 @@ typedef struct foresay_sampler {
      * there are (vocabulary size + 31) / 32 words. Runs where the logits are: on the device, too. */
     int32_t (*mask)(void* instance, const void* state, const foresay_context* context, uint32_t* bits, uint64_t words);
     /* [state] May be NULL. Bytes with which the text must go on, if it does not end: an empty text where several ways
-     * are open. The host may draft them; tokens are still sampled and must still pass. Valid until the next call into the
-     * sampler on this thread. */
+     * are open. The host may draft them; tokens are still sampled and must still pass. Valid until the next call into
+     * the sampler on this thread. */
     int32_t (*forced)(void* instance, const void* state, const foresay_context* context, foresay_text* bytes);
 
     /* [any] What the sampler offers beyond this struct, by name; NULL where it does not. May itself be NULL. Valid
