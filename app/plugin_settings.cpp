@@ -15,6 +15,7 @@ std::string plugins_toml(const std::vector<core::PluginSpec>& plugins) {
     std::string out = "plugin = [";
     for (const core::PluginSpec& plugin : plugins) {
         out += "{name = " + core::to_toml(core::ConfigValue(plugin.name));
+        if (!plugin.sampler.empty()) out += ", sampler = " + core::to_toml(core::ConfigValue(plugin.sampler));
         if (!plugin.path.empty()) out += ", path = " + core::to_toml(core::ConfigValue(plugin.path.string()));
         if (!plugin.on_error.origin.is_default()) out += ", on_error = " + core::to_toml(plugin.on_error.value);
         std::string options;
@@ -35,7 +36,7 @@ std::vector<std::string> leave_out_barred_plugins(Configuration& configuration) 
     std::vector<core::PluginSpec> kept;
     std::vector<std::string> chain = config.chain;
     for (const core::PluginSpec& plugin : config.plugins) {
-        const std::optional<plugins::Bar> bar = host.bar(plugin.name, plugin.path);
+        const std::optional<plugins::Bar> bar = host.bar(plugin.sampler_name(), plugin.path);
         if (!bar) {
             kept.push_back(plugin);
             continue;

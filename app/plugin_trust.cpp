@@ -6,9 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <set>
@@ -21,6 +19,7 @@
 #include "app/output.h"
 #include "app/plugin_path.h"
 #include "app/question.h"
+#include "app/verify.h"
 #include "base/error.h"
 
 namespace foresay::app {
@@ -40,7 +39,7 @@ fs::path allowed_file() {
 fs::path file_of(const core::PluginSpec& plugin) {
     std::error_code ignored;
     const fs::path file =
-        plugin.path.empty() ? plugins::find_plugin(plugin.name, plugin_options(false).folders) : plugin.path;
+        plugin.path.empty() ? plugins::find_plugin(plugin.sampler_name(), plugin_options(false).folders) : plugin.path;
     return file.empty() ? file : fs::canonical(file, ignored);
 }
 
@@ -52,27 +51,23 @@ bool on_plugin_path(const fs::path& stated) {
                        [&](const fs::path& one) { return one.is_absolute() && fs::canonical(one, ignored) == folder; });
 }
 
-// Tells whether a file is the one that was allowed: its change time cannot be set by hand.
-std::string identity(const fs::path& file) {
-    struct stat status {};
-    if (::stat(file.c_str(), &status) != 0) return {};
-    std::array<char, 128> text{};
-    std::snprintf(text.data(), text.size(), "%llx.%llx.%llx.%llx.%llx", static_cast<unsigned long long>(status.st_dev),
-                  static_cast<unsigned long long>(status.st_ino), static_cast<unsigned long long>(status.st_size),
-                  static_cast<unsigned long long>(status.st_ctim.tv_sec),
-                  static_cast<unsigned long long>(status.st_ctim.tv_nsec));
-    return text.data();
+// The SHA-256 of a file's contents; empty when they cannot be read.
+std::string contents_of(const fs::path& file) {
+    try {
+        return file_sha256(file);
+    } catch (const Error&) {
+        return {};
+    }
 }
 
-// "IDENTITY PATH", as the file of allowed plugins has it; empty for a file that cannot be in it.
+// "SHA-256 PATH", as the file of allowed plugins has it. The path is for readers: only the contents count.
 std::string line_of(const fs::path& file) {
-    const std::string known = identity(file);
-    if (known.empty() || file.string().find('\n') != std::string::npos) return {};
-    return known + " " + file.string();
+    const std::string known = contents_of(file);
+    return known.empty() ? known : known + " " + printable(file.string());
 }
 
 bool is_allowed(const fs::path& file) {
-    const std::string wanted = line_of(file);
+    const std::string wanted = contents_of(file);
     const fs::path list = allowed_file();
     struct stat status {};
     // A list that others can write proves nothing.
@@ -81,7 +76,7 @@ bool is_allowed(const fs::path& file) {
     std::ifstream lines(list);
     std::string line;
     for (std::size_t i = 0; i < kMaxLines && std::getline(lines, line); ++i) {
-        if (line == wanted) return true;
+        if (line.starts_with(wanted + " ")) return true;
     }
     return false;
 }
@@ -117,8 +112,9 @@ void require_allowed(const core::PluginSpec& plugin, const fs::path& file) {
     if (is_allowed(file)) return;
     if (!stdin_is_terminal() || !stderr_is_terminal()) {
         throw Error(named +
-                    ", which is outside the plugin path and was not allowed yet; allow it by continuing the "
-                    "session at a terminal, or name the plugin in a configuration of your own");
+                    ", which is outside the plugin path and was not allowed yet; if you trust it: foresay plugin "
+                    "trust " +
+                    file.string());
     }
     const std::string question = "The " + place + " names a plugin outside the plugin path:\n  " + file.string() +
                                  "\nIt is native code and runs with your rights. Load it? [y/N] ";
@@ -154,6 +150,18 @@ fs::path open_to_everyone(const fs::path& file) {
         }
         if (!folder.has_relative_path()) return {};
     }
+}
+
+std::string trust_plugin(const fs::path& file) {
+    const plugins::PluginFile found = plugins::PluginHost::inspect(fs::absolute(file));
+    const std::string name = found.path.string();
+    if (!found.problem.empty()) throw Error("plugin '" + name + "' cannot be loaded: " + found.problem);
+    if (const fs::path open = open_to_everyone(found.path); !open.empty()) {
+        throw Error("every user of this machine can change " + open.string() + ", so the plugin " + name +
+                    " cannot be trusted; chmod o-w it first");
+    }
+    if (const std::string problem = remember(found.path); !problem.empty()) throw Error(problem);
+    return contents_of(found.path);
 }
 
 void check_plugin_trust(const core::Config& config) {

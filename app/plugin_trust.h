@@ -2,8 +2,8 @@
 //
 // A session may come from anywhere, and a plugin is native code. So a session alone cannot make the program load a file
 // from outside the plugin path: the user must have loaded that file before, or allow it at a terminal. What is allowed
-// is remembered in the state folder, in `plugins.allowed`, with the file's identity: a file that has changed is asked
-// for again.
+// is remembered in the state folder, in `plugins.allowed`, by the file's contents (SHA-256): a file that has changed is
+// asked for again, and a copy of one that has not is not.
 //
 // Errors:   Error with one sentence that says what to do.
 #pragma once
@@ -22,6 +22,10 @@ void check_plugin_trust(const core::Config& config);
 
 // Remembers the plugins of `config` outside the plugin path as allowed: they are about to be named in a session.
 void remember_plugins(const core::Config& config);
+
+// Remembers the contents of `file` as allowed, and returns their SHA-256. Throws Error for what is no plugin, what
+// every user of the machine can change, and where nothing can be remembered.
+std::string trust_plugin(const std::filesystem::path& file);
 
 // The file or folder on the way to `file` that any user of the machine can change; empty when there is none.
 std::filesystem::path open_to_everyone(const std::filesystem::path& file);

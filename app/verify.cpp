@@ -61,6 +61,8 @@ std::string blob_digest(const fs::path& file) {
 
 }  // namespace
 
+std::string file_sha256(const fs::path& file) { return sha256(core::MappedFile(file).bytes(), {}); }
+
 std::vector<VerifiedFile> verify_model(const fs::path& path, const std::function<void(std::int64_t)>& progress) {
     std::vector<VerifiedFile> verified;
     for (const fs::path& file : core::model_files(path)) {

@@ -27,4 +27,7 @@ struct VerifiedFile {
 std::vector<VerifiedFile> verify_model(const std::filesystem::path& path,
                                        const std::function<void(std::int64_t bytes)>& progress);
 
+// The SHA-256 of a file's contents. Throws Error when it cannot be read.
+std::string file_sha256(const std::filesystem::path& file);
+
 }  // namespace foresay::app

@@ -28,6 +28,8 @@ core::ValueType value_type(samplers::ParameterType type) {
             return core::ValueType::integer_list;
         case samplers::ParameterType::real_list:
             return core::ValueType::real_list;
+        case samplers::ParameterType::file:
+            return core::ValueType::path;
     }
     return core::ValueType::any;
 }

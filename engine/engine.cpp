@@ -113,8 +113,9 @@ bool Engine::needs_reload(const core::Config& next) const {
 
 void Engine::reconfigure(const core::Config& next) {
     LoadedPlugins plugins = state_->open_plugins(next);
-    samplers::Chain(engine::chain_spec(next, plugins.factories), *state_->vocabulary);
-    state_->config = next;
+    core::Config config = with_absolute_files(next, plugins.factories);
+    samplers::Chain(engine::chain_spec(config, plugins.factories), *state_->vocabulary);
+    state_->config = std::move(config);
     state_->plugins = std::move(plugins);
 }
 

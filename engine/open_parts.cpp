@@ -152,7 +152,8 @@ LoadedPlugins Engine::State::open_plugins(const core::Config& next) const {
 }
 
 OpenedParts Engine::State::open_parts(const core::Config& next, LoadedPlugins with_plugins) const {
-    OpenedParts parts{.config = next, .plugins = std::move(with_plugins)};
+    core::Config config = with_absolute_files(next, with_plugins.factories);
+    OpenedParts parts{.config = std::move(config), .plugins = std::move(with_plugins)};
     const bool same_backend = ops && runtime_of(next) == runtime;
     if (!same_backend) parts.ops = open_backend(next, parts.why_no_device);
     parts.keep_target = same_backend && target && next.target_model == loaded_target;
@@ -173,7 +174,7 @@ OpenedParts Engine::State::open_parts(const core::Config& next, LoadedPlugins wi
     if (options.tokenizer && tokens == nullptr) {
         throw Error(model.path() + " has no tokenizer, so there is no text to work with; use a model that has one");
     }
-    parts.vocabulary = tokens != nullptr ? speculative::make_vocabulary(*tokens)
+    parts.vocabulary = tokens != nullptr ? speculative::make_vocabulary(*tokens, model.config().name)
                                          : speculative::make_bare_vocabulary(model.config().shape.vocab);
     parts.context_length = context_of(next, model);
     // Some models have factors for short and for long contexts, and are loaded for one of them.
@@ -185,7 +186,7 @@ OpenedParts Engine::State::open_parts(const core::Config& next, LoadedPlugins wi
     if (wants_search(options, next)) search_draft(parts);
     if (!parts.draft_path.empty()) open_draft(parts, model);
     // Throws on a bad chain before any weight is loaded. Plugins that are not loaded cannot be part of it.
-    core::Config checked = next;
+    core::Config checked = parts.config;
     if (!options.run_plugins) {
         std::erase_if(checked.chain, [&](const std::string& name) {
             return std::ranges::find(next.plugins, name, &core::PluginSpec::name) != next.plugins.end();

@@ -5,8 +5,48 @@
 #include <vector>
 
 #include "base/error.h"
+#include "samplers/parameter_file.h"
 
 namespace foresay::engine {
+
+namespace {
+
+// Null: the sampler has no such parameter, or it is no file.
+const samplers::ParameterSchema* file_parameter(const samplers::StageFactory& factory, const std::string& key) {
+    const auto& all = factory.description().parameters;
+    const auto found = std::ranges::find(all, key, &samplers::ParameterSchema::name);
+    return found != all.end() && found->type == samplers::ParameterType::file ? &*found : nullptr;
+}
+
+// The option's value; of a file, its absolute path.
+core::ConfigValue resolved(const samplers::StageFactory& factory, const std::string& key,
+                           const core::PluginSpec::Option& option) {
+    const auto* path = std::get_if<std::string>(&option.value);
+    if (path == nullptr || path->empty() || file_parameter(factory, key) == nullptr) return option.value;
+    return std::filesystem::absolute(option.directory / *path).lexically_normal().string();
+}
+
+// Throws Error where the option is not what the sampler declares.
+void check_option(const samplers::StageFactory& factory, const std::string& key,
+                  const core::PluginSpec::Option& option) {
+    const core::ConfigValue value = resolved(factory, key, option);
+    samplers::complete_parameters(factory.description(), {{key, value}});
+    const auto* path = std::get_if<std::string>(&value);
+    if (path != nullptr && !path->empty() && file_parameter(factory, key) != nullptr) {
+        samplers::read_parameter_file(*path, factory.description().name + "." + key);
+    }
+}
+
+}  // namespace
+
+core::Config with_absolute_files(core::Config config, const PluginFactories& factories) {
+    for (core::PluginSpec& plugin : config.plugins) {
+        const auto factory = factories.find(plugin.name);
+        if (factory == factories.end()) continue;
+        for (auto& [key, option] : plugin.options) option.value = resolved(*factory->second, key, option);
+    }
+    return config;
+}
 
 LoadedPlugins load_plugins(const core::Config& config, const plugins::PluginOptions& options,
                            std::shared_ptr<plugins::PluginHost> host) {
@@ -24,14 +64,17 @@ LoadedPlugins load_plugins(const core::Config& config, const plugins::PluginOpti
     for (const core::PluginSpec& plugin : config.plugins) {
         if (unused(plugin)) continue;
         try {
-            factories[plugin.name] = loaded.host->load(plugin.name, plugin.path);
+            std::shared_ptr<const samplers::StageFactory> factory =
+                plugin.path.empty() ? samplers::find_builtin(plugin.sampler_name()) : nullptr;
+            if (!factory) factory = loaded.host->load(plugin.sampler_name(), plugin.path);
+            factories[plugin.name] = std::move(factory);
         } catch (const Error& problem) {
             throw Error(plugin.origin.text() + ": " + problem.what());
         }
         // Option by option, so that an error names the option's place.
         for (const auto& [key, setting] : plugin.options) {
             try {
-                samplers::complete_parameters(factories[plugin.name]->description(), {{key, setting.value}});
+                check_option(*factories[plugin.name], key, setting);
             } catch (const Error& problem) {
                 throw Error(setting.origin.text() + ": " + problem.what());
             }
@@ -42,10 +85,12 @@ LoadedPlugins load_plugins(const core::Config& config, const plugins::PluginOpti
 
 LoadedPlugins look_at_plugins(const core::Config& config, const plugins::PluginOptions& options) {
     for (const core::PluginSpec& plugin : config.plugins) {
+        if (plugin.path.empty() && samplers::find_builtin(plugin.sampler_name())) continue;
         const std::filesystem::path path =
-            plugin.path.empty() ? plugins::find_plugin(plugin.name, options.folders) : plugin.path;
+            plugin.path.empty() ? plugins::find_plugin(plugin.sampler_name(), options.folders) : plugin.path;
         if (path.empty()) {
-            throw Error(plugin.origin.text() + ": plugin '" + plugin.name + "' was not found on the plugin path");
+            throw Error(plugin.origin.text() + ": plugin '" + plugin.sampler_name() +
+                        "' was not found on the plugin path");
         }
         const plugins::PluginFile file = plugins::PluginHost::inspect(path);
         if (!file.problem.empty()) {

@@ -28,6 +28,9 @@ struct LoadedPlugins {
 LoadedPlugins load_plugins(const core::Config& config, const plugins::PluginOptions& options,
                            std::shared_ptr<plugins::PluginHost> host = nullptr);
 
+// `config` with the files that options of its plugins name as absolute paths.
+core::Config with_absolute_files(core::Config config, const PluginFactories& factories);
+
 // Checks that the plugins of `config` can be found and look like plugins. Loads none, so there are no factories.
 LoadedPlugins look_at_plugins(const core::Config& config, const plugins::PluginOptions& options);
 

@@ -24,6 +24,7 @@ public:
             allowed_.push_back(std::all_of(text.begin(), text.end(), plain));
         }
     }
+    samplers::StageKind kind() const override { return samplers::StageKind::process; }
     bool whole_vocabulary() const override { return true; }
     std::string_view process(const samplers::StageState*, const samplers::StageContext&,
                              kernels::Candidates& row) const override {

@@ -139,6 +139,14 @@ void SamplingScratch::cut(std::int32_t count) {
     sorted_ = true;
 }
 
+Candidates SamplingScratch::peek(std::int32_t count) {
+    check(whole_, "peek() after a list was made");
+    cut(count);
+    whole_ = true;
+    sorted_ = false;
+    return {ids_.data(), logits_.data(), std::exchange(count_, 0)};
+}
+
 void SamplingScratch::make_list() {
     if (!whole_) return;
     count_ = 0;

@@ -44,6 +44,10 @@ public:
     void set_list(std::int32_t count);
     // Whether the candidates are still the row of logits: no cut and no list so far.
     bool whole() const { return whole_; }
+    // whole(): the row, to be changed; and the `count` best of it, as cut() keeps them, while it stays whole. They are
+    // valid until the next call.
+    std::span<float> row() { return row_; }
+    Candidates peek(std::int32_t count);
 
     SampledToken sample(const NoiseKey& key, bool greedy);
 

@@ -101,7 +101,7 @@ std::vector<StageSpec> Chain::spec() const {
 std::vector<StageReport> Chain::reports() const {
     std::vector<StageReport> reports;
     for (const ChainStages::Entry& entry : stages_->entries()) {
-        if (entry.stage->has_step()) continue;
+        if (entry.kind() == StageKind::step) continue;
         reports.push_back(entry.report);
         reports.back().slow = slowness(entry.report);
     }

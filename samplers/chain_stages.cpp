@@ -2,13 +2,16 @@
 
 #include <algorithm>
 #include <atomic>
-#include <bit>
-#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <map>
+#include <mutex>
+#include <tuple>
 
 #include "base/error.h"
+#include "kernels/sampling_steps.h"
+#include "samplers/plugin_call.h"
 
 namespace foresay::samplers {
 namespace {
@@ -25,9 +28,17 @@ constexpr double kDroppedBlend = 0.05;
 // as it likes, but only their differences count.
 constexpr float kLargest = 65536.0f;
 
-// Which calls of a stage are checked by calling it again: the first eight, then 16, 32, 64 and so on, so that the cost
-// vanishes.
-bool is_checked(std::int64_t call) { return call <= 8 || std::has_single_bit(static_cast<std::uint64_t>(call)); }
+// As many masks of one state are in flight as there are token slots, and some more.
+constexpr std::size_t kMasks = kernels::kTokenSlots + 8;
+
+// log of the softmax probability of `token` among candidates, best first; -inf if it is not one of them.
+float log_probability(const std::vector<std::int32_t>& ids, const std::vector<float>& logits, std::int32_t token) {
+    const auto at = std::ranges::find(ids, token);
+    if (at == ids.end()) return -kInfinity;
+    std::uint64_t sum = 0;
+    for (const float logit : logits) sum += kernels::fixed_weight(logit, logits[0]);
+    return logits[static_cast<std::size_t>(at - ids.begin())] - logits[0] - kernels::log_of_fixed(sum);
+}
 
 // Subtracts the largest logit from all where a stage has raised it beyond kLargest.
 void bring_into_range(const kernels::Candidates& candidates, float largest_before) {
@@ -49,6 +60,37 @@ std::uint64_t next_id() {
     return ++last;
 }
 
+// Stages are immutable, so chains share those with equal parameters: a stage is made once for a configuration, however
+// many sequences run. Not those that have read a file, because the file may have changed since.
+std::shared_ptr<const Stage> shared_stage(const std::shared_ptr<const StageFactory>& factory,
+                                          const std::vector<ParameterValue>& parameters, const Vocabulary& vocabulary) {
+    using Key = std::tuple<const StageFactory*, const Vocabulary*, std::vector<ParameterValue>>;
+    static std::mutex mutex;
+    static auto& known = *new std::map<Key, std::weak_ptr<const Stage>>();  // never destroyed: stages outlive statics
+    const bool reads = std::ranges::any_of(factory->description().parameters, [](const ParameterSchema& schema) {
+        return schema.type == ParameterType::file;
+    });
+    if (reads) return factory->create(parameters, vocabulary);
+    const Key key(factory.get(), &vocabulary, parameters);
+    const auto find = [&]() -> std::shared_ptr<const Stage> {
+        std::erase_if(known, [](const auto& entry) { return entry.second.expired(); });
+        const auto found = known.find(key);
+        return found != known.end() ? found->second.lock() : nullptr;
+    };
+    {
+        const std::lock_guard lock(mutex);
+        if (auto stage = find()) return stage;
+    }
+    // Not locked: making a stage may take long. The factory lives as long as its stages, so that no other one has its
+    // address.
+    std::unique_ptr<Stage> made = factory->create(parameters, vocabulary);
+    std::shared_ptr<const Stage> stage(made.release(), [factory](const Stage* old) { delete old; });
+    const std::lock_guard lock(mutex);
+    if (auto other = find()) return other;
+    known[key] = stage;
+    return stage;
+}
+
 ChainStages::Entry make_entry(const StageSpec& spec, const Vocabulary& vocabulary) {
     ChainStages::Entry entry;
     entry.name = spec.name;
@@ -61,7 +103,7 @@ ChainStages::Entry make_entry(const StageSpec& spec, const Vocabulary& vocabular
                     "; load others as plugins");
     }
     entry.parameters = complete_parameters(entry.factory->description(), spec.parameters);
-    entry.stage = entry.factory->create(entry.parameters, vocabulary);
+    entry.stage = shared_stage(entry.factory, entry.parameters, vocabulary);
     entry.on_error = spec.on_error;
     entry.stream = stream_of(spec.name);
     entry.state = entry.stage->make_state();
@@ -91,7 +133,7 @@ ChainStages::ChainStages(const ChainStages& live, Phase phase, bool without_mask
     : id_(live.id_), phase_(phase), vocabulary_(live.vocabulary_) {
     for (const Entry& from : live.entries_) {
         const StageTraits& traits = from.factory->description().traits;
-        if (!traits.clonable || (without_masks && traits.masks_only && !from.stage->has_step())) continue;
+        if (!traits.clonable || (without_masks && traits.masks_only && !from.in_plan())) continue;
         Entry entry;
         entry.name = from.name;
         entry.factory = from.factory;
@@ -114,12 +156,12 @@ void ChainStages::plan_stages() {
         const Stage& stage = *entries_[i].stage;
         greedy_ = greedy_ || stage.greedy();
         if (stage.idle()) continue;
-        feedback_ = feedback_ || entries_[i].factory->description().traits.memory == StageMemory::feedback;
+        feedback_ = feedback_ || entries_[i].feedback();
         if (!cut_found && !stage.whole_vocabulary()) {
             cut_found = true;
             cut_before_ = active_.size();
             cut_ = kernels::kCandidateCut;
-            if (stage.has_step()) {
+            if (stage.kind() == StageKind::step) {
                 std::vector<kernels::TokenCount> none;
                 const kernels::SamplingStep step =
                     entries_[i].state ? kernels::SamplingStep{} : stage.step(nullptr, none);
@@ -132,7 +174,18 @@ void ChainStages::plan_stages() {
         active_.push_back(i);
     }
     counts_.resize(active_.size());
-    place_.assign(static_cast<std::size_t>(std::max(vocabulary_->size(), 0)), 0);
+    const auto ids = static_cast<std::size_t>(std::max(vocabulary_->size(), 0));
+    place_.assign(ids, 0);
+    if (std::ranges::any_of(entries_, [](const Entry& entry) { return entry.can_test(); })) verdicts_.assign(ids, 0);
+}
+
+ChainStages::Stopwatch::Stopwatch(StageReport& report) : report_(report) { ++report_.calls; }
+
+ChainStages::Stopwatch::~Stopwatch() {
+    const auto time = std::chrono::steady_clock::now() - start_;
+    const double ms = std::chrono::duration<double, std::milli>(time).count();
+    report_.total_ms += ms;
+    report_.worst_ms = std::max(report_.worst_ms, ms);
 }
 
 kernels::NoiseKey ChainStages::key() const { return {seed_, branch_, static_cast<std::uint32_t>(history_.size())}; }
@@ -141,6 +194,7 @@ void ChainStages::begin(std::uint64_t seed, std::uint64_t branch, std::span<cons
                         std::size_t capacity, std::size_t begun) {
     check(begun <= history.size(), "an answer begins before the text");
     ++epoch_;
+    answer_ = history.size() - begun;
     seed_ = seed;
     branch_ = branch;
     decided_ = failed_ = false;
@@ -149,7 +203,7 @@ void ChainStages::begin(std::uint64_t seed, std::uint64_t branch, std::span<cons
     for (Entry& entry : entries_) {
         if (!entry.state) continue;
         entry.broken.clear();
-        entry.broken = entry.state->begin(history_, history_.size() - begun);
+        entry.broken = entry.state->begin(history_, answer_);
     }
 }
 
@@ -165,6 +219,7 @@ void ChainStages::follow(const ChainStages& live) {
     epoch_ = live.epoch_;
     seed_ = live.seed_;
     branch_ = live.branch_;
+    answer_ = live.answer_;
     decided_ = failed_ = false;
     std::size_t at = 0;
     for (Entry& entry : entries_) {
@@ -172,30 +227,73 @@ void ChainStages::follow(const ChainStages& live) {
         const Entry& from = live.entries_[at];
         if (!entry.state) continue;
         entry.broken = from.broken;
+        entry.misled = false;
         if (entry.broken.empty()) entry.broken = entry.state->copy(*from.state);
     }
 }
 
 void ChainStages::accept(std::int32_t token) {
-    float log_probability = 0.0f;
-    const float* feedback = nullptr;
-    if (feedback_ && decided_ && phase_ == Phase::decide) {
-        log_probability = scratch_.log_probability(token);
-        feedback = &log_probability;
-    }
+    constexpr float kUnknown = std::numeric_limits<float>::quiet_NaN();
+    const bool drawn = phase_ == Phase::decide;
+    const bool known = feedback_ && decided_ && drawn;
+    const float probability = known ? scratch_.log_probability(token) : kUnknown;
     history_.push_back(token);
     decided_ = false;
     for (const std::size_t i : active_) {
         Entry& entry = entries_[i];
         if (!entry.state || !entry.broken.empty()) continue;
-        entry.broken = entry.state->accept({&token, 1}, feedback);
+        AcceptedToken accepted{token, !drawn, kUnknown, kUnknown};
+        if (known && entry.feedback()) {
+            accepted.log_probability = probability;
+            accepted.received_log_probability = log_probability(entry.received_ids, entry.received_logits, token);
+        }
+        entry.broken = entry.state->accept(accepted);
+        entry.misled = !drawn && !entry.broken.empty();
     }
 }
 
-kernels::SamplingStep ChainStages::step_of(const Entry& entry, std::vector<kernels::TokenCount>& counts) const {
-    kernels::SamplingStep step = entry.stage->step(entry.state.get(), counts);
+StageContext ChainStages::context_for(const Entry& entry, Phase phase) const {
+    return {phase, key(), entry.stream, history_, answer_};
+}
+
+std::string_view ChainStages::make_step(const Entry& entry, std::vector<kernels::TokenCount>& counts,
+                                        kernels::SamplingStep& step) const {
+    if (!entry.broken.empty() && !entry.misled) return entry.broken;
+    if (entry.kind() == StageKind::mask) return make_mask(entry, step);
+    step = entry.stage->step(entry.state.get(), counts);
     if (step.kind == kernels::SamplingStepKind::xtc) step.xtc.stream = entry.stream;
-    return step;
+    return {};
+}
+
+std::string_view ChainStages::make_mask(const Entry& entry, kernels::SamplingStep& step) const {
+    const Stopwatch watch(entry.report);
+    entry.masks.resize(kMasks);
+    entry.last_mask = (entry.last_mask + 1) % kMasks;
+    std::vector<std::uint32_t>& bits = entry.masks[entry.last_mask];
+    bits.assign((static_cast<std::size_t>(vocabulary_->size()) + 31) / 32, 0);
+    if (entry.misled) {
+        // Whatever comes after the guess does not matter.
+        std::ranges::fill(bits, ~0u);
+        step.kind = kernels::SamplingStepKind::mask;
+        step.bits = bits;
+        return {};
+    }
+    // A mask decides what is sampled even where it is made for a row of a draft, so it is never told the phase.
+    const StageContext context = context_for(entry, Phase::decide);
+    const std::string_view wrong = entry.stage->mask(entry.state.get(), context, bits);
+    if (!wrong.empty()) return wrong;
+    const std::size_t beyond = bits.size() * 32 - static_cast<std::size_t>(vocabulary_->size());
+    if (!bits.empty()) bits.back() &= ~0u >> beyond;
+    if (std::ranges::all_of(bits, [](std::uint32_t word) { return word == 0; })) return kLeftNone;
+    if (is_checked(entry.report.calls)) {
+        std::vector<std::uint32_t> again(bits.size(), 0);
+        const std::string_view second = entry.stage->mask(entry.state.get(), context, again);
+        if (!again.empty()) again.back() &= ~0u >> beyond;
+        if (!second.empty() || again != bits) return kTwoAnswers;
+    }
+    step.kind = kernels::SamplingStepKind::mask;
+    step.bits = bits;
+    return {};
 }
 
 kernels::SampledToken ChainStages::run(std::span<float> logits) {
@@ -211,53 +309,82 @@ kernels::SampledToken ChainStages::run(const kernels::Candidates& candidates) {
 }
 
 kernels::SampledToken ChainStages::run_from(std::size_t first) {
+    forget_tests();
     for (std::size_t at = first; at < active_.size(); ++at) {
-        Entry& entry = entries_[active_[at]];
         if (cut_ > 0 && at == cut_before_) {
+            if (!test_best(cut_)) return {};
             scratch_.cut(cut_);
             if (cut_replaces_) continue;
         }
-        if (entry.stage->has_step() && phase_ == Phase::decide && !entry.broken.empty()) {
-            fail(entry, entry.broken);
-            if (failed_) return {};
-        } else if (entry.stage->has_step()) {
-            scratch_.apply(step_of(entry, counts_[at]), key());
-        } else if (!run_host(entry)) {
-            return {};
-        }
+        if (!run_stage(entries_[active_[at]], counts_[at])) return {};
     }
-    const kernels::SampledToken sampled = scratch_.sample(key(), greedy_);
+    kernels::SampledToken sampled;
+    if (pending_.empty()) {
+        sampled = scratch_.sample(key(), greedy_);
+    } else if (!test_winner(sampled)) {
+        return {};
+    }
     decided_ = true;
     if (sampled.token < 0 && phase_ == Phase::decide) {
         failed_ = true;
-        failure_ = {"chain",
-                    "no token can follow: the samplers rule out every one, or the model's logits are not numbers"};
+        failure_ = {"chain", "no token can follow" + tail_of_text() +
+                                 ": the samplers rule out every one, or the model's logits are not numbers"};
     }
     return sampled;
 }
 
-void ChainStages::fail(Entry& entry, std::string_view why) {
-    ++entry.report.failures;
-    entry.report.last_failure = why;
-    if (phase_ == Phase::propose || entry.on_error == StageSpec::OnError::skip) return;
-    failed_ = true;
-    failure_.stage = entry.name;
-    failure_.message = "sampler '" + entry.name + "' failed: " + std::string(why);
+// False: the generation has to stop.
+bool ChainStages::run_stage(Entry& entry, std::vector<kernels::TokenCount>& counts) {
+    if (!entry.broken.empty()) return fail(entry, entry.broken);
+    if (entry.kind() == StageKind::process) return test_all() && run_process(entry);
+    if (entry.can_test()) {
+        if (!scratch_.whole()) return test_list(entry);
+        pending_.push_back(static_cast<std::size_t>(&entry - entries_.data()));
+        return true;
+    }
+    kernels::SamplingStep step;
+    if (const std::string_view wrong = make_step(entry, counts, step); !wrong.empty()) return fail(entry, wrong);
+    scratch_.apply(step, key());
+    return true;
 }
 
-// Runs one host stage. False: the generation has to stop.
-bool ChainStages::run_host(Entry& entry) {
-    if (!entry.broken.empty()) {
-        fail(entry, entry.broken);
-        return !failed_;
-    }
+bool ChainStages::fail(Entry& entry, std::string_view why) {
+    ++entry.report.failures;
+    entry.report.last_failure = why;
+    if (why.data() == kLeftNone.data()) entry.report.last_failure += tail_of_text();
+    if (phase_ == Phase::propose || entry.on_error == StageSpec::OnError::skip) return true;
+    failed_ = true;
+    failure_.stage = entry.name;
+    failure_.message = "sampler '" + entry.name + "' failed: " + entry.report.last_failure;
+    return false;
+}
+
+// " after \"...the end of the text\"", with which a sentence goes on.
+std::string ChainStages::tail_of_text() const {
+    constexpr std::size_t kBytes = 40, kTokens = 40;
+    std::string tail;
+    const std::size_t first = history_.size() - std::min(history_.size(), kTokens);
+    for (std::size_t i = first; i < history_.size(); ++i) tail += vocabulary_->text(history_[i]);
+    const bool whole = first == 0 && tail.size() <= kBytes;
+    if (tail.size() > kBytes) tail.erase(0, tail.size() - kBytes);
+    while (!tail.empty() && (static_cast<unsigned char>(tail[0]) & 0xc0) == 0x80) tail.erase(0, 1);
+    if (tail.empty()) return {};
+    return std::string(" after \"") + (whole ? "" : "...") + one_line(tail, kBytes) + "\"";
+}
+
+// Runs a stage that transforms the candidates. False: the generation has to stop.
+bool ChainStages::run_process(Entry& entry) {
+    const Stopwatch watch(entry.report);
     kernels::Candidates candidates = scratch_.list();
     if (candidates.count == 0) return true;
     const std::int32_t count = candidates.count;
     saved_ids_.assign(candidates.ids, candidates.ids + count);
     saved_logits_.assign(candidates.logits, candidates.logits + count);
-
-    const std::string_view wrong = call_host(entry, candidates);
+    if (entry.feedback() && phase_ == Phase::decide) {
+        entry.received_ids = saved_ids_;
+        entry.received_logits = saved_logits_;
+    }
+    const std::string_view wrong = call_process(entry, candidates);
     if (wrong.empty()) {
         note_dropped(entry, candidates, count);
         bring_into_range(candidates, saved_logits_[0]);
@@ -267,22 +394,15 @@ bool ChainStages::run_host(Entry& entry) {
     std::copy_n(saved_ids_.data(), count, candidates.ids);
     std::copy_n(saved_logits_.data(), count, candidates.logits);
     scratch_.set_list(count);
-    fail(entry, wrong);
-    return !failed_;
+    return fail(entry, wrong);
 }
 
-std::string_view ChainStages::call_host(Entry& entry, kernels::Candidates& candidates) {
-    const StageContext context{phase_, key(), entry.stream, history_};
-    const auto start = std::chrono::steady_clock::now();
+std::string_view ChainStages::call_process(Entry& entry, kernels::Candidates& candidates) {
+    const StageContext context = context_for(entry, phase_);
     std::string_view wrong = entry.stage->process(entry.state.get(), context, candidates);
-    const double ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
-    ++entry.report.calls;
-    entry.report.total_ms += ms;
-    entry.report.worst_ms = std::max(entry.report.worst_ms, ms);
     if (wrong.empty()) wrong = check_result(entry, candidates);
     if (!wrong.empty() || phase_ != Phase::decide || !is_checked(entry.report.calls)) return wrong;
-    if (answers_again(entry, context, candidates)) return {};
-    return "asked twice about the same candidates, it gave two answers, so the text would depend on how it is computed";
+    return answers_again(entry, context, candidates) ? std::string_view() : kTwoAnswers;
 }
 
 bool ChainStages::answers_again(Entry& entry, const StageContext& context, kernels::Candidates& candidates) {
@@ -322,13 +442,13 @@ std::string_view ChainStages::check_result(const Entry& entry, const kernels::Ca
         }
     }
     for (const std::int32_t id : saved_ids_) place_[static_cast<std::size_t>(id)] = 0;
-    if (wrong.empty() && !any) wrong = "it left no token";
+    if (wrong.empty() && !any) wrong = kLeftNone;
     return wrong;
 }
 
 std::size_t ChainStages::first_host() const {
     std::size_t at = 0;
-    while (at < active_.size() && entries_[active_[at]].stage->has_step()) ++at;
+    while (at < active_.size() && entries_[active_[at]].in_plan()) ++at;
     return at;
 }
 
@@ -347,6 +467,10 @@ void ChainStages::note_dropped(Entry& entry, const kernels::Candidates& result, 
         while (at >= 0 && result.ids[at] != id) --at;
         dropped = at < 0 || result.logits[at] == -kInfinity;
     }
+    note_dropped(entry, dropped);
+}
+
+void ChainStages::note_dropped(Entry& entry, bool dropped) {
     entry.likely_dropped += kDroppedBlend * ((dropped ? 1.0 : 0.0) - entry.likely_dropped);
 }
 
@@ -356,21 +480,20 @@ bool ChainStages::masks_matter() const {
 
 const char* ChainStages::compile(PlanBuffer& buffer) const {
     if (const char* name = host_stage()) return name;
-    compile_steps(active_.size(), buffer);
-    return nullptr;
+    return compile_steps(active_.size(), buffer);
 }
 
 bool ChainStages::compile_prefix(PlanBuffer& buffer) const {
     const std::size_t host = first_host();
     if (host == active_.size() || cut_ == 0 || cut_before_ > host) return false;
-    compile_steps(host, buffer);
+    if (compile_steps(host, buffer) != nullptr) return false;
     if (cut_before_ == host) buffer.plan.cut_at = buffer.plan.step_count;
     buffer.plan.greedy = true;  // its token is not used, so noise would be wasted
     buffer.plan.keep = true;
     return true;
 }
 
-void ChainStages::compile_steps(std::size_t end, PlanBuffer& buffer) const {
+const char* ChainStages::compile_steps(std::size_t end, PlanBuffer& buffer) const {
     kernels::SamplingPlan& plan = buffer.plan;
     plan.key = key();
     plan.vocab = vocabulary_->size();
@@ -386,8 +509,9 @@ void ChainStages::compile_steps(std::size_t end, PlanBuffer& buffer) const {
             if (cut_replaces_) continue;
         }
         const std::int32_t step = plan.step_count++;
-        plan.steps[step] = step_of(entry, buffer.counts[step]);
+        if (!make_step(entry, buffer.counts[step], plan.steps[step]).empty()) return entry.name.c_str();
     }
+    return nullptr;
 }
 
 }  // namespace foresay::samplers

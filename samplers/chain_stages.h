@@ -2,14 +2,18 @@
 // DraftChain have one each.
 //
 // run() keeps the candidates in scratch_. Step stages change them there, and so do backends that run a compiled plan,
-// with the same bits. Before the first stage that does not see the whole vocabulary, the cut keeps the best candidates.
-// A host stage gets the list itself: its result is checked against the contract, and when it fails, the list is
-// restored. On some of its calls, fewer and fewer of them, it is asked twice, and must answer the same.
+// with the same bits; masks run as steps. Before the first stage that does not act on the whole vocabulary, the cut
+// keeps the best candidates. A process stage gets the list itself: its result is checked against the contract, and when
+// it fails, the list is restored. A test stage is asked late, and only about tokens that may be sampled: the best ones
+// at the cut, or the winner (chain_tests.cpp). On some of its calls, fewer and fewer of them, a stage is asked twice,
+// and must answer the same.
 //
 // Threads:  one caller at a time.
 // Errors:   run() and accept() throw nothing; failures are kept per stage.
 #pragma once
 
+#include <bit>
+#include <chrono>
 #include <memory>
 #include <string>
 #include <vector>
@@ -30,8 +34,22 @@ public:
         std::uint32_t stream = 0;           // of keyed random numbers
         std::unique_ptr<StageState> state;  // null: stateless
         std::string broken;                 // why the state can no longer be trusted; empty: it can
-        StageReport report;
+        bool misled = false;                // of a draft: by a guess that it cannot follow, which will not be accepted
+        mutable StageReport report;
         double likely_dropped = 0.0;  // moving share of calls that dropped one of the best candidates
+        // Of mask stages: the last masks. Rows in flight borrow them.
+        mutable std::vector<std::vector<std::uint32_t>> masks;
+        mutable std::size_t last_mask = 0;
+        // Of feedback stages: the candidates that it received for the token being sampled.
+        std::vector<std::int32_t> received_ids;
+        std::vector<float> received_logits;
+
+        StageKind kind() const { return stage->kind(); }
+        // Whether it runs within a plan.
+        bool in_plan() const { return kind() == StageKind::step || kind() == StageKind::mask; }
+        // Where the host runs it, a mask that can also test costs less so.
+        bool can_test() const { return kind() == StageKind::test || (kind() == StageKind::mask && stage->tests()); }
+        bool feedback() const { return factory->description().traits.memory == StageMemory::feedback; }
     };
 
     // The live stages of a chain.
@@ -65,20 +83,63 @@ public:
     std::uint64_t id() const { return id_; }
 
 private:
+    static constexpr std::string_view kLeftNone = "it left no token";
+    static constexpr std::string_view kTwoAnswers =
+        "asked twice about the same candidates, it gave two answers, so the text would depend on how it is computed";
+
+    // Which calls of a stage are checked by calling it again: the first eight, then 16, 32, 64 and so on, so that the
+    // cost vanishes.
+    static bool is_checked(std::int64_t call) {
+        return call <= 8 || std::has_single_bit(static_cast<std::uint64_t>(call));
+    }
+    // Counts a call of a stage and all the time that it takes here: the stage's own and what is done for it.
+    class Stopwatch {
+    public:
+        explicit Stopwatch(StageReport& report);
+        ~Stopwatch();
+        Stopwatch(const Stopwatch&) = delete;
+        Stopwatch& operator=(const Stopwatch&) = delete;
+
+    private:
+        StageReport& report_;
+        std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+    };
+
     void plan_stages();
-    kernels::SamplingStep step_of(const Entry& entry, std::vector<kernels::TokenCount>& counts) const;
-    // The plan of active stages [0, end).
-    void compile_steps(std::size_t end, PlanBuffer& buffer) const;
+    StageContext context_for(const Entry& entry, Phase phase) const;
+    // Sets the step of a stage that runs within a plan: empty, or what went wrong.
+    std::string_view make_step(const Entry& entry, std::vector<kernels::TokenCount>& counts,
+                               kernels::SamplingStep& step) const;
+    std::string_view make_mask(const Entry& entry, kernels::SamplingStep& step) const;
+    // The plan of active stages [0, end); nullptr, or the name of a stage that failed.
+    const char* compile_steps(std::size_t end, PlanBuffer& buffer) const;
     kernels::SampledToken run_from(std::size_t first);
+    bool run_stage(Entry& entry, std::vector<kernels::TokenCount>& counts);
     std::size_t first_host() const;  // index into active_, its size when there is none
-    bool run_host(Entry& entry);
+    bool run_process(Entry& entry);
     // Calls the stage on `candidates`, whose contents are in saved_*, and checks the result: empty, or what went wrong.
-    std::string_view call_host(Entry& entry, kernels::Candidates& candidates);
+    std::string_view call_process(Entry& entry, kernels::Candidates& candidates);
     // Calls it again on the same candidates. Whether the result was the same, which stays in `candidates`.
     bool answers_again(Entry& entry, const StageContext& context, kernels::Candidates& candidates);
     void note_dropped(Entry& entry, const kernels::Candidates& result, std::int32_t count);
+    void note_dropped(Entry& entry, bool dropped);
     std::string_view check_result(const Entry& entry, const kernels::Candidates& result);
-    void fail(Entry& entry, std::string_view why);
+    // Counts a failure. False: the generation has to stop.
+    bool fail(Entry& entry, std::string_view why);
+    std::string tail_of_text() const;
+
+    // Test stages, in chain_tests.cpp. Each returns false when the generation has to stop.
+    std::string_view call_test(Entry& entry, std::span<const std::int32_t> ids, std::vector<std::uint8_t>& keep);
+    bool test_list(Entry& entry);  // the candidates are a list
+    bool test_ids();               // the pending stages, about asked_ids_; those that fail leave the row
+    bool test_best(std::int32_t count);
+    bool test_all();
+    bool test_winner(kernels::SampledToken& sampled);
+    bool none_left();  // after the pending stages have dropped every candidate
+    void ask_about(std::int32_t id);
+    void ask_about_best(std::int32_t count);
+    void leave_out(std::size_t pending);
+    void forget_tests();
 
     std::uint64_t id_ = 0;     // a draft's stages have the id of the live ones
     std::uint64_t epoch_ = 0;  // counts begin()
@@ -94,6 +155,7 @@ private:
 
     std::uint64_t seed_ = 0;
     std::uint64_t branch_ = 0;
+    std::size_t answer_ = 0;  // where in the history the answer begins
     std::vector<std::int32_t> history_;
     std::size_t live_length_ = 0;  // of a draft: history copied from the live stages; the rest was advanced
     bool decided_ = false;         // scratch_ holds what the token at history_.size() was sampled from
@@ -107,6 +169,19 @@ private:
     std::vector<std::int32_t> first_ids_;  // the first of two answers
     std::vector<float> first_logits_;
     std::vector<std::int32_t> place_;  // by id: 1 + index in saved_*; 0: not there
+
+    // Test stages that have seen the row pass by, and what they have said since.
+    struct Dropped {
+        std::int32_t id;
+        float logit;
+        std::uint32_t by;  // a bit for each of pending_
+    };
+    std::vector<std::size_t> pending_;     // indices of entries_
+    std::vector<std::int32_t> verdicts_;   // by id: 0: not asked about, -1: may follow, else 1 + index of dropped_
+    std::vector<std::int32_t> asked_;      // ids with a verdict
+    std::vector<std::int32_t> asked_ids_;  // of the next call
+    std::vector<Dropped> dropped_;
+    std::vector<std::uint8_t> keep_, again_;
 };
 
 }  // namespace foresay::samplers

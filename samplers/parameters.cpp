@@ -47,6 +47,8 @@ std::string type_name(ParameterType type) {
             return "a list of integers";
         case ParameterType::real_list:
             return "a list of numbers";
+        case ParameterType::file:
+            return "the path of a file";
     }
     return "";
 }
@@ -68,6 +70,7 @@ std::optional<ParameterValue> converted(ParameterType type, const ParameterValue
             return keep(std::holds_alternative<double>(value));
         case ParameterType::text:
         case ParameterType::choice:
+        case ParameterType::file:
             return keep(std::holds_alternative<std::string>(value));
         case ParameterType::text_list:
             return empty_list ? std::optional<ParameterValue>(std::vector<std::string>{}) : keep(texts != nullptr);

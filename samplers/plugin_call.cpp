@@ -12,8 +12,9 @@ namespace {
 constexpr std::size_t kLongestText = 4096;
 
 constexpr const char* kWhere[kPluginFunctions] = {
-    "while it was loaded", "in create()",     "in destroy()", "in state_create()", "in state_destroy()",
-    "in state_reset()",    "in state_copy()", "in accept()",  "in process()",      "outside any call",
+    "while it was loaded", "in create()",     "in destroy()",     "in state_create()", "in state_destroy()",
+    "in state_begin()",    "in state_copy()", "in accept()",      "in process()",      "in test()",
+    "in mask()",           "in forced()",     "outside any call",
 };
 
 thread_local const PluginSite* of_this_thread = nullptr;

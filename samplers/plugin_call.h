@@ -20,13 +20,16 @@ enum class PluginFunction : std::uint8_t {
     destroy,
     state_create,
     state_destroy,
-    state_reset,
+    state_begin,
     state_copy,
     accept,
     process,
+    test,
+    mask,
+    forced,
     none,  // its code runs without a call: a thread of its own
 };
-inline constexpr int kPluginFunctions = 10;
+inline constexpr int kPluginFunctions = 13;
 
 struct PluginSite {
     const char* who = "";    // "sampler 'x' of plugin '/p/y.so'"

@@ -1,23 +1,28 @@
-// The host side of sdk/sampler.h. make_plugin_factory() reads and checks a sampler's description; its factory makes an
-// Instance, which owns the plugin's handle and the host struct that the plugin calls back. The stage and its states
-// share the Instance and keep the library loaded. Every call into a plugin goes through call(), which names it for
-// handlers of crashes; its status and what it reported on this thread become the text that StageState and Stage return.
+// The host side of sdk/sampler.h. A factory has a sampler's description (plugin_description.h) and makes an Instance,
+// which owns the plugin's handle and the host struct that the plugin calls back. The stage and its states share the
+// Instance and keep the library loaded. Every call into a plugin goes through call(), which names it for handlers of
+// crashes; its status and what it reported on this thread become the text that StageState and Stage return.
 #include "samplers/plugin_stage.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
-#include <cstring>
 #include <exception>
+#include <mutex>
+#include <optional>
+#include <utility>
 
 #include "base/error.h"
+#include "kernels/math.h"
 #include "kernels/noise.h"
+#include "kernels/sampling_steps.h"
+#include "samplers/float_state.h"
+#include "samplers/parameter_file.h"
 #include "samplers/plugin_call.h"
+#include "samplers/plugin_description.h"
 
 namespace foresay::samplers {
 namespace {
 
-constexpr std::uint32_t kMaxParameters = 256;
 constexpr std::size_t kMaxReport = 1000;  // bytes of a plugin's message that are kept
 
 // What the call in progress on this thread has reported.
@@ -27,54 +32,54 @@ std::string_view view(foresay_text text) {
     return text.data == nullptr ? std::string_view() : std::string_view(text.data, text.size);
 }
 
-// The host struct of one instance, and the vocabulary that it serves.
-class HostServices {
-public:
-    HostServices(const Vocabulary& vocabulary, const std::string& name) : vocabulary_(vocabulary), name_(name) {
-        host_.struct_size = sizeof host_;
-        host_.self = this;
-        host_.vocabulary_size = [](void* self) { return at(self).vocabulary_.size(); };
-        host_.token_text = [](void* self, std::int32_t id) -> foresay_text {
-            const Vocabulary& vocabulary = at(self).vocabulary_;
-            if (id < 0 || id >= vocabulary.size()) return {"", 0};
-            const std::string_view text = vocabulary.text(id);
-            return {text.data(), text.size()};
-        };
-        host_.find_token = [](void* self, foresay_text text) {
-            return at(self).vocabulary_.find({text.data, static_cast<std::size_t>(text.size)});
-        };
-        host_.log = [](void* self, std::uint32_t level, foresay_text text) {
-            std::fprintf(stderr, "foresay: %ssampler '%s': %s\n", level == FORESAY_LOG_WARNING ? "warning: " : "",
-                         at(self).name_.c_str(), one_line(view(text), kMaxReport).c_str());
-        };
-        host_.report = [](void*, foresay_text text) { reported = one_line(view(text), kMaxReport); };
-    }
-    HostServices(const HostServices&) = delete;
-    HostServices& operator=(const HostServices&) = delete;
-    const foresay_host* get() const { return &host_; }
+const foresay_math kMath = {sizeof(foresay_math), 0, [](float x) { return kernels::math::exp(x); },
+                            [](float x) { return kernels::math::log(x); },
+                            [](const float* logits, std::uint32_t count) {
+                                std::uint64_t sum = 0;
+                                for (std::uint32_t i = 0; i < count; ++i)
+                                    sum += kernels::fixed_weight(logits[i], logits[0]);
+                                return logits[0] + kernels::log_of_fixed(sum);
+                            }};
 
-private:
-    static HostServices& at(void* self) { return *static_cast<HostServices*>(self); }
-    const Vocabulary& vocabulary_;
-    std::string name_;
-    foresay_host host_{};
-};
+foresay_text text_of(std::string_view text) { return {text.data() != nullptr ? text.data() : "", text.size()}; }
+
+// Held by calls of [main] functions: one thread at a time per library, and in all, which is simpler and costs nothing.
+std::mutex& main_calls() {
+    static std::mutex& mutex = *new std::mutex();  // stages may outlive statics
+    return mutex;
+}
+bool is_main(PluginFunction which) {
+    return which == PluginFunction::create || which == PluginFunction::destroy ||
+           which == PluginFunction::state_create || which == PluginFunction::state_destroy;
+}
 
 // Calls into a plugin: an empty text, or why the call failed, valid until the next one on this thread. A plugin must
 // not throw; when it does, what it throws is caught here as long as no function on its way is noexcept.
 template <typename Function>
 std::string_view call(const PluginSite* sites, PluginFunction which, Function&& function) {
+    std::unique_lock<std::mutex> alone(main_calls(), std::defer_lock);
+    if (is_main(which)) alone.lock();
     reported.clear();
-    const PluginCall in_progress(sites, which);
-    try {
-        if (function() == FORESAY_OK) return {};
-        if (reported.empty()) reported = "it failed and gave no reason";
-    } catch (const std::exception& error) {
-        reported = "it threw an exception: " + one_line(error.what(), kMaxReport);
-    } catch (...) {
-        reported = "it threw an exception";
+    const FloatState before;
+    bool failed = true;
+    {
+        const PluginCall in_progress(sites, which);
+        try {
+            failed = function() != FORESAY_OK;
+            if (failed && reported.empty()) reported = "it failed and gave no reason";
+        } catch (const std::exception& error) {
+            reported = "it threw an exception: " + one_line(error.what(), kMaxReport);
+        } catch (...) {
+            reported = "it threw an exception";
+        }
     }
-    return reported;
+    if (FloatState() != before) {
+        before.restore();
+        reported = std::string("it changed the floating-point state ") + sites[static_cast<int>(which)].where +
+                   ", which the text depends on";
+        failed = true;
+    }
+    return failed ? std::string_view(reported) : std::string_view();
 }
 
 // The same for functions that cannot fail. What they throw is only logged.
@@ -89,9 +94,76 @@ void call_to_destroy(const PluginSite* sites, PluginFunction which, Function&& f
     std::fprintf(stderr, "foresay: warning: sampler '%s' %s: %s\n", site.sampler, site.where, reported.c_str());
 }
 
+// The host struct of one instance, and the vocabulary that it serves.
+class HostServices {
+public:
+    HostServices(const Vocabulary& vocabulary, std::string name) : vocabulary_(vocabulary), name_(std::move(name)) {
+        for (std::int32_t id = 0; id < vocabulary.size(); ++id) {
+            if (vocabulary.ends_text(id)) ends_.push_back(id);
+        }
+        host_.struct_size = sizeof host_;
+        host_.self = this;
+        host_.vocabulary_size = [](void* self) { return at(self).vocabulary_.size(); };
+        host_.token_kind = [](void* self, std::int32_t id) -> std::uint32_t {
+            if (!at(self).known(id)) return FORESAY_TOKEN_UNUSED;
+            if (!at(self).vocabulary_.control_text(id).empty()) return FORESAY_TOKEN_CONTROL;
+            return at(self).vocabulary_.text(id).empty() ? FORESAY_TOKEN_UNUSED : FORESAY_TOKEN_TEXT;
+        };
+        host_.token_text = [](void* self, std::int32_t id) {
+            return text_of(at(self).known(id) ? at(self).vocabulary_.text(id) : std::string_view());
+        };
+        host_.control_text = [](void* self, std::int32_t id) {
+            return text_of(at(self).known(id) ? at(self).vocabulary_.control_text(id) : std::string_view());
+        };
+        host_.find_token = [](void* self, foresay_text text) { return at(self).vocabulary_.find(view(text)); };
+        host_.find_control = [](void* self, foresay_text text) {
+            return at(self).vocabulary_.find_control(view(text));
+        };
+        host_.end_tokens = [](void* self, const std::int32_t** ids) {
+            *ids = at(self).ends_.data();
+            return static_cast<std::uint32_t>(at(self).ends_.size());
+        };
+        host_.tokenize = [](void* self, foresay_text text, std::int32_t* ids, std::uint64_t room) -> std::int64_t {
+            const auto tokens = guarded_tokens(at(self).vocabulary_, view(text));
+            if (!tokens) return -1;
+            std::copy_n(tokens->begin(), std::min<std::uint64_t>(room, tokens->size()), ids);
+            return static_cast<std::int64_t>(tokens->size());
+        };
+        host_.model_name = [](void* self) { return text_of(at(self).vocabulary_.model_name()); };
+        host_.log = [](void* self, std::uint32_t level, foresay_text text) {
+            std::fprintf(stderr, "foresay: %ssampler '%s': %s\n", level == FORESAY_LOG_WARNING ? "warning: " : "",
+                         at(self).name_.c_str(), one_line(view(text), kMaxReport).c_str());
+        };
+        host_.report = [](void*, foresay_text text) { reported = one_line(view(text), kMaxReport); };
+        host_.extension = [](void*, foresay_text name) -> const void* {
+            return view(name) == FORESAY_MATH_EXTENSION ? &kMath : nullptr;
+        };
+    }
+    HostServices(const HostServices&) = delete;
+    HostServices& operator=(const HostServices&) = delete;
+    const foresay_host* get() const { return &host_; }
+
+private:
+    static HostServices& at(void* self) { return *static_cast<HostServices*>(self); }
+    // No exception may reach the plugin.
+    static std::optional<std::vector<std::int32_t>> guarded_tokens(const Vocabulary& vocabulary,
+                                                                   std::string_view text) noexcept {
+        try {
+            return vocabulary.tokens(text);
+        } catch (const std::exception&) {
+            return std::nullopt;
+        }
+    }
+    bool known(std::int32_t id) const { return id >= 0 && id < vocabulary_.size(); }
+    const Vocabulary& vocabulary_;
+    std::string name_;
+    std::vector<std::int32_t> ends_;
+    foresay_host host_{};
+};
+
 // An instance and what it needs. The stage and its states share it, so they may be destroyed in any order.
 struct Instance {
-    const foresay_sampler& sampler;
+    const foresay_sampler sampler;
     std::shared_ptr<const void> keep_alive;
     const PluginSite* sites;
     HostServices host;
@@ -113,27 +185,34 @@ public:
         const std::string_view wrong = call(instance_->sites, PluginFunction::state_create, [&] {
             return instance_->sampler.state_create(instance_->handle, &state_);
         });
-        if (!wrong.empty())
-            throw Error(std::string(instance_->sampler.name) + ": its state cannot be created: " + std::string(wrong));
+        if (wrong.empty()) return;
+        state_ = nullptr;  // what a failed call leaves is the sampler's
+        throw Error(std::string(instance_->sampler.name) + ": its state cannot be created: " + std::string(wrong));
     }
     ~PluginState() override {
         if (state_ == nullptr) return;
         call_to_destroy(instance_->sites, PluginFunction::state_destroy,
                         [&] { instance_->sampler.state_destroy(instance_->handle, state_); });
     }
-    std::string_view reset() override {
-        return call(instance_->sites, PluginFunction::state_reset,
-                    [&] { return instance_->sampler.state_reset(instance_->handle, state_); });
+    std::string_view begin(std::span<const std::int32_t> history, std::size_t answer) override {
+        return call(instance_->sites, PluginFunction::state_begin, [&] {
+            return instance_->sampler.state_begin(instance_->handle, state_, history.data(), history.size(), answer);
+        });
     }
     std::string_view copy(const StageState& other) override {
         const void* from = static_cast<const PluginState&>(other).state_;
         return call(instance_->sites, PluginFunction::state_copy,
                     [&] { return instance_->sampler.state_copy(instance_->handle, state_, from); });
     }
-    std::string_view accept(std::span<const std::int32_t> tokens, const float* log_probability) override {
-        return call(instance_->sites, PluginFunction::accept, [&] {
-            return instance_->sampler.accept(instance_->handle, state_, tokens.data(), tokens.size(), log_probability);
-        });
+    std::string_view accept(const AcceptedToken& accepted) override {
+        const foresay_token token{sizeof token,
+                                  accepted.supposed ? FORESAY_SUPPOSED : FORESAY_DRAWN,
+                                  accepted.id,
+                                  0,
+                                  accepted.log_probability,
+                                  accepted.received_log_probability};
+        return call(instance_->sites, PluginFunction::accept,
+                    [&] { return instance_->sampler.accept(instance_->handle, state_, &token); });
     }
     const void* get() const { return state_; }
 
@@ -142,15 +221,18 @@ private:
     void* state_ = nullptr;
 };
 
-// The C context that the plugin sees, followed by what its callbacks need.
-struct CallContext : foresay_context {
-    const StageContext* own = nullptr;
-};
-
 class PluginStage : public Stage {
 public:
     PluginStage(std::shared_ptr<Instance> instance, const StageTraits& traits)
         : instance_(std::move(instance)), traits_(traits) {}
+    StageKind kind() const override {
+        const bool remembers_probabilities = traits_.memory == StageMemory::feedback;
+        if (instance_->sampler.mask != nullptr && !remembers_probabilities) return StageKind::mask;
+        return tests() ? StageKind::test : StageKind::process;
+    }
+    bool tests() const override {
+        return instance_->sampler.test != nullptr && traits_.memory != StageMemory::feedback;
+    }
     std::unique_ptr<StageState> make_state() const override {
         if (traits_.memory == StageMemory::stateless) return nullptr;
         return std::make_unique<PluginState>(instance_);
@@ -159,174 +241,92 @@ public:
 
     std::string_view process(const StageState* state, const StageContext& context,
                              kernels::Candidates& candidates) const override {
-        CallContext seen{};
-        seen.struct_size = sizeof(foresay_context);
-        seen.phase = context.phase == Phase::decide ? FORESAY_DECIDE : FORESAY_PROPOSE;
-        seen.index = context.key.index;
-        seen.history = context.history.data();
-        seen.seed = context.key.seed;
-        seen.random = [](const foresay_context* c, std::uint32_t counter) {
-            const StageContext& own = *static_cast<const CallContext*>(c)->own;
-            return kernels::stage_random(own.key, own.stage, counter);
-        };
-        seen.own = &context;
         foresay_candidates list{sizeof(foresay_candidates), static_cast<std::uint32_t>(candidates.count),
                                 candidates.ids, candidates.logits};
-        const void* own_state = state != nullptr ? static_cast<const PluginState*>(state)->get() : nullptr;
-        const std::string_view wrong = call(instance_->sites, PluginFunction::process, [&] {
-            return instance_->sampler.process(instance_->handle, own_state, &seen, &list);
-        });
+        const std::string_view wrong =
+            ask(PluginFunction::process, state, context, [&](void* handle, const void* own, const auto* seen) {
+                return instance_->sampler.process(handle, own, seen, &list);
+            });
         if (!wrong.empty()) return wrong;
         if (list.count > static_cast<std::uint32_t>(candidates.count)) return "it returned more candidates than it got";
         candidates.count = static_cast<std::int32_t>(list.count);
         return {};
     }
+    std::string_view test(const StageState* state, const StageContext& context, std::span<const std::int32_t> ids,
+                          std::span<std::uint8_t> keep) const override {
+        return ask(PluginFunction::test, state, context, [&](void* handle, const void* own, const auto* seen) {
+            return instance_->sampler.test(handle, own, seen, ids.data(), static_cast<std::uint32_t>(ids.size()),
+                                           keep.data());
+        });
+    }
+    std::string_view mask(const StageState* state, const StageContext& context,
+                          std::span<std::uint32_t> bits) const override {
+        return ask(PluginFunction::mask, state, context, [&](void* handle, const void* own, const auto* seen) {
+            return instance_->sampler.mask(handle, own, seen, bits.data(), bits.size());
+        });
+    }
+    const foresay_sampler& sampler() const { return instance_->sampler; }
+    const void* extension(std::string_view name) const {
+        const auto extension = instance_->sampler.extension;
+        return extension != nullptr ? extension(text_of(name)) : nullptr;
+    }
+    std::optional<std::string> self_test() const {
+        const auto* test = static_cast<const foresay_self_test*>(extension(FORESAY_SELF_TEST_EXTENSION));
+        if (test == nullptr || test->run == nullptr) return std::nullopt;
+        return std::string(
+            call(instance_->sites, PluginFunction::create, [&] { return test->run(instance_->host.get()); }));
+    }
+
+    bool forces() const override { return instance_->sampler.forced != nullptr; }
+    std::string_view forced(const StageState* state, const StageContext& context,
+                            std::string_view& bytes) const override {
+        foresay_text text{"", 0};
+        const std::string_view wrong =
+            ask(PluginFunction::forced, state, context, [&](void* handle, const void* own, const auto* seen) {
+                return instance_->sampler.forced(handle, own, seen, &text);
+            });
+        bytes = view(text);
+        return wrong;
+    }
 
 private:
+    // function(instance, state, context), as a call into the plugin.
+    template <typename Function>
+    std::string_view ask(PluginFunction which, const StageState* state, const StageContext& context,
+                         Function&& function) const {
+        foresay_context seen{};
+        seen.struct_size = sizeof seen;
+        seen.phase = context.phase == Phase::decide ? FORESAY_DECIDE : FORESAY_PROPOSE;
+        seen.index = context.key.index;
+        seen.history = context.history.data();
+        seen.answer = context.answer;
+        seen.seed = context.key.seed;
+        seen.branch = context.key.branch;
+        seen.random = [](const foresay_context* c, std::uint32_t counter) {
+            const StageContext& own = *static_cast<const StageContext*>(c->host);
+            return kernels::stage_random(own.key, own.stage, counter);
+        };
+        seen.host = &context;
+        const void* own_state = state != nullptr ? static_cast<const PluginState*>(state)->get() : nullptr;
+        return call(instance_->sites, which, [&] { return function(instance_->handle, own_state, &seen); });
+    }
+
     std::shared_ptr<Instance> instance_;
     StageTraits traits_;
 };
-
-// --------------------------------------------------------------------------------------------------- descriptions
-
-[[noreturn]] void broken(const std::string& origin, const std::string& what) {
-    throw Error(origin + ": the plugin breaks the sampler contract: " + what +
-                "; ask its author for a corrected build");
-}
-
-std::string checked_name(const char* text, const std::string& origin, const std::string& what) {
-    if (text == nullptr) broken(origin, what + " is missing");
-    const std::size_t length = strnlen(text, 65);
-    const bool legal = length >= 1 && length <= 64 && std::all_of(text, text + length, [](char c) {
-                           return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
-                       });
-    if (!legal) broken(origin, what + " is not of 1 to 64 lower-case letters, digits and underscores");
-    return {text, length};
-}
-
-std::string limited(const char* text) {
-    return text == nullptr ? std::string() : one_line({text, strnlen(text, 500)}, 500);
-}
-
-ParameterValue from_value(const foresay_value& value) {
-    switch (value.type) {
-        case FORESAY_BOOLEAN:
-            return value.integer != 0;
-        case FORESAY_INTEGER:
-            return value.integer;
-        case FORESAY_REAL:
-            return value.real;
-        case FORESAY_TEXT:
-        case FORESAY_CHOICE:
-            return std::string(value.text.data, static_cast<std::size_t>(value.text.size));
-        case FORESAY_INTEGER_LIST:
-            return std::vector<std::int64_t>(value.integers, value.integers + value.count);
-        case FORESAY_REAL_LIST:
-            return std::vector<double>(value.reals, value.reals + value.count);
-        default:
-            break;
-    }
-    std::vector<std::string> texts;
-    for (std::uint32_t i = 0; i < value.count; ++i) {
-        texts.emplace_back(value.texts[i].data, static_cast<std::size_t>(value.texts[i].size));
-    }
-    return texts;
-}
-
-ParameterType parameter_type(std::uint32_t type) {
-    switch (type) {
-        case FORESAY_BOOLEAN:
-            return ParameterType::boolean;
-        case FORESAY_INTEGER:
-            return ParameterType::integer;
-        case FORESAY_REAL:
-            return ParameterType::real;
-        case FORESAY_TEXT:
-            return ParameterType::text;
-        case FORESAY_CHOICE:
-            return ParameterType::choice;
-        case FORESAY_TEXT_LIST:
-            return ParameterType::text_list;
-        case FORESAY_INTEGER_LIST:
-            return ParameterType::integer_list;
-        default:
-            return ParameterType::real_list;
-    }
-}
-
-ParameterSchema read_parameter(const foresay_parameter& p, const std::string& origin) {
-    ParameterSchema schema;
-    schema.name = checked_name(p.name, origin, "a parameter's name");
-    const std::string what = "parameter '" + schema.name + "'";
-    if (p.struct_size < sizeof p) broken(origin, what + " has a wrong struct_size");
-    if (p.type < FORESAY_BOOLEAN || p.type > FORESAY_REAL_LIST) broken(origin, what + " has an unknown type");
-    if (p.fallback.type != p.type) broken(origin, what + " has a default of another type");
-    if (p.fallback.count > 100000 || p.fallback.text.size > 1000000) broken(origin, what + " has a huge default");
-    schema.type = parameter_type(p.type);
-    schema.doc = limited(p.doc);
-    schema.fallback = from_value(p.fallback);
-    if (std::isnan(p.min) || std::isnan(p.max)) broken(origin, what + " has a range that is not of numbers");
-    if (p.min > p.max) broken(origin, what + " has a minimum above its maximum");
-    if (p.min < p.max) {
-        schema.min = p.min;
-        schema.max = p.max;
-    }
-    if (p.type == FORESAY_CHOICE) {
-        if (p.choice_count == 0 || p.choice_count > 1000 || p.choices == nullptr)
-            broken(origin, what + " has no choices");
-        for (std::uint32_t i = 0; i < p.choice_count; ++i) schema.choices.push_back(limited(p.choices[i]));
-    }
-    try {
-        check_range("the default of " + what, schema, schema.fallback);
-    } catch (const Error& problem) {
-        broken(origin, problem.what());
-    }
-    return schema;
-}
-
-StageDescription read_description(const foresay_sampler& s, const std::string& origin) {
-    StageDescription description;
-    if (s.struct_size < sizeof s) broken(origin, "a sampler has a wrong struct_size");
-    description.name = checked_name(s.name, origin, "a sampler's name");
-    description.doc = limited(s.doc);
-    if (s.create == nullptr || s.destroy == nullptr || s.process == nullptr) {
-        broken(origin, "create, destroy or process is missing");
-    }
-    if (s.memory > FORESAY_FEEDBACK) broken(origin, "an unknown kind of memory");
-    const bool stateful = s.memory != FORESAY_STATELESS;
-    if (stateful && (!s.state_create || !s.state_destroy || !s.state_reset || !s.accept)) {
-        broken(origin, "a stateful sampler without its state functions");
-    }
-    if ((s.flags & ~(FORESAY_RANDOMISED | FORESAY_MASKS_ONLY | FORESAY_WHOLE_VOCABULARY)) != 0) {
-        broken(origin, "unknown flags");
-    }
-    description.traits.memory = static_cast<StageMemory>(s.memory);
-    description.traits.randomised = (s.flags & FORESAY_RANDOMISED) != 0;
-    description.traits.masks_only = (s.flags & FORESAY_MASKS_ONLY) != 0;
-    description.traits.whole_vocabulary = (s.flags & FORESAY_WHOLE_VOCABULARY) != 0;
-    description.traits.clonable = !stateful || s.state_copy != nullptr;
-    if (s.parameter_count > kMaxParameters || (s.parameter_count > 0 && s.parameters == nullptr)) {
-        broken(origin, "its parameter list is missing or too long");
-    }
-    // A library compiled against a later minor version has longer entries: the first one's size is the stride.
-    const char* at = reinterpret_cast<const char*>(s.parameters);
-    for (std::uint32_t i = 0; i < s.parameter_count; ++i, at += s.parameters->struct_size) {
-        ParameterSchema schema = read_parameter(*reinterpret_cast<const foresay_parameter*>(at), origin);
-        const bool twice = std::any_of(description.parameters.begin(), description.parameters.end(),
-                                       [&](const ParameterSchema& other) { return other.name == schema.name; });
-        if (twice) broken(origin, "two parameters are called '" + schema.name + "'");
-        description.parameters.push_back(std::move(schema));
-    }
-    return description;
-}
 
 // Parameter values in the form of the C interface, and the texts that they point to.
 class ValueTable {
 public:
     explicit ValueTable(const StageDescription& description, std::span<const ParameterValue> parameters)
-        : texts_(parameters.size()), values_(parameters.size()) {
+        : texts_(parameters.size()), contents_(parameters.size()), values_(parameters.size()) {
         for (std::size_t i = 0; i < parameters.size(); ++i) {
-            std::visit([&](const auto& value) { put(values_[i], texts_[i], value); }, parameters[i]);
+            if (description.parameters[i].type == ParameterType::file) {
+                put_file(i, std::get<std::string>(parameters[i]),
+                         description.name + "." + description.parameters[i].name);
+            } else {
+                std::visit([&](const auto& value) { put(values_[i], texts_[i], value); }, parameters[i]);
+            }
             values_[i].type = static_cast<std::uint32_t>(description.parameters[i].type) + 1;
         }
     }
@@ -334,6 +334,14 @@ public:
 
 private:
     using Texts = std::vector<foresay_text>;
+    void put_file(std::size_t i, const std::string& path, const std::string& key) {
+        if (path.empty()) return;
+        contents_[i] = read_parameter_file(path, key);
+        texts_[i].push_back({path.data(), path.size()});
+        values_[i].text = {contents_[i].data(), contents_[i].size()};
+        values_[i].texts = texts_[i].data();
+        values_[i].count = 1;
+    }
     static void put(foresay_value& to, Texts&, bool value) { to.integer = value ? 1 : 0; }
     static void put(foresay_value& to, Texts&, std::int64_t value) { to.integer = value; }
     static void put(foresay_value& to, Texts&, double value) { to.real = value; }
@@ -352,21 +360,23 @@ private:
         to.count = static_cast<std::uint32_t>(value.size());
     }
     std::vector<Texts> texts_;
+    std::vector<std::string> contents_;  // of files
     std::vector<foresay_value> values_;
 };
 
 static_assert(static_cast<std::uint32_t>(ParameterType::boolean) + 1 == FORESAY_BOOLEAN &&
               static_cast<std::uint32_t>(ParameterType::choice) + 1 == FORESAY_CHOICE &&
               static_cast<std::uint32_t>(ParameterType::text_list) + 1 == FORESAY_TEXT_LIST &&
-              static_cast<std::uint32_t>(ParameterType::real_list) + 1 == FORESAY_REAL_LIST);
+              static_cast<std::uint32_t>(ParameterType::real_list) + 1 == FORESAY_REAL_LIST &&
+              static_cast<std::uint32_t>(ParameterType::file) + 1 == FORESAY_FILE);
 
 class PluginFactory : public StageFactory {
 public:
-    PluginFactory(const foresay_sampler& sampler, std::shared_ptr<const void> keep_alive, const std::string& origin,
+    PluginFactory(const foresay_sampler* sampler, std::shared_ptr<const void> keep_alive, const std::string& origin,
                   std::atomic<std::uint32_t>* running)
-        : sampler_(sampler),
+        : sampler_(known_part(sampler, origin)),
           keep_alive_(std::move(keep_alive)),
-          description_(read_description(sampler, origin)),
+          description_(read_description(sampler_, origin)),
           sites_(plugin_sites(origin, description_.name, running)) {}
     const StageDescription& description() const override { return description_; }
     std::unique_ptr<Stage> create(std::span<const ParameterValue> parameters,
@@ -376,12 +386,15 @@ public:
         const std::string_view wrong = call(sites_, PluginFunction::create, [&] {
             return sampler_.create(instance->host.get(), values.data(), &instance->handle);
         });
-        if (!wrong.empty()) throw Error(description_.name + ": " + std::string(wrong));
+        if (!wrong.empty()) {
+            instance->handle = nullptr;  // what a failed call leaves is the sampler's
+            throw Error(description_.name + ": " + std::string(wrong));
+        }
         return std::make_unique<PluginStage>(std::move(instance), description_.traits);
     }
 
 private:
-    const foresay_sampler& sampler_;
+    foresay_sampler sampler_;
     std::shared_ptr<const void> keep_alive_;
     StageDescription description_;
     const PluginSite* sites_;
@@ -389,12 +402,26 @@ private:
 
 }  // namespace
 
+bool has_process(const Stage& stage) {
+    const auto* plugin = dynamic_cast<const PluginStage*>(&stage);
+    return plugin != nullptr ? plugin->sampler().process != nullptr : stage.kind() == StageKind::process;
+}
+
+std::optional<std::string> run_self_test(const Stage& stage) {
+    const auto* plugin = dynamic_cast<const PluginStage*>(&stage);
+    return plugin != nullptr ? plugin->self_test() : std::nullopt;
+}
+
+bool offers_extension(const Stage& stage, std::string_view name) {
+    const auto* plugin = dynamic_cast<const PluginStage*>(&stage);
+    return plugin != nullptr && plugin->extension(name) != nullptr;
+}
+
 std::shared_ptr<const StageFactory> make_plugin_factory(const foresay_sampler* sampler,
                                                         std::shared_ptr<const void> keep_alive,
                                                         const std::string& origin,
                                                         std::atomic<std::uint32_t>* running) {
-    if (sampler == nullptr) broken(origin, "an empty entry in its list of samplers");
-    return std::make_shared<PluginFactory>(*sampler, std::move(keep_alive), origin, running);
+    return std::make_shared<PluginFactory>(sampler, std::move(keep_alive), origin, running);
 }
 
 }  // namespace foresay::samplers

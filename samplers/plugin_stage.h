@@ -6,7 +6,9 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "samplers/sdk/sampler.h"
 #include "samplers/stage.h"
@@ -20,5 +22,13 @@ std::shared_ptr<const StageFactory> make_plugin_factory(const foresay_sampler* s
                                                         std::shared_ptr<const void> keep_alive,
                                                         const std::string& origin,
                                                         std::atomic<std::uint32_t>* running = nullptr);
+
+// For checks of a sampler. Whether the stage's sampler has process(), which the stage need not use; a stage of another
+// kind has it where it uses it.
+bool has_process(const Stage& stage);
+// Runs the sampler's own test: empty, or why it fails; nothing: it has none.
+std::optional<std::string> run_self_test(const Stage& stage);
+// Whether the sampler offers an extension of that name.
+bool offers_extension(const Stage& stage, std::string_view name);
 
 }  // namespace foresay::samplers

@@ -40,6 +40,7 @@ struct BatchRequest {
     // answer that is taken up again goes on with the bytes that it would have had (without stages that also remember
     // probabilities, like mirostat). Negative: none were.
     std::int32_t generated_from = -1;
+    std::int32_t begun = 0;                  // as GenerateRequest::begun
     std::unique_ptr<samplers::Chain> chain;  // its own: stages keep states
     std::int32_t max_tokens = 256;           // 0 or less: as many as the context holds
     std::uint64_t seed = 0;

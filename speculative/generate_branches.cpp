@@ -159,7 +159,8 @@ std::vector<GenerateResult> Generator::generate_branches(const GenerateRequest& 
             check(branch.sequence >= 0, "room was made for every branch");
             branch.text.begin(request.stop);
             branch.chain->begin(request.seed, branches[branch.index], prompt,
-                                prompt.size() + static_cast<std::size_t>(room));
+                                prompt.size() + static_cast<std::size_t>(room),
+                                static_cast<std::size_t>(request.begun));
             branch.result.prompt_tokens = s.sequence.size();
             branch.result.prefill_ms = prefill_ms;
             branch.result.speculation.mode = "off";

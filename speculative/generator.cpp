@@ -158,7 +158,8 @@ private:
         s_.sequence.reserve(s_.sequence.tokens().size() + static_cast<std::size_t>(room_));
         result_.text.reserve(static_cast<std::size_t>(room_) * 8);
         s_.parts.chain->begin(request_.seed, request_.branch, s_.sequence.tokens(),
-                              s_.sequence.tokens().size() + static_cast<std::size_t>(room_));
+                              s_.sequence.tokens().size() + static_cast<std::size_t>(room_),
+                              static_cast<std::size_t>(request_.begun));
         s_.target().take_slots_of(s_.speculating() ? s_.token_source : nullptr);
         s_.controller.begin();
         if (s_.parts.speculation.mode != core::SpeculationMode::off) {
@@ -264,8 +265,13 @@ private:
                 account(outcome, now() - start, now() - start);
             }
             if (outcome.end != AcceptEnd::row || !decoded || cancelled()) break;
-            check(s_.sampling.sample(s_.target(), *s_.parts.chain, {}) == RowSource::tokens,
-                  "a device that sampled must go on sampling");
+            if (const RowSource source = s_.sampling.sample(s_.target(), *s_.parts.chain, {});
+                source != RowSource::tokens) {
+                // A stage cannot say what it does to this row, so the host runs the chain, and says why it fails.
+                s_.target().wait();
+                for (bool more = step({}, source).end == AcceptEnd::row; more;) more = round();
+                return;
+            }
         }
         s_.sequence.trim();
     }

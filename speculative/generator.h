@@ -72,6 +72,9 @@ struct GenerateRequest {
     std::int32_t max_tokens = 256;        // 0 or less: as many as the context holds
     std::uint64_t seed = 0;
     std::uint64_t branch = 0;
+    // So many of the last tokens of the sequence, input included, belong to the answer already: text that it is made to
+    // begin with. Stages are told where the answer begins.
+    std::int32_t begun = 0;
     std::span<const std::string> stop;          // stop strings
     bool ignore_eos = false;                    // end tokens are tokens like any other
     const std::atomic<bool>* cancel = nullptr;  // polled between forwards

@@ -52,7 +52,8 @@ void Sequence::admit(core::SequenceId id, std::int32_t held) {
     tokens_.reserve(tokens_.size() + room);
     result_.tokens.reserve(room);
     result_.text.reserve(room * 8);
-    request_.chain->begin(request_.seed, request_.branch, tokens_, tokens_.size() + room);
+    request_.chain->begin(request_.seed, request_.branch, tokens_, tokens_.size() + room,
+                          static_cast<std::size_t>(request_.begun));
     on_device_ = !logprobs_ && BatchSampling::runs_on(*parts_.target, *request_.chain);
     if (!speculates()) return;
     draft_.tokens.reserve(core::kMaxDraft);

@@ -1,7 +1,8 @@
 #include "speculative/vocabulary.h"
 
 #include <algorithm>
-#include <numeric>
+#include <mutex>
+#include <utility>
 #include <vector>
 
 namespace foresay::speculative {
@@ -10,7 +11,8 @@ namespace {
 
 class TokenizerVocabulary : public samplers::Vocabulary {
 public:
-    explicit TokenizerVocabulary(const core::Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
+    TokenizerVocabulary(const core::Tokenizer& tokenizer, std::string model)
+        : tokenizer_(tokenizer), model_(std::move(model)) {}
 
     std::int32_t size() const override { return tokenizer_.vocab_size(); }
 
@@ -19,13 +21,17 @@ public:
     }
 
     std::int32_t find(std::string_view text) const override {
-        if (text.empty()) return -1;
-        if (by_text_.empty()) index();
-        const auto found =
-            std::lower_bound(by_text_.begin(), by_text_.end(), text,
-                             [&](std::int32_t token, auto wanted) { return tokenizer_.bytes(token) < wanted; });
-        return found != by_text_.end() && tokenizer_.bytes(*found) == text ? *found : -1;
+        std::call_once(indexed_, [this] { index(); });
+        return look_up(text_, text);
     }
+    std::int32_t find_control(std::string_view text) const override {
+        std::call_once(indexed_, [this] { index(); });
+        return look_up(control_, text);
+    }
+    std::optional<std::vector<std::int32_t>> tokens(std::string_view text) const override {
+        return tokenizer_.encode(text, {.add_special = false, .parse_special = false});
+    }
+    std::string_view model_name() const override { return model_; }
 
     bool ends_text(std::int32_t token) const override { return tokenizer_.is_end_of_text(token); }
     std::string_view control_text(std::int32_t token) const override {
@@ -38,20 +44,31 @@ private:
         return type != core::TokenType::control && type != core::TokenType::unused;
     }
 
-    // Sorts the ids by their bytes, equal ones by id. Built on the first find(): stages are created on one thread, so
-    // it needs no lock.
+    // Sorts the ids by their bytes, equal ones by id. Built when one is first looked for.
     void index() const {
         for (std::int32_t token = 0; token < size(); ++token) {
-            if (has_text(token) && !tokenizer_.bytes(token).empty()) by_text_.push_back(token);
+            if (tokenizer_.bytes(token).empty()) continue;
+            if (has_text(token)) text_.push_back(token);
+            if (tokenizer_.is_control(token)) control_.push_back(token);
         }
-        std::sort(by_text_.begin(), by_text_.end(), [&](std::int32_t a, std::int32_t b) {
-            const auto left = tokenizer_.bytes(a), right = tokenizer_.bytes(b);
-            return left != right ? left < right : a < b;
+        for (std::vector<std::int32_t>* ids : {&text_, &control_}) {
+            std::sort(ids->begin(), ids->end(), [&](std::int32_t a, std::int32_t b) {
+                const auto left = tokenizer_.bytes(a), right = tokenizer_.bytes(b);
+                return left != right ? left < right : a < b;
+            });
+        }
+    }
+    std::int32_t look_up(const std::vector<std::int32_t>& ids, std::string_view text) const {
+        const auto found = std::lower_bound(ids.begin(), ids.end(), text, [&](std::int32_t token, auto wanted) {
+            return tokenizer_.bytes(token) < wanted;
         });
+        return found != ids.end() && tokenizer_.bytes(*found) == text ? *found : -1;
     }
 
     core::Tokenizer tokenizer_;
-    mutable std::vector<std::int32_t> by_text_;
+    std::string model_;
+    mutable std::once_flag indexed_;
+    mutable std::vector<std::int32_t> text_, control_;  // by their bytes
 };
 
 class BareVocabulary : public samplers::Vocabulary {
@@ -67,8 +84,8 @@ private:
 
 }  // namespace
 
-std::unique_ptr<samplers::Vocabulary> make_vocabulary(const core::Tokenizer& tokenizer) {
-    return std::make_unique<TokenizerVocabulary>(tokenizer);
+std::unique_ptr<samplers::Vocabulary> make_vocabulary(const core::Tokenizer& tokenizer, std::string model) {
+    return std::make_unique<TokenizerVocabulary>(tokenizer, std::move(model));
 }
 
 std::unique_ptr<samplers::Vocabulary> make_bare_vocabulary(std::int32_t size) {

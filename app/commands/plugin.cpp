@@ -10,6 +10,7 @@
 #include "app/options.h"
 #include "app/output.h"
 #include "app/plugin_path.h"
+#include "app/plugin_trust.h"
 #include "base/error.h"
 #include "core/config/nearest.h"
 #include "core/config/value.h"
@@ -40,6 +41,8 @@ std::string type_name(samplers::ParameterType type) {
             return "list of integers";
         case samplers::ParameterType::real_list:
             return "list of numbers";
+        case samplers::ParameterType::file:
+            return "file";
     }
     return "value";
 }
@@ -193,10 +196,34 @@ private:
     std::vector<std::string> plugins_;
 };
 
+class Trust : public Command {
+public:
+    void declare(OptionParser& parser) override {
+        parser.argument_list(files_,
+                             {.value = "FILE", .doc = "file of a plugin", .hint = ValueHint::file, .required = true});
+        parser.details(
+            "A plugin that only a saved session names is not loaded from outside the plugin\n"
+            "path until it is trusted. Trust goes by the contents of the file: a copy is\n"
+            "trusted, too, and a file that has changed is not.\n");
+    }
+
+    int run() override {
+        for (const std::string& file : files_) {
+            const std::string digest = trust_plugin(file);
+            print(printable("trusted " + file) + ", SHA-256 " + digest + "\n");
+        }
+        return 0;
+    }
+
+private:
+    std::vector<std::string> files_;
+};
+
 constexpr CommandGroup kGroup = CommandGroup::models;
 const RegisterCommandFamily kPlugin("plugin", "list and describe sampler stages and plugins", kGroup);
 const RegisterCommand<List> kList("plugin list", "list the built-in stages and the plugins found", kGroup);
 const RegisterCommand<Show> kShow("plugin show", "describe a stage or plugin and its parameters", kGroup);
+const RegisterCommand<Trust> kTrust("plugin trust", "let saved sessions load a plugin's file", kGroup);
 const RegisterCommand<Free> kFree("plugin free", "allow plugins again that have crashed", kGroup);
 
 }  // namespace

@@ -263,6 +263,7 @@ Conversation::Answer Conversation::generate(Turn& turn, int parent, const Limits
     request.max_tokens = limits.max_tokens;
     request.seed = turn.seed;
     request.branch = turn.branch;
+    request.begun = static_cast<std::int32_t>(turn.given.size());
     request.cancel = limits.cancel;
     if (!around && style_.markup.none()) {
         answer.result = generator_->generate(request, show);
@@ -445,6 +446,7 @@ std::vector<Conversation::Answer> Conversation::answers(const std::optional<std:
     speculative::GenerateRequest request;
     request.max_tokens = limits.max_tokens;
     request.seed = turn.seed;
+    request.begun = static_cast<std::int32_t>(turn.given.size());
     request.cancel = limits.cancel;
     const std::optional<Surroundings> filled = text || !turn.given.empty() ? std::nullopt : around(tree_.head());
     std::vector<Hole> holes(filled ? count : 0, Hole(filled.value_or(Surroundings{}), has_fill_tokens(tokenizer_)));

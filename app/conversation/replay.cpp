@@ -59,6 +59,7 @@ bool replay(OpenedEngine& engine, const SavedSession& saved, const std::atomic<b
             request.max_tokens = static_cast<std::int32_t>(sampled);
             request.seed = turn.seed;
             request.branch = turn.branch;
+            request.begun = static_cast<std::int32_t>(turn.given.size());
             request.cancel = &cancel;
             std::vector<std::int32_t> tokens = generator.generate(request).tokens;
             if (cancel.load()) return false;

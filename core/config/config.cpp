@@ -51,6 +51,7 @@ std::string template_args_text(const Config& config, bool origins) {
 
 std::string plugin_text(const PluginSpec& plugin, bool origins) {
     std::string out = "\n[[plugin]]\n" + line("name", {plugin.name, plugin.origin}, origins);
+    if (!plugin.sampler.empty()) out += line("sampler", {plugin.sampler, plugin.origin}, origins);
     if (!plugin.path.empty()) out += line("path", {plugin.path.string(), plugin.origin}, origins);
     out += line(on_error_key().key, plugin.on_error, origins);
     if (!plugin.options.empty()) out += "[plugin.options]\n";

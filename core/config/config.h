@@ -26,12 +26,17 @@ namespace foresay::core {
 enum class SpeculationMode : std::uint8_t { automatic, off, fixed };
 
 struct PluginSpec {
-    std::string name;
-    std::filesystem::path path;  // empty: found on the plugin path by name
+    std::string name;            // of the stage, as the chain names it
+    std::string sampler;         // of the sampler that it is made of; empty: `name`
+    std::filesystem::path path;  // empty: found on the plugin path by the sampler's name
     Origin origin;               // of the [[plugin]] entry
     Origin path_origin;          // of `path`, which another layer may set
+    const std::string& sampler_name() const { return sampler.empty() ? name : sampler; }
     Setting on_error{on_error_key().fallback, Origin{}};
-    std::vector<std::pair<std::string, Setting>> options;  // in file order; the plugin's host checks names and types
+    struct Option : Setting {
+        std::filesystem::path directory;  // where a relative path starts, if the value is one
+    };
+    std::vector<std::pair<std::string, Option>> options;  // in file order; the plugin's host checks names and types
 };
 
 // One layer above the defaults.

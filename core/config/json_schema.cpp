@@ -82,9 +82,12 @@ Json& properties_of(Json& root, std::string_view key) {
 Json plugin_schema() {
     Json plugin = table("a sampler plugin that the chain can name");
     plugin["required"] = {"name"};
-    plugin["properties"]["name"] = {{"description", "its name: found on the plugin path, and named in sampling.chain"},
-                                    {"type", "string"},
-                                    {"minLength", 1}};
+    plugin["properties"]["name"] = {
+        {"description", "the stage's name in sampling.chain"}, {"type", "string"}, {"minLength", 1}};
+    plugin["properties"]["sampler"] = {
+        {"description", "the sampler that it is, where that is not its name: found on the plugin path, or built in"},
+        {"type", "string"},
+        {"minLength", 1}};
     plugin["properties"]["path"] = {
         {"description", "its file; relative to the file that states it"}, {"type", "string"}, {"minLength", 1}};
     plugin["properties"][on_error_key().key] = property(on_error_key());

@@ -277,6 +277,10 @@ void ConfigLoader::plugin_entry(const TomlNode& entry) {
         complain(plugin.origin, "'" + plugin.name + "' is a built-in stage; it needs no [[plugin]]");
         return;
     }
+    if (!plugin.path.empty() && find_stage(plugin.sampler)) {
+        complain(plugin.origin, "'" + plugin.sampler + "' is a built-in stage, which is in no file; leave 'path' out");
+        return;
+    }
     const auto& loaded = config_.plugins;
     if (std::any_of(loaded.begin(), loaded.end(), [&](const auto& other) { return other.name == plugin.name; })) {
         complain(plugin.origin, "plugin '" + plugin.name + "' is named twice");
@@ -325,14 +329,16 @@ void ConfigLoader::plugin_member(PluginSpec& plugin, const TomlNode::Member& mem
         } else {
             complain(member.value.line, member.value.column, "'on_error' of a plugin " + complaint);
         }
-    } else if (member.key != "name" && member.key != "path") {
-        const std::vector<std::string> names = {"name", "path", "on_error", "options"};
+    } else if (member.key != "name" && member.key != "sampler" && member.key != "path") {
+        const std::vector<std::string> names = {"name", "sampler", "path", "on_error", "options"};
         complain(member.line, member.column,
                  "unknown key '" + member.key + "' in [[plugin]]" + suggestion(member.key, names));
     } else if (!text || member.value.text.empty()) {
         complain(member.value.line, member.value.column, "'" + member.key + "' of a plugin must be a non-empty string");
     } else if (member.key == "name") {
         plugin.name = member.value.text;
+    } else if (member.key == "sampler") {
+        plugin.sampler = member.value.text;
     } else {
         plugin.path = resolve(member.value.text);
         plugin.path_origin = here(member.line, member.column);
@@ -349,7 +355,7 @@ void ConfigLoader::plugin_options(PluginSpec& plugin, const TomlNode& options) {
             complain(member.value.line, member.value.column, "'" + member.key + "' " + complaint);
             continue;
         }
-        Setting setting{std::move(*value), here(member)};
+        PluginSpec::Option setting{{std::move(*value), here(member)}, layer_->directory};
         const auto stated = std::find_if(plugin.options.begin(), plugin.options.end(),
                                          [&](const auto& option) { return option.first == member.key; });
         if (stated != plugin.options.end()) {

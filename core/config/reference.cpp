@@ -70,7 +70,9 @@ std::string to_markdown(std::span<const StageSchema> stages, std::span<const Sou
         out += row(spec.key == known_sources.key ? known_sources : spec);
     }
     out += "\n## [[plugin]]\n\nOne entry for each sampler plugin that `sampling.chain` names.\n" + std::string(kHead) +
-           "| `name` | string | | found on the plugin path by this name |\n"
+           "| `name` | string | | the stage's name in `sampling.chain`; keys its random numbers |\n"
+           "| `sampler` | string | the name | the sampler that it is, found on the plugin path by this name; or a "
+           "built-in one, to have it twice |\n"
            "| `path` | path | | its file, when it is not on the plugin path |\n" +
            row(on_error_key()) +
            "| `options` | table | | `[plugin.options]`: what the plugin declares, see `foresay plugin show NAME` |\n";

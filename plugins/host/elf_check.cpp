@@ -117,6 +117,24 @@ std::string symbol_problem(const Image& image, const Elf64_Ehdr& header, std::st
 
 }  // namespace
 
+std::vector<std::string> exported_symbols(std::span<const std::byte> file) {
+    const Image image(file);
+    std::vector<std::string> names;
+    const auto header = image.read<Elf64_Ehdr>(0);
+    for (std::uint16_t i = 0; header && i < header->e_shnum; ++i) {
+        const auto section = image.read<Elf64_Shdr>(header->e_shoff + std::uint64_t{i} * sizeof(Elf64_Shdr));
+        if (!section || section->sh_type != SHT_DYNSYM || section->sh_link >= header->e_shnum) continue;
+        const auto strings = image.read<Elf64_Shdr>(header->e_shoff + section->sh_link * sizeof(Elf64_Shdr));
+        for (std::uint64_t at = 0; strings && at + sizeof(Elf64_Sym) <= section->sh_size; at += sizeof(Elf64_Sym)) {
+            const auto symbol = image.read<Elf64_Sym>(section->sh_offset + at);
+            if (!symbol || symbol->st_shndx == SHN_UNDEF || ELF64_ST_BIND(symbol->st_info) == STB_LOCAL) continue;
+            const auto text = image.text(strings->sh_offset, strings->sh_size, symbol->st_name);
+            if (text) names.emplace_back(*text);
+        }
+    }
+    return names;
+}
+
 std::string elf_problem(std::span<const std::byte> file, std::string_view symbol, std::size_t symbol_bytes) {
     const Image image(file);
     Elf64_Ehdr header{};

@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <boost/dll/shared_library.hpp>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -19,7 +18,9 @@
 #include "plugins/host/crash_marker.h"
 #include "plugins/host/crash_watch.h"
 #include "plugins/host/elf_check.h"
+#include "samplers/float_state.h"
 #include "samplers/plugin_call.h"
+#include "samplers/plugin_description.h"
 #include "samplers/plugin_stage.h"
 
 namespace foresay::plugins {
@@ -78,16 +79,73 @@ struct FileState {
 FileState state_of(const fs::path& path) {
     const MappedBytes file(path);
     if (!file.problem().empty()) return {file.problem(), {}};
-    return {elf_problem(file.bytes(), FORESAY_SAMPLER_ENTRY, sizeof(foresay_sampler_library)), build_of(file.bytes())};
+    return {elf_problem(file.bytes(), FORESAY_SAMPLER_ENTRY, samplers::kLibrarySize), build_of(file.bytes())};
 }
 
-// What is wrong with the exported entry; empty when it can be used.
+// A private copy of a file in memory that nothing can change: what is checked is what is loaded, and a file that is
+// built again is another library, not the one that is mapped already. Where memory gives no room for a file
+// (RLIMIT_FSIZE), the file itself is loaded.
+class LibraryCopy {
+public:
+    explicit LibraryCopy(const fs::path& path) : path_(path) {
+        const MappedBytes file(path);
+        if (problem_ = file.problem(); !problem_.empty()) return;
+        const std::string name = "foresay:" + path.filename().string().substr(0, 200);
+        handle_ = ::memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING);
+        if (handle_ < 0 || !fill(file.bytes()) ||
+            ::fcntl(handle_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL) != 0) {
+            if (handle_ >= 0) ::close(handle_);
+            handle_ = -1;
+        } else {
+            path_ = "/proc/self/fd/" + std::to_string(handle_);
+        }
+        const MappedBytes copy(path_);
+        problem_ = copy.problem();
+        if (!problem_.empty()) return;
+        build_ = build_of(copy.bytes());
+        problem_ = elf_problem(copy.bytes(), FORESAY_SAMPLER_ENTRY, samplers::kLibrarySize);
+    }
+    ~LibraryCopy() {
+        if (handle_ >= 0) ::close(handle_);
+    }
+    LibraryCopy(const LibraryCopy&) = delete;
+    LibraryCopy& operator=(const LibraryCopy&) = delete;
+    const std::string& problem() const { return problem_; }
+    const Build& build() const { return build_; }
+    // Where this process, and a child of it, can open the copy.
+    const fs::path& path() const { return path_; }
+    // Keeps it open until the process ends.
+    void keep() { handle_ = -1; }
+
+private:
+    bool fill(std::span<const std::byte> bytes) const {
+        const FileSizeSignalHeld held;
+        while (!bytes.empty()) {
+            const ssize_t put = ::write(handle_, bytes.data(), bytes.size());
+            if (put < 0 && errno == EINTR) continue;
+            if (put <= 0) return false;
+            bytes = bytes.subspan(static_cast<std::size_t>(put));
+        }
+        return true;
+    }
+
+    fs::path path_;
+    int handle_ = -1;
+    std::string problem_;
+    Build build_;
+};
+
+// What is wrong with the exported entry; empty when it can be used. Its members of 1.0 are all that is read.
 std::string entry_problem(const foresay_sampler_library& entry) {
-    if (entry.struct_size < sizeof entry) return "its entry is incomplete";
-    if (entry.abi_major != FORESAY_SAMPLER_ABI_MAJOR || entry.abi_minor > FORESAY_SAMPLER_ABI_MINOR) {
+    if (entry.struct_size < samplers::kLibrarySize) return "its entry is incomplete";
+    const std::string own = std::to_string(FORESAY_SAMPLER_ABI_MAJOR) + "." + std::to_string(FORESAY_SAMPLER_ABI_MINOR);
+    if (entry.abi_major != FORESAY_SAMPLER_ABI_MAJOR) {
         return "it was built for version " + std::to_string(entry.abi_major) + "." + std::to_string(entry.abi_minor) +
-               " of the sampler contract, and this program has " + std::to_string(FORESAY_SAMPLER_ABI_MAJOR) + "." +
-               std::to_string(FORESAY_SAMPLER_ABI_MINOR) + "; build it again";
+               " of the sampler contract, and this program has " + own + "; build it again";
+    }
+    if (entry.needs_minor > FORESAY_SAMPLER_ABI_MINOR) {
+        return "it needs version " + std::to_string(entry.abi_major) + "." + std::to_string(entry.needs_minor) +
+               " of the sampler contract, and this program has " + own + "; use a newer foresay";
     }
     if (entry.sampler_count == 0) return "it holds no samplers";
     if (entry.sampler_count > kMaxSamplers) {
@@ -99,7 +157,7 @@ std::string entry_problem(const foresay_sampler_library& entry) {
 }
 
 // Unlikely numbers: a library that calls exit() while it is loaded must not look like a good one.
-enum ProbeResult : int { kProbeOk = 117, kProbeRefused = 118 };
+enum ProbeResult : int { kProbeOk = 117, kProbeRefused = 118, kProbeFloats = 119 };
 
 // In a child process: loads the library and reads every description. Never returns.
 [[noreturn]] void probe_child(const fs::path& path) {
@@ -109,7 +167,9 @@ enum ProbeResult : int { kProbeOk = 117, kProbeRefused = 118 };
     ::dup2(nowhere, STDIN_FILENO);
     ::dup2(nowhere, STDOUT_FILENO);
     ::dup2(nowhere, STDERR_FILENO);
+    const samplers::FloatState before;
     void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (samplers::FloatState() != before) ::_exit(kProbeFloats);
     const void* symbol = library != nullptr ? ::dlsym(library, FORESAY_SAMPLER_ENTRY) : nullptr;
     if (symbol == nullptr) ::_exit(kProbeRefused);
     const auto& entry = *static_cast<const foresay_sampler_library*>(symbol);
@@ -133,6 +193,10 @@ std::string probe_problem(const fs::path& path) {
     while (::waitpid(child, &status, 0) < 0) {
         if (errno != EINTR) return {};
     }
+    if (WIFEXITED(status) && WEXITSTATUS(status) == kProbeFloats) {
+        return "it changes how this thread computes with small numbers (flush-to-zero), which changes the text; build "
+               "and link it without -ffast-math";
+    }
     if (WIFEXITED(status)) {
         const bool fine = WEXITSTATUS(status) == kProbeOk || WEXITSTATUS(status) == kProbeRefused;
         return fine ? "" : "it ends the program when it is loaded";
@@ -141,35 +205,40 @@ std::string probe_problem(const fs::path& path) {
     return "it crashes when it is loaded; the file is damaged or was built for another system";
 }
 
-// A library is loaded once per process and kept until the process ends, for all hosts.
-struct Loaded {
-    boost::dll::shared_library library;
-    const foresay_sampler_library* entry;
-    Build build;  // what is loaded, though the file may have changed since
-};
-std::map<fs::path, Loaded>& loaded_libraries() {
-    static auto& loaded = *new std::map<fs::path, Loaded>();  // never destroyed: plugin code must outlive everything
+// A build of a library is loaded once per process and kept until the process ends, for all hosts: code of it may run
+// for as long.
+using Builds = std::map<std::pair<fs::path, std::pair<std::uint64_t, std::uint64_t>>, const foresay_sampler_library*>;
+Builds& loaded_builds() {
+    static auto& loaded = *new Builds();
     return loaded;
 }
 
-const foresay_sampler_library& open_library(const fs::path& path, const Build& build,
+const foresay_sampler_library& open_library(const fs::path& path, LibraryCopy& copy,
                                             std::atomic<std::uint32_t>* running) {
-    auto& loaded = loaded_libraries();
-    const auto found = loaded.find(path);
-    if (found != loaded.end()) return *found->second.entry;
-    const std::string problem = probe_problem(path);
-    if (!problem.empty()) throw Error("plugin '" + path.string() + "' cannot be loaded: " + problem);
-    std::error_code error;
+    const auto [place, added] =
+        loaded_builds().try_emplace({path, {copy.build().checksum, copy.build().size}}, nullptr);
+    if (!added) return *place->second;
+    const auto refuse = [&](const std::string& why) {
+        loaded_builds().erase(place);
+        throw Error("plugin '" + path.string() + "' cannot be loaded: " + why);
+    };
+    if (const std::string problem = probe_problem(copy.path()); !problem.empty()) refuse(problem);
     const samplers::PluginCall call(samplers::plugin_sites(path.string(), "", running), samplers::PluginFunction::load);
-    boost::dll::shared_library library(path, boost::dll::load_mode::rtld_now | boost::dll::load_mode::rtld_local,
-                                       error);
-    if (error || !library.is_loaded()) {
-        const char* why = ::dlerror();
-        throw Error("plugin '" + path.string() + "' cannot be loaded: " + (why != nullptr ? why : error.message()));
+    const samplers::FloatState before;
+    void* const library = ::dlopen(copy.path().c_str(), RTLD_NOW | RTLD_LOCAL);
+    before.restore();
+    const void* const entry = library != nullptr ? ::dlsym(library, FORESAY_SAMPLER_ENTRY) : nullptr;
+    if (entry == nullptr) {
+        const char* const said = ::dlerror();
+        std::string why = said != nullptr ? said : "the loader gives no reason";
+        if (const std::size_t at = why.find(copy.path().string()); at != why.npos) {
+            why.replace(at, copy.path().string().size(), path.string());
+        }
+        refuse(why);
     }
-    const auto* entry = &library.get<const foresay_sampler_library>(FORESAY_SAMPLER_ENTRY);
-    loaded.emplace(path, Loaded{std::move(library), entry, build});
-    return *entry;
+    copy.keep();
+    place->second = static_cast<const foresay_sampler_library*>(entry);
+    return *place->second;
 }
 
 }  // namespace
@@ -269,23 +338,21 @@ PluginHost::Opened PluginHost::open(const fs::path& path) {
     std::error_code error;
     const fs::path whole = fs::canonical(path, error);
     if (error) throw Error("plugin '" + path.string() + "' cannot be loaded: " + error.message());
-    const FileState state = state_of(whole);
-    const bool runs_here = std::find(opened_.begin(), opened_.end(), state.build) != opened_.end();
+    LibraryCopy copy(whole);
+    const bool runs_here = std::find(opened_.begin(), opened_.end(), copy.build()) != opened_.end();
     if (!runs_here) marker_->barred().refresh();
-    if (const Bar* bar = runs_here ? nullptr : marker_->barred().find(state.build)) {
+    if (const Bar* bar = runs_here ? nullptr : marker_->barred().find(copy.build())) {
         throw PluginBarred("plugin '" + whole.string() + "' is " + bar_text(*bar) +
                            "; build it again, or allow this build with `foresay plugin free " +
                            bar->path.stem().string() + "`");
     }
-    if (!state.problem.empty()) throw Error("plugin '" + whole.string() + "' cannot be loaded: " + state.problem);
-    const auto loaded = loaded_libraries().find(whole);
-    const Build build = loaded != loaded_libraries().end() ? loaded->second.build : state.build;
-    std::atomic<std::uint32_t>* running = marker_->counter(whole, build);
-    const foresay_sampler_library& entry = open_library(whole, build, running);
+    if (!copy.problem().empty()) throw Error("plugin '" + whole.string() + "' cannot be loaded: " + copy.problem());
+    std::atomic<std::uint32_t>* running = marker_->counter(whole, copy.build());
+    const foresay_sampler_library& entry = open_library(whole, copy, running);
     watch_library(&entry, samplers::plugin_sites(whole.string(), "", running));
     const std::string wrong = entry_problem(entry);
     if (!wrong.empty()) throw Error("plugin '" + whole.string() + "' cannot be used: " + wrong);
-    if (!runs_here) opened_.push_back(state.build);
+    if (!runs_here) opened_.push_back(copy.build());
     return {whole, entry, running};
 }
 

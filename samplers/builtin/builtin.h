@@ -46,7 +46,7 @@ public:
     FixedStep(const kernels::SamplingStep& step, bool idle, bool whole) : step_(step), idle_(idle), whole_(whole) {}
     bool idle() const override { return idle_; }
     bool whole_vocabulary() const override { return whole_; }
-    bool has_step() const override { return true; }
+    StageKind kind() const override { return StageKind::step; }
     kernels::SamplingStep step(const StageState*, std::vector<kernels::TokenCount>&) const override { return step_; }
 
 private:

@@ -3,12 +3,10 @@
 
 #include "grammar/grammar.h"
 
-#include <array>
 #include <map>
 #include <mutex>
 
 #include "base/error.h"
-#include "kernels/sampled_token.h"
 #include "samplers/builtin/builtin.h"
 
 namespace foresay::samplers {
@@ -44,77 +42,55 @@ Kept& kept_for(const Vocabulary& vocabulary) {
 
 class GrammarState : public StageState {
 public:
-    explicit GrammarState(std::shared_ptr<const Grammar> compiled) : grammar_(std::move(compiled)) { reset(); }
+    explicit GrammarState(std::shared_ptr<const Grammar> compiled)
+        : grammar_(std::move(compiled)), state_(Grammar::begin(grammar_)) {}
 
-    std::string_view reset() override {
-        state_ = Grammar::begin(grammar_);
-        lost_ = false;
-        current_ = false;
-        return {};
-    }
     std::string_view begin(std::span<const std::int32_t> history, std::size_t answer) override {
-        reset();
-        return accept(history.subspan(answer), nullptr);
+        state_ = Grammar::begin(grammar_);
+        wrong_.clear();
+        for (const std::int32_t token : history.subspan(answer)) push(token);
+        return wrong_;
     }
     std::string_view copy(const StageState& other) override {
         const auto& from = static_cast<const GrammarState&>(other);
         state_ = from.state_;
-        lost_ = from.lost_;
-        current_ = false;
+        wrong_ = from.wrong_;
         return {};
     }
-    std::string_view accept(std::span<const std::int32_t> tokens, const float*) override {
-        current_ = false;
-        for (const std::int32_t token : tokens) {
-            if (lost_ || state_.accept(token)) continue;
-            // In a draft: a guess that will not be accepted. What is masked after it does not matter.
-            lost_ = true;
-            wrong_ = state_.failure().empty()
-                         ? "the answer has token " + std::to_string(token) + ", which the grammar does not allow there"
-                         : std::string(state_.failure());
-            return wrong_;
-        }
-        return {};
+    std::string_view accept(const AcceptedToken& token) override {
+        push(token.id);
+        return wrong_;
     }
-
-    // Each mask stays as it is while kMasks others are made: rows in flight borrow it.
-    std::span<const std::uint32_t> bits() const {
-        if (!current_) {
-            current_ = true;
-            last_ = (last_ + 1) % kMasks;
-            std::vector<std::uint32_t>& mask = masks_[last_];
-            mask.resize(grammar_->vocabulary().words());
-            if (lost_) {
-                mask.assign(mask.size(), ~0u);
-            } else {
-                state_.mask(mask);
-            }
-        }
-        return masks_[last_];
+    std::string_view mask(std::span<std::uint32_t> bits) const {
+        if (!wrong_.empty()) return wrong_;
+        state_.mask(bits);
+        return state_.failure();
     }
 
 private:
-    static constexpr std::size_t kMasks = kernels::kTokenSlots + 8;
+    void push(std::int32_t token) {
+        if (!wrong_.empty() || state_.accept(token)) return;
+        wrong_ = state_.failure().empty()
+                     ? "the answer has token " + std::to_string(token) + ", which the grammar does not allow there"
+                     : std::string(state_.failure());
+    }
+
     std::shared_ptr<const Grammar> grammar_;
     grammar::State state_;
-    bool lost_ = false;
-    std::string wrong_;
-    mutable bool current_ = false;
-    mutable std::size_t last_ = 0;
-    mutable std::array<std::vector<std::uint32_t>, kMasks> masks_;
+    std::string wrong_;  // in a draft: a guess that will not be accepted
 };
 
 class GrammarStage : public Stage {
 public:
     explicit GrammarStage(std::shared_ptr<const Grammar> compiled) : grammar_(std::move(compiled)) {}
+    StageKind kind() const override { return StageKind::mask; }
     bool idle() const override { return grammar_ == nullptr; }
     bool whole_vocabulary() const override { return true; }
-    bool has_step() const override { return true; }
     std::unique_ptr<StageState> make_state() const override {
         return grammar_ ? std::make_unique<GrammarState>(grammar_) : nullptr;
     }
-    kernels::SamplingStep step(const StageState* state, std::vector<kernels::TokenCount>&) const override {
-        return {.kind = kernels::SamplingStepKind::mask, .bits = static_cast<const GrammarState*>(state)->bits()};
+    std::string_view mask(const StageState* state, const StageContext&, std::span<std::uint32_t> bits) const override {
+        return static_cast<const GrammarState*>(state)->mask(bits);
     }
 
 private:

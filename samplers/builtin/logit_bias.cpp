@@ -15,7 +15,7 @@ public:
     explicit LogitBias(std::vector<kernels::TokenValue> values) : values_(std::move(values)) {}
     bool idle() const override { return values_.empty(); }
     bool whole_vocabulary() const override { return true; }
-    bool has_step() const override { return true; }
+    StageKind kind() const override { return StageKind::step; }
     kernels::SamplingStep step(const StageState*, std::vector<kernels::TokenCount>&) const override {
         return {.kind = kernels::SamplingStepKind::bias, .values = values_};
     }

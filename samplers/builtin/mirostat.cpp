@@ -34,9 +34,10 @@ struct Mirostat {
 
     Mirostat(Parameters p, Host) : tau_(static_cast<float>(p.tau)), eta_(static_cast<float>(p.eta)) {}
 
-    void accept(State& state, std::int32_t, std::optional<float> log_probability) const {
-        if (!log_probability || !(*log_probability > -std::numeric_limits<float>::infinity())) return;
-        state.offset -= eta_ * (-*log_probability * kBitsPerNat - tau_);
+    // Only drawn tokens have a probability.
+    void accept(State& state, const Token& token) const {
+        if (!(token.log_probability > -std::numeric_limits<float>::infinity())) return;
+        state.offset -= eta_ * (-token.log_probability * kBitsPerNat - tau_);
     }
 
     void process(const State& state, const Context&, Mask& candidates) const {

@@ -17,9 +17,11 @@ class WindowCounts : public StageState {
 public:
     explicit WindowCounts(std::size_t window) : ring_(window) { counts_.reserve(std::min<std::size_t>(window, 4096)); }
 
-    std::string_view reset() override {
+    std::string_view begin(std::span<const std::int32_t> history, std::size_t) override {
         next_ = filled_ = 0;
         counts_.clear();
+        if (history.size() > ring_.size()) history = history.last(ring_.size());
+        for (const std::int32_t token : history) push(token);
         return {};
     }
     std::string_view copy(const StageState& other) override {
@@ -30,9 +32,8 @@ public:
         counts_.assign(from.counts_.begin(), from.counts_.end());
         return {};
     }
-    std::string_view accept(std::span<const std::int32_t> tokens, const float*) override {
-        if (tokens.size() > ring_.size()) tokens = tokens.last(ring_.size());
-        for (const std::int32_t token : tokens) push(token);
+    std::string_view accept(const AcceptedToken& token) override {
+        if (!ring_.empty()) push(token.id);
         return {};
     }
     const std::vector<kernels::TokenCount>& counts() const { return counts_; }
@@ -74,7 +75,7 @@ public:
                (penalties_.repeat == 1.0f && penalties_.frequency == 0.0f && penalties_.presence == 0.0f);
     }
     bool whole_vocabulary() const override { return true; }
-    bool has_step() const override { return true; }
+    StageKind kind() const override { return StageKind::step; }
     kernels::SamplingStep step(const StageState* state, std::vector<kernels::TokenCount>& counts) const override {
         const auto& live = static_cast<const WindowCounts*>(state)->counts();
         counts.reserve(std::min(window_, kRoom));  // so that a growing text does not reallocate

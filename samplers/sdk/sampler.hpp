@@ -22,20 +22,28 @@
 // What it declares to the host is deduced from its types:
 //   struct State                                    the sampler has state; without it, the sampler is stateless
 //   void accept(State&, int32_t token) const        the state depends on the tokens so far
-//   void accept(State&, int32_t token, std::optional<float> log_probability) const    ... and on their probabilities
+//   void accept(State&, const Token&) const         ... and on the probabilities of those that were drawn
+//   void begin(State&, const Text&) const           how a state begins. Without it, State() accepts the tokens so far,
+//                                                   prompt and answer alike; of the second kind, nothing
 //   State is copy-assignable                        the draft can be shaped, too
 //   process([const State&,] const Context&, VIEW&)  VIEW is Mask (drops only) or Candidates (changes logits); their
 //                                                   Whole forms see the whole vocabulary instead of the 512 best
+//   bool test([const State&,] const Context&, int32_t id)   whether a token may follow, judged by itself
+//   void mask([const State&,] const Context&, Bits&)        the same for the whole vocabulary at once
+//   std::string forced([const State&,] const Context&)      bytes with which the text must go on; empty: any
 //   const RandomContext& in place of Context        uses keyed random numbers
+//   static void self_test(Host)                     a test that `foresay plugin check` runs; throws where it fails
+// A sampler has process, test or mask; where it has several, they must agree. Its constructor takes (Parameters, Host),
+// Host, or nothing.
 //
-// Types cannot show the rest, which the author promises (Purity in sampler.h): process() depends on nothing but its
-// arguments and the sampler's parameters. const does not prevent static or mutable variables, the clock, or another
-// source of random numbers. With those the text depends on how it is computed, so that speculation changes it. The host
-// finds some of it: it makes some calls twice, and a sampler that gives two answers fails.
+// Types cannot show the rest, which the author promises (Purity in sampler.h): these functions depend on nothing but
+// their arguments and the sampler's parameters. const does not prevent static or mutable variables, the clock, or
+// another source of random numbers. With those the text depends on how it is computed, so that speculation changes it.
+// The host finds some of it: it makes some calls twice, and a sampler that gives two answers fails.
 //
 // Errors:   throw std::exception or a class derived from it; the host names the sampler and shows what(). Not from
 //           destructors: that ends the program.
-// Threads:  process() and accept() are const: one instance serves several states at once.
+// Threads:  the functions are const: one instance serves several states at once.
 #pragma once
 
 #include <cstdint>
@@ -43,7 +51,6 @@
 #include <deque>
 #include <exception>
 #include <new>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -62,22 +69,68 @@ struct Info {
     const char* licence;
 };
 
+// Functions whose bits are the same on every machine; those of <cmath> are not.
+class Math {
+public:
+    explicit Math(const foresay_math* functions) : functions_(functions) {}
+    explicit operator bool() const { return functions_ != nullptr; }
+    float exp(float x) const { return functions_->exp(x); }
+    float log(float x) const { return functions_->log(x); }
+    // log(sum of exp(logits[i])); logits[0] must be the largest.
+    float log_sum(const float* logits, std::size_t count) const {
+        return functions_->log_sum(logits, static_cast<std::uint32_t>(count));
+    }
+
+private:
+    const foresay_math* functions_;
+};
+
 // What the host offers. Valid as long as the sampler.
 class Host {
 public:
     explicit Host(const foresay_host* host) : host_(host) {}
     std::int32_t vocabulary_size() const { return host_->vocabulary_size(host_->self); }
-    std::string_view token_text(std::int32_t id) const {
-        const foresay_text text = host_->token_text(host_->self, id);
-        return {text.data, static_cast<std::size_t>(text.size)};
+    bool is_text(std::int32_t id) const { return host_->token_kind(host_->self, id) == FORESAY_TOKEN_TEXT; }
+    bool is_control(std::int32_t id) const { return host_->token_kind(host_->self, id) == FORESAY_TOKEN_CONTROL; }
+    // Empty for control tokens.
+    std::string_view token_text(std::int32_t id) const { return view(host_->token_text(host_->self, id)); }
+    // The name of a control token, such as <|im_end|>.
+    std::string_view control_text(std::int32_t id) const { return view(host_->control_text(host_->self, id)); }
+    // -1 when no text token has exactly these bytes.
+    std::int32_t find_token(std::string_view text) const { return host_->find_token(host_->self, bytes(text)); }
+    // -1 when no control token has exactly this name.
+    std::int32_t find_control(std::string_view name) const { return host_->find_control(host_->self, bytes(name)); }
+    // The tokens that end a text, in rising order.
+    std::vector<std::int32_t> end_tokens() const {
+        const std::int32_t* ids = nullptr;
+        const std::uint32_t count = host_->end_tokens(host_->self, &ids);
+        return std::vector<std::int32_t>(ids, ids + count);
     }
-    // -1 when no token has exactly these bytes.
-    std::int32_t find_token(std::string_view text) const {
-        return host_->find_token(host_->self, {text.data(), text.size()});
+    bool ends_text(std::int32_t id) const {
+        const std::int32_t* ids = nullptr;
+        const std::uint32_t count = host_->end_tokens(host_->self, &ids);
+        for (std::uint32_t i = 0; i < count; ++i) {
+            if (ids[i] == id) return true;
+        }
+        return false;
     }
-    void warn(std::string_view text) const { host_->log(host_->self, FORESAY_LOG_WARNING, {text.data(), text.size()}); }
+    // The tokens of a text, without special ones; none where the model has no tokenizer.
+    std::vector<std::int32_t> tokenize(std::string_view text) const {
+        const std::int64_t count = host_->tokenize(host_->self, bytes(text), nullptr, 0);
+        std::vector<std::int32_t> ids(static_cast<std::size_t>(count > 0 ? count : 0));
+        if (!ids.empty()) host_->tokenize(host_->self, bytes(text), ids.data(), ids.size());
+        return ids;
+    }
+    std::string_view model_name() const { return view(host_->model_name(host_->self)); }
+    Math math() const { return Math(static_cast<const foresay_math*>(extension(FORESAY_MATH_EXTENSION))); }
+    // What the host offers beyond 1.0; nullptr where it does not.
+    const void* extension(std::string_view name) const { return host_->extension(host_->self, bytes(name)); }
+    void warn(std::string_view text) const { host_->log(host_->self, FORESAY_LOG_WARNING, bytes(text)); }
+    void inform(std::string_view text) const { host_->log(host_->self, FORESAY_LOG_INFO, bytes(text)); }
 
 private:
+    static foresay_text bytes(std::string_view text) { return {text.data(), text.size()}; }
+    static std::string_view view(foresay_text text) { return {text.data, static_cast<std::size_t>(text.size)}; }
     const foresay_host* host_;
 };
 
@@ -86,7 +139,10 @@ public:
     explicit Context(const foresay_context* context) : context_(context) {}
     std::uint64_t index() const { return context_->index; }
     const std::int32_t* history() const { return context_->history; }  // index() tokens
-    bool proposing() const { return context_->phase == FORESAY_PROPOSE; }
+    std::uint64_t answer() const { return context_->answer; }          // where in them the answer begins
+    std::uint64_t seed() const { return context_->seed; }
+    std::uint64_t branch() const { return context_->branch; }
+    bool proposing() const { return context_->phase == FORESAY_PROPOSE; }  // only process() is ever asked so
 
 protected:
     const foresay_context* context_;
@@ -99,6 +155,40 @@ public:
     double uniform(std::uint32_t counter) const {
         return static_cast<double>(context_->random(context_, counter)) * (1.0 / 4294967296.0);
     }
+};
+
+// The tokens that a state begins with; those from index `answer` on belong to the answer already.
+struct Text {
+    const std::int32_t* tokens;
+    std::uint64_t count;
+    std::uint64_t answer;
+};
+
+// What became of a token. The probabilities are logarithms, and NaN where the token is only supposed.
+struct Token {
+    std::int32_t id;
+    bool supposed;                   // a draft supposes it
+    float log_probability;           // at the end of the chain
+    float received_log_probability;  // among the candidates that this stage received
+};
+
+// A parameter: a file that the configuration names.
+struct File {
+    std::string path;   // empty: none was stated
+    std::string bytes;  // its contents
+};
+
+// A bit for each token: whether it may follow. None may at first.
+class Bits {
+public:
+    Bits(std::uint32_t* words, std::uint64_t count) : words_(words), count_(count) {}
+    void allow(std::int32_t id) { words_[id / 32] |= 1u << (id % 32); }
+    void allow_all() { std::memset(words_, 0xff, count_ * sizeof *words_); }
+    void forbid(std::int32_t id) { words_[id / 32] &= ~(1u << (id % 32)); }
+
+private:
+    std::uint32_t* words_;
+    std::uint64_t count_;
 };
 
 struct Candidate {
@@ -183,6 +273,18 @@ template <typename Owner>
 auto text_list(const char* name, std::vector<std::string> Owner::*member, const char* doc) {
     return Parameter<Owner, std::vector<std::string>>{name, member, FORESAY_TEXT_LIST, 0, 0, {}, doc};
 }
+template <typename Owner>
+auto integer_list(const char* name, std::vector<std::int64_t> Owner::*member, double min, double max, const char* doc) {
+    return Parameter<Owner, std::vector<std::int64_t>>{name, member, FORESAY_INTEGER_LIST, min, max, {}, doc};
+}
+template <typename Owner>
+auto real_list(const char* name, std::vector<double> Owner::*member, double min, double max, const char* doc) {
+    return Parameter<Owner, std::vector<double>>{name, member, FORESAY_REAL_LIST, min, max, {}, doc};
+}
+template <typename Owner>
+auto file(const char* name, File Owner::*member, const char* doc) {
+    return Parameter<Owner, File>{name, member, FORESAY_FILE, 0, 0, {}, doc};
+}
 template <typename... P>
 auto parameters(P... p) {
     return std::make_tuple(std::move(p)...);
@@ -206,6 +308,15 @@ inline void put(foresay_value& value, const std::vector<std::string>& x, Texts& 
     value.texts = texts.back().data();
     value.count = static_cast<std::uint32_t>(x.size());
 }
+inline void put(foresay_value& value, const std::vector<std::int64_t>& x, Texts&) {
+    value.integers = x.data();
+    value.count = static_cast<std::uint32_t>(x.size());
+}
+inline void put(foresay_value& value, const std::vector<double>& x, Texts&) {
+    value.reals = x.data();
+    value.count = static_cast<std::uint32_t>(x.size());
+}
+inline void put(foresay_value&, const File&, Texts&) {}
 
 inline void get(const foresay_value& value, bool& x) { x = value.integer != 0; }
 inline void get(const foresay_value& value, std::int64_t& x) { x = value.integer; }
@@ -218,6 +329,17 @@ inline void get(const foresay_value& value, std::vector<std::string>& x) {
     for (std::uint32_t i = 0; i < value.count; ++i) {
         x.emplace_back(value.texts[i].data, static_cast<std::size_t>(value.texts[i].size));
     }
+}
+inline void get(const foresay_value& value, std::vector<std::int64_t>& x) {
+    x.assign(value.integers, value.integers + value.count);
+}
+inline void get(const foresay_value& value, std::vector<double>& x) {
+    x.assign(value.reals, value.reals + value.count);
+}
+inline void get(const foresay_value& value, File& x) {
+    if (value.count == 0) return;
+    x.path.assign(value.texts[0].data, static_cast<std::size_t>(value.texts[0].size));
+    x.bytes.assign(value.text.data, static_cast<std::size_t>(value.text.size));
 }
 
 struct NoState {};
@@ -255,13 +377,46 @@ struct CanProcess<T, State, Ctx, View,
                       std::declval<const State&>(), std::declval<const Ctx&>(), std::declval<View&>()))>>
     : std::true_type {};
 
+// Whether T has a const function F, taking its state first where it has one: FORESAY_HAS(test, std::int32_t{}).
+#define FORESAY_DETAIL_HAS(NAME, FUNCTION, ARGUMENT)                                                           \
+    template <typename T, typename State, typename Ctx, typename = void>                                       \
+    struct NAME : std::false_type {};                                                                          \
+    template <typename T, typename Ctx>                                                                        \
+    struct NAME<T, NoState, Ctx,                                                                               \
+                std::void_t<decltype(std::declval<const T&>().FUNCTION(std::declval<const Ctx&>() ARGUMENT))>> \
+        : std::true_type {};                                                                                   \
+    template <typename T, typename State, typename Ctx>                                                        \
+    struct NAME<T, State, Ctx,                                                                                 \
+                std::void_t<decltype(std::declval<const T&>().FUNCTION(                                        \
+                    std::declval<const State&>(), std::declval<const Ctx&>() ARGUMENT))>> : std::true_type {};
+#define FORESAY_DETAIL_COMMA ,
+FORESAY_DETAIL_HAS(HasTest, test, FORESAY_DETAIL_COMMA std::int32_t{})
+FORESAY_DETAIL_HAS(HasMask, mask, FORESAY_DETAIL_COMMA std::declval<Bits&>())
+FORESAY_DETAIL_HAS(HasForced, forced, )
+#undef FORESAY_DETAIL_HAS
+#undef FORESAY_DETAIL_COMMA
+
+// An accept() that takes no plain id, so that an implicit conversion does not count.
+struct OnlyToken {
+    operator const Token&() const;
+};
 template <typename T, typename State, typename = void>
 struct HasFeedback : std::false_type {};
 template <typename T, typename State>
-struct HasFeedback<T, State,
-                   std::void_t<decltype(std::declval<const T&>().accept(std::declval<State&>(), std::int32_t{},
-                                                                        std::declval<std::optional<float>>()))>>
+struct HasFeedback<
+    T, State, std::void_t<decltype(std::declval<const T&>().accept(std::declval<State&>(), std::declval<OnlyToken>()))>>
     : std::true_type {};
+template <typename T, typename State, typename = void>
+struct HasBegin : std::false_type {};
+template <typename T, typename State>
+struct HasBegin<
+    T, State,
+    std::void_t<decltype(std::declval<const T&>().begin(std::declval<State&>(), std::declval<const Text&>()))>>
+    : std::true_type {};
+template <typename T, typename = void>
+struct HasSelfTest : std::false_type {};
+template <typename T>
+struct HasSelfTest<T, std::void_t<decltype(T::self_test(std::declval<Host>()))>> : std::true_type {};
 
 template <typename T>
 struct Adapter {
@@ -278,18 +433,35 @@ struct Adapter {
     static constexpr bool kCandidates = !kMask && takes<Candidates>();
     static constexpr bool kWholeMask = !kMask && !kCandidates && takes<WholeMask>();
     static constexpr bool kWhole = !kMask && !kCandidates && !kWholeMask && takes<WholeCandidates>();
-    static_assert(kMask || kCandidates || kWholeMask || kWhole,
-                  "a sampler needs: void process([const State&,] const Context&, Mask or Candidates&) const");
+    static constexpr bool kProcess = kMask || kCandidates || kWholeMask || kWhole;
+    static constexpr bool kTest = HasTest<T, State, RandomContext>::value;
+    static constexpr bool kBits = HasMask<T, State, RandomContext>::value;
+    static constexpr bool kForced = HasForced<T, State, RandomContext>::value;
+    static_assert(kProcess || kTest || kBits,
+                  "a sampler needs process(), test() or mask(), such as: void process([const State&,] const Context&, "
+                  "Mask or Candidates&) const");
+    static_assert(!kFeedback || kProcess, "a sampler that remembers probabilities needs process()");
     using View = std::conditional_t<
         kMask, Mask,
         std::conditional_t<kCandidates, Candidates, std::conditional_t<kWholeMask, WholeMask, WholeCandidates>>>;
-    static constexpr bool kRandom = !CanProcess<T, State, Context, View>::value;
+    static constexpr bool kRandom =
+        (kProcess && !CanProcess<T, State, Context, View>::value) || (kTest && !HasTest<T, State, Context>::value) ||
+        (kBits && !HasMask<T, State, Context>::value) || (kForced && !HasForced<T, State, Context>::value);
     using Ctx = std::conditional_t<kRandom, RandomContext, Context>;
 
     struct Instance {
         const foresay_host* host;
         T sampler;
-        Instance(const foresay_host* h, Parameters p) : host(h), sampler(std::move(p), Host(h)) {}
+        Instance(const foresay_host* h, Parameters&& p) : host(h), sampler(make(h, std::move(p))) {}
+        static T make(const foresay_host* h, Parameters&& p) {
+            if constexpr (std::is_constructible_v<T, Parameters, Host>) {
+                return T(std::move(p), Host(h));
+            } else if constexpr (std::is_constructible_v<T, Host>) {
+                return T(Host(h));
+            } else {
+                return T();
+            }
+        }
     };
 
     // Runs `body` and reports what it throws to the host.
@@ -306,6 +478,20 @@ struct Adapter {
         }
         return FORESAY_FAILED;
     }
+    // body(sampler, context), with the state between them where there is one.
+    template <typename Body>
+    static std::int32_t asked(void* instance, const void* state, const foresay_context* context, Body&& body) {
+        (void)state;
+        const Instance& at = *static_cast<Instance*>(instance);
+        return guarded(at.host, [&] {
+            const Ctx ctx(context);
+            if constexpr (kStateful) {
+                body(at.sampler, *static_cast<const State*>(state), ctx);
+            } else {
+                body(at.sampler, ctx);
+            }
+        });
+    }
 
     static std::int32_t create(const foresay_host* host, const foresay_value* values, void** instance) {
         return guarded(host, [&] {
@@ -321,14 +507,24 @@ struct Adapter {
         return guarded(static_cast<Instance*>(instance)->host, [&] { *state = new State(); });
     }
     static void state_destroy(void*, void* state) { delete static_cast<State*>(state); }
-    static std::int32_t state_reset(void* instance, void* state) {
-        return guarded(static_cast<Instance*>(instance)->host, [&] {
-            State* at = static_cast<State*>(state);
+    static std::int32_t state_begin(void* instance, void* state, const std::int32_t* tokens, std::uint64_t count,
+                                    std::uint64_t answer) {
+        (void)tokens;
+        (void)count;
+        (void)answer;
+        const Instance& in = *static_cast<Instance*>(instance);
+        return guarded(in.host, [&] {
+            State& at = *static_cast<State*>(state);
             if constexpr (std::is_move_assignable_v<State>) {
-                *at = State();
+                at = State();
             } else {
-                at->~State();
-                new (at) State();
+                at.~State();
+                new (&at) State();
+            }
+            if constexpr (HasBegin<T, State>::value) {
+                in.sampler.begin(at, Text{tokens, count, answer});
+            } else if constexpr (kStateful && !kFeedback) {
+                for (std::uint64_t i = 0; i < count; ++i) in.sampler.accept(at, tokens[i]);
             }
         });
     }
@@ -339,37 +535,75 @@ struct Adapter {
             if constexpr (std::is_copy_assignable_v<State>) *static_cast<State*>(to) = *static_cast<const State*>(from);
         });
     }
-    static std::int32_t accept(void* instance, void* state, const std::int32_t* tokens, std::uint64_t count,
-                               const float* log_probability) {
+    static std::int32_t accept(void* instance, void* state, const foresay_token* token) {
         (void)state;
-        (void)tokens;
-        (void)count;
-        (void)log_probability;
+        (void)token;
         const Instance& at = *static_cast<Instance*>(instance);
         return guarded(at.host, [&] {
             if constexpr (kFeedback) {
-                const std::optional<float> drawn =
-                    log_probability ? std::optional<float>(*log_probability) : std::nullopt;
-                for (std::uint64_t i = 0; i < count; ++i)
-                    at.sampler.accept(*static_cast<State*>(state), tokens[i], drawn);
+                at.sampler.accept(*static_cast<State*>(state),
+                                  Token{token->id, token->fate == FORESAY_SUPPOSED, token->log_probability,
+                                        token->received_log_probability});
             } else if constexpr (kStateful) {
-                for (std::uint64_t i = 0; i < count; ++i) at.sampler.accept(*static_cast<State*>(state), tokens[i]);
+                at.sampler.accept(*static_cast<State*>(state), token->id);
             }
         });
     }
     static std::int32_t process(void* instance, const void* state, const foresay_context* context,
                                 foresay_candidates* candidates) {
-        (void)state;
-        const Instance& at = *static_cast<Instance*>(instance);
-        return guarded(at.host, [&] {
-            View view(candidates);
-            const Ctx ctx(context);
-            if constexpr (kStateful) {
-                at.sampler.process(*static_cast<const State*>(state), ctx, view);
-            } else {
-                at.sampler.process(ctx, view);
+        (void)candidates;
+        return asked(instance, state, context, [&](const auto&... at) {
+            if constexpr (kProcess) {
+                View view(candidates);
+                call_process(view, at...);
             }
         });
+    }
+    template <typename... At>
+    static void call_process(View& view, const T& sampler, const At&... at) {
+        sampler.process(at..., view);
+    }
+    static std::int32_t test(void* instance, const void* state, const foresay_context* context, const std::int32_t* ids,
+                             std::uint32_t count, std::uint8_t* keep) {
+        (void)ids;
+        (void)count;
+        (void)keep;
+        return asked(instance, state, context, [&](const T& sampler, const auto&... at) {
+            if constexpr (kTest) {
+                for (std::uint32_t i = 0; i < count; ++i) keep[i] = sampler.test(at..., ids[i]) ? 1 : 0;
+            }
+        });
+    }
+    static std::int32_t mask(void* instance, const void* state, const foresay_context* context, std::uint32_t* bits,
+                             std::uint64_t words) {
+        (void)bits;
+        (void)words;
+        return asked(instance, state, context, [&](const T& sampler, const auto&... at) {
+            if constexpr (kBits) {
+                Bits view(bits, words);
+                sampler.mask(at..., view);
+            }
+        });
+    }
+    static std::int32_t forced(void* instance, const void* state, const foresay_context* context, foresay_text* bytes) {
+        (void)bytes;
+        return asked(instance, state, context, [&](const T& sampler, const auto&... at) {
+            if constexpr (kForced) {
+                static thread_local std::string text;
+                text = sampler.forced(at...);
+                *bytes = view(text);
+            }
+        });
+    }
+    static std::int32_t run_self_test(const foresay_host* host) {
+        return guarded(host, [&] {
+            if constexpr (HasSelfTest<T>::value) T::self_test(Host(host));
+        });
+    }
+    static const void* extension(foresay_text name) {
+        static constexpr foresay_self_test test{sizeof(foresay_self_test), 0, run_self_test};
+        const std::string_view wanted(name.data, static_cast<std::size_t>(name.size));
+        return HasSelfTest<T>::value && wanted == FORESAY_SELF_TEST_EXTENSION ? &test : nullptr;
     }
 
     // Descriptions of the parameters. Built when the library is loaded, and kept until it is unloaded.
@@ -417,11 +651,15 @@ struct Adapter {
         if (kStateful) {
             s.state_create = state_create;
             s.state_destroy = state_destroy;
-            s.state_reset = state_reset;
+            s.state_begin = state_begin;
             s.state_copy = std::is_copy_assignable_v<State> ? state_copy : nullptr;
             s.accept = accept;
         }
-        s.process = process;
+        s.process = kProcess ? process : nullptr;
+        s.test = kTest ? test : nullptr;
+        s.mask = kBits ? mask : nullptr;
+        s.forced = kForced ? forced : nullptr;
+        s.extension = extension;
         return s;
     }
     inline static const foresay_sampler sampler = describe();
@@ -439,6 +677,10 @@ struct Samplers {
 #define FORESAY_EXPORT_SAMPLERS(...)                                                                       \
     extern "C" __attribute__((visibility("default"))) const foresay_sampler_library foresay_sampler_entry; \
     extern "C" const foresay_sampler_library foresay_sampler_entry = {                                     \
-        sizeof(foresay_sampler_library), FORESAY_SAMPLER_ABI_MAJOR, FORESAY_SAMPLER_ABI_MINOR,             \
+        sizeof(foresay_sampler_library),                                                                   \
+        FORESAY_SAMPLER_ABI_MAJOR,                                                                         \
+        FORESAY_SAMPLER_ABI_MINOR,                                                                         \
+        0,                                                                                                 \
         static_cast<std::uint32_t>(std::tuple_size<std::tuple<__VA_ARGS__>>::value),                       \
+        0,                                                                                                 \
         foresay::detail::Samplers<__VA_ARGS__>::list};

@@ -335,7 +335,7 @@ TEST_F(PluginOfASession, ASessionAloneCannotLoadIt) {
         EXPECT_EQ(outcome.status, 1) << arguments[1];
         EXPECT_FALSE(ran()) << arguments[1];
         EXPECT_THAT(outcome.error, AllOf(HasSubstr("session traced names the plugin " + library_.string()),
-                                         HasSubstr("allow it by continuing the session at a terminal")));
+                                         HasSubstr("if you trust it: foresay plugin trust " + library_.string())));
     }
     const Outcome loaded = here({"chat", "--lines", "-n", "5"}, "/load traced\nx = 1\n");
     EXPECT_THAT(loaded.error, HasSubstr("outside the plugin path"));
@@ -352,6 +352,23 @@ TEST_F(PluginOfASession, ASessionAloneCannotLoadIt) {
     const Outcome outcome = here({"chat", "--session", "traced", "--set", "target.context=512"}, "y = 2\n");
     EXPECT_EQ(outcome.status, 1);
     EXPECT_FALSE(ran()) << outcome.error;
+}
+
+// By its contents, wherever it lies; not after it has changed.
+TEST_F(PluginOfASession, WhatIsTrustedIsLoaded) {
+    make_foreign_session();
+    const std::string copy = (folder_ / "copy.so").string();
+    fs::copy_file(library_, copy);
+    const Outcome trusted = here({"plugin", "trust", copy});
+    EXPECT_EQ(trusted.status, 0) << trusted.error;
+    EXPECT_THAT(trusted.out, HasSubstr("trusted " + copy + ", SHA-256 "));
+    EXPECT_FALSE(ran());
+    EXPECT_EQ(here({"chat", "--session", "traced", "-n", "5"}, "y = 2\n").status, 0);
+    EXPECT_TRUE(ran());
+    std::ofstream(library_, std::ios::binary | std::ios::app) << "x";
+    EXPECT_EQ(here({"chat", "--session", "traced", "-n", "5"}, "y = 2\n").status, 1);
+    EXPECT_FALSE(ran());
+    EXPECT_THAT(here({"plugin", "trust", config_}).error, HasSubstr("it is not a shared object"));
 }
 
 TEST_F(PluginOfASession, WhatTheUserLoadedGoesOn) {

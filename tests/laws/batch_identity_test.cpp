@@ -10,6 +10,7 @@
 #include <cstdlib>
 
 #include "kernels/ops_decorator.h"
+#include "tests/samplers/judging_samplers.h"
 #include "tests/speculative/batch_support.h"
 
 namespace foresay::test {
@@ -33,6 +34,15 @@ struct Job {
 
 constexpr double kTemperatures[] = {0.0, 0.6, 1.0, 1.5};
 
+// A stage of the plugin SDK that judges tokens.
+template <typename T>
+samplers::StageSpec judge() {
+    static const std::shared_ptr<const samplers::StageFactory> factory = samplers::linked_factory<T>();
+    samplers::StageSpec spec = stage("rule");
+    spec.factory = factory;
+    return spec;
+}
+
 std::unique_ptr<samplers::Chain> chain_of(const Job& job) {
     const samplers::StageSpec heat = stage("temperature", {{"value", job.temperature}});
     switch (job.chain) {
@@ -42,10 +52,10 @@ std::unique_ptr<samplers::Chain> chain_of(const Job& job) {
             return make_chain({stage("penalties", {{"repeat", 1.1}, {"frequency", 0.1}, {"presence", 0.1}}),
                                stage("top_k", {{"k", std::int64_t{40}}}), stage("top_p", {{"p", 0.95}}), heat});
         case 2:
-            return make_chain(
-                {stage("min_p", {{"p", 0.02}}), stage("xtc", {{"probability", 0.5}, {"threshold", 0.1}}), heat});
+            return make_chain({judge<samplers::Masker>(), stage("min_p", {{"p", 0.02}}),
+                               stage("xtc", {{"probability", 0.5}, {"threshold", 0.1}}), heat});
         default:  // keeps a state that follows what was sampled
-            return make_chain({heat, stage("mirostat")});
+            return make_chain({judge<samplers::Tester>(), heat, stage("mirostat")});
     }
 }
 

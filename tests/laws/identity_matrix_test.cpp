@@ -12,6 +12,7 @@
 #include "plugins/host/plugin_host.h"
 #include "tests/laws/text_oracle.h"
 #include "tests/models/family_models.h"
+#include "tests/samplers/judging_samplers.h"
 #include "tests/speculative/support.h"
 
 namespace foresay::test {
@@ -29,10 +30,23 @@ const char* const kPrompts[] = {
     "# The quick brown fox jumps over the lazy dog. It is a sentence that\n",
 };
 
-// The chain `number` at a temperature, with the word list plugin in front or not.
+// A stage of the plugin SDK that judges tokens, as a test or as a mask.
+template <typename T>
+samplers::StageSpec judge() {
+    static const std::shared_ptr<const samplers::StageFactory> factory = samplers::linked_factory<T>();
+    samplers::StageSpec spec = stage("rule");
+    spec.factory = factory;
+    return spec;
+}
+
+// The chain `number` at a temperature, with a plugin in front or not: the word list, or one that judges tokens.
 std::unique_ptr<samplers::Chain> matrix_chain(int number, double temperature, bool plugin) {
     samplers::ChainSpec spec;
-    if (plugin) {
+    if (plugin && (number == 0 || number == 1 || number == 3)) {
+        spec.push_back(number == 0   ? judge<samplers::Tester>()
+                       : number == 1 ? judge<samplers::Masker>()
+                                     : judge<samplers::Judge>());
+    } else if (plugin) {
         static plugins::PluginHost host({.folders = {FORESAY_PLUGIN_FOLDER}, .marker = {}});
         static const std::shared_ptr<const samplers::StageFactory> factory = host.load("wordlist");
         samplers::StageSpec wordlist =

@@ -25,7 +25,7 @@ struct Bad {
 
 #if BAD_KIND == 5  // another major version
 extern "C" __attribute__((visibility("default"))) const foresay_sampler_library foresay_sampler_entry;
-extern "C" const foresay_sampler_library foresay_sampler_entry = {sizeof(foresay_sampler_library), 99, 0, 1,
+extern "C" const foresay_sampler_library foresay_sampler_entry = {sizeof(foresay_sampler_library),     99, 0, 0, 1, 0,
                                                                   foresay::detail::Samplers<Bad>::list};
 #elif BAD_KIND == 6   // the entry is a function
 extern "C" __attribute__((visibility("default"))) int foresay_sampler_entry() { return 0; }
@@ -37,16 +37,21 @@ FORESAY_EXPORT_SAMPLERS(Bad)
 #elif BAD_KIND == 9   // points nowhere
 extern "C" __attribute__((visibility("default"))) const foresay_sampler_library foresay_sampler_entry;
 extern "C" const foresay_sampler_library foresay_sampler_entry = {
-    sizeof(foresay_sampler_library), FORESAY_SAMPLER_ABI_MAJOR, FORESAY_SAMPLER_ABI_MINOR, 3,
+    sizeof(foresay_sampler_library),
+    FORESAY_SAMPLER_ABI_MAJOR,
+    FORESAY_SAMPLER_ABI_MINOR,
+    0,
+    3,
+    0,
     reinterpret_cast<const foresay_sampler* const*>(0x1234)};
 #elif BAD_KIND == 10  // ends the program while it is loaded
 __attribute__((constructor)) static void leave() { std::exit(0); }
 FORESAY_EXPORT_SAMPLERS(Bad)
 #elif BAD_KIND == 11  // more samplers than there can be
 extern "C" __attribute__((visibility("default"))) const foresay_sampler_library foresay_sampler_entry;
-extern "C" const foresay_sampler_library foresay_sampler_entry = {sizeof(foresay_sampler_library),
-                                                                  FORESAY_SAMPLER_ABI_MAJOR, FORESAY_SAMPLER_ABI_MINOR,
-                                                                  4000000000u, foresay::detail::Samplers<Bad>::list};
+extern "C" const foresay_sampler_library foresay_sampler_entry = {
+    sizeof(foresay_sampler_library),     FORESAY_SAMPLER_ABI_MAJOR, FORESAY_SAMPLER_ABI_MINOR, 0, 4000000000u, 0,
+    foresay::detail::Samplers<Bad>::list};
 #elif BAD_KIND == 12  // one name for two samplers
 FORESAY_EXPORT_SAMPLERS(Bad, Bad)
 #elif BAD_KIND == 13  // two samplers, none of which has the file's name
@@ -61,6 +66,12 @@ struct Second : Bad {
 };
 }  // namespace
 FORESAY_EXPORT_SAMPLERS(First, Second)
+#elif BAD_KIND == 14  // flushes small numbers to zero in the thread that loads it, as code linked with -ffast-math does
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+__attribute__((constructor)) static void flush() { _mm_setcsr(_mm_getcsr() | 0x8040u); }
+#endif
+FORESAY_EXPORT_SAMPLERS(Bad)
 #else
 FORESAY_EXPORT_SAMPLERS(Bad)
 #endif

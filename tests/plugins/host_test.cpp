@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "samplers/chain.h"
+#include "samplers/float_state.h"
 #include "tests/plugins/support.h"
 #include "tests/samplers/support.h"
 
@@ -97,6 +98,45 @@ TEST(PluginHost, BadPluginsGetTheirSentence) {
               "plugin '" + file("bad_one_name") + "' cannot be used: it holds two samplers 'bad_one_name'");
     EXPECT_EQ(load_error("bad_two"),
               "plugin '" + file("bad_two") + "' holds no sampler 'bad_two', only 'first', 'second'");
+}
+
+#if defined(__x86_64__)
+TEST(PluginHost, FloatingPointStateIsNotItsOwn) {
+    const samplers::FloatState before;
+    EXPECT_EQ(load_error("bad_flushes"),
+              "plugin '" + file("bad_flushes") +
+                  "' cannot be loaded: it changes how this thread computes with small numbers (flush-to-zero), which "
+                  "changes the text; build and link it without -ffast-math");
+    EXPECT_TRUE(samplers::FloatState() == before);
+}
+#endif
+
+// A file that has changed is another library; what was loaded stays as it was.
+TEST(PluginHost, ARebuiltPluginIsNew) {
+    OwnFolder own;
+    const std::filesystem::path path = own.path() / "x.so";
+    const auto put = [&](const std::filesystem::path& from) {
+        std::filesystem::copy_file(from, path, std::filesystem::copy_options::overwrite_existing);
+    };
+    PluginHost host({{own.path()}, {}});
+    put(kBad / "bad_two.so");
+    const auto two = host.load_all(path);
+    ASSERT_EQ(two.size(), 2u);
+    put(kGood / "wordlist.so");
+    const auto one = host.load_all(path);
+    ASSERT_EQ(one.size(), 1u);
+    EXPECT_EQ(one[0]->description().name, "wordlist");
+    // In place, byte by byte, too.
+    const std::string bytes = read_file(kBad / "bad_two.so");
+    write_file(path, bytes);
+    EXPECT_EQ(host.load_all(path).size(), 2u);
+    const samplers::LetterVocabulary vocabulary(10);
+    for (const auto& factory : {two[0], one[0]}) {
+        samplers::Chain chain({{factory->description().name, {}, factory}}, vocabulary);
+        chain.begin(0, 0, {});
+        std::vector<float> row(10, 0.0f);
+        EXPECT_EQ(chain.decide(row).failure, nullptr);
+    }
 }
 
 TEST(PluginHost, BadStagesGetTheirSentence) {

@@ -151,8 +151,8 @@ TEST(PluginStage, BreachesAreCaughtAndNamed) {
         {"throw_int", "sampler 'naughty' failed: an exception that is no std::exception"},
         {"nan", "sampler 'naughty' failed: it returned a logit that is not a number, or infinite"},
         {"infinity", "sampler 'naughty' failed: it returned a logit that is not a number, or infinite"},
-        {"none", "sampler 'naughty' failed: it left no token"},
-        {"minus_infinity", "sampler 'naughty' failed: it left no token"},
+        {"none", "sampler 'naughty' failed: it left no token after \"bhh\""},
+        {"minus_infinity", "sampler 'naughty' failed: it left no token after \"bhh\""},
         {"invent", "sampler 'naughty' failed: it returned a token that it was not given, or one token twice"},
         {"repeat", "sampler 'naughty' failed: it returned a token that it was not given, or one token twice"},
         {"out_of_range", "sampler 'naughty' failed: it returned a token that it was not given, or one token twice"}};
@@ -556,7 +556,7 @@ TEST(PluginStage, BrokenDescriptionsAreRefused) {
               start + "a sampler's name is not of 1 to 64 lower-case letters, digits and underscores" + end);
     bad = good;
     bad.process = nullptr;
-    EXPECT_EQ(message(bad), start + "create, destroy or process is missing" + end);
+    EXPECT_EQ(message(bad), start + "process, test and mask are all missing" + end);
     bad = good;
     bad.memory = 7;
     EXPECT_EQ(message(bad), start + "an unknown kind of memory" + end);
@@ -566,6 +566,9 @@ TEST(PluginStage, BrokenDescriptionsAreRefused) {
     bad = good;
     bad.flags = 64;
     EXPECT_EQ(message(bad), start + "unknown flags" + end);
+    bad = good;
+    bad.flags = 0x10000;  // of a later version, which a host need not know
+    EXPECT_EQ(message(bad), "");
     bad = good;
     bad.parameter_count = 1000;
     EXPECT_EQ(message(bad), start + "its parameter list is missing or too long" + end);

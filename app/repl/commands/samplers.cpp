@@ -204,14 +204,22 @@ void plugin(Repl& repl, const std::string& arguments) {
     const std::vector<std::string> words = split_words(arguments);
     if (words.empty() || (words.size() == 1 && words[0] == "list")) return list_plugins(repl);
     const bool load = words[0] == "load";
-    if (words.size() < 2 || (!load && words[0] != "unload" && words[0] != "free")) {
-        throw Error("write /plugin list, /plugin load NAME or PATH, /plugin unload NAME, or /plugin free NAME");
+    if (words.size() < 2 || (!load && words[0] != "unload" && words[0] != "reload" && words[0] != "free")) {
+        throw Error(
+            "write /plugin list, /plugin load NAME or PATH, /plugin unload NAME, /plugin reload NAME, or "
+            "/plugin free NAME");
     }
     if (words[0] == "free") {
         for (const auto& path : free_plugin(words[1])) say("Freed " + printable(path.string()) + ".\n");
         return;
     }
     const core::Config& config = repl.engine().config();
+    if (words[0] == "reload") {
+        if (!is_plugin(config, words[1])) throw Error("no plugin " + words[1] + " is loaded; /plugin lists them");
+        repl.configure(repl.engine().configuration());  // which loads every plugin whose file has changed
+        say(chain_text(repl));
+        return;
+    }
     std::vector<core::PluginSpec> loaded = config.plugins;
     std::vector<std::string> chain = config.chain;
     std::size_t options_at = 2;
@@ -278,10 +286,10 @@ Candidates complete_grammar(const CompletionRequest& request) {
 }
 
 Candidates complete_plugin(const CompletionRequest& request) {
-    if (request.before.empty()) return {"list", "load", "unload", "free"};
+    if (request.before.empty()) return {"list", "load", "unload", "reload", "free"};
     if (request.before.size() > 1) return {};
     Candidates names;
-    if (request.before[0] == "unload") {
+    if (request.before[0] == "unload" || request.before[0] == "reload") {
         for (const core::PluginSpec& plugin : request.repl.engine().config().plugins) names.push_back(plugin.name);
     } else if (request.before[0] == "free") {
         names = barred_plugin_names();
@@ -307,11 +315,12 @@ constexpr ReplCommand kCommands[] = {
      "'grammar' becomes the first of the chain; /sampler grammar lists its other parameters. docs/grammars.md says "
      "what of schemas is supported.",
      grammar, complete_grammar},
-    {"plugin", "[list|load NAME|unload NAME|free NAME]", "list, load or unload sampler plugins",
+    {"plugin", "[list|load NAME|unload NAME|reload NAME|free NAME]", "list, load or unload sampler plugins",
      "NAME is looked up on the plugin path; with a slash in it, or .so at its end, it is a file, and a word after it "
      "says which of its samplers is meant if there are several. The plugin becomes the first stage of the chain, and "
      "KEY=VALUE words are its options: /plugin load wordlist 'forbid=[\"TODO\"]'. /sampler move moves it to another "
-     "place. A plugin that has crashed is barred: it is not loaded until it is built again, or /plugin free NAME "
+     "place. /plugin reload NAME takes up a file that was built again; /retry then shows what changed. A plugin that "
+     "has crashed is barred: it is not loaded until it is built again, or /plugin free NAME "
      "allows it.",
      plugin, complete_plugin},
 };

@@ -1,0 +1,262 @@
+// Stages that judge tokens: test() and mask() give the token and the margin that a stage gives which sees every
+// candidate and drops those that the rule forbids, wherever they stand in the chain.
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <random>
+
+#include "tests/samplers/judging_samplers.h"
+#include "tests/samplers/support.h"
+
+namespace foresay::samplers {
+namespace {
+
+template <typename T>
+StageSpec judge() {
+    // One name, because it keys the random numbers.
+    return {"rule", {}, linked_factory<T>(), StageSpec::OnError::stop};
+}
+
+StageSpec stage(const char* name, Parameters parameters = {}) {
+    return {name, std::move(parameters), nullptr, StageSpec::OnError::stop};
+}
+
+const StageSpec kWarm = stage("temperature", {{"value", 0.8}});
+const StageSpec kGreedy = stage("temperature", {{"value", 0.0}});
+const StageSpec kTop = stage("top_k", {{"k", std::int64_t{12}}});
+const StageSpec kPenalties = stage("penalties", {{"repeat", 1.5}, {"frequency", 0.5}});
+
+// Chains around the rule.
+std::vector<ChainSpec> chains_with(const StageSpec& rule) {
+    return {{rule},
+            {rule, kGreedy},
+            {rule, kWarm},
+            {kWarm, rule},
+            {rule, kPenalties, kTop, kWarm},
+            {kPenalties, rule, stage("top_p", {{"p", 0.9}}), kWarm},
+            {rule, stage("min_p", {{"p", 0.05}}), kGreedy},
+            {kTop, rule, kWarm},
+            {rule, stage("mirostat")}};
+}
+
+// Walks both chains over the same rows, with drafts in between.
+void expect_equal(const ChainSpec& one, const ChainSpec& other, const Vocabulary& vocabulary, unsigned seed) {
+    Chain a(one, vocabulary), b(other, vocabulary);
+    std::mt19937 random(seed);
+    std::vector<std::int32_t> prompt = {3, 1, 4, 1, 5};
+    a.begin(seed, 1, prompt, 0, seed % 3);
+    b.begin(seed, 1, prompt, 0, seed % 3);
+    DraftChain draft_a, draft_b;
+    PlanBuffer plan;
+    kernels::SamplingScratch scratch;
+    for (int step = 0; step < 12; ++step) {
+        draft_a.start(a);
+        draft_b.start(b);
+        for (int ahead = 0; ahead < 2; ++ahead) {
+            std::vector<float> row = random_row(random, vocabulary.size());
+            row[0] = -9.0f;
+            std::vector<float> same = row;
+            const kernels::SampledToken proposed = draft_a.propose(row);
+            ASSERT_EQ(proposed.token, draft_b.propose(same).token) << "step " << step;
+            draft_a.advance(proposed.token);
+            draft_b.advance(proposed.token);
+        }
+        std::vector<float> row = random_row(random, vocabulary.size());
+        row[0] = -9.0f;  // the rule always allows it
+        std::vector<float> same = row, planned = row;
+        const Decision decided = a.decide(row);
+        const Decision expected = b.decide(same);
+        ASSERT_EQ(decided.failure, nullptr) << decided.failure->message;
+        ASSERT_EQ(decided.token, expected.token) << "step " << step;
+        ASSERT_EQ(decided.margin, expected.margin) << "step " << step;
+        if (a.compile(plan) == nullptr) {
+            const kernels::SampledToken sampled = kernels::sample_row(planned, plan.plan, scratch);
+            ASSERT_EQ(sampled.token, expected.token) << "as a plan, step " << step;
+            ASSERT_EQ(sampled.margin, expected.margin);
+        }
+        a.accept(decided.token);
+        b.accept(decided.token);
+    }
+}
+
+TEST(Judging, TestAndMaskAreStagesThatSeeEverything) {
+    for (const std::int32_t size : {1, 7, 257, 1200}) {
+        const LetterVocabulary vocabulary(size);
+        const auto tests = chains_with(judge<Tester>()), masks = chains_with(judge<Masker>()),
+                   both = chains_with(judge<Judge>()), whole = chains_with(judge<WholeDropper>()),
+                   best = chains_with(judge<Dropper>());
+        for (std::size_t i = 0; i < whole.size(); ++i) {
+            for (unsigned seed = 0; seed < 2; ++seed) {
+                SCOPED_TRACE("chain " + std::to_string(i) + ", " + std::to_string(size) + " tokens, seed " +
+                             std::to_string(seed));
+                // After a stage that cuts, the candidates are the same for all kinds.
+                const ChainSpec& reference = i == 7 ? best[i] : whole[i];
+                ASSERT_NO_FATAL_FAILURE(expect_equal(tests[i], reference, vocabulary, seed));
+                ASSERT_NO_FATAL_FAILURE(expect_equal(masks[i], reference, vocabulary, seed));
+                ASSERT_NO_FATAL_FAILURE(expect_equal(both[i], reference, vocabulary, seed));
+            }
+        }
+    }
+}
+
+// The comparison can fail: a rule that is left out gives other tokens.
+TEST(Judging, TheRuleMatters) {
+    const LetterVocabulary vocabulary(257);
+    Chain with({judge<Tester>(), kGreedy}, vocabulary), without({kGreedy}, vocabulary);
+    std::mt19937 random(1);
+    int differs = 0;
+    with.begin(1, 0, {});
+    without.begin(1, 0, {});
+    for (int step = 0; step < 50; ++step) {
+        std::vector<float> row = random_row(random, 257), same = row;
+        const std::int32_t token = with.decide(row).token;
+        differs += token != without.decide(same).token ? 1 : 0;
+        with.accept(token);
+        without.accept(token);
+    }
+    EXPECT_GT(differs, 10);
+}
+
+// A mask runs within a plan, so a device needs no host for it.
+TEST(Judging, MasksArePartOfThePlan) {
+    const LetterVocabulary vocabulary(100);
+    EXPECT_EQ(Chain({judge<Masker>(), kTop}, vocabulary).host_stage(), nullptr);
+    EXPECT_EQ(Chain({judge<Judge>(), kTop}, vocabulary).host_stage(), nullptr);
+    EXPECT_STREQ(Chain({judge<Tester>(), kTop}, vocabulary).host_stage(), "rule");
+}
+
+std::atomic<std::int64_t> asked{0};
+
+// Does what its parameter says.
+struct Odd {
+    static constexpr Info info{"odd", "1", "Judges wrongly.", "Apache-2.0"};
+    struct Parameters {
+        std::string deed = "nothing";
+    };
+    static auto parameters() {
+        return foresay::parameters(choice(
+            "deed", &Parameters::deed, {"nothing", "count", "throw", "none", "neighbours", "calls", "even"}, "What."));
+    }
+    Odd(Parameters p, Host) : p_(std::move(p)) {}
+    bool test(const Context&, std::int32_t id) const {
+        ++asked;
+        if (p_.deed == "throw") throw std::runtime_error("it cannot say");
+        if (p_.deed == "none") return false;
+        if (p_.deed == "neighbours") {
+            const bool keep = before_ < id;
+            before_ = id;
+            return keep;
+        }
+        if (p_.deed == "calls") return ++calls_ % 3 != 0;
+        return p_.deed != "even" || id % 2 == 0;
+    }
+    Parameters p_;
+    mutable std::int32_t before_ = 0, calls_ = 0;  // what const does not prevent
+};
+
+struct OddMask : Odd {
+    static constexpr Info info{"odd", "1", "Judges wrongly, as bits.", "Apache-2.0"};
+    OddMask(Parameters p, Host host) : Odd(std::move(p), host), size_(host.vocabulary_size()) {}
+    bool test(const Context&, std::int32_t) const = delete;
+    void mask(const Context& context, Bits& bits) const {
+        for (std::int32_t id = 0; id < size_; ++id) {
+            if (Odd::test(context, id)) bits.allow(id);
+        }
+    }
+    std::int32_t size_;
+};
+
+template <typename T>
+StageSpec odd(const char* deed, StageSpec::OnError policy = StageSpec::OnError::stop) {
+    return {"odd", {{"deed", std::string(deed)}}, linked_factory<T>(), policy};
+}
+
+template <typename T>
+std::string failure_of(const char* deed, const ChainSpec& after) {
+    const LetterVocabulary vocabulary(601);
+    ChainSpec spec = {odd<T>(deed)};
+    spec.insert(spec.end(), after.begin(), after.end());
+    Chain chain(spec, vocabulary);
+    chain.begin(1, 0, std::vector<std::int32_t>{7, 8, 9});
+    std::mt19937 random(2);
+    for (int step = 0; step < 4; ++step) {
+        std::vector<float> row(601);
+        for (float& logit : row) logit = std::normal_distribution<float>()(random);
+        const Decision decision = chain.decide(row);
+        if (decision.failure != nullptr) return decision.failure->message;
+        chain.accept(decision.token);
+    }
+    return "none";
+}
+
+TEST(Judging, WrongJudgesAreNamed) {
+    const std::string start = "sampler 'odd' failed: ";
+    const std::string twice =
+        start +
+        "asked twice about the same candidates, it gave two answers, so the text would depend on how it is "
+        "computed";
+    const std::string none = start + "it left no token after \"hij\"";
+    for (const ChainSpec& after : {ChainSpec{}, ChainSpec{kTop, kWarm}, ChainSpec{stage("mirostat")}}) {
+        EXPECT_EQ(failure_of<Odd>("nothing", after), "none");
+        EXPECT_EQ(failure_of<Odd>("throw", after), start + "it cannot say");
+        EXPECT_EQ(failure_of<Odd>("none", after), none);
+        EXPECT_EQ(failure_of<Odd>("neighbours", after), twice);
+        EXPECT_EQ(failure_of<Odd>("calls", after), twice);
+        EXPECT_EQ(failure_of<OddMask>("nothing", after), "none");
+        EXPECT_EQ(failure_of<OddMask>("throw", after), start + "it cannot say");
+        EXPECT_EQ(failure_of<OddMask>("none", after), none);
+        EXPECT_EQ(failure_of<OddMask>("calls", after), twice);
+    }
+}
+
+TEST(Judging, SkippedJudgesLeaveTheRowAsItWas) {
+    const LetterVocabulary vocabulary(600);
+    for (const char* deed : {"throw", "none"}) {
+        for (const bool cut : {false, true}) {
+            SCOPED_TRACE(deed);
+            ChainSpec rest = {judge<Tester>(), kWarm};
+            if (cut) rest.push_back(kTop);
+            ChainSpec spec = rest;
+            spec.insert(spec.begin() + 1, odd<Odd>(deed, StageSpec::OnError::skip));
+            Chain skipping(spec, vocabulary), plain(rest, vocabulary);
+            skipping.begin(4, 0, {});
+            plain.begin(4, 0, {});
+            std::mt19937 random(5);
+            for (int step = 0; step < 8; ++step) {
+                std::vector<float> row = random_row(random, 600), same = row;
+                const Decision decision = skipping.decide(row);
+                ASSERT_EQ(decision.failure, nullptr);
+                ASSERT_EQ(decision.token, plain.decide(same).token);
+                skipping.accept(decision.token);
+                plain.accept(decision.token);
+            }
+            EXPECT_EQ(skipping.reports()[1].failures, 8);
+        }
+    }
+}
+
+// Before a top_k, a test is asked about the tokens that can stay, not about the vocabulary.
+TEST(Judging, AsksAboutFewTokens) {
+    const LetterVocabulary vocabulary(20000);
+    Chain chain({odd<Odd>("even"), stage("top_k", {{"k", std::int64_t{40}}}), kWarm}, vocabulary);
+    Chain free({odd<Odd>("even"), kWarm}, vocabulary);
+    std::mt19937 random(3);
+    const auto mean = [&](Chain& one) {
+        one.begin(1, 0, {});
+        for (int step = 0; step < 100; ++step) {
+            if (step == 50) asked = 0;
+            std::vector<float> row(20000);
+            for (float& logit : row) logit = std::normal_distribution<float>()(random);
+            const std::int32_t token = one.decide(row).token;
+            EXPECT_EQ(token % 2, 0);
+            one.accept(token);
+        }
+        return static_cast<double>(asked) / 50.0;
+    };
+    EXPECT_LE(mean(chain), 100.0);  // half of them may not follow; some calls are made twice
+    EXPECT_LE(mean(free), 60.0);
+}
+
+}  // namespace
+}  // namespace foresay::samplers
