@@ -123,6 +123,16 @@ FORESAY_INLINE B shift_bytes(B v) {
     if constexpr (N < 0) return {_mm256_slli_epi16(v.lo, -N), _mm256_slli_epi16(v.hi, -N)};
     return v;
 }
+// Byte `Byte` of each four, as a float of eight bits (sign, four of exponent with a bias of 7, three): its number times
+// 2^-120. The bits fit a float32 of that exponent as they are, subnormal numbers included; none may be NaN.
+template <int Byte>
+FORESAY_INLINE F small_e4m3(B codes) {
+    const __m256i mask = _mm256_set1_epi32(static_cast<int>(0x87f00000u));
+    const auto half = [&](__m256i v) {
+        return _mm256_castsi256_ps(_mm256_and_si256(_mm256_srai_epi32(_mm256_slli_epi32(v, 24 - 8 * Byte), 4), mask));
+    };
+    return {half(codes.lo), half(codes.hi)};
+}
 // table[v] for each byte, which must be below 16.
 FORESAY_INLINE B look_up(B v, const std::uint8_t (&table)[16]) {
     const __m256i t = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table)));

@@ -88,6 +88,14 @@ FORESAY_INLINE B shift_bytes(B v) {
     if constexpr (N < 0) return _mm512_slli_epi16(v, -N);
     return v;
 }
+// Byte `Byte` of each four, as a float of eight bits (sign, four of exponent with a bias of 7, three): its number times
+// 2^-120. The bits fit a float32 of that exponent as they are, subnormal numbers included; none may be NaN.
+template <int Byte>
+FORESAY_INLINE F small_e4m3(B codes) {
+    const I up = Byte < 3 ? _mm512_slli_epi32(codes, 24 - 8 * Byte) : codes;
+    return _mm512_castsi512_ps(
+        _mm512_and_si512(_mm512_srai_epi32(up, 4), _mm512_set1_epi32(static_cast<int>(0x87f00000u))));
+}
 // table[v] for each byte, which must be below 16.
 FORESAY_INLINE B look_up(B v, const std::uint8_t (&table)[16]) {
     return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table))), v);

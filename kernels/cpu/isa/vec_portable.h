@@ -177,6 +177,15 @@ FORESAY_INLINE B shift_bytes(B v) {  // bytes, not words: the mask that follows 
     for (auto& x : v.v) x = static_cast<std::uint8_t>(N > 0 ? x >> (N > 0 ? N : 0) : x << (N < 0 ? -N : 0));
     return v;
 }
+// Byte `Byte` of each four, as a float of eight bits (sign, four of exponent with a bias of 7, three): its number times
+// 2^-120. The bits fit a float32 of that exponent as they are, subnormal numbers included; none may be NaN.
+template <int Byte>
+FORESAY_INLINE F small_e4m3(B codes) {
+    return each<F>([&](int i) {
+        const std::uint32_t code = codes.v[4 * i + Byte];
+        return bits_to_float((code & 0x80u) << 24 | (code & 0x7fu) << 20);
+    });
+}
 // table[v] for each byte, which must be below 16.
 FORESAY_INLINE B look_up(B v, const std::uint8_t (&table)[16]) {
     for (auto& x : v.v) x = table[x];
