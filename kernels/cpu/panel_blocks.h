@@ -170,7 +170,7 @@ static_assert(sizeof(PanelQ2OfQ4_0) == 320 && sizeof(PanelQ3OfQ4_0) == 448 && si
 //   k_minimum              f16 d, f16 dmin; then a byte for each output, of 16 inputs after 16 inputs
 //   k_table                f32 d; then an int8 for each output likewise
 //   f32_table              f32, f32
-//   e4m3                   f32, 2^120 d
+//   e4m3                   f32, 256 d; the codes are bytes (input, output)
 // A whole panel takes 16 times the bytes of a row.
 struct PackedPanels {
     ScaleForm form = ScaleForm::f16_minimum;

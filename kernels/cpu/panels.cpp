@@ -352,7 +352,7 @@ std::uint8_t* put_heads(ScaleForm form, float factor, const std::byte* const (&h
         case ScaleForm::f32_table:
             return put_floats(heads, 4, factor, put_floats(heads, 0, factor, out));
         case ScaleForm::e4m3:
-            return put_floats(heads, 0, 0x1p120f, out);
+            return put_floats(heads, 0, 256.0f, out);
         case ScaleForm::k_minimum:
             out = put_field(heads, 2, 2, put_field(heads, 0, 2, out));
             break;
@@ -374,7 +374,11 @@ void put_codes(const uint8_t (&codes)[kGroupInputs], Codes8& out, int output) {
     for (int g = 0; g < 8; ++g) put_word(out.vectors[g], output, word(codes + 4 * g));
 }
 
-void put_group(int bits, const uint8_t (&codes)[kGroupInputs], uint8_t* out, int output) {
+void put_group(ScaleForm form, int bits, const uint8_t (&codes)[kGroupInputs], uint8_t* out, int output) {
+    if (form == ScaleForm::e4m3) {
+        for (int i = 0; i < kGroupInputs; ++i) out[kPanelOutputs * i + output] = codes[i];
+        return;
+    }
     switch (bits) {
         case 2:
             return put_codes(codes, *reinterpret_cast<Codes2*>(out), output);
@@ -411,7 +415,7 @@ void pack_rows(const Packing& packing, const Source& source, std::int64_t groups
             heads[outputs[r]] = group.head;
         }
         if ((kind & kHead) != 0) out = put_heads(packing.form, packing.factor, heads, out);
-        for (std::size_t r = 0; r < rows.size(); ++r) put_group(bits, codes[r], out, outputs[r]);
+        for (std::size_t r = 0; r < rows.size(); ++r) put_group(packing.form, bits, codes[r], out, outputs[r]);
         out += kVectorBytes * bits;
     }
 }

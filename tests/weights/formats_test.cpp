@@ -281,7 +281,13 @@ TEST(Formats, Exl2ChangesItsBitsAndItsOrder) {
     const float scale = kernels::f16_to_f32(kernels::f32_to_f16(other * other * largest));
     EXPECT_EQ(opened.value(11, 20), static_cast<float>(three - 4) * scale);
     EXPECT_EQ(opened.matrix().encoding(), "EXL2");
-    expect_packed(opened, ScaleForm::f16_zero, {4 | kHead, 3 | kHead});
+    EXPECT_EQ(opened.matrix().packed(), QuantType::q4_0) << "this order leaves groups together";
+    FolderImage mixed = image;
+    std::swap_ranges(mixed.tensors["m.q_invperm"].bytes.begin() + 4 * 3,
+                     mixed.tensors["m.q_invperm"].bytes.begin() + 4 * 4,
+                     mixed.tensors["m.q_invperm"].bytes.begin() + 4 * 40);
+    expect_packed(Opened(mixed), ScaleForm::f16_zero, {4 | kHead, 3 | kHead});
+    expect_packs(Opened(mixed).matrix());
     expect_packs(opened.matrix());
     // The order given the other way round: here it is its own inverse.
     FolderImage inverse = image;

@@ -58,7 +58,7 @@ private:
 
     Choice choose() const override {
         constexpr std::int64_t kGroup = kernels::kPackedGroup;
-        constexpr float kLargest = 100.0f;  // of a scale: the kernels multiply it by 2^120
+        constexpr float kLargest = 0x1p100f;  // of a scale: the kernels multiply it by 256, and numbers reach 448
         if (cols_ % kGroup != 0 || (blocks_ > 1 && block_cols_ % kGroup != 0)) return {};
         for (std::int64_t i = 0; i < scales_->elements(); ++i) {
             if (std::fabs(number_at(*scales_, i)) > kLargest) return {};

@@ -504,19 +504,15 @@ __attribute__((noinline)) void packed_floats(const PackedPanels& format, const u
         PackedWalk::step(walk);
         if (walk.fresh) scale = load(reinterpret_cast<const float*>(walk.head));
         prefetch_codes<M>(walk.at, 8);
-        for (int i = 0; i < kGroupInputs / 4; ++i, v += 4 * M) {
-            const B codes = load_bytes(walk.at + kVectorBytes * i);
-            const F w0 = mul(small_e4m3<0>(codes), scale), w1 = mul(small_e4m3<1>(codes), scale);
-            const F w2 = mul(small_e4m3<2>(codes), scale), w3 = mul(small_e4m3<3>(codes), scale);
+        for (int i = 0; i < kGroupInputs; i += 2, v += 2 * M) {
+            F w0, w1;
+            load_e4m3(walk.at + kPanelOutputs * i, w0, w1);
+            w0 = mul(w0, scale);
+            w1 = mul(w1, scale);
 #pragma GCC unroll 16
             for (int m = 0; m < M; ++m) {
                 even[m] = fma(w0, set(v[m]), even[m]);
                 odd[m] = fma(w1, set(v[M + m]), odd[m]);
-            }
-#pragma GCC unroll 16
-            for (int m = 0; m < M; ++m) {
-                even[m] = fma(w2, set(v[2 * M + m]), even[m]);
-                odd[m] = fma(w3, set(v[3 * M + m]), odd[m]);
             }
         }
         walk.at += kVectorBytes * 8;

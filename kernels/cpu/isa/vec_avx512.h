@@ -88,13 +88,14 @@ FORESAY_INLINE B shift_bytes(B v) {
     if constexpr (N < 0) return _mm512_slli_epi16(v, -N);
     return v;
 }
-// Byte `Byte` of each four, as a float of eight bits (sign, four of exponent with a bias of 7, three): its number times
-// 2^-120. The bits fit a float32 of that exponent as they are, subnormal numbers included; none may be NaN.
-template <int Byte>
-FORESAY_INLINE F small_e4m3(B codes) {
-    const I up = Byte < 3 ? _mm512_slli_epi32(codes, 24 - 8 * Byte) : codes;
-    return _mm512_castsi512_ps(
-        _mm512_and_si512(_mm512_srai_epi32(up, 4), _mm512_set1_epi32(static_cast<int>(0x87f00000u))));
+// Floats of eight bits (sign, four of exponent with a bias of 7, three), of 16 outputs and two neighbouring inputs,
+// divided by 256; none may be NaN. By way of float16, whose subnormal numbers cost nothing to convert; those of float32
+// would.
+FORESAY_INLINE void load_e4m3(const std::uint8_t* p, F& first, F& second) {
+    const __m512i wide = _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+    const __m512i half = _mm512_and_si512(_mm512_slli_epi16(wide, 7), _mm512_set1_epi16(static_cast<short>(0xbf80)));
+    first = _mm512_cvtph_ps(_mm512_castsi512_si256(half));
+    second = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(half, 1));
 }
 // table[v] for each byte, which must be below 16.
 FORESAY_INLINE B look_up(B v, const std::uint8_t (&table)[16]) {
