@@ -90,9 +90,15 @@ std::string read_content(const Json& content, const std::string& path,
 // The messages and tools of OpenAI's chat.
 Conversation read_conversation(const Json& body);
 std::vector<Tool> read_tools(const Json& tools, const std::string& path);
-// Refuses what needs a grammar: strict tools, required calls.
+// OpenAI's choice among tools: which may be called, and whether one must be.
 void read_tool_choice(const Json& body, Conversation& conversation);
-[[noreturn]] void refuse_grammar(const std::string& param, const std::string& what);
+// One tool must be called, or, without a name, any. Throws where there is none of that name.
+void require_call(Conversation& conversation, const std::string& name, const std::string& param);
+// The content is valid under a schema; any JSON object is {"type": "object"}.
+void want_schema(const Json& schema, const std::string& param, GenerationRequest& out);
+Json any_object();
+// response_format of chat, text.format of Responses: {"type": "json_schema", ...}. The schema may be nested.
+void read_format(const Json& format, const std::string& param, GenerationRequest& out);
 const Shape& own_shape();
 const Shape& sampler_shape();
 

@@ -32,6 +32,11 @@ inline constexpr int kNotReadyByte = 0xff;   // of words that have not come (ker
 inline constexpr int kMaxTileWidth = 256;    // widest head of the kernels with tiles
 inline constexpr int kMaxAttendWidth = 512;  // widest head
 
+namespace attention {
+// Warps that attend together; `width`: of a head, padded.
+FORESAY_HOST_DEVICE constexpr int group_warps(int width) { return width > 128 ? 16 : 8; }
+}  // namespace attention
+
 // Positions of a block, 64 or 128, as a power of two.
 FORESAY_HOST_DEVICE constexpr std::int32_t attend_block_shift(KvFormat format, std::int32_t width) {
     return width > 128 || format == KvFormat::q8 ? 7 : 6;
@@ -151,9 +156,13 @@ inline void shape_attention(AttendCall& call, std::int32_t most_heads = kTileRow
 
 std::int64_t attend_partial_floats(const AttendCall& call);
 
-// Whether this attention can run within the decode kernel, with the same bits as launch_attend_decode(). False for
-// trees, capped scores and heads of more than 128 values: their code needs more registers than that kernel has left.
-bool can_fuse_attention(const AttendCall& call);
+// Whether this attention can run within a decode kernel of `warps` multiplying warps, with the same bits as
+// launch_attend_decode(). False for trees and capped scores, whose code needs more registers than that kernel has left,
+// and for heads of more than 128 values where it has 8 warps (K-quants) instead of 16.
+inline bool can_fuse_attention(const AttendCall& call, int warps) {
+    return !call.tree && call.soft_cap <= 0 && call.layout.width <= kMaxTileWidth &&
+           attention::group_warps(call.layout.width) <= warps;
+}
 
 // Whether attention can norm and rotate heads of a model (AttendCall::raw). A lane of a warp has whole fours, 128
 // values apart, and pairs must be whole fours, too.

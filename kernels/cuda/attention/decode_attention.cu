@@ -40,8 +40,6 @@ std::int64_t attend_partial_floats(const AttendCall& call) {
     return static_cast<int64_t>(call.units()) * kTileRows * (2 + call.layout.width);
 }
 
-bool can_fuse_attention(const AttendCall& call) { return !call.tree && call.soft_cap <= 0 && call.layout.width <= 128; }
-
 void launch_attend_decode(cudaStream_t stream, const AttendCall& call) {
     if (call.layout.width > kMaxTileWidth) return launch_attend_wide(stream, call);
     int device = 0, processors = 0;

@@ -20,9 +20,6 @@
 
 namespace foresay::kernels::cuda::attention {
 
-// Warps of a group.
-FORESAY_HOST_DEVICE constexpr int group_warps(int width) { return width > 128 ? 16 : 8; }
-
 // 16 or 8 bytes that bypass L1. Volatile, so the compiler keeps the order of these loads and the products between them,
 // which is what hides their latency.
 __device__ inline void load_ordered(uint4& to, const void* from) {

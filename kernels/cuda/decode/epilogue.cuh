@@ -97,8 +97,8 @@ __device__ inline void await_epilogue_operand(const EpilogueArgs& f, const float
 }
 
 // a, b: the complete sums of the pair for row t of the batch. `bias` and `kv` are the layer's (GemvStep); `out` is
-// f.out, in the buffer of the step where it is flagged. `packed` counts from the part's first row; rows that pad the
-// last panel are skipped, and of an odd last row only `a` exists.
+// f.target(), in the buffer of the step where it is flagged. `packed` counts from the part's first row; rows that pad
+// the last panel are skipped, and of an odd last row only `a` exists.
 template <Epilogue kKind>
 __device__ inline void epilogue_pair(const EpilogueArgs& f, float* out, const float* bias, __half* kv,
                                      std::int32_t packed, int t, float a, float b, const EpilogueOperand& operand) {
@@ -109,12 +109,12 @@ __device__ inline void epilogue_pair(const EpilogueArgs& f, float* out, const fl
         a += bias[rows.a];
         if (two) b += bias[rows.b];
     }
+    float* const to = out + t * f.out_stride;
     if ((kProjects<kKind> || kKind == Epilogue::out) && f.raw != nullptr) {
-        f.raw[t * f.out_stride + rows.a] = a;
-        if (two) f.raw[t * f.out_stride + rows.b] = b;
+        to[rows.a] = a;
+        if (two) to[rows.b] = b;
         return;
     }
-    float* const to = out + t * f.out_stride;
     if (kKind == Epilogue::out) {
         to[rows.a] = fmaf(f.scale, a, operand.value.x);
         if (two) to[rows.b] = fmaf(f.scale, b, operand.value.y);
@@ -184,7 +184,8 @@ __device__ __forceinline__ void with_epilogue(Epilogue kind, const Body& body) {
 __device__ inline void epilogue_pair(const EpilogueArgs& f, const float* bias, __half* kv, std::int32_t packed, int t,
                                      float a, float b) {
     with_epilogue(f.kind, [&](auto kind) {
-        epilogue_pair<kind>(f, f.out, bias, kv, packed, t, a, b, load_epilogue_operand<kind>(f, f.residual, packed, t));
+        epilogue_pair<kind>(f, f.target(), bias, kv, packed, t, a, b,
+                            load_epilogue_operand<kind>(f, f.residual, packed, t));
     });
 }
 

@@ -100,7 +100,11 @@ __device__ bool attend_cta_share(const AttendCall& c, const char* call, const At
                                  const std::uint32_t* counter, std::uint32_t arrivals) {
     const auto blocks = static_cast<std::int32_t>(gridDim.x);
     if (!c.has_member(blocks - 1 - static_cast<std::int32_t>(blockIdx.x), blocks)) return false;
-    if (c.layout.width == 128) {
+    if (kWarps >= attention::group_warps(256) && c.layout.width == 256) {
+        if constexpr (kWarps >= attention::group_warps(256)) {
+            attend_cta_share_of<256, kFormat, kWarps>(call, layer, counter, arrivals);
+        }
+    } else if (c.layout.width == 128) {
         attend_cta_share_of<128, kFormat, kWarps>(call, layer, counter, arrivals);
     } else if (c.layout.width == 64) {
         attend_cta_share_of<64, kFormat, kWarps>(call, layer, counter, arrivals);
@@ -317,13 +321,18 @@ __global__ void __launch_bounds__(gemv_threads(E), 1) gemv(const __grid_constant
                     if (threadIdx.x == 0) arrive(counters + kAttendArrivals);
                 }
             } else if (op.kind == OpKind::add_rows) {
-                add_rows_share<kWarps>(op, args.step[s], args.rows,
+                const GemvStep& step = args.step[s];
+                const AddRowsPlaces places = {
+                    op.x + args.flagged_offset(op.x_flagged, step.x_buffer),
+                    op.epilogue.residual + args.flagged_offset(op.residual_flagged, step.residual_buffer),
+                    op.epilogue.out + args.flagged_offset(op.out_flagged, step.out_buffer)};
+                add_rows_share<kWarps>(op, step, places, args.rows,
                                        reinterpret_cast<float*>(shared + args.plan.row_stats_at),
                                        [] { multiplier_barrier<kWarps>(); });
                 s = state->step;
                 if (s + 1 < args.steps) {
                     multiplier_barrier<kWarps>();
-                    if (threadIdx.x == 0) arrive(counters + kMatrixArrivals);
+                    if (threadIdx.x == 0) arrive(counters + kMatrixArrivals, args.op(s).out_flagged);
                 }
             } else {
                 multiply_cta_share<E, NT>(args, shared);

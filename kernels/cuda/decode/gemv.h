@@ -124,19 +124,21 @@ struct EpilogueArgs {
     std::int64_t head_stride = 0;
     float* new_kv = nullptr;  // [T, K | V of all heads]: where K and V go instead of into the cache
 
+    FORESAY_HOST_DEVICE float* target() const { return raw != nullptr ? raw : out; }
     bool operator==(const EpilogueArgs&) const = default;
 };
 
 // Attention (kernels/cuda/attention/decode_attention.cuh) runs between matrices, so that a launch can be a whole
 // forward.
-// add_rows is AddRowsCall (kernels/cuda/rowwise/norms.h): x is y, epilogue.out is x, the step's norm is the post norm.
+// add_rows is AddRowsCall (kernels/cuda/rowwise/norms.h): x is y, epilogue.residual and epilogue.out are x, the step's
+// norm is the post norm.
 enum class OpKind : std::uint8_t { matrix, attend, add_rows };
 
 // What steps of a launch can have in common: everything but the addresses of a layer.
 struct GemvOp {
     OpKind kind = OpKind::matrix;
     std::int32_t attend = 0;  // which of GemvArgs::attends
-    // Whether what the step reads (x, epilogue.residual) and writes (epilogue.out, or the out of an attention) are
+    // Whether what the step reads (x, epilogue.residual) and writes (epilogue.target(), or the out of an attention) are
     // flagged words. Then the pointers are those into buffer 0 (GemvPlan::flagged).
     bool x_flagged = false, residual_flagged = false, out_flagged = false;
     bool resets_buffers = false;  // resets words of buffers that all CTAs are through with
@@ -180,7 +182,8 @@ struct GemvStep {
 };
 
 // Activations that the steps of whole layers pass on lie in kFlaggedBuffers buffers of flagged words
-// (flagged_words.cuh). Layer l uses buffer l % 3: [x after mlp_out | attended | x after attention_out | ff].
+// (flagged_words.cuh). Layer l uses buffer l % 3: [x after mlp_out | attended | x after attention_out | ff], and where
+// there are post norms [branch of attention_out | branch of mlp_out].
 // Who resets: the attention_out of layer l + 1 resets what layer l left, because a CTA that is there knows that all
 //           CTAs have passed the projections of layer l + 1 (attention waits for their counter), and so have read all
 //           that came before. What attention_out adds to, the x after mlp_out, is read later than that, so it is reset

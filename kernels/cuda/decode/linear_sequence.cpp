@@ -28,8 +28,16 @@ using std::int32_t;
 
 using Args = GemvArgs<kManySteps>;
 
-// The steps of a layer, in the order in which they are launched.
-enum LayerStep : int32_t { kIn, kAttend, kOut, kMlpIn, kMlpOut, kLayerSteps };
+// Where the steps of a layer come within it, in the order in which they are launched.
+struct LayerForm {
+    static constexpr int32_t kIn = 0, kAttend = 1, kOut = 2;
+    bool adds = false;  // branches have post norms (or factors of the stream): sums with the stream are steps
+    int32_t add_out() const { return kOut + 1; }
+    int32_t mlp_in() const { return adds ? 4 : 3; }
+    int32_t mlp_out() const { return mlp_in() + 1; }
+    int32_t add_mlp() const { return mlp_out() + 1; }
+    int32_t steps() const { return adds ? 7 : 5; }
+};
 
 std::size_t size(int32_t n) { return static_cast<std::size_t>(n); }
 
@@ -54,19 +62,30 @@ bool is_projection(const GemvOp& op) {
     return is_matrix(plain, Epilogue::attention_in) || is_matrix(op, Epilogue::attention_in_new_kv);
 }
 
+// A branch of a layer: by `form` its sums join the residual stream in its epilogue, or in a step of their own after it.
+bool is_branch(const Args& args, int32_t at, const LayerForm& form) {
+    GemvOp out = args.op(at);
+    if ((out.epilogue.raw != nullptr) != form.adds) return false;
+    out.epilogue.raw = nullptr;
+    return is_matrix(out, Epilogue::out) && (!form.adds || args.op(at + 1).kind == OpKind::add_rows);
+}
+
+LayerForm form_of(const Args& args) {
+    return {args.steps > LayerForm::kOut + 1 && args.op(LayerForm::kOut + 1).kind == OpKind::add_rows};
+}
+
 // Whether the steps are those of two or more whole layers with the same ops. (Attention may be of another kind in each
 // layer.) One layer alone has nothing to pass on.
-bool are_whole_layers(const Args& args) {
-    if (args.steps < 2 * kLayerSteps || args.steps % kLayerSteps != 0) return false;
-    for (int32_t at = 0; at < args.steps; at += kLayerSteps) {
-        if (!is_projection(args.op(at + kIn))) return false;
-        if (args.op(at + kAttend).kind != OpKind::attend || !is_matrix(args.op(at + kOut), Epilogue::out) ||
-            !is_matrix(args.op(at + kMlpOut), Epilogue::out))
+bool are_whole_layers(const Args& args, const LayerForm& form) {
+    if (args.steps < 2 * form.steps() || args.steps % form.steps() != 0) return false;
+    for (int32_t at = 0; at < args.steps; at += form.steps()) {
+        if (!is_projection(args.op(at + form.kIn)) || args.op(at + form.kAttend).kind != OpKind::attend ||
+            !is_branch(args, at + form.kOut, form) || !is_branch(args, at + form.mlp_out(), form))
             return false;
-        const GemvOp& mlp_in = args.op(at + kMlpIn);
+        const GemvOp& mlp_in = args.op(at + form.mlp_in());
         if (!is_matrix(mlp_in, Epilogue::mlp_in) && !is_matrix(mlp_in, Epilogue::mlp_up)) return false;
-        for (const int32_t i : {kIn, kOut, kMlpIn, kMlpOut}) {
-            if (args.step[at + i].op != args.step[i].op) return false;
+        for (int32_t i = 0; i < form.steps(); ++i) {
+            if (i != form.kAttend && args.step[at + i].op != args.step[i].op) return false;
         }
     }
     return true;
@@ -74,24 +93,32 @@ bool are_whole_layers(const Args& args) {
 
 // Whether each step reads what the step before it writes, all within one workspace. Only then may the values go through
 // the buffers instead: nothing else reads them in the workspace.
-bool are_chained(const Args& args) {
-    const GemvOp &in = args.op(kIn), &out = args.op(kOut), &mlp_in = args.op(kMlpIn), &mlp_out = args.op(kMlpOut);
-    const AttendCall& attend = args.attends[args.op(kAttend).attend];
-    return out.x == attend.out && mlp_in.x == in.x && out.epilogue.out == in.x && mlp_out.epilogue.out == in.x &&
+bool are_chained(const Args& args, const LayerForm& form) {
+    const GemvOp &in = args.op(form.kIn), &mlp_in = args.op(form.mlp_in()), &mlp_out = args.op(form.mlp_out());
+    const AttendCall& attend = args.attends[args.op(form.kAttend).attend];
+    const auto joins = [&](int32_t out) {  // the residual stream
+        const GemvOp &matrix = args.op(out), &last = args.op(form.adds ? out + 1 : out);
+        return last.epilogue.out == in.x && last.epilogue.residual == in.x &&
+               (!form.adds || last.x == matrix.epilogue.raw);
+    };
+    return args.op(form.kOut).x == attend.out && mlp_in.x == in.x && joins(form.kOut) && joins(form.mlp_out()) &&
            mlp_out.x == mlp_in.epilogue.out && in.epilogue.raw == attend.raw &&
            (attend.raw != nullptr || in.epilogue.out == attend.q);
 }
 
-// One of the kFlaggedBuffers buffers: outputs of mlp_out, of the attention, of attention_out and of mlp_in, in floats.
+// One of the kFlaggedBuffers buffers: the residual stream after mlp_out, outputs of the attention, the stream after
+// attention_out, outputs of mlp_in, and where sums with the stream are steps, the branches. In floats.
 struct BufferPlaces {
-    int32_t x_after_mlp = 0, attended, x_after_attention, ff, floats;
+    int32_t x_after_mlp = 0, attended, x_after_attention, ff, attention_branch, mlp_branch, floats;
 
-    explicit BufferPlaces(const Args& args) {
-        const int32_t rows = args.rows, width = rows * args.op(kIn).inputs;
+    BufferPlaces(const Args& args, const LayerForm& form) {
+        const int32_t rows = args.rows, width = rows * args.op(form.kIn).inputs, branch = form.adds ? width : 0;
         attended = width;
-        x_after_attention = attended + rows * args.op(kOut).inputs;
+        x_after_attention = attended + rows * args.op(form.kOut).inputs;
         ff = x_after_attention + width;
-        floats = ff + rows * args.op(kMlpOut).inputs;
+        attention_branch = ff + rows * args.op(form.mlp_out()).inputs;
+        mlp_branch = attention_branch + branch;
+        floats = mlp_branch + branch;
     }
 };
 
@@ -99,38 +126,53 @@ struct BufferPlaces {
 // there; all between stays in the buffers.
 class FlaggedOps {
 public:
-    FlaggedOps(Args& args, const BufferPlaces& at) : args_(args) {
-        GemvOp in = args.op(kIn), out = args.op(kOut), mlp_in = args.op(kMlpIn), mlp_out = args.op(kMlpOut);
+    FlaggedOps(Args& args, const LayerForm& form, const BufferPlaces& at) : args_(args), form_(form) {
+        GemvOp in = args.op(form.kIn), out = args.op(form.kOut), mlp_in = args.op(form.mlp_in()),
+               mlp_out = args.op(form.mlp_out());
+        // What adds to the stream: the matrix, or the step after it.
+        GemvOp add_out = form.adds ? args.op(form.add_out()) : out;
+        GemvOp add_mlp = form.adds ? args.op(form.add_mlp()) : mlp_out;
         float* const buffer = args.plan.flagged;
-        static_assert(7 + kMaxAttendKinds <= kMaxGemvOps);
+        static_assert(9 + kMaxAttendKinds <= kMaxGemvOps);
         args.op_count = 0;
         // attention_in of layer 0 reads x from the workspace, the others from the buffer of the layer before.
         first_in_ = put(in);
         in.x_flagged = true;
         in.x = buffer + at.x_after_mlp;
         other_in_ = put(in);
-        out.x_flagged = out.out_flagged = out.resets_buffers = true;
-        out.x = buffer + at.attended;
-        out.epilogue.residual = out.epilogue.out;
-        out.epilogue.out = buffer + at.x_after_attention;
-        // attention_out adds to the x that attention_in has read: that of the workspace in layer 0, else the output of
-        // mlp_out of the layer before.
-        first_out_ = put(out);
-        out.residual_flagged = true;
-        out.epilogue.residual = buffer + at.x_after_mlp;
-        other_out_ = put(out);
+        if (form.adds) {
+            out_ = put(branch(out, buffer + at.attended, buffer + at.attention_branch));
+            add_out.x = buffer + at.attention_branch;
+        } else {
+            add_out.x = buffer + at.attended;
+        }
+        if (form.adds) args.ops[out_].resets_buffers = true;
+        // The attention's branch joins the x that attention_in has read: that of the workspace in layer 0, else what
+        // the layer before has left.
+        add_out.x_flagged = add_out.out_flagged = true;
+        add_out.resets_buffers = !form.adds;
+        add_out.epilogue.out = buffer + at.x_after_attention;
+        first_add_out_ = put(add_out);
+        add_out.residual_flagged = true;
+        add_out.epilogue.residual = buffer + at.x_after_mlp;
+        other_add_out_ = put(add_out);
         mlp_in.x_flagged = mlp_in.out_flagged = true;
         mlp_in.x = buffer + at.x_after_attention;
         mlp_in.epilogue.out = buffer + at.ff;
         mlp_in_ = put(mlp_in);
-        mlp_out.x_flagged = mlp_out.residual_flagged = true;
-        mlp_out.x = buffer + at.ff;
-        mlp_out.epilogue.residual = buffer + at.x_after_attention;
-        // mlp_out of the last layer writes x back to the workspace.
-        last_mlp_out_ = put(mlp_out);
-        mlp_out.out_flagged = true;
-        mlp_out.epilogue.out = buffer + at.x_after_mlp;
-        other_mlp_out_ = put(mlp_out);
+        if (form.adds) {
+            mlp_out_ = put(branch(mlp_out, buffer + at.ff, buffer + at.mlp_branch));
+            add_mlp.x = buffer + at.mlp_branch;
+        } else {
+            add_mlp.x = buffer + at.ff;
+        }
+        add_mlp.x_flagged = add_mlp.residual_flagged = true;
+        add_mlp.epilogue.residual = buffer + at.x_after_attention;
+        // The last layer writes x back to the workspace.
+        last_add_mlp_ = put(add_mlp);
+        add_mlp.out_flagged = true;
+        add_mlp.epilogue.out = buffer + at.x_after_mlp;
+        other_add_mlp_ = put(add_mlp);
         for (int32_t kind = 0; kind < args.attend_count; ++kind) {
             GemvOp op;
             op.kind = OpKind::attend;
@@ -142,28 +184,42 @@ public:
     }
     // Makes the steps of a layer use these ops. `kind`: of its attention.
     void use(int32_t layer, int32_t layers, int32_t kind) const {
-        GemvStep* const step = args_.step + layer * kLayerSteps;
+        GemvStep* const step = args_.step + layer * form_.steps();
         const auto here = static_cast<std::uint8_t>(layer % kFlaggedBuffers);
         const auto before = static_cast<std::uint8_t>((layer + kFlaggedBuffers - 1) % kFlaggedBuffers);
-        for (int32_t i = 0; i < kLayerSteps; ++i)
+        for (int32_t i = 0; i < form_.steps(); ++i)
             step[i].x_buffer = step[i].residual_buffer = step[i].out_buffer = here;
-        // What attention_in reads, and attention_out adds to, is the layer before's.
-        step[kIn].x_buffer = step[kOut].residual_buffer = before;
-        step[kIn].op = layer == 0 ? first_in_ : other_in_;
-        step[kAttend].op = attend_[kind];
-        step[kOut].op = layer == 0 ? first_out_ : other_out_;
-        step[kMlpIn].op = mlp_in_;
-        step[kMlpOut].op = layer == layers - 1 ? last_mlp_out_ : other_mlp_out_;
+        GemvStep& add_out = step[form_.adds ? form_.add_out() : form_.kOut];
+        // What attention_in reads, and what the attention's branch is added to, is the layer before's.
+        step[form_.kIn].x_buffer = add_out.residual_buffer = before;
+        step[form_.kIn].op = layer == 0 ? first_in_ : other_in_;
+        step[form_.kAttend].op = attend_[kind];
+        step[form_.mlp_in()].op = mlp_in_;
+        if (form_.adds) {
+            step[form_.kOut].op = out_;
+            step[form_.mlp_out()].op = mlp_out_;
+        }
+        add_out.op = layer == 0 ? first_add_out_ : other_add_out_;
+        step[form_.steps() - 1].op = layer == layers - 1 ? last_add_mlp_ : other_add_mlp_;
     }
 
 private:
+    // A matrix that leaves its sums as they are.
+    static GemvOp branch(GemvOp op, const float* from, float* to) {
+        op.x_flagged = op.out_flagged = true;
+        op.x = from;
+        op.epilogue.raw = to;
+        return op;
+    }
     std::uint8_t put(const GemvOp& op) {
         args_.ops[args_.op_count] = op;
         return static_cast<std::uint8_t>(args_.op_count++);
     }
 
     Args& args_;
-    std::uint8_t first_in_, other_in_, first_out_, other_out_, mlp_in_, last_mlp_out_, other_mlp_out_;
+    LayerForm form_;
+    std::uint8_t first_in_, other_in_, out_ = 0, first_add_out_, other_add_out_, mlp_in_, mlp_out_ = 0, last_add_mlp_,
+                                       other_add_mlp_;
     std::uint8_t attend_[kMaxAttendKinds];
 };
 
@@ -185,7 +241,8 @@ void LinearSequence::State::add(QuantType quant_type, const LinearCall& call, in
 }
 
 bool LinearSequence::State::attend(const AttendCall& call) {
-    if (args_.steps == 0 || args_.steps == kManySteps || quant_type_ == QuantType::f32 || !can_fuse_attention(call))
+    if (args_.steps == 0 || args_.steps == kManySteps || quant_type_ == QuantType::f32 ||
+        !can_fuse_attention(call, gemv_warps(quant_type_)))
         return false;
     int32_t kind = 0;
     while (kind < args_.attend_count && !same_kind(args_.attends[kind], call)) ++kind;
@@ -208,7 +265,7 @@ bool LinearSequence::State::add_rows(const AddRowsCall& call) {
     op.inputs = call.width;
     op.x = call.y;
     op.eps = call.post.eps;
-    op.epilogue.out = call.x;
+    op.epilogue.residual = op.epilogue.out = call.x;
     op.epilogue.scale = call.scale;
     op.epilogue.stream_scale = call.stream_scale;
     if (find(op) == kMaxGemvOps) return false;
@@ -236,11 +293,12 @@ void LinearSequence::State::flush() {
 // the grid. Otherwise changes nothing, and steps meet at the counters. The results have the same bits either way.
 void LinearSequence::State::flag_layers(const GemvScratch& scratch) {
     args_.plan.flagged = nullptr;
+    const LayerForm form = form_of(args_);
     // Without a barrier nothing keeps the split sums of one matrix from those of the next, so each needs its own place.
-    if (!are_whole_layers(args_) || !args_.plan.apart || !are_chained(args_)) return;
-    const BufferPlaces places(args_);
+    if (!are_whole_layers(args_, form) || !args_.plan.apart || !are_chained(args_, form)) return;
+    const BufferPlaces places(args_, form);
     // Rows are read in fours.
-    for (const int32_t i : {kIn, kOut, kMlpOut}) {
+    for (const int32_t i : {form.kIn, form.kOut, form.mlp_out()}) {
         if (args_.op(i).inputs % 4 != 0) return;
     }
     if (size(places.floats) * kFlaggedBuffers > scratch.flagged_floats) return;
@@ -248,12 +306,12 @@ void LinearSequence::State::flag_layers(const GemvScratch& scratch) {
     args_.plan.buffer_floats = places.floats;
     args_.plan.mlp_out_floats = places.attended;
 
-    const int32_t layers = args_.steps / kLayerSteps;
-    std::array<int32_t, kManySteps / kLayerSteps> kinds;  // of the layers' attentions; their ops change now
+    const int32_t layers = args_.steps / form.steps();
+    std::array<int32_t, kManySteps> kinds;  // of the layers' attentions; their ops change now
     for (int32_t layer = 0; layer < layers; ++layer) {
-        kinds[size(layer)] = args_.op(layer * kLayerSteps + kAttend).attend;
+        kinds[size(layer)] = args_.op(layer * form.steps() + form.kAttend).attend;
     }
-    const FlaggedOps ops(args_, places);
+    const FlaggedOps ops(args_, form, places);
     for (int32_t layer = 0; layer < layers; ++layer) ops.use(layer, layers, kinds[size(layer)]);
 }
 

@@ -208,7 +208,7 @@ __device__ __forceinline__ void run_epilogue(const Args& args, char* shared) {
         with_epilogue(op.epilogue.kind, [&](auto kind) {
             // Leaves out the code of a kind that this cache format never has.
             if constexpr (kind == Epilogue::attention_in_new_kv && kFormat != KvFormat::q8) return;
-            float* const out = op.epilogue.out + args.flagged_offset(op.out_flagged, step.out_buffer);
+            float* const out = op.epilogue.target() + args.flagged_offset(op.out_flagged, step.out_buffer);
             const float* const from =
                 op.epilogue.residual + args.flagged_offset(op.residual_flagged, step.residual_buffer);
             epilogue_panels<kind, NT, kWarps>(op, step, plan, T, out, from, tag, share, panel_sums, factors,
