@@ -61,10 +61,13 @@ struct Route {
     ErrorShape error = nullptr;
     std::string_view doc;
     bool while_draining = false;
+    // Instead of `run`: an answer that needs no model, so that it is there before one. `tail`: of the path.
+    HttpResponse (*alone)(std::string_view tail) = nullptr;
 };
 
-// The routes of all protocols. To add a protocol: a file with its add_NAME(), declared and called in protocols.cpp.
-std::vector<Route> all_routes();
+// The routes of all protocols, and those of the page at "/". To add a protocol: a file with its add_NAME(), declared
+// and called in protocols.cpp.
+std::vector<Route> all_routes(bool with_page = true);
 // The shape of errors where there is no route: by the beginning of the path.
 ErrorShape error_shape_of(std::string_view path);
 
