@@ -54,10 +54,10 @@ std::int64_t row_bytes(const Packing& packing, std::int64_t cols);
 // A tensor as it lies in a mapped file or in memory. Never owns.
 struct TensorView {
     QuantType quant_type = QuantType::f32;
-    std::int64_t rows = 0;            // output features; 1 for a vector
-    std::int64_t cols = 0;            // input features, contiguous
-    const std::byte* data = nullptr;  // rows * row_bytes() bytes, any alignment; null with a shape: the backend fills
-                                      // in random numbers (Ops::makes_random_weights)
+    std::int64_t rows = 0;             // output features; 1 for a vector
+    std::int64_t cols = 0;             // input features, contiguous
+    const std::byte* data = nullptr;   // rows * row_bytes() bytes, any alignment; null with a shape: the backend fills
+                                       // in random numbers (Ops::makes_random_weights)
     const Packing* packing = nullptr;  // of QuantType::packed; else null
 
     bool empty() const { return rows == 0; }
