@@ -16,10 +16,24 @@ void ready(Call& call) {
     call.send(Json::object({{"status", "ok"}}));
 }
 
+// Colons in names are vLLM's, and no tool that checks names likes them.
+std::string without_aliases(const std::string& text) {
+    std::string out;
+    for (std::size_t at = 0; at < text.size();) {
+        const std::size_t end = text.find('\n', at) + 1;
+        const std::string_view line = std::string_view(text).substr(at, end - at);
+        if (!line.starts_with("vllm:") && !line.starts_with("# HELP vllm:") && !line.starts_with("# TYPE vllm:"))
+            out += line;
+        at = end;
+    }
+    return out;
+}
+
 void metrics(Call& call) {
     HttpResponse response;
     response.type = "text/plain; version=0.0.4; charset=utf-8";
     response.body = call.metrics.text(call.model.name(), call.version, call.model.fingerprint(), call.gauges);
+    if (call.request.query == "aliases=no") response.body = without_aliases(response.body);
     call.exchange->send(std::move(response));
 }
 

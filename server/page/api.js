@@ -8,11 +8,11 @@ export function headers() {
 
 async function problemOf(response) {
   const text = await response.text();
+  let message = `${response.status} ${response.statusText}`;
   try {
-    return new Error(JSON.parse(text).error.message);
-  } catch {
-    return new Error(`${response.status} ${response.statusText}`);
-  }
+    message = JSON.parse(text).error.message;
+  } catch { /* an answer that is not the server's own */ }
+  return Object.assign(new Error(message), { status: response.status });
 }
 
 export async function ask(path, body) {

@@ -13,8 +13,10 @@ async function readModel() {
     settings.model = { converses: Boolean(props.chat_template), context: data[0].meta.n_ctx };
     find('model').textContent = data[0].id;
     draw();
+    say('Ready.');
   } catch (problem) {
-    say(problem.message, true);
+    say(problem.status === 401 ? 'This server wants a key: enter it in the settings.' : problem.message, true);
+    if (problem.status === 503) setTimeout(readModel, 2000);  // the model is being loaded
   }
 }
 

@@ -1,8 +1,11 @@
 // The page of the server in a browser, on the real server: FORESAY_PROGRAM=... FORESAY_BROWSER=... node --test
 // FORESAY_SCREENSHOTS names a folder for pictures of it.
 import assert from 'node:assert';
-import { readFileSync, readdirSync } from 'node:fs';
+import { execFileSync } from 'node:child_process';
+import { mkdtempSync, readFileSync, readdirSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { gzipSync } from 'node:zlib';
 import { chromium } from 'playwright-core';
@@ -44,6 +47,11 @@ async function until(page, holds, what = holds.toString()) {
     await new Promise((resolve) => { setTimeout(resolve, 50); });
   }
   assert.fail(`this did not come to hold: ${what}; status: ${await page.textContent('#status')}`);
+}
+
+function newKey() {
+  const said = execFileSync(process.env.FORESAY_PROGRAM, ['serve', '--new-key', 'page'], { encoding: 'utf8' });
+  return { key: said.match(/key: +(\S+)/)[1], line: said.match(/line: +(.*)/)[1] };
 }
 
 async function send(page, text) {
@@ -111,6 +119,23 @@ test('stop ends the answer here and on the server', async () => {
   assert.match(await page.textContent('#status'), /Stopped|tokens/);
   await until(page, async () => (await (await fetch('/metrics')).text()).includes('foresay_requests_running{')
     && /foresay_requests_running\{[^}]*\} 0\n/.test(await (await fetch('/metrics')).text()));
+});
+
+test('a key is asked for, and used', async () => {
+  const { key, line } = newKey();
+  const folder = mkdtempSync(join(tmpdir(), 'foresay-page-'));
+  writeFileSync(join(folder, 'keys'), `${line}\n`);
+  const guarded = await serve('--keys', join(folder, 'keys'));
+  const context = await browser.newContext();
+  const page = await context.newPage();
+  await page.goto(guarded.url);
+  await until(page, () => /wants a key/.test(document.getElementById('status').textContent));
+  await page.getByRole('button', { name: 'Settings' }).click();
+  await page.getByLabel('Key').fill(key);
+  await page.getByRole('button', { name: 'Close' }).first().click();
+  await until(page, () => document.getElementById('model').textContent !== '');
+  assert.equal(await page.evaluate(() => JSON.stringify(localStorage)).then((text) => text.includes('key')), false);
+  assert.equal(await guarded.stop(), 0);
 });
 
 test('answers side by side, one of which is chosen', async () => {

@@ -20,6 +20,8 @@ export async function serve(...options) {
   });
   return {
     url,
+    pid: child.pid,
+    signal: (name) => child.kill(name),
     kill: () => child.kill('SIGKILL'),
     async stop() {
       child.kill('SIGTERM');

@@ -1,7 +1,7 @@
 // Two replicas with a balancer in front: streams arrive piece by piece, a session stays where its cache is, and a
 // replica that dies in the middle of the load costs no wrong byte.
 import assert from 'node:assert';
-import { spawn } from 'node:child_process';
+import { spawn, spawnSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -70,6 +70,14 @@ test('a session stays with one replica', async () => {
     const counts = now.map((count, i) => count - before[i]).sort();
     assert.deepEqual(counts, [0, 5], `session ${session}`);
   }
+});
+
+test('the metrics are as promtool wants them', async (t) => {
+  await textOf(await ask(url, 1));
+  const text = await (await fetch(`${replicas[0].url}/metrics?aliases=no`)).text();
+  const found = spawnSync('promtool', ['check', 'metrics'], { input: text, encoding: 'utf8' });
+  if (found.error) return t.skip('promtool is missing; it is in the package prometheus of Debian');
+  assert.equal(found.status, 0, found.stdout + found.stderr);
 });
 
 test('a replica that dies costs no wrong byte, and SIGTERM drains', async () => {

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <sstream>
 
 #include "server/json.h"
@@ -292,6 +293,42 @@ TEST(Mistral, FillsAHole) {
         R"({"prompt":"def add(a, b):\n    return ","suffix":"\n","max_tokens":6,"random_seed":1})");
     ASSERT_EQ(reply.status, 200) << reply.body;
     EXPECT_FALSE(parse_json(reply.body)["choices"].items()[0]["message"].text("content").empty());
+}
+
+// Requests as programs send them, by what their sources and documents say; no recordings.
+TEST(Clients, GetWhatTheyRead) {
+    std::ifstream file(FORESAY_SOURCE_DIR "/tests/server/client_requests.json");
+    const Json requests = parse_json(std::string(std::istreambuf_iterator<char>(file), {}));
+    ASSERT_GE(requests.items().size(), 10u);
+    Served served;
+    for (const Json& request : requests.items()) {
+        const std::string& who = request.text("client");
+        std::vector<std::string> headers;
+        if (request.has("headers")) {
+            for (const Json& header : request["headers"].items()) headers.push_back(header.string());
+        }
+        Client client = served.client();
+        Json body = request["body"];
+        const bool stream = request.has("stream");
+        const std::string& path = request.text("path");
+        if (path == "/v1/responses") body.set("max_output_tokens", 8);
+        const Reply reply = client.post(path, body.dump(), headers);
+        ASSERT_EQ(reply.status, 200) << who << ": " << reply.body;
+        EXPECT_TRUE(reply.complete) << who;
+        if (stream) {
+            const std::string last = path.starts_with("/api/")           ? "\"done\":true"
+                                     : path.starts_with("/v1/messages")  ? "message_stop"
+                                     : path.starts_with("/v1/responses") ? "response.incomplete"
+                                                                         : "[DONE]";
+            EXPECT_NE(reply.body.find(last), std::string::npos) << who << ": " << reply.body;
+            EXPECT_EQ(reply.body.find("\"error\":{"), std::string::npos) << who << ": " << reply.body;
+            continue;
+        }
+        EXPECT_EQ(reply.body.find('\n'), std::string::npos) << who << " reads one line";
+        const Json answer = parse_json(reply.body);
+        for (const Json& name : request["reads"].items())
+            EXPECT_TRUE(answer.has(name.string())) << who << ": " << name.string();
+    }
 }
 
 }  // namespace

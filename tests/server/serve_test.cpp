@@ -353,6 +353,9 @@ TEST(Serve, TellsWhatItCounts) {
     EXPECT_THAT(metrics, HasSubstr("foresay_generated_tokens_total{model_name=\"target-q4_k_m\"} 24\n"));
     EXPECT_THAT(metrics, HasSubstr("vllm:generation_tokens_total{model_name=\"target-q4_k_m\"} 24\n"));
     EXPECT_THAT(metrics, HasSubstr("finish=\"length\",api=\"completions\"} 1\n"));
+    const std::string own = client.get("/metrics?aliases=no").body;
+    EXPECT_THAT(own, HasSubstr("foresay_generated_tokens_total{model_name=\"target-q4_k_m\"} 24\n"));
+    EXPECT_THAT(own, Not(HasSubstr("vllm:")));
     const Json openapi = parse_json(client.get("/openapi.json").body);
     const Json& post = openapi["paths"]["/v1/chat/completions"]["post"];
     const Json& schema = post["requestBody"]["content"]["application/json"]["schema"];
