@@ -316,7 +316,7 @@ FORESAY_INLINE const Block* as(const uint8_t* p) {
     return reinterpret_cast<const Block*>(p);
 }
 
-// Packed panels: one loop for all forms and widths of codes, chosen anew for each group, which costs a predicted jump.
+// Packed panels: one loop for all forms and widths of codes, chosen again for each group, which costs a predicted jump.
 
 // What a group's scales are. A code's value is scale * number + minimum; the forms of a class share a loop.
 enum class ScaleClass { whole, halves, table_halves };
