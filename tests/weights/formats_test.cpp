@@ -449,7 +449,7 @@ TEST(HostileFormats, NanScalesStayVisible) {
         std::vector<float> row(static_cast<std::size_t>(matrix.cols()));
         bool found = false;
         for (std::int64_t r = 0; r < matrix.rows(); ++r) {
-            kernels::TensorView view{matrix.packed(), 1, matrix.cols(), nullptr};
+            kernels::TensorView view{matrix.packed(), 1, matrix.cols(), nullptr, matrix.packing()};
             std::vector<std::byte> bytes(static_cast<std::size_t>(view.bytes()));
             matrix.pack({.first = r, .count = 1}, bytes.data());
             view.data = bytes.data();
