@@ -1,20 +1,22 @@
 #include "kernels/quant_type.h"
 
 #include "base/error.h"
+#include "kernels/quant/packing.h"
 #include "kernels/quant/quantize.h"
 #include "kernels/quant/visit.h"
 
 namespace foresay::kernels {
 namespace {
 
-template <class Q>
-constexpr bool matches_table() {
-    return info(Q::kQuantType).block_elements == Q::kElements &&
-           info(Q::kQuantType).block_bytes == sizeof(typename Q::Block);
+template <class... Types>
+constexpr bool matches_table(QuantTypeList<Types...>) {
+    int place = 0;
+    return sizeof...(Types) == kQuantTypes && ((static_cast<int>(Types::kQuantType) == place++ &&
+                                                info(Types::kQuantType).block_elements == Types::kElements &&
+                                                info(Types::kQuantType).block_bytes == sizeof(typename Types::Block)) &&
+                                               ...);
 }
-static_assert(matches_table<F32>() && matches_table<F16>() && matches_table<BF16>() && matches_table<Q4_0>());
-static_assert(matches_table<Q8_0>() && matches_table<Q4_K>() && matches_table<Q5_K>() && matches_table<Q6_K>());
-static_assert(matches_table<MXFP4>());
+static_assert(matches_table(AllQuantTypes{}));
 
 }  // namespace
 
@@ -23,7 +25,8 @@ void dequantize_row(const TensorView& tensor, std::int64_t row, std::span<float>
     check(static_cast<std::int64_t>(out.size()) == tensor.cols, "dequantize_row into a span of another size");
     check(tensor.cols % info(tensor.quant_type).block_elements == 0,
           "dequantize_row of a row that is not a whole number of blocks");
-    const std::byte* data = tensor.data + row * row_bytes(tensor.quant_type, tensor.cols);
+    const std::byte* data = tensor.data + row * tensor.row_bytes();
+    if (tensor.packing != nullptr) return dequantize_packed(*tensor.packing, data, out);
     visit_quant_type(tensor.quant_type, [&](auto q) {
         using Q = decltype(q);
         const auto* blocks = reinterpret_cast<const typename Q::Block*>(data);

@@ -138,7 +138,8 @@ public:
           small_(std::move(small)),
           inflation_(inflation) {
         config_.name = small_->config().name + " inflated to " + inflation.large().name;
-        table_ = small_tensor({.part = "token_embd"}).quant_type;
+        const TensorView table = small_tensor({.part = "token_embd"});
+        table_ = table.packing != nullptr ? QuantType::f32 : table.quant_type;
     }
 
     const GgufFile* gguf() const override { return small_->gguf(); }
@@ -194,9 +195,23 @@ private:
         const TensorView view = small_tensor({.part = "token_embd"});
         const std::size_t bytes = static_cast<std::size_t>(view.bytes() / view.rows);
         std::byte* out = data.data();
+        if (view.packing != nullptr) return fill_decoded(view, data);
         for (std::int64_t row = 0; row < config_.shape.vocab; ++row) {
             const std::byte* from = view.data + static_cast<std::size_t>(row % view.rows) * bytes;
             for (std::int32_t copy = 0; copy < inflation_.copies(); ++copy, out += bytes) std::memcpy(out, from, bytes);
+        }
+    }
+
+    // The same in float32, of a table whose rows do not repeat themselves as they lie.
+    void fill_decoded(const TensorView& view, std::vector<std::byte>& data) {
+        std::vector<float> values(static_cast<std::size_t>(view.cols));
+        const std::size_t bytes = values.size() * sizeof(float);
+        std::byte* out = data.data();
+        for (std::int64_t row = 0; row < config_.shape.vocab; ++row) {
+            kernels::dequantize_row(view, row % view.rows, values);
+            for (std::int32_t copy = 0; copy < inflation_.copies(); ++copy, out += bytes) {
+                std::memcpy(out, values.data(), bytes);
+            }
         }
     }
 

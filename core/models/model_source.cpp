@@ -22,6 +22,7 @@
 #include "core/weights/mxfp4.h"
 #include "core/weights/quote.h"
 #include "core/weights/safetensors.h"
+#include "kernels/quant/packing.h"
 
 namespace foresay::core {
 namespace {
@@ -87,11 +88,27 @@ public:
         std::set<std::string_view> counted;
         for (const auto& [name, matrix] : matrices()) {
             if (!used_.contains(matrix->parts().front()->name)) continue;
-            bytes += matrix->rows() * kernels::row_bytes(matrix->packed(), matrix->cols());
+            bytes += matrix->rows() * matrix->packed_row_bytes();
             for (const TensorInfo* part : matrix->parts()) counted.insert(part->name);
         }
         for (const TensorInfo& tensor : table().list()) {
             if (used_.contains(tensor.name) && !counted.contains(tensor.name)) bytes += packed_bytes(tensor);
+        }
+        return bytes;
+    }
+    std::int64_t expanded_bytes() final {
+        std::int64_t bytes = 0;
+        const auto add = [&](kernels::QuantType plain, std::int64_t values, std::int64_t packed) {
+            bytes += kernels::row_bytes(plain, values) - packed;
+        };
+        for (const auto& [name, matrix] : matrices()) {
+            if (!used_.contains(matrix->parts().front()->name) || matrix->packing() == nullptr) continue;
+            add(matrix->packing()->plain, matrix->rows() * matrix->cols(), matrix->rows() * matrix->packed_row_bytes());
+        }
+        for (const TensorInfo& tensor : table().list()) {
+            if (!used_.contains(tensor.name) || tensor.stored == nullptr || tensor.stored->packing == nullptr) continue;
+            add(factors_of(tensor) != nullptr ? kernels::QuantType::f32 : tensor.stored->packing->plain,
+                tensor.elements(), packed_bytes(tensor));
         }
         return bytes;
     }
@@ -110,7 +127,7 @@ public:
         std::set<std::string_view> parts;
         for (const auto& [name, matrix] : matrices()) {
             if (!used_.contains(matrix->parts().front()->name)) continue;
-            const std::int64_t bytes = matrix->rows() * kernels::row_bytes(matrix->packed(), matrix->cols());
+            const std::int64_t bytes = matrix->rows() * matrix->packed_row_bytes();
             add(matrix->encoding(), std::string(kernels::info(matrix->packed()).name), matrix->rows() * matrix->cols(),
                 matrix->stored_bytes(), bytes);
             for (const TensorInfo* part : matrix->parts()) parts.insert(part->name);
@@ -118,7 +135,7 @@ public:
         for (const TensorInfo& tensor : table().list()) {
             if (!used_.contains(tensor.name) || parts.contains(tensor.name)) continue;
             const std::string kept =
-                tensor.stored != nullptr ? std::string(kernels::info(packed_type(tensor)).name) : "";
+                tensor.stored != nullptr ? std::string(kernels::info(tensor.stored->packed).name) : "";
             if (tensor.name.ends_with("_blocks")) {
                 add("MXFP4", kept, 2 * tensor.elements(), tensor.bytes, tensor.bytes);
             } else if (tensor.name.ends_with("_scales")) {  // of those blocks
@@ -135,7 +152,7 @@ public:
     }
     std::int64_t embedding_bytes() final {
         if (const Stored stored = find({.part = "token_embd"}); stored.matrix != nullptr) {
-            return config_.shape.vocab * kernels::row_bytes(stored.matrix->packed(), stored.matrix->cols());
+            return config_.shape.vocab * stored.matrix->packed_row_bytes();
         }
         const bool dry = std::exchange(dry_, true);  // reads nothing
         const std::int64_t bytes = ModelSource::embedding_bytes();
@@ -188,7 +205,7 @@ private:
     }
     // Bytes as the kernels have it, or as a type of files is packed for them.
     std::int64_t packed_bytes(const TensorInfo& info) const {
-        return info.stored != nullptr ? kernels::row_bytes(packed_type(info), info.elements()) : info.bytes;
+        return info.stored != nullptr ? info.stored->packed_bytes(info.elements()) : info.bytes;
     }
 
     // Asks for every tensor once, without reading any. Throws Error for one that is missing, has another shape, or is
@@ -275,7 +292,7 @@ private:
                         " but is " + shape_text(matrix.rows(), matrix.cols()));
         }
         if (dry_) return {kernels::QuantType::f32, shape.rows, shape.cols, nullptr};
-        TensorView view{matrix.packed(), shape.rows, shape.cols, nullptr};
+        TensorView view{matrix.packed(), shape.rows, shape.cols, nullptr, matrix.packing()};
         std::vector<std::byte>& out = stays(name) ? tables_[stored.info->name] : scratch_.emplace_back();
         if (out.empty()) {
             out.resize(static_cast<std::size_t>(view.bytes()));
@@ -325,31 +342,27 @@ private:
         const kernels::StoredType& type = *info.stored;
         const TensorInfo* const factors = factors_of(info);
         if (factors != nullptr) used_.insert(factors->name);
-        TensorView view{packed_type(info), shape.rows, shape.cols, nullptr};
+        TensorView view{type.packed, shape.rows, shape.cols, nullptr, type.packing};
         if (dry_) return view;
+        // One factor for the tensor, or one for each of its matrices.
+        if (factors != nullptr) {
+            const std::int64_t own = factors->elements() > 1 ? first / info.shape[1] : 0;
+            packings_.push_back(*type.packing);
+            packings_.back().factor = number_at(*factors, own);
+            packings_.back().plain = kernels::QuantType::f32;
+            view.packing = &packings_.back();
+        }
         std::vector<std::byte>& out = stays ? tables_[info.name] : scratch_.emplace_back();
         view.data = out.data();
         if (!out.empty()) return view;
         out.resize(static_cast<std::size_t>(view.bytes()));
         view.data = out.data();
         const std::int64_t from_bytes = type.stored_bytes(shape.cols);
-        const std::int64_t to_bytes = kernels::row_bytes(view.quant_type, shape.cols);
-        // One for the tensor, or one for each of its matrices.
-        const std::int64_t own = factors != nullptr && factors->elements() > 1 ? first / info.shape[1] : 0;
-        const float factor = factors != nullptr ? number_at(*factors, own) : 1.0f;
+        const std::int64_t to_bytes = view.row_bytes();
         parallel_rows(shape.rows, [&](std::int64_t begin, std::int64_t end) {
             for (std::int64_t r = begin; r < end; ++r) {
-                const std::byte* const from = info.data + (first + r * step) * from_bytes;
-                std::byte* const to = out.data() + r * to_bytes;
-                if (factors == nullptr) {
-                    type.pack(from, shape.cols / type.block_elements, to);
-                    continue;
-                }
-                auto* values = reinterpret_cast<float*>(to);
-                for (std::int64_t b = 0; b < shape.cols / type.block_elements; ++b, values += type.block_elements) {
-                    type.dequantize_block(from + b * type.block_bytes, values);
-                    for (std::int32_t i = 0; i < type.block_elements; ++i) values[i] *= factor;
-                }
+                type.pack(info.data + (first + r * step) * from_bytes, shape.cols / type.block_elements,
+                          out.data() + r * to_bytes);
             }
         });
         return view;
@@ -369,9 +382,6 @@ private:
                         text(factors->shape));
         }
         return factors;
-    }
-    kernels::QuantType packed_type(const TensorInfo& info) const {
-        return factors_of(info) != nullptr ? kernels::QuantType::f32 : info.stored->packed;
     }
 
     // Matrices stored [inputs, outputs], of single values.
@@ -415,6 +425,7 @@ private:
     std::set<std::string, std::less<>> used_;
     std::deque<std::vector<std::byte>> scratch_;
     std::map<std::string, std::vector<std::byte>, std::less<>> tables_;  // packed, by name
+    std::deque<kernels::Packing> packings_;                              // with factors of their own
     bool dry_ = false;
 };
 

@@ -42,15 +42,14 @@ void set_scales(kernels::MXFP4::Block& block, float deviation) {
     block.exponent = static_cast<std::uint8_t>(std::clamp(std::lround(std::log2(deviation / 2.9f)) + 127L, 0L, 253L));
 }
 
-void set_scales(kernels::Q4_K::Block& block, float deviation) {
-    block.d = f16(deviation / (4.6f * kUniformScale));
-    block.dmin = f16(7.5f * deviation / (4.6f * kUniformScale));  // 7.5: the mean code
-    set_uniform(block.scales);
-}
-
-void set_scales(kernels::Q5_K::Block& block, float deviation) {
-    block.d = f16(deviation / (9.2f * kUniformScale));
-    block.dmin = f16(15.5f * deviation / (9.2f * kUniformScale));
+// K types with minima, which are the middle code.
+template <class Block>
+requires requires(Block& block) { block.dmin; }
+void set_scales(Block& block, float deviation) {
+    constexpr float kCodes = 1 << Block::kCodeBits;
+    const float unit = 0.2875f * kCodes * kUniformScale;
+    block.d = f16(deviation / unit);
+    block.dmin = f16((kCodes - 1) / 2 * deviation / unit);
     set_uniform(block.scales);
 }
 
@@ -80,33 +79,15 @@ void scramble(kernels::Q8_0::Block& block, Random& random) {
     if (is_zero(block.d)) fill_bytes(std::as_writable_bytes(std::span(block.codes)), random);
 }
 
-// Randomises the low four bits of the codes of a group, whose bytes hold another group too.
-void scramble_nibbles(std::uint8_t* bytes, bool upper, Random& random) {
-    for (int j = 0; j < 32; ++j) {
-        const unsigned code = static_cast<unsigned>(random.next() >> 60);
-        bytes[j] = static_cast<std::uint8_t>(upper ? (bytes[j] & 0x0fu) | code << 4 : (bytes[j] & 0xf0u) | code);
-    }
-}
-
-void scramble(kernels::Q4_K::Block& block, Random& random) {
+template <class Block>
+requires requires(Block& block) { block.dmin; }
+void scramble(Block& block, Random& random) {
     if (is_zero(block.d) && is_zero(block.dmin))
         fill_bytes(std::as_writable_bytes(std::span(block.scales.bytes)), random);
     for (int group = 0; group < kernels::KScales::kGroups; ++group) {
         if (!is_zero(block.d) && block.scales.scale(group) != 0) continue;
-        scramble_nibbles(block.codes + group / 2 * 32, group % 2 == 1, random);
-    }
-}
-
-void scramble(kernels::Q5_K::Block& block, Random& random) {
-    if (is_zero(block.d) && is_zero(block.dmin))
-        fill_bytes(std::as_writable_bytes(std::span(block.scales.bytes)), random);
-    for (int group = 0; group < kernels::KScales::kGroups; ++group) {
-        if (!is_zero(block.d) && block.scales.scale(group) != 0) continue;
-        scramble_nibbles(block.low + group / 2 * 32, group % 2 == 1, random);
-        const std::uint64_t bits = random.next();
         for (int j = 0; j < 32; ++j) {
-            const unsigned bit = static_cast<unsigned>(bits >> (j + 32)) & 1u;
-            block.high[j] = static_cast<std::uint8_t>((block.high[j] & ~(1u << group)) | bit << group);
+            block.set_code(32 * group + j, static_cast<int>(random.next() >> (64 - Block::kCodeBits)));
         }
     }
 }

@@ -6,7 +6,7 @@ namespace foresay::core {
 
 bool shrinks(const kernels::TensorView& view, kernels::QuantType quant_type) {
     return view.cols % kernels::info(quant_type).block_elements == 0 &&
-           kernels::row_bytes(quant_type, view.cols) < kernels::row_bytes(view.quant_type, view.cols);
+           kernels::row_bytes(quant_type, view.cols) < view.row_bytes();
 }
 
 kernels::TensorView requantize(const kernels::TensorView& view, kernels::QuantType quant_type,

@@ -142,7 +142,9 @@ kernels::QuantType quant_type_by_name(std::string_view name) {
 
 kernels::QuantType head_quant_type(kernels::QuantType quant_type) {
     using kernels::QuantType;
-    const bool small = quant_type == QuantType::q4_0 || quant_type == QuantType::q4_k || quant_type == QuantType::q5_k;
+    // Below six bits: but models in MXFP4 keep their heads as they are.
+    const kernels::QuantTypeInfo stored = kernels::info(quant_type);
+    const bool small = 8 * stored.block_bytes < 6 * stored.block_elements && quant_type != QuantType::mxfp4;
     return small ? QuantType::q6_k : quant_type;
 }
 

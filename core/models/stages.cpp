@@ -16,7 +16,7 @@ TensorView rows_of(const TensorView& matrix, std::int64_t first, std::int64_t co
     check(first >= 0 && count >= 0 && first + count <= matrix.rows, "rows outside a matrix");
     TensorView part = matrix;
     part.rows = count;
-    if (part.data != nullptr) part.data += first * kernels::row_bytes(matrix.quant_type, matrix.cols);
+    if (part.data != nullptr) part.data += first * matrix.row_bytes();
     return part;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/quant/packing.h"
 #include "kernels/quant/visit.h"
 
 namespace foresay::core {
@@ -50,7 +51,11 @@ bool blocks_are_finite(const Block* blocks, std::int64_t count) {
 }  // namespace
 
 std::int64_t first_row_not_finite(const kernels::TensorView& tensor) {
-    const std::int64_t bytes = kernels::row_bytes(tensor.quant_type, tensor.cols);
+    const std::int64_t bytes = tensor.row_bytes();
+    for (std::int64_t row = 0; tensor.packing != nullptr && row < tensor.rows; ++row) {
+        if (!kernels::packed_is_finite(*tensor.packing, tensor.data + row * bytes, tensor.cols)) return row;
+    }
+    if (tensor.packing != nullptr) return -1;
     return kernels::visit_quant_type(tensor.quant_type, [&](auto type) -> std::int64_t {
         using Block = typename decltype(type)::Block;
         for (std::int64_t row = 0; row < tensor.rows; ++row) {

@@ -1,21 +1,11 @@
 #include "core/weights/ggml_types.h"
 
+#include "kernels/quant/visit.h"
+
 namespace foresay::core {
 namespace {
 
 using kernels::QuantType;
-
-// Types that foresay computes with; their block sizes are in kernels/quant_type.h.
-struct Supported {
-    std::uint32_t id;
-    const char* name;
-    QuantType quant_type;
-};
-constexpr Supported kSupported[] = {
-    {0, "F32", QuantType::f32},    {1, "F16", QuantType::f16},    {2, "Q4_0", QuantType::q4_0},
-    {8, "Q8_0", QuantType::q8_0},  {12, "Q4_K", QuantType::q4_k}, {13, "Q5_K", QuantType::q5_k},
-    {14, "Q6_K", QuantType::q6_k}, {30, "BF16", QuantType::bf16}, {39, "MXFP4", QuantType::mxfp4},
-};
 
 // Types whose tensors can only be listed.
 struct Known {
@@ -28,6 +18,12 @@ constexpr Known kKnown[] = {
     {9, "Q8_1", 32, 36}, {15, "Q8_K", 256, 292}, {24, "I8", 1, 1},  {25, "I16", 1, 2},
     {26, "I32", 1, 4},   {27, "I64", 1, 8},      {28, "F64", 1, 8},
 };
+
+std::string upper(std::string_view text) {
+    std::string out(text);
+    for (char& c : out) c = static_cast<char>(c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c);
+    return out;
+}
 
 // Types that are no longer written, or that only other programs write.
 std::string foreign_name(std::uint32_t id) {
@@ -42,9 +38,11 @@ std::string foreign_name(std::uint32_t id) {
 }  // namespace
 
 GgmlType ggml_type(std::uint32_t id) {
-    for (const Supported& type : kSupported) {
-        const kernels::QuantTypeInfo info = kernels::info(type.quant_type);
-        if (type.id == id) return {type.name, info.block_elements, info.block_bytes, type.quant_type};
+    for (int i = 0; i < kernels::kQuantTypes; ++i) {
+        const auto quant_type = static_cast<QuantType>(i);
+        const std::uint32_t own = kernels::visit_quant_type(quant_type, [](auto q) { return decltype(q)::kGgmlType; });
+        const kernels::QuantTypeInfo info = kernels::info(quant_type);
+        if (own == id) return {upper(info.name), info.block_elements, info.block_bytes, quant_type};
     }
     if (const kernels::StoredType* type = kernels::stored_type(id)) {
         return {std::string(type->name), type->block_elements, type->block_bytes, std::nullopt, type};

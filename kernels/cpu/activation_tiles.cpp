@@ -68,12 +68,28 @@ void ActivationTiles::set_groups(std::span<const int> sizes, const IsaKernels& i
     }
 }
 
-void ActivationTiles::fill(const IsaKernels& isa, int row, const float* x, int inputs, bool codes, bool floats) {
+void ActivationTiles::fill(const IsaKernels& isa, int row, const float* x, int inputs, bool codes, bool floats,
+                           std::span<const std::int32_t> order) {
+    if (codes && !order.empty()) {
+        constexpr int kPart = 8 * kScaleInputs;
+        float part[kPart];
+        for (int begin = 0; begin < inputs; begin += kPart) {
+            const int count = std::min(kPart, inputs - begin);
+            for (int i = 0; i < count; ++i) part[i] = x[order[static_cast<std::size_t>(begin + i)]];
+            fill_part(isa, row, part, inputs, begin, count);
+        }
+        codes = false;
+        if (!floats) return;
+    }
     const auto index = static_cast<std::size_t>(tile_of_row_[static_cast<std::size_t>(row)]);
     isa.fill_tile(x, inputs, padded(inputs), codes, floats, tiles_[index], row - first_row_[index]);
 }
 
 void ActivationTiles::fill_codes(const IsaKernels& isa, int row, const float* x, int inputs, int begin, int end) {
+    fill_part(isa, row, x + begin, inputs, begin, end - begin);
+}
+
+void ActivationTiles::fill_part(const IsaKernels& isa, int row, const float* x, int inputs, int begin, int count) {
     const auto index = static_cast<std::size_t>(tile_of_row_[static_cast<std::size_t>(row)]);
     ActivationTile part = tiles_[index];
     const int64_t groups = static_cast<int64_t>(begin / kGroupInputs) * part.stride;
@@ -83,8 +99,8 @@ void ActivationTiles::fill_codes(const IsaKernels& isa, int row, const float* x,
     part.minus8 += groups;
     part.minus128 += groups;
     part.minus32 += 2 * groups;
-    const int padded_end = end == inputs ? padded(inputs) : end;
-    isa.fill_tile(x + begin, end - begin, padded_end - begin, true, false, part, row - first_row_[index]);
+    const int padded_end = begin + count == inputs ? padded(inputs) : begin + count;
+    isa.fill_tile(x, count, padded_end - begin, true, false, part, row - first_row_[index]);
 }
 
 }  // namespace foresay::kernels::cpu

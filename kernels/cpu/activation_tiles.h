@@ -31,13 +31,18 @@ public:
     // The tile that holds a row.
     int tile_of(int row) const { return tile_of_row_[static_cast<std::size_t>(row)]; }
 
-    // Fills in row `row` from x[inputs], as codes, float32, or both.
-    void fill(const IsaKernels& isa, int row, const float* x, int inputs, bool codes, bool floats);
+    // Fills in row `row` from x[inputs], as codes, float32, or both. `order`: which input stands at each place of the
+    // codes; empty: each at its own.
+    void fill(const IsaKernels& isa, int row, const float* x, int inputs, bool codes, bool floats,
+              std::span<const std::int32_t> order = {});
     // Fills in the codes of x[begin, end) only. `begin` is a multiple of kScaleInputs; so is `end`, unless it is
     // `inputs`.
     void fill_codes(const IsaKernels& isa, int row, const float* x, int inputs, int begin, int end);
 
 private:
+    // The codes of `count` inputs from `begin` on, which `x` points to.
+    void fill_part(const IsaKernels& isa, int row, const float* x, int inputs, int begin, int count);
+
     Block memory_;
     std::int64_t max_inputs_ = 0;
     std::int64_t max_places_ = 0;  // rows that fit, padding included

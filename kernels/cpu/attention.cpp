@@ -128,7 +128,7 @@ void CpuOps::attention_in(const PreparedOp& prepared, Workspace& workspace, KvPa
     const auto& s = static_cast<const AttentionInOp&>(prepared);
     auto& a = self(workspace);
     const CpuKvLayer kv = static_cast<CpuKv&>(pages).layer(layer);
-    fill_tiles(a, a.tiles, a.x, a.d_stride, s.shape.d_model, s.norm, s.codes, s.floats);
+    fill_tiles(a, a.tiles, a.x, a.d_stride, s.shape.d_model, s.norm, s.codes, s.floats, order_of({&s.q, &s.k, &s.v}));
     if (s.rope >= 0) angles(a, s.rope);
     const int total = s.q.panels + s.k.panels + s.v.panels;
     const auto project = [&](int begin, int end) {

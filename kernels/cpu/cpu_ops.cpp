@@ -160,7 +160,7 @@ void CpuOps::add_row(CpuWorkspace& a, int t, const float* y, float scale, float 
 }
 
 void CpuOps::fill_tiles(CpuWorkspace& a, ActivationTiles& tiles, const float* source, int64_t stride, int inputs,
-                        const Norm& norm, bool codes, bool floats) {
+                        const Norm& norm, bool codes, bool floats, std::span<const int32_t> order) {
     const int count = rows(a);
     pool_.run(count, serial_grain(count, inputs), [&](int begin, int end, int thread) {
         float* normed = a.scratch[static_cast<std::size_t>(thread)].row.data();
@@ -170,7 +170,7 @@ void CpuOps::fill_tiles(CpuWorkspace& a, ActivationTiles& tiles, const float* so
                 apply_norm(norm, x, inputs, normed);
                 x = normed;
             }
-            tiles.fill(isa_, t, x, inputs, codes, floats);
+            tiles.fill(isa_, t, x, inputs, codes, floats, order);
         }
     });
 }
@@ -192,8 +192,8 @@ void CpuOps::embed(const PreparedOp& prepared, Workspace& workspace) {
 
 void CpuOps::fill_projection_tiles(const ProjectionOp& s, CpuWorkspace& a, ActivationTiles& tiles, const float* input,
                                    int64_t stride) {
-    const bool floats = is_float(s.matrix.quant_type);
-    fill_tiles(a, tiles, input, stride, static_cast<int>(s.matrix.inputs), Norm{}, !floats, floats);
+    const bool floats = s.matrix.reads_floats();
+    fill_tiles(a, tiles, input, stride, static_cast<int>(s.matrix.inputs), Norm{}, !floats, floats, s.matrix.order);
 }
 
 void CpuOps::add_projection(const ProjectionOp& s, CpuWorkspace& a, const ActivationTiles& tiles) {
@@ -222,7 +222,7 @@ void CpuOps::add_projection(const ProjectionOp& s, CpuWorkspace& a, const Activa
 void CpuOps::attention_out(const PreparedOp& prepared, Workspace& workspace) {
     auto& a = self(workspace);
     const auto& s = static_cast<const ProjectionOp&>(prepared);
-    if (!a.attended_coded || is_float(s.matrix.quant_type))
+    if (!a.attended_coded || s.matrix.reads_floats() || !s.matrix.order.empty())
         fill_projection_tiles(s, a, a.tiles, a.attended, a.q_stride);
     add_projection(s, a, a.tiles);
 }
@@ -231,7 +231,8 @@ void CpuOps::mlp_in(const PreparedOp& prepared, Workspace& workspace) {
     const auto& s = static_cast<const MlpInOp&>(prepared);
     auto& a = self(workspace);
     const auto ff = static_cast<int>(s.up.outputs);
-    fill_tiles(a, a.tiles, a.x, a.d_stride, static_cast<int>(s.up.inputs), s.norm, s.codes, s.floats);
+    fill_tiles(a, a.tiles, a.x, a.d_stride, static_cast<int>(s.up.inputs), s.norm, s.codes, s.floats,
+               order_of({&s.gate, &s.up}));
     a.ff_coded = s.codes;
     if (!s.fused()) return mlp_in_apart(s, a);
     const auto project = [&](int begin, int end) {
@@ -277,7 +278,8 @@ void CpuOps::mlp_in_apart(const MlpInOp& s, CpuWorkspace& a) {
 void CpuOps::mlp_out(const PreparedOp& prepared, Workspace& workspace) {
     auto& a = self(workspace);
     const auto& s = static_cast<const ProjectionOp&>(prepared);
-    if (!a.ff_coded || is_float(s.matrix.quant_type)) fill_projection_tiles(s, a, a.ff_tiles, a.ff, a.ff_stride);
+    if (!a.ff_coded || s.matrix.reads_floats() || !s.matrix.order.empty())
+        fill_projection_tiles(s, a, a.ff_tiles, a.ff, a.ff_stride);
     add_projection(s, a, a.ff_tiles);
 }
 
@@ -286,13 +288,13 @@ void CpuOps::lm_head(const PreparedOp& prepared, Workspace& workspace) {
     auto& a = self(workspace);
     const auto count = static_cast<int>(a.batch.logit_rows.size());
     if (count == 0) return;
-    const bool floats = is_float(s.matrix.quant_type);
+    const bool floats = s.matrix.reads_floats();
     a.tiles.set_rows(count, isa_);
     pool_.run(count, serial_grain(count, a.shape.d_model), [&](int begin, int end, int thread) {
         float* normed = a.scratch[static_cast<std::size_t>(thread)].row.data();
         for (int i = begin; i < end; ++i) {
             apply_norm(s.norm, a.x + a.batch.logit_rows[i] * a.d_stride, a.shape.d_model, normed);
-            a.tiles.fill(isa_, i, normed, a.shape.d_model, !floats, floats);
+            a.tiles.fill(isa_, i, normed, a.shape.d_model, !floats, floats, s.matrix.order);
         }
     });
     run_panels(a, s.matrix.panels, s.matrix.inputs, [&](int begin, int end) {

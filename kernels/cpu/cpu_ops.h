@@ -43,8 +43,19 @@ struct RopeTable {
 
 // Panels [begin, end) of a matrix.
 inline PanelRange range(const PanelMatrix& m, int begin, int end) {
-    return {m.type, m.panel(0), m.panel_bytes, is_float(m.quant_type) ? static_cast<int>(m.inputs) : m.blocks,
-            begin,  end};
+    PanelRange range{m.type, m.panel(0), m.panel_bytes, is_float(m.quant_type) ? static_cast<int>(m.inputs) : m.blocks,
+                     begin,  end,        m.packed};
+    range.packed.kinds = m.kinds_of_groups.data();
+    return range;
+}
+
+// The order in which those of an op's matrices that have one read their inputs. CpuOps::pack() sees to it that they
+// agree.
+inline std::span<const int32_t> order_of(std::initializer_list<const PanelMatrix*> matrices) {
+    for (const PanelMatrix* m : matrices) {
+        if (!m->order.empty()) return m->order;
+    }
+    return {};
 }
 
 class CpuOps final : public Ops {
@@ -124,7 +135,7 @@ private:
     // Fills `tiles` with the activations of the next linear op: rows of `source`, normed if `norm` is not empty, as
     // int8 codes, float32, or both.
     void fill_tiles(CpuWorkspace& a, ActivationTiles& tiles, const float* source, int64_t stride, int inputs,
-                    const Norm& norm, bool codes, bool floats);
+                    const Norm& norm, bool codes, bool floats, std::span<const int32_t> order = {});
     // y[n] = norm of x[n] with the weights from `first` on. In place where x == y.
     void apply_norm(const Norm& norm, const float* x, int n, float* y, int first = 0) const;
     // The id of row t's token, clamped to a table of `rows` rows.
@@ -144,6 +155,9 @@ private:
     PanelMatrix pack(const TensorView& tensor) {
         return tensor.empty() ? PanelMatrix{} : cpu::pack(tensor, arena_, pool_);
     }
+    // A matrix that reads the same tiles as `others`. If one of them wants their codes in another order, a matrix that
+    // has an order becomes float32.
+    PanelMatrix pack(const TensorView& tensor, std::initializer_list<const TensorView*> others);
     int rope_table(const RopeSpec& spec);
     const RowAngles& angles(CpuWorkspace& a, int table);
     void rotate(const CpuWorkspace& a, int table, int t, float* head) const;

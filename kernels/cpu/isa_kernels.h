@@ -40,8 +40,9 @@ struct PanelRange {
     PanelType type;
     const std::uint8_t* data;  // of panel 0
     std::int64_t panel_bytes;
-    int blocks;
+    int blocks;  // of float weights inputs
     int begin, end;
+    PackedPanels packed = {};  // of PanelType::packed, whose blocks are groups
 };
 
 // Of kernels/ops.h, which the sources of isa/ do not include.

@@ -97,7 +97,9 @@ void CpuOps::multiply_experts(const MoeOp& s, CpuWorkspace& a) {
     pool_.run(slots, serial_grain(slots, a.shape.d_model), [&](int begin, int end, int) {
         for (int slot = begin; slot < end; ++slot) {
             const float* input = a.projected + a.row_of[static_cast<std::size_t>(slot)] * a.d_stride;
-            a.expert_tiles.fill(isa_, slot, input, a.shape.d_model, s.codes, s.floats);
+            const auto e = static_cast<std::size_t>(a.expert_of[static_cast<std::size_t>(slot)]);
+            a.expert_tiles.fill(isa_, slot, input, a.shape.d_model, s.codes, s.floats,
+                                order_of({&s.gate[e], &s.up[e]}));
         }
     });
     const bool fused = s.fused();
@@ -125,7 +127,7 @@ void CpuOps::multiply_experts(const MoeOp& s, CpuWorkspace& a) {
                               s.up_bias.empty() ? nullptr : s.up_bias[e].data(), ff,
                               static_cast<RowActivation>(s.activation), s.limit);
             }
-            a.expert_ff_tiles.fill(isa_, slot, values, ff, s.down_codes, s.down_floats);
+            a.expert_ff_tiles.fill(isa_, slot, values, ff, s.down_codes, s.down_floats, s.down[e].order);
         }
     });
     run_experts(a, s.down.front(), [&](std::size_t e, int first, int last, int begin, int end) {

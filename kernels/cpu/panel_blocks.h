@@ -16,6 +16,7 @@
 
 #include <cstdint>
 
+#include "kernels/quant/scale_form.h"
 #include "kernels/quant_type.h"
 
 namespace foresay::kernels::cpu {
@@ -35,6 +36,7 @@ enum class PanelType : std::uint8_t {
     q5_k,
     q6_k,
     mxfp4,
+    packed,          // as PackedPanels says
     q2_of_q4_0,      // numbers from -2 to 1
     q3_of_q4_0,      // from -4 to 3
     q5_of_q8_0,      // from -16 to 15
@@ -44,14 +46,12 @@ enum class PanelType : std::uint8_t {
 
 // The panels that a quantisation type has of its own.
 constexpr PanelType own_panel_type(QuantType quant_type) { return static_cast<PanelType>(quant_type); }
-static_assert(own_panel_type(QuantType::f32) == PanelType::f32 && own_panel_type(QuantType::f16) == PanelType::f16 &&
-              own_panel_type(QuantType::bf16) == PanelType::bf16 &&
-              own_panel_type(QuantType::q4_0) == PanelType::q4_0 &&
-              own_panel_type(QuantType::q8_0) == PanelType::q8_0 &&
-              own_panel_type(QuantType::q4_k) == PanelType::q4_k &&
-              own_panel_type(QuantType::q5_k) == PanelType::q5_k &&
-              own_panel_type(QuantType::q6_k) == PanelType::q6_k &&
-              own_panel_type(QuantType::mxfp4) == PanelType::mxfp4);
+static_assert(
+    own_panel_type(QuantType::f32) == PanelType::f32 && own_panel_type(QuantType::f16) == PanelType::f16 &&
+    own_panel_type(QuantType::bf16) == PanelType::bf16 && own_panel_type(QuantType::q4_0) == PanelType::q4_0 &&
+    own_panel_type(QuantType::q8_0) == PanelType::q8_0 && own_panel_type(QuantType::q4_k) == PanelType::q4_k &&
+    own_panel_type(QuantType::q5_k) == PanelType::q5_k && own_panel_type(QuantType::q6_k) == PanelType::q6_k &&
+    own_panel_type(QuantType::mxfp4) == PanelType::mxfp4 && own_panel_type(QuantType::packed) == PanelType::packed);
 
 // The codes of a group of 32 inputs, by bits per code.
 struct Codes2 {
@@ -163,6 +163,22 @@ static_assert(sizeof(PanelQ4_0) == 576 && sizeof(PanelQ8_0) == 1088 && sizeof(Pa
 static_assert(sizeof(PanelQ2OfQ4_0) == 320 && sizeof(PanelQ3OfQ4_0) == 448 && sizeof(PanelQ5OfQ8_0) == 704 &&
               sizeof(PanelIQ4_NL) == 576 && sizeof(PanelQ3OfQ6_K) == 1856);
 
+// Panels of packed rows (kernels/quant/packing.h): groups of 32 inputs, each with the codes of the 16 outputs in Codes2
+// to Codes8 (there the code itself), and before some a head of 16 times the file's bytes:
+//   f16_minimum, f16_zero  f16 d, f16 m or zero
+//   f32_minimum, f32_zero  f32 d, f32 m or zero
+//   k_minimum              f16 d, f16 dmin; then a byte for each output, of 16 inputs after 16 inputs
+//   k_table                f32 d; then an int8 for each output likewise
+//   f32_table              f32, f32
+//   e4m3                   f32, 256 d; the codes are bytes (input, output)
+// A whole panel takes 16 times the bytes of a row.
+struct PackedPanels {
+    ScaleForm form = ScaleForm::f16_minimum;
+    const std::uint8_t* kinds = nullptr;  // of `period` groups; they repeat
+    int period = 0;
+    std::uint8_t table[16] = {};  // numbers + 128
+};
+
 struct PanelFormat {
     int block_inputs;  // inputs per block
     int block_bytes;   // bytes per block
@@ -201,6 +217,7 @@ constexpr decltype(auto) visit_panel_type(PanelType type, Body&& body) {
         case PanelType::bf16:
             return body(PanelF16{});
         case PanelType::f32:
+        case PanelType::packed:  // has no block: see PackedPanels
             break;
     }
     return body(PanelF32{});

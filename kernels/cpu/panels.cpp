@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <vector>
 
+#include "base/error.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/quant/iq4_nl.h"
 #include "kernels/quant/mxfp4.h"
+#include "kernels/quant/packing.h"
 #include "kernels/quant/q4_0.h"
 #include "kernels/quant/q4_k.h"
 #include "kernels/quant/q5_k.h"
@@ -65,6 +68,16 @@ struct Source {
         return rows[output] ? reinterpret_cast<const Block*>(rows[output]) + index : nullptr;
     }
 };
+
+// The rows of panel `p`, which take `row` bytes each.
+Source source_of(const TensorView& tensor, int p, std::int64_t row) {
+    Source source = {};
+    for (int output = 0; output < kPanelOutputs; ++output) {
+        const std::int64_t r = static_cast<std::int64_t>(p) * kPanelOutputs + output;
+        if (r < tensor.rows) source.rows[output] = reinterpret_cast<const uint8_t*>(tensor.data) + r * row;
+    }
+    return source;
+}
 
 // Each pack() fills in block `block` of a panel, which is all zeros before. `groups`: quantisation blocks of a row in
 // the file.
@@ -296,6 +309,148 @@ PanelType panel_type_of(const TensorView& tensor) {
 
 }  // namespace
 
+namespace {
+
+// Field `offset` of `bytes` bytes of the heads of 16 rows.
+std::uint8_t* put_field(const std::byte* const (&heads)[kPanelOutputs], int offset, int bytes, std::uint8_t* out) {
+    for (const std::byte* head : heads) {
+        if (head != nullptr) std::memcpy(out, head + offset, static_cast<std::size_t>(bytes));
+        out += bytes;
+    }
+    return out;
+}
+std::uint8_t* put_floats(const std::byte* const (&heads)[kPanelOutputs], int offset, float factor, std::uint8_t* out) {
+    for (const std::byte* head : heads) {
+        float value = 0.0f;
+        if (head != nullptr) std::memcpy(&value, head + offset, sizeof value);
+        value *= factor;
+        std::memcpy(out, &value, sizeof value);
+        out += sizeof value;
+    }
+    return out;
+}
+
+std::uint8_t* put_heads(ScaleForm form, float factor, const std::byte* const (&heads)[kPanelOutputs],
+                        std::uint8_t* out) {
+    switch (form) {
+        case ScaleForm::f16_minimum:
+            return put_field(heads, 2, 2, put_field(heads, 0, 2, out));
+        case ScaleForm::f16_zero: {
+            out = put_field(heads, 0, 2, out);
+            for (const std::byte* head : heads) {
+                std::int16_t zero = 0;
+                if (head != nullptr) std::memcpy(&zero, head + 2, sizeof zero);
+                const std::uint16_t half = f32_to_f16(static_cast<float>(zero));
+                std::memcpy(out, &half, sizeof half);
+                out += sizeof half;
+            }
+            return out;
+        }
+        case ScaleForm::f32_minimum:
+        case ScaleForm::f32_zero:
+            return put_field(heads, 4, 4, put_field(heads, 0, 4, out));
+        case ScaleForm::f32_table:
+            return put_floats(heads, 4, factor, put_floats(heads, 0, factor, out));
+        case ScaleForm::e4m3:
+            return put_floats(heads, 0, 256.0f, out);
+        case ScaleForm::k_minimum:
+            out = put_field(heads, 2, 2, put_field(heads, 0, 2, out));
+            break;
+        case ScaleForm::k_table:
+            out = put_field(heads, 0, 4, out);
+            break;
+    }
+    for (int sixteen = 0; sixteen < 2 * kGroupsOfKHead; ++sixteen) out = put_field(heads, 4 + sixteen, 1, out);
+    return out;
+}
+
+void put_codes(const uint8_t (&codes)[kGroupInputs], Codes6& out, int output) {
+    put_nibbles(codes, false, out.low, output);
+    for (int g = 0; g < 8; ++g) {
+        or_word(out.upper[g / 4], output, (word(codes + 4 * g) >> 4 & 0x03030303) << (2 * (g % 4)));
+    }
+}
+void put_codes(const uint8_t (&codes)[kGroupInputs], Codes8& out, int output) {
+    for (int g = 0; g < 8; ++g) put_word(out.vectors[g], output, word(codes + 4 * g));
+}
+
+void put_group(ScaleForm form, int bits, const uint8_t (&codes)[kGroupInputs], uint8_t* out, int output) {
+    if (form == ScaleForm::e4m3) {
+        for (int i = 0; i < kGroupInputs; ++i) out[kPanelOutputs * i + output] = codes[i];
+        return;
+    }
+    switch (bits) {
+        case 2:
+            return put_codes(codes, *reinterpret_cast<Codes2*>(out), output);
+        case 3:
+            return put_codes(codes, *reinterpret_cast<Codes3*>(out), output);
+        case 4:
+            return put_codes(codes, *reinterpret_cast<Codes4*>(out), output);
+        case 5:
+            return put_codes(codes, *reinterpret_cast<Codes5*>(out), output);
+        case 6:
+            return put_codes(codes, *reinterpret_cast<Codes6*>(out), output);
+        default:
+            return put_codes(codes, *reinterpret_cast<Codes8*>(out), output);
+    }
+}
+
+// The panel of 16 packed rows; null ones are beyond the matrix and become zeros.
+void pack_rows(const Packing& packing, const Source& source, std::int64_t groups, uint8_t* out) {
+    std::vector<PackedRow> rows;
+    std::vector<int> outputs;
+    for (int output = 0; output < kPanelOutputs; ++output) {
+        if (source.rows[output] == nullptr) continue;
+        rows.emplace_back(packing, reinterpret_cast<const std::byte*>(source.rows[output]));
+        outputs.push_back(output);
+    }
+    for (std::int64_t g = 0; g < groups; ++g) {
+        const std::uint8_t kind = packing.kind(g);
+        const int bits = kind & ~kHead;
+        const std::byte* heads[kPanelOutputs] = {};
+        uint8_t codes[kPanelOutputs][kGroupInputs];
+        for (std::size_t r = 0; r < rows.size(); ++r) {
+            const PackedGroup group = rows[r].next();
+            group.unpack(codes[r]);
+            heads[outputs[r]] = group.head;
+        }
+        if ((kind & kHead) != 0) out = put_heads(packing.form, packing.factor, heads, out);
+        for (std::size_t r = 0; r < rows.size(); ++r) put_group(packing.form, bits, codes[r], out, outputs[r]);
+        out += kVectorBytes * bits;
+    }
+}
+
+PanelMatrix pack_packed(const TensorView& tensor, Arena& arena, ThreadPool& pool) {
+    const Packing& packing = *tensor.packing;
+    check(packing.factor == 1.0f || packing.form == ScaleForm::f32_table, "a factor of a form that has none");
+    PanelMatrix matrix;
+    matrix.quant_type = tensor.quant_type;
+    matrix.type = PanelType::packed;
+    matrix.outputs = tensor.rows;
+    matrix.inputs = tensor.cols;
+    matrix.panels = static_cast<int>(round_up(tensor.rows, kPanelOutputs) / kPanelOutputs);
+    matrix.blocks = static_cast<int>(tensor.cols / kPackedGroup);
+    const std::int64_t row = tensor.row_bytes();
+    matrix.panel_bytes = kPanelOutputs * row;
+    matrix.memory = arena.allocate(matrix.panels * matrix.panel_bytes);
+    matrix.kinds_of_groups = packing.kinds;
+    matrix.packed.form = packing.form;
+    matrix.packed.period = static_cast<int>(packing.kinds.size());
+    for (std::size_t i = 0; i < packing.table.size(); ++i) {
+        matrix.packed.table[i] = static_cast<uint8_t>(packing.table[i] + 128);
+    }
+    matrix.order = packing.order;
+    auto* out = reinterpret_cast<uint8_t*>(matrix.memory.data);
+    pool.run(matrix.panels, 1, [&](int begin, int end, int) {
+        for (int p = begin; p < end; ++p) {
+            pack_rows(packing, source_of(tensor, p, row), matrix.blocks, out + p * matrix.panel_bytes);
+        }
+    });
+    return matrix;
+}
+
+}  // namespace
+
 PanelType panel_type(const TensorView& tensor) {
     if (tensor.data == nullptr) return own_panel_type(tensor.quant_type);
     if (tensor.quant_type == QuantType::q4_0) return panel_type_of<Q4_0>(tensor);
@@ -305,12 +460,14 @@ PanelType panel_type(const TensorView& tensor) {
 }
 
 std::int64_t packed_bytes(const TensorView& tensor) {
+    if (tensor.packing != nullptr) return round_up(tensor.rows, kPanelOutputs) * tensor.row_bytes();
     const PanelFormat format = panel_format(panel_type(tensor));
     return round_up(tensor.rows, kPanelOutputs) / kPanelOutputs *
            (round_up(tensor.cols, format.block_inputs) / format.block_inputs) * format.block_bytes;
 }
 
 PanelMatrix pack(const TensorView& tensor, Arena& arena, ThreadPool& pool) {
+    if (tensor.packing != nullptr) return pack_packed(tensor, arena, pool);
     PanelMatrix matrix;
     matrix.quant_type = tensor.quant_type;
     matrix.type = panel_type(tensor);
@@ -325,11 +482,7 @@ PanelMatrix pack(const TensorView& tensor, Arena& arena, ThreadPool& pool) {
     auto* out = reinterpret_cast<uint8_t*>(matrix.memory.data);
     pool.run(matrix.panels, 1, [&](int begin, int end, int) {
         for (int p = begin; p < end; ++p) {
-            Source source = {};
-            for (int output = 0; output < kPanelOutputs; ++output) {
-                const std::int64_t r = static_cast<std::int64_t>(p) * kPanelOutputs + output;
-                if (r < tensor.rows) source.rows[output] = reinterpret_cast<const uint8_t*>(tensor.data) + r * row;
-            }
+            const Source source = source_of(tensor, p, row);
             visit_panel_type(matrix.type, [&]<class Block>(const Block&) {
                 pack_panel<Block>(tensor, source, matrix.blocks, out + p * matrix.panel_bytes);
             });

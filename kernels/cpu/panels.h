@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "kernels/cpu/arena.h"
 #include "kernels/cpu/panel_blocks.h"
@@ -32,7 +33,14 @@ struct PanelMatrix {
     int blocks = 0;                // per panel
     std::int64_t panel_bytes = 0;  // blocks * block_bytes
     Block memory;
+    PackedPanels packed;  // of PanelType::packed; kinds: see kinds_of_groups
+    std::vector<std::uint8_t> kinds_of_groups;
+    std::vector<std::int32_t> order;  // which input each place reads; empty: its own
 
+    // Whether it is multiplied with float32 inputs, not with int8 codes.
+    bool reads_floats() const {
+        return is_float(quant_type) || (type == PanelType::packed && packed.form == ScaleForm::e4m3);
+    }
     const std::uint8_t* panel(int p) const {
         return reinterpret_cast<const std::uint8_t*>(memory.data) + p * panel_bytes;
     }

@@ -8,8 +8,8 @@ namespace foresay::kernels::cpu {
 void CpuOps::per_layer_embed(const PreparedOp& prepared, Workspace& workspace) {
     const auto& s = static_cast<const PerLayerEmbedOp&>(prepared);
     auto& a = self(workspace);
-    const bool floats = is_float(s.projection.quant_type);
-    fill_tiles(a, a.tiles, a.x, a.d_stride, a.shape.d_model, Norm{}, !floats, floats);
+    const bool floats = s.projection.reads_floats();
+    fill_tiles(a, a.tiles, a.x, a.d_stride, a.shape.d_model, Norm{}, !floats, floats, s.projection.order);
     run_panels(a, s.projection.panels, s.projection.inputs, [&](int begin, int end) {
         for (int i = 0; i < a.tiles.tiles(); ++i) {
             isa_.linear(range(s.projection, begin, end), a.tiles.tile(i),
@@ -35,8 +35,8 @@ void CpuOps::per_layer(const PreparedOp& prepared, Workspace& workspace) {
     const auto& s = static_cast<const PerLayerOp&>(prepared);
     auto& a = self(workspace);
     const int part = a.shape.per_layer;
-    const bool gate_floats = is_float(s.gate.quant_type), floats = is_float(s.projection.quant_type);
-    fill_tiles(a, a.tiles, a.x, a.d_stride, a.shape.d_model, Norm{}, !gate_floats, gate_floats);
+    const bool gate_floats = s.gate.reads_floats(), floats = s.projection.reads_floats();
+    fill_tiles(a, a.tiles, a.x, a.d_stride, a.shape.d_model, Norm{}, !gate_floats, gate_floats, s.gate.order);
     run_panels(a, s.gate.panels, s.gate.inputs, [&](int begin, int end) {
         for (int i = 0; i < a.tiles.tiles(); ++i) {
             isa_.linear(range(s.gate, begin, end), a.tiles.tile(i),
@@ -51,7 +51,7 @@ void CpuOps::per_layer(const PreparedOp& prepared, Workspace& workspace) {
             for (int i = 0; i < part; ++i) gate[i] *= own[i];
         }
     });
-    fill_tiles(a, a.tiles, a.per_layer_gate, a.per_layer_part, part, Norm{}, !floats, floats);
+    fill_tiles(a, a.tiles, a.per_layer_gate, a.per_layer_part, part, Norm{}, !floats, floats, s.projection.order);
     run_panels(a, s.projection.panels, s.projection.inputs, [&](int begin, int end) {
         for (int i = 0; i < a.tiles.tiles(); ++i) {
             isa_.linear(range(s.projection, begin, end), a.tiles.tile(i),

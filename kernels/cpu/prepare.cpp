@@ -1,9 +1,11 @@
 // Ops::prepare of the CPU backend: weights are packed into panels once, at load.
+#include <algorithm>
 #include <string>
 
 #include "base/error.h"
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/op_checks.h"
+#include "kernels/quant/packing.h"
 
 namespace foresay::kernels::cpu {
 namespace {
@@ -40,7 +42,7 @@ std::vector<std::vector<float>> prepare_biases(const TensorView& biases) {
 }
 
 // Records in which form `m` reads activations: int8 codes or float32.
-void note_form(const PanelMatrix& m, bool& codes, bool& floats) { (is_float(m.quant_type) ? floats : codes) = true; }
+void note_form(const PanelMatrix& m, bool& codes, bool& floats) { (m.reads_floats() ? floats : codes) = true; }
 
 }  // namespace
 
@@ -55,6 +57,23 @@ int CpuOps::rope_table(const RopeSpec& spec) {
     }
     ropes_.push_back(std::move(table));
     return static_cast<int>(ropes_.size()) - 1;
+}
+
+PanelMatrix CpuOps::pack(const TensorView& tensor, std::initializer_list<const TensorView*> others) {
+    static const std::vector<std::int32_t> kOwn;
+    const auto order_of = [](const TensorView& view) -> const std::vector<std::int32_t>& {
+        return view.packing != nullptr ? view.packing->order : kOwn;
+    };
+    const auto agrees = [&](const TensorView* other) {
+        return other->empty() || is_float(other->quant_type) || order_of(*other) == order_of(tensor);
+    };
+    if (order_of(tensor).empty() || std::ranges::all_of(others, agrees)) return pack(tensor);
+    std::vector<float> values(static_cast<std::size_t>(tensor.elements()));
+    const auto width = static_cast<std::size_t>(tensor.cols);
+    for (int64_t r = 0; r < tensor.rows; ++r) {
+        dequantize_row(tensor, r, std::span(values).subspan(static_cast<std::size_t>(r) * width, width));
+    }
+    return pack({QuantType::f32, tensor.rows, tensor.cols, reinterpret_cast<const std::byte*>(values.data())});
 }
 
 std::unique_ptr<PreparedOp> CpuOps::prepare(const EmbedSpec& spec) {
@@ -78,9 +97,9 @@ std::unique_ptr<PreparedOp> CpuOps::prepare(const AttentionInSpec& spec) {
     op->v_norm = prepare_norm(spec.v_norm);
     op->whole_norms = spec.whole_norms;
     op->temperature = spec.temperature;
-    op->q = pack(spec.q);
-    op->k = pack(spec.k);
-    op->v = pack(spec.v);
+    op->q = pack(spec.q, {&spec.k, &spec.v});
+    op->k = pack(spec.k, {&spec.q, &spec.v});
+    op->v = pack(spec.v, {&spec.q, &spec.k});
     op->q_bias = dequantize(spec.q_bias);
     op->k_bias = dequantize(spec.k_bias);
     op->v_bias = dequantize(spec.v_bias);
@@ -115,8 +134,8 @@ std::unique_ptr<PreparedOp> CpuOps::prepare(const MlpInSpec& spec) {
     check_op(spec);
     auto op = std::make_unique<MlpInOp>();
     op->norm = prepare_norm(spec.norm);
-    op->gate = pack(spec.gate);
-    op->up = pack(spec.up);
+    op->gate = pack(spec.gate, {&spec.up});
+    op->up = pack(spec.up, {&spec.gate});
     op->activation = spec.activation;
     op->limit = spec.limit;
     op->gate_bias = padded(dequantize(spec.gate_bias));
@@ -156,8 +175,10 @@ std::unique_ptr<PreparedOp> CpuOps::prepare(const MoeSpec& spec) {
     }
     op->router = pack({QuantType::f32, spec.router.weight.rows, spec.router.weight.cols,
                        reinterpret_cast<const std::byte*>(router.data())});
-    for (const TensorView& expert : spec.gate) note_form(op->gate.emplace_back(pack(expert)), op->codes, op->floats);
-    for (const TensorView& expert : spec.up) note_form(op->up.emplace_back(pack(expert)), op->codes, op->floats);
+    for (std::size_t e = 0; e < spec.gate.size(); ++e) {
+        note_form(op->gate.emplace_back(pack(spec.gate[e], {&spec.up[e]})), op->codes, op->floats);
+        note_form(op->up.emplace_back(pack(spec.up[e], {&spec.gate[e]})), op->codes, op->floats);
+    }
     for (const TensorView& expert : spec.down) {
         note_form(op->down.emplace_back(pack(expert)), op->down_codes, op->down_floats);
     }

@@ -102,7 +102,7 @@ public:
         auto op = std::make_unique<PreparedEmbed>();
         op->id = next_id();
         op->table = embed_table(spec.table);
-        op->quant_type = spec.table.quant_type;
+        op->quant_type = kept_type(spec.table);
         op->vocab = spec.table.rows;
         op->scale = spec.scale;
         return op;

@@ -24,6 +24,7 @@ FORESAY_HOST_DEVICE inline std::uint16_t f32_to_bf16(float value) {
 
 struct BF16 {
     static constexpr QuantType kQuantType = QuantType::bf16;
+    static constexpr std::uint32_t kGgmlType = 30;
     static constexpr int kElements = 1;
 
     struct Block {

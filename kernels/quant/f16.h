@@ -71,6 +71,7 @@ static_assert(sizeof(StoredF16) == 2 && alignof(StoredF16) == 1);
 
 struct F16 {
     static constexpr QuantType kQuantType = QuantType::f16;
+    static constexpr std::uint32_t kGgmlType = 1;
     static constexpr int kElements = 1;
     using Block = StoredF16;
 

@@ -14,6 +14,7 @@ namespace foresay::kernels {
 
 struct F32 {
     static constexpr QuantType kQuantType = QuantType::f32;
+    static constexpr std::uint32_t kGgmlType = 0;
     static constexpr int kElements = 1;
 
     struct Block {

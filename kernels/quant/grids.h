@@ -7,8 +7,11 @@
 // Source:   ggml-org/llama.cpp, ggml/src/ggml-common.h (MIT licence).
 #pragma once
 
+#include <array>
 #include <bit>
 #include <cstdint>
+
+#include "kernels/quant/packing.h"
 
 namespace foresay::kernels {
 
@@ -46,6 +49,38 @@ struct GridType {
     static float dequantize(const Block& block, int element) {
         const float unit = Type::d(block) * Type::kUnit;
         return unit * static_cast<float>(Type::scale(block, element / 16) * Type::number(block, element));
+    }
+    // For types with a list of their numbers, in rising order; unused places are zero.
+    static const Packing& packing() {
+        constexpr std::uint8_t kBits = Type::kBits;
+        static const Packing packing = [] {
+            Packing made{.form = ScaleForm::k_table,
+                         .kinds = {kBits | kHead, kBits, kBits, kBits, kBits, kBits, kBits, kBits},
+                         .table = Type::kNumbers};
+            if constexpr (requires { Type::kPlain; }) made.plain = Type::kPlain;
+            return made;
+        }();
+        return packing;
+    }
+    template <class Block>
+    static void pack(const Block& block, std::byte* out) {
+        static constexpr std::array<std::uint8_t, 128> kPlaces = [] {
+            std::array<std::uint8_t, 128> places{};
+            for (std::size_t i = 0; i < Type::kNumbers.size(); ++i) {
+                if (Type::kNumbers[i] != 0)
+                    places[static_cast<std::size_t>(Type::kNumbers[i] + 64)] = static_cast<std::uint8_t>(i);
+            }
+            return places;
+        }();
+        out = put_bytes(out, Type::d(block) * Type::kUnit);
+        for (int half = 0; half < 16; ++half) out = put_bytes(out, static_cast<std::int8_t>(Type::scale(block, half)));
+        for (int begin = 0; begin < kElements; begin += kPackedGroup) {
+            std::uint8_t codes[kPackedGroup];
+            for (int i = 0; i < kPackedGroup; ++i) {
+                codes[i] = kPlaces[static_cast<std::size_t>(Type::number(block, begin + i) + 64)];
+            }
+            out = put_codes(out, Type::kBits, codes);
+        }
     }
 };
 

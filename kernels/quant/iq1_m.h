@@ -6,7 +6,7 @@
 //           four bits of the f16 d, whose lowest are in the first word.
 //               value = d * (2 scale + 1) * (number + 1/8 or - 1/8) 1.75 bits per value
 // Precision: exact in float32.
-// Kernels:  F32: no type of theirs has such numbers under such scales.
+// Kernels:  packed: the places of the numbers in a table, in three bits, under the same scales.
 // Source:   GGUF type 29.
 #pragma once
 
@@ -14,7 +14,6 @@
 #include <cstdint>
 
 #include "kernels/quant/f16.h"
-#include "kernels/quant/f32.h"
 #include "kernels/quant/grids.h"
 
 namespace foresay::kernels {
@@ -22,7 +21,6 @@ namespace foresay::kernels {
 struct IQ1_M : GridType<IQ1_M> {
     static constexpr const char* kName = "IQ1_M";
     static constexpr std::uint32_t kGgmlType = 29;
-    using Packed = F32;
 
     struct Block {
         std::uint8_t points[32];
@@ -33,6 +31,8 @@ struct IQ1_M : GridType<IQ1_M> {
     static_assert(offsetof(Block, upper) == 32 && offsetof(Block, scales) == 48);
 
     static constexpr float kUnit = 0.125f;
+    static constexpr int kBits = 3;
+    static constexpr std::array<std::int8_t, 16> kNumbers = {-9, -7, -1, 1, 7, 9};
     static float d(const Block& block) {
         unsigned bits = 0;
         for (int w = 0; w < 4; ++w) bits |= static_cast<unsigned>(block.scales[w][1] >> 4) << (4 * w);

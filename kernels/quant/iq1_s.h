@@ -5,7 +5,7 @@
 //           four times three upper index bits, the scale, and the sign of the shift.
 //               value = d * (2 scale + 1) * (number + 1/8 or - 1/8) 1.5625 bits per value
 // Precision: exact in float32.
-// Kernels:  F32: no type of theirs has such numbers under such scales.
+// Kernels:  packed: the places of the numbers in a table, in three bits, under the same scales.
 // Source:   GGUF type 19.
 #pragma once
 
@@ -13,7 +13,6 @@
 #include <cstdint>
 
 #include "kernels/quant/f16.h"
-#include "kernels/quant/f32.h"
 #include "kernels/quant/grids.h"
 
 namespace foresay::kernels {
@@ -21,7 +20,6 @@ namespace foresay::kernels {
 struct IQ1_S : GridType<IQ1_S> {
     static constexpr const char* kName = "IQ1_S";
     static constexpr std::uint32_t kGgmlType = 19;
-    using Packed = F32;
 
     struct Block {
         StoredF16 d;
@@ -31,6 +29,8 @@ struct IQ1_S : GridType<IQ1_S> {
     static_assert(sizeof(Block) == 50 && alignof(Block) == 1 && offsetof(Block, groups) == 34);
 
     static constexpr float kUnit = 0.125f;
+    static constexpr int kBits = 3;
+    static constexpr std::array<std::int8_t, 16> kNumbers = {-9, -7, -1, 1, 7, 9};
     static float d(const Block& block) { return block.d.value(); }
     static unsigned word(const Block& block, int group) {
         return block.groups[group][0] | static_cast<unsigned>(block.groups[group][1]) << 8;

@@ -7,7 +7,7 @@
 //           first group.
 //               value = d / 8 * (2 scale + 1) * number * sign       2.5625 bits per value
 // Precision: exact in float32.
-// Kernels:  F32: no type of theirs has such numbers under such scales.
+// Kernels:  packed: the places of the numbers in a table, in three bits, under the same scales.
 // Source:   GGUF type 22.
 #pragma once
 
@@ -15,7 +15,6 @@
 #include <cstdint>
 
 #include "kernels/quant/f16.h"
-#include "kernels/quant/f32.h"
 #include "kernels/quant/grids.h"
 
 namespace foresay::kernels {
@@ -23,7 +22,6 @@ namespace foresay::kernels {
 struct IQ2_S : GridType<IQ2_S> {
     static constexpr const char* kName = "IQ2_S";
     static constexpr std::uint32_t kGgmlType = 22;
-    using Packed = F32;
 
     struct Block {
         StoredF16 d;
@@ -36,6 +34,8 @@ struct IQ2_S : GridType<IQ2_S> {
     static_assert(offsetof(Block, signs) == 34 && offsetof(Block, upper) == 66 && offsetof(Block, scales) == 74);
 
     static constexpr float kUnit = 0.125f;
+    static constexpr int kBits = 3;
+    static constexpr std::array<std::int8_t, 16> kNumbers = {-43, -25, -8, 8, 25, 43};
     static float d(const Block& block) { return block.d.value(); }
     // Odd, of a group of 16.
     static int scale(const Block& block, int group) {

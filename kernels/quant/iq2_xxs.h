@@ -5,7 +5,7 @@
 //           of signs (lowest first) and the scale.
 //               value = d / 8 * (2 scale + 1) * number * sign       2.0625 bits per value
 // Precision: exact in float32.
-// Kernels:  F32: no type of theirs has such numbers under such scales.
+// Kernels:  packed: the places of the numbers in a table, in three bits, under the same scales.
 // Source:   GGUF type 16.
 #pragma once
 
@@ -13,7 +13,6 @@
 #include <cstdint>
 
 #include "kernels/quant/f16.h"
-#include "kernels/quant/f32.h"
 #include "kernels/quant/grids.h"
 
 namespace foresay::kernels {
@@ -21,7 +20,6 @@ namespace foresay::kernels {
 struct IQ2_XXS : GridType<IQ2_XXS> {
     static constexpr const char* kName = "IQ2_XXS";
     static constexpr std::uint32_t kGgmlType = 16;
-    using Packed = F32;
 
     struct Block {
         StoredF16 d;
@@ -30,6 +28,8 @@ struct IQ2_XXS : GridType<IQ2_XXS> {
     static_assert(sizeof(Block) == 66 && alignof(Block) == 1 && offsetof(Block, groups) == 2);
 
     static constexpr float kUnit = 0.125f;
+    static constexpr int kBits = 3;
+    static constexpr std::array<std::int8_t, 16> kNumbers = {-43, -25, -8, 8, 25, 43};
     static float d(const Block& block) { return block.d.value(); }
     static unsigned word(const Block& block, int group) {
         const std::uint8_t* const w = block.groups[group] + 4;

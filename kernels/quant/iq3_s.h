@@ -6,7 +6,7 @@
 //           group.
 //               value = d * (2 scale + 1) * number * sign           3.4375 bits per value
 // Precision: exact in float32.
-// Kernels:  Q6_K, whose scales are signed bytes and whose codes have a middle of 32.
+// Kernels:  packed: the places of the numbers in a table, in four bits, under the same scales. Q6_K holds them as well.
 // Source:   GGUF type 21.
 #pragma once
 
@@ -15,14 +15,12 @@
 
 #include "kernels/quant/f16.h"
 #include "kernels/quant/grids.h"
-#include "kernels/quant/pack_codes.h"
 
 namespace foresay::kernels {
 
 struct IQ3_S : GridType<IQ3_S> {
     static constexpr const char* kName = "IQ3_S";
     static constexpr std::uint32_t kGgmlType = 21;
-    using Packed = Q6_K;
 
     struct Block {
         StoredF16 d;
@@ -35,6 +33,10 @@ struct IQ3_S : GridType<IQ3_S> {
     static_assert(offsetof(Block, ninth) == 66 && offsetof(Block, signs) == 74 && offsetof(Block, scales) == 106);
 
     static constexpr float kUnit = 1.0f;
+    static constexpr int kBits = 4;
+    static constexpr std::array<std::int8_t, 16> kNumbers = {-15, -13, -11, -9, -7, -5, -3, -1,
+                                                             1,   3,   5,   7,  9,  11, 13, 15};
+    static constexpr QuantType kPlain = QuantType::q6_k;
     static float d(const Block& block) { return block.d.value(); }
     // Odd, of a group of 16.
     static int scale(const Block& block, int group) {
@@ -45,12 +47,6 @@ struct IQ3_S : GridType<IQ3_S> {
         const int index = block.points[k] | (block.ninth[k / 8] >> (k % 8) & 1) << 8;
         const int size = iq3_s_number(iq3_s_grid()[index], element % 4);
         return (block.signs[element / 8] >> (element % 8) & 1) != 0 ? -size : size;
-    }
-    static void pack(const Block& block, Q6_K::Block* out) {
-        *out = {};
-        for (int group = 0; group < 16; ++group) out->scales[group] = static_cast<std::int8_t>(scale(block, group));
-        out->d = block.d;
-        for (int i = 0; i < kElements; ++i) set_code(*out, i, number(block, i));
     }
 };
 

@@ -5,7 +5,7 @@
 //           sets of signs (lowest first) and the scale.
 //               value = d / 4 * (2 scale + 1) * number * sign       3.0625 bits per value
 // Precision: exact in float32.
-// Kernels:  F32: no type of theirs has such numbers under such scales.
+// Kernels:  packed: the places of the numbers in a table, in four bits, under the same scales.
 // Source:   GGUF type 18.
 #pragma once
 
@@ -13,7 +13,6 @@
 #include <cstdint>
 
 #include "kernels/quant/f16.h"
-#include "kernels/quant/f32.h"
 #include "kernels/quant/grids.h"
 
 namespace foresay::kernels {
@@ -21,7 +20,6 @@ namespace foresay::kernels {
 struct IQ3_XXS : GridType<IQ3_XXS> {
     static constexpr const char* kName = "IQ3_XXS";
     static constexpr std::uint32_t kGgmlType = 18;
-    using Packed = F32;
 
     struct Block {
         StoredF16 d;
@@ -31,6 +29,9 @@ struct IQ3_XXS : GridType<IQ3_XXS> {
     static_assert(sizeof(Block) == 98 && alignof(Block) == 1 && offsetof(Block, words) == 66);
 
     static constexpr float kUnit = 0.25f;
+    static constexpr int kBits = 4;
+    static constexpr std::array<std::int8_t, 16> kNumbers = {-62, -52, -44, -36, -28, -20, -12, -4,
+                                                             4,   12,  20,  28,  36,  44,  52,  62};
     static float d(const Block& block) { return block.d.value(); }
     static unsigned word(const Block& block, int group) {
         const std::uint8_t* const w = block.words[group];

@@ -6,7 +6,7 @@
 //           upper bits. Each group's 16 bytes of indices lie as in IQ4_NL.
 //               value = d * (scale - 32) * kIq4Numbers[index]       4.25 bits per value
 // Precision: exact in float32.
-// Kernels:  F32: no type of theirs has codes of seven bits under scales of its own.
+// Kernels:  packed, with the same scales and indices.
 // Source:   GGUF type 23.
 #pragma once
 
@@ -14,8 +14,8 @@
 #include <cstdint>
 
 #include "kernels/quant/f16.h"
-#include "kernels/quant/f32.h"
 #include "kernels/quant/iq4_nl.h"
+#include "kernels/quant/packing.h"
 
 namespace foresay::kernels {
 
@@ -23,7 +23,6 @@ struct IQ4_XS {
     static constexpr const char* kName = "IQ4_XS";
     static constexpr std::uint32_t kGgmlType = 23;
     static constexpr int kElements = 256;
-    using Packed = F32;
 
     struct Block {
         StoredF16 d;
@@ -39,11 +38,29 @@ struct IQ4_XS {
         const int lower = block.lower[group / 2] >> (group % 2 * 4) & 15;
         return lower | (block.upper[group / 4] >> (group % 4 * 2) & 3) << 4;
     }
-    static float dequantize(const Block& block, int element) {
+    static int index(const Block& block, int element) {
         const int group = element / 32, j = element % 32;
-        const int index = block.indices[group * 16 + j % 16] >> (j / 16 * 4) & 15;
+        return block.indices[group * 16 + j % 16] >> (j / 16 * 4) & 15;
+    }
+    static float dequantize(const Block& block, int element) {
+        const int group = element / 32;
         const float factor = block.d.value() * static_cast<float>(scale(block, group) - 32);
-        return factor * static_cast<float>(kIq4Numbers[index]);
+        return factor * static_cast<float>(kIq4Numbers[index(block, element)]);
+    }
+    static const Packing& packing() {
+        static const Packing packing{
+            .form = ScaleForm::k_table, .kinds = {4 | kHead, 4, 4, 4, 4, 4, 4, 4}, .table = std::to_array(kIq4Numbers)};
+        return packing;
+    }
+    static void pack(const Block& block, std::byte* out) {
+        out = put_bytes(out, block.d.value());
+        for (int half = 0; half < 16; ++half)
+            out = put_bytes(out, static_cast<std::int8_t>(scale(block, half / 2) - 32));
+        for (int begin = 0; begin < kElements; begin += kPackedGroup) {
+            std::uint8_t codes[kPackedGroup];
+            for (int i = 0; i < kPackedGroup; ++i) codes[i] = static_cast<std::uint8_t>(index(block, begin + i));
+            out = put_codes(out, 4, codes);
+        }
     }
 };
 

@@ -1,4 +1,4 @@
-// kernels/quant/k_scales.h: the packed scales and minima that Q4_K and Q5_K share.
+// kernels/quant/k_scales.h: the packed scales and minima that the K types of 4 and 5 bits share.
 //
 // Layout:   12 bytes hold eight 6-bit scales and eight 6-bit minima, one pair per group of 32 values:
 //               bytes 0-3    scale of groups 0-3 in bits 0-5;  bits 4-5 of the scale of groups 4-7 in bits 6-7

@@ -19,6 +19,7 @@ namespace foresay::kernels {
 
 struct MXFP4 {
     static constexpr QuantType kQuantType = QuantType::mxfp4;
+    static constexpr std::uint32_t kGgmlType = 39;
     static constexpr int kElements = 32;
     static constexpr int kMostExponent = 253;
 

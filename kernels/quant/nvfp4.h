@@ -7,7 +7,7 @@
 //           three of mantissa; its uppermost bit means nothing, and 0x7f means zero.
 //               value = number * scale            4.5 bits per value
 // Precision: exact in float32.
-// Kernels:  BF16, which holds every value.
+// Kernels:  packed, with the scales in float32. BF16 holds every value as well.
 // Source:   GGUF type 40.
 #pragma once
 
@@ -15,7 +15,7 @@
 #include <cstdint>
 
 #include "kernels/quant/bf16.h"
-#include "kernels/quant/f16.h"
+#include "kernels/quant/packing.h"
 
 namespace foresay::kernels {
 
@@ -23,7 +23,6 @@ struct NVFP4 {
     static constexpr const char* kName = "NVFP4";
     static constexpr std::uint32_t kGgmlType = 40;
     static constexpr int kElements = 64;
-    using Packed = BF16;
 
     struct Block {
         std::uint8_t scales[4];
@@ -37,11 +36,28 @@ struct NVFP4 {
         if (exponent == 0) return static_cast<float>(mantissa) * 0x1p-9f;
         return f32_from_bits((exponent + 120) << 23 | mantissa << 20);
     }
-    static float dequantize(const Block& block, int element) {
-        constexpr std::int8_t kTwice[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+    // Twice the numbers.
+    static constexpr std::array<std::int8_t, 16> kTwice = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+    static int code(const Block& block, int element) {
         const int group = element / 16, j = element % 16;
-        const int code = block.codes[group * 8 + j % 8] >> (j / 8 * 4) & 15;
-        return static_cast<float>(kTwice[code]) * (0.5f * scale(block.scales[group]));
+        return block.codes[group * 8 + j % 8] >> (j / 8 * 4) & 15;
+    }
+    static float dequantize(const Block& block, int element) {
+        return static_cast<float>(kTwice[static_cast<std::size_t>(code(block, element))]) *
+               (0.5f * scale(block.scales[element / 16]));
+    }
+    static const Packing& packing() {
+        static const Packing packing{
+            .form = ScaleForm::f32_table, .kinds = {4 | kHead}, .table = kTwice, .plain = QuantType::bf16};
+        return packing;
+    }
+    static void pack(const Block& block, std::byte* out) {
+        for (int begin = 0; begin < kElements; begin += kPackedGroup) {
+            for (int h = 0; h < 2; ++h) out = put_bytes(out, 0.5f * scale(block.scales[begin / 16 + h]));
+            std::uint8_t codes[kPackedGroup];
+            for (int i = 0; i < kPackedGroup; ++i) codes[i] = static_cast<std::uint8_t>(code(block, begin + i));
+            out = put_codes(out, 4, codes);
+        }
     }
 };
 

@@ -6,7 +6,7 @@
 //           2 q + 1 of byte l.
 //               value = (d * scale) * code - dmin * minimum             2.625 bits per value
 // Precision: both products are exact in float32; the subtraction rounds once.
-// Kernels:  F32: no type of theirs has minima of 16 values.
+// Kernels:  packed, with the same scales and minima.
 // Source:   GGUF type 10.
 #pragma once
 
@@ -14,7 +14,7 @@
 #include <cstdint>
 
 #include "kernels/quant/f16.h"
-#include "kernels/quant/f32.h"
+#include "kernels/quant/packing.h"
 
 namespace foresay::kernels {
 
@@ -22,7 +22,6 @@ struct Q2_K {
     static constexpr const char* kName = "Q2_K";
     static constexpr std::uint32_t kGgmlType = 10;
     static constexpr int kElements = 256;
-    using Packed = F32;
 
     struct Block {
         std::uint8_t scales[16];
@@ -42,6 +41,18 @@ struct Q2_K {
         const float scale = block.d.value() * static_cast<float>(both & 15);
         const float minimum = block.dmin.value() * static_cast<float>(both >> 4);
         return scale * static_cast<float>(code(block, element)) - minimum;
+    }
+    static const Packing& packing() {
+        static const Packing packing{.form = ScaleForm::k_minimum, .kinds = {2 | kHead, 2, 2, 2, 2, 2, 2, 2}};
+        return packing;
+    }
+    static void pack(const Block& block, std::byte* out) {
+        out = put_bytes(put_bytes(put_bytes(out, block.d), block.dmin), block.scales);
+        for (int begin = 0; begin < kElements; begin += kPackedGroup) {
+            std::uint8_t codes[kPackedGroup];
+            for (int i = 0; i < kPackedGroup; ++i) codes[i] = static_cast<std::uint8_t>(code(block, begin + i));
+            out = put_codes(out, 2, codes);
+        }
     }
 };
 

@@ -18,6 +18,7 @@ namespace foresay::kernels {
 
 struct Q4_0 {
     static constexpr QuantType kQuantType = QuantType::q4_0;
+    static constexpr std::uint32_t kGgmlType = 2;
     static constexpr int kElements = 32;
 
     struct Block {

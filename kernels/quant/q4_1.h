@@ -4,7 +4,7 @@
 //           j + 16 in the high half of byte j.
 //               value = d * code + m              5 bits per value
 // Precision: the product is exact in float32; the sum rounds once.
-// Kernels:  F32, which holds every value: no type of theirs has a minimum of its own for 32 values.
+// Kernels:  packed, with the same scales and minima.
 // Source:   GGUF type 3.
 #pragma once
 
@@ -12,7 +12,7 @@
 #include <cstdint>
 
 #include "kernels/quant/f16.h"
-#include "kernels/quant/f32.h"
+#include "kernels/quant/packing.h"
 
 namespace foresay::kernels {
 
@@ -20,7 +20,6 @@ struct Q4_1 {
     static constexpr const char* kName = "Q4_1";
     static constexpr std::uint32_t kGgmlType = 3;
     static constexpr int kElements = 32;
-    using Packed = F32;
 
     struct Block {
         StoredF16 d;
@@ -32,6 +31,16 @@ struct Q4_1 {
     static int code(const Block& block, int element) { return block.codes[element % 16] >> (element / 16 * 4) & 15; }
     static float dequantize(const Block& block, int element) {
         return block.d.value() * static_cast<float>(code(block, element)) + block.m.value();
+    }
+    static const Packing& packing() {
+        static const Packing packing{.form = ScaleForm::f16_minimum, .kinds = {4 | kHead}};
+        return packing;
+    }
+    static void pack(const Block& block, std::byte* out) {
+        out = put_bytes(put_bytes(out, block.d), block.m);
+        std::uint8_t codes[kPackedGroup];
+        for (int i = 0; i < kElements; ++i) codes[i] = static_cast<std::uint8_t>(code(block, i));
+        put_codes(out, 4, codes);
     }
 };
 

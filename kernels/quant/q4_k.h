@@ -20,6 +20,7 @@ namespace foresay::kernels {
 
 struct Q4_K {
     static constexpr QuantType kQuantType = QuantType::q4_k;
+    static constexpr std::uint32_t kGgmlType = 12;
     static constexpr int kElements = 256;
     static constexpr int kGroup = 32;
 
@@ -28,6 +29,14 @@ struct Q4_K {
         StoredF16 dmin;
         KScales scales;
         std::uint8_t codes[128];
+
+        static constexpr int kCodeBits = 4;
+        // Of value `element`.
+        void set_code(int element, int code) {
+            std::uint8_t& byte = codes[element / (2 * kGroup) * kGroup + element % kGroup];
+            const int shift = element / kGroup % 2 * 4;
+            byte = static_cast<std::uint8_t>((byte & ~(15 << shift)) | code << shift);
+        }
     };
     static_assert(sizeof(Block) == 144 && alignof(Block) == 1);
     static_assert(offsetof(Block, dmin) == 2 && offsetof(Block, scales) == 4 && offsetof(Block, codes) == 16);

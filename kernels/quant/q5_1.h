@@ -3,7 +3,7 @@
 // Layout:   24 bytes for 32 values: f16 d, f16 m, then fifth bits and low nibbles as in Q5_0.
 //               value = d * code + m              6 bits per value
 // Precision: the product is exact in float32; the sum rounds once.
-// Kernels:  F32, as Q4_1.
+// Kernels:  packed, with the same scales and minima.
 // Source:   GGUF type 7.
 #pragma once
 
@@ -11,7 +11,7 @@
 #include <cstdint>
 
 #include "kernels/quant/f16.h"
-#include "kernels/quant/f32.h"
+#include "kernels/quant/packing.h"
 
 namespace foresay::kernels {
 
@@ -19,7 +19,6 @@ struct Q5_1 {
     static constexpr const char* kName = "Q5_1";
     static constexpr std::uint32_t kGgmlType = 7;
     static constexpr int kElements = 32;
-    using Packed = F32;
 
     struct Block {
         StoredF16 d;
@@ -37,6 +36,16 @@ struct Q5_1 {
     }
     static float dequantize(const Block& block, int element) {
         return block.d.value() * static_cast<float>(code(block, element)) + block.m.value();
+    }
+    static const Packing& packing() {
+        static const Packing packing{.form = ScaleForm::f16_minimum, .kinds = {5 | kHead}};
+        return packing;
+    }
+    static void pack(const Block& block, std::byte* out) {
+        out = put_bytes(put_bytes(out, block.d), block.m);
+        std::uint8_t codes[kPackedGroup];
+        for (int i = 0; i < kElements; ++i) codes[i] = static_cast<std::uint8_t>(code(block, i));
+        put_codes(out, 5, codes);
     }
 };
 

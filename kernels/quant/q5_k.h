@@ -20,6 +20,7 @@ namespace foresay::kernels {
 
 struct Q5_K {
     static constexpr QuantType kQuantType = QuantType::q5_k;
+    static constexpr std::uint32_t kGgmlType = 13;
     static constexpr int kElements = 256;
     static constexpr int kGroup = 32;
 
@@ -29,6 +30,16 @@ struct Q5_K {
         KScales scales;
         std::uint8_t high[32];
         std::uint8_t low[128];
+
+        static constexpr int kCodeBits = 5;
+        // Of value `element`.
+        void set_code(int element, int code) {
+            const int group = element / kGroup, shift = group % 2 * 4;
+            std::uint8_t& lower = low[group / 2 * kGroup + element % kGroup];
+            std::uint8_t& upper = high[element % kGroup];
+            lower = static_cast<std::uint8_t>((lower & ~(15 << shift)) | (code & 15) << shift);
+            upper = static_cast<std::uint8_t>((upper & ~(1 << group)) | (code >> 4) << group);
+        }
     };
     static_assert(sizeof(Block) == 176 && alignof(Block) == 1);
     static_assert(offsetof(Block, dmin) == 2 && offsetof(Block, scales) == 4 && offsetof(Block, high) == 16 &&

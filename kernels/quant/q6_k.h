@@ -20,6 +20,7 @@ namespace foresay::kernels {
 
 struct Q6_K {
     static constexpr QuantType kQuantType = QuantType::q6_k;
+    static constexpr std::uint32_t kGgmlType = 14;
     static constexpr int kElements = 256;
     static constexpr int kGroup = 16;
 

@@ -17,6 +17,7 @@ namespace foresay::kernels {
 
 struct Q8_0 {
     static constexpr QuantType kQuantType = QuantType::q8_0;
+    static constexpr std::uint32_t kGgmlType = 8;
     static constexpr int kElements = 32;
 
     struct Block {

@@ -38,49 +38,6 @@ int covering_multiple(float value, float unit, int high) {
     return multiple;
 }
 
-// Chooses d, dmin, scales and minima of a Q4_K or Q5_K block so that each group's codes 0 .. max_code span its values,
-// and hands the codes to `store(element, code)`.
-template <class Block, class Store>
-void quantize_groups(const float* values, int max_code, Block& out, Store store) {
-    constexpr int kGroup = 32;
-    float lowest[KScales::kGroups];  // most negative value as a magnitude; 0 when there is none
-    float highest[KScales::kGroups];
-    float deepest = 0.0f;
-    for (int group = 0; group < KScales::kGroups; ++group) {
-        float low = 0.0f;
-        float high = 0.0f;
-        for (int j = 0; j < kGroup; ++j) {
-            low = std::min(low, values[group * kGroup + j]);
-            high = std::max(high, values[group * kGroup + j]);
-        }
-        lowest[group] = -low;
-        highest[group] = high;
-        deepest = std::max(deepest, -low);
-    }
-    out.dmin = f16_at_least(deepest / KScales::kMax);
-    const float dmin = out.dmin.value();
-    int minimum[KScales::kGroups];
-    float step[KScales::kGroups];
-    float widest = 0.0f;
-    for (int group = 0; group < KScales::kGroups; ++group) {
-        minimum[group] = covering_multiple(lowest[group], dmin, KScales::kMax);
-        step[group] = (highest[group] + dmin * static_cast<float>(minimum[group])) / static_cast<float>(max_code);
-        widest = std::max(widest, step[group]);
-    }
-    out.d = f16_at_least(widest / KScales::kMax);
-    const float d = out.d.value();
-    for (int group = 0; group < KScales::kGroups; ++group) {
-        const int scale = covering_multiple(step[group], d, KScales::kMax);
-        out.scales.set(group, scale, minimum[group]);
-        const float inverse_step = inverse(d * static_cast<float>(scale));
-        const float offset = dmin * static_cast<float>(minimum[group]);
-        for (int j = 0; j < kGroup; ++j) {
-            const int element = group * kGroup + j;
-            store(element, nearest_code(values[element] + offset, inverse_step, 0, max_code));
-        }
-    }
-}
-
 std::uint8_t with_bits(std::uint8_t byte, int bits) { return static_cast<std::uint8_t>(byte | bits); }
 
 }  // namespace
@@ -118,24 +75,48 @@ void quantize_block(const float* values, Q8_0::Block& out) {
     }
 }
 
-void quantize_block(const float* values, Q4_K::Block& out) {
-    out = {};
-    quantize_groups(values, 15, out, [&out](int element, int code) {
-        const int group = element / Q4_K::kGroup;
-        std::uint8_t& byte = out.codes[group / 2 * Q4_K::kGroup + element % Q4_K::kGroup];
-        byte = with_bits(byte, code << (group % 2 * 4));
-    });
-}
-
-void quantize_block(const float* values, Q5_K::Block& out) {
-    out = {};
-    quantize_groups(values, 31, out, [&out](int element, int code) {
-        const int group = element / Q5_K::kGroup;
-        const int j = element % Q5_K::kGroup;
-        std::uint8_t& low = out.low[group / 2 * Q5_K::kGroup + j];
-        low = with_bits(low, (code & 15) << (group % 2 * 4));
-        out.high[j] = with_bits(out.high[j], (code >> 4) << group);
-    });
+void quantize_groups(const float* values, int bits, StoredF16& d_out, StoredF16& dmin_out, KScales& scales,
+                     std::uint8_t (&codes)[256]) {
+    const int max_code = (1 << bits) - 1;
+    scales = {};
+    constexpr int kGroup = 32;
+    float lowest[KScales::kGroups];  // most negative value as a magnitude; 0 when there is none
+    float highest[KScales::kGroups];
+    float deepest = 0.0f;
+    for (int group = 0; group < KScales::kGroups; ++group) {
+        float low = 0.0f;
+        float high = 0.0f;
+        for (int j = 0; j < kGroup; ++j) {
+            low = std::min(low, values[group * kGroup + j]);
+            high = std::max(high, values[group * kGroup + j]);
+        }
+        lowest[group] = -low;
+        highest[group] = high;
+        deepest = std::max(deepest, -low);
+    }
+    dmin_out = f16_at_least(deepest / KScales::kMax);
+    const float dmin = dmin_out.value();
+    int minimum[KScales::kGroups];
+    float step[KScales::kGroups];
+    float widest = 0.0f;
+    for (int group = 0; group < KScales::kGroups; ++group) {
+        minimum[group] = covering_multiple(lowest[group], dmin, KScales::kMax);
+        step[group] = (highest[group] + dmin * static_cast<float>(minimum[group])) / static_cast<float>(max_code);
+        widest = std::max(widest, step[group]);
+    }
+    d_out = f16_at_least(widest / KScales::kMax);
+    const float d = d_out.value();
+    for (int group = 0; group < KScales::kGroups; ++group) {
+        const int scale = covering_multiple(step[group], d, KScales::kMax);
+        scales.set(group, scale, minimum[group]);
+        const float inverse_step = inverse(d * static_cast<float>(scale));
+        const float offset = dmin * static_cast<float>(minimum[group]);
+        for (int j = 0; j < kGroup; ++j) {
+            const int element = group * kGroup + j;
+            codes[element] =
+                static_cast<std::uint8_t>(nearest_code(values[element] + offset, inverse_step, 0, max_code));
+        }
+    }
 }
 
 void quantize_block(const float* values, MXFP4::Block& out) {

@@ -1,7 +1,6 @@
 #include "kernels/quant/stored_type.h"
 
 #include <algorithm>
-#include <type_traits>
 
 #include "kernels/quant/iq1_m.h"
 #include "kernels/quant/iq1_s.h"
@@ -26,38 +25,38 @@
 namespace foresay::kernels {
 namespace {
 
-void put(float value, F32::Block& out) { std::memcpy(out.bytes, &value, sizeof value); }
-void put(float value, BF16::Block& out) {
-    const std::uint16_t bits = f32_to_bf16(value);
-    out = {static_cast<std::uint8_t>(bits & 0xffu), static_cast<std::uint8_t>(bits >> 8)};
-}
-
 template <class T>
 StoredType entry() {
-    using Packed = typename T::Packed;
-    static_assert(T::kElements % Packed::kElements == 0);
     StoredType type{.name = T::kName,
                     .ggml_type = T::kGgmlType,
                     .block_elements = T::kElements,
                     .block_bytes = sizeof(typename T::Block),
-                    .packed = Packed::kQuantType,
+                    .packed = QuantType::packed,
+                    .packing = nullptr,
                     .dequantize_block = nullptr,
                     .pack = nullptr};
     type.dequantize_block = [](const std::byte* block, float* out) {
         const auto& from = *reinterpret_cast<const typename T::Block*>(block);
         for (int i = 0; i < T::kElements; ++i) out[i] = T::dequantize(from, i);
     };
-    type.pack = [](const std::byte* blocks, std::int64_t count, std::byte* out) {
-        const auto* from = reinterpret_cast<const typename T::Block*>(blocks);
-        auto* to = reinterpret_cast<typename Packed::Block*>(out);
-        for (std::int64_t b = 0; b < count; ++b, to += T::kElements / Packed::kElements) {
-            if constexpr (Packed::kElements > 1) {
-                T::pack(from[b], to);
-            } else {
-                for (int i = 0; i < T::kElements; ++i) put(T::dequantize(from[b], i), to[i]);
-            }
-        }
-    };
+    if constexpr (requires { typename T::Packed; }) {
+        using Packed = typename T::Packed;
+        static_assert(T::kElements % Packed::kElements == 0);
+        type.packed = Packed::kQuantType;
+        type.pack = [](const std::byte* blocks, std::int64_t count, std::byte* out) {
+            const auto* from = reinterpret_cast<const typename T::Block*>(blocks);
+            auto* to = reinterpret_cast<typename Packed::Block*>(out);
+            for (std::int64_t b = 0; b < count; ++b, to += T::kElements / Packed::kElements) T::pack(from[b], to);
+        };
+    } else {
+        // A row repeats what a block becomes.
+        type.packing = &T::packing();
+        type.pack = [](const std::byte* blocks, std::int64_t count, std::byte* out) {
+            const auto* from = reinterpret_cast<const typename T::Block*>(blocks);
+            const std::int64_t bytes = row_bytes(T::packing(), T::kElements);
+            for (std::int64_t b = 0; b < count; ++b, out += bytes) T::pack(from[b], out);
+        };
+    }
     return type;
 }
 

@@ -22,6 +22,7 @@ struct StoredType {
     std::int32_t block_elements;  // values per block
     std::int32_t block_bytes;     // bytes per block
     QuantType packed;             // whose blocks hold its numbers
+    const Packing* packing;       // how, if they are rows of QuantType::packed; else null
 
     // The block_elements values of a block: the exact path, which packed blocks are tested against.
     void (*dequantize_block)(const std::byte* block, float* out);
@@ -29,7 +30,9 @@ struct StoredType {
     void (*pack)(const std::byte* blocks, std::int64_t count, std::byte* out);
 
     std::int64_t stored_bytes(std::int64_t elements) const { return elements / block_elements * block_bytes; }
-    std::int64_t packed_bytes(std::int64_t elements) const { return row_bytes(packed, elements); }
+    std::int64_t packed_bytes(std::int64_t elements) const {
+        return packing != nullptr ? row_bytes(*packing, elements) : row_bytes(packed, elements);
+    }
 };
 
 // In the order of their numbers.

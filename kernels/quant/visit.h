@@ -16,30 +16,25 @@
 
 namespace foresay::kernels {
 
+// The list of the types that have a layout of their own, in the order of QuantType.
+template <class... Types>
+struct QuantTypeList {};
+using AllQuantTypes = QuantTypeList<F32, F16, BF16, Q4_0, Q8_0, Q4_K, Q5_K, Q6_K, MXFP4>;
+
+template <class Body, class First, class... Rest>
+decltype(auto) visit_list(QuantType quant_type, Body&& body, QuantTypeList<First, Rest...>) {
+    if (quant_type == First::kQuantType) return body(First{});
+    if constexpr (sizeof...(Rest) > 0) {
+        return visit_list(quant_type, body, QuantTypeList<Rest...>{});
+    } else {
+        bug("a quantisation type without a layout of its own");
+    }
+}
+
 // visit_quant_type(t, [&](auto q) { using Q = decltype(q); ... }) calls the body with Q = F32, F16, ..., or MXFP4.
 template <class Body>
 decltype(auto) visit_quant_type(QuantType quant_type, Body&& body) {
-    switch (quant_type) {
-        case QuantType::f32:
-            return body(F32{});
-        case QuantType::f16:
-            return body(F16{});
-        case QuantType::bf16:
-            return body(BF16{});
-        case QuantType::q4_0:
-            return body(Q4_0{});
-        case QuantType::q8_0:
-            return body(Q8_0{});
-        case QuantType::q4_k:
-            return body(Q4_K{});
-        case QuantType::q5_k:
-            return body(Q5_K{});
-        case QuantType::q6_k:
-            return body(Q6_K{});
-        case QuantType::mxfp4:
-            return body(MXFP4{});
-    }
-    bug("unknown quantisation type");
+    return visit_list(quant_type, body, AllQuantTypes{});
 }
 
 }  // namespace foresay::kernels

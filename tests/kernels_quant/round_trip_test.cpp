@@ -108,6 +108,8 @@ float error_bound(QuantType quant_type, std::span<const float> values, std::size
             const float need = largest_magnitude(group_of(16)) / 31.0f;
             return (need + stored(largest_magnitude(block) / 31.0f / 127.0f)) / 2.0f * 1.0001f;
         }
+        case QuantType::packed:
+            break;
     }
     return 0.0f;
 }

@@ -92,11 +92,18 @@ TEST(StoredTypes, PackedBlocksHoldTheSameNumbers) {
         std::vector<std::byte> packed(static_cast<std::size_t>(type.packed_bytes(elements)), std::byte{0xa5});
         type.pack(bytes.data(), kBlocks, packed.data());
         std::vector<float> values(expected.size());
-        dequantize_row({type.packed, 1, elements, packed.data()}, 0, values);
+        dequantize_row({type.packed, 1, elements, packed.data(), type.packing}, 0, values);
         for (std::size_t i = 0; i < values.size(); ++i) {
             ASSERT_EQ(std::bit_cast<std::uint32_t>(values[i]), std::bit_cast<std::uint32_t>(expected[i]))
                 << type.name << " value " << i;
         }
+        if (type.packing == nullptr) continue;
+        // And what a backend without packed rows gets.
+        const QuantType kept = type.packing->plain;
+        std::vector<std::byte> plain(static_cast<std::size_t>(row_bytes(kept, elements)), std::byte{0xa5});
+        unpack_to_plain(*type.packing, packed.data(), elements, plain.data());
+        dequantize_row({kept, 1, elements, plain.data()}, 0, values);
+        EXPECT_EQ(values, expected) << type.name << " as " << info(kept).name;
     }
 }
 

@@ -89,7 +89,7 @@ TEST_P(FormatGoldens, RowsAreEqual) {
         for (std::int64_t r = 0; r < decoded.shape[0]; ++r) {
             const std::int64_t at = last ? rows - decoded.shape[0] + r : r;
             const std::vector<float> values = row(matrix, at);
-            kernels::TensorView view{matrix.packed(), 1, matrix.cols(), nullptr};
+            kernels::TensorView view{matrix.packed(), 1, matrix.cols(), nullptr, matrix.packing()};
             std::vector<std::byte> bytes(static_cast<std::size_t>(view.bytes()));
             matrix.pack({.first = at, .count = 1}, bytes.data());
             view.data = bytes.data();

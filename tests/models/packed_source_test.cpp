@@ -107,7 +107,8 @@ TEST(PackedSource, HoldsTheNumbersOfTheFile) {
         EXPECT_EQ(source->config().file_type, "f32");
         const kernels::TensorView q = source->tensor({.layer = 0, .part = "attn_q"}, {kWidth, kWidth});
         const kernels::TensorView v = source->tensor({.layer = 0, .part = "attn_v"}, {kWidth, kWidth});
-        EXPECT_EQ(q.quant_type, factor == 0.0f ? QuantType::bf16 : QuantType::f32);
+        EXPECT_EQ(q.quant_type, QuantType::packed);
+        EXPECT_EQ(q.packing->plain, factor == 0.0f ? QuantType::bf16 : QuantType::f32);
         EXPECT_EQ(v.quant_type, QuantType::q8_0);
         std::vector<float> row(kWidth);
         for (std::int64_t r = 0; r < kWidth; ++r) {
@@ -137,13 +138,15 @@ TEST(PackedSource, CountsTheBytesOfMemory) {
     EXPECT_EQ(five.values, kWidth * kWidth);
     EXPECT_EQ(five.stored_bytes, kWidth * 2 * 22);
     EXPECT_EQ(five.kept_bytes, kWidth * 2 * 34);
-    EXPECT_EQ(four.kept, "bf16");
-    EXPECT_EQ(four.kept_bytes, kWidth * kWidth * 2);
+    EXPECT_EQ(four.kept, "packed");
+    EXPECT_EQ(four.kept_bytes, kWidth * 2 * (8 + 16));
     EXPECT_EQ(plain.kept, "");
     EXPECT_EQ(source->weight_bytes(), five.kept_bytes + four.kept_bytes + plain.kept_bytes);
+    EXPECT_EQ(source->expanded_bytes(), kWidth * kWidth * 2 - four.kept_bytes) << "as bfloat16";
     image.factor = 2.0f;
-    EXPECT_EQ(image.open()->weight_bytes(),
-              five.kept_bytes + kWidth * kWidth * 4 + plain.kept_bytes + static_cast<std::int64_t>(sizeof(float)));
+    const auto scaled = image.open();
+    EXPECT_EQ(scaled->weight_bytes(), source->weight_bytes() + static_cast<std::int64_t>(sizeof(float)));
+    EXPECT_EQ(scaled->expanded_bytes(), kWidth * kWidth * 4 - four.kept_bytes) << "as float32";
 }
 
 TEST(PackedSource, RefusesFactorsOfAnotherNumber) {
@@ -193,7 +196,7 @@ TEST(PackedSource, ReadsAFolderWithAQuantisedTable) {
     const auto source = core::ModelSource::open(directory.path());
     EXPECT_TRUE(source->config().tied_head);
     EXPECT_EQ(source->config().shape.vocab, kVocab);
-    EXPECT_EQ(source->embedding_bytes(), kVocab * kWidth * 4);
+    EXPECT_EQ(source->embedding_bytes(), kVocab * 2 * (4 + 16));
     const kernels::TensorView head = source->tensor({.part = "output"}, {kVocab, kWidth});
     const std::vector<std::uint32_t> words = some_words(static_cast<std::size_t>(kVocab * kWidth / 8), 5);
     std::vector<float> row(kWidth);

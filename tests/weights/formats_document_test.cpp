@@ -40,8 +40,10 @@ std::string upper(std::string_view text) {
 std::string row_of(const GgmlType& type) {
     std::string row = "| " + type.name + " | " + bits(type.block_bytes, type.block_elements) + " | ";
     if (type.stored == nullptr) return row + "as it is | ";
-    const kernels::QuantTypeInfo packed = kernels::info(type.stored->packed);
-    return row + upper(packed.name) + ", " + bits(packed.block_bytes, packed.block_elements) + " | ";
+    constexpr std::int64_t kValues = 256;
+    const std::string name =
+        type.stored->packing != nullptr ? "packed" : upper(kernels::info(type.stored->packed).name);
+    return row + name + ", " + bits(static_cast<double>(type.stored->packed_bytes(kValues)), kValues) + " | ";
 }
 
 TEST(FormatsDocument, ListsTheTypesOfGguf) {

@@ -18,7 +18,10 @@ namespace foresay::core {
 namespace {
 
 using namespace testing;
+using kernels::kHead;
+using kernels::Packing;
 using kernels::QuantType;
+using kernels::ScaleForm;
 
 // The matrix "m" of a folder. The image must live as long.
 class Opened {
@@ -52,12 +55,23 @@ void set(FolderImage& image, const std::string& tensor, std::size_t at, Value va
     std::memcpy(image.tensors.at(tensor).bytes.data() + sizeof value * at, &value, sizeof value);
 }
 
+// That a matrix becomes packed rows, and of which kind.
+void expect_packed(const Opened& opened, ScaleForm form, const std::vector<std::uint8_t>& kinds,
+                   QuantType plain = QuantType::f32) {
+    const Packing* const packing = opened.matrix().packing();
+    ASSERT_NE(packing, nullptr) << opened.matrix().encoding();
+    EXPECT_EQ(opened.matrix().packed(), QuantType::packed);
+    EXPECT_EQ(packing->form, form);
+    EXPECT_EQ(packing->kinds, kinds);
+    EXPECT_EQ(packing->plain, plain);
+}
+
 // Every row of a matrix, packed, holds the numbers that values() gives; also when only every second row is taken.
 void expect_packs(const StoredMatrix& matrix) {
     const auto cols = static_cast<std::size_t>(matrix.cols());
     for (const std::int64_t step : {1, 2}) {
         const std::int64_t rows = matrix.rows() / step;
-        kernels::TensorView view{matrix.packed(), rows, matrix.cols(), nullptr};
+        kernels::TensorView view{matrix.packed(), rows, matrix.cols(), nullptr, matrix.packing()};
         std::vector<std::byte> bytes(static_cast<std::size_t>(view.bytes()), std::byte{0xa5});
         matrix.pack({.first = step - 1, .step = step, .count = rows}, bytes.data());
         view.data = bytes.data();
@@ -69,6 +83,13 @@ void expect_packs(const StoredMatrix& matrix) {
                 ASSERT_EQ(std::bit_cast<std::uint32_t>(found[i]), std::bit_cast<std::uint32_t>(expected[i]))
                     << matrix.encoding() << " row " << row << " input " << i;
             }
+            if (view.packing == nullptr) continue;
+            // And so for a backend that has no packed rows.
+            std::vector<std::byte> plain(
+                static_cast<std::size_t>(kernels::row_bytes(view.packing->plain, matrix.cols())));
+            kernels::unpack_to_plain(*view.packing, view.data + row * view.row_bytes(), matrix.cols(), plain.data());
+            kernels::dequantize_row({view.packing->plain, 1, matrix.cols(), plain.data()}, 0, found);
+            EXPECT_EQ(found, expected) << matrix.encoding() << " row " << row;
         }
     }
 }
@@ -99,22 +120,23 @@ TEST(Formats, GptqAddsOneToItsZerosInTheFirstVersion) {
 
 TEST(Formats, GptqTakesTheSmallestTypeThatHoldsTheNumbers) {
     EXPECT_EQ(Opened(gptq_image(2)).matrix().packed(), QuantType::q4_0);
-    EXPECT_EQ(Opened(gptq_image(4)).matrix().packed(), QuantType::q8_0);
+    expect_packed(Opened(gptq_image(4)), ScaleForm::f16_zero, {4 | kHead, 4 | kHead}, QuantType::q8_0);
     FolderImage symmetric = gptq_image(4);
     for (std::size_t i = 0; i < 2 * kOut / 8; ++i) set(symmetric, "m.qzeros", i, 0x77777777u);
     EXPECT_EQ(Opened(symmetric).matrix().packed(), QuantType::q4_0);
     expect_packs(Opened(symmetric).matrix());
-    EXPECT_EQ(Opened(gptq_image(8)).matrix().packed(), QuantType::f32) << "zeros of 256 and codes of 255";
+    // Zeros of 256 and codes of 255.
+    expect_packed(Opened(gptq_image(8)), ScaleForm::f16_zero, {8 | kHead, 8 | kHead});
     // bfloat16 scales that float16 has, and one that it has not.
     symmetric.tensors["m.scales"].type = "BF16";
     for (std::size_t i = 0; i < 2 * kOut; ++i) set(symmetric, "m.scales", i, static_cast<std::uint16_t>(0x3c01 + i));
     EXPECT_EQ(Opened(symmetric).matrix().packed(), QuantType::q4_0);
     set(symmetric, "m.scales", 7, static_cast<std::uint16_t>(0x3001));
-    EXPECT_EQ(Opened(symmetric).matrix().packed(), QuantType::f32);
+    expect_packed(Opened(symmetric), ScaleForm::f32_zero, {4 | kHead, 4 | kHead});
     expect_packs(Opened(symmetric).matrix());
 }
 
-TEST(Formats, GptqInAnOrderOfActivityKeepsAScalePerInput) {
+TEST(Formats, GptqInAnOrderOfActivityIsPutIntoTheOrderOfItsGroups) {
     FolderImage image = gptq_image(4);
     const Opened plain(image);
     // Inputs 3 and 40 change groups.
@@ -122,7 +144,15 @@ TEST(Formats, GptqInAnOrderOfActivityKeepsAScalePerInput) {
     set(image, "m.g_idx", 40, std::int32_t{0});
     const Opened ordered(image);
     EXPECT_EQ(ordered.matrix().encoding(), "GPTQ, 4 bits, groups of 32, act-order");
-    EXPECT_EQ(ordered.matrix().packed(), QuantType::f32);
+    expect_packed(ordered, ScaleForm::f16_zero, {4 | kHead, 4 | kHead});
+    // Inputs in the order of their groups, and within a group in their own.
+    const std::vector<std::int32_t>& order = ordered.matrix().packing()->order;
+    ASSERT_EQ(order.size(), std::size_t{kIn});
+    EXPECT_EQ(order[3], 4);
+    EXPECT_EQ(order[31], 40);
+    EXPECT_EQ(order[32], 3);
+    EXPECT_EQ(order[33], 32);
+    EXPECT_EQ(plain.matrix().packing()->order.size(), 0u);
     EXPECT_EQ(ordered.value(9, 4), plain.value(9, 4));
     const auto code = static_cast<int>(word(image, "m.qweight", 9) >> 12 & 15u);
     const auto zero = static_cast<int>(word(image, "m.qzeros", 4 + 1) >> 4 & 15u) + 1;
@@ -176,13 +206,17 @@ TEST(Formats, Fp8BlocksMayBeRagged) {
     EXPECT_EQ(opened.value(30, 41), 1.5f * 1.7f);
     EXPECT_EQ(opened.value(2, 39), -std::ldexp(1.0f, -9) * 0.5f);
     EXPECT_EQ(opened.matrix().encoding(), "FP8, blocks of 24 x 40");
+    EXPECT_EQ(opened.matrix().packed(), QuantType::f32) << "a scale changes within 32 inputs";
     expect_packs(opened.matrix());
     // A scale per output, and one for all.
     image.tensors.erase("m.weight_scale_inv");
     image.tensors["m.weight_scale"] = image_tensor("BF16", {kOut, 1}, std::vector<std::uint16_t>(kOut, 0x4040));
     EXPECT_EQ(Opened(image).value(30, 41), 4.5f);
+    expect_packed(Opened(image), ScaleForm::e4m3, {8 | kHead, 8});
+    expect_packs(Opened(image).matrix());
     image.tensors["m.weight_scale"] = image_tensor("F32", {}, std::vector<float>{0.25f});
     EXPECT_EQ(Opened(image).value(30, 41), 0.375f);
+    expect_packs(Opened(image).matrix());
 }
 
 TEST(Formats, Nvfp4DividesOrMultiplies) {
@@ -192,6 +226,7 @@ TEST(Formats, Nvfp4DividesOrMultiplies) {
     const Opened divides(image);
     EXPECT_EQ(divides.value(4, 20), 3.0f * (4.0f / 384.0f));
     EXPECT_EQ(divides.value(4, 21), -3.0f * (4.0f / 384.0f));
+    expect_packed(divides, ScaleForm::f32_table, {4 | kHead});
     expect_packs(divides.matrix());
     // The same as ModelOpt writes it.
     image.config = R"({"quantization_config":{"quant_method":"modelopt","quant_algo":"NVFP4"}})";
@@ -219,10 +254,17 @@ TEST(Formats, MlxHasMinimaAndSettingsForSingleModules) {
     const std::size_t group = 9 * 2 + 1;
     const Opened opened(image);
     EXPECT_EQ(opened.value(9, 42), code * half(image, "m.scales", group) + half(image, "m.biases", group));
+    expect_packed(opened, ScaleForm::f16_minimum, {4 | kHead, 4 | kHead});
     expect_packs(opened.matrix());
     image.config = R"({"quantization":{"group_size":64,"bits":4,"m":{"group_size":32,"bits":2}}})";
     image.tensors["m.weight"] = image_tensor("U32", {kOut, kIn / 16}, some_words(kOut * kIn / 16, 12));
     EXPECT_EQ(Opened(image).matrix().encoding(), "MLX, 2 bits, groups of 32");
+    expect_packs(Opened(image).matrix());
+    // A minimum that float16 does not have.
+    image.tensors["m.biases"].type = "BF16";
+    set(image, "m.biases", 5, static_cast<std::uint16_t>(0x0101));
+    EXPECT_EQ(Opened(image).matrix().packing()->form, ScaleForm::f32_minimum);
+    expect_packs(Opened(image).matrix());
 }
 
 TEST(Formats, Exl2ChangesItsBitsAndItsOrder) {
@@ -239,6 +281,13 @@ TEST(Formats, Exl2ChangesItsBitsAndItsOrder) {
     const float scale = kernels::f16_to_f32(kernels::f32_to_f16(other * other * largest));
     EXPECT_EQ(opened.value(11, 20), static_cast<float>(three - 4) * scale);
     EXPECT_EQ(opened.matrix().encoding(), "EXL2");
+    EXPECT_EQ(opened.matrix().packed(), QuantType::q4_0) << "this order leaves groups together";
+    FolderImage mixed = image;
+    std::swap_ranges(mixed.tensors["m.q_invperm"].bytes.begin() + 4 * 3,
+                     mixed.tensors["m.q_invperm"].bytes.begin() + 4 * 4,
+                     mixed.tensors["m.q_invperm"].bytes.begin() + 4 * 40);
+    expect_packed(Opened(mixed), ScaleForm::f16_zero, {4 | kHead, 3 | kHead});
+    expect_packs(Opened(mixed).matrix());
     expect_packs(opened.matrix());
     // The order given the other way round: here it is its own inverse.
     FolderImage inverse = image;
@@ -400,7 +449,7 @@ TEST(HostileFormats, NanScalesStayVisible) {
         std::vector<float> row(static_cast<std::size_t>(matrix.cols()));
         bool found = false;
         for (std::int64_t r = 0; r < matrix.rows(); ++r) {
-            kernels::TensorView view{matrix.packed(), 1, matrix.cols(), nullptr};
+            kernels::TensorView view{matrix.packed(), 1, matrix.cols(), nullptr, matrix.packing()};
             std::vector<std::byte> bytes(static_cast<std::size_t>(view.bytes()));
             matrix.pack({.first = r, .count = 1}, bytes.data());
             view.data = bytes.data();

@@ -12,6 +12,7 @@
 
 #include "core/weights/formats/readers.h"
 #include "core/weights/mxfp4.h"
+#include "kernels/quant/nvfp4.h"
 
 namespace foresay::core {
 namespace {
@@ -35,12 +36,12 @@ protected:
             tensors_.take(unused);
         }
     }
-    float number(std::int64_t row, std::int64_t i) const {
-        constexpr float kNumbers[16] = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
-                                        -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
+    unsigned code(std::int64_t row, std::int64_t i) const {
         const auto byte = std::to_integer<unsigned>(weight_->data[row * (cols_ / 2) + i / 2]);
-        return kNumbers[byte >> (4 * (i % 2)) & 15u];
+        return byte >> (4 * (i % 2)) & 15u;
     }
+    // Twice the number.
+    int twice(std::int64_t row, std::int64_t i) const { return kernels::NVFP4::kTwice[code(row, i)]; }
 
     std::string_view suffix_;
     ModuleTensors tensors_;
@@ -62,13 +63,34 @@ public:
     }
 
 private:
+    // Of half the number that twice() gives.
+    float scale(std::int64_t row, std::int64_t group) const {
+        const float factor = number_at(*factor_, 0), own = number_at(*scales_, row * (cols_ / group_) + group);
+        return 0.5f * (divides_ ? own / factor : own * factor);
+    }
+    Choice choose() const override {
+        if (cols_ % kernels::kPackedGroup != 0) return {};
+        Choice choice{kernels::QuantType::packed, kernels::NVFP4::packing()};
+        choice.packing.plain = kernels::QuantType::f32;
+        return choice;
+    }
     void read(std::int64_t first, std::int64_t count, float* out) const override {
-        const float factor = number_at(*factor_, 0);
         for (std::int64_t row = first; row < first + count; ++row) {
-            for (std::int64_t g = 0; g < cols_ / group_; ++g) {
-                const float own = number_at(*scales_, row * (cols_ / group_) + g);
-                const float scale = divides_ ? own / factor : own * factor;
-                for (std::int64_t i = 0; i < group_; ++i, ++out) *out = number(row, g * group_ + i) * scale;
+            for (std::int64_t i = 0; i < cols_; ++i, ++out) {
+                *out = static_cast<float>(twice(row, i)) * scale(row, i / group_);
+            }
+        }
+    }
+    void read_packed(std::int64_t first, std::int64_t count, std::byte* out) const override {
+        constexpr int kGroup = kernels::kPackedGroup;
+        for (std::int64_t row = first; row < first + count; ++row) {
+            for (std::int64_t begin = 0; begin < cols_; begin += kGroup) {
+                for (std::int64_t g = begin / group_; g < (begin + kGroup) / group_; ++g) {
+                    out = kernels::put_bytes(out, scale(row, g));
+                }
+                std::uint8_t codes[kGroup];
+                for (int i = 0; i < kGroup; ++i) codes[i] = static_cast<std::uint8_t>(code(row, begin + i));
+                out = kernels::put_codes(out, 4, codes);
             }
         }
     }
@@ -87,7 +109,7 @@ public:
     }
 
 private:
-    kernels::QuantType choose() const override { return kernels::QuantType::mxfp4; }
+    Choice choose() const override { return {kernels::QuantType::mxfp4, {}}; }
     void read(std::int64_t first, std::int64_t count, float* out) const override {
         std::vector<std::byte> blocks;
         const kernels::TensorView view = join_mxfp4(weight_->data, scales_->data, first, 1, count, cols_, blocks);

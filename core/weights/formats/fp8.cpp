@@ -7,6 +7,9 @@
 // Precision: one rounding to float32.
 // Source:   deepseek-ai/DeepSeek-V3, inference/kernel.py; vllm-project/compressed-tensors; NVIDIA ModelOpt.
 
+#include <algorithm>
+#include <cmath>
+
 #include "core/weights/formats/readers.h"
 
 namespace foresay::core {
@@ -53,6 +56,31 @@ private:
         blocks_ = (cols_ - 1) / block_cols_ + 1;
     }
 
+    Choice choose() const override {
+        constexpr std::int64_t kGroup = kernels::kPackedGroup;
+        constexpr float kLargest = 0x1p100f;  // of a scale: the kernels multiply it by 256, and numbers reach 448
+        if (cols_ % kGroup != 0 || (blocks_ > 1 && block_cols_ % kGroup != 0)) return {};
+        for (std::int64_t i = 0; i < scales_->elements(); ++i) {
+            if (std::fabs(number_at(*scales_, i)) > kLargest) return {};
+        }
+        Choice choice{.type = kernels::QuantType::packed, .packing = {}};
+        choice.packing.form = kernels::ScaleForm::e4m3;
+        for (std::int64_t begin = 0; begin < cols_; begin += kGroup) {
+            const bool head = begin % block_cols_ == 0;
+            choice.packing.kinds.push_back(static_cast<std::uint8_t>(8 | (head ? kernels::kHead : 0)));
+        }
+        return choice;
+    }
+    void read_packed(std::int64_t first, std::int64_t count, std::byte* out) const override {
+        for (std::int64_t row = first; row < first + count; ++row) {
+            const std::byte* const codes = weight_->data + row * cols_;
+            for (std::int64_t b = 0; b < blocks_; ++b) {
+                out = kernels::put_bytes(out, number_at(*scales_, row / block_rows_ * blocks_ + b));
+                const std::int64_t begin = b * block_cols_, end = std::min(cols_, begin + block_cols_);
+                out = std::copy(codes + begin, codes + end, out);
+            }
+        }
+    }
     void read(std::int64_t first, std::int64_t count, float* out) const override {
         for (std::int64_t row = first; row < first + count; ++row) {
             const std::byte* const codes = weight_->data + row * cols_;

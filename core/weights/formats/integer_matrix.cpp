@@ -1,7 +1,7 @@
 #include "core/weights/formats/integer_matrix.h"
 
 #include <algorithm>
-#include <limits>
+#include <numeric>
 
 #include "kernels/quant/f16.h"
 #include "kernels/quant/q4_0.h"
@@ -41,7 +41,7 @@ void IntegerMatrix::set_groups(std::vector<std::int32_t> group_of, std::int64_t 
     groups_ = groups;
 }
 
-QuantType IntegerMatrix::choose() const {
+QuantType IntegerMatrix::plain_type() const {
     if (has_minimum_ || cols_ % kBlock != 0) return QuantType::f32;
     for (std::int64_t i = 0; i < cols_; ++i) {
         const auto at = static_cast<std::size_t>(i);
@@ -62,6 +62,44 @@ QuantType IntegerMatrix::choose() const {
         if (low >= holder.low && high <= holder.high) return holder.type;
     }
     return QuantType::f32;
+}
+
+std::vector<std::int32_t> IntegerMatrix::order_by_group() const {
+    if (std::ranges::is_sorted(group_of_)) return {};
+    std::vector<std::int32_t> order(static_cast<std::size_t>(cols_));
+    std::iota(order.begin(), order.end(), 0);
+    std::ranges::stable_sort(order, {}, [&](std::int32_t i) { return group_of_[static_cast<std::size_t>(i)]; });
+    return order;
+}
+
+StoredMatrix::Choice IntegerMatrix::choose() const {
+    Choice choice{.type = plain_type(), .packing = {}};
+    // Four bits with a zero take less than Q8_0.
+    const bool narrower = choice.type == QuantType::q8_0 && bits_ > 0 && bits_ < 8;
+    if ((choice.type != QuantType::f32 && !narrower) || cols_ % kBlock != 0) return choice;
+    kernels::Packing packing;
+    packing.plain = choice.type;
+    packing.order = order_by_group();
+    std::int32_t last = -1;
+    for (std::int64_t begin = 0; begin < cols_; begin += kBlock) {
+        const std::int32_t group = group_at(packing.order, begin);
+        if (group_at(packing.order, begin + kBlock - 1) != group) return choice;
+        const int width = kernels::packed_bits(bits(group));
+        packing.kinds.push_back(static_cast<std::uint8_t>(width | (group != last ? kernels::kHead : 0)));
+        last = group;
+    }
+    bool halves = true;  // float16 holds all scales and minima
+    for (std::int64_t row = 0; row < rows_ && halves; ++row) {
+        for (std::int64_t group = 0; group < groups_ && halves; ++group) {
+            for (const float value : {scale(row, group), minimum(row, group)}) {
+                if (value == value && !is_f16(value)) halves = false;
+            }
+        }
+    }
+    using Form = kernels::ScaleForm;
+    packing.form =
+        has_minimum_ ? (halves ? Form::f16_minimum : Form::f32_minimum) : (halves ? Form::f16_zero : Form::f32_zero);
+    return {QuantType::packed, std::move(packing)};
 }
 
 void IntegerMatrix::read(std::int64_t first, std::int64_t count, float* out) const {
@@ -91,6 +129,7 @@ void IntegerMatrix::read_packed(std::int64_t first, std::int64_t count, std::byt
     std::vector<std::uint8_t> tile(static_cast<std::size_t>(count * cols_));
     codes(first, count, tile.data());
     const QuantType type = packed();
+    if (type == QuantType::packed) return read_rows(first, count, tile, out);
     auto* four = reinterpret_cast<kernels::Q4_0::Block*>(out);
     auto* eight = reinterpret_cast<kernels::Q8_0::Block*>(out);
     for (std::int64_t r = 0; r < count; ++r) {
@@ -112,6 +151,39 @@ void IntegerMatrix::read_packed(std::int64_t first, std::int64_t count, std::byt
                 for (int j = 0; j < 32; ++j) eight->codes[j] = static_cast<std::int8_t>(code[j] - middle);
                 ++eight;
             }
+        }
+    }
+}
+
+void IntegerMatrix::read_rows(std::int64_t first, std::int64_t count, const std::vector<std::uint8_t>& tile,
+                              std::byte* out) const {
+    const kernels::Packing& packing = *this->packing();
+    using Form = kernels::ScaleForm;
+    for (std::int64_t r = 0; r < count; ++r) {
+        const std::int64_t row = first + r;
+        const std::uint8_t* const code = tile.data() + r * cols_;
+        for (std::int64_t begin = 0; begin < cols_; begin += kBlock) {
+            const std::uint8_t kind = packing.kind(begin / kBlock);
+            const std::int32_t group = group_at(packing.order, begin);
+            const float d = scale(row, group);
+            if ((kind & kernels::kHead) != 0) {
+                if (packing.form == Form::f16_minimum) {
+                    out = kernels::put_bytes(kernels::put_bytes(out, stored(d)), stored(minimum(row, group)));
+                } else if (packing.form == Form::f32_minimum) {
+                    out = kernels::put_bytes(kernels::put_bytes(out, d), minimum(row, group));
+                } else if (packing.form == Form::f16_zero) {
+                    out = kernels::put_bytes(kernels::put_bytes(out, stored(d)),
+                                             static_cast<std::int16_t>(zero(row, group)));
+                } else {
+                    out = kernels::put_bytes(kernels::put_bytes(out, d), static_cast<float>(zero(row, group)));
+                }
+            }
+            std::uint8_t codes[kBlock];
+            for (std::int64_t i = 0; i < kBlock; ++i) {
+                const std::int64_t place = begin + i;
+                codes[i] = code[packing.order.empty() ? place : packing.order[static_cast<std::size_t>(place)]];
+            }
+            out = kernels::put_codes(out, kind & ~kernels::kHead, codes);
         }
     }
 }

@@ -1,8 +1,9 @@
 // core/weights/formats/integer_matrix.h: matrices of small integers under scales: code minus zero, times the scale of
 // its group.
 //
-// A reader says where codes, zeros and scales lie; the choice of a type of the kernels and the packing are here. Groups
-// of inputs that do not lie together (act-order, EXL2) leave float32 only: the kernels have no scale per input.
+// A reader says where codes, zeros and scales lie; the choice of a type of the kernels and the packing are here. Inputs
+// whose groups do not lie together (act-order, EXL2) are put in the order of their groups, which the packing names.
+// Float32 remains where groups are no multiples of 32 inputs.
 #pragma once
 
 #include "core/weights/formats/stored_matrix.h"
@@ -32,7 +33,17 @@ protected:
     std::vector<std::int32_t> group_of_;  // cols()
 
 private:
-    kernels::QuantType choose() const final;
+    Choice choose() const final;
+    // The type that has blocks of its own for these numbers; float32: none.
+    kernels::QuantType plain_type() const;
+    // Inputs by group, in their own order within it. Empty: they lie together already.
+    std::vector<std::int32_t> order_by_group() const;
+    // The group of the input at a place of an order.
+    std::int32_t group_at(const std::vector<std::int32_t>& order, std::int64_t place) const {
+        const std::int64_t input = order.empty() ? place : order[static_cast<std::size_t>(place)];
+        return group_of_[static_cast<std::size_t>(input)];
+    }
+    void read_rows(std::int64_t first, std::int64_t count, const std::vector<std::uint8_t>& tile, std::byte* out) const;
     void read(std::int64_t first, std::int64_t count, float* out) const final;
     void read_packed(std::int64_t first, std::int64_t count, std::byte* out) const final;
 };

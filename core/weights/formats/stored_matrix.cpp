@@ -13,16 +13,25 @@ std::int64_t StoredMatrix::stored_bytes() const {
     return bytes;
 }
 
-kernels::QuantType StoredMatrix::packed() const {
-    std::call_once(once_, [this] { packed_ = choose(); });
-    return packed_;
+const StoredMatrix::Choice& StoredMatrix::chosen() const {
+    std::call_once(once_, [this] { chosen_ = choose(); });
+    return chosen_;
+}
+
+const kernels::Packing* StoredMatrix::packing() const {
+    const Choice& choice = chosen();
+    return choice.type == kernels::QuantType::packed ? &choice.packing : nullptr;
+}
+
+std::int64_t StoredMatrix::packed_row_bytes() const {
+    return kernels::TensorView{packed(), rows_, cols_, nullptr, packing()}.row_bytes();
 }
 
 void StoredMatrix::pack(RowRange range, std::byte* out) const {
     // Formats that store columns read this many outputs from one line of the cache.
     constexpr std::int64_t kTile = 16;
     const kernels::QuantType type = packed();
-    const std::int64_t row_bytes = kernels::row_bytes(type, cols_);
+    const std::int64_t row_bytes = packed_row_bytes();
     const std::int64_t tile = range.step == 1 ? kTile : 1;
     parallel_rows((range.count + tile - 1) / tile, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t t = begin; t < end; ++t) {

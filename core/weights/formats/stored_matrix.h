@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "core/weights/tensor_table.h"
+#include "kernels/quant/packing.h"
 #include "kernels/quant_type.h"
 
 namespace foresay::core {
@@ -46,16 +47,23 @@ public:
     std::span<const TensorInfo* const> parts() const { return parts_; }
     std::int64_t stored_bytes() const;
 
-    // The smallest type of the kernels that holds every number unchanged.
-    kernels::QuantType packed() const;
+    // The smallest type of the kernels that holds every number unchanged, and if it is QuantType::packed how its rows
+    // lie; else null.
+    kernels::QuantType packed() const { return chosen().type; }
+    const kernels::Packing* packing() const;
+    std::int64_t packed_row_bytes() const;
     // `out` holds range.count rows of packed().
     void pack(RowRange range, std::byte* out) const;
     // The numbers of one row; `out` holds cols() values. The exact path, which packed rows are tested against.
     void values(std::int64_t row, std::span<float> out) const;
 
 protected:
-    // What packed() returns.
-    virtual kernels::QuantType choose() const { return kernels::QuantType::f32; }
+    struct Choice {
+        kernels::QuantType type = kernels::QuantType::f32;
+        kernels::Packing packing;  // of QuantType::packed
+    };
+    // What packed() and packing() return.
+    virtual Choice choose() const { return {}; }
     // `count` neighbouring rows, one after the other, in float32.
     virtual void read(std::int64_t first, std::int64_t count, float* out) const = 0;
     // The same in packed(), which is not float32.
@@ -67,8 +75,10 @@ protected:
     std::vector<const TensorInfo*> parts_;
 
 private:
+    const Choice& chosen() const;
+
     mutable std::once_flag once_;
-    mutable kernels::QuantType packed_ = kernels::QuantType::f32;
+    mutable Choice chosen_;
 };
 
 }  // namespace foresay::core

@@ -316,10 +316,228 @@ FORESAY_INLINE const Block* as(const uint8_t* p) {
     return reinterpret_cast<const Block*>(p);
 }
 
+// Packed panels: one loop for all forms and widths of codes, chosen again for each group, which costs a predicted jump.
+
+// What a group's scales are. A code's value is scale * number + minimum; the forms of a class share a loop.
+enum class ScaleClass { whole, halves, table_halves };
+
+constexpr ScaleClass class_of(ScaleForm form) {
+    if (form == ScaleForm::k_minimum) return ScaleClass::halves;
+    const bool table = form == ScaleForm::k_table || form == ScaleForm::f32_table;
+    return table ? ScaleClass::table_halves : ScaleClass::whole;
+}
+
+struct PackedScales {
+    F scale[2], minimum[2];  // of the whole group, or of its halves
+};
+
+// Group `index` of those under the head.
+template <ScaleClass C>
+FORESAY_INLINE void load_scales(ScaleForm form, const uint8_t* head, int index, PackedScales& s) {
+    const F zero = set(0.0f);
+    const auto* f = reinterpret_cast<const float*>(head);
+    if constexpr (C == ScaleClass::halves) {
+        const F d = load_half(head), dmin = load_half(head + 32);
+        for (int h = 0; h < 2; ++h) {
+            const I both = load_u8(head + 64 + 16 * (2 * index + h));
+            s.scale[h] = mul(d, to_float(and_int(both, 15)));
+            s.minimum[h] = fnma(dmin, to_float(shift_right<4>(both)), zero);
+        }
+    } else if constexpr (C == ScaleClass::table_halves) {
+        if (form == ScaleForm::f32_table) {
+            s.scale[0] = load(f), s.scale[1] = load(f + 16);
+            return;
+        }
+        const auto* scales = reinterpret_cast<const int8_t*>(head + 64 + 32 * index);
+        const F d = load(f);
+        s.scale[0] = mul(d, to_float(load_i8(scales)));
+        s.scale[1] = mul(d, to_float(load_i8(scales + 16)));
+    } else if (form == ScaleForm::f16_minimum) {
+        s.scale[0] = load_half(head), s.minimum[0] = load_half(head + 32);
+    } else if (form == ScaleForm::f16_zero) {
+        s.scale[0] = load_half(head), s.minimum[0] = fnma(s.scale[0], load_half(head + 32), zero);
+    } else if (form == ScaleForm::f32_minimum) {
+        s.scale[0] = load(f), s.minimum[0] = load(f + 16);
+    } else {
+        s.scale[0] = load(f), s.minimum[0] = fnma(s.scale[0], load(f + 16), zero);
+    }
+}
+
+// Tables have 3 or 4 bits, and codes in halves 2: those come first.
+template <ScaleClass C>
+FORESAY_INLINE Group unpack_packed(int bits, const uint8_t* p) {
+    if (bits == 4) return unpack(*as<Codes4>(p));
+    if constexpr (C == ScaleClass::table_halves) {
+        return unpack(*as<Codes3>(p));
+    } else {
+        switch (bits) {
+            case 2:
+                return unpack(*as<Codes2>(p));
+            case 3:
+                return unpack(*as<Codes3>(p));
+            case 5:
+                return unpack(*as<Codes5>(p));
+            case 6:
+                return unpack(*as<Codes6>(p));
+            default:
+                return unpack(*as<Codes8>(p));
+        }
+    }
+}
+
+// Adds the products of a group with rows at x.q + 32 * at. `wide`: codes may be above 63.
+template <int M, ScaleClass C, class Dot>
+FORESAY_INLINE void add_group(bool wide, const Group& group, const PackedScales& s, const ActivationTile& x, int64_t at,
+                              F (&part)[M], Dot dot_of) {
+    if constexpr (C == ScaleClass::whole) {
+#pragma GCC unroll 16
+        for (int m = 0; m < M; ++m) {
+            // dot_wide() takes 128 from each code, or the seed does: here neither is wanted.
+            const int32_t minus128 = x.minus128[at + m];
+            I sum = set_int(wide ? wide_seed(minus128) - minus128 : 0);
+            for (int j = 0; j < 8; ++j) sum = dot_of(sum, group.code[j], x.q + 32 * (at + m) + 4 * j);
+            part[m] = fma(to_float(sum), s.scale[0], part[m]);
+            part[m] = fma(s.minimum[0], set(x.sum[at + m]), part[m]);
+        }
+    } else {
+        constexpr bool kTable = C == ScaleClass::table_halves;
+        constexpr float kSum = -1.0f / 32.0f;
+#pragma GCC unroll 16
+        for (int m = 0; m < M; ++m) {
+            const int32_t* minus32 = x.minus32 + 2 * (at + m);
+            const int8_t* q = x.q + 32 * (at + m);
+            I first = set_int(kTable ? wide_seed(4 * minus32[0]) : 0);
+            I second = set_int(kTable ? wide_seed(4 * minus32[1]) : 0);
+            for (int j = 0; j < 4; ++j) first = dot_of(first, group.code[j], q + 4 * j);
+            for (int j = 4; j < 8; ++j) second = dot_of(second, group.code[j], q + 4 * j);
+            part[m] = fma(to_float(first), s.scale[0], part[m]);
+            part[m] = fma(to_float(second), s.scale[1], part[m]);
+            if constexpr (!kTable) {
+                part[m] = fma(s.minimum[0], set(kSum * static_cast<float>(minus32[0])), part[m]);
+                part[m] = fma(s.minimum[1], set(kSum * static_cast<float>(minus32[1])), part[m]);
+            }
+        }
+    }
+}
+
+// What head comes before the groups still to come, and which kind each has.
+struct PackedWalk {
+    const PackedPanels& format;
+    const uint8_t* at;
+    const uint8_t* head = nullptr;
+    int index = 0;  // of the group under its head
+    int k = 0;      // of the group in its period
+    int bits = 0;
+    bool fresh = false;  // the head is new
+
+    // `at` is the group's codes then; the caller goes beyond them.
+    static __attribute__((always_inline)) void step(PackedWalk& w) {
+        const uint8_t kind = w.format.kinds[w.k];
+        if (++w.k == w.format.period) w.k = 0;
+        w.fresh = (kind & kHead) != 0;
+        ++w.index;
+        if (w.fresh) {
+            w.head = w.at;
+            w.at += kPanelOutputs * head_bytes(w.format.form);
+            w.index = 0;
+        }
+        w.bits = kind & ~kHead;
+    }
+};
+
 template <int M>
-FORESAY_INLINE void panel(PanelType type, const uint8_t* p, int blocks, const ActivationTile& x, F (&acc)[M]) {
+FORESAY_INLINE void prefetch_codes(const uint8_t* p, int bits) {
+    for (int i = 0; i < bits; ++i) {
+        prefetch_l2(p + kIntoL2 + 64 * i);
+        if constexpr (M <= kFewRows) prefetch(p + kIntoL1 + 64 * i);
+    }
+}
+
+template <int M, ScaleClass C>
+__attribute__((noinline)) void packed_groups(const PackedPanels& format, const uint8_t* p, int groups,
+                                             const ActivationTile& x, F (&sums)[M]) {
+    const ScaleForm form = format.form;
+    PackedWalk walk{format, p};
+    PackedScales s{};
+    F acc[M];
     clear<M>(acc);
-    switch (type) {
+    for (int first = 0; first < groups; first += kScaleInputs / kGroupInputs) {
+        F part[M];
+        clear<M>(part);
+        const int end = first + 4 < groups ? first + 4 : groups;
+        for (int g = first; g < end; ++g) {
+            PackedWalk::step(walk);
+            if (C != ScaleClass::whole || walk.fresh) load_scales<C>(form, walk.head, walk.index, s);
+            prefetch_codes<M>(walk.at, walk.bits);
+            Group group = unpack_packed<C>(walk.bits, walk.at);
+            if constexpr (C == ScaleClass::table_halves) {
+                for (B& code : group.code) code = look_up(code, format.table);
+            }
+            walk.at += kVectorBytes * walk.bits;
+            const bool wide = C == ScaleClass::table_halves || walk.bits == 8;
+            const int64_t at = static_cast<int64_t>(g) * M;
+#if defined(FORESAY_ISA_AVX2)
+            if (!wide) {
+                add_group<M, C>(false, group, s, x, at, part,
+                                [](I sum, B codes, const int8_t* q) { return dot(sum, codes, q); });
+                continue;
+            }
+#endif
+            add_group<M, C>(wide, group, s, x, at, part,
+                            [](I sum, B codes, const int8_t* q) { return dot_wide(sum, codes, q); });
+        }
+        add_parts<M>(part, x.scale + static_cast<int64_t>(first / 4) * M, acc);
+    }
+    for (int m = 0; m < M; ++m) sums[m] = acc[m];
+}
+
+// Floats of eight bits, multiplied by their scales first: the sums are those of float32 weights.
+template <int M>
+__attribute__((noinline)) void packed_floats(const PackedPanels& format, const uint8_t* p, int groups,
+                                             const ActivationTile& x, F (&sums)[M]) {
+    PackedWalk walk{format, p};
+    F even[M], odd[M], scale = set(0.0f);
+    clear<M>(even);
+    clear<M>(odd);
+    const float* v = x.values;
+    for (int g = 0; g < groups; ++g) {
+        PackedWalk::step(walk);
+        if (walk.fresh) scale = load(reinterpret_cast<const float*>(walk.head));
+        prefetch_codes<M>(walk.at, 8);
+        for (int i = 0; i < kGroupInputs; i += 2, v += 2 * M) {
+            F w0, w1;
+            load_e4m3(walk.at + kPanelOutputs * i, w0, w1);
+            w0 = mul(w0, scale);
+            w1 = mul(w1, scale);
+#pragma GCC unroll 16
+            for (int m = 0; m < M; ++m) {
+                even[m] = fma(w0, set(v[m]), even[m]);
+                odd[m] = fma(w1, set(v[M + m]), odd[m]);
+            }
+        }
+        walk.at += kVectorBytes * 8;
+    }
+    for (int m = 0; m < M; ++m) sums[m] = add(even[m], odd[m]);
+}
+
+// Not inlined: linear_rows() calls it once and gated_rows() twice for each of many widths.
+template <int M>
+__attribute__((noinline)) void panel(const PanelRange& w, const uint8_t* p, const ActivationTile& x, F (&sums)[M]) {
+    if (w.type == PanelType::packed) {
+        if (w.packed.form == ScaleForm::e4m3) return packed_floats<M>(w.packed, p, w.blocks, x, sums);
+        switch (class_of(w.packed.form)) {
+            case ScaleClass::whole:
+                return packed_groups<M, ScaleClass::whole>(w.packed, p, w.blocks, x, sums);
+            case ScaleClass::halves:
+                return packed_groups<M, ScaleClass::halves>(w.packed, p, w.blocks, x, sums);
+            case ScaleClass::table_halves:
+                return packed_groups<M, ScaleClass::table_halves>(w.packed, p, w.blocks, x, sums);
+        }
+    }
+    const int blocks = w.blocks;
+    F acc[M];
+    clear<M>(acc);
+    switch (w.type) {
         case PanelType::q4_0:
             scaled_blocks<M>(as<PanelQ4_0>(p), blocks, x, acc);
             break;
@@ -362,14 +580,17 @@ FORESAY_INLINE void panel(PanelType type, const uint8_t* p, int blocks, const Ac
         case PanelType::bf16:
             floats<M>(as<PanelF16>(p), blocks, x, acc, [](const uint16_t* w) { return load_bf16(w); });
             break;
+        case PanelType::packed:
+            break;
     }
+    for (int m = 0; m < M; ++m) sums[m] = acc[m];
 }
 
 template <int M>
 void linear_rows(const PanelRange& w, const ActivationTile& x, float* y, int64_t y_stride, Store mode) {
     for (int p = w.begin; p < w.end; ++p) {
         F acc[M];
-        panel<M>(w.type, w.data + p * w.panel_bytes, w.blocks, x, acc);
+        panel<M>(w, w.data + p * w.panel_bytes, x, acc);
         for (int m = 0; m < M; ++m) {
             if (m >= x.rows) break;
             float* out = y + m * y_stride + 16 * p;
@@ -383,8 +604,8 @@ void gated_rows(const PanelRange& gate, const PanelRange& up, const ActivationTi
                 bool gelu) {
     for (int p = gate.begin; p < gate.end; ++p) {
         F g[M], u[M];
-        panel<M>(gate.type, gate.data + p * gate.panel_bytes, gate.blocks, x, g);
-        panel<M>(up.type, up.data + p * up.panel_bytes, up.blocks, x, u);
+        panel<M>(gate, gate.data + p * gate.panel_bytes, x, g);
+        panel<M>(up, up.data + p * up.panel_bytes, x, u);
         for (int m = 0; m < M; ++m) {
             if (m >= x.rows) break;
             store(y + m * y_stride + 16 * p, mul(gelu ? gelu_tanh(g[m]) : silu(g[m]), u[m]));

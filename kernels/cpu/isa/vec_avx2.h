@@ -123,6 +123,18 @@ FORESAY_INLINE B shift_bytes(B v) {
     if constexpr (N < 0) return {_mm256_slli_epi16(v.lo, -N), _mm256_slli_epi16(v.hi, -N)};
     return v;
 }
+// Floats of eight bits (sign, four of exponent with a bias of 7, three), of 16 outputs and two neighbouring inputs,
+// divided by 256; none may be NaN. By way of float16, whose subnormal numbers cost nothing to convert; those of float32
+// would.
+FORESAY_INLINE void load_e4m3(const std::uint8_t* p, F& first, F& second) {
+    const auto one = [](const std::uint8_t* from) -> F {
+        const __m256i half = _mm256_and_si256(_mm256_slli_epi16(_mm256_cvtepi8_epi16(load16(from)), 7),
+                                              _mm256_set1_epi16(static_cast<short>(0xbf80)));
+        return {_mm256_cvtph_ps(_mm256_castsi256_si128(half)), _mm256_cvtph_ps(_mm256_extracti128_si256(half, 1))};
+    };
+    first = one(p);
+    second = one(p + 16);
+}
 // table[v] for each byte, which must be below 16.
 FORESAY_INLINE B look_up(B v, const std::uint8_t (&table)[16]) {
     const __m256i t = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table)));

@@ -88,6 +88,15 @@ FORESAY_INLINE B shift_bytes(B v) {
     if constexpr (N < 0) return _mm512_slli_epi16(v, -N);
     return v;
 }
+// Floats of eight bits (sign, four of exponent with a bias of 7, three), of 16 outputs and two neighbouring inputs,
+// divided by 256; none may be NaN. By way of float16, whose subnormal numbers cost nothing to convert; those of float32
+// would.
+FORESAY_INLINE void load_e4m3(const std::uint8_t* p, F& first, F& second) {
+    const __m512i wide = _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+    const __m512i half = _mm512_and_si512(_mm512_slli_epi16(wide, 7), _mm512_set1_epi16(static_cast<short>(0xbf80)));
+    first = _mm512_cvtph_ps(_mm512_castsi512_si256(half));
+    second = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(half, 1));
+}
 // table[v] for each byte, which must be below 16.
 FORESAY_INLINE B look_up(B v, const std::uint8_t (&table)[16]) {
     return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table))), v);

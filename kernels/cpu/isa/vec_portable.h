@@ -177,6 +177,18 @@ FORESAY_INLINE B shift_bytes(B v) {  // bytes, not words: the mask that follows 
     for (auto& x : v.v) x = static_cast<std::uint8_t>(N > 0 ? x >> (N > 0 ? N : 0) : x << (N < 0 ? -N : 0));
     return v;
 }
+// Floats of eight bits (sign, four of exponent with a bias of 7, three), of 16 outputs and two neighbouring inputs,
+// divided by 256; none may be NaN. By way of float16, whose subnormal numbers cost nothing to convert; those of float32
+// would.
+FORESAY_INLINE void load_e4m3(const std::uint8_t* p, F& first, F& second) {
+    const auto one = [](const std::uint8_t* from) {
+        return each<F>([&](int i) {
+            return half_to_float(static_cast<std::uint16_t>((from[i] & 0x7f) << 7 | (from[i] & 0x80) << 8));
+        });
+    };
+    first = one(p);
+    second = one(p + 16);
+}
 // table[v] for each byte, which must be below 16.
 FORESAY_INLINE B look_up(B v, const std::uint8_t (&table)[16]) {
     for (auto& x : v.v) x = table[x];

@@ -16,7 +16,7 @@ struct PreparedPerLayerEmbed : CudaPreparedOp {
     PerLayerEmbedCall call;  // with what does not depend on the forward
     explicit PreparedPerLayerEmbed(const PerLayerEmbedSpec& spec)
         : table(embed_table(spec.table)), projection(spec.projection), norm(spec.norm) {
-        call.quant_type = spec.table.quant_type;
+        call.quant_type = kept_type(spec.table);
         call.vocab = spec.table.rows;
         call.layers = spec.shape.layers;
         call.width = spec.shape.per_layer;

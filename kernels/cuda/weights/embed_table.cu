@@ -21,8 +21,11 @@ __global__ void repeat_kernel(const std::byte* pattern, std::int64_t period, std
 }  // namespace
 
 DeviceBuffer<std::byte> embed_table(const TensorView& table) {
-    const auto bytes = static_cast<std::size_t>(table.bytes());
-    if (table.data != nullptr) return to_device(std::span(table.data, bytes));
+    const auto bytes = static_cast<std::size_t>(table.rows * row_bytes(kept_type(table), table.cols));
+    if (table.data != nullptr) {
+        std::vector<std::byte> unpacked;
+        return to_device(std::span(kept_rows(table, 0, table.rows, unpacked), bytes));
+    }
     // A synthetic model. A few dozen random rows over and over: only the cost of a look-up matters, and quantising a
     // whole table on the host would be slow.
     const std::int64_t rows = table.rows < kPattern ? table.rows : kPattern;

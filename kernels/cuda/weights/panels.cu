@@ -19,6 +19,7 @@
 #include <atomic>
 #include <cmath>
 #include <string>
+#include <thread>
 
 #include "base/error.h"
 #include "kernels/cuda/decode/gemv.h"
@@ -240,16 +241,18 @@ void repack_slab(const std::byte* slab, std::int64_t count, std::int64_t cols, c
 // Copies and packs a tensor, kSlabBytes at a time. The next copy waits for the kernel before it: both are on the
 // default stream, so one slab of device memory is enough.
 void fill(const TensorView& view, RowTarget target, const Panels::Part& part) {
-    const std::int64_t row = row_bytes(view.quant_type, view.cols);
+    const QuantType quant_type = kept_type(view);
+    const std::int64_t row = row_bytes(quant_type, view.cols);
+    std::vector<std::byte> unpacked;
     const std::int64_t slab_rows = std::clamp<std::int64_t>(kSlabBytes / row, 1, view.rows);
     const DeviceBuffer<std::byte> slab(static_cast<std::size_t>(slab_rows * row));
     for (std::int64_t first = 0; first < view.rows; first += slab_rows) {
         const std::int64_t count = std::min(slab_rows, view.rows - first);
-        cuda_check(cudaMemcpy(slab.data(), view.data + first * row, static_cast<std::size_t>(count * row),
-                              cudaMemcpyHostToDevice),
+        cuda_check(cudaMemcpy(slab.data(), kept_rows(view, first, count, unpacked),
+                              static_cast<std::size_t>(count * row), cudaMemcpyHostToDevice),
                    "cannot copy weights to the device");
         target.first = first;
-        visit_quant_type(view.quant_type,
+        visit_quant_type(quant_type,
                          [&](auto q) { repack_slab<decltype(q)>(slab.data(), count, view.cols, target, part); });
     }
     cuda_check(cudaDeviceSynchronize(), "cannot pack weights");
@@ -301,6 +304,26 @@ void check_inputs(std::int64_t inputs) {
 
 }  // namespace
 
+const std::byte* kept_rows(const TensorView& view, std::int64_t first, std::int64_t count,
+                           std::vector<std::byte>& storage) {
+    const std::int64_t from = view.row_bytes(), to = row_bytes(kept_type(view), view.cols);
+    const std::byte* const rows = view.data + first * from;
+    if (view.packing == nullptr) return rows;
+    storage.resize(static_cast<std::size_t>(count * to));
+    const std::int64_t cores = std::max(1u, std::thread::hardware_concurrency());
+    const std::int64_t share = (count + cores - 1) / cores;
+    std::vector<std::thread> threads;
+    for (std::int64_t begin = 0; begin < count; begin += share) {
+        threads.emplace_back([&, begin] {
+            for (std::int64_t r = begin; r < std::min(begin + share, count); ++r) {
+                unpack_to_plain(*view.packing, rows + r * from, view.cols, storage.data() + r * to);
+            }
+        });
+    }
+    for (std::thread& thread : threads) thread.join();
+    return storage.data();
+}
+
 Panels::Panels(std::span<const PackSource> matrices, RowOrder order) : inputs_(matrices[0].view.cols) {
     // The scratch memory of the decode kernel is allocated with the first weights: nothing can be allocated while a
     // graph is captured.
@@ -315,8 +338,8 @@ Panels::Panels(std::span<const PackSource> matrices, RowOrder order) : inputs_(m
     if (order == RowOrder::interleaved) {
         check(matrices.size() == 2 && matrices[0].view.rows == matrices[1].view.rows,
               "two matrices of one shape interleave");
-        const bool alike = matrices[0].view.quant_type == matrices[1].view.quant_type;
-        const QuantType quant_type = alike ? matrices[0].view.quant_type : QuantType::f32;
+        const bool alike = kept_type(matrices[0].view) == kept_type(matrices[1].view);
+        const QuantType quant_type = alike ? kept_type(matrices[0].view) : QuantType::f32;
         Part& part = parts_.emplace_back(make_part(quant_type, 0, rows_, inputs_));
         // Either all matrices of a stack have data, or none has.
         if (matrices[0].view.data == nullptr) {
@@ -339,10 +362,10 @@ Panels::Panels(std::span<const PackSource> matrices, RowOrder order) : inputs_(m
     for (std::size_t begin = 0; begin < matrices.size();) {
         std::size_t end = begin;
         std::int64_t rows = 0;
-        for (; end < matrices.size() && matrices[end].view.quant_type == matrices[begin].view.quant_type; ++end) {
+        for (; end < matrices.size() && kept_type(matrices[end].view) == kept_type(matrices[begin].view); ++end) {
             rows += matrices[end].view.rows;
         }
-        Part& part = parts_.emplace_back(make_part(matrices[begin].view.quant_type, first_row, rows, inputs_));
+        Part& part = parts_.emplace_back(make_part(kept_type(matrices[begin].view), first_row, rows, inputs_));
         if (matrices[begin].view.data == nullptr) {
             fill_randomly(part, inputs_);
         } else {
@@ -360,8 +383,8 @@ Panels::Panels(std::span<const PackSource> matrices, RowOrder order) : inputs_(m
 ExpertPanels::ExpertPanels(std::span<const TensorView> first, std::span<const TensorView> second)
     : rows_(first[0].rows * (second.empty() ? 1 : 2)), inputs_(first[0].cols) {
     check_inputs(inputs_);
-    const QuantType stored = first[0].quant_type;
-    const auto is_stored = [&](const TensorView& view) { return view.quant_type == stored; };
+    const QuantType stored = kept_type(first[0]);
+    const auto is_stored = [&](const TensorView& view) { return kept_type(view) == stored; };
     const bool alike = std::ranges::all_of(first, is_stored) && std::ranges::all_of(second, is_stored);
     const std::int64_t padded = (rows_ + kPanelRows - 1) / kPanelRows * kPanelRows;
     part_ = make_part(alike ? stored : QuantType::f32, 0, padded * static_cast<std::int64_t>(first.size()), inputs_);

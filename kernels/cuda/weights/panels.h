@@ -16,6 +16,7 @@
 
 #include "kernels/cuda/device/device.h"
 #include "kernels/host_device.h"
+#include "kernels/quant/packing.h"
 #include "kernels/quant_type.h"
 
 namespace foresay::kernels::cuda {
@@ -47,6 +48,14 @@ enum class RowOrder : std::uint8_t {
     stacked,      // matrix after matrix
     interleaved,  // of two matrices of one shape: packed rows 2i and 2i + 1 are row i of the first and of the second
 };
+
+// The type in which a tensor is kept: packed rows become blocks of a plain type.
+inline QuantType kept_type(const TensorView& view) {
+    return view.packing != nullptr ? view.packing->plain : view.quant_type;
+}
+// Rows [first, first + count) of a tensor in that type, on the host. Packed rows are unpacked into `storage`.
+const std::byte* kept_rows(const TensorView& view, std::int64_t first, std::int64_t count,
+                           std::vector<std::byte>& storage);
 
 class Panels {
 public:
