@@ -155,6 +155,15 @@ std::string json_quoted(std::string_view text) {
     return out;
 }
 
+// Of a string or a name: tokens of a model may be parts of characters.
+static void append_valid(std::string_view text, std::string& out) {
+    if (core::is_valid_utf8(text)) {
+        core::append_quoted(text, out);
+    } else {
+        core::append_quoted(core::to_valid_utf8(text), out);
+    }
+}
+
 void Json::append_to(std::string& out) const {
     switch (kind()) {
         case Kind::null:
@@ -170,7 +179,7 @@ void Json::append_to(std::string& out) const {
             append_number(number(), out);
             break;
         case Kind::string:
-            core::append_quoted(core::is_valid_utf8(string()) ? string() : core::to_valid_utf8(string()), out);
+            append_valid(string(), out);
             break;
         case Kind::list: {
             out += '[';
@@ -187,7 +196,7 @@ void Json::append_to(std::string& out) const {
             bool first = true;
             for (const Member& member : members()) {
                 if (!std::exchange(first, false)) out += ',';
-                core::append_quoted(member.first, out);
+                append_valid(member.first, out);
                 out += ':';
                 member.second.append_to(out);
             }

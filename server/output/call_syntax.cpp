@@ -61,6 +61,18 @@ public:
         at_ = place + word.size();
         return true;
     }
+    // The same with kMostName bytes before the word at most: whether it comes later does not matter then.
+    bool take_name(string_view word, string_view& out) {
+        const string_view window = rest().substr(0, kMostName + word.size());
+        const std::size_t place = window.find(word);
+        if (place == window.npos) {
+            open_ = open_ || (!end_ && window.size() < kMostName + word.size());
+            return false;
+        }
+        out = window.substr(0, place);
+        at_ += place + word.size();
+        return true;
+    }
     // As take_json(), of an object.
     bool take_object(string_view& out) { return !done() && now() == '{' && take_json(out); }
     // A JSON object or list, by its brackets.
@@ -157,7 +169,7 @@ CallAttempt parse_function(Cursor& cursor, const std::vector<Tool>& tools, ToolC
     constexpr string_view kClose = "</function>", kParameter = "<parameter=", kParameterEnd = "</parameter>";
     if (!cursor.take("<function=")) return cursor.fail();
     string_view name;
-    if (!cursor.take_until(">", name)) return cursor.rest().size() > kMostName ? kNone : cursor.fail();
+    if (!cursor.take_name(">", name)) return cursor.fail();
     call.name = trimmed(name);
     if (call.name.empty() || call.name.find('\n') != std::string::npos) return kNone;
     // The end is the first one that follows a parameter's end: a value may hold the same text.
@@ -290,8 +302,7 @@ CallAttempt parse_mistral(string_view text, bool end) {
 CallAttempt parse_harmony(string_view text, bool end) {
     Cursor cursor(text, end);
     string_view header;
-    if (!cursor.take_until("<|message|>", header)) return text.size() > kMostName ? kNone : cursor.fail();
-    if (header.size() > kMostName) return kNone;
+    if (!cursor.take_name("<|message|>", header)) return cursor.fail();
     const std::size_t to = header.find("to=");
     if (to == header.npos) return kNone;
     ToolCall call;
@@ -353,7 +364,7 @@ CallAttempt parse_deepseek(string_view text, const std::vector<Tool>& tools, boo
     Cursor cursor(text, end);
     cursor.take(kCallBegin);
     string_view name;
-    if (!cursor.take_until(kSeparator, name)) return text.size() > kMostName ? kNone : cursor.fail();
+    if (!cursor.take_name(kSeparator, name)) return cursor.fail();
     ToolCall call;
     if (trimmed(name) == "function") {
         if (!cursor.take_until("\n", name)) return cursor.fail();

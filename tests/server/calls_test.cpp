@@ -209,6 +209,32 @@ TEST(Calls, BrokenTextsLoseNothingAndDoNotDependOnTheCut) {
     }
 }
 
+// A name may be so long and no longer, wherever the text is cut.
+TEST(Calls, LongNamesDoNotDependOnTheCut) {
+    const std::string args = "{\"a\":1}";
+    for (std::size_t size = 225; size < 275; ++size) {
+        const std::string name(size, 'n');
+        const std::pair<OutputFamily, std::string> texts[] = {
+            {OutputFamily::harmony, "<|channel|>commentary to=" + name + "<|message|>" + args},
+            {OutputFamily::qwen_coder, "<tool_call>\n<function=" + name + ">\n</function>\n</tool_call>"},
+            {OutputFamily::deepseek, "<｜tool▁call▁begin｜>" + name + "<｜tool▁sep｜>" + args + "<｜tool▁call▁end｜>"}};
+        for (const auto& [family, text] : texts) {
+            std::vector<std::string_view> pieces;
+            for (const char& c : text) pieces.emplace_back(&c, 1);
+            EXPECT_EQ(told(parse(family, pieces)), told(parse(family, {text}))) << name_of(family) << " " << size;
+        }
+    }
+}
+
+// Names are bytes of a model, too: the likeliest tokens of a place, and the keys of a call.
+TEST(Calls, WhatIsWrittenIsUtf8) {
+    const Json json = Json::object({{"\xE2\x82", Json("\xFF")}});
+    EXPECT_EQ(json.dump(), "{\"\xEF\xBF\xBD\":\"\xEF\xBF\xBD\"}");
+    const auto events = parse(OutputFamily::gemma, {"<|tool_call>call:f{a\xFE:1}<tool_call|>"});
+    ASSERT_EQ(events.size(), 1u);
+    EXPECT_NO_THROW(parse_json(events[0].call.arguments));
+}
+
 TEST(Calls, PlainTextIsNotHeldBack) {
     CallParser parser(OutputFamily::hermes, tools());
     std::vector<OutputEvent> events;
