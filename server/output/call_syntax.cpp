@@ -334,6 +334,7 @@ CallAttempt parse_invoke(string_view text, const std::vector<Tool>& tools, bool 
     cursor.take(kInvoke);
     string_view name, body;
     if (!cursor.take_until("\">", name) || !cursor.take_until(kInvokeEnd, body)) return cursor.fail();
+    if (name.empty()) return kNone;
     ToolCall call;
     call.name = name;
     Json arguments = Json::object();

@@ -209,6 +209,11 @@ TEST(Calls, BrokenTextsLoseNothingAndDoNotDependOnTheCut) {
     }
 }
 
+TEST(Calls, HaveAName) {
+    const std::string text = "<｜DSML｜invoke name=\"\"></｜DSML｜invoke>";
+    EXPECT_EQ(told(parse(OutputFamily::deepseek, {text})), text);
+}
+
 // A name may be so long and no longer, wherever the text is cut.
 TEST(Calls, LongNamesDoNotDependOnTheCut) {
     const std::string args = "{\"a\":1}";
