@@ -20,7 +20,7 @@ using namespace foresay;
 void read(const core::StoredMatrix& matrix) {
     // No header makes a matrix of more numbers than eight for each byte of its codes.
     check(matrix.rows() * matrix.cols() <= 8 * matrix.stored_bytes(), "a matrix that its tensors cannot hold");
-    kernels::TensorView view{matrix.packed(), matrix.rows(), matrix.cols(), nullptr};
+    kernels::TensorView view{matrix.packed(), matrix.rows(), matrix.cols(), nullptr, matrix.packing()};
     std::vector<std::byte> bytes(static_cast<std::size_t>(view.bytes()));
     matrix.pack({.first = 0, .count = matrix.rows()}, bytes.data());
     view.data = bytes.data();
