@@ -20,8 +20,7 @@ public:
     explicit PlainAscii(const samplers::Vocabulary& vocabulary) {
         const auto plain = [](char c) { return c == '\n' || (c >= ' ' && c <= '~'); };
         for (std::int32_t id = 0; id < vocabulary.size(); ++id) {
-            const std::string_view text = vocabulary.text(id);  // empty for control tokens, which stay
-            allowed_.push_back(std::all_of(text.begin(), text.end(), plain));
+            allowed_.push_back(std::ranges::all_of(vocabulary.text(id), plain));  // control tokens are empty and stay
         }
     }
     samplers::StageKind kind() const override { return samplers::StageKind::process; }
